@@ -1,0 +1,38 @@
+# The libraries outside our core, each found once and with a message that says what to install.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+
+function(muster_pkg name module package)
+  pkg_check_modules(${name} IMPORTED_TARGET ${module})
+  if(NOT ${name}_FOUND)
+    message(FATAL_ERROR "${module} was not found: install ${package} (./dev installs every package by name)")
+  endif()
+endfunction()
+muster_pkg(ZMQ libzmq libzmq3-dev)
+muster_pkg(PROTOBUF_C libprotobuf-c libprotobuf-c-dev)
+muster_pkg(YAML yaml-0.1 libyaml-dev)
+muster_pkg(JANSSON jansson libjansson-dev)
+muster_pkg(CMOCKA cmocka libcmocka-dev)
+
+find_program(PROTOC_C protoc-c)
+if(NOT PROTOC_C)
+  message(FATAL_ERROR "protoc-c was not found: install protobuf-c-compiler")
+endif()
+
+# OpenBLAS's OpenMP build by explicit path: /etc/alternatives may point libopenblas at the pthread build, whose threads
+# fight with ours.
+find_library(OPENBLAS_OPENMP NAMES openblas PATHS
+  /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-openmp
+  /usr/lib/x86_64-linux-gnu/openblas-openmp /usr/lib/aarch64-linux-gnu/openblas-openmp NO_DEFAULT_PATH)
+find_path(OPENBLAS_INCLUDE NAMES cblas.h PATHS
+  /usr/include/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-openmp
+  /usr/include/x86_64-linux-gnu/openblas-openmp /usr/include/aarch64-linux-gnu/openblas-openmp NO_DEFAULT_PATH)
+if(NOT OPENBLAS_OPENMP OR NOT OPENBLAS_INCLUDE)
+  message(FATAL_ERROR "OpenBLAS (OpenMP build) was not found: install libopenblas-openmp-dev")
+endif()
+add_library(muster_openblas INTERFACE)
+target_include_directories(muster_openblas SYSTEM INTERFACE ${OPENBLAS_INCLUDE})
+target_link_libraries(muster_openblas INTERFACE ${OPENBLAS_OPENMP})
+if(MUSTER_OPENMP)
+  find_package(OpenMP REQUIRED COMPONENTS C)
+endif()

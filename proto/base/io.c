@@ -1,0 +1,123 @@
+/* io.c - see io.h. */
+#include "proto/base/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+
+int io_write_all(int fd, const void *data, size_t length, const char *what, struct muster_error *err)
+{
+    const char *from = data;
+    while (length) {
+        ssize_t n = write(fd, from, length);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return error_errno(err, "cannot write %s", what);
+        from += n;
+        length -= (size_t)n;
+    }
+    return 0;
+}
+
+int io_read_all(int fd, void *data, size_t length, const char *what, struct muster_error *err)
+{
+    char *to = data;
+    while (length) {
+        ssize_t n = read(fd, to, length);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return error_errno(err, "cannot read %s", what);
+        if (n == 0)
+            return error_set(err, MUSTER_E_IO, "%s ended %zu bytes early", what, length);
+        to += n;
+        length -= (size_t)n;
+    }
+    return 0;
+}
+
+int io_read_file(const char *path, size_t limit, struct buffer *out, struct muster_error *err)
+{
+    scope_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return error_errno(err, "cannot open %s", path);
+    for (;;) {
+        char *to = buffer_reserve(out, 16384);
+        if (!to)
+            return error_set(err, MUSTER_E_NOMEM, "no memory to read %s", path);
+        ssize_t n = read(fd, to, 16384);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return error_errno(err, "cannot read %s", path);
+        out->length += (size_t)n;
+        out->data[out->length] = '\0';
+        if (out->length > limit)
+            return error_set(err, MUSTER_E_LIMIT, "%s is larger than %zu bytes", path, limit);
+        if (n == 0)
+            return 0;
+    }
+}
+
+static int sync_directory_of(const char *path, struct muster_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    scope_free char *directory =
+        slash ? mem_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : mem_strdup(".");
+    if (!directory)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
+    scope_close int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fsync(fd) < 0)
+        return error_errno(err, "cannot sync directory %s", directory);
+    return 0;
+}
+
+int io_write_file_atomic(const char *path, const void *data, size_t length, mode_t mode,
+                         struct muster_error *err)
+{
+    scope_free char *beside = mem_printf("%s.new.%d", path, (int)getpid());
+    if (!beside)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
+    scope_close int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+    if (fd < 0)
+        return error_errno(err, "cannot create %s", beside);
+    if (io_write_all(fd, data, length, beside, err) < 0) {
+        (void)unlink(beside);
+        return -1;
+    }
+    if (fsync(fd) < 0 || rename(beside, path) < 0) {
+        (void)error_errno(err, "cannot put %s in place", path);
+        (void)unlink(beside);
+        return -1;
+    }
+    return sync_directory_of(path, err);
+}
+
+int io_make_directories(const char *path, mode_t mode, struct muster_error *err)
+{
+    scope_free char *copy = mem_strdup(path);
+    if (!copy)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
+    for (char *slash = copy + 1;; slash++) {
+        if (*slash != '/' && *slash)
+            continue;
+        char kept = *slash;
+        *slash = '\0';
+        struct stat status;
+        if (mkdir(copy, mode) < 0 && errno != EEXIST)
+            return error_errno(err, "cannot create directory %s", copy);
+        if (stat(copy, &status) < 0 || !S_ISDIR(status.st_mode)) {
+            errno = ENOTDIR;
+            return error_errno(err, "cannot create directory %s", copy);
+        }
+        if (!kept)
+            return 0;
+        *slash = kept;
+    }
+}

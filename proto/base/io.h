@@ -1,0 +1,32 @@
+/* io.h - the thin edge to files and descriptors: short writes, EINTR and sizes are handled here once. */
+#ifndef MUSTER_BASE_IO_H
+#define MUSTER_BASE_IO_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "proto/base/buffer.h"
+#include "proto/include/muster_error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Writes all length bytes to a blocking descriptor. what names it in the error ("log file /x/y"). */
+int io_write_all(int fd, const void *data, size_t length, const char *what, struct muster_error *err);
+/* Reads exactly length bytes; an early end of file is an error. */
+int io_read_all(int fd, void *data, size_t length, const char *what, struct muster_error *err);
+/* The whole of a regular file or of /proc and /sys text, at most limit bytes (a larger one is
+ * MUSTER_E_LIMIT). */
+int io_read_file(const char *path, size_t limit, struct buffer *out, struct muster_error *err);
+/* Writes a file beside path, syncs it and renames it over path: after a crash there is the old or the new
+ * one. */
+int io_write_file_atomic(const char *path, const void *data, size_t length, mode_t mode,
+                         struct muster_error *err);
+/* mkdir -p. */
+int io_make_directories(const char *path, mode_t mode, struct muster_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,274 @@
+/* knob.c - see knob.h. */
+#include "proto/base/knob.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/text.h"
+
+static void *value_at(void *options, const struct knob *knob)
+{
+    return (char *)options + knob->offset;
+}
+
+static int range_error(const struct knob *knob, const char *text, const char *where, struct muster_error *err)
+{
+    const char *unit = knob->unit ? knob->unit : "";
+    const char *space = knob->unit ? " " : "";
+    if (knob->max >= 9e15)
+        return error_set(err, MUSTER_E_INVALID, "%s: '%s' is below the minimum of %.15g%s%s", where, text,
+                         knob->min, space, unit);
+    return error_set(err, MUSTER_E_INVALID, "%s: '%s' is outside %.15g to %.15g%s%s", where, text, knob->min,
+                     knob->max, space, unit);
+}
+
+static bool in_range(const struct knob *knob, double value)
+{
+    return (knob->min == 0 && knob->max == 0) || (value >= knob->min && value <= knob->max);
+}
+
+static int set_choice(const struct knob *knob, void *to, const char *text, const char *where,
+                      struct muster_error *err)
+{
+    scope_buffer list = {0};
+    for (int i = 0; knob->choices[i]; i++) {
+        if (!strcmp(text, knob->choices[i])) {
+            *(int *)to = i;
+            return 0;
+        }
+        buffer_printf(&list, "%s%s", i ? ", " : "", knob->choices[i]);
+    }
+    return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not one of %s", where, text,
+                     list.data ? list.data : "");
+}
+
+static int set_value(const struct knob *knob, void *to, const char *text, const char *where,
+                     struct muster_error *err)
+{
+    int64_t whole;
+    double number;
+    switch (knob->type) {
+    case KNOB_BOOL:
+        if (!text_bool(text, to))
+            return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not true or false", where, text);
+        return 0;
+    case KNOB_INT:
+    case KNOB_BYTES:
+        if (!(knob->type == KNOB_BYTES ? text_bytes : text_int64)(text, &whole))
+            return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not a whole number%s", where, text,
+                             knob->type == KNOB_BYTES ? " of bytes (suffixes K, M, G, T)" : "");
+        if (!in_range(knob, (double)whole))
+            return range_error(knob, text, where, err);
+        *(int64_t *)to = whole;
+        return 0;
+    case KNOB_DOUBLE:
+        if (!text_double(text, &number))
+            return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not a number", where, text);
+        if (!in_range(knob, number))
+            return range_error(knob, text, where, err);
+        *(double *)to = number;
+        return 0;
+    case KNOB_CHOICE:
+        return set_choice(knob, to, text, where, err);
+    case KNOB_TEXT: {
+        char *copy = mem_strdup(text);
+        if (!copy)
+            return error_set(err, MUSTER_E_NOMEM, "%s: no memory", where);
+        mem_free(*(char **)to);
+        *(char **)to = copy;
+        return 0;
+    }
+    }
+    return error_set(err, MUSTER_E_STATE, "%s: knob '%s' has no type", where, knob->name);
+}
+
+int knob_set(const struct knob_table *table, void *options, uint8_t *sources, const struct knob *knob,
+             const char *text, enum knob_source source, const char *where, struct muster_error *err)
+{
+    if (knob->refused)
+        return error_set(err, MUSTER_E_UNSUPPORTED, "%s: %s", where, knob->refused);
+    if (set_value(knob, value_at(options, knob), text, where, err) < 0)
+        return -1;
+    if (sources)
+        sources[knob - table->knobs] = (uint8_t)source;
+    return 0;
+}
+
+int knob_defaults(const struct knob_table *table, void *options, struct muster_error *err)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        const struct knob *knob = &table->knobs[i];
+        if (!knob->initial || knob->refused)
+            continue;
+        if (set_value(knob, value_at(options, knob), knob->initial, knob->name, err) < 0)
+            return error_wrap(err, "default");
+    }
+    return 0;
+}
+
+void knob_free(const struct knob_table *table, void *options)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        if (table->knobs[i].type != KNOB_TEXT || table->knobs[i].refused)
+            continue;
+        char **text = value_at(options, &table->knobs[i]);
+        mem_free(*text);
+        *text = NULL;
+    }
+}
+
+int knob_read_environment(const struct knob_table *table, void *options, uint8_t *sources,
+                          const char *(*get)(void *context, const char *name), void *context,
+                          struct muster_error *err)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        const struct knob *knob = &table->knobs[i];
+        const char *text = knob->env ? get(context, knob->env) : NULL;
+        if (text && knob_set(table, options, sources, knob, text, KNOB_FROM_ENVIRONMENT, knob->env, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static char folded(char c)
+{
+    return c == '_' ? '-' : c;
+}
+
+static bool begins_with(const char *name, const char *prefix, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (folded(name[i]) != folded(prefix[i]) || !name[i])
+            return false;
+    return true;
+}
+
+const struct knob *knob_find(const struct knob_table *table, const char *name, size_t length, bool prefixes,
+                             bool *ambiguous)
+{
+    const struct knob *found = NULL;
+    int matches = 0;
+    for (size_t i = 0; i < table->count; i++) {
+        const struct knob *knob = &table->knobs[i];
+        if (!begins_with(knob->name, name, length))
+            continue;
+        if (strlen(knob->name) == length) {
+            if (ambiguous)
+                *ambiguous = false;
+            return knob;
+        }
+        found = knob;
+        matches++;
+    }
+    if (ambiguous)
+        *ambiguous = prefixes && matches > 1;
+    return prefixes && matches == 1 ? found : NULL;
+}
+
+const struct knob *knob_find_letter(const struct knob_table *table, char letter)
+{
+    for (size_t i = 0; i < table->count; i++)
+        if (letter && table->knobs[i].letter == letter)
+            return &table->knobs[i];
+    return NULL;
+}
+
+const char *knob_nearest(const struct knob_table *table, const char *name)
+{
+    scope_free const char **names = mem_calloc(table->count, sizeof *names);
+    if (!names)
+        return NULL;
+    for (size_t i = 0; i < table->count; i++)
+        names[i] = table->knobs[i].name;
+    return text_nearest(name, names, table->count);
+}
+
+int knob_format(const struct knob *knob, const void *options, struct buffer *out)
+{
+    const void *value = (const char *)options + knob->offset;
+    switch (knob->type) {
+    case KNOB_BOOL:
+        return buffer_text(out, *(const bool *)value ? "true" : "false");
+    case KNOB_INT:
+    case KNOB_BYTES:
+        return buffer_printf(out, "%lld", (long long)*(const int64_t *)value);
+    case KNOB_DOUBLE:
+        return buffer_printf(out, "%.15g", *(const double *)value);
+    case KNOB_CHOICE:
+        return buffer_text(out, knob->choices[*(const int *)value]);
+    case KNOB_TEXT:
+        return buffer_text(out, *(char *const *)value ? *(char *const *)value : "");
+    }
+    return -1;
+}
+
+enum { HELP_INDENT = 28 };
+
+/* Words of text from column HELP_INDENT on, wrapped at columns. */
+static void wrap(struct buffer *out, const char *text, int columns)
+{
+    int room = columns - HELP_INDENT, used = 0;
+    for (const char *word = text; *word;) {
+        int length = (int)strcspn(word, " ");
+        if (used && used + 1 + length > room) {
+            buffer_printf(out, "\n%*s", HELP_INDENT, "");
+            used = 0;
+        }
+        buffer_printf(out, "%s%.*s", used ? " " : "", length, word);
+        used += length + (used ? 1 : 0);
+        word += length;
+        word += strspn(word, " ");
+    }
+    buffer_text(out, "\n");
+}
+
+static void help_row(const struct knob *knob, int columns, struct buffer *out)
+{
+    scope_buffer left = {0}, right = {0};
+    if (knob->letter)
+        buffer_printf(&left, "  -%c, --%s", knob->letter, knob->name);
+    else
+        buffer_printf(&left, "  --%s", knob->name);
+    buffer_text(&right, knob->refused ? knob->refused : knob->help);
+    if (!knob->refused && knob->choices) {
+        buffer_text(&right, "; one of");
+        for (int i = 0; knob->choices[i]; i++)
+            buffer_printf(&right, " %s", knob->choices[i]);
+    }
+    if (!knob->refused && knob->initial && *knob->initial && knob->type != KNOB_BOOL)
+        buffer_printf(&right, " (default %s%s%s)", knob->initial, knob->unit ? " " : "",
+                      knob->unit ? knob->unit : "");
+    if (knob->env)
+        buffer_printf(&right, " [%s]", knob->env);
+    if (left.failed || right.failed) {
+        out->failed = true;
+        return;
+    }
+    if (left.length + 2 > HELP_INDENT)
+        buffer_printf(out, "%s\n%*s", left.data, HELP_INDENT, "");
+    else
+        buffer_printf(out, "%-*s", HELP_INDENT, left.data);
+    wrap(out, right.data, columns);
+}
+
+int knob_help(const struct knob_table *table, int columns, struct buffer *out)
+{
+    const char *section = NULL;
+    for (size_t i = 0; i < table->count; i++) {
+        const struct knob *knob = &table->knobs[i];
+        if (knob->section && (!section || strcmp(section, knob->section))) {
+            buffer_printf(out, "%s%s:\n", section ? "\n" : "", knob->section);
+            section = knob->section;
+        }
+        help_row(knob, columns, out);
+    }
+    return out->failed ? -1 : 0;
+}
+
+const char *knob_source_name(enum knob_source source)
+{
+    static const char *const names[] = {"default", "environment", "file", "flag", "rule"};
+    return (unsigned)source < sizeof names / sizeof *names ? names[source] : "unknown";
+}

@@ -1,0 +1,93 @@
+/* knob.h - the knob table: one row a setting, and everything that needs to know about settings reads the row.
+ *
+ * A program declares an options struct and a static table of rows that say where in the struct each value
+ * lives. The command-line parser, the YAML reader, --help, `muster env` and the documentation's tables are
+ * functions of the table. */
+#ifndef MUSTER_BASE_KNOB_H
+#define MUSTER_BASE_KNOB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/base/buffer.h"
+#include "proto/include/muster_error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum knob_type {
+    KNOB_BOOL,   /* bool */
+    KNOB_INT,    /* int64_t, min..max */
+    KNOB_DOUBLE, /* double, min..max */
+    KNOB_BYTES,  /* int64_t, min..max, suffixes K M G T */
+    KNOB_TEXT,   /* char *, owned by the options struct (mem_free) */
+    KNOB_CHOICE, /* int, an index into choices */
+};
+
+enum knob_source {
+    KNOB_FROM_DEFAULT,
+    KNOB_FROM_ENVIRONMENT,
+    KNOB_FROM_FILE,
+    KNOB_FROM_FLAG,
+    KNOB_FROM_RULE, /* worked out, e.g. from the host name */
+};
+
+struct knob {
+    const char *name; /* "nproc-per-node" for flags, "training.steps" for files; dash and underscore are equal
+                         in flags */
+    char letter;      /* short flag, 0 for none */
+    const char *env;  /* environment variable that gives the default, NULL for none */
+    enum knob_type type;
+    size_t offset;              /* of the value in the options struct */
+    const char *initial;        /* the default as text; NULL: zero, false or NULL */
+    double min, max;            /* for numbers; both 0: no bound */
+    const char *unit;           /* "s", "bytes"; NULL for none */
+    const char *const *choices; /* NULL-terminated, for KNOB_CHOICE */
+    const char *section;        /* heading in --help */
+    const char *help;           /* one line; says what it does, not how it is stored */
+    const char *
+        refused; /* not NULL: known but not honoured; the text says what to use, and setting it is an error */
+};
+
+#define KNOB_OFFSET(type, member) offsetof(struct type, member)
+
+struct knob_table {
+    const struct knob *knobs;
+    size_t count;
+};
+
+/* Sets every value to its default. Text values are fresh copies. */
+int knob_defaults(const struct knob_table *table, void *options, struct muster_error *err);
+/* Frees the text values and sets them to NULL. */
+void knob_free(const struct knob_table *table, void *options);
+
+/* Sets one value from text. sources (may be NULL) has table->count entries. where names the place in errors,
+ * e.g.
+ * "--max-restarts" or "job.yaml:12:9". Errors name the value, the range and the unit. */
+int knob_set(const struct knob_table *table, void *options, uint8_t *sources, const struct knob *knob,
+             const char *text, enum knob_source source, const char *where, struct muster_error *err);
+/* Reads env rows through get (getenv in programs, a fake in tests). */
+int knob_read_environment(const struct knob_table *table, void *options, uint8_t *sources,
+                          const char *(*get)(void *context, const char *name), void *context,
+                          struct muster_error *err);
+
+/* The row of exactly this name (dash and underscore equal), else of the unique row that begins with it when
+ * prefixes is set. NULL where there is none or more than one; ambiguous (may be NULL) tells which. */
+const struct knob *knob_find(const struct knob_table *table, const char *name, size_t length, bool prefixes,
+                             bool *ambiguous);
+const struct knob *knob_find_letter(const struct knob_table *table, char letter);
+/* The nearest known name, or NULL: for "unknown flag --x; did you mean --y?". */
+const char *knob_nearest(const struct knob_table *table, const char *name);
+
+/* The value as text, appended. */
+int knob_format(const struct knob *knob, const void *options, struct buffer *out);
+/* The help text of all rows, by section, at most columns wide. */
+int knob_help(const struct knob_table *table, int columns, struct buffer *out);
+const char *knob_source_name(enum knob_source source);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,39 @@
+/* text.h - small pure functions on text: strict numbers, nearest names, hashes. */
+#ifndef MUSTER_BASE_TEXT_H
+#define MUSTER_BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The whole text as a decimal integer (sign allowed, surrounding blanks not). false where it is not one or
+ * overflows. */
+bool text_int64(const char *text, int64_t *out);
+/* The whole text as a finite floating-point number ("1e-3"); always with a point, whatever the locale. */
+bool text_double(const char *text, double *out);
+/* 1/true/yes/y/on/t and 0/false/no/n/off/f, any case. */
+bool text_bool(const char *text, bool *out);
+/* A count of bytes with an optional suffix K, M, G, T (powers of 1,024; a trailing "B" or "iB" is allowed).
+ */
+bool text_bytes(const char *text, int64_t *out);
+
+/* Among count names the one nearest to text by edit distance (transposition counts one), dash and underscore
+ * being equal; NULL where none is nearer than half the length of text, so that a hint is a help and not a
+ * guess. */
+const char *text_nearest(const char *text, const char *const *names, size_t count);
+
+/* FNV-1a, 64 bits: for fingerprints and tables, not against an adversary. Start with TEXT_HASH_START. */
+#define TEXT_HASH_START UINT64_C(14695981039346656037)
+uint64_t text_hash(uint64_t hash, const void *data, size_t length);
+
+/* Formats bytes for people: "64 B", "3.2 KB", "1.50 GB" (powers of 1,024). */
+const char *text_format_bytes(char *out, size_t size, int64_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

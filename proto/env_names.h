@@ -1,0 +1,39 @@
+/* env_names.h - every environment variable that passes between the launcher and a worker, in one table.
+ *
+ * Names and meanings of the first group are torchrun's (PyTorch 2.13), so that the same worker runs under
+ * both. */
+#ifndef MUSTER_ENV_NAMES_H
+#define MUSTER_ENV_NAMES_H
+
+/* symbol, name, meaning */
+#define MUSTER_ENV_NAMES(X)                                                                                  \
+    X(ENV_RANK, "RANK", "global rank")                                                                       \
+    X(ENV_LOCAL_RANK, "LOCAL_RANK", "index among the workers of this node")                                  \
+    X(ENV_WORLD_SIZE, "WORLD_SIZE", "workers of all nodes")                                                  \
+    X(ENV_LOCAL_WORLD_SIZE, "LOCAL_WORLD_SIZE", "workers of this node")                                      \
+    X(ENV_GROUP_RANK, "GROUP_RANK", "rank of this node")                                                     \
+    X(ENV_GROUP_WORLD_SIZE, "GROUP_WORLD_SIZE", "nodes in this round")                                       \
+    X(ENV_ROLE_NAME, "ROLE_NAME", "the --role")                                                              \
+    X(ENV_ROLE_RANK, "ROLE_RANK", "rank among workers of the same role")                                     \
+    X(ENV_ROLE_WORLD_SIZE, "ROLE_WORLD_SIZE", "workers of the same role")                                    \
+    X(ENV_MASTER_ADDR, "MASTER_ADDR", "host of the TCPStore that serves the workers")                        \
+    X(ENV_MASTER_PORT, "MASTER_PORT", "port of that TCPStore")                                               \
+    X(ENV_RESTART_COUNT, "TORCHELASTIC_RESTART_COUNT", "restarts of the job so far")                         \
+    X(ENV_MAX_RESTARTS, "TORCHELASTIC_MAX_RESTARTS", "the --max-restarts")                                   \
+    X(ENV_RUN_ID, "TORCHELASTIC_RUN_ID", "the --rdzv-id")                                                    \
+    X(ENV_USE_AGENT_STORE, "TORCHELASTIC_USE_AGENT_STORE", "True: the agent serves the TCPStore")            \
+    X(ENV_ERROR_FILE, "TORCHELASTIC_ERROR_FILE", "where a worker may leave its exception as JSON")           \
+    X(ENV_ASYNC_ERROR_HANDLING, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1 unless the user set it")               \
+    X(ENV_OMP_NUM_THREADS, "OMP_NUM_THREADS", "cores / workers unless the user set it")                      \
+    X(ENV_PYTHON_EXEC, "PYTHON_EXEC", "the interpreter for .py programs, python3 unless set")                \
+    X(ENV_PYTHONUNBUFFERED, "PYTHONUNBUFFERED", "1 unless the user set it")                                  \
+    X(ENV_PYTHONFAULTHANDLER, "PYTHONFAULTHANDLER", "1 unless the user set it")                              \
+    X(ENV_LINE_PREFIX, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "prefix of tee'd lines")                     \
+    X(ENV_AGENT_ID, "MUSTER_AGENT_ID", "marks every descendant of one agent, so that none can outlive it")   \
+    X(ENV_ROUND, "MUSTER_ROUND", "number of this forming of the world, from 0")
+
+#define MUSTER_ENV_DECLARE(symbol, name, meaning) static const char symbol[] __attribute__((unused)) = name;
+MUSTER_ENV_NAMES(MUSTER_ENV_DECLARE)
+#undef MUSTER_ENV_DECLARE
+
+#endif

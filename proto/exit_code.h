@@ -1,0 +1,31 @@
+/* exit_code.h - the exit codes of every program of muster: one table, read by the code and by the
+ * documentation.
+ *
+ * A failing worker's own code is passed through, and 128+n stands for signal n, so codes that are not in this
+ * table are the first cause's. 138 is above 127 so that a PyTorchJob with restartPolicy ExitCode retries it.
+ */
+#ifndef MUSTER_EXIT_CODE_H
+#define MUSTER_EXIT_CODE_H
+
+/* symbol, value, what it means */
+#define MUSTER_EXIT_CODES(X)                                                                                 \
+    X(EXIT_CODE_OK, 0, "every worker exited 0")                                                              \
+    X(EXIT_CODE_FAILURE, 1, "a failure of muster itself, or a worker's own exit code 1")                     \
+    X(EXIT_CODE_USAGE, 2, "bad usage: a flag, a setting or a configuration file is wrong")                   \
+    X(EXIT_CODE_CANNOT_EXECUTE, 126, "the program was found but cannot be executed")                         \
+    X(EXIT_CODE_NOT_FOUND, 127, "the program was not found")                                                 \
+    X(EXIT_CODE_HANGUP, 129, "stopped by SIGHUP")                                                            \
+    X(EXIT_CODE_INTERRUPT, 130, "stopped by SIGINT (Ctrl-C)")                                                \
+    X(EXIT_CODE_QUIT, 131, "stopped by SIGQUIT")                                                             \
+    X(EXIT_CODE_NODE, 138,                                                                                   \
+      "a lost node, a rendezvous time-out, an unfit node or an unkillable worker; retryable")                \
+    X(EXIT_CODE_TERMINATED, 143, "stopped by SIGTERM")
+
+enum exit_code {
+#define MUSTER_EXIT_ENUM(symbol, value, meaning) symbol = value,
+    MUSTER_EXIT_CODES(MUSTER_EXIT_ENUM)
+#undef MUSTER_EXIT_ENUM
+        EXIT_CODE_SIGNAL_BASE = 128 /* + the signal's number */
+};
+
+#endif

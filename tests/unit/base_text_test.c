@@ -1,0 +1,102 @@
+/* base_text_test.c - strict numbers, nearest names, byte counts, files. */
+#include "proto/base/clock.h"
+#include "proto/base/error.h"
+#include "proto/base/io.h"
+#include "proto/base/text.h"
+#include "tests/support/cmocka_all.h"
+#include "tests/support/fake_clock.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static void numbers_are_strict(void **state)
+{
+    (void)state;
+    int64_t i;
+    double d;
+    bool b;
+    assert_true(text_int64("-12", &i) && i == -12);
+    assert_false(text_int64("12x", &i));
+    assert_false(text_int64(" 12", &i));
+    assert_false(text_int64("", &i));
+    assert_false(text_int64("9223372036854775808", &i));
+    assert_true(text_double("1e-3", &d) && d == 1e-3);
+    assert_false(text_double("nan", &d));
+    assert_false(text_double("1e999", &d));
+    assert_false(text_double("0x10", &d));
+    assert_true(text_bool("True", &b) && b);
+    assert_true(text_bool("off", &b) && !b);
+    assert_false(text_bool("2", &b));
+    assert_true(text_bytes("64K", &i) && i == 65536);
+    assert_true(text_bytes("3GiB", &i) && i == INT64_C(3) << 30);
+    assert_false(text_bytes("9000000T", &i));
+    assert_false(text_bytes("-1", &i));
+}
+
+static void nearest_helps_and_does_not_guess(void **state)
+{
+    (void)state;
+    const char *names[] = {"steps", "learning_rate", "micro_batch", "max-restarts"};
+    assert_string_equal(text_nearest("step", names, 4), "steps");
+    assert_string_equal(text_nearest("learing_rate", names, 4), "learning_rate");
+    assert_string_equal(text_nearest("max_restarst", names, 4), "max-restarts");
+    assert_null(text_nearest("zzz", names, 4));
+}
+
+static void bytes_for_people(void **state)
+{
+    (void)state;
+    char out[32];
+    assert_string_equal(text_format_bytes(out, sizeof out, 64), "64 B");
+    assert_string_equal(text_format_bytes(out, sizeof out, 3 << 20), "3.00 MB");
+    assert_string_equal(text_format_bytes(out, sizeof out, INT64_C(123) << 30), "123.0 GB");
+}
+
+static void files_are_replaced_whole(void **state)
+{
+    (void)state;
+    char directory[] = "/tmp/muster_base_XXXXXX";
+    assert_non_null(mkdtemp(directory));
+    char path[200];
+    (void)snprintf(path, sizeof path, "%s/a/b", directory);
+    struct muster_error err = {0};
+    assert_int_equal(io_make_directories(path, 0700, &err), 0);
+    (void)snprintf(path, sizeof path, "%s/a/b/file", directory);
+    assert_int_equal(io_write_file_atomic(path, "one", 3, 0600, &err), 0);
+    assert_int_equal(io_write_file_atomic(path, "two!", 4, 0600, &err), 0);
+    scope_buffer text = {0};
+    assert_int_equal(io_read_file(path, 100, &text, &err), 0);
+    assert_string_equal(text.data, "two!");
+    buffer_clear(&text);
+    assert_int_equal(io_read_file(path, 2, &text, &err), -1);
+    assert_int_equal(err.code, MUSTER_E_LIMIT);
+    assert_int_equal(io_make_directories(path, 0700, &err), -1);
+    (void)unlink(path);
+    (void)snprintf(path, sizeof path, "%s/a/b", directory);
+    (void)rmdir(path);
+    (void)snprintf(path, sizeof path, "%s/a", directory);
+    (void)rmdir(path);
+    (void)rmdir(directory);
+}
+
+static void time_is_a_type(void **state)
+{
+    (void)state;
+    struct fake_clock fake;
+    fake_clock_init(&fake, 5);
+    fake_clock_advance(&fake, 2 * NS_PER_S);
+    assert_int_equal(clock_now(&fake.clock).ns, 5 + 2 * NS_PER_S);
+    assert_true(instant_add(INSTANT_NEVER, 5).ns == INT64_MAX);
+    assert_true(instant_add((struct instant){INT64_MAX - 1}, 5).ns == INT64_MAX);
+    assert_true(instant_diff_ns(clock_now(NULL), clock_now(NULL)) <= 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_are_strict), cmocka_unit_test(nearest_helps_and_does_not_guess),
+        cmocka_unit_test(bytes_for_people),   cmocka_unit_test(files_are_replaced_whole),
+        cmocka_unit_test(time_is_a_type),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
