@@ -6,6 +6,7 @@
 #include "tests/support/cmocka_all.h"
 #include "tests/support/fake_clock.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 

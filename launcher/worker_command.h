@@ -1,0 +1,30 @@
+/* worker_command.h - pure: configuration + world + local rank -> the argv and environment of one worker. */
+#ifndef MUSTER_LAUNCHER_WORKER_COMMAND_H
+#define MUSTER_LAUNCHER_WORKER_COMMAND_H
+
+#include "launcher/config.h"
+#include "rendezvous/membership.h"
+
+enum program_kind { PROGRAM_PYTHON, PROGRAM_MODULE, PROGRAM_EXECUTABLE };
+
+struct worker_command {
+    char **argv; /* NULL-terminated; argv[0] is what is looked up in PATH where it has no slash */
+    char **envp; /* NULL-terminated NAME=value, the agent's environment overlaid with the contract's variables */
+    int local_rank, rank;
+};
+
+/* How the program runs: a .py file under python3 -u (PYTHON_EXEC if set), -m as module, an ELF or #! executable as itself.
+ * first_bytes are the file's first bytes (length 0 where it cannot be read); pure. */
+enum program_kind program_kind_of(const struct run_config *config, const char *first_bytes, size_t length);
+
+/* cores: what OMP_NUM_THREADS is derived from where it is unset and there are several workers (cores / workers, at least 1).
+ * inherited is the agent's environ. error_file may be NULL. All memory is the command's own. */
+int worker_command_build(const struct run_config *config, const struct membership_world *world, int local_rank,
+                         enum program_kind kind, char *const *inherited, int cores, const char *agent_id,
+                         const char *error_file, struct worker_command *command, struct muster_error *err);
+void worker_command_free(struct worker_command *command);
+
+/* --dry-run: argv and the variables that differ from inherited, for people, appended. */
+int worker_command_print(const struct worker_command *command, char *const *inherited, struct buffer *out);
+
+#endif
