@@ -1,0 +1,106 @@
+/* comm.h - collectives between ranks: asynchronous on a stream, numbered, and an error rather than a hang when a peer dies.
+ *
+ * A comm is one communicator: an ordered channel between `size` ranks. All ranks issue the same operations in the same order;
+ * each carries a sequence number and a signature (kind, count, dtype, reduction, root), and a mismatch is an error on every rank
+ * that names both ranks and both signatures. A comm belongs to one stream at a time. Overlap needs two comms (comm_split).
+ *
+ * Reductions run in rank order 0..size-1 in the dtype's own arithmetic, so that results do not depend on timing. */
+#ifndef MUSTER_RUNTIME_COMM_H
+#define MUSTER_RUNTIME_COMM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+#include "proto/include/muster_error.h"
+#include "rendezvous/kv_store.h"
+#include "runtime/device.h"
+
+enum { COMM_ABI = 1 };
+
+#define COMM_KINDS(X)                                                                                        \
+    X(COMM_ALL_GATHER, "all_gather")                                                                         \
+    X(COMM_REDUCE_SCATTER, "reduce_scatter")                                                                 \
+    X(COMM_ALL_REDUCE, "all_reduce")                                                                         \
+    X(COMM_BROADCAST, "broadcast")                                                                           \
+    X(COMM_ALL_TO_ALL, "all_to_all")                                                                         \
+    X(COMM_SEND, "send")                                                                                     \
+    X(COMM_RECV, "recv")                                                                                     \
+    X(COMM_BARRIER, "barrier")
+enum comm_kind {
+#define COMM_KIND_ENUM(symbol, name) symbol,
+    COMM_KINDS(COMM_KIND_ENUM)
+#undef COMM_KIND_ENUM
+    COMM_KIND_COUNT
+};
+const char *comm_kind_name(enum comm_kind kind);
+
+enum comm_reduction { REDUCE_SUM, REDUCE_AVERAGE, REDUCE_MAX };
+const char *comm_reduction_name(enum comm_reduction reduction);
+
+/* count: elements that one rank contributes or gets.
+ *   all_gather      send (count), recv (size*count) in rank order; in place: send == recv + rank*count
+ *   reduce_scatter  send (size*count), recv (count); recv may be send + rank*count
+ *   all_reduce      send (count), recv (count); may be equal
+ *   broadcast       recv (count) of root goes into recv of all; send is not read
+ *   all_to_all      send (size*count), recv (size*count): block j of rank i becomes block i of rank j
+ *   send, recv      count, root is the peer
+ * Accumulate (reduce_scatter, all_reduce): recv += result instead of =. */
+struct comm_op {
+    enum comm_kind kind;
+    enum dtype dtype;
+    enum comm_reduction reduction;
+    bool accumulate;
+    int root;
+    int64_t count;
+};
+
+struct comm_status {
+    uint64_t issued, finished; /* sequence numbers of the last issued and the last finished operation */
+    int missing[8], missing_count; /* ranks that have not reached operation finished+1 although we have, at most 8 */
+};
+
+struct comm;
+
+struct comm_options {
+    int rank, size;
+    const struct kv_store *store; /* how ranks find each other; used during create and split only */
+    const char *key;              /* prefix of the keys, unique for this comm */
+    int64_t timeout_ns;           /* of create, and how long an operation may wait for peers before it is an error */
+    struct device *device;
+    const struct device_ops *device_ops;
+    /* Arenas of COMM memory whose bytes may be sent (operations on other memory are staged through a copy). */
+    const struct device_arena *arenas;
+    int arena_count;
+};
+
+struct comm_ops {
+    uint32_t abi, size;
+    const char *name; /* "host", "delay" */
+    struct comm *(*create)(const struct comm_options *options, struct muster_error *err);
+    void (*destroy)(struct comm *comm); /* accepts NULL; its stream must be empty */
+    /* Collective: ranks of one color form a new comm, ranked by key, then by old rank. */
+    struct comm *(*split)(struct comm *comm, int color, int key, const char *name, struct muster_error *err);
+    /* Enqueues on the stream and returns. Errors found later go to device_ops->fail. */
+    int (*issue)(struct comm *comm, const struct comm_op *op, const void *send, void *recv, struct device_stream *stream,
+                 struct muster_error *err);
+    void (*status)(struct comm *comm, struct comm_status *status);
+    int64_t (*busy_ns)(struct comm *comm); /* time spent inside operations so far: the total that exposure is held against */
+    /* From any thread: makes every waiting and later operation fail at once. */
+    void (*abort)(struct comm *comm);
+};
+
+/* Shared memory inside one node. */
+const struct comm_ops *comm_host(void);
+
+/* Every operation completes `latency_ns + bytes * ns_per_byte` after it could start (bytes: what one rank would receive), and
+ * costs no CPU while it waits: proves overlap where two busy cores cannot. There are no peers: every other rank is taken to be a
+ * mirror of this one (a gather repeats this rank's shard; a reduction multiplies by the size). */
+struct comm_delay_options {
+    int64_t latency_ns;
+    double ns_per_byte;
+};
+struct comm *comm_delay_create(const struct comm_options *options, const struct comm_delay_options *delay, struct muster_error *err);
+const struct comm_ops *comm_delay(void); /* its create uses zero delay; use comm_delay_create */
+
+#endif
