@@ -1,0 +1,117 @@
+/* model.h - a model as two lists: parameters (what is sharded) and layers (what is executed).
+ *
+ * A layer names the parameters it uses; several layers may use one (tied embeddings) and a layer may use
+ * parameters of several groups (LoRA: frozen and trainable). model_group (plan side, pure) cuts the
+ * parameters into param groups: what is gathered, freed, reduced and saved as one. Nothing here knows of
+ * ranks. */
+#ifndef MUSTER_RUNTIME_MODEL_H
+#define MUSTER_RUNTIME_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+#include "proto/include/muster_error.h"
+
+enum {
+    MODEL_NAME_LIMIT = 64,
+    MODEL_DIMS = 4,
+    LAYER_PARAMS = 24, /* parameters one layer uses: a transformer block of GPT-2 uses 12, with LoRA on all
+                          products 20 */
+    LAYER_GROUPS = 4,  /* groups they may lie in */
+    LAYER_SOURCES = 4, /* inputs from other layers */
+};
+
+enum param_init {
+    PARAM_INIT_ZERO,
+    PARAM_INIT_ONE,
+    PARAM_INIT_NORMAL /* N(0, init_std^2), by Philox on the element's index */
+};
+
+struct param_desc {
+    char name[MODEL_NAME_LIMIT]; /* as in a Hugging Face checkpoint: "h.0.attn.c_attn.weight" */
+    int ndim;
+    int64_t dim[MODEL_DIMS];
+    enum param_init init;
+    double init_std;
+    bool trainable;
+    uint8_t parameter_class; /* index into step_scalars: 0 decays, 1 does not */
+    int unit; /* natural unit it belongs to (a block); groups never split a unit, and merge neighbouring small
+                 ones */
+};
+
+/* Any value up to the planned maximum. */
+struct shape {
+    int B, T;
+};
+
+enum layer_mode { LAYER_TRAIN, LAYER_RECOMPUTE, LAYER_EVAL };
+enum layer_parts { LAYER_INPUT = 1, LAYER_WEIGHT = 2 }; /* which gradients a backward call forms */
+
+struct layer_sizes {
+    int64_t out, saved, work; /* bytes; out: 0 for a layer that ends in a loss */
+    double forward_flops;
+};
+
+struct batch {
+    const int32_t *tokens;  /* (B,T) */
+    const int32_t *targets; /* (B,T), -1 does not count */
+};
+
+/* Everything a layer's function may touch. Pointers are device memory; weights and gradients are in the order
+ * of layer_desc.param. Functions only enqueue: no allocation, no waiting, no host scalar that changes from
+ * step to step. */
+struct layer_context {
+    const struct kernels *kernels;
+    void *stream;
+    enum layer_mode mode;
+    struct shape shape;
+    const void *const *weight; /* [param_count] full parameters */
+    void *const *grad;         /* [param_count]; NULL where frozen */
+    const uint8_t *grad_beta;  /* [param_count] 0: write, 1: add */
+    const void *const *in;     /* [source_count] outputs of the sources */
+    void *out;
+    const void *dout;
+    void *const *din;        /* [source_count]; NULL: not wanted */
+    const uint8_t *din_beta; /* [source_count] */
+    void *saved, *work;
+    const struct batch *batch;
+    const struct step_scalars *scalars;
+    double *loss_total; /* device; a loss layer adds the sum of its losses */
+    int64_t *loss_count;
+};
+
+struct layer_ops {
+    const char *name; /* "gpt_block" */
+    void (*sizes)(const void *config, struct shape max, enum dtype dtype, enum layer_mode mode,
+                  const struct kernels *kernels, struct layer_sizes *sizes);
+    void (*forward)(const void *config, const struct layer_context *context);
+    void (*backward)(const void *config, const struct layer_context *context, unsigned parts);
+};
+
+enum { SOURCE_BATCH = -1 }; /* a source that is the batch itself */
+
+struct layer_desc {
+    char name[MODEL_NAME_LIMIT];
+    const struct layer_ops *ops;
+    const void *config; /* owned by the model's builder; lives as long as the model */
+    int param[LAYER_PARAMS], param_count;
+    int source[LAYER_SOURCES], source_count; /* layers, or SOURCE_BATCH */
+    int stage;                               /* pipeline stage */
+    bool recompute; /* activation checkpointing: saved memory is formed again before backward */
+};
+
+struct model {
+    char name[MODEL_NAME_LIMIT];
+    struct param_desc *params;
+    int param_count;
+    struct layer_desc
+        *layers; /* in execution order; a source comes before its user; the last one ends in the loss */
+    int layer_count;
+    int stages;
+};
+
+int64_t param_elements(const struct param_desc *param);
+int64_t model_parameters(const struct model *model); /* elements of all parameters */
+
+#endif

@@ -1,0 +1,213 @@
+/* plan.h - who holds what, and when: every buffer that a run will ever hold and every operation of one
+ * optimizer step, built by one pure function before the first allocation.
+ *
+ * plan_build is a function of its arguments alone and gives the same schedule on every rank up to the rank's
+ * own coordinates; its hash is compared across ranks before step 0. The executor is a loop over schedule_op:
+ * it resolves buffer indices to addresses, makes the op's stream wait for the ops named in wait[], and
+ * launches. At the beginning of a step every stream waits for all streams' last operation of the step before.
+ */
+#ifndef MUSTER_RUNTIME_PLAN_H
+#define MUSTER_RUNTIME_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/base/buffer.h"
+#include "runtime/comm.h"
+#include "runtime/device.h"
+#include "runtime/model.h"
+
+/* ---- what is asked for ---- */
+
+#define PLAN_STRATEGIES(X)                                                                                   \
+    X(STRATEGY_NO_SHARD, "NO_SHARD")       /* DDP: full parameters, gradients all-reduced by group */        \
+    X(STRATEGY_SHARD_OPTIM, "SHARD_OPTIM") /* ZeRO-1 */                                                      \
+    X(STRATEGY_SHARD_GRAD_OP,                                                                                \
+      "SHARD_GRAD_OP")                   /* parameters kept gathered from forward to the end of backward */  \
+    X(STRATEGY_FULL_SHARD, "FULL_SHARD") /* ZeRO-3 */                                                        \
+    X(STRATEGY_HYBRID_SHARD,                                                                                 \
+      "HYBRID_SHARD") /* FULL_SHARD inside a shard group, all-reduce between replicas */
+enum strategy {
+#define PLAN_STRATEGY_ENUM(symbol, name) symbol,
+    PLAN_STRATEGIES(PLAN_STRATEGY_ENUM)
+#undef PLAN_STRATEGY_ENUM
+        STRATEGY_COUNT
+};
+const char *strategy_name(enum strategy strategy);
+
+/* rank = ((pipeline * replicate + r) * shard) + s; coordinates and back are pure. */
+struct mesh {
+    int pipeline, replicate, shard;
+};
+struct mesh_place {
+    int stage, replica, shard;
+};
+struct mesh_place mesh_place_of(struct mesh mesh, int rank);
+
+enum compression { COMPRESSION_NONE, COMPRESSION_TOPK };
+
+struct plan_options {
+    enum strategy strategy;
+    struct mesh mesh;
+    int rank;
+    struct shape shape;   /* of a micro-batch */
+    int micro_batches;    /* accumulation: micro-batches of one step */
+    enum dtype dtype;     /* of parameters, activations and gradients */
+    int prefetch_forward; /* gathers in flight ahead of compute; 0: none, no overlap */
+    int prefetch_backward;
+    int64_t group_bytes; /* size that small units are merged up to; 0: clamp(total/8, 64 KB, 48 MB) */
+    bool clip;           /* global-norm clipping */
+    bool train;          /* false: forward only */
+    enum compression compression;
+    double topk_ratio;
+    const struct kernels *kernels; /* for work sizes */
+};
+
+/* ---- param groups ---- */
+
+struct param_group {
+    char name[MODEL_NAME_LIMIT];
+    int first_param, param_count; /* indices into plan.group_params */
+    bool trainable;
+    int stage;
+    int tied_stage;   /* the other pipeline stage that holds a copy; -1: none */
+    int64_t elements; /* of its parameters with their alignment gaps */
+    int64_t padded;   /* elements, a multiple of shard_size * alignment */
+    int64_t shard;    /* padded / shard_size */
+    int shard_size;   /* ranks it is cut into (1: not sharded) */
+};
+/* A parameter's place in its group's flat buffer. */
+struct param_place {
+    int group;
+    int64_t offset; /* elements */
+};
+/* A run of one rank's shard that belongs to one parameter class (for the optimizer). */
+struct plan_segment {
+    int group, parameter_class;
+    int64_t offset, count; /* elements, inside the rank's shard */
+};
+
+/* ---- buffers ---- */
+
+#define PLAN_KINDS(X)                                                                                        \
+    X(PLAN_PARAM_SHARD, "param_shard") /* master weights of this rank; the send side of gathers */           \
+    X(PLAN_MOMENT1, "moment1")                                                                               \
+    X(PLAN_MOMENT2, "moment2")                                                                               \
+    X(PLAN_GATHER_SLOT, "gather_slot") /* full parameters of one group while it is gathered */               \
+    X(PLAN_GRAD_FULL, "grad_full")     /* full gradient of one group until it is reduced */                  \
+    X(PLAN_GRAD_SHARD, "grad_shard")   /* reduced gradient, accumulated over micro-batches */                \
+    X(PLAN_OUT, "out")                 /* a layer's output */                                                \
+    X(PLAN_DOUT, "dout")               /* its gradient */                                                    \
+    X(PLAN_SAVED, "saved")             /* what a layer keeps from forward to backward */                     \
+    X(PLAN_WORK, "work")                                                                                     \
+    X(PLAN_BATCH, "batch")     /* tokens and targets of a micro-batch */                                     \
+    X(PLAN_SCALARS, "scalars") /* struct step_scalars, loss total and count */                               \
+    X(PLAN_ERROR_FEEDBACK, "error_feedback")                                                                 \
+    X(PLAN_ENCODED, "encoded") /* compressed gradient on its way */                                          \
+    X(PLAN_EDGE, "edge")       /* activation or gradient that crosses a pipeline stage */                    \
+    X(PLAN_STAGING, "staging")
+enum plan_kind {
+#define PLAN_KIND_ENUM(symbol, name) symbol,
+    PLAN_KINDS(PLAN_KIND_ENUM)
+#undef PLAN_KIND_ENUM
+        PLAN_KIND_COUNT
+};
+const char *plan_kind_name(enum plan_kind kind);
+
+struct plan_entry {
+    enum plan_kind kind;
+    enum memory_class memory;
+    enum dtype dtype;
+    int group, layer, micro, slot; /* -1 where it has none */
+    int64_t bytes;                 /* a multiple of 256 */
+    int64_t offset;                /* in the arena of its memory class, a multiple of 256 */
+    int first_op, last_op;         /* live interval in schedule positions, inclusive; -1, -1: the whole run */
+    bool checkpointed;             /* belongs to the training state */
+};
+
+/* ---- operations ---- */
+
+#define PLAN_OPS(X)                                                                                          \
+    X(OP_FORWARD, "forward")                                                                                 \
+    X(OP_BACKWARD, "backward")                                                                               \
+    X(OP_COMM, "comm")                                                                                       \
+    X(OP_ENCODE, "encode")                                                                                   \
+    X(OP_DECODE, "decode")                                                                                   \
+    X(OP_COPY, "copy")                                                                                       \
+    X(OP_FILL, "fill")                                                                                       \
+    X(OP_NORM, "norm") /* scalars.norm_squared (+)= of a group's gradient shard */                           \
+    X(OP_CLIP, "clip") /* scalars.clip from the norm */                                                      \
+    X(OP_STEP, "step") /* AdamW on a group's shard, by segment */
+enum op_kind {
+#define PLAN_OP_ENUM(symbol, name) symbol,
+    PLAN_OPS(PLAN_OP_ENUM)
+#undef PLAN_OP_ENUM
+        OP_KIND_COUNT
+};
+const char *op_kind_name(enum op_kind kind);
+
+enum stream_id { STREAM_COMPUTE, STREAM_GATHER, STREAM_REDUCE, STREAM_COUNT };
+const char *stream_name(enum stream_id stream);
+enum mesh_axis { AXIS_SHARD, AXIS_REPLICATE, AXIS_PIPELINE, AXIS_WORLD, AXIS_COUNT };
+const char *axis_name(enum mesh_axis axis);
+
+enum { OP_WAITS = 8 };
+
+/* Buffers are indices into plan.entries, -1 for none; offsets are bytes into the buffer. */
+struct schedule_op {
+    enum op_kind kind;
+    enum stream_id stream;
+    int layer, micro, group;
+    /* OP_FORWARD, OP_BACKWARD */
+    enum layer_mode mode;
+    unsigned parts;
+    int group_count;
+    int used_group[LAYER_GROUPS]; /* the groups that the layer's parameters lie in */
+    int weight[LAYER_GROUPS];     /* buffer with the full parameters of used_group[i] */
+    int grad[LAYER_GROUPS];       /* buffer of its full gradient */
+    uint8_t grad_beta[LAYER_GROUPS];
+    int in[LAYER_SOURCES], din[LAYER_SOURCES];
+    uint8_t din_beta[LAYER_SOURCES];
+    int out, dout, saved, work, batch;
+    /* OP_COMM, OP_COPY, OP_FILL, OP_NORM, OP_STEP, OP_ENCODE, OP_DECODE: from -> to */
+    enum mesh_axis axis;
+    struct comm_op comm;
+    int from, to;
+    int64_t from_offset, to_offset, bytes;
+    uint8_t beta; /* OP_NORM: 0 starts the sum */
+    /* order */
+    int wait[OP_WAITS],
+        wait_count; /* earlier operations on other streams (op indices) that must be finished */
+    bool signal;    /* some later operation waits for this one */
+};
+
+struct plan {
+    struct plan_options options;
+    struct param_group *groups;
+    int group_count;
+    struct param_place *places; /* [model.param_count] */
+    int *group_params;          /* parameter indices in group order */
+    struct plan_segment *segments;
+    int segment_count;
+    struct plan_entry *entries;
+    int entry_count;
+    struct schedule_op *ops; /* one optimizer step */
+    int op_count;
+    int64_t arena_bytes[MEMORY_CLASS_COUNT]; /* what will be allocated, to the byte */
+    int64_t kind_bytes[PLAN_KIND_COUNT];     /* at their sum, not counting sharing */
+    int gathers_in_flight;                   /* most gathers issued and not yet used at any point */
+    uint64_t hash; /* of the schedule without this rank's coordinates: equal on all ranks of a stage */
+};
+
+/* Builds everything; the caller owns the plan (plan_free). Errors name the value and the way out. */
+int plan_build(const struct model *model, const struct plan_options *options, struct plan *plan,
+               struct muster_error *err);
+void plan_free(struct plan *plan);
+
+/* The whole plan as text, for golden files and `--plan --verbose`: groups, entries, schedule. Stable. */
+int plan_dump(const struct model *model, const struct plan *plan, struct buffer *out);
+/* The table people want: bytes per rank by kind and memory class, the total, group count, gathers in flight.
+ */
+int plan_summary(const struct model *model, const struct plan *plan, struct buffer *out);
+
+#endif
