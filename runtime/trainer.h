@@ -1,0 +1,78 @@
+/* trainer.h - one rank's training run: owns device, comms, arenas and plan, and executes the schedule step by
+ * step.
+ *
+ * A trainer is an object, there are no globals: tests run ranks as threads of one process. All calls are from
+ * one thread (the caller's); the work happens on the device's streams. */
+#ifndef MUSTER_RUNTIME_TRAINER_H
+#define MUSTER_RUNTIME_TRAINER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/comm.h"
+#include "runtime/device.h"
+#include "runtime/model.h"
+#include "runtime/plan.h"
+
+struct trainer_options {
+    struct plan_options
+        plan; /* shape, strategy, mesh, micro_batches, prefetch; rank and kernels are filled in */
+    int rank, world_size, local_rank;
+    int threads;                            /* OpenMP/BLAS threads of the compute stream */
+    const struct device_ops *device;        /* NULL: device_cpu() */
+    const struct comm_ops *comm;            /* NULL: comm_host() */
+    const struct comm_delay_options *delay; /* not NULL: comm_delay with these figures instead */
+    const struct kernels *kernels;          /* NULL: the device's; tests pass kernels_ref_f64() */
+    const struct kv_store *store;           /* how ranks find each other; may be NULL with world_size 1 */
+    const char *key;                        /* key prefix, unique per round; NULL: "trainer" */
+    int64_t timeout_ns;                     /* of every collective */
+    int64_t memory_limit; /* bytes a rank may plan; 0: what the machine has; a plan above it is refused */
+    uint64_t seed;        /* of the parameter initialisation */
+};
+
+/* The host-side values of one step; the trainer copies them into device memory. */
+struct trainer_step_values {
+    double learning_rate; /* of both classes */
+    double weight_decay;  /* of class 0 */
+    double beta1, beta2, epsilon;
+    double clip_norm;      /* 0: none */
+    int64_t global_tokens; /* tokens that count in the whole step, over all ranks and micro-batches */
+    uint64_t first_sample; /* global index of the step's first sample */
+};
+
+struct trainer_stats {
+    double loss;                          /* mean over the global batch of the step */
+    double grad_norm;                     /* before clipping; 0 where not clipped */
+    bool skipped;                         /* the norm was not finite: parameters are as before */
+    int64_t step_ns, comm_ns, exposed_ns; /* wall; busy time of comms; time compute waited for them */
+};
+
+struct trainer;
+
+struct trainer *trainer_create(const struct model *model, const struct trainer_options *options,
+                               struct muster_error *err);
+void trainer_destroy(struct trainer *trainer); /* accepts NULL */
+
+/* tokens, targets: (micro_batches, B, T) of this rank. Blocks until the step is finished. The step count is
+ * kept here. */
+int trainer_step(struct trainer *trainer, const int32_t *tokens, const int32_t *targets,
+                 const struct trainer_step_values *values, struct trainer_stats *stats,
+                 struct muster_error *err);
+/* Loss of this rank's batch (mean) without touching parameters; collective under FULL_SHARD. */
+int trainer_evaluate(struct trainer *trainer, const int32_t *tokens, const int32_t *targets, double *loss,
+                     struct muster_error *err);
+
+/* Collective: one full parameter, of the trainer's dtype, param_elements() long, on every rank. Any rank may
+ * pass NULL. */
+int trainer_get_param(struct trainer *trainer, int param, void *out, struct muster_error *err);
+/* Collective: its full gradient of the last step (reduced, before clipping). For tests. */
+int trainer_get_grad(struct trainer *trainer, int param, void *out, struct muster_error *err);
+/* Sets a full parameter; every rank passes the same values. */
+int trainer_set_param(struct trainer *trainer, int param, const void *values, struct muster_error *err);
+
+const struct plan *trainer_plan(const struct trainer *trainer);
+const struct device_ops *trainer_device(const struct trainer *trainer, struct device **device);
+/* Bytes really allocated per memory class: equals plan.arena_bytes. */
+int64_t trainer_arena_bytes(const struct trainer *trainer, enum memory_class memory);
+
+#endif
