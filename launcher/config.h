@@ -1,29 +1,39 @@
-/* config.h - what `muster run` was asked to do: flags, PET_* defaults and reading rules, resolved into one struct.
+/* config.h - what `muster run` was asked to do: flags, PET_* defaults and reading rules, resolved into one
+ * struct.
  *
- * config_parse is pure but for the two callbacks it is given. The table of rows is the only list of settings. */
+ * Two pure steps: config_parse reads the command line and, through a callback, the environment;
+ * config_resolve then works out what depends on the machine. The table of rows is the only list of settings.
+ */
 #ifndef MUSTER_LAUNCHER_CONFIG_H
 #define MUSTER_LAUNCHER_CONFIG_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "launcher/machine.h"
 #include "proto/base/buffer.h"
 #include "proto/base/knob.h"
 #include "proto/include/muster_error.h"
 
 enum stream_bits { STREAM_NONE = 0, STREAM_STDOUT = 1, STREAM_STDERR = 2, STREAM_BOTH = 3 };
 
+enum program_kind { PROGRAM_PYTHON, PROGRAM_MODULE, PROGRAM_EXECUTABLE };
+
+enum { CONFIG_WORKERS_LIMIT = 4096, CONFIG_NODES_LIMIT = 1000000 };
+
 struct run_config {
     /* world */
     bool standalone;
-    char *nnodes;          /* as typed, "2" or "1:4" */
+    char *nnodes; /* as typed, "2" or "1:4" */
     int min_nodes, max_nodes;
     int64_t node_rank;
-    char *nproc;           /* as typed */
-    int nproc_per_node;    /* resolved, >= 1 */
+    char *nproc;        /* as typed: a number, cpu, gpu or auto */
+    int nproc_per_node; /* >= 1 after config_resolve */
     char *master_addr;
-    int64_t master_port;   /* 0: choose */
+    int64_t master_port; /* 0: choose */
     char *rdzv_id;
+    char *rdzv_backend;  /* static or c10d; only static with several nodes */
+    char *rdzv_endpoint; /* host:port; with static it is another spelling of master_addr and master_port */
     char *role;
     int64_t max_restarts;
     double join_timeout_s;
@@ -31,26 +41,39 @@ struct run_config {
     bool module, no_python;
     double shutdown_timeout_s; /* grace between TERM and KILL */
     double restart_grace_s;    /* the same before a restart */
+    int cores; /* what the workers may use: affinity and cgroup quota, >= 1 after config_resolve */
+    enum program_kind kind; /* after program_check (launcher/program.h) */
     /* logs */
     char *log_dir;
-    char *redirects, *tee;     /* as typed: a number or local:value,... */
-    char *line_prefix;         /* template with ${role_name} ${rank} ${local_rank} */
+    char *redirects, *tee; /* as typed: a number or local:value,... */
+    char *line_prefix;     /* template with ${role_name} ${rank} ${local_rank} */
     /* what to do */
     bool dry_run, help;
-    const char *program;       /* the script, module or program: points into argv */
-    char *const *arguments;    /* what follows it, NULL-terminated: points into argv */
-    uint8_t sources[64];       /* enum knob_source of each row */
+    const char *program;    /* the script, module or program: points into argv */
+    char *const *arguments; /* what follows it, NULL-terminated: points into argv */
+    uint8_t sources[64];    /* enum knob_source of each row */
+    char *notes;            /* lines to announce, newline-separated; NULL for none */
 };
 
 const struct knob_table *config_table(void);
 
-/* argv without the leading "muster run". get reads an environment variable. Fills config (config_free on success).
- * Errors are MUSTER_E_INVALID (usage, exit 2) with one line. */
-int config_parse(int argc, char *const argv[], const char *(*get)(void *context, const char *name), void *context,
-                 struct run_config *config, struct muster_error *err);
+/* argv without the leading "muster run", NULL-terminated. get reads an environment variable. Fills config,
+ * which must be zeroed; config_free on success and on failure. With help set nothing else was checked. Errors
+ * are MUSTER_E_INVALID or MUSTER_E_UNSUPPORTED (usage, exit 2) with one line, or MUSTER_E_NOMEM. */
+int config_parse(int argc, char *const argv[], const char *(*get)(void *context, const char *name),
+                 void *context, struct run_config *config, struct muster_error *err);
+/* Works out nproc_per_node and cores from the machine, and a job id of its own where one node was given none.
+ */
+int config_resolve(struct run_config *config, const struct machine *machine, struct muster_error *err);
 void config_free(struct run_config *config);
 
-/* The stream bits of one local rank in a --redirects / --tee value ("3" or "0:1,1:2"); checked by config_parse. */
+/* "usage: <name> [flags] program ..." and the help of every row, appended. */
+int config_help(const char *name, int columns, struct buffer *out);
+/* The row's flag or environment variable, whichever set it last: what an error about its value names. */
+const char *config_setting(const struct run_config *config, const char *name);
+
+/* The stream bits of one local rank in a --redirects / --tee value ("3" or "0:1,1:2"); checked by
+ * config_parse. A rank that a map leaves out has none. -1 where the value is malformed. */
 int config_streams(const char *value, int local_rank);
 
 #endif

@@ -5,26 +5,36 @@
 #include "launcher/config.h"
 #include "rendezvous/membership.h"
 
-enum program_kind { PROGRAM_PYTHON, PROGRAM_MODULE, PROGRAM_EXECUTABLE };
-
 struct worker_command {
     char **argv; /* NULL-terminated; argv[0] is what is looked up in PATH where it has no slash */
-    char **envp; /* NULL-terminated NAME=value, the agent's environment overlaid with the contract's variables */
+    char **
+        envp; /* NULL-terminated NAME=value, the agent's environment overlaid with the contract's variables */
     int local_rank, rank;
 };
 
-/* How the program runs: a .py file under python3 -u (PYTHON_EXEC if set), -m as module, an ELF or #! executable as itself.
- * first_bytes are the file's first bytes (length 0 where it cannot be read); pure. */
+/* How the program runs: a .py file (.pyc, .pyz) under python3 -u (PYTHON_EXEC if set), -m as module, an ELF
+ * or #! executable as itself, as is whatever --no-python names. first_bytes are the file's first bytes
+ * (length 0 where it cannot be read). Anything else is an executable too: program_check refuses what the
+ * kernel would. Pure. */
 enum program_kind program_kind_of(const struct run_config *config, const char *first_bytes, size_t length);
 
-/* cores: what OMP_NUM_THREADS is derived from where it is unset and there are several workers (cores / workers, at least 1).
- * inherited is the agent's environ. error_file may be NULL. All memory is the command's own. */
-int worker_command_build(const struct run_config *config, const struct membership_world *world, int local_rank,
-                         enum program_kind kind, char *const *inherited, int cores, const char *agent_id,
-                         const char *error_file, struct worker_command *command, struct muster_error *err);
+/* cores: what OMP_NUM_THREADS is derived from where it is unset and there are several workers (cores /
+ * workers, at least 1). inherited is the agent's environ. error_file may be NULL. All memory is the command's
+ * own. */
+int worker_command_build(const struct run_config *config, const struct membership_world *world,
+                         int local_rank, enum program_kind kind, char *const *inherited, int cores,
+                         const char *agent_id, const char *error_file, struct worker_command *command,
+                         struct muster_error *err);
 void worker_command_free(struct worker_command *command);
 
-/* --dry-run: argv and the variables that differ from inherited, for people, appended. */
+/* The OMP_NUM_THREADS that workers get where the agent's environment has none; 0 where it is left alone. */
+int worker_command_omp_threads(const struct run_config *config, char *const *inherited, int cores);
+
+/* One argument of the script with torchrun's template applied, in fresh memory: ${local_rank} and $local_rank
+ * become the rank, $$ becomes $, any other $ stays. NULL where there is no memory. */
+char *worker_command_argument(const char *argument, int local_rank);
+
+/* --dry-run: argv and the variables that differ from inherited, quoted for a shell, appended. */
 int worker_command_print(const struct worker_command *command, char *const *inherited, struct buffer *out);
 
 #endif
