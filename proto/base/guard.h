@@ -9,6 +9,7 @@
 #ifndef MUSTER_BASE_GUARD_H
 #define MUSTER_BASE_GUARD_H
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -26,7 +27,7 @@
         destroy(*value);                                                                                     \
         errno = kept;                                                                                        \
     }                                                                                                        \
-    _Static_assert(sizeof(type) <= sizeof(void *), "a guard holds a handle")
+    static_assert(sizeof(type) <= sizeof(void *), "a guard holds a handle")
 
 static inline void guard_free(void *pointer)
 {

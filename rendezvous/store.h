@@ -1,0 +1,152 @@
+/* store.h - the key-value engine that agents and workers share: pure, no I/O, no clock, no thread.
+ *
+ * `store_step` takes one request of one client and answers it. A WAIT or BARRIER that cannot be answered yet
+ * parks the client; later steps of others release it, and `store_next_wake` tells who was released and why.
+ * Parked waits cost O(1) each time one of their keys appears: a wait keeps a count, a key keeps the list of
+ * its waits.
+ *
+ * Semantics follow PyTorch's TCPStore, so that its clients can be served:
+ * - values are opaque bytes; ADD and BARRIER keep a decimal number as text in the value;
+ * - COMPARE_SET answers with the value that is in the store afterwards, except that a missing key with a
+ * non-empty `expected` stores nothing and answers with `expected`;
+ * - queues live beside the keys under the same names and are not counted by NUM_KEYS; a name with a non-empty
+ * queue satisfies CHECK and WAIT, and one QUEUE_PUSH releases one waiter (the longest waiting);
+ * - a wait counts a key as seen once it appeared, also if it is deleted before the wait ends.
+ *
+ * A store belongs to one thread at a time. */
+#ifndef MUSTER_RENDEZVOUS_STORE_H
+#define MUSTER_RENDEZVOUS_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/base/guard.h"
+#include "proto/include/muster_error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Bounds; 0 in a field means the default. A step that would cross one fails with MUSTER_E_LIMIT and changes
+ * nothing. */
+struct store_limits {
+    size_t key_bytes;   /* 8 KiB: PyTorch's own server has the same */
+    size_t value_bytes; /* 8 MiB: PyTorch's own server has the same; also bounds a value that APPEND grows */
+    size_t keys;        /* 1 Mi names: 4,096 ranks that publish 256 keys each */
+    size_t wait_keys;   /* 131,072 keys in one request, as PyTorch's own server */
+    size_t total_bytes; /* 256 MiB of names, values, queues and parked waits together: an agent must not eat
+                           the memory of the workers that it shares a pod with */
+};
+struct store_limits store_limits_default(void);
+
+/* Borrowed bytes. */
+struct store_bytes {
+    const void *data;
+    size_t length;
+};
+
+/* operation, printable name */
+#define STORE_OPERATIONS(X)                                                                                  \
+    X(STORE_SET, "set")                                                                                      \
+    X(STORE_COMPARE_SET, "compare_set")                                                                      \
+    X(STORE_GET, "get")                                                                                      \
+    X(STORE_ADD, "add")                                                                                      \
+    X(STORE_CHECK, "check")                                                                                  \
+    X(STORE_WAIT, "wait")                                                                                    \
+    X(STORE_CANCEL, "cancel")                                                                                \
+    X(STORE_NUM_KEYS, "num_keys")                                                                            \
+    X(STORE_DELETE, "delete")                                                                                \
+    X(STORE_APPEND, "append")                                                                                \
+    X(STORE_MULTI_GET, "multi_get")                                                                          \
+    X(STORE_MULTI_SET, "multi_set")                                                                          \
+    X(STORE_QUEUE_PUSH, "queue_push")                                                                        \
+    X(STORE_QUEUE_POP, "queue_pop")                                                                          \
+    X(STORE_QUEUE_LEN, "queue_len")                                                                          \
+    X(STORE_LIST_KEYS, "list_keys")                                                                          \
+    X(STORE_BARRIER, "barrier")                                                                              \
+    X(STORE_LEAVE, "leave")
+
+enum store_operation {
+#define STORE_OPERATION_ENUM(symbol, name) symbol,
+    STORE_OPERATIONS(STORE_OPERATION_ENUM)
+#undef STORE_OPERATION_ENUM
+        STORE_OPERATION_COUNT
+};
+/* "set"; "unknown" for anything else. */
+const char *store_operation_name(int operation);
+
+/* One request. All bytes are borrowed for the call. */
+struct store_request {
+    enum store_operation operation;
+    uint64_t client; /* who asks: any number that the caller uses for one client only; read by WAIT, BARRIER,
+                        CANCEL and LEAVE */
+    struct store_bytes key;
+    struct store_bytes value;         /* SET, APPEND, QUEUE_PUSH; COMPARE_SET: the desired one */
+    struct store_bytes expected;      /* COMPARE_SET */
+    int64_t number;                   /* ADD: delta; BARRIER: world size, >= 1 */
+    const struct store_bytes *keys;   /* CHECK, WAIT, MULTI_GET, MULTI_SET: count names */
+    const struct store_bytes *values; /* MULTI_SET: count values */
+    size_t count;
+};
+
+/* What was answered. Bytes are borrowed from the store until the next call with it. */
+struct store_answer {
+    bool parked; /* WAIT, BARRIER: nothing to tell yet; a wake follows */
+    bool found; /* GET, COMPARE_SET, QUEUE_POP: value is one of the store; CHECK: all are there; CANCEL: there
+                   was a wait */
+    int64_t number; /* ADD: the sum; NUM_KEYS, QUEUE_LEN: the count; QUEUE_POP: the length before; DELETE: 0
+                       or 1; BARRIER: arrivals so far */
+    struct store_bytes value;       /* GET, COMPARE_SET, QUEUE_POP; empty where not found */
+    const struct store_bytes *list; /* MULTI_GET: values, empty where missing; LIST_KEYS: names in no order */
+    size_t count;
+};
+
+/* reason, printable name */
+#define STORE_WAKES(X)                                                                                       \
+    X(STORE_WAKE_READY, "ready") /* the wait or barrier is fulfilled */                                      \
+    X(STORE_WAKE_WIPED, "wiped") /* the key space it waited in is gone */
+
+enum store_wake_reason {
+#define STORE_WAKE_ENUM(symbol, name) symbol,
+    STORE_WAKES(STORE_WAKE_ENUM)
+#undef STORE_WAKE_ENUM
+};
+const char *store_wake_name(int reason);
+
+struct store_wake {
+    uint64_t client;
+    enum store_wake_reason reason;
+};
+
+struct store_stats {
+    size_t keys;    /* names with a value */
+    size_t names;   /* keys, queues and names that are only waited for */
+    size_t bytes;   /* what total_bytes bounds */
+    size_t parked;  /* clients that wait */
+    uint64_t round; /* wipes so far */
+};
+
+struct store;
+
+/* Owned by the caller. limits NULL: the defaults. */
+struct store *store_create(const struct store_limits *limits, struct muster_error *err);
+void store_destroy(struct store *s);
+GUARD_DEFINE(store, struct store *, store_destroy);
+
+/* Answers one request. On failure nothing has changed (a client that was parked stays parked). A client has
+ * at most one wait: WAIT or BARRIER of a parked client is MUSTER_E_STATE. CANCEL drops a client's wait, also
+ * one that is fulfilled but not yet told; LEAVE does the same for a client that is gone. Keys stay. */
+int store_step(struct store *s, const struct store_request *request, struct store_answer *answer,
+               struct muster_error *err);
+/* The next released client, in order of release; false where there is none. Call until false after every
+ * step. */
+bool store_next_wake(struct store *s, struct store_wake *wake);
+/* A new key space: keys and queues are dropped, parked clients are released with STORE_WAKE_WIPED. */
+void store_wipe(struct store *s);
+struct store_stats store_stats(const struct store *s);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,126 @@
+/* tcpstore.h - PyTorch's TCPStore protocol as a pure engine: bytes of many connections in, bytes out, over
+ * one store.
+ *
+ * Wire format (client of torch 2.1 and later; the query numbers are those of torch 2.13's QueryType):
+ * little-endian integers, no alignment, no framing; a string or vector is a u64 length and its bytes. A
+ * connection opens with VALIDATE. Requests may be split at any byte and pipelined; replies come in the order
+ * of the requests. While a WAIT or BARRIER is parked, later requests of that connection stay queued, except a
+ * CANCEL_WAIT that comes next.
+ *
+ * The shell feeds what it received, then asks `tcpstore_next_touched` until NULL for the connections whose
+ * output grew or that broke the protocol, sends output, and says what was sent. One thread at a time. */
+#ifndef MUSTER_RENDEZVOUS_TCPSTORE_H
+#define MUSTER_RENDEZVOUS_TCPSTORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/base/guard.h"
+#include "proto/include/muster_error.h"
+#include "rendezvous/store.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TCPSTORE_MAGIC UINT32_C(0x3C85F7CE)
+
+/* query, name, body: u u32, i i64, k key, v value, K count and keys, P count and (key, value) pairs. The
+ * query's number on the wire is its place in this list. */
+#define TCPSTORE_QUERIES(X)                                                                                  \
+    X(TCPSTORE_VALIDATE, "VALIDATE", "u")                                                                    \
+    X(TCPSTORE_SET, "SET", "kv")                                                                             \
+    X(TCPSTORE_COMPARE_SET, "COMPARE_SET", "kvv")                                                            \
+    X(TCPSTORE_GET, "GET", "k")                                                                              \
+    X(TCPSTORE_ADD, "ADD", "ki")                                                                             \
+    X(TCPSTORE_CHECK, "CHECK", "K")                                                                          \
+    X(TCPSTORE_WAIT, "WAIT", "K")                                                                            \
+    X(TCPSTORE_GETNUMKEYS, "GETNUMKEYS", "")                                                                 \
+    X(TCPSTORE_DELETE_KEY, "DELETE_KEY", "k")                                                                \
+    X(TCPSTORE_APPEND, "APPEND", "kv")                                                                       \
+    X(TCPSTORE_MULTI_GET, "MULTI_GET", "K")                                                                  \
+    X(TCPSTORE_MULTI_SET, "MULTI_SET", "P")                                                                  \
+    X(TCPSTORE_CANCEL_WAIT, "CANCEL_WAIT", "")                                                               \
+    X(TCPSTORE_PING, "PING", "u")                                                                            \
+    X(TCPSTORE_QUEUE_PUSH, "QUEUE_PUSH", "kv")                                                               \
+    X(TCPSTORE_QUEUE_POP, "QUEUE_POP", "k")                                                                  \
+    X(TCPSTORE_QUEUE_LEN, "QUEUE_LEN", "k")                                                                  \
+    X(TCPSTORE_LIST_KEYS, "LIST_KEYS", "")                                                                   \
+    X(TCPSTORE_BARRIER, "BARRIER", "ki")
+
+enum tcpstore_query {
+#define TCPSTORE_QUERY_ENUM(symbol, name, body) symbol,
+    TCPSTORE_QUERIES(TCPSTORE_QUERY_ENUM)
+#undef TCPSTORE_QUERY_ENUM
+        TCPSTORE_QUERY_COUNT
+};
+
+/* The one-byte replies. */
+enum { TCPSTORE_READY = 0, TCPSTORE_NOT_READY = 1, TCPSTORE_STOP_WAITING = 0, TCPSTORE_WAIT_CANCELED = 1 };
+
+/* Bytes of one request, and of one connection's unsent replies: 64 MiB is eight values of the largest size
+ * and more than any client of PyTorch sends at once. A request or reply above it breaks the connection. */
+#define TCPSTORE_MESSAGE_LIMIT ((size_t)64 << 20)
+/* A connection with more unsent replies than this is not served until its peer reads: 1 MiB keeps a socket
+ * busy. */
+#define TCPSTORE_OUTPUT_HIGH ((size_t)1 << 20)
+/* A connection that cannot be served now is read no further than this. */
+#define TCPSTORE_INPUT_HIGH ((size_t)64 << 10)
+
+/* state, printable name */
+#define TCPSTORE_STATES(X)                                                                                   \
+    X(TCPSTORE_STATE_GREETING, "greeting") /* VALIDATE has not arrived */                                    \
+    X(TCPSTORE_STATE_OPEN, "open")         /* requests are served */                                         \
+    X(TCPSTORE_STATE_PARKED, "parked")     /* a WAIT or BARRIER waits for its keys */                        \
+    X(TCPSTORE_STATE_BROKEN, "broken")     /* nothing more is served; close it */
+
+enum tcpstore_state {
+#define TCPSTORE_STATE_ENUM(symbol, name) symbol,
+    TCPSTORE_STATES(TCPSTORE_STATE_ENUM)
+#undef TCPSTORE_STATE_ENUM
+};
+const char *tcpstore_state_name(int state);
+const char *tcpstore_query_name(int query);
+
+struct tcpstore;
+struct tcpstore_connection;
+
+/* Owned by the caller. limits NULL: the store's defaults. */
+struct tcpstore *tcpstore_create(const struct store_limits *limits, struct muster_error *err);
+/* Connections that are still open are closed with it. */
+void tcpstore_destroy(struct tcpstore *t);
+GUARD_DEFINE(tcpstore, struct tcpstore *, tcpstore_destroy);
+
+/* A new connection; owner is the caller's own pointer. It lives until tcpstore_close. */
+struct tcpstore_connection *tcpstore_open(struct tcpstore *t, void *owner, struct muster_error *err);
+/* Its waits are dropped, its keys stay. Accepts NULL. */
+void tcpstore_close(struct tcpstore_connection *c);
+void *tcpstore_owner(const struct tcpstore_connection *c);
+
+/* Takes received bytes and serves what can be served. Failures are states of connections, not of this call.
+ */
+void tcpstore_feed(struct tcpstore_connection *c, const void *data, size_t length);
+/* The next connection that has something for its shell: output to send or a broken state. Each is reported
+ * once until it is touched again. */
+struct tcpstore_connection *tcpstore_next_touched(struct tcpstore *t);
+/* Replies not yet sent; borrowed until the next call with the engine. */
+struct store_bytes tcpstore_output(const struct tcpstore_connection *c);
+/* The first length bytes of the output are sent. May serve requests that were held back by a full output. */
+void tcpstore_sent(struct tcpstore_connection *c, size_t length);
+/* Whether more bytes from the peer are wanted now (false: its requests wait for something). */
+bool tcpstore_wants_input(const struct tcpstore_connection *c);
+enum tcpstore_state tcpstore_state(const struct tcpstore_connection *c);
+/* Why a connection is broken: one line that names the value and the limit. NULL unless broken. */
+const struct muster_error *tcpstore_broken_reason(const struct tcpstore_connection *c);
+
+/* A new, empty key space; every connection of the old one becomes broken ("the round is over"). */
+void tcpstore_wipe(struct tcpstore *t);
+struct store_stats tcpstore_stats(const struct tcpstore *t);
+/* Requests served since create. */
+uint64_t tcpstore_served(const struct tcpstore *t);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,59 @@
+/* tcpstore_server.h - the listener that serves PyTorch's TCPStore protocol from a thread of its own.
+ *
+ * One epoll loop over non-blocking sockets around the engine of tcpstore.h. All signals are blocked in its
+ * thread, all descriptors are close-on-exec. The functions below may be called from any thread; each waits
+ * for the server's thread to take notice, which never blocks on a peer. */
+#ifndef MUSTER_RENDEZVOUS_TCPSTORE_SERVER_H
+#define MUSTER_RENDEZVOUS_TCPSTORE_SERVER_H
+
+#include <stdint.h>
+
+#include "proto/base/clock.h"
+#include "proto/base/guard.h"
+#include "proto/base/log.h"
+#include "proto/include/muster_error.h"
+#include "rendezvous/store.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct tcpstore_server_options {
+    const char
+        *address;       /* numeric IPv4 or IPv6 address to bind; NULL: [::] for both families, else 0.0.0.0 */
+    uint16_t port;      /* 0: any free one */
+    size_t connections; /* at most so many at once; 0: 65,536 (4,096 hosts of 8 workers with 2 connections
+                           each). Further peers stay in the backlog until one leaves */
+    int64_t greeting_ns; /* a peer that has not sent VALIDATE by then is closed; 0: 30 s */
+    struct store_limits limits;
+    const struct log_sink *log; /* may be NULL; must outlive the server */
+};
+
+struct tcpstore_server_stats {
+    struct store_stats store;
+    size_t connections;
+    uint64_t accepted; /* connections since start */
+    uint64_t dropped;  /* of those, closed by us: broke the protocol or a limit, did not greet */
+    uint64_t requests; /* served since start */
+};
+
+struct tcpstore_server;
+
+/* Binds, listens and serves. On an occupied port the error names the port and, where /proc lets us see it,
+ * the pid that holds it. *server is owned by the caller. */
+int tcpstore_server_start(const struct tcpstore_server_options *options, struct tcpstore_server **server,
+                          struct muster_error *err);
+uint16_t tcpstore_server_port(const struct tcpstore_server *server);
+/* A new round: when it returns the key space is empty, and every connection that was made before the call is
+ * closed, those still in the backlog too. */
+int tcpstore_server_new_round(struct tcpstore_server *server, struct muster_error *err);
+int tcpstore_server_stats(struct tcpstore_server *server, struct tcpstore_server_stats *stats,
+                          struct muster_error *err);
+/* Stops the thread and closes everything. Accepts NULL. */
+void tcpstore_server_destroy(struct tcpstore_server *server);
+GUARD_DEFINE(tcpstore_server, struct tcpstore_server *, tcpstore_server_destroy);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
