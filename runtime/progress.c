@@ -1,0 +1,63 @@
+/* progress.c - see progress.h. */
+#include "runtime/progress.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/text.h"
+
+static const double smoothing =
+    0.1; /* weight of the newest step: an ETA that neither jumps nor lags by minutes */
+
+void progress_add(struct progress *p, const struct progress_step *step)
+{
+    p->last[p->done % PROGRESS_LOSSES] = step->loss;
+    p->done++;
+    double ns = (double)step->step_ns;
+    p->step_ns = p->step_ns > 0 ? p->step_ns + smoothing * (ns - p->step_ns) : ns;
+}
+
+double progress_mean_loss(const struct progress *p)
+{
+    int64_t count = p->done < PROGRESS_LOSSES ? p->done : PROGRESS_LOSSES;
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        sum += p->last[i];
+    return count ? sum / (double)count : 0;
+}
+
+static void duration(struct buffer *out, double seconds)
+{
+    long long s = (long long)(seconds + 0.5);
+    if (s >= 3600)
+        buffer_printf(out, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+    else
+        buffer_printf(out, "%lld:%02lld", s / 60, s % 60);
+}
+
+int progress_line(const struct progress *p, const struct progress_step *step, struct buffer *out)
+{
+    char planned[32], used[32];
+    double rate = p->step_ns > 0 ? (double)p->tokens_per_step * 1e9 / p->step_ns : 0;
+    buffer_printf(out, "step %lld/%lld  loss %.4f  norm %.2f  lr %.2e  %.0f tok/s  ", (long long)p->done,
+                  (long long)p->steps, step->loss, step->grad_norm, step->learning_rate, rate);
+    if (step->comm_ns > 0) {
+        double hidden = 100.0 * (1.0 - (double)step->exposed_ns / (double)step->comm_ns);
+        buffer_printf(out, "comm %.1f ms, %.1f ms exposed (%.0f%% hidden)  ", (double)step->comm_ns / 1e6,
+                      (double)step->exposed_ns / 1e6, hidden > 0 ? hidden : 0);
+    } else {
+        buffer_text(out, "comm none  ");
+    }
+    buffer_printf(out, "mem %s planned", text_format_bytes(planned, sizeof planned, p->planned_bytes));
+    if (step->resident_bytes > 0)
+        buffer_printf(out, ", %s used", text_format_bytes(used, sizeof used, step->resident_bytes));
+    buffer_text(out, "  eta ");
+    duration(out, p->step_ns * 1e-9 * (double)(p->steps - p->done));
+    return out->failed ? -1 : 0;
+}
+
+int64_t progress_parse_pss(const char *text)
+{
+    const char *line = strstr(text, "\nPss:");
+    return line ? strtoll(line + 5, NULL, 10) * 1024 : 0;
+}

@@ -1,0 +1,38 @@
+/* progress.h - the progress line of a training run: pure, text out. */
+#ifndef MUSTER_RUNTIME_PROGRESS_H
+#define MUSTER_RUNTIME_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/base/buffer.h"
+
+enum { PROGRESS_LOSSES = 50 }; /* losses that the closing mean is taken over */
+
+struct progress {
+    int64_t steps;                /* to do in all */
+    int64_t tokens_per_step;      /* over all ranks */
+    int64_t planned_bytes;        /* of this rank's arenas */
+    double step_ns;               /* smoothed time of a step; 0 before the first */
+    double last[PROGRESS_LOSSES]; /* ring of the latest losses */
+    int64_t done;
+};
+
+struct progress_step {
+    double loss, learning_rate, grad_norm;
+    int64_t step_ns, comm_ns, exposed_ns;
+    int64_t resident_bytes; /* proportional set size of the process; 0: unknown */
+};
+
+/* Takes note of one finished step. */
+void progress_add(struct progress *progress, const struct progress_step *step);
+/* "step 120/900  loss 2.7134  18204 tok/s  comm 4.1 ms, 0.1 ms exposed (98% hidden)  mem 34.1 MB
+ * planned, 61.0 MB used  eta 0:41" */
+int progress_line(const struct progress *progress, const struct progress_step *step, struct buffer *out);
+/* Mean of the latest losses, at most PROGRESS_LOSSES of them; 0 before the first. */
+double progress_mean_loss(const struct progress *progress);
+
+/* The "Pss:" line of /proc/PID/smaps_rollup in bytes, 0 where there is none. Pure. */
+int64_t progress_parse_pss(const char *text);
+
+#endif

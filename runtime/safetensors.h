@@ -1,0 +1,35 @@
+/* safetensors.h - writing a safetensors file: an 8-byte little-endian header length, a JSON header, then the
+ * tensors' bytes. Format: github.com/huggingface/safetensors, README. The file is written beside its place,
+ * synced and renamed. */
+#ifndef MUSTER_RUNTIME_SAFETENSORS_H
+#define MUSTER_RUNTIME_SAFETENSORS_H
+
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+#include "proto/include/muster_error.h"
+
+struct safetensors_tensor {
+    const char *name;
+    enum dtype dtype;
+    int ndim;
+    int64_t dim[4];
+};
+
+struct safetensors_writer;
+
+/* Announces all tensors in their order in the file. metadata: pairs of texts ("key", "value", ..., NULL), may
+ * be NULL. */
+struct safetensors_writer *safetensors_create(const char *path, const struct safetensors_tensor *tensors,
+                                              int count, const char *const *metadata,
+                                              struct muster_error *err);
+/* The bytes of the next tensor, whole. */
+int safetensors_write(struct safetensors_writer *writer, const void *data, int64_t bytes,
+                      struct muster_error *err);
+/* All tensors must have been written: syncs and puts the file in place. The writer is destroyed in any case.
+ */
+int safetensors_finish(struct safetensors_writer *writer, struct muster_error *err);
+/* Gives up: removes what was written. Accepts NULL. */
+void safetensors_destroy(struct safetensors_writer *writer);
+
+#endif

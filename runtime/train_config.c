@@ -1,0 +1,544 @@
+/* train_config.c - the table of training settings and the strict YAML reader. See train_config.h. */
+#include "runtime/train_config.h"
+
+#include <string.h>
+
+#include <yaml.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
+#include "runtime/plan.h"
+
+enum {
+    FILE_LIMIT =
+        1 << 20, /* libyaml's nesting is quadratic: a configuration is small, and a larger file is not one */
+    DEPTH_LIMIT = 3, /* document, section, value: nothing of ours nests deeper */
+    KEY_LIMIT = 128,
+};
+
+#define PLAN_STRATEGY_NAME(symbol, name) name,
+static const char *const strategies[] = {PLAN_STRATEGIES(PLAN_STRATEGY_NAME) NULL};
+#undef PLAN_STRATEGY_NAME
+static const char *const architectures[] = {"gpt2", NULL};
+static const char *const tokenizers[] = {"bytes", NULL};
+
+#define AT(member) KNOB_OFFSET(train_config, member)
+static const struct knob rows[] = {
+    {.name = "training.steps",
+     .type = KNOB_INT,
+     .offset = AT(steps),
+     .initial = "1000",
+     .min = 1,
+     .max = 1e9,
+     .section = "training",
+     .help = "optimizer steps"},
+    {.name = "training.micro_batch",
+     .type = KNOB_INT,
+     .offset = AT(micro_batch),
+     .initial = "4",
+     .min = 1,
+     .max = 65536,
+     .section = "training",
+     .help = "sequences of one forward pass on one rank"},
+    {.name = "training.global_batch",
+     .type = KNOB_INT,
+     .offset = AT(global_batch),
+     .initial = "8",
+     .min = 1,
+     .max = 1e9,
+     .section = "training",
+     .help = "sequences of one step over all ranks; a multiple of micro_batch x ranks"},
+    {.name = "training.sequence_length",
+     .type = KNOB_INT,
+     .offset = AT(sequence_length),
+     .initial = "128",
+     .min = 1,
+     .max = 65536,
+     .section = "training",
+     .help = "tokens of one sequence"},
+    {.name = "training.strategy",
+     .type = KNOB_CHOICE,
+     .offset = AT(strategy),
+     .initial = "FULL_SHARD",
+     .choices = strategies,
+     .section = "training",
+     .help = "how parameters are spread over the ranks"},
+    {.name = "training.prefetch",
+     .type = KNOB_INT,
+     .offset = AT(prefetch),
+     .initial = "2",
+     .min = 0,
+     .max = 16,
+     .section = "training",
+     .help = "gathers in flight ahead of compute; 0 switches overlap off"},
+    {.name = "training.group_bytes",
+     .type = KNOB_BYTES,
+     .offset = AT(group_bytes),
+     .initial = "0",
+     .min = 0,
+     .max = 1e15,
+     .unit = "bytes",
+     .section = "training",
+     .help = "small units are merged up to this size; 0: an eighth of the model, 64K to 48M"},
+    {.name = "training.learning_rate",
+     .type = KNOB_DOUBLE,
+     .offset = AT(learning_rate),
+     .initial = "0.001",
+     .min = 0,
+     .max = 100,
+     .section = "training",
+     .help = "peak learning rate, after warm-up"},
+    {.name = "training.min_learning_rate",
+     .type = KNOB_DOUBLE,
+     .offset = AT(min_learning_rate),
+     .initial = "0.0001",
+     .min = 0,
+     .max = 100,
+     .section = "training",
+     .help = "where the cosine ends"},
+    {.name = "training.warmup_steps",
+     .type = KNOB_INT,
+     .offset = AT(warmup_steps),
+     .initial = "100",
+     .min = 0,
+     .max = 1e9,
+     .section = "training",
+     .help = "steps of linear warm-up"},
+    {.name = "training.weight_decay",
+     .type = KNOB_DOUBLE,
+     .offset = AT(weight_decay),
+     .initial = "0.1",
+     .min = 0,
+     .max = 100,
+     .section = "training",
+     .help = "decoupled decay of the matrices"},
+    {.name = "training.beta1",
+     .type = KNOB_DOUBLE,
+     .offset = AT(beta1),
+     .initial = "0.9",
+     .min = 0,
+     .max = 0.999999,
+     .section = "training",
+     .help = "AdamW's first decay rate"},
+    {.name = "training.beta2",
+     .type = KNOB_DOUBLE,
+     .offset = AT(beta2),
+     .initial = "0.95",
+     .min = 0,
+     .max = 0.999999,
+     .section = "training",
+     .help = "AdamW's second decay rate"},
+    {.name = "training.epsilon",
+     .type = KNOB_DOUBLE,
+     .offset = AT(epsilon),
+     .initial = "1e-8",
+     .min = 1e-30,
+     .max = 1,
+     .section = "training",
+     .help = "AdamW's epsilon"},
+    {.name = "training.clip_norm",
+     .type = KNOB_DOUBLE,
+     .offset = AT(clip_norm),
+     .initial = "1.0",
+     .min = 0,
+     .max = 1e9,
+     .section = "training",
+     .help = "global gradient norm is clipped to this; 0: not clipped"},
+    {.name = "training.seed",
+     .type = KNOB_INT,
+     .offset = AT(seed),
+     .initial = "42",
+     .min = 0,
+     .max = 9e15,
+     .section = "training",
+     .help = "of initialisation, sample order and sampling"},
+    {.name = "training.threads",
+     .type = KNOB_INT,
+     .offset = AT(threads),
+     .initial = "0",
+     .min = 0,
+     .max = 1024,
+     .section = "training",
+     .help = "compute threads of a rank; 0: OMP_NUM_THREADS, else cores / ranks of this node"},
+    {.name = "training.memory_limit",
+     .type = KNOB_BYTES,
+     .offset = AT(memory_limit),
+     .initial = "0",
+     .min = 0,
+     .max = 1e15,
+     .unit = "bytes",
+     .section = "training",
+     .help = "a plan above it is refused; 0: what the machine has"},
+    {.name = "training.timeout",
+     .type = KNOB_DOUBLE,
+     .offset = AT(timeout_s),
+     .initial = "600",
+     .min = 1,
+     .max = 1e6,
+     .unit = "s",
+     .section = "training",
+     .help = "how long a collective waits for the other ranks"},
+    {.name = "training.output",
+     .type = KNOB_TEXT,
+     .offset = AT(output),
+     .initial = "",
+     .section = "training",
+     .help = "safetensors file written at the end; empty: none"},
+    {.name = "model.architecture",
+     .type = KNOB_CHOICE,
+     .offset = AT(architecture),
+     .initial = "gpt2",
+     .choices = architectures,
+     .section = "model",
+     .help = "what is trained"},
+    {.name = "model.layers",
+     .type = KNOB_INT,
+     .offset = AT(layers),
+     .initial = "4",
+     .min = 1,
+     .max = 1024,
+     .section = "model",
+     .help = "transformer blocks"},
+    {.name = "model.channels",
+     .type = KNOB_INT,
+     .offset = AT(channels),
+     .initial = "128",
+     .min = 1,
+     .max = 1e6,
+     .section = "model",
+     .help = "width, a multiple of heads"},
+    {.name = "model.heads",
+     .type = KNOB_INT,
+     .offset = AT(heads),
+     .initial = "4",
+     .min = 1,
+     .max = 1024,
+     .section = "model",
+     .help = "attention heads"},
+    {.name = "model.vocabulary",
+     .type = KNOB_INT,
+     .offset = AT(vocabulary),
+     .initial = "256",
+     .min = 2,
+     .max = 1e7,
+     .section = "model",
+     .help = "tokens; bytes need 256"},
+    {.name = "data.path",
+     .type = KNOB_TEXT,
+     .offset = AT(path),
+     .initial = "",
+     .section = "data",
+     .help = "a text file, or a folder that is read with its sub-folders (links, .dat and binary files are "
+             "skipped)"},
+    {.name = "data.tokenizer",
+     .type = KNOB_CHOICE,
+     .offset = AT(tokenizer),
+     .initial = "bytes",
+     .choices = tokenizers,
+     .section = "data",
+     .help = "how text becomes tokens"},
+    {.name = "logging.interval",
+     .type = KNOB_INT,
+     .offset = AT(interval),
+     .initial = "1",
+     .min = 1,
+     .max = 1e9,
+     .section = "logging",
+     .help = "steps from one progress line to the next"},
+    {.name = "logging.sample_length",
+     .type = KNOB_INT,
+     .offset = AT(sample_length),
+     .initial = "300",
+     .min = 0,
+     .max = 1e6,
+     .section = "logging",
+     .help = "characters sampled from the model at the end"},
+    {.name = "logging.sample_temperature",
+     .type = KNOB_DOUBLE,
+     .offset = AT(sample_temperature),
+     .initial = "0.8",
+     .min = 0,
+     .max = 100,
+     .section = "logging",
+     .help = "0: the most likely character each time"},
+    {.name = "logging.sample_prompt",
+     .type = KNOB_TEXT,
+     .offset = AT(sample_prompt),
+     .initial = "\n",
+     .section = "logging",
+     .help = "what the sample goes on from"},
+};
+static const struct knob_table table = {rows, sizeof rows / sizeof *rows};
+
+const struct knob_table *train_config_table(void)
+{
+    return &table;
+}
+
+void train_config_free(struct train_config *config)
+{
+    if (config)
+        knob_free(&table, config);
+}
+
+struct reader {
+    const char *name;
+    yaml_parser_t parser;
+    struct train_config *config;
+    uint8_t sources[sizeof rows / sizeof *rows];
+    char section[KEY_LIMIT];
+    char key[KEY_LIMIT]; /* "" while a key is expected */
+    char sections_seen[8][KEY_LIMIT];
+    int section_count;
+    int depth;
+    struct muster_error *err;
+};
+
+static void guard_yaml_event(yaml_event_t *event)
+{
+    yaml_event_delete(event);
+}
+
+static void guard_yaml_parser(yaml_parser_t **parser)
+{
+    yaml_parser_delete(*parser);
+}
+
+/* "file:line:column", counted from 1. */
+static const char *place(const struct reader *r, const yaml_event_t *event, char *out, size_t size)
+{
+    (void)snprintf(out, size, "%s:%zu:%zu", r->name, event->start_mark.line + 1,
+                   event->start_mark.column + 1);
+    return out;
+}
+
+static bool is_section(const char *name)
+{
+    for (size_t i = 0; i < table.count; i++)
+        if (!strcmp(rows[i].section, name))
+            return true;
+    return false;
+}
+
+static int unknown(const char *where, const char *name, bool section, struct muster_error *err)
+{
+    const char *nearest = NULL;
+    if (!section)
+        nearest = knob_nearest(&table, name);
+    else
+        for (size_t i = 0; i < table.count && !nearest; i++)
+            if (!strncmp(rows[i].section, name, 3)) /* sections are told apart by three letters */
+                nearest = rows[i].section;
+    if (nearest)
+        return error_set(err, MUSTER_E_INVALID, "%s: unknown %s '%s'; did you mean '%s'?", where,
+                         section ? "section" : "key", name, nearest);
+    return error_set(
+        err, MUSTER_E_INVALID, "%s: unknown %s '%s'; %s", where, section ? "section" : "key", name,
+        section ? "the sections are training, model, data, logging" : "muster-train --help lists every key");
+}
+
+static int take_section(struct reader *r, const char *name, const char *where)
+{
+    if (!is_section(name))
+        return unknown(where, name, true, r->err);
+    for (int i = 0; i < r->section_count; i++)
+        if (!strcmp(r->sections_seen[i], name))
+            return error_set(r->err, MUSTER_E_INVALID, "%s: section '%s' stands twice", where, name);
+    (void)snprintf(r->sections_seen[r->section_count++], KEY_LIMIT, "%s", name);
+    (void)snprintf(r->section, sizeof r->section, "%s", name);
+    return 0;
+}
+
+static int take_key(struct reader *r, const char *name, const char *where)
+{
+    char full[2 * KEY_LIMIT];
+    (void)snprintf(full, sizeof full, "%s.%s", r->section, name);
+    const struct knob *knob = knob_find(&table, full, strlen(full), false, NULL);
+    if (!knob)
+        return unknown(where, full, false, r->err);
+    if (r->sources[knob - rows] == KNOB_FROM_FILE)
+        return error_set(r->err, MUSTER_E_INVALID, "%s: key '%s' stands twice", where, full);
+    (void)snprintf(r->key, sizeof r->key, "%s", knob->name);
+    return 0;
+}
+
+static int take_value(struct reader *r, const char *text, const char *where)
+{
+    const struct knob *knob = knob_find(&table, r->key, strlen(r->key), false, NULL);
+    char place_and_key[768];
+    (void)snprintf(place_and_key, sizeof place_and_key, "%s: %s", where, r->key);
+    if (knob_set(&table, r->config, r->sources, knob, text, KNOB_FROM_FILE, place_and_key, r->err) < 0)
+        return -1;
+    r->key[0] = '\0';
+    return 0;
+}
+
+static int take_scalar(struct reader *r, const yaml_event_t *event)
+{
+    char where[512];
+    place(r, event, where, sizeof where);
+    const char *text = (const char *)event->data.scalar.value;
+    if (strlen(text) != event->data.scalar.length)
+        return error_set(r->err, MUSTER_E_INVALID, "%s: a value contains a NUL byte", where);
+    if (event->data.scalar.anchor)
+        return error_set(r->err, MUSTER_E_INVALID, "%s: anchors are not read here; write the value out",
+                         where);
+    if (r->depth == 0)
+        return error_set(r->err, MUSTER_E_INVALID,
+                         "%s: the file is not a mapping with the sections training, model, data, logging",
+                         where);
+    if (r->depth == 1 && !r->section[0])
+        return take_section(r, text, where);
+    if (r->depth == 1)
+        return error_set(
+            r->err, MUSTER_E_INVALID,
+            "%s: section '%s' is a single value; its keys belong on lines of their own, indented", where,
+            r->section);
+    return r->key[0] ? take_value(r, text, where) : take_key(r, text, where);
+}
+
+/* Returns 1 at the end of the stream, 0 to go on, -1 on error. */
+static int take_event(struct reader *r, const yaml_event_t *event)
+{
+    char where[512];
+    place(r, event, where, sizeof where);
+    switch (event->type) {
+    case YAML_SCALAR_EVENT:
+        return take_scalar(r, event);
+    case YAML_MAPPING_START_EVENT:
+        if (event->data.mapping_start.anchor)
+            return error_set(r->err, MUSTER_E_INVALID, "%s: anchors are not read here; write the value out",
+                             where);
+        if (++r->depth >= DEPTH_LIMIT || r->key[0] || (r->depth == 2 && !r->section[0]))
+            return error_set(r->err, MUSTER_E_INVALID,
+                             "%s: a mapping stands where a single value is expected", where);
+        return 0;
+    case YAML_MAPPING_END_EVENT:
+        r->depth--;
+        r->section[0] = '\0';
+        return 0;
+    case YAML_SEQUENCE_START_EVENT:
+        return error_set(r->err, MUSTER_E_INVALID, "%s: a list stands where a single value is expected",
+                         where);
+    case YAML_ALIAS_EVENT:
+        return error_set(r->err, MUSTER_E_INVALID, "%s: aliases are not read here; write the value out",
+                         where);
+    case YAML_STREAM_END_EVENT:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+static int read_events(struct reader *r)
+{
+    for (;;) {
+        GUARD(guard_yaml_event) yaml_event_t event = {0};
+        if (!yaml_parser_parse(&r->parser, &event))
+            return error_set(r->err, MUSTER_E_INVALID, "%s:%zu:%zu: not valid YAML: %s", r->name,
+                             r->parser.problem_mark.line + 1, r->parser.problem_mark.column + 1,
+                             r->parser.problem ? r->parser.problem : "unknown problem");
+        int result = take_event(r, &event);
+        if (result)
+            return result < 0 ? -1 : 0;
+    }
+}
+
+static int read_yaml(const char *name, const char *text, size_t length, struct train_config *config,
+                     struct muster_error *err)
+{
+    struct reader r = {.name = name, .config = config, .err = err};
+    if (length > FILE_LIMIT)
+        return error_set(err, MUSTER_E_LIMIT, "%s is larger than %d bytes: that is no configuration file",
+                         name, FILE_LIMIT);
+    if (!yaml_parser_initialize(&r.parser))
+        return error_set(err, MUSTER_E_NOMEM, "%s: no memory for the YAML parser", name);
+    GUARD(guard_yaml_parser) yaml_parser_t *parser = &r.parser;
+    yaml_parser_set_input_string(parser, (const unsigned char *)text, length);
+    return read_events(&r);
+}
+
+static int override(struct train_config *config, const char *text, struct muster_error *err)
+{
+    const char *equals = strchr(text, '=');
+    if (!equals)
+        return error_set(err, MUSTER_E_INVALID, "--set %s: write key=value, e.g. --set training.steps=100",
+                         text);
+    const struct knob *knob = knob_find(&table, text, (size_t)(equals - text), false, NULL);
+    scope_free char *key = mem_strndup(text, (size_t)(equals - text));
+    if (!key)
+        return error_set(err, MUSTER_E_NOMEM, "--set: no memory");
+    if (!knob)
+        return unknown("--set", key, false, err);
+    scope_free char *where = mem_printf("--set %s", key);
+    if (!where)
+        return error_set(err, MUSTER_E_NOMEM, "--set: no memory");
+    return knob_set(&table, config, NULL, knob, equals + 1, KNOB_FROM_FLAG, where, err);
+}
+
+static int check(const char *name, const struct train_config *c, struct muster_error *err)
+{
+    if (c->channels % c->heads)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s: model.channels %lld is not a multiple of model.heads %lld", name,
+                         (long long)c->channels, (long long)c->heads);
+    if (c->tokenizer == TRAIN_TOKENIZER_BYTES && c->vocabulary < 256)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s: model.vocabulary %lld is below 256, and data.tokenizer is bytes", name,
+                         (long long)c->vocabulary);
+    if (c->min_learning_rate > c->learning_rate)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s: training.min_learning_rate %g is above training.learning_rate %g", name,
+                         c->min_learning_rate, c->learning_rate);
+    if (c->global_batch % c->micro_batch)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s: training.global_batch %lld is not a multiple of training.micro_batch %lld",
+                         name, (long long)c->global_batch, (long long)c->micro_batch);
+    if (!c->path || !*c->path)
+        return error_set(err, MUSTER_E_INVALID, "%s: data.path is missing: name a text file or a folder",
+                         name);
+    return 0;
+}
+
+int train_config_parse(const char *name, const char *text, size_t length, char *const *overrides,
+                       int override_count, struct train_config *config, struct muster_error *err)
+{
+    struct train_config fresh = {0};
+    int result = knob_defaults(&table, &fresh, err);
+    if (!result)
+        result = read_yaml(name, text, length, &fresh, err);
+    for (int i = 0; !result && i < override_count; i++)
+        result = override(&fresh, overrides[i], err);
+    if (!result)
+        result = check(name, &fresh, err);
+    if (result < 0)
+        train_config_free(&fresh);
+    else
+        *config = fresh;
+    return result;
+}
+
+int train_config_read(const char *path, char *const *overrides, int override_count,
+                      struct train_config *config, struct muster_error *err)
+{
+    scope_buffer text = {0};
+    if (io_read_file(path, FILE_LIMIT, &text, err) < 0)
+        return -1;
+    return train_config_parse(path, text.data ? text.data : "", text.length, overrides, override_count,
+                              config, err);
+}
+
+int train_config_accumulation(const struct train_config *config, int world_size, int *micro_batches,
+                              struct muster_error *err)
+{
+    int64_t at_once = config->micro_batch * world_size;
+    if (config->global_batch % at_once)
+        return error_set(err, MUSTER_E_INVALID,
+                         "training.global_batch %lld is not a multiple of training.micro_batch %lld x %d "
+                         "ranks; use a multiple of %lld",
+                         (long long)config->global_batch, (long long)config->micro_batch, world_size,
+                         (long long)at_once);
+    *micro_batches = (int)(config->global_batch / at_once);
+    return 0;
+}

@@ -1,0 +1,62 @@
+/* train_config.h - the YAML file of muster-train: sections training, model, data, logging, read strictly.
+ *
+ * Every key is a row of one knob table ("training.steps"). An unknown key, a duplicate, an anchor or a value
+ * out of range is an error with file, line and column, and the nearest known key. Values may be overridden by
+ * `--set key=value`. */
+#ifndef MUSTER_RUNTIME_TRAIN_CONFIG_H
+#define MUSTER_RUNTIME_TRAIN_CONFIG_H
+
+#include <stdint.h>
+
+#include "proto/base/knob.h"
+#include "proto/include/muster_error.h"
+
+enum { TRAIN_ARCHITECTURE_GPT2 };
+enum { TRAIN_TOKENIZER_BYTES };
+
+struct train_config {
+    /* training */
+    int64_t steps;
+    int64_t micro_batch;  /* sequences of one forward on one rank */
+    int64_t global_batch; /* sequences of one optimizer step over all ranks; accumulation follows from it */
+    int64_t sequence_length;
+    int strategy;        /* enum strategy */
+    int64_t prefetch;    /* gathers in flight ahead of compute */
+    int64_t group_bytes; /* 0: clamp(total/8, 64 KB, 48 MB) */
+    double learning_rate, min_learning_rate;
+    int64_t warmup_steps;
+    double weight_decay, beta1, beta2, epsilon, clip_norm;
+    int64_t seed;
+    int64_t threads;      /* of the compute stream; 0: cores / local world size */
+    int64_t memory_limit; /* bytes a rank may plan; 0: what the machine has */
+    double timeout_s;     /* of a collective */
+    char *output;         /* safetensors file written at the end; "" for none */
+    /* model */
+    int architecture;
+    int64_t layers, channels, heads, vocabulary;
+    /* data */
+    char *path;
+    int tokenizer;
+    /* logging */
+    int64_t interval;
+    int64_t sample_length;
+    double sample_temperature;
+    char *sample_prompt;
+};
+
+const struct knob_table *train_config_table(void);
+
+/* Fills config with defaults, then with the file, then with overrides ("key=value"), and checks what spans
+ * keys. On failure config holds nothing. */
+int train_config_read(const char *path, char *const *overrides, int override_count,
+                      struct train_config *config, struct muster_error *err);
+/* The same from text; name stands for the file in errors. */
+int train_config_parse(const char *name, const char *text, size_t length, char *const *overrides,
+                       int override_count, struct train_config *config, struct muster_error *err);
+void train_config_free(struct train_config *config);
+
+/* Micro-batches of one step for a world: global_batch / (micro_batch * world_size), which has to be whole. */
+int train_config_accumulation(const struct train_config *config, int world_size, int *micro_batches,
+                              struct muster_error *err);
+
+#endif

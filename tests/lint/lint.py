@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+"""The gate that is cheap and total: layering, banned calls, headers that stand alone, exported symbols, sizes, tour.
+
+lint.py CHECK --source DIR --build DIR        CHECK: includes | calls | headers | symbols | linking | sizes | docs
+Each check prints what it looked at and exits 1 with one line per breach.
+"""
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+# folder -> folders whose headers it may include. runtime may use the TCPStore part of rendezvous and nothing else of it.
+MAY_INCLUDE = {
+    "proto": {"proto"},
+    "rendezvous": {"rendezvous", "proto"},
+    "kernels": {"kernels", "proto"},
+    "runtime": {"runtime", "kernels", "proto", "rendezvous"},
+    "launcher": {"launcher", "rendezvous", "proto"},
+}
+RUNTIME_MAY_USE = re.compile(r"^rendezvous/(kv_store|tcpstore\w*)\.h$")
+LAUNCHER_MAY_USE_RUNTIME = re.compile(r"^runtime/nccl/")
+CODE = ("proto", "rendezvous", "kernels", "runtime", "launcher")
+
+# call -> (where it is allowed, why not elsewhere)
+BANNED = {
+    r"\b(?:sprintf|strcpy|strcat|gets|strtok|atoi|atol|atof)\s*\(": (None, "unbounded or unchecked"),
+    r"\bclock_gettime\s*\(": (r"^proto/base/clock\.c$", "time comes from proto/base/clock.h"),
+    r"\b(?:gettimeofday|usleep|sleep|nanosleep)\s*\(": (None, "no polling: wait on a descriptor, a futex or a deadline"),
+    r"\b(?:exit|abort|_exit|quick_exit)\s*\(": (
+        r"^(launcher/main\.c|launcher/(spawn|guardian)\w*\.c|runtime/muster_train\.c)$", "libraries never end the process"),
+    r"\b(?:printf|puts|perror|putchar)\s*\(": (r"^(launcher/main\.c|runtime/muster_train\.c)$", "libraries never print"),
+    r"\bfprintf\s*\(\s*std(?:err|out)": (r"^(launcher/main\.c|runtime/muster_train\.c)$", "libraries never print"),
+    r"\b(?:malloc|calloc|realloc|strdup|strndup|asprintf)\s*\(": (r"^proto/base/mem\.c$", "memory comes from proto/base/mem.h"),
+    r"\bsystem\s*\(|\bpopen\s*\(": (None, "no shell"),
+    r"\bsignal\s*\(\s*SIG": (None, "sigaction says what it does"),
+    r"\bmktemp\s*\(|\btmpnam\s*\(": (None, "racy"),
+    r"\brand\s*\(|\brandom\s*\(": (None, "randomness is passed in"),
+    r"\bcblas_\w+\s*\(|\bopenblas_\w+\s*\(": (r"^kernels/cpu/", "only kernels call BLAS, and only the compute thread calls kernels"),
+    r"#\s*pragma\s+omp|\bomp_\w+\s*\(": (r"^kernels/cpu/", "only the compute-stream thread may enter OpenMP"),
+    r"\bzmq_\w+\s*\(": (r"^rendezvous/", "only rendezvous speaks ZeroMQ"),
+    r"\b(?:TODO|FIXME|XXX)\b": (None, "finish it or file it"),
+}
+# what a program of ours must not be linked with
+LINKING = {
+    "bin/muster": ["cuda", "nccl", "blas", "gomp", "yaml"],
+    "bin/muster-train": ["zmq", "protobuf", "sodium"],
+    "lib/libmuster.so": ["zmq", "protobuf", "sodium"],
+}
+FILE_LIMIT, FUNCTION_LIMIT = 800, 150
+
+
+def sources(root, *suffixes, folders=CODE):
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in suffixes and path.is_file():
+                yield path
+
+
+def name_of(root, path):
+    return path.relative_to(root).as_posix()
+
+
+def without_comments_and_strings(text):
+    """Same line structure, comments and the insides of strings blanked."""
+    pattern = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
+
+
+def check_includes(root, build):
+    breaches, edges = [], 0
+    for path in sources(root, ".c", ".h", ".cu"):
+        name = name_of(root, path)
+        folder = name.split("/")[0]
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+            if not match:
+                continue
+            target = match.group(1)
+            edges += 1
+            if target.endswith(".pb-c.h"):
+                if folder != "rendezvous":
+                    breaches.append(f"{name}:{number}: only rendezvous reads protobuf messages")
+                continue
+            if not (root / target).is_file():
+                if not (path.parent / target).is_file():
+                    breaches.append(f"{name}:{number}: \"{target}\" is not a path from the top of the tree")
+                continue
+            other = target.split("/")[0]
+            allowed = other in MAY_INCLUDE[folder] or (folder == "launcher" and LAUNCHER_MAY_USE_RUNTIME.match(target))
+            if folder == "runtime" and other == "rendezvous" and not RUNTIME_MAY_USE.match(target):
+                allowed = False
+            if not allowed:
+                breaches.append(f"{name}:{number}: {folder} may not include {target}")
+    print(f"{edges} includes looked at")
+    return breaches
+
+
+def check_calls(root, build):
+    breaches, count = [], 0
+    for path in sources(root, ".c", ".h", ".cu"):
+        name = name_of(root, path)
+        count += 1
+        text = path.read_text()
+        code = without_comments_and_strings(text)
+        for pattern, (allowed, why) in BANNED.items():
+            if allowed and re.match(allowed, name):
+                continue
+            where = text if "TODO" in pattern else code
+            for match in re.finditer(pattern, where):
+                number = where.count("\n", 0, match.start()) + 1
+                breaches.append(f"{name}:{number}: {match.group().strip()} ...: {why}")
+    print(f"{count} files looked at for {len(BANNED)} kinds of banned calls")
+    return breaches
+
+
+def check_headers(root, build):
+    breaches, count = [], 0
+    headers = list(sources(root, ".h")) + list(sources(root, ".h", folders=("tests/support",)))
+    for path in headers:
+        name = name_of(root, path)
+        text = path.read_text()
+        if "one header, included several times" in text:  # a table that is meant to be included with macros set
+            continue
+        count += 1
+        languages = [("c", ["cc", "-std=gnu11", "-Wstrict-prototypes"])]
+        if 'extern "C"' in text or name.startswith("runtime/include"):
+            languages.append(("c++", ["c++", "-std=c++17"]))
+        for language, command in languages:
+            flags = ["-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", f"-I{root}", f"-I{build}/rendezvous", f"-I{build}/proto",
+                     "-fsyntax-only"]
+            unit = f'#include "{name}"\nextern int nothing;\n'
+            run = subprocess.run([*command, *flags, "-x", language, "-"], input=unit, text=True, capture_output=True)
+            if run.returncode:
+                breaches.append(f"{name} does not compile alone as {language}: {run.stderr.strip().splitlines()[0]}")
+    print(f"{count} headers compiled alone")
+    return breaches
+
+
+def defined_symbols(path, *flags):
+    run = subprocess.run(["nm", *flags, "--defined-only", str(path)], capture_output=True, text=True, check=True)
+    return [line.split()[-1] for line in run.stdout.splitlines() if len(line.split()) == 3]
+
+
+def check_symbols(root, build):
+    library = build / "lib" / "libmuster.so"
+    if not library.exists():
+        return [f"{library.name} was not built"]
+    exported = [s.split("@")[0] for s in defined_symbols(library, "-D")]
+    sanitizer = re.compile(r"^(__asan|__ubsan|__tsan|__lsan|__sanitizer|__odr_asan)")
+    own = [s for s in exported if not sanitizer.match(s)]
+    print(f"{len(own)} symbols are exported by libmuster.so")
+    breaches = [f"libmuster.so exports {s}: only muster_* is public" for s in own if not s.startswith("muster_")]
+    public = (root / "runtime/include/muster.h").read_text()
+    breaches += [f"libmuster.so exports {s}, which muster.h does not declare" for s in own if s not in public]
+    return breaches
+
+
+def check_linking(root, build):
+    breaches, looked = [], 0
+    for program, forbidden in LINKING.items():
+        path = build / program
+        if not path.exists():
+            breaches.append(f"{program} was not built")
+            continue
+        looked += 1
+        libraries = subprocess.run(["ldd", str(path)], capture_output=True, text=True, check=True).stdout
+        for word in forbidden:
+            for line in libraries.splitlines():
+                if word in line.split("=>")[0]:
+                    breaches.append(f"{program} is linked with {line.split()[0]}")
+    print(f"{looked} programs looked at with ldd")
+    return breaches
+
+
+def functions(text):
+    """(name, first line, length) of the function bodies of clang-formatted C."""
+    lines = text.splitlines()
+    start = None
+    for number, line in enumerate(lines):
+        if line == "{" and number:
+            start = number
+        elif line.startswith("}") and start is not None:
+            head = start - 1
+            while head > 0 and lines[head - 1] and lines[head - 1][0] not in "}#/ *":
+                head -= 1
+            name = re.search(r"(\w+)\(", " ".join(lines[head:start]))
+            yield (name.group(1) if name else "?", head + 1, number - head + 1)
+            start = None
+
+
+def percentile(values, share):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(share * len(values)))] if values else 0
+
+
+def check_sizes(root, build):
+    breaches = []
+    print(f"{'folder':<12}{'files':>6}{'lines':>8}{'file p50':>9}{'p95':>6}{'functions':>11}{'p50':>5}{'p95':>5}{'max':>5}")
+    for folder in CODE + ("tests", "benchmarks"):
+        files, spans = [], []
+        for path in sources(root, ".c", ".cu", folders=(folder,)):
+            text = path.read_text()
+            name, length = name_of(root, path), text.count("\n")
+            files.append(length)
+            if length > FILE_LIMIT:
+                breaches.append(f"{name}: {length} lines; over {FILE_LIMIT} it is a folder trying to be a file")
+            for function, line, span in functions(text):
+                spans.append(span)
+                if span > FUNCTION_LIMIT:
+                    breaches.append(f"{name}:{line}: {function} has {span} lines; the limit is {FUNCTION_LIMIT}")
+        print(f"{folder:<12}{len(files):>6}{sum(files):>8}{percentile(files, .5):>9}{percentile(files, .95):>6}{len(spans):>11}"
+              f"{percentile(spans, .5):>5}{percentile(spans, .95):>5}{max(spans, default=0):>5}")
+    return breaches
+
+
+def check_docs(root, build):
+    breaches = []
+    folders = list(CODE) + ["k8s", "benchmarks", "tests", "tests/lint", "tests/fuzz", "kernels/cuda"]
+    for folder in folders:
+        if not (root / folder / "README.md").is_file():
+            breaches.append(f"{folder}/README.md is missing")
+    named = 0
+    for readme in [root / "README.md", *root.glob("*/README.md"), *root.glob("*/*/README.md")]:
+        if "build" in readme.relative_to(root).parts[0] or not readme.is_file():
+            continue
+        base = readme.parent
+        for target in re.findall(r"`((?:[\w.-]+/)*[\w-]+\.(?:c|h|py|md|proto|cmake|yaml|cu|sh))`", readme.read_text()):
+            named += 1
+            if not ((base / target).exists() or (root / target).exists() or list(root.glob(f"*/{target}")) or
+                    list(base.glob(f"*/{target}"))):
+                breaches.append(f"{name_of(root, readme)} names {target}, which is not there")
+    for path in sources(root, ".c", ".h", ".cu", folders=CODE + ("tests", "benchmarks")):
+        if not path.read_text().lstrip().startswith("/*"):
+            breaches.append(f"{name_of(root, path)} does not open with a comment that says what it is for")
+    print(f"{len(folders)} folders have a README; {named} files named in them exist")
+    return breaches
+
+
+def main():
+    checks = {name[6:]: function for name, function in globals().items() if name.startswith("check_")}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("check", choices=sorted(checks))
+    parser.add_argument("--source", type=pathlib.Path, required=True)
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    options = parser.parse_args()
+    breaches = checks[options.check](options.source.resolve(), options.build.resolve())
+    for breach in breaches:
+        print(breach)
+    print(f"lint {options.check}: {len(breaches)} breaches")
+    return 1 if breaches else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

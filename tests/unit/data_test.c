@@ -1,0 +1,211 @@
+/* data_test.c - corpus reading, the sample order, safetensors files. */
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
+#include "runtime/data.h"
+#include "runtime/safetensors.h"
+#include "tests/support/cmocka_all.h"
+#include "tests/support/faults.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char directory[] = "/tmp/muster_data_XXXXXX";
+
+static void put(const char *name, const char *text, size_t length)
+{
+    char path[300];
+    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, length, file), length);
+    assert_int_equal(fclose(file), 0);
+}
+
+static int make_corpus(void **state)
+{
+    (void)state;
+    if (!mkdtemp(directory))
+        return -1;
+    char path[300], target[300];
+    (void)snprintf(path, sizeof path, "%s/sub", directory);
+    if (mkdir(path, 0700))
+        return -1;
+    put("b.txt", "world", 5);
+    put("a.txt", "hello ", 6);
+    put("a.txt.dat", "index", 5);
+    put("binary", "ab\0cd", 5);
+    put("empty", "", 0);
+    put("sub/c", "!again", 6);
+    (void)snprintf(path, sizeof path, "%s/link", directory);
+    (void)snprintf(target, sizeof target, "%s/b.txt", directory);
+    return symlink(target, path);
+}
+
+static int remove_corpus(void **state)
+{
+    (void)state;
+    const char *names[] = {"b.txt", "a.txt", "a.txt.dat", "binary",
+                           "empty", "sub/c", "link",      "out.safetensors"};
+    char path[300];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", directory, names[i]);
+        (void)unlink(path);
+    }
+    (void)snprintf(path, sizeof path, "%s/sub", directory);
+    (void)rmdir(path);
+    return rmdir(directory); /* fails where a test left something behind */
+}
+
+static void reads_prose_and_skips_the_rest(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    struct data *data = data_open(directory, 4, 7, &err);
+    if (!data)
+        fail_msg("%s", err.text);
+    assert_int_equal(data_files(data), 3);
+    assert_int_equal(data_tokens(data), 17);
+    assert_int_equal(data_windows(data), 4);
+    int seen[4] = {0};
+    const char *text = "hello world!again";
+    for (uint64_t g = 0; g < 4; g++) {
+        int32_t tokens[4], targets[4];
+        data_sample(data, g, tokens, targets);
+        for (int w = 0; w < 4; w++) {
+            bool same = true;
+            for (int t = 0; t < 4; t++)
+                same = same && tokens[t] == text[4 * w + t] && targets[t] == text[4 * w + t + 1];
+            seen[w] += same;
+        }
+    }
+    for (int w = 0; w < 4; w++)
+        assert_int_equal(seen[w], 1);
+    data_destroy(data);
+}
+
+static void clear_errors(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    char path[300];
+    assert_null(data_open("/nowhere/at/all", 4, 0, &err));
+    assert_int_equal(err.code, MUSTER_E_NOT_FOUND);
+    (void)snprintf(path, sizeof path, "%s/empty", directory);
+    assert_null(data_open(path, 4, 0, &err));
+    assert_non_null(strstr(err.text, "holds no text"));
+    assert_null(data_open(directory, 100, 0, &err));
+    assert_non_null(strstr(err.text, "17 tokens, fewer than one window"));
+}
+
+static void permutation_is_a_bijection(void **state)
+{
+    (void)state;
+    for (uint64_t n = 1; n < 700; n += n < 20 ? 1 : 97) {
+        char *seen = calloc(n, 1);
+        int moved = 0;
+        for (uint64_t i = 0; i < n; i++) {
+            uint64_t to = data_permute(3, 5, i, n);
+            assert_true(to < n);
+            assert_int_equal(seen[to]++, 0);
+            moved += data_permute(3, 6, i, n) != to;
+        }
+        free(seen);
+        if (n > 20)
+            assert_true(moved > (int)n / 2); /* another epoch is another order */
+    }
+}
+
+/* The samples of a step are the same for every split of the same global batch. */
+static void the_global_batch_does_not_depend_on_the_world(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    struct data *data = data_open(directory, 2, 7, &err);
+    assert_non_null(data);
+    const int splits[][3] = {{1, 1, 8}, {2, 1, 4}, {2, 2, 2}, {4, 2, 1}, {1, 4, 2}}; /* world, micro, B */
+    for (int64_t step = 0; step < 5; step++) {
+        long expected = -1;
+        for (size_t s = 0; s < sizeof splits / sizeof *splits; s++) {
+            int world = splits[s][0], micros = splits[s][1], B = splits[s][2];
+            long sum = 0;
+            for (int rank = 0; rank < world; rank++) {
+                int32_t tokens[16], targets[16];
+                data_batch(data, step, rank, world, micros, B, tokens, targets);
+                for (int i = 0; i < micros * B * 2; i++)
+                    sum += (long)tokens[i] * tokens[i] + 3L * targets[i];
+            }
+            if (expected < 0)
+                expected = sum;
+            assert_int_equal(sum, expected);
+        }
+    }
+    data_destroy(data);
+}
+
+static void writes_safetensors(void **state)
+{
+    (void)state;
+    char path[300];
+    (void)snprintf(path, sizeof path, "%s/out.safetensors", directory);
+    const struct safetensors_tensor tensors[] = {{"a.weight", DTYPE_F32, 2, {2, 3}},
+                                                 {"b\"", DTYPE_I32, 1, {1}}};
+    const char *metadata[] = {"format", "pt", NULL};
+    struct muster_error err = {0};
+    const float values[6] = {1, 2, 3, 4, 5, 6};
+    const int32_t one = 77;
+    struct safetensors_writer *w = safetensors_create(path, tensors, 2, metadata, &err);
+    assert_non_null(w);
+    assert_int_equal(safetensors_write(w, values, 20, &err), -1);
+    assert_int_equal(safetensors_write(w, values, 24, &err), 0);
+    safetensors_destroy(w); /* given up: nothing is left */
+    assert_int_equal(access(path, F_OK), -1);
+    w = safetensors_create(path, tensors, 2, metadata, &err);
+    assert_int_equal(safetensors_write(w, values, 24, &err), 0);
+    assert_int_equal(safetensors_write(w, &one, 4, &err), 0);
+    assert_int_equal(safetensors_finish(w, &err), 0);
+    scope_buffer file = {0};
+    assert_int_equal(io_read_file(path, 10000, &file, &err), 0);
+    uint64_t length;
+    memcpy(&length, file.data, 8);
+    assert_int_equal(length % 8, 0);
+    json_t *header = json_loadb(file.data + 8, length, 0, NULL);
+    assert_non_null(header);
+    json_t *b = json_object_get(header, "b\"");
+    assert_string_equal(json_string_value(json_object_get(b, "dtype")), "I32");
+    int from = (int)json_integer_value(json_array_get(json_object_get(b, "data_offsets"), 0));
+    assert_int_equal(from, 24);
+    assert_memory_equal(file.data + 8 + length + from, &one, 4);
+    assert_int_equal(file.length, 8 + length + 28);
+    json_decref(header);
+}
+
+static int open_once(void *context)
+{
+    (void)context;
+    struct data *data = data_open(directory, 4, 7, NULL);
+    data_destroy(data);
+    return data ? 0 : -1;
+}
+
+static void survives_no_memory(void **state)
+{
+    (void)state;
+    faults_sweep(open_once, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_prose_and_skips_the_rest),
+        cmocka_unit_test(clear_errors),
+        cmocka_unit_test(permutation_is_a_bijection),
+        cmocka_unit_test(the_global_batch_does_not_depend_on_the_world),
+        cmocka_unit_test(writes_safetensors),
+        cmocka_unit_test(survives_no_memory),
+    };
+    return cmocka_run_group_tests(tests, make_corpus, remove_corpus);
+}

@@ -1,0 +1,136 @@
+/* train_config_test.c - the strict YAML reader: good files, every kind of bad one, overrides. */
+#include "proto/base/error.h"
+#include "runtime/plan.h"
+#include "runtime/train_config.h"
+#include "tests/support/cmocka_all.h"
+#include "tests/support/faults.h"
+
+#include <stdlib.h>
+
+static const char good[] =
+    "# comment\n"
+    "training:\n  steps: 12\n  strategy: NO_SHARD\n  learning_rate: 3e-4\n  min_learning_rate: 0\n"
+    "model: {layers: 2, channels: 64}\n"
+    "data:\n  path: \"/tmp/a b\"\n"
+    "logging:\n  sample_prompt: \"x\\ny\"\n";
+
+static void reads_a_good_file(void **state)
+{
+    (void)state;
+    struct train_config c;
+    struct muster_error err = {0};
+    char set[] = "training.steps=99";
+    char *overrides[] = {set};
+    if (train_config_parse("t.yaml", good, strlen(good), overrides, 1, &c, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(c.steps, 99);
+    assert_int_equal(c.strategy, STRATEGY_NO_SHARD);
+    assert_true(c.learning_rate == 3e-4);
+    assert_int_equal(c.layers, 2);
+    assert_int_equal(c.vocabulary, 256);
+    assert_string_equal(c.path, "/tmp/a b");
+    assert_string_equal(c.sample_prompt, "x\ny");
+    int micros = 0;
+    assert_int_equal(train_config_accumulation(&c, 2, &micros, &err), 0);
+    assert_int_equal(micros, 1);
+    assert_int_equal(train_config_accumulation(&c, 3, &micros, &err), -1);
+    assert_non_null(strstr(err.text, "use a multiple of 12"));
+    train_config_free(&c);
+}
+
+static const struct {
+    const char *text, *error;
+} bad[] = {
+    {"training:\n  stesp: 5\n", "t.yaml:2:3: unknown key 'training.stesp'; did you mean 'training.steps'?"},
+    {"trainig:\n  steps: 5\n", "t.yaml:1:1: unknown section 'trainig'; did you mean 'training'?"},
+    {"model:\n  steps: 5\n", "t.yaml:2:3: unknown key 'model.steps'"},
+    {"training:\n  steps: five\n", "t.yaml:2:10: training.steps: 'five' is not a whole number"},
+    {"training:\n  steps: 0\n", "t.yaml:2:10: training.steps: '0' is outside 1 to 1000000000"},
+    {"training:\n  steps: 5\n  steps: 6\n", "t.yaml:3:3: key 'training.steps' stands twice"},
+    {"training:\n  steps: 5\ntraining:\n  seed: 6\n", "t.yaml:3:1: section 'training' stands twice"},
+    {"training: 5\n", "t.yaml:1:11: section 'training' is a single value"},
+    {"- a\n", "t.yaml:1:1: a list stands where a single value is expected"},
+    {"training:\n  steps: [1]\n", "t.yaml:2:10: a list stands where a single value is expected"},
+    {"training:\n  steps: {a: 1}\n", "t.yaml:2:10: a mapping stands where a single value is expected"},
+    {"training:\n  steps: &x 5\n", "t.yaml:2:10: anchors are not read here"},
+    {"training:\n  steps: *x\n", "t.yaml:2:10: aliases are not read here"},
+    {"training:\n\tsteps: 5\n", "not valid YAML"},
+    {"training:\n  strategy: ZERO\n", "t.yaml:2:13: training.strategy: 'ZERO' is not one of NO_SHARD"},
+    {"model:\n  heads: 5\n", "t.yaml: model.channels 128 is not a multiple of model.heads 5"},
+    {"just text\n", "t.yaml:1:1: the file is not a mapping"},
+    {"", "data.path is missing"},
+};
+
+static void names_what_is_wrong_and_where(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct train_config c;
+        struct muster_error err = {0};
+        faults_begin();
+        int result = train_config_parse("t.yaml", bad[i].text, strlen(bad[i].text), NULL, 0, &c, &err);
+        assert_int_equal(faults_end(), 0);
+        assert_int_equal(result, -1);
+        if (!strstr(err.text, bad[i].error))
+            fail_msg("case %zu: '%s' does not contain '%s'", i, err.text, bad[i].error);
+    }
+}
+
+static void overrides_are_checked_too(void **state)
+{
+    (void)state;
+    struct train_config c;
+    struct muster_error err = {0};
+    char unknown_key[] = "training.step=1", no_value[] = "training.steps";
+    char *one[] = {unknown_key}, *two[] = {no_value};
+    assert_int_equal(train_config_parse("t.yaml", good, strlen(good), one, 1, &c, &err), -1);
+    assert_string_equal(err.text, "--set: unknown key 'training.step'; did you mean 'training.steps'?");
+    assert_int_equal(train_config_parse("t.yaml", good, strlen(good), two, 1, &c, &err), -1);
+    assert_non_null(strstr(err.text, "key=value"));
+}
+
+/* Bytes flipped, cut and repeated in a good file: an answer or an error, never a crash. */
+static void survives_rubbish(void **state)
+{
+    (void)state;
+    unsigned seed = 1;
+    for (int round = 0; round < 3000; round++) {
+        char text[sizeof good];
+        memcpy(text, good, sizeof good);
+        size_t length = 1 + (size_t)rand_r(&seed) % (sizeof good - 1);
+        for (int n = rand_r(&seed) % 8; n > 0; n--)
+            text[(size_t)rand_r(&seed) % length] = (char)(rand_r(&seed) & 0xFF);
+        struct train_config c;
+        struct muster_error err = {0};
+        if (!train_config_parse("t.yaml", text, length, NULL, 0, &c, &err))
+            train_config_free(&c);
+        else
+            assert_true(err.text[0] != '\0');
+    }
+}
+
+static int parse_once(void *context)
+{
+    (void)context;
+    struct train_config c;
+    int result = train_config_parse("t.yaml", good, strlen(good), NULL, 0, &c, NULL);
+    if (!result)
+        train_config_free(&c);
+    return result;
+}
+
+static void survives_no_memory(void **state)
+{
+    (void)state;
+    faults_sweep(parse_once, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_a_good_file),         cmocka_unit_test(names_what_is_wrong_and_where),
+        cmocka_unit_test(overrides_are_checked_too), cmocka_unit_test(survives_rubbish),
+        cmocka_unit_test(survives_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
