@@ -1,9 +1,8 @@
 /* model.h - a model as two lists: parameters (what is sharded) and layers (what is executed).
  *
  * A layer names the parameters it uses; several layers may use one (tied embeddings) and a layer may use
- * parameters of several groups (LoRA: frozen and trainable). model_group (plan side, pure) cuts the
- * parameters into param groups: what is gathered, freed, reduced and saved as one. Nothing here knows of
- * ranks. */
+ * parameters of several groups (LoRA: frozen and trainable). plan_build cuts the parameters into param
+ * groups: what is gathered, freed, reduced and saved as one. Nothing here knows of ranks. */
 #ifndef MUSTER_RUNTIME_MODEL_H
 #define MUSTER_RUNTIME_MODEL_H
 
@@ -69,7 +68,7 @@ struct layer_context {
     const void *const *weight; /* [param_count] full parameters */
     void *const *grad;         /* [param_count]; NULL where frozen */
     const uint8_t *grad_beta;  /* [param_count] 0: write, 1: add */
-    const void *const *in;     /* [source_count] outputs of the sources */
+    const void *const *in;     /* [source_count] outputs of the sources; NULL for SOURCE_BATCH */
     void *out;
     const void *dout;
     void *const *din;        /* [source_count]; NULL: not wanted */
@@ -77,7 +76,9 @@ struct layer_context {
     void *saved, *work;
     const struct batch *batch;
     const struct step_scalars *scalars;
-    double *loss_total; /* device; a loss layer adds the sum of its losses */
+    /* Device; a loss layer's forward adds the sum of its losses and the number of targets that count. NULL
+     * for the other layers. */
+    double *loss_total;
     int64_t *loss_count;
 };
 
@@ -98,7 +99,8 @@ struct layer_desc {
     int param[LAYER_PARAMS], param_count;
     int source[LAYER_SOURCES], source_count; /* layers, or SOURCE_BATCH */
     int stage;                               /* pipeline stage */
-    bool recompute; /* activation checkpointing: saved memory is formed again before backward */
+    bool recompute; /* activation checkpointing: saved memory is formed again before backward, by a forward in
+                       mode LAYER_RECOMPUTE; a loss layer (out 0) is never recomputed */
 };
 
 struct model {
@@ -113,5 +115,8 @@ struct model {
 
 int64_t param_elements(const struct param_desc *param);
 int64_t model_parameters(const struct model *model); /* elements of all parameters */
+/* Whether the lists hang together: sources before users and used, parameters used, stages in order. Errors
+ * name the layer or parameter. */
+int model_check(const struct model *model, struct muster_error *err);
 
 #endif

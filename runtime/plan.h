@@ -5,7 +5,9 @@
  * own coordinates; its hash is compared across ranks before step 0. The executor is a loop over schedule_op:
  * it resolves buffer indices to addresses, makes the op's stream wait for the ops named in wait[], and
  * launches. At the beginning of a step every stream waits for all streams' last operation of the step before.
- */
+ *
+ * A comm belongs to one stream, so the executor makes one comm for each pair (axis, stream) that appears in
+ * the ops. */
 #ifndef MUSTER_RUNTIME_PLAN_H
 #define MUSTER_RUNTIME_PLAN_H
 
@@ -35,7 +37,8 @@ enum strategy {
 };
 const char *strategy_name(enum strategy strategy);
 
-/* rank = ((pipeline * replicate + r) * shard) + s; coordinates and back are pure. */
+/* rank = (stage * replicate + replica) * shard + s; coordinates and back are pure. NO_SHARD is data-parallel
+ * over whichever of replicate and shard is above 1; only HYBRID_SHARD may have both. */
 struct mesh {
     int pipeline, replicate, shard;
 };
@@ -43,13 +46,15 @@ struct mesh_place {
     int stage, replica, shard;
 };
 struct mesh_place mesh_place_of(struct mesh mesh, int rank);
+int mesh_rank_of(struct mesh mesh, struct mesh_place place);
+int mesh_size(struct mesh mesh); /* ranks; 0 where a side is below 1 or the product is above 2^30 */
 
 enum compression { COMPRESSION_NONE, COMPRESSION_TOPK };
 
 struct plan_options {
     enum strategy strategy;
     struct mesh mesh;
-    int rank;
+    int rank, world_size; /* world_size 0: the product of the mesh's sides */
     struct shape shape;   /* of a micro-batch */
     int micro_batches;    /* accumulation: micro-batches of one step */
     enum dtype dtype;     /* of parameters, activations and gradients */
@@ -74,14 +79,22 @@ struct param_group {
     int64_t elements; /* of its parameters with their alignment gaps */
     int64_t padded;   /* elements, a multiple of shard_size * alignment */
     int64_t shard;    /* padded / shard_size */
-    int shard_size;   /* ranks it is cut into (1: not sharded) */
+    int shard_size;   /* ranks its optimizer state is cut into (1: not sharded) */
+    /* On this rank. Entries are -1 where the group belongs to another stage or has none (frozen). */
+    bool local;
+    bool resident;        /* `param` holds all `padded` elements, else this rank's shard */
+    int64_t shard_start;  /* elements: where this rank's shard begins in the flat buffer */
+    int param;            /* PLAN_PARAM_SHARD */
+    int grad;             /* what the optimizer reads: `shard` elements, from 0 (shard_size 1: all) */
+    int moment1, moment2; /* `shard` elements */
 };
 /* A parameter's place in its group's flat buffer. */
 struct param_place {
     int group;
     int64_t offset; /* elements */
 };
-/* A run of one rank's shard that belongs to one parameter class (for the optimizer). */
+/* A run of one rank's shard that belongs to one parameter class (for the optimizer); ordered by group, then
+ * offset. */
 struct plan_segment {
     int group, parameter_class;
     int64_t offset, count; /* elements, inside the rank's shard */
@@ -101,11 +114,11 @@ struct plan_segment {
     X(PLAN_SAVED, "saved")             /* what a layer keeps from forward to backward */                     \
     X(PLAN_WORK, "work")                                                                                     \
     X(PLAN_BATCH, "batch")     /* tokens and targets of a micro-batch */                                     \
-    X(PLAN_SCALARS, "scalars") /* struct step_scalars, loss total and count */                               \
+    X(PLAN_SCALARS, "scalars") /* plan.scalars: struct step_scalars; plan.loss: struct plan_loss */          \
     X(PLAN_ERROR_FEEDBACK, "error_feedback")                                                                 \
     X(PLAN_ENCODED, "encoded") /* compressed gradient on its way */                                          \
     X(PLAN_EDGE, "edge")       /* activation or gradient that crosses a pipeline stage */                    \
-    X(PLAN_STAGING, "staging")
+    X(PLAN_STAGING, "staging") /* pinned: what the host hands in and gets back */
 enum plan_kind {
 #define PLAN_KIND_ENUM(symbol, name) symbol,
     PLAN_KINDS(PLAN_KIND_ENUM)
@@ -113,6 +126,22 @@ enum plan_kind {
         PLAN_KIND_COUNT
 };
 const char *plan_kind_name(enum plan_kind kind);
+
+/* The loss over this rank's micro-batches (count: targets that count), after the step's all_reduce the total
+ * is that of all ranks; the count stays local. */
+struct plan_loss {
+    double total;
+    int64_t count;
+};
+/* What plan.staging_result holds after a step. */
+struct plan_result {
+    struct step_scalars scalars;
+    struct plan_loss loss;
+};
+/* A PLAN_BATCH buffer: tokens at 0, targets at plan_batch_targets(); i32 (B,T) each. plan.staging_batch holds
+ * one for each micro-batch, plan_batch_bytes() apart. */
+int64_t plan_batch_targets(struct shape shape);
+int64_t plan_batch_bytes(struct shape shape);
 
 struct plan_entry {
     enum plan_kind kind;
@@ -148,12 +177,25 @@ const char *op_kind_name(enum op_kind kind);
 
 enum stream_id { STREAM_COMPUTE, STREAM_GATHER, STREAM_REDUCE, STREAM_COUNT };
 const char *stream_name(enum stream_id stream);
-enum mesh_axis { AXIS_SHARD, AXIS_REPLICATE, AXIS_PIPELINE, AXIS_WORLD, AXIS_COUNT };
+/* The ranks that differ in one coordinate only, in its order; AXIS_TIED: first and last stage, same replica
+ * and shard (they hold copies of tied parameters). */
+enum mesh_axis { AXIS_SHARD, AXIS_REPLICATE, AXIS_PIPELINE, AXIS_TIED, AXIS_WORLD, AXIS_COUNT };
 const char *axis_name(enum mesh_axis axis);
 
 enum { OP_WAITS = 8 };
 
-/* Buffers are indices into plan.entries, -1 for none; offsets are bytes into the buffer. */
+/* Buffers are indices into plan.entries, -1 for none; offsets are bytes into the buffer.
+ *   forward, backward  from: plan.scalars; to: plan.loss of a loss layer's forward, else -1. A parameter lies
+ *                      at places[].offset of the weight and grad of its group. A backward may use up saved
+ *                      and dout.
+ *   comm               from -> to, `comm` says the rest (send: from only; recv: to only)
+ *   copy               from -> to, bytes; both are on this rank
+ *   fill               zeroes bytes of to
+ *   norm               to (scalars) norm_squared = beta*norm_squared + squares of bytes of from
+ *   clip               to: scalars
+ *   step               group; from: gradient of the shard; to, to_offset: where the shard's parameters begin
+ *   encode             from: gradient -> to: encoded; feedback: what was left out so far
+ *   decode             from: everybody's encoded -> to: gradient (their sum) */
 struct schedule_op {
     enum op_kind kind;
     enum stream_id stream;
@@ -162,10 +204,10 @@ struct schedule_op {
     enum layer_mode mode;
     unsigned parts;
     int group_count;
-    int used_group[LAYER_GROUPS]; /* the groups that the layer's parameters lie in */
-    int weight[LAYER_GROUPS];     /* buffer with the full parameters of used_group[i] */
-    int grad[LAYER_GROUPS];       /* buffer of its full gradient */
-    uint8_t grad_beta[LAYER_GROUPS];
+    int used_group[LAYER_GROUPS];    /* the groups that the layer's parameters lie in */
+    int weight[LAYER_GROUPS];        /* buffer with the full parameters of used_group[i] */
+    int grad[LAYER_GROUPS];          /* buffer of its full gradient */
+    uint8_t grad_beta[LAYER_PARAMS]; /* in the order of layer_desc.param; 0: write, 1: add */
     int in[LAYER_SOURCES], din[LAYER_SOURCES];
     uint8_t din_beta[LAYER_SOURCES];
     int out, dout, saved, work, batch;
@@ -175,6 +217,7 @@ struct schedule_op {
     int from, to;
     int64_t from_offset, to_offset, bytes;
     uint8_t beta; /* OP_NORM: 0 starts the sum */
+    int feedback; /* OP_ENCODE */
     /* order */
     int wait[OP_WAITS],
         wait_count; /* earlier operations on other streams (op indices) that must be finished */
@@ -193,6 +236,13 @@ struct plan {
     int entry_count;
     struct schedule_op *ops; /* one optimizer step */
     int op_count;
+    int first_backward; /* ops before it are the first micro-batch's forward (and what goes before): enough to
+                           evaluate a loss on one stage; op_count where there is no backward */
+    /* Entries by their role; loss and scalars are COMM memory, staging is PINNED. */
+    int scalars, loss;
+    int staging_scalars; /* struct step_scalars of the next step, written by the host before the step */
+    int staging_batch;   /* tokens and targets of all micro-batches, likewise */
+    int staging_result;  /* struct plan_result, to be read by the host after the step */
     int64_t arena_bytes[MEMORY_CLASS_COUNT]; /* what will be allocated, to the byte */
     int64_t kind_bytes[PLAN_KIND_COUNT];     /* at their sum, not counting sharing */
     int gathers_in_flight;                   /* most gathers issued and not yet used at any point */
@@ -202,7 +252,16 @@ struct plan {
 /* Builds everything; the caller owns the plan (plan_free). Errors name the value and the way out. */
 int plan_build(const struct model *model, const struct plan_options *options, struct plan *plan,
                struct muster_error *err);
-void plan_free(struct plan *plan);
+void plan_free(struct plan *plan); /* accepts NULL and a zeroed plan */
+
+/* Proves a plan: nothing that is alive overlaps in memory; every buffer an op uses is alive; every pair of
+ * conflicting accesses on different streams is ordered by streams and waits; gather slots hold the right
+ * group when used; gradients are complete when reduced and reduced once a step or micro-batch; no more
+ * gathers are ahead than asked for. Fails with MUSTER_E_STATE naming the first op or entry that is wrong. */
+int plan_check(const struct model *model, const struct plan *plan, struct muster_error *err);
+/* Proves the plans of all ranks together (plans[rank]): runs the streams of all ranks with blocking sends,
+ * receives and collectives and fails where a signature differs or a rank waits for ever. */
+int plan_check_world(const struct plan *const *plans, int count, struct muster_error *err);
 
 /* The whole plan as text, for golden files and `--plan --verbose`: groups, entries, schedule. Stable. */
 int plan_dump(const struct model *model, const struct plan *plan, struct buffer *out);
