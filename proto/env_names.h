@@ -23,6 +23,7 @@
     X(ENV_RUN_ID, "TORCHELASTIC_RUN_ID", "the --rdzv-id")                                                    \
     X(ENV_USE_AGENT_STORE, "TORCHELASTIC_USE_AGENT_STORE", "True: the agent serves the TCPStore")            \
     X(ENV_ERROR_FILE, "TORCHELASTIC_ERROR_FILE", "where a worker may leave its exception as JSON")           \
+    X(ENV_SIGNALS_TO_HANDLE, "TORCHELASTIC_SIGNALS_TO_HANDLE", "the signals that stop the job")              \
     X(ENV_ASYNC_ERROR_HANDLING, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1 unless the user set it")               \
     X(ENV_OMP_NUM_THREADS, "OMP_NUM_THREADS", "cores / workers unless the user set it")                      \
     X(ENV_PYTHON_EXEC, "PYTHON_EXEC", "the interpreter for .py programs, python3 unless set")                \

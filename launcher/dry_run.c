@@ -1,0 +1,38 @@
+/* dry_run.c - see dry_run.h. */
+#include "launcher/dry_run.h"
+
+#include <stdio.h>
+
+#include "launcher/worker_command.h"
+#include "proto/base/error.h"
+
+int dry_run_print(const struct run_config *config, char *const *inherited, struct buffer *out,
+                  struct muster_error *err)
+{
+    int before = (int)config->node_rank * config->nproc_per_node,
+        all = config->max_nodes * config->nproc_per_node;
+    struct membership_world world = {.group_rank = (int)config->node_rank,
+                                     .group_world_size = config->max_nodes,
+                                     .rank_base = before,
+                                     .world_size = all,
+                                     .role_rank_base = before,
+                                     .role_world_size = all,
+                                     .master_port = (uint16_t)config->master_port};
+    (void)snprintf(world.master_addr, sizeof world.master_addr, "%s",
+                   config->master_addr); /* config limits it */
+    for (int local_rank = 0; local_rank < config->nproc_per_node; local_rank++) {
+        struct worker_command command;
+        if (worker_command_build(config, &world, local_rank, config->kind, inherited, config->cores,
+                                 "dry-run", NULL, &command, err) < 0)
+            return -1;
+        (void)worker_command_print(&command, inherited, out); /* out remembers a failure */
+        worker_command_free(&command);
+    }
+    if (config->max_nodes > 1)
+        buffer_printf(out, "Ranks are right where every other node starts %d workers too.\n",
+                      config->nproc_per_node);
+    buffer_printf(out, "At the start MUSTER_AGENT_ID becomes unique%s%s; nothing was started.\n",
+                  config->master_port ? "" : ", MASTER_PORT a free port",
+                  config->max_nodes > 1 ? ", MASTER_PORT that of the workers' store" : "");
+    return out->failed ? error_set(err, MUSTER_E_NOMEM, "no memory for the output of --dry-run") : 0;
+}

@@ -1,0 +1,172 @@
+/* main.c - the program `muster`: its subcommands, and the steps of `muster run`. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launcher/agent.h"
+#include "launcher/dry_run.h"
+#include "launcher/machine.h"
+#include "launcher/program.h"
+#include "launcher/worker_command.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
+#include "proto/base/text.h"
+#include "proto/env_names.h"
+#include "proto/exit_code.h"
+
+enum { HELP_COLUMNS = 110 };
+
+struct subcommand {
+    const char *name, *help;
+    int (*run)(const char *shown, int argc,
+               char *argv[]); /* shown: what messages call the program; argv behind it */
+};
+
+static int run_main(const char *shown, int argc, char *argv[]);
+
+static const struct subcommand subcommands[] = {
+    {"run", "start, watch and restart workers; muster run --help lists its flags", run_main},
+};
+enum { SUBCOMMAND_COUNT = sizeof subcommands / sizeof *subcommands };
+
+static const char *read_variable(void *context, const char *name)
+{
+    (void)context;
+    return getenv(name);
+}
+
+/* One text to a descriptor; a console that is gone is no failure of ours beyond the exit code. */
+static int print(int fd, const struct buffer *text)
+{
+    return !text->failed && io_write_all(fd, text->data, text->length, "output", NULL) == 0
+               ? EXIT_CODE_OK
+               : EXIT_CODE_FAILURE;
+}
+
+static int fail(const char *shown, const char *message, int exit_code)
+{
+    if (exit_code == EXIT_CODE_USAGE)
+        (void)fprintf(stderr, "usage: %s [flags] [--] program [arguments]\n", shown);
+    (void)fprintf(stderr, "%s: error: %s\n", shown, message);
+    return exit_code;
+}
+
+static void announce(const struct run_config *config, const struct log_sink *log)
+{
+    for (const char *line = config->notes ? config->notes : ""; *line;) {
+        size_t length = strcspn(line, "\n");
+        log_info(log, "%.*s", (int)length, line);
+        line += length + (line[length] == '\n');
+    }
+    int threads = worker_command_omp_threads(config, environ, config->cores);
+    if (threads > 0)
+        log_info(log, "OMP_NUM_THREADS is not set: %d for each of %d workers (%d cores)", threads,
+                 config->nproc_per_node, config->cores);
+}
+
+static int dry_run(const char *shown, const struct run_config *config)
+{
+    struct muster_error err = {0};
+    scope_buffer out = {0};
+    if (dry_run_print(config, environ, &out, &err) < 0)
+        return fail(shown, err.text, EXIT_CODE_FAILURE);
+    return print(STDOUT_FILENO, &out);
+}
+
+static int run_help(const char *shown)
+{
+    scope_buffer out = {0};
+    (void)config_help(shown, HELP_COLUMNS, &out); /* out remembers a failure */
+    return print(STDOUT_FILENO, &out);
+}
+
+static int run_configured(const char *shown, struct run_config *config)
+{
+    struct muster_error err = {0};
+    struct machine machine;
+    int exit_code = EXIT_CODE_FAILURE, log_fd = STDERR_FILENO;
+    int level = getenv("LOGLEVEL") ? log_level_parse(getenv("LOGLEVEL")) : LOG_LEVEL_INFO;
+    struct log_sink log = {.write = log_write_to_fd,
+                           .context = &log_fd,
+                           .threshold = level < 0 ? LOG_LEVEL_INFO : (enum log_level)level,
+                           .who = "muster"};
+    machine_read(getenv("CUDA_VISIBLE_DEVICES"), &machine);
+    if (config_resolve(config, &machine, &err) < 0)
+        return fail(shown, err.text, err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
+    if (program_check(config, read_variable, NULL, &exit_code, &err) < 0)
+        return fail(shown, err.text, exit_code);
+    if (config->dry_run)
+        return dry_run(shown, config);
+    announce(config, &log);
+    return agent_run(config, &log);
+}
+
+static int run_main(const char *shown, int argc, char *argv[])
+{
+    struct muster_error err = {0};
+    struct run_config config = {0};
+    int exit_code;
+    if (config_parse(argc, argv, read_variable, NULL, &config, &err) < 0)
+        exit_code = fail(shown, err.text, err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
+    else if (config.help)
+        exit_code = run_help(shown);
+    else
+        exit_code = run_configured(shown, &config);
+    config_free(&config);
+    return exit_code;
+}
+
+static int muster_help(void)
+{
+    scope_buffer out = {0};
+    buffer_text(&out,
+                "usage: muster <subcommand> [arguments]\n\n"
+                "Launches distributed training; called through a link named torchrun it is muster run.\n\n");
+    for (int i = 0; i < SUBCOMMAND_COUNT; i++)
+        buffer_printf(&out, "  %-12s%s\n", subcommands[i].name, subcommands[i].help);
+    buffer_text(&out, "  --version   print the version\n  --help      print this\n\nExit codes:\n");
+#define EXIT_LINE(symbol, value, meaning) buffer_printf(&out, "  %-12d%s\n", value, meaning);
+    MUSTER_EXIT_CODES(EXIT_LINE)
+#undef EXIT_LINE
+    buffer_text(
+        &out,
+        "  128+n       a worker was ended by signal n; any other code is the first failing worker's own\n");
+    return print(STDOUT_FILENO, &out);
+}
+
+static int unknown_subcommand(const char *name)
+{
+    const char *names[SUBCOMMAND_COUNT];
+    for (int i = 0; i < SUBCOMMAND_COUNT; i++)
+        names[i] = subcommands[i].name;
+    const char *hint = text_nearest(name, names, SUBCOMMAND_COUNT);
+    (void)fprintf(stderr, "muster: error: unknown subcommand '%s'; %s%s\n", name,
+                  hint ? "did you mean muster " : "muster --help lists what there is", hint ? hint : "");
+    return EXIT_CODE_USAGE;
+}
+
+int main(int argc, char *argv[])
+{
+    const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
+    const char *called = argc > 0 ? (slash ? slash + 1 : argv[0]) : "muster";
+    if (!strcmp(called, "torchrun"))
+        return run_main("torchrun", argc - 1, argv + 1);
+    if (argc < 2) {
+        (void)fprintf(stderr, "muster: error: no subcommand was given; muster --help lists what there is\n");
+        return EXIT_CODE_USAGE;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
+        return muster_help();
+    if (!strcmp(argv[1], "--version")) {
+        (void)printf("muster " MUSTER_VERSION "\n");
+        return fflush(stdout) == 0 ? EXIT_CODE_OK : EXIT_CODE_FAILURE;
+    }
+    for (int i = 0; i < SUBCOMMAND_COUNT; i++) {
+        scope_free char *shown = mem_printf("muster %s", subcommands[i].name);
+        if (!strcmp(argv[1], subcommands[i].name))
+            return subcommands[i].run(shown ? shown : "muster", argc - 2, argv + 2);
+    }
+    return unknown_subcommand(argv[1]);
+}

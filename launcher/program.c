@@ -1,0 +1,135 @@
+/* program.c - see program.h. Not pure: it looks at files. */
+#include "launcher/program.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "launcher/worker_command.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/env_names.h"
+#include "proto/exit_code.h"
+
+enum { FIRST_BYTES = 4 };
+
+static bool is_regular(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+/* The first bytes of a file; 0 where it cannot be read (a program may be executable and not readable). */
+static size_t first_bytes_of(const char *path, char bytes[FIRST_BYTES])
+{
+    scope_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return 0;
+    ssize_t got;
+    do
+        got = read(fd, bytes, FIRST_BYTES);
+    while (got < 0 && errno == EINTR);
+    return got > 0 ? (size_t)got : 0;
+}
+
+char *program_find(const char *name, const char *path, struct muster_error *err)
+{
+    bool denied = false;
+    for (const char *at = path ? path : "/usr/local/bin:/usr/bin:/bin";; at++) {
+        size_t length = strcspn(at, ":");
+        /* an empty entry is the current directory */
+        scope_free char *candidate = mem_printf("%.*s/%s", length ? (int)length : 1, length ? at : ".", name);
+        if (!candidate) {
+            (void)error_set(err, MUSTER_E_NOMEM, "no memory");
+            return NULL;
+        }
+        if (is_regular(candidate)) {
+            if (access(candidate, X_OK) == 0)
+                return take_pointer(&candidate);
+            denied = true;
+        }
+        at += length;
+        if (!*at)
+            break;
+    }
+    if (denied)
+        (void)error_set(err, MUSTER_E_IO, "'%s' is in PATH but is not executable", name);
+    else if (access(name, F_OK) == 0)
+        (void)error_set(err, MUSTER_E_NOT_FOUND,
+                        "'%s' was not found in PATH; for the one in this folder say ./%s", name, name);
+    else
+        (void)error_set(err, MUSTER_E_NOT_FOUND, "'%s' was not found in PATH", name);
+    return NULL;
+}
+
+/* 0 where the executable at path can be run; the reason is errno of open or stat otherwise. */
+static int check_executable(const char *path, int *exit_code, struct muster_error *err)
+{
+    struct stat status;
+    if (stat(path, &status) < 0) {
+        bool missing = errno == ENOENT || errno == ENOTDIR;
+        *exit_code = missing ? EXIT_CODE_NOT_FOUND : EXIT_CODE_CANNOT_EXECUTE;
+        if (missing)
+            return error_set(err, MUSTER_E_NOT_FOUND, "'%s' does not exist", path);
+        return error_errno(err, "'%s' cannot be looked at", path);
+    }
+    *exit_code = EXIT_CODE_CANNOT_EXECUTE;
+    if (S_ISDIR(status.st_mode))
+        return error_set(err, MUSTER_E_INVALID, "'%s' is a folder, not a program", path);
+    char bytes[FIRST_BYTES];
+    size_t length = first_bytes_of(path, bytes);
+    bool known = (length >= 4 && !memcmp(bytes, "\177ELF", 4)) || (length >= 2 && !memcmp(bytes, "#!", 2));
+    if (access(path, X_OK) < 0)
+        return error_set(err, MUSTER_E_INVALID, "'%s' is not executable; %s", path,
+                         known ? "make it so with chmod +x"
+                               : "a Python script's name ends in .py, anything else needs chmod +x");
+    return 0;
+}
+
+/* A script for the interpreter: it must be there and readable. A folder with a __main__.py is one too. */
+static int check_script(const char *path, int *exit_code, struct muster_error *err)
+{
+    *exit_code = EXIT_CODE_NOT_FOUND;
+    struct stat status;
+    if (stat(path, &status) < 0)
+        return errno == ENOENT || errno == ENOTDIR
+                   ? error_set(err, MUSTER_E_NOT_FOUND, "the script '%s' does not exist", path)
+                   : error_errno(err, "the script '%s' cannot be looked at", path);
+    *exit_code = EXIT_CODE_CANNOT_EXECUTE;
+    if (S_ISDIR(status.st_mode))
+        return error_set(err, MUSTER_E_INVALID, "'%s' is a folder, not a script", path);
+    if (access(path, R_OK) < 0)
+        return error_errno(err, "the script '%s' cannot be read", path);
+    return 0;
+}
+
+static int check_command(const char *name, const char *path, int *exit_code, struct muster_error *err)
+{
+    if (strchr(name, '/'))
+        return check_executable(name, exit_code, err);
+    struct muster_error why = {0};
+    scope_free char *found = program_find(name, path, &why);
+    if (found)
+        return check_executable(found, exit_code, err);
+    *exit_code = why.code == MUSTER_E_NOT_FOUND ? EXIT_CODE_NOT_FOUND
+                 : why.code == MUSTER_E_NOMEM   ? EXIT_CODE_FAILURE
+                                                : EXIT_CODE_CANNOT_EXECUTE;
+    return error_set(err, (enum muster_error_code)why.code, "%s", why.text);
+}
+
+int program_check(struct run_config *config, const char *(*get)(void *context, const char *name),
+                  void *context, int *exit_code, struct muster_error *err)
+{
+    /* the name alone tells Python from the rest; the first bytes were looked at by check_executable */
+    config->kind = program_kind_of(config, NULL, 0);
+    if (config->kind == PROGRAM_EXECUTABLE)
+        return check_command(config->program, get(context, "PATH"), exit_code, err);
+    const char *python = get(context, ENV_PYTHON_EXEC);
+    if (!python || !*python)
+        python = "python3";
+    if (check_command(python, get(context, "PATH"), exit_code, err) < 0)
+        return error_wrap(err, "the interpreter");
+    return config->kind == PROGRAM_MODULE ? 0 : check_script(config->program, exit_code, err);
+}

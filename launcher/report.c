@@ -1,0 +1,221 @@
+/* report.c - see report.h. */
+#include "launcher/report.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "proto/base/clock.h"
+#include "proto/exit_code.h"
+
+/* glibc's sigabbrev_np is newer than many images that this program is copied into */
+#define SIGNALS(X)                                                                                           \
+    X(SIGHUP)                                                                                                \
+    X(SIGINT) X(SIGQUIT) X(SIGILL) X(SIGTRAP) X(SIGABRT) X(SIGBUS) X(SIGFPE) X(SIGKILL) X(SIGUSR1)           \
+        X(SIGSEGV) X(SIGUSR2) X(SIGPIPE) X(SIGALRM) X(SIGTERM) X(SIGSTKFLT) X(SIGCHLD) X(SIGCONT) X(SIGSTOP) \
+            X(SIGTSTP) X(SIGTTIN) X(SIGTTOU) X(SIGURG) X(SIGXCPU) X(SIGXFSZ) X(SIGVTALRM) X(SIGPROF)         \
+                X(SIGWINCH) X(SIGIO) X(SIGPWR) X(SIGSYS)
+
+const char *report_signal_name(int signal, char *scratch, size_t size)
+{
+    switch (signal) {
+#define SIGNAL_CASE(symbol)                                                                                  \
+    case symbol:                                                                                             \
+        return #symbol;
+        SIGNALS(SIGNAL_CASE)
+#undef SIGNAL_CASE
+    }
+    (void)snprintf(scratch, size, "SIG%d", signal); /* cut where scratch is small */
+    return scratch;
+}
+
+/* What workers write when the other end of their communication went away: NCCL, gloo, torch's store, and
+ * libmuster. */
+static const char *const cascade_marks[] = {
+    "NCCL error",
+    "ncclSystemError",
+    "ncclRemoteError",
+    "ncclInternalError",
+    "DistBackendError",
+    "Watchdog caught collective operation timeout",
+    "gloo/transport",
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "DistNetworkError",
+    "DistStoreError",
+    "recvValue failed",
+    "muster: peer",
+};
+
+static bool says_peer_gone(const char *tail)
+{
+    for (size_t i = 0; i < sizeof cascade_marks / sizeof *cascade_marks; i++)
+        if (strstr(tail, cascade_marks[i]))
+            return true;
+    return false;
+}
+
+enum report_class report_class_of(const struct worker_failure *failure)
+{
+    if (failure->pid == 0)
+        return REPORT_LOST_NODE;
+    if (failure->out_of_memory)
+        return REPORT_KILLED;
+    /* NCCL's watchdog and gloo end their process by abort() when a peer is gone */
+    bool own_end = failure->signal == 0 || failure->signal == SIGABRT;
+    if (own_end && says_peer_gone(failure->tail))
+        return REPORT_CASCADE;
+    return failure->signal ? REPORT_KILLED : REPORT_EXITED;
+}
+
+const char *report_class_name(enum report_class class)
+{
+    static const char *const names[] = {
+#define REPORT_NAME(symbol, name) name,
+        REPORT_CLASSES(REPORT_NAME)
+#undef REPORT_NAME
+    };
+    return (unsigned)class < sizeof names / sizeof *names ? names[class] : "unknown";
+}
+
+int report_first_cause(const struct worker_failure *failures, int count)
+{
+    int best = 0;
+    for (int i = 1; i < count; i++) {
+        enum report_class class = report_class_of(&failures[i]),
+                          best_class = report_class_of(&failures[best]);
+        if (class < best_class || (class == best_class && failures[i].age_ns > failures[best].age_ns))
+            best = i;
+    }
+    return best;
+}
+
+int report_exit_code(const struct worker_failure *failure)
+{
+    if (failure->pid == 0)
+        return EXIT_CODE_NODE;
+    if (failure->signal)
+        return EXIT_CODE_SIGNAL_BASE + failure->signal;
+    return failure->exit_code ? failure->exit_code : EXIT_CODE_FAILURE; /* a failure is never success */
+}
+
+/* torchrun's: the negative signal number where a signal ended the worker */
+static int shown_code(const struct worker_failure *failure)
+{
+    return failure->signal ? -failure->signal : failure->exit_code;
+}
+
+int report_line(const char *name, const struct worker_failure *failure, struct buffer *out)
+{
+    return buffer_printf(out, "failed (exitcode: %d) local_rank: %d (pid: %d) of binary: %s",
+                         shown_code(failure), failure->local_rank, failure->pid, name);
+}
+
+static void format_time(int64_t wall_ns, struct buffer *out)
+{
+    time_t seconds = (time_t)(wall_ns / NS_PER_S);
+    struct tm parts;
+    char text[32];
+    if (localtime_r(&seconds, &parts) && strftime(text, sizeof text, "%Y-%m-%d_%H:%M:%S", &parts))
+        buffer_text(out, text);
+    else
+        buffer_text(out, "unknown");
+}
+
+static void format_reason(const struct worker_failure *failure, struct buffer *out)
+{
+    char scratch[16];
+    if (failure->pid == 0)
+        buffer_text(out, "the node was lost: nothing was heard of it any more");
+    else if (failure->signal)
+        buffer_printf(out, "Signal %d (%s) received by PID %d", failure->signal,
+                      report_signal_name(failure->signal, scratch, sizeof scratch), failure->pid);
+    else
+        buffer_printf(out, "exited with code %d; what it said is below or in its log", failure->exit_code);
+    if (failure->core_dumped)
+        buffer_text(out, ", core dumped");
+    if (failure->out_of_memory)
+        buffer_text(out, ", killed by the kernel because the cgroup was out of memory");
+    buffer_text(out, "\n");
+}
+
+/* The lines of text, each behind indent. */
+static void format_lines(const char *text, const char *indent, struct buffer *out)
+{
+    while (*text) {
+        size_t length = strcspn(text, "\n");
+        buffer_printf(out, "%s%.*s\n", indent, (int)length, text);
+        text += length + (text[length] == '\n');
+    }
+}
+
+static void format_failure(int index, const struct worker_failure *failure, struct buffer *out)
+{
+    buffer_printf(out, "[%d]:\n  time      : ", index);
+    format_time(failure->wall_ns, out);
+    buffer_printf(out,
+                  "\n  host      : %s\n"
+                  "  rank      : %d (local_rank: %d)\n"
+                  "  exitcode  : %d (pid: %d)\n"
+                  "  error_file: %s\n"
+                  "  traceback : ",
+                  *failure->host ? failure->host : "<N/A>", failure->rank, failure->local_rank,
+                  shown_code(failure), failure->pid, *failure->error_file ? failure->error_file : "<N/A>");
+    format_reason(failure, out);
+}
+
+/* The longest line of text, at most 60: torchrun's width of a rule. */
+static int rule_width(const struct buffer *text)
+{
+    enum { WIDTH_LIMIT = 60 };
+    size_t longest = 1;
+    for (size_t at = 0; at < text->length;) {
+        size_t length = strcspn(text->data + at, "\n");
+        longest = length > longest ? length : longest;
+        at += length + 1;
+    }
+    return longest < WIDTH_LIMIT ? (int)longest : WIDTH_LIMIT;
+}
+
+static void format_rule(char c, int width, struct buffer *out)
+{
+    char line[64];
+    memset(line, c, (size_t)width);
+    line[width] = '\n';
+    buffer_append(out, line, (size_t)width + 1);
+}
+
+int report_format(const char *name, const struct worker_failure *failures, int count, struct buffer *out)
+{
+    int first = report_first_cause(failures, count);
+    scope_buffer others = {0}, root = {0};
+    for (int i = 0; i < count; i++) {
+        if (i == first)
+            continue;
+        format_failure(i, &failures[i], &others);
+        if (report_class_of(&failures[i]) == REPORT_CASCADE)
+            buffer_printf(&others, "  class     : %s\n", report_class_name(REPORT_CASCADE));
+    }
+    if (count < 2)
+        buffer_text(&others, "  <NO_OTHER_FAILURES>\n");
+    format_failure(first, &failures[first], &root);
+    if (*failures[first].tail) {
+        buffer_text(&root, "  stderr    : the last lines\n");
+        format_lines(failures[first].tail, "    ", &root);
+    }
+    if (others.failed || root.failed)
+        return -1;
+    int width = rule_width(&root), other_width = rule_width(&others);
+    width = width > other_width ? width : other_width;
+    buffer_text(out, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n");
+    format_rule('=', width, out);
+    buffer_printf(out, "%s FAILED\n", name);
+    format_rule('-', width, out);
+    buffer_printf(out, "Failures:\n%s", others.data);
+    format_rule('-', width, out);
+    buffer_printf(out, "Root Cause (first observed failure):\n%s", root.data);
+    format_rule('=', width, out);
+    return out->failed ? -1 : 0;
+}

@@ -1,0 +1,307 @@
+/* worker_command.c - see worker_command.h. */
+#include "launcher/worker_command.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/env_names.h"
+
+/* --- a growing NULL-terminated list of owned texts --- */
+
+struct list {
+    char **items;
+    size_t count, room;
+};
+
+static void list_free(char **items)
+{
+    for (size_t i = 0; items && items[i]; i++)
+        mem_free(items[i]);
+    mem_free(items);
+}
+
+/* Takes text (NULL: an allocation of the caller's failed). */
+static int list_take(struct list *list, char *text)
+{
+    if (text && list->count + 2 > list->room) {
+        size_t room = list->room ? list->room * 2 : 16;
+        char **items = mem_realloc(list->items, room, sizeof *items);
+        if (!items) {
+            mem_free(text);
+            return -1;
+        }
+        list->items = items;
+        list->room = room;
+    }
+    if (!text)
+        return -1;
+    list->items[list->count++] = text;
+    list->items[list->count] = NULL;
+    return 0;
+}
+
+/* --- argv --- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && !strcmp(text + length - tail, end);
+}
+
+enum program_kind program_kind_of(const struct run_config *config, const char *first_bytes, size_t length)
+{
+    (void)
+        first_bytes; /* what is neither Python by name nor ELF or #! has no other way to run than as itself */
+    (void)length;
+    if (config->no_python)
+        return PROGRAM_EXECUTABLE;
+    if (config->module)
+        return PROGRAM_MODULE;
+    static const char *const python[] = {".py", ".pyc", ".pyz", ".pyw"};
+    for (size_t i = 0; i < sizeof python / sizeof *python; i++)
+        if (ends_with(config->program, python[i]))
+            return PROGRAM_PYTHON;
+    return PROGRAM_EXECUTABLE;
+}
+
+/* The length of "$local_rank" or "${local_rank}" at text, 0 where neither is there. */
+static size_t rank_macro(const char *text)
+{
+    static const char braced[] = "${local_rank}", bare[] = "$local_rank";
+    if (!strncmp(text, braced, sizeof braced - 1))
+        return sizeof braced - 1;
+    size_t length = sizeof bare - 1;
+    if (strncmp(text, bare, length))
+        return 0;
+    bool longer = isalnum((unsigned char)text[length]) || text[length] == '_'; /* another, longer name */
+    return longer ? 0 : length;
+}
+
+char *worker_command_argument(const char *argument, int local_rank)
+{
+    scope_buffer out = {0};
+    for (const char *at = argument; *at;) {
+        size_t plain = strcspn(at, "$"), macro = rank_macro(at + plain);
+        buffer_append(&out, at, plain);
+        at += plain;
+        if (macro) {
+            buffer_printf(&out, "%d", local_rank);
+            at += macro;
+        } else if (*at) { /* a lone $, or $$ for one */
+            buffer_append(&out, "$", 1);
+            at += at[1] == '$' ? 2 : 1;
+        }
+    }
+    return buffer_take(&out);
+}
+
+static const char *inherited_value(char *const *inherited, const char *name)
+{
+    size_t length = strlen(name);
+    for (size_t i = 0; inherited && inherited[i]; i++)
+        if (!strncmp(inherited[i], name, length) && inherited[i][length] == '=')
+            return inherited[i] + length + 1;
+    return NULL;
+}
+
+static int build_argv(const struct run_config *config, enum program_kind kind, char *const *inherited,
+                      int local_rank, struct list *argv)
+{
+    const char *python = inherited_value(inherited, ENV_PYTHON_EXEC);
+    if (kind != PROGRAM_EXECUTABLE &&
+        (list_take(argv, mem_strdup(python && *python ? python : "python3")) < 0 ||
+         list_take(argv, mem_strdup("-u")) < 0))
+        return -1;
+    if (kind == PROGRAM_MODULE && list_take(argv, mem_strdup("-m")) < 0)
+        return -1;
+    if (list_take(argv, mem_strdup(config->program)) < 0)
+        return -1;
+    for (char *const *argument = config->arguments; argument && *argument; argument++)
+        if (list_take(argv, worker_command_argument(*argument, local_rank)) < 0)
+            return -1;
+    return 0;
+}
+
+/* --- the environment --- */
+
+int worker_command_omp_threads(const struct run_config *config, char *const *inherited, int cores)
+{
+    if (config->nproc_per_node < 2 || inherited_value(inherited, ENV_OMP_NUM_THREADS))
+        return 0;
+    int threads = cores / config->nproc_per_node;
+    return threads > 0 ? threads : 1;
+}
+
+static int set_text(struct list *overlay, const char *name, const char *value)
+{
+    return list_take(overlay, mem_printf("%s=%s", name, value));
+}
+
+static int set_number(struct list *overlay, const char *name, long long value)
+{
+    return list_take(overlay, mem_printf("%s=%lld", name, value));
+}
+
+/* value unless the user has set the variable, even to nothing */
+static int set_unless(struct list *overlay, char *const *inherited, const char *name, const char *value)
+{
+    return inherited_value(inherited, name) ? 0 : set_text(overlay, name, value);
+}
+
+struct place {
+    const struct run_config *config;
+    const struct membership_world *world;
+    char *const *inherited;
+    int local_rank, cores;
+    const char *agent_id, *error_file;
+};
+
+static int set_ranks(const struct place *p, struct list *overlay)
+{
+    const struct membership_world *w = p->world;
+    const struct {
+        const char *name;
+        long long value;
+    } numbers[] = {
+        {ENV_RANK, w->rank_base + p->local_rank},
+        {ENV_LOCAL_RANK, p->local_rank},
+        {ENV_WORLD_SIZE, w->world_size},
+        {ENV_LOCAL_WORLD_SIZE, p->config->nproc_per_node},
+        {ENV_GROUP_RANK, w->group_rank},
+        {ENV_GROUP_WORLD_SIZE, w->group_world_size},
+        {ENV_ROLE_RANK, w->role_rank_base + p->local_rank},
+        {ENV_ROLE_WORLD_SIZE, w->role_world_size},
+        {ENV_MASTER_PORT, w->master_port},
+        {ENV_RESTART_COUNT, w->restart_count},
+        {ENV_MAX_RESTARTS, p->config->max_restarts},
+        {ENV_ROUND, w->id.round},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (set_number(overlay, numbers[i].name, numbers[i].value) < 0)
+            return -1;
+    return 0;
+}
+
+static int set_texts(const struct place *p, struct list *overlay)
+{
+    int threads = worker_command_omp_threads(p->config, p->inherited, p->cores);
+    if (threads > 0 && set_number(overlay, ENV_OMP_NUM_THREADS, threads) < 0)
+        return -1;
+    if (set_text(overlay, ENV_ROLE_NAME, p->config->role) < 0 ||
+        set_text(overlay, ENV_MASTER_ADDR, p->world->master_addr) < 0 ||
+        set_text(overlay, ENV_RUN_ID, p->config->rdzv_id) < 0 ||
+        set_text(overlay, ENV_USE_AGENT_STORE, "True") < 0 ||
+        set_text(overlay, ENV_ERROR_FILE, p->error_file ? p->error_file : "") < 0 ||
+        set_text(overlay, ENV_SIGNALS_TO_HANDLE, "SIGTERM,SIGINT,SIGHUP,SIGQUIT") < 0 ||
+        set_text(overlay, ENV_AGENT_ID, p->agent_id) < 0)
+        return -1;
+    static const char *const ones[] = {ENV_ASYNC_ERROR_HANDLING, ENV_PYTHONUNBUFFERED,
+                                       ENV_PYTHONFAULTHANDLER};
+    for (size_t i = 0; i < sizeof ones / sizeof *ones; i++)
+        if (set_unless(overlay, p->inherited, ones[i], "1") < 0)
+            return -1;
+    return 0;
+}
+
+/* Whether entry sets a variable that overlay sets too. */
+static bool is_overlaid(const struct list *overlay, const char *entry)
+{
+    size_t name = strcspn(entry, "=") + 1;
+    for (size_t i = 0; i < overlay->count; i++)
+        if (!strncmp(overlay->items[i], entry, name))
+            return true;
+    return false;
+}
+
+/* What the agent inherited, without what the contract sets, then the contract. */
+static int build_environment(const struct place *p, struct list *envp)
+{
+    struct list overlay = {0};
+    int result = set_ranks(p, &overlay) < 0 || set_texts(p, &overlay) < 0 ? -1 : 0;
+    for (size_t i = 0; result == 0 && p->inherited && p->inherited[i]; i++)
+        if (!is_overlaid(&overlay, p->inherited[i]))
+            result = list_take(envp, mem_strdup(p->inherited[i]));
+    for (size_t i = 0; result == 0 && i < overlay.count; i++)
+        result = list_take(envp, mem_strdup(overlay.items[i]));
+    list_free(overlay.items);
+    return result;
+}
+
+int worker_command_build(const struct run_config *config, const struct membership_world *world,
+                         int local_rank, enum program_kind kind, char *const *inherited, int cores,
+                         const char *agent_id, const char *error_file, struct worker_command *command,
+                         struct muster_error *err)
+{
+    struct place place = {config, world, inherited, local_rank, cores, agent_id, error_file};
+    struct list argv = {0}, envp = {0};
+    if (build_argv(config, kind, inherited, local_rank, &argv) < 0 || build_environment(&place, &envp) < 0) {
+        list_free(argv.items);
+        list_free(envp.items);
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the command of local rank %d", local_rank);
+    }
+    *command = (struct worker_command){argv.items, envp.items, local_rank, world->rank_base + local_rank};
+    return 0;
+}
+
+void worker_command_free(struct worker_command *command)
+{
+    if (!command)
+        return;
+    list_free(command->argv);
+    list_free(command->envp);
+    *command = (struct worker_command){0};
+}
+
+/* --- --dry-run --- */
+
+/* text so that a shell reads it as one word; what needs no quotes gets none */
+static void print_quoted(struct buffer *out, const char *text)
+{
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%^";
+    if (*text && strspn(text, safe) == strlen(text)) {
+        buffer_text(out, text);
+        return;
+    }
+    buffer_text(out, "'");
+    for (const char *at = text; *at;) {
+        size_t plain = strcspn(at, "'");
+        buffer_append(out, at, plain);
+        at += plain;
+        if (*at) {
+            buffer_text(out, "'\\''");
+            at++;
+        }
+    }
+    buffer_text(out, "'");
+}
+
+static bool is_inherited(char *const *inherited, const char *entry)
+{
+    for (size_t i = 0; inherited && inherited[i]; i++)
+        if (!strcmp(inherited[i], entry))
+            return true;
+    return false;
+}
+
+int worker_command_print(const struct worker_command *command, char *const *inherited, struct buffer *out)
+{
+    buffer_printf(out, "worker %d (local rank %d)\n ", command->rank, command->local_rank);
+    for (char **argument = command->argv; *argument; argument++) {
+        buffer_text(out, " ");
+        print_quoted(out, *argument);
+    }
+    buffer_text(out, "\n");
+    for (char **entry = command->envp; *entry; entry++) {
+        if (is_inherited(inherited, *entry))
+            continue;
+        size_t name = strcspn(*entry, "=");
+        if (!(*entry)[name])
+            continue; /* no variable */
+        buffer_printf(out, "    %.*s=", (int)name, *entry);
+        print_quoted(out, *entry + name + 1);
+        buffer_text(out, "\n");
+    }
+    return out->failed ? -1 : 0;
+}
