@@ -1,0 +1,66 @@
+/* sample.c - see sample.h. */
+#include "runtime/sample.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "runtime/rng.h"
+
+static int largest(const float *logits, int vocab)
+{
+    int best = 0;
+    for (int i = 1; i < vocab; i++) {
+        if (logits[i] > logits[best] || (isnan(logits[best]) && !isnan(logits[i])))
+            best = i;
+    }
+    return best;
+}
+
+static int descending(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x < y) - (x > y);
+}
+
+/* The smallest logit that may be drawn, and how many equal to it are allowed (the first ones). */
+static float threshold(const float *logits, int vocab, int k, float *scratch, int *allowed_equal)
+{
+    for (int i = 0; i < vocab; i++)
+        scratch[i] = isnan(logits[i]) ? -INFINITY : logits[i];
+    qsort(scratch, (size_t)vocab, sizeof *scratch, descending);
+    float least = scratch[k - 1];
+    *allowed_equal = 0;
+    for (int i = 0; i < k; i++)
+        *allowed_equal += scratch[i] == least;
+    return least;
+}
+
+int sample_token(const struct sample_options *options, const float *logits, int vocab, uint64_t position,
+                 float *scratch)
+{
+    int best = largest(logits, vocab);
+    if (!(options->temperature > 0) || !isfinite(logits[best]))
+        return best;
+    int k = options->top_k > 0 && options->top_k < vocab ? options->top_k : vocab, equal = vocab;
+    float least = k < vocab ? threshold(logits, vocab, k, scratch, &equal) : -INFINITY;
+    double total = 0;
+    for (int i = 0; i < vocab; i++) {
+        bool allowed = logits[i] > least || (logits[i] == least && equal-- > 0);
+        /* exp of a difference to the largest: in (0,1], the largest itself is 1 */
+        scratch[i] =
+            allowed ? (float)exp(((double)logits[i] - (double)logits[best]) / options->temperature) : 0.0f;
+        total += (double)scratch[i];
+    }
+    double draw = rng_uniform(options->seed, RNG_SAMPLE, 0, position) * total;
+    int last = best;
+    for (int i = 0; i < vocab; i++) {
+        if (scratch[i] > 0) {
+            last = i;
+            draw -= (double)scratch[i];
+            if (draw < 0)
+                return i;
+        }
+    }
+    return last; /* rounding left a rest of the total: the last token that could be drawn */
+}

@@ -1,0 +1,20 @@
+/* sample.h - one token from a row of logits: temperature and top-k, with random numbers of its own counter,
+ * so that a text depends on (seed, position) alone. */
+#ifndef MUSTER_RUNTIME_SAMPLE_H
+#define MUSTER_RUNTIME_SAMPLE_H
+
+#include <stdint.h>
+
+struct sample_options {
+    double temperature; /* 0: the largest logit */
+    int top_k;          /* only the k largest logits may be drawn; 0: all */
+    uint64_t seed;
+};
+
+/* logits: vocab values; scratch: vocab values of the caller, overwritten. position: of the token that is
+ * drawn. Returns a token in [0, vocab); of equal logits the first counts as larger. NaN is never drawn unless
+ * nothing else is there. */
+int sample_token(const struct sample_options *options, const float *logits, int vocab, uint64_t position,
+                 float *scratch);
+
+#endif
