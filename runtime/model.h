@@ -76,8 +76,9 @@ struct layer_context {
     void *saved, *work;
     const struct batch *batch;
     const struct step_scalars *scalars;
-    /* Device; a loss layer's forward adds the sum of its losses and the number of targets that count. NULL
-     * for the other layers. */
+    /* Device; a loss layer adds the sum of its losses and the number of targets that count: in its backward
+     * where there is one (LAYER_TRAIN: the gradient of a chunk of logits is formed while the chunk is there),
+     * else in its forward (LAYER_EVAL). NULL for the other layers. */
     double *loss_total;
     int64_t *loss_count;
 };

@@ -185,9 +185,9 @@ const char *axis_name(enum mesh_axis axis);
 enum { OP_WAITS = 8 };
 
 /* Buffers are indices into plan.entries, -1 for none; offsets are bytes into the buffer.
- *   forward, backward  from: plan.scalars; to: plan.loss of a loss layer's forward, else -1. A parameter lies
- *                      at places[].offset of the weight and grad of its group. A backward may use up saved
- *                      and dout.
+ *   forward, backward  from: plan.scalars; to: plan.loss of a loss layer's forward and backward (it adds to it
+ *                      in one of the two, see model.h), else -1. A parameter lies at places[].offset of the
+ *                      weight and grad of its group. A backward may use up saved and dout.
  *   comm               from -> to, `comm` says the rest (send: from only; recv: to only)
  *   copy               from -> to, bytes; both are on this rank
  *   fill               zeroes bytes of to
