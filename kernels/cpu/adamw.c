@@ -1,0 +1,51 @@
+/* adamw.c - AdamW in one pass over parameter, both moments and gradient (28 bytes a parameter; formula:
+ * kernels/ref/adamw.c). Constants are formed in double and rounded once. */
+#include "kernels/cpu/cpu.h"
+
+#include <math.h>
+
+struct adamw_constants {
+    float clip, beta1, one_minus_beta1, beta2, one_minus_beta2;
+    float inverse_correction1, inverse_correction2, epsilon, rate, decay;
+};
+
+static void adamw_chunk(float *restrict param, float *restrict m, float *restrict v,
+                        const float *restrict grad, int64_t n, struct adamw_constants k)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float g = grad[i] * k.clip;
+        float m_new = k.beta1 * m[i] + k.one_minus_beta1 * g;
+        float v_new = k.beta2 * v[i] + k.one_minus_beta2 * g * g;
+        float step = m_new * k.inverse_correction1 / (sqrtf(v_new * k.inverse_correction2) + k.epsilon);
+        param[i] = param[i] - k.rate * (step + k.decay * param[i]);
+        m[i] = m_new;
+        v[i] = v_new;
+    }
+}
+
+void CPU(adamw)(void *param_, void *m_, void *v_, const void *grad_, int64_t n, int parameter_class,
+                const struct step_scalars *scalars, void *stream)
+{
+    float *param = param_, *m = m_, *v = v_;
+    const float *grad = grad_;
+    const struct adamw_constants k = {
+        .clip = (float)scalars->clip,
+        .beta1 = (float)scalars->beta1,
+        .one_minus_beta1 = (float)(1.0 - scalars->beta1),
+        .beta2 = (float)scalars->beta2,
+        .one_minus_beta2 = (float)(1.0 - scalars->beta2),
+        .inverse_correction1 = (float)(1.0 / scalars->bias_correction1),
+        .inverse_correction2 = (float)(1.0 / scalars->bias_correction2),
+        .epsilon = (float)scalars->epsilon,
+        .rate = (float)scalars->learning_rate[parameter_class],
+        .decay = (float)scalars->weight_decay[parameter_class],
+    };
+    (void)stream;
+    if (scalars->skip)
+        return;
+    CPU_PARALLEL_FOR(n >= CPU_PARALLEL_MIN)
+    for (int64_t chunk = 0; chunk < cpu_chunks(n); chunk++) {
+        int64_t first = chunk * CPU_CHUNK;
+        adamw_chunk(param + first, m + first, v + first, grad + first, cpu_chunk_size(n, chunk), k);
+    }
+}

@@ -1,0 +1,63 @@
+/* cpu.h - inside kernels/cpu: one source, several instruction sets. Every file is compiled once for each
+ * variant with CPU_VARIANT defined (base, avx2, avx512), and CPU(name) is cpu_name_<variant>.
+ *
+ * Rules of these files: float only; loops that the compiler vectorises, with `omp simd reduction` where a sum
+ * may be split over lanes; no -ffast-math, so a NaN or infinity in the input shows in the output; OpenMP by
+ * CPU_PARALLEL_FOR; and results do not depend on the number of threads: what is summed across threads is
+ * summed in blocks whose number depends on the shape alone. (The linear_* functions are the exception: the
+ * split of a matrix product is OpenBLAS's, fixed for a given shape and number of threads.) */
+#ifndef MUSTER_KERNELS_CPU_H
+#define MUSTER_KERNELS_CPU_H
+
+#include "kernels/kernels.h"
+#include "kernels/operations.h"
+
+#define CPU_PASTE2(operation, variant) cpu_##operation##_##variant
+#define CPU_PASTE(operation, variant)  CPU_PASTE2(operation, variant)
+
+#ifdef CPU_VARIANT
+#define CPU(operation)         CPU_PASTE(operation, CPU_VARIANT)
+#define CPU_DECLARE(operation) KERNELS_DECLARE(operation, CPU(operation))
+KERNELS_OPERATIONS(CPU_DECLARE)
+#undef CPU_DECLARE
+
+/* Widest vector of the variant, in floats. */
+#if defined(__AVX512F__)
+enum { CPU_LANES = 16 };
+#elif defined(__AVX__)
+enum { CPU_LANES = 8 };
+#else
+enum { CPU_LANES = 4 };
+#endif
+#endif
+
+/* Overwrite the slots of table that the variant improves. */
+void cpu_fill_base(struct kernels *table);
+void cpu_fill_avx2(struct kernels *table);
+void cpu_fill_avx512(struct kernels *table);
+
+#define CPU_PRAGMA(text) _Pragma(#text)
+/* A loop over independent pieces on the threads of kernels_cpu_threads; `condition` says whether it is worth
+ * waking them. */
+#ifdef _OPENMP
+#define CPU_PARALLEL_FOR(condition) CPU_PRAGMA(omp parallel for schedule(static) if (condition))
+#else
+#define CPU_PARALLEL_FOR(condition)
+#endif
+
+/* Below this many elements one thread is done before others are awake (about 5 us at 10 GB/s). */
+enum { CPU_PARALLEL_MIN = 16384 };
+
+/* Pieces of an elementwise loop: whole cache lines, small enough to balance. */
+enum { CPU_CHUNK = 4096 };
+static inline int64_t cpu_chunks(int64_t n)
+{
+    return (n + CPU_CHUNK - 1) / CPU_CHUNK;
+}
+static inline int64_t cpu_chunk_size(int64_t n, int64_t chunk)
+{
+    int64_t left = n - chunk * CPU_CHUNK;
+    return left < CPU_CHUNK ? left : CPU_CHUNK;
+}
+
+#endif

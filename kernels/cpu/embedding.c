@@ -1,0 +1,56 @@
+/* embedding.c - token plus position embedding. Backward gives every thread a strip of columns and all rows,
+ * so that two tokens that share a row of dwte never meet and the order of the sums is the reference's. */
+#include "kernels/cpu/cpu.h"
+
+#include <string.h>
+
+enum { EMBEDDING_STRIP = 64 };
+
+void CPU(embedding_forward)(void *out_, const int32_t *tokens, const void *wte_, const void *wpe_, int B,
+                            int T, int C, void *stream)
+{
+    float *out = out_;
+    const float *wte = wte_, *wpe = wpe_;
+    (void)stream;
+    CPU_PARALLEL_FOR((int64_t)B * T * C >= CPU_PARALLEL_MIN)
+    for (int row = 0; row < B * T; row++) {
+        const float *restrict token = wte + (size_t)tokens[row] * C, *restrict position =
+                                                                         wpe + (size_t)(row % T) * C;
+        float *restrict to = out + (size_t)row * C;
+        for (int c = 0; c < C; c++)
+            to[c] = token[c] + position[c];
+    }
+}
+
+static void embedding_backward_strip(float *dwte, float *dwpe, const float *dout, const int32_t *tokens,
+                                     int B, int T, int C, int width)
+{
+    for (int row = 0; row < B * T; row++) {
+        const float *restrict from = dout + (size_t)row * C;
+        float *restrict token = dwte + (size_t)tokens[row] * C, *restrict position =
+                                                                    dwpe + (size_t)(row % T) * C;
+        for (int i = 0; i < width; i++) {
+            token[i] += from[i];
+            position[i] += from[i];
+        }
+    }
+}
+
+void CPU(embedding_backward)(void *dwte_, void *dwpe_, const void *dout_, const int32_t *tokens, int B, int T,
+                             int C, int V, int maxT, int beta, void *stream)
+{
+    float *dwte = dwte_, *dwpe = dwpe_;
+    const float *dout = dout_;
+    (void)stream;
+    if (!beta) {
+        CPU_PARALLEL_FOR((int64_t)V * C >= CPU_PARALLEL_MIN)
+        for (int v = 0; v < V; v++)
+            memset(dwte + (size_t)v * C, 0, (size_t)C * sizeof(float));
+        memset(dwpe, 0, (size_t)maxT * C * sizeof(float));
+    }
+    CPU_PARALLEL_FOR((int64_t)B * T * C >= CPU_PARALLEL_MIN)
+    for (int strip = 0; strip < C; strip += EMBEDDING_STRIP) {
+        int width = C - strip < EMBEDDING_STRIP ? C - strip : EMBEDDING_STRIP;
+        embedding_backward_strip(dwte + strip, dwpe + strip, dout + strip, tokens, B, T, C, width);
+    }
+}

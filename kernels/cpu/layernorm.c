@@ -1,0 +1,104 @@
+/* layernorm.c - layer normalisation, one row at a time while it is in the first cache (formulas:
+ * kernels/ref/layernorm.c).
+ *
+ * Backward makes one pass over the rows in LAYERNORM_BLOCKS blocks, whose number depends on N alone; each
+ * block sums its dweight and dbias into its own stripe of `work`, and the stripes are added in order. */
+#include "kernels/cpu/cpu.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LAYERNORM_BLOCKS = 32 };
+
+static int layernorm_blocks(int N)
+{
+    return N < LAYERNORM_BLOCKS ? N : LAYERNORM_BLOCKS;
+}
+
+size_t CPU(layernorm_backward_work)(int N, int C)
+{
+    return (size_t)layernorm_blocks(N) * 2 * (size_t)C * sizeof(float);
+}
+
+void CPU(layernorm_forward)(void *out_, void *mean_, void *rstd_, const void *in_, const void *weight_,
+                            const void *bias_, int N, int C, void *stream)
+{
+    float *out = out_, *mean = mean_, *rstd = rstd_;
+    const float *in = in_, *restrict weight = weight_, *restrict bias = bias_;
+    (void)stream;
+    CPU_PARALLEL_FOR((int64_t)N * C >= CPU_PARALLEL_MIN)
+    for (int n = 0; n < N; n++) {
+        const float *restrict x = in + (size_t)n * C;
+        float *restrict y = out + (size_t)n * C;
+        float sum = 0, squares = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int c = 0; c < C; c++)
+            sum += x[c];
+        float m = sum / (float)C;
+#pragma omp simd reduction(+ : squares)
+        for (int c = 0; c < C; c++)
+            squares += (x[c] - m) * (x[c] - m);
+        float r = 1.0f / sqrtf(squares / (float)C + 1e-5f);
+        for (int c = 0; c < C; c++)
+            y[c] = (x[c] - m) * r * weight[c] + bias[c];
+        mean[n] = m;
+        rstd[n] = r;
+    }
+}
+
+static void backward_row(float *restrict din, float *restrict dweight, float *restrict dbias,
+                         const float *restrict dout, const float *restrict in, float mean, float rstd,
+                         const float *restrict weight, int C, int beta_in)
+{
+    float g_sum = 0, g_xhat_sum = 0;
+#pragma omp simd reduction(+ : g_sum, g_xhat_sum)
+    for (int c = 0; c < C; c++) {
+        float xhat = (in[c] - mean) * rstd, g = dout[c] * weight[c];
+        g_sum += g;
+        g_xhat_sum += g * xhat;
+        dweight[c] += dout[c] * xhat;
+        dbias[c] += dout[c];
+    }
+    float g_mean = g_sum / (float)C, g_xhat_mean = g_xhat_sum / (float)C;
+    if (beta_in) {
+        for (int c = 0; c < C; c++)
+            din[c] += rstd * (dout[c] * weight[c] - g_mean - (in[c] - mean) * rstd * g_xhat_mean);
+    } else {
+        for (int c = 0; c < C; c++)
+            din[c] = rstd * (dout[c] * weight[c] - g_mean - (in[c] - mean) * rstd * g_xhat_mean);
+    }
+}
+
+/* out = beta*out + the sum of the blocks' stripes, which are `stride` floats apart. */
+static void add_stripes(float *restrict out, const float *restrict stripes, int blocks, size_t stride, int C,
+                        int beta)
+{
+    for (int c = 0; c < C; c++)
+        out[c] = beta ? out[c] + stripes[c] : stripes[c];
+    for (int block = 1; block < blocks; block++)
+        for (int c = 0; c < C; c++)
+            out[c] += stripes[(size_t)block * stride + c];
+}
+
+void CPU(layernorm_backward)(void *din_, void *dweight, void *dbias, const void *dout_, const void *in_,
+                             const void *mean_, const void *rstd_, const void *weight, int N, int C,
+                             int beta_in, int beta, void *work_, void *stream)
+{
+    float *din = din_, *work = work_;
+    const float *dout = dout_, *in = in_, *mean = mean_, *rstd = rstd_;
+    int blocks = layernorm_blocks(N);
+    (void)stream;
+    CPU_PARALLEL_FOR((int64_t)N * C >= CPU_PARALLEL_MIN)
+    for (int block = 0; block < blocks; block++) {
+        float *stripe = work + (size_t)block * 2 * C;
+        int first = (int)((int64_t)N * block / blocks), end = (int)((int64_t)N * (block + 1) / blocks);
+        memset(stripe, 0, 2 * (size_t)C * sizeof(float));
+        for (int n = first; n < end; n++) {
+            size_t row = (size_t)n * C;
+            backward_row(din + row, stripe, stripe + C, dout + row, in + row, mean[n], rstd[n], weight, C,
+                         beta_in);
+        }
+    }
+    add_stripes(dweight, work, blocks, 2 * (size_t)C, C, beta);
+    add_stripes(dbias, work + C, blocks, 2 * (size_t)C, C, beta);
+}

@@ -1,0 +1,74 @@
+/* threads.c - the threads that kernels may use: how many, that OpenBLAS is the build that shares them, and
+ * how their floating-point unit treats denormals. */
+#include "kernels/kernels.h"
+#include "proto/base/error.h"
+
+#include <cblas.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#ifdef __SSE__
+#include <xmmintrin.h>
+#endif
+
+enum { THREADS_MAX = 1024 };
+
+/* Denormal results and operands count as zero: they cost a hundred cycles each and mean nothing in training
+ * (Adam's moments of unused rows decay into them). On other processors the default stays. */
+static void flush_denormals(void)
+{
+#ifdef __SSE__
+    enum { FLUSH_TO_ZERO = 0x8000, DENORMALS_ARE_ZERO = 0x0040 };
+    _mm_setcsr(_mm_getcsr() | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO);
+#endif
+}
+
+/* OpenBLAS keeps its number of threads in a global beside the OpenMP one; ranks that are threads of one
+ * process come here together. */
+static pthread_mutex_t blas_lock = PTHREAD_MUTEX_INITIALIZER;
+
+int kernels_cpu_threads(int threads, struct muster_error *err)
+{
+    enum { OPENBLAS_BUILT_WITH_OPENMP = 2 }; /* openblas_get_parallel: 0 sequential, 1 pthreads, 2 OpenMP */
+    if (threads < 1 || threads > THREADS_MAX)
+        return error_set(err, MUSTER_E_INVALID, "%d threads for the CPU kernels: must be 1 to %d", threads,
+                         THREADS_MAX);
+    if (openblas_get_parallel() != OPENBLAS_BUILT_WITH_OPENMP)
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "the OpenBLAS that was loaded (%s) is not the OpenMP build, whose threads are shared "
+            "with ours: install libopenblas0-openmp and take other builds out of LD_LIBRARY_PATH",
+            openblas_get_config());
+#ifndef _OPENMP
+    threads = 1; /* built without OpenMP: one thread everywhere */
+#endif
+    (void)pthread_mutex_lock(&blas_lock); /* cannot fail: a static mutex, never locked twice */
+    openblas_set_num_threads(threads);
+    (void)pthread_mutex_unlock(&blas_lock);
+    flush_denormals();
+#ifdef _OPENMP
+    omp_set_dynamic(0); /* else the number of threads, and with it the split of products, may vary */
+    omp_set_num_threads(threads);
+#pragma omp parallel
+    flush_denormals();
+#endif
+    return 0;
+}
+
+static char blas_text[256];
+static pthread_once_t blas_text_once = PTHREAD_ONCE_INIT;
+
+static void blas_text_fill(void)
+{
+    /* The configuration names the core type that was chosen at run time. */
+    (void)snprintf(blas_text, sizeof blas_text, "%s", openblas_get_config()); /* cut where too long */
+}
+
+const char *kernels_cpu_blas(void)
+{
+    (void)pthread_once(&blas_text_once, blas_text_fill); /* cannot fail: both arguments are valid */
+    return blas_text;
+}

@@ -1,0 +1,35 @@
+/* operations.h - the names of all operations in the table, so that declarations and table fills are one line
+ * each and cannot drift from kernels.h: KERNELS_OPERATIONS(X) calls X(name) for every one. Inside kernels/
+ * only. */
+#ifndef MUSTER_KERNELS_OPERATIONS_H
+#define MUSTER_KERNELS_OPERATIONS_H
+
+#include "kernels/kernels.h"
+
+#define KERNELS_OPERATIONS(X)                                                                                \
+    X(linear_forward)                                                                                        \
+    X(linear_backward_input)                                                                                 \
+    X(linear_backward_weight)                                                                                \
+    X(embedding_forward)                                                                                     \
+    X(embedding_backward)                                                                                    \
+    X(layernorm_forward)                                                                                     \
+    X(layernorm_backward)                                                                                    \
+    X(layernorm_backward_work)                                                                               \
+    X(attention_forward)                                                                                     \
+    X(attention_backward)                                                                                    \
+    X(attention_work)                                                                                        \
+    X(gelu_forward)                                                                                          \
+    X(gelu_backward)                                                                                         \
+    X(add)                                                                                                   \
+    X(cross_entropy)                                                                                         \
+    X(loss_sum)                                                                                              \
+    X(norm_squared)                                                                                          \
+    X(clip_factor)                                                                                           \
+    X(adamw)                                                                                                 \
+    X(scale)                                                                                                 \
+    X(cast)
+
+/* Declares `symbol` with the signature that the table's slot `operation` has. */
+#define KERNELS_DECLARE(operation, symbol) extern __typeof__(*((const struct kernels *)0)->operation) symbol;
+
+#endif

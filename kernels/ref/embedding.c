@@ -1,0 +1,40 @@
+/* embedding.c - the reference of token plus learned position embedding (GPT-2, Radford et al. 2019).
+ *
+ * Several tokens of a batch share a row of wte: its gradient is summed in the order of (b, t). */
+#include "kernels/ref/real.h"
+
+void REF(embedding_forward)(void *out_, const int32_t *tokens, const void *wte_, const void *wpe_, int B,
+                            int T, int C, void *stream)
+{
+    real *out = out_;
+    const real *wte = wte_, *wpe = wpe_;
+    (void)stream;
+    for (int b = 0; b < B; b++)
+        for (int t = 0; t < T; t++) {
+            size_t row = (size_t)b * T + t;
+            for (int c = 0; c < C; c++)
+                out[row * C + c] = wte[(size_t)tokens[row] * C + c] + wpe[(size_t)t * C + c];
+        }
+}
+
+void REF(embedding_backward)(void *dwte_, void *dwpe_, const void *dout_, const int32_t *tokens, int B, int T,
+                             int C, int V, int maxT, int beta, void *stream)
+{
+    real *dwte = dwte_, *dwpe = dwpe_;
+    const real *dout = dout_;
+    (void)stream;
+    if (!beta) {
+        for (size_t i = 0; i < (size_t)V * C; i++)
+            dwte[i] = 0;
+        for (size_t i = 0; i < (size_t)maxT * C; i++)
+            dwpe[i] = 0;
+    }
+    for (int b = 0; b < B; b++)
+        for (int t = 0; t < T; t++) {
+            size_t row = (size_t)b * T + t;
+            for (int c = 0; c < C; c++) {
+                dwte[(size_t)tokens[row] * C + c] += dout[row * C + c];
+                dwpe[(size_t)t * C + c] += dout[row * C + c];
+            }
+        }
+}

@@ -1,0 +1,16 @@
+/* table.c - the table of the reference, once for float and once for double. */
+#include "kernels/ref/real.h"
+
+static const struct kernels table = {.abi = KERNELS_ABI,
+                                     .size = sizeof(struct kernels),
+                                     .name = REF_TABLE_NAME,
+                                     .dtype = REF_DTYPE,
+#define REF_SLOT(operation) .operation = REF(operation),
+                                     KERNELS_OPERATIONS(REF_SLOT)
+#undef REF_SLOT
+};
+
+const struct kernels *REF_TABLE(void)
+{
+    return &table;
+}
