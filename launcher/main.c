@@ -97,9 +97,9 @@ static int run_configured(const char *shown, struct run_config *config)
         return fail(shown, err.text, err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
     if (program_check(config, read_variable, NULL, &exit_code, &err) < 0)
         return fail(shown, err.text, exit_code);
+    announce(config, &log);
     if (config->dry_run)
         return dry_run(shown, config);
-    announce(config, &log);
     return agent_run(config, &log);
 }
 

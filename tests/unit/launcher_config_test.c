@@ -1,0 +1,461 @@
+/* launcher_config_test.c - the command line of `muster run`: flags, PET_ variables, prefixes, refusals,
+ * stream maps. */
+#include "launcher/config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "tests/support/cmocka_all.h"
+#include "tests/support/faults.h"
+
+enum { ARGUMENT_LIMIT = 32 };
+
+/* "a b c" as argv; text is changed. */
+static int split(char *text, char *argv[ARGUMENT_LIMIT])
+{
+    int argc = 0;
+    for (char *word = strtok(text, " "); word && argc < ARGUMENT_LIMIT - 1; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    argv[argc] = NULL;
+    return argc;
+}
+
+/* context: "NAME=value NAME=value" */
+static const char *environment(void *context, const char *name)
+{
+    static char value[256];
+    size_t length = strlen(name);
+    for (const char *at = context; at && *at;) {
+        size_t word = strcspn(at, " ");
+        if (!strncmp(at, name, length) && at[length] == '=') {
+            (void)snprintf(value, sizeof value, "%.*s", (int)(word - length - 1), at + length + 1);
+            return value;
+        }
+        at += word + strspn(at + word, " ");
+    }
+    return NULL;
+}
+
+struct parsed {
+    struct run_config config;
+    struct muster_error err;
+    char text[1024], *argv[ARGUMENT_LIMIT];
+    int result;
+};
+
+static const struct machine four_cores = {
+    .cores = 4, .gpus = 0, .random = {0x0123456789abcdef, 0xfedcba9876543210}};
+static const struct machine two_gpus = {.cores = 4, .gpus = 2};
+
+static struct parsed *parse_on(const char *line, const char *variables, const struct machine *machine)
+{
+    static struct parsed p;
+    p = (struct parsed){0};
+    (void)snprintf(p.text, sizeof p.text, "%s", line);
+    int argc = split(p.text, p.argv);
+    p.result = config_parse(argc, p.argv, environment, (void *)variables, &p.config, &p.err);
+    if (p.result == 0 && !p.config.help)
+        p.result = config_resolve(&p.config, machine, &p.err);
+    return &p;
+}
+
+static struct parsed *parse(const char *line, const char *variables)
+{
+    return parse_on(line, variables, &four_cores);
+}
+
+#define assert_parsed(p)                                                                                     \
+    do {                                                                                                     \
+        if ((p)->result != 0)                                                                                \
+            fail_msg("%s", (p)->err.text);                                                                   \
+    } while (0)
+
+static void defaults_are_torchruns(void **state)
+{
+    (void)state;
+    struct parsed *p = parse("train.py --n 3 --lr=1", "");
+    assert_parsed(p);
+    const struct run_config *c = &p->config;
+    assert_int_equal(c->nproc_per_node, 1);
+    assert_true(c->min_nodes == 1 && c->max_nodes == 1 && c->node_rank == 0 && c->master_port == 0);
+    assert_string_equal(c->master_addr, "127.0.0.1");
+    assert_string_equal(c->role, "default");
+    assert_string_equal(c->line_prefix, "[${role_name}${local_rank}]:");
+    assert_true(c->max_restarts == 0 && c->shutdown_timeout_s == 30 && c->cores == 4);
+    assert_string_equal(c->rdzv_id, "01234567-89ab-4def-bedc-ba9876543210");
+    assert_string_equal(c->program, "train.py");
+    assert_string_equal(c->arguments[0], "--n");
+    assert_string_equal(c->arguments[2], "--lr=1");
+    assert_null(c->arguments[3]);
+    assert_null(c->notes);
+    config_free(&p->config);
+}
+
+/* line, variables, what is expected of one text or number */
+static void spellings_and_sources(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *variables;
+        int nproc;
+        long restarts;
+        const char *redirects, *program;
+    } rows[] = {
+        {"--nproc-per-node=2 x.py", "", 2, 0, "0", "x.py"},
+        {"--nproc_per_node 2 x.py", "", 2, 0, "0", "x.py"},
+        {"--nproc 2 --max_restarts=3 x.py", "", 2, 3, "0", "x.py"},
+        {"--nproc-per_node=3 x.py", "", 3, 0, "0", "x.py"},
+        {"--nproc=2 --nproc=3 x.py", "", 3, 0, "0", "x.py"},
+        {"-r3 x.py", "", 1, 0, "3", "x.py"},
+        {"-r 3 x.py", "", 1, 0, "3", "x.py"},
+        {"-r=3 x.py", "", 1, 0, "3", "x.py"},
+        {"--redirect=0:1,1:2 x.py", "", 1, 0, "0:1,1:2", "x.py"},
+        {"-- --odd.py", "", 1, 0, "0", "--odd.py"},
+        {"--standalone -- ./a -r3", "", 1, 0, "0", "./a"},
+        {"x.py", "PET_NPROC_PER_NODE=4 PET_MAX_RESTARTS=2 PET_REDIRECTS=1", 4, 2, "1", "x.py"},
+        {"--nproc=2 x.py", "PET_NPROC_PER_NODE=4", 2, 0, "0", "x.py"},
+        {"--nproc=cpu x.py", "", 4, 0, "0", "x.py"},
+        {"--nproc=auto x.py", "", 4, 0, "0", "x.py"},
+        {"x.py", "PET_NPROC_PER_NODE= PET_MODULE=0", 1, 0, "0", "x.py"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct parsed *p = parse(rows[i].line, rows[i].variables);
+        assert_parsed(p);
+        assert_int_equal(p->config.nproc_per_node, rows[i].nproc);
+        assert_int_equal(p->config.max_restarts, rows[i].restarts);
+        assert_string_equal(p->config.redirects, rows[i].redirects);
+        assert_string_equal(p->config.program, rows[i].program);
+        config_free(&p->config);
+    }
+}
+
+static void gpus_count_where_there_are_some(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        int workers;
+    } rows[] = {{"--nproc=gpu x.py", 2}, {"--nproc=auto x.py", 2}, {"--nproc=cpu x.py", 4}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct parsed *p = parse_on(rows[i].line, "", &two_gpus);
+        assert_parsed(p);
+        assert_int_equal(p->config.nproc_per_node, rows[i].workers);
+        config_free(&p->config);
+    }
+}
+
+static void a_pytorchjob_needs_no_flags(void **state)
+{
+    (void)state;
+    struct parsed *p = parse(
+        "-m pkg.train", "PET_NNODES=2 PET_NODE_RANK=1 PET_MASTER_ADDR=job-master-0 PET_MASTER_PORT=23456 "
+                        "PET_NPROC_PER_NODE=1 PET_MAX_RESTARTS=3 PET_RDZV_BACKEND=static");
+    assert_parsed(p);
+    const struct run_config *c = &p->config;
+    assert_true(c->module && c->max_nodes == 2 && c->node_rank == 1 && c->master_port == 23456);
+    assert_string_equal(c->master_addr, "job-master-0");
+    assert_string_equal(c->rdzv_id, "none");
+    assert_non_null(strstr(c->notes, "from the environment: PET_NNODES=2 PET_NODE_RANK=1"));
+    config_free(&p->config);
+}
+
+static void worlds_of_several_nodes(void **state)
+{
+    (void)state;
+    struct parsed *p = parse("--nnodes=2:2 --node-rank=1 --master-addr=[::1] --master-port=29501 x.py", "");
+    assert_parsed(p);
+    assert_true(p->config.min_nodes == 2 && p->config.max_nodes == 2 && p->config.master_port == 29501);
+    assert_string_equal(p->config.master_addr, "::1");
+    config_free(&p->config);
+    p = parse("--nnodes=2 x.py", "");
+    assert_parsed(p);
+    assert_int_equal(p->config.master_port, 29500);
+    assert_non_null(strstr(p->config.notes, "this is node 0"));
+    config_free(&p->config);
+    p = parse("--nnodes=2 --node-rank=0 --rdzv-endpoint=[fe80::1]:1234 x.py", "");
+    assert_parsed(p);
+    assert_string_equal(p->config.master_addr, "fe80::1");
+    assert_int_equal(p->config.master_port, 1234);
+    config_free(&p->config);
+}
+
+static void standalone_leaves_the_environment_aside(void **state)
+{
+    (void)state;
+    struct parsed *p =
+        parse("--standalone x.py",
+              "PET_NNODES=2 PET_NODE_RANK=1 PET_MASTER_ADDR=far PET_MASTER_PORT=1 PET_RDZV_BACKEND=etcd "
+              "PET_RDZV_CONF=a=b PET_RDZV_ENDPOINT=far:1");
+    assert_parsed(p);
+    assert_true(p->config.max_nodes == 1 && p->config.node_rank == 0 && p->config.master_port == 0);
+    assert_string_equal(p->config.master_addr, "127.0.0.1");
+    config_free(&p->config);
+    p = parse(
+        "--standalone --rdzv-backend=c10d --rdzv-endpoint=localhost:0 --rdzv-id=mine --master-port=4321 x.py",
+        "");
+    assert_parsed(p);
+    assert_string_equal(p->config.rdzv_id, "mine");
+    assert_int_equal(p->config.master_port, 4321);
+    config_free(&p->config);
+}
+
+static void bad_usage_is_one_clear_line(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *variables, *error;
+    } rows[] = {
+        {"", "", "no program was given; put the script, module or executable after the flags"},
+        {"--nproc-per-node=0 x.py", "", "--nproc-per-node: '0' is outside 1 to 4096 workers"},
+        {"--nproc-per-node -1 x.py", "", "--nproc-per-node: '-1' is outside 1 to 4096 workers"},
+        {"--nproc-per-node=two x.py", "",
+         "--nproc-per-node: 'two' is not a number of workers, cpu, gpu or auto"},
+        {"x.py", "PET_NPROC_PER_NODE=0", "PET_NPROC_PER_NODE: '0' is outside 1 to 4096 workers"},
+        {"--nproc=gpu x.py", "",
+         "--nproc-per-node: gpu, but no NVIDIA GPU is visible here; give a number, cpu or auto"},
+        {"--nprocs-per-node=2 x.py", "", "unknown flag --nprocs-per-node; did you mean --nproc-per-node?"},
+        {"--stand-alone x.py", "", "unknown flag --stand-alone; did you mean --standalone?"},
+        {"--bogus-thing x.py", "", "unknown flag --bogus-thing; --help lists all flags"},
+        {"--=3 x.py", "", "unknown flag --; --help lists all flags"},
+        {"-z x.py", "", "unknown flag -z; --help lists all flags"},
+        {"--max x.py", "", "--max-restarts: 'x.py' is not a whole number"},
+        {"--m 3 x.py", "",
+         "--m could be any of --master-addr, --master-port, --max-restarts, --module, --monitor-interval"},
+        {"--standalone=1 x.py", "", "--standalone takes no value, but '1' was given"},
+        {"-mfoo x.py", "", "-m takes no value, but 'foo' was given"},
+        {"--role", "", "--role needs a value"},
+        {"--role --standalone x.py", "", "--role needs a value"},
+        {"--max-restarts=-1 x.py", "", "--max-restarts: '-1' is outside 0 to 1000000"},
+        {"x.py", "PET_MAX_RESTARTS=x", "PET_MAX_RESTARTS: 'x' is not a whole number"},
+        {"x.py", "PET_STANDALONE=maybe", "PET_STANDALONE: 'maybe' is not true or false"},
+        {"-m --no-python x", "", "--module and --no-python exclude each other"},
+        {"x", "PET_MODULE=1 PET_NO_PYTHON=1", "PET_MODULE and PET_NO_PYTHON exclude each other"},
+        {"--nnodes=1:2:3 x.py", "", "--nnodes: '1:2:3' is not a number of nodes of 1 to 1000000"},
+        {"--nnodes=0 x.py", "", "--nnodes: '0' is not a number of nodes of 1 to 1000000"},
+        {"--nnodes=3:2 x.py", "", "--nnodes: '3:2' has a minimum above its maximum"},
+        {"--nnodes=1:4 x.py", "",
+         "--nnodes: '1:4' asks for a world that changes its size, which is not there yet; give one number"},
+        {"--standalone --nnodes=2 x.py", "", "--standalone is one node, but --nnodes is 2"},
+        {"--nnodes=2 --node-rank=2 x.py", "",
+         "--node-rank: '2' is not below the number of nodes, 2 (--nnodes)"},
+        {"x.py", "PET_NNODES=2 PET_NODE_RANK=5",
+         "PET_NODE_RANK: '5' is not below the number of nodes, 2 (PET_NNODES)"},
+        {"--rdzv-backend=etcd x.py", "",
+         "--rdzv-backend: 'etcd' is not supported, no etcd is needed; use static with --node-rank, "
+         "--master-addr and "
+         "--master-port"},
+        {"--rdzv-backend=zk x.py", "", "--rdzv-backend: 'zk' is not one of static, c10d"},
+        {"--nnodes=2 --rdzv-backend=c10d x.py", "",
+         "--rdzv-backend: c10d with several nodes is not there yet; use static with --node-rank, "
+         "--master-addr and "
+         "--master-port"},
+        {"--nnodes=2 --rdzv-endpoint=host x.py", "",
+         "--rdzv-endpoint: 'host' is not host:port with a port of 1 to 65535"},
+        {"--master-port=70000 x.py", "", "--master-port: '70000' is outside 0 to 65535"},
+        {"--master-addr=a/b x.py", "", "--master-addr: 'a/b' is not a host name or an address"},
+        {"--rdzv-id=a/b x.py", "", "--rdzv-id: 'a/b' is empty, longer than 200 bytes or has a slash"},
+        {"--tee=4 x.py", "", "--tee: '4' is not 0, 1, 2, 3 or a map of local ranks such as 0:1,1:3"},
+        {"-r 0:1, x.py", "", "--redirects: '0:1,' is not 0, 1, 2, 3 or a map of local ranks such as 0:1,1:3"},
+        {"--monitor-interval=5 x.py", "",
+         "--monitor-interval: nothing is polled, the end of a worker is seen at once; leave it out"},
+        {"--run-path x.py", "",
+         "--run-path: it needs Python in the agent; leave it out, or use -m for a module"},
+        {"--numa-binding", "",
+         "--numa-binding: not there yet; start each worker through numactl with --no-python"},
+        {"x.py", "PET_LOCAL_ADDR=h",
+         "PET_LOCAL_ADDR=h: not there yet; use --master-addr to name node 0 by an address that all nodes "
+         "reach"},
+        {"x.py", "PET_NNODES=2 PET_NODE_RANK=0 PET_RDZV_CONF=timeout=3",
+         "PET_RDZV_CONF=timeout=3: there is nothing to configure here by key; use --join-timeout=SECONDS for "
+         "join_timeout "
+         "or timeout"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct parsed *p = parse(rows[i].line, rows[i].variables);
+        assert_int_equal(p->result, -1);
+        assert_string_equal(p->err.text, rows[i].error);
+        assert_true(p->err.code == MUSTER_E_INVALID || p->err.code == MUSTER_E_UNSUPPORTED);
+        config_free(&p->config);
+    }
+}
+
+static void refused_variables_that_change_nothing_pass(void **state)
+{
+    (void)state;
+    static const char *const harmless[] = {
+        "PET_RUN_PATH=0",
+        "PET_EVENT_LOG_HANDLER=null",
+        "PET_START_METHOD=fork",
+        "PET_MONITOR_INTERVAL=5",
+        "PET_RDZV_CONF=join_timeout=3",
+        "PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+        "PET_LOCAL_ADDR=",
+    };
+    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++) {
+        struct parsed *p = parse("x.py", harmless[i]);
+        assert_parsed(p);
+        config_free(&p->config);
+    }
+}
+
+static void every_refused_flag_says_what_to_use(void **state)
+{
+    (void)state;
+    const struct knob_table *table = config_table();
+    int refused = 0;
+    for (size_t i = 0; i < table->count; i++) {
+        if (!table->knobs[i].refused)
+            continue;
+        char line[128], start[128];
+        (void)snprintf(line, sizeof line, "--%s=1 x.py", table->knobs[i].name);
+        (void)snprintf(start, sizeof start, "--%s: ", table->knobs[i].name);
+        struct parsed *p = parse(line, "");
+        assert_int_equal(p->result, -1);
+        assert_int_equal(p->err.code, MUSTER_E_UNSUPPORTED);
+        assert_memory_equal(p->err.text, start, strlen(start));
+        config_free(&p->config);
+        refused++;
+    }
+    assert_true(refused >= 10);
+}
+
+static void the_grace_has_torchruns_other_name_too(void **state)
+{
+    (void)state;
+    struct parsed *p = parse("x.py", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7");
+    assert_parsed(p);
+    assert_true(p->config.shutdown_timeout_s == 7);
+    config_free(&p->config);
+    p = parse("--shutdown-timeout=0 x.py", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7");
+    assert_parsed(p);
+    assert_true(p->config.shutdown_timeout_s == 0);
+    config_free(&p->config);
+}
+
+static void help_lists_every_row_and_checks_nothing(void **state)
+{
+    (void)state;
+    struct parsed *p = parse("--nnodes=junk -h", "PET_MAX_RESTARTS=junk");
+    assert_parsed(p);
+    assert_true(p->config.help);
+    config_free(&p->config);
+    scope_buffer out = {0};
+    assert_int_equal(config_help("muster run", 100, &out), 0);
+    for (size_t i = 0; i < config_table()->count; i++)
+        assert_non_null(strstr(out.data, config_table()->knobs[i].name));
+}
+
+static void stream_maps(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *value;
+        int rank, bits;
+    } rows[] = {
+        {"0", 0, 0},        {"3", 5, 3},     {"0:1,1:2", 0, 1}, {"0:1,1:2", 1, 2},
+        {"0:1,1:2", 2, 0},  {"12:3", 12, 3}, {"12:3", 1, 0},    {"0:1,0:2", 0, 2},
+        {"", 0, -1},        {"4", 0, -1},    {"0:", 0, -1},     {"0:4", 0, -1},
+        {"0:1,", 0, -1},    {",0:1", 0, -1}, {":1", 0, -1},     {"-1:1", 0, -1},
+        {"0:1 1:2", 0, -1}, {"00", 0, -1},   {"0:12", 0, -1},   {"99999999999999999999:1", 0, -1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(config_streams(rows[i].value, rows[i].rank), rows[i].bits);
+}
+
+/* Random command lines made of likely pieces: no crash, no leak, and an error always has one line of text. */
+static void random_command_lines(void **state)
+{
+    (void)state;
+    static const char *const pieces[] = {
+        "--",
+        "-",
+        "-r",
+        "-r3",
+        "-t0:1,",
+        "-m",
+        "-h",
+        "--nproc",
+        "=",
+        "--nnodes",
+        "2",
+        "1:2",
+        ":",
+        "--n",
+        "--role=",
+        "--rdzv-",
+        "-1",
+        "--=",
+        "-=",
+        "x.py",
+        "--help=1",
+        "%s%n",
+        "--tee=9",
+        "--rdzv-endpoint=[",
+        "--rdzv-endpoint=a:1",
+        "--standalone",
+        "--node_rank",
+        "--master-addr=[]",
+    };
+    srand(1);
+    for (int round = 0; round < 20000; round++) {
+        char *argv[8];
+        int argc = rand() % 7;
+        for (int i = 0; i < argc; i++)
+            argv[i] = (char *)pieces[(size_t)rand() % (sizeof pieces / sizeof *pieces)];
+        argv[argc] = NULL;
+        char variables[64];
+        (void)snprintf(variables, sizeof variables, "PET_NNODES=%s PET_TEE=%s",
+                       pieces[(size_t)rand() % (sizeof pieces / sizeof *pieces)], rand() % 2 ? "3" : "x");
+        struct run_config config = {0};
+        struct muster_error err = {0};
+        int result = config_parse(argc, argv, environment, variables, &config, &err);
+        if (result == 0 && !config.help)
+            result = config_resolve(&config, &four_cores, &err);
+        if (result < 0) {
+            assert_true(err.code != MUSTER_OK && *err.text);
+            assert_null(strchr(err.text, '\n'));
+        } else if (!config.help) {
+            assert_true(config.program && config.nproc_per_node >= 1);
+        }
+        config_free(&config);
+    }
+}
+
+static int parse_once(void *context)
+{
+    (void)context;
+    struct parsed *p =
+        parse("--standalone --nproc=2 --rdzv-id=a x.py", "PET_ROLE=trainer PET_MAX_RESTARTS=1");
+    int result = p->result;
+    config_free(&p->config);
+    return result;
+}
+
+static void no_memory_leaks_nothing(void **state)
+{
+    (void)state;
+    faults_sweep(parse_once, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_torchruns),
+        cmocka_unit_test(spellings_and_sources),
+        cmocka_unit_test(gpus_count_where_there_are_some),
+        cmocka_unit_test(a_pytorchjob_needs_no_flags),
+        cmocka_unit_test(worlds_of_several_nodes),
+        cmocka_unit_test(standalone_leaves_the_environment_aside),
+        cmocka_unit_test(bad_usage_is_one_clear_line),
+        cmocka_unit_test(refused_variables_that_change_nothing_pass),
+        cmocka_unit_test(every_refused_flag_says_what_to_use),
+        cmocka_unit_test(the_grace_has_torchruns_other_name_too),
+        cmocka_unit_test(help_lists_every_row_and_checks_nothing),
+        cmocka_unit_test(stream_maps),
+        cmocka_unit_test(random_command_lines),
+        cmocka_unit_test(no_memory_leaks_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
