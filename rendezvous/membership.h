@@ -1,11 +1,13 @@
 /* membership.h - one agent's seat in a job's world, whatever carries it.
  *
- * Three carriers, one interface: in process (--standalone, or one node: the roster runs inside this object, no socket at
- * all), server (this agent hosts the roster behind a ZeroMQ ROUTER and is a member of it too) and client (a DEALER to the
- * server's host). The agent's loop polls membership_fd and membership_deadline and calls membership_next until it says 0.
+ * Three carriers, one interface: in process (--standalone, or one node: the roster runs inside this object,
+ * no socket at all), server (this agent hosts the roster behind a ZeroMQ ROUTER and is a member of it too)
+ * and client (a DEALER to the server's host). The agent's loop polls membership_fd and membership_deadline
+ * and calls membership_next until it says 0.
  *
- * Life of a seat: open (joins) -> WORLD -> report RUNNING -> ... -> report FAILED or DONE -> STOP (then report STOPPED, then
- * the next WORLD) or VERDICT (the job is over; leave with its exit code). All calls are from one thread; none blocks. */
+ * Life of a seat: open (joins) -> WORLD -> report RUNNING -> ... -> report FAILED or DONE -> STOP (then
+ * report STOPPED, then the next WORLD) or VERDICT (the job is over; leave with its exit code). All calls are
+ * from one thread; none blocks. */
 #ifndef MUSTER_RENDEZVOUS_MEMBERSHIP_H
 #define MUSTER_RENDEZVOUS_MEMBERSHIP_H
 
@@ -29,17 +31,20 @@ struct world_id {
 struct membership_options {
     enum membership_mode mode;
     const char *job_id;
-    const char *agent_name;  /* stable over restarts of the pod: the host name, or a given name */
-    int node_rank;           /* wanted rank; -1: any */
+    const char *agent_name;   /* stable over restarts of the pod: the host name, or a given name */
+    int node_rank;            /* wanted rank; -1: any */
     int min_nodes, max_nodes; /* equal: static */
-    int local_world_size;    /* workers of this agent, >= 1 */
+    int local_world_size;     /* workers of this agent, >= 1 */
     const char *role;
-    int64_t max_restarts;    /* of the whole job */
-    const char *host;        /* numeric address of the server (server mode: to bind, client mode: to connect); NULL in process */
+    int64_t max_restarts; /* of the whole job */
+    const char *host; /* numeric address of the server (server mode: to bind, client mode: to connect); NULL
+                         in process */
     uint16_t port;
-    const char *store_addr;  /* what workers get as MASTER_ADDR if this agent becomes group rank 0 */
-    uint16_t store_port;     /* the TCPStore that this agent serves */
+    const char *store_addr; /* what workers get as MASTER_ADDR if this agent becomes group rank 0 */
+    uint16_t store_port;    /* the TCPStore that this agent serves */
     int64_t join_timeout_ns;
+    int64_t stop_timeout_ns; /* bound on STOP -> STOPPED, longer than the agents' grace; 0: 60 s. Read by the
+                                server only */
     const struct clock *clock; /* NULL: the system's */
     const struct log_sink *log;
 };
@@ -48,21 +53,24 @@ struct membership_options {
 struct membership_world {
     struct world_id id;
     int group_rank, group_world_size;
-    int rank_base, world_size;           /* global rank of local rank 0; workers of all nodes */
+    int rank_base, world_size; /* global rank of local rank 0; workers of all nodes */
     int role_rank_base, role_world_size;
     int64_t restart_count;
     char master_addr[MEMBERSHIP_NAME_LIMIT];
     uint16_t master_port;
 };
 
-/* Why a worker ended, as its agent saw it. Times are durations before the report is made, never another host's clock. */
+/* Why a worker ended, as its agent saw it. Times are durations before the report is made, never another
+ * host's clock. */
 struct worker_failure {
     int rank, local_rank, group_rank;
     int pid;
-    int exit_code;   /* -1 where a signal ended it */
-    int signal;      /* 0 where it exited */
+    int exit_code; /* -1 where a signal ended it */
+    int signal;    /* 0 where it exited */
     bool core_dumped, out_of_memory;
-    int64_t age_ns;  /* how long before the report it happened */
+    bool lost_node; /* set by the roster only: node group_rank vanished as a whole, there is no single worker;
+                       code 138 */
+    int64_t age_ns; /* how long before the report it happened */
     int64_t wall_ns; /* wall clock of its host, for display */
     char host[MEMBERSHIP_NAME_LIMIT];
     char tail[MEMBERSHIP_TAIL_LIMIT]; /* the last lines of its stderr, newline-separated; "" where unknown */
@@ -70,9 +78,10 @@ struct worker_failure {
 };
 
 enum membership_event_kind {
-    MEMBERSHIP_EVENT_WORLD,   /* start the workers of this world */
-    MEMBERSHIP_EVENT_STOP,    /* stop all workers of world `stopped`, then report STOPPED; `reason` says why */
-    MEMBERSHIP_EVENT_VERDICT, /* the job is over: stop what runs and leave with exit_code; `failure` is its first cause */
+    MEMBERSHIP_EVENT_WORLD, /* start the workers of this world */
+    MEMBERSHIP_EVENT_STOP,  /* stop all workers of world `stopped`, then report STOPPED; `reason` says why */
+    MEMBERSHIP_EVENT_VERDICT, /* the job is over: stop what runs and leave with exit_code; `failure` is its
+                                 first cause */
     MEMBERSHIP_EVENT_REFUSED, /* the server does not take this agent; reason names the differing field */
 };
 
@@ -97,15 +106,15 @@ struct membership;
 
 /* Joins. The object is owned by the caller; options are copied. */
 struct membership *membership_open(const struct membership_options *options, struct muster_error *err);
-/* Readable when membership_next may have something; -1 where the carrier needs none (in process). Edge or level: always
- * drain with membership_next until it returns 0. */
+/* Readable when membership_next may have something; -1 where the carrier needs none (in process). Edge or
+ * level: always drain with membership_next until it returns 0. */
 int membership_fd(const struct membership *m);
 /* When membership_next must be called even if the descriptor is silent. */
 struct instant membership_deadline(const struct membership *m);
 /* 1: event is filled; 0: nothing now; -1: the seat is lost (timeout, server gone), err says why. */
 int membership_next(struct membership *m, struct membership_event *event, struct muster_error *err);
-/* Reports about world id; an id that is not the current one is ignored (it is stale by definition). failure is read for
- * FAILED only. */
+/* Reports about world id; an id that is not the current one is ignored (it is stale by definition). failure
+ * is read for FAILED only. */
 int membership_report(struct membership *m, struct world_id id, enum membership_report_kind kind,
                       const struct worker_failure *failure, struct muster_error *err);
 /* Leaves with a word (TERM): the others are told at once. exit_code is what this agent will exit with. */

@@ -1,0 +1,230 @@
+/* membership.c - a seat in the world: what is the same for all carriers. See membership.h. */
+#include "rendezvous/membership.h"
+
+#include <string.h>
+#include <sys/random.h>
+
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "rendezvous/membership_carrier.h"
+
+static int random_bytes(void *out, size_t size, struct muster_error *err)
+{
+    if (getrandom(out, size, 0) != (ssize_t)size)
+        return error_errno(err, "cannot get %zu random bytes", size);
+    return 0;
+}
+
+/* NULL stays NULL, which is no failure. */
+static int copy_text(const char **text, struct muster_error *err)
+{
+    if (!*text)
+        return 0;
+    *text = mem_strdup(*text);
+    return *text ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory for the options of a membership");
+}
+
+static void free_options(struct membership_options *options)
+{
+    mem_free((char *)options->job_id);
+    mem_free((char *)options->agent_name);
+    mem_free((char *)options->role);
+    mem_free((char *)options->host);
+    mem_free((char *)options->store_addr);
+}
+
+static int copy_options(struct membership *m, const struct membership_options *options,
+                        struct muster_error *err)
+{
+    const char **texts[] = {&m->options.job_id, &m->options.agent_name, &m->options.role, &m->options.host,
+                            &m->options.store_addr};
+    m->options = *options;
+    if (!m->options.role)
+        m->options.role = "default";
+    if (!m->options.store_addr)
+        m->options.store_addr = "";
+    int failed = 0;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (failed)
+            *texts[i] = NULL; /* still the caller's */
+        else
+            failed = copy_text(texts[i], err);
+    }
+    return failed;
+}
+
+static int check_options(const struct membership_options *options, struct muster_error *err)
+{
+    if (options->min_nodes < options->max_nodes)
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "an elastic world (--nnodes=%d:%d) is not supported by this version: give one number, as "
+            "in --nnodes=%d",
+            options->min_nodes, options->max_nodes, options->max_nodes);
+    if (!options->job_id || !options->agent_name || !options->agent_name[0])
+        return error_set(err, MUSTER_E_INVALID, "a membership needs a job id and an agent name");
+    if (options->mode == MEMBERSHIP_IN_PROCESS && options->max_nodes != 1)
+        return error_set(err, MUSTER_E_INVALID, "a world in process has one node, not %d",
+                         options->max_nodes);
+    if (options->mode != MEMBERSHIP_IN_PROCESS && (!options->host || !options->port))
+        return error_set(err, MUSTER_E_INVALID,
+                         "a world of %d nodes needs the address and port of the node that serves it: give "
+                         "--master-addr and --master-port",
+                         options->max_nodes);
+    if (options->join_timeout_ns <= 0)
+        return error_set(err, MUSTER_E_INVALID, "the join timeout must be above 0");
+    return 0;
+}
+
+struct membership *membership_open(const struct membership_options *options, struct muster_error *err)
+{
+    static int (*const openers[])(struct membership *, struct muster_error *) = {
+        [MEMBERSHIP_IN_PROCESS] = carrier_process_open,
+        [MEMBERSHIP_CLIENT] = NULL,
+    };
+    if ((unsigned)options->mode > MEMBERSHIP_CLIENT) {
+        error_set(err, MUSTER_E_INVALID, "membership mode %d is not known", (int)options->mode);
+        return NULL;
+    }
+    if (check_options(options, err))
+        return NULL;
+    if (!openers[options->mode]) {
+        error_set(err, MUSTER_E_UNSUPPORTED, "a world of several nodes is not supported by this version");
+        return NULL;
+    }
+    struct membership *m = mem_calloc(1, sizeof *m);
+    if (!m) {
+        error_set(err, MUSTER_E_NOMEM, "no memory for a membership");
+        return NULL;
+    }
+    if (copy_options(m, options, err) || random_bytes(&m->incarnation, sizeof m->incarnation, err) ||
+        openers[options->mode](m, err)) {
+        free_options(&m->options);
+        mem_free(m);
+        return NULL;
+    }
+    return m;
+}
+
+int membership_fd(const struct membership *m)
+{
+    return m->operations->fd(m);
+}
+
+struct instant membership_deadline(const struct membership *m)
+{
+    return m->operations->deadline(m);
+}
+
+int membership_next(struct membership *m, struct membership_event *event, struct muster_error *err)
+{
+    int got = m->operations->next(m, event, err);
+    if (got < 0)
+        m->over = true;
+    if (got <= 0)
+        return got;
+    switch (event->kind) {
+    case MEMBERSHIP_EVENT_WORLD:
+        m->current = event->world.id;
+        break;
+    case MEMBERSHIP_EVENT_STOP:
+        m->current = event->stopped;
+        break;
+    default:
+        m->over = true;
+        break;
+    }
+    return got;
+}
+
+int membership_report(struct membership *m, struct world_id id, enum membership_report_kind kind,
+                      const struct worker_failure *failure, struct muster_error *err)
+{
+    if (kind == MEMBERSHIP_REPORT_FAILED && !failure)
+        return error_set(err, MUSTER_E_INVALID, "a report of FAILED needs its failure");
+    if (m->over || m->left || !id.epoch || !world_id_equal(id, m->current))
+        return 0;
+    m->sequence++;
+    if (m->operations->report(m, id, kind, failure, err)) {
+        m->sequence--;
+        return -1;
+    }
+    if (kind == MEMBERSHIP_REPORT_STOPPED)
+        m->current = (struct world_id){0};
+    return 0;
+}
+
+int membership_leave(struct membership *m, int exit_code, struct muster_error *err)
+{
+    if (m->left)
+        return 0;
+    if (m->operations->leave(m, exit_code, err))
+        return -1;
+    m->left = true;
+    return 0;
+}
+
+void membership_destroy(struct membership *m, int64_t linger_ns)
+{
+    if (!m)
+        return;
+    m->operations->close(m, linger_ns > 0 ? linger_ns : 0);
+    free_options(&m->options);
+    mem_free(m);
+}
+
+/* -- for the carriers
+ * --------------------------------------------------------------------------------------------- */
+
+struct roster_join membership_join(const struct membership *m, bool local)
+{
+    return (struct roster_join){
+        .protocol_version = ROSTER_PROTOCOL_VERSION,
+        .job_id = m->options.job_id,
+        .min_nodes = m->options.min_nodes,
+        .max_nodes = m->options.max_nodes,
+        .elastic = false,
+        .agent_name = m->options.agent_name,
+        .node_rank = m->options.node_rank,
+        .incarnation = m->incarnation,
+        .local_world_size = m->options.local_world_size,
+        .role = m->options.role,
+        .store_addr = m->options.store_addr,
+        .store_port = m->options.store_port,
+        .local = local,
+        .held = m->current,
+    };
+}
+
+struct roster *membership_make_roster(const struct membership *m, struct muster_error *err)
+{
+    struct roster_options options = {
+        .job_id = m->options.job_id,
+        .min_nodes = m->options.min_nodes,
+        .max_nodes = m->options.max_nodes,
+        .max_restarts = m->options.max_restarts,
+        .join_timeout_ns = m->options.join_timeout_ns,
+        .stop_timeout_ns = m->options.stop_timeout_ns,
+    };
+    if (random_bytes(&options.epoch, sizeof options.epoch, err))
+        return NULL;
+    options.epoch |= 1; /* 0 is no world */
+    return roster_create(&options, clock_now(m->options.clock), err);
+}
+
+struct membership_event *event_queue_push(struct event_queue *queue)
+{
+    if (queue->count == EVENT_QUEUE_LIMIT)
+        return NULL;
+    return &queue->events[(queue->first + queue->count++) % EVENT_QUEUE_LIMIT];
+}
+
+bool event_queue_pop(struct event_queue *queue, struct membership_event *event)
+{
+    if (!queue->count)
+        return false;
+    *event = queue->events[queue->first];
+    queue->first = (queue->first + 1) % EVENT_QUEUE_LIMIT;
+    queue->count--;
+    return true;
+}

@@ -1,0 +1,62 @@
+/* membership_carrier.h - what the three carriers of a seat share: the object behind struct membership and its
+ * table of operations. Internal to rendezvous/. */
+#ifndef MUSTER_RENDEZVOUS_MEMBERSHIP_CARRIER_H
+#define MUSTER_RENDEZVOUS_MEMBERSHIP_CARRIER_H
+
+#include "rendezvous/membership.h"
+#include "rendezvous/roster.h"
+
+struct carrier; /* what one carrier keeps; each defines its own */
+
+/* Contracts are those of membership.h. membership.c has already checked arguments, dropped stale reports and
+ * numbered the good ones; it follows the events that go by. */
+struct carrier_operations {
+    int (*fd)(const struct membership *m);
+    struct instant (*deadline)(const struct membership *m);
+    int (*next)(struct membership *m, struct membership_event *event, struct muster_error *err);
+    int (*report)(struct membership *m, struct world_id id, enum membership_report_kind kind,
+                  const struct worker_failure *failure, struct muster_error *err);
+    int (*leave)(struct membership *m, int exit_code, struct muster_error *err);
+    void (*close)(struct membership *m, int64_t linger_ns); /* frees the carrier */
+};
+
+/* At all times: current is the world of the last WORLD or STOP that membership_next gave out and that was not
+ * yet reported STOPPED; 0,0 otherwise. */
+struct membership {
+    const struct carrier_operations *operations;
+    struct carrier *carrier;
+    struct membership_options options; /* texts are owned copies */
+    struct roster_incarnation incarnation;
+    struct world_id current;
+    uint64_t sequence; /* of the last report */
+    bool left, over;   /* over: VERDICT or REFUSED was given out, or the seat is lost */
+};
+
+/* Each opens its carrier into m, which is complete but for it. */
+int carrier_process_open(struct membership *m, struct muster_error *err);
+int carrier_server_open(struct membership *m, struct muster_error *err);
+int carrier_client_open(struct membership *m, struct muster_error *err);
+
+/* The JOIN that stands for m; its texts point into m. */
+struct roster_join membership_join(const struct membership *m, bool local);
+/* The roster that m's options ask for, with a fresh epoch; what the process and server carriers host. */
+struct roster *membership_make_roster(const struct membership *m, struct muster_error *err);
+
+static inline bool world_id_equal(struct world_id a, struct world_id b)
+{
+    return a.epoch == b.epoch && a.round == b.round;
+}
+
+/* Events between a carrier and its caller. Few can wait: each WORLD, STOP and VERDICT needs an answer before
+ * the next. */
+enum { EVENT_QUEUE_LIMIT = 8 };
+struct event_queue {
+    struct membership_event events[EVENT_QUEUE_LIMIT];
+    unsigned first, count;
+};
+/* The place of a new last event, or NULL where the queue is full. */
+struct membership_event *event_queue_push(struct event_queue *queue);
+/* Whether there was one. */
+bool event_queue_pop(struct event_queue *queue, struct membership_event *event);
+
+#endif

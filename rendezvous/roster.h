@@ -1,0 +1,191 @@
+/* roster.h - who is in, out, alive and done in one job, and the state machine over them.
+ *
+ * Pure: events and the time go in, actions come out. No clock, thread, socket or allocation inside
+ * roster_step (all memory is taken by roster_create and roster_actions_init), so it runs in process, behind a
+ * ZeroMQ server and in a simulator, and cannot fail half-way.
+ *
+ *   JOIN        FORMING ──(all ranks here)──> STARTING ──(all RUNNING)──> RUNNING ──(all DONE)──> FINISHING
+ * ──> FINISHED ^                               │                          │                        ^  └────>
+ * FAILED │                               └──(FAILED, a node lost)───┤                        │ └──(all
+ * stopped, restarts left)── STOPPING <───────────────┘                        │ └──(all stopped, none
+ * left)────────────────────┘
+ *
+ * A *slot* is a place in the static world, one for each node rank; a *session* is one route to an agent,
+ * numbered by the carrier and never reused; the agent behind it is known by its incarnation. A message on a
+ * session that holds no slot is answered AGAIN ("register again"). JOIN is idempotent for an incarnation: it
+ * moves the slot to the new session and sends again whatever the agent may have missed.
+ *
+ * A beat costs O(1); forming, stopping and the verdict cost O(1) a member; a tick looks at all members, and
+ * is due about once in lost_after. */
+#ifndef MUSTER_RENDEZVOUS_ROSTER_H
+#define MUSTER_RENDEZVOUS_ROSTER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/base/buffer.h"
+#include "proto/base/clock.h"
+#include "proto/include/muster_error.h"
+#include "rendezvous/membership.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Bumped with every change that an older peer would misread; part of the fingerprint. */
+enum { ROSTER_PROTOCOL_VERSION = 1 };
+/* Above about 10,000 connections one ROUTER is no longer enough; the tests stand for this many. */
+enum { ROSTER_MEMBER_LIMIT = 4096 };
+enum { ROSTER_ROLE_LIMIT = 64, ROSTER_LOCAL_WORLD_LIMIT = 65536 };
+
+/* symbol, name, meaning */
+#define ROSTER_JOB_STATES(X)                                                                                 \
+    X(JOB_FORMING, "FORMING", "waiting for every node rank to join")                                         \
+    X(JOB_STARTING, "STARTING", "the world is out; not every agent has started its workers")                 \
+    X(JOB_RUNNING, "RUNNING", "every agent's workers run or are done")                                       \
+    X(JOB_STOPPING, "STOPPING", "a failure: every agent stops its workers")                                  \
+    X(JOB_FINISHING, "FINISHING", "the verdict is out; agents leave, the serving one last")                  \
+    X(JOB_FINISHED, "FINISHED", "everybody left; the job succeeded")                                         \
+    X(JOB_FAILED, "FAILED", "everybody left; the job failed")
+
+#define ROSTER_MEMBER_STATES(X)                                                                              \
+    X(MEMBER_EMPTY, "EMPTY", "nobody holds the rank")                                                        \
+    X(MEMBER_JOINED, "JOINED", "in, without a world")                                                        \
+    X(MEMBER_ASSIGNED, "ASSIGNED", "was sent the world")                                                     \
+    X(MEMBER_RUNNING, "RUNNING", "started its workers")                                                      \
+    X(MEMBER_DONE, "DONE", "all its workers exited 0")                                                       \
+    X(MEMBER_DONE_GONE, "DONE_GONE", "was done when it left or was lost")                                    \
+    X(MEMBER_STOPPING, "STOPPING", "was told to stop its workers")                                           \
+    X(MEMBER_STOPPED, "STOPPED", "none of its workers is left")                                              \
+    X(MEMBER_LEAVING, "LEAVING", "has or is due the verdict")
+
+#define ROSTER_EVENTS(X)                                                                                     \
+    X(ROSTER_JOIN, "JOIN", "an agent registers, or registers again")                                         \
+    X(ROSTER_LEAVE, "LEAVE", "an agent goes, with a word")                                                   \
+    X(ROSTER_REPORT, "REPORT", "what became of an agent's workers")                                          \
+    X(ROSTER_BEAT, "BEAT", "an agent's loop is alive")                                                       \
+    X(ROSTER_DISCONNECT, "DISCONNECT", "the carrier lost the session")                                       \
+    X(ROSTER_TICK, "TICK", "time has passed (roster_deadline)")
+
+#define ROSTER_ACTIONS(X)                                                                                    \
+    X(ROSTER_ACCEPT, "ACCEPT", "the session holds slot `member`")                                            \
+    X(ROSTER_SEND_WORLD, "WORLD", "start the workers of this world")                                         \
+    X(ROSTER_SEND_STOP, "STOP", "stop the workers, report STOPPED")                                          \
+    X(ROSTER_SEND_VERDICT, "VERDICT", "the job is over")                                                     \
+    X(ROSTER_REFUSE, "REFUSE", "the session is not wanted, and why; the carrier forgets it")                 \
+    X(ROSTER_AGAIN, "AGAIN", "the session is unknown: register again")
+
+#define ROSTER_ENUM(symbol, name, meaning) symbol,
+enum roster_job_state { ROSTER_JOB_STATES(ROSTER_ENUM) JOB_STATE_COUNT };
+enum roster_member_state { ROSTER_MEMBER_STATES(ROSTER_ENUM) MEMBER_STATE_COUNT };
+enum roster_event_kind { ROSTER_EVENTS(ROSTER_ENUM) ROSTER_EVENT_COUNT };
+enum roster_action_kind { ROSTER_ACTIONS(ROSTER_ENUM) ROSTER_ACTION_COUNT };
+#undef ROSTER_ENUM
+
+/* Printable names; "?" for a number outside the list. */
+const char *roster_job_state_name(enum roster_job_state state);
+const char *roster_member_state_name(enum roster_member_state state);
+const char *roster_event_name(enum roster_event_kind kind);
+const char *roster_action_name(enum roster_action_kind kind);
+const char *roster_report_name(enum membership_report_kind kind);
+
+struct roster_incarnation {
+    uint64_t high, low; /* 128 random bits, fresh for every start of an agent; 0,0 is none */
+};
+
+struct roster_options {
+    const char *job_id;
+    int min_nodes, max_nodes; /* must be equal: a static world */
+    int64_t max_restarts;     /* of the whole job; < 0: none */
+    uint64_t epoch;           /* random, not 0: one for each life of a server */
+    int64_t join_timeout_ns;  /* from creation, and again from each re-forming */
+    int64_t lost_after_ns;    /* silence after which a node is lost; 0: 2.5 s */
+    int64_t stop_timeout_ns;  /* bound on STOP -> STOPPED; more than the agents' grace; 0: 60 s */
+    int64_t exit_barrier_ns;  /* bound on the wait for others to leave; 0: 300 s */
+};
+
+/* What an agent says of itself in JOIN. Texts are read during the call only. */
+struct roster_join {
+    int protocol_version;
+    const char *job_id;
+    int min_nodes, max_nodes;
+    bool elastic; /* the mode */
+    const char *agent_name;
+    int node_rank; /* -1: the lowest free one */
+    struct roster_incarnation incarnation;
+    int local_world_size;
+    const char *role;
+    const char *store_addr;
+    uint16_t store_port;
+    bool local;           /* set by the carrier, never read from the wire: the agent that hosts this roster */
+    struct world_id held; /* the world whose workers it still has; 0,0: none */
+};
+
+struct roster_event {
+    enum roster_event_kind kind;
+    uint64_t session;               /* all but TICK; not 0 */
+    int member;                     /* the slot that ACCEPT gave to the session; all but JOIN and TICK */
+    const struct roster_join *join; /* JOIN */
+    struct {                        /* REPORT */
+        struct world_id id;
+        enum membership_report_kind kind;
+        uint64_t sequence; /* counts an incarnation's reports from 1; one that was seen is dropped */
+        const struct worker_failure *failure; /* FAILED */
+    } report;
+    int exit_code; /* LEAVE */
+};
+
+struct roster_action {
+    enum roster_action_kind kind;
+    uint64_t session;
+    int member;         /* -1 where the session holds no slot */
+    const char *reason; /* REFUSE; valid until the next roster_step */
+};
+
+/* What one step asks for, in order. */
+struct roster_actions {
+    struct roster_action *items;
+    size_t count, capacity;
+};
+
+struct roster;
+
+/* An elastic world (min < max) is MUSTER_E_UNSUPPORTED. */
+struct roster *roster_create(const struct roster_options *options, struct instant now,
+                             struct muster_error *err);
+void roster_destroy(struct roster *roster);
+
+/* Room for the actions of any one step of a roster of max_nodes. */
+int roster_actions_init(struct roster_actions *actions, int max_nodes, struct muster_error *err);
+void roster_actions_free(struct roster_actions *actions);
+
+/* Handles one event. out is emptied first. A peer that breaks the protocol, or a pair (state, event) that the
+ * tables do not know, is -1 (MUSTER_E_STATE or MUSTER_E_INVALID): nothing has changed, and the caller logs it
+ * and goes on. */
+int roster_step(struct roster *roster, const struct roster_event *event, struct instant now,
+                struct roster_actions *out, struct muster_error *err);
+
+/* When a TICK is due; INSTANT_NEVER where nothing is waited for. */
+struct instant roster_deadline(const struct roster *roster);
+
+/* Fills the event that a WORLD, STOP, VERDICT or REFUSE action stands for (before the next step). */
+void roster_fill_event(const struct roster *roster, const struct roster_action *action,
+                       struct membership_event *event);
+
+/* For status, carriers and tests. */
+enum roster_job_state roster_state(const struct roster *roster);
+enum roster_member_state roster_member_state(const struct roster *roster, int member);
+struct world_id roster_world_id(const struct roster *roster);
+int64_t roster_restart_count(const struct roster *roster);
+/* The last report of the slot's incarnation that was seen. */
+uint64_t roster_report_sequence(const struct roster *roster, int member);
+/* Whether anybody but the hosting agent still holds a seat. */
+bool roster_has_remote(const struct roster *roster);
+/* One line: "RUNNING round 1 restarts 1/3: 0=RUNNING 1=DONE". */
+int roster_format(const struct roster *roster, struct buffer *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,124 @@
+/* roster_join.c - who may join: fingerprints, claims of rank, and what a refusal says. See roster.h. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/roster_internal.h"
+
+static bool refuse(char *refusal, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+static bool refuse(char *refusal, size_t size, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(refusal, size, format, arguments);
+    va_end(arguments);
+    return false;
+}
+
+static bool text_fits(const char *text, size_t limit)
+{
+    return text && strnlen(text, limit) < limit;
+}
+
+/* The same on every node, or the nodes were not started as one job. */
+static bool fingerprint_fits(const struct roster *roster, const struct roster_join *join, char *refusal,
+                             size_t size)
+{
+    if (join->protocol_version != ROSTER_PROTOCOL_VERSION)
+        return refuse(refusal, size,
+                      "protocol version: this agent has %d, the server %d; run the same muster on all nodes",
+                      join->protocol_version, ROSTER_PROTOCOL_VERSION);
+    if (!text_fits(join->job_id, MEMBERSHIP_NAME_LIMIT) || strcmp(join->job_id, roster->job_id) != 0)
+        return refuse(refusal, size, "job id: this agent has \"%.128s\", the server \"%.128s\"",
+                      join->job_id ? join->job_id : "", roster->job_id);
+    if (join->elastic)
+        return refuse(refusal, size, "mode: this agent has elastic, the server static");
+    if (join->min_nodes != roster->slot_count || join->max_nodes != roster->slot_count)
+        return refuse(refusal, size, "nnodes: this agent has %d:%d, the server %d", join->min_nodes,
+                      join->max_nodes, roster->slot_count);
+    return true;
+}
+
+bool roster_join_fits(const struct roster *roster, const struct roster_join *join, char *refusal, size_t size)
+{
+    if (!fingerprint_fits(roster, join, refusal, size))
+        return false;
+    if (!text_fits(join->agent_name, MEMBERSHIP_NAME_LIMIT) || !join->agent_name[0])
+        return refuse(refusal, size, "agent name: empty, or longer than %d bytes", MEMBERSHIP_NAME_LIMIT - 1);
+    if (!text_fits(join->role, ROSTER_ROLE_LIMIT))
+        return refuse(refusal, size, "role: longer than %d bytes", ROSTER_ROLE_LIMIT - 1);
+    if (!text_fits(join->store_addr, MEMBERSHIP_NAME_LIMIT))
+        return refuse(refusal, size, "store address: longer than %d bytes", MEMBERSHIP_NAME_LIMIT - 1);
+    if (join->local_world_size < 1 || join->local_world_size > ROSTER_LOCAL_WORLD_LIMIT)
+        return refuse(refusal, size, "nproc_per_node: %d is not in 1..%d", join->local_world_size,
+                      ROSTER_LOCAL_WORLD_LIMIT);
+    if (join->node_rank < -1 || join->node_rank >= roster->slot_count)
+        return refuse(refusal, size, "node rank: %d is not in 0..%d (nnodes is %d)", join->node_rank,
+                      roster->slot_count - 1, roster->slot_count);
+    if (!join->incarnation.high && !join->incarnation.low)
+        return refuse(refusal, size, "incarnation: missing");
+    if (join->held.epoch && join->held.epoch != roster->id.epoch)
+        return refuse(
+            refusal, size,
+            "the server was started again and does not know the world that this agent runs (round %u)",
+            join->held.round);
+    return true;
+}
+
+static bool was_superseded(const struct roster_member *member, struct roster_incarnation incarnation)
+{
+    unsigned kept = member->superseded_count < ROSTER_SUPERSEDED_KEPT ? member->superseded_count
+                                                                      : (unsigned)ROSTER_SUPERSEDED_KEPT;
+    for (unsigned i = 0; i < kept; i++)
+        if (roster_incarnation_equal(member->superseded[i], incarnation))
+            return true;
+    return false;
+}
+
+/* An agent that did not ask for a rank: the slot that it has, else one that its name had, else the lowest
+ * free one. */
+static int any_slot(const struct roster *roster, const struct roster_join *join)
+{
+    int named = -1, free_slot = -1;
+    for (int i = 0; i < roster->slot_count; i++) {
+        const struct roster_member *member = &roster->members[i];
+        if (roster_seat_taken(member)) {
+            if (roster_incarnation_equal(member->incarnation, join->incarnation))
+                return i;
+            continue;
+        }
+        if (named < 0 && strcmp(member->name, join->agent_name) == 0)
+            named = i;
+        if (free_slot < 0)
+            free_slot = i;
+    }
+    return named >= 0 ? named : free_slot;
+}
+
+int roster_join_slot(const struct roster *roster, const struct roster_join *join, char *refusal, size_t size)
+{
+    if (join->node_rank < 0) {
+        int slot = any_slot(roster, join);
+        if (slot < 0)
+            refuse(refusal, size, "the world is full: all %d node ranks are held", roster->slot_count);
+        return slot;
+    }
+    const struct roster_member *member = &roster->members[join->node_rank];
+    if (was_superseded(member, join->incarnation)) {
+        refuse(refusal, size, "superseded: node rank %d is held by a newer start of agent \"%.128s\"",
+               join->node_rank, member->name);
+        return -1;
+    }
+    /* The hosting agent cannot be gone: whoever claims its rank under its name is a second one. */
+    bool same = roster_seat_taken(member) && roster_incarnation_equal(member->incarnation, join->incarnation);
+    if (roster_seat_taken(member) && !same &&
+        (member->local || strcmp(member->name, join->agent_name) != 0)) {
+        refuse(refusal, size,
+               "node rank %d is held by agent \"%.128s\", which is alive; agent \"%.128s\" claims it too: "
+               "give every node its own --node-rank",
+               join->node_rank, member->name, join->agent_name);
+        return -1;
+    }
+    return join->node_rank;
+}

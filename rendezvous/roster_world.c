@@ -1,0 +1,287 @@
+/* roster_world.c - making a roster, the ranks of a world, and what can be read from outside. See roster.h. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "rendezvous/failure.h"
+#include "rendezvous/roster_internal.h"
+
+#define ROSTER_NAME(symbol, name, meaning) [symbol] = (name),
+
+const char *roster_job_state_name(enum roster_job_state state)
+{
+    static const char *const names[] = {ROSTER_JOB_STATES(ROSTER_NAME)};
+    return (unsigned)state < JOB_STATE_COUNT ? names[state] : "?";
+}
+
+const char *roster_member_state_name(enum roster_member_state state)
+{
+    static const char *const names[] = {ROSTER_MEMBER_STATES(ROSTER_NAME)};
+    return (unsigned)state < MEMBER_STATE_COUNT ? names[state] : "?";
+}
+
+const char *roster_event_name(enum roster_event_kind kind)
+{
+    static const char *const names[] = {ROSTER_EVENTS(ROSTER_NAME)};
+    return (unsigned)kind < ROSTER_EVENT_COUNT ? names[kind] : "?";
+}
+
+const char *roster_action_name(enum roster_action_kind kind)
+{
+    static const char *const names[] = {ROSTER_ACTIONS(ROSTER_NAME)};
+    return (unsigned)kind < ROSTER_ACTION_COUNT ? names[kind] : "?";
+}
+
+const char *roster_report_name(enum membership_report_kind kind)
+{
+    static const char *const names[] = {
+        [MEMBERSHIP_REPORT_RUNNING] = "RUNNING",
+        [MEMBERSHIP_REPORT_FAILED] = "FAILED",
+        [MEMBERSHIP_REPORT_DONE] = "DONE",
+        [MEMBERSHIP_REPORT_STOPPED] = "STOPPED",
+    };
+    return (unsigned)kind < sizeof names / sizeof names[0] ? names[kind] : "?";
+}
+
+static int64_t or_default(int64_t value, int64_t initial)
+{
+    return value > 0 ? value : initial;
+}
+
+static int check_options(const struct roster_options *options, struct muster_error *err)
+{
+    if (options->min_nodes < options->max_nodes)
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "an elastic world (nnodes %d:%d) is not supported by this version: give one number, as in "
+            "--nnodes=%d",
+            options->min_nodes, options->max_nodes, options->max_nodes);
+    if (options->max_nodes < 1 || options->min_nodes > options->max_nodes ||
+        options->max_nodes > ROSTER_MEMBER_LIMIT)
+        return error_set(err, MUSTER_E_INVALID, "nnodes %d:%d is not in 1..%d", options->min_nodes,
+                         options->max_nodes, ROSTER_MEMBER_LIMIT);
+    if (!options->job_id || strlen(options->job_id) >= MEMBERSHIP_NAME_LIMIT)
+        return error_set(err, MUSTER_E_INVALID, "the job id is missing or longer than %d bytes",
+                         MEMBERSHIP_NAME_LIMIT - 1);
+    if (!options->epoch || options->join_timeout_ns <= 0)
+        return error_set(err, MUSTER_E_INVALID, "a roster needs an epoch and a join timeout above 0");
+    return 0;
+}
+
+struct roster *roster_create(const struct roster_options *options, struct instant now,
+                             struct muster_error *err)
+{
+    if (check_options(options, err))
+        return NULL;
+    size_t size = sizeof(struct roster) + (size_t)options->max_nodes * sizeof(struct roster_member);
+    struct roster *roster = mem_calloc(1, size);
+    if (!roster) {
+        error_set(err, MUSTER_E_NOMEM, "no memory for a roster of %d nodes", options->max_nodes);
+        return NULL;
+    }
+    (void)snprintf(roster->job_id, sizeof roster->job_id, "%s", options->job_id);
+    roster->slot_count = options->max_nodes;
+    roster->local_slot = -1;
+    roster->max_restarts = options->max_restarts;
+    roster->join_timeout_ns = options->join_timeout_ns;
+    roster->lost_after_ns = or_default(options->lost_after_ns, 2500 * NS_PER_MS);
+    roster->stop_timeout_ns = or_default(options->stop_timeout_ns, 60 * NS_PER_S);
+    roster->exit_barrier_ns = or_default(options->exit_barrier_ns, 300 * NS_PER_S);
+    roster->id = (struct world_id){options->epoch, 0};
+    roster->count[MEMBER_EMPTY] = options->max_nodes;
+    roster->state_deadline = instant_add(now, options->join_timeout_ns);
+    roster->loss_check = INSTANT_NEVER;
+    return roster;
+}
+
+void roster_destroy(struct roster *roster)
+{
+    mem_free(roster);
+}
+
+int roster_actions_init(struct roster_actions *actions, int max_nodes, struct muster_error *err)
+{
+    /* A step sends at most two things to each member (a last STOPPED gives everybody a WORLD, a tick may stop
+     * and then judge), one to a superseded agent, and an ACCEPT or refusal to the sender. */
+    size_t capacity = 2 * (size_t)max_nodes + 4;
+    actions->items = mem_calloc(capacity, sizeof *actions->items);
+    if (!actions->items)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the actions of %d nodes", max_nodes);
+    actions->count = 0;
+    actions->capacity = capacity;
+    return 0;
+}
+
+void roster_actions_free(struct roster_actions *actions)
+{
+    mem_free(actions->items);
+    *actions = (struct roster_actions){0};
+}
+
+/* Ranks are contiguous by node rank; role ranks are the same sum over the nodes of one role. One pass finds
+ * the running sums with the last node of each role at hand, a second gives every node its role's total. Jobs
+ * have one or two roles, so the search through role heads is short. */
+void roster_assign_ranks(struct roster *roster)
+{
+    int rank = 0;
+    for (int i = 0; i < roster->slot_count; i++) {
+        struct roster_member *member = &roster->members[i];
+        member->rank_base = rank;
+        rank += member->local_world_size;
+        member->role_rank_base = 0;
+        member->role_world_size = member->local_world_size;
+        for (int head = 0; head < i; head++) {
+            struct roster_member *first = &roster->members[head];
+            if (first->role_rank_base == 0 && strcmp(first->role, member->role) == 0) {
+                member->role_rank_base = first->role_world_size;
+                first->role_world_size += member->local_world_size;
+                break;
+            }
+        }
+    }
+    roster->world_size = rank;
+    for (int i = 0; i < roster->slot_count; i++) {
+        struct roster_member *member = &roster->members[i];
+        for (int head = 0; member->role_rank_base && head < i; head++) {
+            const struct roster_member *first = &roster->members[head];
+            if (first->role_rank_base == 0 && strcmp(first->role, member->role) == 0) {
+                member->role_world_size = first->role_world_size;
+                break;
+            }
+        }
+    }
+}
+
+static void append(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+static void append(char *out, size_t size, const char *format, ...)
+{
+    size_t used = strlen(out);
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(out + used, size - used, format, arguments);
+    va_end(arguments);
+}
+
+void roster_describe_missing(const struct roster *roster, char *out, size_t size)
+{
+    enum { RANGES_SHOWN = 8 };
+    int ranges = 0;
+    out[0] = '\0';
+    for (int i = 0; i < roster->slot_count; i++) {
+        const struct roster_member *member = &roster->members[i];
+        if (roster_seat_taken(member))
+            continue;
+        int last = i;
+        while (!member->name[0] && last + 1 < roster->slot_count &&
+               !roster_seat_taken(&roster->members[last + 1]) && !roster->members[last + 1].name[0])
+            last++;
+        if (ranges == RANGES_SHOWN) {
+            append(out, size, ", ...");
+            return;
+        }
+        append(out, size, "%snode rank%s %d", ranges ? ", " : "", last > i ? "s" : "", i);
+        if (last > i)
+            append(out, size, "-%d", last);
+        if (member->name[0])
+            append(out, size, " (last held by \"%.64s\")", member->name);
+        i = last;
+        ranges++;
+    }
+}
+
+static void fill_world(const struct roster *roster, int slot, struct membership_world *world)
+{
+    const struct roster_member *member = &roster->members[slot];
+    *world = (struct membership_world){
+        .id = {roster->id.epoch, member->round},
+        .group_rank = slot,
+        .group_world_size = roster->slot_count,
+        .rank_base = member->rank_base,
+        .world_size = roster->world_size,
+        .role_rank_base = member->role_rank_base,
+        .role_world_size = member->role_world_size,
+        .restart_count = roster->restart_count,
+        .master_port = roster->members[0].store_port,
+    };
+    (void)snprintf(world->master_addr, sizeof world->master_addr, "%s", roster->members[0].store_addr);
+}
+
+void roster_fill_event(const struct roster *roster, const struct roster_action *action,
+                       struct membership_event *event)
+{
+    memset(event, 0, sizeof *event);
+    const char *reason = "";
+    switch (action->kind) {
+    case ROSTER_SEND_WORLD:
+        event->kind = MEMBERSHIP_EVENT_WORLD;
+        fill_world(roster, action->member, &event->world);
+        break;
+    case ROSTER_SEND_STOP:
+        event->kind = MEMBERSHIP_EVENT_STOP;
+        event->stopped = (struct world_id){roster->id.epoch, roster->members[action->member].round};
+        reason = roster->stop_reason;
+        break;
+    case ROSTER_SEND_VERDICT:
+        event->kind = MEMBERSHIP_EVENT_VERDICT;
+        event->exit_code = roster->verdict_code;
+        event->failed = roster->verdict_failed;
+        if (roster->verdict_failed)
+            event->failure = roster->cause;
+        reason = roster->verdict_reason;
+        break;
+    default:
+        event->kind = MEMBERSHIP_EVENT_REFUSED;
+        reason = action->reason ? action->reason : "";
+        break;
+    }
+    (void)snprintf(event->reason, sizeof event->reason, "%s", reason);
+}
+
+enum roster_job_state roster_state(const struct roster *roster)
+{
+    return roster->state;
+}
+
+enum roster_member_state roster_member_state(const struct roster *roster, int member)
+{
+    return member >= 0 && member < roster->slot_count ? roster->members[member].state : MEMBER_EMPTY;
+}
+
+struct world_id roster_world_id(const struct roster *roster)
+{
+    return roster->world_out ? roster->id : (struct world_id){0};
+}
+
+int64_t roster_restart_count(const struct roster *roster)
+{
+    return roster->restart_count;
+}
+
+uint64_t roster_report_sequence(const struct roster *roster, int member)
+{
+    return member >= 0 && member < roster->slot_count ? roster->members[member].sequence : 0;
+}
+
+bool roster_has_remote(const struct roster *roster)
+{
+    int seats = roster->slot_count - roster->count[MEMBER_EMPTY] - roster->count[MEMBER_DONE_GONE];
+    return seats > (roster->local_slot >= 0);
+}
+
+struct instant roster_deadline(const struct roster *roster)
+{
+    return instant_min(roster->state_deadline, roster->loss_check);
+}
+
+int roster_format(const struct roster *roster, struct buffer *out)
+{
+    buffer_printf(out, "%s round %u restarts %" PRId64 "/%" PRId64 ":", roster_job_state_name(roster->state),
+                  roster->id.round, roster->restart_count, roster->max_restarts);
+    for (int i = 0; i < roster->slot_count; i++)
+        buffer_printf(out, " %d=%s", i, roster_member_state_name(roster->members[i].state));
+    return out->failed ? -1 : 0;
+}

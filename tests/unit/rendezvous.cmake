@@ -1,0 +1,1 @@
+muster_test(rendezvous_process_test SOURCES rendezvous_process_test.c LINK muster_rendezvous)
