@@ -11,6 +11,7 @@
 
 #include "runtime/comm.h"
 #include "runtime/device.h"
+#include "runtime/fingerprint.h"
 #include "runtime/model.h"
 #include "runtime/plan.h"
 
@@ -18,6 +19,7 @@ struct trainer_options {
     struct plan_options
         plan; /* shape, strategy, mesh, micro_batches, prefetch; rank and kernels are filled in */
     int rank, world_size, local_rank;
+    int local_world_size;                   /* ranks that share this machine's memory; 0: 1 */
     int threads;                            /* OpenMP/BLAS threads of the compute stream */
     const struct device_ops *device;        /* NULL: device_cpu() */
     const struct comm_ops *comm;            /* NULL: comm_host() */
@@ -49,16 +51,21 @@ struct trainer_stats {
 
 struct trainer;
 
+/* Collective. Opens the device, plans, refuses what does not fit or cannot be executed before any arena
+ * exists, connects the ranks, compares their plans and initialises the parameters. The model outlives the
+ * trainer; options and what they point at are not kept. */
 struct trainer *trainer_create(const struct model *model, const struct trainer_options *options,
                                struct muster_error *err);
 void trainer_destroy(struct trainer *trainer); /* accepts NULL */
 
-/* tokens, targets: (micro_batches, B, T) of this rank. Blocks until the step is finished. The step count is
- * kept here. */
+/* tokens, targets: (micro_batches, B, T) of this rank; tokens have to lie in the model's vocabulary, targets
+ * too or be -1. Blocks until the step is finished. The step count is kept here. After an error the run is
+ * over: the comms are aborted and every later call returns the same error. */
 int trainer_step(struct trainer *trainer, const int32_t *tokens, const int32_t *targets,
                  const struct trainer_step_values *values, struct trainer_stats *stats,
                  struct muster_error *err);
-/* Loss of this rank's batch (mean) without touching parameters; collective under FULL_SHARD. */
+/* Mean loss of one micro-batch, tokens and targets (B,T), of this rank, without touching parameters;
+ * collective under FULL_SHARD. NaN where no target counts. */
 int trainer_evaluate(struct trainer *trainer, const int32_t *tokens, const int32_t *targets, double *loss,
                      struct muster_error *err);
 
@@ -70,6 +77,14 @@ int trainer_get_grad(struct trainer *trainer, int param, void *out, struct muste
 /* Sets a full parameter; every rank passes the same values. */
 int trainer_set_param(struct trainer *trainer, int param, const void *values, struct muster_error *err);
 
+/* Runs fn on the compute stream, where kernels may be called, and waits for it: text generation between
+ * steps. */
+int trainer_run(struct trainer *trainer, void (*fn)(void *argument), void *argument,
+                struct muster_error *err);
+
+/* What the last bit of this run depends on. */
+void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fingerprint);
+const struct kernels *trainer_kernels(const struct trainer *trainer);
 const struct plan *trainer_plan(const struct trainer *trainer);
 const struct device_ops *trainer_device(const struct trainer *trainer, struct device **device);
 /* Bytes really allocated per memory class: equals plan.arena_bytes. */

@@ -1,0 +1,25 @@
+/* comm_table.h - makes the comms that a plan's schedule needs, after all ranks agreed that they have the same
+ * schedule. */
+#ifndef MUSTER_RUNTIME_COMM_TABLE_H
+#define MUSTER_RUNTIME_COMM_TABLE_H
+
+#include "runtime/executor.h"
+
+struct comm_table_options {
+    const struct comm_ops *ops;
+    const struct comm_delay_options *delay; /* not NULL: comm_delay with these figures, and no peers */
+    struct comm_options comm;               /* of the comm over all ranks; key is the prefix of all */
+    const struct plan *plan;
+    struct device_stream *stream; /* for the comparison of the plans */
+};
+
+/* Collective. A world of one without delay has no comms. */
+int comm_table_create(struct comm_table *table, const struct comm_table_options *options,
+                      struct muster_error *err);
+void comm_table_destroy(struct comm_table *table); /* accepts a zeroed one */
+/* Every waiting and later operation fails at once. */
+void comm_table_abort(struct comm_table *table);
+/* Time spent inside operations so far, all comms together. */
+int64_t comm_table_busy_ns(const struct comm_table *table);
+
+#endif

@@ -1,0 +1,311 @@
+/* executor.c - see executor.h. */
+#include "runtime/executor.h"
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/mem.h"
+
+/* Everything that one operation's function reads. */
+struct op_block {
+    const struct executor *executor;
+    const struct schedule_op *op;
+    void (*run)(void *block); /* NULL: not launched but a device or comm call */
+    void *from, *to;
+    struct comm *comm;
+    struct device_event *done; /* NULL where nobody waits for it */
+    /* forward and backward */
+    const struct layer_desc *layer;
+    bool loss;
+    struct layer_context context;
+    struct batch batch;
+    const void *weight[LAYER_PARAMS];
+    void *grad[LAYER_PARAMS];
+    const void *in[LAYER_SOURCES];
+    void *din[LAYER_SOURCES];
+};
+
+struct executor {
+    struct executor_parts parts;
+    struct op_block *blocks;                   /* [plan.op_count] */
+    struct device_event *joined[STREAM_COUNT]; /* the end of a run on each stream */
+    struct step_scalars *scalars;
+    bool evaluating; /* changed only while the streams are idle */
+};
+
+void *executor_address(const struct executor_parts *parts, int entry, int64_t offset)
+{
+    if (entry < 0)
+        return NULL;
+    const struct plan_entry *e = &parts->plan->entries[entry];
+    return (char *)parts->arenas[e->memory].base + e->offset + offset;
+}
+
+/* ---- functions of the compute stream ---- */
+
+static void run_forward(void *argument)
+{
+    struct op_block *b = argument;
+    b->context.mode = b->loss && b->executor->evaluating ? LAYER_EVAL : b->op->mode;
+    b->layer->ops->forward(b->layer->config, &b->context);
+}
+
+static void run_backward(void *argument)
+{
+    struct op_block *b = argument;
+    b->layer->ops->backward(b->layer->config, &b->context, b->op->parts);
+}
+
+static void run_norm(void *argument)
+{
+    const struct op_block *b = argument;
+    const struct kernels *k = b->executor->parts.kernels;
+    k->norm_squared(&b->executor->scalars->norm_squared, b->from, b->op->bytes / dtype_size(k->dtype),
+                    b->op->beta, b->context.stream);
+}
+
+static void run_clip(void *argument)
+{
+    const struct op_block *b = argument;
+    b->executor->parts.kernels->clip_factor(b->executor->scalars, b->context.stream);
+}
+
+static void run_step(void *argument)
+{
+    const struct op_block *b = argument;
+    const struct executor_parts *parts = &b->executor->parts;
+    const struct plan *plan = parts->plan;
+    const struct param_group *group = &plan->groups[b->op->group];
+    int size = dtype_size(parts->kernels->dtype);
+    char *m = executor_address(parts, group->moment1, 0), *v = executor_address(parts, group->moment2, 0);
+    for (int i = 0; i < plan->segment_count; i++) {
+        const struct plan_segment *segment = &plan->segments[i];
+        int64_t at = segment->offset * size;
+        if (segment->group == b->op->group)
+            parts->kernels->adamw((char *)b->to + at, m + at, v + at, (const char *)b->from + at,
+                                  segment->count, segment->parameter_class, b->executor->scalars,
+                                  b->context.stream);
+    }
+}
+
+static void (*const runs[OP_KIND_COUNT])(void *) = {
+    [OP_FORWARD] = run_forward, [OP_BACKWARD] = run_backward, [OP_NORM] = run_norm,
+    [OP_CLIP] = run_clip,       [OP_STEP] = run_step,
+};
+
+/* ---- creation ---- */
+
+int executor_supports(const struct plan *plan, struct muster_error *err)
+{
+    if (plan->options.mesh.pipeline > 1)
+        return error_set(err, MUSTER_E_UNSUPPORTED,
+                         "a mesh with %d pipeline stages can be planned but not executed yet; use 1 stage",
+                         plan->options.mesh.pipeline);
+    for (int i = 0; i < plan->op_count; i++) {
+        const struct schedule_op *op = &plan->ops[i];
+        if (op->kind == OP_ENCODE || op->kind == OP_DECODE)
+            return error_set(err, MUSTER_E_UNSUPPORTED,
+                             "operation %d (%s) can be planned but not executed yet; switch gradient "
+                             "compression off",
+                             i, op_kind_name(op->kind));
+        if (op->kind == OP_COMM && (op->comm.kind == COMM_SEND || op->comm.kind == COMM_RECV))
+            return error_set(err, MUSTER_E_UNSUPPORTED,
+                             "operation %d (%s) can be planned but not executed yet; use 1 pipeline stage", i,
+                             comm_kind_name(op->comm.kind));
+    }
+    return 0;
+}
+
+/* The index of a parameter's group among the groups that an operation names. */
+static int used_index(const struct schedule_op *op, int group)
+{
+    for (int i = 0; i < op->group_count; i++) {
+        if (op->used_group[i] == group)
+            return i;
+    }
+    return -1;
+}
+
+static int resolve_params(const struct executor_parts *parts, struct op_block *b, struct muster_error *err)
+{
+    const struct plan *plan = parts->plan;
+    int size = dtype_size(plan->options.dtype);
+    for (int i = 0; i < b->layer->param_count; i++) {
+        int param = b->layer->param[i];
+        const struct param_place *place = &plan->places[param];
+        int used = used_index(b->op, place->group);
+        if (used < 0)
+            return error_set(err, MUSTER_E_STATE,
+                             "the plan's operation for layer %s does not name the group of %s",
+                             b->layer->name, parts->model->params[param].name);
+        b->weight[i] = executor_address(parts, b->op->weight[used], place->offset * size);
+        if (b->op->kind == OP_BACKWARD && parts->model->params[param].trainable)
+            b->grad[i] = executor_address(parts, b->op->grad[used], place->offset * size);
+    }
+    return 0;
+}
+
+static int resolve_layer(const struct executor *executor, struct op_block *b, struct muster_error *err)
+{
+    const struct executor_parts *parts = &executor->parts;
+    const struct schedule_op *op = b->op;
+    b->layer = &parts->model->layers[op->layer];
+    if (resolve_params(parts, b, err))
+        return -1;
+    for (int i = 0; i < b->layer->source_count; i++) {
+        b->in[i] = executor_address(parts, op->in[i], 0);
+        b->din[i] = op->kind == OP_BACKWARD ? executor_address(parts, op->din[i], 0) : NULL;
+    }
+    if (op->batch >= 0) {
+        const char *batch = executor_address(parts, op->batch, 0);
+        b->batch.tokens = (const int32_t *)batch;
+        b->batch.targets = (const int32_t *)(batch + plan_batch_targets(parts->plan->options.shape));
+    }
+    b->loss = op->layer == parts->model->layer_count - 1;
+    struct plan_loss *loss = b->loss ? executor_address(parts, parts->plan->loss, 0) : NULL;
+    b->context = (struct layer_context){
+        .kernels = parts->kernels,
+        .mode = op->mode,
+        .shape = parts->plan->options.shape,
+        .weight = b->weight,
+        .grad = b->grad,
+        .grad_beta = op->grad_beta,
+        .in = b->in,
+        .out = executor_address(parts, op->out, 0),
+        .dout = executor_address(parts, op->dout, 0),
+        .din = b->din,
+        .din_beta = op->din_beta,
+        .saved = executor_address(parts, op->saved, 0),
+        .work = executor_address(parts, op->work, 0),
+        .batch = &b->batch,
+        .scalars = executor->scalars,
+        .loss_total = loss ? &loss->total : NULL,
+        .loss_count = loss ? &loss->count : NULL,
+    };
+    return 0;
+}
+
+static int resolve(struct executor *executor, int index, struct muster_error *err)
+{
+    const struct executor_parts *parts = &executor->parts;
+    struct op_block *b = &executor->blocks[index];
+    const struct schedule_op *op = &parts->plan->ops[index];
+    b->executor = executor;
+    b->op = op;
+    b->run = runs[op->kind];
+    b->from = executor_address(parts, op->from, op->from_offset);
+    b->to = executor_address(parts, op->to, op->to_offset);
+    if ((op->kind == OP_FORWARD || op->kind == OP_BACKWARD) && resolve_layer(executor, b, err))
+        return -1;
+    b->context.stream = parts->ops->stream_handle(parts->streams[op->stream]);
+    if (op->kind == OP_COMM)
+        b->comm = parts->comms->comm[op->axis][op->stream];
+    if (op->kind == OP_COMM && !b->comm)
+        return error_set(err, MUSTER_E_STATE, "operation %d has no comm for axis %s on stream %s", index,
+                         axis_name(op->axis), stream_name(op->stream));
+    for (int i = 0; i < op->wait_count; i++) {
+        if (op->wait[i] < 0 || op->wait[i] >= index || !executor->blocks[op->wait[i]].done)
+            return error_set(err, MUSTER_E_STATE,
+                             "operation %d waits for operation %d, which does not signal", index,
+                             op->wait[i]);
+    }
+    if (op->signal && !(b->done = parts->ops->event_create(parts->device, err)))
+        return -1;
+    return 0;
+}
+
+GUARD_DEFINE(executor, struct executor *, executor_destroy);
+
+struct executor *executor_create(const struct executor_parts *parts, struct muster_error *err)
+{
+    GUARD(guard_executor) struct executor *executor = mem_calloc(1, sizeof *executor);
+    if (executor) {
+        executor->parts = *parts;
+        executor->blocks = mem_calloc((size_t)parts->plan->op_count, sizeof *executor->blocks);
+    }
+    if (!executor || !executor->blocks) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for a schedule of %d operations",
+                        parts->plan->op_count);
+        return NULL;
+    }
+    executor->scalars = executor_address(parts, parts->plan->scalars, 0);
+    for (int i = 0; i < STREAM_COUNT; i++) {
+        if (!(executor->joined[i] = parts->ops->event_create(parts->device, err)))
+            return NULL;
+    }
+    for (int i = 0; i < parts->plan->op_count; i++) {
+        if (resolve(executor, i, err))
+            return NULL;
+    }
+    return take_pointer(&executor);
+}
+
+void executor_destroy(struct executor *executor)
+{
+    if (!executor)
+        return;
+    const struct device_ops *ops = executor->parts.ops;
+    for (int i = 0; executor->blocks && i < executor->parts.plan->op_count; i++) {
+        if (executor->blocks[i].done)
+            ops->event_destroy(executor->blocks[i].done);
+    }
+    for (int i = 0; i < STREAM_COUNT; i++) {
+        if (executor->joined[i])
+            ops->event_destroy(executor->joined[i]);
+    }
+    mem_free(executor->blocks);
+    mem_free(executor);
+}
+
+/* ---- a run ---- */
+
+/* Device calls say only that they failed; why is kept by the device. */
+static int device_failed(const struct executor *executor, struct muster_error *err)
+{
+    if (executor->parts.ops->poll_error(executor->parts.device, err))
+        return -1;
+    return error_set(err, MUSTER_E_STATE, "the device refused work without saying why");
+}
+
+static int enqueue(const struct executor *executor, struct op_block *b, struct muster_error *err)
+{
+    const struct executor_parts *parts = &executor->parts;
+    const struct schedule_op *op = b->op;
+    struct device_stream *stream = parts->streams[op->stream];
+    for (int i = 0; i < op->wait_count; i++) {
+        if (parts->ops->wait(stream, executor->blocks[op->wait[i]].done))
+            return device_failed(executor, err);
+    }
+    int failed;
+    if (op->kind == OP_COMM) {
+        if (parts->comms->ops->issue(b->comm, &op->comm, b->from, b->to, stream, err))
+            return -1;
+        failed = 0;
+    } else if (op->kind == OP_COPY) {
+        failed = parts->ops->copy(stream, b->to, b->from, op->bytes);
+    } else if (op->kind == OP_FILL) {
+        failed = parts->ops->fill(stream, b->to, 0, op->bytes);
+    } else {
+        failed = parts->ops->launch(stream, b->run, b);
+    }
+    if (!failed && b->done)
+        failed = parts->ops->record(stream, b->done);
+    return failed ? device_failed(executor, err) : 0;
+}
+
+int executor_run(struct executor *executor, int end, bool evaluate, struct muster_error *err)
+{
+    const struct executor_parts *parts = &executor->parts;
+    executor->evaluating = evaluate;
+    for (int i = 0; i < end; i++) {
+        if (enqueue(executor, &executor->blocks[i], err))
+            return -1;
+    }
+    for (int i = 0; i < STREAM_COUNT; i++) {
+        if (i == STREAM_COMPUTE)
+            continue;
+        if (parts->ops->record(parts->streams[i], executor->joined[i]) ||
+            parts->ops->wait(parts->streams[STREAM_COMPUTE], executor->joined[i]))
+            return device_failed(executor, err);
+    }
+    return 0;
+}

@@ -1,0 +1,53 @@
+/* executor.h - the loop over schedule_op: buffer indices become addresses once, then a step is a walk over an
+ * array that waits, launches and records.
+ *
+ * Nothing is allocated after executor_create. What a launched function reads lies in one block for each
+ * operation, filled at creation and unchanged while streams run. */
+#ifndef MUSTER_RUNTIME_EXECUTOR_H
+#define MUSTER_RUNTIME_EXECUTOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/comm.h"
+#include "runtime/device.h"
+#include "runtime/model.h"
+#include "runtime/plan.h"
+
+/* The comms of one rank: one for each pair of axis and stream that the schedule uses, and one over all ranks
+ * for what happens between steps. */
+struct comm_table {
+    const struct comm_ops *ops;
+    struct comm *comm[AXIS_COUNT][STREAM_COUNT];
+    struct comm *control;
+};
+
+/* What an executor works with; all of it is the caller's and outlives the executor. */
+struct executor_parts {
+    const struct model *model;
+    const struct plan *plan;
+    const struct device_ops *ops;
+    struct device *device;
+    const struct kernels *kernels;
+    const struct device_arena *arenas;    /* [MEMORY_CLASS_COUNT] */
+    struct device_stream *const *streams; /* [STREAM_COUNT] */
+    const struct comm_table *comms;
+};
+
+struct executor;
+
+/* 0 where every operation of the plan can be executed by this version, else MUSTER_E_UNSUPPORTED naming the
+ * operation and what to use. Needs no device. */
+int executor_supports(const struct plan *plan, struct muster_error *err);
+
+struct executor *executor_create(const struct executor_parts *parts, struct muster_error *err);
+void executor_destroy(struct executor *executor); /* the streams must be empty; accepts NULL */
+
+/* Enqueues operations [0, end) and makes the compute stream wait for everything. evaluate: loss layers form
+ * their loss in forward. The streams must be idle when it is called. */
+int executor_run(struct executor *executor, int end, bool evaluate, struct muster_error *err);
+
+/* Address of a buffer (an index into plan.entries); NULL for -1. */
+void *executor_address(const struct executor_parts *parts, int entry, int64_t offset);
+
+#endif

@@ -1,0 +1,371 @@
+/* trainer.c - a training run of one rank: what is created in which order, and one step. */
+#include "runtime/trainer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/mem.h"
+#include "proto/base/text.h"
+#include "runtime/comm_table.h"
+#include "runtime/host_memory.h"
+#include "runtime/trainer_state.h"
+
+GUARD_DEFINE(trainer, struct trainer *, trainer_destroy);
+
+/* ---- creation ---- */
+
+static int make_plan(struct trainer *trainer, const struct trainer_options *options, struct muster_error *err)
+{
+    struct plan_options wanted = options->plan;
+    if (wanted.dtype != DTYPE_F32 && wanted.dtype != trainer->kernels->dtype)
+        return error_set(err, MUSTER_E_UNSUPPORTED, "dtype %s: the kernels of this device (%s) compute in %s",
+                         dtype_name(wanted.dtype), trainer->kernels->name,
+                         dtype_name(trainer->kernels->dtype));
+    wanted.dtype = trainer->kernels->dtype;
+    wanted.kernels = trainer->kernels;
+    wanted.rank = options->rank;
+    wanted.world_size = options->world_size;
+    if (plan_build(trainer->model, &wanted, &trainer->plan, err))
+        return -1;
+    return executor_supports(&trainer->plan, err);
+}
+
+/* The memory that other ranks of this machine will want is left to them. */
+static int check_memory(const struct trainer *trainer, const struct trainer_options *options,
+                        struct muster_error *err)
+{
+    int sharing = options->local_world_size > 0 ? options->local_world_size : 1;
+    int64_t machine = host_memory_available() / sharing, limit = options->memory_limit, wanted = 0;
+    for (int i = 0; i < MEMORY_CLASS_COUNT; i++)
+        wanted += trainer->plan.arena_bytes[i];
+    bool by_user = limit > 0 && (machine <= 0 || limit <= machine);
+    int64_t available = by_user ? limit : machine;
+    if (available <= 0 || wanted <= available)
+        return 0;
+    char need[32], have[32];
+    return error_set(
+        err, MUSTER_E_NOMEM,
+        "the plan needs %s (%lld bytes) on rank %d, but %s (%lld bytes) %s; use FULL_SHARD or more "
+        "ranks, a smaller micro-batch or sequence, or recompute activations",
+        text_format_bytes(need, sizeof need, wanted), (long long)wanted, options->rank,
+        text_format_bytes(have, sizeof have, available), (long long)available,
+        by_user ? "is the memory limit" : "is what this machine has for it");
+}
+
+static int make_arenas(struct trainer *trainer, struct muster_error *err)
+{
+    for (int i = 0; i < MEMORY_CLASS_COUNT; i++) {
+        if (trainer->plan.arena_bytes[i] > 0 &&
+            trainer->ops->arena_create(trainer->device, (enum memory_class)i, trainer->plan.arena_bytes[i],
+                                       &trainer->arenas[i], err))
+            return error_wrap(err, "%s memory of the plan", memory_class_name((enum memory_class)i));
+    }
+    for (int i = 0; i < STREAM_COUNT; i++) {
+        trainer->streams[i] = trainer->ops->stream_create(trainer->device, stream_name((enum stream_id)i),
+                                                          i == STREAM_COMPUTE, err);
+        if (!trainer->streams[i])
+            return -1;
+    }
+    return 0;
+}
+
+static int make_comms(struct trainer *trainer, const struct trainer_options *options,
+                      struct muster_error *err)
+{
+    bool have = trainer->plan.arena_bytes[MEMORY_COMM] > 0;
+    const struct comm_table_options table = {
+        .ops = options->comm ? options->comm : comm_host(),
+        .delay = options->delay,
+        .comm = {.rank = options->rank,
+                 .size = options->world_size,
+                 .store = options->store,
+                 .key = options->key ? options->key : "trainer",
+                 .timeout_ns = options->timeout_ns,
+                 .device = trainer->device,
+                 .device_ops = trainer->ops,
+                 .arenas = have ? &trainer->arenas[MEMORY_COMM] : NULL,
+                 .arena_count = have},
+        .plan = &trainer->plan,
+        .stream = trainer->streams[STREAM_COMPUTE],
+    };
+    return comm_table_create(&trainer->comms, &table, err);
+}
+
+static int check_options(const struct trainer_options *options, struct muster_error *err)
+{
+    if (options->world_size < 1 || options->rank < 0 || options->rank >= options->world_size)
+        return error_set(err, MUSTER_E_INVALID, "rank %d of %d ranks: ranks count from 0 to world_size-1",
+                         options->rank, options->world_size);
+    if (options->threads < 1)
+        return error_set(err, MUSTER_E_INVALID, "threads is %d, but must be at least 1", options->threads);
+    if (options->world_size > 1 && !options->store && !options->delay)
+        return error_set(err, MUSTER_E_INVALID, "%d ranks need a store to find each other",
+                         options->world_size);
+    if (!options->plan.train)
+        return error_set(err, MUSTER_E_INVALID, "a trainer needs a plan with train = true");
+    return 0;
+}
+
+static int open_device(struct trainer *trainer, const struct trainer_options *options,
+                       struct muster_error *err)
+{
+    trainer->ops = options->device ? options->device : device_cpu();
+    trainer->device = trainer->ops->open(options->local_rank, options->threads, err);
+    if (!trainer->device)
+        return error_wrap(err, "device %s", trainer->ops->name);
+    trainer->kernels = options->kernels ? options->kernels : trainer->ops->kernels(trainer->device);
+    return 0;
+}
+
+struct trainer *trainer_create(const struct model *model, const struct trainer_options *options,
+                               struct muster_error *err)
+{
+    if (check_options(options, err))
+        return NULL;
+    GUARD(guard_trainer) struct trainer *trainer = mem_calloc(1, sizeof *trainer);
+    if (!trainer) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for a trainer");
+        return NULL;
+    }
+    trainer->model = model;
+    trainer->rank = options->rank;
+    trainer->world_size = options->world_size;
+    trainer->threads = options->threads;
+    if (open_device(trainer, options, err) || make_plan(trainer, options, err) ||
+        check_memory(trainer, options, err) || make_arenas(trainer, err) || make_comms(trainer, options, err))
+        return NULL;
+    trainer->parts = (struct executor_parts){.model = model,
+                                             .plan = &trainer->plan,
+                                             .ops = trainer->ops,
+                                             .device = trainer->device,
+                                             .kernels = trainer->kernels,
+                                             .arenas = trainer->arenas,
+                                             .streams = trainer->streams,
+                                             .comms = &trainer->comms};
+    trainer->executor = executor_create(&trainer->parts, err);
+    if (!trainer->executor || trainer_initialise(trainer, options->seed, err))
+        return NULL;
+    return take_pointer(&trainer);
+}
+
+void trainer_destroy(struct trainer *trainer)
+{
+    if (!trainer)
+        return;
+    /* Streams may still wait for peers only after a failure, and then the comms are aborted. */
+    for (int i = 0; i < STREAM_COUNT; i++) {
+        if (trainer->streams[i])
+            (void)trainer->ops->sync(trainer->streams[i], INSTANT_NEVER, NULL); /* its error was reported */
+    }
+    executor_destroy(trainer->executor);
+    comm_table_destroy(&trainer->comms);
+    for (int i = 0; i < STREAM_COUNT; i++) {
+        if (trainer->streams[i])
+            trainer->ops->stream_destroy(trainer->streams[i]);
+    }
+    for (int i = 0; i < MEMORY_CLASS_COUNT; i++) {
+        if (trainer->arenas[i].base)
+            trainer->ops->arena_destroy(trainer->device, &trainer->arenas[i]);
+    }
+    plan_free(&trainer->plan);
+    if (trainer->device)
+        trainer->ops->close(trainer->device);
+    mem_free(trainer);
+}
+
+/* ---- state ---- */
+
+int trainer_break(struct trainer *trainer, struct muster_error *err, const char *what)
+{
+    (void)error_wrap(err, "rank %d, %s", trainer->rank, what); /* returns -1, as we do */
+    trainer->broken = *err;
+    comm_table_abort(&trainer->comms);
+    return -1;
+}
+
+int trainer_usable(const struct trainer *trainer, struct muster_error *err)
+{
+    if (!trainer->broken.code)
+        return 0;
+    if (err)
+        *err = trainer->broken;
+    return -1;
+}
+
+static int sync_all(struct trainer *trainer, struct muster_error *err)
+{
+    /* No deadline: a collective that waits too long fails by its own, and compute takes what it takes. */
+    for (int i = 0; i < STREAM_COUNT; i++) {
+        if (trainer->ops->sync(trainer->streams[i], INSTANT_NEVER, err))
+            return -1;
+    }
+    return trainer->ops->poll_error(trainer->device, err);
+}
+
+/* ---- a step ---- */
+
+static void write_scalars(struct trainer *trainer, const struct trainer_step_values *values)
+{
+    double t = (double)(trainer->updates + 1);
+    struct step_scalars scalars = {
+        .learning_rate = {values->learning_rate, values->learning_rate},
+        .weight_decay = {values->weight_decay, 0},
+        .beta1 = values->beta1,
+        .beta2 = values->beta2,
+        .epsilon = values->epsilon,
+        .bias_correction1 = 1.0 - pow(values->beta1, t),
+        .bias_correction2 = 1.0 - pow(values->beta2, t),
+        .inverse_tokens = 1.0 / (double)values->global_tokens,
+        .clip_norm = values->clip_norm,
+        .clip = 1.0,
+        .step = (uint64_t)trainer->steps,
+        .first_sample = values->first_sample,
+    };
+    memcpy(executor_address(&trainer->parts, trainer->plan.staging_scalars, 0), &scalars, sizeof scalars);
+}
+
+static void write_batches(struct trainer *trainer, const int32_t *tokens, const int32_t *targets, int count)
+{
+    struct shape shape = trainer->plan.options.shape;
+    size_t elements = (size_t)shape.B * (size_t)shape.T;
+    for (int micro = 0; micro < count; micro++) {
+        char *at =
+            executor_address(&trainer->parts, trainer->plan.staging_batch, micro * plan_batch_bytes(shape));
+        memcpy(at, tokens + (size_t)micro * elements, elements * sizeof *tokens);
+        memcpy(at + plan_batch_targets(shape), targets + (size_t)micro * elements,
+               elements * sizeof *targets);
+    }
+}
+
+static int check_values(const struct trainer *trainer, const struct trainer_step_values *values,
+                        struct muster_error *err)
+{
+    if (values->global_tokens < 1)
+        return error_set(err, MUSTER_E_INVALID, "global_tokens is %lld, but a step needs at least one token",
+                         (long long)values->global_tokens);
+    if (values->clip_norm > 0 && !trainer->plan.options.clip)
+        return error_set(err, MUSTER_E_INVALID,
+                         "clip_norm is %g, but the trainer was planned without clipping: set plan.clip",
+                         values->clip_norm);
+    return 0;
+}
+
+static void read_stats(const struct trainer *trainer, const struct trainer_step_values *values,
+                       struct trainer_stats *stats)
+{
+    struct plan_result result;
+    memcpy(&result, executor_address(&trainer->parts, trainer->plan.staging_result, 0), sizeof result);
+    stats->loss = result.loss.total / (double)values->global_tokens;
+    stats->grad_norm = trainer->plan.options.clip ? sqrt(result.scalars.norm_squared) : 0;
+    stats->skipped = result.scalars.skip != 0;
+}
+
+int trainer_step(struct trainer *trainer, const int32_t *tokens, const int32_t *targets,
+                 const struct trainer_step_values *values, struct trainer_stats *stats,
+                 struct muster_error *err)
+{
+    struct muster_error local = {0};
+    struct muster_error *e = err ? err : &local; /* the run keeps its error even where the caller does not */
+    if (trainer_usable(trainer, e) || check_values(trainer, values, e))
+        return -1;
+    struct device_stream *compute = trainer->streams[STREAM_COMPUTE];
+    int64_t comm = comm_table_busy_ns(&trainer->comms), waited = trainer->ops->stream_waited_ns(compute);
+    struct instant start = clock_now(NULL);
+    write_scalars(trainer, values);
+    write_batches(trainer, tokens, targets, trainer->plan.options.micro_batches);
+    if (executor_run(trainer->executor, trainer->plan.op_count, false, e) || sync_all(trainer, e)) {
+        char what[48];
+        (void)snprintf(what, sizeof what, "step %lld", (long long)trainer->steps);
+        return trainer_break(trainer, e, what);
+    }
+    struct trainer_stats found = {
+        .step_ns = instant_diff_ns(clock_now(NULL), start),
+        .comm_ns = comm_table_busy_ns(&trainer->comms) - comm,
+        .exposed_ns = trainer->ops->stream_waited_ns(compute) - waited,
+    };
+    read_stats(trainer, values, &found);
+    trainer->steps++;
+    trainer->updates += !found.skipped;
+    if (stats)
+        *stats = found;
+    return 0;
+}
+
+int trainer_evaluate(struct trainer *trainer, const int32_t *tokens, const int32_t *targets, double *loss,
+                     struct muster_error *err)
+{
+    struct muster_error local = {0};
+    struct muster_error *e = err ? err : &local;
+    if (trainer_usable(trainer, e))
+        return -1;
+    struct plan_loss found;
+    write_scalars(trainer, &(struct trainer_step_values){.global_tokens = 1});
+    write_batches(trainer, tokens, targets, 1);
+    if (executor_run(trainer->executor, trainer->plan.first_backward, true, e) ||
+        trainer->ops->copy(trainer->streams[STREAM_COMPUTE], &found,
+                           executor_address(&trainer->parts, trainer->plan.loss, 0), sizeof found) ||
+        sync_all(trainer, e))
+        return trainer_break(trainer, e, "evaluation");
+    *loss = found.count > 0 ? found.total / (double)found.count : NAN;
+    return 0;
+}
+
+int trainer_run(struct trainer *trainer, void (*fn)(void *argument), void *argument, struct muster_error *err)
+{
+    struct muster_error local = {0};
+    struct muster_error *e = err ? err : &local;
+    if (trainer_usable(trainer, e))
+        return -1;
+    if (trainer->ops->launch(trainer->streams[STREAM_COMPUTE], fn, argument) || sync_all(trainer, e))
+        return trainer_break(trainer, e, "a function on the compute stream");
+    return 0;
+}
+
+/* ---- what others may look at ---- */
+
+void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fingerprint)
+{
+    const struct plan_options *plan = &trainer->plan.options;
+    *fingerprint = (struct fingerprint){
+        .world_size = trainer->world_size,
+        .mesh_pipeline = plan->mesh.pipeline,
+        .mesh_replicate = plan->mesh.replicate,
+        .mesh_shard = plan->mesh.shard,
+        .threads = trainer->threads,
+        .batch = plan->shape.B,
+        .positions = plan->shape.T,
+        .micro_batches = plan->micro_batches,
+    };
+    struct fingerprint *f = fingerprint; /* texts that do not fit are cut the same way every time */
+    (void)snprintf(f->strategy, sizeof f->strategy, "%s", strategy_name(plan->strategy));
+    (void)snprintf(f->kernels, sizeof f->kernels, "%s %s", trainer->kernels->name,
+                   dtype_name(trainer->kernels->dtype));
+    (void)snprintf(f->blas, sizeof f->blas, "%s", kernels_cpu_blas());
+    (void)snprintf(f->comm, sizeof f->comm, "%s, sum in rank order",
+                   trainer->comms.ops ? trainer->comms.ops->name : "none");
+}
+
+const struct kernels *trainer_kernels(const struct trainer *trainer)
+{
+    return trainer->kernels;
+}
+
+const struct plan *trainer_plan(const struct trainer *trainer)
+{
+    return &trainer->plan;
+}
+
+const struct device_ops *trainer_device(const struct trainer *trainer, struct device **device)
+{
+    if (device)
+        *device = trainer->device;
+    return trainer->ops;
+}
+
+int64_t trainer_arena_bytes(const struct trainer *trainer, enum memory_class memory)
+{
+    return trainer->arenas[memory].bytes;
+}

@@ -1,0 +1,182 @@
+/* trainer_params.c - the parameters of a trainer from outside: initial values, reading and writing one, and
+ * its gradient. Between steps only; what does not fit into planned memory goes through host memory that is
+ * freed at once. */
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/mem.h"
+#include "runtime/rng.h"
+#include "runtime/trainer_state.h"
+
+/* Which elements of a parameter this rank holds, and where. */
+struct piece {
+    int64_t first, count; /* elements of the parameter */
+    int64_t at;           /* element in the group's param buffer */
+};
+
+static struct piece piece_of(const struct plan *plan, int param, int64_t elements)
+{
+    const struct param_group *group = &plan->groups[plan->places[param].group];
+    int64_t start = plan->places[param].offset, end = start + elements;
+    int64_t from = group->resident ? 0 : group->shard_start;
+    int64_t to = from + (group->resident ? group->padded : group->shard);
+    int64_t first = start > from ? start : from, last = end < to ? end : to;
+    if (last <= first)
+        return (struct piece){0};
+    return (struct piece){.first = first - start, .count = last - first, .at = first - from};
+}
+
+/* Host memory to the device and back, between steps. */
+static int move(struct trainer *trainer, void *to, const void *from, int64_t bytes, struct muster_error *err)
+{
+    struct device_stream *stream = trainer->streams[STREAM_COMPUTE];
+    if (trainer->ops->copy(stream, to, from, bytes) || trainer->ops->sync(stream, INSTANT_NEVER, err))
+        return trainer->ops->poll_error(trainer->device, err) ? -1
+                                                              : error_set(err, MUSTER_E_STATE, "copy failed");
+    return 0;
+}
+
+static char *param_address(const struct trainer *trainer, const struct param_group *group, int64_t element)
+{
+    return executor_address(&trainer->parts, group->param, element * dtype_size(trainer->kernels->dtype));
+}
+
+/* ---- initial values ---- */
+
+enum { CHUNK = 8192 };
+
+static void initial_values(const struct param_desc *desc, int param, uint64_t seed, int64_t first,
+                           int64_t count, double *out)
+{
+    if (desc->init == PARAM_INIT_NORMAL)
+        rng_normal_fill(seed, RNG_INIT, (uint32_t)param, (uint64_t)first, count, out);
+    for (int64_t i = 0; i < count; i++)
+        out[i] = desc->init == PARAM_INIT_NORMAL ? out[i] * desc->init_std : desc->init == PARAM_INIT_ONE;
+}
+
+static void to_real(enum dtype dtype, const double *from, int64_t count, void *to)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (dtype == DTYPE_F64)
+            ((double *)to)[i] = from[i];
+        else
+            ((float *)to)[i] = (float)from[i];
+    }
+}
+
+int trainer_initialise(struct trainer *trainer, uint64_t seed, struct muster_error *err)
+{
+    scope_free double *values = mem_calloc(CHUNK, sizeof *values);
+    scope_free double *real = mem_calloc(CHUNK, sizeof *real); /* wide enough for any dtype */
+    if (!values || !real)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for initial values");
+    int size = dtype_size(trainer->kernels->dtype);
+    for (int param = 0; param < trainer->model->param_count; param++) {
+        const struct param_desc *desc = &trainer->model->params[param];
+        const struct param_group *group = &trainer->plan.groups[trainer->plan.places[param].group];
+        struct piece piece = piece_of(&trainer->plan, param, param_elements(desc));
+        for (int64_t done = 0; done < piece.count; done += CHUNK) {
+            int64_t count = piece.count - done < CHUNK ? piece.count - done : CHUNK;
+            initial_values(desc, param, seed, piece.first + done, count, values);
+            to_real(trainer->kernels->dtype, values, count, real);
+            if (move(trainer, param_address(trainer, group, piece.at + done), real, count * size, err))
+                return error_wrap(err, "initial values of %s", desc->name);
+        }
+    }
+    return 0;
+}
+
+/* ---- reading and writing ---- */
+
+static int check_param(const struct trainer *trainer, int param, struct muster_error *err)
+{
+    if (trainer_usable(trainer, err))
+        return -1;
+    if (param < 0 || param >= trainer->model->param_count)
+        return error_set(err, MUSTER_E_INVALID, "parameter %d: the model has %d parameters", param,
+                         trainer->model->param_count);
+    return 0;
+}
+
+/* All ranks' pieces of `count` elements from `entry`, in rank order, into host memory. */
+static int gather(struct trainer *trainer, int entry, int64_t count, void *out, struct muster_error *err)
+{
+    for (int stream = 0; stream < STREAM_COUNT; stream++) {
+        struct comm *comm = trainer->comms.comm[AXIS_SHARD][stream];
+        const struct comm_op op = {.kind = COMM_ALL_GATHER, .dtype = trainer->kernels->dtype, .count = count};
+        if (!comm)
+            continue;
+        if (trainer->comms.ops->issue(comm, &op, executor_address(&trainer->parts, entry, 0), out,
+                                      trainer->streams[stream], err))
+            return -1;
+        return trainer->ops->sync(trainer->streams[stream], INSTANT_NEVER, err);
+    }
+    return error_set(err, MUSTER_E_STATE, "the plan shards a group but has no comm on axis %s",
+                     axis_name(AXIS_SHARD));
+}
+
+/* One parameter's part of a buffer that holds the whole group, or this rank's shard of it. */
+static int read_flat(struct trainer *trainer, int param, int entry, bool whole, void *out,
+                     struct muster_error *err)
+{
+    const struct param_place *place = &trainer->plan.places[param];
+    const struct param_group *group = &trainer->plan.groups[place->group];
+    int size = dtype_size(trainer->kernels->dtype);
+    int64_t bytes = param_elements(&trainer->model->params[param]) * size;
+    if (whole)
+        return out ? move(trainer, out, executor_address(&trainer->parts, entry, place->offset * size), bytes,
+                          err)
+                   : 0;
+    scope_free char *flat = mem_calloc((size_t)group->padded, (size_t)size);
+    if (!flat)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to gather %lld bytes",
+                         (long long)(group->padded * size));
+    if (gather(trainer, entry, group->shard, flat, err))
+        return -1;
+    if (out)
+        memcpy(out, flat + place->offset * size, (size_t)bytes);
+    return 0;
+}
+
+int trainer_get_param(struct trainer *trainer, int param, void *out, struct muster_error *err)
+{
+    struct muster_error local = {0};
+    struct muster_error *e = err ? err : &local;
+    if (check_param(trainer, param, e))
+        return -1;
+    const struct param_group *group = &trainer->plan.groups[trainer->plan.places[param].group];
+    if (read_flat(trainer, param, group->param, group->resident || group->shard_size == 1, out, e))
+        return trainer_break(trainer, e, "reading a parameter");
+    return 0;
+}
+
+int trainer_get_grad(struct trainer *trainer, int param, void *out, struct muster_error *err)
+{
+    struct muster_error local = {0};
+    struct muster_error *e = err ? err : &local;
+    if (check_param(trainer, param, e))
+        return -1;
+    const struct param_group *group = &trainer->plan.groups[trainer->plan.places[param].group];
+    if (group->grad < 0)
+        return error_set(e, MUSTER_E_STATE, "parameter %s is frozen and has no gradient",
+                         trainer->model->params[param].name);
+    if (read_flat(trainer, param, group->grad, group->shard_size == 1, out, e))
+        return trainer_break(trainer, e, "reading a gradient");
+    return 0;
+}
+
+int trainer_set_param(struct trainer *trainer, int param, const void *values, struct muster_error *err)
+{
+    struct muster_error local = {0};
+    struct muster_error *e = err ? err : &local;
+    if (check_param(trainer, param, e))
+        return -1;
+    const struct param_group *group = &trainer->plan.groups[trainer->plan.places[param].group];
+    int size = dtype_size(trainer->kernels->dtype);
+    struct piece piece = piece_of(&trainer->plan, param, param_elements(&trainer->model->params[param]));
+    if (piece.count && move(trainer, param_address(trainer, group, piece.at),
+                            (const char *)values + piece.first * size, piece.count * size, e))
+        return trainer_break(trainer, e, "writing a parameter");
+    return 0;
+}
