@@ -22,17 +22,15 @@ void CPU(embedding_forward)(void *out_, const int32_t *tokens, const void *wte_,
     }
 }
 
-static void embedding_backward_strip(float *dwte, float *dwpe, const float *dout, const int32_t *tokens,
-                                     int B, int T, int C, int width)
+/* to + row_of(row)*C += rows of from, over one strip of columns. tokens NULL: row_of is the position. */
+static void embedding_backward_strip(float *to, const float *dout, const int32_t *tokens, int B, int T, int C,
+                                     int width)
 {
     for (int row = 0; row < B * T; row++) {
         const float *restrict from = dout + (size_t)row * C;
-        float *restrict token = dwte + (size_t)tokens[row] * C, *restrict position =
-                                                                    dwpe + (size_t)(row % T) * C;
-        for (int i = 0; i < width; i++) {
-            token[i] += from[i];
-            position[i] += from[i];
-        }
+        float *restrict into = to + (size_t)(tokens ? tokens[row] : row % T) * C;
+        for (int i = 0; i < width; i++)
+            into[i] += from[i];
     }
 }
 
@@ -42,15 +40,19 @@ void CPU(embedding_backward)(void *dwte_, void *dwpe_, const void *dout_, const 
     float *dwte = dwte_, *dwpe = dwpe_;
     const float *dout = dout_;
     (void)stream;
-    if (!beta) {
+    if (!beta && dwte) {
         CPU_PARALLEL_FOR((int64_t)V * C >= CPU_PARALLEL_MIN)
         for (int v = 0; v < V; v++)
             memset(dwte + (size_t)v * C, 0, (size_t)C * sizeof(float));
-        memset(dwpe, 0, (size_t)maxT * C * sizeof(float));
     }
+    if (!beta && dwpe)
+        memset(dwpe, 0, (size_t)maxT * C * sizeof(float));
     CPU_PARALLEL_FOR((int64_t)B * T * C >= CPU_PARALLEL_MIN)
     for (int strip = 0; strip < C; strip += EMBEDDING_STRIP) {
         int width = C - strip < EMBEDDING_STRIP ? C - strip : EMBEDDING_STRIP;
-        embedding_backward_strip(dwte + strip, dwpe + strip, dout + strip, tokens, B, T, C, width);
+        if (dwte)
+            embedding_backward_strip(dwte + strip, dout + strip, tokens, B, T, C, width);
+        if (dwpe)
+            embedding_backward_strip(dwpe + strip, dout + strip, NULL, B, T, C, width);
     }
 }

@@ -24,17 +24,19 @@ void REF(embedding_backward)(void *dwte_, void *dwpe_, const void *dout_, const 
     const real *dout = dout_;
     (void)stream;
     if (!beta) {
-        for (size_t i = 0; i < (size_t)V * C; i++)
+        for (size_t i = 0; dwte && i < (size_t)V * C; i++)
             dwte[i] = 0;
-        for (size_t i = 0; i < (size_t)maxT * C; i++)
+        for (size_t i = 0; dwpe && i < (size_t)maxT * C; i++)
             dwpe[i] = 0;
     }
     for (int b = 0; b < B; b++)
         for (int t = 0; t < T; t++) {
             size_t row = (size_t)b * T + t;
             for (int c = 0; c < C; c++) {
-                dwte[(size_t)tokens[row] * C + c] += dout[row * C + c];
-                dwpe[(size_t)t * C + c] += dout[row * C + c];
+                if (dwte)
+                    dwte[(size_t)tokens[row] * C + c] += dout[row * C + c];
+                if (dwpe)
+                    dwpe[(size_t)t * C + c] += dout[row * C + c];
             }
         }
 }
