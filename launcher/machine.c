@@ -153,7 +153,7 @@ int machine_visible_gpus(int present, const char *visible_devices)
     for (const char *at = visible_devices; count < present;) {
         at += strspn(at, " ");
         size_t length = strcspn(at, ",");
-        if (length == 0 || at[0] == '-' || (at[0] >= '0' && at[0] <= '9' && atol(at) >= present))
+        if (length == 0 || at[0] == '-' || (at[0] >= '0' && at[0] <= '9' && strtol(at, NULL, 10) >= present))
             break; /* the first invalid entry ends the list */
         count++;
         if (!at[length])

@@ -1,0 +1,114 @@
+"""Start and finish 1 and 8 workers that do nothing: muster run against torchrun and against a bare posix_spawn loop.
+
+    python3 benchmarks/launch.py --build BUILD_DIR [--rounds N] [--torch-python PYTHON]
+
+All three run in the same rounds, one after the other, so that a noisy machine disturbs all alike; medians are shown. The
+bare loop is the physical limit: those processes must be started and waited for by anything. Peak memory is that of the
+launching process (the workers, /bin/true, are smaller)."""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", default=str(SOURCE / "build"))
+    parser.add_argument("--rounds", type=int, default=15, help="runs of muster and of the bare loop")
+    parser.add_argument("--torch-rounds", type=int, default=3, help="of those, runs of torchrun as well")
+    parser.add_argument(
+        "--torch-python", default=os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv" / "bin" / "python"))
+    )
+    return parser.parse_args()
+
+
+def torch_version(python):
+    try:
+        done = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def clean_environment(scratch):
+    drop = re.compile(r"PET_|MUSTER_|TORCHELASTIC_|TORCH_|PYTHON|LOGLEVEL|MASTER_|RANK$|WORLD_SIZE$")
+    kept = {name: value for name, value in os.environ.items() if not drop.match(name)}
+    kept.update(OMP_NUM_THREADS="1", TMPDIR=scratch)  # torchrun leaves a folder in TMPDIR at each run
+    return kept
+
+
+def run_once(build, command, environment):
+    done = subprocess.run(
+        [str(build / "benchmarks" / "run_once"), *command], env=environment, capture_output=True, text=True, check=True
+    )
+    wall_ns, peak_kb, status = map(int, done.stdout.split())
+    if status != 0:
+        sys.exit(f"launch.py: wait status {status} from: {' '.join(command)}")
+    return wall_ns / 1e6, peak_kb / 1024
+
+
+def measure(build, commands, rounds, torch_rounds, environment):
+    """{name: [(ms, MB), ...]}, the commands alternated; the first round warms caches and is not counted."""
+    found = {name: [] for name in commands}
+    for round_number in range(rounds + 1):
+        for name, command in commands.items():
+            if name == "torchrun" and round_number > torch_rounds:
+                continue
+            sample = run_once(build, command, environment)
+            if round_number > 0:
+                found[name].append(sample)
+    return found
+
+
+def main():
+    options = arguments()
+    build = pathlib.Path(options.build).resolve()
+    version = torch_version(options.torch_python)
+    true = shutil.which("true") or "/bin/true"
+    print("launch: start and finish workers that do nothing, one node; medians")
+    if version is None:
+        print(f"torchrun: skipped, {options.torch_python} has no torch (MUSTER_TORCH_PYTHON names another interpreter)")
+    for workers in (1, 8):
+        commands = {
+            "posix_spawn loop": [str(build / "benchmarks" / "spawn_loop"), str(workers), true],
+            "muster run": [
+                str(build / "bin" / "muster"), "run", "--standalone", f"--nproc-per-node={workers}", true,
+            ],
+        }
+        if version is not None:
+            commands["torchrun"] = [
+                options.torch_python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}",
+                "--no-python", true,
+            ]
+        with tempfile.TemporaryDirectory(prefix="muster-launch-") as scratch:
+            found = measure(build, commands, options.rounds, options.torch_rounds, clean_environment(scratch))
+        wall = {name: statistics.median(ms for ms, _ in samples) for name, samples in found.items()}
+        peak = {name: statistics.median(mb for _, mb in samples) for name, samples in found.items()}
+        print(f"\n{workers} worker{'s' if workers > 1 else ''}")
+        for name, samples in found.items():
+            label = f"{name} {version}" if name == "torchrun" else name
+            low, high = min(ms for ms, _ in samples), max(ms for ms, _ in samples)
+            print(
+                f"  {label:20}{wall[name]:10.2f} ms  ({low:.2f} to {high:.2f}, {len(samples)} runs)"
+                f"{peak[name]:9.1f} MB peak"
+            )
+        limit = wall["muster run"] / wall["posix_spawn loop"]
+        print(f"  muster run / physical limit (posix_spawn loop): {limit:.2f}x time, bar for 8 workers 2.5x")
+        if "torchrun" in wall:
+            print(
+                f"  torchrun / muster run: {wall['torchrun'] / wall['muster run']:.0f}x time, bar for 8 workers 100x; "
+                f"{peak['torchrun'] / peak['muster run']:.0f}x memory"
+            )
+        print(f"  agent's peak memory: {peak['muster run']:.1f} MB, bar 10 MB")
+
+
+if __name__ == "__main__":
+    main()
