@@ -1,0 +1,342 @@
+/* The layers of GPT-2 alone, on the double reference kernels: gradients against finite differences, chunks of
+ * logits against one chunk, and what the builder promises. No device and no plan: a list of layers, called in
+ * order. */
+#include "tests/support/cmocka_all.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "runtime/gpt.h"
+#include "runtime/gpt_layers.h"
+#include "runtime/rng.h"
+
+enum { LAYERS = 8, PARAMS = 64 };
+
+/* Everything that one forward and backward needs, from malloc. */
+struct bench {
+    struct gpt *gpt;
+    const struct kernels *kernels;
+    struct shape shape;
+    double *weight[PARAMS], *grad[PARAMS];
+    void *out[LAYERS], *dout[LAYERS], *saved[LAYERS], *work[LAYERS];
+    int32_t *tokens, *targets;
+    struct step_scalars scalars;
+    double loss;
+    int64_t count;
+};
+
+static void *memory(int64_t bytes)
+{
+    /* not zero: a layer that reads what it has not written shows */
+    void *at = malloc((size_t)bytes + 8);
+    assert_non_null(at);
+    memset(at, 0x7f, (size_t)bytes + 8);
+    return at;
+}
+
+static void bench_open(struct bench *b, struct gpt_config config, struct shape shape)
+{
+    struct muster_error err = {0};
+    *b = (struct bench){.shape = shape, .kernels = kernels_ref_f64()};
+    b->gpt = gpt_create(&config, &err);
+    assert_non_null(b->gpt);
+    const struct model *model = &b->gpt->model;
+    assert_true(model->layer_count <= LAYERS && model->param_count <= PARAMS);
+    for (int i = 0; i < model->param_count; i++) {
+        int64_t count = model->params[i].dim[0] * (model->params[i].ndim > 1 ? model->params[i].dim[1] : 1);
+        b->weight[i] = memory(count * 8);
+        b->grad[i] = memory(count * 8);
+        /* larger than at the start of a training, biases too, so that nothing is near zero by accident */
+        rng_normal_fill(1, RNG_INIT, (uint32_t)i, 0, count, b->weight[i]);
+        for (int64_t j = 0; j < count; j++)
+            b->weight[i][j] = 0.2 * b->weight[i][j] + (model->params[i].init == PARAM_INIT_ONE);
+    }
+    for (int i = 0; i < model->layer_count; i++) {
+        struct layer_sizes sizes;
+        model->layers[i].ops->sizes(model->layers[i].config, shape, DTYPE_F64, LAYER_TRAIN, b->kernels,
+                                    &sizes);
+        b->out[i] = memory(sizes.out);
+        b->dout[i] = memory(sizes.out);
+        b->saved[i] = memory(sizes.saved);
+        b->work[i] = memory(sizes.work);
+    }
+    int n = shape.B * shape.T;
+    b->tokens = memory(n * 4);
+    b->targets = memory(n * 4);
+    for (int i = 0; i < n; i++) {
+        b->tokens[i] = (int32_t)(rng_bits(2, RNG_SAMPLE, 0, (uint64_t)i) % (uint64_t)config.vocab);
+        b->targets[i] = (int32_t)(rng_bits(2, RNG_SAMPLE, 1, (uint64_t)i) % (uint64_t)config.vocab);
+    }
+    b->targets[1] = -1; /* does not count */
+    b->scalars.inverse_tokens = 1.0 / (n - 1);
+}
+
+static void bench_close(struct bench *b)
+{
+    for (int i = 0; i < PARAMS; i++) {
+        free(b->weight[i]);
+        free(b->grad[i]);
+    }
+    for (int i = 0; i < LAYERS; i++) {
+        free(b->out[i]);
+        free(b->dout[i]);
+        free(b->saved[i]);
+        free(b->work[i]);
+    }
+    free(b->tokens);
+    free(b->targets);
+    gpt_destroy(b->gpt);
+}
+
+static void call(struct bench *b, int index, enum layer_mode mode, bool backward, int beta)
+{
+    const struct layer_desc *layer = &b->gpt->model.layers[index];
+    const void *weight[LAYER_PARAMS], *in[1] = {index ? b->out[index - 1] : NULL};
+    void *grad[LAYER_PARAMS], *din[1] = {index ? b->dout[index - 1] : NULL};
+    uint8_t grad_beta[LAYER_PARAMS], din_beta[1] = {0};
+    for (int i = 0; i < layer->param_count; i++) {
+        weight[i] = b->weight[layer->param[i]];
+        grad[i] = b->grad[layer->param[i]];
+        grad_beta[i] = (uint8_t)(beta || (index == 0 && i == EMBEDDING_WTE)); /* tied: the head wrote it */
+    }
+    const struct batch batch = {b->tokens, b->targets};
+    bool train = mode != LAYER_EVAL;
+    const struct layer_context x = {
+        .kernels = b->kernels,
+        .mode = mode,
+        .shape = b->shape,
+        .weight = weight,
+        .grad = grad,
+        .grad_beta = grad_beta,
+        .in = in,
+        .out = b->out[index],
+        .dout = b->dout[index],
+        .din = din,
+        .din_beta = din_beta,
+        .saved = train ? b->saved[index] : NULL,
+        .work = b->work[index],
+        .batch = &batch,
+        .scalars = &b->scalars,
+        .loss_total = &b->loss,
+        .loss_count = &b->count,
+    };
+    if (backward)
+        layer->ops->backward(layer->config, &x, LAYER_INPUT | LAYER_WEIGHT);
+    else
+        layer->ops->forward(layer->config, &x);
+}
+
+static double train(struct bench *b, int beta)
+{
+    b->loss = 0;
+    b->count = 0;
+    for (int i = 0; i < b->gpt->model.layer_count; i++)
+        call(b, i, LAYER_TRAIN, false, 0);
+    for (int i = b->gpt->model.layer_count - 1; i >= 0; i--)
+        call(b, i, LAYER_TRAIN, true, beta);
+    return b->loss / (double)b->count;
+}
+
+/* The loss alone, from layers that keep nothing. */
+static double evaluate(struct bench *b)
+{
+    b->loss = 0;
+    b->count = 0;
+    for (int i = 0; i < b->gpt->model.layer_count; i++) {
+        struct layer_sizes sizes;
+        const struct layer_desc *layer = &b->gpt->model.layers[i];
+        layer->ops->sizes(layer->config, b->shape, DTYPE_F64, LAYER_EVAL, b->kernels, &sizes);
+        assert_int_equal(sizes.saved, 0);
+        void *kept = b->work[i];
+        b->work[i] = memory(sizes.work);
+        call(b, i, LAYER_EVAL, false, 0);
+        free(b->work[i]);
+        b->work[i] = kept;
+    }
+    return b->loss / (double)b->count;
+}
+
+static int64_t elements(const struct param_desc *p)
+{
+    return p->dim[0] * (p->ndim > 1 ? p->dim[1] : 1);
+}
+
+static const struct gpt_config tiny = {
+    .layers = 2, .channels = 12, .heads = 3, .vocab = 17, .max_positions = 9};
+
+/* Central differences in double: the error is about h^2 f''' + eps/h, best near h = 1e-5. */
+static void gradients_are_those_of_finite_differences(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_open(&b, tiny, (struct shape){2, 7});
+    (void)train(&b, 0);
+    assert_int_equal(b.count, 13);
+    for (int p = 0; p < b.gpt->model.param_count; p++) {
+        int64_t count = elements(&b.gpt->model.params[p]);
+        for (int64_t i = 0; i < count; i += 1 + count / 23) {
+            const double h = 1e-5, kept = b.weight[p][i];
+            b.weight[p][i] = kept + h;
+            double up = evaluate(&b);
+            b.weight[p][i] = kept - h;
+            double down = evaluate(&b);
+            b.weight[p][i] = kept;
+            double difference = (up - down) / (2 * h), found = b.grad[p][i];
+            if (fabs(found - difference) > 1e-8 + 1e-6 * fabs(difference))
+                fail_msg("%s[%lld]: %.12g, finite difference %.12g", b.gpt->model.params[p].name,
+                         (long long)i, found, difference);
+        }
+    }
+    bench_close(&b);
+}
+
+static void training_and_evaluation_give_one_loss(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_open(&b, tiny, (struct shape){2, 7});
+    double loss = train(&b, 0);
+    assert_true(loss == evaluate(&b)); /* the same operations in the same order */
+    assert_true(loss == train(&b, 0));
+    bench_close(&b);
+}
+
+static void a_second_backward_adds(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_open(&b, tiny, (struct shape){2, 7});
+    (void)train(&b, 0);
+    double *once[PARAMS];
+    for (int p = 0; p < b.gpt->model.param_count; p++) {
+        once[p] = memory(elements(&b.gpt->model.params[p]) * 8);
+        memcpy(once[p], b.grad[p], (size_t)elements(&b.gpt->model.params[p]) * 8);
+    }
+    (void)train(&b, 1);
+    for (int p = 0; p < b.gpt->model.param_count; p++) {
+        for (int64_t i = 0; i < elements(&b.gpt->model.params[p]); i++)
+            assert_true(fabs(b.grad[p][i] - 2 * once[p][i]) <= 1e-12 * (1 + fabs(once[p][i])));
+        free(once[p]);
+    }
+    bench_close(&b);
+}
+
+/* A vocabulary so large that 64 MB hold 8 rows: 12 rows are two chunks of six. */
+static void logits_are_formed_in_chunks(void **state)
+{
+    (void)state;
+    assert_int_equal(gpt_head_rows(12, 1 << 20, DTYPE_F64), 6);
+    assert_int_equal(gpt_head_rows(1024, 50257, DTYPE_F32), 256);
+    assert_int_equal(gpt_head_rows(512, 256, DTYPE_F32), 512);
+    assert_int_equal(gpt_head_rows(5, INT32_MAX, DTYPE_F64), 1);
+    struct bench b;
+    const struct gpt_config wide = {
+        .layers = 1, .channels = 2, .heads = 1, .vocab = 1 << 20, .max_positions = 6};
+    bench_open(&b, wide, (struct shape){2, 6});
+    double loss = train(&b, 0);
+    assert_int_equal(b.count, 11);
+    assert_true(loss == evaluate(&b));
+    /* along one direction of wte, which is the parameter that every chunk adds to */
+    double slope = 0, *direction = memory(elements(&b.gpt->model.params[0]) * 8);
+    rng_normal_fill(5, RNG_SAMPLE, 0, 0, elements(&b.gpt->model.params[0]), direction);
+    for (int64_t i = 0; i < elements(&b.gpt->model.params[0]); i++)
+        slope += direction[i] * b.grad[0][i];
+    double at[2];
+    for (int side = 0; side < 2; side++) {
+        for (int64_t i = 0; i < elements(&b.gpt->model.params[0]); i++)
+            b.weight[0][i] += (side ? -2e-5 : 1e-5) * direction[i];
+        at[side] = evaluate(&b);
+    }
+    double difference = (at[0] - at[1]) / 2e-5;
+    if (fabs(slope - difference) > 1e-6 * (1 + fabs(difference)))
+        fail_msg("slope %.12g, finite difference %.12g", slope, difference);
+    free(direction);
+    bench_close(&b);
+}
+
+/* The logits of the last position are those whose cross entropy the head forms. */
+static void logits_for_sampling_agree_with_the_loss(void **state)
+{
+    (void)state;
+    struct bench b;
+    const struct shape shape = {2, 7};
+    bench_open(&b, tiny, shape);
+    for (int i = 0; i < shape.B * shape.T; i++) {
+        if (i % shape.T != shape.T - 1)
+            b.targets[i] = -1;
+    }
+    double loss = evaluate(&b), expected = 0;
+    assert_int_equal(b.count, shape.B);
+    double logits[2 * 17];
+    void *work = memory(gpt_logits_work(b.gpt, b.kernels, shape));
+    const void *weights[PARAMS];
+    memcpy(weights, b.weight, sizeof weights);
+    gpt_logits(b.gpt, b.kernels, weights, b.tokens, shape, work, logits);
+    for (int row = 0; row < shape.B; row++) {
+        double total = 0;
+        for (int v = 0; v < 17; v++)
+            total += exp(logits[row * 17 + v]);
+        expected += log(total) - logits[row * 17 + b.targets[row * shape.T + shape.T - 1]];
+    }
+    assert_true(fabs(loss - expected / shape.B) < 1e-12);
+    free(work);
+    bench_close(&b);
+}
+
+static void the_builder_names_and_sizes_as_gpt2(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    const struct gpt_config small = {
+        .layers = 12, .channels = 768, .heads = 12, .vocab = 50257, .max_positions = 1024};
+    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&small, &err);
+    assert_non_null(gpt);
+    int64_t total = 0;
+    for (int i = 0; i < gpt->model.param_count; i++) {
+        const struct param_desc *p = &gpt->model.params[i];
+        total += elements(p);
+        assert_int_equal(p->parameter_class, p->ndim == 2 ? 0 : 1);
+        assert_int_equal(gpt_param_is_conv1d(p), p->ndim == 2 && p->name[0] == 'h');
+    }
+    assert_int_equal(total, 124439808);
+    assert_int_equal(gpt->model.layer_count, 14);
+    assert_string_equal(gpt->model.params[0].name, "wte.weight");
+    assert_string_equal(gpt->model.params[4].name, "h.0.attn.c_attn.weight");
+    assert_int_equal(gpt->model.params[4].dim[0], 3 * 768);
+    assert_string_equal(gpt->model.params[gpt->model.param_count - 1].name, "ln_f.bias");
+    assert_true(fabs(gpt->model.params[6].init_std - 0.02 / sqrt(24)) < 1e-15);
+    assert_true(fabs(gpt_flops_per_token(&small, 1024) / (6.0 * 124e6) - 1.15) < 0.05);
+}
+
+static void bad_configurations_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        struct gpt_config config;
+        const char *names;
+    } bad[] = {
+        {{0, 8, 2, 16, 8}, "layers is 0"},        {{1, 8, 3, 16, 8}, "multiple of heads (3)"},
+        {{1, 8, 2, 1, 8}, "vocab is 1"},          {{1, 8, 2, 16, 0}, "max_positions is 0"},
+        {{1, 99999, 1, 16, 8}, "channels is 99"}, {{1, 8, 0, 16, 8}, "heads is 0"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct muster_error err = {0};
+        assert_null(gpt_create(&bad[i].config, &err));
+        assert_int_equal(err.code, MUSTER_E_INVALID);
+        assert_non_null(strstr(err.text, bad[i].names));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_are_those_of_finite_differences),
+        cmocka_unit_test(training_and_evaluation_give_one_loss),
+        cmocka_unit_test(a_second_backward_adds),
+        cmocka_unit_test(logits_are_formed_in_chunks),
+        cmocka_unit_test(logits_for_sampling_agree_with_the_loss),
+        cmocka_unit_test(the_builder_names_and_sizes_as_gpt2),
+        cmocka_unit_test(bad_configurations_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
