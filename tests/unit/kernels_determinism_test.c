@@ -1,0 +1,154 @@
+/* kernels_determinism_test.c - the same call gives the same bits: twice with the same number of threads for
+ * every operation, and with 1, 2 and 3 threads for all but the matrix products, whose split is OpenBLAS's. */
+#include "tests/support/cmocka_all.h"
+
+#include "proto/base/mem.h"
+#include "tests/unit/kernels_support.h"
+
+/* Sizes above the limit under which one thread does everything. */
+enum { B = 3, T = 65, C = 192, NH = 4, V = 300, N = B * T, REST = 5 };
+
+/* All inputs of one run, and everything that it writes in one block. */
+struct run {
+    float *in, *weight, *bias, *dout, *qkv;
+    int32_t *tokens;
+    float *outputs; /* OUTPUT_FLOATS */
+    float *work;
+};
+
+enum {
+    OUT = 0,
+    STATISTICS = OUT + N * C * 3,
+    GRADIENT = STATISTICS + 2 * N * NH,
+    WEIGHT_GRADIENT = GRADIENT + N * C * 3,
+    LOGITS = WEIGHT_GRADIENT + V * C + 2 * C + T * C,
+    LOSSES = LOGITS + N * V,
+    NORM = LOSSES + N,
+    OUTPUT_FLOATS = NORM + 2
+};
+
+static void run_others(const struct kernels *k, struct run *run)
+{
+    float *o = run->outputs;
+    struct step_scalars scalars = {.inverse_tokens = 0.01,
+                                   .clip = 1,
+                                   .beta1 = 0.9,
+                                   .beta2 = 0.95,
+                                   .epsilon = 1e-8,
+                                   .bias_correction1 = 0.5,
+                                   .bias_correction2 = 0.5,
+                                   .learning_rate = {1e-3}};
+    double norm = 0;
+    k->layernorm_forward(o + OUT, o + STATISTICS, o + STATISTICS + N, run->in, run->weight, run->bias, N, C,
+                         NULL);
+    k->layernorm_backward(o + GRADIENT, o + WEIGHT_GRADIENT, o + WEIGHT_GRADIENT + C, run->dout, run->in,
+                          o + STATISTICS, o + STATISTICS + N, run->weight, N, C, 0, 1, run->work, NULL);
+    k->gelu_forward(o + OUT + N * C, o + OUT, N * C, NULL);
+    k->gelu_backward(o + GRADIENT + N * C, run->in, run->dout, N * C, NULL);
+    k->embedding_backward(o + WEIGHT_GRADIENT + 2 * C, o + WEIGHT_GRADIENT + 2 * C + V * C, run->dout,
+                          run->tokens, B, T, C, V, T, 0, NULL);
+    k->cross_entropy(o + LOGITS, o + LOSSES, run->tokens, N, V, 1, &scalars, NULL);
+    k->norm_squared(&norm, o + GRADIENT, 2 * N * C, 0, NULL);
+    memcpy(o + NORM, &norm, sizeof norm);
+    k->adamw(o + OUT, o + OUT + N * C, o + OUT + 2 * N * C, run->dout, N * C, 0, &scalars, NULL);
+    k->add(o + OUT + N * C, o + OUT, o + OUT + N * C, N * C, NULL);
+}
+
+static void run_attention(const struct kernels *k, struct run *run)
+{
+    float *o = run->outputs;
+    k->attention_forward(o + OUT, o + STATISTICS, run->qkv, B, T, C, NH, run->work, NULL);
+    k->attention_backward(o + GRADIENT, run->dout, run->qkv, o + OUT, o + STATISTICS, B, T, C, NH, run->work,
+                          NULL);
+}
+
+static void run_linear(const struct kernels *k, struct run *run)
+{
+    float *o = run->outputs;
+    k->linear_forward(o + LOGITS, run->in, run->weight, run->bias, N, C, V, NULL);
+    k->linear_backward_input(o + GRADIENT, o + LOGITS, run->weight, N, C, V, 0, NULL);
+    k->linear_backward_weight(o + WEIGHT_GRADIENT, o + OUT, o + LOGITS, run->in, N, C, V, 0, NULL);
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static struct run run_new(const struct kernels *k)
+{
+    size_t work = larger(k->attention_work(B, T, C, NH), k->layernorm_backward_work(N, C));
+    return (struct run){.in = floats_new(N * C, FILL_UNIT),
+                        .weight = floats_new(V * C, FILL_UNIT),
+                        .bias = floats_new(V, FILL_UNIT),
+                        .dout = floats_new(N * C, FILL_UNIT),
+                        .qkv = floats_new(N * C * 3, FILL_UNIT),
+                        .tokens = tokens_new(N, V, false),
+                        .outputs = NULL,
+                        .work = floats_new(work / sizeof(float), FILL_UNIT)};
+}
+
+static void run_destroy(struct run *run)
+{
+    void *blocks[] = {run->in,  run->weight, run->bias,    run->dout,
+                      run->qkv, run->tokens, run->outputs, run->work};
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
+        mem_free(blocks[i]);
+}
+
+static void threads_set(int threads)
+{
+    struct muster_error err = {0};
+    if (kernels_cpu_threads(threads, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+/* Runs body for every variant with the given numbers of threads from equal starts; all must agree. */
+static void check_same(void (*body)(const struct kernels *, struct run *), const int *threads, int runs)
+{
+    for (const struct kernels *const *k = kernels_variants(); *k; k++) {
+        struct run run __attribute__((cleanup(run_destroy))) = run_new(*k);
+        scope_memory float *start = floats_new(OUTPUT_FLOATS, FILL_UNIT);
+        scope_memory float *expected = NULL;
+        for (int i = 0; i < runs; i++) {
+            threads_set(threads[i]);
+            run.outputs = floats_copy(start, OUTPUT_FLOATS);
+            body(*k, &run);
+            if (!expected) {
+                expected = run.outputs;
+            } else {
+                for (size_t j = 0; j < OUTPUT_FLOATS; j++)
+                    if (memcmp(&expected[j], &run.outputs[j], sizeof(float)) != 0)
+                        fail_msg("%s: output %zu differs with %d threads from %d", (*k)->name, j, threads[i],
+                                 threads[0]);
+                mem_free(run.outputs);
+            }
+            run.outputs = NULL;
+        }
+    }
+}
+
+static void twice_the_same(void **state)
+{
+    static const int threads[] = {2, 2, 2};
+    (void)state;
+    check_same(run_linear, threads, 3);
+    check_same(run_attention, threads, 3);
+    check_same(run_others, threads, 3);
+}
+
+static void any_threads_the_same(void **state)
+{
+    static const int threads[] = {1, 2, 3};
+    (void)state;
+    check_same(run_attention, threads, 3);
+    check_same(run_others, threads, 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(twice_the_same),
+                                       cmocka_unit_test(any_threads_the_same)};
+    kernels_test_begin(2);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
