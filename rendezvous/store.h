@@ -90,7 +90,8 @@ struct store_request {
     size_t count;
 };
 
-/* What was answered. Bytes are borrowed from the store until the next call with it. */
+/* What was answered. Bytes are borrowed from the store, or from the request, until the next call with the
+ * store. */
 struct store_answer {
     bool parked; /* WAIT, BARRIER: nothing to tell yet; a wake follows */
     bool found; /* GET, COMPARE_SET, QUEUE_POP: value is one of the store; CHECK: all are there; CANCEL: there
@@ -144,6 +145,8 @@ int store_step(struct store *s, const struct store_request *request, struct stor
 bool store_next_wake(struct store *s, struct store_wake *wake);
 /* A new key space: keys and queues are dropped, parked clients are released with STORE_WAKE_WIPED. */
 void store_wipe(struct store *s);
+/* The bounds in force. */
+struct store_limits store_limits_of(const struct store *s);
 struct store_stats store_stats(const struct store *s);
 
 #ifdef __cplusplus

@@ -1,0 +1,97 @@
+/* port_holder.c - see port_holder.h. */
+#include "rendezvous/port_holder.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
+
+enum { TABLE_LIMIT = 32 << 20, COMMAND_LIMIT = 64 };
+enum { TCP_STATE_LISTEN = 0x0A }; /* column "st" of /proc/net/tcp */
+
+static void guard_closedir(DIR **directory)
+{
+    if (*directory)
+        (void)closedir(*directory); /* was only read */
+}
+
+/* The inode of the socket with this local port in one of the tables; a listening one wins. 0: none. */
+static uint64_t find_inode(const char *table, uint16_t port, bool *listening)
+{
+    scope_buffer text = {0};
+    uint64_t found = 0;
+    if (io_read_file(table, TABLE_LIMIT, &text, NULL))
+        return 0;
+    char *rest = text.data;
+    for (char *line; rest && (line = strsep(&rest, "\n"));) {
+        unsigned local = 0, state = 0;
+        uint64_t inode = 0;
+        if (sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*u %*u %" SCNu64, &local,
+                   &state, &inode) != 3 ||
+            local != port || !inode)
+            continue;
+        found = inode;
+        *listening = state == TCP_STATE_LISTEN;
+        if (*listening)
+            break;
+    }
+    return found;
+}
+
+static bool process_has_socket(const char *pid, const char *link)
+{
+    char path[64], target[64];
+    (void)snprintf(path, sizeof path, "/proc/%.20s/fd", pid);
+    GUARD(guard_closedir) DIR *directory = opendir(path);
+    if (!directory)
+        return false; /* gone, or another user's */
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        ssize_t length = readlinkat(dirfd(directory), entry->d_name, target, sizeof target - 1);
+        if (length <= 0)
+            continue;
+        target[length] = '\0';
+        if (!strcmp(target, link))
+            return true;
+    }
+    return false;
+}
+
+static bool find_process(uint64_t inode, char *text, size_t size)
+{
+    char link[64];
+    (void)snprintf(link, sizeof link, "socket:[%" PRIu64 "]", inode);
+    GUARD(guard_closedir) DIR *processes = opendir("/proc");
+    if (!processes)
+        return false;
+    for (struct dirent *entry; (entry = readdir(processes));) {
+        if (!isdigit((unsigned char)entry->d_name[0]) || !process_has_socket(entry->d_name, link))
+            continue;
+        char path[64];
+        scope_buffer command = {0};
+        (void)snprintf(path, sizeof path, "/proc/%.20s/comm", entry->d_name);
+        bool named = !io_read_file(path, COMMAND_LIMIT, &command, NULL) && command.length > 0;
+        (void)snprintf(text, size, "pid %.20s (%.*s)", entry->d_name,
+                       named ? (int)strcspn(command.data, "\n") : 1, named ? command.data : "?");
+        return true;
+    }
+    return false;
+}
+
+const char *port_holder_describe(uint16_t port, char *text, size_t size)
+{
+    bool listening = false, listening6 = false;
+    uint64_t inode = find_inode("/proc/net/tcp", port, &listening);
+    uint64_t inode6 = listening ? 0 : find_inode("/proc/net/tcp6", port, &listening6);
+    if (inode6 && (listening6 || !inode))
+        inode = inode6;
+    if (!inode || !find_process(inode, text, size))
+        (void)snprintf(text, size, "a process that /proc does not show");
+    return text;
+}

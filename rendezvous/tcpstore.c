@@ -1,0 +1,539 @@
+/* tcpstore.c - see tcpstore.h. The parser is in tcpstore_parser.c; here are connections, order and replies.
+ */
+#include "rendezvous/tcpstore.h"
+
+#include <endian.h>
+#include <string.h>
+
+#include "proto/base/buffer.h"
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "rendezvous/tcpstore_parser.h"
+
+/* Buffers of an idle connection above this are given back: thousands of workers are connected and silent. */
+enum { BUFFER_KEPT = 4096 };
+/* The scratch list of strings above this is given back after the request that needed it. */
+enum { STRINGS_KEPT = 4096 };
+
+struct line { /* a singly linked queue of connections */
+    struct tcpstore_connection *first, *last;
+};
+
+struct tcpstore_connection {
+    struct tcpstore *engine;
+    void *owner;
+    enum tcpstore_state state;
+    bool touched, runnable; /* is in that line */
+    struct tcpstore_connection *next_touched, *next_runnable, *next, *previous;
+    struct tcpstore_parser parser;
+    struct buffer input, output;
+    size_t input_used, output_sent; /* bytes at the front that are done */
+    struct muster_error *reason;    /* why it is broken */
+};
+
+struct tcpstore {
+    struct store *store;
+    struct store_limits limits;
+    struct tcpstore_connection *connections;
+    struct line touched, runnable;
+    struct store_bytes *strings; /* scratch: a request's strings */
+    size_t strings_capacity;
+    uint64_t served;
+};
+
+static struct muster_error reason_without_memory = {MUSTER_E_NOMEM, "no memory left to serve it"};
+
+const char *tcpstore_state_name(int state)
+{
+    static const char *const names[] = {
+#define TCPSTORE_STATE_NAME(symbol, name) [symbol] = name,
+        TCPSTORE_STATES(TCPSTORE_STATE_NAME)
+#undef TCPSTORE_STATE_NAME
+    };
+    return state >= 0 && (size_t)state < sizeof names / sizeof *names ? names[state] : "unknown";
+}
+
+const char *tcpstore_query_name(int query)
+{
+    static const char *const names[] = {
+#define TCPSTORE_QUERY_NAME(symbol, name, body) [symbol] = name,
+        TCPSTORE_QUERIES(TCPSTORE_QUERY_NAME)
+#undef TCPSTORE_QUERY_NAME
+    };
+    return query >= 0 && query < TCPSTORE_QUERY_COUNT ? names[query] : "unknown";
+}
+
+/* --- the engine and its connections --- */
+
+struct tcpstore *tcpstore_create(const struct store_limits *limits, struct muster_error *err)
+{
+    struct tcpstore *t = mem_calloc(1, sizeof *t);
+    if (!t) {
+        error_set(err, MUSTER_E_NOMEM, "no memory for a TCPStore");
+        return NULL;
+    }
+    t->store = store_create(limits, err);
+    if (!t->store) {
+        mem_free(t);
+        return NULL;
+    }
+    t->limits = store_limits_of(t->store);
+    return t;
+}
+
+void tcpstore_destroy(struct tcpstore *t)
+{
+    if (!t)
+        return;
+    while (t->connections)
+        tcpstore_close(t->connections);
+    store_destroy(t->store);
+    mem_free(t->strings);
+    mem_free(t);
+}
+
+struct tcpstore_connection *tcpstore_open(struct tcpstore *t, void *owner, struct muster_error *err)
+{
+    struct tcpstore_connection *c = mem_calloc(1, sizeof *c);
+    if (!c) {
+        error_set(err, MUSTER_E_NOMEM, "no memory for a connection of the TCPStore");
+        return NULL;
+    }
+    c->engine = t;
+    c->owner = owner;
+    c->state = TCPSTORE_STATE_GREETING;
+    c->output.limit = TCPSTORE_MESSAGE_LIMIT;
+    c->next = t->connections;
+    if (c->next)
+        c->next->previous = c;
+    t->connections = c;
+    return c;
+}
+
+static uint64_t client_of(const struct tcpstore_connection *c)
+{
+    return (uint64_t)(uintptr_t)c;
+}
+
+static void touch(struct tcpstore_connection *c)
+{
+    struct line *line = &c->engine->touched;
+    if (c->touched)
+        return;
+    c->touched = true;
+    c->next_touched = NULL;
+    *(line->first ? &line->last->next_touched : &line->first) = c;
+    line->last = c;
+}
+
+static void make_runnable(struct tcpstore_connection *c)
+{
+    struct line *line = &c->engine->runnable;
+    if (c->runnable)
+        return;
+    c->runnable = true;
+    c->next_runnable = NULL;
+    *(line->first ? &line->last->next_runnable : &line->first) = c;
+    line->last = c;
+}
+
+struct tcpstore_connection *tcpstore_next_touched(struct tcpstore *t)
+{
+    struct tcpstore_connection *c = t->touched.first;
+    if (!c)
+        return NULL;
+    t->touched.first = c->next_touched;
+    c->touched = false;
+    return c;
+}
+
+static void leave_touched(struct tcpstore_connection *c)
+{
+    struct line *line = &c->engine->touched;
+    struct tcpstore_connection *before = NULL;
+    if (!c->touched)
+        return;
+    for (struct tcpstore_connection *at = line->first; at != c; at = at->next_touched)
+        before = at;
+    *(before ? &before->next_touched : &line->first) = c->next_touched;
+    if (line->last == c)
+        line->last = before;
+    c->touched = false;
+}
+
+void tcpstore_close(struct tcpstore_connection *c)
+{
+    if (!c)
+        return;
+    /* A runnable line exists only inside a call of this file, and none of them closes a connection. */
+    struct store_request leave = {.operation = STORE_LEAVE, .client = client_of(c)};
+    struct store_answer answer;
+    (void)store_step(c->engine->store, &leave, &answer,
+                     NULL); /* cannot fail, and there would be nobody to tell */
+    leave_touched(c);
+    *(c->previous ? &c->previous->next : &c->engine->connections) = c->next;
+    if (c->next)
+        c->next->previous = c->previous;
+    tcpstore_parser_free(&c->parser);
+    buffer_free(&c->input);
+    buffer_free(&c->output);
+    if (c->reason != &reason_without_memory)
+        mem_free(c->reason);
+    mem_free(c);
+}
+
+void *tcpstore_owner(const struct tcpstore_connection *c)
+{
+    return c->owner;
+}
+
+enum tcpstore_state tcpstore_state(const struct tcpstore_connection *c)
+{
+    return c->state;
+}
+
+const struct muster_error *tcpstore_broken_reason(const struct tcpstore_connection *c)
+{
+    return c->reason;
+}
+
+static void break_connection(struct tcpstore_connection *c, const struct muster_error *reason)
+{
+    if (c->state == TCPSTORE_STATE_BROKEN)
+        return;
+    c->state = TCPSTORE_STATE_BROKEN;
+    c->reason = mem_calloc(1, sizeof *c->reason);
+    if (c->reason)
+        *c->reason = *reason;
+    else
+        c->reason = &reason_without_memory;
+    touch(c);
+}
+
+/* --- replies --- */
+
+static void reply_bytes(struct tcpstore_connection *c, const void *data, size_t length)
+{
+    (void)buffer_append(&c->output, data, length); /* the buffer remembers; connection_serve looks at it */
+    touch(c);
+}
+
+static void reply_u8(struct tcpstore_connection *c, uint8_t value)
+{
+    reply_bytes(c, &value, sizeof value);
+}
+
+static void reply_u32(struct tcpstore_connection *c, uint32_t value)
+{
+    value = htole32(value);
+    reply_bytes(c, &value, sizeof value);
+}
+
+static void reply_i64(struct tcpstore_connection *c, int64_t value)
+{
+    uint64_t wire = htole64((uint64_t)value);
+    reply_bytes(c, &wire, sizeof wire);
+}
+
+static void reply_vector(struct tcpstore_connection *c, struct store_bytes bytes)
+{
+    reply_i64(c, (int64_t)bytes.length);
+    reply_bytes(c, bytes.data, bytes.length);
+}
+
+static void reply_answer(struct tcpstore_connection *c, const struct store_answer *answer)
+{
+    switch ((enum tcpstore_query)c->parser.query) {
+    case TCPSTORE_VALIDATE:
+    case TCPSTORE_SET:
+    case TCPSTORE_APPEND:
+    case TCPSTORE_MULTI_SET:
+    case TCPSTORE_QUEUE_PUSH:
+        break;
+    case TCPSTORE_COMPARE_SET:
+    case TCPSTORE_GET:
+        reply_vector(c, answer->value);
+        break;
+    case TCPSTORE_ADD:
+    case TCPSTORE_GETNUMKEYS:
+    case TCPSTORE_DELETE_KEY:
+    case TCPSTORE_QUEUE_LEN:
+        reply_i64(c, answer->number);
+        break;
+    case TCPSTORE_CHECK:
+        reply_u8(c, answer->found ? TCPSTORE_READY : TCPSTORE_NOT_READY);
+        break;
+    case TCPSTORE_WAIT:
+    case TCPSTORE_BARRIER:
+        if (answer->parked)
+            c->state = TCPSTORE_STATE_PARKED;
+        else
+            reply_u8(c, TCPSTORE_STOP_WAITING);
+        break;
+    case TCPSTORE_LIST_KEYS:
+        reply_i64(c, (int64_t)answer->count);
+        /* fall through */
+    case TCPSTORE_MULTI_GET:
+        for (size_t i = 0; i < answer->count; i++)
+            reply_vector(c, answer->list[i]);
+        break;
+    case TCPSTORE_CANCEL_WAIT:
+        reply_u8(c, TCPSTORE_WAIT_CANCELED);
+        break;
+    case TCPSTORE_PING:
+        reply_u32(c, (uint32_t)c->parser.number);
+        break;
+    case TCPSTORE_QUEUE_POP:
+        reply_i64(c, answer->number);
+        if (answer->number > 0)
+            reply_vector(c, answer->value);
+        break;
+    case TCPSTORE_QUERY_COUNT:
+        break;
+    }
+}
+
+/* --- requests --- */
+
+/* The request's strings as the store wants them; a MULTI_SET's keys before its values. */
+static int gather_strings(struct tcpstore_connection *c, const char *data, struct muster_error *err)
+{
+    struct tcpstore *t = c->engine;
+    const struct tcpstore_parser *p = &c->parser;
+    if (p->count > t->strings_capacity) {
+        struct store_bytes *strings = mem_realloc(t->strings, p->count, sizeof *strings);
+        if (!strings)
+            return error_set(err, MUSTER_E_NOMEM, "no memory for a request of %zu strings", p->count);
+        t->strings = strings;
+        t->strings_capacity = p->count;
+    }
+    bool pairs = p->query == TCPSTORE_MULTI_SET;
+    for (size_t i = 0; i < p->count; i++) {
+        size_t to = pairs ? i / 2 + (i % 2 ? p->count / 2 : 0) : i;
+        t->strings[to] = (struct store_bytes){data + p->spans[i].offset, p->spans[i].length};
+    }
+    return 0;
+}
+
+/* The store's operation for a query; -1 where the store is not asked. */
+static int operation_of(enum tcpstore_query query)
+{
+    static const signed char operations[] = {
+        [TCPSTORE_VALIDATE] = -1,
+        [TCPSTORE_SET] = STORE_SET,
+        [TCPSTORE_COMPARE_SET] = STORE_COMPARE_SET,
+        [TCPSTORE_GET] = STORE_GET,
+        [TCPSTORE_ADD] = STORE_ADD,
+        [TCPSTORE_CHECK] = STORE_CHECK,
+        [TCPSTORE_WAIT] = STORE_WAIT,
+        [TCPSTORE_GETNUMKEYS] = STORE_NUM_KEYS,
+        [TCPSTORE_DELETE_KEY] = STORE_DELETE,
+        [TCPSTORE_APPEND] = STORE_APPEND,
+        [TCPSTORE_MULTI_GET] = STORE_MULTI_GET,
+        [TCPSTORE_MULTI_SET] = STORE_MULTI_SET,
+        [TCPSTORE_CANCEL_WAIT] = STORE_CANCEL,
+        [TCPSTORE_PING] = -1,
+        [TCPSTORE_QUEUE_PUSH] = STORE_QUEUE_PUSH,
+        [TCPSTORE_QUEUE_POP] = STORE_QUEUE_POP,
+        [TCPSTORE_QUEUE_LEN] = STORE_QUEUE_LEN,
+        [TCPSTORE_LIST_KEYS] = STORE_LIST_KEYS,
+        [TCPSTORE_BARRIER] = STORE_BARRIER,
+    };
+    _Static_assert(sizeof operations == TCPSTORE_QUERY_COUNT, "every query has an operation");
+    return operations[query];
+}
+
+static int ask_store(struct tcpstore_connection *c, int operation, struct store_answer *answer,
+                     struct muster_error *err)
+{
+    const struct tcpstore_parser *p = &c->parser;
+    const struct store_bytes *s = c->engine->strings;
+    struct store_request request = {
+        .operation = (enum store_operation)operation, .client = client_of(c), .number = p->number};
+    switch (operation) {
+    case STORE_CHECK:
+    case STORE_WAIT:
+    case STORE_MULTI_GET:
+        request.keys = s;
+        request.count = p->count;
+        break;
+    case STORE_MULTI_SET:
+        request.keys = s;
+        request.count = p->count / 2;
+        request.values = s ? s + request.count : NULL;
+        break;
+    default:
+        if (p->count > 0)
+            request.key = s[0];
+        if (p->count > 1)
+            request.value = s[p->count - 1];
+        if (p->count > 2)
+            request.expected = s[1];
+        break;
+    }
+    return store_step(c->engine->store, &request, answer, err);
+}
+
+/* Releases the clients that the last request let go; their queued requests may run now. */
+static void spread_wakes(struct tcpstore *t)
+{
+    struct store_wake wake;
+    while (store_next_wake(t->store, &wake)) {
+        struct tcpstore_connection *c = (struct tcpstore_connection *)(uintptr_t)wake.client;
+        if (c->state != TCPSTORE_STATE_PARKED || wake.reason != STORE_WAKE_READY)
+            continue; /* a wipe breaks its connections itself */
+        c->state = TCPSTORE_STATE_OPEN;
+        reply_u8(c, TCPSTORE_STOP_WAITING);
+        make_runnable(c);
+    }
+}
+
+static int connection_serve(struct tcpstore_connection *c, const char *data, struct muster_error *err)
+{
+    const struct tcpstore_parser *p = &c->parser;
+    if (p->query == TCPSTORE_VALIDATE && p->number != TCPSTORE_MAGIC)
+        return error_set(err, MUSTER_E_PROTOCOL, "VALIDATE carries 0x%08X, not 0x%08X", (unsigned)p->number,
+                         TCPSTORE_MAGIC);
+    struct store_answer answer = {0};
+    int operation = operation_of((enum tcpstore_query)p->query);
+    if (gather_strings(c, data, err) || (operation >= 0 && ask_store(c, operation, &answer, err)))
+        return -1;
+    c->engine->served++;
+    c->state = TCPSTORE_STATE_OPEN;
+    reply_answer(c, &answer);
+    if (c->output.failed)
+        return error_set(err, MUSTER_E_LIMIT,
+                         "the reply to %s does not fit: at most %zu bytes of replies may wait to be sent",
+                         tcpstore_query_name(p->query), TCPSTORE_MESSAGE_LIMIT);
+    spread_wakes(c->engine);
+    if (c->engine->strings_capacity > STRINGS_KEPT) {
+        mem_free(take_pointer(&c->engine->strings));
+        c->engine->strings_capacity = 0;
+    }
+    return 0;
+}
+
+static size_t output_waiting(const struct tcpstore_connection *c)
+{
+    return c->output.length - c->output_sent;
+}
+
+/* A greeting begins with VALIDATE, and nothing else is understood before it. */
+static int check_greeting(const struct tcpstore_connection *c, const char *data, size_t length,
+                          struct muster_error *err)
+{
+    if (c->state != TCPSTORE_STATE_GREETING || !length || data[0] == TCPSTORE_VALIDATE)
+        return 0;
+    return error_set(err, MUSTER_E_PROTOCOL,
+                     "its first byte is 0x%02X, not VALIDATE: not a TCPStore client of torch 2.1 or later",
+                     (unsigned)(unsigned char)data[0]);
+}
+
+/* Serves the next request if it is complete and its turn. 1: served; 0: nothing to do now; -1: broken. */
+static int connection_step(struct tcpstore_connection *c, struct muster_error *err)
+{
+    size_t length = c->input.length - c->input_used;
+    if (!length || output_waiting(c) > TCPSTORE_OUTPUT_HIGH)
+        return 0;
+    const char *data = c->input.data + c->input_used;
+    /* What comes behind a parked wait has to wait for it, unless it is its end. */
+    if (c->state == TCPSTORE_STATE_PARKED && data[0] != TCPSTORE_CANCEL_WAIT)
+        return 0;
+    if (check_greeting(c, data, length, err))
+        return -1;
+    enum tcpstore_parsed parsed = tcpstore_parse(&c->parser, data, length, &c->engine->limits, err);
+    if (parsed == TCPSTORE_PARSE_MORE)
+        return 0;
+    if (parsed == TCPSTORE_PARSE_BROKEN || connection_serve(c, data, err))
+        return -1;
+    c->input_used += c->parser.cursor;
+    tcpstore_parser_reset(&c->parser);
+    return 1;
+}
+
+static void connection_run(struct tcpstore_connection *c)
+{
+    struct muster_error err = {0};
+    int step = 0;
+    while (c->state != TCPSTORE_STATE_BROKEN && (step = connection_step(c, &err)) > 0)
+        ;
+    if (step < 0)
+        break_connection(c, &err);
+    buffer_consume(&c->input, c->input_used);
+    c->input_used = 0;
+    if (!c->input.length && c->input.capacity > BUFFER_KEPT)
+        buffer_free(&c->input);
+}
+
+static void run_all(struct tcpstore *t)
+{
+    for (struct tcpstore_connection *c; (c = t->runnable.first);) {
+        t->runnable.first = c->next_runnable;
+        c->runnable = false;
+        connection_run(c);
+    }
+}
+
+void tcpstore_feed(struct tcpstore_connection *c, const void *data, size_t length)
+{
+    if (c->state == TCPSTORE_STATE_BROKEN || !length)
+        return;
+    if (buffer_append(&c->input, data, length)) {
+        break_connection(c, &reason_without_memory);
+        return;
+    }
+    make_runnable(c);
+    run_all(c->engine);
+}
+
+struct store_bytes tcpstore_output(const struct tcpstore_connection *c)
+{
+    return (struct store_bytes){c->output.data ? c->output.data + c->output_sent : NULL, output_waiting(c)};
+}
+
+void tcpstore_sent(struct tcpstore_connection *c, size_t length)
+{
+    c->output_sent += length;
+    if (output_waiting(c) == 0) {
+        c->output_sent = 0;
+        if (c->output.capacity > BUFFER_KEPT)
+            buffer_free(&c->output);
+        else
+            buffer_clear(&c->output);
+    } else if (c->output_sent > c->output.length / 2) {
+        buffer_consume(&c->output, c->output_sent);
+        c->output_sent = 0;
+    }
+    if (c->state != TCPSTORE_STATE_BROKEN && c->input.length > 0) {
+        make_runnable(c);
+        run_all(c->engine);
+    }
+}
+
+bool tcpstore_wants_input(const struct tcpstore_connection *c)
+{
+    if (c->state == TCPSTORE_STATE_BROKEN)
+        return false;
+    bool held_back = c->state == TCPSTORE_STATE_PARKED || output_waiting(c) > TCPSTORE_OUTPUT_HIGH;
+    return !held_back || c->input.length < TCPSTORE_INPUT_HIGH;
+}
+
+void tcpstore_wipe(struct tcpstore *t)
+{
+    struct muster_error over = {0};
+    error_set(&over, MUSTER_E_CANCELLED, "the round is over");
+    for (struct tcpstore_connection *c = t->connections; c; c = c->next)
+        break_connection(c, &over);
+    store_wipe(t->store);
+    spread_wakes(t);
+}
+
+struct store_stats tcpstore_stats(const struct tcpstore *t)
+{
+    return store_stats(t->store);
+}
+
+uint64_t tcpstore_served(const struct tcpstore *t)
+{
+    return t->served;
+}

@@ -1,0 +1,13 @@
+/* tcpstore_listen.h - the listening socket of the TCPStore. Internal to the server. */
+#ifndef MUSTER_RENDEZVOUS_TCPSTORE_LISTEN_H
+#define MUSTER_RENDEZVOUS_TCPSTORE_LISTEN_H
+
+#include <stdint.h>
+
+#include "proto/include/muster_error.h"
+
+/* A non-blocking, close-on-exec listener with the longest backlog. address: numeric, or NULL for [::] with
+ * both families, else 0.0.0.0. *bound gets the port (wanted 0: any). Returns the descriptor or -1. */
+int tcpstore_listen(const char *address, uint16_t wanted, uint16_t *bound, struct muster_error *err);
+
+#endif

@@ -1,0 +1,452 @@
+/* tcpstore_loop.c - see tcpstore_loop.h.
+ *
+ * Level-triggered epoll; one read a turn and peer, so that a busy client cannot starve the others. A peer
+ * that is closed while a batch of events is handled is buried after the batch: a later event may still point
+ * at it. */
+#include "rendezvous/tcpstore_loop.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "rendezvous/tcpstore.h"
+
+enum {
+    READ_SIZE = 64 << 10,  /* of one recv: a default socket buffer's worth */
+    EVENTS = 64,           /* of one epoll_wait */
+    ACCEPTS = 64,          /* of one turn, so that a storm of connects does not starve those who are in */
+    CONNECTIONS = 65536,   /* see tcpstore_server_options.connections */
+    LOG_LINES = 10,        /* warnings within one LOG_PERIOD_NS */
+    BACKLOG_LIMIT = 65536, /* more than any backlog holds: ends the loop that empties it */
+};
+#define LOG_PERIOD_NS   (10 * NS_PER_S)
+#define GREETING_NS     (30 * NS_PER_S)   /* torch's client greets at once; a probe never does */
+#define ACCEPT_RETRY_NS (100 * NS_PER_MS) /* out of descriptors: somebody else may close some */
+
+/* A client's host may vanish without a word: probe after this much silence, so often, before giving it up. */
+enum { KEEPALIVE_IDLE_S = 30, KEEPALIVE_INTERVAL_S = 10, KEEPALIVE_PROBES = 3 };
+
+struct peer {
+    int fd; /* -1: closed, waits for its burial */
+    uint32_t events;
+    struct tcpstore_connection *connection;
+    struct instant greeted_by;
+    bool greeting;                /* is in the list of those that have not greeted */
+    struct peer *next, *previous; /* in that list, oldest first; next also in the graveyard */
+};
+
+struct tcpstore_loop {
+    int epoll, listener, bell;
+    uint16_t port;
+    bool (*on_bell)(void *context);
+    void *context;
+    const struct log_sink *log;
+    size_t connections_limit;
+    int64_t greeting_ns;
+    struct tcpstore *engine;
+    size_t connections;
+    uint64_t accepted, dropped;
+    bool accepting;
+    struct instant accept_again; /* when not accepting for want of descriptors */
+    struct peer *greeting_first, *greeting_last;
+    struct peer *graveyard;
+    struct instant log_period;
+    unsigned log_lines, log_lost;
+    char *scratch; /* READ_SIZE */
+};
+
+/* --- words about peers --- */
+
+static const char *peer_name(const struct peer *p, char *text, size_t size)
+{
+    struct sockaddr_storage name;
+    socklen_t length = sizeof name;
+    char host[64], service[8];
+    if (getpeername(p->fd, (struct sockaddr *)&name, &length) ||
+        getnameinfo((struct sockaddr *)&name, length, host, sizeof host, service, sizeof service,
+                    NI_NUMERICHOST | NI_NUMERICSERV))
+        return "a peer that is gone";
+    (void)snprintf(text, size, "%s port %s", host, service);
+    return text;
+}
+
+/* Whether one more line may be logged now. A port scanner must not fill the log. */
+static bool may_log(struct tcpstore_loop *loop)
+{
+    struct instant now = clock_now(NULL);
+    if (instant_diff_ns(now, loop->log_period) > LOG_PERIOD_NS) {
+        if (loop->log_lost)
+            log_warning(loop->log, "TCPStore on port %u: %u more warnings were not written", loop->port,
+                        loop->log_lost);
+        loop->log_period = now;
+        loop->log_lines = loop->log_lost = 0;
+    }
+    if (loop->log_lines < LOG_LINES) {
+        loop->log_lines++;
+        return true;
+    }
+    loop->log_lost++;
+    return false;
+}
+
+/* --- peers --- */
+
+static void leave_greeting(struct tcpstore_loop *loop, struct peer *p)
+{
+    if (!p->greeting)
+        return;
+    *(p->previous ? &p->previous->next : &loop->greeting_first) = p->next;
+    *(p->next ? &p->next->previous : &loop->greeting_last) = p->previous;
+    p->next = p->previous = NULL;
+    p->greeting = false;
+}
+
+static int set_accepting(struct tcpstore_loop *loop, bool on)
+{
+    struct epoll_event event = {.events = on ? EPOLLIN : 0, .data.ptr = &loop->listener};
+    if (loop->accepting == on)
+        return 0;
+    if (epoll_ctl(loop->epoll, EPOLL_CTL_MOD, loop->listener, &event))
+        return -1;
+    loop->accepting = on;
+    loop->accept_again = INSTANT_NEVER;
+    return 0;
+}
+
+static void peer_close(struct tcpstore_loop *loop, struct peer *p)
+{
+    if (p->fd < 0)
+        return;
+    leave_greeting(loop, p);
+    tcpstore_close(p->connection);
+    p->connection = NULL;
+    (void)close(p->fd); /* also takes it out of the epoll set; nothing can be done about a failure */
+    p->fd = -1;
+    p->next = loop->graveyard;
+    loop->graveyard = p;
+    loop->connections--;
+    (void)set_accepting(loop, true); /* a failure leaves it paused until the next close */
+}
+
+static void bury(struct tcpstore_loop *loop)
+{
+    while (loop->graveyard) {
+        struct peer *p = loop->graveyard;
+        loop->graveyard = p->next;
+        mem_free(p);
+    }
+}
+
+static void peer_drop(struct tcpstore_loop *loop, struct peer *p, const char *why)
+{
+    char name[80];
+    loop->dropped++;
+    if (may_log(loop))
+        log_warning(loop->log, "TCPStore on port %u: dropped %s: %s", loop->port,
+                    peer_name(p, name, sizeof name), why);
+    peer_close(loop, p);
+}
+
+static void peer_watch(struct tcpstore_loop *loop, struct peer *p)
+{
+    uint32_t events = tcpstore_wants_input(p->connection) ? EPOLLIN : EPOLLRDHUP;
+    if (tcpstore_output(p->connection).length > 0)
+        events |= EPOLLOUT;
+    if (events == p->events)
+        return;
+    struct epoll_event event = {.events = events, .data.ptr = p};
+    p->events = events;
+    if (epoll_ctl(loop->epoll, EPOLL_CTL_MOD, p->fd, &event))
+        peer_drop(loop, p, "epoll refuses it");
+}
+
+/* Sends what the socket takes. false: the peer is gone. */
+static bool peer_flush(struct peer *p)
+{
+    for (struct store_bytes out; (out = tcpstore_output(p->connection)).length > 0;) {
+        ssize_t sent = send(p->fd, out.data, out.length, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0)
+            return errno == EAGAIN || errno == EWOULDBLOCK;
+        tcpstore_sent(p->connection, (size_t)sent);
+    }
+    return true;
+}
+
+/* Sends replies and closes what broke, for everybody whom the last request touched. */
+static void settle(struct tcpstore_loop *loop)
+{
+    for (struct tcpstore_connection *c; (c = tcpstore_next_touched(loop->engine));) {
+        struct peer *p = tcpstore_owner(c);
+        bool there = peer_flush(p);
+        const struct muster_error *reason = tcpstore_broken_reason(c);
+        if (reason && reason->code != MUSTER_E_CANCELLED)
+            peer_drop(loop, p, reason->text);
+        else if (reason || !there)
+            peer_close(loop, p);
+        else
+            peer_watch(loop, p);
+    }
+}
+
+static void peer_read(struct tcpstore_loop *loop, struct peer *p)
+{
+    ssize_t got = recv(p->fd, loop->scratch, READ_SIZE, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+        return;
+    if (got <= 0) {
+        peer_close(loop, p);
+        return;
+    }
+    tcpstore_feed(p->connection, loop->scratch, (size_t)got);
+    if (tcpstore_state(p->connection) != TCPSTORE_STATE_GREETING)
+        leave_greeting(loop, p);
+    settle(loop);
+    if (p->fd >= 0)
+        peer_watch(loop, p); /* a parked peer may be full now without having been touched */
+}
+
+static void peer_event(struct tcpstore_loop *loop, struct peer *p, uint32_t events)
+{
+    if (p->fd < 0)
+        return;
+    if (events & EPOLLOUT) {
+        if (!peer_flush(p)) {
+            peer_close(loop, p);
+            return;
+        }
+        settle(loop);
+        if (p->fd >= 0)
+            peer_watch(loop, p);
+    }
+    if (p->fd >= 0 && events & EPOLLIN)
+        peer_read(loop, p);
+    else if (p->fd >= 0 && events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+        peer_close(loop, p);
+}
+
+/* --- new peers --- */
+
+static void tune_socket(int fd)
+{
+    int yes = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S, probes = KEEPALIVE_PROBES;
+    /* Each of these only makes things better: a socket without them still works. */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+static int add_peer(struct tcpstore_loop *loop, int *fd, struct muster_error *err)
+{
+    scope_free struct peer *p = mem_calloc(1, sizeof *p);
+    if (!p)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a connection");
+    struct tcpstore_connection *connection = tcpstore_open(loop->engine, p, err);
+    if (!connection)
+        return -1;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = p};
+    if (epoll_ctl(loop->epoll, EPOLL_CTL_ADD, *fd, &event)) {
+        tcpstore_close(connection);
+        return error_errno(err, "epoll refuses a connection");
+    }
+    *p = (struct peer){.fd = take_fd(fd), .events = EPOLLIN, .connection = connection, .greeting = true};
+    p->greeted_by = instant_add(clock_now(NULL), loop->greeting_ns);
+    p->previous = loop->greeting_last;
+    *(loop->greeting_last ? &loop->greeting_last->next : &loop->greeting_first) = p;
+    loop->greeting_last = p;
+    (void)take_pointer(&p); /* owned by the loop now: found through its connection */
+    loop->connections++;
+    return 0;
+}
+
+static void pause_accepting(struct tcpstore_loop *loop, const char *why)
+{
+    if (may_log(loop))
+        log_warning(loop->log, "TCPStore on port %u: accepting pauses with %zu connections: %s", loop->port,
+                    loop->connections, why);
+    (void)set_accepting(loop, false); /* a failure only means that we come here again */
+}
+
+/* Errors of accept that tell of one peer only: the next one may be fine (see accept(2), "Error handling"). */
+static bool peer_vanished(int error)
+{
+    return error == EINTR || error == ECONNABORTED || error == EPROTO || error == ENETDOWN ||
+           error == ENETUNREACH || error == EHOSTDOWN || error == EHOSTUNREACH || error == ENONET ||
+           error == ENOPROTOOPT || error == EOPNOTSUPP || error == EPERM || error == ETIMEDOUT;
+}
+
+static void accept_peers(struct tcpstore_loop *loop)
+{
+    for (int i = 0; i < ACCEPTS; i++) {
+        if (loop->connections >= loop->connections_limit) {
+            pause_accepting(loop, "that is the limit");
+            return;
+        }
+        scope_close int fd = accept4(loop->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 && peer_vanished(errno))
+            continue;
+        if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return;
+        if (fd < 0) { /* no descriptor or memory: tried again when a peer leaves, or soon */
+            pause_accepting(loop, strerrorname_np(errno));
+            loop->accept_again = instant_add(clock_now(NULL), ACCEPT_RETRY_NS);
+            return;
+        }
+        struct muster_error err = {0};
+        loop->accepted++;
+        tune_socket(fd);
+        if (add_peer(loop, &fd, &err)) {
+            loop->dropped++;
+            if (may_log(loop))
+                log_warning(loop->log, "TCPStore on port %u: a connection was dropped: %s", loop->port,
+                            err.text);
+        }
+    }
+}
+
+static void drop_silent_peers(struct tcpstore_loop *loop, struct instant now)
+{
+    while (loop->greeting_first && instant_reached(now, loop->greeting_first->greeted_by))
+        peer_drop(loop, loop->greeting_first, "it did not send VALIDATE in time");
+}
+
+/* --- the loop --- */
+
+struct tcpstore_loop *tcpstore_loop_create(const struct tcpstore_server_options *options, uint16_t port,
+                                           int *listener, int bell, bool (*on_bell)(void *context),
+                                           void *context, struct muster_error *err)
+{
+    struct tcpstore_loop *loop = mem_calloc(1, sizeof *loop);
+    char *scratch = mem_calloc(1, READ_SIZE);
+    if (!loop || !scratch) {
+        error_set(err, MUSTER_E_NOMEM, "no memory for the TCPStore's loop");
+        mem_free(loop);
+        mem_free(scratch);
+        return NULL;
+    }
+    *loop = (struct tcpstore_loop){
+        .epoll = -1,
+        .listener = -1,
+        .bell = bell,
+        .port = port,
+        .on_bell = on_bell,
+        .context = context,
+        .log = options->log,
+        .connections_limit = options->connections ? options->connections : CONNECTIONS,
+        .greeting_ns = options->greeting_ns ? options->greeting_ns : GREETING_NS,
+        .accepting = true,
+        .accept_again = INSTANT_NEVER,
+        .log_period = clock_now(NULL),
+        .scratch = scratch,
+    };
+    struct epoll_event new_peer = {.events = EPOLLIN, .data.ptr = &loop->listener};
+    struct epoll_event ring = {.events = EPOLLIN, .data.ptr = &loop->bell};
+    loop->engine = tcpstore_create(&options->limits, err);
+    if (loop->engine && ((loop->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0 ||
+                         epoll_ctl(loop->epoll, EPOLL_CTL_ADD, *listener, &new_peer) ||
+                         epoll_ctl(loop->epoll, EPOLL_CTL_ADD, bell, &ring)))
+        error_errno(err, "cannot set up epoll for the TCPStore");
+    else if (loop->engine) {
+        loop->listener = take_fd(listener);
+        return loop;
+    }
+    tcpstore_loop_destroy(loop);
+    return NULL;
+}
+
+static void close_all(struct tcpstore_loop *loop)
+{
+    /* A wipe breaks every connection, and that is how each peer is found. */
+    tcpstore_wipe(loop->engine);
+    settle(loop);
+}
+
+void tcpstore_loop_destroy(struct tcpstore_loop *loop)
+{
+    if (!loop)
+        return;
+    if (loop->engine)
+        close_all(loop);
+    bury(loop);
+    tcpstore_destroy(loop->engine);
+    if (loop->epoll >= 0)
+        close(loop->epoll);
+    if (loop->listener >= 0)
+        close(loop->listener);
+    mem_free(loop->scratch);
+    mem_free(loop);
+}
+
+void tcpstore_loop_new_round(struct tcpstore_loop *loop)
+{
+    close_all(loop);
+    /* Whoever is in the backlog connected before this call and means the old round. */
+    for (int i = 0; i < BACKLOG_LIMIT; i++) {
+        int fd = accept4(loop->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0)
+            (void)close(fd);
+        else if (!peer_vanished(errno))
+            return;
+    }
+}
+
+void tcpstore_loop_stats(const struct tcpstore_loop *loop, struct tcpstore_server_stats *stats)
+{
+    *stats = (struct tcpstore_server_stats){
+        .store = tcpstore_stats(loop->engine),
+        .connections = loop->connections,
+        .accepted = loop->accepted,
+        .dropped = loop->dropped,
+        .requests = tcpstore_served(loop->engine),
+    };
+}
+
+/* Milliseconds for epoll_wait until the next thing that is due, rounded up; -1 for never. */
+static int next_timeout(const struct tcpstore_loop *loop, struct instant now)
+{
+    struct instant due = loop->accept_again;
+    if (loop->greeting_first)
+        due = instant_min(due, loop->greeting_first->greeted_by);
+    if (due.ns == INSTANT_NEVER.ns)
+        return -1;
+    int64_t left = instant_diff_ns(due, now);
+    if (left <= 0)
+        return 0;
+    left = (left + NS_PER_MS - 1) / NS_PER_MS;
+    return left > 60 * 1000 ? 60 * 1000 : (int)left;
+}
+
+int tcpstore_loop_run(struct tcpstore_loop *loop, struct muster_error *err)
+{
+    struct epoll_event events[EVENTS];
+    bool goes_on = true;
+    while (goes_on) {
+        int count = epoll_wait(loop->epoll, events, EVENTS, next_timeout(loop, clock_now(NULL)));
+        if (count < 0 && errno != EINTR)
+            return error_errno(err, "epoll_wait of the TCPStore on port %u", loop->port);
+        for (int i = 0; i < count; i++) {
+            if (events[i].data.ptr == &loop->listener)
+                accept_peers(loop);
+            else if (events[i].data.ptr == &loop->bell)
+                goes_on = loop->on_bell(loop->context);
+            else
+                peer_event(loop, events[i].data.ptr, events[i].events);
+        }
+        struct instant now = clock_now(NULL);
+        drop_silent_peers(loop, now);
+        if (instant_reached(now, loop->accept_again))
+            (void)set_accepting(loop, true); /* a failure is tried again at the next turn */
+        bury(loop);
+    }
+    return 0;
+}

@@ -1,0 +1,121 @@
+/* tcpstore_stream.c - see tcpstore_stream.h. */
+#include "rendezvous/tcpstore_stream.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+
+/* One address gets this long to answer before the next one is tried: a firewall that swallows packets must
+ * not eat the caller's whole time. */
+#define ADDRESS_NS (5 * NS_PER_S)
+
+static void guard_addrinfo(struct addrinfo **list)
+{
+    if (*list)
+        freeaddrinfo(*list);
+}
+
+/* Waits until the descriptor is ready or the deadline has passed. */
+static int stream_wait(int fd, short events, struct instant deadline, struct muster_error *err)
+{
+    for (;;) {
+        int64_t left = instant_diff_ns(deadline, clock_now(NULL));
+        if (left <= 0)
+            return error_set(err, MUSTER_E_TIMEOUT, "timed out");
+        int64_t ms = (left + NS_PER_MS - 1) / NS_PER_MS;
+        struct pollfd poller = {.fd = fd, .events = events};
+        int ready = poll(&poller, 1, ms > INT_MAX ? INT_MAX : (int)ms);
+        if (ready > 0)
+            return 0;
+        if (ready < 0 && errno != EINTR)
+            return error_errno(err, "poll");
+    }
+}
+
+static int connect_address(const struct addrinfo *address, struct instant deadline, struct muster_error *err)
+{
+    scope_close int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int yes = 1, failure = 0;
+    socklen_t length = sizeof failure;
+    if (fd < 0)
+        return error_errno(err, "socket");
+    if (connect(fd, address->ai_addr, address->ai_addrlen)) {
+        if (errno != EINPROGRESS && errno != EINTR)
+            return error_errno(err, "connect");
+        if (stream_wait(fd, POLLOUT, deadline, err))
+            return -1;
+        if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &length))
+            return error_errno(err, "getsockopt");
+        errno = failure;
+        if (failure)
+            return error_errno(err, "connect");
+    }
+    if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes))
+        return error_errno(err, "TCP_NODELAY");
+    return take_fd(&fd);
+}
+
+int stream_connect(const char *host, uint16_t port, struct instant deadline, struct muster_error *err)
+{
+    char service[8];
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    GUARD(guard_addrinfo) struct addrinfo *found = NULL;
+    (void)snprintf(service, sizeof service, "%u", port);
+    int failed = getaddrinfo(host, service, &hints, &found);
+    if (failed)
+        return error_set(err, MUSTER_E_NOT_FOUND, "the name cannot be resolved: %s",
+                         failed == EAI_SYSTEM ? "system error" : gai_strerror(failed));
+    for (const struct addrinfo *address = found; address; address = address->ai_next) {
+        struct instant until = instant_min(deadline, instant_add(clock_now(NULL), ADDRESS_NS));
+        int fd = connect_address(address, until, err);
+        if (fd >= 0)
+            return fd;
+    }
+    return -1;
+}
+
+int stream_send(int fd, const void *data, size_t length, struct instant deadline, struct muster_error *err)
+{
+    const char *at = data;
+    while (length > 0) {
+        ssize_t sent = send(fd, at, length, MSG_NOSIGNAL);
+        if (sent >= 0) {
+            at += sent;
+            length -= (size_t)sent;
+        } else if (errno == EPIPE || errno == ECONNRESET) {
+            return error_set(err, MUSTER_E_PEER, "the server closed the connection");
+        } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
+            return error_errno(err, "send");
+        } else if (errno != EINTR && stream_wait(fd, POLLOUT, deadline, err)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int stream_receive(int fd, void *data, size_t length, size_t *got, struct instant deadline,
+                   struct muster_error *err)
+{
+    size_t ignored, *count = got ? got : &ignored;
+    *count = 0;
+    while (*count < length) {
+        ssize_t came = recv(fd, (char *)data + *count, length - *count, 0);
+        if (came > 0)
+            *count += (size_t)came;
+        else if (came == 0 || errno == ECONNRESET)
+            return error_set(err, MUSTER_E_PEER, "the server closed the connection");
+        else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+            return error_errno(err, "recv");
+        else if (errno != EINTR && stream_wait(fd, POLLIN, deadline, err))
+            return -1;
+    }
+    return 0;
+}
