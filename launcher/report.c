@@ -7,15 +7,16 @@
 #include <time.h>
 
 #include "proto/base/clock.h"
-#include "proto/exit_code.h"
+#include "rendezvous/failure.h"
 
 /* glibc's sigabbrev_np is newer than many images that this program is copied into */
 #define SIGNALS(X)                                                                                           \
     X(SIGHUP)                                                                                                \
-    X(SIGINT) X(SIGQUIT) X(SIGILL) X(SIGTRAP) X(SIGABRT) X(SIGBUS) X(SIGFPE) X(SIGKILL) X(SIGUSR1)           \
-        X(SIGSEGV) X(SIGUSR2) X(SIGPIPE) X(SIGALRM) X(SIGTERM) X(SIGSTKFLT) X(SIGCHLD) X(SIGCONT) X(SIGSTOP) \
-            X(SIGTSTP) X(SIGTTIN) X(SIGTTOU) X(SIGURG) X(SIGXCPU) X(SIGXFSZ) X(SIGVTALRM) X(SIGPROF)         \
-                X(SIGWINCH) X(SIGIO) X(SIGPWR) X(SIGSYS)
+    X(SIGINT)                                                                                                \
+    X(SIGQUIT) X(SIGILL) X(SIGTRAP) X(SIGABRT) X(SIGBUS) X(SIGFPE) X(SIGKILL) X(SIGUSR1) X(SIGSEGV)          \
+        X(SIGUSR2) X(SIGPIPE) X(SIGALRM) X(SIGTERM) X(SIGSTKFLT) X(SIGCHLD) X(SIGCONT) X(SIGSTOP) X(SIGTSTP) \
+            X(SIGTTIN) X(SIGTTOU) X(SIGURG) X(SIGXCPU) X(SIGXFSZ) X(SIGVTALRM) X(SIGPROF) X(SIGWINCH)        \
+                X(SIGIO) X(SIGPWR) X(SIGSYS)
 
 const char *report_signal_name(int signal, char *scratch, size_t size)
 {
@@ -30,63 +31,12 @@ const char *report_signal_name(int signal, char *scratch, size_t size)
     return scratch;
 }
 
-/* What workers write when the other end of their communication went away: NCCL, gloo, torch's store, and
- * libmuster. */
-static const char *const cascade_marks[] = {
-    "NCCL error",
-    "ncclSystemError",
-    "ncclRemoteError",
-    "ncclInternalError",
-    "DistBackendError",
-    "Watchdog caught collective operation timeout",
-    "gloo/transport",
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "Broken pipe",
-    "DistNetworkError",
-    "DistStoreError",
-    "recvValue failed",
-    "muster: peer",
-};
-
-static bool says_peer_gone(const char *tail)
-{
-    for (size_t i = 0; i < sizeof cascade_marks / sizeof *cascade_marks; i++)
-        if (strstr(tail, cascade_marks[i]))
-            return true;
-    return false;
-}
-
-enum report_class report_class_of(const struct worker_failure *failure)
-{
-    if (failure->pid == 0)
-        return REPORT_LOST_NODE;
-    if (failure->out_of_memory)
-        return REPORT_KILLED;
-    /* NCCL's watchdog and gloo end their process by abort() when a peer is gone */
-    bool own_end = failure->signal == 0 || failure->signal == SIGABRT;
-    if (own_end && says_peer_gone(failure->tail))
-        return REPORT_CASCADE;
-    return failure->signal ? REPORT_KILLED : REPORT_EXITED;
-}
-
-const char *report_class_name(enum report_class class)
-{
-    static const char *const names[] = {
-#define REPORT_NAME(symbol, name) name,
-        REPORT_CLASSES(REPORT_NAME)
-#undef REPORT_NAME
-    };
-    return (unsigned)class < sizeof names / sizeof *names ? names[class] : "unknown";
-}
-
 int report_first_cause(const struct worker_failure *failures, int count)
 {
     int best = 0;
     for (int i = 1; i < count; i++) {
-        enum report_class class = report_class_of(&failures[i]),
-                          best_class = report_class_of(&failures[best]);
-        if (class < best_class || (class == best_class && failures[i].age_ns > failures[best].age_ns))
+        struct instant at = {-failures[i].age_ns}, best_at = {-failures[best].age_ns};
+        if (failure_precedes(&failures[i], at, &failures[best], best_at))
             best = i;
     }
     return best;
@@ -94,11 +44,7 @@ int report_first_cause(const struct worker_failure *failures, int count)
 
 int report_exit_code(const struct worker_failure *failure)
 {
-    if (failure->pid == 0)
-        return EXIT_CODE_NODE;
-    if (failure->signal)
-        return EXIT_CODE_SIGNAL_BASE + failure->signal;
-    return failure->exit_code ? failure->exit_code : EXIT_CODE_FAILURE; /* a failure is never success */
+    return failure_exit_code(failure);
 }
 
 /* torchrun's: the negative signal number where a signal ended the worker */
@@ -127,7 +73,7 @@ static void format_time(int64_t wall_ns, struct buffer *out)
 static void format_reason(const struct worker_failure *failure, struct buffer *out)
 {
     char scratch[16];
-    if (failure->pid == 0)
+    if (failure->lost_node)
         buffer_text(out, "the node was lost: nothing was heard of it any more");
     else if (failure->signal)
         buffer_printf(out, "Signal %d (%s) received by PID %d", failure->signal,
@@ -153,16 +99,19 @@ static void format_lines(const char *text, const char *indent, struct buffer *ou
 
 static void format_failure(int index, const struct worker_failure *failure, struct buffer *out)
 {
+    char scratch[16];
     buffer_printf(out, "[%d]:\n  time      : ", index);
     format_time(failure->wall_ns, out);
     buffer_printf(out,
                   "\n  host      : %s\n"
                   "  rank      : %d (local_rank: %d)\n"
-                  "  exitcode  : %d (pid: %d)\n"
+                  "  exitcode  : %d (pid: %d)%s%s%s\n"
                   "  error_file: %s\n"
                   "  traceback : ",
                   *failure->host ? failure->host : "<N/A>", failure->rank, failure->local_rank,
-                  shown_code(failure), failure->pid, *failure->error_file ? failure->error_file : "<N/A>");
+                  shown_code(failure), failure->pid, failure->signal ? " (" : "",
+                  failure->signal ? report_signal_name(failure->signal, scratch, sizeof scratch) : "",
+                  failure->signal ? ")" : "", *failure->error_file ? failure->error_file : "<N/A>");
     format_reason(failure, out);
 }
 
@@ -195,8 +144,8 @@ int report_format(const char *name, const struct worker_failure *failures, int c
         if (i == first)
             continue;
         format_failure(i, &failures[i], &others);
-        if (report_class_of(&failures[i]) == REPORT_CASCADE)
-            buffer_printf(&others, "  class     : %s\n", report_class_name(REPORT_CASCADE));
+        if (failure_class_of(&failures[i]) == FAILURE_CASCADE)
+            buffer_printf(&others, "  class     : %s\n", failure_class_name(FAILURE_CASCADE));
     }
     if (count < 2)
         buffer_text(&others, "  <NO_OTHER_FAILURES>\n");

@@ -1,33 +1,16 @@
-/* report.h - pure: from observed deaths to the verdict, the failure report and the exit code.
+/* report.h - pure: the failure report of a job, in torchrun's layout, and the names in it.
  *
- * Ranking of causes: signal or out-of-memory first, then lost nodes, then other exit codes, then known
- * communication errors (the cascade: what a worker says when its peer went away, also where it aborts itself
- * for that); inside a class the earliest, which is the one with the largest age, since ages of one list count
- * back from one instant. Workers that we stopped ourselves are never causes: their agents do not report them.
- * A failure with pid 0 is a lost node. */
+ * Which failure is the first cause and what exit code it stands for is decided once for the whole job, by
+ * rendezvous/failure.h; what is here shows it. Workers that we stopped ourselves are never among the
+ * failures. */
 #ifndef MUSTER_LAUNCHER_REPORT_H
 #define MUSTER_LAUNCHER_REPORT_H
 
 #include "launcher/config.h"
 #include "rendezvous/membership.h"
 
-/* name, heading in the report; in the order of the ranking */
-#define REPORT_CLASSES(X)                                                                                    \
-    X(REPORT_KILLED, "killed")                                                                               \
-    X(REPORT_LOST_NODE, "lost node")                                                                         \
-    X(REPORT_EXITED, "exited")                                                                               \
-    X(REPORT_CASCADE, "followed another failure")
-
-enum report_class {
-#define REPORT_ENUM(symbol, name) symbol,
-    REPORT_CLASSES(REPORT_ENUM)
-#undef REPORT_ENUM
-};
-
-enum report_class report_class_of(const struct worker_failure *failure);
-const char *report_class_name(enum report_class class);
-
-/* The index of the first cause among count failures (>= 1), by the rules above. */
+/* The index of the first cause among count failures (>= 1), by failure_precedes; ages of one list
+ * count back from one instant. */
 int report_first_cause(const struct worker_failure *failures, int count);
 /* The exit code that a failure stands for: its own code, 128 + signal, or 138 for a lost node. */
 int report_exit_code(const struct worker_failure *failure);

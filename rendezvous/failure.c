@@ -1,14 +1,46 @@
 /* failure.c - see failure.h. */
 #include "rendezvous/failure.h"
 
+#include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "proto/exit_code.h"
+
+/* What workers write when the other end of their communication went away: NCCL, gloo, torch's store, and
+ * libmuster. */
+static const char *const cascade_marks[] = {
+    "NCCL error",
+    "ncclSystemError",
+    "ncclRemoteError",
+    "ncclInternalError",
+    "DistBackendError",
+    "DistNetworkError",
+    "DistStoreError",
+    "Watchdog caught collective operation timeout",
+    "gloo/transport",
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "recvValue failed",
+};
+
+static bool says_peer_gone(const char *tail)
+{
+    for (size_t i = 0; i < sizeof cascade_marks / sizeof *cascade_marks; i++)
+        if (strstr(tail, cascade_marks[i]))
+            return true;
+    return false;
+}
 
 enum failure_class failure_class_of(const struct worker_failure *failure)
 {
     if (failure->lost_node)
         return FAILURE_LOST_NODE;
+    /* NCCL's watchdog and gloo end their own process by abort() when a peer is gone */
+    bool own_end = failure->signal == 0 || failure->signal == SIGABRT;
+    if (own_end && !failure->out_of_memory && says_peer_gone(failure->tail))
+        return FAILURE_CASCADE;
     if (failure->signal > 0 || failure->out_of_memory)
         return FAILURE_SIGNAL;
     return FAILURE_EXIT;

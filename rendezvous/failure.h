@@ -17,9 +17,10 @@ extern "C" {
 
 /* symbol, name; the first class is the strongest cause */
 #define FAILURE_CLASSES(X)                                                                                   \
-    X(FAILURE_SIGNAL, "signal")       /* killed by a signal, out of memory included */                       \
-    X(FAILURE_LOST_NODE, "lost node") /* the whole node vanished */                                          \
-    X(FAILURE_EXIT, "exit code")      /* a worker left with a code of its own */
+    X(FAILURE_SIGNAL, "signal")                    /* killed by a signal, out of memory included */          \
+    X(FAILURE_LOST_NODE, "lost node")              /* the whole node vanished */                             \
+    X(FAILURE_EXIT, "exit code")                   /* a worker left with a code of its own */                \
+    X(FAILURE_CASCADE, "followed another failure") /* its stderr tells that a peer or the store was gone */
 
 enum failure_class {
 #define FAILURE_ENUM(symbol, name) symbol,

@@ -4,6 +4,7 @@ usage: ddp_train.py FOLDER [--kill-rank R]. Each rank writes FOLDER/rank-R.json.
 the middle of the first attempt."""
 
 import argparse
+import gc
 import json
 import os
 import signal
@@ -53,6 +54,9 @@ def main():
     }
     with open(os.path.join(arguments.folder, f"rank-{rank}.json"), "w") as out:
         json.dump(result, out)
+    # torch 2.13 aborts now and then at interpreter exit, under torchrun too, where a thread of gloo still runs then
+    del model, optimizer, loss
+    gc.collect()
     dist.destroy_process_group()
 
 

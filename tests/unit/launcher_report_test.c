@@ -31,7 +31,7 @@ static void the_first_cause(void **state)
     struct worker_failure oom = failure(4, 1, 0, 1, "");
     oom.out_of_memory = true;
     struct worker_failure lost = failure(5, 0, 0, 9, "");
-    lost.pid = 0;
+    lost.lost_node = true;
     const struct {
         struct worker_failure list[3];
         int first;
@@ -59,7 +59,7 @@ static void exit_codes(void **state)
 {
     (void)state;
     struct worker_failure lost = failure(0, 0, 0, 0, "");
-    lost.pid = 0;
+    lost.lost_node = true;
     struct worker_failure f = failure(0, 85, 0, 0, "");
     assert_int_equal(report_exit_code(&f), 85);
     f = failure(0, 0, SIGSEGV, 0, "");
@@ -129,7 +129,7 @@ static void with_a_cascade(void **state)
                                      "  time      : 2023-11-14_22:13:20\n"
                                      "  host      : node0\n"
                                      "  rank      : 1 (local_rank: 1)\n"
-                                     "  exitcode  : -11 (pid: 101)\n"
+                                     "  exitcode  : -11 (pid: 101) (SIGSEGV)\n"
                                      "  error_file: /logs/1/error.json\n"
                                      "  traceback : Signal 11 (SIGSEGV) received by PID 101, core dumped\n"
                                      "====="));
