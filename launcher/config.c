@@ -1,6 +1,7 @@
 /* config.c - see config.h. */
 #include "launcher/config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,9 +10,12 @@
 #include "proto/base/text.h"
 #include "proto/env_names.h"
 
-enum { DEFAULT_PORT = 29500, HOST_LIMIT = 253 };
+enum { DEFAULT_PORT = 29500, HOST_LIMIT = 253, SETTING_SIZE = 64 };
 
-typedef const char *config_get(void *context, const char *name);
+struct environment {
+    const char *(*get)(void *context, const char *name);
+    void *context;
+};
 
 static const struct knob *row(const char *name)
 {
@@ -23,20 +27,19 @@ static enum knob_source source_of(const struct run_config *config, const char *n
     return config->sources[row(name) - config_table()->knobs];
 }
 
-const char *config_setting(const struct run_config *config, const char *name)
+/* The row's flag or variable, whichever set it: what an error about its value names. scratch holds the flag.
+ */
+static const char *setting(const struct run_config *config, const char *name, char scratch[SETTING_SIZE])
 {
-    static const char dashes[] = "--";
     const struct knob *knob = row(name);
     if (knob->env && source_of(config, name) == KNOB_FROM_ENVIRONMENT)
         return knob->env;
-    /* the flag's name with its dashes, from a small ring so that one message can name two settings */
-    static _Thread_local char ring[4][64];
-    static _Thread_local unsigned next;
-    char *text = ring[next++ % 4];
-    memcpy(text, dashes, 2);
-    strncpy(text + 2, knob->name, sizeof ring[0] - 3);
-    return text;
+    (void)snprintf(scratch, SETTING_SIZE, "--%s", knob->name);
+    return scratch;
 }
+
+/* the scratch lives as long as the block that the macro stands in */
+#define SETTING(config, name) setting(config, name, (char[SETTING_SIZE]){0})
 
 static int set(struct run_config *config, const char *name, const char *text, enum knob_source source,
                struct muster_error *err)
@@ -155,32 +158,32 @@ static int parse_flags(struct command_line *line, struct run_config *config, str
 
 /* --- the environment --- */
 
-static const char *get_text(config_get *get, void *context, const char *name)
+static const char *get_text(const struct environment *environment, const char *name)
 {
-    const char *text = get(context, name);
+    const char *text = environment->get(environment->context, name);
     return text && *text ? text : NULL; /* operators export empty variables for what was not given */
 }
 
-static int read_environment(struct run_config *config, config_get *get, void *context,
+static int read_environment(struct run_config *config, const struct environment *environment,
                             struct muster_error *err)
 {
     const struct knob_table *table = config_table();
     scope_buffer line = {0};
     for (size_t i = 0; i < table->count; i++) {
         const struct knob *knob = &table->knobs[i];
-        const char *text = knob->env && !knob->refused ? get_text(get, context, knob->env) : NULL;
+        const char *text = knob->env && !knob->refused ? get_text(environment, knob->env) : NULL;
         if (!text || config->sources[i] == KNOB_FROM_FLAG)
             continue;
         if (knob_set(table, config, config->sources, knob, text, KNOB_FROM_ENVIRONMENT, knob->env, err) < 0)
             return -1;
         buffer_printf(&line, " %s=%s", knob->env, text);
     }
-    const char *grace = get_text(get, context, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+    const char *grace = get_text(environment, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
     if (grace && source_of(config, "shutdown-timeout") == KNOB_FROM_DEFAULT &&
         knob_set(table, config, config->sources, row("shutdown-timeout"), grace, KNOB_FROM_RULE,
                  "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", err) < 0)
         return -1;
-    const char *prefix = get_text(get, context, ENV_LINE_PREFIX);
+    const char *prefix = get_text(environment, ENV_LINE_PREFIX);
     config->line_prefix = mem_strdup(prefix ? prefix : "[${role_name}${local_rank}]:");
     if (line.failed || !config->line_prefix)
         return error_set(err, MUSTER_E_NOMEM, "no memory");
@@ -201,13 +204,13 @@ static bool refused_matters(const struct run_config *config, const struct knob *
     return strncmp(knob->name, "rdzv-", 5) || config->max_nodes > 1;
 }
 
-static int refuse_environment(const struct run_config *config, config_get *get, void *context,
+static int refuse_environment(const struct run_config *config, const struct environment *environment,
                               struct muster_error *err)
 {
     const struct knob_table *table = config_table();
     for (size_t i = 0; i < table->count; i++) {
         const struct knob *knob = &table->knobs[i];
-        const char *text = knob->env && knob->refused ? get_text(get, context, knob->env) : NULL;
+        const char *text = knob->env && knob->refused ? get_text(environment, knob->env) : NULL;
         if (text && refused_matters(config, knob, text))
             return error_set(err, MUSTER_E_UNSUPPORTED, "%s=%s: %s", knob->env, text, knob->refused);
     }
@@ -247,7 +250,7 @@ static bool parse_count(const char *text, size_t length, int *out)
 
 static int resolve_nodes(struct run_config *config, struct muster_error *err)
 {
-    const char *where = config_setting(config, "nnodes"), *text = config->nnodes;
+    const char *where = SETTING(config, "nnodes"), *text = config->nnodes;
     size_t first = strcspn(text, ":");
     bool range = text[first] == ':';
     if (!parse_count(text, first, &config->min_nodes) ||
@@ -267,7 +270,7 @@ static int resolve_nodes(struct run_config *config, struct muster_error *err)
         return error_set(err, MUSTER_E_INVALID, "--standalone is one node, but %s is %s", where, text);
     if (config->node_rank >= config->max_nodes)
         return error_set(err, MUSTER_E_INVALID, "%s: '%lld' is not below the number of nodes, %d (%s)",
-                         config_setting(config, "node-rank"), (long long)config->node_rank, config->max_nodes,
+                         SETTING(config, "node-rank"), (long long)config->node_rank, config->max_nodes,
                          where);
     return 0;
 }
@@ -275,7 +278,7 @@ static int resolve_nodes(struct run_config *config, struct muster_error *err)
 /* --rdzv-endpoint host:port as master_addr and master_port. */
 static int take_endpoint(struct run_config *config, struct muster_error *err)
 {
-    const char *where = config_setting(config, "rdzv-endpoint"), *text = config->rdzv_endpoint;
+    const char *where = SETTING(config, "rdzv-endpoint"), *text = config->rdzv_endpoint;
     const char *colon = strrchr(text, ':');
     int64_t port;
     if (!colon || colon == text || !text_int64(colon + 1, &port) || port < 1 || port > 65535)
@@ -292,7 +295,7 @@ static int take_endpoint(struct run_config *config, struct muster_error *err)
 
 static int resolve_backend(struct run_config *config, struct muster_error *err)
 {
-    const char *where = config_setting(config, "rdzv-backend"), *backend = config->rdzv_backend;
+    const char *where = SETTING(config, "rdzv-backend"), *backend = config->rdzv_backend;
     bool fixed = !strcmp(backend, "static"), endpoint = config->rdzv_endpoint && *config->rdzv_endpoint;
     if (!strncmp(backend, "etcd", 4))
         return error_set(
@@ -314,7 +317,7 @@ static int resolve_backend(struct run_config *config, struct muster_error *err)
 static int resolve_master(struct run_config *config, struct muster_error *err)
 {
     char *host = config->master_addr;
-    const char *where = config_setting(config, "master-addr");
+    const char *where = SETTING(config, "master-addr");
     size_t length = strlen(host);
     if (length > 1 && host[0] == '[' && host[length - 1] == ']') { /* an IPv6 address as in URLs */
         memmove(host, host + 1, length - 2);
@@ -335,14 +338,14 @@ static int check_texts(const struct run_config *config, struct muster_error *err
         bool first = config_streams(config->redirects, 0) < 0;
         return error_set(
             err, MUSTER_E_INVALID, "%s: '%s' is not 0, 1, 2, 3 or a map of local ranks such as 0:1,1:3",
-            config_setting(config, first ? "redirects" : "tee"), first ? config->redirects : config->tee);
+            SETTING(config, first ? "redirects" : "tee"), first ? config->redirects : config->tee);
     }
     if (!*config->rdzv_id || strlen(config->rdzv_id) > 200 || strchr(config->rdzv_id, '/'))
         return error_set(err, MUSTER_E_INVALID, "%s: '%.200s' is empty, longer than 200 bytes or has a slash",
-                         config_setting(config, "rdzv-id"), config->rdzv_id);
+                         SETTING(config, "rdzv-id"), config->rdzv_id);
     if (config->module && config->no_python)
-        return error_set(err, MUSTER_E_INVALID, "%s and %s exclude each other",
-                         config_setting(config, "module"), config_setting(config, "no-python"));
+        return error_set(err, MUSTER_E_INVALID, "%s and %s exclude each other", SETTING(config, "module"),
+                         SETTING(config, "no-python"));
     return 0;
 }
 
@@ -351,7 +354,7 @@ static const char *const nproc_words[] = {"cpu", "gpu", "auto"};
 /* A number (out is it), a word of nproc_words (out is 0) or an error. */
 static int parse_nproc(const struct run_config *config, int *out, struct muster_error *err)
 {
-    const char *where = config_setting(config, "nproc-per-node"), *text = config->nproc;
+    const char *where = SETTING(config, "nproc-per-node"), *text = config->nproc;
     int64_t number;
     *out = 0;
     for (size_t i = 0; i < sizeof nproc_words / sizeof *nproc_words; i++)
@@ -374,14 +377,15 @@ int config_parse(int argc, char *const argv[], const char *(*get)(void *context,
                  void *context, struct run_config *config, struct muster_error *err)
 {
     struct command_line line = {argc, 0, argv};
+    struct environment environment = {get, context};
     if (knob_defaults(config_table(), config, err) < 0 || parse_flags(&line, config, err) < 0)
         return -1;
     if (config->help)
         return 0;
-    if (read_environment(config, get, context, err) < 0 ||
+    if (read_environment(config, &environment, err) < 0 ||
         (config->standalone && apply_standalone(config, err) < 0) || resolve_nodes(config, err) < 0 ||
         resolve_backend(config, err) < 0 || resolve_master(config, err) < 0 ||
-        refuse_environment(config, get, context, err) < 0 || check_texts(config, err) < 0 ||
+        refuse_environment(config, &environment, err) < 0 || check_texts(config, err) < 0 ||
         parse_nproc(config, &config->nproc_per_node, err) < 0)
         return -1;
     if (line.at >= argc || !*argv[line.at])
@@ -400,7 +404,7 @@ static int resolve_workers(struct run_config *config, const struct machine *mach
     if (gpu && machine->gpus < 1)
         return error_set(err, MUSTER_E_INVALID,
                          "%s: gpu, but no NVIDIA GPU is visible here; give a number, cpu or auto",
-                         config_setting(config, "nproc-per-node"));
+                         SETTING(config, "nproc-per-node"));
     config->nproc_per_node =
         strcmp(config->nproc, "cpu") && machine->gpus > 0 ? machine->gpus : machine->cores;
     return 0;

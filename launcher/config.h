@@ -69,9 +69,6 @@ void config_free(struct run_config *config);
 
 /* "usage: <name> [flags] program ..." and the help of every row, appended. */
 int config_help(const char *name, int columns, struct buffer *out);
-/* The row's flag or environment variable, whichever set it last: what an error about its value names. */
-const char *config_setting(const struct run_config *config, const char *name);
-
 /* The stream bits of one local rank in a --redirects / --tee value ("3" or "0:1,1:2"); checked by
  * config_parse. A rank that a map leaves out has none. -1 where the value is malformed. */
 int config_streams(const char *value, int local_rank);
