@@ -111,7 +111,8 @@ struct model {
     struct layer_desc
         *layers; /* in execution order; a source comes before its user; the last one ends in the loss */
     int layer_count;
-    int stages;
+    int stages;        /* pipeline stages that the layers are cut into, at least 1 */
+    int max_positions; /* largest T; 0: any */
 };
 
 int64_t param_elements(const struct param_desc *param);

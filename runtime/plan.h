@@ -184,6 +184,7 @@ const char *axis_name(enum mesh_axis axis);
 
 enum { OP_WAITS = 8 };
 
+/* clang-format off */
 /* Buffers are indices into plan.entries, -1 for none; offsets are bytes into the buffer.
  *   forward, backward  from: plan.scalars; to: plan.loss of a loss layer's forward and backward (it adds to it
  *                      in one of the two, see model.h), else -1. A parameter lies at places[].offset of the
@@ -196,6 +197,7 @@ enum { OP_WAITS = 8 };
  *   step               group; from: gradient of the shard; to, to_offset: where the shard's parameters begin
  *   encode             from: gradient -> to: encoded; feedback: what was left out so far
  *   decode             from: everybody's encoded -> to: gradient (their sum) */
+/* clang-format on */
 struct schedule_op {
     enum op_kind kind;
     enum stream_id stream;
@@ -236,8 +238,10 @@ struct plan {
     int entry_count;
     struct schedule_op *ops; /* one optimizer step */
     int op_count;
-    int first_backward; /* ops before it are the first micro-batch's forward (and what goes before): enough to
-                           evaluate a loss on one stage; op_count where there is no backward */
+    /* The ops before it are the first micro-batch's forward and what goes before: run alone, with mode
+     * LAYER_EVAL, they evaluate a loss (pipeline 1 only; work is large enough for it). op_count where there
+     * is no backward. */
+    int first_backward;
     /* Entries by their role; loss and scalars are COMM memory, staging is PINNED. */
     int scalars, loss;
     int staging_scalars; /* struct step_scalars of the next step, written by the host before the step */

@@ -1,0 +1,120 @@
+/* model.c - counting a model's parameters and checking that its two lists hang together. */
+#include "runtime/model.h"
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+
+int64_t param_elements(const struct param_desc *param)
+{
+    int64_t elements = 1;
+    for (int i = 0; i < param->ndim; i++)
+        elements *= param->dim[i];
+    return elements;
+}
+
+int64_t model_parameters(const struct model *model)
+{
+    int64_t elements = 0;
+    for (int i = 0; i < model->param_count; i++)
+        elements += param_elements(&model->params[i]);
+    return elements;
+}
+
+static int check_param(const struct param_desc *param, int index, struct muster_error *err)
+{
+    const int64_t limit = INT64_C(1) << 48;
+    if (param->ndim < 1 || param->ndim > MODEL_DIMS)
+        return error_set(err, MUSTER_E_INVALID, "parameter %d (%s) has %d dimensions; it may have 1 to %d",
+                         index, param->name, param->ndim, MODEL_DIMS);
+    int64_t elements = 1;
+    for (int i = 0; i < param->ndim; i++) {
+        if (param->dim[i] < 1 || param->dim[i] > limit / elements)
+            return error_set(err, MUSTER_E_INVALID, "parameter %d (%s): dimension %d is %lld", index,
+                             param->name, i, (long long)param->dim[i]);
+        elements *= param->dim[i];
+    }
+    if (param->parameter_class >= 8)
+        return error_set(err, MUSTER_E_INVALID, "parameter %d (%s) is of class %d; classes are 0 to 7", index,
+                         param->name, param->parameter_class);
+    return 0;
+}
+
+static int check_layer_params(const struct model *model, int index, bool *used, struct muster_error *err)
+{
+    const struct layer_desc *layer = &model->layers[index];
+    if (layer->param_count < 0 || layer->param_count > LAYER_PARAMS)
+        return error_set(err, MUSTER_E_INVALID, "layer %d (%s) uses %d parameters; the most is %d", index,
+                         layer->name, layer->param_count, LAYER_PARAMS);
+    for (int i = 0; i < layer->param_count; i++) {
+        int param = layer->param[i];
+        if (param < 0 || param >= model->param_count)
+            return error_set(err, MUSTER_E_INVALID, "layer %d (%s) uses parameter %d; the model has %d",
+                             index, layer->name, param, model->param_count);
+        for (int j = 0; j < i; j++)
+            if (layer->param[j] == param)
+                return error_set(err, MUSTER_E_INVALID, "layer %d (%s) names parameter %s twice", index,
+                                 layer->name, model->params[param].name);
+        used[param] = true;
+    }
+    return 0;
+}
+
+static int check_layer(const struct model *model, int index, struct muster_error *err)
+{
+    const struct layer_desc *layer = &model->layers[index];
+    int before = index > 0 ? model->layers[index - 1].stage : 0;
+    if (!layer->ops || !layer->ops->sizes)
+        return error_set(err, MUSTER_E_INVALID, "layer %d (%s) has no operations", index, layer->name);
+    if (layer->stage < before || layer->stage > before + 1 || layer->stage >= model->stages ||
+        (index == 0 && layer->stage != 0))
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "layer %d (%s) is on stage %d after stage %d of %d; stages are runs of layers in order", index,
+            layer->name, layer->stage, before, model->stages);
+    if (layer->source_count < 0 || layer->source_count > LAYER_SOURCES)
+        return error_set(err, MUSTER_E_INVALID, "layer %d (%s) has %d sources; the most is %d", index,
+                         layer->name, layer->source_count, LAYER_SOURCES);
+    for (int i = 0; i < layer->source_count; i++) {
+        int source = layer->source[i];
+        if (source == SOURCE_BATCH)
+            continue;
+        if (source < 0 || source >= index)
+            return error_set(err, MUSTER_E_INVALID,
+                             "layer %d (%s) has layer %d as its source, which does not come before it", index,
+                             layer->name, source);
+        if (model->layers[source].stage < layer->stage - 1)
+            return error_set(
+                err, MUSTER_E_INVALID,
+                "layer %d (%s) on stage %d reads layer %s of stage %d; only the stage before can be read",
+                index, layer->name, layer->stage, model->layers[source].name, model->layers[source].stage);
+    }
+    return 0;
+}
+
+int model_check(const struct model *model, struct muster_error *err)
+{
+    if (model->param_count < 1 || model->layer_count < 1)
+        return error_set(err, MUSTER_E_INVALID,
+                         "model %s has %d parameters and %d layers; it needs one of each", model->name,
+                         model->param_count, model->layer_count);
+    if (model->stages < 1 || model->stages > model->layer_count)
+        return error_set(err, MUSTER_E_INVALID, "model %s has %d pipeline stages for %d layers; use 1 to %d",
+                         model->name, model->stages, model->layer_count, model->layer_count);
+    for (int i = 0; i < model->param_count; i++)
+        if (check_param(&model->params[i], i, err) < 0)
+            return -1;
+    scope_free bool *used = mem_calloc((size_t)model->param_count, sizeof *used);
+    if (!used)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to check model %s", model->name);
+    for (int i = 0; i < model->layer_count; i++)
+        if (check_layer(model, i, err) < 0 || check_layer_params(model, i, used, err) < 0)
+            return -1;
+    if (model->layers[model->layer_count - 1].stage != model->stages - 1)
+        return error_set(err, MUSTER_E_INVALID, "model %s says %d stages but its last layer is on stage %d",
+                         model->name, model->stages, model->layers[model->layer_count - 1].stage);
+    for (int i = 0; i < model->param_count; i++)
+        if (!used[i])
+            return error_set(err, MUSTER_E_INVALID, "parameter %d (%s) is used by no layer", i,
+                             model->params[i].name);
+    return 0;
+}

@@ -1,0 +1,273 @@
+/* plan.c - plan_build: checks what is asked for and runs the parts of the builder in order. */
+#include <stddef.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "proto/base/text.h"
+#include "runtime/plan_internal.h"
+
+enum { PREFETCH_LIMIT = 64, MICRO_BATCH_LIMIT = 1 << 16 };
+
+/* ---- options ---- */
+
+static int check_mesh(const struct model *model, const struct plan_options *o, struct muster_error *err)
+{
+    struct mesh mesh = o->mesh;
+    int ranks = mesh_size(mesh), world = o->world_size ? o->world_size : ranks;
+    if (ranks == 0)
+        return error_set(err, MUSTER_E_INVALID,
+                         "mesh %d x %d x %d (pipeline, replicate, shard): every side is at least 1",
+                         mesh.pipeline, mesh.replicate, mesh.shard);
+    if (ranks != world)
+        return error_set(err, MUSTER_E_INVALID,
+                         "mesh %d x %d x %d (pipeline, replicate, shard) has %d ranks but the world has %d",
+                         mesh.pipeline, mesh.replicate, mesh.shard, ranks, world);
+    if (o->rank < 0 || o->rank >= world)
+        return error_set(err, MUSTER_E_INVALID, "rank %d is not in a world of %d", o->rank, world);
+    if (mesh.pipeline != model->stages)
+        return error_set(err, MUSTER_E_INVALID, "the mesh has %d pipeline stages but model %s is cut into %d",
+                         mesh.pipeline, model->name, model->stages);
+    if (mesh.replicate > 1 && mesh.shard > 1 && o->strategy != STRATEGY_HYBRID_SHARD)
+        return error_set(err, MUSTER_E_INVALID,
+                         "mesh with replicate %d and shard %d needs HYBRID_SHARD, not %s", mesh.replicate,
+                         mesh.shard, strategy_name(o->strategy));
+    if (mesh.replicate > 1 && o->strategy != STRATEGY_HYBRID_SHARD && o->strategy != STRATEGY_NO_SHARD)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s shards over `shard`, which is 1 while replicate is %d; swap them",
+                         strategy_name(o->strategy), mesh.replicate);
+    return 0;
+}
+
+static int check_shape(const struct model *model, const struct plan_options *o, struct muster_error *err)
+{
+    if (o->shape.B < 1 || o->shape.T < 1 || (int64_t)o->shape.B * o->shape.T > (1 << 30))
+        return error_set(err, MUSTER_E_INVALID, "micro-batch of %d x %d tokens: both are at least 1",
+                         o->shape.B, o->shape.T);
+    if (model->max_positions > 0 && o->shape.T > model->max_positions)
+        return error_set(err, MUSTER_E_INVALID, "sequence length %d is above the %d positions of model %s",
+                         o->shape.T, model->max_positions, model->name);
+    if (o->micro_batches < 1 || o->micro_batches > MICRO_BATCH_LIMIT)
+        return error_set(err, MUSTER_E_INVALID, "%d micro-batches in a step; use 1 to %d", o->micro_batches,
+                         MICRO_BATCH_LIMIT);
+    return 0;
+}
+
+static int check_options(const struct model *model, const struct plan_options *o, struct muster_error *err)
+{
+    if ((unsigned)o->strategy >= STRATEGY_COUNT)
+        return error_set(err, MUSTER_E_INVALID, "strategy %d is unknown", (int)o->strategy);
+    if (check_mesh(model, o, err) < 0 || check_shape(model, o, err) < 0)
+        return -1;
+    if (o->dtype != DTYPE_F32 && o->dtype != DTYPE_F64)
+        return error_set(err, MUSTER_E_UNSUPPORTED, "parameters of dtype %d; plans are for f32 and f64",
+                         (int)o->dtype);
+    if (o->prefetch_forward < 0 || o->prefetch_forward > PREFETCH_LIMIT || o->prefetch_backward < 0 ||
+        o->prefetch_backward > PREFETCH_LIMIT)
+        return error_set(err, MUSTER_E_INVALID, "prefetch of %d forward and %d backward; use 0 to %d",
+                         o->prefetch_forward, o->prefetch_backward, PREFETCH_LIMIT);
+    if (o->group_bytes < 0)
+        return error_set(err, MUSTER_E_INVALID, "group_bytes is %lld; use 0 for the default or a size",
+                         (long long)o->group_bytes);
+    if (o->compression == COMPRESSION_NONE)
+        return 0;
+    if (o->compression != COMPRESSION_TOPK || !(o->topk_ratio > 0 && o->topk_ratio <= 1))
+        return error_set(err, MUSTER_E_INVALID, "top-k ratio is %g; use above 0 to 1", o->topk_ratio);
+    if (o->strategy != STRATEGY_NO_SHARD && o->strategy != STRATEGY_HYBRID_SHARD)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "%s has no replicas to compress between; use NO_SHARD, HYBRID_SHARD or no compression",
+            strategy_name(o->strategy));
+    return 0;
+}
+
+static void set_traits(struct plan_builder *b)
+{
+    const struct plan_options *o = b->options;
+    b->place = mesh_place_of(o->mesh, o->rank);
+    b->element = dtype_size(o->dtype);
+    b->shard_ranks = o->strategy == STRATEGY_NO_SHARD ? 1 : o->mesh.shard;
+    b->reshard = b->shard_ranks > 1 && o->strategy != STRATEGY_SHARD_OPTIM;
+    b->keep = o->strategy == STRATEGY_SHARD_GRAD_OP;
+    b->replica_axis = AXIS_REPLICATE;
+    b->replicas = o->mesh.replicate;
+    if (o->strategy == STRATEGY_NO_SHARD && o->mesh.shard > 1) {
+        b->replica_axis = AXIS_SHARD;
+        b->replicas = o->mesh.shard;
+    }
+    b->stall = -1;
+    for (int s = 0; s < STREAM_COUNT; s++)
+        for (int other = 0; other < STREAM_COUNT; other++)
+            b->stream_clock[s].reached[other] = -1;
+}
+
+/* ---- buffers that live for the whole run ---- */
+
+static int add_state(struct plan_builder *b, int g, enum plan_kind kind, enum memory_class memory,
+                     int64_t elements, int *entry)
+{
+    *entry = plan_add_buffer(b, kind, memory, elements * b->element);
+    if (*entry < 0)
+        return -1;
+    b->plan->entries[*entry].group = g;
+    b->plan->entries[*entry].checkpointed = true;
+    return 0;
+}
+
+static int add_parameters(struct plan_builder *b)
+{
+    for (int g = 0; g < b->plan->group_count; g++) {
+        struct param_group *group = &b->plan->groups[g];
+        int64_t held = group->resident ? group->padded : group->shard;
+        if (group->local && add_state(b, g, PLAN_PARAM_SHARD, MEMORY_COMM, held, &group->param) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int add_moments(struct plan_builder *b)
+{
+    for (int g = 0; g < b->plan->group_count; g++) {
+        struct param_group *group = &b->plan->groups[g];
+        if (!group->local || !group->trainable)
+            continue;
+        if (add_state(b, g, PLAN_MOMENT1, MEMORY_DEVICE, group->shard, &group->moment1) < 0 ||
+            add_state(b, g, PLAN_MOMENT2, MEMORY_DEVICE, group->shard, &group->moment2) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int add_scalars(struct plan_builder *b)
+{
+    struct plan *plan = b->plan;
+    int64_t batches = plan_batch_bytes(b->options->shape) * b->options->micro_batches;
+    plan->scalars = plan_add_buffer(b, PLAN_SCALARS, MEMORY_COMM, sizeof(struct step_scalars));
+    plan->loss = plan_add_buffer(b, PLAN_SCALARS, MEMORY_COMM, sizeof(struct plan_loss));
+    plan->staging_scalars = plan_add_buffer(b, PLAN_STAGING, MEMORY_PINNED, sizeof(struct step_scalars));
+    plan->staging_batch = plan_add_buffer(b, PLAN_STAGING, MEMORY_PINNED, batches);
+    plan->staging_result = plan_add_buffer(b, PLAN_STAGING, MEMORY_PINNED, sizeof(struct plan_result));
+    const int made[] = {plan->scalars, plan->loss, plan->staging_scalars, plan->staging_batch,
+                        plan->staging_result};
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
+        if (made[i] < 0)
+            return -1;
+        plan->entries[made[i]].dtype = made[i] == plan->staging_batch ? DTYPE_I32 : DTYPE_F64;
+    }
+    return 0;
+}
+
+/* ---- hash ---- */
+
+static uint64_t hash_ints(uint64_t hash, const int *values, size_t count)
+{
+    return text_hash(hash, values, count * sizeof *values);
+}
+
+/* Leaves out what differs between the ranks of a stage: offsets into shards. */
+static uint64_t hash_op(uint64_t hash, const struct schedule_op *op)
+{
+    const int fields[] = {
+        (int)op->kind,
+        (int)op->stream,
+        op->layer,
+        op->micro,
+        op->group,
+        (int)op->mode,
+        (int)op->parts,
+        (int)op->axis,
+        (int)op->comm.kind,
+        (int)op->comm.dtype,
+        (int)op->comm.reduction,
+        op->comm.accumulate,
+        op->comm.root,
+        op->out,
+        op->dout,
+        op->saved,
+        op->work,
+        op->from,
+        op->to,
+        op->wait_count,
+    };
+    hash = hash_ints(hash, fields, sizeof fields / sizeof *fields);
+    hash = hash_ints(hash, op->wait, (size_t)op->wait_count);
+    hash = hash_ints(hash, op->weight, LAYER_GROUPS);
+    hash = hash_ints(hash, op->grad, LAYER_GROUPS);
+    hash = text_hash(hash, op->grad_beta, sizeof op->grad_beta);
+    hash = text_hash(hash, &op->comm.count, sizeof op->comm.count);
+    return text_hash(hash, &op->bytes, sizeof op->bytes);
+}
+
+static uint64_t hash_plan(const struct plan *plan)
+{
+    uint64_t hash = TEXT_HASH_START;
+    for (int g = 0; g < plan->group_count; g++) {
+        const struct param_group *group = &plan->groups[g];
+        hash = text_hash(hash, group->name, strlen(group->name));
+        hash = text_hash(hash, &group->padded, sizeof group->padded);
+    }
+    for (int o = 0; o < plan->op_count; o++)
+        hash = hash_op(hash, &plan->ops[o]);
+    return hash;
+}
+
+/* ---- build ---- */
+
+static int build(struct plan_builder *b)
+{
+    if (plan_cut_groups(b) < 0 || plan_cut_segments(b) < 0 || add_parameters(b) < 0 || add_scalars(b) < 0)
+        return -1;
+    if (b->options->train && add_moments(b) < 0)
+        return -1;
+    if (plan_describe_layers(b) < 0 || plan_list_steps(b) < 0 || plan_slot_classes(b) < 0)
+        return -1;
+    if (plan_make_grad_buffers(b) < 0 || plan_make_edges(b) < 0 || plan_assign_gathers(b) < 0)
+        return -1;
+    if (plan_emit_schedule(b) < 0)
+        return -1;
+    plan_live_intervals(b);
+    if (plan_place_entries(b->plan, b->err) < 0)
+        return -1;
+    b->plan->hash = hash_plan(b->plan);
+    return 0;
+}
+
+static void free_builder(struct plan_builder *b)
+{
+    void *const owned[] = {b->layers,         b->groups,  b->classes,      b->steps, b->gathers,
+                           b->edges,          b->out,     b->saved,        b->dout,  b->batch,
+                           b->consumers_left, b->written, b->entry_states, b->clocks};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        mem_free(owned[i]);
+}
+
+int plan_build(const struct model *model, const struct plan_options *options, struct plan *plan,
+               struct muster_error *err)
+{
+    if (model_check(model, err) < 0 || check_options(model, options, err) < 0)
+        return -1;
+    struct plan made = {.options = *options};
+    made.options.world_size = mesh_size(options->mesh);
+    struct plan_builder b = {.model = model, .options = &made.options, .plan = &made, .err = err};
+    set_traits(&b);
+    int result = build(&b);
+    free_builder(&b);
+    if (result < 0)
+        plan_free(&made);
+    else
+        *plan = made;
+    return result;
+}
+
+void plan_free(struct plan *plan)
+{
+    if (!plan)
+        return;
+    mem_free(plan->groups);
+    mem_free(plan->places);
+    mem_free(plan->group_params);
+    mem_free(plan->segments);
+    mem_free(plan->entries);
+    mem_free(plan->ops);
+    *plan = (struct plan){0};
+}

@@ -1,0 +1,202 @@
+/* plan_dump.c - a plan as text: complete and stable for golden files, and as the table that people want. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "proto/base/text.h"
+#include "runtime/plan_internal.h"
+
+#define NAME_ENTRY(symbol, name) [symbol] = name,
+static const char *const memory_names[] = {DEVICE_MEMORY_CLASSES(NAME_ENTRY)};
+static const char *const comm_names[] = {COMM_KINDS(NAME_ENTRY)};
+
+/* ---- dump ---- */
+
+static void dump_head(const struct model *model, const struct plan *plan, struct buffer *out)
+{
+    const struct plan_options *o = &plan->options;
+    (void)buffer_printf(out, "plan %s %s mesh %dx%dx%d rank %d micro %dx%dx%d %s prefetch %d/%d%s%s",
+                        model->name, strategy_name(o->strategy), o->mesh.pipeline, o->mesh.replicate,
+                        o->mesh.shard, o->rank, o->micro_batches, o->shape.B, o->shape.T,
+                        dtype_name(o->dtype), o->prefetch_forward, o->prefetch_backward,
+                        o->clip ? " clip" : "", o->train ? "" : " evaluate");
+    if (o->compression == COMPRESSION_TOPK)
+        (void)buffer_printf(out, " topk %g", o->topk_ratio);
+    (void)buffer_printf(
+        out, "\nops %d entries %d first_backward %d gathers_in_flight %d hash %016" PRIx64 "\n",
+        plan->op_count, plan->entry_count, plan->first_backward, plan->gathers_in_flight, plan->hash);
+    (void)buffer_text(out, "arenas");
+    for (int m = 0; m < MEMORY_CLASS_COUNT; m++)
+        (void)buffer_printf(out, " %s %" PRId64, memory_names[m], plan->arena_bytes[m]);
+    (void)buffer_text(out, "\n");
+}
+
+static void dump_groups(const struct model *model, const struct plan *plan, struct buffer *out)
+{
+    (void)buffer_text(out, "\ngroups\n");
+    for (int g = 0; g < plan->group_count; g++) {
+        const struct param_group *group = &plan->groups[g];
+        (void)buffer_printf(out, "g%d %s %s stage %d", g, group->name, group->trainable ? "train" : "frozen",
+                            group->stage);
+        if (group->tied_stage >= 0)
+            (void)buffer_printf(out, " tied %d", group->tied_stage);
+        (void)buffer_printf(out, " padded %" PRId64 " / %d = %" PRId64 " at %" PRId64, group->padded,
+                            group->shard_size, group->shard, group->shard_start);
+        if (group->local)
+            (void)buffer_printf(out, "%s param b%d", group->resident ? " resident" : "", group->param);
+        if (group->local && group->trainable)
+            (void)buffer_printf(out, " grad b%d moments b%d b%d", group->grad, group->moment1,
+                                group->moment2);
+        (void)buffer_text(out, "\n");
+        for (int i = 0; i < group->param_count; i++) {
+            int param = plan->group_params[group->first_param + i];
+            (void)buffer_printf(out, "   %" PRId64 " %s\n", plan->places[param].offset,
+                                model->params[param].name);
+        }
+    }
+    (void)buffer_text(out, "\nsegments\n");
+    for (int s = 0; s < plan->segment_count; s++)
+        (void)buffer_printf(out, "g%d class %d %" PRId64 " + %" PRId64 "\n", plan->segments[s].group,
+                            plan->segments[s].parameter_class, plan->segments[s].offset,
+                            plan->segments[s].count);
+}
+
+static void dump_entries(const struct plan *plan, struct buffer *out)
+{
+    (void)buffer_text(out, "\nbuffers\n");
+    for (int e = 0; e < plan->entry_count; e++) {
+        const struct plan_entry *entry = &plan->entries[e];
+        (void)buffer_printf(out, "b%d %s %s %s @%" PRId64 " + %" PRId64, e, plan_kind_name(entry->kind),
+                            memory_names[entry->memory], dtype_name(entry->dtype), entry->offset,
+                            entry->bytes);
+        const int where[] = {entry->group, entry->layer, entry->micro, entry->slot};
+        for (int i = 0; i < 4; i++)
+            if (where[i] >= 0)
+                (void)buffer_printf(out, " %c%d", "glms"[i], where[i]);
+        if (entry->first_op >= 0)
+            (void)buffer_printf(out, " live %d-%d", entry->first_op, entry->last_op);
+        (void)buffer_text(out, entry->checkpointed ? " checkpointed\n" : "\n");
+    }
+}
+
+static void dump_buffer(struct buffer *out, const char *name, int entry)
+{
+    if (entry >= 0)
+        (void)buffer_printf(out, " %s b%d", name, entry);
+}
+
+static void dump_call(const struct model *model, const struct schedule_op *op, struct buffer *out)
+{
+    static const char *const modes[] = {"", " recompute", " eval"};
+    const struct layer_desc *layer = &model->layers[op->layer];
+    (void)buffer_printf(out, " %s m%d%s", layer->name, op->micro, modes[op->mode]);
+    if (op->kind == OP_BACKWARD)
+        (void)buffer_printf(out, "%s%s", op->parts & LAYER_INPUT ? " input" : "",
+                            op->parts & LAYER_WEIGHT ? " weight" : "");
+    for (int i = 0; i < op->group_count; i++) {
+        (void)buffer_printf(out, " g%d=b%d", op->used_group[i], op->weight[i]);
+        if (op->grad[i] >= 0)
+            (void)buffer_printf(out, "/b%d", op->grad[i]);
+    }
+    if (op->kind == OP_BACKWARD && op->parts & LAYER_WEIGHT) {
+        (void)buffer_text(out, " beta ");
+        for (int i = 0; i < layer->param_count; i++)
+            (void)buffer_text(out, op->grad_beta[i] ? "1" : "0");
+    }
+    for (int i = 0; i < LAYER_SOURCES; i++)
+        dump_buffer(out, "in", op->in[i]);
+    dump_buffer(out, "out", op->out);
+    dump_buffer(out, "dout", op->dout);
+    for (int i = 0; i < LAYER_SOURCES; i++)
+        dump_buffer(out, op->din_beta[i] ? "din+" : "din", op->din[i]);
+    dump_buffer(out, "saved", op->saved);
+    dump_buffer(out, "work", op->work);
+}
+
+static void dump_place(struct buffer *out, int entry, int64_t offset)
+{
+    if (entry < 0)
+        (void)buffer_text(out, " -");
+    else if (offset)
+        (void)buffer_printf(out, " b%d+%" PRId64, entry, offset);
+    else
+        (void)buffer_printf(out, " b%d", entry);
+}
+
+static void dump_move(const struct schedule_op *op, struct buffer *out)
+{
+    if (op->kind == OP_COMM) {
+        (void)buffer_printf(out, " %s %s %" PRId64 " %s%s", comm_names[op->comm.kind], axis_name(op->axis),
+                            op->comm.count, dtype_name(op->comm.dtype), op->comm.accumulate ? " add" : "");
+        if (op->comm.kind == COMM_SEND || op->comm.kind == COMM_RECV)
+            (void)buffer_printf(out, " peer %d l%d", op->comm.root, op->layer);
+    }
+    if (op->group >= 0)
+        (void)buffer_printf(out, " g%d", op->group);
+    if (op->micro >= 0)
+        (void)buffer_printf(out, " m%d", op->micro);
+    dump_place(out, op->from, op->from_offset);
+    (void)buffer_text(out, " ->");
+    dump_place(out, op->to, op->to_offset);
+    dump_buffer(out, "feedback", op->feedback);
+    if (op->bytes)
+        (void)buffer_printf(out, " %" PRId64 " B", op->bytes);
+    if (op->beta)
+        (void)buffer_text(out, " add");
+}
+
+static void dump_ops(const struct model *model, const struct plan *plan, struct buffer *out)
+{
+    (void)buffer_text(out, "\nschedule\n");
+    for (int o = 0; o < plan->op_count; o++) {
+        const struct schedule_op *op = &plan->ops[o];
+        (void)buffer_printf(out, "%d %s %s", o, stream_name(op->stream), op_kind_name(op->kind));
+        if (op->kind == OP_FORWARD || op->kind == OP_BACKWARD)
+            dump_call(model, op, out);
+        else
+            dump_move(op, out);
+        for (int i = 0; i < op->wait_count; i++)
+            (void)buffer_printf(out, "%s %d", i ? "" : " after", op->wait[i]);
+        (void)buffer_text(out, op->signal ? " signal\n" : "\n");
+    }
+}
+
+int plan_dump(const struct model *model, const struct plan *plan, struct buffer *out)
+{
+    dump_head(model, plan, out);
+    dump_groups(model, plan, out);
+    dump_entries(plan, out);
+    dump_ops(model, plan, out);
+    return out->failed ? -1 : 0; /* a failed append makes the later ones do nothing */
+}
+
+/* ---- summary ---- */
+
+int plan_summary(const struct model *model, const struct plan *plan, struct buffer *out)
+{
+    const struct plan_options *o = &plan->options;
+    char text[32];
+    int64_t total = 0;
+    (void)buffer_printf(
+        out,
+        "%s: %" PRId64 " parameters, %s on %d ranks (pipeline %d, replicate %d, shard %d), %d x %d x %d "
+        "tokens a rank and step\n",
+        model->name, model_parameters(model), strategy_name(o->strategy), o->world_size, o->mesh.pipeline,
+        o->mesh.replicate, o->mesh.shard, o->micro_batches, o->shape.B, o->shape.T);
+    (void)buffer_text(out, "bytes per rank by kind (buffers that are never alive together share memory)\n");
+    for (int k = 0; k < PLAN_KIND_COUNT; k++)
+        if (plan->kind_bytes[k])
+            (void)buffer_printf(out, "  %-15s %16" PRId64 "  %s\n", plan_kind_name(k), plan->kind_bytes[k],
+                                text_format_bytes(text, sizeof text, plan->kind_bytes[k]));
+    (void)buffer_text(out, "bytes per rank by memory class (what is allocated)\n");
+    for (int m = 0; m < MEMORY_CLASS_COUNT; m++) {
+        total += plan->arena_bytes[m];
+        if (plan->arena_bytes[m])
+            (void)buffer_printf(out, "  %-15s %16" PRId64 "  %s\n", memory_names[m], plan->arena_bytes[m],
+                                text_format_bytes(text, sizeof text, plan->arena_bytes[m]));
+    }
+    (void)buffer_printf(out, "  %-15s %16" PRId64 "  %s\n", "total", total,
+                        text_format_bytes(text, sizeof text, total));
+    (void)buffer_printf(out, "%d param groups, at most %d gathers in flight, %d operations a step\n",
+                        plan->group_count, plan->gathers_in_flight, plan->op_count);
+    return out->failed ? -1 : 0;
+}

@@ -1,0 +1,281 @@
+/* plan_gather.c - which group is gathered into which slot, and when.
+ *
+ * Every use of a sharded group is known, so slots are a cache with perfect foresight: a group stays in its
+ * slot until the slot is wanted, and the group given up is the one that is used again last. So the last
+ * groups of the forward pass are still there when backward begins (no gather at the turn), and a class with
+ * as many slots as groups is gathered once a step. Among the slots that could be refilled now, those whose
+ * content was used long enough ago come first, so that foresight never costs overlap.
+ *
+ * Pacing: with prefetch depth d a gather may begin when the layer call that first uses the d-th gather before
+ * it begins: d gathers are ahead of compute, and with d = 0 a gather waits until it is needed. */
+#include <limits.h>
+#include <stdlib.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "runtime/plan_internal.h"
+
+/* ---- size classes ---- */
+
+static int64_t group_bytes(const struct plan_builder *b, int group)
+{
+    return b->plan->groups[group].padded * b->element;
+}
+
+/* Largest first; a group that fills at least half of a class's slot belongs to it (all of it where every
+ * group keeps its own slot). */
+static int classify(struct plan_builder *b)
+{
+    const struct plan *plan = b->plan;
+    b->classes = mem_calloc((size_t)plan->group_count, sizeof *b->classes);
+    if (!b->classes)
+        return error_set(b->err, MUSTER_E_NOMEM, "no memory for the slots of %d groups", plan->group_count);
+    for (int g = 0; g < plan->group_count; g++)
+        b->groups[g].slot_class = -1;
+    for (;;) {
+        int64_t largest = 0;
+        for (int g = 0; g < plan->group_count; g++)
+            if (plan->groups[g].local && b->groups[g].slot_class < 0 && group_bytes(b, g) > largest)
+                largest = group_bytes(b, g);
+        if (largest == 0)
+            return 0;
+        struct slot_class *class = &b->classes[b->class_count];
+        class->bytes = largest;
+        for (int g = 0; g < plan->group_count; g++) {
+            if (!plan->groups[g].local || b->groups[g].slot_class >= 0 ||
+                group_bytes(b, g) * (b->keep ? 1 : 2) < largest)
+                continue;
+            b->groups[g].slot_class = b->class_count;
+            class->groups++;
+            class->trainable_groups += plan->groups[g].trainable;
+        }
+        b->class_count++;
+    }
+}
+
+/* The most groups of a class that one layer uses. */
+static int most_at_once(const struct plan_builder *b, int class)
+{
+    int most = 0;
+    for (int l = 0; l < b->model->layer_count; l++) {
+        int count = 0;
+        for (int i = 0; b->layers[l].local && i < b->layers[l].group_count; i++)
+            count += b->groups[b->layers[l].group[i]].slot_class == class;
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
+static int add_slot(struct plan_builder *b, int class, int number, int64_t bytes)
+{
+    int entry = plan_add_buffer(b, PLAN_GATHER_SLOT, MEMORY_COMM, bytes);
+    if (entry < 0)
+        return -1;
+    b->plan->entries[entry].slot = number;
+    struct slot_class *c = &b->classes[class];
+    if (c->gather_count++ == 0)
+        c->gather_first = entry;
+    return 0;
+}
+
+static int depth_of(const struct plan_builder *b, enum step_phase phase)
+{
+    return phase == PHASE_FORWARD ? b->options->prefetch_forward : b->options->prefetch_backward;
+}
+
+int plan_slot_classes(struct plan_builder *b)
+{
+    if (classify(b) < 0)
+        return -1;
+    if (!b->reshard)
+        return 0;
+    int depth = depth_of(b, PHASE_FORWARD), number = 0;
+    if (b->options->train && depth_of(b, PHASE_BACKWARD) > depth)
+        depth = depth_of(b, PHASE_BACKWARD);
+    for (int c = 0; c < b->class_count; c++) {
+        int count = most_at_once(b, c) + depth;
+        if (b->keep || count > b->classes[c].groups)
+            count = b->classes[c].groups;
+        for (int i = 0; i < count; i++)
+            if (add_slot(b, c, number++, b->classes[c].bytes) < 0)
+                return -1;
+    }
+    return 0;
+}
+
+/* ---- assignment ---- */
+
+struct slot {
+    int class, gather; /* gather: what it holds; -1 nothing */
+    int last_use;      /* step; -1 never */
+};
+struct assignment {
+    struct slot *slots;
+    int first, count;
+    int *next;     /* [step * LAYER_GROUPS + i] step of the next use of that use's group; INT_MAX: none */
+    int *upcoming; /* [group] its next use, the present step included */
+    int *held;     /* [group] slot that holds it; -1 */
+};
+
+static void find_next_uses(const struct plan_builder *b, struct assignment *a)
+{
+    for (int g = 0; g < b->plan->group_count; g++) {
+        a->upcoming[g] = INT_MAX;
+        a->held[g] = -1;
+    }
+    for (int t = b->step_count - 1; t >= 0; t--) {
+        const struct plan_layer *layer = &b->layers[b->steps[t].layer];
+        for (int i = 0; i < layer->group_count; i++) {
+            a->next[t * LAYER_GROUPS + i] = a->upcoming[layer->group[i]];
+            a->upcoming[layer->group[i]] = t;
+        }
+    }
+}
+
+/* The better slot to refill for a gather that could begin when step `enabled` has finished. */
+static bool better(const struct plan_builder *b, const struct assignment *a, const struct slot *left,
+                   const struct slot *right, int enabled)
+{
+    bool left_ready = left->last_use <= enabled, right_ready = right->last_use <= enabled;
+    if (left_ready != right_ready)
+        return left_ready;
+    int left_next = left->gather < 0 ? INT_MAX : a->upcoming[b->gathers[left->gather].group];
+    int right_next = right->gather < 0 ? INT_MAX : a->upcoming[b->gathers[right->gather].group];
+    if (left_next != right_next)
+        return left_next > right_next;
+    return left->last_use < right->last_use;
+}
+
+static int choose_slot(const struct plan_builder *b, const struct assignment *a, int group, int step,
+                       int enabled)
+{
+    int best = -1;
+    for (int s = 0; s < a->count; s++) {
+        const struct slot *slot = &a->slots[s];
+        if (slot->class != b->groups[group].slot_class)
+            continue;
+        if (slot->last_use == step ||
+            (slot->gather >= 0 && a->upcoming[b->gathers[slot->gather].group] == step))
+            continue;
+        if (best < 0 || better(b, a, slot, &a->slots[best], enabled))
+            best = s;
+    }
+    return best;
+}
+
+/* The step that has to be finished before gather number `index`, first used by `step`, may begin. */
+static int pace(const struct plan_builder *b, int index, int step)
+{
+    int depth = depth_of(b, b->steps[step].phase);
+    if (depth == 0)
+        return step - 1;
+    return index < depth ? -1 : b->gathers[index - depth].first_step - 1;
+}
+
+static void assign_miss(struct plan_builder *b, struct assignment *a, int group, int step)
+{
+    int index = b->gather_count, enabled = pace(b, index, step);
+    int chosen = choose_slot(b, a, group, step, enabled);
+    struct slot *slot = &a->slots[chosen];
+    int after = slot->last_use > enabled ? slot->last_use : enabled;
+    if (index > 0 && b->gathers[index - 1].after_step > after)
+        after = b->gathers[index - 1].after_step; /* one stream: never before the gather before it */
+    if (slot->gather >= 0)
+        a->held[b->gathers[slot->gather].group] = -1;
+    b->gathers[index] = (struct plan_gather){
+        .group = group,
+        .slot = a->first + chosen,
+        .first_step = step,
+        .enabled_step = enabled,
+        .after_step = after,
+        .op = -1,
+    };
+    b->gather_count++;
+    slot->gather = index;
+    a->held[group] = chosen;
+}
+
+static void assign_all(struct plan_builder *b, struct assignment *a)
+{
+    find_next_uses(b, a);
+    for (int t = 0; t < b->step_count; t++) {
+        const struct plan_layer *layer = &b->layers[b->steps[t].layer];
+        for (int i = 0; i < layer->group_count; i++) {
+            int group = layer->group[i];
+            if (a->held[group] < 0)
+                assign_miss(b, a, group, t);
+            struct slot *slot = &a->slots[a->held[group]];
+            slot->last_use = t;
+            b->steps[t].gather[i] = slot->gather;
+        }
+        for (int i = 0; i < layer->group_count; i++)
+            a->upcoming[layer->group[i]] = a->next[t * LAYER_GROUPS + i];
+    }
+}
+
+int plan_assign_gathers(struct plan_builder *b)
+{
+    if (!b->reshard)
+        return 0;
+    struct assignment a = {.first = INT_MAX};
+    for (int c = 0; c < b->class_count; c++) {
+        a.count += b->classes[c].gather_count;
+        if (b->classes[c].gather_count > 0 && b->classes[c].gather_first < a.first)
+            a.first = b->classes[c].gather_first;
+    }
+    size_t uses = (size_t)b->step_count * LAYER_GROUPS;
+    scope_free struct slot *slots = a.slots = mem_calloc((size_t)a.count, sizeof *slots);
+    scope_free int *next = a.next = mem_calloc(uses, sizeof *next);
+    scope_free int *upcoming = a.upcoming = mem_calloc((size_t)b->plan->group_count, sizeof *upcoming);
+    scope_free int *held = a.held = mem_calloc((size_t)b->plan->group_count, sizeof *held);
+    b->gathers = mem_calloc(uses, sizeof *b->gathers);
+    if (!slots || !next || !upcoming || !held || !b->gathers)
+        return error_set(b->err, MUSTER_E_NOMEM, "no memory to plan the gathers of %d layer calls",
+                         b->step_count);
+    for (int c = 0; c < b->class_count; c++)
+        for (int i = 0; i < b->classes[c].gather_count; i++)
+            slots[b->classes[c].gather_first - a.first + i] =
+                (struct slot){.class = c, .gather = -1, .last_use = -1};
+    assign_all(b, &a);
+    return 0;
+}
+
+/* ---- emission ---- */
+
+int plan_issue_gathers(struct plan_builder *b, int step)
+{
+    while (b->gathers_issued < b->gather_count && b->gathers[b->gathers_issued].after_step < step) {
+        struct plan_gather *gather = &b->gathers[b->gathers_issued++];
+        const struct param_group *group = &b->plan->groups[gather->group];
+        struct schedule_op op = plan_op(OP_COMM, STREAM_GATHER);
+        op.axis = AXIS_SHARD;
+        op.group = gather->group;
+        op.from = group->param;
+        op.to = gather->slot;
+        op.comm =
+            (struct comm_op){.kind = COMM_ALL_GATHER, .dtype = b->options->dtype, .count = group->shard};
+        op.bytes = group->shard * b->element;
+        gather->op = plan_emit(b, &op, gather->enabled_step >= 0 ? b->steps[gather->enabled_step].op : -1);
+        if (gather->op < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* A gather is ahead of a layer call when it may run beside it and is used by a later one only. */
+void plan_count_in_flight(struct plan_builder *b)
+{
+    int first = 0;
+    for (int t = 0; t < b->step_count; t++) {
+        int ahead = 0;
+        while (first < b->gather_count && b->gathers[first].first_step <= t)
+            first++;
+        for (int g = first; g < b->gather_count; g++) {
+            if (b->clocks[b->gathers[g].op].reached[STREAM_COMPUTE] >= b->steps[t].op)
+                break; /* nor may any behind it in the stream */
+            ahead++;
+        }
+        if (ahead > b->plan->gathers_in_flight)
+            b->plan->gathers_in_flight = ahead;
+    }
+}

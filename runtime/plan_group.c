@@ -1,0 +1,276 @@
+/* plan_group.c - cuts parameters into param groups, lays them out in flat buffers, and cuts this rank's shard
+ * by parameter class.
+ *
+ * A piece is what must stay together: the parameters of one unit that are equally trainable and used by the
+ * same stages. Pieces that layers use one behind the other merge up to group_bytes; a piece that is used from
+ * several places (tied embeddings, also across stages) stays alone, so that its long life holds nothing else.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "runtime/plan_internal.h"
+
+enum { GROUP_ALIGNMENT = 64 }; /* bytes */
+
+struct piece {
+    int unit, stage, tied_stage, first_layer, first_param;
+    bool trainable, alone;
+    int64_t bytes;
+    int group;
+};
+
+/* How a parameter is used. */
+struct use {
+    int first_layer, first_stage, last_stage, piece;
+};
+
+static int collect_uses(struct plan_builder *b, struct use *uses)
+{
+    const struct model *model = b->model;
+    for (int p = 0; p < model->param_count; p++)
+        uses[p] = (struct use){-1, 0, 0, -1};
+    for (int l = 0; l < model->layer_count; l++) {
+        for (int i = 0; i < model->layers[l].param_count; i++) {
+            struct use *use = &uses[model->layers[l].param[i]];
+            if (use->first_layer < 0)
+                *use = (struct use){l, model->layers[l].stage, model->layers[l].stage, -1};
+            use->last_stage = model->layers[l].stage;
+        }
+    }
+    for (int p = 0; p < model->param_count; p++)
+        if (uses[p].first_stage != uses[p].last_stage &&
+            (uses[p].first_stage != 0 || uses[p].last_stage != model->stages - 1))
+            return error_set(
+                b->err, MUSTER_E_UNSUPPORTED,
+                "parameter %s is shared by stages %d and %d; only the first and the last stage can share",
+                model->params[p].name, uses[p].first_stage, uses[p].last_stage);
+    return 0;
+}
+
+static int piece_of(const struct plan_builder *b, const struct use *use, int param, struct piece *pieces,
+                    int *count)
+{
+    const struct param_desc *desc = &b->model->params[param];
+    int tied = use->first_stage != use->last_stage ? use->last_stage : -1;
+    for (int i = *count - 1; i >= 0; i--)
+        if (pieces[i].unit == desc->unit && pieces[i].trainable == desc->trainable &&
+            pieces[i].stage == use->first_stage && pieces[i].tied_stage == tied)
+            return i;
+    pieces[*count] = (struct piece){
+        .unit = desc->unit,
+        .stage = use->first_stage,
+        .tied_stage = tied,
+        .first_layer = use->first_layer,
+        .first_param = param,
+        .trainable = desc->trainable,
+        .alone = tied >= 0,
+        .group = -1,
+    };
+    return (*count)++;
+}
+
+/* A piece whose users are not one run of layers is on its own. */
+static void mark_scattered(const struct plan_builder *b, const struct use *uses, struct piece *pieces,
+                           int *last_user)
+{
+    for (int l = 0; l < b->model->layer_count; l++) {
+        const struct layer_desc *layer = &b->model->layers[l];
+        for (int i = 0; i < layer->param_count; i++) {
+            int piece = uses[layer->param[i]].piece;
+            if (last_user[piece] >= 0 && last_user[piece] < l - 1)
+                pieces[piece].alone = true;
+            last_user[piece] = l;
+        }
+    }
+}
+
+static int compare_pieces(const void *left, const void *right)
+{
+    const struct piece *a = *(const struct piece *const *)left, *b = *(const struct piece *const *)right;
+    if (a->first_layer != b->first_layer)
+        return a->first_layer < b->first_layer ? -1 : 1;
+    return a->first_param < b->first_param ? -1 : a->first_param > b->first_param;
+}
+
+static int64_t target_bytes(const struct plan_builder *b)
+{
+    if (b->options->group_bytes > 0)
+        return b->options->group_bytes;
+    int64_t target = model_parameters(b->model) * b->element / 8;
+    const int64_t least = 64 << 10, most = 48 << 20;
+    return target < least ? least : target > most ? most : target;
+}
+
+/* Gives every piece a group: neighbours merge while they fit. Returns the number of groups. */
+static int merge_pieces(const struct plan_builder *b, struct piece *const *order, int count)
+{
+    int64_t target = target_bytes(b);
+    int groups = 0, open[2] = {-1, -1};
+    int64_t filled[2] = {0, 0};
+    int open_stage[2] = {-1, -1};
+    for (int i = 0; i < count; i++) {
+        struct piece *piece = order[i];
+        int t = piece->trainable;
+        if (piece->alone) {
+            piece->group = groups++;
+            continue;
+        }
+        if (open[t] < 0 || open_stage[t] != piece->stage || filled[t] + piece->bytes > target) {
+            open[t] = groups++;
+            open_stage[t] = piece->stage;
+            filled[t] = 0;
+        }
+        piece->group = open[t];
+        filled[t] += piece->bytes;
+    }
+    return groups;
+}
+
+static void start_group(struct plan_builder *b, int index, const struct piece *piece, int shard_size)
+{
+    struct param_group *group = &b->plan->groups[index];
+    *group = (struct param_group){
+        .trainable = piece->trainable,
+        .stage = piece->stage,
+        .tied_stage = piece->tied_stage,
+        .shard_size = shard_size,
+        .local = piece->stage == b->place.stage || piece->tied_stage == b->place.stage,
+        .param = -1,
+        .grad = -1,
+        .moment1 = -1,
+        .moment2 = -1,
+    };
+}
+
+/* Lays the parameters of one group out, in the order of their index. */
+static void fill_group(struct plan_builder *b, int index, const struct use *uses, const struct piece *pieces,
+                       int *next)
+{
+    struct plan *plan = b->plan;
+    struct param_group *group = &plan->groups[index];
+    int align = GROUP_ALIGNMENT / b->element;
+    group->first_param = *next;
+    for (int p = 0; p < b->model->param_count; p++) {
+        if (pieces[uses[p].piece].group != index)
+            continue;
+        plan->places[p] = (struct param_place){index, group->elements};
+        plan->group_params[(*next)++] = p;
+        group->elements += plan_round_up(param_elements(&b->model->params[p]), align);
+        group->param_count++;
+    }
+    const char *first = b->model->params[plan->group_params[group->first_param]].name;
+    if (group->param_count == 1)
+        (void)snprintf(group->name, sizeof group->name, "%s", first);
+    else /* a name that is too long is cut: it is for people */
+        (void)snprintf(group->name, sizeof group->name, "%.50s+%d", first, group->param_count - 1);
+    group->padded = plan_round_up(group->elements, (int64_t)align * group->shard_size);
+    group->shard = group->padded / group->shard_size;
+    bool cut = b->reshard || group->trainable;
+    group->resident = !b->reshard || group->shard_size == 1;
+    group->shard_start = cut ? group->shard * (group->shard_size > 1 ? b->place.shard : 0) : 0;
+}
+
+static int make_groups(struct plan_builder *b, const struct use *uses, struct piece *pieces,
+                       struct piece **order, int count)
+{
+    struct plan *plan = b->plan;
+    for (int i = 0; i < count; i++)
+        order[i] = &pieces[i];
+    qsort(order, (size_t)count, sizeof *order, compare_pieces);
+    int groups = merge_pieces(b, order, count), next = 0;
+    plan->groups = mem_calloc((size_t)groups, sizeof *plan->groups);
+    b->groups = mem_calloc((size_t)groups, sizeof *b->groups);
+    if (!plan->groups || !b->groups)
+        return error_set(b->err, MUSTER_E_NOMEM, "no memory for %d param groups", groups);
+    plan->group_count = groups;
+    for (int i = count - 1; i >= 0; i--)
+        start_group(b, order[i]->group, order[i], b->reshard || order[i]->trainable ? b->shard_ranks : 1);
+    for (int g = 0; g < groups; g++)
+        fill_group(b, g, uses, pieces, &next);
+    return 0;
+}
+
+int plan_cut_groups(struct plan_builder *b)
+{
+    struct plan *plan = b->plan;
+    size_t params = (size_t)b->model->param_count;
+    plan->places = mem_calloc(params, sizeof *plan->places);
+    plan->group_params = mem_calloc(params, sizeof *plan->group_params);
+    scope_free struct use *uses = mem_calloc(params, sizeof *uses);
+    scope_free struct piece *pieces = mem_calloc(params, sizeof *pieces);
+    scope_free struct piece **order = mem_calloc(params, sizeof *order);
+    scope_free int *last_user = mem_calloc(params, sizeof *last_user);
+    if (!plan->places || !plan->group_params || !uses || !pieces || !order || !last_user)
+        return error_set(b->err, MUSTER_E_NOMEM, "no memory to group %zu parameters", params);
+    if (collect_uses(b, uses) < 0)
+        return -1;
+    int count = 0;
+    for (int p = 0; p < b->model->param_count; p++) {
+        int piece = uses[p].piece = piece_of(b, &uses[p], p, pieces, &count);
+        pieces[piece].bytes += param_elements(&b->model->params[p]) * b->element;
+        if (uses[p].first_layer < pieces[piece].first_layer)
+            pieces[piece].first_layer = uses[p].first_layer;
+        last_user[p] = -1;
+    }
+    mark_scattered(b, uses, pieces, last_user);
+    return make_groups(b, uses, pieces, order, count);
+}
+
+/* ---- segments ---- */
+
+/* The run of the group's `index`-th parameter inside this rank's shard; false where it has none. */
+static bool shard_run(const struct plan_builder *b, const struct param_group *group, int param,
+                      int64_t *offset, int64_t *count)
+{
+    int64_t begin = b->plan->places[param].offset - group->shard_start;
+    int64_t end = begin + param_elements(&b->model->params[param]);
+    begin = begin > 0 ? begin : 0;
+    end = end < group->shard ? end : group->shard;
+    *offset = begin;
+    *count = end - begin;
+    return end > begin;
+}
+
+int plan_cut_segments(struct plan_builder *b)
+{
+    struct plan *plan = b->plan;
+    plan->segments = mem_calloc((size_t)b->model->param_count, sizeof *plan->segments);
+    if (!plan->segments)
+        return error_set(b->err, MUSTER_E_NOMEM, "no memory for %d segments", b->model->param_count);
+    for (int g = 0; g < plan->group_count; g++) {
+        const struct param_group *group = &plan->groups[g];
+        for (int i = 0; group->trainable && group->local && i < group->param_count; i++) {
+            int param = plan->group_params[group->first_param + i];
+            int class = b->model->params[param].parameter_class;
+            int64_t offset, count;
+            if (!shard_run(b, group, param, &offset, &count))
+                continue;
+            struct plan_segment *last = plan->segment_count ? &plan->segments[plan->segment_count - 1] : NULL;
+            /* A gap between two parameters of one class holds zeros and may be stepped with them. */
+            if (last && last->group == g && last->parameter_class == class)
+                last->count = offset + count - last->offset;
+            else
+                plan->segments[plan->segment_count++] = (struct plan_segment){g, class, offset, count};
+        }
+    }
+    return 0;
+}
+
+int plan_group_gaps(struct plan_builder *b, int index,
+                    int (*visit)(struct plan_builder *b, int group, int64_t offset, int64_t count))
+{
+    const struct plan *plan = b->plan;
+    const struct param_group *group = &plan->groups[index];
+    int64_t end = 0;
+    for (int i = 0; i < group->param_count; i++) {
+        int param = plan->group_params[group->first_param + i];
+        int64_t offset = plan->places[param].offset;
+        if (offset > end && visit(b, index, end, offset - end) < 0)
+            return -1;
+        end = offset + param_elements(&b->model->params[param]);
+    }
+    return group->padded > end ? visit(b, index, end, group->padded - end) : 0;
+}

@@ -1,0 +1,187 @@
+/* plan_internal.h - what the parts of plan_build share. Nobody outside plan_*.c includes it.
+ *
+ * Order of work: plan_build (plan.c) checks the options; plan_group.c cuts parameters into groups;
+ * plan_steps.c lists the layer calls of this stage in order; plan_gather.c decides which group is gathered
+ * into which slot, and when; plan_schedule.c walks the steps and emits operations (plan_reduce.c and
+ * plan_edge.c what follows or precedes them); plan_memory.c places the buffers.
+ *
+ * Waits are not written by hand: plan_emit looks at what an operation reads and writes and makes it wait for
+ * the last conflicting access on the other streams. Only pacing (prefetch depth) is asked for by callers. */
+#ifndef MUSTER_RUNTIME_PLAN_INTERNAL_H
+#define MUSTER_RUNTIME_PLAN_INTERNAL_H
+
+#include "runtime/plan.h"
+
+/* ---- what an operation touches ---- */
+
+enum { PLAN_ACCESSES = 40 };
+struct plan_access {
+    int entry;
+    bool write;
+};
+/* Fills out[PLAN_ACCESSES]; an entry that is read and written appears once, as written. */
+int plan_op_accesses(const struct plan *plan, const struct schedule_op *op, struct plan_access *out);
+
+/* What is known to be finished when an operation begins: the last op of each stream, -1 none. */
+struct plan_clock {
+    int reached[STREAM_COUNT];
+};
+
+/* ---- the builder ---- */
+
+enum step_phase { PHASE_FORWARD, PHASE_RECOMPUTE, PHASE_BACKWARD };
+/* One call of a layer. */
+struct plan_step {
+    enum step_phase phase;
+    int layer, micro;
+    int op;                   /* position in the schedule once emitted */
+    int gather[LAYER_GROUPS]; /* index of the gather whose slot holds the layer's i-th group; -1: no gather */
+};
+
+/* What a layer needs, worked out once. */
+struct plan_layer {
+    struct layer_sizes sizes; /* in mode LAYER_TRAIN, or LAYER_EVAL where the plan is not for training */
+    int64_t forward_work, evaluation_work, recompute_work;
+    bool local;      /* on this rank's stage */
+    bool loss;       /* ends in a loss: has no output */
+    bool needs_grad; /* it or something before it has a trainable parameter: it has a backward */
+    bool trainable;  /* it has one itself */
+    bool used;       /* some layer reads its output */
+    bool used_next;  /* a layer of the next stage does */
+    int group[LAYER_GROUPS], group_count;
+    int consumers; /* sources on this stage that name it */
+};
+
+struct plan_gather {
+    int group, slot;  /* slot: an entry */
+    int first_step;   /* step that uses it first */
+    int enabled_step; /* pacing: it waits for this step; -1: for none */
+    int after_step;   /* emitted behind this step, which also frees its slot */
+    int op;
+};
+
+/* Groups of similar size share slots. */
+struct slot_class {
+    int64_t bytes;
+    int groups, trainable_groups;                           /* of this class, on this rank */
+    int gather_first, gather_count, grad_first, grad_count; /* entries */
+};
+
+/* What holds for one group while the schedule is emitted. */
+struct plan_group_state {
+    int slot_class;
+    int backward_steps; /* backward calls that write its gradient in one micro-batch */
+    int backward_left;  /* of them, still to come in the present one; 0 where none has been */
+    int grad;           /* entry that gradients go to now; -1 none */
+    int feedback;       /* entry with what compression left out; -1 none */
+};
+
+/* A ring of buffers for what crosses a stage boundary; entry of micro-batch m is first + m % count. */
+struct plan_edge_ring {
+    int first, count;
+};
+struct plan_edge {
+    struct plan_edge_ring in, out;           /* activations received from before and sent on */
+    struct plan_edge_ring grad_in, grad_out; /* gradients received from behind and sent back */
+};
+
+struct plan_entry_state {
+    struct plan_clock read, write; /* last op of each stream that did */
+    bool transient;                /* lives from its first to its last operation */
+    bool busy;                     /* a gradient slot in use */
+    int released;                  /* op that freed it: the oldest is taken first */
+};
+
+struct plan_builder {
+    const struct model *model;
+    const struct plan_options *options;
+    struct plan *plan;
+    struct muster_error *err;
+
+    struct mesh_place place;
+    int element;     /* bytes of one */
+    int shard_ranks; /* ranks that optimizer state is cut into */
+    bool
+        reshard; /* parameters live as shards and are gathered into slots; gradients are reduced from slots */
+    bool keep;   /* one slot a group, gathered once */
+    enum mesh_axis replica_axis;
+    int replicas; /* ranks with equal shards */
+
+    struct plan_layer *layers;
+    struct plan_group_state *groups;
+    struct slot_class *classes;
+    int class_count;
+    struct plan_step *steps;
+    int step_count;
+    struct plan_gather *gathers;
+    int gather_count, gathers_issued;
+    struct plan_edge *edges; /* [layer_count] */
+    int *out, *saved, *dout; /* entries, [layer * micro_batches + micro]; -1: none (yet) */
+    int *consumers_left;     /* likewise: calls whose backward is still to come */
+    int *batch;              /* [micro_batches] */
+    int *written;            /* [param] last micro-batch that wrote its gradient, -1 */
+    int stall;               /* op that the next layer call waits for (no overlap asked for); -1 */
+
+    int entry_capacity, op_capacity;
+    struct plan_entry_state *entry_states;
+    struct plan_clock *clocks; /* of ops */
+    struct plan_clock stream_clock[STREAM_COUNT];
+};
+
+static inline int64_t plan_round_up(int64_t value, int64_t multiple)
+{
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+/* plan_emit.c: both return an index or -1 with err filled. */
+int plan_add_entry(struct plan_builder *b, const struct plan_entry *entry);
+/* A plain entry of whole-run life: group, layer, micro and slot -1. */
+int plan_add_buffer(struct plan_builder *b, enum plan_kind kind, enum memory_class memory, int64_t bytes);
+/* A buffer of device memory for one micro-batch of a layer that lives from its first to its last use. Only
+ * the compute stream may touch it (see plan_memory.c). *entry is -1 where bytes is 0. Returns 0 or -1. */
+int plan_add_transient(struct plan_builder *b, enum plan_kind kind, int layer, int micro, int64_t bytes,
+                       int *entry);
+struct schedule_op plan_op(enum op_kind kind, enum stream_id stream);
+/* after: ops to wait for beyond what the accesses demand; -1 entries are none. */
+int plan_emit(struct plan_builder *b, const struct schedule_op *op, int after);
+/* like: stream, axis, group, micro, from, to and offsets; kind, dtype and count are filled in. */
+int plan_emit_comm(struct plan_builder *b, const struct schedule_op *like, enum comm_kind kind,
+                   enum dtype dtype, int64_t count);
+
+/* plan_group.c */
+int plan_cut_groups(struct plan_builder *b);
+int plan_cut_segments(struct plan_builder *b);
+/* Calls visit for every run of the group's flat buffer that no backward of this stage writes. */
+int plan_group_gaps(struct plan_builder *b, int group,
+                    int (*visit)(struct plan_builder *b, int group, int64_t offset, int64_t count));
+
+/* plan_steps.c */
+int plan_describe_layers(struct plan_builder *b);
+int plan_list_steps(struct plan_builder *b);
+
+/* plan_gather.c */
+int plan_slot_classes(struct plan_builder *b);
+int plan_assign_gathers(struct plan_builder *b);
+int plan_issue_gathers(struct plan_builder *b, int step);
+void plan_count_in_flight(struct plan_builder *b);
+
+/* plan_reduce.c, plan_update.c */
+int plan_make_grad_buffers(struct plan_builder *b);
+/* Before and behind the backward call of a step. */
+int plan_open_gradients(struct plan_builder *b, int step);
+int plan_close_gradients(struct plan_builder *b, int step);
+int plan_emit_update(struct plan_builder *b);
+
+/* plan_edge.c */
+int plan_make_edges(struct plan_builder *b);
+int plan_receive(struct plan_builder *b, int step);
+int plan_send(struct plan_builder *b, int step);
+
+/* plan_schedule.c */
+int plan_emit_schedule(struct plan_builder *b);
+
+/* plan_memory.c */
+void plan_live_intervals(struct plan_builder *b);
+int plan_place_entries(struct plan *plan, struct muster_error *err);
+
+#endif

@@ -1,0 +1,47 @@
+/* plan_names.c - printable names of the plan's enums, and the layout of a batch. */
+#include "runtime/plan.h"
+
+#define NAME_ENTRY(symbol, name) [symbol] = name,
+#define NAME_OF(names, value)                                                                                \
+    ((unsigned)(value) < sizeof(names) / sizeof *(names) && (names)[value] ? (names)[value] : "unknown")
+
+const char *strategy_name(enum strategy strategy)
+{
+    static const char *const names[] = {PLAN_STRATEGIES(NAME_ENTRY)};
+    return NAME_OF(names, strategy);
+}
+
+const char *plan_kind_name(enum plan_kind kind)
+{
+    static const char *const names[] = {PLAN_KINDS(NAME_ENTRY)};
+    return NAME_OF(names, kind);
+}
+
+const char *op_kind_name(enum op_kind kind)
+{
+    static const char *const names[] = {PLAN_OPS(NAME_ENTRY)};
+    return NAME_OF(names, kind);
+}
+
+const char *stream_name(enum stream_id stream)
+{
+    static const char *const names[] = {"compute", "gather", "reduce"};
+    return NAME_OF(names, stream);
+}
+
+const char *axis_name(enum mesh_axis axis)
+{
+    static const char *const names[] = {"shard", "replicate", "pipeline", "tied", "world"};
+    return NAME_OF(names, axis);
+}
+
+int64_t plan_batch_targets(struct shape shape)
+{
+    int64_t bytes = (int64_t)shape.B * shape.T * (int64_t)sizeof(int32_t);
+    return (bytes + 255) / 256 * 256;
+}
+
+int64_t plan_batch_bytes(struct shape shape)
+{
+    return 2 * plan_batch_targets(shape);
+}

@@ -1,0 +1,264 @@
+/* plan_reduce.c - gradients from the first backward that writes them to the optimizer's step.
+ *
+ * A sharded group's gradient is formed in a full-sized slot and reduce-scattered after its last backward of
+ * each micro-batch, adding into the shard. Otherwise full gradients stay where they are, add up over
+ * micro-batches and are reduced in the last one. */
+#include <stddef.h>
+
+#include "proto/base/error.h"
+#include "runtime/plan_internal.h"
+
+static bool last_micro(const struct plan_builder *b, int micro)
+{
+    return micro == b->options->micro_batches - 1;
+}
+
+static bool compressed(const struct plan_builder *b)
+{
+    return b->options->compression == COMPRESSION_TOPK && b->replicas > 1;
+}
+
+/* ---- buffers ---- */
+
+static int add_group_buffer(struct plan_builder *b, int group, enum plan_kind kind, enum memory_class memory,
+                            int64_t elements, int *entry)
+{
+    *entry = plan_add_buffer(b, kind, memory, elements * b->element);
+    if (*entry < 0)
+        return -1;
+    b->plan->entries[*entry].group = group;
+    return 0;
+}
+
+static void count_backward_steps(struct plan_builder *b)
+{
+    for (int l = 0; l < b->model->layer_count; l++) {
+        const struct plan_layer *layer = &b->layers[l];
+        for (int i = 0; layer->local && i < layer->group_count; i++)
+            b->groups[layer->group[i]].backward_steps += b->plan->groups[layer->group[i]].trainable;
+    }
+}
+
+/* The most gradients of a class that are being formed at one time in one micro-batch. */
+static int most_open(const struct plan_builder *b, int class)
+{
+    int open = 0, most = 0;
+    for (int l = b->model->layer_count - 1; l >= 0; l--) {
+        const struct plan_layer *layer = &b->layers[l];
+        if (!layer->local)
+            continue;
+        for (int i = 0; i < layer->group_count; i++) {
+            struct plan_group_state *state = &b->groups[layer->group[i]];
+            bool counts = state->slot_class == class && state->backward_steps > 0;
+            open += counts && state->backward_left == 0;
+            if (counts && state->backward_left++ == 0)
+                most = open > most ? open : most;
+        }
+        for (int i = 0; i < layer->group_count; i++) {
+            struct plan_group_state *state = &b->groups[layer->group[i]];
+            if (state->slot_class != class || state->backward_left == 0 ||
+                state->backward_left < state->backward_steps)
+                continue;
+            state->backward_left = 0;
+            open--;
+        }
+    }
+    return most;
+}
+
+static int make_slots(struct plan_builder *b)
+{
+    int number = 0;
+    for (int c = 0; c < b->class_count; c++) {
+        struct slot_class *class = &b->classes[c];
+        int count = most_open(b, c) + (b->options->prefetch_backward > 0);
+        if (count > class->trainable_groups)
+            count = class->trainable_groups;
+        for (int i = 0; i < count; i++) {
+            int entry = plan_add_buffer(b, PLAN_GRAD_FULL, MEMORY_COMM, class->bytes);
+            if (entry < 0)
+                return -1;
+            b->plan->entries[entry].slot = number++;
+            if (class->grad_count++ == 0)
+                class->grad_first = entry;
+        }
+    }
+    return 0;
+}
+
+/* How many elements of a group's shard replicas exchange under top-k. */
+static int64_t kept_elements(const struct plan_builder *b, const struct param_group *group)
+{
+    int64_t kept = (int64_t)(b->options->topk_ratio * (double)group->shard);
+    return kept < 1 ? 1 : kept > group->shard ? group->shard : kept;
+}
+
+static int group_buffers(struct plan_builder *b, int g)
+{
+    struct param_group *group = &b->plan->groups[g];
+    struct plan_group_state *state = &b->groups[g];
+    if (!b->reshard && add_group_buffer(b, g, PLAN_GRAD_FULL, MEMORY_COMM, group->padded, &state->grad) < 0)
+        return -1;
+    group->grad = state->grad;
+    if (group->shard_size > 1 &&
+        add_group_buffer(b, g, PLAN_GRAD_SHARD, MEMORY_COMM, group->shard, &group->grad) < 0)
+        return -1;
+    if (!compressed(b))
+        return 0;
+    if (add_group_buffer(b, g, PLAN_ERROR_FEEDBACK, MEMORY_DEVICE, group->shard, &state->feedback) < 0)
+        return -1;
+    b->plan->entries[state->feedback].checkpointed = true;
+    return 0;
+}
+
+int plan_make_grad_buffers(struct plan_builder *b)
+{
+    for (int g = 0; g < b->plan->group_count; g++)
+        b->groups[g].grad = b->groups[g].feedback = -1;
+    if (!b->options->train)
+        return 0;
+    count_backward_steps(b);
+    for (int g = 0; g < b->plan->group_count; g++)
+        if (b->plan->groups[g].local && b->plan->groups[g].trainable && group_buffers(b, g) < 0)
+            return -1;
+    return b->reshard ? make_slots(b) : 0;
+}
+
+/* ---- backward ---- */
+
+static int fill_gap(struct plan_builder *b, int group, int64_t offset, int64_t count)
+{
+    struct schedule_op op = plan_op(OP_FILL, STREAM_COMPUTE);
+    op.group = group;
+    op.to = b->groups[group].grad;
+    op.to_offset = offset * b->element;
+    op.bytes = count * b->element;
+    return plan_emit(b, &op, -1) < 0 ? -1 : 0;
+}
+
+/* Takes the class's free slot that was given back first; zeroes what no backward will write there, since the
+ * group before left its own values. */
+static int take_slot(struct plan_builder *b, int g)
+{
+    const struct slot_class *class = &b->classes[b->groups[g].slot_class];
+    int best = -1;
+    for (int i = class->grad_first; i < class->grad_first + class->grad_count; i++)
+        if (!b->entry_states[i].busy &&
+            (best < 0 || b->entry_states[i].released < b->entry_states[best].released))
+            best = i;
+    if (best < 0)
+        return error_set(b->err, MUSTER_E_STATE, "no gradient slot is free for group %s",
+                         b->plan->groups[g].name);
+    b->entry_states[best].busy = true;
+    b->groups[g].grad = best;
+    return plan_group_gaps(b, g, fill_gap);
+}
+
+int plan_open_gradients(struct plan_builder *b, int step)
+{
+    const struct plan_layer *layer = &b->layers[b->steps[step].layer];
+    for (int i = 0; i < layer->group_count; i++) {
+        int g = layer->group[i];
+        if (!b->plan->groups[g].trainable)
+            continue;
+        if (b->reshard && b->groups[g].grad < 0 && take_slot(b, g) < 0)
+            return -1;
+        b->groups[g].backward_left =
+            b->groups[g].backward_left > 0 ? b->groups[g].backward_left : b->groups[g].backward_steps;
+    }
+    return 0;
+}
+
+/* An operation on a group's gradient in the reduce stream. */
+static int emit_reduction(struct plan_builder *b, enum comm_kind kind, enum mesh_axis axis, int g, int micro,
+                          int from, int to, bool accumulate)
+{
+    const struct param_group *group = &b->plan->groups[g];
+    struct schedule_op op = plan_op(OP_COMM, STREAM_REDUCE);
+    op.axis = axis;
+    op.group = g;
+    op.micro = micro;
+    op.from = from;
+    op.to = to;
+    op.comm.accumulate = accumulate;
+    return plan_emit_comm(b, &op, kind, b->options->dtype, group->shard);
+}
+
+/* encode -> gather from all replicas -> decode, all on the reduce stream: hidden like a reduction. */
+static int emit_compressed(struct plan_builder *b, int g, int micro, int gradient)
+{
+    const struct param_group *group = &b->plan->groups[g];
+    int64_t words = kept_elements(b, group) * (1 + b->element / 4); /* an i32 index and a value each */
+    int replica = b->replica_axis == AXIS_SHARD ? b->place.shard : b->place.replica;
+    int encoded = plan_add_buffer(b, PLAN_ENCODED, MEMORY_COMM, words * 4 * b->replicas);
+    if (encoded < 0)
+        return -1;
+    b->plan->entries[encoded].group = g;
+    struct schedule_op op = plan_op(OP_ENCODE, STREAM_REDUCE);
+    op.group = g;
+    op.micro = micro;
+    op.from = gradient;
+    op.to = encoded;
+    op.to_offset = replica * words * 4;
+    op.feedback = b->groups[g].feedback;
+    op.bytes = group->shard * b->element;
+    if (plan_emit(b, &op, -1) < 0)
+        return -1;
+    op = plan_op(OP_COMM, STREAM_REDUCE);
+    op.axis = b->replica_axis;
+    op.group = g;
+    op.micro = micro;
+    op.from = op.to = encoded;
+    op.from_offset = replica * words * 4;
+    if (plan_emit_comm(b, &op, COMM_ALL_GATHER, DTYPE_I32, words) < 0)
+        return -1;
+    op = plan_op(OP_DECODE, STREAM_REDUCE);
+    op.group = g;
+    op.micro = micro;
+    op.from = encoded;
+    op.to = gradient;
+    op.bytes = group->shard * b->element;
+    return plan_emit(b, &op, -1);
+}
+
+/* Everything that happens to a group's gradient when a micro-batch has completed it. Returns the last op, or
+ * -2 where there was none. */
+static int reduce_group(struct plan_builder *b, int g, int micro)
+{
+    const struct param_group *group = &b->plan->groups[g];
+    int full = b->groups[g].grad, last = -2;
+    if (b->reshard || (group->shard_size > 1 && last_micro(b, micro)))
+        last = emit_reduction(b, COMM_REDUCE_SCATTER, AXIS_SHARD, g, micro, full, group->grad,
+                              b->reshard && micro > 0);
+    if (last == -1 || !last_micro(b, micro))
+        return last;
+    if (compressed(b))
+        last = emit_compressed(b, g, micro, group->grad);
+    else if (b->replicas > 1)
+        last = emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, micro, group->grad, group->grad, false);
+    if (last == -1 || group->tied_stage < 0)
+        return last;
+    return emit_reduction(b, COMM_ALL_REDUCE, AXIS_TIED, g, micro, group->grad, group->grad, false);
+}
+
+int plan_close_gradients(struct plan_builder *b, int step)
+{
+    const struct plan_layer *layer = &b->layers[b->steps[step].layer];
+    for (int i = 0; i < layer->group_count; i++) {
+        int g = layer->group[i];
+        struct plan_group_state *state = &b->groups[g];
+        if (!b->plan->groups[g].trainable || --state->backward_left > 0)
+            continue;
+        int op = reduce_group(b, g, b->steps[step].micro);
+        if (op == -1)
+            return -1;
+        if (op >= 0 && b->options->prefetch_backward == 0)
+            b->stall = op;
+        if (b->reshard) {
+            b->entry_states[state->grad].busy = false;
+            b->entry_states[state->grad].released = b->plan->op_count;
+            state->grad = -1;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,207 @@
+/* plan_schedule.c - walks the steps and emits one optimizer step's operations. */
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "runtime/plan_internal.h"
+
+static int allocate(struct plan_builder *b)
+{
+    size_t micros = (size_t)b->options->micro_batches;
+    size_t count = (size_t)b->model->layer_count * micros, params = (size_t)b->model->param_count;
+    b->out = mem_calloc(count, sizeof *b->out);
+    b->saved = mem_calloc(count, sizeof *b->saved);
+    b->dout = mem_calloc(count, sizeof *b->dout);
+    b->consumers_left = mem_calloc(count, sizeof *b->consumers_left);
+    b->batch = mem_calloc(micros, sizeof *b->batch);
+    b->written = mem_calloc(params, sizeof *b->written);
+    if (!b->out || !b->saved || !b->dout || !b->consumers_left || !b->batch || !b->written)
+        return error_set(b->err, MUSTER_E_NOMEM, "no memory to plan %zu layer calls", count);
+    for (size_t i = 0; i < count; i++) {
+        b->out[i] = b->saved[i] = b->dout[i] = -1;
+        b->consumers_left[i] = b->layers[i / micros].consumers;
+    }
+    for (size_t p = 0; p < params; p++)
+        b->written[p] = -1;
+    return 0;
+}
+
+/* ---- the beginning of a step ---- */
+
+static int emit_copy_in(struct plan_builder *b, int from, int64_t offset, int to, int micro, int64_t bytes)
+{
+    struct schedule_op op = plan_op(OP_COPY, STREAM_COMPUTE);
+    op.micro = micro;
+    op.from = from;
+    op.from_offset = offset;
+    op.to = to;
+    op.bytes = bytes;
+    return plan_emit(b, &op, -1) < 0 ? -1 : 0;
+}
+
+static int emit_inputs(struct plan_builder *b)
+{
+    struct plan *plan = b->plan;
+    int64_t bytes = plan_batch_bytes(b->options->shape);
+    if (emit_copy_in(b, plan->staging_scalars, 0, plan->scalars, -1, sizeof(struct step_scalars)) < 0)
+        return -1;
+    struct schedule_op fill = plan_op(OP_FILL, STREAM_COMPUTE);
+    fill.to = plan->loss;
+    fill.bytes = sizeof(struct plan_loss);
+    if (plan_emit(b, &fill, -1) < 0)
+        return -1;
+    for (int m = 0; m < b->options->micro_batches; m++) {
+        if (plan_add_transient(b, PLAN_BATCH, -1, m, bytes, &b->batch[m]) < 0)
+            return -1;
+        plan->entries[b->batch[m]].dtype = DTYPE_I32;
+        if (emit_copy_in(b, plan->staging_batch, m * bytes, b->batch[m], m, bytes) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- one call of a layer ---- */
+
+static void use_weights(const struct plan_builder *b, const struct plan_step *step, struct schedule_op *op)
+{
+    const struct plan_layer *info = &b->layers[step->layer];
+    op->group_count = info->group_count;
+    for (int i = 0; i < info->group_count; i++) {
+        op->used_group[i] = info->group[i];
+        op->weight[i] =
+            step->gather[i] >= 0 ? b->gathers[step->gather[i]].slot : b->plan->groups[info->group[i]].param;
+    }
+}
+
+static void use_gradients(struct plan_builder *b, const struct plan_step *step, struct schedule_op *op)
+{
+    const struct layer_desc *layer = &b->model->layers[step->layer];
+    for (int i = 0; i < op->group_count; i++)
+        if (b->plan->groups[op->used_group[i]].trainable)
+            op->grad[i] = b->groups[op->used_group[i]].grad;
+    for (int i = 0; i < layer->param_count; i++) {
+        int param = layer->param[i];
+        if (!b->model->params[param].trainable)
+            continue;
+        /* A slot starts anew in every micro-batch; a gradient that stays adds up. */
+        op->grad_beta[i] = b->reshard ? b->written[param] == step->micro : b->written[param] >= 0;
+        b->written[param] = step->micro;
+    }
+}
+
+static int want_input_gradients(struct plan_builder *b, const struct plan_step *step, struct schedule_op *op)
+{
+    const struct layer_desc *layer = &b->model->layers[step->layer];
+    for (int i = 0; i < layer->source_count; i++) {
+        int source = layer->source[i];
+        if (source == SOURCE_BATCH || !b->layers[source].needs_grad)
+            continue;
+        int at = source * b->options->micro_batches + step->micro;
+        op->parts |= LAYER_INPUT;
+        op->din_beta[i] = b->dout[at] >= 0;
+        if (b->dout[at] < 0 && !b->layers[source].local)
+            b->dout[at] = b->edges[source].grad_out.first + step->micro % b->edges[source].grad_out.count;
+        else if (b->dout[at] < 0 && plan_add_transient(b, PLAN_DOUT, source, step->micro,
+                                                       b->layers[source].sizes.out, &b->dout[at]) < 0)
+            return -1;
+        op->din[i] = b->dout[at];
+    }
+    return 0;
+}
+
+static struct schedule_op start_call(const struct plan_builder *b, const struct plan_step *step,
+                                     enum op_kind kind)
+{
+    const struct layer_desc *layer = &b->model->layers[step->layer];
+    struct schedule_op op = plan_op(kind, STREAM_COMPUTE);
+    op.layer = step->layer;
+    op.micro = step->micro;
+    op.batch = b->batch[step->micro];
+    op.from = b->plan->scalars;
+    op.to = b->layers[step->layer].loss ? b->plan->loss : -1;
+    op.mode = b->options->train ? LAYER_TRAIN : LAYER_EVAL;
+    use_weights(b, step, &op);
+    for (int i = 0; i < layer->source_count; i++)
+        if (layer->source[i] != SOURCE_BATCH)
+            op.in[i] = b->out[layer->source[i] * b->options->micro_batches + step->micro];
+    return op;
+}
+
+/* Forward or its repetition before backward: the latter writes the same output again and keeps what the
+ * former threw away. */
+static int emit_forward(struct plan_builder *b, struct plan_step *step)
+{
+    const struct plan_layer *info = &b->layers[step->layer];
+    struct schedule_op op = start_call(b, step, OP_FORWARD);
+    int at = step->layer * b->options->micro_batches + step->micro;
+    int64_t work = info->forward_work;
+    if (step->phase == PHASE_RECOMPUTE) {
+        op.mode = LAYER_RECOMPUTE;
+        work = info->recompute_work;
+    } else if (step->micro == 0 && info->evaluation_work > work) {
+        work = info->evaluation_work;
+    }
+    if (b->out[at] < 0 && b->edges[step->layer].out.count > 0)
+        b->out[at] = b->edges[step->layer].out.first + step->micro % b->edges[step->layer].out.count;
+    else if (b->out[at] < 0 &&
+             plan_add_transient(b, PLAN_OUT, step->layer, step->micro, info->sizes.out, &b->out[at]) < 0)
+        return -1;
+    if (plan_add_transient(b, PLAN_SAVED, step->layer, step->micro, info->sizes.saved, &b->saved[at]) < 0 ||
+        plan_add_transient(b, PLAN_WORK, step->layer, step->micro, work, &op.work) < 0)
+        return -1;
+    op.out = b->out[at];
+    op.saved = b->saved[at];
+    step->op = plan_emit(b, &op, b->stall);
+    return step->op < 0 ? -1 : 0;
+}
+
+static int emit_backward(struct plan_builder *b, struct plan_step *step)
+{
+    const struct plan_layer *info = &b->layers[step->layer];
+    struct schedule_op op = start_call(b, step, OP_BACKWARD);
+    int at = step->layer * b->options->micro_batches + step->micro;
+    if (info->trainable) {
+        op.parts |= LAYER_WEIGHT;
+        use_gradients(b, step, &op);
+    }
+    if (want_input_gradients(b, step, &op) < 0 ||
+        plan_add_transient(b, PLAN_WORK, step->layer, step->micro, info->sizes.work, &op.work) < 0)
+        return -1;
+    op.out = b->out[at];
+    op.dout = b->dout[at];
+    op.saved = b->saved[at];
+    step->op = plan_emit(b, &op, b->stall);
+    return step->op < 0 ? -1 : 0;
+}
+
+static int emit_step(struct plan_builder *b, int index)
+{
+    struct plan_step *step = &b->steps[index];
+    bool backward = step->phase == PHASE_BACKWARD;
+    if (step->phase != PHASE_FORWARD && b->plan->first_backward < 0)
+        b->plan->first_backward = b->plan->op_count;
+    if (plan_issue_gathers(b, index) < 0 || plan_receive(b, index) < 0)
+        return -1;
+    if (backward && plan_open_gradients(b, index) < 0)
+        return -1;
+    if ((backward ? emit_backward(b, step) : emit_forward(b, step)) < 0)
+        return -1;
+    b->stall = -1;
+    if (backward && plan_close_gradients(b, index) < 0)
+        return -1;
+    return plan_send(b, index);
+}
+
+int plan_emit_schedule(struct plan_builder *b)
+{
+    if (allocate(b) < 0 || emit_inputs(b) < 0)
+        return -1;
+    b->plan->first_backward = -1;
+    for (int t = 0; t < b->step_count; t++)
+        if (emit_step(b, t) < 0)
+            return -1;
+    if (plan_emit_update(b) < 0)
+        return -1;
+    if (b->plan->first_backward < 0)
+        b->plan->first_backward = b->plan->op_count;
+    plan_count_in_flight(b);
+    return 0;
+}

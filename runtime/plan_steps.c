@@ -1,0 +1,159 @@
+/* plan_steps.c - what each layer needs, and the order in which this stage calls its layers.
+ *
+ * The order of micro-batches is 1F1B: stage s of p begins with min(m, p-1-s) forwards, then alternates one
+ * forward and one backward, then drains; with one stage that is forward, backward, forward, backward. */
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "runtime/plan_internal.h"
+
+static int find_groups(struct plan_builder *b, int index)
+{
+    const struct layer_desc *layer = &b->model->layers[index];
+    struct plan_layer *info = &b->layers[index];
+    for (int i = 0; i < layer->param_count; i++) {
+        int group = b->plan->places[layer->param[i]].group, at = 0;
+        while (at < info->group_count && info->group[at] != group)
+            at++;
+        if (at < info->group_count)
+            continue;
+        if (at == LAYER_GROUPS)
+            return error_set(
+                b->err, MUSTER_E_LIMIT,
+                "layer %s uses parameters of more than %d groups; use fewer units in one layer or a larger "
+                "group_bytes",
+                layer->name, LAYER_GROUPS);
+        info->group[info->group_count++] = group;
+    }
+    return 0;
+}
+
+static void find_sizes(struct plan_builder *b, int index)
+{
+    const struct layer_desc *layer = &b->model->layers[index];
+    const struct plan_options *o = b->options;
+    struct plan_layer *info = &b->layers[index];
+    struct layer_sizes other = {0};
+    layer->ops->sizes(layer->config, o->shape, o->dtype, o->train ? LAYER_TRAIN : LAYER_EVAL, o->kernels,
+                      &info->sizes);
+    info->forward_work = info->sizes.work;
+    info->loss = info->sizes.out == 0;
+    layer->ops->sizes(layer->config, o->shape, o->dtype, LAYER_EVAL, o->kernels, &other);
+    info->evaluation_work = other.work;
+    layer->ops->sizes(layer->config, o->shape, o->dtype, LAYER_RECOMPUTE, o->kernels, &other);
+    info->recompute_work = other.work;
+}
+
+static int describe(struct plan_builder *b, int index)
+{
+    const struct layer_desc *layer = &b->model->layers[index];
+    struct plan_layer *info = &b->layers[index];
+    find_sizes(b, index);
+    if (info->sizes.out < 0 || info->sizes.saved < 0 || info->sizes.work < 0 || info->sizes.out % b->element)
+        return error_set(b->err, MUSTER_E_INVALID,
+                         "layer %s asks for %lld bytes of output, %lld saved, %lld work", layer->name,
+                         (long long)info->sizes.out, (long long)info->sizes.saved,
+                         (long long)info->sizes.work);
+    info->local = layer->stage == b->place.stage;
+    for (int i = 0; i < layer->param_count; i++)
+        info->trainable |= b->options->train && b->model->params[layer->param[i]].trainable;
+    info->needs_grad = info->trainable;
+    for (int i = 0; i < layer->source_count; i++) {
+        if (layer->source[i] == SOURCE_BATCH)
+            continue;
+        struct plan_layer *source = &b->layers[layer->source[i]];
+        if (source->loss)
+            return error_set(b->err, MUSTER_E_INVALID, "layer %s reads layer %s, which has no output",
+                             layer->name, b->model->layers[layer->source[i]].name);
+        info->needs_grad |= source->needs_grad;
+        source->used = true;
+        source->used_next |= b->model->layers[layer->source[i]].stage < layer->stage;
+    }
+    return find_groups(b, index);
+}
+
+/* Whose backward adds to whose gradient, on this stage. */
+static void count_consumers(struct plan_builder *b)
+{
+    for (int l = 0; l < b->model->layer_count; l++) {
+        const struct layer_desc *layer = &b->model->layers[l];
+        for (int i = 0; b->layers[l].local && i < layer->source_count; i++)
+            if (layer->source[i] != SOURCE_BATCH)
+                b->layers[layer->source[i]].consumers++;
+    }
+}
+
+int plan_describe_layers(struct plan_builder *b)
+{
+    int count = b->model->layer_count;
+    b->layers = mem_calloc((size_t)count, sizeof *b->layers);
+    if (!b->layers)
+        return error_set(b->err, MUSTER_E_NOMEM, "no memory to plan %d layers", count);
+    for (int l = 0; l < count; l++)
+        if (describe(b, l) < 0)
+            return -1;
+    for (int l = 0; l < count; l++)
+        if (!b->layers[l].loss && !b->layers[l].used)
+            return error_set(
+                b->err, MUSTER_E_INVALID,
+                "layer %s has an output that no layer reads; the last layer has to end in a loss",
+                b->model->layers[l].name);
+    if (b->options->train && !b->layers[count - 1].needs_grad)
+        return error_set(b->err, MUSTER_E_INVALID,
+                         "model %s has nothing to train: no trainable parameter leads to its loss",
+                         b->model->name);
+    count_consumers(b);
+    return 0;
+}
+
+/* ---- order ---- */
+
+static bool recomputed(const struct plan_builder *b, int layer)
+{
+    return b->model->layers[layer].recompute && !b->layers[layer].loss && b->layers[layer].sizes.saved > 0;
+}
+
+static void add_step(struct plan_builder *b, enum step_phase phase, int layer, int micro)
+{
+    struct plan_step *step = &b->steps[b->step_count++];
+    *step = (struct plan_step){.phase = phase, .layer = layer, .micro = micro, .op = -1};
+    for (int i = 0; i < LAYER_GROUPS; i++)
+        step->gather[i] = -1;
+}
+
+static void add_forward(struct plan_builder *b, int micro)
+{
+    for (int l = 0; l < b->model->layer_count; l++)
+        if (b->layers[l].local)
+            add_step(b, PHASE_FORWARD, l, micro);
+}
+
+static void add_backward(struct plan_builder *b, int micro)
+{
+    for (int l = b->model->layer_count - 1; l >= 0; l--) {
+        if (!b->layers[l].local || !b->layers[l].needs_grad)
+            continue;
+        if (recomputed(b, l))
+            add_step(b, PHASE_RECOMPUTE, l, micro);
+        add_step(b, PHASE_BACKWARD, l, micro);
+    }
+}
+
+int plan_list_steps(struct plan_builder *b)
+{
+    int m = b->options->micro_batches;
+    size_t most = (size_t)b->model->layer_count * 3 * (size_t)m;
+    b->steps = mem_calloc(most, sizeof *b->steps);
+    if (!b->steps)
+        return error_set(b->err, MUSTER_E_NOMEM, "no memory to plan %zu layer calls", most);
+    int ahead = b->model->stages - 1 - b->place.stage;
+    ahead = !b->options->train || ahead > m ? m : ahead;
+    for (int i = 0; i < ahead; i++)
+        add_forward(b, i);
+    for (int i = ahead; i < m; i++) {
+        add_forward(b, i);
+        add_backward(b, i - ahead);
+    }
+    for (int i = m - ahead; b->options->train && i < m; i++)
+        add_backward(b, i);
+    return 0;
+}
