@@ -68,6 +68,18 @@ def measure(build, commands, rounds, torch_rounds, environment):
     return found
 
 
+def check_starts(build, workers, environment, scratch):
+    """What starts no workers is fast too: each of them must leave a file."""
+    mark = [
+        str(build / "bin" / "muster"), "run", "--standalone", f"--nproc-per-node={workers}", "sh", "-c",
+        ': > "$0/started-$RANK"', scratch,
+    ]
+    run_once(build, mark, environment)
+    started = sorted(file.name for file in pathlib.Path(scratch).glob("started-*"))
+    if started != [f"started-{rank}" for rank in range(workers)]:
+        sys.exit(f"launch.py: muster run was to start {workers} workers, but these ran: {started}")
+
+
 def main():
     options = arguments()
     build = pathlib.Path(options.build).resolve()
@@ -89,7 +101,9 @@ def main():
                 "--no-python", true,
             ]
         with tempfile.TemporaryDirectory(prefix="muster-launch-") as scratch:
-            found = measure(build, commands, options.rounds, options.torch_rounds, clean_environment(scratch))
+            environment = clean_environment(scratch)
+            check_starts(build, workers, environment, scratch)
+            found = measure(build, commands, options.rounds, options.torch_rounds, environment)
         wall = {name: statistics.median(ms for ms, _ in samples) for name, samples in found.items()}
         peak = {name: statistics.median(mb for _, mb in samples) for name, samples in found.items()}
         print(f"\n{workers} worker{'s' if workers > 1 else ''}")
