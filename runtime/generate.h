@@ -1,0 +1,23 @@
+/* generate.h - text from a trained GPT: whole parameters in, one token at a time out. */
+#ifndef MUSTER_RUNTIME_GENERATE_H
+#define MUSTER_RUNTIME_GENERATE_H
+
+#include "proto/base/buffer.h"
+#include "runtime/device.h"
+#include "runtime/gpt.h"
+#include "runtime/sample.h"
+
+struct generate_options {
+    struct sample_options sample;
+    const char *prompt; /* bytes; NULL or "" starts from a newline */
+    int64_t length;     /* tokens to draw */
+    int threads;        /* of the compute stream */
+};
+
+/* Appends `length` tokens as bytes to out. weights: full parameters in the order of gpt->model.params, of the
+ * dtype of the device's kernels. Opens the device for the while: nothing else may hold its compute stream.
+ * Needs a vocabulary of 256. */
+int generate_text(const struct gpt *gpt, const struct device_ops *ops, const void *const *weights,
+                  const struct generate_options *options, struct buffer *out, struct muster_error *err);
+
+#endif
