@@ -3,3 +3,13 @@ muster_test(train_lr_test SOURCES train_lr_test.c LINK muster_runtime)
 muster_test(train_sample_test SOURCES train_sample_test.c LINK muster_runtime)
 muster_test(train_fingerprint_test SOURCES train_fingerprint_test.c LINK muster_runtime)
 muster_test(train_gpt_test SOURCES train_gpt_test.c LINK muster_runtime)
+
+# Whole training runs, ranks as threads.
+add_library(train_harness STATIC train_harness.c)
+target_link_libraries(train_harness PRIVATE muster_flags PUBLIC muster_runtime muster_test_support)
+muster_test(train_trainer_test SOURCES train_trainer_test.c LINK train_harness)
+muster_test(train_equal_test SOURCES train_equal_test.c LINK train_harness)
+muster_test(train_alloc_test SOURCES train_alloc_test.c LINK train_harness)
+muster_test(train_overlap_test SOURCES train_overlap_test.c LINK train_harness)
+# The overlap is measured: beside other tests there is nothing to measure.
+set_tests_properties(train_overlap_test PROPERTIES RUN_SERIAL TRUE)

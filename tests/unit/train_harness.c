@@ -1,0 +1,184 @@
+/* train_harness.c - see train_harness.h. */
+#include "tests/unit/train_harness.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "proto/base/guard.h"
+#include "runtime/rng.h"
+#include "tests/support/kv_memory.h"
+#include "tests/support/rank_threads.h"
+
+GUARD_DEFINE(trainer, struct trainer *, trainer_destroy);
+
+struct training training_small(void)
+{
+    return (struct training){
+        .gpt = {.layers = 2, .channels = 32, .heads = 4, .vocab = 48, .max_positions = 20},
+        .strategy = STRATEGY_NO_SHARD,
+        .mesh = {1, 1, 1},
+        .samples = 8,
+        .micro_batches = 1,
+        .positions = 16,
+        .steps = 100,
+        .prefetch = 2,
+        .group_bytes = 16 << 10,
+        .learning_rate = 1e-3,
+        .clip_norm = 1.0,
+    };
+}
+
+static int rows_of(const struct training *run)
+{
+    return run->samples / (run->micro_batches * mesh_size(run->mesh));
+}
+
+/* Sample g: a walk in which four of five tokens are a fixed function of their predecessor. */
+static void sample_tokens(const struct training *run, uint64_t g, int32_t *tokens, int32_t *targets)
+{
+    uint64_t vocab = (uint64_t)run->gpt.vocab;
+    uint64_t token = rng_bits(3, RNG_SAMPLE, 0, g * 1000) % vocab;
+    for (int t = 0; t < run->positions; t++) {
+        tokens[t] = (int32_t)token;
+        uint64_t draw = rng_bits(3, RNG_SAMPLE, 0, g * 1000 + (uint64_t)t + 1);
+        token = draw % 5 ? (token * 7 + 3) % vocab : (draw >> 8) % vocab;
+        targets[t] = (int32_t)token;
+    }
+}
+
+void training_batch(const struct training *run, int rank, int step, int32_t *tokens, int32_t *targets)
+{
+    int rows = rows_of(run), world = mesh_size(run->mesh), row = 0;
+    for (int micro = 0; micro < run->micro_batches; micro++) {
+        for (int b = 0; b < rows; b++, row++) {
+            int i = (micro * world + rank) * rows + b;
+            int at = run->order == ORDER_REVERSED  ? run->samples - 1 - i
+                     : run->order == ORDER_ROTATED ? (i + run->samples / 2 + 1) % run->samples
+                                                   : i;
+            sample_tokens(run, (uint64_t)step * (uint64_t)run->samples + (uint64_t)at,
+                          tokens + (size_t)row * (size_t)run->positions,
+                          targets + (size_t)row * (size_t)run->positions);
+        }
+    }
+}
+
+struct trainer_options training_options(const struct training *run, int rank)
+{
+    return (struct trainer_options){
+        .plan = {.strategy = run->strategy,
+                 .mesh = run->mesh,
+                 .shape = {rows_of(run), run->positions},
+                 .micro_batches = run->micro_batches,
+                 .prefetch_forward = run->prefetch,
+                 .prefetch_backward = run->prefetch,
+                 .group_bytes = run->group_bytes,
+                 .clip = run->clip_norm > 0,
+                 .train = true},
+        .rank = rank,
+        .world_size = mesh_size(run->mesh),
+        .local_rank = rank,
+        .local_world_size = mesh_size(run->mesh),
+        .threads = 1,
+        .kernels = run->kernels,
+        .timeout_ns = 60 * NS_PER_S,
+        .seed = 42,
+    };
+}
+
+struct trainer_step_values training_values(const struct training *run, int step)
+{
+    return (struct trainer_step_values){
+        .learning_rate = run->learning_rate * (step < 10 ? (step + 1) / 10.0 : 1.0), /* a warm-up */
+        .weight_decay = 0.1,
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .epsilon = 1e-8,
+        .clip_norm = run->clip_norm,
+        .global_tokens = (int64_t)run->samples * run->positions,
+        .first_sample = (uint64_t)step * (uint64_t)run->samples,
+    };
+}
+
+static int take_params(const struct training *run, struct trainer *trainer, const struct model *model,
+                       int rank, struct muster_error *err)
+{
+    char *at = rank == 0 ? run->params : NULL;
+    for (int i = 0; i < model->param_count; i++) {
+        if (trainer_get_param(trainer, i, at, err))
+            return -1;
+        if (at)
+            at += param_elements(&model->params[i]) * dtype_size(trainer_kernels(trainer)->dtype);
+    }
+    return 0;
+}
+
+static int train_steps(const struct training *run, struct trainer *trainer, int rank,
+                       struct muster_error *err)
+{
+    size_t count = (size_t)run->micro_batches * (size_t)rows_of(run) * (size_t)run->positions;
+    scope_free int32_t *tokens = mem_calloc(count, sizeof *tokens),
+                       *targets = mem_calloc(count, sizeof *targets);
+    if (!tokens || !targets)
+        return -1;
+    for (int step = 0; step < run->steps; step++) {
+        struct trainer_stats stats;
+        struct trainer_step_values values = training_values(run, step);
+        training_batch(run, rank, step, tokens, targets);
+        if (trainer_step(trainer, tokens, targets, &values, &stats, err))
+            return -1;
+        if (rank == 0 && run->losses)
+            run->losses[step] = stats.loss;
+        if (rank == 0 && run->norms)
+            run->norms[step] = stats.grad_norm;
+        if (run->visit && run->visit(run, trainer, rank, step + 1))
+            return -1;
+    }
+    return 0;
+}
+
+struct world {
+    struct training *run;
+    struct kv_store store;
+};
+
+static int rank_body(int rank, int world_size, void *context)
+{
+    const struct world *world = context;
+    const struct training *run = world->run;
+    struct muster_error err = {0};
+    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&run->gpt, &err);
+    struct trainer_options options = training_options(run, rank);
+    options.store = world_size > 1 ? &world->store : NULL;
+    for (int i = 0; gpt && i < gpt->model.layer_count - 1; i++)
+        gpt->model.layers[i].recompute = run->recompute && i > 0;
+    GUARD(guard_trainer) struct trainer *trainer = gpt ? trainer_create(&gpt->model, &options, &err) : NULL;
+    if (!trainer || (run->visit && run->visit(run, trainer, rank, 0)) ||
+        train_steps(run, trainer, rank, &err) ||
+        (run->params && take_params(run, trainer, &gpt->model, rank, &err))) {
+        fprintf(stderr, "rank %d: %s\n", rank, err.code ? err.text : "stopped by the test");
+        return -1;
+    }
+    return 0;
+}
+
+int training_run(struct training *run)
+{
+    struct kv_memory *memory = kv_memory_create(NULL);
+    if (!memory)
+        return -1;
+    struct world world = {run, kv_memory_store(memory)};
+    int result = rank_threads_run(mesh_size(run->mesh), rank_body, &world);
+    kv_memory_destroy(memory);
+    return result;
+}
+
+double training_deviation(const double *a, const double *b, int count)
+{
+    double most = 0;
+    for (int i = 0; i < count; i++) {
+        double deviation = fabs(a[i] - b[i]) / fabs(b[i]);
+        if (!(deviation <= most))
+            most = deviation;
+    }
+    return most;
+}

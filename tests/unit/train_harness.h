@@ -1,0 +1,52 @@
+/* train_harness.h - a small training run for tests: ranks as threads of one process, data from a formula. */
+#ifndef MUSTER_TESTS_TRAIN_HARNESS_H
+#define MUSTER_TESTS_TRAIN_HARNESS_H
+
+#include "runtime/gpt.h"
+#include "runtime/trainer.h"
+
+/* The order of the step's samples over micro-batches, ranks and rows: the same set, another order of sums. */
+enum sample_order { ORDER_PLAIN, ORDER_REVERSED, ORDER_ROTATED };
+
+struct training {
+    struct gpt_config gpt;
+    enum strategy strategy;
+    struct mesh mesh; /* its size is the number of ranks */
+    int samples;      /* of a step over all ranks: rows * micro_batches * ranks */
+    int micro_batches;
+    int positions;
+    int steps;
+    int prefetch;
+    int64_t group_bytes;
+    enum sample_order order;
+    double learning_rate, clip_norm;
+    const struct kernels *kernels; /* NULL: the device's */
+    bool recompute;                /* every block */
+
+    /* Called by every rank's thread after creation and after each step (step: finished ones so far); not 0
+     * ends the rank. */
+    int (*visit)(const struct training *run, struct trainer *trainer, int rank, int step);
+    void *context;
+
+    /* Filled: by rank 0. losses and norms: [steps] or NULL. params: model_parameters() values of the kernels'
+     * dtype or NULL. */
+    double *losses, *norms;
+    void *params;
+};
+
+/* A model and run that learn something in 100 steps: 2 layers of 32, 8 samples of 16 positions. */
+struct training training_small(void);
+
+/* Tokens and targets of one rank's step, (micro_batches, B, T). Most tokens follow from the one before. */
+void training_batch(const struct training *run, int rank, int step, int32_t *tokens, int32_t *targets);
+/* What the trainer of a rank is created with, but for store and comm. */
+struct trainer_options training_options(const struct training *run, int rank);
+struct trainer_step_values training_values(const struct training *run, int step);
+
+/* 0, or not 0 with a line on stderr for every rank that failed. */
+int training_run(struct training *run);
+
+/* Largest |a-b| / |b|. */
+double training_deviation(const double *a, const double *b, int count);
+
+#endif

@@ -1,0 +1,466 @@
+/* The trainer as a whole: gradients by finite differences, memory as planned, what is refused and how, and a
+ * peer that goes away. */
+#include "tests/support/cmocka_all.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "runtime/executor.h"
+#include "runtime/rng.h"
+#include "tests/support/kv_memory.h"
+#include "tests/support/rank_threads.h"
+#include "tests/unit/train_harness.h"
+
+GUARD_DEFINE(trainer, struct trainer *, trainer_destroy);
+
+/* ---- gradients ---- */
+
+enum { PROBES = 4 };
+
+/* Every rank probes the same parameters; rank 0 judges. Steps with learning rate 0 leave all as it is. */
+struct probe {
+    double worst;
+    char worst_name[MODEL_NAME_LIMIT];
+};
+
+static int loss_at(struct trainer *trainer, const struct training *run, int rank, double *loss)
+{
+    struct trainer_stats stats;
+    struct trainer_step_values values = training_values(run, 0);
+    size_t count = (size_t)run->samples * (size_t)run->positions;
+    scope_free int32_t *tokens = mem_calloc(count, sizeof *tokens),
+                       *targets = mem_calloc(count, sizeof *targets);
+    values.learning_rate = 0;
+    if (!tokens || !targets)
+        return -1;
+    training_batch(run, rank, 0, tokens, targets);
+    if (trainer_step(trainer, tokens, targets, &values, &stats, NULL))
+        return -1;
+    *loss = stats.loss;
+    return 0;
+}
+
+static int probe_param(const struct training *run, struct trainer *trainer, int rank, int param,
+                       const struct param_desc *desc)
+{
+    struct probe *probe = run->context;
+    int64_t count = param_elements(desc);
+    scope_free double *value = mem_calloc((size_t)count, sizeof *value),
+                      *grad = mem_calloc((size_t)count, sizeof *grad);
+    double loss;
+    if (!value || !grad || loss_at(trainer, run, rank, &loss) ||
+        trainer_get_param(trainer, param, value, NULL) || trainer_get_grad(trainer, param, grad, NULL))
+        return -1;
+    for (int i = 0; i < PROBES; i++) {
+        int64_t at = (int64_t)(rng_bits(8, RNG_SAMPLE, (uint32_t)param, (uint64_t)i) % (uint64_t)count);
+        const double h = 1e-5, kept = value[at];
+        double up, down;
+        value[at] = kept + h;
+        if (trainer_set_param(trainer, param, value, NULL) || loss_at(trainer, run, rank, &up))
+            return -1;
+        value[at] = kept - h;
+        if (trainer_set_param(trainer, param, value, NULL) || loss_at(trainer, run, rank, &down))
+            return -1;
+        value[at] = kept;
+        if (trainer_set_param(trainer, param, value, NULL))
+            return -1;
+        double difference = (up - down) / (2 * h);
+        /* central differences in double: about 1e-10 absolute for losses of order 1 */
+        double error = fabs(grad[at] - difference) / (1e-4 + fabs(difference));
+        if (rank == 0 && !(error <= probe->worst)) {
+            probe->worst = error;
+            (void)snprintf(probe->worst_name, sizeof probe->worst_name, "%s", desc->name);
+        }
+    }
+    return 0;
+}
+
+static int probe_all(const struct training *run, struct trainer *trainer, int rank, int step)
+{
+    (void)step;
+    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&run->gpt, NULL);
+    for (int param = 0; gpt && param < gpt->model.param_count; param++) {
+        if (probe_param(run, trainer, rank, param, &gpt->model.params[param]))
+            return -1;
+    }
+    return gpt ? 0 : -1;
+}
+
+static void check_gradients(struct training run)
+{
+    struct probe probe = {0};
+    run.gpt = (struct gpt_config){.layers = 2, .channels = 8, .heads = 2, .vocab = 11, .max_positions = 6};
+    run.kernels = kernels_ref_f64();
+    run.samples = 4;
+    run.positions = 5;
+    run.steps = 0;
+    run.group_bytes = 1 << 10;
+    run.visit = probe_all;
+    run.context = &probe;
+    assert_int_equal(training_run(&run), 0);
+    if (probe.worst > 1e-5)
+        fail_msg("%s: relative error %.2e", probe.worst_name, probe.worst);
+}
+
+static void gradients_by_finite_differences(void **state)
+{
+    (void)state;
+    struct training run = training_small();
+    check_gradients(run);
+    run.micro_batches = 2;
+    run.mesh.shard = 2;
+    run.strategy = STRATEGY_FULL_SHARD;
+    check_gradients(run);
+    run.strategy = STRATEGY_NO_SHARD;
+    check_gradients(run);
+}
+
+/* ---- memory ---- */
+
+static int check_arenas(const struct training *run, struct trainer *trainer, int rank, int step)
+{
+    (void)run, (void)step;
+    const struct plan *plan = trainer_plan(trainer);
+    int64_t high = 0;
+    for (int i = 0; i < MEMORY_CLASS_COUNT; i++) {
+        int64_t used = 0;
+        for (int e = 0; e < plan->entry_count; e++) {
+            const struct plan_entry *entry = &plan->entries[e];
+            if (entry->memory == (enum memory_class)i && entry->offset + entry->bytes > used)
+                used = entry->offset + entry->bytes;
+        }
+        if (trainer_arena_bytes(trainer, (enum memory_class)i) != plan->arena_bytes[i] ||
+            plan->arena_bytes[i] != used) {
+            fprintf(stderr, "rank %d, %s: arena %lld, plan %lld, high-water mark %lld\n", rank,
+                    memory_class_name((enum memory_class)i),
+                    (long long)trainer_arena_bytes(trainer, (enum memory_class)i),
+                    (long long)plan->arena_bytes[i], (long long)used);
+            return -1;
+        }
+        high += used;
+    }
+    return high > 0 ? 0 : -1;
+}
+
+static void arenas_are_as_planned(void **state)
+{
+    (void)state;
+    struct training run = training_small();
+    run.steps = 1;
+    run.visit = check_arenas;
+    assert_int_equal(training_run(&run), 0);
+    run.mesh.shard = 2;
+    run.strategy = STRATEGY_FULL_SHARD;
+    assert_int_equal(training_run(&run), 0);
+}
+
+/* ---- what is refused ---- */
+
+static void check_refused(struct trainer_options options, int code, const char *names)
+{
+    struct training run = training_small();
+    struct muster_error err = {0};
+    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&run.gpt, &err);
+    struct trainer *trainer = trainer_create(&gpt->model, &options, &err);
+    assert_null(trainer);
+    if (err.code != code || !strstr(err.text, names))
+        fail_msg("error %d '%s', but wanted %d with '%s'", err.code, err.text, code, names);
+}
+
+static void bad_options_are_refused(void **state)
+{
+    (void)state;
+    struct training run = training_small();
+    struct trainer_options good = training_options(&run, 0), bad = good;
+    bad.memory_limit = 4096;
+    check_refused(bad, MUSTER_E_NOMEM, "4096 bytes) is the memory limit; use FULL_SHARD");
+    bad = good;
+    bad.plan.shape.B = 1 << 14; /* activations of tens of gigabytes, and of more than any machine has by T */
+    bad.plan.shape.T = 20;
+    bad.memory_limit = INT64_C(1) << 30;
+    check_refused(bad, MUSTER_E_NOMEM, "smaller micro-batch");
+    bad = good;
+    bad.rank = 3;
+    check_refused(bad, MUSTER_E_INVALID, "rank 3 of 1");
+    bad = good;
+    bad.threads = 0;
+    check_refused(bad, MUSTER_E_INVALID, "threads is 0");
+    bad = good;
+    bad.world_size = 2;
+    bad.plan.mesh.shard = 2;
+    check_refused(bad, MUSTER_E_INVALID, "need a store");
+    bad = good;
+    bad.plan.dtype = DTYPE_BF16;
+    check_refused(bad, MUSTER_E_UNSUPPORTED, "bf16");
+    bad = good;
+    bad.plan.train = false;
+    check_refused(bad, MUSTER_E_INVALID, "train");
+}
+
+static void unexecutable_plans_are_refused_by_name(void **state)
+{
+    (void)state;
+    struct plan plan = {.options = {.mesh = {1, 1, 2}}};
+    struct schedule_op op = {.kind = OP_ENCODE};
+    struct muster_error err = {0};
+    plan.ops = &op;
+    plan.op_count = 1;
+    assert_int_equal(executor_supports(&plan, &err), -1);
+    assert_int_equal(err.code, MUSTER_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "encode"));
+    op = (struct schedule_op){.kind = OP_COMM, .comm = {.kind = COMM_SEND}};
+    assert_int_equal(executor_supports(&plan, &err), -1);
+    assert_non_null(strstr(err.text, "send"));
+    plan.options.mesh.pipeline = 2;
+    assert_int_equal(executor_supports(&plan, &err), -1);
+    assert_non_null(strstr(err.text, "2 pipeline stages"));
+    plan.options.mesh.pipeline = 1;
+    op = (struct schedule_op){.kind = OP_STEP};
+    assert_int_equal(executor_supports(&plan, &err), 0);
+}
+
+static void bad_steps_are_refused(void **state)
+{
+    (void)state;
+    struct training run = training_small();
+    struct muster_error err = {0};
+    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&run.gpt, &err);
+    struct trainer_options options = training_options(&run, 0);
+    options.plan.clip = false;
+    GUARD(guard_trainer) struct trainer *trainer = trainer_create(&gpt->model, &options, &err);
+    assert_non_null(trainer);
+    int32_t tokens[8 * 16] = {0};
+    struct trainer_step_values values = training_values(&run, 0);
+    assert_int_equal(trainer_step(trainer, tokens, tokens, &values, NULL, &err), -1);
+    assert_non_null(strstr(err.text, "without clipping"));
+    values.clip_norm = 0;
+    values.global_tokens = 0;
+    assert_int_equal(trainer_step(trainer, tokens, tokens, &values, NULL, &err), -1);
+    assert_non_null(strstr(err.text, "global_tokens is 0"));
+    assert_int_equal(trainer_get_param(trainer, 1000, tokens, &err), -1);
+    assert_non_null(strstr(err.text, "parameter 1000"));
+    values = training_values(&run, 0); /* a refused call does not end the run */
+    values.clip_norm = 0;
+    struct trainer_stats stats;
+    assert_int_equal(trainer_step(trainer, tokens, tokens, &values, &stats, &err), 0);
+    assert_true(stats.loss > 0 && stats.grad_norm == 0 && !stats.skipped);
+}
+
+/* ---- steps ---- */
+
+static void a_norm_that_is_not_finite_skips_the_step(void **state)
+{
+    (void)state;
+    struct training run = training_small();
+    struct muster_error err = {0};
+    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&run.gpt, &err);
+    struct trainer_options options = training_options(&run, 0);
+    GUARD(guard_trainer) struct trainer *trainer = trainer_create(&gpt->model, &options, &err);
+    assert_non_null(trainer);
+    int last = gpt->model.param_count - 1; /* ln_f.bias */
+    float before[32], after[32], bias[32] = {[3] = INFINITY};
+    int32_t tokens[8 * 16], targets[8 * 16];
+    struct trainer_step_values values = training_values(&run, 0);
+    struct trainer_stats stats;
+    training_batch(&run, 0, 0, tokens, targets);
+    assert_int_equal(trainer_step(trainer, tokens, targets, &values, &stats, &err), 0);
+    assert_false(stats.skipped);
+    assert_int_equal(trainer_get_param(trainer, 3, before, &err), 0); /* h.0.ln_1.bias */
+    assert_int_equal(trainer_set_param(trainer, last, bias, &err), 0);
+    assert_int_equal(trainer_step(trainer, tokens, targets, &values, &stats, &err), 0);
+    assert_true(stats.skipped);
+    assert_int_equal(trainer_get_param(trainer, 3, after, &err), 0);
+    assert_memory_equal(before, after, sizeof before);
+    memset(bias, 0, sizeof bias);
+    assert_int_equal(trainer_set_param(trainer, last, bias, &err), 0);
+    assert_int_equal(trainer_step(trainer, tokens, targets, &values, &stats, &err), 0);
+    assert_false(stats.skipped);
+    assert_true(isfinite(stats.loss));
+}
+
+static int check_evaluation(const struct training *run, struct trainer *trainer, int rank, int step)
+{
+    int32_t tokens[8 * 16], targets[8 * 16];
+    float before[32], after[32];
+    double loss, again, stepped;
+    if (step > 0)
+        return 0;
+    training_batch(run, rank, 0, tokens, targets);
+    if (trainer_get_param(trainer, 2, before, NULL) ||
+        trainer_evaluate(trainer, tokens, targets, &loss, NULL) ||
+        trainer_evaluate(trainer, tokens, targets, &again, NULL) ||
+        trainer_get_param(trainer, 2, after, NULL) || loss_at(trainer, run, rank, &stepped))
+        return -1;
+    if (loss != again || memcmp(before, after, sizeof before)) {
+        fprintf(stderr, "rank %d: evaluation is not repeatable: %.17g, %.17g\n", rank, loss, again);
+        return -1;
+    }
+    double *losses = run->context;
+    losses[rank] = loss;
+    losses[2] = stepped;
+    return 0;
+}
+
+/* The mean of the ranks' evaluations is the loss of a step over the same batch. */
+static void evaluation_is_the_step_without_its_consequences(void **state)
+{
+    (void)state;
+    double losses[3] = {0};
+    struct training run = training_small();
+    run.visit = check_evaluation;
+    run.context = losses;
+    run.steps = 2; /* and the run goes on afterwards */
+    assert_int_equal(training_run(&run), 0);
+    assert_true(fabs(losses[0] - losses[2]) <= 1e-6 * losses[2]);
+    run.mesh.shard = 2;
+    run.strategy = STRATEGY_FULL_SHARD;
+    assert_int_equal(training_run(&run), 0);
+    assert_true(fabs((losses[0] + losses[1]) / 2 - losses[2]) <= 1e-6 * losses[2]);
+}
+
+static void initialisation_does_not_depend_on_the_world(void **state)
+{
+    (void)state;
+    struct training run = training_small();
+    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&run.gpt, NULL);
+    size_t bytes = (size_t)model_parameters(&gpt->model) * sizeof(float);
+    float *one = calloc(1, bytes), *two = calloc(1, bytes);
+    assert_non_null(one);
+    assert_non_null(two);
+    run.steps = 0;
+    run.params = one;
+    assert_int_equal(training_run(&run), 0);
+    run.params = two;
+    run.mesh.shard = 2;
+    const enum strategy strategies[] = {STRATEGY_NO_SHARD, STRATEGY_SHARD_OPTIM, STRATEGY_FULL_SHARD};
+    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
+        run.strategy = strategies[i];
+        memset(two, 0, bytes);
+        assert_int_equal(training_run(&run), 0);
+        assert_int_equal(memcmp(one, two, bytes), 0);
+    }
+    double squares = 0;
+    for (int64_t i = 0; i < 48 * 32; i++)
+        squares += (double)one[i] * (double)one[i]; /* wte */
+    assert_true(fabs(sqrt(squares / (48 * 32)) / 0.02 - 1) < 0.1);
+    free(one);
+    free(two);
+}
+
+/* ---- ranks that disagree or go away ---- */
+
+struct pair {
+    struct kv_store store;
+    struct training run[2];
+    struct muster_error err[2];
+    int leaves_after[2]; /* steps; -1: stays */
+};
+
+static int pair_body(int rank, int world_size, void *context)
+{
+    struct pair *pair = context;
+    struct training *run = &pair->run[rank];
+    (void)world_size;
+    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&run->gpt, &pair->err[rank]);
+    struct trainer_options options = training_options(run, rank);
+    options.store = &pair->store;
+    options.timeout_ns = 10 * NS_PER_S;
+    GUARD(guard_trainer)
+    struct trainer *trainer = gpt ? trainer_create(&gpt->model, &options, &pair->err[rank]) : NULL;
+    double loss;
+    for (int step = 0; trainer && step < 4; step++) {
+        int32_t tokens[8 * 16], targets[8 * 16];
+        struct trainer_step_values values = training_values(run, step);
+        if (step == pair->leaves_after[rank])
+            return 0;
+        training_batch(run, rank, step, tokens, targets);
+        if (trainer_step(trainer, tokens, targets, &values, NULL, &pair->err[rank]))
+            return trainer_evaluate(trainer, tokens, targets, &loss, NULL); /* the run is over: -1 again */
+    }
+    return trainer ? 0 : -1;
+}
+
+static void run_pair(struct pair *pair, struct training run)
+{
+    struct kv_memory *memory = kv_memory_create(NULL);
+    assert_non_null(memory);
+    pair->store = kv_memory_store(memory);
+    run.mesh.shard = 2;
+    for (int i = 0; i < 2; i++) {
+        if (!pair->run[i].samples)
+            pair->run[i] = run;
+    }
+    (void)rank_threads_run(2, pair_body, pair);
+    kv_memory_destroy(memory);
+}
+
+static void ranks_with_other_plans_are_told(void **state)
+{
+    (void)state;
+    struct training run = training_small();
+    run.strategy = STRATEGY_FULL_SHARD;
+    struct pair pair = {.leaves_after = {-1, -1}};
+    pair.run[1] = run;
+    pair.run[1].mesh.shard = 2;
+    pair.run[1].group_bytes = 64 << 10;
+    run_pair(&pair, run);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(pair.err[rank].code, MUSTER_E_REFUSED);
+        assert_non_null(strstr(pair.err[rank].text, "schedule of rank 1 differs from rank 0's"));
+    }
+}
+
+static void a_peer_that_leaves_is_an_error_that_names_it(void **state)
+{
+    (void)state;
+    struct training run = training_small();
+    run.strategy = STRATEGY_FULL_SHARD;
+    struct pair pair = {.leaves_after = {-1, 2}};
+    run_pair(&pair, run);
+    printf("%s\n", pair.err[0].text);
+    assert_int_equal(pair.err[1].code, 0);
+    assert_int_equal(pair.err[0].code, MUSTER_E_PEER);
+    assert_non_null(strstr(pair.err[0].text, "rank 0, step 2: "));
+    assert_non_null(strstr(pair.err[0].text, "rank 1"));
+}
+
+static void the_fingerprint_tells_what_ran(void **state)
+{
+    (void)state;
+    struct training run = training_small();
+    struct muster_error err = {0};
+    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&run.gpt, &err);
+    struct trainer_options options = training_options(&run, 0);
+    GUARD(guard_trainer) struct trainer *trainer = trainer_create(&gpt->model, &options, &err);
+    assert_non_null(trainer);
+    struct fingerprint print;
+    trainer_fingerprint(trainer, &print);
+    assert_int_equal(print.world_size, 1);
+    assert_int_equal(print.threads, 1);
+    assert_int_equal(print.batch, 8);
+    assert_int_equal(print.positions, 16);
+    assert_string_equal(print.strategy, "NO_SHARD");
+    assert_non_null(strstr(print.kernels, "f32"));
+    assert_non_null(strstr(print.blas, "OpenBLAS"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_by_finite_differences),
+        cmocka_unit_test(arenas_are_as_planned),
+        cmocka_unit_test(bad_options_are_refused),
+        cmocka_unit_test(unexecutable_plans_are_refused_by_name),
+        cmocka_unit_test(bad_steps_are_refused),
+        cmocka_unit_test(a_norm_that_is_not_finite_skips_the_step),
+        cmocka_unit_test(evaluation_is_the_step_without_its_consequences),
+        cmocka_unit_test(initialisation_does_not_depend_on_the_world),
+        cmocka_unit_test(ranks_with_other_plans_are_told),
+        cmocka_unit_test(a_peer_that_leaves_is_an_error_that_names_it),
+        cmocka_unit_test(the_fingerprint_tells_what_ran),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
