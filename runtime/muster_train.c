@@ -1,0 +1,469 @@
+/* muster_train.c - the program muster-train: a configuration file in, a trained model and a sample of its
+ * text out.
+ *
+ * main is a list of steps; everything that can be tested alone lives in the files that it calls. Rank 0
+ * speaks, the other ranks only when something is wrong. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
+#include "proto/base/text.h"
+#include "proto/env_names.h"
+#include "proto/exit_code.h"
+#include "runtime/data.h"
+#include "runtime/generate.h"
+#include "runtime/gpt.h"
+#include "runtime/lr.h"
+#include "runtime/progress.h"
+#include "runtime/safetensors.h"
+#include "runtime/train_config.h"
+#include "runtime/trainer.h"
+#include "runtime/world.h"
+
+enum { OVERRIDE_LIMIT = 64, SMAPS_LIMIT = 1 << 16 };
+
+struct command {
+    const char *config_path;
+    char *overrides[OVERRIDE_LIMIT];
+    int override_count;
+    bool plan, verbose, help, version;
+    int64_t world_size; /* for --plan; 0: the one we are in */
+};
+
+/* One run of one rank. */
+struct run {
+    struct train_config config;
+    struct world *world;
+    struct gpt *gpt;
+    struct data *data;
+    struct trainer *trainer;
+    int rank, world_size, micro_batches, threads;
+    int32_t *tokens, *targets; /* (micro_batches, B, T) */
+    void **weights;            /* full parameters, rank 0 only, after the training */
+    struct progress progress;
+    bool terminal;
+};
+
+static int usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static int usage_error(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs("muster-train: error: ", stderr);
+    vfprintf(stderr, format, args);
+    fputs(" (muster-train --help)\n", stderr);
+    va_end(args);
+    return -1;
+}
+
+static int take_option(struct command *command, char *const argv[], int argc, int *at)
+{
+    const char *name = argv[*at];
+    bool set = !strcmp(name, "--set"), world = !strcmp(name, "--world-size");
+    if (!strcmp(name, "--plan"))
+        command->plan = true;
+    else if (!strcmp(name, "--verbose"))
+        command->verbose = true;
+    else if (!strcmp(name, "--help") || !strcmp(name, "-h"))
+        command->help = true;
+    else if (!strcmp(name, "--version"))
+        command->version = true;
+    else if ((set || world) && *at + 1 >= argc)
+        return usage_error("%s needs a value", name);
+    else if (set && command->override_count == OVERRIDE_LIMIT)
+        return usage_error("more than %d --set", OVERRIDE_LIMIT);
+    else if (set)
+        command->overrides[command->override_count++] = argv[++*at];
+    else if (world) {
+        const char *value = argv[++*at];
+        if (!text_int64(value, &command->world_size) || command->world_size < 1 ||
+            command->world_size > 1 << 20)
+            return usage_error("--world-size: '%s' is not a number of ranks from 1 to 1048576", value);
+    } else {
+        static const char *const known[] = {"--plan",       "--verbose", "--set",
+                                            "--world-size", "--help",    "--version"};
+        const char *nearest = text_nearest(name, known, sizeof known / sizeof *known);
+        return usage_error("unknown option '%s'%s%s%s", name, nearest ? "; did you mean '" : "",
+                           nearest ? nearest : "", nearest ? "'?" : "");
+    }
+    return 0;
+}
+
+static int parse_command(int argc, char *const argv[], struct command *command)
+{
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] == '-') {
+            if (take_option(command, argv, argc, &i) < 0)
+                return -1;
+        } else if (command->config_path) {
+            return usage_error("one configuration file at a time: '%s' and '%s'", command->config_path,
+                               argv[i]);
+        } else {
+            command->config_path = argv[i];
+        }
+    }
+    if (command->world_size && !command->plan)
+        return usage_error("--world-size goes with --plan");
+    if (command->verbose && !command->plan)
+        return usage_error("--verbose goes with --plan");
+    if (!command->config_path && !command->help && !command->version)
+        return usage_error("no configuration file was named");
+    return 0;
+}
+
+static int print_help(void)
+{
+    scope_buffer out = {0};
+    buffer_text(
+        &out,
+        "usage: muster-train CONFIG.yaml [--set key=value ...] [--plan [--world-size N] [--verbose]]\n\n"
+        "Trains a model without Python: alone, or as every rank of `muster run` or torchrun.\n"
+        "--plan prints the bytes that each rank will hold, by kind, and trains nothing;\n"
+        "--verbose adds every buffer and every operation of a step.\n\nKeys of CONFIG.yaml, by section:\n\n");
+    if (knob_help(train_config_table(), 110, &out) < 0)
+        return EXIT_CODE_FAILURE;
+    return fputs(out.data, stdout) < 0 ? EXIT_CODE_FAILURE : EXIT_CODE_OK;
+}
+
+/* Bytes and prose of an error; bad input is the user's to mend (2), the rest is a failure (1). */
+static int fail(const struct run *run, const struct muster_error *err)
+{
+    if (run->world_size > 1)
+        fprintf(stderr, "muster-train: rank %d: error: %s\n", run->rank, err->text);
+    else
+        fprintf(stderr, "muster-train: error: %s\n", err->text);
+    return err->code == MUSTER_E_INVALID || err->code == MUSTER_E_NOT_FOUND ||
+                   err->code == MUSTER_E_UNSUPPORTED
+               ? EXIT_CODE_USAGE
+               : EXIT_CODE_FAILURE;
+}
+
+static int compute_threads(const struct train_config *config, int local_world_size)
+{
+    int64_t threads = config->threads;
+    const char *omp = getenv(ENV_OMP_NUM_THREADS);
+    if (!threads && (!omp || !text_int64(omp, &threads) || threads < 1))
+        threads = sysconf(_SC_NPROCESSORS_ONLN) / local_world_size;
+    return threads < 1 ? 1 : (int)threads;
+}
+
+static void fill_plan_options(const struct run *run, struct plan_options *plan)
+{
+    const struct train_config *c = &run->config;
+    *plan = (struct plan_options){
+        .strategy = (enum strategy)c->strategy,
+        .mesh = {.pipeline = 1, .replicate = 1, .shard = run->world_size},
+        .rank = run->rank,
+        .world_size = run->world_size,
+        .shape = {(int)c->micro_batch, (int)c->sequence_length},
+        .micro_batches = run->micro_batches,
+        .dtype = DTYPE_F32,
+        .prefetch_forward = (int)c->prefetch,
+        .prefetch_backward = (int)c->prefetch,
+        .group_bytes = c->group_bytes,
+        .clip = c->clip_norm > 0,
+        .train = true,
+        .kernels = kernels_cpu((unsigned)-1),
+    };
+}
+
+static int make_model(struct run *run, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    const struct gpt_config shape = {.layers = (int)c->layers,
+                                     .channels = (int)c->channels,
+                                     .heads = (int)c->heads,
+                                     .vocab = (int)c->vocabulary,
+                                     .max_positions = (int)c->sequence_length};
+    run->gpt = gpt_create(&shape, err);
+    if (!run->gpt)
+        return -1;
+    return train_config_accumulation(c, run->world_size, &run->micro_batches, err);
+}
+
+static int print_plan(struct run *run, const struct command *command, struct muster_error *err)
+{
+    if (command->world_size)
+        run->world_size = (int)command->world_size;
+    if (make_model(run, err) < 0)
+        return -1;
+    struct plan_options options;
+    fill_plan_options(run, &options);
+    struct plan plan;
+    if (plan_build(&run->gpt->model, &options, &plan, err) < 0)
+        return -1;
+    scope_buffer out = {0};
+    int result = plan_summary(&run->gpt->model, &plan, &out);
+    if (!result && command->verbose)
+        result = plan_dump(&run->gpt->model, &plan, &out);
+    plan_free(&plan);
+    if (result < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to print the plan");
+    if (fputs(out.data, stdout) < 0 || fflush(stdout))
+        return error_errno(err, "cannot print the plan");
+    return 0;
+}
+
+static int open_run(struct run *run, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    if (make_model(run, err) < 0)
+        return -1;
+    run->data = data_open(c->path, (int)c->sequence_length, (uint64_t)c->seed, err);
+    if (!run->data)
+        return -1;
+    size_t count = (size_t)run->micro_batches * (size_t)c->micro_batch * (size_t)c->sequence_length;
+    run->tokens = mem_calloc(count, sizeof *run->tokens);
+    run->targets = mem_calloc(count, sizeof *run->targets);
+    if (!run->tokens || !run->targets)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a batch of %zu tokens", count);
+    run->threads = compute_threads(c, world_local_size(run->world));
+    struct trainer_options options = {
+        .rank = run->rank,
+        .world_size = run->world_size,
+        .local_rank = world_local_rank(run->world),
+        .threads = run->threads,
+        .store = world_store(run->world),
+        .timeout_ns = (int64_t)(c->timeout_s * (double)NS_PER_S),
+        .memory_limit = c->memory_limit,
+        .seed = (uint64_t)c->seed,
+    };
+    fill_plan_options(run, &options.plan);
+    run->trainer = trainer_create(&run->gpt->model, &options, err);
+    return run->trainer ? 0 : -1;
+}
+
+static void say_start(struct run *run)
+{
+    const struct train_config *c = &run->config;
+    const struct plan *plan = trainer_plan(run->trainer);
+    char bytes[32];
+    for (int i = 0; i < MEMORY_CLASS_COUNT; i++)
+        run->progress.planned_bytes += plan->arena_bytes[i];
+    run->progress.steps = c->steps;
+    run->progress.tokens_per_step = c->global_batch * c->sequence_length;
+    if (run->rank)
+        return;
+    printf("data: %s, %d files, %lld tokens\n", c->path, data_files(run->data),
+           (long long)data_tokens(run->data));
+    printf("model: gpt2, %lld parameters in %d groups; %s over %d ranks, %d threads each; %s a rank planned, "
+           "%d gathers in flight\n",
+           (long long)model_parameters(&run->gpt->model), plan->group_count,
+           strategy_name(plan->options.strategy), run->world_size, run->threads,
+           text_format_bytes(bytes, sizeof bytes, run->progress.planned_bytes), plan->gathers_in_flight);
+    printf("batch: %lld sequences of %lld tokens a step, %d micro-batches of %lld a rank\n",
+           (long long)c->global_batch, (long long)c->sequence_length, run->micro_batches,
+           (long long)c->micro_batch);
+    (void)fflush(stdout);
+}
+
+static int64_t resident_bytes(void)
+{
+    scope_buffer text = {0};
+    if (io_read_file("/proc/self/smaps_rollup", SMAPS_LIMIT, &text, NULL) < 0 || !text.data)
+        return 0; /* only for show: older kernels have no such file */
+    return progress_parse_pss(text.data);
+}
+
+static void show_progress(struct run *run, struct progress_step *step, bool last)
+{
+    if (run->rank || (run->progress.done % run->config.interval && !last))
+        return;
+    step->resident_bytes = resident_bytes();
+    scope_buffer line = {0};
+    if (progress_line(&run->progress, step, &line) < 0)
+        return; /* a line less */
+    if (run->terminal)
+        printf("\r%s\033[K%s", line.data, last ? "\n" : "");
+    else
+        printf("%s\n", line.data);
+    (void)fflush(stdout); /* a console that is gone does not stop the training */
+}
+
+static int train(struct run *run, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    const struct lr_schedule schedule = {.peak = c->learning_rate,
+                                         .minimum = c->min_learning_rate,
+                                         .warmup_steps = c->warmup_steps,
+                                         .total_steps = c->steps};
+    for (int64_t step = 0; step < c->steps; step++) {
+        data_batch(run->data, step, run->rank, run->world_size, run->micro_batches, (int)c->micro_batch,
+                   run->tokens, run->targets);
+        const struct trainer_step_values values = {
+            .learning_rate = lr_at(&schedule, step),
+            .weight_decay = c->weight_decay,
+            .beta1 = c->beta1,
+            .beta2 = c->beta2,
+            .epsilon = c->epsilon,
+            .clip_norm = c->clip_norm,
+            .global_tokens = c->global_batch * c->sequence_length,
+            .first_sample = (uint64_t)(step * c->global_batch),
+        };
+        struct trainer_stats stats;
+        if (trainer_step(run->trainer, run->tokens, run->targets, &values, &stats, err) < 0)
+            return error_wrap(err, "step %lld", (long long)step + 1);
+        if (stats.skipped && run->rank == 0)
+            fprintf(
+                stderr,
+                "muster-train: warning: step %lld: the gradient norm is not finite; the step was skipped\n",
+                (long long)step + 1);
+        struct progress_step shown = {.loss = stats.loss,
+                                      .learning_rate = values.learning_rate,
+                                      .grad_norm = stats.grad_norm,
+                                      .step_ns = stats.step_ns,
+                                      .comm_ns = stats.comm_ns,
+                                      .exposed_ns = stats.exposed_ns};
+        progress_add(&run->progress, &shown);
+        show_progress(run, &shown, step + 1 == c->steps);
+    }
+    if (run->rank == 0) {
+        int64_t count = c->steps < PROGRESS_LOSSES ? c->steps : PROGRESS_LOSSES;
+        printf("mean loss of the last %lld steps: %.4f\n", (long long)count,
+               progress_mean_loss(&run->progress));
+    }
+    return 0;
+}
+
+/* Every rank takes part; rank 0 keeps the parameters. */
+static int gather_weights(struct run *run, struct muster_error *err)
+{
+    const struct model *model = &run->gpt->model;
+    if (run->rank == 0 && !(run->weights = mem_calloc((size_t)model->param_count, sizeof *run->weights)))
+        return error_set(err, MUSTER_E_NOMEM, "no memory to gather the parameters");
+    for (int i = 0; i < model->param_count; i++) {
+        void *to = NULL;
+        if (run->rank == 0) {
+            to = run->weights[i] = mem_calloc((size_t)param_elements(&model->params[i]), sizeof(float));
+            if (!to)
+                return error_set(err, MUSTER_E_NOMEM, "no memory to gather %s", model->params[i].name);
+        }
+        if (trainer_get_param(run->trainer, i, to, err) < 0)
+            return error_wrap(err, "cannot gather %s", model->params[i].name);
+    }
+    return 0;
+}
+
+static int save(const struct run *run, struct muster_error *err)
+{
+    const struct model *model = &run->gpt->model;
+    scope_free struct safetensors_tensor *tensors = mem_calloc((size_t)model->param_count, sizeof *tensors);
+    if (!tensors)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to save the model");
+    for (int i = 0; i < model->param_count; i++) {
+        const struct param_desc *param = &model->params[i];
+        tensors[i] =
+            (struct safetensors_tensor){.name = param->name, .dtype = DTYPE_F32, .ndim = param->ndim};
+        memcpy(tensors[i].dim, param->dim, sizeof tensors[i].dim);
+    }
+    const char *const metadata[] = {"format", "pt", "architecture", "gpt2", "linear_layout", "out_in", NULL};
+    struct safetensors_writer *writer =
+        safetensors_create(run->config.output, tensors, model->param_count, metadata, err);
+    if (!writer)
+        return -1;
+    for (int i = 0; i < model->param_count; i++) {
+        int64_t bytes = param_elements(&model->params[i]) * (int64_t)sizeof(float);
+        if (safetensors_write(writer, run->weights[i], bytes, err) < 0) {
+            safetensors_destroy(writer);
+            return -1;
+        }
+    }
+    if (safetensors_finish(writer, err) < 0)
+        return -1;
+    printf("saved %s\n", run->config.output);
+    return 0;
+}
+
+static int print_sample(const struct run *run, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    const struct generate_options options = {
+        .sample = {.temperature = c->sample_temperature, .seed = (uint64_t)c->seed},
+        .prompt = c->sample_prompt,
+        .length = c->sample_length,
+        .threads = run->threads,
+    };
+    scope_buffer text = {0};
+    if (generate_text(run->gpt, device_cpu(), (const void *const *)run->weights, &options, &text, err) < 0)
+        return -1;
+    printf("sample:\n");
+    (void)fwrite(text.data, 1, text.length, stdout);
+    printf("\n");
+    return fflush(stdout) ? error_errno(err, "cannot print the sample") : 0;
+}
+
+static int finish(struct run *run, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    bool save_it = c->output && *c->output;
+    if (!save_it && !c->sample_length)
+        return 0;
+    if (gather_weights(run, err) < 0)
+        return -1;
+    trainer_destroy(take_pointer(&run->trainer)); /* its compute stream makes room for the sampler's */
+    if (run->rank)
+        return 0;
+    if (save_it && save(run, err) < 0)
+        return -1;
+    return c->sample_length ? print_sample(run, err) : 0;
+}
+
+static void close_run(struct run *run)
+{
+    trainer_destroy(run->trainer);
+    if (run->weights)
+        for (int i = 0; i < run->gpt->model.param_count; i++)
+            mem_free(run->weights[i]);
+    mem_free(run->weights);
+    mem_free(run->tokens);
+    mem_free(run->targets);
+    data_destroy(run->data);
+    gpt_destroy(run->gpt);
+    world_close(run->world);
+    train_config_free(&run->config);
+}
+
+static int run_training(struct run *run, struct muster_error *err)
+{
+    run->world = world_open(NULL, err);
+    if (!run->world)
+        return -1;
+    run->rank = world_rank(run->world);
+    run->world_size = world_size(run->world);
+    /* under a launcher our standard output is its pipe: it says by this variable that a terminal is behind it
+     */
+    run->terminal = isatty(STDOUT_FILENO) || getenv(ENV_CONSOLE_TERMINAL);
+    if (open_run(run, err) < 0)
+        return -1;
+    say_start(run);
+    if (train(run, err) < 0)
+        return -1;
+    return finish(run, err);
+}
+
+int main(int argc, char *argv[])
+{
+    struct command command = {0};
+    struct muster_error err = {0};
+    struct run run = {.world_size = 1};
+    if (parse_command(argc, argv, &command) < 0)
+        return EXIT_CODE_USAGE;
+    if (command.help)
+        return print_help();
+    if (command.version)
+        return puts("muster-train " MUSTER_VERSION) < 0 ? EXIT_CODE_FAILURE : EXIT_CODE_OK;
+    int result =
+        train_config_read(command.config_path, command.overrides, command.override_count, &run.config, &err);
+    if (!result)
+        result = command.plan ? print_plan(&run, &command, &err) : run_training(&run, &err);
+    int code = result < 0 ? fail(&run, &err) : EXIT_CODE_OK;
+    close_run(&run);
+    return code;
+}
