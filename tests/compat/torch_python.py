@@ -1,0 +1,40 @@
+"""Finds the interpreter that has PyTorch, for every test of this folder.
+
+MUSTER_TORCH_PYTHON, else .venv/bin/python in the source tree. Where torch cannot be imported the test is skipped: exit
+status 77 after one line that says why.
+"""
+import os
+import sys
+
+SKIPPED = 77
+
+
+def source():
+    return os.environ.get("MUSTER_SOURCE") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def build():
+    path = os.environ.get("MUSTER_BUILD")
+    if not path:
+        sys.exit("MUSTER_BUILD is not set: run this through ctest, or set it to the build directory")
+    return path
+
+
+def skip(why):
+    print(f"skipped: {why}", flush=True)
+    sys.exit(SKIPPED)
+
+
+def require():
+    """Returns the torch module; runs the program again under the right interpreter where this is another one."""
+    wanted = os.environ.get("MUSTER_TORCH_PYTHON") or os.path.join(source(), ".venv", "bin", "python")
+    if not os.environ.get("MUSTER_TORCH_PYTHON_FOUND"):
+        if not os.access(wanted, os.X_OK):
+            skip(f"no PyTorch: MUSTER_TORCH_PYTHON is not set and {wanted} cannot be run")
+        os.environ["MUSTER_TORCH_PYTHON_FOUND"] = wanted
+        os.execv(wanted, [wanted, *sys.argv])
+    try:
+        import torch
+    except ImportError as error:
+        skip(f"{wanted} cannot import torch: {error}")
+    return torch
