@@ -80,7 +80,8 @@ struct membership *membership_open(const struct membership_options *options, str
 {
     static int (*const openers[])(struct membership *, struct muster_error *) = {
         [MEMBERSHIP_IN_PROCESS] = carrier_process_open,
-        [MEMBERSHIP_CLIENT] = NULL,
+        [MEMBERSHIP_SERVER] = carrier_server_open,
+        [MEMBERSHIP_CLIENT] = carrier_client_open,
     };
     if ((unsigned)options->mode > MEMBERSHIP_CLIENT) {
         error_set(err, MUSTER_E_INVALID, "membership mode %d is not known", (int)options->mode);
@@ -88,10 +89,6 @@ struct membership *membership_open(const struct membership_options *options, str
     }
     if (check_options(options, err))
         return NULL;
-    if (!openers[options->mode]) {
-        error_set(err, MUSTER_E_UNSUPPORTED, "a world of several nodes is not supported by this version");
-        return NULL;
-    }
     struct membership *m = mem_calloc(1, sizeof *m);
     if (!m) {
         error_set(err, MUSTER_E_NOMEM, "no memory for a membership");

@@ -279,7 +279,7 @@ static void supersede(struct step *s, struct roster_member *member)
     (void)snprintf(roster->superseded, sizeof roster->superseded,
                    "superseded: agent \"%.128s\" was started again and holds node rank %d now", member->name,
                    slot_of(roster, member));
-    act(s, ROSTER_REFUSE, member->session, -1, roster->superseded);
+    act(s, ROSTER_REFUSE, member->session, slot_of(roster, member), roster->superseded);
     member->superseded[member->superseded_count++ % ROSTER_SUPERSEDED_KEPT] = member->incarnation;
     if (lose(s, member))
         begin_stop(s);

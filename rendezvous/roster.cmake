@@ -1,4 +1,4 @@
-# The roster alone, for whoever wants no carrier (the simulator links no ZeroMQ).
+# The membership side. muster_roster is the pure part alone, for whoever wants no carrier (the simulator links no ZeroMQ).
 add_library(muster_roster STATIC
   failure.c
   roster.c
@@ -6,7 +6,30 @@ add_library(muster_roster STATIC
   roster_world.c)
 target_link_libraries(muster_roster PRIVATE muster_flags PUBLIC muster_base)
 
+# The messages. The generated code is not held to our warnings.
+set(rendezvous_generated ${CMAKE_CURRENT_BINARY_DIR}/generated)
+add_custom_command(
+  OUTPUT ${rendezvous_generated}/rendezvous.pb-c.c ${rendezvous_generated}/rendezvous.pb-c.h
+  COMMAND ${CMAKE_COMMAND} -E make_directory ${rendezvous_generated}
+  COMMAND ${PROTOC_C} --proto_path=${CMAKE_SOURCE_DIR}/proto --c_out=${rendezvous_generated}
+          ${CMAKE_SOURCE_DIR}/proto/rendezvous.proto
+  DEPENDS ${CMAKE_SOURCE_DIR}/proto/rendezvous.proto
+  COMMENT "Generating the rendezvous messages"
+  VERBATIM)
+add_library(muster_rendezvous_messages STATIC
+  ${rendezvous_generated}/rendezvous.pb-c.c
+  ${rendezvous_generated}/rendezvous.pb-c.h)
+target_include_directories(muster_rendezvous_messages SYSTEM PUBLIC ${rendezvous_generated})
+target_link_libraries(muster_rendezvous_messages PUBLIC PkgConfig::PROTOBUF_C)
+
 add_library(muster_rendezvous STATIC
+  carrier_client.c
   carrier_process.c
-  membership.c)
-target_link_libraries(muster_rendezvous PRIVATE muster_flags PUBLIC muster_roster)
+  carrier_server.c
+  membership.c
+  routes.c
+  wire.c
+  zmq_socket.c)
+target_link_libraries(muster_rendezvous
+  PRIVATE muster_flags muster_rendezvous_messages muster_tcpstore PkgConfig::ZMQ
+  PUBLIC muster_roster Threads::Threads)

@@ -139,7 +139,7 @@ struct roster_event {
 struct roster_action {
     enum roster_action_kind kind;
     uint64_t session;
-    int member;         /* -1 where the session holds no slot */
+    int member;         /* -1 where the session holds no slot; of a superseded agent the slot that it lost */
     const char *reason; /* REFUSE; valid until the next roster_step */
 };
 

@@ -1,1 +1,2 @@
 muster_test(rendezvous_process_test SOURCES rendezvous_process_test.c LINK muster_rendezvous)
+muster_test(rendezvous_network_test SOURCES rendezvous_network_test.c LINK muster_rendezvous PkgConfig::ZMQ)

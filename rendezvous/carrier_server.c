@@ -1,0 +1,524 @@
+/* carrier_server.c - the seat of the agent that serves the job's world.
+ *
+ * A thread of its own owns the ROUTER socket, the roster and the routes; nothing else touches them after it
+ * has started. The agent's calls become commands in a list, the roster's answers to it become events in a
+ * queue; a mutex guards both, and an eventfd each way wakes the other side. The thread blocks all signals and
+ * does no file I/O but for the log sink. */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "rendezvous/membership_carrier.h"
+#include "rendezvous/routes.h"
+#include "rendezvous/wire.h"
+#include "rendezvous/zmq_socket.h"
+
+enum {
+    LOCAL_SESSION = 1,
+    COMPLAINT_LIMIT = 20, /* log lines about broken peers; a stranger must not fill the disk */
+};
+
+struct command {
+    struct command *next;
+    struct roster_event event; /* report.failure points at failure below */
+    struct worker_failure failure;
+};
+
+struct carrier {
+    /* the thread's own */
+    struct zmq_socket socket;
+    struct roster *roster;
+    struct roster_actions actions;
+    struct routes routes;
+    struct buffer frame;         /* scratch for what is sent */
+    struct wire_message message; /* scratch for what is packed and unpacked */
+    struct {
+        uint64_t session;
+        int slot;
+    } * broken; /* routes that a send found closed, told to the roster after the step; room for the actions of
+                   a step */
+    size_t broken_count;
+    uint64_t last_session;
+    int local_member;
+    enum roster_job_state logged_state;
+    unsigned complaints;
+    const struct clock *clock;
+    const struct log_sink *log;
+    /* shared, under lock */
+    pthread_mutex_t lock;
+    struct command *first, **last;
+    struct event_queue queue;
+    struct muster_error fatal; /* why the thread has ended early; code 0: it has not */
+    bool closing;
+    struct instant close_deadline;
+    /* the agent's own */
+    int wake_fd, ready_fd; /* to the thread, to the agent */
+    pthread_t thread;
+    bool thread_started;
+};
+
+static void signal_fd(int fd)
+{
+    /* An eventfd's write can only fail where its counter is full, and then it is readable already. */
+    (void)eventfd_write(fd, 1);
+}
+
+static void drain_fd(int fd)
+{
+    eventfd_t value;
+    (void)eventfd_read(fd, &value); /* empty is fine: it is non-blocking */
+}
+
+/* -- the thread: from the roster to the agents
+ * -------------------------------------------------------------------- */
+
+struct sender {
+    uint64_t session;
+    const void *id;
+    size_t id_size;
+};
+
+static void deliver_local(struct carrier *c, const struct roster_action *action)
+{
+    if (action->kind == ROSTER_ACCEPT)
+        c->local_member = action->member;
+    if (action->kind == ROSTER_ACCEPT || action->kind == ROSTER_AGAIN)
+        return;
+    pthread_mutex_lock(&c->lock);
+    struct membership_event *place = event_queue_push(&c->queue);
+    if (place)
+        roster_fill_event(c->roster, action, place);
+    else
+        error_set(&c->fatal, MUSTER_E_LIMIT, "more than %d events wait: membership_next is not called",
+                  EVENT_QUEUE_LIMIT);
+    pthread_mutex_unlock(&c->lock);
+    signal_fd(c->ready_fd);
+}
+
+static int send_message(struct carrier *c, const struct sender *to)
+{
+    struct muster_error err;
+    buffer_clear(&c->frame);
+    if (wire_encode(&c->message, &c->frame, &err)) {
+        log_warning(c->log, "rendezvous: %s", err.text);
+        return -1;
+    }
+    return zmq_socket_send(&c->socket, to->id, to->id_size, c->frame.data, c->frame.length);
+}
+
+static void send_action(struct carrier *c, const struct roster_action *action, const struct sender *from)
+{
+    struct sender to = *from;
+    if (action->session != from->session) {
+        const struct route *route = action->member >= 0 ? &c->routes.slots[action->member] : NULL;
+        if (!route || route->session != action->session)
+            return; /* it has just been found broken */
+        to = (struct sender){action->session, route->id, route->id_size};
+    }
+    if (action->kind == ROSTER_ACCEPT)
+        routes_set(&c->routes, action->member, to.session, to.id, to.id_size);
+    if (action->kind == ROSTER_ACCEPT) {
+        c->message.kind = WIRE_ACCEPT;
+        c->message.member = action->member;
+        c->message.sequence = roster_report_sequence(c->roster, action->member);
+    } else if (action->kind == ROSTER_AGAIN) {
+        c->message.kind = WIRE_AGAIN;
+    } else {
+        c->message.kind = WIRE_EVENT;
+        roster_fill_event(c->roster, action, &c->message.event);
+    }
+    bool failed = send_message(c, &to) != 0;
+    if (action->kind == ROSTER_REFUSE && action->member >= 0) {
+        routes_remove(&c->routes, action->member, action->session);
+    } else if (failed && action->member >= 0) {
+        /* Its connection is gone, or takes nothing: when it asks again it registers and is sent what it
+         * missed. */
+        routes_remove(&c->routes, action->member, action->session);
+        c->broken[c->broken_count].session = action->session;
+        c->broken[c->broken_count++].slot = action->member;
+    }
+}
+
+static void log_progress(struct carrier *c)
+{
+    enum roster_job_state state = roster_state(c->roster);
+    if (state == c->logged_state)
+        return;
+    c->logged_state = state;
+    scope_buffer line = {0};
+    if (c->log && c->log->threshold <= LOG_LEVEL_DEBUG && roster_format(c->roster, &line) == 0)
+        log_debug(c->log, "rendezvous: %s", line.data);
+}
+
+static void complain(struct carrier *c, const char *what)
+{
+    if (c->complaints < COMPLAINT_LIMIT)
+        log_warning(c->log, "rendezvous: %s%s", what,
+                    ++c->complaints == COMPLAINT_LIMIT ? " (further ones are not logged)" : "");
+}
+
+/* Returns how many actions the event had. */
+static size_t step(struct carrier *c, const struct roster_event *event, const struct sender *from)
+{
+    struct muster_error err;
+    if (roster_step(c->roster, event, clock_now(c->clock), &c->actions, &err)) {
+        complain(c, err.text);
+        return c->actions.count;
+    }
+    size_t count = c->actions.count;
+    c->broken_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (c->actions.items[i].session == LOCAL_SESSION)
+            deliver_local(c, &c->actions.items[i]);
+        else
+            send_action(c, &c->actions.items[i], from);
+    }
+    for (size_t i = 0; i < c->broken_count; i++) {
+        struct roster_event gone = {
+            .kind = ROSTER_DISCONNECT, .session = c->broken[i].session, .member = c->broken[i].slot};
+        /* DISCONNECT asks for nothing and cannot fail for a session that the roster does not know. */
+        (void)roster_step(c->roster, &gone, clock_now(c->clock), &c->actions, NULL);
+    }
+    log_progress(c);
+    return count;
+}
+
+/* -- the thread: from the agents to the roster
+ * -------------------------------------------------------------------- */
+
+static bool to_event(struct carrier *c, struct roster_event *event)
+{
+    const struct wire_message *message = &c->message;
+    switch (message->kind) {
+    case WIRE_JOIN:
+        event->kind = ROSTER_JOIN;
+        event->join = &message->join;
+        return true;
+    case WIRE_LEAVE:
+        event->kind = ROSTER_LEAVE;
+        event->exit_code = message->exit_code;
+        return true;
+    case WIRE_BEAT:
+        event->kind = ROSTER_BEAT;
+        return true;
+    case WIRE_REPORT:
+        event->kind = ROSTER_REPORT;
+        event->report.id = message->id;
+        event->report.kind = message->report;
+        event->report.sequence = message->sequence;
+        event->report.failure = &message->failure;
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void handle_frame(struct carrier *c, const void *id, size_t id_size, const void *data, size_t size)
+{
+    struct muster_error err;
+    if (id_size > ROUTE_ID_LIMIT)
+        return complain(c, "a peer set a routing id of its own");
+    if (wire_decode(data, size, &c->message, &err))
+        return complain(c, err.text);
+    int slot = routes_find(&c->routes, id, id_size);
+    struct sender from = {.id = id, .id_size = id_size};
+    struct roster_event event = {.member = slot};
+    if (!to_event(c, &event))
+        return complain(c, "a peer sent what only a server sends");
+    if (slot >= 0)
+        from.session = c->routes.slots[slot].session;
+    else
+        from.session = ++c->last_session;
+    event.session = from.session;
+    size_t actions = step(c, &event, &from);
+    if (event.kind == ROSTER_BEAT && actions == 0) {
+        c->message.kind = WIRE_BEAT;
+        c->message.sequence = roster_report_sequence(c->roster, slot);
+        /* A beat that does not get out is followed by the next one. */
+        (void)send_message(c, &from);
+    }
+}
+
+static bool receive_one(struct carrier *c)
+{
+    zmq_msg_t id, body;
+    zmq_msg_init(&id);
+    if (zmq_msg_recv(&id, c->socket.socket, ZMQ_DONTWAIT) < 0) {
+        zmq_msg_close(&id);
+        return false;
+    }
+    zmq_msg_init(&body);
+    bool whole = false, more = zmq_msg_more(&id);
+    int frames = 0;
+    /* The frames of one message arrive together. */
+    while (more && zmq_msg_recv(&body, c->socket.socket, ZMQ_DONTWAIT) >= 0) {
+        more = zmq_msg_more(&body);
+        whole = !more && ++frames == 1;
+        frames += more;
+    }
+    if (whole)
+        handle_frame(c, zmq_msg_data(&id), zmq_msg_size(&id), zmq_msg_data(&body), zmq_msg_size(&body));
+    else
+        complain(c, "a peer sent a message of more than one frame");
+    zmq_msg_close(&body);
+    zmq_msg_close(&id);
+    return true;
+}
+
+static void run_commands(struct carrier *c)
+{
+    pthread_mutex_lock(&c->lock);
+    struct command *command = c->first;
+    c->first = NULL;
+    c->last = &c->first;
+    pthread_mutex_unlock(&c->lock);
+    struct sender local = {.session = LOCAL_SESSION};
+    while (command) {
+        struct command *next = command->next;
+        command->event.session = LOCAL_SESSION;
+        command->event.member = c->local_member;
+        (void)step(c, &command->event, &local);
+        mem_free(command);
+        command = next;
+    }
+}
+
+/* The server leaves last: after a verdict it stays until the others have gone, within the linger. */
+static bool may_end(struct carrier *c, struct instant now)
+{
+    pthread_mutex_lock(&c->lock);
+    bool closing = c->closing && !c->first, broken = c->fatal.code != 0;
+    struct instant deadline = c->close_deadline;
+    pthread_mutex_unlock(&c->lock);
+    if (broken)
+        return true;
+    return closing && (roster_state(c->roster) < JOB_FINISHING || !roster_has_remote(c->roster) ||
+                       instant_reached(now, deadline));
+}
+
+static int wait_for_work(struct carrier *c)
+{
+    pthread_mutex_lock(&c->lock);
+    struct instant due = c->closing ? c->close_deadline : INSTANT_NEVER;
+    pthread_mutex_unlock(&c->lock);
+    due = instant_min(due, roster_deadline(c->roster));
+    int64_t left = instant_diff_ns(due, clock_now(c->clock));
+    long timeout = -1;
+    if (due.ns != INT64_MAX)
+        timeout = left <= 0 ? 0 : (long)((left + NS_PER_MS - 1) / NS_PER_MS);
+    zmq_pollitem_t items[] = {
+        {.socket = c->socket.socket, .events = ZMQ_POLLIN},
+        {.fd = c->wake_fd, .events = ZMQ_POLLIN},
+    };
+    if (zmq_poll(items, 2, timeout) < 0 && errno != EINTR)
+        return -1;
+    return 0;
+}
+
+static void *serve(void *context)
+{
+    struct carrier *c = context;
+    struct sender nobody = {0};
+    while (!may_end(c, clock_now(c->clock))) {
+        if (wait_for_work(c)) {
+            pthread_mutex_lock(&c->lock);
+            error_set(&c->fatal, MUSTER_E_IO, "the rendezvous server cannot wait for messages: %s",
+                      zmq_strerror(errno));
+            pthread_mutex_unlock(&c->lock);
+            signal_fd(c->ready_fd);
+            break;
+        }
+        /* All messages before the clock: after a freeze everybody would look lost. */
+        drain_fd(c->wake_fd);
+        while (receive_one(c))
+            ;
+        run_commands(c);
+        if (instant_reached(clock_now(c->clock), roster_deadline(c->roster))) {
+            struct roster_event tick = {.kind = ROSTER_TICK};
+            (void)step(c, &tick, &nobody);
+        }
+    }
+    return NULL;
+}
+
+/* -- the agent's side
+ * --------------------------------------------------------------------------------------------- */
+
+static int server_fd(const struct membership *m)
+{
+    return m->carrier->ready_fd;
+}
+
+static struct instant server_deadline(const struct membership *m)
+{
+    (void)m;
+    return INSTANT_NEVER; /* the eventfd is level-triggered, and the thread keeps the time */
+}
+
+static int server_next(struct membership *m, struct membership_event *event, struct muster_error *err)
+{
+    struct carrier *c = m->carrier;
+    pthread_mutex_lock(&c->lock);
+    int got = event_queue_pop(&c->queue, event);
+    if (!got && c->fatal.code)
+        got = error_set(err, (enum muster_error_code)c->fatal.code, "%s", c->fatal.text);
+    else if (!c->queue.count && !c->fatal.code)
+        drain_fd(c->ready_fd);
+    pthread_mutex_unlock(&c->lock);
+    return got;
+}
+
+static struct command *new_command(enum roster_event_kind kind, struct muster_error *err)
+{
+    struct command *command = mem_calloc(1, sizeof *command);
+    if (command)
+        command->event.kind = kind;
+    else
+        error_set(err, MUSTER_E_NOMEM, "no memory for a message to the rendezvous server");
+    return command;
+}
+
+static void post(struct carrier *c, struct command *command)
+{
+    pthread_mutex_lock(&c->lock);
+    *c->last = command;
+    c->last = &command->next;
+    pthread_mutex_unlock(&c->lock);
+    signal_fd(c->wake_fd);
+}
+
+static int server_report(struct membership *m, struct world_id id, enum membership_report_kind kind,
+                         const struct worker_failure *failure, struct muster_error *err)
+{
+    struct command *command = new_command(ROSTER_REPORT, err);
+    if (!command)
+        return -1;
+    command->event.report.id = id;
+    command->event.report.kind = kind;
+    command->event.report.sequence = m->sequence;
+    if (failure)
+        command->failure = *failure;
+    command->event.report.failure = &command->failure;
+    post(m->carrier, command);
+    return 0;
+}
+
+static int server_leave(struct membership *m, int exit_code, struct muster_error *err)
+{
+    struct command *command = new_command(ROSTER_LEAVE, err);
+    if (!command)
+        return -1;
+    command->event.exit_code = exit_code;
+    post(m->carrier, command);
+    return 0;
+}
+
+static void server_close(struct membership *m, int64_t linger_ns)
+{
+    struct carrier *c = m->carrier;
+    struct instant deadline = instant_add(clock_now(m->options.clock), linger_ns);
+    if (c->thread_started) {
+        pthread_mutex_lock(&c->lock);
+        c->closing = true;
+        c->close_deadline = deadline;
+        pthread_mutex_unlock(&c->lock);
+        signal_fd(c->wake_fd);
+        pthread_join(c->thread, NULL);
+    }
+    int64_t left = instant_diff_ns(deadline, clock_now(m->options.clock)) / NS_PER_MS;
+    zmq_socket_close(&c->socket, left > 0 ? (int)(left < INT32_MAX ? left : INT32_MAX) : 0);
+    while (c->first) {
+        struct command *next = c->first->next;
+        mem_free(c->first);
+        c->first = next;
+    }
+    pthread_mutex_destroy(&c->lock);
+    if (c->wake_fd >= 0)
+        close(c->wake_fd);
+    if (c->ready_fd >= 0)
+        close(c->ready_fd);
+    mem_free(c->broken);
+    buffer_free(&c->frame);
+    routes_free(&c->routes);
+    roster_actions_free(&c->actions);
+    roster_destroy(c->roster);
+    mem_free(c);
+    m->carrier = NULL;
+}
+
+static int start_thread(struct carrier *c, struct muster_error *err)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    if (pthread_sigmask(SIG_SETMASK, &all, &before))
+        return error_set(err, MUSTER_E_IO, "cannot block signals");
+    int failed = pthread_create(&c->thread, NULL, serve, c);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL); /* it has just worked with the same arguments */
+    if (failed)
+        return error_set(err, MUSTER_E_IO, "cannot start the rendezvous server's thread: %s",
+                         strerror(failed));
+    c->thread_started = true;
+    return 0;
+}
+
+static int open_parts(struct membership *m, struct muster_error *err)
+{
+    struct carrier *c = m->carrier;
+    int nodes = m->options.max_nodes;
+    c->roster = membership_make_roster(m, err);
+    if (!c->roster || roster_actions_init(&c->actions, nodes, err) || routes_init(&c->routes, nodes, err))
+        return -1;
+    c->broken = mem_calloc(c->actions.capacity, sizeof *c->broken);
+    if (!c->broken)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a rendezvous server of %d nodes", nodes);
+    c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    c->ready_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (c->wake_fd < 0 || c->ready_fd < 0)
+        return error_errno(err, "cannot make an eventfd");
+    if (zmq_socket_bind_router(&c->socket, m->options.host, m->options.port, m->options.log, err))
+        return -1;
+    struct roster_join join = membership_join(m, true);
+    struct roster_event event = {.kind = ROSTER_JOIN, .session = LOCAL_SESSION, .join = &join};
+    struct sender local = {.session = LOCAL_SESSION};
+    (void)step(c, &event, &local);
+    return start_thread(c, err);
+}
+
+int carrier_server_open(struct membership *m, struct muster_error *err)
+{
+    static const struct carrier_operations operations = {
+        .fd = server_fd,
+        .deadline = server_deadline,
+        .next = server_next,
+        .report = server_report,
+        .leave = server_leave,
+        .close = server_close,
+    };
+    m->operations = &operations;
+    struct carrier *c = m->carrier = mem_calloc(1, sizeof *c);
+    if (!c)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a rendezvous server");
+    c->wake_fd = c->ready_fd = -1;
+    c->last = &c->first;
+    c->last_session = LOCAL_SESSION;
+    c->local_member = -1;
+    c->clock = m->options.clock;
+    c->log = m->options.log;
+    if (pthread_mutex_init(&c->lock, NULL)) {
+        mem_free(c);
+        m->carrier = NULL;
+        return error_set(err, MUSTER_E_NOMEM, "cannot make a mutex");
+    }
+    if (open_parts(m, err)) {
+        server_close(m, 0);
+        return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,68 @@
+/* routes.c - see routes.h. */
+#include "rendezvous/routes.h"
+
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "proto/base/text.h"
+
+int routes_init(struct routes *routes, int slot_count, struct muster_error *err)
+{
+    *routes = (struct routes){.slot_count = slot_count, .bucket_count = 2 * slot_count + 1};
+    routes->slots = mem_calloc((size_t)slot_count, sizeof *routes->slots);
+    routes->buckets = mem_calloc((size_t)routes->bucket_count, sizeof *routes->buckets);
+    if (!routes->slots || !routes->buckets) {
+        routes_free(routes);
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the routes of %d nodes", slot_count);
+    }
+    for (int i = 0; i < routes->bucket_count; i++)
+        routes->buckets[i] = -1;
+    return 0;
+}
+
+void routes_free(struct routes *routes)
+{
+    mem_free(routes->slots);
+    mem_free(routes->buckets);
+    *routes = (struct routes){0};
+}
+
+static int *bucket_of(const struct routes *routes, const void *id, size_t id_size)
+{
+    return &routes->buckets[text_hash(TEXT_HASH_START, id, id_size) % (uint64_t)routes->bucket_count];
+}
+
+int routes_find(const struct routes *routes, const void *id, size_t id_size)
+{
+    for (int slot = *bucket_of(routes, id, id_size); slot >= 0; slot = routes->slots[slot].next) {
+        const struct route *route = &routes->slots[slot];
+        if (route->id_size == id_size && memcmp(route->id, id, id_size) == 0)
+            return slot;
+    }
+    return -1;
+}
+
+void routes_set(struct routes *routes, int slot, uint64_t session, const void *id, size_t id_size)
+{
+    struct route *route = &routes->slots[slot];
+    routes_remove(routes, slot, route->session);
+    memcpy(route->id, id, id_size);
+    route->id_size = id_size;
+    route->session = session;
+    int *bucket = bucket_of(routes, id, id_size);
+    route->next = *bucket;
+    *bucket = slot;
+}
+
+void routes_remove(struct routes *routes, int slot, uint64_t session)
+{
+    struct route *route = &routes->slots[slot];
+    if (!route->session || route->session != session)
+        return;
+    int *link = bucket_of(routes, route->id, route->id_size);
+    while (*link != slot)
+        link = &routes->slots[*link].next;
+    *link = route->next;
+    route->session = 0;
+}

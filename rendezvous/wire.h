@@ -1,0 +1,67 @@
+/* wire.h - the messages between agents and the serving agent, packed into one frame and unpacked from it.
+ *
+ * The only file that knows protobuf-c. Nothing that comes from the network is believed before wire_decode has
+ * checked it: size first, then version, then lengths and ranges. Layout and rules of change:
+ * proto/rendezvous.proto. */
+#ifndef MUSTER_RENDEZVOUS_WIRE_H
+#define MUSTER_RENDEZVOUS_WIRE_H
+
+#include <stddef.h>
+
+#include "proto/base/buffer.h"
+#include "proto/include/muster_error.h"
+#include "rendezvous/membership.h"
+#include "rendezvous/roster.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Ten times the largest honest message (a report with 4 KiB of stderr); protobuf-c may need 44 times this to
+ * unpack a hostile one. */
+enum { WIRE_FRAME_LIMIT = 64 * 1024 };
+
+enum wire_kind {
+    WIRE_JOIN,
+    WIRE_LEAVE,
+    WIRE_REPORT,
+    WIRE_BEAT,
+    WIRE_ACCEPT,
+    WIRE_AGAIN,
+    WIRE_EVENT, /* World, Stop, Verdict or Refuse, by event.kind */
+};
+const char *wire_kind_name(enum wire_kind kind);
+
+/* The texts that join points to, after wire_decode. */
+struct wire_texts {
+    char job_id[MEMBERSHIP_NAME_LIMIT], agent_name[MEMBERSHIP_NAME_LIMIT], store_addr[MEMBERSHIP_NAME_LIMIT];
+    char role[ROSTER_ROLE_LIMIT];
+};
+
+/* Only the members that belong to kind mean anything. Not to be copied after wire_decode: join points into
+ * texts. */
+struct wire_message {
+    enum wire_kind kind;
+    struct roster_join join; /* JOIN; local is never sent */
+    struct wire_texts texts;
+    int exit_code;      /* LEAVE */
+    uint64_t sequence;  /* REPORT: its own; ACCEPT, BEAT: the last that has arrived */
+    int member;         /* ACCEPT */
+    struct world_id id; /* REPORT */
+    enum membership_report_kind report;
+    struct worker_failure failure; /* REPORT of FAILED */
+    struct membership_event event; /* EVENT */
+};
+
+/* Appends the frame to out. */
+int wire_encode(const struct wire_message *message, struct buffer *out, struct muster_error *err);
+
+/* MUSTER_E_LIMIT: above 64 KiB; MUSTER_E_PROTOCOL: not a message of ours, of another version (but a JOIN of
+ * another version is decoded, so that it can be refused with the reason), or with a value that no peer of
+ * ours sends. */
+int wire_decode(const void *data, size_t length, struct wire_message *message, struct muster_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,40 @@
+/* zmq_socket.h - one ZeroMQ socket with the options that a control plane needs, set in one place.
+ *
+ * A context starts threads and must never be used on the far side of a fork: workers are started by fork and
+ * exec at once, and every descriptor of libzmq is close-on-exec. All signals are blocked in libzmq's threads.
+ */
+#ifndef MUSTER_RENDEZVOUS_ZMQ_SOCKET_H
+#define MUSTER_RENDEZVOUS_ZMQ_SOCKET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/base/log.h"
+#include "proto/include/muster_error.h"
+
+struct zmq_socket {
+    void *context, *socket;
+};
+
+/* Numeric addresses only: libzmq resolves names with a call that may block for minutes. A host address that
+ * is not of this machine binds the wildcard, with a warning to log. A port that is taken is MUSTER_E_IO and
+ * names it and its holder. */
+int zmq_socket_bind_router(struct zmq_socket *s, const char *host, uint16_t port, const struct log_sink *log,
+                           struct muster_error *err);
+int zmq_socket_connect_dealer(struct zmq_socket *s, const char *host, uint16_t port,
+                              struct muster_error *err);
+/* Closes; what was sent has linger_ms to get out. Accepts a zeroed struct. */
+void zmq_socket_close(struct zmq_socket *s, int linger_ms);
+
+/* One message of up to two frames (id_size 0: one frame), without blocking. -1 with errno: EAGAIN where there
+ * is no room or no connection, EHOSTUNREACH where the route is gone. */
+int zmq_socket_send(const struct zmq_socket *s, const void *id, size_t id_size, const void *data,
+                    size_t size);
+
+/* What the descriptor shows can only be trusted after this says 0: it is edge-triggered, and any call may eat
+ * the edge. */
+bool zmq_socket_readable(const struct zmq_socket *s);
+int zmq_socket_fd(const struct zmq_socket *s);
+
+#endif
