@@ -2,7 +2,10 @@
  * in the same run: products against the best sgemm, everything else against a memcpy that moves as many bytes
  * at the same size (so caches count the same on both sides).
  *
- *     kernels_bench [threads] [shape]     defaults: 1 thread, every shape; shapes: demo, gpt2-256, gpt2-1024
+ *     kernels_bench [threads] [shape] [variant]
+ *
+ * defaults: 1 thread, every shape (all, demo, gpt2-256, gpt2-1024), the best variant (base, avx2, avx512;
+ * OpenBLAS chooses its own, OPENBLAS_CORETYPE=Haswell holds it to AVX2).
  *
  * The last lines of a shape are its step: products, the same products without biases, everything else, and
  * the ratio of the whole to the bare products, which is the number that a trainer lives on. */
@@ -142,11 +145,16 @@ static void run_adamw(struct bench *b, int OC, int C)
     b->k->adamw(b->moments, b->moments + b->slice, b->moments + 2 * b->slice, b->moments + 3 * b->slice,
                 b->slice, 0, &b->scalars, NULL);
 }
-static void run_memcpy(struct bench *b, int OC, int C)
+/* The two limits of what moves OC * C bytes: a copy, whose destination is read before it is written, and an
+ * update in place, on as many threads as the kernels have. */
+static void run_copy(struct bench *b, int OC, int C)
 {
-    size_t bytes = (size_t)OC * (size_t)C;
-    /* The same threads would share a copy: pieces of it by the cast kernel, which copies equal types. */
-    b->k->cast(b->moments, DTYPE_U8, (char *)b->moments + bytes, DTYPE_U8, (int64_t)bytes, NULL);
+    size_t half = (size_t)OC * (size_t)C / 2;
+    b->k->cast(b->moments, DTYPE_U8, (char *)b->moments + half, DTYPE_U8, (int64_t)half, NULL);
+}
+static void run_update(struct bench *b, int OC, int C)
+{
+    b->k->scale(b->moments, 1.0, (int64_t)OC * C / 2 / (int64_t)sizeof(float), NULL);
 }
 
 static void *block_new(size_t bytes, float value)
@@ -247,10 +255,9 @@ static void report(struct bench *b, const struct operation *op, double peak, str
     if (op->product) {
         rate = op->flops / seconds / 1e9, limit = peak, unit = "GFLOP/s";
     } else {
-        /* A copy of half as many bytes reads and writes as much. */
-        double half = fmin(op->bytes / 2, (double)b->slice * 8) / 64;
-        double copied = seconds_of(b, run_memcpy, (int)half, 64);
-        rate = op->bytes / seconds / 1e9, limit = 2 * 64 * floor(half) / copied / 1e9, unit = "GB/s   ";
+        int lines = (int)(fmin(op->bytes, (double)b->slice * 16) / 64);
+        double copy = seconds_of(b, run_copy, lines, 64), update = seconds_of(b, run_update, lines, 64);
+        rate = op->bytes / seconds / 1e9, limit = 64.0 * lines / fmin(copy, update) / 1e9, unit = "GB/s   ";
     }
     double step = seconds * op->calls;
     *(op->product == 1 ? &totals->products : op->product == 2 ? &totals->bare : &totals->rest) += step;
@@ -353,7 +360,7 @@ static void bench_shape(const struct kernels *k, struct shape s)
     double peak = sgemm_peak(&b);
     printf("%s: B=%d T=%d C=%d NH=%d V=%d, %d layers, %" PRId64 " parameters\n", s.name, s.B, s.T, s.C, s.NH,
            s.V, s.layers, b.parameters);
-    printf("  limits: sgemm %.1f GFLOP/s; bytes against a copy of as many\n", peak);
+    printf("  limits: sgemm %.1f GFLOP/s; bytes against a copy or update of as many\n", peak);
     report_products(&b, peak, &totals);
     report_others(&b, peak, &totals);
     printf("  step: products %.3f ms (bare %.3f ms), everything else %.3f ms; whole / bare products = %.3f\n",
@@ -362,28 +369,42 @@ static void bench_shape(const struct kernels *k, struct shape s)
     bench_destroy(&b);
 }
 
+static int usage(void)
+{
+    fprintf(stderr,
+            "usage: kernels_bench [threads 1..1024] [all|demo|gpt2-256|gpt2-1024] [base|avx2|avx512]\n");
+    return 2;
+}
+
+static unsigned isa_named(const char *name)
+{
+    if (strcmp(name, "base") == 0)
+        return KERNELS_ISA_BASE;
+    if (strcmp(name, "avx2") == 0)
+        return KERNELS_ISA_BASE | KERNELS_ISA_AVX2;
+    return strcmp(name, "avx512") == 0 ? (unsigned)-1 : 0;
+}
+
 int main(int argc, char **argv)
 {
     struct muster_error err = {0};
     int64_t threads = 1;
-    const char *only = argc > 2 ? argv[2] : NULL;
+    const char *only = argc > 2 ? argv[2] : "all";
+    unsigned isa = argc > 3 ? isa_named(argv[3]) : (unsigned)-1;
     int found = 0;
-    if (argc > 3 || (argc > 1 && (!text_int64(argv[1], &threads) || threads < 1 || threads > 1024))) {
-        fprintf(stderr, "usage: kernels_bench [threads 1..1024] [demo|gpt2-256|gpt2-1024]\n");
-        return 2;
-    }
+    if (argc > 4 || isa == 0 ||
+        (argc > 1 && (!text_int64(argv[1], &threads) || threads < 1 || threads > 1024)))
+        return usage();
     if (kernels_cpu_threads((int)threads, &err) < 0) {
         fprintf(stderr, "kernels_bench: %s\n", err.text);
         return 1;
     }
-    const struct kernels *k = kernels_cpu((unsigned)-1);
+    const struct kernels *k = kernels_cpu(isa);
     printf("%s, %s, %" PRId64 " threads\n", k->name, kernels_cpu_blas(), threads);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
-        if (!only || strcmp(only, shapes[i].name) == 0) {
+        if (strcmp(only, "all") == 0 || strcmp(only, shapes[i].name) == 0) {
             bench_shape(k, shapes[i]);
             found = 1;
         }
-    if (!found)
-        fprintf(stderr, "kernels_bench: no shape '%s': demo, gpt2-256 or gpt2-1024\n", only);
-    return found ? 0 : 2;
+    return found ? 0 : usage();
 }

@@ -20,15 +20,15 @@
 #define CPU_DECLARE(operation) KERNELS_DECLARE(operation, CPU(operation))
 KERNELS_OPERATIONS(CPU_DECLARE)
 #undef CPU_DECLARE
+#endif
 
-/* Widest vector of the variant, in floats. */
+/* Widest vector of the instruction set that is compiled for, in floats. */
 #if defined(__AVX512F__)
 enum { CPU_LANES = 16 };
 #elif defined(__AVX__)
 enum { CPU_LANES = 8 };
 #else
 enum { CPU_LANES = 4 };
-#endif
 #endif
 
 /* Overwrite the slots of table that the variant improves. */
@@ -57,7 +57,7 @@ static inline int64_t cpu_chunks(int64_t n)
 static inline int64_t cpu_chunk_size(int64_t n, int64_t chunk)
 {
     int64_t left = n - chunk * CPU_CHUNK;
-    return left < CPU_CHUNK ? left : CPU_CHUNK;
+    return left < (int64_t)CPU_CHUNK ? left : (int64_t)CPU_CHUNK;
 }
 
 #endif

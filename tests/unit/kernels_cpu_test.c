@@ -85,6 +85,13 @@ static void check_embedding(const struct kernels *k, int B, int T, int C, int V,
         /* Same additions in the same order: exact. */
         assert_true(floats_close("dwte", wte_got, wte_expected, wte_n, 0, 0));
         assert_true(floats_close("dwpe", wpe_got, wpe_expected, wpe_n, 0, 0));
+        /* Each alone, as the tied head needs it: added once more, the other one untouched. */
+        reference()->embedding_backward(wte_expected, NULL, expected, tokens, B, T, C, V, maxT, 1, NULL);
+        k->embedding_backward(wte_got, NULL, expected, tokens, B, T, C, V, maxT, 1, NULL);
+        reference()->embedding_backward(NULL, wpe_expected, expected, tokens, B, T, C, V, maxT, 0, NULL);
+        k->embedding_backward(NULL, wpe_got, expected, tokens, B, T, C, V, maxT, 0, NULL);
+        assert_true(floats_close("dwte alone", wte_got, wte_expected, wte_n, 0, 0));
+        assert_true(floats_close("dwpe alone", wpe_got, wpe_expected, wpe_n, 0, 0));
     }
 }
 

@@ -1,8 +1,10 @@
 /* kernels_determinism_test.c - the same call gives the same bits: twice with the same number of threads for
- * every operation, and with 1, 2 and 3 threads for all but the matrix products, whose split is OpenBLAS's. */
+ * every operation, and with 1, 2 and 3 threads for all but the matrix products, whose split is OpenBLAS's;
+ * and ranks that are threads of one process do not disturb each other. */
 #include "tests/support/cmocka_all.h"
 
 #include "proto/base/mem.h"
+#include "tests/support/rank_threads.h"
 #include "tests/unit/kernels_support.h"
 
 /* Sizes above the limit under which one thread does everything. */
@@ -14,6 +16,7 @@ struct run {
     int32_t *tokens;
     float *outputs; /* OUTPUT_FLOATS */
     float *work;
+    size_t work_floats;
 };
 
 enum {
@@ -85,7 +88,8 @@ static struct run run_new(const struct kernels *k)
                         .qkv = floats_new(N * C * 3, FILL_UNIT),
                         .tokens = tokens_new(N, V, false),
                         .outputs = NULL,
-                        .work = floats_new(work / sizeof(float), FILL_UNIT)};
+                        .work = floats_new(work / sizeof(float), FILL_UNIT),
+                        .work_floats = work / sizeof(float)};
 }
 
 static void run_destroy(struct run *run)
@@ -145,10 +149,54 @@ static void any_threads_the_same(void **state)
     check_same(run_others, threads, 3);
 }
 
+enum { RANKS = 2 };
+struct ranks {
+    const struct kernels *k;
+    struct run run[RANKS];
+};
+
+/* One rank's thread: its own number of threads, then all operations on memory of its own. */
+static int rank_body(int rank, int world_size, void *context)
+{
+    struct ranks *ranks = context;
+    struct muster_error err;
+    (void)world_size;
+    if (kernels_cpu_threads(1, &err) < 0) {
+        print_error("rank %d: %s\n", rank, err.text);
+        return 1;
+    }
+    for (int i = 0; i < 3; i++) {
+        run_linear(ranks->k, &ranks->run[rank]);
+        run_attention(ranks->k, &ranks->run[rank]);
+        run_others(ranks->k, &ranks->run[rank]);
+    }
+    return 0;
+}
+
+static void ranks_side_by_side(void **state)
+{
+    struct ranks ranks = {.k = kernels_cpu((unsigned)-1)};
+    struct run first __attribute__((cleanup(run_destroy))) = run_new(ranks.k);
+    scope_memory float *start = floats_new(OUTPUT_FLOATS, FILL_UNIT);
+    (void)state;
+    for (int rank = 0; rank < RANKS; rank++) { /* equal inputs, outputs and work of their own */
+        ranks.run[rank] = first;
+        ranks.run[rank].outputs = floats_copy(start, OUTPUT_FLOATS);
+        ranks.run[rank].work = floats_copy(first.work, first.work_floats);
+    }
+    assert_int_equal(rank_threads_run(RANKS, rank_body, &ranks), 0);
+    assert_memory_equal(ranks.run[0].outputs, ranks.run[1].outputs, OUTPUT_FLOATS * sizeof(float));
+    for (int rank = 0; rank < RANKS; rank++) {
+        mem_free(ranks.run[rank].outputs);
+        mem_free(ranks.run[rank].work);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(twice_the_same),
-                                       cmocka_unit_test(any_threads_the_same)};
+                                       cmocka_unit_test(any_threads_the_same),
+                                       cmocka_unit_test(ranks_side_by_side)};
     kernels_test_begin(2);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

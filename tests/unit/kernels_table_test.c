@@ -8,6 +8,15 @@
 #include "kernels/cpu/exp.h"
 #include "tests/unit/kernels_support.h"
 
+/* Takes the place of OpenBLAS's own: the dynamic linker finds the program's first. What the real one says is
+ * seen by every other kernel test. */
+static int blas_parallel = 2;
+int openblas_get_parallel(void);
+int openblas_get_parallel(void)
+{
+    return blas_parallel;
+}
+
 static void tables_are_complete(void **state)
 {
     const struct kernels *tables[] = {kernels_ref_f32(), kernels_ref_f64(), kernels_cpu(KERNELS_ISA_BASE),
@@ -55,7 +64,7 @@ static void exp_error(void **state)
         }
     }
     print_message("cpu_exp: largest error %.3f units in the last place\n", largest);
-    assert_true(largest <= 2.0);
+    assert_true(largest <= 1.5);
     assert_true(cpu_exp(0.0f) == 1.0f);
     assert_true(cpu_exp(-INFINITY) >= 0 && cpu_exp(-INFINITY) < 2e-38f);
     assert_true(cpu_exp(INFINITY) > 2e38f && isfinite(cpu_exp(INFINITY)));
@@ -166,6 +175,11 @@ static void threads_are_checked(void **state)
     assert_int_equal(err.code, MUSTER_E_INVALID);
     assert_non_null(strstr(err.text, "must be 1 to"));
     assert_int_equal(kernels_cpu_threads(-3, NULL), -1);
+    for (blas_parallel = 0; blas_parallel < 2; blas_parallel++) { /* sequential, pthreads */
+        assert_int_equal(kernels_cpu_threads(1, &err), -1);
+        assert_int_equal(err.code, MUSTER_E_UNSUPPORTED);
+        assert_non_null(strstr(err.text, "libopenblas0-openmp"));
+    }
     if (kernels_cpu_threads(1, &err) < 0)
         fail_msg("%s", err.text);
     assert_non_null(strstr(kernels_cpu_blas(), "OpenBLAS"));
