@@ -6,7 +6,6 @@ add_library(muster_runtime STATIC
   fingerprint.c
   gpt.c
   gpt_layers.c
-  host_memory.c
   lr.c
   rng.c
   sample.c

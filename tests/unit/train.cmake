@@ -6,7 +6,7 @@ muster_test(train_gpt_test SOURCES train_gpt_test.c LINK muster_runtime)
 
 # Whole training runs, ranks as threads.
 add_library(train_harness STATIC train_harness.c)
-target_link_libraries(train_harness PRIVATE muster_flags PUBLIC muster_runtime muster_test_support)
+target_link_libraries(train_harness PRIVATE muster_flags PUBLIC muster_runtime muster_test_support muster_test_kv)
 muster_test(train_trainer_test SOURCES train_trainer_test.c LINK train_harness)
 muster_test(train_equal_test SOURCES train_equal_test.c LINK train_harness)
 muster_test(train_alloc_test SOURCES train_alloc_test.c LINK train_harness)
