@@ -1,0 +1,2 @@
+# Streams, arenas, comms and the world.
+muster_test(device_cpu_test SOURCES device_cpu_test.c LINK muster_device)
