@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""muster-train from end to end: alone and under `muster run`, good and bad input, bit-identical runs, nothing left behind."""
+import json
+import os
+import pathlib
+import re
+import struct
+import subprocess
+import tempfile
+import unittest
+
+BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
+MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
+
+# A few thousand characters of prose that a small model can learn something from in a few steps.
+PROSE = " ".join(f"the {adjective} {noun} {verb} over the {other} and then it rests." for adjective in ("quick", "slow", "old")
+                 for noun in ("fox", "dog", "hen") for verb in ("jumps", "walks") for other in ("hill", "wall", "river")) + "\n"
+
+CONFIG = """\
+training: {{steps: {steps}, micro_batch: 2, global_batch: 4, sequence_length: 32, learning_rate: 3.0e-3, warmup_steps: 5,
+           threads: 1, output: "{output}"}}
+model: {{layers: 2, channels: 32, heads: 2}}
+data: {{path: "{path}"}}
+logging: {{sample_length: 40}}
+"""
+
+
+def shared_memory():
+    return set(os.listdir("/dev/shm"))
+
+
+def processes():
+    found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in found.splitlines() if str(TRAIN) in line and "train_test.py" not in line]
+
+
+def tensors(path):
+    data = pathlib.Path(path).read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + length])
+    header.pop("__metadata__")
+    return header, data[8 + length:]
+
+
+class Train(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="muster train ")  # a space in every path
+        self.path = pathlib.Path(self.folder.name)
+        (self.path / "text").write_text(PROSE)
+        self.shared = shared_memory()
+
+    def tearDown(self):
+        self.assertEqual(shared_memory() - self.shared, set(), "files left in /dev/shm")
+        self.assertEqual(processes(), [], "processes left")
+        self.folder.cleanup()
+
+    def config(self, steps=30, path=None, extra="", output="model.safetensors"):
+        file = self.path / "config.yaml"
+        output = self.path / output if output else ""
+        file.write_text(CONFIG.format(steps=steps, output=output, path=path or self.path / "text") + extra)
+        return file
+
+    def run_program(self, *words, ranks=0, timeout=120):
+        command = [str(TRAIN), *map(str, words)]
+        if ranks:
+            command = [str(MUSTER), "run", "--standalone", f"--nproc_per_node={ranks}", *command]
+        environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=self.path, env=environment,
+                              errors="replace")
+
+    def losses(self, output):
+        return [float(x) for x in re.findall(r"step \d+/\d+  loss ([0-9.]+)", output)]
+
+    def check_good(self, run, steps):
+        self.assertEqual(run.returncode, 0, run.stderr)
+        losses = self.losses(run.stdout)
+        self.assertEqual(len(losses), steps)
+        self.assertLess(losses[-1], losses[0] - 1.0)
+        header, data = tensors(self.path / "model.safetensors")
+        self.assertEqual(header["wte.weight"]["shape"], [256, 32])
+        self.assertEqual(max(t["data_offsets"][1] for t in header.values()), len(data))
+        self.assertIn("mean loss of the last", run.stdout)
+        sample = run.stdout.split("sample:\n", 1)[1]
+        self.assertGreaterEqual(len(sample), 20)
+
+    def test_alone(self):
+        self.check_good(self.run_program(self.config()), 30)
+
+    def test_two_ranks(self):
+        self.check_good(self.run_program(self.config(), ranks=2), 30)
+
+    def test_same_run_twice_is_the_same_to_the_bit(self):
+        for ranks in (0, 2):
+            files = []
+            for _ in range(2):
+                run = self.run_program(self.config(steps=12), ranks=ranks)
+                self.assertEqual(run.returncode, 0, run.stderr)
+                files.append(((self.path / "model.safetensors").read_bytes(), self.losses(run.stdout),
+                              run.stdout.split("sample:\n", 1)[1]))
+            self.assertEqual(files[0], files[1], f"{ranks} ranks")
+
+    def test_strategies_and_worlds_agree(self):
+        expected = None
+        for ranks in (0, 2):
+            for strategy in ("NO_SHARD", "FULL_SHARD"):
+                for micro in (1, 2):
+                    run = self.run_program(self.config(steps=10, output=""), "--set", f"training.strategy={strategy}", "--set",
+                                           f"training.micro_batch={micro}", ranks=ranks)
+                    self.assertEqual(run.returncode, 0, run.stderr)
+                    losses = self.losses(run.stdout)
+                    expected = expected or losses
+                    for a, b in zip(expected, losses):
+                        self.assertAlmostEqual(a, b, delta=2e-4, msg=f"{ranks} ranks {strategy} micro_batch {micro}")
+
+    def check_refused(self, run, code, *words):
+        self.assertEqual(run.returncode, code, run.stderr)
+        lines = [line for line in run.stderr.splitlines() if line.startswith("muster-train:")]
+        self.assertTrue(lines, run.stderr)
+        for word in words:
+            self.assertIn(word, lines[0])
+        self.assertFalse((self.path / "model.safetensors").exists())
+
+    def test_bad_input_is_one_clear_line(self):
+        missing = self.path / "nowhere"
+        empty = self.path / "empty"
+        empty.write_text("")
+        short = self.path / "short"
+        short.write_text("abc")
+        for ranks in (0, 2):
+            self.check_refused(self.run_program(self.config(path=missing), ranks=ranks), 2, str(missing), "No such file")
+            self.check_refused(self.run_program(self.config(path=empty), ranks=ranks), 2, str(empty), "no text")
+            self.check_refused(self.run_program(self.config(path=short), ranks=ranks), 2, "3 tokens", "32")
+            self.check_refused(self.run_program(self.config(extra="loging: {}\n"), ranks=ranks), 2, "config.yaml:6:1", "'loging'",
+                               "'logging'")
+        self.check_refused(self.run_program(self.path / "no.yaml"), 2, "no.yaml")
+        self.check_refused(self.run_program(), 2, "no configuration file")
+        self.check_refused(self.run_program("--pln", self.config()), 2, "--pln", "--plan")
+        self.check_refused(self.run_program(self.config(), "--set", "training.micro_batch=3"), 2, "global_batch 4", "micro_batch 3")
+
+    def test_a_plan_larger_than_memory_is_refused(self):
+        run = self.run_program(self.config(), "--set", "training.memory_limit=1M")
+        self.check_refused(run, 2, "training.memory_limit" if "training.memory_limit" in run.stderr else "limit")
+        run = self.run_program(self.config(), "--set", "model.channels=65536", "--set", "model.layers=1000")
+        self.check_refused(run, 2)
+
+    def test_unreadable_data(self):
+        if os.getuid() == 0:
+            self.skipTest("root reads everything")
+        secret = self.path / "secret"
+        secret.write_text(PROSE)
+        secret.chmod(0)
+        self.check_refused(self.run_program(self.config(path=secret)), 1, str(secret), "Permission denied")
+
+    def test_plan_for_any_world(self):
+        for world in (1, 8, 512):
+            run = self.run_program(self.config(), "--plan", "--world-size", world, "--set", f"training.global_batch={2 * world}")
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.assertIn("param_shard", run.stdout)
+        verbose = self.run_program(self.config(), "--plan", "--verbose")
+        self.assertIn("all_gather" if "all_gather" in verbose.stdout else "forward", verbose.stdout)
+        self.assertGreater(len(verbose.stdout), 2000)
+
+    def test_an_output_that_cannot_be_written(self):
+        run = self.run_program(self.config(steps=2, output="no/such/folder/model"))
+        self.assertEqual(run.returncode, 2, run.stderr)
+        self.assertIn("no/such/folder", run.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
