@@ -1,0 +1,220 @@
+/* train_cpu - a GPT-2 124M step against its own matrix products, in one process.
+ *
+ *     train_cpu [--batch 4] [--positions 64] [--threads 2] [--layers 12]
+ *
+ * Reads lines from stdin and answers each with "STEP_NS PRODUCTS_NS": first a whole optimizer step of the
+ * trainer (one rank, one micro-batch), then the same matrix products alone: the same calls with the same
+ * shapes in the same order on the same thread, every layer with weights, inputs and outputs of its own, so
+ * that nothing is warmer than in the step. At end of file it ends. Whoever writes the lines takes the
+ * medians. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/text.h"
+#include "runtime/gpt.h"
+#include "runtime/gpt_layers.h"
+#include "runtime/rng.h"
+#include "runtime/trainer.h"
+
+struct settings {
+    int batch, positions, threads, layers;
+};
+
+/* One product's arrays: in (N,C), weight (OC,C), out (N,OC) and the three gradients in their places. */
+struct product {
+    int C, OC;
+    float *in, *weight, *out, *dweight;
+};
+enum { BLOCK_PRODUCTS = 4 };
+
+struct products {
+    const struct kernels *kernels;
+    int N, blocks, head_rows;
+    struct product *list; /* blocks * BLOCK_PRODUCTS, then the head */
+    int count;
+    int64_t taken_ns;
+};
+
+static int product_make(struct product *p, int N, int rows, int C, int OC)
+{
+    *p = (struct product){.C = C, .OC = OC};
+    p->in = mem_calloc((size_t)N * (size_t)C, sizeof(float));
+    p->out = mem_calloc((size_t)rows * (size_t)OC, sizeof(float));
+    p->weight = mem_calloc((size_t)OC * (size_t)C, sizeof(float));
+    p->dweight = mem_calloc((size_t)OC * (size_t)C, sizeof(float));
+    if (!p->in || !p->out || !p->weight || !p->dweight)
+        return -1;
+    /* Not zero, not denormal, and every page touched. */
+    for (size_t i = 0; i < (size_t)N * (size_t)C; i++)
+        p->in[i] = (float)(i % 31) * 0.01f - 0.15f;
+    for (size_t i = 0; i < (size_t)rows * (size_t)OC; i++)
+        p->out[i] = (float)(i % 29) * 0.01f - 0.14f;
+    for (size_t i = 0; i < (size_t)OC * (size_t)C; i++)
+        p->weight[i] = p->dweight[i] = (float)(i % 37) * 0.001f - 0.018f;
+    return 0;
+}
+
+static int products_make(struct products *all, const struct gpt_config *c, int N,
+                         const struct kernels *kernels)
+{
+    int C = c->channels;
+    *all = (struct products){.kernels = kernels, .N = N, .blocks = c->layers};
+    all->head_rows = gpt_head_rows(N, c->vocab, kernels->dtype);
+    all->count = c->layers * BLOCK_PRODUCTS + 1;
+    all->list = mem_calloc((size_t)all->count, sizeof *all->list);
+    const int shapes[BLOCK_PRODUCTS][2] = {{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}};
+    for (int i = 0; all->list && i < all->count - 1; i++) {
+        const int *shape = shapes[i % BLOCK_PRODUCTS];
+        if (product_make(&all->list[i], N, N, shape[0], shape[1]))
+            return -1;
+    }
+    return all->list ? product_make(&all->list[all->count - 1], N, all->head_rows, C, c->vocab) : -1;
+}
+
+static void products_free(struct products *all)
+{
+    for (int i = 0; all->list && i < all->count; i++) {
+        mem_free(all->list[i].in);
+        mem_free(all->list[i].out);
+        mem_free(all->list[i].weight);
+        mem_free(all->list[i].dweight);
+    }
+    mem_free(all->list);
+}
+
+/* Runs on the compute stream. out stands for dout in backward and in for din: values do not matter. */
+static void products_run(void *argument)
+{
+    struct products *all = argument;
+    const struct kernels *k = all->kernels;
+    const struct product *head = &all->list[all->count - 1];
+    struct instant start = clock_now(NULL);
+    for (int i = 0; i < all->count - 1; i++) {
+        const struct product *p = &all->list[i];
+        k->linear_forward(p->out, p->in, p->weight, NULL, all->N, p->C, p->OC, NULL);
+    }
+    for (int first = 0; first < all->N; first += all->head_rows) {
+        int rows = all->N - first < all->head_rows ? all->N - first : all->head_rows;
+        float *in = head->in + (size_t)first * (size_t)head->C;
+        k->linear_forward(head->out, in, head->weight, NULL, rows, head->C, head->OC, NULL);
+        k->linear_backward_weight(head->dweight, NULL, head->out, in, rows, head->C, head->OC, first > 0,
+                                  NULL);
+        k->linear_backward_input(in, head->out, head->weight, rows, head->C, head->OC, 0, NULL);
+    }
+    for (int i = all->count - 2; i >= 0; i--) {
+        const struct product *p = &all->list[i];
+        k->linear_backward_weight(p->dweight, NULL, p->out, p->in, all->N, p->C, p->OC, 0, NULL);
+        k->linear_backward_input(p->in, p->out, p->weight, all->N, p->C, p->OC, 0, NULL);
+    }
+    all->taken_ns = instant_diff_ns(clock_now(NULL), start);
+    /* what backward left in `in` is large: start the next round from small values again, outside the time */
+    for (int i = 0; i < all->count; i++)
+        for (size_t j = 0; j < (size_t)all->N * (size_t)all->list[i].C; j++)
+            all->list[i].in[j] = (float)(j % 31) * 0.01f - 0.15f;
+}
+
+GUARD_DEFINE(trainer, struct trainer *, trainer_destroy);
+
+static struct trainer *make_trainer(const struct gpt *gpt, const struct settings *s, struct muster_error *err)
+{
+    const struct trainer_options options = {
+        .plan = {.strategy = STRATEGY_NO_SHARD,
+                 .mesh = {1, 1, 1},
+                 .shape = {s->batch, s->positions},
+                 .micro_batches = 1,
+                 .clip = true,
+                 .train = true},
+        .world_size = 1,
+        .threads = s->threads,
+        .timeout_ns = 60 * NS_PER_S,
+        .seed = 1,
+    };
+    return trainer_create(&gpt->model, &options, err);
+}
+
+static int rounds(struct trainer *trainer, struct products *products, const struct gpt *gpt,
+                  struct muster_error *err)
+{
+    size_t count = (size_t)products->N;
+    scope_free int32_t *tokens = mem_calloc(count, sizeof *tokens),
+                       *targets = mem_calloc(count, sizeof *targets);
+    if (!tokens || !targets)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a batch");
+    const struct trainer_step_values values = {.learning_rate = 1e-4,
+                                               .weight_decay = 0.1,
+                                               .beta1 = 0.9,
+                                               .beta2 = 0.95,
+                                               .epsilon = 1e-8,
+                                               .clip_norm = 1,
+                                               .global_tokens = products->N};
+    char line[64];
+    for (uint64_t round = 0; fgets(line, sizeof line, stdin); round++) {
+        struct trainer_stats stats;
+        for (size_t i = 0; i < count; i++) {
+            tokens[i] = (int32_t)(rng_bits(round, RNG_SAMPLE, 0, i) % (uint64_t)gpt->config.vocab);
+            targets[i] = (int32_t)(rng_bits(round, RNG_SAMPLE, 1, i) % (uint64_t)gpt->config.vocab);
+        }
+        if (trainer_step(trainer, tokens, targets, &values, &stats, err) ||
+            trainer_run(trainer, products_run, products, err))
+            return -1;
+        if (printf("%lld %lld\n", (long long)stats.step_ns, (long long)products->taken_ns) < 0 ||
+            fflush(stdout))
+            return error_errno(err, "standard output");
+    }
+    return 0;
+}
+
+static int run(const struct settings *s, struct muster_error *err)
+{
+    const struct gpt_config config = {
+        .layers = s->layers, .channels = 768, .heads = 12, .vocab = 50257, .max_positions = 1024};
+    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&config, err);
+    GUARD(guard_trainer) struct trainer *trainer = gpt ? make_trainer(gpt, s, err) : NULL;
+    if (!trainer)
+        return -1;
+    struct products products;
+    int failed = products_make(&products, &config, s->batch * s->positions, trainer_kernels(trainer))
+                     ? error_set(err, MUSTER_E_NOMEM, "no memory for the products' arrays")
+                     : rounds(trainer, &products, gpt, err);
+    products_free(&products);
+    return failed;
+}
+
+static int read_settings(int argc, char **argv, struct settings *s)
+{
+    const struct {
+        const char *name;
+        int *value;
+    } flags[] = {{"--batch", &s->batch},
+                 {"--positions", &s->positions},
+                 {"--threads", &s->threads},
+                 {"--layers", &s->layers}};
+    for (int i = 1; i < argc; i += 2) {
+        int64_t value;
+        size_t flag = 0;
+        while (flag < 4 && strcmp(flags[flag].name, argv[i]))
+            flag++;
+        if (flag == 4 || i + 1 == argc || !text_int64(argv[i + 1], &value) || value < 1 || value > 4096)
+            return -1;
+        *flags[flag].value = (int)value;
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct settings s = {.batch = 4, .positions = 64, .threads = 2, .layers = 12};
+    struct muster_error err = {0};
+    if (read_settings(argc, argv, &s)) {
+        fprintf(stderr, "usage: train_cpu [--batch N] [--positions N] [--threads N] [--layers N] < lines\n");
+        return 2;
+    }
+    if (run(&s, &err)) {
+        fprintf(stderr, "train_cpu: %s\n", err.text);
+        return 1;
+    }
+    return 0;
+}
