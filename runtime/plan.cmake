@@ -4,6 +4,9 @@ add_library(muster_plan STATIC
   model.c
   plan.c
   plan_access.c
+  plan_check.c
+  plan_check_content.c
+  plan_check_world.c
   plan_dump.c
   plan_edge.c
   plan_emit.c

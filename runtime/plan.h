@@ -238,9 +238,9 @@ struct plan {
     int entry_count;
     struct schedule_op *ops; /* one optimizer step */
     int op_count;
-    /* The ops before it are the first micro-batch's forward and what goes before: run alone, with mode
-     * LAYER_EVAL, they evaluate a loss (pipeline 1 only; work is large enough for it). op_count where there
-     * is no backward. */
+    /* The ops before it are the first micro-batch's forward and what goes before: run alone, the loss layer
+     * in mode LAYER_EVAL (its work is large enough for it), they evaluate a loss (pipeline 1 only). op_count
+     * where there is no backward. */
     int first_backward;
     /* Entries by their role; loss and scalars are COMM memory, staging is PINNED. */
     int scalars, loss;

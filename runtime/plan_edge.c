@@ -22,12 +22,6 @@ static int make_ring(struct plan_builder *b, int layer, int count, struct plan_e
     return 0;
 }
 
-/* Whether a layer of this stage reads a layer of the stage before. */
-static bool crosses(const struct plan_builder *b, int source)
-{
-    return source != SOURCE_BATCH && !b->layers[source].local;
-}
-
 int plan_make_edges(struct plan_builder *b)
 {
     int m = b->options->micro_batches;
@@ -68,36 +62,63 @@ static int emit_edge(struct plan_builder *b, enum comm_kind kind, enum stream_id
                                                                                                         : 0;
 }
 
-static int receive_gradient(struct plan_builder *b, int layer, int micro)
+/* All activations of a micro-batch, in the order in which the stage before sends them. */
+static int receive_activations(struct plan_builder *b, int micro)
 {
-    int at = layer * b->options->micro_batches + micro;
-    if (!b->layers[layer].local || !b->layers[layer].used_next || b->dout[at] >= 0)
-        return 0;
-    const struct plan_edge_ring *ring = &b->edges[layer].grad_in;
-    b->dout[at] = ring->first + micro % ring->count;
-    return emit_edge(b, COMM_RECV, STREAM_REDUCE, layer, micro, b->dout[at], b->place.stage + 1);
+    for (int l = 0; l < b->model->layer_count; l++) {
+        const struct plan_edge_ring *ring = &b->edges[l].in;
+        if (ring->count == 0)
+            continue;
+        int entry = b->out[l * b->options->micro_batches + micro] = ring->first + micro % ring->count;
+        if (emit_edge(b, COMM_RECV, STREAM_GATHER, l, micro, entry, b->place.stage - 1) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Whether the i-th source of layer `user` is the last that its backward completes: a gradient is sent back
+ * when the first layer that read the activation has added its part. */
+static bool completes(const struct plan_builder *b, int user, int i)
+{
+    const struct layer_desc *layer = &b->model->layers[user];
+    int source = layer->source[i];
+    for (int j = i + 1; j < layer->source_count; j++)
+        if (layer->source[j] == source)
+            return false;
+    for (int l = source + 1; l < user; l++)
+        for (int j = 0; b->model->layers[l].stage == layer->stage && j < b->model->layers[l].source_count;
+             j++)
+            if (b->model->layers[l].source[j] == source)
+                return false;
+    return true;
+}
+
+/* All gradients of a micro-batch, in the order in which the next stage completes them. */
+static int receive_gradients(struct plan_builder *b, int micro)
+{
+    for (int l = b->model->layer_count - 1; l >= 0; l--) {
+        const struct layer_desc *layer = &b->model->layers[l];
+        for (int i = 0; layer->stage == b->place.stage + 1 && i < layer->source_count; i++) {
+            int source = layer->source[i];
+            if (source == SOURCE_BATCH || b->edges[source].grad_in.count == 0 || !completes(b, l, i))
+                continue;
+            const struct plan_edge_ring *ring = &b->edges[source].grad_in;
+            int entry = b->dout[source * b->options->micro_batches + micro] =
+                ring->first + micro % ring->count;
+            if (emit_edge(b, COMM_RECV, STREAM_REDUCE, source, micro, entry, b->place.stage + 1) < 0)
+                return -1;
+        }
+    }
+    return 0;
 }
 
 int plan_receive(struct plan_builder *b, int index)
 {
-    const struct plan_step *step = &b->steps[index];
-    const struct layer_desc *layer = &b->model->layers[step->layer];
-    int m = b->options->micro_batches;
-    if (step->phase == PHASE_BACKWARD && receive_gradient(b, step->layer, step->micro) < 0)
-        return -1;
-    for (int i = 0; i < layer->source_count; i++) {
-        int source = layer->source[i];
-        if (step->phase == PHASE_BACKWARD && source != SOURCE_BATCH && b->layers[source].needs_grad &&
-            receive_gradient(b, source, step->micro) < 0)
-            return -1;
-        if (step->phase != PHASE_FORWARD || !crosses(b, source) || b->out[source * m + step->micro] >= 0)
-            continue;
-        const struct plan_edge_ring *ring = &b->edges[source].in;
-        int entry = b->out[source * m + step->micro] = ring->first + step->micro % ring->count;
-        if (emit_edge(b, COMM_RECV, STREAM_GATHER, source, step->micro, entry, b->place.stage - 1) < 0)
-            return -1;
-    }
-    return 0;
+    const struct plan_step *step = &b->steps[index], *before = index > 0 ? step - 1 : NULL;
+    bool forward = step->phase == PHASE_FORWARD;
+    if (before && before->micro == step->micro && (before->phase == PHASE_FORWARD) == forward)
+        return 0; /* not the first call of this micro-batch in this direction */
+    return forward ? receive_activations(b, step->micro) : receive_gradients(b, step->micro);
 }
 
 int plan_send(struct plan_builder *b, int index)
@@ -110,7 +131,7 @@ int plan_send(struct plan_builder *b, int index)
                          b->out[step->layer * m + step->micro], b->place.stage + 1);
     for (int i = 0; step->phase == PHASE_BACKWARD && i < layer->source_count; i++) {
         int source = layer->source[i], at = source * m + step->micro;
-        if (!crosses(b, source) || !b->layers[source].needs_grad || --b->consumers_left[at] > 0)
+        if (source == SOURCE_BATCH || b->edges[source].grad_out.count == 0 || --b->consumers_left[at] > 0)
             continue;
         if (emit_edge(b, COMM_SEND, STREAM_REDUCE, source, step->micro, b->dout[at], b->place.stage - 1) < 0)
             return -1;

@@ -170,6 +170,7 @@ int plan_make_grad_buffers(struct plan_builder *b);
 /* Before and behind the backward call of a step. */
 int plan_open_gradients(struct plan_builder *b, int step);
 int plan_close_gradients(struct plan_builder *b, int step);
+int plan_reduce_tied(struct plan_builder *b);
 int plan_emit_update(struct plan_builder *b);
 
 /* plan_edge.c */
@@ -183,5 +184,8 @@ int plan_emit_schedule(struct plan_builder *b);
 /* plan_memory.c */
 void plan_live_intervals(struct plan_builder *b);
 int plan_place_entries(struct plan *plan, struct muster_error *err);
+
+/* plan_check_content.c: follows what every buffer holds through the schedule. */
+int plan_check_content(const struct model *model, const struct plan *plan, struct muster_error *err);
 
 #endif

@@ -236,9 +236,21 @@ static int reduce_group(struct plan_builder *b, int g, int micro)
         last = emit_compressed(b, g, micro, group->grad);
     else if (b->replicas > 1)
         last = emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, micro, group->grad, group->grad, false);
-    if (last == -1 || group->tied_stage < 0)
-        return last;
-    return emit_reduction(b, COMM_ALL_REDUCE, AXIS_TIED, g, micro, group->grad, group->grad, false);
+    return last;
+}
+
+/* The two copies of what the first and the last stage share. Only after all micro-batches: the last stage has
+ * its part long before the first, and its reduce stream must not wait while gradients are to be sent. */
+int plan_reduce_tied(struct plan_builder *b)
+{
+    for (int g = 0; b->options->train && g < b->plan->group_count; g++) {
+        const struct param_group *group = &b->plan->groups[g];
+        if (!group->local || !group->trainable || group->tied_stage < 0)
+            continue;
+        if (emit_reduction(b, COMM_ALL_REDUCE, AXIS_TIED, g, -1, group->grad, group->grad, false) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 int plan_close_gradients(struct plan_builder *b, int step)

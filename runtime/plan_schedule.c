@@ -136,7 +136,7 @@ static int emit_forward(struct plan_builder *b, struct plan_step *step)
     if (step->phase == PHASE_RECOMPUTE) {
         op.mode = LAYER_RECOMPUTE;
         work = info->recompute_work;
-    } else if (step->micro == 0 && info->evaluation_work > work) {
+    } else if (step->micro == 0 && info->loss && info->evaluation_work > work) {
         work = info->evaluation_work;
     }
     if (b->out[at] < 0 && b->edges[step->layer].out.count > 0)
@@ -198,7 +198,7 @@ int plan_emit_schedule(struct plan_builder *b)
     for (int t = 0; t < b->step_count; t++)
         if (emit_step(b, t) < 0)
             return -1;
-    if (plan_emit_update(b) < 0)
+    if (plan_reduce_tied(b) < 0 || plan_emit_update(b) < 0)
         return -1;
     if (b->plan->first_backward < 0)
         b->plan->first_backward = b->plan->op_count;

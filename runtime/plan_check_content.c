@@ -1,0 +1,436 @@
+/* plan_check_content.c - follows through the schedule what every buffer holds: which group's parameters,
+ * which layer's output, which gradients and how complete they are. What has to happen is derived from model
+ * and options alone. */
+#include <stddef.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "runtime/plan_internal.h"
+
+enum held { HOLDS_NOTHING, HOLDS_PARAM, HOLDS_OUT, HOLDS_DOUT, HOLDS_SAVED, HOLDS_GRAD };
+static const char *const held_names[] = {"nothing",         "parameters", "output",
+                                         "output gradient", "saved",      "gradient"};
+
+struct content {
+    enum held held;
+    int of, micro;  /* group or layer */
+    int parts;      /* HOLDS_DOUT, HOLDS_GRAD: contributions so far */
+    int64_t filled; /* HOLDS_GRAD: bytes zeroed */
+};
+/* What has been done with a group so far. */
+struct group_progress {
+    int contributions; /* backward calls that write its gradient in one micro-batch */
+    int64_t used;      /* elements of its parameters */
+    int scattered, replicated, tied, normed, stepped, regathered;
+};
+struct follower {
+    const struct model *model;
+    const struct plan *plan;
+    struct content *content; /* [entry] */
+    struct group_progress *groups;
+    int *calls;     /* [2][layer * micro]: forwards and backwards */
+    int *consumers; /* [layer] contributions to its output's gradient */
+    int *written;   /* [param] contributions since its gradient began */
+    bool *needs_grad;
+    int stage, op;
+    bool reshard, clipped;
+    int replicas, shard_ranks;
+    enum mesh_axis replica_axis;
+    struct muster_error *err;
+};
+
+#define WRONG(f, ...) error_set((f)->err, MUSTER_E_STATE, __VA_ARGS__)
+
+/* ---- expectations ---- */
+
+static void expect_layers(struct follower *f)
+{
+    const struct model *model = f->model;
+    for (int l = 0; l < model->layer_count; l++) {
+        const struct layer_desc *layer = &model->layers[l];
+        for (int i = 0; i < layer->param_count; i++) {
+            bool trainable = f->plan->options.train && model->params[layer->param[i]].trainable;
+            f->needs_grad[l] |= trainable;
+            if (layer->stage == f->stage && trainable)
+                f->groups[f->plan->places[layer->param[i]].group].contributions++;
+        }
+        for (int i = 0; i < layer->source_count; i++)
+            if (layer->source[i] != SOURCE_BATCH)
+                f->needs_grad[l] |= f->needs_grad[layer->source[i]];
+        bool next = false;
+        for (int user = l + 1; user < model->layer_count; user++)
+            for (int i = 0; i < model->layers[user].source_count; i++) {
+                f->consumers[l] +=
+                    model->layers[user].source[i] == l && model->layers[user].stage == f->stage;
+                next |= model->layers[user].source[i] == l && model->layers[user].stage > f->stage;
+            }
+        f->consumers[l] +=
+            next && layer->stage == f->stage; /* what the next stage sends back counts as one */
+    }
+    for (int p = 0; p < model->param_count; p++)
+        f->groups[f->plan->places[p].group].used += param_elements(&model->params[p]);
+}
+
+static void expect_resident(struct follower *f)
+{
+    const struct plan *plan = f->plan;
+    for (int g = 0; g < plan->group_count; g++)
+        if (plan->groups[g].local && plan->groups[g].resident)
+            f->content[plan->groups[g].param] = (struct content){.held = HOLDS_PARAM, .of = g, .micro = -1};
+}
+
+/* ---- calls ---- */
+
+static int expect(const struct follower *f, int entry, enum held held, int of, int micro)
+{
+    if (entry < 0)
+        return WRONG(f, "op %d has no buffer for the %s of %d", f->op, held_names[held], of);
+    const struct content *c = &f->content[entry];
+    if (c->held != held || c->of != of || c->micro != micro)
+        return WRONG(
+            f, "op %d wants buffer %d to hold the %s of %d (micro-batch %d) but it holds the %s of %d (%d)",
+            f->op, entry, held_names[held], of, micro, held_names[c->held], c->of, c->micro);
+    return 0;
+}
+
+static int follow_inputs(struct follower *f, const struct schedule_op *op)
+{
+    const struct layer_desc *layer = &f->model->layers[op->layer];
+    for (int i = 0; i < layer->source_count; i++)
+        if (layer->source[i] != SOURCE_BATCH &&
+            expect(f, op->in[i], HOLDS_OUT, layer->source[i], op->micro) < 0)
+            return -1;
+    for (int i = 0; i < layer->param_count; i++) {
+        int group = f->plan->places[layer->param[i]].group, at = 0;
+        while (at < op->group_count && op->used_group[at] != group)
+            at++;
+        if (at == op->group_count)
+            return WRONG(f, "op %d has no weights for group %d", f->op, group);
+        if (expect(f, op->weight[at], HOLDS_PARAM, group, -1) < 0)
+            return -1;
+    }
+    if (op->batch < 0 || f->plan->entries[op->batch].micro != op->micro)
+        return WRONG(f, "op %d has buffer %d as the batch of micro-batch %d", f->op, op->batch, op->micro);
+    return 0;
+}
+
+static void hold(struct follower *f, int entry, enum held held, int of, int micro)
+{
+    if (entry >= 0)
+        f->content[entry] = (struct content){.held = held, .of = of, .micro = micro};
+}
+
+static int follow_forward(struct follower *f, const struct schedule_op *op)
+{
+    int at = op->layer * f->plan->options.micro_batches + op->micro;
+    if (follow_inputs(f, op) < 0)
+        return -1;
+    if (op->mode != LAYER_RECOMPUTE && f->calls[2 * at]++ > 0)
+        return WRONG(f, "op %d calls layer %d forward again", f->op, op->layer);
+    hold(f, op->out, HOLDS_OUT, op->layer, op->micro);
+    hold(f, op->saved, HOLDS_SAVED, op->layer, op->micro);
+    return 0;
+}
+
+static int add_contribution(struct follower *f, int entry, enum held held, int of, int micro, int beta)
+{
+    struct content *c = &f->content[entry];
+    bool begun = c->held == held && c->of == of && c->micro == micro && c->parts > 0;
+    if (begun != (beta == 1))
+        return WRONG(f, "op %d %s buffer %d, which holds the %s of %d after %d parts", f->op,
+                     beta ? "adds to" : "overwrites", entry, held_names[c->held], c->of, c->parts);
+    if (!begun)
+        hold(f, entry, held, of, micro);
+    c->parts++;
+    return 0;
+}
+
+static int follow_param_gradients(struct follower *f, const struct schedule_op *op)
+{
+    const struct layer_desc *layer = &f->model->layers[op->layer];
+    for (int i = 0; i < layer->param_count; i++) {
+        int param = layer->param[i], group = f->plan->places[param].group, at = 0;
+        if (!f->model->params[param].trainable)
+            continue;
+        while (op->used_group[at] != group)
+            at++;
+        int entry = op->grad[at];
+        if (entry < 0 || !(op->parts & LAYER_WEIGHT))
+            return WRONG(f, "op %d forms no gradient of trainable parameter %d", f->op, param);
+        struct content *c = &f->content[entry];
+        int micro = f->reshard ? op->micro : -1;
+        bool opened = c->held == HOLDS_GRAD && c->of == group && c->parts == 0; /* its gaps are zeroed */
+        if (opened)
+            c->micro = micro;
+        else if (f->reshard && c->held == HOLDS_GRAD && (c->of != group || c->micro != micro))
+            return WRONG(f, "op %d writes gradients of group %d over those of group %d", f->op, group, c->of);
+        else if (c->held != HOLDS_GRAD)
+            hold(f, entry, HOLDS_GRAD, group, micro);
+        if (c->parts == 0) /* a new gradient: none of its parameters is written */
+            for (int p = 0; p < f->model->param_count; p++)
+                f->written[p] = f->plan->places[p].group == group ? 0 : f->written[p];
+        if ((f->written[param]++ > 0) != (op->grad_beta[i] == 1))
+            return WRONG(f, "op %d has beta %d for parameter %d after %d writes", f->op, op->grad_beta[i],
+                         param, f->written[param] - 1);
+        c->parts++;
+    }
+    return 0;
+}
+
+static int follow_backward(struct follower *f, const struct schedule_op *op, bool saved)
+{
+    const struct layer_desc *layer = &f->model->layers[op->layer];
+    int at = op->layer * f->plan->options.micro_batches + op->micro;
+    if (follow_inputs(f, op) < 0)
+        return -1;
+    if (f->calls[2 * at] == 0 || f->calls[2 * at + 1]++ > 0)
+        return WRONG(f, "op %d calls layer %d backward before its forward or again", f->op, op->layer);
+    if (saved && expect(f, op->saved, HOLDS_SAVED, op->layer, op->micro) < 0)
+        return -1;
+    if (op->out >= 0) {
+        if (expect(f, op->out, HOLDS_OUT, op->layer, op->micro) < 0 ||
+            expect(f, op->dout, HOLDS_DOUT, op->layer, op->micro) < 0)
+            return -1;
+        if (f->content[op->dout].parts != f->consumers[op->layer])
+            return WRONG(f, "op %d uses the output gradient of layer %d after %d of %d parts", f->op,
+                         op->layer, f->content[op->dout].parts, f->consumers[op->layer]);
+    }
+    for (int i = 0; i < layer->source_count; i++) {
+        int source = layer->source[i];
+        bool wanted = source != SOURCE_BATCH && f->needs_grad[source];
+        if (wanted != (op->din[i] >= 0))
+            return WRONG(f, "op %d: input gradient %d is %s", f->op, i, wanted ? "missing" : "not wanted");
+        if (wanted && add_contribution(f, op->din[i], HOLDS_DOUT, source, op->micro, op->din_beta[i]) < 0)
+            return -1;
+    }
+    return f->needs_grad[op->layer] ? follow_param_gradients(f, op)
+                                    : WRONG(f, "op %d is a backward that nobody needs", f->op);
+}
+
+/* ---- communication ---- */
+
+/* The full gradient has everything that this reduction needs. */
+static int check_complete(const struct follower *f, int entry, int g, int micro)
+{
+    const struct group_progress *group = &f->groups[g];
+    const struct param_group *desc = &f->plan->groups[g];
+    int element = dtype_size(f->plan->options.dtype);
+    int expected = group->contributions * (f->reshard ? 1 : f->plan->options.micro_batches);
+    if (expect(f, entry, HOLDS_GRAD, g, f->reshard ? micro : -1) < 0)
+        return -1;
+    if (f->content[entry].parts != expected)
+        return WRONG(f, "op %d reduces group %d after %d of %d contributions", f->op, g,
+                     f->content[entry].parts, expected);
+    if (f->reshard && f->content[entry].filled != (desc->padded - group->used) * element)
+        return WRONG(f, "op %d reduces group %d with %lld of %lld bytes of gaps zeroed", f->op, g,
+                     (long long)f->content[entry].filled, (long long)(desc->padded - group->used) * element);
+    return 0;
+}
+
+static int follow_reduce_scatter(struct follower *f, const struct schedule_op *op)
+{
+    struct group_progress *group = &f->groups[op->group];
+    if (check_complete(f, op->from, op->group, op->micro) < 0)
+        return -1;
+    if (op->to != f->plan->groups[op->group].grad || op->comm.count != f->plan->groups[op->group].shard)
+        return WRONG(f, "op %d reduces group %d into buffer %d, %lld elements", f->op, op->group, op->to,
+                     (long long)op->comm.count);
+    if (op->comm.accumulate != (group->scattered++ > 0))
+        return WRONG(f, "op %d: reduction %d of group %d %s", f->op, group->scattered, op->group,
+                     op->comm.accumulate ? "adds" : "overwrites");
+    if (f->reshard)
+        f->content[op->from].held = HOLDS_NOTHING;
+    return 0;
+}
+
+/* all_reduce and decode of a group's gradient: after all that comes before them. */
+static int follow_replicas(struct follower *f, const struct schedule_op *op, bool tied)
+{
+    struct group_progress *group = &f->groups[op->group];
+    int scatters = f->reshard ? f->plan->options.micro_batches : f->shard_ranks > 1;
+    if (op->to != f->plan->groups[op->group].grad)
+        return WRONG(f, "op %d reduces buffer %d, not the gradient of group %d", f->op, op->to, op->group);
+    if (op->kind == OP_COMM && !tied && op->axis != f->replica_axis)
+        return WRONG(f, "op %d reduces group %d over axis %s", f->op, op->group, axis_name(op->axis));
+    if (group->scattered != scatters || (tied && group->replicated != (f->replicas > 1)))
+        return WRONG(f, "op %d reduces group %d too early", f->op, op->group);
+    if (scatters == 0 && check_complete(f, op->to, op->group, -1) < 0)
+        return -1;
+    (*(tied ? &group->tied : &group->replicated))++;
+    return 0;
+}
+
+static int follow_comm(struct follower *f, const struct schedule_op *op)
+{
+    enum plan_kind to = op->to >= 0 ? f->plan->entries[op->to].kind : PLAN_KIND_COUNT;
+    switch (op->comm.kind) {
+    case COMM_ALL_GATHER:
+        if (to == PLAN_GATHER_SLOT)
+            hold(f, op->to, HOLDS_PARAM, op->group, -1);
+        else if (to == PLAN_PARAM_SHARD && f->groups[op->group].stepped == 1)
+            f->groups[op->group].regathered++;
+        return 0;
+    case COMM_REDUCE_SCATTER:
+        return follow_reduce_scatter(f, op);
+    case COMM_ALL_REDUCE:
+        return op->group < 0 ? 0 : follow_replicas(f, op, op->axis == AXIS_TIED);
+    case COMM_RECV:
+        if (f->model->layers[op->layer].stage < f->stage)
+            hold(f, op->to, HOLDS_OUT, op->layer, op->micro);
+        else
+            return add_contribution(f, op->to, HOLDS_DOUT, op->layer, op->micro, 0);
+        return 0;
+    case COMM_SEND:
+        if (f->model->layers[op->layer].stage == f->stage)
+            return expect(f, op->from, HOLDS_OUT, op->layer, op->micro);
+        if (expect(f, op->from, HOLDS_DOUT, op->layer, op->micro) < 0)
+            return -1;
+        if (f->content[op->from].parts != f->consumers[op->layer])
+            return WRONG(f, "op %d sends an incomplete gradient of layer %d", f->op, op->layer);
+        return 0;
+    default:
+        return WRONG(f, "op %d: %d is no communication of a plan", f->op, (int)op->comm.kind);
+    }
+}
+
+/* ---- update ---- */
+
+/* Whether the gradient that norm and step read is final. */
+static int check_final(const struct follower *f, const struct schedule_op *op)
+{
+    const struct group_progress *group = &f->groups[op->group];
+    const struct param_group *desc = &f->plan->groups[op->group];
+    int scatters = f->reshard ? f->plan->options.micro_batches : f->shard_ranks > 1;
+    if (op->from != desc->grad)
+        return WRONG(f, "op %d reads buffer %d, not the gradient of group %d", f->op, op->from, op->group);
+    if (group->scattered != scatters || group->replicated != (f->replicas > 1) ||
+        group->tied != (desc->tied_stage >= 0))
+        return WRONG(
+            f, "op %d uses the gradient of group %d after %d of %d reduce_scatters, %d all_reduces, %d ties",
+            f->op, op->group, group->scattered, scatters, group->replicated, group->tied);
+    return scatters == 0 ? check_complete(f, op->from, op->group, -1) : 0;
+}
+
+static int follow_step(struct follower *f, const struct schedule_op *op)
+{
+    if (check_final(f, op) < 0)
+        return -1;
+    if (!f->clipped || f->groups[op->group].stepped++ > 0 || op->to != f->plan->groups[op->group].param)
+        return WRONG(f, "op %d steps group %d twice, before the clip, or into buffer %d", f->op, op->group,
+                     op->to);
+    return 0;
+}
+
+static int follow_fill(struct follower *f, const struct schedule_op *op)
+{
+    if (op->group < 0)
+        return 0;
+    struct content *c = &f->content[op->to];
+    if (c->held == HOLDS_GRAD && c->parts > 0)
+        return WRONG(f, "op %d zeroes part of a gradient of group %d that is in use", f->op, c->of);
+    if (c->held != HOLDS_GRAD || c->of != op->group)
+        hold(f, op->to, HOLDS_GRAD, op->group, -1);
+    c->filled += op->bytes;
+    return 0;
+}
+
+static int follow(struct follower *f, const struct schedule_op *op)
+{
+    struct layer_sizes sizes = {0};
+    const struct plan_options *o = &f->plan->options;
+    switch (op->kind) {
+    case OP_FORWARD:
+        return follow_forward(f, op);
+    case OP_BACKWARD:
+        f->model->layers[op->layer].ops->sizes(f->model->layers[op->layer].config, o->shape, o->dtype,
+                                               LAYER_TRAIN, o->kernels, &sizes);
+        return follow_backward(f, op, sizes.saved > 0);
+    case OP_COMM:
+        return follow_comm(f, op);
+    case OP_DECODE:
+        return follow_replicas(f, op, false);
+    case OP_FILL:
+        return follow_fill(f, op);
+    case OP_NORM:
+        f->groups[op->group].normed++;
+        return check_final(f, op);
+    case OP_CLIP:
+        f->clipped = true;
+        return 0;
+    case OP_STEP:
+        return follow_step(f, op);
+    default:
+        return 0;
+    }
+}
+
+/* ---- the end ---- */
+
+static int check_calls(const struct follower *f)
+{
+    int m = f->plan->options.micro_batches;
+    for (int l = 0; l < f->model->layer_count; l++)
+        for (int i = 0; i < m; i++) {
+            int at = 2 * (l * m + i), wanted = f->model->layers[l].stage == f->stage;
+            if (f->calls[at] != wanted || f->calls[at + 1] != (wanted && f->needs_grad[l]))
+                return WRONG(f, "layer %d of micro-batch %d has %d forwards and %d backwards", l, i,
+                             f->calls[at], f->calls[at + 1]);
+        }
+    return 0;
+}
+
+static int check_groups(const struct follower *f)
+{
+    const struct plan *plan = f->plan;
+    for (int g = 0; plan->options.train && g < plan->group_count; g++) {
+        const struct param_group *desc = &plan->groups[g];
+        const struct group_progress *group = &f->groups[g];
+        bool wanted = desc->local && desc->trainable;
+        if (group->stepped != wanted ||
+            group->normed != (wanted && plan->options.clip && desc->stage == f->stage))
+            return WRONG(f, "group %d has %d steps and %d norms", g, group->stepped, group->normed);
+        if (group->regathered != (wanted && desc->resident && desc->shard_size > 1))
+            return WRONG(f, "group %d is gathered %d times after its step", g, group->regathered);
+    }
+    return 0;
+}
+
+static int follow_all(struct follower *f)
+{
+    const struct plan_options *o = &f->plan->options;
+    f->stage = mesh_place_of(o->mesh, o->rank).stage;
+    f->shard_ranks = o->strategy == STRATEGY_NO_SHARD ? 1 : o->mesh.shard;
+    f->reshard = f->shard_ranks > 1 && o->strategy != STRATEGY_SHARD_OPTIM;
+    f->replicas = o->strategy == STRATEGY_NO_SHARD ? o->mesh.shard * o->mesh.replicate : o->mesh.replicate;
+    f->replica_axis = f->shard_ranks < o->mesh.shard ? AXIS_SHARD : AXIS_REPLICATE;
+    expect_layers(f);
+    expect_resident(f);
+    for (f->op = 0; f->op < f->plan->op_count; f->op++)
+        if (follow(f, &f->plan->ops[f->op]) < 0)
+            return -1;
+    return check_calls(f) < 0 ? -1 : check_groups(f);
+}
+
+int plan_check_content(const struct model *model, const struct plan *plan, struct muster_error *err)
+{
+    size_t layers = (size_t)model->layer_count, calls = 2 * layers * (size_t)plan->options.micro_batches;
+    size_t params = (size_t)model->param_count;
+    scope_free struct content *content = mem_calloc((size_t)plan->entry_count, sizeof *content);
+    scope_free struct group_progress *groups = mem_calloc((size_t)plan->group_count, sizeof *groups);
+    scope_free int *numbers = mem_calloc(calls + layers + params, sizeof *numbers);
+    scope_free bool *needs_grad = mem_calloc(layers, sizeof *needs_grad);
+    if (!content || !groups || !numbers || !needs_grad)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to check a plan of %d operations", plan->op_count);
+    struct follower f = {
+        .model = model,
+        .plan = plan,
+        .content = content,
+        .groups = groups,
+        .calls = numbers,
+        .consumers = numbers + calls,
+        .written = numbers + calls + layers,
+        .needs_grad = needs_grad,
+        .err = err,
+    };
+    return follow_all(&f);
+}

@@ -1,0 +1,213 @@
+/* plan_check_world.c - runs the plans of all ranks together, without doing any work: every stream is a queue,
+ * an operation begins when it heads its queue and its waits are finished, and a collective, send or receive
+ * finishes only when all its members head theirs. What cannot finish is a deadlock. */
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "runtime/plan_internal.h"
+
+struct world {
+    const struct plan *const *plans;
+    int count;
+    int *head;   /* [rank * STREAM_COUNT + stream] next op of that queue; op_count: none */
+    bool **done; /* [rank][op] */
+    struct muster_error *err;
+};
+
+static int next_of_stream(const struct plan *plan, enum stream_id stream, int from)
+{
+    while (from < plan->op_count && plan->ops[from].stream != stream)
+        from++;
+    return from;
+}
+
+static int *head_of(const struct world *w, int rank, enum stream_id stream)
+{
+    return &w->head[rank * STREAM_COUNT + (int)stream];
+}
+
+static void finish(struct world *w, int rank, enum stream_id stream)
+{
+    int *head = head_of(w, rank, stream);
+    w->done[rank][*head] = true;
+    *head = next_of_stream(w->plans[rank], stream, *head + 1);
+}
+
+/* The op that heads a queue and may begin; NULL: none. */
+static const struct schedule_op *ready(const struct world *w, int rank, enum stream_id stream)
+{
+    int head = *head_of(w, rank, stream);
+    if (head == w->plans[rank]->op_count)
+        return NULL;
+    const struct schedule_op *op = &w->plans[rank]->ops[head];
+    for (int i = 0; i < op->wait_count; i++)
+        if (!w->done[rank][op->wait[i]])
+            return NULL;
+    return op;
+}
+
+/* Whether two ranks belong to one communicator of an axis. */
+static bool same_comm(struct mesh mesh, enum mesh_axis axis, int left, int right)
+{
+    struct mesh_place a = mesh_place_of(mesh, left), b = mesh_place_of(mesh, right);
+    bool stage = a.stage == b.stage, replica = a.replica == b.replica, shard = a.shard == b.shard;
+    switch (axis) {
+    case AXIS_SHARD:
+        return stage && replica;
+    case AXIS_REPLICATE:
+        return stage && shard;
+    case AXIS_PIPELINE:
+        return replica && shard;
+    case AXIS_TIED:
+        return replica && shard && (a.stage == 0 || a.stage == mesh.pipeline - 1) &&
+               (b.stage == 0 || b.stage == mesh.pipeline - 1);
+    default:
+        return true;
+    }
+}
+
+static int check_signature(const struct world *w, int left, const struct schedule_op *a, int right,
+                           const struct schedule_op *b)
+{
+    if (a->comm.kind == b->comm.kind && a->comm.dtype == b->comm.dtype && a->comm.count == b->comm.count &&
+        a->comm.reduction == b->comm.reduction && a->comm.root == b->comm.root)
+        return 0;
+    return error_set(
+        w->err, MUSTER_E_STATE,
+        "ranks %d and %d differ on axis %s: op %d is kind %d of %lld elements, op %d is kind %d of %lld",
+        left, right, axis_name(a->axis), (int)(a - w->plans[left]->ops), (int)a->comm.kind,
+        (long long)a->comm.count, (int)(b - w->plans[right]->ops), (int)b->comm.kind,
+        (long long)b->comm.count);
+}
+
+static bool is_pair(const struct schedule_op *op)
+{
+    return op->comm.kind == COMM_SEND || op->comm.kind == COMM_RECV;
+}
+
+/* 1: finished on all members, 0: not all are there, -1: they differ. */
+static int try_collective(struct world *w, int rank, const struct schedule_op *op)
+{
+    struct mesh mesh = w->plans[rank]->options.mesh;
+    for (int other = 0; other < w->count; other++) {
+        if (!same_comm(mesh, op->axis, rank, other))
+            continue;
+        const struct schedule_op *theirs = ready(w, other, op->stream);
+        if (!theirs || theirs->kind != OP_COMM || theirs->axis != op->axis || is_pair(theirs))
+            return 0;
+        if (check_signature(w, rank, op, other, theirs) < 0)
+            return -1;
+    }
+    for (int other = 0; other < w->count; other++)
+        if (same_comm(mesh, op->axis, rank, other))
+            finish(w, other, op->stream);
+    return 1;
+}
+
+static int try_pair(struct world *w, int rank, const struct schedule_op *op)
+{
+    struct mesh mesh = w->plans[rank]->options.mesh;
+    struct mesh_place place = mesh_place_of(mesh, rank), peer_place = place;
+    peer_place.stage = op->comm.root;
+    if (op->axis != AXIS_PIPELINE || peer_place.stage < 0 || peer_place.stage >= mesh.pipeline ||
+        peer_place.stage == place.stage)
+        return error_set(w->err, MUSTER_E_STATE, "rank %d sends to or receives from stage %d of %d", rank,
+                         peer_place.stage, mesh.pipeline);
+    int peer = mesh_rank_of(mesh, peer_place);
+    const struct schedule_op *theirs = ready(w, peer, op->stream);
+    if (!theirs || theirs->kind != OP_COMM || theirs->axis != op->axis || theirs->comm.root != place.stage)
+        return 0;
+    enum comm_kind wanted = op->comm.kind == COMM_SEND ? COMM_RECV : COMM_SEND;
+    if (theirs->comm.kind != wanted || theirs->comm.count != op->comm.count ||
+        theirs->comm.dtype != op->comm.dtype || theirs->layer != op->layer || theirs->micro != op->micro)
+        return error_set(
+            w->err, MUSTER_E_STATE,
+            "rank %d op %d (layer %d, micro-batch %d) meets rank %d op %d (layer %d, micro-batch %d)", rank,
+            (int)(op - w->plans[rank]->ops), op->layer, op->micro, peer, (int)(theirs - w->plans[peer]->ops),
+            theirs->layer, theirs->micro);
+    finish(w, rank, op->stream);
+    finish(w, peer, op->stream);
+    return 1;
+}
+
+/* Runs one queue as far as it goes. 1: moved, 0: stuck or empty, -1: wrong. */
+static int advance(struct world *w, int rank, enum stream_id stream)
+{
+    int moved = 0;
+    for (const struct schedule_op *op; (op = ready(w, rank, stream)); moved = 1) {
+        int result = 1;
+        if (op->kind != OP_COMM)
+            finish(w, rank, stream);
+        else if (is_pair(op))
+            result = try_pair(w, rank, op);
+        else
+            result = try_collective(w, rank, op);
+        if (result < 0)
+            return -1;
+        if (result == 0)
+            break;
+    }
+    return moved;
+}
+
+static int run_all(struct world *w)
+{
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int rank = 0; rank < w->count; rank++)
+            for (int stream = 0; stream < STREAM_COUNT; stream++) {
+                int result = advance(w, rank, (enum stream_id)stream);
+                if (result < 0)
+                    return -1;
+                moved |= result > 0;
+            }
+    }
+    for (int rank = 0; rank < w->count; rank++)
+        for (int stream = 0; stream < STREAM_COUNT; stream++) {
+            int head = *head_of(w, rank, (enum stream_id)stream);
+            if (head < w->plans[rank]->op_count)
+                return error_set(w->err, MUSTER_E_STATE, "rank %d waits for ever in op %d (%s, %s)", rank,
+                                 head, stream_name((enum stream_id)stream),
+                                 op_kind_name(w->plans[rank]->ops[head].kind));
+        }
+    return 0;
+}
+
+/* All ranks of a stage have to agree on their schedule. */
+static int check_hashes(const struct world *w)
+{
+    struct mesh mesh = w->plans[0]->options.mesh;
+    for (int rank = 0; rank < w->count; rank++) {
+        int first = mesh_rank_of(mesh, (struct mesh_place){mesh_place_of(mesh, rank).stage, 0, 0});
+        if (w->plans[rank]->options.rank != rank || w->plans[rank]->hash != w->plans[first]->hash)
+            return error_set(w->err, MUSTER_E_STATE, "ranks %d and %d of one stage have different schedules",
+                             first, rank);
+    }
+    return 0;
+}
+
+int plan_check_world(const struct plan *const *plans, int count, struct muster_error *err)
+{
+    size_t ops = 0;
+    for (int rank = 0; rank < count; rank++)
+        ops += (size_t)plans[rank]->op_count;
+    if (count < 1 || mesh_size(plans[0]->options.mesh) != count)
+        return error_set(err, MUSTER_E_INVALID, "%d plans for a mesh of %d ranks", count,
+                         count < 1 ? 0 : mesh_size(plans[0]->options.mesh));
+    scope_free int *head = mem_calloc((size_t)count * STREAM_COUNT, sizeof *head);
+    scope_free bool **done = mem_calloc((size_t)count, sizeof *done);
+    scope_free bool *flags = mem_calloc(ops, sizeof *flags);
+    if (!head || !done || !flags)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to check the plans of %d ranks", count);
+    struct world w = {.plans = plans, .count = count, .head = head, .done = done, .err = err};
+    bool *next = flags;
+    for (int rank = 0; rank < count; rank++) {
+        done[rank] = next;
+        next += plans[rank]->op_count;
+        for (int stream = 0; stream < STREAM_COUNT; stream++)
+            *head_of(&w, rank, (enum stream_id)stream) =
+                next_of_stream(plans[rank], (enum stream_id)stream, 0);
+    }
+    return check_hashes(&w) < 0 ? -1 : run_all(&w);
+}
