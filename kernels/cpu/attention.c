@@ -168,36 +168,55 @@ static void backward_tile(const struct head *h, int first)
                  count, h->HS, keys, 0);
 }
 
-/* Runs fn for every tile of every head; `base` points at position 0 of sequence 0 in every array. */
+/* What base is for position 0 of sequence 0, for one (b, h) pair and one slot of work memory. */
+static struct head head_of_pair(const struct head *base, int pair, int NH, float *slot)
+{
+    struct head h = *base;
+    size_t T = (size_t)h.T, b = (size_t)(pair / NH), column = (size_t)(pair % NH) * (size_t)h.HS;
+    size_t in = b * T * h.stride + column, out = b * T * h.C + column;
+    h.q += in, h.k += in, h.v += in, h.lse += (size_t)pair * T;
+    if (h.dq)
+        h.dq += in, h.dk += in, h.dv += in, h.out += out, h.dout += out;
+    else
+        h.to += out;
+    h.scores = slot;
+    h.dscores = h.scores + T * ATTENTION_QUERIES;
+    h.q_transposed = h.dscores + T * ATTENTION_QUERIES;
+    h.dout_transposed = h.q_transposed + (size_t)h.HS * ATTENTION_QUERIES;
+    return h;
+}
+
+/* Runs fn for every tile of the pairs that are thread `me` of `threads`'s. */
+static void share_of_heads(const struct head *base, int B, int NH, float *work, int me, int threads,
+                           void (*fn)(const struct head *, int))
+{
+    int64_t pairs = (int64_t)B * NH;
+    float *slot = work + (size_t)me * attention_slot_floats(base->T, base->HS);
+    for (int pair = (int)(pairs * me / threads); pair < (int)(pairs * (me + 1) / threads); pair++) {
+        struct head h = head_of_pair(base, pair, NH, slot);
+        for (int first = 0; first < h.T; first += ATTENTION_QUERIES)
+            fn(&h, first);
+    }
+}
+
 static void for_each_head(const struct head *base, int B, int NH, float *work,
                           void (*fn)(const struct head *, int))
 {
-    int slots = attention_slots(B, NH), T = base->T, HS = base->HS;
-    (void)slots;
 #ifdef _OPENMP
-#pragma omp parallel for schedule(static)                                                                    \
-    num_threads(omp_get_max_threads() < slots ? omp_get_max_threads() : slots)
-#endif
-    for (int pair = 0; pair < B * NH; pair++) {
-        int thread = 0;
-#ifdef _OPENMP
-        thread = omp_get_thread_num();
-#endif
-        size_t b = (size_t)(pair / NH), at = (size_t)(pair % NH) * (size_t)HS;
-        size_t in = b * (size_t)T * base->stride + at, out = b * (size_t)T * base->C + at;
-        struct head h = *base;
-        h.q += in, h.k += in, h.v += in, h.lse += (size_t)pair * T;
-        if (h.dq)
-            h.dq += in, h.dk += in, h.dv += in, h.out += out, h.dout += out;
-        else
-            h.to += out;
-        h.scores = work + (size_t)thread * attention_slot_floats(T, HS);
-        h.dscores = h.scores + (size_t)T * ATTENTION_QUERIES;
-        h.q_transposed = h.dscores + (size_t)T * ATTENTION_QUERIES;
-        h.dout_transposed = h.q_transposed + (size_t)HS * ATTENTION_QUERIES;
-        for (int first = 0; first < T; first += ATTENTION_QUERIES)
-            fn(&h, first);
+    int slots = attention_slots(B, NH);
+    int64_t scores = (int64_t)B * NH * base->T * base->T;
+    /* The team is always whole and some of it may have nothing to do: libgomp ends the threads that a smaller
+     * team leaves over and has to start them again for the next loop. */
+#pragma omp parallel if (scores >= CPU_PARALLEL_MIN)
+    {
+        int threads = omp_get_num_threads() < slots ? omp_get_num_threads() : slots,
+            me = omp_get_thread_num();
+        if (me < threads)
+            share_of_heads(base, B, NH, work, me, threads, fn);
     }
+#else
+    share_of_heads(base, B, NH, work, 0, 1, fn);
+#endif
 }
 
 void CPU(attention_forward)(void *out, void *lse, const void *qkv_, int B, int T, int C, int NH, void *work,
