@@ -208,20 +208,3 @@ struct roster *membership_make_roster(const struct membership *m, struct muster_
     options.epoch |= 1; /* 0 is no world */
     return roster_create(&options, clock_now(m->options.clock), err);
 }
-
-struct membership_event *event_queue_push(struct event_queue *queue)
-{
-    if (queue->count == EVENT_QUEUE_LIMIT)
-        return NULL;
-    return &queue->events[(queue->first + queue->count++) % EVENT_QUEUE_LIMIT];
-}
-
-bool event_queue_pop(struct event_queue *queue, struct membership_event *event)
-{
-    if (!queue->count)
-        return false;
-    *event = queue->events[queue->first];
-    queue->first = (queue->first + 1) % EVENT_QUEUE_LIMIT;
-    queue->count--;
-    return true;
-}

@@ -1,5 +1,7 @@
-# The membership side. muster_roster is the pure part alone, for whoever wants no carrier (the simulator links no ZeroMQ).
+# The membership side. muster_roster is the pure part alone: no carrier, no ZeroMQ, no protobuf (the simulator links it).
 add_library(muster_roster STATIC
+  client.c
+  event_queue.c
   failure.c
   roster.c
   roster_join.c

@@ -42,13 +42,13 @@ struct wire_texts {
  * texts. */
 struct wire_message {
     enum wire_kind kind;
-    struct roster_join join; /* JOIN; local is never sent */
-    struct wire_texts texts;
     int exit_code;      /* LEAVE */
-    uint64_t sequence;  /* REPORT: its own; ACCEPT, BEAT: the last that has arrived */
     int member;         /* ACCEPT */
+    uint64_t sequence;  /* REPORT: its own; ACCEPT, BEAT: the last that has arrived */
     struct world_id id; /* REPORT */
     enum membership_report_kind report;
+    struct roster_join join; /* JOIN; local is never sent */
+    struct wire_texts texts;
     struct worker_failure failure; /* REPORT of FAILED */
     struct membership_event event; /* EVENT */
 };

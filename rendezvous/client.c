@@ -1,0 +1,287 @@
+/* client.c - see client.h. */
+#include "rendezvous/client.h"
+
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "proto/exit_code.h"
+
+static const int64_t beat_every_ns = CLIENT_BEAT_MS * NS_PER_MS;
+static const int64_t lost_after_ns = CLIENT_LOST_AFTER_MS * NS_PER_MS;
+
+struct pending_report {
+    struct pending_report *next;
+    struct world_id id;
+    enum membership_report_kind kind;
+    uint64_t sequence;
+    struct worker_failure failure;
+};
+
+struct client {
+    struct client_options options;
+    struct event_queue queue;
+    struct wire_message message; /* scratch for what is sent */
+    bool seated, ever_seated;
+    bool join_sent;  /* while not seated: on this connection, as far as is known */
+    bool left, over; /* over: a VERDICT or REFUSED has come */
+    int verdict_code;
+    struct instant send_at;    /* the next beat or JOIN */
+    struct instant heard;      /* the server */
+    struct instant woken;      /* client_wake */
+    struct instant join_limit; /* of the present wait for a world */
+    struct world_id held;      /* of the last WORLD, until STOPPED is reported */
+    struct world_id newest;    /* of the last WORLD */
+    struct world_id stopping;  /* of the last STOP */
+    uint64_t sequence;         /* of the last report */
+    struct pending_report *first, **last;
+};
+
+static bool send_now(struct client *client)
+{
+    return client->options.send(client->options.context, &client->message);
+}
+
+static void send_join(struct client *client)
+{
+    client->message.kind = WIRE_JOIN;
+    client->message.join = client->options.join;
+    client->message.join.held = client->held;
+    client->join_sent = send_now(client);
+}
+
+/* -- reports
+ * ------------------------------------------------------------------------------------------------------ */
+
+static bool send_report(struct client *client, const struct pending_report *report)
+{
+    client->message.kind = WIRE_REPORT;
+    client->message.id = report->id;
+    client->message.report = report->kind;
+    client->message.sequence = report->sequence;
+    client->message.failure = report->failure;
+    return send_now(client);
+}
+
+static void forget_reports(struct client *client, uint64_t arrived)
+{
+    while (client->first && client->first->sequence <= arrived) {
+        struct pending_report *report = client->first;
+        client->first = report->next;
+        if (!client->first)
+            client->last = &client->first;
+        mem_free(report);
+    }
+}
+
+int client_report(struct client *client, struct world_id id, enum membership_report_kind kind,
+                  const struct worker_failure *failure, struct instant now, struct muster_error *err)
+{
+    struct pending_report *report = mem_calloc(1, sizeof *report);
+    if (!report)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a report");
+    report->id = id;
+    report->kind = kind;
+    report->sequence = ++client->sequence;
+    if (failure)
+        report->failure = *failure;
+    *client->last = report;
+    client->last = &report->next;
+    /* Without a connection it goes out after the next ACCEPT. */
+    if (client->seated)
+        (void)send_report(client, report);
+    if (kind == MEMBERSHIP_REPORT_STOPPED && world_id_equal(client->held, id)) {
+        client->held = (struct world_id){0};
+        client->join_limit = instant_add(now, client->options.join_timeout_ns);
+    }
+    return 0;
+}
+
+/* -- what the server says
+ * ----------------------------------------------------------------------------------------- */
+
+static void accepted(struct client *client, uint64_t arrived, struct instant now)
+{
+    client->seated = client->ever_seated = true;
+    client->join_sent = false;
+    client->send_at = instant_add(now, beat_every_ns);
+    forget_reports(client, arrived);
+    /* One that does not get out stays, and goes out after the next ACCEPT. */
+    for (const struct pending_report *report = client->first; report; report = report->next)
+        if (!send_report(client, report))
+            break;
+}
+
+static int queue_event(struct client *client, const struct membership_event *event, struct muster_error *err)
+{
+    struct membership_event *place = event_queue_push(&client->queue);
+    if (!place)
+        return error_set(err, MUSTER_E_LIMIT, "more than %d events wait: membership_next is not called",
+                         EVENT_QUEUE_LIMIT);
+    *place = *event;
+    return 0;
+}
+
+static int handle_event(struct client *client, const struct membership_event *event, struct instant now,
+                        struct muster_error *err)
+{
+    switch (event->kind) {
+    case MEMBERSHIP_EVENT_WORLD:
+        if (client->newest.epoch == event->world.id.epoch && event->world.id.round <= client->newest.round)
+            return 0;
+        client->newest = client->held = event->world.id;
+        return queue_event(client, event, err);
+    case MEMBERSHIP_EVENT_STOP:
+        if (world_id_equal(client->stopping, event->stopped))
+            return 0;
+        client->stopping = event->stopped;
+        if (world_id_equal(client->held, event->stopped))
+            return queue_event(client, event, err);
+        /* A world that never reached this agent has no workers here; its WORLD, if still to come, is old now.
+         */
+        client->newest = event->stopped;
+        return client_report(client, event->stopped, MEMBERSHIP_REPORT_STOPPED, NULL, now, err);
+    default:
+        client->over = true;
+        client->verdict_code = event->kind == MEMBERSHIP_EVENT_VERDICT ? event->exit_code : EXIT_CODE_FAILURE;
+        return queue_event(client, event, err);
+    }
+}
+
+int client_receive(struct client *client, const struct wire_message *message, struct instant now,
+                   struct muster_error *err)
+{
+    client->heard = now;
+    switch (message->kind) {
+    case WIRE_ACCEPT:
+        accepted(client, message->sequence, now);
+        return 0;
+    case WIRE_AGAIN:
+        client->seated = client->join_sent = false;
+        client->send_at = now;
+        return 0;
+    case WIRE_BEAT:
+        forget_reports(client, message->sequence);
+        return 0;
+    case WIRE_EVENT:
+        return client->over ? 0 : handle_event(client, &message->event, now, err);
+    default:
+        return error_set(err, MUSTER_E_PROTOCOL, "%s sent what only an agent sends", client->options.server);
+    }
+}
+
+bool client_has_room(const struct client *client)
+{
+    return client->queue.count < EVENT_QUEUE_LIMIT;
+}
+
+bool client_take_event(struct client *client, struct membership_event *event)
+{
+    return event_queue_pop(&client->queue, event);
+}
+
+/* -- time
+ * ---------------------------------------------------------------------------------------------------------
+ */
+
+/* When the silence of the server becomes an error, if it lasts. Before a world there is nothing to lose: the
+ * server may come back until the join timeout, and one that answers keeps that time itself and says who is
+ * missing. */
+static struct instant silence_limit(const struct client *client)
+{
+    struct instant lost = instant_add(client->heard, lost_after_ns);
+    if (client->held.epoch)
+        return lost;
+    return client->seated && lost.ns > client->join_limit.ns ? lost : client->join_limit;
+}
+
+static int check_silence(const struct client *client, struct instant now, struct muster_error *err)
+{
+    if (client->over || !instant_reached(now, silence_limit(client)))
+        return 0;
+    if (client->held.epoch)
+        return error_set(err, MUSTER_E_PEER, "the server of the job's world at %s was not heard for %.4g s",
+                         client->options.server, (double)lost_after_ns / NS_PER_S);
+    return error_set(err, MUSTER_E_TIMEOUT, "the server of the job's world at %s %s within %.4g s",
+                     client->options.server, client->ever_seated ? "did not come back" : "did not answer",
+                     (double)client->options.join_timeout_ns / NS_PER_S);
+}
+
+int client_turn(struct client *client, struct instant now, struct muster_error *err)
+{
+    if (client->left)
+        return 0;
+    if (check_silence(client, now, err))
+        return -1;
+    bool due = instant_reached(now, client->send_at);
+    if (due)
+        client->send_at = instant_add(now, beat_every_ns);
+    if (client->seated && due) {
+        client->message.kind = WIRE_BEAT;
+        client->message.sequence = 0;
+        (void)send_now(client); /* one that does not get out is followed by the next */
+    }
+    /* A JOIN that found no connection goes out as soon as there is one. After the end there is nothing to
+     * join for. */
+    if (!client->seated && !client->over && (due || !client->join_sent))
+        send_join(client);
+    return 0;
+}
+
+void client_wake(struct client *client, struct instant now)
+{
+    if (instant_diff_ns(now, client->woken) > lost_after_ns / 2)
+        client->heard = now;
+    client->woken = now;
+}
+
+struct instant client_deadline(const struct client *client)
+{
+    if (client->queue.count)
+        return (struct instant){0};
+    if (client->left)
+        return INSTANT_NEVER;
+    /* After the verdict beats go on until the agent closes: the server waits for it. */
+    return client->over ? client->send_at : instant_min(client->send_at, silence_limit(client));
+}
+
+/* -- life
+ * ---------------------------------------------------------------------------------------------------------
+ */
+
+void client_leave(struct client *client, int exit_code)
+{
+    if (client->left)
+        return;
+    client->left = true;
+    client->message.kind = WIRE_LEAVE;
+    client->message.exit_code = exit_code;
+    (void)send_now(client);
+}
+
+void client_finish(struct client *client)
+{
+    if (client->over)
+        client_leave(client, client->verdict_code);
+}
+
+struct client *client_create(const struct client_options *options, struct instant now,
+                             struct muster_error *err)
+{
+    struct client *client = mem_calloc(1, sizeof *client);
+    if (!client) {
+        error_set(err, MUSTER_E_NOMEM, "no memory for a rendezvous client");
+        return NULL;
+    }
+    client->options = *options;
+    client->last = &client->first;
+    client->send_at = client->heard = client->woken = now;
+    client->join_limit = instant_add(now, options->join_timeout_ns);
+    return client;
+}
+
+void client_destroy(struct client *client)
+{
+    if (!client)
+        return;
+    forget_reports(client, UINT64_MAX);
+    mem_free(client);
+}

@@ -1,0 +1,62 @@
+/* client.h - the protocol of a seat whose world is served elsewhere, without the socket: messages and the
+ * time go in, messages and events come out. The ZeroMQ carrier and the simulator are two shells around it.
+ *
+ *   JOINING  JOIN goes out when there is a connection, and again every half second until ACCEPT or a refusal
+ *   SEATED   beats both ways every half second; AGAIN (the server does not know this connection) leads back
+ * to JOINING
+ *
+ * What was reported is kept until the server has said that it arrived, so a connection that breaks loses
+ * nothing; the server drops what it has seen by its sequence number. Each WORLD and each STOP is given out
+ * once, however often it comes. */
+#ifndef MUSTER_RENDEZVOUS_CLIENT_H
+#define MUSTER_RENDEZVOUS_CLIENT_H
+
+#include <stdbool.h>
+
+#include "proto/base/clock.h"
+#include "proto/include/muster_error.h"
+#include "rendezvous/membership_carrier.h"
+#include "rendezvous/wire.h"
+
+enum { CLIENT_LOST_AFTER_MS = 2500, CLIENT_BEAT_MS = 500 };
+
+struct client_options {
+    struct roster_join join; /* its texts must outlive the client; held is the client's own matter */
+    int64_t join_timeout_ns;
+    const char *server; /* for messages: "10.0.0.1:23456"; must outlive the client */
+    /* Hands a message to the connection. Whether it took it; false where there is none now. */
+    bool (*send)(void *context, const struct wire_message *message);
+    void *context;
+};
+
+struct client;
+
+struct client *client_create(const struct client_options *options, struct instant now,
+                             struct muster_error *err);
+void client_destroy(struct client *client);
+
+/* A message from the server. -1: it is not one that a server sends, or too many events wait. */
+int client_receive(struct client *client, const struct wire_message *message, struct instant now,
+                   struct muster_error *err);
+/* Whether client_receive has room; where not, take events first. */
+bool client_has_room(const struct client *client);
+/* Sends what is due. Call after client_receive, at client_deadline, and when a connection may have come. -1:
+ * the server is lost (MUSTER_E_PEER while a world is held, MUSTER_E_TIMEOUT while joining). */
+int client_turn(struct client *client, struct instant now, struct muster_error *err);
+/* Before the messages of one turn are received: after a freeze of this process the silence is our own, and
+ * the server gets its full time to answer again. */
+void client_wake(struct client *client, struct instant now);
+/* Whether there was an event. */
+bool client_take_event(struct client *client, struct membership_event *event);
+/* When client_turn is due. Long ago where events wait. */
+struct instant client_deadline(const struct client *client);
+
+int client_report(struct client *client, struct world_id id, enum membership_report_kind kind,
+                  const struct worker_failure *failure, struct instant now, struct muster_error *err);
+/* Nothing is sent after it. A leave without a connection is not heard. */
+void client_leave(struct client *client, int exit_code);
+/* Leaves with the verdict's code if there was a verdict and no leave: a server that is not told waits for
+ * beats to end. */
+void client_finish(struct client *client);
+
+#endif

@@ -1,0 +1,19 @@
+/* event_queue.c - see membership_carrier.h. */
+#include "rendezvous/membership_carrier.h"
+
+struct membership_event *event_queue_push(struct event_queue *queue)
+{
+    if (queue->count == EVENT_QUEUE_LIMIT)
+        return NULL;
+    return &queue->events[(queue->first + queue->count++) % EVENT_QUEUE_LIMIT];
+}
+
+bool event_queue_pop(struct event_queue *queue, struct membership_event *event)
+{
+    if (!queue->count)
+        return false;
+    *event = queue->events[queue->first];
+    queue->first = (queue->first + 1) % EVENT_QUEUE_LIMIT;
+    queue->count--;
+    return true;
+}
