@@ -69,7 +69,7 @@ struct store_key_text store_key_text(struct store_bytes key)
         unsigned char c = ((const unsigned char *)key.data)[i];
         out.text[i] = (char)(c >= 0x20 && c < 0x7f ? c : '?');
     }
-    strcpy(out.text + used, used < key.length ? "..." : "");
+    (void)snprintf(out.text + used, sizeof out.text - used, "%s", used < key.length ? "..." : "");
     return out;
 }
 

@@ -19,12 +19,13 @@
 #include "rendezvous/tcpstore.h"
 
 enum {
-    READ_SIZE = 64 << 10,  /* of one recv: a default socket buffer's worth */
-    EVENTS = 64,           /* of one epoll_wait */
-    ACCEPTS = 64,          /* of one turn, so that a storm of connects does not starve those who are in */
-    CONNECTIONS = 65536,   /* see tcpstore_server_options.connections */
-    LOG_LINES = 10,        /* warnings within one LOG_PERIOD_NS */
-    BACKLOG_LIMIT = 65536, /* more than any backlog holds: ends the loop that empties it */
+    READ_SIZE = 64 << 10,     /* of one recv: a default socket buffer's worth */
+    EVENTS = 64,              /* of one epoll_wait */
+    ACCEPTS = 64,             /* of one turn, so that a storm of connects does not starve those who are in */
+    CONNECTIONS = 65536,      /* see tcpstore_server_options.connections */
+    LOG_LINES = 10,           /* warnings within one LOG_PERIOD_NS */
+    LONGEST_SLEEP_MS = 60000, /* fits an int; an early turn harms nobody */
+    BACKLOG_LIMIT = 65536,    /* more than any backlog holds: ends the loop that empties it */
 };
 #define LOG_PERIOD_NS   (10 * NS_PER_S)
 #define GREETING_NS     (30 * NS_PER_S)   /* torch's client greets at once; a probe never does */
@@ -423,7 +424,7 @@ static int next_timeout(const struct tcpstore_loop *loop, struct instant now)
     if (left <= 0)
         return 0;
     left = (left + NS_PER_MS - 1) / NS_PER_MS;
-    return left > 60 * 1000 ? 60 * 1000 : (int)left;
+    return left > LONGEST_SLEEP_MS ? LONGEST_SLEEP_MS : (int)left;
 }
 
 int tcpstore_loop_run(struct tcpstore_loop *loop, struct muster_error *err)

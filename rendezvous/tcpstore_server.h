@@ -49,7 +49,7 @@ uint16_t tcpstore_server_port(const struct tcpstore_server *server);
 int tcpstore_server_new_round(struct tcpstore_server *server, struct muster_error *err);
 int tcpstore_server_stats(struct tcpstore_server *server, struct tcpstore_server_stats *stats,
                           struct muster_error *err);
-/* Stops the thread and closes everything. Accepts NULL. */
+/* Stops the thread and closes everything; nobody may be in another call. Accepts NULL. */
 void tcpstore_server_destroy(struct tcpstore_server *server);
 GUARD_DEFINE(tcpstore_server, struct tcpstore_server *, tcpstore_server_destroy);
 
