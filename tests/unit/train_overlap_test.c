@@ -65,7 +65,7 @@ static struct trainer_stats measure(int prefetch, struct comm_delay_options dela
     return best;
 }
 
-/* Bytes that one rank receives in a step, as the delay line counts them. */
+/* Bytes that one of two ranks receives in a step: a shard for each gather and each reduction. */
 static double bytes_moved(void)
 {
     struct training run = overlap_run(2);
@@ -81,7 +81,7 @@ static double bytes_moved(void)
     for (int i = 0; i < plan.op_count; i++) {
         const struct comm_op *op = &plan.ops[i].comm;
         if (plan.ops[i].kind == OP_COMM)
-            bytes += (double)op->count * dtype_size(op->dtype) * (op->kind == COMM_ALL_GATHER ? 2 : 1);
+            bytes += (double)op->count * dtype_size(op->dtype);
     }
     plan_free(&plan);
     return bytes;
