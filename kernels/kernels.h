@@ -6,7 +6,7 @@
  * for kernels_ref_f64() (tests and finite differences). Statistics (mean, rstd, lse, losses) and optimizer
  * state are real too. Row-major; weights are (OC,C) as in PyTorch's nn.Linear. Gradients: every d... output
  * has its rule in its comment: "=" overwrites, "+=" adds, "beta" means the caller says (0 overwrite, 1 add).
- * Outputs may not overlap inputs unless said.
+ * Outputs may not overlap inputs unless said. B, N and n may be 0 (an empty micro-batch): sums are then 0.
  *
  * On the CPU a function has finished when it returns and runs on the calling thread (which may fan out by
  * OpenMP or BLAS): the device calls it on its compute-stream thread and on no other. `stream` is for devices

@@ -12,7 +12,8 @@ enum { LAYERNORM_BLOCKS = 32 };
 
 static int layernorm_blocks(int N)
 {
-    return N < LAYERNORM_BLOCKS ? N : LAYERNORM_BLOCKS;
+    int blocks = N < LAYERNORM_BLOCKS ? N : LAYERNORM_BLOCKS;
+    return blocks < 1 ? 1 : blocks; /* without rows there is still a sum: zero */
 }
 
 size_t CPU(layernorm_backward_work)(int N, int C)

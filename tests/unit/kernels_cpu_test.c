@@ -18,7 +18,8 @@ static const struct kernels *reference(void)
 }
 
 static const int linear_shapes[][3] = {
-    {1, 1, 1}, {1, 5, 3}, {2, 1, 7}, {3, 16, 1}, {7, 17, 33}, {33, 31, 64}, {65, 100, 129}, {130, 64, 65},
+    {0, 3, 5},   {1, 1, 1},    {1, 5, 3},      {2, 1, 7},     {3, 16, 1},
+    {7, 17, 33}, {33, 31, 64}, {65, 100, 129}, {130, 64, 65},
 };
 
 static void check_linear(const struct kernels *k, int N, int C, int OC, enum kernels_fill fill)
@@ -99,6 +100,7 @@ static void embedding_matches(void **state)
 {
     (void)state;
     for (const struct kernels *const *k = kernels_variants(); *k; k++) {
+        check_embedding(*k, 0, 4, 3, 5, 4);
         check_embedding(*k, 1, 1, 1, 1, 1);
         check_embedding(*k, 3, 5, 7, 4, 9);
         check_embedding(*k, 2, 33, 65, 11, 33);
@@ -196,9 +198,9 @@ static void check_attention(const struct kernels *k, int B, int T, int C, int NH
 
 static void attention_matches(void **state)
 {
-    static const int shapes[][4] = {{1, 1, 1, 1},   {2, 1, 8, 2},   {2, 7, 6, 3},   {1, 31, 32, 4},
-                                    {1, 32, 64, 1}, {2, 33, 36, 3}, {1, 65, 80, 2}, {3, 5, 50, 2},
-                                    {1, 97, 17, 1}, {7, 3, 40, 10}, {1, 130, 64, 2}};
+    static const int shapes[][4] = {{0, 4, 8, 2},   {1, 1, 1, 1},   {2, 1, 8, 2},   {2, 7, 6, 3},
+                                    {1, 31, 32, 4}, {1, 32, 64, 1}, {2, 33, 36, 3}, {1, 65, 80, 2},
+                                    {3, 5, 50, 2},  {1, 97, 17, 1}, {7, 3, 40, 10}, {1, 130, 64, 2}};
     (void)state;
     for (const struct kernels *const *k = kernels_variants(); *k; k++)
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
@@ -213,7 +215,7 @@ static void attention_matches(void **state)
  * up to 88, beyond which the result is less than 1e-36. */
 static void gelu_matches(void **state)
 {
-    static const int64_t sizes[] = {1, 7, 8, 17, 4097, 20000};
+    static const int64_t sizes[] = {0, 1, 7, 8, 17, 4097, 20000};
     (void)state;
     for (const struct kernels *const *k = kernels_variants(); *k; k++)
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
@@ -237,7 +239,7 @@ static void gelu_matches(void **state)
 
 static void elementwise_matches(void **state)
 {
-    static const int64_t sizes[] = {1, 3, 8, 4095, 4097, 20001};
+    static const int64_t sizes[] = {0, 1, 3, 8, 4095, 4097, 20001};
     (void)state;
     for (const struct kernels *const *k = kernels_variants(); *k; k++)
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -283,7 +285,7 @@ static void check_cross_entropy(const struct kernels *k, int N, int V, int gradi
 
 static void cross_entropy_matches(void **state)
 {
-    static const int shapes[][2] = {{1, 1}, {1, 2}, {5, 7}, {9, 33}, {4, 256}, {3, 1025}, {2, 5003}};
+    static const int shapes[][2] = {{0, 3}, {1, 1}, {1, 2}, {5, 7}, {9, 33}, {4, 256}, {3, 1025}, {2, 5003}};
     (void)state;
     for (const struct kernels *const *k = kernels_variants(); *k; k++)
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
@@ -294,7 +296,7 @@ static void cross_entropy_matches(void **state)
 
 static void norm_matches(void **state)
 {
-    static const int64_t sizes[] = {1, 2, 63, 64, 65, 1000, 20011};
+    static const int64_t sizes[] = {0, 1, 2, 63, 64, 65, 1000, 20011};
     (void)state;
     for (const struct kernels *const *k = kernels_variants(); *k; k++)
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
