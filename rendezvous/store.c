@@ -52,8 +52,8 @@ struct store *store_create(const struct store_limits *limits, struct muster_erro
         error_set(err, MUSTER_E_NOMEM, "no memory for a store");
         return NULL;
     }
-    link_init(&s->released);
-    if (table_init(&s->names, err) || table_init(&s->waits, err)) {
+    store_link_init(&s->released);
+    if (store_table_init(&s->names, err) || store_table_init(&s->waits, err)) {
         mem_free(s->names.buckets);
         mem_free(s);
         return NULL;
@@ -97,8 +97,8 @@ void store_destroy(struct store *s)
 
 void store_wipe(struct store *s)
 {
-    waits_release_all(s, STORE_WAKE_WIPED);
-    names_drop_all(s);
+    store_waits_release_all(s, STORE_WAKE_WIPED);
+    store_names_drop_all(s);
     drop_loans(s);
     s->round++;
 }
@@ -117,7 +117,7 @@ struct store_stats store_stats(const struct store *s)
                                 .round = s->round};
 }
 
-static struct store_bytes name_value(const struct store_name *name)
+static struct store_bytes store_name_value(const struct store_name *name)
 {
     return name && name->present ? (struct store_bytes){name->value, name->value_length}
                                  : (struct store_bytes){NULL, 0};
@@ -153,15 +153,15 @@ static int set_value(struct store *s, struct store_bytes key, struct store_bytes
     scope_free char *block = NULL;
     if (copy_value(s, key, value, what, &block, err))
         return -1;
-    struct store_name *name = name_obtain(s, key, what, err);
+    struct store_name *name = store_name_obtain(s, key, what, err);
     if (!name)
         return -1;
     if (store_budget(s, value.length, name->value_capacity, what, key, err)) {
-        name_settle(s, name);
+        store_name_settle(s, name);
         return -1;
     }
-    name_take_value(s, name, take_pointer(&block), value.length);
-    waits_count(s, &name->waits, false);
+    store_name_take_value(s, name, take_pointer(&block), value.length);
+    store_waits_count(s, &name->waits, false);
     return 0;
 }
 
@@ -186,13 +186,13 @@ static int prepare(struct store *s, struct prepared *p, struct store_bytes key, 
     if (copy_value(s, key, value, "multi_set", &block, err))
         return -1;
     size_t names = s->names.count;
-    p->name = name_obtain(s, key, "multi_set", err);
+    p->name = store_name_obtain(s, key, "multi_set", err);
     if (!p->name)
         return -1;
     p->fresh = s->names.count > names;
     if (store_budget(s, pending + value.length, 0, "multi_set", key, err)) {
         if (p->fresh)
-            name_settle(s, p->name);
+            store_name_settle(s, p->name);
         return -1;
     }
     p->block = take_pointer(&block);
@@ -212,12 +212,12 @@ static int step_multi_set(struct store *s, const struct store_request *r, struct
     bool whole = done == r->count;
     for (size_t i = 0; i < done; i++) {
         if (whole) {
-            name_take_value(s, all[i].name, all[i].block, r->values[i].length);
-            waits_count(s, &all[i].name->waits, false);
+            store_name_take_value(s, all[i].name, all[i].block, r->values[i].length);
+            store_waits_count(s, &all[i].name->waits, false);
         } else {
             mem_free(all[i].block);
             if (all[i].fresh)
-                name_settle(s, all[i].name);
+                store_name_settle(s, all[i].name);
         }
     }
     return whole ? 0 : -1;
@@ -227,21 +227,21 @@ static int step_get(struct store *s, const struct store_request *r, struct store
                     struct muster_error *err)
 {
     (void)err;
-    const struct store_name *name = name_find(s, r->key);
+    const struct store_name *name = store_name_find(s, r->key);
     a->found = name && name->present;
-    a->value = name_value(name);
+    a->value = store_name_value(name);
     return 0;
 }
 
 static int step_compare_set(struct store *s, const struct store_request *r, struct store_answer *a,
                             struct muster_error *err)
 {
-    const struct store_name *name = name_find(s, r->key);
+    const struct store_name *name = store_name_find(s, r->key);
     if (name && !name->present)
         name = NULL;
-    if (name ? !bytes_equal(name_value(name), r->expected) : r->expected.length > 0) {
+    if (name ? !bytes_equal(store_name_value(name), r->expected) : r->expected.length > 0) {
         a->found = name != NULL;
-        a->value = name ? name_value(name) : r->expected;
+        a->value = name ? store_name_value(name) : r->expected;
         return 0;
     }
     if (set_value(s, r->key, r->value, "compare_set", err))
@@ -255,20 +255,20 @@ static int step_add(struct store *s, const struct store_request *r, struct store
                     struct muster_error *err)
 {
     int64_t old = 0;
-    if (name_read_number(name_find(s, r->key), "add", &old, err))
+    if (store_name_read_number(store_name_find(s, r->key), "add", &old, err))
         return -1;
     if (__builtin_add_overflow(old, r->number, &a->number))
         return error_set(err, MUSTER_E_LIMIT, "add: %" PRId64 " + %" PRId64 " of key \"%s\" leaves 64 bits",
                          old, r->number, store_key_text(r->key).text);
-    struct store_name *name = name_obtain(s, r->key, "add", err);
+    struct store_name *name = store_name_obtain(s, r->key, "add", err);
     if (!name)
         return -1;
-    if (name_reserve_value(s, name, NAME_NUMBER_LENGTH, "add", err)) {
-        name_settle(s, name);
+    if (store_name_reserve_value(s, name, STORE_NUMBER_LENGTH, "add", err)) {
+        store_name_settle(s, name);
         return -1;
     }
-    name_write_number(s, name, a->number);
-    waits_count(s, &name->waits, false);
+    store_name_write_number(s, name, a->number);
+    store_waits_count(s, &name->waits, false);
     return 0;
 }
 
@@ -276,12 +276,12 @@ static int step_append(struct store *s, const struct store_request *r, struct st
                        struct muster_error *err)
 {
     (void)a;
-    struct store_name *name = name_obtain(s, r->key, "append", err);
+    struct store_name *name = store_name_obtain(s, r->key, "append", err);
     if (!name)
         return -1;
     size_t length = name->value_length;
-    if (name_reserve_value(s, name, length + r->value.length, "append", err)) {
-        name_settle(s, name);
+    if (store_name_reserve_value(s, name, length + r->value.length, "append", err)) {
+        store_name_settle(s, name);
         return -1;
     }
     if (r->value.length)
@@ -289,7 +289,7 @@ static int step_append(struct store *s, const struct store_request *r, struct st
     name->value_length = length + r->value.length;
     s->present += !name->present;
     name->present = true;
-    waits_count(s, &name->waits, false);
+    store_waits_count(s, &name->waits, false);
     return 0;
 }
 
@@ -299,7 +299,7 @@ static int step_check(struct store *s, const struct store_request *r, struct sto
     (void)err;
     a->found = true;
     for (size_t i = 0; i < r->count && a->found; i++)
-        a->found = name_satisfies(name_find(s, r->keys[i]));
+        a->found = store_name_satisfies(store_name_find(s, r->keys[i]));
     return 0;
 }
 
@@ -308,25 +308,25 @@ static int step_wait(struct store *s, const struct store_request *r, struct stor
 {
     size_t missing = 0, first = 0;
     for (size_t i = r->count; i-- > 0;) {
-        if (!name_satisfies(name_find(s, r->keys[i]))) {
+        if (!store_name_satisfies(store_name_find(s, r->keys[i]))) {
             missing++;
             first = i;
         }
     }
     if (!missing)
         return 0;
-    struct store_wait *wait = wait_create(s, r->client, missing, "wait", r->keys[first], err);
+    struct store_wait *wait = store_wait_create(s, r->client, missing, "wait", r->keys[first], err);
     if (!wait)
         return -1;
     size_t seat = 0;
     for (size_t i = first; i < r->count; i++) {
-        struct store_name *name = name_obtain(s, r->keys[i], "wait", err);
+        struct store_name *name = store_name_obtain(s, r->keys[i], "wait", err);
         if (!name) {
-            wait_drop(s, wait);
+            store_wait_drop(s, wait);
             return -1;
         }
-        if (!name_satisfies(name))
-            wait_sit(wait, seat++, name, &name->waits);
+        if (!store_name_satisfies(name))
+            store_wait_sit(wait, seat++, name, &name->waits);
     }
     a->parked = true;
     return 0;
@@ -339,7 +339,7 @@ static int step_barrier(struct store *s, const struct store_request *r, struct s
     if (r->number < 1)
         return error_set(err, MUSTER_E_INVALID, "barrier of key \"%s\": a world of %" PRId64 " is below 1",
                          store_key_text(r->key).text, r->number);
-    if (name_read_number(name_find(s, r->key), "barrier", &arrived, err))
+    if (store_name_read_number(store_name_find(s, r->key), "barrier", &arrived, err))
         return -1;
     if (arrived == INT64_MAX)
         return error_set(err, MUSTER_E_LIMIT, "barrier: the count of key \"%s\" leaves 64 bits",
@@ -347,22 +347,22 @@ static int step_barrier(struct store *s, const struct store_request *r, struct s
     a->number = arrived + 1;
     a->parked = a->number < r->number;
     struct store_wait *wait = NULL;
-    if (a->parked && !(wait = wait_create(s, r->client, 1, "barrier", r->key, err)))
+    if (a->parked && !(wait = store_wait_create(s, r->client, 1, "barrier", r->key, err)))
         return -1;
-    struct store_name *name = name_obtain(s, r->key, "barrier", err);
-    if (!name || name_reserve_value(s, name, NAME_NUMBER_LENGTH, "barrier", err)) {
+    struct store_name *name = store_name_obtain(s, r->key, "barrier", err);
+    if (!name || store_name_reserve_value(s, name, STORE_NUMBER_LENGTH, "barrier", err)) {
         if (wait)
-            wait_drop(s, wait);
+            store_wait_drop(s, wait);
         if (name)
-            name_settle(s, name);
+            store_name_settle(s, name);
         return -1;
     }
-    name_write_number(s, name, a->number);
-    waits_count(s, &name->waits, false);
+    store_name_write_number(s, name, a->number);
+    store_waits_count(s, &name->waits, false);
     if (wait)
-        wait_sit(wait, 0, name, &name->barriers);
+        store_wait_sit(wait, 0, name, &name->barriers);
     else
-        waits_count(s, &name->barriers, false);
+        store_waits_count(s, &name->barriers, false);
     return 0;
 }
 
@@ -370,10 +370,10 @@ static int step_cancel(struct store *s, const struct store_request *r, struct st
                        struct muster_error *err)
 {
     (void)err;
-    struct store_wait *wait = wait_find(s, r->client);
+    struct store_wait *wait = store_wait_find(s, r->client);
     a->found = wait != NULL;
     if (wait)
-        wait_drop(s, wait);
+        store_wait_drop(s, wait);
     return 0;
 }
 
@@ -390,11 +390,11 @@ static int step_delete(struct store *s, const struct store_request *r, struct st
                        struct muster_error *err)
 {
     (void)err;
-    struct store_name *name = name_find(s, r->key);
+    struct store_name *name = store_name_find(s, r->key);
     a->number = name && name->present;
     if (a->number) {
-        name_drop_value(s, name);
-        name_settle(s, name);
+        store_name_drop_value(s, name);
+        store_name_settle(s, name);
     }
     return 0;
 }
@@ -417,7 +417,7 @@ static int step_multi_get(struct store *s, const struct store_request *r, struct
     if (list_reserve(s, r->count, "multi_get", err))
         return -1;
     for (size_t i = 0; i < r->count; i++)
-        s->list[i] = name_value(name_find(s, r->keys[i]));
+        s->list[i] = store_name_value(store_name_find(s, r->keys[i]));
     a->list = s->list;
     a->count = r->count;
     return 0;
@@ -433,7 +433,7 @@ static int step_list_keys(struct store *s, const struct store_request *r, struct
         for (struct store_node *node = s->names.buckets[i]; node; node = node->next) {
             struct store_name *name = (struct store_name *)node;
             if (name->present)
-                s->list[a->count++] = name_key(name);
+                s->list[a->count++] = store_name_key(name);
         }
     }
     a->list = s->list;
@@ -449,7 +449,7 @@ static int step_queue_push(struct store *s, const struct store_request *r, struc
                          "queue_push: the value of key \"%s\" has %zu bytes, at most %zu are allowed",
                          store_key_text(r->key).text, r->value.length, s->limits.value_bytes);
     size_t cost = sizeof(struct store_item) + r->value.length;
-    struct store_name *name = name_obtain(s, r->key, "queue_push", err);
+    struct store_name *name = store_name_obtain(s, r->key, "queue_push", err);
     if (!name)
         return -1;
     struct store_item *item = NULL;
@@ -460,7 +460,7 @@ static int step_queue_push(struct store *s, const struct store_request *r, struc
                       store_key_text(r->key).text);
     }
     if (!item) {
-        name_settle(s, name);
+        store_name_settle(s, name);
         return -1;
     }
     item->next = NULL;
@@ -471,7 +471,7 @@ static int step_queue_push(struct store *s, const struct store_request *r, struc
     name->last = item;
     name->queued++;
     s->bytes += cost;
-    waits_count(s, &name->waits, true);
+    store_waits_count(s, &name->waits, true);
     return 0;
 }
 
@@ -479,7 +479,7 @@ static int step_queue_pop(struct store *s, const struct store_request *r, struct
                           struct muster_error *err)
 {
     (void)err;
-    struct store_name *name = name_find(s, r->key);
+    struct store_name *name = store_name_find(s, r->key);
     a->number = name ? name->queued : 0;
     if (!a->number)
         return 0;
@@ -489,7 +489,7 @@ static int step_queue_pop(struct store *s, const struct store_request *r, struct
         name->last = NULL;
     name->queued--;
     s->bytes -= sizeof *item + item->length;
-    name_settle(s, name);
+    store_name_settle(s, name);
     s->popped = item; /* the answer lends it until the next step */
     a->found = true;
     a->value = (struct store_bytes){item->data, item->length};
@@ -500,7 +500,7 @@ static int step_queue_len(struct store *s, const struct store_request *r, struct
                           struct muster_error *err)
 {
     (void)err;
-    const struct store_name *name = name_find(s, r->key);
+    const struct store_name *name = store_name_find(s, r->key);
     a->number = name ? name->queued : 0;
     return 0;
 }

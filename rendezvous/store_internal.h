@@ -71,32 +71,32 @@ struct store {
     size_t list_capacity;
 };
 
-static inline void link_init(struct store_link *head)
+static inline void store_link_init(struct store_link *head)
 {
     head->previous = head->next = head;
 }
-static inline bool link_empty(const struct store_link *head)
+static inline bool store_link_empty(const struct store_link *head)
 {
     return head->next == head;
 }
-static inline void link_append(struct store_link *head, struct store_link *link)
+static inline void store_link_append(struct store_link *head, struct store_link *link)
 {
     link->previous = head->previous;
     link->next = head;
     head->previous->next = link;
     head->previous = link;
 }
-static inline void link_remove(struct store_link *link)
+static inline void store_link_remove(struct store_link *link)
 {
     link->previous->next = link->next;
     link->next->previous = link->previous;
-    link_init(link);
+    store_link_init(link);
 }
 
 /* store_names.c */
-int table_init(struct store_table *table, struct muster_error *err);
-void table_insert(struct store_table *table, struct store_node *node, uint64_t hash);
-void table_remove(struct store_table *table, struct store_node *node);
+int store_table_init(struct store_table *table, struct muster_error *err);
+void store_table_insert(struct store_table *table, struct store_node *node, uint64_t hash);
+void store_table_remove(struct store_table *table, struct store_node *node);
 
 /* A key for an error text: cut, and with "?" for what does not print. */
 struct store_key_text {
@@ -107,50 +107,51 @@ struct store_key_text store_key_text(struct store_bytes key);
 /* Whether `more` bytes fit beside `less` that will be given back; what and key are for the error. */
 int store_budget(const struct store *s, size_t more, size_t less, const char *what, struct store_bytes key,
                  struct muster_error *err);
-struct store_name *name_find(const struct store *s, struct store_bytes key);
-/* The name of key, created where it is new. The caller gives it something to exist for, or calls name_settle.
+struct store_name *store_name_find(const struct store *s, struct store_bytes key);
+/* The name of key, created where it is new. The caller gives it something to exist for, or calls
+ * store_name_settle.
  */
-struct store_name *name_obtain(struct store *s, struct store_bytes key, const char *what,
-                               struct muster_error *err);
+struct store_name *store_name_obtain(struct store *s, struct store_bytes key, const char *what,
+                                     struct muster_error *err);
 /* Frees the name if nothing keeps it. */
-void name_settle(struct store *s, struct store_name *name);
-void name_drop_value(struct store *s, struct store_name *name);
-void name_drop_queue(struct store *s, struct store_name *name);
+void store_name_settle(struct store *s, struct store_name *name);
+void store_name_drop_value(struct store *s, struct store_name *name);
+void store_name_drop_queue(struct store *s, struct store_name *name);
 /* Makes room for a value of `length` bytes without changing the value that is there. */
-int name_reserve_value(struct store *s, struct store_name *name, size_t length, const char *what,
-                       struct muster_error *err);
+int store_name_reserve_value(struct store *s, struct store_name *name, size_t length, const char *what,
+                             struct muster_error *err);
 /* Takes over block (mem_realloc'ed, length bytes) as the value. */
-void name_take_value(struct store *s, struct store_name *name, char *block, size_t length);
-/* Writes a number as decimal text; cannot fail once NAME_NUMBER_LENGTH bytes are reserved. */
-enum { NAME_NUMBER_LENGTH = 24 };
-void name_write_number(struct store *s, struct store_name *name, int64_t number);
+void store_name_take_value(struct store *s, struct store_name *name, char *block, size_t length);
+/* Writes a number as decimal text; cannot fail once STORE_NUMBER_LENGTH bytes are reserved. */
+enum { STORE_NUMBER_LENGTH = 24 };
+void store_name_write_number(struct store *s, struct store_name *name, int64_t number);
 /* The value as a number; a missing one is 0. */
-int name_read_number(const struct store_name *name, const char *what, int64_t *number,
-                     struct muster_error *err);
-static inline bool name_satisfies(const struct store_name *name)
+int store_name_read_number(const struct store_name *name, const char *what, int64_t *number,
+                           struct muster_error *err);
+static inline bool store_name_satisfies(const struct store_name *name)
 {
     return name && (name->present || name->queued > 0);
 }
-static inline struct store_bytes name_key(const struct store_name *name)
+static inline struct store_bytes store_name_key(const struct store_name *name)
 {
     return (struct store_bytes){name->key, name->key_length};
 }
 /* Empties the store; no name may have waiters. */
-void names_drop_all(struct store *s);
+void store_names_drop_all(struct store *s);
 
 /* store_waits.c */
-struct store_wait *wait_find(const struct store *s, uint64_t client);
+struct store_wait *store_wait_find(const struct store *s, uint64_t client);
 /* A parked wait of client with seat_count seats that are in no list yet; MUSTER_E_STATE where the client has
  * one. */
-struct store_wait *wait_create(struct store *s, uint64_t client, size_t seat_count, const char *what,
-                               struct store_bytes key, struct muster_error *err);
+struct store_wait *store_wait_create(struct store *s, uint64_t client, size_t seat_count, const char *what,
+                                     struct store_bytes key, struct muster_error *err);
 /* Puts the next seat of the wait into a list of the name (name->waits or name->barriers). */
-void wait_sit(struct store_wait *wait, size_t seat, struct store_name *name, struct store_link *list);
+void store_wait_sit(struct store_wait *wait, size_t seat, struct store_name *name, struct store_link *list);
 /* Takes its seats out of all lists and frees it. */
-void wait_drop(struct store *s, struct store_wait *wait);
+void store_wait_drop(struct store *s, struct store_wait *wait);
 /* The name has appeared: every seat of the list counts it (only the first, where one is set). */
-void waits_count(struct store *s, struct store_link *list, bool one);
+void store_waits_count(struct store *s, struct store_link *list, bool one);
 /* Releases every parked wait with the reason. */
-void waits_release_all(struct store *s, enum store_wake_reason reason);
+void store_waits_release_all(struct store *s, enum store_wake_reason reason);
 
 #endif

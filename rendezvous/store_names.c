@@ -11,7 +11,7 @@
 
 enum { TABLE_START = 64 };
 
-int table_init(struct store_table *table, struct muster_error *err)
+int store_table_init(struct store_table *table, struct muster_error *err)
 {
     table->buckets = mem_calloc(TABLE_START, sizeof(*table->buckets));
     if (!table->buckets)
@@ -20,7 +20,7 @@ int table_init(struct store_table *table, struct muster_error *err)
     return 0;
 }
 
-static void table_grow(struct store_table *table)
+static void store_table_grow(struct store_table *table)
 {
     size_t buckets = (table->mask + 1) * 2;
     struct store_node **fresh = mem_calloc(buckets, sizeof *fresh);
@@ -41,10 +41,10 @@ static void table_grow(struct store_table *table)
     table->mask = buckets - 1;
 }
 
-void table_insert(struct store_table *table, struct store_node *node, uint64_t hash)
+void store_table_insert(struct store_table *table, struct store_node *node, uint64_t hash)
 {
     if (table->count > table->mask)
-        table_grow(table);
+        store_table_grow(table);
     node->hash = hash;
     struct store_node **bucket = &table->buckets[hash & table->mask];
     node->next = *bucket;
@@ -52,7 +52,7 @@ void table_insert(struct store_table *table, struct store_node *node, uint64_t h
     table->count++;
 }
 
-void table_remove(struct store_table *table, struct store_node *node)
+void store_table_remove(struct store_table *table, struct store_node *node)
 {
     struct store_node **at = &table->buckets[node->hash & table->mask];
     while (*at != node)
@@ -84,7 +84,7 @@ int store_budget(const struct store *s, size_t more, size_t less, const char *wh
                      store_key_text(key).text, more, used, limit);
 }
 
-struct store_name *name_find(const struct store *s, struct store_bytes key)
+struct store_name *store_name_find(const struct store *s, struct store_bytes key)
 {
     uint64_t hash = text_hash(TEXT_HASH_START, key.data, key.length);
     for (struct store_node *node = s->names.buckets[hash & s->names.mask]; node; node = node->next) {
@@ -96,15 +96,15 @@ struct store_name *name_find(const struct store *s, struct store_bytes key)
     return NULL;
 }
 
-static size_t name_cost(size_t key_length)
+static size_t store_name_cost(size_t key_length)
 {
     return sizeof(struct store_name) + key_length + 1;
 }
 
-struct store_name *name_obtain(struct store *s, struct store_bytes key, const char *what,
-                               struct muster_error *err)
+struct store_name *store_name_obtain(struct store *s, struct store_bytes key, const char *what,
+                                     struct muster_error *err)
 {
-    struct store_name *name = name_find(s, key);
+    struct store_name *name = store_name_find(s, key);
     if (name)
         return name;
     if (key.length > s->limits.key_bytes) {
@@ -117,34 +117,34 @@ struct store_name *name_obtain(struct store *s, struct store_bytes key, const ch
                   store_key_text(key).text, s->names.count);
         return NULL;
     }
-    if (store_budget(s, name_cost(key.length), 0, what, key, err))
+    if (store_budget(s, store_name_cost(key.length), 0, what, key, err))
         return NULL;
-    name = mem_calloc(1, name_cost(key.length));
+    name = mem_calloc(1, store_name_cost(key.length));
     if (!name) {
         error_set(err, MUSTER_E_NOMEM, "%s: no memory for key \"%s\"", what, store_key_text(key).text);
         return NULL;
     }
-    link_init(&name->waits);
-    link_init(&name->barriers);
+    store_link_init(&name->waits);
+    store_link_init(&name->barriers);
     name->key_length = key.length;
     if (key.length)
         memcpy(name->key, key.data, key.length);
-    table_insert(&s->names, &name->node, text_hash(TEXT_HASH_START, key.data, key.length));
-    s->bytes += name_cost(key.length);
+    store_table_insert(&s->names, &name->node, text_hash(TEXT_HASH_START, key.data, key.length));
+    s->bytes += store_name_cost(key.length);
     return name;
 }
 
-void name_settle(struct store *s, struct store_name *name)
+void store_name_settle(struct store *s, struct store_name *name)
 {
-    if (name_satisfies(name) || !link_empty(&name->waits) || !link_empty(&name->barriers))
+    if (store_name_satisfies(name) || !store_link_empty(&name->waits) || !store_link_empty(&name->barriers))
         return;
-    name_drop_value(s, name); /* a value may have been reserved and never given */
-    table_remove(&s->names, &name->node);
-    s->bytes -= name_cost(name->key_length);
+    store_name_drop_value(s, name); /* a value may have been reserved and never given */
+    store_table_remove(&s->names, &name->node);
+    s->bytes -= store_name_cost(name->key_length);
     mem_free(name);
 }
 
-void name_drop_value(struct store *s, struct store_name *name)
+void store_name_drop_value(struct store *s, struct store_name *name)
 {
     s->bytes -= name->value_capacity;
     s->present -= name->present;
@@ -154,7 +154,7 @@ void name_drop_value(struct store *s, struct store_name *name)
     name->present = false;
 }
 
-void name_drop_queue(struct store *s, struct store_name *name)
+void store_name_drop_queue(struct store *s, struct store_name *name)
 {
     while (name->first) {
         struct store_item *item = name->first;
@@ -166,13 +166,13 @@ void name_drop_queue(struct store *s, struct store_name *name)
     name->queued = 0;
 }
 
-int name_reserve_value(struct store *s, struct store_name *name, size_t length, const char *what,
-                       struct muster_error *err)
+int store_name_reserve_value(struct store *s, struct store_name *name, size_t length, const char *what,
+                             struct muster_error *err)
 {
     if (length > s->limits.value_bytes)
         return error_set(err, MUSTER_E_LIMIT,
                          "%s: the value of key \"%s\" would have %zu bytes, at most %zu are allowed", what,
-                         store_key_text(name_key(name)).text, length, s->limits.value_bytes);
+                         store_key_text(store_name_key(name)).text, length, s->limits.value_bytes);
     if (length <= name->value_capacity)
         return 0;
     size_t capacity = length;
@@ -180,21 +180,21 @@ int name_reserve_value(struct store *s, struct store_name *name, size_t length, 
         capacity = 2 * name->value_capacity; /* so that many small appends cost what they are long */
     if (capacity > s->limits.value_bytes)
         capacity = s->limits.value_bytes;
-    if (store_budget(s, capacity, name->value_capacity, what, name_key(name), err))
+    if (store_budget(s, capacity, name->value_capacity, what, store_name_key(name), err))
         return -1;
     char *moved = mem_realloc(name->value, capacity, 1);
     if (!moved)
         return error_set(err, MUSTER_E_NOMEM, "%s: no memory for a value of %zu bytes of key \"%s\"", what,
-                         length, store_key_text(name_key(name)).text);
+                         length, store_key_text(store_name_key(name)).text);
     s->bytes += capacity - name->value_capacity;
     name->value = moved;
     name->value_capacity = capacity;
     return 0;
 }
 
-void name_take_value(struct store *s, struct store_name *name, char *block, size_t length)
+void store_name_take_value(struct store *s, struct store_name *name, char *block, size_t length)
 {
-    name_drop_value(s, name);
+    store_name_drop_value(s, name);
     name->value = block;
     name->value_length = name->value_capacity = length;
     name->present = true;
@@ -202,9 +202,9 @@ void name_take_value(struct store *s, struct store_name *name, char *block, size
     s->present++;
 }
 
-void name_write_number(struct store *s, struct store_name *name, int64_t number)
+void store_name_write_number(struct store *s, struct store_name *name, int64_t number)
 {
-    char text[NAME_NUMBER_LENGTH];
+    char text[STORE_NUMBER_LENGTH];
     int length = snprintf(text, sizeof text, "%" PRId64, number);
     memcpy(name->value, text, (size_t)length);
     name->value_length = (size_t)length;
@@ -212,31 +212,31 @@ void name_write_number(struct store *s, struct store_name *name, int64_t number)
     name->present = true;
 }
 
-int name_read_number(const struct store_name *name, const char *what, int64_t *number,
-                     struct muster_error *err)
+int store_name_read_number(const struct store_name *name, const char *what, int64_t *number,
+                           struct muster_error *err)
 {
     *number = 0;
     if (!name || !name->present)
         return 0;
     struct store_bytes value = {name->value, name->value_length};
-    char text[NAME_NUMBER_LENGTH] = "";
+    char text[STORE_NUMBER_LENGTH] = "";
     if (value.length > 0 && value.length < sizeof text)
         memcpy(text, value.data, value.length);
     if (strlen(text) != value.length || !text_int64(text, number))
         return error_set(err, MUSTER_E_INVALID,
                          "%s: the value \"%s\" of key \"%s\" is not a decimal number of 64 bits", what,
-                         store_key_text(value).text, store_key_text(name_key(name)).text);
+                         store_key_text(value).text, store_key_text(store_name_key(name)).text);
     return 0;
 }
 
-void names_drop_all(struct store *s)
+void store_names_drop_all(struct store *s)
 {
     for (size_t i = 0; i <= s->names.mask; i++) {
         while (s->names.buckets[i]) {
             struct store_name *name = (struct store_name *)s->names.buckets[i];
-            name_drop_value(s, name);
-            name_drop_queue(s, name);
-            name_settle(s, name);
+            store_name_drop_value(s, name);
+            store_name_drop_queue(s, name);
+            store_name_settle(s, name);
         }
     }
 }

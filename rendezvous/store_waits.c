@@ -17,12 +17,12 @@ static uint64_t client_hash(uint64_t client)
     return client ^ (client >> 31);
 }
 
-static size_t wait_cost(size_t seat_count)
+static size_t store_wait_cost(size_t seat_count)
 {
     return sizeof(struct store_wait) + seat_count * sizeof(struct store_seat);
 }
 
-struct store_wait *wait_find(const struct store *s, uint64_t client)
+struct store_wait *store_wait_find(const struct store *s, uint64_t client)
 {
     uint64_t hash = client_hash(client);
     for (struct store_node *node = s->waits.buckets[hash & s->waits.mask]; node; node = node->next) {
@@ -33,18 +33,18 @@ struct store_wait *wait_find(const struct store *s, uint64_t client)
     return NULL;
 }
 
-struct store_wait *wait_create(struct store *s, uint64_t client, size_t seat_count, const char *what,
-                               struct store_bytes key, struct muster_error *err)
+struct store_wait *store_wait_create(struct store *s, uint64_t client, size_t seat_count, const char *what,
+                                     struct store_bytes key, struct muster_error *err)
 {
-    if (wait_find(s, client)) {
+    if (store_wait_find(s, client)) {
         error_set(err, MUSTER_E_STATE,
                   "%s of key \"%s\": client %" PRIu64 " waits already and may wait only once", what,
                   store_key_text(key).text, client);
         return NULL;
     }
-    if (store_budget(s, wait_cost(seat_count), 0, what, key, err))
+    if (store_budget(s, store_wait_cost(seat_count), 0, what, key, err))
         return NULL;
-    struct store_wait *wait = mem_calloc(1, wait_cost(seat_count));
+    struct store_wait *wait = mem_calloc(1, store_wait_cost(seat_count));
     if (!wait) {
         error_set(err, MUSTER_E_NOMEM, "%s: no memory to wait for key \"%s\" and %zu more", what,
                   store_key_text(key).text, seat_count - 1);
@@ -52,72 +52,72 @@ struct store_wait *wait_create(struct store *s, uint64_t client, size_t seat_cou
     }
     wait->client = client;
     wait->seat_count = seat_count;
-    link_init(&wait->queued);
+    store_link_init(&wait->queued);
     for (size_t i = 0; i < seat_count; i++) {
         wait->seats[i].wait = wait;
-        link_init(&wait->seats[i].link);
+        store_link_init(&wait->seats[i].link);
     }
-    table_insert(&s->waits, &wait->node, client_hash(client));
-    s->bytes += wait_cost(seat_count);
+    store_table_insert(&s->waits, &wait->node, client_hash(client));
+    s->bytes += store_wait_cost(seat_count);
     return wait;
 }
 
-void wait_sit(struct store_wait *wait, size_t seat, struct store_name *name, struct store_link *list)
+void store_wait_sit(struct store_wait *wait, size_t seat, struct store_name *name, struct store_link *list)
 {
     wait->seats[seat].name = name;
-    link_append(list, &wait->seats[seat].link);
+    store_link_append(list, &wait->seats[seat].link);
     wait->missing++;
 }
 
-static void wait_leave_seats(struct store *s, struct store_wait *wait)
+static void store_wait_leave_seats(struct store *s, struct store_wait *wait)
 {
     for (size_t i = 0; i < wait->seat_count; i++) {
         struct store_name *name = wait->seats[i].name;
         if (!name)
             continue;
         wait->seats[i].name = NULL;
-        link_remove(&wait->seats[i].link);
-        name_settle(s, name);
+        store_link_remove(&wait->seats[i].link);
+        store_name_settle(s, name);
     }
 }
 
-void wait_drop(struct store *s, struct store_wait *wait)
+void store_wait_drop(struct store *s, struct store_wait *wait)
 {
-    wait_leave_seats(s, wait);
-    link_remove(&wait->queued);
-    table_remove(&s->waits, &wait->node);
-    s->bytes -= wait_cost(wait->seat_count);
+    store_wait_leave_seats(s, wait);
+    store_link_remove(&wait->queued);
+    store_table_remove(&s->waits, &wait->node);
+    s->bytes -= store_wait_cost(wait->seat_count);
     mem_free(wait);
 }
 
-static void wait_release(struct store *s, struct store_wait *wait, enum store_wake_reason reason)
+static void store_wait_release(struct store *s, struct store_wait *wait, enum store_wake_reason reason)
 {
     wait->released = true;
     wait->reason = reason;
-    link_append(&s->released, &wait->queued);
+    store_link_append(&s->released, &wait->queued);
 }
 
-void waits_count(struct store *s, struct store_link *list, bool one)
+void store_waits_count(struct store *s, struct store_link *list, bool one)
 {
-    while (!link_empty(list)) {
+    while (!store_link_empty(list)) {
         struct store_seat *seat = (struct store_seat *)list->next; /* link is its first member */
-        link_remove(&seat->link);
+        store_link_remove(&seat->link);
         seat->name = NULL;
         if (--seat->wait->missing == 0)
-            wait_release(s, seat->wait, STORE_WAKE_READY);
+            store_wait_release(s, seat->wait, STORE_WAKE_READY);
         if (one)
             return;
     }
 }
 
-void waits_release_all(struct store *s, enum store_wake_reason reason)
+void store_waits_release_all(struct store *s, enum store_wake_reason reason)
 {
     for (size_t i = 0; i <= s->waits.mask; i++) {
         for (struct store_node *node = s->waits.buckets[i]; node; node = node->next) {
             struct store_wait *wait = (struct store_wait *)node;
             if (!wait->released) {
-                wait_leave_seats(s, wait);
-                wait_release(s, wait, reason);
+                store_wait_leave_seats(s, wait);
+                store_wait_release(s, wait, reason);
             }
         }
     }
@@ -125,11 +125,11 @@ void waits_release_all(struct store *s, enum store_wake_reason reason)
 
 bool store_next_wake(struct store *s, struct store_wake *wake)
 {
-    if (link_empty(&s->released))
+    if (store_link_empty(&s->released))
         return false;
     struct store_wait *wait =
         (struct store_wait *)((char *)s->released.next - offsetof(struct store_wait, queued));
     *wake = (struct store_wake){.client = wait->client, .reason = wait->reason};
-    wait_drop(s, wait);
+    store_wait_drop(s, wait);
     return true;
 }

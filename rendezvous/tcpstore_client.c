@@ -154,7 +154,7 @@ static int call_send(const struct call *call)
         error_set(call->err, MUSTER_E_NOMEM, "no memory for the request");
         return call_explain(call);
     }
-    int result = stream_send(c->fd, c->request.data, c->request.length, call->deadline, call->err);
+    int result = tcpstore_stream_send(c->fd, c->request.data, c->request.length, call->deadline, call->err);
     if (c->request.capacity > REQUEST_KEPT)
         buffer_free(&c->request);
     return result ? call_fail(call) : 0;
@@ -163,7 +163,7 @@ static int call_send(const struct call *call)
 static int receive_i64(const struct call *call, int64_t *value)
 {
     uint64_t wire;
-    if (stream_receive(call->client->fd, &wire, sizeof wire, NULL, call->deadline, call->err))
+    if (tcpstore_stream_receive(call->client->fd, &wire, sizeof wire, NULL, call->deadline, call->err))
         return call_fail(call);
     *value = (int64_t)le64toh(wire);
     return 0;
@@ -183,7 +183,7 @@ static int receive_vector(const struct call *call, struct buffer *out)
         error_set(call->err, MUSTER_E_LIMIT, "no room for a value of %" PRId64 " bytes", length);
         return call_fail(call);
     }
-    if (stream_receive(call->client->fd, to, (size_t)length, NULL, call->deadline, call->err))
+    if (tcpstore_stream_receive(call->client->fd, to, (size_t)length, NULL, call->deadline, call->err))
         return call_fail(call);
     to[length] = '\0';
     out->length += (size_t)length;
@@ -197,10 +197,10 @@ static int cancel_wait(const struct call *call)
     struct instant until = instant_add(clock_now(NULL), CANCEL_NS);
     struct muster_error failed = {0};
     uint8_t cancel = TCPSTORE_CANCEL_WAIT, reply = 0, second = TCPSTORE_WAIT_CANCELED;
-    if (stream_send(c->fd, &cancel, sizeof cancel, until, &failed) ||
-        stream_receive(c->fd, &reply, sizeof reply, NULL, until, &failed) ||
+    if (tcpstore_stream_send(c->fd, &cancel, sizeof cancel, until, &failed) ||
+        tcpstore_stream_receive(c->fd, &reply, sizeof reply, NULL, until, &failed) ||
         (reply == TCPSTORE_STOP_WAITING &&
-         stream_receive(c->fd, &second, sizeof second, NULL, until, &failed))) {
+         tcpstore_stream_receive(c->fd, &second, sizeof second, NULL, until, &failed))) {
         error_set(call->err, failed.code, "timed out, and the wait could not be cancelled: %s", failed.text);
         return call_fail(call);
     }
@@ -219,7 +219,7 @@ static int call_wait(const struct call *call)
     struct muster_error failed = {0};
     if (call_send(call))
         return -1;
-    if (stream_receive(call->client->fd, &reply, sizeof reply, NULL, call->deadline, &failed)) {
+    if (tcpstore_stream_receive(call->client->fd, &reply, sizeof reply, NULL, call->deadline, &failed)) {
         if (failed.code == MUSTER_E_TIMEOUT)
             return cancel_wait(call);
         error_set(call->err, failed.code, "%s", failed.text);
@@ -243,8 +243,8 @@ static int greet(struct tcpstore_client *c, struct instant deadline, struct must
     put_u32(c, nonce);
     if (c->request.failed)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the greeting");
-    if (stream_send(c->fd, c->request.data, c->request.length, deadline, err) ||
-        stream_receive(c->fd, &echo, sizeof echo, NULL, deadline, err))
+    if (tcpstore_stream_send(c->fd, c->request.data, c->request.length, deadline, err) ||
+        tcpstore_stream_receive(c->fd, &echo, sizeof echo, NULL, deadline, err))
         return error_wrap(err, "greeting");
     if (le32toh(echo) != nonce)
         return error_set(err, MUSTER_E_PROTOCOL, "it answers PING with 0x%08X, not 0x%08X: not a TCPStore",
@@ -265,7 +265,7 @@ static int connect_until(struct tcpstore_client *c, struct muster_error *err)
     int64_t delay = BACKOFF_MIN_NS;
     for (unsigned attempts = 1;; attempts++) {
         struct muster_error failed = {0};
-        c->fd = stream_connect(c->host, c->port, deadline, &failed);
+        c->fd = tcpstore_stream_connect(c->host, c->port, deadline, &failed);
         if (c->fd >= 0) {
             if (!greet(c, deadline, &failed))
                 return 0;
@@ -418,7 +418,7 @@ int tcpstore_client_check(struct tcpstore_client *c, const char *const *keys, si
     uint8_t reply = 0;
     if (put_keys(&call, keys, count) || call_send(&call))
         return -1;
-    if (stream_receive(c->fd, &reply, sizeof reply, NULL, call.deadline, err))
+    if (tcpstore_stream_receive(c->fd, &reply, sizeof reply, NULL, call.deadline, err))
         return call_fail(&call);
     if (reply != TCPSTORE_READY && reply != TCPSTORE_NOT_READY)
         return call_protocol(&call, "CHECK with", reply);

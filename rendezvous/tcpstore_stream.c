@@ -24,7 +24,7 @@ static void guard_addrinfo(struct addrinfo **list)
 }
 
 /* Waits until the descriptor is ready or the deadline has passed. */
-static int stream_wait(int fd, short events, struct instant deadline, struct muster_error *err)
+static int tcpstore_stream_wait(int fd, short events, struct instant deadline, struct muster_error *err)
 {
     for (;;) {
         int64_t left = instant_diff_ns(deadline, clock_now(NULL));
@@ -50,7 +50,7 @@ static int connect_address(const struct addrinfo *address, struct instant deadli
     if (connect(fd, address->ai_addr, address->ai_addrlen)) {
         if (errno != EINPROGRESS && errno != EINTR)
             return error_errno(err, "connect");
-        if (stream_wait(fd, POLLOUT, deadline, err))
+        if (tcpstore_stream_wait(fd, POLLOUT, deadline, err))
             return -1;
         if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &length))
             return error_errno(err, "getsockopt");
@@ -63,7 +63,8 @@ static int connect_address(const struct addrinfo *address, struct instant deadli
     return take_fd(&fd);
 }
 
-int stream_connect(const char *host, uint16_t port, struct instant deadline, struct muster_error *err)
+int tcpstore_stream_connect(const char *host, uint16_t port, struct instant deadline,
+                            struct muster_error *err)
 {
     char service[8];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
@@ -82,7 +83,8 @@ int stream_connect(const char *host, uint16_t port, struct instant deadline, str
     return -1;
 }
 
-int stream_send(int fd, const void *data, size_t length, struct instant deadline, struct muster_error *err)
+int tcpstore_stream_send(int fd, const void *data, size_t length, struct instant deadline,
+                         struct muster_error *err)
 {
     const char *at = data;
     while (length > 0) {
@@ -94,15 +96,15 @@ int stream_send(int fd, const void *data, size_t length, struct instant deadline
             return error_set(err, MUSTER_E_PEER, "the server closed the connection");
         } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
             return error_errno(err, "send");
-        } else if (errno != EINTR && stream_wait(fd, POLLOUT, deadline, err)) {
+        } else if (errno != EINTR && tcpstore_stream_wait(fd, POLLOUT, deadline, err)) {
             return -1;
         }
     }
     return 0;
 }
 
-int stream_receive(int fd, void *data, size_t length, size_t *got, struct instant deadline,
-                   struct muster_error *err)
+int tcpstore_stream_receive(int fd, void *data, size_t length, size_t *got, struct instant deadline,
+                            struct muster_error *err)
 {
     size_t ignored, *count = got ? got : &ignored;
     *count = 0;
@@ -114,7 +116,7 @@ int stream_receive(int fd, void *data, size_t length, size_t *got, struct instan
             return error_set(err, MUSTER_E_PEER, "the server closed the connection");
         else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
             return error_errno(err, "recv");
-        else if (errno != EINTR && stream_wait(fd, POLLIN, deadline, err))
+        else if (errno != EINTR && tcpstore_stream_wait(fd, POLLIN, deadline, err))
             return -1;
     }
     return 0;

@@ -14,11 +14,13 @@
 #include "proto/include/muster_error.h"
 
 /* One attempt: resolves the name and tries its addresses in turn. Returns the descriptor or -1. */
-int stream_connect(const char *host, uint16_t port, struct instant deadline, struct muster_error *err);
-int stream_send(int fd, const void *data, size_t length, struct instant deadline, struct muster_error *err);
+int tcpstore_stream_connect(const char *host, uint16_t port, struct instant deadline,
+                            struct muster_error *err);
+int tcpstore_stream_send(int fd, const void *data, size_t length, struct instant deadline,
+                         struct muster_error *err);
 /* Exactly length bytes; MUSTER_E_PEER where the peer closes before. *got (may be NULL) counts what came, also
  * on failure. */
-int stream_receive(int fd, void *data, size_t length, size_t *got, struct instant deadline,
-                   struct muster_error *err);
+int tcpstore_stream_receive(int fd, void *data, size_t length, size_t *got, struct instant deadline,
+                            struct muster_error *err);
 
 #endif
