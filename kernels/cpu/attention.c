@@ -33,7 +33,7 @@ static int attention_slots(int B, int NH)
  * each. */
 static size_t attention_slot_floats(int T, int HS)
 {
-    return 2 * ATTENTION_QUERIES * ((size_t)T + (size_t)HS);
+    return (size_t)2 * ATTENTION_QUERIES * ((size_t)T + (size_t)HS);
 }
 
 size_t CPU(attention_work)(int B, int T, int C, int NH)
@@ -43,8 +43,9 @@ size_t CPU(attention_work)(int B, int T, int C, int NH)
 
 /* One head of one sequence. Rows of q, k, v (and their gradients) are `stride` apart, rows of out C apart. */
 struct head {
-    const float *q, *k, *v, *out, *dout;
-    float *dq, *dk, *dv, *to, *lse;
+    const float *q, *k, *v, *out, *dout, *lse; /* the last three: backward's */
+    float *dq, *dk, *dv;                       /* backward's */
+    float *to, *lse_to;                        /* forward's out and lse */
     size_t stride, C;
     int T, HS;
     float scale;
@@ -108,7 +109,7 @@ static void forward_tile(const struct head *h, int first)
         float inverse = 1.0f / sum[lane];
         for (int i = 0; i < h->HS; i++)
             out[(size_t)lane * h->C + i] *= inverse;
-        h->lse[first + lane] = maximum[lane] + logf(sum[lane]);
+        h->lse_to[first + lane] = maximum[lane] + logf(sum[lane]);
     }
 }
 
@@ -174,11 +175,14 @@ static struct head head_of_pair(const struct head *base, int pair, int NH, float
     struct head h = *base;
     size_t T = (size_t)h.T, b = (size_t)(pair / NH), column = (size_t)(pair % NH) * (size_t)h.HS;
     size_t in = b * T * h.stride + column, out = b * T * h.C + column;
-    h.q += in, h.k += in, h.v += in, h.lse += (size_t)pair * T;
-    if (h.dq)
-        h.dq += in, h.dk += in, h.dv += in, h.out += out, h.dout += out;
-    else
-        h.to += out;
+    size_t statistics = (size_t)pair * T;
+    h.q += in, h.k += in, h.v += in;
+    if (h.dq) {
+        h.dq += in, h.dk += in, h.dv += in;
+        h.out += out, h.dout += out, h.lse += statistics;
+    } else {
+        h.to += out, h.lse_to += statistics;
+    }
     h.scores = slot;
     h.dscores = h.scores + T * ATTENTION_QUERIES;
     h.q_transposed = h.dscores + T * ATTENTION_QUERIES;
@@ -219,43 +223,39 @@ static void for_each_head(const struct head *base, int B, int NH, float *work,
 #endif
 }
 
-void CPU(attention_forward)(void *out, void *lse, const void *qkv_, int B, int T, int C, int NH, void *work,
+static struct head head_base(const float *qkv, int T, int C, int NH)
+{
+    int HS = C / NH;
+    return (struct head){.q = qkv,
+                         .k = qkv + C,
+                         .v = qkv + 2 * (size_t)C,
+                         .stride = 3 * (size_t)C,
+                         .C = (size_t)C,
+                         .T = T,
+                         .HS = HS,
+                         .scale = 1.0f / sqrtf((float)HS)};
+}
+
+void CPU(attention_forward)(void *out, void *lse, const void *qkv, int B, int T, int C, int NH, void *work,
                             void *stream)
 {
-    const float *qkv = qkv_;
-    struct head base = {.q = qkv,
-                        .k = qkv + C,
-                        .v = qkv + 2 * (size_t)C,
-                        .to = out,
-                        .lse = lse,
-                        .stride = 3 * (size_t)C,
-                        .C = (size_t)C,
-                        .T = T,
-                        .HS = C / NH,
-                        .scale = 1.0f / sqrtf((float)(C / NH))};
+    struct head base = head_base(qkv, T, C, NH);
     (void)stream;
+    base.to = out;
+    base.lse_to = lse;
     for_each_head(&base, B, NH, work, forward_tile);
 }
 
-void CPU(attention_backward)(void *dqkv_, const void *dout, const void *qkv_, const void *out,
-                             const void *lse, int B, int T, int C, int NH, void *work, void *stream)
+void CPU(attention_backward)(void *dqkv, const void *dout, const void *qkv, const void *out, const void *lse,
+                             int B, int T, int C, int NH, void *work, void *stream)
 {
-    const float *qkv = qkv_;
-    float *dqkv = dqkv_;
-    struct head base = {.q = qkv,
-                        .k = qkv + C,
-                        .v = qkv + 2 * (size_t)C,
-                        .out = out,
-                        .dout = dout,
-                        .dq = dqkv,
-                        .dk = dqkv + C,
-                        .dv = dqkv + 2 * (size_t)C,
-                        .lse = (float *)(uintptr_t)lse,
-                        .stride = 3 * (size_t)C,
-                        .C = (size_t)C,
-                        .T = T,
-                        .HS = C / NH,
-                        .scale = 1.0f / sqrtf((float)(C / NH))};
+    struct head base = head_base(qkv, T, C, NH);
     (void)stream;
+    base.out = out;
+    base.dout = dout;
+    base.lse = lse;
+    base.dq = dqkv;
+    base.dk = base.dq + C;
+    base.dv = base.dq + 2 * (size_t)C;
     for_each_head(&base, B, NH, work, backward_tile);
 }

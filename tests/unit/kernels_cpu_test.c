@@ -159,7 +159,7 @@ static void check_layernorm(const struct kernels *k, int N, int C, enum kernels_
 
 static void layernorm_matches(void **state)
 {
-    static const int shapes[][2] = {{1, 1},   {1, 2},   {2, 3},    {5, 8},
+    static const int shapes[][2] = {{0, 4},   {1, 1},   {1, 2},    {2, 3},    {5, 8},
                                     {31, 17}, {33, 64}, {100, 33}, {257, 128}};
     (void)state;
     for (const struct kernels *const *k = kernels_variants(); *k; k++)
