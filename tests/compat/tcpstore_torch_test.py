@@ -1,4 +1,4 @@
-"""PyTorch's own TCPStore client against our server.
+"""PyTorch's own TCPStore client against our server, and our client against PyTorch's server.
 
 Every case also runs against PyTorch's own server, so that what is expected is what PyTorch does and not what we think.
 """
@@ -223,6 +223,14 @@ def clients_at_once(server):
     assert client(server).add("total", 0) == 50 * CLIENTS
 
 
+def our_client(server):
+    store = client(server)
+    store.set("greeting", "hello")
+    program = os.path.join(torch_python.build(), "tests", "tcpstore_call")
+    subprocess.run([program, "127.0.0.1", str(server.port)], check=True, timeout=120)
+    assert store.get("answer") == b"world"
+
+
 # --- process groups ---
 
 
@@ -331,7 +339,7 @@ def strangers(server):
     assert store.add("unharmed", 1) == 1
 
 
-BOTH = [set_get_add, keys, compare_set, many_at_once, wait_and_time_out, queue, prefixes, barrier, clients_at_once]
+BOTH = [set_get_add, keys, compare_set, many_at_once, wait_and_time_out, queue, prefixes, barrier, clients_at_once, our_client]
 OURS = [new_round, vanished_clients, strangers]
 
 
