@@ -162,7 +162,8 @@ static void restart(struct step *s)
     set_job_state(s, JOB_FORMING, roster->join_timeout_ns);
 }
 
-/* The serving agent gets the verdict last, from end_job: when it leaves, the server goes with it. */
+/* The serving agent gets the verdict last, from end_job: when it leaves, the server goes with it. Its workers
+ * stop now, like everybody's. */
 static void give_verdict(struct step *s, int code, bool failed, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -175,15 +176,19 @@ static void give_verdict(struct step *s, int code, bool failed, const char *form
     va_end(arguments);
     roster->verdict_code = code;
     roster->verdict_failed = failed;
+    memcpy(roster->stop_reason, roster->verdict_reason, sizeof roster->stop_reason);
     set_job_state(s, JOB_FINISHING, roster->exit_barrier_ns);
     for (int i = 0; i < roster->slot_count; i++) {
         struct roster_member *member = &roster->members[i];
         if (!roster_seat_taken(member))
             continue;
+        bool runs = member->state == MEMBER_ASSIGNED || member->state == MEMBER_RUNNING;
         set_state(roster, member, MEMBER_LEAVING);
         member->verdict_sent = !member->local;
         if (!member->local)
             act(s, ROSTER_SEND_VERDICT, member->session, i, NULL);
+        else if (runs)
+            act(s, ROSTER_SEND_STOP, member->session, i, NULL);
     }
 }
 

@@ -1,0 +1,759 @@
+/* cluster.c - see cluster.h. */
+#include "tests/simulation/cluster.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/mem.h"
+#include "proto/exit_code.h"
+#include "tests/simulation/cluster_internal.h"
+
+enum { LOCAL_SESSION = 1, EXIT_DELAY_MS = 5 };
+
+/* A simulation that runs out of memory has nothing to say. */
+static void *need(void *block)
+{
+    if (!block)
+        abort();
+    return block;
+}
+
+/* splitmix64 */
+static uint64_t draw(struct cluster *cluster)
+{
+    uint64_t z = (cluster->random += UINT64_C(0x9e3779b97f4a7c15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static void trace(struct cluster *cluster, const struct node *node, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void trace(struct cluster *cluster, const struct node *node, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    buffer_printf(&cluster->trace, "%.3f %s %s\n", (double)cluster->now.ns / NS_PER_S,
+                  node ? node->name : "job", text);
+}
+
+/* -- what is to happen: a heap by (time, order)
+ * ------------------------------------------------------------------- */
+
+static bool before(const struct happening *a, const struct happening *b)
+{
+    return a->at.ns != b->at.ns ? a->at.ns < b->at.ns : a->order < b->order;
+}
+
+static void swap(struct happening *a, struct happening *b)
+{
+    struct happening kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+static void schedule(struct cluster *cluster, struct happening happening)
+{
+    if (cluster->count == cluster->capacity) {
+        cluster->capacity = cluster->capacity ? 2 * cluster->capacity : 64;
+        cluster->heap = need(mem_realloc(cluster->heap, cluster->capacity, sizeof *cluster->heap));
+    }
+    happening.order = cluster->order++;
+    size_t i = cluster->count++;
+    cluster->heap[i] = happening;
+    for (; i && before(&cluster->heap[i], &cluster->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        swap(&cluster->heap[i], &cluster->heap[(i - 1) / 2]);
+}
+
+static struct happening pop(struct cluster *cluster)
+{
+    struct happening first = cluster->heap[0];
+    cluster->heap[0] = cluster->heap[--cluster->count];
+    for (size_t i = 0;;) {
+        size_t least = i;
+        for (size_t child = 2 * i + 1; child <= 2 * i + 2 && child < cluster->count; child++)
+            if (before(&cluster->heap[child], &cluster->heap[least]))
+                least = child;
+        if (least == i)
+            return first;
+        swap(&cluster->heap[i], &cluster->heap[least]);
+        i = least;
+    }
+}
+
+static void after(struct cluster *cluster, int64_t delay_ns, int node, enum happening_kind kind)
+{
+    schedule(cluster, (struct happening){.at = instant_add(cluster->now, delay_ns),
+                                         .kind = kind,
+                                         .node = node,
+                                         .rank = cluster->nodes[node].claimed_rank,
+                                         .life = cluster->nodes[node].life,
+                                         .batch = cluster->nodes[node].batch});
+}
+
+/* -- the network
+ * -------------------------------------------------------------------------------------------------- */
+
+static struct wire_message *copy_message(const struct wire_message *message)
+{
+    bool whole = message->kind == WIRE_EVENT || message->kind == WIRE_REPORT;
+    size_t size = whole ? sizeof *message : offsetof(struct wire_message, texts);
+    struct wire_message *copy = need(mem_calloc(1, size));
+    memcpy(copy, message, size);
+    return copy;
+}
+
+static void put_on_wire(struct cluster *cluster, int i, bool to_server, const struct wire_message *message)
+{
+    struct node *node = &cluster->nodes[i];
+    int64_t span = cluster->options.delay_max_ns - cluster->options.delay_min_ns;
+    int64_t delay = cluster->options.delay_min_ns + (span ? (int64_t)(draw(cluster) % (uint64_t)span) : 0);
+    struct instant at = instant_add(cluster->now, delay);
+    if (at.ns < node->last_arrival[to_server].ns)
+        at = node->last_arrival[to_server];
+    node->last_arrival[to_server] = at;
+    schedule(cluster, (struct happening){.at = at,
+                                         .kind = HAPPEN_ARRIVE,
+                                         .node = i,
+                                         .life = node->life,
+                                         .connection = node->connection,
+                                         .to_server = to_server,
+                                         .message = copy_message(message)});
+}
+
+static bool client_sends(void *context, const struct wire_message *message)
+{
+    const struct sim_link *link = context;
+    if (link->cluster->nodes[link->node].cut)
+        return false;
+    put_on_wire(link->cluster, link->node, true, message);
+    return true;
+}
+
+/* -- an agent and its workers
+ * ------------------------------------------------------------------------------------- */
+
+static void local_step(struct cluster *cluster, struct roster_event *event);
+
+static void report(struct cluster *cluster, int i, enum membership_report_kind kind,
+                   const struct worker_failure *failure)
+{
+    static uint64_t sequence; /* of the serving agent; only its growth matters */
+    struct node *node = &cluster->nodes[i];
+    if (node->client) {
+        if (client_report(node->client, node->world.id, kind, failure, cluster->now, NULL))
+            abort();
+        return;
+    }
+    if (i != 0)
+        return; /* it has lost its seat */
+    struct roster_event event = {.kind = ROSTER_REPORT};
+    event.report.id = node->world.id;
+    event.report.kind = kind;
+    event.report.sequence = ++sequence;
+    event.report.failure = failure;
+    local_step(cluster, &event);
+}
+
+static void end_agent(struct cluster *cluster, int i, enum node_phase phase, int exit_code)
+{
+    struct node *node = &cluster->nodes[i];
+    node->phase = phase;
+    node->exit_code = exit_code;
+    node->life++;
+    node->workers = WORKERS_NONE;
+    client_destroy(node->client);
+    node->client = NULL;
+}
+
+/* The agent stops its workers and goes. */
+static void leave_soon(struct cluster *cluster, int i, int exit_code)
+{
+    struct node *node = &cluster->nodes[i];
+    bool busy = node->workers != WORKERS_NONE && node->workers != WORKERS_DONE;
+    node->verdict = exit_code;
+    if (busy)
+        node->workers = WORKERS_STOPPING;
+    node->batch++;
+    after(cluster, busy ? cluster->options.stop_ns : EXIT_DELAY_MS * NS_PER_MS, i, HAPPEN_EXIT);
+}
+
+static void on_world(struct cluster *cluster, int i, const struct membership_world *world)
+{
+    struct node *node = &cluster->nodes[i];
+    trace(cluster, node, "starts workers %d-%d of %d, round %u", world->rank_base,
+          world->rank_base + cluster->options.local_world_size[i] - 1, world->world_size, world->id.round);
+    cluster_check_world(cluster, i, world);
+    node->world = *world;
+    node->workers = WORKERS_STARTING;
+    node->batch++;
+    after(cluster, cluster->options.start_ns, i, HAPPEN_STARTED);
+}
+
+static void on_event(struct cluster *cluster, int i, const struct membership_event *event)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->verdict >= 0)
+        return; /* on its way out */
+    switch (event->kind) {
+    case MEMBERSHIP_EVENT_WORLD:
+        on_world(cluster, i, &event->world);
+        break;
+    case MEMBERSHIP_EVENT_STOP:
+        trace(cluster, node, "stops round %u: %s", event->stopped.round, event->reason);
+        if (!world_id_equal(event->stopped, node->world.id))
+            cluster_break(cluster, "%s is told to stop round %u, but has round %u", node->name,
+                          event->stopped.round, node->world.id.round);
+        node->batch++;
+        node->workers = WORKERS_STOPPING;
+        after(cluster, cluster->options.stop_ns, i, HAPPEN_STOPPED);
+        break;
+    case MEMBERSHIP_EVENT_VERDICT:
+        trace(cluster, node, "verdict %d: %s", event->exit_code, event->reason);
+        cluster_check_verdict(cluster, i, event->exit_code);
+        leave_soon(cluster, i, event->exit_code);
+        break;
+    case MEMBERSHIP_EVENT_REFUSED:
+        trace(cluster, node, "refused: %s", event->reason);
+        leave_soon(cluster, i, EXIT_CODE_NODE);
+        break;
+    }
+}
+
+/* One turn of a client agent's loop. */
+static void turn(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    struct muster_error err;
+    if (!node->client)
+        return;
+    struct membership_event event;
+    while (client_take_event(node->client, &event))
+        on_event(cluster, i, &event);
+    if (client_turn(node->client, cluster->now, &err) == 0)
+        return;
+    trace(cluster, node, "lost its seat: %s", err.text);
+    client_destroy(node->client);
+    node->client = NULL;
+    leave_soon(cluster, i, EXIT_CODE_NODE);
+}
+
+/* When a client's loop is to look again. */
+static void schedule_turns(struct cluster *cluster)
+{
+    for (int i = 1; i < CLUSTER_NODE_LIMIT; i++) {
+        struct node *node = &cluster->nodes[i];
+        if (!node->client)
+            continue;
+        struct instant due = client_deadline(node->client);
+        if (due.ns == node->turn_at.ns || due.ns == INT64_MAX)
+            continue;
+        node->turn_at = due;
+        schedule(cluster, (struct happening){.at = due, .kind = HAPPEN_TURN, .node = i, .life = node->life});
+    }
+}
+
+/* -- the serving side
+ * --------------------------------------------------------------------------------------------- */
+
+static int node_of_session(const struct cluster *cluster, uint64_t session)
+{
+    for (int i = 1; i < CLUSTER_NODE_LIMIT; i++)
+        if (cluster->nodes[i].session == session && cluster->nodes[i].client)
+            return i;
+    return -1;
+}
+
+static void to_client(struct cluster *cluster, const struct roster_action *action)
+{
+    static struct wire_message message;
+    int i = node_of_session(cluster, action->session);
+    if (i < 0 || cluster->nodes[i].cut)
+        return; /* lost on the way */
+    if (action->kind == ROSTER_ACCEPT) {
+        cluster->nodes[i].slot = action->member;
+        message.kind = WIRE_ACCEPT;
+        message.member = action->member;
+        message.sequence = roster_report_sequence(cluster->roster, action->member);
+    } else if (action->kind == ROSTER_AGAIN) {
+        message.kind = WIRE_AGAIN;
+    } else {
+        message.kind = WIRE_EVENT;
+        roster_fill_event(cluster->roster, action, &message.event);
+    }
+    put_on_wire(cluster, i, false, &message);
+}
+
+static size_t roster_take(struct cluster *cluster, const struct roster_event *event)
+{
+    struct muster_error err;
+    enum roster_job_state state = roster_state(cluster->roster);
+    if (roster_step(cluster->roster, event, cluster->now, &cluster->actions, &err)) {
+        cluster_break(cluster, "%s in %s: %s", roster_event_name(event->kind), roster_job_state_name(state),
+                      err.text);
+        return 0;
+    }
+    if (roster_state(cluster->roster) != state)
+        trace(cluster, NULL, "%s -> %s", roster_job_state_name(state),
+              roster_job_state_name(roster_state(cluster->roster)));
+    size_t count = cluster->actions.count;
+    struct membership_event local[EVENT_QUEUE_LIMIT];
+    size_t locals = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct roster_action *action = &cluster->actions.items[i];
+        if (action->session != LOCAL_SESSION)
+            to_client(cluster, action);
+        else if (action->kind != ROSTER_ACCEPT && action->kind != ROSTER_AGAIN)
+            roster_fill_event(cluster->roster, action, &local[locals++]);
+    }
+    /* After the actions were read: handling may step the roster again. */
+    for (size_t i = 0; i < locals; i++)
+        on_event(cluster, 0, &local[i]);
+    struct instant due = roster_deadline(cluster->roster);
+    if (due.ns < cluster->tick_at.ns || cluster->tick_at.ns <= cluster->now.ns) {
+        cluster->tick_at = due;
+        if (due.ns != INT64_MAX)
+            schedule(cluster, (struct happening){.at = due, .kind = HAPPEN_TICK});
+    }
+    return count;
+}
+
+static void local_step(struct cluster *cluster, struct roster_event *event)
+{
+    event->session = LOCAL_SESSION;
+    event->member = cluster->nodes[0].slot;
+    (void)roster_take(cluster, event);
+}
+
+static void server_receives(struct cluster *cluster, int i, const struct wire_message *message)
+{
+    struct node *node = &cluster->nodes[i];
+    struct roster_event event = {.session = node->session, .member = node->slot};
+    switch (message->kind) {
+    case WIRE_JOIN:
+        event.kind = ROSTER_JOIN;
+        event.join = &message->join;
+        break;
+    case WIRE_LEAVE:
+        event.kind = ROSTER_LEAVE;
+        event.exit_code = message->exit_code;
+        break;
+    case WIRE_REPORT:
+        event.kind = ROSTER_REPORT;
+        event.report.id = message->id;
+        event.report.kind = message->report;
+        event.report.sequence = message->sequence;
+        event.report.failure = &message->failure;
+        break;
+    default:
+        event.kind = ROSTER_BEAT;
+        break;
+    }
+    if (roster_take(cluster, &event) == 0 && event.kind == ROSTER_BEAT && !node->cut) {
+        struct wire_message *beat = need(mem_calloc(1, sizeof *beat));
+        beat->kind = WIRE_BEAT;
+        beat->sequence = roster_report_sequence(cluster->roster, node->slot);
+        put_on_wire(cluster, i, false, beat);
+        mem_free(beat);
+    }
+}
+
+/* -- happenings
+ * --------------------------------------------------------------------------------------------------- */
+
+static void new_connection(struct cluster *cluster, struct node *node)
+{
+    node->connection++;
+    node->session = ++cluster->last_session;
+    node->slot = -1;
+    node->last_arrival[0] = node->last_arrival[1] = cluster->now;
+}
+
+static struct roster_join join_of(const struct cluster *cluster, int i)
+{
+    const struct node *node = &cluster->nodes[i];
+    return (struct roster_join){
+        .protocol_version = ROSTER_PROTOCOL_VERSION,
+        .job_id = "job",
+        .min_nodes = cluster->options.nodes,
+        .max_nodes = cluster->options.nodes,
+        .agent_name = node->name,
+        .node_rank = node->claimed_rank,
+        .incarnation = node->incarnation,
+        .local_world_size = cluster->options.local_world_size[i],
+        .role = "trainer",
+        .store_addr = node->name,
+        .store_port = 29500,
+        .local = i == 0,
+    };
+}
+
+static void start_agent(struct cluster *cluster, int i, int rank)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->phase == NODE_UP)
+        return;
+    node->phase = NODE_UP;
+    node->life++;
+    node->claimed_rank = rank;
+    node->verdict = -1;
+    node->cut = node->saw_world = false;
+    node->workers = WORKERS_NONE;
+    node->turn_at = INSTANT_NEVER;
+    node->world = (struct membership_world){0};
+    node->incarnation = (struct roster_incarnation){draw(cluster), draw(cluster)};
+    trace(cluster, node, "joins as node rank %d", rank);
+    struct roster_join join = join_of(cluster, i);
+    if (i == 0) {
+        struct roster_event event = {.kind = ROSTER_JOIN, .join = &join};
+        local_step(cluster, &event);
+        return;
+    }
+    new_connection(cluster, node);
+    cluster->links[i] = (struct sim_link){cluster, i};
+    struct client_options options = {
+        .join = join,
+        .join_timeout_ns = cluster->options.join_timeout_ns,
+        .server = "node0",
+        .send = client_sends,
+        .context = &cluster->links[i],
+    };
+    node->client = need(client_create(&options, cluster->now, NULL));
+    turn(cluster, i);
+}
+
+static void kill_worker(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->workers != WORKERS_RUNNING || node->verdict >= 0)
+        return;
+    struct worker_failure failure = {
+        .rank = node->world.rank_base, .pid = 1000 + i, .exit_code = -1, .signal = 9};
+    (void)snprintf(failure.host, sizeof failure.host, "%s", node->name);
+    trace(cluster, node, "a worker is killed");
+    cluster->faults++;
+    report(cluster, i, MEMBERSHIP_REPORT_FAILED, &failure);
+}
+
+static void finish_workers(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->workers != WORKERS_RUNNING || node->verdict >= 0)
+        return;
+    trace(cluster, node, "is done");
+    node->workers = WORKERS_DONE;
+    report(cluster, i, MEMBERSHIP_REPORT_DONE, NULL);
+}
+
+static void workers_started(struct cluster *cluster, int i)
+{
+    cluster->nodes[i].workers = WORKERS_RUNNING;
+    report(cluster, i, MEMBERSHIP_REPORT_RUNNING, NULL);
+    if (cluster->calm)
+        after(cluster, cluster->calm_run_ns, i, HAPPEN_FINISH);
+}
+
+static void terminate(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->phase != NODE_UP || node->verdict >= 0)
+        return;
+    trace(cluster, node, "gets TERM");
+    if (node->client) {
+        client_leave(node->client, EXIT_CODE_TERMINATED);
+    } else {
+        struct roster_event event = {.kind = ROSTER_LEAVE, .exit_code = EXIT_CODE_TERMINATED};
+        local_step(cluster, &event);
+    }
+    leave_soon(cluster, i, EXIT_CODE_TERMINATED);
+}
+
+static void crash(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->phase != NODE_UP)
+        return;
+    trace(cluster, node, "crashes");
+    cluster->faults++;
+    end_agent(cluster, i, NODE_EXITED, 137);
+    if (cluster->calm)
+        after(cluster, NS_PER_S, i, HAPPEN_START);
+}
+
+static void exit_agent(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->client)
+        client_finish(node->client);
+    int code = node->verdict;
+    trace(cluster, node, "exits %d", code);
+    end_agent(cluster, i, NODE_EXITED, code);
+    if (cluster->calm && code == EXIT_CODE_NODE && roster_state(cluster->roster) < JOB_FINISHING)
+        after(cluster, NS_PER_S, i, HAPPEN_START);
+}
+
+static void cut(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->phase != NODE_UP || node->cut)
+        return;
+    trace(cluster, node, "is cut off");
+    cluster->faults++;
+    node->cut = true;
+}
+
+static void heal(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    if (!node->cut)
+        return;
+    trace(cluster, node, "is connected again");
+    node->cut = false;
+    new_connection(cluster, node);
+}
+
+static void begin_calm(struct cluster *cluster, int64_t run_ns)
+{
+    cluster->calm = true;
+    cluster->calm_run_ns = run_ns;
+    for (int i = 0; i < cluster->options.nodes; i++) {
+        struct node *node = &cluster->nodes[i];
+        heal(cluster, i);
+        if (node->phase != NODE_UP)
+            after(cluster, NS_PER_S, i, HAPPEN_START);
+        if (node->workers == WORKERS_RUNNING)
+            after(cluster, run_ns, i, HAPPEN_FINISH);
+    }
+}
+
+static void arrive(struct cluster *cluster, const struct happening *happening)
+{
+    struct node *node = &cluster->nodes[happening->node];
+    if (happening->connection != node->connection || node->cut)
+        return;
+    if (happening->to_server) {
+        if (cluster->nodes[0].phase != NODE_UP)
+            return; /* the server left with its agent */
+        server_receives(cluster, happening->node, happening->message);
+    } else if (node->client && happening->life == node->life) {
+        struct muster_error err;
+        if (client_receive(node->client, happening->message, cluster->now, &err))
+            cluster_break(cluster, "%s: %s", node->name, err.text);
+        turn(cluster, happening->node);
+    }
+}
+
+static void happen(struct cluster *cluster, const struct happening *h)
+{
+    struct node *node = &cluster->nodes[h->node];
+    bool own_life = h->life == node->life;
+    bool own_batch = own_life && h->batch == node->batch;
+    switch (h->kind) {
+    case HAPPEN_START:
+        start_agent(cluster, h->node, h->rank);
+        break;
+    case HAPPEN_CRASH:
+        crash(cluster, h->node);
+        break;
+    case HAPPEN_CUT:
+        cut(cluster, h->node);
+        break;
+    case HAPPEN_HEAL:
+        heal(cluster, h->node);
+        break;
+    case HAPPEN_KILL:
+        kill_worker(cluster, h->node);
+        break;
+    case HAPPEN_FINISH:
+        finish_workers(cluster, h->node);
+        break;
+    case HAPPEN_TERM:
+        terminate(cluster, h->node);
+        break;
+    case HAPPEN_CALM:
+        begin_calm(cluster, h->value);
+        break;
+    case HAPPEN_ARRIVE:
+        arrive(cluster, h);
+        break;
+    case HAPPEN_TURN:
+        if (own_life && h->at.ns == node->turn_at.ns)
+            turn(cluster, h->node);
+        break;
+    case HAPPEN_TICK:
+        if (h->at.ns == cluster->tick_at.ns) {
+            struct roster_event tick = {.kind = ROSTER_TICK};
+            (void)roster_take(cluster, &tick);
+        }
+        break;
+    case HAPPEN_STARTED:
+        if (own_batch)
+            workers_started(cluster, h->node);
+        break;
+    case HAPPEN_STOPPED:
+        if (own_batch) {
+            node->workers = WORKERS_NONE;
+            report(cluster, h->node, MEMBERSHIP_REPORT_STOPPED, NULL);
+        }
+        break;
+    case HAPPEN_EXIT:
+        if (own_life)
+            exit_agent(cluster, h->node);
+        break;
+    }
+}
+
+/* -- the outside
+ * -------------------------------------------------------------------------------------------------- */
+
+static void at(struct cluster *cluster, int64_t at_ms, int node, enum happening_kind kind)
+{
+    schedule(cluster,
+             (struct happening){.at = {at_ms * NS_PER_MS}, .kind = kind, .node = node, .rank = node});
+}
+
+void cluster_start(struct cluster *cluster, int64_t at_ms, int node)
+{
+    at(cluster, at_ms, node, HAPPEN_START);
+}
+
+void cluster_claim(struct cluster *cluster, int64_t at_ms, int node, int rank)
+{
+    schedule(cluster,
+             (struct happening){.at = {at_ms * NS_PER_MS}, .kind = HAPPEN_START, .node = node, .rank = rank});
+}
+
+void cluster_crash(struct cluster *cluster, int64_t at_ms, int node)
+{
+    at(cluster, at_ms, node, HAPPEN_CRASH);
+}
+
+void cluster_cut(struct cluster *cluster, int64_t at_ms, int node)
+{
+    at(cluster, at_ms, node, HAPPEN_CUT);
+}
+
+void cluster_heal(struct cluster *cluster, int64_t at_ms, int node)
+{
+    at(cluster, at_ms, node, HAPPEN_HEAL);
+}
+
+void cluster_kill(struct cluster *cluster, int64_t at_ms, int node)
+{
+    at(cluster, at_ms, node, HAPPEN_KILL);
+}
+
+void cluster_finish(struct cluster *cluster, int64_t at_ms, int node)
+{
+    at(cluster, at_ms, node, HAPPEN_FINISH);
+}
+
+void cluster_term(struct cluster *cluster, int64_t at_ms, int node)
+{
+    at(cluster, at_ms, node, HAPPEN_TERM);
+}
+
+void cluster_calm(struct cluster *cluster, int64_t at_ms, int64_t run_ms)
+{
+    schedule(cluster,
+             (struct happening){.at = {at_ms * NS_PER_MS}, .kind = HAPPEN_CALM, .value = run_ms * NS_PER_MS});
+}
+
+void cluster_run(struct cluster *cluster, int64_t until_ms)
+{
+    while (cluster->count && cluster->heap[0].at.ns <= until_ms * NS_PER_MS && !cluster->broken[0]) {
+        struct happening happening = pop(cluster);
+        if (happening.at.ns > cluster->now.ns)
+            cluster->now = happening.at;
+        happen(cluster, &happening);
+        mem_free(happening.message);
+        schedule_turns(cluster);
+        cluster_check(cluster);
+    }
+}
+
+static void fill_defaults(struct cluster_options *options)
+{
+    if (!options->join_timeout_ns)
+        options->join_timeout_ns = 60 * NS_PER_S;
+    if (!options->delay_max_ns)
+        options->delay_min_ns = options->delay_max_ns = NS_PER_MS;
+    if (!options->start_ns)
+        options->start_ns = 100 * NS_PER_MS;
+    if (!options->stop_ns)
+        options->stop_ns = 100 * NS_PER_MS;
+    for (int i = 0; i < CLUSTER_NODE_LIMIT; i++)
+        if (!options->local_world_size[i])
+            options->local_world_size[i] = 1;
+}
+
+struct cluster *cluster_create(const struct cluster_options *options)
+{
+    struct cluster *cluster = need(mem_calloc(1, sizeof *cluster));
+    cluster->options = *options;
+    fill_defaults(&cluster->options);
+    cluster->random = options->seed;
+    cluster->last_session = LOCAL_SESSION;
+    cluster->tick_at = INSTANT_NEVER;
+    cluster->verdict = -1;
+    struct roster_options roster = {
+        .job_id = "job",
+        .min_nodes = options->nodes,
+        .max_nodes = options->nodes,
+        .max_restarts = options->max_restarts,
+        .epoch = draw(cluster) | 1,
+        .join_timeout_ns = cluster->options.join_timeout_ns,
+    };
+    cluster->roster = need(roster_create(&roster, cluster->now, NULL));
+    if (roster_actions_init(&cluster->actions, options->nodes, NULL))
+        abort();
+    for (int i = 0; i < CLUSTER_NODE_LIMIT; i++) {
+        struct node *node = &cluster->nodes[i];
+        (void)snprintf(node->name, sizeof node->name, "node%d", i);
+        node->claimed_rank = i;
+        node->verdict = node->exit_code = -1;
+    }
+    return cluster;
+}
+
+void cluster_destroy(struct cluster *cluster)
+{
+    if (!cluster)
+        return;
+    for (size_t i = 0; i < cluster->count; i++)
+        mem_free(cluster->heap[i].message);
+    for (int i = 0; i < CLUSTER_NODE_LIMIT; i++)
+        client_destroy(cluster->nodes[i].client);
+    mem_free(cluster->heap);
+    buffer_free(&cluster->trace);
+    roster_actions_free(&cluster->actions);
+    roster_destroy(cluster->roster);
+    mem_free(cluster);
+}
+
+const char *cluster_trace(const struct cluster *cluster)
+{
+    return cluster->trace.data ? cluster->trace.data : "";
+}
+
+const char *cluster_broken(const struct cluster *cluster)
+{
+    return cluster->broken[0] ? cluster->broken : NULL;
+}
+
+int cluster_exit_code(const struct cluster *cluster, int node)
+{
+    return cluster->nodes[node].phase == NODE_EXITED ? cluster->nodes[node].exit_code : -1;
+}
+
+const struct roster *cluster_roster(const struct cluster *cluster)
+{
+    return cluster->roster;
+}

@@ -1,0 +1,100 @@
+/* cluster_internal.h - the state of a simulated cluster, shared by cluster.c (what happens) and
+ * cluster_invariants.c (what must hold). */
+#ifndef MUSTER_TESTS_SIMULATION_CLUSTER_INTERNAL_H
+#define MUSTER_TESTS_SIMULATION_CLUSTER_INTERNAL_H
+
+#include "rendezvous/client.h"
+#include "tests/simulation/cluster.h"
+
+enum node_phase { NODE_OFF, NODE_UP, NODE_EXITED };
+enum worker_phase { WORKERS_NONE, WORKERS_STARTING, WORKERS_RUNNING, WORKERS_DONE, WORKERS_STOPPING };
+
+struct node {
+    enum node_phase phase;
+    int exit_code;
+    unsigned life; /* grows with every start and end: what was scheduled for an earlier life is void */
+    int claimed_rank;
+    struct roster_incarnation incarnation;
+    char name[16];
+    struct client *client;  /* NULL: the serving agent, or one without a seat */
+    struct instant turn_at; /* of its loop */
+    bool cut;
+    unsigned connection;            /* grows when the network comes back */
+    struct instant last_arrival[2]; /* of the connection, each way: in order */
+    /* the serving side of its connection */
+    uint64_t session;
+    int slot;
+    /* its workers */
+    enum worker_phase workers;
+    unsigned batch; /* of workers: grows with every start of them */
+    struct membership_world world;
+    uint32_t highest_round;
+    bool saw_world;
+    int verdict; /* -1: none */
+};
+
+enum happening_kind {
+    HAPPEN_START,
+    HAPPEN_CRASH,
+    HAPPEN_CUT,
+    HAPPEN_HEAL,
+    HAPPEN_KILL,
+    HAPPEN_FINISH,
+    HAPPEN_TERM,
+    HAPPEN_CALM,
+    HAPPEN_ARRIVE, /* a message */
+    HAPPEN_TURN,   /* a client's loop */
+    HAPPEN_TICK,   /* the roster's */
+    HAPPEN_STARTED,
+    HAPPEN_STOPPED,
+    HAPPEN_EXIT,
+};
+
+struct happening {
+    struct instant at;
+    uint64_t order; /* among those of one instant */
+    enum happening_kind kind;
+    int node, rank;
+    unsigned life, connection, batch;
+    bool to_server;
+    int64_t value;
+    struct wire_message *message; /* owned; only as much of it as its kind needs */
+};
+
+/* What a client hands back when it sends. */
+struct sim_link {
+    struct cluster *cluster;
+    int node;
+};
+
+struct cluster {
+    struct cluster_options options;
+    uint64_t random;
+    struct instant now;
+    struct roster *roster;
+    struct roster_actions actions;
+    struct node nodes[CLUSTER_NODE_LIMIT];
+    struct sim_link links[CLUSTER_NODE_LIMIT];
+    uint64_t last_session;
+    struct happening *heap;
+    size_t count, capacity;
+    uint64_t order;
+    bool calm;
+    int64_t calm_run_ns;
+    struct instant tick_at;
+    /* what the invariants remember */
+    unsigned faults; /* injected, that may cost a restart */
+    int64_t seen_restarts;
+    int verdict; /* the job's, -1: none yet */
+    char broken[512];
+    struct buffer trace;
+};
+
+/* cluster_invariants.c */
+void cluster_check(struct cluster *cluster);
+/* A world was given to a node; checks it against what the others have. */
+void cluster_check_world(struct cluster *cluster, int node, const struct membership_world *world);
+void cluster_check_verdict(struct cluster *cluster, int node, int exit_code);
+void cluster_break(struct cluster *cluster, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,245 @@
+/* roster_traces_test.c - the life of a job as text: each scenario's trace, with its times, is the test and
+ * the documentation. */
+#include <stdio.h>
+
+#include "tests/simulation/cluster.h"
+#include "tests/support/cmocka_all.h"
+
+static void expect_trace(struct cluster *cluster, int64_t until_ms, const char *expected)
+{
+    cluster_run(cluster, until_ms);
+    if (cluster_broken(cluster))
+        fail_msg("%s\n%s", cluster_broken(cluster), cluster_trace(cluster));
+    assert_string_equal(cluster_trace(cluster), expected);
+}
+
+static void two_nodes_form_and_finish(void **state)
+{
+    (void)state;
+    struct cluster *c = cluster_create(&(struct cluster_options){.nodes = 2, .local_world_size = {2, 3}});
+    cluster_start(c, 0, 0);
+    cluster_start(c, 50, 1);
+    cluster_finish(c, 1000, 0);
+    cluster_finish(c, 1500, 1);
+    expect_trace(c, 10000,
+                 "0.000 node0 joins as node rank 0\n"
+                 "0.050 node1 joins as node rank 1\n"
+                 "0.051 job FORMING -> STARTING\n"
+                 "0.051 node0 starts workers 0-1 of 5, round 0\n"
+                 "0.052 node1 starts workers 2-4 of 5, round 0\n"
+                 "0.153 job STARTING -> RUNNING\n"
+                 "1.000 node0 is done\n"
+                 "1.500 node1 is done\n"
+                 "1.501 job RUNNING -> FINISHING\n"
+                 "1.502 node1 verdict 0: all workers exited 0\n"
+                 "1.507 node1 exits 0\n"
+                 "1.508 job FINISHING -> FINISHED\n"
+                 "1.508 node0 verdict 0: all workers exited 0\n"
+                 "1.513 node0 exits 0\n");
+    assert_int_equal(cluster_exit_code(c, 0), 0);
+    assert_int_equal(cluster_exit_code(c, 1), 0);
+    cluster_destroy(c);
+}
+
+static void a_worker_dies_and_the_world_forms_again(void **state)
+{
+    (void)state;
+    struct cluster *c = cluster_create(&(struct cluster_options){.nodes = 2, .max_restarts = 1});
+    cluster_start(c, 0, 0);
+    cluster_start(c, 0, 1);
+    cluster_kill(c, 1000, 1);
+    cluster_kill(c, 2000, 0);
+    expect_trace(
+        c, 10000,
+        "0.000 node0 joins as node rank 0\n"
+        "0.000 node1 joins as node rank 1\n"
+        "0.001 job FORMING -> STARTING\n"
+        "0.001 node0 starts workers 0-0 of 2, round 0\n"
+        "0.002 node1 starts workers 1-1 of 2, round 0\n"
+        "0.103 job STARTING -> RUNNING\n"
+        "1.000 node1 a worker is killed\n"
+        "1.001 job RUNNING -> STOPPING\n"
+        "1.001 node0 stops round 0: rank 1 (pid 1001 on node1) was killed by signal 9: restart 1 of 1\n"
+        "1.002 node1 stops round 0: rank 1 (pid 1001 on node1) was killed by signal 9: restart 1 of 1\n"
+        "1.103 job STOPPING -> STARTING\n"
+        "1.103 node0 starts workers 0-0 of 2, round 1\n"
+        "1.104 node1 starts workers 1-1 of 2, round 1\n"
+        "1.205 job STARTING -> RUNNING\n"
+        "2.000 node0 a worker is killed\n"
+        "2.000 job RUNNING -> STOPPING\n"
+        "2.000 node0 stops round 1: rank 0 (pid 1000 on node0) was killed by signal 9: no restarts left\n"
+        "2.001 node1 stops round 1: rank 0 (pid 1000 on node0) was killed by signal 9: no restarts left\n"
+        "2.102 job STOPPING -> FINISHING\n"
+        "2.103 node1 verdict 137: rank 0 (pid 1000 on node0) was killed by signal 9; restarts used: 1 of 1\n"
+        "2.108 node1 exits 137\n"
+        "2.109 job FINISHING -> FAILED\n"
+        "2.109 node0 verdict 137: rank 0 (pid 1000 on node0) was killed by signal 9; restarts used: 1 of 1\n"
+        "2.114 node0 exits 137\n");
+    cluster_destroy(c);
+}
+
+static void two_agents_claim_one_rank(void **state)
+{
+    (void)state;
+    struct cluster *c = cluster_create(&(struct cluster_options){.nodes = 2});
+    cluster_start(c, 0, 0);
+    cluster_start(c, 0, 1);
+    cluster_claim(c, 500, 2, 1);
+    cluster_finish(c, 1000, 0);
+    cluster_finish(c, 1000, 1);
+    expect_trace(c, 10000,
+                 "0.000 node0 joins as node rank 0\n"
+                 "0.000 node1 joins as node rank 1\n"
+                 "0.001 job FORMING -> STARTING\n"
+                 "0.001 node0 starts workers 0-0 of 2, round 0\n"
+                 "0.002 node1 starts workers 1-1 of 2, round 0\n"
+                 "0.103 job STARTING -> RUNNING\n"
+                 "0.500 node2 joins as node rank 1\n"
+                 "0.502 node2 refused: node rank 1 is held by agent \"node1\", which is alive; agent "
+                 "\"node2\" claims it too: give every node its own --node-rank\n"
+                 "0.507 node2 exits 138\n"
+                 "1.000 node0 is done\n"
+                 "1.000 node1 is done\n"
+                 "1.001 job RUNNING -> FINISHING\n"
+                 "1.002 node1 verdict 0: all workers exited 0\n"
+                 "1.007 node1 exits 0\n"
+                 "1.008 job FINISHING -> FINISHED\n"
+                 "1.008 node0 verdict 0: all workers exited 0\n"
+                 "1.013 node0 exits 0\n");
+    cluster_destroy(c);
+}
+
+static void one_never_joins(void **state)
+{
+    (void)state;
+    struct cluster *c =
+        cluster_create(&(struct cluster_options){.nodes = 4, .join_timeout_ns = 5 * NS_PER_S});
+    cluster_start(c, 0, 0);
+    cluster_start(c, 0, 2);
+    cluster_start(c, 1000, 3);
+    cluster_term(c, 2000, 3);
+    expect_trace(c, 20000,
+                 "0.000 node0 joins as node rank 0\n"
+                 "0.000 node2 joins as node rank 2\n"
+                 "1.000 node3 joins as node rank 3\n"
+                 "2.000 node3 gets TERM\n"
+                 "2.005 node3 exits 143\n"
+                 "5.000 job FORMING -> FINISHING\n"
+                 "5.001 node2 verdict 138: 2 of 4 nodes joined within 5 s; missing: node rank 1, node rank 3 "
+                 "(last held by \"node3\")\n"
+                 "5.006 node2 exits 138\n"
+                 "5.007 job FINISHING -> FAILED\n"
+                 "5.007 node0 verdict 138: 2 of 4 nodes joined within 5 s; missing: node rank 1, node rank 3 "
+                 "(last held by \"node3\")\n"
+                 "5.012 node0 exits 138\n");
+    cluster_destroy(c);
+}
+
+static void a_node_is_lost_and_comes_back(void **state)
+{
+    (void)state;
+    struct cluster *c = cluster_create(&(struct cluster_options){.nodes = 2, .max_restarts = 1});
+    cluster_start(c, 0, 0);
+    cluster_start(c, 0, 1);
+    cluster_crash(c, 1000, 1);
+    cluster_start(c, 6000, 1);
+    cluster_finish(c, 8000, 0);
+    cluster_finish(c, 8000, 1);
+    expect_trace(c, 20000,
+                 "0.000 node0 joins as node rank 0\n"
+                 "0.000 node1 joins as node rank 1\n"
+                 "0.001 job FORMING -> STARTING\n"
+                 "0.001 node0 starts workers 0-0 of 2, round 0\n"
+                 "0.002 node1 starts workers 1-1 of 2, round 0\n"
+                 "0.103 job STARTING -> RUNNING\n"
+                 "1.000 node1 crashes\n"
+                 "3.003 job RUNNING -> STOPPING\n"
+                 "3.003 node0 stops round 0: node rank 1 (node1) is lost: restart 1 of 1\n"
+                 "3.103 job STOPPING -> FORMING\n"
+                 "6.000 node1 joins as node rank 1\n"
+                 "6.001 job FORMING -> STARTING\n"
+                 "6.001 node0 starts workers 0-0 of 2, round 1\n"
+                 "6.002 node1 starts workers 1-1 of 2, round 1\n"
+                 "6.103 job STARTING -> RUNNING\n"
+                 "8.000 node0 is done\n"
+                 "8.000 node1 is done\n"
+                 "8.001 job RUNNING -> FINISHING\n"
+                 "8.002 node1 verdict 0: all workers exited 0\n"
+                 "8.007 node1 exits 0\n"
+                 "8.008 job FINISHING -> FINISHED\n"
+                 "8.008 node0 verdict 0: all workers exited 0\n"
+                 "8.013 node0 exits 0\n");
+    cluster_destroy(c);
+}
+
+static void a_short_cut_costs_nothing(void **state)
+{
+    (void)state;
+    struct cluster *c = cluster_create(&(struct cluster_options){.nodes = 2, .max_restarts = 1});
+    cluster_start(c, 0, 0);
+    cluster_start(c, 0, 1);
+    cluster_cut(c, 1000, 1);
+    cluster_finish(c, 1100, 1); /* cannot be told now, and is not forgotten */
+    cluster_heal(c, 2000, 1);
+    cluster_finish(c, 3000, 0);
+    expect_trace(c, 20000,
+                 "0.000 node0 joins as node rank 0\n"
+                 "0.000 node1 joins as node rank 1\n"
+                 "0.001 job FORMING -> STARTING\n"
+                 "0.001 node0 starts workers 0-0 of 2, round 0\n"
+                 "0.002 node1 starts workers 1-1 of 2, round 0\n"
+                 "0.103 job STARTING -> RUNNING\n"
+                 "1.000 node1 is cut off\n"
+                 "1.100 node1 is done\n"
+                 "2.000 node1 is connected again\n"
+                 "3.000 node0 is done\n"
+                 "3.000 job RUNNING -> FINISHING\n"
+                 "3.001 node1 verdict 0: all workers exited 0\n"
+                 "3.006 node1 exits 0\n"
+                 "3.007 job FINISHING -> FINISHED\n"
+                 "3.007 node0 verdict 0: all workers exited 0\n"
+                 "3.012 node0 exits 0\n");
+    cluster_destroy(c);
+}
+
+static void term_ends_the_job_with_143(void **state)
+{
+    (void)state;
+    struct cluster *c = cluster_create(&(struct cluster_options){.nodes = 3, .max_restarts = 3});
+    for (int i = 0; i < 3; i++)
+        cluster_start(c, 0, i);
+    cluster_term(c, 1000, 2);
+    expect_trace(c, 20000,
+                 "0.000 node0 joins as node rank 0\n"
+                 "0.000 node1 joins as node rank 1\n"
+                 "0.000 node2 joins as node rank 2\n"
+                 "0.001 job FORMING -> STARTING\n"
+                 "0.001 node0 starts workers 0-0 of 3, round 0\n"
+                 "0.002 node1 starts workers 1-1 of 3, round 0\n"
+                 "0.002 node2 starts workers 2-2 of 3, round 0\n"
+                 "0.103 job STARTING -> RUNNING\n"
+                 "1.000 node2 gets TERM\n"
+                 "1.001 job RUNNING -> FINISHING\n"
+                 "1.001 node0 stops round 0: agent \"node2\" (node rank 2) left with exit code 143\n"
+                 "1.002 node1 verdict 143: agent \"node2\" (node rank 2) left with exit code 143\n"
+                 "1.100 node2 exits 143\n"
+                 "1.102 node1 exits 143\n"
+                 "1.103 job FINISHING -> FAILED\n"
+                 "1.103 node0 verdict 143: agent \"node2\" (node rank 2) left with exit code 143\n"
+                 "1.108 node0 exits 143\n");
+    cluster_destroy(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_nodes_form_and_finish),
+        cmocka_unit_test(a_worker_dies_and_the_world_forms_again),
+        cmocka_unit_test(two_agents_claim_one_rank),
+        cmocka_unit_test(one_never_joins),
+        cmocka_unit_test(a_node_is_lost_and_comes_back),
+        cmocka_unit_test(a_short_cut_costs_nothing),
+        cmocka_unit_test(term_ends_the_job_with_143),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
