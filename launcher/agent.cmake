@@ -1,0 +1,17 @@
+# The agent: loop, workers, guardian, logs.
+target_sources(muster_launcher PRIVATE
+  agent.c
+  agent_workers.c
+  group.c
+  guardian.c
+  kin.c
+  line.c
+  logdir.c
+  loop.c
+  oom.c
+  outlet.c
+  pump.c
+  resolver.c
+  spawn.c
+  tail.c)
+target_link_libraries(muster_launcher PUBLIC muster_rendezvous muster_tcpstore Threads::Threads)

@@ -1,0 +1,95 @@
+/* agent_internal.h - what agent.c (the loop and the world) and agent_workers.c (processes) share. */
+#ifndef MUSTER_LAUNCHER_AGENT_INTERNAL_H
+#define MUSTER_LAUNCHER_AGENT_INTERNAL_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "launcher/agent.h"
+#include "launcher/group.h"
+#include "launcher/guardian.h"
+#include "launcher/kin.h"
+#include "launcher/loop.h"
+#include "launcher/pump.h"
+#include "rendezvous/membership.h"
+
+struct worker {
+    int local_rank, rank;
+    pid_t pid;                      /* of the session too; 0: not started */
+    bool alive;                     /* not reaped */
+    bool news;                      /* reaped, not yet turned into an event */
+    int end_code, end_status;       /* si_code and si_status of its end */
+    struct pump_stream *streams[3]; /* by descriptor number; NULL where it does not pass through us */
+    char *stderr_file;              /* where stderr is redirected only */
+    char *error_file;
+};
+
+struct observed_failure {
+    struct worker_failure failure;
+    struct instant at;
+};
+
+enum { AGENT_FAILURES_KEPT = 16 }; /* of one round, for the report; the first cause is the server's to name */
+
+struct agent {
+    const struct run_config *config;
+    struct log_sink log; /* through the pump, so that it never blocks */
+    char host[MEMBERSHIP_NAME_LIMIT];
+    char id[KIN_ID_LENGTH + 1];
+    char *id_chain;   /* MUSTER_AGENT_ID of the workers: the outer agents' ids, then ours */
+    sigset_t ignored; /* what this process inherited as ignored */
+
+    struct loop loop;
+    struct loop_source signals, seat, guard, name;
+    struct guardian guardian;
+    int guardians; /* started so far */
+    struct pump *pump;
+    struct membership *membership;
+    struct resolver *resolver;
+    struct tcpstore_server *store;
+    struct instant join_deadline;
+
+    struct group group;
+    struct membership_world world;
+    bool store_used;        /* a round has used the key space */
+    char *run_directory;    /* NULL: no log files */
+    char *program;          /* what is executed */
+    struct worker *workers; /* nproc_per_node */
+    int alive;
+    int64_t oom_kills;       /* before the workers started; -1 unknown */
+    struct instant sweep_at; /* next look for what is to be killed */
+
+    struct observed_failure failures[AGENT_FAILURES_KEPT];
+    int failure_count;
+    struct membership_event verdict; /* kind VERDICT once there is one */
+    bool judged;
+    bool finished;
+};
+
+/* --- agent.c --- */
+
+/* Takes one step of the group and executes what it asks for. failure: for GROUP_FAILURE. */
+void agent_event(struct agent *agent, const struct group_event *event, const struct worker_failure *failure);
+
+/* --- agent_workers.c --- */
+
+/* Starts all workers of agent->world back to back. On failure (which failure then describes) those that were
+ * started are left to be stopped. */
+int agent_start_workers(struct agent *agent, struct worker_failure *failure);
+/* signal, then CONT, to every session and to all kin outside of them. */
+void agent_terminate_workers(struct agent *agent, int signal);
+/* KILL to every session and all kin. */
+void agent_kill_workers(struct agent *agent);
+/* Says which processes are left. */
+void agent_name_stuck(struct agent *agent);
+/* Reaps whatever has died, ours and adopted, and turns it into events. */
+void agent_reap(struct agent *agent);
+/* Whether not even an orphan is left. */
+bool agent_is_childless(void);
+/* Closes what belongs to workers of the round that is over. */
+void agent_release_workers(struct agent *agent);
+/* Starts a guardian that knows the sessions there are. */
+int agent_start_guardian(struct agent *agent, struct muster_error *err);
+
+#endif

@@ -1,0 +1,222 @@
+/* group.c - see group.h. */
+#include "launcher/group.h"
+
+#include <signal.h>
+
+#include "proto/base/error.h"
+#include "proto/exit_code.h"
+
+#define GROUP_NAME(symbol, name, ...) [symbol] = (name),
+
+const char *group_state_name(enum group_state state)
+{
+    static const char *const names[] = {GROUP_STATES(GROUP_NAME)};
+    return (unsigned)state < GROUP_STATE_COUNT ? names[state] : "?";
+}
+
+const char *group_event_name(enum group_event_kind kind)
+{
+    static const char *const names[] = {GROUP_EVENTS(GROUP_NAME)};
+    return (unsigned)kind < GROUP_EVENT_COUNT ? names[kind] : "?";
+}
+
+const char *group_action_name(enum group_action action)
+{
+    static const char *const names[] = {GROUP_ACTIONS(GROUP_NAME)};
+    return (unsigned)action < GROUP_ACTION_COUNT ? names[action] : "?";
+}
+
+struct step {
+    struct group *group;
+    const struct group_event *event;
+    struct instant now;
+    unsigned actions;
+};
+
+static void act(struct step *s, enum group_action action)
+{
+    s->actions |= 1u << action;
+}
+
+/* --- what several cells share --- */
+
+/* The first word on the exit code is the last. */
+static void decide(struct step *s, int exit_code)
+{
+    if (s->group->leaving)
+        return;
+    s->group->leaving = true;
+    s->group->exit_code = exit_code;
+}
+
+static void over(struct step *s)
+{
+    s->group->state = GROUP_OVER;
+    s->group->deadline = INSTANT_NEVER;
+    act(s, GROUP_LEAVE);
+    act(s, GROUP_EXIT);
+}
+
+static void stopped(struct step *s)
+{
+    s->group->state = GROUP_WAITING;
+    s->group->stop_asked = false;
+    act(s, GROUP_REPORT_STOPPED);
+}
+
+static void begin_stop(struct step *s, int signal, int64_t grace_ns)
+{
+    s->group->state = GROUP_STOPPING;
+    s->group->signal = signal;
+    s->group->deadline = instant_add(s->now, grace_ns);
+    act(s, GROUP_TERMINATE);
+}
+
+static int signal_code(const struct step *s)
+{
+    return EXIT_CODE_SIGNAL_BASE + s->event->signal;
+}
+
+/* --- cells --- */
+
+static void ignore(struct step *s)
+{
+    (void)s;
+}
+
+static void start(struct step *s)
+{
+    s->group->state = GROUP_RUNNING;
+    act(s, GROUP_START);
+}
+
+static void fail(struct step *s)
+{
+    act(s, GROUP_REPORT_FAILED);
+    begin_stop(s, SIGTERM, s->group->restart_grace_ns);
+}
+
+/* One more that did not wait for our signal. */
+static void fail_too(struct step *s)
+{
+    act(s, GROUP_REPORT_FAILED);
+}
+
+static void succeed(struct step *s)
+{
+    s->group->state = GROUP_DONE;
+    act(s, GROUP_REPORT_DONE);
+}
+
+static void stop(struct step *s)
+{
+    s->group->stop_asked = true;
+    begin_stop(s, SIGTERM, s->group->restart_grace_ns);
+}
+
+static void stop_too(struct step *s)
+{
+    s->group->stop_asked = true;
+}
+
+static void end(struct step *s)
+{
+    decide(s, s->event->exit_code);
+    begin_stop(s, SIGTERM, s->group->restart_grace_ns);
+}
+
+static void end_too(struct step *s)
+{
+    decide(s, s->event->exit_code);
+}
+
+static void end_now(struct step *s)
+{
+    decide(s, s->event->exit_code);
+    over(s);
+}
+
+/* Our part was done: whoever lost us will learn from the others, and we keep what we know. */
+static void end_done(struct step *s)
+{
+    decide(s, EXIT_CODE_OK);
+    begin_stop(s, SIGTERM, s->group->restart_grace_ns);
+}
+
+static void quit(struct step *s)
+{
+    decide(s, signal_code(s));
+    act(s, GROUP_LEAVE);
+    begin_stop(s, s->event->signal, s->group->shutdown_grace_ns);
+}
+
+/* A signal while the stop is under way takes no step back and leaves none out. */
+static void quit_too(struct step *s)
+{
+    if (s->group->leaving)
+        act(s, GROUP_REMIND);
+    decide(s, signal_code(s));
+    act(s, GROUP_LEAVE);
+}
+
+static void quit_now(struct step *s)
+{
+    decide(s, signal_code(s));
+    over(s);
+}
+
+static void empty(struct step *s)
+{
+    s->group->deadline = INSTANT_NEVER;
+    if (s->group->leaving)
+        over(s);
+    else if (s->group->stop_asked)
+        stopped(s);
+    else
+        s->group->state = GROUP_HALTED;
+}
+
+static void kill_all(struct step *s)
+{
+    s->group->state = GROUP_KILLING;
+    s->group->deadline = instant_add(s->now, s->group->kill_bound_ns);
+    act(s, GROUP_KILL);
+}
+
+/* A node with a process that cannot be killed takes part in nothing any more. */
+static void give_up(struct step *s)
+{
+    s->group->leaving = true;
+    s->group->exit_code = EXIT_CODE_NODE;
+    act(s, GROUP_NAME_STUCK);
+    over(s);
+}
+
+/* Columns: WORLD, FAILURE, SUCCESS, EMPTY, STOP, VERDICT, SIGNAL, LOST, DEADLINE. NULL: cannot happen. */
+static void (*const table[GROUP_STATE_COUNT][GROUP_EVENT_COUNT])(struct step *) = {
+    [GROUP_WAITING] = {start, NULL, NULL, NULL, stopped, end_now, quit_now, end_now, NULL},
+    [GROUP_RUNNING] = {NULL, fail, succeed, NULL, stop, end, quit, end, NULL},
+    [GROUP_STOPPING] = {NULL, fail_too, NULL, empty, stop_too, end_too, quit_too, end_too, kill_all},
+    [GROUP_KILLING] = {NULL, NULL, NULL, empty, stop_too, end_too, quit_too, end_too, give_up},
+    [GROUP_HALTED] = {NULL, NULL, NULL, NULL, stopped, end_now, quit_now, end_now, NULL},
+    [GROUP_DONE] = {NULL, NULL, NULL, NULL, stop, end, quit, end_done, NULL},
+    [GROUP_OVER] = {ignore, ignore, ignore, ignore, ignore, ignore, ignore, ignore, ignore},
+};
+
+int group_step(struct group *group, const struct group_event *event, struct instant now, unsigned *actions,
+               struct muster_error *err)
+{
+    struct step s = {.group = group, .event = event, .now = now};
+    *actions = 0;
+    if ((unsigned)event->kind >= GROUP_EVENT_COUNT || !table[group->state][event->kind])
+        return error_set(err, MUSTER_E_STATE, "workers that are %s cannot have %s",
+                         group_state_name(group->state), group_event_name(event->kind));
+    table[group->state][event->kind](&s);
+    *actions = s.actions;
+    return 0;
+}
+
+bool group_wants_empty(const struct group *group)
+{
+    return group->state == GROUP_STOPPING || group->state == GROUP_KILLING;
+}

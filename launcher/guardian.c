@@ -1,0 +1,160 @@
+/* guardian.c - see guardian.h. The child half uses system calls and static memory only: the agent may have
+ * threads when it starts another guardian. */
+#include "launcher/guardian.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launcher/kin.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+
+/* What travels in the pipe: smaller than PIPE_BUF, so never split. */
+struct note {
+    int32_t session;
+    int32_t add; /* 1: note it, 0: forget it */
+};
+
+/* --- the guardian itself --- */
+
+static struct {
+    char id[KIN_ID_LENGTH];
+    pid_t sessions[GUARDIAN_SESSIONS_LIMIT];
+    size_t count;
+} guarded;
+
+static void take_note(const struct note *note)
+{
+    size_t i = 0;
+    while (i < guarded.count && guarded.sessions[i] != note->session)
+        i++;
+    if (note->add && i == guarded.count && i < GUARDIAN_SESSIONS_LIMIT)
+        guarded.sessions[guarded.count++] = note->session;
+    else if (!note->add && i < guarded.count)
+        guarded.sessions[i] = guarded.sessions[--guarded.count];
+}
+
+/* Kills until two looks in a row find nothing: a process may be born behind the first look's back. */
+static void kill_all(void)
+{
+    enum { LOOKS_LIMIT = 1000, PAUSE_MS = 10 }; /* 10 s; what lives then cannot be killed */
+    struct kin kin = {.id = guarded.id,
+                      .except = {getpid(), 0},
+                      .sessions = guarded.sessions,
+                      .session_count = guarded.count};
+    for (int looks = 0, clean = 0; looks < LOOKS_LIMIT && clean < 2; looks++) {
+        int found = kin_sweep(&kin, SIGKILL, NULL, NULL);
+        if (found < 0)
+            return; /* no /proc: the parent-death signal has done what can be done */
+        clean = found ? 0 : clean + 1;
+        if (found)
+            (void)poll(NULL, 0, PAUSE_MS); /* the dead need a moment to go */
+    }
+}
+
+static void close_between(unsigned first, unsigned last)
+{
+    if (first > last || syscall(SYS_close_range, first, last, 0) == 0)
+        return;
+    enum { OLD_KERNEL_LIMIT = 65536 }; /* Linux before 5.9 */
+    for (unsigned fd = first; fd <= last && fd < OLD_KERNEL_LIMIT; fd++)
+        (void)close((int)fd); /* most are not open */
+}
+
+static void detach(int fd)
+{
+    sigset_t all;
+    sigfillset(&all);
+    (void)sigprocmask(SIG_BLOCK, &all, NULL);
+    (void)setsid(); /* cannot fail: a fresh process leads no group */
+    (void)chdir("/");
+    (void)prctl(PR_SET_NAME, "muster-guardian");
+    close_between(0, (unsigned)fd - 1);
+    close_between((unsigned)fd + 1, UINT_MAX);
+}
+
+static void __attribute__((noreturn)) guard(const char *id, int fd)
+{
+    detach(fd);
+    memcpy(guarded.id, id, KIN_ID_LENGTH);
+    guarded.count = 0;
+    for (;;) {
+        struct note note;
+        ssize_t got = read(fd, &note, sizeof note);
+        if (got == sizeof note)
+            take_note(&note);
+        else if (got == 0)
+            break;
+        else if (got > 0 || errno != EINTR)
+            break; /* cannot be: notes are atomic. Whatever it is, the agent cannot reach us any more */
+    }
+    kill_all();
+    _exit(0);
+}
+
+/* --- the agent's half --- */
+
+int guardian_start(const char *id, struct guardian *guardian, struct muster_error *err)
+{
+    int ends[2];
+    *guardian = (struct guardian){.fd = -1};
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return error_errno(err, "cannot make the guardian's pipe");
+    scope_close int reader = ends[0], writer = ends[1];
+    /* fork without an exit signal: no SIGCHLD, and only a wait with __WALL sees the child */
+    pid_t pid = (pid_t)syscall(SYS_clone, 0, NULL, NULL, NULL, 0);
+    if (pid < 0)
+        return error_errno(err, "cannot start the guardian");
+    if (pid == 0)
+        guard(id, reader);
+    /* a dead or stopped guardian must not stop the agent */
+    (void)fcntl(writer, F_SETFL, O_NONBLOCK);
+    *guardian = (struct guardian){.pid = pid, .fd = take_fd(&writer)};
+    return 0;
+}
+
+static int tell(struct guardian *guardian, pid_t session, bool add, struct muster_error *err)
+{
+    struct note note = {.session = session, .add = add};
+    if (!guardian->pid)
+        return 0;
+    ssize_t done;
+    do
+        done = write(guardian->fd, &note, sizeof note);
+    while (done < 0 && errno == EINTR);
+    if (done != sizeof note)
+        return error_errno(err, "the guardian (pid %d) does not listen", (int)guardian->pid);
+    return 0;
+}
+
+int guardian_add(struct guardian *guardian, pid_t session, struct muster_error *err)
+{
+    return tell(guardian, session, true, err);
+}
+
+int guardian_remove(struct guardian *guardian, pid_t session, struct muster_error *err)
+{
+    return tell(guardian, session, false, err);
+}
+
+void guardian_dismiss(struct guardian *guardian)
+{
+    if (!guardian->pid)
+        return;
+    /* killed before its pipe ends: it must never take our leaving for our death */
+    (void)kill(guardian->pid, SIGKILL);
+    while (waitpid(guardian->pid, NULL, __WALL) < 0 && errno == EINTR)
+        ;
+    (void)close(guardian->fd);
+    *guardian = (struct guardian){.fd = -1};
+}

@@ -1,0 +1,30 @@
+/* guardian.h - the small process that outlives an agent by less than a second, to see that nothing else does.
+ *
+ * It holds the read end of a pipe. While the agent lives it only notes sessions; when the pipe ends and
+ * nobody has dismissed it, the agent was killed, and it SIGKILLs all of the agent's kin (kin.h) until none is
+ * left. It has a session of its own, blocks every signal that can be blocked and holds no other descriptor.
+ * It is invisible to a plain wait (it is made without an exit signal), so "no child is left" is a question
+ * that the agent can ask the kernel. */
+#ifndef MUSTER_LAUNCHER_GUARDIAN_H
+#define MUSTER_LAUNCHER_GUARDIAN_H
+
+#include <sys/types.h>
+
+#include "proto/include/muster_error.h"
+
+enum { GUARDIAN_SESSIONS_LIMIT = 4096 };
+
+struct guardian {
+    pid_t pid; /* 0: none */
+    int fd;    /* ours; closes on exec. It reports EPOLLERR where the guardian died */
+};
+
+/* id: KIN_ID_LENGTH bytes. Call before the first worker. */
+int guardian_start(const char *id, struct guardian *guardian, struct muster_error *err);
+/* A session that was started; one that has no member left, so that its number may mean another one. */
+int guardian_add(struct guardian *guardian, pid_t session, struct muster_error *err);
+int guardian_remove(struct guardian *guardian, pid_t session, struct muster_error *err);
+/* Nothing is left to guard: ends the guardian and reaps it. Accepts one that is not running. */
+void guardian_dismiss(struct guardian *guardian);
+
+#endif

@@ -1,0 +1,155 @@
+/* kin.c - see kin.h. Everything here runs in the guardian too: system calls and plain memory only. */
+#include "launcher/kin.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "proto/base/guard.h"
+
+/* --- text --- */
+
+static bool parse_number(const char **at, const char *end, long *out)
+{
+    const char *c = *at;
+    bool negative = c < end && *c == '-';
+    long value = 0;
+    c += negative;
+    const char *first = c;
+    for (; c < end && *c >= '0' && *c <= '9'; c++)
+        value = value * 10 + (*c - '0');
+    *out = negative ? -value : value;
+    *at = c;
+    return c > first;
+}
+
+bool kin_parse_stat(const char *text, size_t length, struct kin_process *process)
+{
+    const char *at = text, *end = text + length;
+    const char *open = memchr(text, '(', length), *close = memrchr(text, ')', length);
+    long pid, fields[3];
+    if (!parse_number(&at, end, &pid) || !open || !close || close < open || end - close < 4)
+        return false;
+    *process = (struct kin_process){.pid = (pid_t)pid, .state = close[2]};
+    size_t name = (size_t)(close - open - 1);
+    memcpy(process->name, open + 1, name < sizeof process->name ? name : sizeof process->name - 1);
+    at = close + 3;
+    for (int i = 0; i < 3; i++) {
+        while (at < end && *at == ' ')
+            at++;
+        if (!parse_number(&at, end, &fields[i]))
+            return false;
+    }
+    process->parent = (pid_t)fields[0];
+    process->group = (pid_t)fields[1];
+    process->session = (pid_t)fields[2];
+    return true;
+}
+
+/* --- /proc --- */
+
+static ssize_t read_some(int fd, char *out, size_t size)
+{
+    ssize_t got;
+    do
+        got = read(fd, out, size);
+    while (got < 0 && errno == EINTR);
+    return got;
+}
+
+/* directory/name for reading, -1 where it is gone or not ours to read */
+static int open_in(int proc, const char *pid, const char *name)
+{
+    char path[64];
+    size_t at = strlen(pid), length = strlen(name);
+    if (at + length + 2 > sizeof path)
+        return -1;
+    memcpy(path, pid, at);
+    path[at] = '/';
+    memcpy(path + at + 1, name, length + 1);
+    return openat(proc, path, O_RDONLY | O_CLOEXEC);
+}
+
+static bool read_stat(int proc, const char *pid, struct kin_process *process)
+{
+    char text[1024];
+    scope_close int fd = open_in(proc, pid, "stat");
+    ssize_t got = fd >= 0 ? read_some(fd, text, sizeof text) : -1;
+    return got > 0 && kin_parse_stat(text, (size_t)got, process);
+}
+
+/* Wherever it stands in an environment, 128 random bits are ours. */
+static bool carries_id(int proc, const char *pid, const char *id)
+{
+    char text[8192];
+    size_t kept = 0;
+    scope_close int fd = open_in(proc, pid, "environ");
+    while (fd >= 0) {
+        ssize_t got = read_some(fd, text + kept, sizeof text - kept);
+        if (got <= 0)
+            break;
+        size_t length = kept + (size_t)got;
+        if (memmem(text, length, id, KIN_ID_LENGTH))
+            return true;
+        kept = length < KIN_ID_LENGTH - 1 ? length : KIN_ID_LENGTH - 1;
+        memmove(text, text + length - kept, kept);
+    }
+    return false;
+}
+
+static bool is_kin(const struct kin *kin, int proc, const char *name, struct kin_process *process)
+{
+    if (!read_stat(proc, name, process) || process->state == 'Z' || process->state == 'X')
+        return false;
+    if (process->pid == kin->except[0] || process->pid == kin->except[1])
+        return false;
+    if (kin->parent && process->parent == kin->parent)
+        return true;
+    for (size_t i = 0; i < kin->session_count; i++)
+        if (process->session == kin->sessions[i])
+            return true;
+    return kin->id && carries_id(proc, name, kin->id);
+}
+
+static void send_signal(const struct kin *kin, int proc, const char *name, struct kin_process *process,
+                        int signal)
+{
+    scope_close int pidfd = (int)syscall(SYS_pidfd_open, process->pid, 0);
+    if (pidfd >= 0) { /* the pid is pinned now: look once more, so that a recycled one is spared */
+        if (is_kin(kin, proc, name, process))
+            (void)syscall(SYS_pidfd_send_signal, pidfd, signal, NULL,
+                          0);                       /* it may be gone: that is the aim */
+    } else if (errno == ENOSYS || errno == EPERM) { /* Linux before 5.3, or a sandbox without it */
+        (void)kill(process->pid, signal);
+    }
+}
+
+int kin_sweep(const struct kin *kin, int signal,
+              bool (*found)(void *context, const struct kin_process *process), void *context)
+{
+    _Alignas(struct dirent64) char entries[8192];
+    int count = 0;
+    scope_close int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (proc < 0)
+        return -1;
+    for (;;) { /* readdir(3) allocates */
+        long length = syscall(SYS_getdents64, proc, entries, sizeof entries);
+        if (length <= 0)
+            return length < 0 ? -1 : count;
+        for (long at = 0; at < length;) {
+            struct dirent64 *entry = (struct dirent64 *)(entries + at);
+            at += entry->d_reclen;
+            struct kin_process process;
+            if (entry->d_name[0] < '1' || entry->d_name[0] > '9' ||
+                !is_kin(kin, proc, entry->d_name, &process))
+                continue;
+            count++;
+            if (!found || found(context, &process))
+                send_signal(kin, proc, entry->d_name, &process, signal);
+        }
+    }
+}

@@ -1,0 +1,39 @@
+/* kin.h - finds and signals every process that belongs to an agent, wherever it has hidden.
+ *
+ * A process is kin where it carries the agent's id in its environment, lives in a session that the agent
+ * started, or is a child of the agent (which is a subreaper, so that orphans become its children). Signals go
+ * through a pidfd that was opened before the last look, so that a recycled pid is never hit.
+ *
+ * Async-signal-safe, no allocation: the guardian runs it after a fork from a process with threads. */
+#ifndef MUSTER_LAUNCHER_KIN_H
+#define MUSTER_LAUNCHER_KIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+enum { KIN_ID_LENGTH = 32 }; /* 128 random bits in hexadecimal */
+
+struct kin {
+    const char *id;        /* KIN_ID_LENGTH bytes; NULL: not looked for */
+    pid_t parent;          /* its children are kin; 0: not looked for */
+    pid_t except[2];       /* never kin: the agent and its guardian; 0 for none */
+    const pid_t *sessions; /* whose members are kin */
+    size_t session_count;
+};
+
+struct kin_process {
+    pid_t pid, parent, group, session;
+    char state;    /* as in /proc/PID/stat; 'D' cannot be killed now */
+    char name[16]; /* the command, NUL-terminated */
+};
+
+/* Looks at every process once. found is called for each one that is kin and no zombie; where it returns true,
+ * signal is sent. found NULL: all get it. Returns how many were kin, -1 where /proc cannot be read. */
+int kin_sweep(const struct kin *kin, int signal,
+              bool (*found)(void *context, const struct kin_process *process), void *context);
+
+/* Reads a /proc/PID/stat text. The command may hold any byte, parentheses and newlines included. */
+bool kin_parse_stat(const char *text, size_t length, struct kin_process *process);
+
+#endif

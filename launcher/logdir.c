@@ -1,0 +1,99 @@
+/* logdir.c - see logdir.h. */
+#include "launcher/logdir.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
+
+enum { TAG_LENGTH = 8 };
+
+static bool any_stream(const char *value)
+{
+    return value && strpbrk(value, "123") && strcmp(value, "0") != 0;
+}
+
+/* A map such as 1:0 asks for nothing, though it has a digit. */
+static bool asks(const struct run_config *config, const char *value)
+{
+    for (int i = 0; any_stream(value) && i < config->nproc_per_node; i++)
+        if (config_streams(value, i) > 0)
+            return true;
+    return false;
+}
+
+bool logdir_wanted(const struct run_config *config)
+{
+    if (config->log_dir && !strcmp(config->log_dir, "/dev/null"))
+        return false;
+    return (config->log_dir && *config->log_dir) || asks(config, config->redirects) ||
+           asks(config, config->tee);
+}
+
+static void make_tag(uint64_t random, char tag[TAG_LENGTH + 1])
+{
+    static const char digits[] = "abcdefghijklmnopqrstuvwxyz012345";
+    for (int i = 0; i < TAG_LENGTH; i++, random >>= 5)
+        tag[i] = digits[random & 31];
+    tag[TAG_LENGTH] = '\0';
+}
+
+/* The run id as one name of a directory. */
+static char *run_name(const struct run_config *config, const char *tag)
+{
+    char *name = mem_printf("%s_%s", config->rdzv_id, tag);
+    for (char *at = name; at && *at; at++)
+        if (*at == '/')
+            *at = '_';
+    return name;
+}
+
+char *logdir_make(const struct run_config *config, uint64_t random, struct muster_error *err)
+{
+    char tag[TAG_LENGTH + 1], base_tag[TAG_LENGTH + 1];
+    make_tag(random, tag);
+    make_tag(random >> 24, base_tag);
+    const char *temporary = getenv("TMPDIR");
+    bool given = config->log_dir && *config->log_dir;
+    scope_free char *base =
+        given ? mem_strdup(config->log_dir)
+              : mem_printf("%s/muster_%s", temporary && *temporary ? temporary : "/tmp", base_tag);
+    scope_free char *name = run_name(config, tag);
+    scope_free char *run = base && name ? mem_printf("%s/%s", base, name) : NULL;
+    if (!run) {
+        error_set(err, MUSTER_E_NOMEM, "no memory for the path of the log directory");
+        return NULL;
+    }
+    if (io_make_directories(base, given ? 0777 : 0700, err) < 0 || io_make_directories(run, 0700, err) < 0) {
+        error_wrap(err, "--log-dir");
+        return NULL;
+    }
+    return take_pointer(&run);
+}
+
+char *logdir_worker(const char *run, int64_t attempt, int local_rank, struct muster_error *err)
+{
+    scope_free char *path = mem_printf("%s/attempt_%lld/%d", run, (long long)attempt, local_rank);
+    if (!path) {
+        error_set(err, MUSTER_E_NOMEM, "no memory for the path of a log directory");
+        return NULL;
+    }
+    if (io_make_directories(path, 0777, err) < 0)
+        return NULL;
+    return take_pointer(&path);
+}
+
+int logdir_open(const char *directory, const char *name, struct muster_error *err)
+{
+    scope_free char *path = mem_printf("%s/%s", directory, name);
+    if (!path)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the path of a log file");
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return error_errno(err, "cannot open the log file %s", path);
+    return fd;
+}

@@ -1,0 +1,33 @@
+/* resolver.h - a host's name into a numeric address, in a thread: getaddrinfo may stall for as long as it
+ * likes.
+ *
+ * Tried again with a growing pause until the deadline, since the name of a pod may appear minutes later. */
+#ifndef MUSTER_LAUNCHER_RESOLVER_H
+#define MUSTER_LAUNCHER_RESOLVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "proto/base/clock.h"
+#include "proto/include/muster_error.h"
+
+enum { RESOLVER_ADDRESS_LIMIT = 64 };
+
+/* Whether text is an IPv4 or IPv6 address already. */
+bool resolver_is_numeric(const char *text);
+/* Whether the numeric address belongs to an interface of this machine (or is a loopback one). */
+bool resolver_is_local(const char *address);
+
+struct resolver;
+
+/* Starts the thread. */
+struct resolver *resolver_start(const char *host, struct instant deadline, struct muster_error *err);
+/* Readable once there is an outcome. */
+int resolver_fd(const struct resolver *resolver);
+/* The outcome: 0 with the address, -1 with why the last attempt failed. Only after resolver_fd was readable.
+ */
+int resolver_result(struct resolver *resolver, char *address, size_t size, struct muster_error *err);
+/* Does not wait for a thread that hangs in a look-up: it lets go by itself. Accepts NULL. */
+void resolver_destroy(struct resolver *resolver);
+
+#endif

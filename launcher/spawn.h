@@ -1,0 +1,40 @@
+/* spawn.h - starts one worker: its own session, the parent-death signal, only three descriptors, and an exec
+ * error that comes back as an error. */
+#ifndef MUSTER_LAUNCHER_SPAWN_H
+#define MUSTER_LAUNCHER_SPAWN_H
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include "proto/include/muster_error.h"
+
+struct spawn_options {
+    const char *path;        /* what is executed: no search in PATH here */
+    char *const *argv;       /* NULL-terminated */
+    char *const *envp;       /* NULL-terminated */
+    int out_fd, err_fd;      /* become 1 and 2; stay the caller's */
+    const sigset_t *ignored; /* what this process ignores (spawn_ignored_signals) */
+};
+
+/* The signals that this process ignores. Those of a terminal's or session's end (HUP, INT, QUIT) stay ignored
+ * in workers, as under nohup or in a shell's background; the others get their default action back. */
+void spawn_ignored_signals(sigset_t *ignored);
+
+/* Starts a session leader and returns its pid, which the caller reaps; -1 where there is none, nothing having
+ * been left behind. *exit_code, on failure: 127 where the program was not found, 126 where it cannot be
+ * executed, 1 where no process could be made. Call from the main thread: the parent-death signal follows the
+ * thread that forked. */
+pid_t spawn_worker(const struct spawn_options *options, int *exit_code, struct muster_error *err);
+
+/* A worker that nobody else watches yet: killed with its session and reaped when the scope ends.
+ *     scope_worker pid_t pid = spawn_worker(...);  return take_worker(&pid); */
+void spawn_reap(pid_t *pid);
+#define scope_worker __attribute__((cleanup(spawn_reap)))
+static inline pid_t take_worker(pid_t *pid)
+{
+    pid_t taken = *pid;
+    *pid = 0;
+    return taken;
+}
+
+#endif
