@@ -10,6 +10,7 @@
 #include "proto/base/guard.h"
 #include "runtime/executor.h"
 #include "runtime/rng.h"
+#include "tests/support/faults.h"
 #include "tests/support/kv_memory.h"
 #include "tests/support/rank_threads.h"
 #include "tests/unit/train_harness.h"
@@ -427,6 +428,25 @@ static void a_peer_that_leaves_is_an_error_that_names_it(void **state)
     assert_non_null(strstr(pair.err[0].text, "rank 1"));
 }
 
+static int create_and_destroy(void *context)
+{
+    const struct training *run = context;
+    struct muster_error err = {0};
+    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&run->gpt, &err);
+    const struct trainer_options options = training_options(run, 0);
+    GUARD(guard_trainer) struct trainer *trainer = gpt ? trainer_create(&gpt->model, &options, &err) : NULL;
+    if (!trainer)
+        assert_int_equal(err.code, MUSTER_E_NOMEM);
+    return trainer ? 0 : -1;
+}
+
+static void creation_survives_every_failed_allocation(void **state)
+{
+    (void)state;
+    struct training run = training_small();
+    faults_sweep(create_and_destroy, &run);
+}
+
 static void the_fingerprint_tells_what_ran(void **state)
 {
     (void)state;
@@ -460,6 +480,7 @@ int main(void)
         cmocka_unit_test(initialisation_does_not_depend_on_the_world),
         cmocka_unit_test(ranks_with_other_plans_are_told),
         cmocka_unit_test(a_peer_that_leaves_is_an_error_that_names_it),
+        cmocka_unit_test(creation_survives_every_failed_allocation),
         cmocka_unit_test(the_fingerprint_tells_what_ran),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
