@@ -1,6 +1,4 @@
 /* main.c - the program `muster`: its subcommands, and the steps of `muster run`. */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,18 +147,8 @@ static int unknown_subcommand(const char *name)
     return EXIT_CODE_USAGE;
 }
 
-/* A standard stream that the caller closed becomes /dev/null: else a pipe or socket of ours would get its
- * number and be written to as the console. */
-static void open_standard_streams(void)
-{
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) < 0)
-            return; /* not even /dev/null: nothing better can be done */
-}
-
 int main(int argc, char *argv[])
 {
-    open_standard_streams();
     const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
     const char *called = argc > 0 ? (slash ? slash + 1 : argv[0]) : "muster";
     if (!strcmp(called, "torchrun"))
