@@ -266,7 +266,7 @@ static void schedule_turns(struct cluster *cluster)
 static int node_of_session(const struct cluster *cluster, uint64_t session)
 {
     for (int i = 1; i < CLUSTER_NODE_LIMIT; i++)
-        if (cluster->nodes[i].session == session && cluster->nodes[i].client)
+        if (cluster->nodes[i].session == session)
             return i;
     return -1;
 }
@@ -495,7 +495,8 @@ static void exit_agent(struct cluster *cluster, int i)
     int code = node->verdict;
     trace(cluster, node, "exits %d", code);
     end_agent(cluster, i, NODE_EXITED, code);
-    if (cluster->calm && code == EXIT_CODE_NODE && roster_state(cluster->roster) < JOB_FINISHING)
+    if (cluster->calm && code == EXIT_CODE_NODE && cluster->nodes[0].phase != NODE_EXITED &&
+        roster_state(cluster->roster) < JOB_FINISHING)
         after(cluster, NS_PER_S, i, HAPPEN_START);
 }
 
@@ -526,7 +527,9 @@ static void begin_calm(struct cluster *cluster, int64_t run_ns)
     for (int i = 0; i < cluster->options.nodes; i++) {
         struct node *node = &cluster->nodes[i];
         heal(cluster, i);
-        if (node->phase != NODE_UP)
+        /* The server takes the roster with it; one that comes back knows nothing. */
+        bool server_left = cluster->nodes[0].phase == NODE_EXITED;
+        if (node->phase != NODE_UP && !server_left)
             after(cluster, NS_PER_S, i, HAPPEN_START);
         if (node->workers == WORKERS_RUNNING)
             after(cluster, run_ns, i, HAPPEN_FINISH);
