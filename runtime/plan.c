@@ -198,13 +198,30 @@ static uint64_t hash_op(uint64_t hash, const struct schedule_op *op)
     return text_hash(hash, &op->bytes, sizeof op->bytes);
 }
 
-static uint64_t hash_plan(const struct plan *plan)
+static uint64_t hash_asked(uint64_t hash, const struct model *model, const struct plan_options *o)
 {
-    uint64_t hash = TEXT_HASH_START;
-    for (int g = 0; g < plan->group_count; g++) {
-        const struct param_group *group = &plan->groups[g];
-        hash = text_hash(hash, group->name, strlen(group->name));
-        hash = text_hash(hash, &group->padded, sizeof group->padded);
+    const int fields[] = {
+        (int)o->strategy, o->mesh.pipeline, o->mesh.replicate,   o->mesh.shard,       o->shape.B,
+        o->shape.T,       o->micro_batches, (int)o->dtype,       o->prefetch_forward, o->prefetch_backward,
+        o->clip,          o->train,         (int)o->compression,
+    };
+    hash = hash_ints(hash, fields, sizeof fields / sizeof *fields);
+    hash = text_hash(hash, &o->topk_ratio, sizeof o->topk_ratio);
+    for (int p = 0; p < model->param_count; p++) {
+        const struct param_desc *param = &model->params[p];
+        hash = text_hash(hash, param->name, strlen(param->name));
+        hash = text_hash(hash, param->dim, (size_t)param->ndim * sizeof *param->dim);
+        hash = hash_ints(hash, (const int[]){param->trainable, param->parameter_class}, 2);
+    }
+    return hash;
+}
+
+static uint64_t hash_plan(const struct model *model, const struct plan *plan)
+{
+    uint64_t hash = hash_asked(TEXT_HASH_START, model, &plan->options);
+    for (int p = 0; p < model->param_count; p++) {
+        hash = hash_ints(hash, &plan->places[p].group, 1);
+        hash = text_hash(hash, &plan->places[p].offset, sizeof plan->places[p].offset);
     }
     for (int o = 0; o < plan->op_count; o++)
         hash = hash_op(hash, &plan->ops[o]);
@@ -228,7 +245,7 @@ static int build(struct plan_builder *b)
     plan_live_intervals(b);
     if (plan_place_entries(b->plan, b->err) < 0)
         return -1;
-    b->plan->hash = hash_plan(b->plan);
+    b->plan->hash = hash_plan(b->model, b->plan);
     return 0;
 }
 

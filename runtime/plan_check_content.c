@@ -7,9 +7,9 @@
 #include "proto/base/guard.h"
 #include "runtime/plan_internal.h"
 
-enum held { HOLDS_NOTHING, HOLDS_PARAM, HOLDS_OUT, HOLDS_DOUT, HOLDS_SAVED, HOLDS_GRAD };
-static const char *const held_names[] = {"nothing",         "parameters", "output",
-                                         "output gradient", "saved",      "gradient"};
+enum held { HOLDS_NOTHING, HOLDS_PARAM, HOLDS_OUT, HOLDS_DOUT, HOLDS_SAVED, HOLDS_GRAD, HOLDS_BATCH };
+static const char *const held_names[] = {"nothing", "parameters", "output", "output gradient",
+                                         "saved",   "gradient",   "batch"};
 
 struct content {
     enum held held;
@@ -21,7 +21,7 @@ struct content {
 struct group_progress {
     int contributions; /* backward calls that write its gradient in one micro-batch */
     int64_t used;      /* elements of its parameters */
-    int scattered, replicated, tied, normed, stepped, regathered;
+    int scattered, encoded, exchanged, replicated, tied, normed, stepped, regathered;
 };
 struct follower {
     const struct model *model;
@@ -34,6 +34,8 @@ struct follower {
     bool *needs_grad;
     int stage, op;
     bool reshard, clipped;
+    int scalars_in, loss_cleared, results; /* copies and fills of the step's frame */
+    int norm_sums[AXIS_COUNT], loss_sums;
     int replicas, shard_ranks;
     enum mesh_axis replica_axis;
     struct muster_error *err;
@@ -109,9 +111,7 @@ static int follow_inputs(struct follower *f, const struct schedule_op *op)
         if (expect(f, op->weight[at], HOLDS_PARAM, group, -1) < 0)
             return -1;
     }
-    if (op->batch < 0 || f->plan->entries[op->batch].micro != op->micro)
-        return WRONG(f, "op %d has buffer %d as the batch of micro-batch %d", f->op, op->batch, op->micro);
-    return 0;
+    return expect(f, op->batch, HOLDS_BATCH, -1, op->micro);
 }
 
 static void hold(struct follower *f, int entry, enum held held, int of, int micro)
@@ -243,37 +243,78 @@ static int follow_reduce_scatter(struct follower *f, const struct schedule_op *o
     return 0;
 }
 
-/* all_reduce and decode of a group's gradient: after all that comes before them. */
-static int follow_replicas(struct follower *f, const struct schedule_op *op, bool tied)
+/* What a group's shard has been through before replicas exchange it. */
+static int check_scattered(const struct follower *f, int entry, int g)
+{
+    int scatters = f->reshard ? f->plan->options.micro_batches : f->shard_ranks > 1;
+    if (entry != f->plan->groups[g].grad)
+        return WRONG(f, "op %d works on buffer %d, not on the gradient of group %d", f->op, entry, g);
+    if (f->groups[g].scattered != scatters)
+        return WRONG(f, "op %d works on the gradient of group %d after %d of %d reductions", f->op, g,
+                     f->groups[g].scattered, scatters);
+    return scatters == 0 ? check_complete(f, entry, g, -1) : 0;
+}
+
+static int follow_all_reduce(struct follower *f, const struct schedule_op *op)
 {
     struct group_progress *group = &f->groups[op->group];
-    int scatters = f->reshard ? f->plan->options.micro_batches : f->shard_ranks > 1;
-    if (op->to != f->plan->groups[op->group].grad)
-        return WRONG(f, "op %d reduces buffer %d, not the gradient of group %d", f->op, op->to, op->group);
-    if (op->kind == OP_COMM && !tied && op->axis != f->replica_axis)
+    bool tied = op->axis == AXIS_TIED;
+    if (!tied && op->axis != f->replica_axis)
         return WRONG(f, "op %d reduces group %d over axis %s", f->op, op->group, axis_name(op->axis));
-    if (group->scattered != scatters || (tied && group->replicated != (f->replicas > 1)))
-        return WRONG(f, "op %d reduces group %d too early", f->op, op->group);
-    if (scatters == 0 && check_complete(f, op->to, op->group, -1) < 0)
-        return -1;
+    if (tied && group->replicated != (f->replicas > 1))
+        return WRONG(f, "op %d ties group %d before its replicas are summed", f->op, op->group);
     (*(tied ? &group->tied : &group->replicated))++;
+    return check_scattered(f, op->to, op->group);
+}
+
+static int follow_encode(struct follower *f, const struct schedule_op *op)
+{
+    f->groups[op->group].encoded++;
+    return check_scattered(f, op->from, op->group);
+}
+
+static int follow_decode(struct follower *f, const struct schedule_op *op)
+{
+    struct group_progress *group = &f->groups[op->group];
+    if (group->encoded != 1 || group->exchanged != 1)
+        return WRONG(f, "op %d decodes group %d after %d encodings and %d exchanges", f->op, op->group,
+                     group->encoded, group->exchanged);
+    group->replicated++;
+    return check_scattered(f, op->to, op->group);
+}
+
+static int follow_all_gather(struct follower *f, const struct schedule_op *op)
+{
+    struct group_progress *group = &f->groups[op->group];
+    enum plan_kind to = f->plan->entries[op->to].kind;
+    if (to == PLAN_GATHER_SLOT)
+        hold(f, op->to, HOLDS_PARAM, op->group, -1);
+    else if (to == PLAN_ENCODED)
+        group->exchanged += group->encoded == 1;
+    else if (to == PLAN_PARAM_SHARD)
+        group->regathered += group->stepped == 1;
+    return 0;
+}
+
+/* Of a step's scalars and its loss. */
+static int follow_sum(struct follower *f, const struct schedule_op *op)
+{
+    if (op->to == f->plan->scalars && !f->clipped)
+        f->norm_sums[op->axis]++;
+    else if (op->to == f->plan->loss)
+        f->loss_sums += op->axis == AXIS_WORLD;
     return 0;
 }
 
 static int follow_comm(struct follower *f, const struct schedule_op *op)
 {
-    enum plan_kind to = op->to >= 0 ? f->plan->entries[op->to].kind : PLAN_KIND_COUNT;
     switch (op->comm.kind) {
     case COMM_ALL_GATHER:
-        if (to == PLAN_GATHER_SLOT)
-            hold(f, op->to, HOLDS_PARAM, op->group, -1);
-        else if (to == PLAN_PARAM_SHARD && f->groups[op->group].stepped == 1)
-            f->groups[op->group].regathered++;
-        return 0;
+        return follow_all_gather(f, op);
     case COMM_REDUCE_SCATTER:
         return follow_reduce_scatter(f, op);
     case COMM_ALL_REDUCE:
-        return op->group < 0 ? 0 : follow_replicas(f, op, op->axis == AXIS_TIED);
+        return op->group < 0 ? follow_sum(f, op) : follow_all_reduce(f, op);
     case COMM_RECV:
         if (f->model->layers[op->layer].stage < f->stage)
             hold(f, op->to, HOLDS_OUT, op->layer, op->micro);
@@ -299,16 +340,10 @@ static int follow_comm(struct follower *f, const struct schedule_op *op)
 static int check_final(const struct follower *f, const struct schedule_op *op)
 {
     const struct group_progress *group = &f->groups[op->group];
-    const struct param_group *desc = &f->plan->groups[op->group];
-    int scatters = f->reshard ? f->plan->options.micro_batches : f->shard_ranks > 1;
-    if (op->from != desc->grad)
-        return WRONG(f, "op %d reads buffer %d, not the gradient of group %d", f->op, op->from, op->group);
-    if (group->scattered != scatters || group->replicated != (f->replicas > 1) ||
-        group->tied != (desc->tied_stage >= 0))
-        return WRONG(
-            f, "op %d uses the gradient of group %d after %d of %d reduce_scatters, %d all_reduces, %d ties",
-            f->op, op->group, group->scattered, scatters, group->replicated, group->tied);
-    return scatters == 0 ? check_complete(f, op->from, op->group, -1) : 0;
+    if (group->replicated != (f->replicas > 1) || group->tied != (f->plan->groups[op->group].tied_stage >= 0))
+        return WRONG(f, "op %d uses the gradient of group %d after %d sums over replicas and %d over ties",
+                     f->op, op->group, group->replicated, group->tied);
+    return check_scattered(f, op->from, op->group);
 }
 
 static int follow_step(struct follower *f, const struct schedule_op *op)
@@ -321,10 +356,22 @@ static int follow_step(struct follower *f, const struct schedule_op *op)
     return 0;
 }
 
+static int follow_copy(struct follower *f, const struct schedule_op *op)
+{
+    if (op->to >= 0 && f->plan->entries[op->to].kind == PLAN_BATCH)
+        hold(f, op->to, HOLDS_BATCH, -1, op->micro);
+    f->scalars_in += op->to >= 0 && op->to == f->plan->scalars && op->from == f->plan->staging_scalars;
+    f->results += op->to >= 0 && op->to == f->plan->staging_result &&
+                  op->from == (f->results ? f->plan->loss : f->plan->scalars);
+    return 0;
+}
+
 static int follow_fill(struct follower *f, const struct schedule_op *op)
 {
-    if (op->group < 0)
+    if (op->group < 0) {
+        f->loss_cleared += op->to == f->plan->loss;
         return 0;
+    }
     struct content *c = &f->content[op->to];
     if (c->held == HOLDS_GRAD && c->parts > 0)
         return WRONG(f, "op %d zeroes part of a gradient of group %d that is in use", f->op, c->of);
@@ -347,8 +394,12 @@ static int follow(struct follower *f, const struct schedule_op *op)
         return follow_backward(f, op, sizes.saved > 0);
     case OP_COMM:
         return follow_comm(f, op);
+    case OP_COPY:
+        return follow_copy(f, op);
+    case OP_ENCODE:
+        return follow_encode(f, op);
     case OP_DECODE:
-        return follow_replicas(f, op, false);
+        return follow_decode(f, op);
     case OP_FILL:
         return follow_fill(f, op);
     case OP_NORM:
@@ -376,6 +427,22 @@ static int check_calls(const struct follower *f)
                 return WRONG(f, "layer %d of micro-batch %d has %d forwards and %d backwards", l, i,
                              f->calls[at], f->calls[at + 1]);
         }
+    return 0;
+}
+
+static int check_frame(const struct follower *f)
+{
+    const struct plan_options *o = &f->plan->options;
+    bool normed = o->train && o->clip;
+    if (f->scalars_in != 1 || f->loss_cleared != 1 || f->results != 2)
+        return WRONG(f, "scalars come in %d times, the loss is cleared %d times, %d results go out",
+                     f->scalars_in, f->loss_cleared, f->results);
+    if (f->norm_sums[AXIS_SHARD] != (normed && f->shard_ranks > 1) ||
+        f->norm_sums[AXIS_PIPELINE] != (normed && o->mesh.pipeline > 1))
+        return WRONG(f, "the norm is summed %d times over shards and %d times over stages",
+                     f->norm_sums[AXIS_SHARD], f->norm_sums[AXIS_PIPELINE]);
+    if (f->loss_sums != (mesh_size(o->mesh) > 1))
+        return WRONG(f, "the loss is summed %d times", f->loss_sums);
     return 0;
 }
 
@@ -408,7 +475,7 @@ static int follow_all(struct follower *f)
     for (f->op = 0; f->op < f->plan->op_count; f->op++)
         if (follow(f, &f->plan->ops[f->op]) < 0)
             return -1;
-    return check_calls(f) < 0 ? -1 : check_groups(f);
+    return check_calls(f) < 0 || check_frame(f) < 0 ? -1 : check_groups(f);
 }
 
 int plan_check_content(const struct model *model, const struct plan *plan, struct muster_error *err)

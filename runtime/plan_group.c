@@ -33,20 +33,19 @@ static int collect_uses(struct plan_builder *b, struct use *uses)
     for (int p = 0; p < model->param_count; p++)
         uses[p] = (struct use){-1, 0, 0, -1};
     for (int l = 0; l < model->layer_count; l++) {
+        int stage = model->layers[l].stage;
         for (int i = 0; i < model->layers[l].param_count; i++) {
             struct use *use = &uses[model->layers[l].param[i]];
             if (use->first_layer < 0)
-                *use = (struct use){l, model->layers[l].stage, model->layers[l].stage, -1};
-            use->last_stage = model->layers[l].stage;
+                *use = (struct use){l, stage, stage, -1};
+            if (use->first_stage != stage && (use->first_stage != 0 || stage != model->stages - 1))
+                return error_set(
+                    b->err, MUSTER_E_UNSUPPORTED,
+                    "parameter %s is shared by stages %d and %d; only the first and the last stage can share",
+                    model->params[model->layers[l].param[i]].name, use->first_stage, stage);
+            use->last_stage = stage;
         }
     }
-    for (int p = 0; p < model->param_count; p++)
-        if (uses[p].first_stage != uses[p].last_stage &&
-            (uses[p].first_stage != 0 || uses[p].last_stage != model->stages - 1))
-            return error_set(
-                b->err, MUSTER_E_UNSUPPORTED,
-                "parameter %s is shared by stages %d and %d; only the first and the last stage can share",
-                model->params[p].name, uses[p].first_stage, uses[p].last_stage);
     return 0;
 }
 

@@ -1,0 +1,473 @@
+/* plan_build_test.c - what plan_build promises beyond a right schedule: refusals in one clear line, groups
+ * and segments that cover everything, equal hashes, memory that shrinks with sharding, no leak under any
+ * failing allocation. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "proto/base/clock.h"
+#include "runtime/plan.h"
+#include "tests/support/cmocka_all.h"
+#include "tests/support/faults.h"
+#include "tests/support/plan_models.h"
+#include "tests/support/plan_world.h"
+
+static struct plan_model *small_gpt(void)
+{
+    return plan_model_gpt(4, 128, 256, 128, 512, 0);
+}
+
+static struct plan built(const struct plan_model *m, const struct plan_options *options)
+{
+    struct plan plan;
+    struct muster_error err = {0};
+    if (plan_build(&m->model, options, &plan, &err) < 0)
+        fail_msg("%s", err.text);
+    if (plan_check(&m->model, &plan, &err) < 0)
+        fail_msg("%s", err.text);
+    return plan;
+}
+
+static int64_t total(const struct plan *plan)
+{
+    int64_t bytes = 0;
+    for (int m = 0; m < MEMORY_CLASS_COUNT; m++)
+        bytes += plan->arena_bytes[m];
+    return bytes;
+}
+
+/* ---- refusals ---- */
+
+static void refused(const struct model *model, const struct plan_options *options, int code, const char *text)
+{
+    struct plan plan = {.op_count = 77};
+    struct muster_error err = {0};
+    assert_int_equal(plan_build(model, options, &plan, &err), -1);
+    if (err.code != code || !strstr(err.text, text))
+        fail_msg("wanted \"%s\" but got %d: %s", text, err.code, err.text);
+    assert_int_equal(plan.op_count, 77); /* nothing is written on failure */
+    assert_int_equal(plan_build(model, options, &plan, NULL), -1);
+}
+
+static void options_are_refused_in_words(void **state)
+{
+    (void)state;
+    struct plan_model *m = small_gpt();
+    const struct plan_options good = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
+    const struct {
+        const char *text;
+        struct plan_options options;
+    } cases[] = {
+#define CASE(words, ...)                                                                                     \
+    {words, ({                                                                                               \
+         struct plan_options o = good;                                                                       \
+         __VA_ARGS__;                                                                                        \
+         o;                                                                                                  \
+     })}
+        CASE("every side is at least 1", o.mesh.shard = 0),
+        CASE("has 2 ranks but the world has 4", o.world_size = 4),
+        CASE("rank 2 is not in a world of 2", o.rank = 2),
+        CASE("rank -1", o.rank = -1),
+        CASE("2 pipeline stages but model gpt is cut into 1", o.mesh.pipeline = 2),
+        CASE("needs HYBRID_SHARD", o.mesh.replicate = 2),
+        CASE("swap them", o.mesh = ((struct mesh){1, 2, 1})),
+        CASE("0 x 128 tokens", o.shape.B = 0),
+        CASE("4 x -1 tokens", o.shape.T = -1),
+        CASE("sequence length 129 is above the 128 positions", o.shape.T = 129),
+        CASE("0 micro-batches", o.micro_batches = 0),
+        CASE("prefetch of -1", o.prefetch_forward = -1),
+        CASE("and 65 backward", o.prefetch_backward = 65),
+        CASE("group_bytes is -5", o.group_bytes = -5),
+        CASE("strategy 99", o.strategy = (enum strategy)99),
+        CASE("top-k ratio is 0", o.compression = COMPRESSION_TOPK),
+        CASE("top-k ratio is 1.5", o.compression = COMPRESSION_TOPK; o.topk_ratio = 1.5),
+        CASE("no replicas to compress between", o.compression = COMPRESSION_TOPK; o.topk_ratio = 0.5),
+#undef CASE
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refused(&m->model, &cases[i].options, MUSTER_E_INVALID, cases[i].text);
+    struct plan_options bf16 = good;
+    bf16.dtype = DTYPE_BF16;
+    refused(&m->model, &bf16, MUSTER_E_UNSUPPORTED, "f32 and f64");
+    plan_model_destroy(m);
+}
+
+static void model_refused(void (*spoil)(struct plan_model *m), int code, const char *text)
+{
+    struct plan_model *m = small_gpt();
+    struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
+    spoil(m);
+    options.mesh.pipeline = m->model.stages > 0 ? m->model.stages : 1;
+    options.rank = 0;
+    refused(&m->model, &options, code, text);
+    plan_model_destroy(m);
+}
+
+static void too_many_stages(struct plan_model *m)
+{
+    m->model.stages = 7;
+}
+static void no_stages(struct plan_model *m)
+{
+    m->model.stages = 0;
+}
+static void stage_backwards(struct plan_model *m)
+{
+    plan_model_stages(m, 2);
+    m->layers[5].stage = 0;
+}
+static void skips_a_stage(struct plan_model *m)
+{
+    plan_model_stages(m, 3);
+    plan_model_source(m, 5, 0);
+}
+static void shared_in_the_middle(struct plan_model *m)
+{
+    plan_model_stages(m, 3);
+    plan_model_use(m, 2, m->layers[0].param[0]); /* the head on the last stage uses it too */
+}
+static void source_after_user(struct plan_model *m)
+{
+    m->layers[2].source[0] = 3;
+}
+static void unused_param(struct plan_model *m)
+{
+    m->layers[1].param_count--;
+}
+static void unknown_param(struct plan_model *m)
+{
+    m->layers[1].param[3] = 4000;
+}
+static void param_twice(struct plan_model *m)
+{
+    m->layers[1].param[3] = m->layers[1].param[2];
+}
+static void empty_param(struct plan_model *m)
+{
+    m->params[3].dim[0] = 0;
+}
+static void strange_class(struct plan_model *m)
+{
+    m->params[3].parameter_class = 8;
+}
+static void no_loss(struct plan_model *m)
+{
+    m->sizes[5].out = 64;
+}
+static void reads_the_loss(struct plan_model *m)
+{
+    m->sizes[2].out = 0;
+}
+static void nothing_to_train(struct plan_model *m)
+{
+    for (int p = 0; p < m->model.param_count; p++)
+        m->params[p].trainable = false;
+}
+static void too_many_groups(struct plan_model *m)
+{
+    for (int i = 0; i < 12; i++)
+        m->params[m->layers[1].param[i]].unit = 50 + i;
+    for (int i = 0; i < 8; i++)
+        plan_model_use(m, 4, m->layers[1].param[i]); /* used far apart: each is a group of its own */
+}
+
+static void models_are_refused_in_words(void **state)
+{
+    (void)state;
+    model_refused(too_many_stages, MUSTER_E_INVALID, "7 pipeline stages for 6 layers");
+    model_refused(no_stages, MUSTER_E_INVALID, "0 pipeline stages");
+    model_refused(stage_backwards, MUSTER_E_INVALID, "stages are runs of layers in order");
+    model_refused(skips_a_stage, MUSTER_E_INVALID, "only the stage before can be read");
+    model_refused(shared_in_the_middle, MUSTER_E_UNSUPPORTED, "only the first and the last stage can share");
+    model_refused(source_after_user, MUSTER_E_INVALID, "does not come before it");
+    model_refused(unused_param, MUSTER_E_INVALID, "is used by no layer");
+    model_refused(unknown_param, MUSTER_E_INVALID, "uses parameter 4000");
+    model_refused(param_twice, MUSTER_E_INVALID, "twice");
+    model_refused(empty_param, MUSTER_E_INVALID, "dimension 0 is 0");
+    model_refused(strange_class, MUSTER_E_INVALID, "classes are 0 to 7");
+    model_refused(no_loss, MUSTER_E_INVALID, "no layer reads");
+    model_refused(reads_the_loss, MUSTER_E_INVALID, "has no output");
+    model_refused(nothing_to_train, MUSTER_E_INVALID, "nothing to train");
+    model_refused(too_many_groups, MUSTER_E_LIMIT, "more than 4 groups");
+}
+
+/* ---- groups ---- */
+
+static void groups_follow_units(void **state)
+{
+    (void)state;
+    struct plan_model *m = small_gpt();
+    struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
+    struct plan plan = built(m, &options);
+    assert_true(plan.group_count >= 4);
+    assert_true(plan.gathers_in_flight >= 2);
+    for (int p = 0; p < m->model.param_count; p++)
+        for (int q = 0; q < m->model.param_count; q++)
+            if (m->params[p].unit == m->params[q].unit)
+                assert_int_equal(plan.places[p].group, plan.places[q].group);
+    /* The tied embedding shares its group with nothing but its own unit. */
+    assert_int_equal(plan.groups[plan.places[0].group].param_count, 2);
+    plan_free(&plan);
+    options.group_bytes = INT64_C(1) << 40;
+    plan = built(m, &options);
+    assert_int_equal(plan.group_count, 2); /* the embedding, and all the rest */
+    plan_free(&plan);
+    options.group_bytes = 1;
+    plan = built(m, &options);
+    assert_int_equal(plan.group_count, 6);
+    plan_free(&plan);
+    plan_model_destroy(m);
+}
+
+static void frozen_and_trainable_do_not_mix(void **state)
+{
+    (void)state;
+    struct plan_model *m = plan_model_gpt(4, 128, 256, 128, 512, 8);
+    struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
+    struct plan plan = built(m, &options);
+    for (int p = 0; p < m->model.param_count; p++)
+        assert_int_equal(plan.groups[plan.places[p].group].trainable, m->params[p].trainable);
+    for (int g = 0; g < plan.group_count; g++)
+        if (!plan.groups[g].trainable)
+            assert_true(plan.groups[g].grad < 0 && plan.groups[g].moment1 < 0 && plan.groups[g].moment2 < 0);
+    for (int s = 0; s < plan.segment_count; s++)
+        assert_true(plan.groups[plan.segments[s].group].trainable);
+    plan_free(&plan);
+    plan_model_destroy(m);
+}
+
+/* Over all ranks, the segments of a class hold each of its parameters' elements once. */
+static void segments_cover_every_parameter_once(void **state)
+{
+    (void)state;
+    struct plan_model *m = plan_model_cnn(5, 64);
+    struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 3);
+    options.group_bytes = 3000;
+    struct plan_world world;
+    struct muster_error err = {0};
+    if (plan_world_build(&m->model, &options, &world, &err) < 0)
+        fail_msg("%s", err.text);
+    for (int p = 0; p < m->model.param_count; p++) {
+        const struct param_place *place = &world.plans[0].places[p];
+        assert_int_equal(place->offset % 16, 0);
+        for (int64_t e = 0; e < param_elements(&m->params[p]); e++) {
+            int found = 0;
+            for (int rank = 0; rank < 3; rank++) {
+                const struct plan *plan = &world.plans[rank];
+                int64_t at = place->offset + e - plan->groups[place->group].shard_start;
+                for (int s = 0; s < plan->segment_count; s++) {
+                    const struct plan_segment *segment = &plan->segments[s];
+                    if (segment->group == place->group && at >= segment->offset &&
+                        at < segment->offset + segment->count) {
+                        assert_int_equal(segment->parameter_class, m->params[p].parameter_class);
+                        found++;
+                    }
+                }
+            }
+            assert_int_equal(found, 1);
+        }
+    }
+    plan_world_free(&world);
+    plan_model_destroy(m);
+}
+
+/* ---- the whole ---- */
+
+static void hash_tells_schedules_apart(void **state)
+{
+    (void)state;
+    struct plan_model *m = small_gpt();
+    struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 4);
+    struct plan a = built(m, &options);
+    options.rank = 3;
+    struct plan b = built(m, &options);
+    assert_true(a.hash == b.hash);
+    plan_free(&b);
+    options.prefetch_backward = 1;
+    b = built(m, &options);
+    assert_true(a.hash != b.hash);
+    plan_free(&b);
+    options.prefetch_backward = 2;
+    m->params[5].dim[0] += 16;
+    b = built(m, &options);
+    assert_true(a.hash != b.hash);
+    plan_free(&b);
+    plan_free(&a);
+    plan_model_destroy(m);
+}
+
+static void memory_falls_with_sharding(void **state)
+{
+    (void)state;
+    struct plan_model *m = plan_model_gpt(12, 768, 50257, 1024, 1024, 0);
+    const enum strategy order[] = {STRATEGY_NO_SHARD, STRATEGY_SHARD_OPTIM, STRATEGY_SHARD_GRAD_OP,
+                                   STRATEGY_FULL_SHARD};
+    int64_t before = INT64_MAX;
+    for (int i = 0; i < 4; i++) {
+        struct plan_options options = plan_world_options(order[i], 1, 1, 8);
+        struct plan plan = built(m, &options);
+        assert_true(total(&plan) < before);
+        before = total(&plan);
+        plan_free(&plan);
+    }
+    /* Forming activations again costs less than half of keeping them. */
+    struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 8);
+    struct plan kept = built(m, &options);
+    for (int l = 1; l <= 12; l++)
+        m->layers[l].recompute = true;
+    struct plan formed = built(m, &options);
+    assert_true(formed.arena_bytes[MEMORY_DEVICE] * 2 < kept.arena_bytes[MEMORY_DEVICE]);
+    plan_free(&kept);
+    plan_free(&formed);
+    plan_model_destroy(m);
+}
+
+static int count_gathers(const struct plan *plan)
+{
+    int count = 0;
+    for (int o = 0; o < plan->op_count; o++)
+        count += plan->ops[o].kind == OP_COMM && plan->ops[o].comm.kind == COMM_ALL_GATHER;
+    return count;
+}
+
+static void gathers_are_not_repeated(void **state)
+{
+    (void)state;
+    struct plan_model *m = plan_model_gpt(12, 64, 256, 64, 64, 0);
+    struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
+    options.shape = (struct shape){1, 64};
+    options.group_bytes = 1;
+    struct plan plan = built(m, &options);
+    /* Embedding and final norm once; 12 blocks forward, and backward all but the 3 that are still there. */
+    assert_int_equal(count_gathers(&plan), 2 + 12 + 9);
+    plan_free(&plan);
+    options.prefetch_forward = options.prefetch_backward = 0;
+    plan = built(m, &options);
+    assert_int_equal(count_gathers(&plan), 2 + 12 + 11); /* one slot: only the last stays at the turn */
+    assert_int_equal(plan.gathers_in_flight, 0);
+    plan_free(&plan);
+    options.strategy = STRATEGY_SHARD_GRAD_OP;
+    options.micro_batches = 3;
+    plan = built(m, &options);
+    assert_int_equal(count_gathers(&plan), plan.group_count);
+    plan_free(&plan);
+    plan_model_destroy(m);
+}
+
+static void one_rank_communicates_nothing(void **state)
+{
+    (void)state;
+    struct plan_model *m = small_gpt();
+    for (int s = 0; s < STRATEGY_COUNT; s++) {
+        struct plan_options options = plan_world_options((enum strategy)s, 1, 1, 1);
+        options.micro_batches = 2;
+        struct plan plan = built(m, &options);
+        for (int o = 0; o < plan.op_count; o++)
+            assert_int_not_equal(plan.ops[o].kind, OP_COMM);
+        plan_free(&plan);
+    }
+    plan_model_destroy(m);
+}
+
+static void evaluation_only_goes_forward(void **state)
+{
+    (void)state;
+    struct plan_model *m = small_gpt();
+    struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
+    options.train = false;
+    struct plan plan = built(m, &options);
+    assert_int_equal(plan.first_backward, plan.op_count);
+    assert_int_equal(plan.kind_bytes[PLAN_MOMENT1] + plan.kind_bytes[PLAN_GRAD_FULL], 0);
+    for (int o = 0; o < plan.op_count; o++)
+        if (plan.ops[o].kind == OP_FORWARD)
+            assert_int_equal(plan.ops[o].mode, LAYER_EVAL);
+    plan_free(&plan);
+    plan_model_destroy(m);
+}
+
+static void mesh_places_are_unique(void **state)
+{
+    (void)state;
+    struct mesh mesh = {3, 2, 4};
+    assert_int_equal(mesh_size(mesh), 24);
+    for (int rank = 0; rank < 24; rank++)
+        assert_int_equal(mesh_rank_of(mesh, mesh_place_of(mesh, rank)), rank);
+    assert_int_equal(mesh_place_of(mesh, 23).stage, 2);
+    assert_int_equal(mesh_place_of(mesh, 5).shard, 1);
+    assert_int_equal(mesh_size((struct mesh){1, 0, 4}), 0);
+    assert_int_equal(mesh_size((struct mesh){1 << 20, 1 << 20, 1 << 20}), 0);
+}
+
+struct sweep {
+    struct plan_model *m;
+    struct plan_options options;
+};
+
+static int build_once(void *context)
+{
+    struct sweep *sweep = context;
+    struct plan plan;
+    struct muster_error err = {0};
+    int result = plan_build(&sweep->m->model, &sweep->options, &plan, &err);
+    if (result < 0) {
+        assert_int_equal(err.code, MUSTER_E_NOMEM);
+        return result;
+    }
+    result = plan_check(&sweep->m->model, &plan, &err);
+    if (result == 0) {
+        const struct plan *const list[] = {&plan};
+        result = mesh_size(plan.options.mesh) == 1 ? plan_check_world(list, 1, &err) : 0;
+    }
+    plan_free(&plan);
+    return result;
+}
+
+static void failing_allocations_leak_nothing(void **state)
+{
+    (void)state;
+    struct sweep sweep = {small_gpt(), plan_world_options(STRATEGY_HYBRID_SHARD, 1, 2, 2)};
+    sweep.options.compression = COMPRESSION_TOPK;
+    sweep.options.topk_ratio = 0.1;
+    faults_sweep(build_once, &sweep);
+    sweep.options = plan_world_options(STRATEGY_NO_SHARD, 1, 1, 1);
+    faults_sweep(build_once, &sweep);
+    plan_free(NULL);
+    plan_model_destroy(sweep.m);
+}
+
+/* A figure for people; no test of time. */
+static void planning_is_quick(void **state)
+{
+    (void)state;
+    struct plan_model *m = plan_model_gpt(12, 768, 50257, 1024, 1024, 0);
+    struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 8);
+    options.micro_batches = 8;
+    struct plan plan;
+    struct muster_error err = {0};
+    struct instant begin = clock_now(NULL);
+    assert_int_equal(plan_build(&m->model, &options, &plan, &err), 0);
+    struct instant end = clock_now(NULL);
+    print_message("GPT-2 124M, 8 micro-batches: %d operations, %d buffers in %.2f ms\n", plan.op_count,
+                  plan.entry_count, (double)instant_diff_ns(end, begin) / 1e6);
+    plan_free(&plan);
+    plan_model_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_are_refused_in_words),
+        cmocka_unit_test(models_are_refused_in_words),
+        cmocka_unit_test(groups_follow_units),
+        cmocka_unit_test(frozen_and_trainable_do_not_mix),
+        cmocka_unit_test(segments_cover_every_parameter_once),
+        cmocka_unit_test(hash_tells_schedules_apart),
+        cmocka_unit_test(memory_falls_with_sharding),
+        cmocka_unit_test(gathers_are_not_repeated),
+        cmocka_unit_test(one_rank_communicates_nothing),
+        cmocka_unit_test(evaluation_only_goes_forward),
+        cmocka_unit_test(mesh_places_are_unique),
+        cmocka_unit_test(failing_allocations_leak_nothing),
+        cmocka_unit_test(planning_is_quick),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

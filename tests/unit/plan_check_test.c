@@ -1,0 +1,279 @@
+/* plan_check_test.c - the checker catches what can be wrong with a plan: every wait, every operation and
+ * every number of a plan matters, and taking it away is noticed. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime/plan.h"
+#include "tests/support/cmocka_all.h"
+#include "tests/support/plan_models.h"
+#include "tests/support/plan_world.h"
+
+/* A world that is right, to be spoilt in one place at a time. */
+struct bench {
+    const char *name;
+    struct plan_model *m;
+    struct plan_world world;
+};
+
+static struct bench bench(const char *name, struct plan_model *m, const struct plan_options *options)
+{
+    struct bench b = {.name = name, .m = m};
+    struct muster_error err = {0};
+    if (plan_world_build(&m->model, options, &b.world, &err) < 0)
+        fail_msg("%s: %s", name, err.text);
+    return b;
+}
+
+static void bench_end(struct bench *b)
+{
+    plan_world_free(&b->world);
+    plan_model_destroy(b->m);
+}
+
+enum { BENCHES = 6 };
+static struct bench make(int which)
+{
+    struct plan_model *gpt = which == 3 ? plan_model_cnn(3, 100) : plan_model_gpt(4, 16, 40, 8, 24, 0);
+    struct plan_options o = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
+    o.shape = (struct shape){3, 8};
+    o.group_bytes = 4096;
+    switch (which) {
+    case 0:
+        o.micro_batches = 2;
+        return bench("full shard", gpt, &o);
+    case 1:
+        o.strategy = STRATEGY_HYBRID_SHARD;
+        o.mesh = (struct mesh){1, 2, 2};
+        o.compression = COMPRESSION_TOPK;
+        o.topk_ratio = 0.1;
+        return bench("hybrid with top-k", gpt, &o);
+    case 2:
+        o.strategy = STRATEGY_SHARD_OPTIM;
+        o.micro_batches = 2;
+        return bench("shard optim", gpt, &o);
+    case 3:
+        return bench("cnn", gpt, &o);
+    case 4:
+        o.mesh = (struct mesh){2, 1, 2};
+        o.micro_batches = 3;
+        plan_model_stages(gpt, 2);
+        return bench("pipeline", gpt, &o);
+    default:
+        o.strategy = STRATEGY_NO_SHARD;
+        o.mesh = (struct mesh){1, 2, 1};
+        gpt->layers[2].recompute = true;
+        return bench("no shard", gpt, &o);
+    }
+}
+
+/* Fails the test where the spoilt world of b still passes. */
+static void must_fail(struct bench *b, const char *what, int rank, int index)
+{
+    struct muster_error err = {0};
+    if (plan_world_check(&b->m->model, &b->world, &err) == 0)
+        fail_msg("%s: rank %d, %s of %d is not noticed (%s)", b->name, rank, what, index,
+                 index < b->world.plans[rank].op_count ? op_kind_name(b->world.plans[rank].ops[index].kind)
+                                                       : "");
+    assert_int_equal(err.code, MUSTER_E_STATE);
+}
+
+static void for_every(void (*spoil)(struct bench *b, int rank, int index), bool entries)
+{
+    for (int which = 0; which < BENCHES; which++) {
+        struct bench b = make(which);
+        for (int rank = 0; rank<b.world.count; rank += b.world.count> 1 ? b.world.count - 1 : 1) {
+            const struct plan *plan = &b.world.plans[rank];
+            for (int i = 0; i < (entries ? plan->entry_count : plan->op_count); i++)
+                spoil(&b, rank, i);
+        }
+        struct muster_error err = {0};
+        if (plan_world_check(&b.m->model, &b.world, &err) < 0) /* everything was put back */
+            fail_msg("%s: %s", b.name, err.text);
+        bench_end(&b);
+    }
+}
+
+static void drop_waits(struct bench *b, int rank, int index)
+{
+    struct schedule_op *op = &b->world.plans[rank].ops[index], kept = *op;
+    for (int i = 0; i < kept.wait_count; i++) {
+        op->wait[i] = op->wait[--op->wait_count];
+        must_fail(b, "a dropped wait", rank, index);
+        *op = kept;
+    }
+}
+
+static void drop_op(struct bench *b, int rank, int index)
+{
+    struct schedule_op *op = &b->world.plans[rank].ops[index], kept = *op;
+    *op = (struct schedule_op){.kind = OP_COPY, .stream = kept.stream, .group = -1, .layer = -1, .micro = -1};
+    op->out = op->dout = op->saved = op->work = op->batch = op->from = op->to = op->feedback = -1;
+    op->signal = kept.signal;
+    for (op->wait_count = 0; op->wait_count < kept.wait_count; op->wait_count++)
+        op->wait[op->wait_count] = kept.wait[op->wait_count];
+    must_fail(b, "a missing operation", rank, index);
+    *op = kept;
+}
+
+static void wrong_weight(struct bench *b, int rank, int index)
+{
+    struct schedule_op *op = &b->world.plans[rank].ops[index], kept = *op;
+    for (int i = 0; i < kept.group_count; i++) {
+        for (int other = 0; other < b->world.plans[rank].entry_count; other++) {
+            enum plan_kind kind = b->world.plans[rank].entries[other].kind;
+            if (other == kept.weight[i] || (kind != PLAN_GATHER_SLOT && kind != PLAN_PARAM_SHARD))
+                continue;
+            op->weight[i] = other;
+            must_fail(b, "a wrong weight buffer", rank, index);
+        }
+        *op = kept;
+    }
+}
+
+static void wrong_beta(struct bench *b, int rank, int index)
+{
+    struct schedule_op *op = &b->world.plans[rank].ops[index], kept = *op;
+    if (op->kind != OP_BACKWARD)
+        return;
+    const struct layer_desc *layer = &b->m->model.layers[op->layer];
+    for (int i = 0; i < layer->param_count; i++) {
+        op->grad_beta[i] = !kept.grad_beta[i];
+        must_fail(b, "a wrong gradient beta", rank, index);
+        *op = kept;
+    }
+    for (int i = 0; i < layer->source_count; i++) {
+        op->din_beta[i] = !kept.din_beta[i];
+        if (kept.din[i] >= 0)
+            must_fail(b, "a wrong input gradient beta", rank, index);
+        *op = kept;
+    }
+}
+
+static void wrong_reduction(struct bench *b, int rank, int index)
+{
+    struct schedule_op *op = &b->world.plans[rank].ops[index], kept = *op;
+    if (op->kind != OP_COMM)
+        return;
+    if (op->comm.kind == COMM_REDUCE_SCATTER) {
+        op->comm.accumulate = !op->comm.accumulate;
+        must_fail(b, "a wrong accumulation", rank, index);
+        *op = kept;
+    }
+    op->comm.count++;
+    must_fail(b, "a wrong count", rank, index);
+    *op = kept;
+}
+
+static void wrong_offset(struct bench *b, int rank, int index)
+{
+    struct plan *plan = &b->world.plans[rank];
+    struct plan_entry *entry = &plan->entries[index], kept = *entry;
+    for (int other = 0; other < plan->entry_count; other++) {
+        const struct plan_entry *there = &plan->entries[other];
+        bool together = kept.first_op < 0 || there->first_op < 0 ||
+                        (kept.first_op <= there->last_op && there->first_op <= kept.last_op);
+        if (other == index || there->memory != kept.memory || !together)
+            continue;
+        entry->offset = there->offset;
+        must_fail(b, "an overlap", rank, index);
+    }
+    *entry = kept;
+    entry->offset = plan->arena_bytes[kept.memory];
+    must_fail(b, "a buffer outside its arena", rank, index);
+    *entry = kept;
+}
+
+static void wrong_life(struct bench *b, int rank, int index)
+{
+    struct plan_entry *entry = &b->world.plans[rank].entries[index], kept = *entry;
+    if (entry->first_op < 0 || entry->first_op == entry->last_op)
+        return;
+    entry->first_op++;
+    must_fail(b, "a late birth", rank, index);
+    *entry = kept;
+    entry->last_op--;
+    must_fail(b, "an early death", rank, index);
+    *entry = kept;
+}
+
+static void every_wait_is_needed(void **state)
+{
+    (void)state;
+    for_every(drop_waits, false);
+}
+
+static void every_operation_is_needed(void **state)
+{
+    (void)state;
+    for_every(drop_op, false);
+}
+
+static void weights_are_those_of_the_group(void **state)
+{
+    (void)state;
+    for_every(wrong_weight, false);
+}
+
+static void betas_are_right(void **state)
+{
+    (void)state;
+    for_every(wrong_beta, false);
+}
+
+static void reductions_are_right(void **state)
+{
+    (void)state;
+    for_every(wrong_reduction, false);
+}
+
+static void memory_does_not_overlap(void **state)
+{
+    (void)state;
+    for_every(wrong_offset, true);
+}
+
+static void lives_cover_uses(void **state)
+{
+    (void)state;
+    for_every(wrong_life, true);
+}
+
+/* Two ranks that issue collectives in a different order wait for ever or are told that they differ. */
+static void order_is_the_same_on_all_ranks(void **state)
+{
+    (void)state;
+    struct bench b = make(0);
+    struct plan *plan = &b.world.plans[1];
+    int last = -1, tried = 0;
+    for (int o = 0; o < plan->op_count; o++) {
+        if (plan->ops[o].kind != OP_COMM || plan->ops[o].stream != STREAM_GATHER)
+            continue;
+        if (last >= 0 && plan->ops[o].comm.count != plan->ops[last].comm.count) {
+            struct comm_op kept = plan->ops[o].comm;
+            plan->ops[o].comm = plan->ops[last].comm;
+            plan->ops[last].comm = kept;
+            must_fail(&b, "a swapped order", 1, o);
+            plan->ops[last].comm = plan->ops[o].comm;
+            plan->ops[o].comm = kept;
+            tried++;
+        }
+        last = o;
+    }
+    assert_true(tried > 2);
+    bench_end(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_wait_is_needed),
+        cmocka_unit_test(every_operation_is_needed),
+        cmocka_unit_test(weights_are_those_of_the_group),
+        cmocka_unit_test(betas_are_right),
+        cmocka_unit_test(reductions_are_right),
+        cmocka_unit_test(memory_does_not_overlap),
+        cmocka_unit_test(lives_cover_uses),
+        cmocka_unit_test(order_is_the_same_on_all_ranks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
