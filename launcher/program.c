@@ -1,6 +1,7 @@
 /* program.c - see program.h. Not pure: it looks at files. */
 #include "launcher/program.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -64,6 +65,19 @@ char *program_find(const char *name, const char *path, struct muster_error *err)
     return NULL;
 }
 
+/* Whether the kernel was told of other kinds of executables (Java, Wine, another machine's code by qemu). */
+static bool has_other_formats(void)
+{
+    DIR *folder = opendir("/proc/sys/fs/binfmt_misc");
+    bool found = false;
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        found |=
+            entry->d_name[0] != '.' && strcmp(entry->d_name, "register") && strcmp(entry->d_name, "status");
+    if (folder)
+        (void)closedir(folder); /* only read */
+    return found;
+}
+
 /* 0 where the executable at path can be run; the reason is errno of open or stat otherwise. */
 static int check_executable(const char *path, int *exit_code, struct muster_error *err)
 {
@@ -85,6 +99,11 @@ static int check_executable(const char *path, int *exit_code, struct muster_erro
         return error_set(err, MUSTER_E_INVALID, "'%s' is not executable; %s", path,
                          known ? "make it so with chmod +x"
                                : "a Python script's name ends in .py, anything else needs chmod +x");
+    if (!known && access(path, R_OK) == 0 && !has_other_formats())
+        return error_set(err, MUSTER_E_INVALID,
+                         "'%s' cannot be executed: it is neither ELF nor a script whose first line is #! and "
+                         "an interpreter",
+                         path);
     return 0;
 }
 
@@ -122,8 +141,7 @@ static int check_command(const char *name, const char *path, int *exit_code, str
 int program_check(struct run_config *config, const char *(*get)(void *context, const char *name),
                   void *context, int *exit_code, struct muster_error *err)
 {
-    /* the name alone tells Python from the rest; the first bytes were looked at by check_executable */
-    config->kind = program_kind_of(config, NULL, 0);
+    config->kind = program_kind_of(config);
     if (config->kind == PROGRAM_EXECUTABLE)
         return check_command(config->program, get(context, "PATH"), exit_code, err);
     const char *python = get(context, ENV_PYTHON_EXEC);

@@ -50,11 +50,8 @@ static bool ends_with(const char *text, const char *end)
     return length >= tail && !strcmp(text + length - tail, end);
 }
 
-enum program_kind program_kind_of(const struct run_config *config, const char *first_bytes, size_t length)
+enum program_kind program_kind_of(const struct run_config *config)
 {
-    (void)
-        first_bytes; /* what is neither Python by name nor ELF or #! has no other way to run than as itself */
-    (void)length;
     if (config->no_python)
         return PROGRAM_EXECUTABLE;
     if (config->module)

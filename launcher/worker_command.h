@@ -12,11 +12,9 @@ struct worker_command {
     int local_rank, rank;
 };
 
-/* How the program runs: a .py file (.pyc, .pyz) under python3 -u (PYTHON_EXEC if set), -m as module, an ELF
- * or #! executable as itself, as is whatever --no-python names. first_bytes are the file's first bytes
- * (length 0 where it cannot be read). Anything else is an executable too: program_check refuses what the
- * kernel would. Pure. */
-enum program_kind program_kind_of(const struct run_config *config, const char *first_bytes, size_t length);
+/* How the program runs: a .py file (.pyc, .pyz, .pyw) under python3 -u (PYTHON_EXEC if set), -m as module,
+ * anything else, and whatever --no-python names, as itself. */
+enum program_kind program_kind_of(const struct run_config *config);
 
 /* cores: what OMP_NUM_THREADS is derived from where it is unset and there are several workers (cores /
  * workers, at least 1). inherited is the agent's environ. error_file may be NULL. All memory is the command's

@@ -99,6 +99,16 @@ class CommandLine(unittest.TestCase):
             "./text",
             usage=False,
         )
+        (self.path / "text").chmod(stat.S_IRWXU)
+        formats = set(os.listdir("/proc/sys/fs/binfmt_misc")) if os.path.isdir("/proc/sys/fs/binfmt_misc") else set()
+        if not formats - {"register", "status"}:  # else the kernel may know what to do with it
+            self.refused(
+                126,
+                "'./text' cannot be executed: it is neither ELF nor a script whose first line is #! and an interpreter",
+                "run",
+                "./text",
+                usage=False,
+            )
         self.refused(126, "'./' is a folder, not a program", "run", "--", "./", usage=False)
 
     def test_subcommands(self):

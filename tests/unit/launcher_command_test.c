@@ -52,7 +52,7 @@ static struct worker_command build(const struct run_config *config, char *const 
 {
     struct worker_command command;
     struct muster_error err = {0};
-    if (worker_command_build(config, &second_node, local_rank, program_kind_of(config, NULL, 0), inherited,
+    if (worker_command_build(config, &second_node, local_rank, program_kind_of(config), inherited,
                              config->cores, "agent-1", error_file, &command, &err) < 0)
         fail_msg("%s", err.text);
     return command;
