@@ -7,7 +7,7 @@
 #include "proto/base/text.h"
 #include "runtime/plan_internal.h"
 
-enum { PREFETCH_LIMIT = 64, MICRO_BATCH_LIMIT = 1 << 16 };
+enum { PREFETCH_LIMIT = 64, MICRO_BATCH_LIMIT = 1 << 16, CALL_LIMIT = 1 << 18 };
 
 /* ---- options ---- */
 
@@ -50,6 +50,11 @@ static int check_shape(const struct model *model, const struct plan_options *o, 
     if (o->micro_batches < 1 || o->micro_batches > MICRO_BATCH_LIMIT)
         return error_set(err, MUSTER_E_INVALID, "%d micro-batches in a step; use 1 to %d", o->micro_batches,
                          MICRO_BATCH_LIMIT);
+    if ((int64_t)o->micro_batches * model->layer_count > CALL_LIMIT)
+        return error_set(
+            err, MUSTER_E_LIMIT,
+            "%d micro-batches of %d layers are more than %d layer calls in a step; use larger micro-batches",
+            o->micro_batches, model->layer_count, CALL_LIMIT);
     return 0;
 }
 

@@ -44,16 +44,48 @@ static int by_offset(const void *left, const void *right)
     return a->offset != b->offset ? (a->offset < b->offset ? -1 : 1) : (a < b ? -1 : a > b);
 }
 
-/* The lowest free offset for an entry among those placed so far that are alive with it. placed is sorted by
- * offset. */
-static int64_t lowest_offset(const struct plan_entry *entry, struct plan_entry *const *placed, int count,
-                             int64_t base)
+static int by_birth(const void *left, const void *right)
 {
-    int64_t at = base;
+    const struct plan_entry *a = *(const struct plan_entry *const *)left;
+    const struct plan_entry *b = *(const struct plan_entry *const *)right;
+    if (a->first_op != b->first_op)
+        return a->first_op < b->first_op ? -1 : 1;
+    return a < b ? -1 : a > b;
+}
+
+/* The transient buffers of one memory class. */
+struct placement {
+    struct plan_entry **births; /* by first_op; offset -1: not placed yet */
+    struct plan_entry **alive;  /* room for those that live beside one of them */
+    int count, longest;         /* operations that the longest life spans */
+    int64_t base;
+};
+
+/* Those placed already that are alive with entry, by offset. Lives are short beside a step of many
+ * micro-batches, so that a window of births holds them all. */
+static int find_alive(struct placement *p, const struct plan_entry *entry)
+{
+    int low = 0, high = p->count, found = 0;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (p->births[middle]->first_op < entry->first_op - p->longest)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (int i = low; i < p->count && p->births[i]->first_op <= entry->last_op; i++)
+        if (p->births[i]->offset >= 0 && p->births[i]->last_op >= entry->first_op)
+            p->alive[found++] = p->births[i];
+    qsort(p->alive, (size_t)found, sizeof *p->alive, by_offset);
+    return found;
+}
+
+static int64_t lowest_offset(struct placement *p, const struct plan_entry *entry)
+{
+    int64_t at = p->base;
+    int count = find_alive(p, entry);
     for (int i = 0; i < count; i++) {
-        const struct plan_entry *other = placed[i];
-        if (other->last_op < entry->first_op || other->first_op > entry->last_op)
-            continue;
+        const struct plan_entry *other = p->alive[i];
         if (other->offset - at >= entry->bytes)
             break;
         if (other->offset + other->bytes > at)
@@ -62,45 +94,45 @@ static int64_t lowest_offset(const struct plan_entry *entry, struct plan_entry *
     return at;
 }
 
+/* order, births, alive: room for every entry each. */
 static void place_class(struct plan *plan, enum memory_class memory, struct plan_entry **order,
-                        struct plan_entry **placed)
+                        struct plan_entry **births, struct plan_entry **alive)
 {
-    int count = 0, done = 0;
-    int64_t base = 0, top;
+    struct placement p = {.births = births, .alive = alive};
     for (int e = 0; e < plan->entry_count; e++) {
         struct plan_entry *entry = &plan->entries[e];
         if (entry->memory != memory)
             continue;
+        entry->offset = entry->first_op < 0 ? p.base : -1;
         if (entry->first_op < 0) {
-            entry->offset = base;
-            base += entry->bytes;
-        } else {
-            order[count++] = entry;
+            p.base += entry->bytes;
+            continue;
         }
+        if (entry->last_op - entry->first_op > p.longest)
+            p.longest = entry->last_op - entry->first_op;
+        order[p.count] = births[p.count] = entry;
+        p.count++;
     }
-    top = base;
-    qsort(order, (size_t)count, sizeof *order, by_size);
-    for (int i = 0; i < count; i++) {
+    qsort(order, (size_t)p.count, sizeof *order, by_size);
+    qsort(births, (size_t)p.count, sizeof *births, by_birth);
+    int64_t top = p.base;
+    for (int i = 0; i < p.count; i++) {
         struct plan_entry *entry = order[i];
-        entry->offset = lowest_offset(entry, placed, done, base);
+        entry->offset = lowest_offset(&p, entry);
         if (entry->offset + entry->bytes > top)
             top = entry->offset + entry->bytes;
-        int at = done++;
-        for (; at > 0 && by_offset(&placed[at - 1], &entry) > 0; at--)
-            placed[at] = placed[at - 1];
-        placed[at] = entry;
     }
     plan->arena_bytes[memory] = top;
 }
 
 int plan_place_entries(struct plan *plan, struct muster_error *err)
 {
-    scope_free struct plan_entry **order = mem_calloc((size_t)plan->entry_count, sizeof *order);
-    scope_free struct plan_entry **placed = mem_calloc((size_t)plan->entry_count, sizeof *placed);
-    if (!order || !placed)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to place %d buffers", plan->entry_count);
+    size_t count = (size_t)plan->entry_count;
+    scope_free struct plan_entry **room = mem_calloc(count * 3, sizeof(struct plan_entry *));
+    if (!room)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to place %zu buffers", count);
     for (int memory = 0; memory < MEMORY_CLASS_COUNT; memory++)
-        place_class(plan, memory, order, placed);
+        place_class(plan, (enum memory_class)memory, room, room + count, room + 2 * count);
     for (int e = 0; e < plan->entry_count; e++)
         plan->kind_bytes[plan->entries[e].kind] += plan->entries[e].bytes;
     return 0;

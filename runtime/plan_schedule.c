@@ -21,6 +21,8 @@ static int allocate(struct plan_builder *b)
     }
     for (size_t p = 0; p < params; p++)
         b->written[p] = -1;
+    for (size_t m = 0; m < micros; m++)
+        b->batch[m] = -1;
     return 0;
 }
 
@@ -40,22 +42,24 @@ static int emit_copy_in(struct plan_builder *b, int from, int64_t offset, int to
 static int emit_inputs(struct plan_builder *b)
 {
     struct plan *plan = b->plan;
-    int64_t bytes = plan_batch_bytes(b->options->shape);
     if (emit_copy_in(b, plan->staging_scalars, 0, plan->scalars, -1, sizeof(struct step_scalars)) < 0)
         return -1;
     struct schedule_op fill = plan_op(OP_FILL, STREAM_COMPUTE);
     fill.to = plan->loss;
     fill.bytes = sizeof(struct plan_loss);
-    if (plan_emit(b, &fill, -1) < 0)
+    return plan_emit(b, &fill, -1) < 0 ? -1 : 0;
+}
+
+/* Tokens and targets come in when their micro-batch begins. */
+static int emit_batch(struct plan_builder *b, int micro)
+{
+    int64_t bytes = plan_batch_bytes(b->options->shape);
+    if (b->batch[micro] >= 0)
+        return 0;
+    if (plan_add_transient(b, PLAN_BATCH, -1, micro, bytes, &b->batch[micro]) < 0)
         return -1;
-    for (int m = 0; m < b->options->micro_batches; m++) {
-        if (plan_add_transient(b, PLAN_BATCH, -1, m, bytes, &b->batch[m]) < 0)
-            return -1;
-        plan->entries[b->batch[m]].dtype = DTYPE_I32;
-        if (emit_copy_in(b, plan->staging_batch, m * bytes, b->batch[m], m, bytes) < 0)
-            return -1;
-    }
-    return 0;
+    b->plan->entries[b->batch[micro]].dtype = DTYPE_I32;
+    return emit_copy_in(b, b->plan->staging_batch, micro * bytes, b->batch[micro], micro, bytes);
 }
 
 /* ---- one call of a layer ---- */
@@ -178,7 +182,7 @@ static int emit_step(struct plan_builder *b, int index)
     bool backward = step->phase == PHASE_BACKWARD;
     if (step->phase != PHASE_FORWARD && b->plan->first_backward < 0)
         b->plan->first_backward = b->plan->op_count;
-    if (plan_issue_gathers(b, index) < 0 || plan_receive(b, index) < 0)
+    if (emit_batch(b, step->micro) < 0 || plan_issue_gathers(b, index) < 0 || plan_receive(b, index) < 0)
         return -1;
     if (backward && plan_open_gradients(b, index) < 0)
         return -1;
