@@ -86,6 +86,8 @@ struct cluster {
     unsigned faults; /* injected, that may cost a restart */
     int64_t seen_restarts;
     int verdict; /* the job's, -1: none yet */
+    enum roster_job_state state;
+    struct instant state_since;
     char broken[512];
     struct buffer trace;
 };

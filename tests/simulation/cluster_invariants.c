@@ -66,8 +66,24 @@ static void check_restarts(struct cluster *cluster)
     cluster->seen_restarts = restarts;
 }
 
+/* A job may run, or wait for somebody to join, as long as it likes; starting and stopping have an end, which
+ * is far below the time-outs that would hide a lost message: detection, the slowest stop or start, and some
+ * round trips. */
+static void check_progress(struct cluster *cluster)
+{
+    enum roster_job_state state = roster_state(cluster->roster);
+    if (state != cluster->state) {
+        cluster->state = state;
+        cluster->state_since = cluster->now;
+    }
+    int64_t since = instant_diff_ns(cluster->now, cluster->state_since);
+    if ((state == JOB_STARTING || state == JOB_STOPPING || state == JOB_FINISHING) && since > 15 * NS_PER_S)
+        cluster_break(cluster, "%s for %.3f s", roster_job_state_name(state), (double)since / NS_PER_S);
+}
+
 void cluster_check(struct cluster *cluster)
 {
+    check_progress(cluster);
     check_one_world(cluster);
     check_one_holder(cluster);
     check_restarts(cluster);
