@@ -301,7 +301,8 @@ static int check_evaluation(const struct training *run, struct trainer *trainer,
     }
     double *losses = run->context;
     losses[rank] = loss;
-    losses[2] = stepped;
+    if (rank == 0)
+        losses[2] = stepped;
     return 0;
 }
 
