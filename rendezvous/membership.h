@@ -6,8 +6,16 @@
  * and calls membership_next until it says 0.
  *
  * Life of a seat: open (joins) -> WORLD -> report RUNNING -> ... -> report FAILED or DONE -> STOP (then
- * report STOPPED, then the next WORLD) or VERDICT (the job is over; leave with its exit code). All calls are
- * from one thread; none blocks. */
+ * report STOPPED, then the next WORLD) or VERDICT (the job is over; leave with its exit code). A STOP comes
+ * to every agent that has the world, also to one that reported FAILED or DONE. The serving agent gets its
+ * VERDICT last, when the others have left (bounded); until then a STOP may be all it hears. All calls are
+ * from one thread; none blocks. After any call, call membership_next until it says 0 before sleeping, and
+ * look at membership_deadline again.
+ *
+ * Server and client seats own a ZeroMQ context, which must not cross a fork: between fork and exec the child
+ * calls nothing of this interface, and a process that forks without exec opens its seat after the last fork.
+ * Every descriptor is close-on-exec, and all signals are blocked in the threads of a seat. In process, no
+ * thread, descriptor or ZeroMQ call is made at all. */
 #ifndef MUSTER_RENDEZVOUS_MEMBERSHIP_H
 #define MUSTER_RENDEZVOUS_MEMBERSHIP_H
 
@@ -111,7 +119,8 @@ struct membership *membership_open(const struct membership_options *options, str
 int membership_fd(const struct membership *m);
 /* When membership_next must be called even if the descriptor is silent. */
 struct instant membership_deadline(const struct membership *m);
-/* 1: event is filled; 0: nothing now; -1: the seat is lost (timeout, server gone), err says why. */
+/* 1: event is filled; 0: nothing now; -1: the seat is lost (MUSTER_E_TIMEOUT while joining, MUSTER_E_PEER
+ * where the server is gone), err says why: stop the workers and exit with EXIT_CODE_NODE. */
 int membership_next(struct membership *m, struct membership_event *event, struct muster_error *err);
 /* Reports about world id; an id that is not the current one is ignored (it is stale by definition). failure
  * is read for FAILED only. */
@@ -119,7 +128,9 @@ int membership_report(struct membership *m, struct world_id id, enum membership_
                       const struct worker_failure *failure, struct muster_error *err);
 /* Leaves with a word (TERM): the others are told at once. exit_code is what this agent will exit with. */
 int membership_leave(struct membership *m, int exit_code, struct muster_error *err);
-/* Closes without blocking longer than linger_ns for messages in flight. Accepts NULL. */
+/* Closes without blocking longer than linger_ns for messages in flight; the serving agent, once there is a
+ * verdict or it has left, also waits that long for the others to leave. After a verdict the server is told;
+ * without verdict or leave the seat vanishes, as if the agent had died. Accepts NULL. */
 void membership_destroy(struct membership *m, int64_t linger_ns);
 
 #endif

@@ -1,0 +1,238 @@
+/* rendezvous_wire_test.c - the messages: what goes in comes out, and what is not ours is refused without
+ * harm. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "proto/base/buffer.h"
+#include "rendezvous/wire.h"
+#include "tests/support/cmocka_all.h"
+#include "tests/support/faults.h"
+
+static const struct world_id some_id = {UINT64_C(0xfedcba9876543210), 7};
+
+static struct worker_failure some_failure(void)
+{
+    struct worker_failure failure = {.rank = 5,
+                                     .local_rank = 1,
+                                     .group_rank = 2,
+                                     .pid = 99,
+                                     .exit_code = -1,
+                                     .signal = 11,
+                                     .core_dumped = true,
+                                     .age_ns = 12345,
+                                     .wall_ns = INT64_C(1790000000000000000),
+                                     .host = "host-b",
+                                     .error_file = "/tmp/error.json"};
+    memset(failure.tail, '\xfe', sizeof failure.tail - 1); /* not UTF-8, and as long as it gets */
+    return failure;
+}
+
+static struct wire_message some_join(void)
+{
+    return (struct wire_message){.kind = WIRE_JOIN,
+                                 .join = {.protocol_version = ROSTER_PROTOCOL_VERSION,
+                                          .job_id = "job",
+                                          .min_nodes = 2,
+                                          .max_nodes = 2,
+                                          .agent_name = "host-b",
+                                          .node_rank = -1,
+                                          .incarnation = {UINT64_MAX, 1},
+                                          .local_world_size = 8,
+                                          .role = "trainer",
+                                          .store_addr = "10.0.0.2",
+                                          .store_port = 65535,
+                                          .local = true,
+                                          .held = some_id}};
+}
+
+/* Static: a message is larger than a comfortable stack frame. */
+static const struct wire_message *round_trip(const struct wire_message *message)
+{
+    static struct wire_message out;
+    struct muster_error err = {0};
+    scope_buffer frame = {0};
+    memset(&out, 0, sizeof out);
+    assert_int_equal(wire_encode(message, &frame, &err), 0);
+    assert_true(frame.length <= WIRE_FRAME_LIMIT);
+    if (wire_decode(frame.data, frame.length, &out, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(out.kind, message->kind);
+    return &out;
+}
+
+static void a_join_comes_through(void **state)
+{
+    (void)state;
+    struct wire_message message = some_join();
+    const struct roster_join *join = &round_trip(&message)->join;
+    assert_string_equal(join->job_id, "job");
+    assert_string_equal(join->agent_name, "host-b");
+    assert_string_equal(join->role, "trainer");
+    assert_string_equal(join->store_addr, "10.0.0.2");
+    assert_int_equal(join->store_port, 65535);
+    assert_int_equal(join->node_rank, -1);
+    assert_true(join->incarnation.high == UINT64_MAX && join->incarnation.low == 1);
+    assert_int_equal(join->local_world_size, 8);
+    assert_true(join->held.epoch == some_id.epoch && join->held.round == 7);
+    assert_false(join->local); /* nobody can claim it from outside */
+}
+
+static void a_report_comes_through(void **state)
+{
+    (void)state;
+    static struct wire_message message;
+    message = (struct wire_message){.kind = WIRE_REPORT,
+                                    .id = some_id,
+                                    .report = MEMBERSHIP_REPORT_FAILED,
+                                    .sequence = 3,
+                                    .failure = some_failure()};
+    const struct wire_message *out = round_trip(&message);
+    assert_int_equal(out->report, MEMBERSHIP_REPORT_FAILED);
+    assert_int_equal(out->sequence, 3);
+    assert_int_equal(out->id.epoch, some_id.epoch);
+    assert_memory_equal(&out->failure, &message.failure, sizeof out->failure);
+    message.report = MEMBERSHIP_REPORT_RUNNING;
+    assert_int_equal(round_trip(&message)->report, MEMBERSHIP_REPORT_RUNNING);
+}
+
+static void events_come_through(void **state)
+{
+    (void)state;
+    static struct wire_message message;
+    message = (struct wire_message){.kind = WIRE_EVENT,
+                                    .event = {.kind = MEMBERSHIP_EVENT_WORLD,
+                                              .world = {.id = some_id,
+                                                        .group_rank = 1,
+                                                        .group_world_size = 2,
+                                                        .rank_base = 8,
+                                                        .world_size = 16,
+                                                        .role_rank_base = 8,
+                                                        .role_world_size = 16,
+                                                        .restart_count = 2,
+                                                        .master_addr = "host-a",
+                                                        .master_port = 23456}}};
+    assert_memory_equal(&round_trip(&message)->event, &message.event, sizeof message.event);
+    message.event =
+        (struct membership_event){.kind = MEMBERSHIP_EVENT_STOP, .stopped = some_id, .reason = "because"};
+    assert_memory_equal(&round_trip(&message)->event, &message.event, sizeof message.event);
+    message.event = (struct membership_event){
+        .kind = MEMBERSHIP_EVENT_VERDICT, .exit_code = 139, .failed = true, .failure = some_failure()};
+    assert_memory_equal(&round_trip(&message)->event, &message.event, sizeof message.event);
+    message.event = (struct membership_event){.kind = MEMBERSHIP_EVENT_REFUSED, .reason = "no"};
+    assert_memory_equal(&round_trip(&message)->event, &message.event, sizeof message.event);
+}
+
+static void small_ones_come_through(void **state)
+{
+    (void)state;
+    static struct wire_message message;
+    message = (struct wire_message){.kind = WIRE_LEAVE, .exit_code = 143};
+    assert_int_equal(round_trip(&message)->exit_code, 143);
+    message = (struct wire_message){.kind = WIRE_BEAT, .sequence = UINT64_MAX};
+    assert_true(round_trip(&message)->sequence == UINT64_MAX);
+    message = (struct wire_message){.kind = WIRE_ACCEPT, .member = 4095, .sequence = 5};
+    assert_int_equal(round_trip(&message)->member, 4095);
+    message = (struct wire_message){.kind = WIRE_AGAIN};
+    round_trip(&message);
+}
+
+static void what_is_not_ours_is_refused(void **state)
+{
+    (void)state;
+    static struct wire_message out;
+    struct muster_error err;
+    static char big[WIRE_FRAME_LIMIT + 1];
+    assert_int_equal(wire_decode(big, sizeof big, &out, &err), -1);
+    assert_int_equal(err.code, MUSTER_E_LIMIT);
+    assert_int_equal(wire_decode("", 0, &out, &err), -1);
+    assert_int_equal(err.code, MUSTER_E_PROTOCOL);
+    /* Every cut of a good frame: refused, or (where it ends between fields) decoded; never more than that. */
+    struct wire_message message = some_join();
+    scope_buffer frame = {0};
+    assert_int_equal(wire_encode(&message, &frame, &err), 0);
+    for (size_t length = 0; length < frame.length; length++) {
+        char *copy =
+            malloc(length ? length : 1); /* its own block, so that a sanitizer sees a read beyond it */
+        assert_non_null(copy);
+        memcpy(copy, frame.data, length);
+        assert_int_equal(wire_decode(copy, length, &out, &err), -1);
+        free(copy);
+    }
+}
+
+static void another_version_is_told_apart(void **state)
+{
+    (void)state;
+    static struct wire_message out;
+    struct muster_error err;
+    struct wire_message join = some_join();
+    join.join.protocol_version = ROSTER_PROTOCOL_VERSION + 1;
+    assert_int_equal(round_trip(&join)->join.protocol_version, ROSTER_PROTOCOL_VERSION + 1);
+    /* Envelope {version: 2, again: {}} */
+    static const char again[] = {0x08, ROSTER_PROTOCOL_VERSION + 1, 0x3a, 0x00};
+    assert_int_equal(wire_decode(again, sizeof again, &out, &err), -1);
+    assert_non_null(strstr(err.text, "protocol version"));
+}
+
+/* Bytes that random changes make of good frames, and bytes that never were one. */
+static void random_bytes_do_no_harm(void **state)
+{
+    (void)state;
+    static struct wire_message out, messages[3];
+    messages[0] = some_join();
+    messages[1] = (struct wire_message){.kind = WIRE_REPORT,
+                                        .id = some_id,
+                                        .report = MEMBERSHIP_REPORT_FAILED,
+                                        .sequence = 1,
+                                        .failure = some_failure()};
+    messages[1].failure.tail[40] = '\0';
+    messages[2] = (struct wire_message){
+        .kind = WIRE_EVENT, .event = {.kind = MEMBERSHIP_EVENT_STOP, .stopped = some_id, .reason = "x"}};
+    unsigned random = 12345, decoded = 0;
+    for (int i = 0; i < 60000; i++) {
+        scope_buffer frame = {0};
+        if (i % 4 == 3) {
+            for (int k = 0; k < i % 97; k++)
+                buffer_append(&frame, &(char){(char)(rand_r(&random) >> 7)}, 1);
+        } else {
+            assert_int_equal(wire_encode(&messages[i % 4], &frame, NULL), 0);
+            for (int k = 0; k <= i % 3; k++)
+                frame.data[(size_t)rand_r(&random) % frame.length] = (char)(rand_r(&random) >> 7);
+        }
+        if (wire_decode(frame.data, frame.length, &out, NULL) == 0)
+            decoded++;
+    }
+    assert_true(decoded > 0 && decoded < 60000);
+}
+
+static int encode_and_decode(void *context)
+{
+    static struct wire_message message, out;
+    (void)context;
+    message = (struct wire_message){.kind = WIRE_REPORT,
+                                    .id = some_id,
+                                    .report = MEMBERSHIP_REPORT_FAILED,
+                                    .sequence = 1,
+                                    .failure = some_failure()};
+    scope_buffer frame = {0};
+    if (wire_encode(&message, &frame, NULL))
+        return -1;
+    return wire_decode(frame.data, frame.length, &out, NULL);
+}
+
+static void no_allocation_failure_leaks(void **state)
+{
+    (void)state;
+    faults_sweep(encode_and_decode, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_join_comes_through),        cmocka_unit_test(a_report_comes_through),
+        cmocka_unit_test(events_come_through),         cmocka_unit_test(small_ones_come_through),
+        cmocka_unit_test(what_is_not_ours_is_refused), cmocka_unit_test(another_version_is_told_apart),
+        cmocka_unit_test(random_bytes_do_no_harm),     cmocka_unit_test(no_allocation_failure_leaks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
