@@ -1,10 +1,13 @@
-/* comm.h - collectives between ranks: asynchronous on a stream, numbered, and an error rather than a hang when a peer dies.
+/* comm.h - collectives between ranks: asynchronous on a stream, numbered, and an error rather than a hang
+ * when a peer dies.
  *
- * A comm is one communicator: an ordered channel between `size` ranks. All ranks issue the same operations in the same order;
- * each carries a sequence number and a signature (kind, count, dtype, reduction, root), and a mismatch is an error on every rank
- * that names both ranks and both signatures. A comm belongs to one stream at a time. Overlap needs two comms (comm_split).
+ * A comm is one communicator: an ordered channel between `size` ranks. All ranks issue the same operations in
+ * the same order; each carries a sequence number and a signature (kind, count, dtype, reduction, root), and a
+ * mismatch is an error on every rank that names both ranks and both signatures. A comm belongs to one stream
+ * at a time. Overlap needs two comms (comm_split).
  *
- * Reductions run in rank order 0..size-1 in the dtype's own arithmetic, so that results do not depend on timing. */
+ * Reductions run in rank order 0..size-1 in the dtype's own arithmetic, so that results do not depend on
+ * timing. */
 #ifndef MUSTER_RUNTIME_COMM_H
 #define MUSTER_RUNTIME_COMM_H
 
@@ -31,7 +34,7 @@ enum comm_kind {
 #define COMM_KIND_ENUM(symbol, name) symbol,
     COMM_KINDS(COMM_KIND_ENUM)
 #undef COMM_KIND_ENUM
-    COMM_KIND_COUNT
+        COMM_KIND_COUNT
 };
 const char *comm_kind_name(enum comm_kind kind);
 
@@ -57,7 +60,8 @@ struct comm_op {
 
 struct comm_status {
     uint64_t issued, finished; /* sequence numbers of the last issued and the last finished operation */
-    int missing[8], missing_count; /* ranks that have not reached operation finished+1 although we have, at most 8 */
+    int missing[8],
+        missing_count; /* ranks that have not reached operation finished+1 although we have, at most 8 */
 };
 
 struct comm;
@@ -66,10 +70,11 @@ struct comm_options {
     int rank, size;
     const struct kv_store *store; /* how ranks find each other; used during create and split only */
     const char *key;              /* prefix of the keys, unique for this comm */
-    int64_t timeout_ns;           /* of create, and how long an operation may wait for peers before it is an error */
+    int64_t timeout_ns; /* of create, and how long an operation may wait for peers before it is an error */
     struct device *device;
     const struct device_ops *device_ops;
-    /* Arenas of COMM memory whose bytes may be sent (operations on other memory are staged through a copy). */
+    /* Arenas of COMM memory whose bytes may be sent (operations on other memory are staged through a copy).
+     */
     const struct device_arena *arenas;
     int arena_count;
 };
@@ -82,10 +87,11 @@ struct comm_ops {
     /* Collective: ranks of one color form a new comm, ranked by key, then by old rank. */
     struct comm *(*split)(struct comm *comm, int color, int key, const char *name, struct muster_error *err);
     /* Enqueues on the stream and returns. Errors found later go to device_ops->fail. */
-    int (*issue)(struct comm *comm, const struct comm_op *op, const void *send, void *recv, struct device_stream *stream,
-                 struct muster_error *err);
+    int (*issue)(struct comm *comm, const struct comm_op *op, const void *send, void *recv,
+                 struct device_stream *stream, struct muster_error *err);
     void (*status)(struct comm *comm, struct comm_status *status);
-    int64_t (*busy_ns)(struct comm *comm); /* time spent inside operations so far: the total that exposure is held against */
+    int64_t (*busy_ns)(
+        struct comm *comm); /* time spent inside operations so far: the total that exposure is held against */
     /* From any thread: makes every waiting and later operation fail at once. */
     void (*abort)(struct comm *comm);
 };
@@ -93,14 +99,16 @@ struct comm_ops {
 /* Shared memory inside one node. */
 const struct comm_ops *comm_host(void);
 
-/* Every operation completes `latency_ns + bytes * ns_per_byte` after it could start (bytes: what one rank would receive), and
- * costs no CPU while it waits: proves overlap where two busy cores cannot. There are no peers: every other rank is taken to be a
- * mirror of this one (a gather repeats this rank's shard; a reduction multiplies by the size). */
+/* Every operation completes `latency_ns + bytes * ns_per_byte` after it could start (bytes: what one rank
+ * would receive), and costs no CPU while it waits: proves overlap where two busy cores cannot. There are no
+ * peers: every other rank is taken to be a mirror of this one (a gather repeats this rank's shard; a
+ * reduction multiplies by the size). */
 struct comm_delay_options {
     int64_t latency_ns;
     double ns_per_byte;
 };
-struct comm *comm_delay_create(const struct comm_options *options, const struct comm_delay_options *delay, struct muster_error *err);
+struct comm *comm_delay_create(const struct comm_options *options, const struct comm_delay_options *delay,
+                               struct muster_error *err);
 const struct comm_ops *comm_delay(void); /* its create uses zero delay; use comm_delay_create */
 
 #endif

@@ -1,12 +1,13 @@
 /* device.h - where memory lives and work runs: one table of functions for each kind of device.
  *
- * A stream is an ordered queue of work; work on different streams is ordered by events only. On the CPU a stream is a thread
- * with a FIFO, so that ordering is real and testable without a GPU; on CUDA it is a CUDA stream. After open and creation of
- * streams, events and arenas nothing here allocates.
+ * A stream is an ordered queue of work; work on different streams is ordered by events only. On the CPU a
+ * stream is a thread with a FIFO, so that ordering is real and testable without a GPU; on CUDA it is a CUDA
+ * stream. After open and creation of streams, events and arenas nothing here allocates.
  *
- * launch is how everything is enqueued: on the CPU fn(argument) runs later on the stream's thread and does its work there;
- * on CUDA fn runs at once on the caller and enqueues kernels on the stream. So fn must read its argument after launch
- * returns (it has to stay valid and unchanged until the work is done) and must not wait. */
+ * launch is how everything is enqueued: on the CPU fn(argument) runs later on the stream's thread and does
+ * its work there; on CUDA fn runs at once on the caller and enqueues kernels on the stream. So fn must read
+ * its argument after launch returns (it has to stay valid and unchanged until the work is done) and must not
+ * wait. */
 #ifndef MUSTER_RUNTIME_DEVICE_H
 #define MUSTER_RUNTIME_DEVICE_H
 
@@ -19,7 +20,8 @@
 
 enum { DEVICE_ABI = 1 };
 
-/* Memory classes. COMM memory can be read by the other ranks of the node (a memfd on CPUs, registered memory with NCCL). */
+/* Memory classes. COMM memory can be read by the other ranks of the node (a memfd on CPUs, registered memory
+ * with NCCL). */
 #define DEVICE_MEMORY_CLASSES(X)                                                                             \
     X(MEMORY_DEVICE, "device")                                                                               \
     X(MEMORY_COMM, "comm")                                                                                   \
@@ -29,7 +31,7 @@ enum memory_class {
 #define DEVICE_MEMORY_ENUM(symbol, name) symbol,
     DEVICE_MEMORY_CLASSES(DEVICE_MEMORY_ENUM)
 #undef DEVICE_MEMORY_ENUM
-    MEMORY_CLASS_COUNT
+        MEMORY_CLASS_COUNT
 };
 const char *memory_class_name(enum memory_class memory);
 
@@ -53,13 +55,15 @@ struct device_ops {
     void (*close)(struct device *device); /* streams, events and arenas are destroyed first; accepts NULL */
     const struct kernels *(*kernels)(struct device *device);
 
-    /* Zeroed memory, 4096-aligned. Fails with MUSTER_E_NOMEM naming bytes wanted and free where it does not fit. */
-    int (*arena_create)(struct device *device, enum memory_class memory, int64_t bytes, struct device_arena *arena,
-                        struct muster_error *err);
+    /* Zeroed memory, 4096-aligned. Fails with MUSTER_E_NOMEM naming bytes wanted and free where it does not
+     * fit. */
+    int (*arena_create)(struct device *device, enum memory_class memory, int64_t bytes,
+                        struct device_arena *arena, struct muster_error *err);
     void (*arena_destroy)(struct device *device, struct device_arena *arena);
 
     /* compute: exactly one stream of a device may call OpenMP and BLAS; it is created with compute = true. */
-    struct device_stream *(*stream_create)(struct device *device, const char *name, bool compute, struct muster_error *err);
+    struct device_stream *(*stream_create)(struct device *device, const char *name, bool compute,
+                                           struct muster_error *err);
     void (*stream_destroy)(struct device_stream *stream); /* waits for its work; accepts NULL */
     void *(*stream_handle)(struct device_stream *stream); /* what kernels take as `stream`; NULL on the CPU */
 
@@ -68,21 +72,25 @@ struct device_ops {
 
     /* All of these enqueue and return; the queue is bounded and a full one makes the caller wait (futex). */
     int (*launch)(struct device_stream *stream, void (*fn)(void *argument), void *argument);
-    int (*record)(struct device_stream *stream, struct device_event *event); /* event = everything enqueued so far */
-    /* Later work of stream waits for the last record of event made before this call. A never recorded event is done. */
+    int (*record)(struct device_stream *stream,
+                  struct device_event *event); /* event = everything enqueued so far */
+    /* Later work of stream waits for the last record of event made before this call. A never recorded event
+     * is done. */
     int (*wait)(struct device_stream *stream, struct device_event *event);
     int (*copy)(struct device_stream *stream, void *to, const void *from, int64_t bytes);
     int (*fill)(struct device_stream *stream, void *to, int byte, int64_t bytes);
 
     bool (*event_done)(struct device_event *event);
-    /* When the last record of the event was reached, on the system's monotonic clock; {0} while it was not. */
+    /* When the last record of the event was reached, on the system's monotonic clock; {0} while it was not.
+     */
     struct instant (*event_time)(struct device_event *event);
     /* Nanoseconds that the stream has spent blocked in `wait` since it was created: exposed communication. */
     int64_t (*stream_waited_ns)(struct device_stream *stream);
-    /* The calling thread waits until the stream is empty; MUSTER_E_TIMEOUT names the stream and what it hangs in. */
+    /* The calling thread waits until the stream is empty; MUSTER_E_TIMEOUT names the stream and what it hangs
+     * in. */
     int (*sync)(struct device_stream *stream, struct instant deadline, struct muster_error *err);
-    /* Work reports an asynchronous error here (first one is kept); every later sync and poll returns it, so that a failing
-     * collective stops the step. */
+    /* Work reports an asynchronous error here (first one is kept); every later sync and poll returns it, so
+     * that a failing collective stops the step. */
     void (*fail)(struct device *device, const struct muster_error *error);
     int (*poll_error)(struct device *device, struct muster_error *err);
 };

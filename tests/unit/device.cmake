@@ -1,2 +1,3 @@
 # Streams, arenas, comms and the world.
 muster_test(device_cpu_test SOURCES device_cpu_test.c LINK muster_device)
+muster_test(comm_host_test SOURCES comm_host_test.c LINK muster_device muster_test_kv)

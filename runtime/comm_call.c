@@ -1,0 +1,46 @@
+/* comm_call.c - calls that were issued and not finished yet: a ring, so that issuing allocates nothing. */
+#include "proto/base/error.h"
+#include "runtime/comm_internal.h"
+
+static void run_call(void *argument)
+{
+    struct comm_call *call = argument;
+    struct comm *comm = call->comm;
+    struct muster_error err = {0};
+    struct instant start = clock_now(NULL);
+    int failed = comm->run(comm, call, &err);
+    atomic_fetch_add(&comm->busy_ns, instant_diff_ns(clock_now(NULL), start));
+    if (failed)
+        (comm->device_ops->fail)(comm->device, &err);
+    else
+        atomic_fetch_add(&comm->finished, 1);
+    atomic_fetch_add(&comm->moved.value, 1);
+    futex_wake(&comm->moved, FUTEX_PRIVATE);
+}
+
+int comm_call_issue(struct comm *comm, const struct comm_op *op, const void *send, void *recv,
+                    struct device_stream *stream, struct muster_error *err)
+{
+    if (comm_check(op, comm->rank, comm->size, send, recv, err) ||
+        comm->device_ops->poll_error(comm->device, err))
+        return -1;
+    uint64_t sequence = atomic_load(&comm->issued);
+    for (;;) {
+        uint32_t seen = atomic_load(&comm->moved.value);
+        if (sequence - atomic_load(&comm->finished) < COMM_CALLS)
+            break;
+        /* After a failure the stream drains without running us, so look at the device now and then. */
+        (void)futex_wait(&comm->moved, seen, instant_add(clock_now(NULL), COMM_SLICE_NS), FUTEX_PRIVATE);
+        if (comm->device_ops->poll_error(comm->device, err))
+            return -1;
+    }
+    struct comm_call *call = &comm->calls[sequence % COMM_CALLS];
+    *call = (struct comm_call){.comm = comm, .op = *op, .send = send, .recv = recv};
+    atomic_store(&comm->issued, sequence + 1);
+    if (!comm->device_ops->launch(stream, run_call, call))
+        return 0;
+    atomic_store(&comm->issued, sequence);
+    if (comm->device_ops->poll_error(comm->device, err))
+        return -1;
+    return error_set(err, MUSTER_E_STATE, "the stream refused an operation without saying why");
+}

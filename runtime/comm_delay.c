@@ -1,0 +1,117 @@
+/* comm_delay.c - a comm without peers whose operations take a chosen time: see comm.h. */
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "runtime/comm_internal.h"
+#include "runtime/comm_reduce.h"
+
+struct delay_comm {
+    struct comm comm;
+    struct comm_delay_options delay;
+    struct instant busy_until; /* end of the operation before; used by the stream's thread only */
+    struct futex_word aborted;
+};
+
+static struct delay_comm *of(struct comm *comm)
+{
+    return (struct delay_comm *)comm; /* comm is its first member */
+}
+
+static int run(struct comm *comm, const struct comm_call *call, struct muster_error *err)
+{
+    struct delay_comm *d = of(comm);
+    struct instant now = clock_now(NULL);
+    struct instant start = d->busy_until.ns > now.ns ? d->busy_until : now;
+    double cost = (double)comm_received_bytes(&call->op, comm->size) * d->delay.ns_per_byte;
+    d->busy_until = instant_add(start, d->delay.latency_ns + (int64_t)cost);
+    comm_mirror(&call->op, comm->rank, comm->size, call->send, call->recv);
+    while (!atomic_load(&d->aborted.value)) {
+        if (instant_reached(clock_now(NULL), d->busy_until))
+            return 0;
+        (void)futex_wait(&d->aborted, 0, d->busy_until, FUTEX_PRIVATE); /* looked at again above */
+    }
+    char text[COMM_TEXT];
+    return error_set(err, MUSTER_E_CANCELLED, "%s: the comm was aborted", comm_op_text(text, &call->op));
+}
+
+struct comm *comm_delay_create(const struct comm_options *options, const struct comm_delay_options *delay,
+                               struct muster_error *err)
+{
+    if (options->size < 1 || options->size > COMM_RANKS_MAX || options->rank < 0 ||
+        options->rank >= options->size || delay->latency_ns < 0 || !(delay->ns_per_byte >= 0)) {
+        (void)error_set(err, MUSTER_E_INVALID,
+                        "a delay comm of rank %d of %d (at most %d), latency %lld ns and %g ns per byte",
+                        options->rank, options->size, COMM_RANKS_MAX, (long long)delay->latency_ns,
+                        delay->ns_per_byte);
+        return NULL;
+    }
+    struct delay_comm *d = mem_calloc(1, sizeof *d);
+    if (!d) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for a comm");
+        return NULL;
+    }
+    d->comm.rank = options->rank;
+    d->comm.size = options->size;
+    d->comm.timeout_ns = options->timeout_ns;
+    d->comm.device = options->device;
+    d->comm.device_ops = options->device_ops;
+    d->comm.run = run;
+    d->delay = *delay;
+    return &d->comm;
+}
+
+static struct comm *create(const struct comm_options *options, struct muster_error *err)
+{
+    const struct comm_delay_options none = {0};
+    return comm_delay_create(options, &none, err);
+}
+
+static void destroy(struct comm *comm)
+{
+    mem_free(comm);
+}
+
+/* The other ranks are mirrors: they say the same color, so the new comm is like the old one. */
+static struct comm *split(struct comm *comm, int color, int key, const char *name, struct muster_error *err)
+{
+    (void)color, (void)key, (void)name;
+    const struct comm_options options = {.rank = comm->rank,
+                                         .size = comm->size,
+                                         .timeout_ns = comm->timeout_ns,
+                                         .device = comm->device,
+                                         .device_ops = comm->device_ops};
+    return comm_delay_create(&options, &of(comm)->delay, err);
+}
+
+static void status(struct comm *comm, struct comm_status *out)
+{
+    *out =
+        (struct comm_status){.issued = atomic_load(&comm->issued), .finished = atomic_load(&comm->finished)};
+}
+
+static int64_t busy_ns(struct comm *comm)
+{
+    return atomic_load(&comm->busy_ns);
+}
+
+static void abort_waiting(struct comm *comm)
+{
+    atomic_store(&of(comm)->aborted.value, 1);
+    futex_wake(&of(comm)->aborted, FUTEX_PRIVATE);
+}
+
+const struct comm_ops *comm_delay(void)
+{
+    static const struct comm_ops ops = {
+        .abi = COMM_ABI,
+        .size = sizeof ops,
+        .name = "delay",
+        .create = create,
+        .destroy = destroy,
+        .split = split,
+        .issue = comm_call_issue,
+        .status = status,
+        .busy_ns = busy_ns,
+        .abort = abort_waiting,
+    };
+    return &ops;
+}

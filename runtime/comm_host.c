@@ -1,0 +1,312 @@
+/* comm_host.c - the comm over shared memory as an object: creation, splitting, status, abort. See
+ * comm_host.h for how it works. */
+#include "runtime/comm_host.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/mem.h"
+#include "proto/base/text.h"
+#include "runtime/comm_host_internal.h"
+
+static void destroy(struct comm *comm);
+GUARD_DEFINE(comm, struct comm *, destroy);
+
+/* ---- the control memory ---- */
+
+static int map_page(struct host_comm *host, int fd, struct muster_error *err)
+{
+    int64_t bytes = host_page_bytes(host->comm.size);
+    struct stat status;
+    if (fstat(fd, &status))
+        return error_errno(err, "looking at control memory");
+    if (status.st_size != bytes)
+        return error_set(err, MUSTER_E_PROTOCOL,
+                         "control memory of %lld bytes, expected %lld; do all ranks run the same version?",
+                         (long long)status.st_size, (long long)bytes);
+    void *base = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED)
+        return error_errno(err, "mapping %lld bytes of control memory", (long long)bytes);
+    host->page = base;
+    return 0;
+}
+
+static int make_page(struct host_comm *host, int *out, struct muster_error *err)
+{
+    scope_close int fd = memfd_create("muster-control", MFD_CLOEXEC);
+    if (fd < 0)
+        return error_errno(err, "memfd_create for control memory");
+    if (ftruncate(fd, host_page_bytes(host->comm.size)))
+        return error_errno(err, "control memory of %lld bytes", (long long)host_page_bytes(host->comm.size));
+    if (map_page(host, fd, err))
+        return -1;
+    host->page->magic = HOST_PAGE_MAGIC;
+    host->page->size = host->comm.size;
+    *out = take_fd(&fd);
+    return 0;
+}
+
+struct control_message {
+    uint64_t magic, id;
+};
+
+/* Rank 0 makes the control memory and hands it to the others. */
+static int share_page(struct host_comm *host, struct muster_error *err)
+{
+    const struct control_message mine = {HOST_PAGE_MAGIC, host->id};
+    struct instant deadline = instant_add(clock_now(NULL), host->comm.timeout_ns);
+    scope_close int fd = -1;
+    if (host->comm.rank == 0) {
+        if (make_page(host, &fd, err))
+            return -1;
+        for (int rank = 1; rank < host->comm.size; rank++) {
+            if (host_link_send(host->link, host->link_ranks[rank], &mine, sizeof mine, fd, err))
+                return -1;
+        }
+        return 0;
+    }
+    struct control_message message;
+    if (host_link_receive(host->link, host->link_ranks[0], &message, sizeof message, &fd, deadline, err))
+        return -1;
+    if (fd < 0 || memcmp(&message, &mine, sizeof mine))
+        return error_set(err, MUSTER_E_PROTOCOL,
+                         "rank 0 of comm %s makes another comm; all ranks make comms in the same order",
+                         host->name);
+    return map_page(host, fd, err);
+}
+
+/* ---- creation ---- */
+
+static uint64_t hash_name(uint64_t hash, const char *name)
+{
+    return text_hash(hash, name, strlen(name));
+}
+
+/* An object of `size` ranks without control memory; link_ranks are still to be filled. Takes no reference. */
+static struct host_comm *allocate(const struct comm *like, int rank, int size, const char *name,
+                                  struct muster_error *err)
+{
+    struct host_comm *host = mem_calloc(1, sizeof *host);
+    int *link_ranks = mem_calloc((size_t)size, sizeof *link_ranks);
+    if (!host || !link_ranks) {
+        mem_free(host);
+        mem_free(link_ranks);
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for comm %s", name);
+        return NULL;
+    }
+    host->comm.rank = rank;
+    host->comm.size = size;
+    host->comm.timeout_ns = like->timeout_ns;
+    host->comm.device = like->device;
+    host->comm.device_ops = like->device_ops;
+    host->comm.run = host_run_call;
+    host->link_ranks = link_ranks;
+    atomic_store(&host->waits_on, HOST_WAITS_ON_NOBODY);
+    (void)snprintf(host->name, sizeof host->name, "%s", name); /* cut where too long: it is for people */
+    return host;
+}
+
+static int check_options(const struct comm_options *options, struct muster_error *err)
+{
+    if (options->size < 1 || options->size > HOST_RANKS_MAX || options->rank < 0 ||
+        options->rank >= options->size)
+        return error_set(err, MUSTER_E_INVALID,
+                         "a host comm of rank %d of %d: ranks count from 0, and there are 1 to %d",
+                         options->rank, options->size, HOST_RANKS_MAX);
+    if (!options->device || !options->device_ops || strcmp(options->device_ops->name, "cpu") != 0)
+        return error_set(err, MUSTER_E_UNSUPPORTED, "a host comm moves memory of the cpu device only, not %s",
+                         options->device_ops ? options->device_ops->name : "(none)");
+    if (options->size > 1 && (!options->store || !options->key))
+        return error_set(err, MUSTER_E_INVALID, "%d ranks need a store and a key to find each other",
+                         options->size);
+    if (options->timeout_ns <= 0)
+        return error_set(err, MUSTER_E_INVALID, "a time-out of %lld ns: must be above 0",
+                         (long long)options->timeout_ns);
+    return 0;
+}
+
+static struct comm *create(const struct comm_options *options, struct muster_error *err)
+{
+    if (check_options(options, err))
+        return NULL;
+    const char *name = options->key ? options->key : "alone";
+    const struct comm like = {
+        .timeout_ns = options->timeout_ns, .device = options->device, .device_ops = options->device_ops};
+    struct host_comm *host = allocate(&like, options->rank, options->size, name, err);
+    if (!host)
+        return NULL;
+    GUARD(guard_comm) struct comm *comm = &host->comm;
+    for (int rank = 0; rank < options->size; rank++)
+        host->link_ranks[rank] = rank;
+    host->id = hash_name(TEXT_HASH_START, name);
+    host->link = host_link_create(options, err);
+    if (!host->link || (options->size > 1 && share_page(host, err))) {
+        (void)error_wrap(err, "comm %s, rank %d", name, options->rank);
+        return NULL;
+    }
+    return take_pointer(&comm);
+}
+
+static void destroy(struct comm *comm)
+{
+    if (!comm)
+        return;
+    struct host_comm *host = host_comm_of(comm);
+    if (host->page) {
+        for (int peer = -1; peer < comm->size; peer++) {
+            if (peer == comm->rank)
+                continue;
+            struct host_channel channel = host_channel_of(host->page, comm->size, comm->rank, peer);
+            atomic_store(&channel.members[channel.me].left, 1); /* those who still wait for us see it */
+        }
+        (void)munmap(host->page, (size_t)host_page_bytes(comm->size)); /* our own mapping, whole */
+    }
+    host_link_drop(host->link);
+    mem_free(host->link_ranks);
+    mem_free(host);
+}
+
+/* ---- splitting ---- */
+
+struct split_message {
+    uint64_t magic, id;
+    int32_t color, key;
+};
+
+/* Everybody tells everybody its color and key; votes has size entries. */
+static int vote(struct host_comm *host, uint64_t id, int color, int key, struct split_message *votes,
+                struct muster_error *err)
+{
+    const struct split_message mine = {HOST_PAGE_MAGIC, id, color, key};
+    struct instant deadline = instant_add(clock_now(NULL), host->comm.timeout_ns);
+    for (int rank = 0; rank < host->comm.size; rank++) {
+        if (rank != host->comm.rank &&
+            host_link_send(host->link, host->link_ranks[rank], &mine, sizeof mine, -1, err))
+            return -1;
+    }
+    for (int rank = 0; rank < host->comm.size; rank++) {
+        votes[rank] = mine;
+        if (rank == host->comm.rank)
+            continue;
+        if (host_link_receive(host->link, host->link_ranks[rank], &votes[rank], sizeof mine, NULL, deadline,
+                              err))
+            return -1;
+        if (votes[rank].magic != mine.magic || votes[rank].id != id)
+            return error_set(err, MUSTER_E_PEER,
+                             "rank %d splits another comm, or by another name; all ranks split alike", rank);
+    }
+    return 0;
+}
+
+static bool sorts_before(const struct split_message *votes, int a, int b)
+{
+    return votes[a].key != votes[b].key ? votes[a].key < votes[b].key : a < b;
+}
+
+/* The old ranks of one color in their new order; returns how many. */
+static int members_of(const struct split_message *votes, int size, int color, int *members)
+{
+    int count = 0;
+    for (int rank = 0; rank < size; rank++) {
+        if (votes[rank].color != color)
+            continue;
+        int at = count++;
+        for (; at > 0 && sorts_before(votes, rank, members[at - 1]); at--)
+            members[at] = members[at - 1];
+        members[at] = rank;
+    }
+    return count;
+}
+
+static struct comm *make_part(struct host_comm *host, const int *members, int count, uint64_t id,
+                              const char *name, struct muster_error *err)
+{
+    int rank = 0;
+    while (members[rank] != host->comm.rank) /* we are among them: our own color is ours */
+        rank++;
+    struct host_comm *part = allocate(&host->comm, rank, count, name, err);
+    if (!part)
+        return NULL;
+    GUARD(guard_comm) struct comm *comm = &part->comm;
+    part->id = id;
+    part->link = host_link_keep(host->link);
+    for (int i = 0; i < count; i++)
+        part->link_ranks[i] = host->link_ranks[members[i]];
+    if (count > 1 && share_page(part, err))
+        return NULL;
+    return take_pointer(&comm);
+}
+
+static struct comm *split(struct comm *comm, int color, int key, const char *name, struct muster_error *err)
+{
+    struct host_comm *host = host_comm_of(comm);
+    scope_free struct split_message *votes = mem_calloc((size_t)comm->size, sizeof *votes);
+    scope_free int *members = mem_calloc((size_t)comm->size, sizeof *members);
+    if (!votes || !members) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory to split comm %s", host->name);
+        return NULL;
+    }
+    uint64_t id = hash_name(host->id + ++host->splits, name);
+    struct comm *part = NULL;
+    if (!vote(host, id, color, key, votes, err))
+        part = make_part(host, members, members_of(votes, comm->size, color, members), id, name, err);
+    if (!part)
+        (void)error_wrap(err, "splitting comm %s into %s", host->name, name);
+    return part;
+}
+
+/* ---- looking at it ---- */
+
+static void status(struct comm *comm, struct comm_status *out)
+{
+    struct host_comm *host = host_comm_of(comm);
+    *out =
+        (struct comm_status){.issued = atomic_load(&comm->issued), .finished = atomic_load(&comm->finished)};
+    int waits_on = atomic_load(&host->waits_on);
+    if (waits_on == HOST_WAITS_ON_NOBODY)
+        return;
+    struct host_channel channel = host_channel_of(host->page, comm->size, comm->rank, waits_on);
+    uint32_t phase = host_channel_phase(&channel, channel.me);
+    for (int member = 0; member < channel.count; member++) {
+        if (!futex_reached(host_channel_phase(&channel, member), phase) &&
+            out->missing_count < (int)(sizeof out->missing / sizeof *out->missing))
+            out->missing[out->missing_count++] = host_channel_rank(&channel, member);
+    }
+}
+
+static int64_t busy_ns(struct comm *comm)
+{
+    return atomic_load(&comm->busy_ns);
+}
+
+static void abort_waiting(struct comm *comm)
+{
+    struct host_comm *host = host_comm_of(comm);
+    struct muster_error error;
+    (void)error_set(&error, MUSTER_E_PEER, "rank %d aborted comm %s", comm->rank, host->name);
+    atomic_store(&host->aborted, 1);
+    if (host->page)
+        host_page_fail(host->page, &error);
+}
+
+const struct comm_ops *comm_host(void)
+{
+    static const struct comm_ops ops = {
+        .abi = COMM_ABI,
+        .size = sizeof ops,
+        .name = "host",
+        .create = create,
+        .destroy = destroy,
+        .split = split,
+        .issue = comm_call_issue,
+        .status = status,
+        .busy_ns = busy_ns,
+        .abort = abort_waiting,
+    };
+    return &ops;
+}

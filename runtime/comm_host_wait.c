@@ -1,0 +1,175 @@
+/* comm_host_wait.c - the barrier of a channel as a rank lives it: who is missing, who is gone, who said what
+ * first. */
+#include <stdio.h>
+
+#include "proto/base/buffer.h"
+#include "proto/base/error.h"
+#include "runtime/comm_host_internal.h"
+
+enum { RANKS_NAMED = 8 };
+
+static const char *run_text(char out[COMM_TEXT + HOST_NAME + 32], const struct host_run *run)
+{
+    char op[COMM_TEXT];
+    (void)snprintf(out, COMM_TEXT + HOST_NAME + 32, "%s #%llu (%s) of comm %s",
+                   comm_kind_name(run->call->op.kind), (unsigned long long)run->sequence,
+                   comm_op_text(op, &run->call->op), run->comm->name);
+    return out;
+}
+
+int host_break(const struct host_run *run, const struct muster_error *error, struct muster_error *err)
+{
+    if (error->code != MUSTER_E_CANCELLED) /* who aborts tells the others */
+        host_page_fail(run->comm->page, error);
+    if (err)
+        *err = *error;
+    return -1;
+}
+
+/* What another rank, or another thread of ours, has said already. */
+static bool told(const struct host_run *run, bool patient, struct muster_error *error)
+{
+    if (atomic_load(&run->comm->aborted)) {
+        char text[COMM_TEXT + HOST_NAME + 32];
+        (void)error_set(error, MUSTER_E_CANCELLED, "%s was aborted", run_text(text, run));
+        return true;
+    }
+    return host_page_failed(run->comm->page, patient, error);
+}
+
+/* A member that has not arrived and never will. */
+static int check_alive(const struct host_run *run, struct muster_error *error)
+{
+    const struct host_channel *channel = &run->channel;
+    char text[COMM_TEXT + HOST_NAME + 32];
+    uint32_t phase = host_channel_phase(channel, channel->me);
+    for (int member = 0; member < channel->count; member++) {
+        int rank = host_channel_rank(channel, member), peer = run->comm->link_ranks[rank];
+        if (member == channel->me)
+            continue;
+        /* First whether it has gone, then what it did: everything it did was before. */
+        bool gone = host_link_gone(run->comm->link, peer);
+        bool left = atomic_load(&channel->members[member].left);
+        if (futex_reached(host_channel_phase(channel, member), phase))
+            continue;
+        if (gone && !left)
+            return error_set(error, MUSTER_E_PEER, "rank %d (pid %d) is gone in %s", rank,
+                             (int)run->comm->link->peers[peer].pid, run_text(text, run));
+        if (left)
+            return error_set(error, MUSTER_E_PEER, "rank %d (pid %d) had left the comm before %s", rank,
+                             (int)run->comm->link->peers[peer].pid, run_text(text, run));
+    }
+    return 0;
+}
+
+static void late(const struct host_run *run, struct muster_error *error)
+{
+    const struct host_channel *channel = &run->channel;
+    char text[COMM_TEXT + HOST_NAME + 32];
+    scope_buffer ranks = {0};
+    uint32_t phase = host_channel_phase(channel, channel->me);
+    int missing = 0;
+    for (int member = 0; member < channel->count; member++) {
+        if (futex_reached(host_channel_phase(channel, member), phase))
+            continue;
+        if (missing++ < RANKS_NAMED)
+            (void)buffer_printf(&ranks, "%s%d", missing > 1 ? ", " : "",
+                                host_channel_rank(channel, member)); /* checked below */
+    }
+    (void)error_set(error, MUSTER_E_TIMEOUT, "%s waited %.1f s on rank %d for rank %s%s", run_text(text, run),
+                    (double)run->comm->comm.timeout_ns / (double)NS_PER_S, run->comm->comm.rank,
+                    ranks.failed || !ranks.data ? "?" : ranks.data, missing > RANKS_NAMED ? ", ..." : "");
+}
+
+/* After a slice of waiting: is there a reason to stop? */
+static bool hopeless(const struct host_run *run, struct instant deadline, struct muster_error *error)
+{
+    const struct comm *comm = &run->comm->comm;
+    if (check_alive(run, error))
+        return true;
+    if (comm->device_ops->poll_error(comm->device, error)) { /* another comm failed: do not keep peers here */
+        (void)error_wrap(error, "rank %d stopped", comm->rank);
+        return true;
+    }
+    if (!instant_reached(clock_now(NULL), deadline))
+        return false;
+    late(run, error);
+    return true;
+}
+
+static int wait_for_all(const struct host_run *run, struct muster_error *err)
+{
+    struct muster_error error = {0};
+    struct instant deadline = instant_add(clock_now(NULL), run->comm->comm.timeout_ns);
+    uint32_t seen;
+    bool slice_over = false;
+    while (!host_channel_passed(&run->channel, &seen)) {
+        if (told(run, !slice_over, &error) || (slice_over && hopeless(run, deadline, &error))) {
+            if (host_channel_passed(&run->channel, &seen))
+                break; /* what we waited for came first */
+            return host_break(run, &error, err);
+        }
+        struct instant until = instant_min(deadline, instant_add(clock_now(NULL), COMM_SLICE_NS));
+        slice_over = futex_wait(run->channel.arrived, seen, until, FUTEX_SHARED);
+    }
+    return 0;
+}
+
+int host_meet(const struct host_run *run, struct muster_error *err)
+{
+    uint32_t seen;
+    host_channel_arrive(&run->channel);
+    if (host_channel_passed(&run->channel, &seen))
+        return 0;
+    const struct comm_call *call = run->call;
+    atomic_store(&run->comm->waits_on, run->channel.pair ? call->op.root : HOST_WAITS_ON_ALL);
+    int failed = wait_for_all(run, err);
+    atomic_store(&run->comm->waits_on, HOST_WAITS_ON_NOBODY);
+    return failed;
+}
+
+/* ---- do the records fit together? ---- */
+
+static bool same_op(const struct comm_op *a, const struct comm_op *b)
+{
+    if (a->kind != b->kind)
+        return false;
+    if (a->kind == COMM_BARRIER)
+        return true;
+    if (a->dtype != b->dtype || a->count != b->count)
+        return false;
+    if (a->kind == COMM_BROADCAST)
+        return a->root == b->root;
+    if (a->kind == COMM_REDUCE_SCATTER || a->kind == COMM_ALL_REDUCE)
+        return a->reduction == b->reduction;
+    return true;
+}
+
+static bool pair_fits(const struct comm_op *a, const struct comm_op *b)
+{
+    bool kinds =
+        (a->kind == COMM_SEND && b->kind == COMM_RECV) || (a->kind == COMM_RECV && b->kind == COMM_SEND);
+    return kinds && a->dtype == b->dtype && a->count == b->count;
+}
+
+int host_match(const struct host_run *run, struct muster_error *err)
+{
+    const struct host_channel *channel = &run->channel;
+    int parity = (int)(host_channel_phase(channel, channel->me) & 1);
+    const struct host_record *first = &channel->members[0].record[parity];
+    for (int member = 1; member < channel->count; member++) {
+        const struct host_record *other = &channel->members[member].record[parity];
+        if (first->sequence == other->sequence &&
+            (channel->pair ? pair_fits : same_op)(&first->op, &other->op))
+            continue;
+        char one[COMM_TEXT], two[COMM_TEXT];
+        struct muster_error error;
+        (void)error_set(&error, MUSTER_E_PEER,
+                        "ranks differ in comm %s: rank %d issued %s as #%llu, rank %d issued %s as #%llu",
+                        run->comm->name, host_channel_rank(channel, 0), comm_op_text(one, &first->op),
+                        (unsigned long long)first->sequence, host_channel_rank(channel, member),
+                        comm_op_text(two, &other->op), (unsigned long long)other->sequence);
+        return host_break(run, &error, err);
+    }
+    return 0;
+}

@@ -1,0 +1,153 @@
+/* comm_reduce.c - see comm_reduce.h. Works block by block through a buffer that stays in the first-level
+ * cache: each source is read once, the result written once, and since all sources of a block are read before
+ * the result goes out, the result may lie over one of them. */
+#include "runtime/comm_reduce.h"
+
+#include <string.h>
+
+#include "proto/base/error.h"
+
+enum { BLOCK = 1024 }; /* elements */
+
+int comm_reduce_check(const struct comm_op *op, struct muster_error *err)
+{
+    bool real =
+        op->dtype == DTYPE_F32 || op->dtype == DTYPE_F64 || op->dtype == DTYPE_BF16 || op->dtype == DTYPE_F16;
+    bool integer = op->dtype == DTYPE_I32 && op->reduction != REDUCE_AVERAGE;
+    if ((unsigned)op->reduction > REDUCE_MAX)
+        return error_set(err, MUSTER_E_INVALID, "%s: %d is no reduction", comm_kind_name(op->kind),
+                         (int)op->reduction);
+    if (real || integer)
+        return 0;
+    return error_set(err, MUSTER_E_UNSUPPORTED,
+                     "%s of %s by %s: floats can be reduced by sum, average and max, i32 by sum and max",
+                     comm_kind_name(op->kind), dtype_name(op->dtype), comm_reduction_name(op->reduction));
+}
+
+/* The loops of one type. add is its addition; MAX lets a NaN through, so that a check for one works. Several
+ * sources are taken in one pass over the block, which saves traffic to the block and keeps the order. */
+#define REDUCE_LOOPS(type, add)                                                                              \
+    static void add_##type(type *restrict to, const type *restrict a, int n)                                 \
+    {                                                                                                        \
+        for (int i = 0; i < n; i++)                                                                          \
+            to[i] = add(to[i], a[i]);                                                                        \
+    }                                                                                                        \
+    static void set2_##type(type *restrict to, const type *a, const type *b, int n)                          \
+    {                                                                                                        \
+        for (int i = 0; i < n; i++)                                                                          \
+            to[i] = add(a[i], b[i]);                                                                         \
+    }                                                                                                        \
+    static void add3_##type(type *restrict to, const type *a, const type *b, const type *c, int n)           \
+    {                                                                                                        \
+        for (int i = 0; i < n; i++)                                                                          \
+            to[i] = add(add(add(to[i], a[i]), b[i]), c[i]);                                                  \
+    }                                                                                                        \
+    static void max_##type(type *restrict to, const type *restrict a, int n)                                 \
+    {                                                                                                        \
+        for (int i = 0; i < n; i++)                                                                          \
+            to[i] = a[i] > to[i] || a[i] != a[i] ? a[i] : to[i];                                             \
+    }                                                                                                        \
+    static void block_##type(type *restrict block, const void *const *sources, int size, int64_t first,      \
+                             int n, enum comm_reduction reduction)                                           \
+    {                                                                                                        \
+        int taken = 1;                                                                                       \
+        if (reduction != REDUCE_MAX && size > 1) {                                                           \
+            set2_##type(block, (const type *)sources[0] + first, (const type *)sources[1] + first, n);       \
+            taken = 2;                                                                                       \
+        } else {                                                                                             \
+            memcpy(block, (const type *)sources[0] + first, (size_t)n * sizeof(type));                       \
+        }                                                                                                    \
+        for (; reduction != REDUCE_MAX && taken + 3 <= size; taken += 3)                                     \
+            add3_##type(block, (const type *)sources[taken] + first,                                         \
+                        (const type *)sources[taken + 1] + first, (const type *)sources[taken + 2] + first,  \
+                        n);                                                                                  \
+        for (; taken < size; taken++)                                                                        \
+            (reduction == REDUCE_MAX ? max_##type : add_##type)(block, (const type *)sources[taken] + first, \
+                                                                n);                                          \
+    }                                                                                                        \
+    static void put_##type(type *restrict out, const type *restrict block, int n, bool accumulate)           \
+    {                                                                                                        \
+        if (accumulate)                                                                                      \
+            add_##type(out, block, n);                                                                       \
+        else                                                                                                 \
+            memcpy(out, block, (size_t)n * sizeof(type));                                                    \
+    }
+
+#define ADD_REAL(a, b)    ((a) + (b))
+#define ADD_INTEGER(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
+REDUCE_LOOPS(float, ADD_REAL)
+REDUCE_LOOPS(double, ADD_REAL)
+REDUCE_LOOPS(int32_t, ADD_INTEGER)
+
+static void scale_float(float *block, int n, float factor)
+{
+    for (int i = 0; i < n; i++)
+        block[i] *= factor;
+}
+
+static void scale_double(double *block, int n, double factor)
+{
+    for (int i = 0; i < n; i++)
+        block[i] *= factor;
+}
+
+/* 16-bit floats through the plain reference conversion. */
+static void narrow_block(const struct comm_op *op, float *block, const void *const *sources, int size,
+                         int64_t first, int n)
+{
+    const struct kernels *k = kernels_ref_f32();
+    float next[BLOCK];
+    k->cast(block, DTYPE_F32, (const uint16_t *)sources[0] + first, op->dtype, n, NULL);
+    for (int i = 1; i < size; i++) {
+        k->cast(next, DTYPE_F32, (const uint16_t *)sources[i] + first, op->dtype, n, NULL);
+        (op->reduction == REDUCE_MAX ? max_float : add_float)(block, next, n);
+    }
+}
+
+static void narrow_put(const struct comm_op *op, uint16_t *out, float *block, int n)
+{
+    const struct kernels *k = kernels_ref_f32();
+    float old[BLOCK];
+    if (op->accumulate) {
+        k->cast(old, DTYPE_F32, out, op->dtype, n, NULL);
+        add_float(block, old, n);
+    }
+    k->cast(out, op->dtype, block, DTYPE_F32, n, NULL);
+}
+
+void comm_reduce(const struct comm_op *op, int size, void *out, const void *const *sources, int64_t count)
+{
+    union {
+        float f32[BLOCK];
+        double f64[BLOCK];
+        int32_t i32[BLOCK];
+    } block;
+    bool average = op->reduction == REDUCE_AVERAGE;
+    for (int64_t first = 0; first < count; first += BLOCK) {
+        int n = (int)(count - first < BLOCK ? count - first : BLOCK);
+        switch (op->dtype) {
+        case DTYPE_F32:
+            block_float(block.f32, sources, size, first, n, op->reduction);
+            if (average)
+                scale_float(block.f32, n, 1.0F / (float)size);
+            put_float((float *)out + first, block.f32, n, op->accumulate);
+            break;
+        case DTYPE_F64:
+            block_double(block.f64, sources, size, first, n, op->reduction);
+            if (average)
+                scale_double(block.f64, n, 1.0 / (double)size);
+            put_double((double *)out + first, block.f64, n, op->accumulate);
+            break;
+        case DTYPE_I32:
+            block_int32_t(block.i32, sources, size, first, n, op->reduction);
+            put_int32_t((int32_t *)out + first, block.i32, n, op->accumulate);
+            break;
+        default: /* comm_reduce_check lets only the 16-bit floats come here */
+            narrow_block(op, block.f32, sources, size, first, n);
+            if (average)
+                scale_float(block.f32, n, 1.0F / (float)size);
+            narrow_put(op, (uint16_t *)out + first, block.f32, n);
+            break;
+        }
+    }
+}

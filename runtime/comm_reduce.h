@@ -1,0 +1,19 @@
+/* comm_reduce.h - sums and maxima over ranks, in rank order, so that the bits do not depend on timing. */
+#ifndef MUSTER_RUNTIME_COMM_REDUCE_H
+#define MUSTER_RUNTIME_COMM_REDUCE_H
+
+#include "runtime/comm.h"
+
+enum { COMM_RANKS_MAX = 1024 }; /* sources of one reduction */
+
+/* Whether op's dtype can be reduced by op's reduction: f32, f64, bf16, f16 by sum, average and max; i32 by
+ * sum and max. */
+int comm_reduce_check(const struct comm_op *op, struct muster_error *err);
+
+/* out[i] (+)= r(sources[0][i], ..., sources[size-1][i]) for i < count, of op's dtype. Elements are combined
+ * in the order of the sources in the dtype's own arithmetic (16-bit floats: in float, rounded once at the
+ * end); an average multiplies the sum by 1/size; integers wrap. out may be one of the sources, or a part of
+ * one that lies at the same indices. Runs on the calling thread and allocates nothing. */
+void comm_reduce(const struct comm_op *op, int size, void *out, const void *const *sources, int64_t count);
+
+#endif
