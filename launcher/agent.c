@@ -406,7 +406,6 @@ static int prepare_logs(struct agent *agent, struct muster_error *err)
     uint64_t bits;
     if (!logdir_wanted(agent->config))
         return 0;
-    bits = 0;
     if (getrandom(&bits, sizeof bits, 0) != sizeof bits)
         return error_errno(err, "getrandom");
     agent->run_directory = logdir_make(agent->config, bits, err);

@@ -1,0 +1,222 @@
+/* launcher_agent_parts_test.c - the loop, the out-of-memory counter, log directories, the resolver. */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launcher/logdir.h"
+#include "launcher/loop.h"
+#include "launcher/oom.h"
+#include "launcher/resolver.h"
+#include "proto/base/io.h"
+#include "proto/base/mem.h"
+#include "tests/support/cmocka_all.h"
+
+/* --- loop --- */
+
+struct pair {
+    struct loop *loop;
+    struct loop_source *other;
+    int calls;
+};
+
+static void drop_other(void *context, uint32_t events)
+{
+    struct pair *pair = context;
+    assert_true(events & EPOLLIN);
+    pair->calls++;
+    loop_remove(pair->loop, pair->other);
+}
+
+/* What one handler removes is not called any more, though the same turn saw it ready. */
+static void removed_in_the_same_turn(void **state)
+{
+    (void)state;
+    struct loop loop;
+    int a[2], b[2];
+    assert_int_equal(loop_init(&loop, NULL), 0);
+    assert_int_equal(pipe(a) | pipe(b), 0);
+    assert_int_equal(write(a[1], "x", 1) + write(b[1], "x", 1), 2);
+    struct loop_source first, second;
+    struct pair one = {&loop, &second, 0}, two = {&loop, &first, 0};
+    first = (struct loop_source){a[0], drop_other, &one};
+    second = (struct loop_source){b[0], drop_other, &two};
+    assert_int_equal(loop_add(&loop, &first, EPOLLIN, NULL), 0);
+    assert_int_equal(loop_add(&loop, &second, EPOLLIN, NULL), 0);
+    assert_int_equal(loop_turn(&loop, INSTANT_NEVER, NULL), 0);
+    assert_int_equal(one.calls + two.calls, 1);
+    struct muster_error err = {0};
+    assert_int_equal(loop_add(&loop, &(struct loop_source){.fd = -1}, EPOLLIN, &err), -1);
+    assert_int_equal(err.code, MUSTER_E_IO);
+    loop_close(&loop);
+    close(a[0]);
+    close(a[1]);
+    close(b[0]);
+    close(b[1]);
+}
+
+static void deadlines_end_a_turn(void **state)
+{
+    (void)state;
+    struct loop loop;
+    assert_int_equal(loop_init(&loop, NULL), 0);
+    struct instant start = clock_now(NULL), deadline = instant_add(start, 20 * NS_PER_MS);
+    while (!instant_reached(clock_now(NULL), deadline))
+        assert_int_equal(loop_turn(&loop, deadline, NULL), 0);
+    assert_int_equal(loop_turn(&loop, start, NULL), 0); /* in the past: does not wait */
+    assert_int_equal(loop_turn(&loop, instant_add(clock_now(NULL), NS_PER_MS), NULL), 0);
+    loop_close(&loop);
+}
+
+/* --- out of memory --- */
+
+static void oom_counters(void **state)
+{
+    (void)state;
+    assert_int_equal(oom_parse("low 0\nhigh 1\nmax 2\noom 3\noom_kill 4\noom_group_kill 5\n"), 4);
+    assert_int_equal(oom_parse("oom_kill_disable 0\nunder_oom 0\noom_kill 17\n"), 17);
+    assert_int_equal(oom_parse("oom_kill_disable 0\nunder_oom 0\n"), -1);
+    assert_int_equal(oom_parse(""), -1);
+    assert_int_equal(oom_parse(NULL), -1);
+}
+
+static void make(const char *root, const char *directory, const char *file, const char *text)
+{
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s%s", root, directory);
+    assert_int_equal(io_make_directories(path, 0700, NULL), 0);
+    (void)snprintf(path, sizeof path, "%s%s/%s", root, directory, file);
+    assert_int_equal(io_write_file_atomic(path, text, strlen(text), 0600, NULL), 0);
+}
+
+static void remove_tree(const char *path)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        execl("/bin/rm", "rm", "-rf", path, (char *)NULL);
+        _exit(1);
+    }
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static void oom_of_the_own_cgroup(void **state)
+{
+    (void)state;
+    char root[] = "/tmp/muster_oom_XXXXXX";
+    assert_non_null(mkdtemp(root));
+    make(root, "/pod/box", "memory.events", "oom_kill 3\n");
+    make(root, "", "memory.events", "oom_kill 8\n");
+    make(root, "/memory/job", "memory.oom_control", "oom_kill 6\n");
+    assert_int_equal(oom_read(root, "0::/pod/box\n"), 3);
+    assert_int_equal(oom_read(root, "0::/elsewhere\n"), 8); /* a container's own mount */
+    assert_int_equal(oom_read(root, "5:cpu:/x\n4:memory:/job\n1:name=systemd:/\n0::/pod/box\n"), 6);
+    assert_int_equal(oom_read(root, "nonsense"), -1);
+    assert_int_equal(oom_read(root, ""), -1);
+    assert_int_equal(oom_read("/no/such/root", "0::/pod/box\n"), -1);
+    remove_tree(root);
+}
+
+/* --- log directories --- */
+
+static void log_directories(void **state)
+{
+    (void)state;
+    char base[] = "/tmp/muster_logdir_XXXXXX";
+    assert_non_null(mkdtemp(base));
+    struct muster_error err = {0};
+    struct run_config config = {.nproc_per_node = 2, .rdzv_id = "team/job", .redirects = "0", .tee = "0"};
+    assert_false(logdir_wanted(&config));
+    config.tee = "1:3";
+    assert_true(logdir_wanted(&config));
+    config.tee = "2:3"; /* a rank that is not there */
+    assert_false(logdir_wanted(&config));
+    config.log_dir = base;
+    assert_true(logdir_wanted(&config));
+    char *run = logdir_make(&config, 0, &err), *again = logdir_make(&config, 1, &err);
+    assert_non_null(run);
+    assert_non_null(again);
+    assert_string_not_equal(run, again);
+    assert_memory_equal(run + strlen(base), "/team_job_", 10);
+    assert_int_equal(strlen(run), strlen(base) + 10 + 8);
+    struct stat status;
+    assert_int_equal(stat(run, &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0700);
+    char *worker = logdir_worker(run, 2, 1, &err);
+    assert_non_null(worker);
+    assert_memory_equal(worker + strlen(run), "/attempt_2/1", 13);
+    for (int i = 0; i < 2; i++) { /* a second opening keeps what is there */
+        int fd = logdir_open(worker, "stdout.log", &err);
+        assert_true(fd >= 0);
+        assert_int_equal(write(fd, "x", 1), 1);
+        assert_int_equal(fstat(fd, &status), 0);
+        assert_int_equal(status.st_size, i + 1);
+        close(fd);
+    }
+    assert_int_equal(logdir_open(worker, "no/such", &err), -1);
+    config.log_dir = "/dev/null";
+    assert_false(logdir_wanted(&config));
+    char file[64];
+    (void)snprintf(file, sizeof file, "%s/file", base);
+    assert_int_equal(io_write_file_atomic(file, "", 0, 0600, NULL), 0);
+    config.log_dir = file;
+    assert_null(logdir_make(&config, 0, &err));
+    assert_non_null(strstr(err.text, "--log-dir"));
+    mem_free(run);
+    mem_free(again);
+    mem_free(worker);
+    remove_tree(base);
+}
+
+/* --- names --- */
+
+static int resolve(const char *host, int64_t limit_ns, char *address, size_t size, struct muster_error *err)
+{
+    struct resolver *r = resolver_start(host, instant_add(clock_now(NULL), limit_ns), err);
+    assert_non_null(r);
+    struct pollfd p = {.fd = resolver_fd(r), .events = POLLIN};
+    assert_int_equal(poll(&p, 1, 30000), 1);
+    int result = resolver_result(r, address, size, err);
+    resolver_destroy(r);
+    return result;
+}
+
+static void names(void **state)
+{
+    (void)state;
+    char address[RESOLVER_ADDRESS_LIMIT];
+    struct muster_error err = {0};
+    assert_true(resolver_is_numeric("10.1.2.3"));
+    assert_true(resolver_is_numeric("::1"));
+    assert_false(resolver_is_numeric("localhost"));
+    assert_false(resolver_is_numeric("10.1.2"));
+    assert_true(resolver_is_local("127.0.0.1"));
+    assert_false(resolver_is_local("192.0.2.1")); /* reserved for documentation */
+    assert_false(resolver_is_local("localhost"));
+    assert_int_equal(resolve("127.0.0.1", NS_PER_S, address, sizeof address, &err), 0);
+    assert_string_equal(address, "127.0.0.1");
+    assert_int_equal(resolve("localhost", 10 * NS_PER_S, address, sizeof address, &err), 0);
+    assert_true(resolver_is_numeric(address));
+    assert_int_equal(resolve("no-such-host.invalid", 0, address, sizeof address, &err), -1);
+    assert_int_equal(err.code, MUSTER_E_TIMEOUT);
+    assert_non_null(strstr(err.text, "no-such-host.invalid"));
+    /* given up before there is an outcome */
+    struct resolver *r = resolver_start("no-such-host.invalid", INSTANT_NEVER, &err);
+    assert_non_null(r);
+    resolver_destroy(r);
+    resolver_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(removed_in_the_same_turn),
+        cmocka_unit_test(deadlines_end_a_turn),
+        cmocka_unit_test(oom_counters),
+        cmocka_unit_test(oom_of_the_own_cgroup),
+        cmocka_unit_test(log_directories),
+        cmocka_unit_test(names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

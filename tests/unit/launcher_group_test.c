@@ -1,0 +1,184 @@
+/* launcher_group_test.c - the table of the workers' life: every cell, and the stories that matter. */
+#include <signal.h>
+#include <stdio.h>
+
+#include "launcher/group.h"
+#include "proto/base/buffer.h"
+#include "tests/support/cmocka_all.h"
+
+static struct group fresh(enum group_state state)
+{
+    return (struct group){.state = state,
+                          .shutdown_grace_ns = 30 * NS_PER_S,
+                          .restart_grace_ns = NS_PER_S,
+                          .kill_bound_ns = 20 * NS_PER_S,
+                          .deadline = INSTANT_NEVER};
+}
+
+static void format_actions(unsigned actions, struct buffer *out)
+{
+    for (int i = 0; i < GROUP_ACTION_COUNT; i++)
+        if (actions & 1u << i)
+            buffer_printf(out, " %s", group_action_name(i));
+}
+
+/* What one cell does, as a line. */
+static void format_cell(enum group_state state, enum group_event_kind kind, struct buffer *out)
+{
+    struct group group = fresh(state);
+    struct group_event event = {.kind = kind, .exit_code = 9, .signal = SIGINT};
+    struct muster_error err = {0};
+    unsigned actions;
+    if (group_step(&group, &event, (struct instant){0}, &actions, &err) < 0) {
+        assert_int_equal(err.code, MUSTER_E_STATE);
+        assert_int_equal(group.state, state);
+        assert_int_equal(actions, 0);
+        return;
+    }
+    buffer_printf(out, "%s %s -> %s", group_state_name(state), group_event_name(kind),
+                  group_state_name(group.state));
+    if (group.deadline.ns != INSTANT_NEVER.ns)
+        buffer_printf(out, " %llds", (long long)(group.deadline.ns / NS_PER_S));
+    if (group.leaving)
+        buffer_printf(out, " code=%d", group.exit_code);
+    if (group.stop_asked)
+        buffer_text(out, " stop-asked");
+    format_actions(actions, out);
+    buffer_text(out, "\n");
+}
+
+static const char whole_table[] = "WAITING WORLD -> RUNNING START\n"
+                                  "WAITING STOP -> WAITING REPORT_STOPPED\n"
+                                  "WAITING VERDICT -> OVER code=9 LEAVE EXIT\n"
+                                  "WAITING SIGNAL -> OVER code=130 LEAVE EXIT\n"
+                                  "WAITING LOST -> OVER code=9 LEAVE EXIT\n"
+                                  "RUNNING FAILURE -> STOPPING 1s REPORT_FAILED TERMINATE\n"
+                                  "RUNNING SUCCESS -> DONE REPORT_DONE\n"
+                                  "RUNNING STOP -> STOPPING 1s stop-asked TERMINATE\n"
+                                  "RUNNING VERDICT -> STOPPING 1s code=9 TERMINATE\n"
+                                  "RUNNING SIGNAL -> STOPPING 30s code=130 LEAVE TERMINATE\n"
+                                  "RUNNING LOST -> STOPPING 1s code=9 TERMINATE\n"
+                                  "STOPPING FAILURE -> STOPPING REPORT_FAILED\n"
+                                  "STOPPING EMPTY -> HALTED\n"
+                                  "STOPPING STOP -> STOPPING stop-asked\n"
+                                  "STOPPING VERDICT -> STOPPING code=9\n"
+                                  "STOPPING SIGNAL -> STOPPING code=130 LEAVE\n"
+                                  "STOPPING LOST -> STOPPING code=9\n"
+                                  "STOPPING DEADLINE -> KILLING 20s KILL\n"
+                                  "KILLING EMPTY -> HALTED\n"
+                                  "KILLING STOP -> KILLING stop-asked\n"
+                                  "KILLING VERDICT -> KILLING code=9\n"
+                                  "KILLING SIGNAL -> KILLING code=130 LEAVE\n"
+                                  "KILLING LOST -> KILLING code=9\n"
+                                  "KILLING DEADLINE -> OVER code=138 LEAVE NAME_STUCK EXIT\n"
+                                  "HALTED STOP -> WAITING REPORT_STOPPED\n"
+                                  "HALTED VERDICT -> OVER code=9 LEAVE EXIT\n"
+                                  "HALTED SIGNAL -> OVER code=130 LEAVE EXIT\n"
+                                  "HALTED LOST -> OVER code=9 LEAVE EXIT\n"
+                                  "DONE STOP -> STOPPING 1s stop-asked TERMINATE\n"
+                                  "DONE VERDICT -> STOPPING 1s code=9 TERMINATE\n"
+                                  "DONE SIGNAL -> STOPPING 30s code=130 LEAVE TERMINATE\n"
+                                  "DONE LOST -> STOPPING 1s code=0 TERMINATE\n"
+                                  "OVER WORLD -> OVER\n"
+                                  "OVER FAILURE -> OVER\n"
+                                  "OVER SUCCESS -> OVER\n"
+                                  "OVER EMPTY -> OVER\n"
+                                  "OVER STOP -> OVER\n"
+                                  "OVER VERDICT -> OVER\n"
+                                  "OVER SIGNAL -> OVER\n"
+                                  "OVER LOST -> OVER\n"
+                                  "OVER DEADLINE -> OVER\n";
+
+static void every_cell(void **state)
+{
+    (void)state;
+    struct buffer text = {0};
+    for (int s = 0; s < GROUP_STATE_COUNT; s++)
+        for (int e = 0; e < GROUP_EVENT_COUNT; e++)
+            format_cell(s, e, &text);
+    assert_false(text.failed);
+    assert_string_equal(text.data, whole_table);
+    buffer_free(&text);
+}
+
+static void names(void **state)
+{
+    (void)state;
+    assert_string_equal(group_state_name(GROUP_STATE_COUNT), "?");
+    assert_string_equal(group_event_name(GROUP_EVENT_COUNT), "?");
+    assert_string_equal(group_action_name(GROUP_ACTION_COUNT), "?");
+    struct group group = fresh(GROUP_RUNNING);
+    unsigned actions;
+    assert_int_equal(group_step(&group, &(struct group_event){.kind = GROUP_EVENT_COUNT}, (struct instant){0},
+                                &actions, NULL),
+                     -1);
+}
+
+static unsigned step(struct group *group, struct group_event event, int64_t at_s)
+{
+    unsigned actions;
+    assert_int_equal(group_step(group, &event, (struct instant){at_s * NS_PER_S}, &actions, NULL), 0);
+    return actions;
+}
+
+#define BIT(action) (1u << (action))
+
+static void restart_goes_round(void **state)
+{
+    (void)state;
+    struct group group = fresh(GROUP_WAITING);
+    for (int round = 0; round < 3; round++) {
+        assert_int_equal(step(&group, (struct group_event){.kind = GROUP_WORLD}, 0), BIT(GROUP_START));
+        (void)step(&group, (struct group_event){.kind = GROUP_FAILURE}, 1);
+        assert_true(group_wants_empty(&group));
+        assert_int_equal(group.signal, SIGTERM);
+        assert_int_equal(step(&group, (struct group_event){.kind = GROUP_STOP}, 1), 0);
+        assert_int_equal(step(&group, (struct group_event){.kind = GROUP_EMPTY}, 1),
+                         BIT(GROUP_REPORT_STOPPED));
+        assert_int_equal(group.state, GROUP_WAITING);
+        assert_int_equal(group.deadline.ns, INSTANT_NEVER.ns);
+        assert_false(group.stop_asked);
+    }
+}
+
+/* The word of the server may come after the last worker has gone. */
+static void stop_after_empty(void **state)
+{
+    (void)state;
+    struct group group = fresh(GROUP_RUNNING);
+    (void)step(&group, (struct group_event){.kind = GROUP_FAILURE}, 0);
+    (void)step(&group, (struct group_event){.kind = GROUP_EMPTY}, 0);
+    assert_int_equal(group.state, GROUP_HALTED);
+    assert_false(group_wants_empty(&group));
+    assert_int_equal(step(&group, (struct group_event){.kind = GROUP_STOP}, 0), BIT(GROUP_REPORT_STOPPED));
+}
+
+static void second_signal_changes_nothing(void **state)
+{
+    (void)state;
+    struct group group = fresh(GROUP_RUNNING);
+    (void)step(&group, (struct group_event){.kind = GROUP_SIGNAL, .signal = SIGTERM}, 10);
+    struct group before = group;
+    unsigned actions = step(&group, (struct group_event){.kind = GROUP_SIGNAL, .signal = SIGINT}, 11);
+    assert_int_equal(actions, BIT(GROUP_LEAVE) | BIT(GROUP_REMIND));
+    assert_memory_equal(&group, &before, sizeof group);
+    assert_int_equal(group.deadline.ns, 40 * NS_PER_S);
+    assert_int_equal(step(&group, (struct group_event){.kind = GROUP_DEADLINE}, 40), BIT(GROUP_KILL));
+    (void)step(&group, (struct group_event){.kind = GROUP_SIGNAL, .signal = SIGINT}, 41);
+    assert_int_equal(group.state, GROUP_KILLING);
+    assert_int_equal(step(&group, (struct group_event){.kind = GROUP_EMPTY}, 42),
+                     BIT(GROUP_LEAVE) | BIT(GROUP_EXIT));
+    assert_int_equal(group.exit_code, 143);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_cell),
+        cmocka_unit_test(names),
+        cmocka_unit_test(restart_goes_round),
+        cmocka_unit_test(stop_after_empty),
+        cmocka_unit_test(second_signal_changes_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

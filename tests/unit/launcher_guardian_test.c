@@ -1,0 +1,235 @@
+/* launcher_guardian_test.c - who is kin, and that nobody outlives an agent that was killed. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launcher/guardian.h"
+#include "launcher/kin.h"
+#include "proto/base/clock.h"
+#include "tests/support/cmocka_all.h"
+
+static const char id[] = "0123456789abcdef0123456789abcdef";
+static const char other_id[] = "fedcba9876543210fedcba9876543210";
+
+static void parses_stat(void **state)
+{
+    (void)state;
+    struct kin_process p;
+    static const char odd[] = "42 (a) b) (c\n) D 7 -1 9 0 0";
+    assert_true(kin_parse_stat(odd, sizeof odd - 1, &p));
+    assert_int_equal(p.pid, 42);
+    assert_int_equal(p.state, 'D');
+    assert_int_equal(p.parent, 7);
+    assert_int_equal(p.group, -1);
+    assert_int_equal(p.session, 9);
+    assert_string_equal(p.name, "a) b) (c\n");
+    static const char *const broken[] = {"",         "42",           "42 (a", "42 a) R 1 2 3",
+                                         "42 (a) R", "42 (a) R 1 2", ")(",    "x (a) R 1 2 3"};
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)
+        assert_false(kin_parse_stat(broken[i], strlen(broken[i]), &p));
+}
+
+/* A process that carries an id in its environment and holds `held`; detached: in a session of its own. */
+static pid_t start_sleeper(const char *carried, bool detached, int held)
+{
+    pid_t pid = fork();
+    if (pid)
+        return pid;
+    char variable[64];
+    (void)snprintf(variable, sizeof variable, "MUSTER_AGENT_ID=%s", carried ? carried : "");
+    char *const argv[] = {"sleep", "1000", NULL};
+    char *const environment[] = {"A=1", variable, NULL};
+    if (detached)
+        (void)setsid();
+    (void)dup2(held, 9); /* without close-on-exec */
+    execve("/bin/sleep", argv, environment);
+    _exit(1);
+}
+
+static bool count_only(void *context, const struct kin_process *process)
+{
+    (void)context;
+    (void)process;
+    return false;
+}
+
+static int count(const struct kin *kin)
+{
+    return kin_sweep(kin, SIGKILL, count_only, NULL);
+}
+
+/* Waits until the process executes sleep: only then does it carry the id. */
+static void await_kin(const struct kin *kin, int expected)
+{
+    struct instant deadline = instant_add(clock_now(NULL), 20 * NS_PER_S);
+    while (count(kin) != expected)
+        if (instant_reached(clock_now(NULL), deadline))
+            fail_msg("%d processes are kin, not %d", count(kin), expected);
+        else
+            (void)poll(NULL, 0, 1);
+}
+
+static void kill_and_reap(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static void kin_by_id_session_and_parent(void **state)
+{
+    (void)state;
+    pid_t carrier = start_sleeper(id, true, 0), stranger = start_sleeper(other_id, true, 0);
+    pid_t sessions[] = {carrier};
+    struct kin by_id = {.id = id}, by_session = {.sessions = sessions, .session_count = 1};
+    struct kin by_parent = {.parent = getpid()}, but_one = {.parent = getpid(), .except = {stranger, 0}};
+    struct kin nobody = {0};
+    await_kin(&by_id, 1);
+    await_kin(&by_session, 1);
+    assert_int_equal(count(&by_parent), 2);
+    assert_int_equal(count(&but_one), 1);
+    assert_int_equal(count(&nobody), 0);
+    assert_int_equal(kin_sweep(&by_id, SIGKILL, NULL, NULL), 1);
+    int status;
+    assert_int_equal(waitpid(carrier, &status, 0), carrier);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    assert_int_equal(waitpid(stranger, &status, WNOHANG), 0);
+    kill_and_reap(stranger);
+}
+
+/* A zombie is not counted: nobody could do anything about it. */
+static void zombies_are_not_kin(void **state)
+{
+    (void)state;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    siginfo_t info;
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    struct kin by_parent = {.parent = getpid()};
+    assert_int_equal(count(&by_parent), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+/* End of file within the limit: everyone who held the pipe is gone. */
+static void assert_all_gone(int fd, int limit_ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    char byte;
+    assert_int_equal(poll(&p, 1, limit_ms), 1);
+    assert_int_equal(read(fd, &byte, 1), 0);
+}
+
+/* The agent of this test: a guardian, a worker's session with a grandchild, a detached grandchild that
+ * carries the id, and the word when all is set up. */
+static void be_agent(int held, int ready)
+{
+    struct guardian guardian;
+    struct muster_error err;
+    if (guardian_start(id, &guardian, &err) < 0)
+        _exit(1);
+    pid_t worker = fork();
+    if (worker == 0) {
+        (void)setsid();
+        (void)start_sleeper(NULL, false, held); /* same session, no id */
+        (void)start_sleeper(id, true, held);    /* another session, but marked */
+        execve("/bin/sleep", (char *const[]){"sleep", "1000", NULL}, (char *const[]){NULL});
+        _exit(1);
+    }
+    if (guardian_add(&guardian, worker, &err) < 0 || write(ready, "x", 1) != 1)
+        _exit(1);
+    for (;;)
+        (void)pause();
+}
+
+static void nobody_outlives_a_killed_agent(void **state)
+{
+    (void)state;
+    int held[2], ready[2];
+    char byte;
+    assert_int_equal(pipe2(held, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+    pid_t bystander = start_sleeper(other_id, true, 0);
+    pid_t agent = fork();
+    if (agent == 0)
+        be_agent(held[1], ready[1]);
+    close(held[1]);
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    struct kin kin = {.id = id};
+    await_kin(&kin, 1);
+    kill_and_reap(agent);
+    assert_all_gone(held[0], 10000);
+    await_kin(&kin, 0);
+    assert_int_equal(waitpid(bystander, NULL, WNOHANG), 0);
+    kill_and_reap(bystander);
+    close(held[0]);
+    close(ready[0]);
+}
+
+static void dismissed_guardian_kills_nobody(void **state)
+{
+    (void)state;
+    struct guardian guardian;
+    struct muster_error err = {0};
+    assert_int_equal(guardian_start(id, &guardian, &err), 0);
+    pid_t pid = guardian.pid, carrier = start_sleeper(id, true, 0);
+    assert_int_equal(guardian_add(&guardian, carrier, &err), 0);
+    assert_int_equal(guardian_remove(&guardian, carrier, &err), 0);
+    struct kin kin = {.id = id};
+    await_kin(&kin, 1);
+    guardian_dismiss(&guardian);
+    guardian_dismiss(&guardian); /* twice is once */
+    assert_int_equal(kill(pid, 0), -1);
+    assert_int_equal(errno, ESRCH);
+    assert_int_equal(waitpid(carrier, NULL, WNOHANG), 0);
+    kill_and_reap(carrier);
+}
+
+/* It must stay when the terminal or an operator signals everybody, and must not keep the agent's files. */
+static void guardian_is_apart(void **state)
+{
+    (void)state;
+    struct guardian guardian;
+    struct muster_error err = {0};
+    int held[2];
+    assert_int_equal(pipe2(held, O_CLOEXEC), 0);
+    assert_int_equal(guardian_start(id, &guardian, &err), 0);
+    close(held[1]);
+    assert_all_gone(held[0], 10000);
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGTSTP};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        assert_int_equal(kill(guardian.pid, signals[i]), 0);
+    assert_int_equal(getsid(guardian.pid), guardian.pid);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* a plain wait does not see it */
+    assert_int_equal(errno, ECHILD);
+    assert_int_equal(guardian_add(&guardian, 1 << 30, &err), 0); /* it still listens */
+    /* a guardian that was killed shows on its pipe */
+    kill(guardian.pid, SIGKILL);
+    struct pollfd p = {.fd = guardian.fd};
+    assert_int_equal(poll(&p, 1, 10000), 1);
+    assert_true(p.revents & POLLERR);
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, initial = {.sa_handler = SIG_DFL};
+    sigaction(SIGPIPE, &ignore, NULL);
+    assert_int_equal(guardian_add(&guardian, 1, &err), -1);
+    sigaction(SIGPIPE, &initial, NULL);
+    guardian_dismiss(&guardian);
+    close(held[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parses_stat),
+        cmocka_unit_test(kin_by_id_session_and_parent),
+        cmocka_unit_test(zombies_are_not_kin),
+        cmocka_unit_test(nobody_outlives_a_killed_agent),
+        cmocka_unit_test(dismissed_guardian_kills_nobody),
+        cmocka_unit_test(guardian_is_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

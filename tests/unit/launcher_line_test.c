@@ -1,0 +1,230 @@
+/* launcher_line_test.c - lines out of chunks, prefixes, and the last lines of a stream. */
+#include <stdio.h>
+
+#include "launcher/line.h"
+#include "launcher/tail.h"
+#include "proto/base/mem.h"
+#include "tests/support/cmocka_all.h"
+#include "tests/support/faults.h"
+
+struct seen {
+    struct buffer bytes; /* everything, in order */
+    struct buffer marks; /* '|' after each piece that ends a line, '+' after one that does not */
+    size_t longest;
+};
+
+static void note(void *context, const char *data, size_t length, bool ends)
+{
+    struct seen *seen = context;
+    assert_true(length > 0);
+    assert_true(ends == (data[length - 1] == '\n'));
+    buffer_append(&seen->bytes, data, length);
+    buffer_append(&seen->marks, data, length);
+    buffer_text(&seen->marks, ends ? "|" : "+");
+    seen->longest = length > seen->longest ? length : seen->longest;
+}
+
+static void seen_free(struct seen *seen)
+{
+    buffer_free(&seen->bytes);
+    buffer_free(&seen->marks);
+}
+
+static void lines_and_rests(void **state)
+{
+    (void)state;
+    struct seen seen = {0};
+    struct line_splitter s = {0};
+    struct line_sink sink = {note, &seen};
+    line_feed(&s, "one\ntw", 6, &sink);
+    assert_true(line_pending(&s));
+    line_feed(&s, "o\n\nthree", 8, &sink);
+    line_flush(&s, &sink);
+    assert_false(line_pending(&s));
+    line_flush(&s, &sink);
+    line_feed(&s, " more\n10%\r", 10, &sink);
+    line_feed(&s, "20%\r", 4, &sink);
+    line_feed(&s, "30%", 3, &sink);
+    assert_true(line_pending(&s));
+    line_feed(&s, "\r\n", 2, &sink);
+    assert_string_equal(seen.marks.data, "one\n|two\n|\n|three+ more\n|10%\r+20%\r+30%\r\n|");
+    seen_free(&seen);
+    line_free(&s);
+}
+
+/* A small generator, so that a failure can be repeated from its seed. */
+static unsigned next(unsigned *seed)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return *seed >> 8;
+}
+
+static void random_text(char *text, size_t length, unsigned *seed)
+{
+    for (size_t i = 0; i < length; i++)
+        text[i] = next(seed) % 13 == 0 ? '\n' : (char)('a' + next(seed) % 26);
+}
+
+/* However the bytes are cut into reads, the same lines come out. */
+static void random_chunks(void **state)
+{
+    (void)state;
+    enum { LENGTH = 3000 };
+    char text[LENGTH];
+    for (unsigned round = 0; round < 200; round++) {
+        unsigned seed = round;
+        random_text(text, sizeof text, &seed);
+        struct seen whole = {0}, parts = {0};
+        struct line_splitter a = {0}, b = {0};
+        line_feed(&a, text, sizeof text, &(struct line_sink){note, &whole});
+        line_flush(&a, &(struct line_sink){note, &whole});
+        for (size_t at = 0; at < sizeof text;) {
+            size_t length = 1 + next(&seed) % 40;
+            length = length < sizeof text - at ? length : sizeof text - at;
+            line_feed(&b, text + at, length, &(struct line_sink){note, &parts});
+            at += length;
+        }
+        line_flush(&b, &(struct line_sink){note, &parts});
+        if (strcmp(whole.marks.data, parts.marks.data) != 0)
+            fail_msg("seed %u: chunks give other lines", round);
+        seen_free(&whole);
+        seen_free(&parts);
+        line_free(&a);
+        line_free(&b);
+    }
+}
+
+static void long_line_in_bounded_memory(void **state)
+{
+    (void)state;
+    enum { CHUNK = 1000, CHUNKS = 5000 };
+    char chunk[CHUNK];
+    memset(chunk, 'x', sizeof chunk);
+    struct seen seen = {0};
+    struct line_splitter s = {0};
+    struct line_sink sink = {note, &seen};
+    for (int i = 0; i < CHUNKS; i++) {
+        line_feed(&s, chunk, sizeof chunk, &sink);
+        assert_true(s.partial.capacity <= 2 * LINE_PIECE_LIMIT + 16);
+    }
+    line_feed(&s, "\n", 1, &sink);
+    assert_int_equal(seen.bytes.length, (size_t)CHUNK * CHUNKS + 1);
+    assert_true(seen.longest <= LINE_PIECE_LIMIT);
+    seen_free(&seen);
+    line_free(&s);
+}
+
+struct counted {
+    size_t bytes;
+};
+
+static void count(void *context, const char *data, size_t length, bool ends)
+{
+    (void)data;
+    (void)ends;
+    ((struct counted *)context)->bytes += length;
+}
+
+/* Without memory a line comes in pieces, but comes. */
+static void no_byte_is_lost_without_memory(void **state)
+{
+    (void)state;
+    for (int allowed = 0; allowed < 4; allowed++) {
+        struct counted counted = {0};
+        struct line_splitter s = {0};
+        struct line_sink sink = {count, &counted};
+        faults_begin();
+        faults_fail_after(allowed);
+        for (int i = 0; i < 50; i++)
+            line_feed(&s, "some text without an end ", 25, &sink);
+        line_feed(&s, "end\n", 4, &sink);
+        assert_int_equal(counted.bytes, 50 * 25 + 4);
+        line_free(&s);
+        assert_int_equal(faults_end(), 0);
+    }
+}
+
+static void assert_prefix(const char *template, const char *expected)
+{
+    struct buffer out = {0};
+    assert_int_equal(line_prefix(template, "trainer", 13, 5, &out), 0);
+    assert_string_equal(out.data, expected);
+    buffer_free(&out);
+}
+
+static void prefixes(void **state)
+{
+    (void)state;
+    assert_prefix(NULL, "[trainer5]:");
+    assert_prefix("${role_name}/${rank}.${local_rank}: ", "trainer/13.5: ");
+    assert_prefix("$rank ${world} $", "$rank ${world} $");
+}
+
+static void assert_tail(const char *bytes, const char *expected)
+{
+    char out[TAIL_BYTES + 1];
+    struct tail *t = mem_calloc(1, sizeof *t);
+    for (const char *at = bytes; *at; at++)
+        tail_add(t, at, 1);
+    tail_text(t, out, sizeof out);
+    assert_string_equal(out, expected);
+    mem_free(t);
+    tail_format(bytes, strlen(bytes), false, out, sizeof out);
+    assert_string_equal(out, expected);
+}
+
+static void tails(void **state)
+{
+    (void)state;
+    assert_tail("", "");
+    assert_tail("one\n", "one");
+    assert_tail("one\ntwo", "one\ntwo");
+    assert_tail("a\r\nb\n", "a\nb");
+    assert_tail("10%\r20%\r30%\r\nend\n", "30%\nend");
+    assert_tail("\033[1;31mred\033[0m and \007bell\n", "red and ?bell");
+    assert_tail("\n\na\n\nb\n", "a\n\nb");
+}
+
+static void tail_keeps_the_last(void **state)
+{
+    (void)state;
+    char out[TAIL_BYTES], line[32];
+    struct tail *t = mem_calloc(1, sizeof *t);
+    for (int i = 0; i < 100000; i++) {
+        int length = snprintf(line, sizeof line, "line %d\n", i);
+        tail_add(t, line, (size_t)length);
+    }
+    tail_text(t, out, sizeof out);
+    assert_memory_equal(out, "line 99980\n", 11);
+    assert_non_null(strstr(out, "\nline 99999"));
+    assert_null(strstr(out, "line 99979"));
+    /* a line longer than the ring is all there is, and is shown from its middle */
+    char block[3 * TAIL_BYTES];
+    memset(block, 'y', sizeof block);
+    tail_add(t, block, sizeof block);
+    tail_text(t, out, sizeof out);
+    assert_int_equal(strlen(out), TAIL_BYTES - 1);
+    assert_int_equal(strspn(out, "y"), TAIL_BYTES - 1);
+    /* a first line that is not whole is left out */
+    tail_add(t, "\nshort\n", 7);
+    tail_text(t, out, sizeof out);
+    assert_string_equal(out, "short");
+    char small[4];
+    tail_text(t, small, sizeof small);
+    assert_string_equal(small, "sho");
+    mem_free(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lines_and_rests),
+        cmocka_unit_test(random_chunks),
+        cmocka_unit_test(long_line_in_bounded_memory),
+        cmocka_unit_test(no_byte_is_lost_without_memory),
+        cmocka_unit_test(prefixes),
+        cmocka_unit_test(tails),
+        cmocka_unit_test(tail_keeps_the_last),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
