@@ -5,8 +5,11 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "proto/base/io.h"
+#include "runtime/host_memory.h"
 #include "tests/unit/train_harness.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -102,10 +105,62 @@ static void steps_allocate_nothing(void **state)
     check_no_allocation(run);
 }
 
+/* ---- the process ---- */
+
+static atomic_long pss_most, planned; /* bytes */
+
+static long pss(void)
+{
+    scope_buffer text = {0};
+    assert_int_equal(io_read_file("/proc/self/smaps_rollup", 1 << 16, &text, NULL), 0);
+    return (long)host_memory_row(text.data, "Pss");
+}
+
+static int look_at_process(const struct training *run, struct trainer *trainer, int rank, int step)
+{
+    if (step == 0) {
+        for (int i = 0; i < MEMORY_CLASS_COUNT; i++)
+            atomic_fetch_add(&planned, (long)trainer_arena_bytes(trainer, (enum memory_class)i));
+    } else if (rank == 0 && step == run->steps - 1) {
+        atomic_store(&pss_most, pss()); /* every page was touched, and no rank can end before our last step */
+    }
+    return 0;
+}
+
+static void check_process(struct training run)
+{
+    run.gpt =
+        (struct gpt_config){.layers = 4, .channels = 256, .heads = 4, .vocab = 256, .max_positions = 128};
+    run.positions = 128;
+    run.steps = 4;
+    run.group_bytes = 0;
+    run.visit = look_at_process;
+    atomic_store(&planned, 0);
+    long before = pss();
+    assert_int_equal(training_run(&run), 0);
+    long grown = atomic_load(&pss_most) - before, plan = atomic_load(&planned);
+    printf("planned %.1f MB, grown by %.1f MB\n", (double)plan / 1048576, (double)grown / 1048576);
+    assert_true(grown <= plan + (16 << 20) + plan / 100);
+    assert_true(grown > plan / 2); /* the measurement sees the plan at all */
+}
+
+static void the_process_grows_by_the_plan(void **state)
+{
+    (void)state;
+    if (!COUNTS)
+        skip();
+    struct training run = training_small();
+    check_process(run);
+    run.mesh.shard = 2;
+    run.strategy = STRATEGY_FULL_SHARD;
+    check_process(run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_allocate_nothing),
+        cmocka_unit_test(the_process_grows_by_the_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
