@@ -4,17 +4,23 @@ set(CMAKE_C_FLAGS_RELEASE "-O2")
 
 # The flags of every target, carried by one interface target.
 add_library(muster_flags INTERFACE)
-target_compile_options(muster_flags INTERFACE -Wall -Wextra -Wshadow=local -Wstrict-prototypes -Wmissing-prototypes
-  -Wvla -Wformat=2 -Wno-format-nonliteral -fno-common)
+set(c_flags -Wall -Wextra -Wshadow=local -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2
+  -Wno-format-nonliteral -fno-common)
+set(cuda_flags -Xcompiler=-Wall,-Wextra -Wno-deprecated-gpu-targets)
 target_compile_definitions(muster_flags INTERFACE _GNU_SOURCE)
 target_include_directories(muster_flags INTERFACE ${CMAKE_SOURCE_DIR})
 if(MUSTER_WERROR)
-  target_compile_options(muster_flags INTERFACE -Werror)
+  list(APPEND c_flags -Werror)
+  list(APPEND cuda_flags -Werror=all-warnings)
 endif()
 if(MUSTER_SANITIZE)
-  target_compile_options(muster_flags INTERFACE -fsanitize=${MUSTER_SANITIZE} -fno-omit-frame-pointer
-    -fno-sanitize-recover=all)
+  list(APPEND c_flags -fsanitize=${MUSTER_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(muster_flags INTERFACE -fsanitize=${MUSTER_SANITIZE})
 else()
-  target_compile_options(muster_flags INTERFACE -fstack-protector-strong)
+  list(APPEND c_flags -fstack-protector-strong)
+endif()
+target_compile_options(muster_flags INTERFACE "$<$<COMPILE_LANGUAGE:C>:${c_flags}>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_flags}>")
+if(MUSTER_LIBFUZZER)
+  target_compile_options(muster_flags INTERFACE -fsanitize=fuzzer-no-link) # coverage of every library, not of the entry alone
 endif()

@@ -2,6 +2,7 @@
 #include "kernels/cpu/cpu.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 
 enum { TABLE_BASE, TABLE_AVX2, TABLE_AVX512, TABLE_COUNT };
 
@@ -28,10 +29,15 @@ static unsigned isa_available(void)
     unsigned isa = KERNELS_ISA_BASE;
 #ifdef CPU_HAVE_X86_VARIANTS
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("x86-64-v3"))
-        isa |= KERNELS_ISA_AVX2;
-    if (__builtin_cpu_supports("x86-64-v4"))
-        isa |= KERNELS_ISA_AVX512;
+    /* the levels x86-64-v3 and -v4 by the features that compilers use of them: older clangs do not know the
+     * levels */
+    bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+              __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+    bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+              __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+              __builtin_cpu_supports("avx512vl");
+    isa |= v3 ? KERNELS_ISA_AVX2 : 0;
+    isa |= v4 ? KERNELS_ISA_AVX512 : 0;
 #endif
     return isa;
 }
