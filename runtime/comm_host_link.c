@@ -20,8 +20,8 @@
 
 #include "proto/base/buffer.h"
 #include "proto/base/error.h"
+#include "proto/base/io.h"
 #include "proto/base/mem.h"
-#include "proto/base/text.h"
 
 /* What a rank says first. The descriptors of its arenas come with it. */
 struct hello {
@@ -35,17 +35,26 @@ static const char hello_magic[8] = "muster1";
 
 enum { RANDOM_BYTES = 16, HEX_BYTES = 2 * RANDOM_BYTES };
 
+/* What a rank publishes in the store, as it lies there. */
+struct address {
+    char name[HEX_BYTES], token[HEX_BYTES];
+    char boot[40]; /* tells hosts apart */
+    char host[64]; /* for people */
+};
+
 struct opening {
     const struct comm_options *options;
     struct host_link *link;
     struct instant deadline;
-    char name[HEX_BYTES + 1], token[HEX_BYTES + 1];
+    struct address address;
+    int64_t generation; /* how often this key has been used; a key may be used again */
 };
 
 /* ---- small pieces ---- */
 
-static int random_hex(char out[HEX_BYTES + 1], struct muster_error *err)
+static int random_hex(char out[HEX_BYTES], struct muster_error *err)
 {
+    static const char digits[] = "0123456789abcdef";
     unsigned char bytes[RANDOM_BYTES];
     ssize_t got;
     do {
@@ -53,15 +62,26 @@ static int random_hex(char out[HEX_BYTES + 1], struct muster_error *err)
     } while (got < 0 && errno == EINTR);
     if (got != (ssize_t)sizeof bytes) /* 256 bytes and less are never cut */
         return error_errno(err, "getrandom");
-    for (int i = 0; i < RANDOM_BYTES; i++)
-        (void)snprintf(out + (ptrdiff_t)2 * i, 3, "%02x", bytes[i]);
+    for (int i = 0; i < HEX_BYTES; i++)
+        out[i] = digits[i % 2 ? bytes[i / 2] & 15 : bytes[i / 2] >> 4];
     return 0;
 }
 
-static socklen_t address_of(struct sockaddr_un *address, const char *name)
+/* This boot of this host; "" where /proc does not say, and then hosts cannot be told apart. */
+static void name_host(struct address *address)
+{
+    scope_buffer boot = {0};
+    if (!io_read_file("/proc/sys/kernel/random/boot_id", 256, &boot, NULL) && boot.data)
+        (void)snprintf(address->boot, sizeof address->boot, "%s", boot.data); /* an id has 36 characters */
+    if (gethostname(address->host, sizeof address->host - 1))
+        (void)snprintf(address->host, sizeof address->host, "?"); /* too long a name, perhaps */
+}
+
+static socklen_t socket_address(struct sockaddr_un *address, const char *name)
 {
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    int length = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "muster-%s", name);
+    int length =
+        snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "muster-%.*s", HEX_BYTES, name);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
@@ -233,76 +253,88 @@ static int accept_hello(struct opening *o, const struct hello *hello, int socket
 static int listen_on(struct opening *o, struct muster_error *err)
 {
     struct sockaddr_un address;
-    if (random_hex(o->name, err) || random_hex(o->token, err))
+    name_host(&o->address);
+    if (random_hex(o->address.name, err) || random_hex(o->address.token, err))
         return -1;
     scope_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return error_errno(err, "a Unix socket");
-    socklen_t length = address_of(&address, o->name);
+    socklen_t length = socket_address(&address, o->address.name);
     if (bind(fd, (struct sockaddr *)&address, length) || listen(fd, o->options->size + 16))
         return error_errno(err, "listening on an abstract Unix socket");
     return take_fd(&fd);
 }
 
-static int key_of(char *key, size_t size, const struct comm_options *options, int rank,
+enum { KEY_BYTES = 256 };
+
+static int key_of(char key[KEY_BYTES], const struct opening *o, int rank, const char *what,
                   struct muster_error *err)
 {
-    if (snprintf(key, size, "%s/host/%d", options->key, rank) >= (int)size)
-        return error_set(err, MUSTER_E_LIMIT, "the key %s is too long for a comm", options->key);
+    int length =
+        what ? snprintf(key, KEY_BYTES, "%s/host/%s%d", o->options->key, what, rank)
+             : snprintf(key, KEY_BYTES, "%s/host/%lld/%d", o->options->key, (long long)o->generation, rank);
+    if (length >= KEY_BYTES)
+        return error_set(err, MUSTER_E_LIMIT, "the key %.100s... is too long for a comm", o->options->key);
     return 0;
 }
 
+/* Every rank counts its own uses of the key, so a comm that was made under it before leaves nothing behind
+ * that could be taken for ours. */
 static int publish(struct opening *o, struct muster_error *err)
 {
-    char key[256], value[2 * HEX_BYTES + 2];
-    if (key_of(key, sizeof key, o->options, o->options->rank, err))
-        return -1;
-    int length = snprintf(value, sizeof value, "%s %s", o->name, o->token);
+    char key[KEY_BYTES];
     const struct kv_store *store = o->options->store;
-    return store->set(store->ctx, key, value, (size_t)length, err);
+    if (key_of(key, o, o->options->rank, "uses-by-", err) ||
+        store->add(store->ctx, key, 1, &o->generation, err) || key_of(key, o, o->options->rank, NULL, err))
+        return -1;
+    return store->set(store->ctx, key, &o->address, sizeof o->address, err);
 }
 
-/* A rank's name and token from the store. */
-static int look_up(struct opening *o, int rank, char name[HEX_BYTES + 1], char token[HEX_BYTES + 1],
-                   struct muster_error *err)
+/* A rank's address from the store. */
+static int look_up(struct opening *o, int rank, struct address *address, struct muster_error *err)
 {
-    char key[256];
+    char key[KEY_BYTES];
     scope_buffer value = {0};
     const struct kv_store *store = o->options->store;
     int64_t left = instant_diff_ns(o->deadline, clock_now(NULL));
-    if (key_of(key, sizeof key, o->options, rank, err))
+    if (key_of(key, o, rank, NULL, err))
         return -1;
     if (store->get(store->ctx, key, &value, left > 0 ? left : 1, err))
         return error_wrap(err, "rank %d has not come", rank);
-    if (value.length != 2 * HEX_BYTES + 1 || value.data[HEX_BYTES] != ' ')
+    if (value.length != sizeof *address)
         return error_set(err, MUSTER_E_PROTOCOL, "%s holds no address of a rank", key);
-    memcpy(name, value.data, HEX_BYTES);
-    memcpy(token, value.data + HEX_BYTES + 1, HEX_BYTES);
-    name[HEX_BYTES] = token[HEX_BYTES] = '\0';
+    memcpy(address, value.data, sizeof *address);
+    if (memcmp(address->boot, o->address.boot, sizeof address->boot) != 0)
+        return error_set(err, MUSTER_E_UNSUPPORTED,
+                         "rank %d runs on host %.63s and rank %d on host %s: ranks reach each other through "
+                         "shared memory only, so all of them have to run on one host",
+                         rank, address->host, o->options->rank, o->address.host);
     return 0;
 }
 
 static int call(struct opening *o, int rank, struct muster_error *err)
 {
-    char name[HEX_BYTES + 1], token[HEX_BYTES + 1], what[64];
+    char what[64];
+    struct address theirs;
     struct sockaddr_un address;
     describe(what, rank);
-    if (look_up(o, rank, name, token, err))
+    if (look_up(o, rank, &theirs, err))
         return -1;
     scope_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return error_errno(err, "a Unix socket");
-    socklen_t length = address_of(&address, name);
+    socklen_t length = socket_address(&address, theirs.name);
     while (connect(fd, (struct sockaddr *)&address, length)) {
         if (errno == ECONNREFUSED)
-            return error_set(err, MUSTER_E_PEER,
-                             "%s: nobody listens; it has ended, or it is in another network namespace or on "
-                             "another host, where shared memory does not reach",
-                             what);
+            return error_set(
+                err, MUSTER_E_PEER,
+                "%s: nobody listens; it has ended, or it runs in another network namespace, where "
+                "its sockets cannot be reached",
+                what);
         if (errno != EINTR)
             return error_errno(err, "%s", what);
     }
-    if (send_hello(o, fd, token, what, err))
+    if (send_hello(o, fd, theirs.token, what, err))
         return -1;
     o->link->peers[rank].socket = take_fd(&fd);
     return 0;
@@ -336,7 +368,7 @@ static bool is_ours(const struct opening *o, int socket, const struct hello *hel
     if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &length) || who.uid != geteuid())
         return false;
     return !memcmp(hello->magic, hello_magic, sizeof hello->magic) &&
-           !memcmp(hello->token, o->token, sizeof hello->token) && hello->size == o->options->size &&
+           !memcmp(hello->token, o->address.token, sizeof hello->token) && hello->size == o->options->size &&
            hello->rank > o->options->rank && hello->rank < o->options->size &&
            o->link->peers[hello->rank].socket < 0;
 }

@@ -13,7 +13,10 @@ add_library(muster_device STATIC
   device_cpu_arena.c
   device_cpu_stream.c
   futex.c
-  host_memory.c)
+  host_memory.c
+  world.c
+  world_environment.c)
 target_link_libraries(muster_device PRIVATE muster_flags PUBLIC muster_kernels muster_tcpstore muster_base Threads::Threads)
 # The sums over ranks are loops that have to vectorise; nothing in them depends on the order of additions.
 set_source_files_properties(comm_reduce.c PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=off")
+set_source_files_properties(world.c PROPERTIES COMPILE_DEFINITIONS MUSTER_VERSION="${PROJECT_VERSION}")

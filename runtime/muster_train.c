@@ -40,7 +40,7 @@ struct command {
 /* One run of one rank. */
 struct run {
     struct train_config config;
-    struct world *world;
+    struct muster_world *world;
     struct gpt *gpt;
     struct data *data;
     struct trainer *trainer;
@@ -224,11 +224,11 @@ static int open_run(struct run *run, struct muster_error *err)
     run->targets = mem_calloc(count, sizeof *run->targets);
     if (!run->tokens || !run->targets)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a batch of %zu tokens", count);
-    run->threads = compute_threads(c, world_local_size(run->world));
+    run->threads = compute_threads(c, muster_world_local_size(run->world));
     struct trainer_options options = {
         .rank = run->rank,
         .world_size = run->world_size,
-        .local_rank = world_local_rank(run->world),
+        .local_rank = muster_world_local_rank(run->world),
         .threads = run->threads,
         .store = world_store(run->world),
         .timeout_ns = (int64_t)(c->timeout_s * (double)NS_PER_S),
@@ -426,17 +426,17 @@ static void close_run(struct run *run)
     mem_free(run->targets);
     data_destroy(run->data);
     gpt_destroy(run->gpt);
-    world_close(run->world);
+    muster_world_close(&run->world);
     train_config_free(&run->config);
 }
 
 static int run_training(struct run *run, struct muster_error *err)
 {
-    run->world = world_open(NULL, err);
+    run->world = muster_world_open(NULL, err);
     if (!run->world)
         return -1;
-    run->rank = world_rank(run->world);
-    run->world_size = world_size(run->world);
+    run->rank = muster_world_rank(run->world);
+    run->world_size = muster_world_size(run->world);
     /* under a launcher our standard output is its pipe: it says by this variable that a terminal is behind it
      */
     run->terminal = isatty(STDOUT_FILENO) || getenv(ENV_CONSOLE_TERMINAL);
@@ -458,7 +458,7 @@ int main(int argc, char *argv[])
     if (command.help)
         return print_help();
     if (command.version)
-        return puts("muster-train " MUSTER_VERSION) < 0 ? EXIT_CODE_FAILURE : EXIT_CODE_OK;
+        return printf("muster-train %s\n", muster_version()) < 0 ? EXIT_CODE_FAILURE : EXIT_CODE_OK;
     int result =
         train_config_read(command.config_path, command.overrides, command.override_count, &run.config, &err);
     if (!result)

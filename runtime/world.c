@@ -1,0 +1,188 @@
+/* world.c - joining and leaving the world: see muster.h and world_environment.h. */
+#include "runtime/world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "proto/base/clock.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/mem.h"
+#include "rendezvous/tcpstore_client.h"
+#include "rendezvous/tcpstore_server.h"
+#include "runtime/world_environment.h"
+
+#define TIMEOUT_NS (300 * NS_PER_S)
+#define LEAVE_NS   (3 * NS_PER_S)
+
+struct muster_world {
+    struct world_place place; /* master_addr is not kept */
+    int64_t timeout_ns;
+    struct tcpstore_server *server; /* rank 0 where no agent serves */
+    struct tcpstore_client *client; /* NULL in a world of one */
+    struct kv_store store;
+    int64_t barriers; /* passed */
+};
+
+const char *muster_version(void)
+{
+    return MUSTER_VERSION;
+}
+
+static const char *from_process(void *context, const char *name)
+{
+    (void)context; /* the process has one environment */
+    return getenv(name);
+}
+
+static void release(struct muster_world *world)
+{
+    if (!world)
+        return;
+    tcpstore_client_destroy(world->client);
+    tcpstore_server_destroy(world->server);
+    mem_free(world);
+}
+GUARD_DEFINE(world, struct muster_world *, release);
+
+/* ---- joining ---- */
+
+static int serve(struct muster_world *world, struct muster_error *err)
+{
+    const struct tcpstore_server_options options = {.port = world->place.master_port};
+    if (tcpstore_server_start(&options, &world->server, err))
+        return error_wrap(err, "rank 0 serves the store itself, since no agent does, on MASTER_PORT %u",
+                          world->place.master_port);
+    return 0;
+}
+
+static int join(struct muster_world *world, struct muster_error *err)
+{
+    const struct world_place *place = &world->place;
+    if (place->rank == 0 && !place->agent_store && serve(world, err))
+        return -1;
+    /* Other launchers' stores keep their keys over a restart, so every attempt has keys of its own. */
+    char prefix[64];
+    (void)snprintf(prefix, sizeof prefix, "muster/%lld.%lld", (long long)place->round,
+                   (long long)place->restarts); /* fits: two numbers of at most 19 digits */
+    const struct tcpstore_client_options options = {.host = place->master_addr,
+                                                    .port = place->master_port,
+                                                    .prefix = prefix,
+                                                    .timeout_ns = world->timeout_ns};
+    world->client = tcpstore_client_connect(&options, err);
+    if (!world->client)
+        return error_wrap(err, "rank %d of %d", place->rank, place->size);
+    world->store = tcpstore_client_kv(world->client);
+    return 0;
+}
+
+static int check_options(const struct muster_world_options *options, struct muster_error *err)
+{
+    if (options && options->size != sizeof *options)
+        return error_set(err, MUSTER_E_INVALID,
+                         "struct muster_world_options is %u bytes, but this library's is %zu: set its size, "
+                         "and build against this library's muster.h",
+                         options->size, sizeof *options);
+    if (options && options->timeout_ms < 0)
+        return error_set(err, MUSTER_E_INVALID, "timeout_ms is %lld, but must not be negative",
+                         (long long)options->timeout_ms);
+    return 0;
+}
+
+struct muster_world *muster_world_open(const struct muster_world_options *options, struct muster_error *err)
+{
+    if (check_options(options, err))
+        return NULL;
+    GUARD(guard_world) struct muster_world *world = mem_calloc(1, sizeof *world);
+    if (!world) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for a world");
+        return NULL;
+    }
+    bool own = options && options->get_environment;
+    world->timeout_ns = options && options->timeout_ms ? options->timeout_ms * NS_PER_MS : TIMEOUT_NS;
+    if (world_place_read(own ? options->get_environment : from_process, own ? options->context : NULL,
+                         &world->place, err))
+        return NULL;
+    if (world->place.size > 1 && join(world, err))
+        return NULL;
+    world->place.master_addr = NULL; /* the caller's text */
+    return take_pointer(&world);
+}
+
+/* ---- leaving ---- */
+
+/* A server that goes at once would cut off answers on their way to others. Whoever fails here is going
+ * anyway, so errors change nothing. */
+static void say_goodbye(struct muster_world *world)
+{
+    int64_t left = 0;
+    scope_buffer nothing = {0};
+    const struct kv_store *s = &world->store;
+    if (s->add(s->ctx, "left", 1, &left, NULL))
+        return;
+    if (left == world->place.size)
+        (void)s->set(s->ctx, "all-left", "1", 1, NULL); /* see above */
+    else if (world->server)
+        (void)s->get(s->ctx, "all-left", &nothing, LEAVE_NS, NULL); /* see above */
+}
+
+void muster_world_close(struct muster_world **world)
+{
+    if (!world || !*world)
+        return;
+    if ((*world)->client)
+        say_goodbye(*world);
+    release(*world);
+    *world = NULL;
+}
+
+/* ---- being there ---- */
+
+int muster_world_rank(const struct muster_world *world)
+{
+    return world->place.rank;
+}
+
+int muster_world_size(const struct muster_world *world)
+{
+    return world->place.size;
+}
+
+int muster_world_local_rank(const struct muster_world *world)
+{
+    return world->place.local_rank;
+}
+
+int muster_world_local_size(const struct muster_world *world)
+{
+    return world->place.local_size;
+}
+
+const struct kv_store *world_store(const struct muster_world *world)
+{
+    return world->client ? &world->store : NULL;
+}
+
+int muster_world_barrier(struct muster_world *world, struct muster_error *err)
+{
+    if (!world->client)
+        return 0;
+    char count_key[48], go_key[48];
+    int64_t here;
+    scope_buffer nothing = {0};
+    const struct kv_store *s = &world->store;
+    (void)snprintf(count_key, sizeof count_key, "barrier/%lld", (long long)world->barriers); /* fits */
+    (void)snprintf(go_key, sizeof go_key, "barrier/%lld/go", (long long)world->barriers);    /* fits */
+    if (s->add(s->ctx, count_key, 1, &here, err))
+        return error_wrap(err, "barrier of the world");
+    if (here == world->place.size && s->set(s->ctx, go_key, "1", 1, err))
+        return error_wrap(err, "barrier of the world");
+    if (s->get(s->ctx, go_key, &nothing, world->timeout_ns, err)) {
+        if (!s->add(s->ctx, count_key, 0, &here, NULL) && here < world->place.size)
+            return error_wrap(err, "barrier of the world, where %lld of %d ranks are missing",
+                              (long long)(world->place.size - here), world->place.size);
+        return error_wrap(err, "barrier of the world");
+    }
+    world->barriers++;
+    return 0;
+}

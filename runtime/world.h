@@ -1,0 +1,12 @@
+/* world.h - the inside of struct muster_world: the store through which its ranks find each other. */
+#ifndef MUSTER_RUNTIME_WORLD_H
+#define MUSTER_RUNTIME_WORLD_H
+
+#include "rendezvous/kv_store.h"
+#include "runtime/include/muster.h"
+
+/* Shared by all ranks, with a key space of its own for each round and restart. NULL in a world of one.
+ * Borrowed from the world; belongs to one thread at a time. */
+const struct kv_store *world_store(const struct muster_world *world);
+
+#endif
