@@ -29,7 +29,7 @@ struct client {
     struct instant woken;      /* client_wake */
     struct instant join_limit; /* of the present wait for a world */
     struct world_id held;      /* of the last WORLD, until STOPPED is reported */
-    struct world_id newest;    /* of the last WORLD */
+    struct world_id newest;    /* heard of in a WORLD or STOP; what is older is late */
     struct world_id stopping;  /* of the last STOP */
     uint64_t sequence;         /* of the last report */
     struct pending_report *first, **last;
@@ -120,17 +120,22 @@ static int queue_event(struct client *client, const struct membership_event *eve
     return 0;
 }
 
+static bool is_old(const struct client *client, struct world_id id)
+{
+    return id.epoch == client->newest.epoch && id.round < client->newest.round;
+}
+
 static int handle_event(struct client *client, const struct membership_event *event, struct instant now,
                         struct muster_error *err)
 {
     switch (event->kind) {
     case MEMBERSHIP_EVENT_WORLD:
-        if (client->newest.epoch == event->world.id.epoch && event->world.id.round <= client->newest.round)
+        if (is_old(client, event->world.id) || world_id_equal(client->newest, event->world.id))
             return 0;
         client->newest = client->held = event->world.id;
         return queue_event(client, event, err);
     case MEMBERSHIP_EVENT_STOP:
-        if (world_id_equal(client->stopping, event->stopped))
+        if (is_old(client, event->stopped) || world_id_equal(client->stopping, event->stopped))
             return 0;
         client->stopping = event->stopped;
         if (world_id_equal(client->held, event->stopped))

@@ -56,7 +56,6 @@ static void vacate(struct roster *roster, struct roster_member *member, enum ros
     member->local = false;
     member->holds_world = false;
     member->session = 0;
-    member->incarnation = (struct roster_incarnation){0};
     set_state(roster, member, state);
 }
 
@@ -314,8 +313,10 @@ static void take_seat(struct step *s, struct roster_member *member)
     struct roster *roster = s->roster;
     const struct roster_join *join = s->event->join;
     bool holds = join->held.epoch != 0;
+    /* An agent that was given up and comes back may repeat what it had reported before. */
+    if (!roster_incarnation_equal(member->incarnation, join->incarnation))
+        member->sequence = 0;
     member->session = s->event->session;
-    member->sequence = 0;
     member->incarnation = join->incarnation;
     member->local_world_size = join->local_world_size;
     member->store_port = join->store_port;

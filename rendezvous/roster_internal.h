@@ -8,9 +8,9 @@
  * successor. */
 enum { ROSTER_SUPERSEDED_KEPT = 8 };
 
-/* At all times: state is EMPTY or DONE_GONE if and only if session, incarnation and local are unset ("nobody
- * sits here"); local_world_size and the ranks stay, since a DONE_GONE node still counts in its world. session
- * is also 0 while the agent's connection is down. */
+/* At all times: where state is EMPTY or DONE_GONE nobody sits here, and session and local are unset;
+ * incarnation, name, sizes and ranks stay as the last agent left them, since a DONE_GONE node still counts in
+ * its world and an agent may come back. session is also 0 while the agent's connection is down. */
 struct roster_member {
     enum roster_member_state state;
     bool local;

@@ -119,13 +119,21 @@ static void put_on_wire(struct cluster *cluster, int i, bool to_server, const st
     if (at.ns < node->last_arrival[to_server].ns)
         at = node->last_arrival[to_server];
     node->last_arrival[to_server] = at;
-    schedule(cluster, (struct happening){.at = at,
-                                         .kind = HAPPEN_ARRIVE,
-                                         .node = i,
-                                         .life = node->life,
-                                         .connection = node->connection,
-                                         .to_server = to_server,
-                                         .message = copy_message(message)});
+    struct happening arrival = {.at = at,
+                                .kind = HAPPEN_ARRIVE,
+                                .node = i,
+                                .life = node->life,
+                                .connection = node->connection,
+                                .to_server = to_server,
+                                .message = copy_message(message)};
+    schedule(cluster, arrival);
+    /* No transport of ours does this; the protocol must not mind. A JOIN is left out: one that comes after
+     * its agent's LEAVE is a new agent to the roster, and on a connection nothing can come after a LEAVE. */
+    if (message->kind != WIRE_JOIN && (int)(draw(cluster) % 100) < cluster->options.duplicate_percent) {
+        arrival.at = instant_add(at, (int64_t)(draw(cluster) % 2000) * NS_PER_MS);
+        arrival.message = copy_message(message);
+        schedule(cluster, arrival);
+    }
 }
 
 static bool client_sends(void *context, const struct wire_message *message)

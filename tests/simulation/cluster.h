@@ -3,8 +3,8 @@
  *
  * Everything that decides is the real code (roster.c, client.c); the cluster only carries messages, with a
  * delay for each drawn from a seed, and plays the agents' loops and their workers. Time jumps from one event
- * to the next. Messages of one connection arrive in order or not at all: cutting a node drops what is in
- * flight and gives it a new connection after.
+ * to the next. Messages of one connection arrive in order or not at all (but for asked-for duplicates):
+ * cutting a node drops what is in flight and gives it a new connection after.
  *
  * Every event may be printed to a trace, which golden tests compare as text, and after every event the
  * invariants of a world are checked; the first that breaks is kept with its time. */
@@ -26,7 +26,8 @@ struct cluster_options {
     int64_t max_restarts;
     int64_t join_timeout_ns;            /* 0: 60 s */
     int64_t delay_min_ns, delay_max_ns; /* of a message; both 0: 1 ms each */
-    int64_t start_ns, stop_ns;          /* WORLD -> workers run; STOP -> workers gone; 0: 100 ms */
+    int duplicate_percent; /* of messages but JOIN that arrive once more, up to 2 s late and out of order */
+    int64_t start_ns, stop_ns; /* WORLD -> workers run; STOP -> workers gone; 0: 100 ms */
 };
 
 struct cluster;

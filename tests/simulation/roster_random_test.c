@@ -19,7 +19,7 @@ enum {
     END_BY_MS = FAULTS_UNTIL_MS + 2 * JOIN_TIMEOUT_MS + 6 * 10000,
 };
 
-static uint64_t first_seed = 1, seed_count = 3000;
+static uint64_t first_seed = 1, seed_count = 10000;
 
 static uint64_t next(uint64_t *random)
 {
@@ -45,6 +45,7 @@ static struct cluster *random_job(uint64_t seed, struct plan *plan)
         .join_timeout_ns = JOIN_TIMEOUT_MS * NS_PER_MS,
         .delay_min_ns = 100 * NS_PER_US,
         .delay_max_ns = (int64_t)(1 + next(&random) % 300) * NS_PER_MS,
+        .duplicate_percent = next(&random) % 2 ? 10 : 0,
         .start_ns = (int64_t)(1 + next(&random) % 500) * NS_PER_MS,
         .stop_ns = (int64_t)(1 + next(&random) % 2000) * NS_PER_MS,
     };

@@ -330,6 +330,30 @@ static void a_done_agent_may_go(void **state)
     assert_int_equal(f->actions.count, NODES);
 }
 
+/* Given up while it was cut off, it comes back and repeats what it had reported. */
+static void a_done_agent_may_come_back(void **state)
+{
+    struct fixture *f = *state;
+    all_run(f);
+    assert_int_equal(report(f, 2, 0, MEMBERSHIP_REPORT_DONE, NULL), 0);
+    f->now.ns = 2 * NS_PER_S;
+    for (int rank = 0; rank < 2; rank++)
+        assert_int_equal(
+            step(f,
+                 &(struct roster_event){.kind = ROSTER_BEAT, .session = (uint64_t)rank + 1, .member = rank}),
+            0);
+    f->now.ns = 2500 * NS_PER_MS;
+    assert_int_equal(step(f, &(struct roster_event){.kind = ROSTER_TICK}), 0);
+    assert_int_equal(roster_member_state(f->roster, 2), MEMBER_DONE_GONE);
+    struct roster_join who = join_of(2);
+    who.held = (struct world_id){42, 0};
+    join(f, 3, &who);
+    f->sequence[2]--;
+    assert_int_equal(report(f, 2, 0, MEMBERSHIP_REPORT_DONE, NULL), 0);
+    assert_int_equal(roster_member_state(f->roster, 2), MEMBER_DONE);
+    assert_int_equal(roster_state(f->roster), JOB_RUNNING);
+}
+
 static void causes_are_ranked(void **state)
 {
     (void)state;
