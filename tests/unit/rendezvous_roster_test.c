@@ -445,8 +445,9 @@ int main(void)
         TEST(an_agent_without_a_rank_gets_one),    TEST(an_unknown_session_is_told_to_register),
         TEST(a_broken_protocol_is_an_error),       TEST(the_first_cause_is_found_among_many),
         TEST(a_late_joiner_is_told_how_it_ended),  TEST(a_done_agent_may_go),
-        cmocka_unit_test(causes_are_ranked),       TEST(an_elastic_world_is_refused_for_now),
-        cmocka_unit_test(the_largest_world),       cmocka_unit_test(names_are_printable),
+        TEST(a_done_agent_may_come_back),          cmocka_unit_test(causes_are_ranked),
+        TEST(an_elastic_world_is_refused_for_now), cmocka_unit_test(the_largest_world),
+        cmocka_unit_test(names_are_printable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
