@@ -325,8 +325,8 @@ static void signals_ready(void *context, uint32_t events)
         char scratch[16];
         int number = (int)info.ssi_signo;
         if (!agent->group.leaving)
-            log_info(&agent->log, "%s: stopping the workers",
-                     report_signal_name(number, scratch, sizeof scratch));
+            log_info(&agent->log, "%s from pid %u: stopping the workers",
+                     report_signal_name(number, scratch, sizeof scratch), (unsigned)info.ssi_pid);
         agent_event(agent, &(struct group_event){.kind = GROUP_SIGNAL, .signal = number}, NULL);
     }
 }
@@ -483,8 +483,10 @@ static int collect_failures(const struct agent *agent, struct worker_failure *li
     int count = 0;
     struct instant now = clock_now(NULL);
     bool caused = agent->judged && agent->verdict.failed;
-    if (caused)
-        list[count++] = agent->verdict.failure;
+    if (caused) { /* the server saw all failures and has decided: here it stays the first */
+        list[count] = agent->verdict.failure;
+        list[count++].age_ns = INT64_MAX / 2;
+    }
     for (int i = 0; i < agent->failure_count; i++) {
         const struct observed_failure *seen = &agent->failures[i];
         if (caused && same_worker(&seen->failure, &list[0]))

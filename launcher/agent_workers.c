@@ -19,6 +19,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/exit_code.h"
+#include "rendezvous/failure.h"
 
 /* --- starting --- */
 
@@ -290,16 +291,28 @@ static struct worker *find_worker(struct agent *agent, pid_t pid)
     return NULL;
 }
 
-/* Whether the worker ended by itself: not after our TERM, unless by a KILL, which cannot be an answer to it.
- */
+/* Whether the failures so far all say that a peer went away: then its death is still to be seen. */
+static bool only_followers(const struct agent *agent)
+{
+    for (int i = 0; i < agent->failure_count; i++)
+        if (failure_class_of(&agent->failures[i].failure) != FAILURE_CASCADE)
+            return false;
+    return agent->failure_count > 0;
+}
+
+/* Whether the worker ended by itself. After our TERM only a KILL, which cannot be an answer to it; and, where
+ * others have fallen over a peer that went away, a crash: a process that dumps its core or gives much memory
+ * back is reaped after them. */
 static bool is_own_end(const struct agent *agent, const struct worker *worker, enum group_state state)
 {
     if (worker->end_code == CLD_EXITED && worker->end_status == 0)
         return false;
     if (state == GROUP_RUNNING)
         return true;
-    return state == GROUP_STOPPING && !agent->group.leaving && worker->end_code != CLD_EXITED &&
-           worker->end_status == SIGKILL;
+    if (state != GROUP_STOPPING || agent->group.leaving || worker->end_code == CLD_EXITED)
+        return false;
+    bool crashed = worker->end_status != agent->group.signal && worker->end_status != SIGPIPE;
+    return worker->end_status == SIGKILL || (crashed && only_followers(agent));
 }
 
 /* All that is dead is collected before the first of it is handled: it died before anybody was told to stop.

@@ -78,7 +78,7 @@ static void detach(int fd)
     (void)sigprocmask(SIG_BLOCK, &all, NULL);
     (void)setsid(); /* cannot fail: a fresh process leads no group */
     (void)chdir("/");
-    (void)prctl(PR_SET_NAME, "muster-guardian");
+    (void)prctl(PR_SET_NAME, KIN_GUARDIAN_NAME);
     close_between(0, (unsigned)fd - 1);
     close_between((unsigned)fd + 1, UINT_MAX);
 }

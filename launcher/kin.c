@@ -105,7 +105,8 @@ static bool is_kin(const struct kin *kin, int proc, const char *name, struct kin
 {
     if (!read_stat(proc, name, process) || process->state == 'Z' || process->state == 'X')
         return false;
-    if (process->pid == kin->except[0] || process->pid == kin->except[1])
+    if (process->pid == kin->except[0] || process->pid == kin->except[1] ||
+        !strcmp(process->name, KIN_GUARDIAN_NAME))
         return false;
     if (kin->parent && process->parent == kin->parent)
         return true;

@@ -4,6 +4,9 @@
  * started, or is a child of the agent (which is a subreaper, so that orphans become its children). Signals go
  * through a pidfd that was opened before the last look, so that a recycled pid is never hit.
  *
+ * Guardians are never kin, not even those of an agent that runs inside this one: they see to their own
+ * agent's kin and leave by themselves.
+ *
  * Async-signal-safe, no allocation: the guardian runs it after a fork from a process with threads. */
 #ifndef MUSTER_LAUNCHER_KIN_H
 #define MUSTER_LAUNCHER_KIN_H
@@ -13,6 +16,8 @@
 #include <sys/types.h>
 
 enum { KIN_ID_LENGTH = 32 }; /* 128 random bits in hexadecimal */
+
+#define KIN_GUARDIAN_NAME "muster-guardian" /* 15 bytes: as long as a command can be */
 
 struct kin {
     const char *id;        /* KIN_ID_LENGTH bytes; NULL: not looked for */

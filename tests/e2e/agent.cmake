@@ -1,0 +1,2 @@
+# The agent under fire: kills, signals, restarts, logs.
+muster_script_test(e2e_agent COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/agent_test.py)

@@ -1,0 +1,675 @@
+"""muster run end to end: what workers get, what a death looks like, and that nothing is ever left behind.
+
+    MUSTER_BUILD=build python3 tests/e2e/agent_test.py [TestClass.test_name ...]
+
+Workers are small shell and Python programs. Every test waits on conditions with deadlines and, at its end, proves that
+no process carries an agent's id that was not there before."""
+
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build")).resolve()
+MUSTER = str(BUILD / "bin" / "muster")
+LIMIT = 60  # of any wait; a test that needs it has failed
+
+
+def environment(**more):
+    drop = re.compile(r"PET_|MUSTER_AGENT_ID|MUSTER_ROUND|TORCHELASTIC_|TORCH_|PYTHON|LOGLEVEL|MASTER_|RANK$|WORLD_SIZE$")
+    kept = {name: value for name, value in os.environ.items() if not drop.match(name)}
+    kept["OMP_NUM_THREADS"] = "1"
+    kept.update(more)
+    return kept
+
+
+def carriers():
+    """{pid: command} of the processes that carry any agent's id, agents and guardians not among them."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as file:
+                if b"MUSTER_AGENT_ID=" not in file.read():
+                    continue
+            with open(f"/proc/{entry}/stat", "rb") as file:
+                text = file.read()
+            if text[text.rindex(b")") + 2 :][:1] != b"Z":
+                found[int(entry)] = text
+        except OSError:
+            continue
+    return found
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except OSError:
+        return False
+    return text[text.rindex(b")") + 2 :][:1] not in (b"Z", b"X")
+
+
+def wait_until(condition, what, limit=LIMIT):
+    deadline = time.monotonic() + limit
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {limit} s")
+        time.sleep(0.005)
+
+
+def free_port():
+    """A port that is free together with the next one."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port + 1))
+                return port
+            except OSError:
+                continue
+
+
+class AgentTest(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory(prefix="muster e2e ")  # with blanks on purpose
+        self.addCleanup(self.scratch.cleanup)
+        self.folder = pathlib.Path(self.scratch.name)
+        self.started = []
+        self.shm = set(os.listdir("/dev/shm"))
+        self.addCleanup(self.nothing_left)
+
+    def nothing_left(self):
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            for stream in (process.stdout, process.stderr):
+                if stream:
+                    stream.close()
+        mine = str(self.folder)
+
+        def gone():
+            return not [pid for pid in carriers() if mine in self.folder_of(pid)]
+
+        wait_until(gone, "every process of this test is gone", 10)
+        self.assertEqual(set(os.listdir("/dev/shm")) - self.shm, set())
+
+    @staticmethod
+    def folder_of(pid):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                match = re.search(rb"(?:^|\0)E2E_FOLDER=([^\0]*)", file.read())
+            return match.group(1).decode() if match else ""
+        except OSError:
+            return ""
+
+    def script(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+    def start(self, *arguments, env=None, **options):
+        options.setdefault("stdout", subprocess.PIPE)
+        options.setdefault("stderr", subprocess.PIPE)
+        process = subprocess.Popen(
+            [MUSTER, "run", *map(str, arguments)],
+            env=environment(E2E_FOLDER=str(self.folder), **(env or {})),
+            cwd=self.folder,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            **options,
+        )
+        self.started.append(process)
+        return process
+
+    def finish(self, process, code):
+        try:
+            out, err = process.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            self.fail("muster run does not end")
+        self.assertEqual(process.returncode, code, f"stdout:\n{out}\nstderr:\n{err}")
+        return out or "", err or ""
+
+    def run_muster(self, *arguments, code=0, **options):
+        return self.finish(self.start(*arguments, **options), code)
+
+    def pids(self, name, count):
+        """Waits until files name.0 .. name.<count-1> hold the pids that the workers wrote there."""
+
+        def read():
+            found = []
+            for i in range(count):
+                path = self.folder / f"{name}.{i}"
+                text = path.read_text() if path.exists() else ""
+                if not text.endswith("\n"):
+                    return None
+                found.append(int(text))
+            return found
+
+        return wait_until(read, f"{count} pids in {name}.*")
+
+
+class Environment(AgentTest):
+    def test_torchrun_environment_for_any_program(self):
+        names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE"
+        text = " ".join(f"{name}=${{{name}}}" for name in (names + " TORCHELASTIC_RESTART_COUNT TORCHELASTIC_USE_AGENT_STORE").split())
+        path = self.script("show.sh", f"#!/bin/sh\necho {text}\n")
+        os.chmod(path, 0o755)
+        out, _ = self.run_muster("--standalone", "--nproc-per-node=2", "--", path)
+        self.assertEqual(
+            sorted(out.splitlines()),
+            [
+                f"RANK={r} LOCAL_RANK={r} WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 GROUP_WORLD_SIZE=1 ROLE_RANK={r} "
+                "ROLE_WORLD_SIZE=2 TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_USE_AGENT_STORE=True"
+                for r in range(2)
+            ],
+        )
+
+    def test_the_store_listens_on_master_port(self):
+        path = self.script(
+            "connect.py",
+            "import os, socket\n"
+            "socket.create_connection((os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))).close()\n"
+            "print(os.environ['MASTER_ADDR'], os.environ['MASTER_PORT'])\n",
+        )
+        port = free_port()
+        out, _ = self.run_muster(f"--master-port={port}", "--nproc-per-node=1", path)
+        self.assertEqual(out.split(), ["127.0.0.1", str(port)])
+        out, _ = self.run_muster("--standalone", path)
+        self.assertNotEqual(out.split()[1], "0")
+
+    def test_an_occupied_master_port_is_named(self):
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))
+            holder.listen()
+            port = holder.getsockname()[1]
+            _, err = self.run_muster(f"--master-port={port}", "true", code=1)
+        self.assertIn(str(port), err)
+
+    def test_a_worker_has_its_own_session_and_three_descriptors(self):
+        path = self.script(
+            "look.py",
+            "import os, signal\n"
+            "print(os.getsid(0) == os.getpid() == os.getpgid(0))\n"
+            "print(sorted(int(f) for f in os.listdir('/proc/self/fd') if os.path.exists('/proc/self/fd/' + f)))\n"
+            "print(signal.pthread_sigmask(signal.SIG_BLOCK, []))\n",
+        )
+        with open("/dev/null") as leaked:
+            os.set_inheritable(leaked.fileno(), True)
+            out, _ = self.run_muster("--standalone", path, close_fds=False)
+        self.assertEqual(out.splitlines(), ["True", "[0, 1, 2]", "set()"])
+
+
+DIE = """import os, sys, time
+print("hello from", os.environ["RANK"], flush=True)
+with open(os.environ["E2E_FOLDER"] + "/pid." + os.environ["RANK"], "w") as f:
+    f.write(str(os.getpid()) + "\\n")
+if os.environ["RANK"] == "1":
+    print("Traceback: the last words of rank 1", file=sys.stderr)
+time.sleep(1000)
+"""
+
+
+class Failures(AgentTest):
+    def test_a_killed_worker_is_reported(self):
+        process = self.start("--standalone", "--nproc-per-node=3", self.script("die.py", DIE))
+        victim = self.pids("pid", 3)[1]
+        os.kill(victim, signal.SIGKILL)
+        _, err = self.finish(process, 137)
+        self.assertIn("rank      : 1 (local_rank: 1)", err)
+        self.assertIn(f"exitcode  : -9 (pid: {victim})", err)
+        self.assertIn("SIGKILL", err)
+        self.assertIn("Traceback: the last words of rank 1", err[err.index("Root Cause") :])
+        self.assertIn(f"host      : {socket.gethostname()}", err)
+        self.assertEqual(err.count("Root Cause"), 1)
+        self.assertNotIn("local_rank: 0", err)
+
+    def test_exit_codes(self):
+        for code in (1, 3, 85):
+            out, err = self.run_muster(
+                "--standalone", "--nproc-per-node=2", "--", "sh", "-c", f"[ $RANK = 0 ] && exit {code}; sleep 1000", code=code
+            )
+            self.assertIn(f"exitcode  : {code} ", err)
+        _, err = self.run_muster("--standalone", "--", "python3", "-c", "import os; os.abort()", code=134)
+        self.assertIn("SIGABRT", err)
+
+    def test_the_cause_is_the_signal_and_not_its_followers(self):
+        path = self.script(
+            "peers.py",
+            "import fcntl, os, sys, time\n"
+            "lock, held = open('lock', 'a'), 'held'\n"
+            "if os.environ['RANK'] == '2':\n"
+            "    fcntl.flock(lock, fcntl.LOCK_EX)\n"
+            "    open(held, 'w').close()\n"
+            "    time.sleep(0.1)\n"
+            "    os.kill(os.getpid(), 11)\n"
+            "while not os.path.exists(held):\n"
+            "    time.sleep(0.001)\n"
+            "fcntl.flock(lock, fcntl.LOCK_SH)\n"  # ours when rank 2 dies
+            "print('RuntimeError: Connection closed by peer [127.0.0.1]', file=sys.stderr)\n"
+            "sys.exit(1)\n",
+        )
+        _, err = self.run_muster("--standalone", "--nproc-per-node=3", path, code=139)
+        self.assertIn("rank      : 2", err[err.index("Root Cause") :])
+
+    def test_restarts_bring_all_workers_back(self):
+        path = self.script(
+            "again.py",
+            "import os, sys, time\n"
+            "count, rank = os.environ['TORCHELASTIC_RESTART_COUNT'], os.environ['RANK']\n"
+            "print(f'round {count} rank {rank} {os.environ[\"MUSTER_ROUND\"]}\\n', end='', flush=True)\n"
+            "if rank == '1' and count != '3':\n"
+            "    os.kill(os.getpid(), 9)\n"
+            "if count != '3':\n"
+            "    time.sleep(1000)\n",
+        )
+        out, err = self.run_muster("--standalone", "--nproc-per-node=2", "--max-restarts=3", path)
+        for count in range(4):
+            self.assertIn(f"round {count} rank 1 {count}", out)
+        self.assertIn("round 3 rank 0 3", out)
+        self.assertEqual(err.count("failed (exitcode: -9)"), 3)
+        self.assertNotIn("Root Cause", err)
+
+    def test_restarts_are_used_up(self):
+        out, err = self.run_muster("--standalone", "--max-restarts=2", "--", "sh", "-c", "echo try; exit 7", code=7)
+        self.assertEqual(out.split(), ["try"] * 3)
+        self.assertEqual(err.count("Root Cause"), 1)
+
+    def test_programs_that_cannot_be_executed(self):
+        text = self.script("text", "just text\n")
+        os.chmod(text, 0o755)
+        orphan = self.script("orphan", "#!/no/such/interpreter\n")
+        os.chmod(orphan, 0o755)
+        for program, code in (("/no/such/program", 127), ("no-such-program", 127), (str(self.folder), 126), (orphan, 127)):
+            _, err = self.run_muster("--standalone", "--nproc-per-node=2", "--no-python", program, code=code)
+            self.assertIn(program, err)
+        _, err = self.run_muster("--standalone", "--nproc-per-node=2", "--no-python", text, code=126)
+        self.assertIn(text, err)
+
+    def test_an_early_exit_0_is_no_failure(self):
+        out, _ = self.run_muster(
+            "--standalone", "--nproc-per-node=2", "--", "sh", "-c", "[ $RANK = 0 ] && exit 0; sleep 0.3; echo later"
+        )
+        self.assertEqual(out, "later\n")
+
+
+STAY = """import os, signal, sys, time
+def note(name):
+    with open(f"{os.environ['E2E_FOLDER']}/{name}.{os.environ['RANK']}", "w") as f:
+        f.write(str(os.getpid()) + "\\n")
+kind = sys.argv[1]
+if kind == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+if kind == "polite":
+    def handle(number, frame):
+        time.sleep(float(sys.argv[2]))
+        note("saved")
+        sys.exit(0)
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
+note("pid")
+while True:
+    time.sleep(1000)
+"""
+
+
+class Signals(AgentTest):
+    def stop(self, number, code):
+        (self.folder / "pid.0").unlink(missing_ok=True)
+        process = self.start("--standalone", self.script("stay.py", STAY), "plain")
+        self.pids("pid", 1)
+        process.send_signal(number)
+        _, err = self.finish(process, code)
+        self.assertIn(signal.Signals(number).name, err)
+
+    def test_each_signal_has_its_exit_code(self):
+        for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129), (signal.SIGQUIT, 131)):
+            self.stop(number, code)
+
+    def test_a_second_signal_loses_nobody(self):
+        process = self.start("--standalone", "--nproc-per-node=2", self.script("stay.py", STAY), "polite", "0.7")
+        workers = self.pids("pid", 2)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)  # inside the grace period: nothing to wait for shows from outside
+        for _ in range(3):
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGTERM)
+        self.finish(process, 143)
+        self.assertEqual(self.pids("saved", 2), workers)
+        self.assertFalse([pid for pid in workers if alive(pid)])
+
+    def test_a_worker_that_ignores_term_is_killed_after_the_grace(self):
+        process = self.start("--standalone", "--shutdown-timeout=0.5", self.script("stay.py", STAY), "deaf")
+        worker = self.pids("pid", 1)[0]
+        begin = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        self.finish(process, 143)
+        self.assertGreaterEqual(time.monotonic() - begin, 0.45)
+        self.assertFalse(alive(worker))
+
+    def test_a_stopped_worker_hears_term(self):
+        process = self.start("--standalone", "--shutdown-timeout=50", self.script("stay.py", STAY), "plain")
+        worker = self.pids("pid", 1)[0]
+        os.kill(worker, signal.SIGSTOP)
+        process.send_signal(signal.SIGTERM)
+        self.finish(process, 143)
+
+    def test_hangup_that_was_ignored_stays_ignored(self):
+        process = self.start(
+            "--standalone",
+            self.script("stay.py", STAY),
+            "plain",
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+        )
+        worker = self.pids("pid", 1)[0]
+        process.send_signal(signal.SIGHUP)
+        os.kill(worker, signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        self.finish(process, 143)
+
+    def test_term_while_the_world_is_forming(self):
+        process = self.start("--nnodes=2", "--node-rank=1", f"--master-port={free_port()}", "true")
+        time.sleep(0.3)  # the seat is asked for; nothing shows from outside
+        begin = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        self.finish(process, 143)
+        self.assertLess(time.monotonic() - begin, 10)
+
+
+FAMILY = """
+import os, subprocess, sys, time
+folder, rank = os.environ["E2E_FOLDER"], os.environ["RANK"]
+hidden = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+bare = subprocess.Popen(["sleep", "1000"], env={"PATH": os.environ["PATH"]})
+for name, pid in (("hidden", hidden.pid), ("bare", bare.pid), ("self", os.getpid())):
+    with open(f"{folder}/{name}.{rank}", "w") as f:
+        f.write(f"{pid}\\n")
+if sys.argv[1:] == ["leave"]:
+    os._exit(0)
+if sys.argv[1:] == ["fail"]:
+    os._exit(4)
+time.sleep(1000)
+"""
+
+
+class Leftovers(AgentTest):
+    def family(self, count):
+        return [pid for name in ("hidden", "bare", "self") for pid in self.pids(name, count)]
+
+    def test_nobody_outlives_a_killed_agent_by_a_second(self):
+        path = self.script("family.py", FAMILY)
+        process = self.start("--standalone", "--nproc-per-node=2", "--", "sh", "-c", f"python3 '{path}'; true")
+        family = self.family(2)
+        self.assertTrue(all(map(alive, family)))
+        process.kill()
+        begin = time.monotonic()
+        wait_until(lambda: not [pid for pid in family if alive(pid)], "the descendants are gone", 10)
+        self.assertLess(time.monotonic() - begin, 1)
+
+        def guardians():
+            return [p for p in os.listdir("/proc") if p.isdigit() and self.is_guardian_here(p)]
+
+        wait_until(lambda: not guardians(), "the guardian is gone", 10)
+
+    def is_guardian_here(self, pid):
+        try:
+            with open(f"/proc/{pid}/comm") as file:
+                return file.read().strip() == "muster-guardian" and str(self.folder) in self.folder_of(pid)
+        except OSError:
+            return False
+
+    def test_a_killed_guardian_is_replaced(self):
+        process = self.start("--standalone", self.script("family.py", FAMILY))
+        family = self.family(1)
+
+        def guardian():
+            return [int(p) for p in os.listdir("/proc") if p.isdigit() and self.is_guardian_here(p)]
+
+        first = wait_until(guardian, "a guardian")[0]
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: [p for p in guardian() if p != first], "another guardian")
+        process.kill()
+        wait_until(lambda: not [pid for pid in family if alive(pid)], "the descendants are gone", 10)
+
+    def test_grandchildren_do_not_outlive_a_stop(self):
+        process = self.start("--standalone", self.script("family.py", FAMILY))
+        family = self.family(1)
+        process.send_signal(signal.SIGTERM)
+        self.finish(process, 143)
+        self.assertFalse([pid for pid in family if alive(pid)])
+
+    def test_what_workers_leave_behind_is_ended(self):
+        for how, code in (("leave", 0), ("fail", 4)):
+            for old in self.folder.glob("*.0"):
+                old.unlink()
+            process = self.start("--standalone", self.script("family.py", FAMILY), how)
+            family = self.family(1)
+            self.finish(process, code)
+            self.assertFalse([pid for pid in family if alive(pid)])
+
+    def test_bystanders_live(self):
+        other = self.start("--standalone", self.script("stay.py", STAY), "plain")
+        worker = self.pids("pid", 1)[0]
+        victim = self.start("--standalone", self.script("family.py", FAMILY))
+        family = self.family(1)
+        victim.kill()
+        wait_until(lambda: not [pid for pid in family if alive(pid)], "the descendants are gone", 10)
+        self.assertTrue(alive(worker))
+        other.send_signal(signal.SIGTERM)
+        self.finish(other, 143)
+
+    def test_an_agent_inside_an_agent(self):
+        inner = self.script("family.py", FAMILY)
+        process = self.start("--standalone", "--", MUSTER, "run", "--standalone", inner)
+        family = self.family(1)
+        process.kill()
+        wait_until(lambda: not [pid for pid in family if alive(pid)], "the descendants are gone", 10)
+
+
+class Logs(AgentTest):
+    def files(self):
+        return {str(p.relative_to(self.folder / "logs")): p.read_text() for p in (self.folder / "logs").rglob("*.log")}
+
+    def test_redirect_and_tee(self):
+        arguments = ("--standalone", "--nproc-per-node=2", "--log-dir=logs", "--rdzv-id=job")
+        script = ("--", "sh", "-c", "echo out $RANK; echo err $RANK >&2")
+        out, err = self.run_muster(*arguments, "--redirects=3", *script)
+        self.assertEqual(out, "")
+        self.assertNotIn("err ", err)
+        files = self.files()
+        self.assertEqual(len(files), 4)
+        for path, text in files.items():
+            match = re.fullmatch(r"job_[a-z0-9]{8}/attempt_0/([01])/(std(out|err))\.log", path)
+            self.assertTrue(match, path)
+            self.assertEqual(text, f"{match.group(3)} {match.group(1)}\n")
+        out, err = self.run_muster(*arguments, "--redirects=1:2", "--tee=0:1", *script)
+        self.assertEqual(sorted(out.splitlines()), ["[default0]:out 0", "out 1"])
+        self.assertIn("err 0\n", err)
+        self.assertNotIn("err 1", err)
+
+    def test_earlier_attempts_are_kept(self):
+        self.run_muster(
+            "--standalone", "--log-dir=logs", "--redirects=3", "--max-restarts=1", "--", "sh", "-c",
+            "echo $TORCHELASTIC_RESTART_COUNT; exit 5", code=5,
+        )
+        texts = {path.split("/")[1]: text for path, text in self.files().items() if path.endswith("stdout.log")}
+        self.assertEqual(texts, {"attempt_0": "0\n", "attempt_1": "1\n"})
+
+    def test_the_report_reads_a_redirected_stderr(self):
+        _, err = self.run_muster(
+            "--standalone", "--log-dir=logs", "--redirects=3", "--", "sh", "-c", "echo last words >&2; exit 5", code=5
+        )
+        self.assertIn("last words", err[err.index("Root Cause") :])
+
+    def test_no_folder_without_being_asked(self):
+        self.run_muster("--standalone", "--", "true", env={"TMPDIR": str(self.folder)})
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_lines_are_whole(self):
+        path = self.script(
+            "lines.py",
+            "import os, sys\n"
+            "for i in range(3000):\n"
+            "    sys.stdout.write(os.environ['RANK'] * 50)\n"
+            "    sys.stdout.flush()\n"
+            "    sys.stdout.write(os.environ['RANK'] * 49 + '\\n')\n",
+        )
+        out, _ = self.run_muster("--standalone", "--nproc-per-node=4", path)
+        lines = out.splitlines()
+        self.assertEqual(len(lines), 12000)
+        self.assertEqual({line for line in lines if len(set(line)) != 1 or len(line) != 99}, set())
+
+    def test_a_long_line_without_an_end(self):
+        out, err = self.run_muster(
+            "--standalone", "--", "python3", "-c", "import sys; sys.stdout.write('x' * 1000000); sys.stderr.write('no end')"
+        )
+        self.assertEqual(out, "x" * 1000000)
+        self.assertTrue(err.endswith("no end"))
+
+    def test_a_line_of_64_mb_in_bounded_memory(self):
+        process = self.start(
+            "--standalone", "--", "sh", "-c", "head -c 67108864 /dev/zero | tr '\\0' y; echo", stdout=subprocess.PIPE
+        )
+        total, peak = 0, 0
+        while True:
+            chunk = os.read(process.stdout.fileno(), 1 << 20)
+            if not chunk:
+                break
+            total += len(chunk)
+            try:
+                with open(f"/proc/{process.pid}/status") as file:
+                    match = re.search(r"VmHWM:\s+(\d+) kB", file.read())
+                peak = max(peak, int(match.group(1)) if match else 0)
+            except OSError:
+                pass
+        self.finish(process, 0)
+        self.assertEqual(total, 67108865)
+        if not os.environ.get("MUSTER_SANITIZED"):
+            self.assertLess(peak, 16 * 1024)
+
+    def test_progress_without_newlines_is_shown(self):
+        process = self.start(
+            "--standalone", "--", "python3", "-uc",
+            "import sys, time; sys.stdout.write('10%'); sys.stdout.flush(); sys.stdin.read(); time.sleep(1000)",
+        )
+        self.assertEqual(os.read(process.stdout.fileno(), 100), b"10%")
+        process.send_signal(signal.SIGTERM)
+        self.finish(process, 143)
+
+    def test_a_stuck_console_does_not_stop_workers(self):
+        path = self.script(
+            "chatty.py",
+            "import os\n"
+            "for i in range(100000):\n"
+            "    print('%099d' % i)\n"
+            "open(os.environ['E2E_FOLDER'] + '/finished', 'w').close()\n",
+        )
+        process = self.start("--standalone", path)
+        wait_until((self.folder / "finished").exists, "the worker ends though nobody reads its 10 MB")
+        out, _ = self.finish(process, 0)  # reads now
+        match = re.search(r"muster: warning: (\d+) lines .* not shown", out)
+        self.assertTrue(match or len(out) == 100000 * 100)
+
+    def test_a_console_that_went_away(self):
+        process = self.start("--standalone", "--", "sh", "-c", "i=0; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done; exit 3")
+        process.stdout.close()
+        process.stdout = None
+        self.finish(process, 3)
+
+    def test_closed_standard_descriptors(self):
+        self.run_muster(
+            "--standalone", "--", "sh", "-c", "echo nobody hears; exit 6", code=6,
+            preexec_fn=lambda: [os.close(fd) for fd in (0, 1, 2)],
+        )
+
+    def test_stdout_stays_blocking(self):
+        reader, writer = os.pipe()
+        process = self.start("--standalone", "--", "echo", "hello", stdout=writer)
+        self.finish(process, 0)
+        self.assertTrue(os.get_blocking(writer))
+        os.close(writer)
+        os.close(reader)
+
+    def test_a_terminal_is_the_workers_own(self):
+        controller, terminal = os.openpty()
+        process = self.start("--standalone", "--", "python3", "-c", "print(open(1, closefd=False).isatty())", stdout=terminal)
+        self.finish(process, 0)
+        os.close(terminal)
+        self.assertIn(b"True", os.read(controller, 100))
+        os.close(controller)
+
+
+class TwoNodes(AgentTest):
+    def nodes(self, *arguments, ranks=(0, 1), port=None, **options):
+        port = port or free_port()
+        return [
+            self.start("--nnodes=2", f"--node-rank={rank}", "--master-addr=127.0.0.1", f"--master-port={port}", *arguments, **options)
+            for rank in ranks
+        ]
+
+    def test_a_static_world(self):
+        script = ("--nproc-per-node=2", "--", "sh", "-c", "echo $RANK/$WORLD_SIZE $GROUP_RANK $LOCAL_RANK $MASTER_PORT")
+        port = free_port()
+        for order in ((0, 1), (1, 0)):
+            lines = []
+            for process in self.nodes(*script, ranks=order, port=port):
+                lines += self.finish(process, 0)[0].splitlines()
+            self.assertEqual([line.split()[:3] for line in sorted(lines)], [[f"{r}/4", str(r // 2), str(r % 2)] for r in range(4)])
+            self.assertEqual(len({line.split()[3] for line in lines}), 1)
+
+    def test_a_failure_ends_both_with_its_code(self):
+        path = self.script("die.py", DIE)
+        first, second = self.nodes("--nproc-per-node=1", path)
+        victim = self.pids("pid", 2)[1]
+        os.kill(victim, signal.SIGKILL)
+        for process in (first, second):
+            _, err = self.finish(process, 137)
+            self.assertIn("rank      : 1", err[err.index("Root Cause") :])
+            self.assertIn("the last words of rank 1", err[err.index("Root Cause") :])
+
+    def test_restart_on_both(self):
+        path = self.script(
+            "again.py",
+            "import os, time\n"
+            "count = os.environ['TORCHELASTIC_RESTART_COUNT']\n"
+            "print(f'round {count} {os.environ[\"RANK\"]}\\n', end='', flush=True)\n"  # one write: a kill cuts no line
+            "if count == '0':\n"
+            "    if os.environ['RANK'] == '1':\n"
+            "        while not os.path.exists('said'):\n"
+            "            time.sleep(0.001)\n"
+            "        os._exit(9)\n"
+            "    open('said', 'w').close()\n"
+            "    time.sleep(1000)\n",
+        )
+        for rank, process in enumerate(self.nodes("--max-restarts=1", path)):
+            out, _ = self.finish(process, 0)
+            self.assertEqual(out.split(), ["round", "0", str(rank), "round", "1", str(rank)])
+
+    def test_nobody_comes(self):
+        process = self.nodes("--join-timeout=0.5", "true", ranks=(0,))[0]
+        _, err = self.finish(process, 138)
+        self.assertIn("1", err)
+
+    def test_a_master_that_cannot_be_resolved(self):
+        process = self.start(
+            "--nnodes=2", "--node-rank=1", "--master-addr=no-such-host.invalid", "--join-timeout=0.5", "true"
+        )
+        _, err = self.finish(process, 138)
+        self.assertIn("no-such-host.invalid", err)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2, argv=[sys.argv[0], *sys.argv[1:]])
