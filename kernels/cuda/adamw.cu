@@ -1,0 +1,63 @@
+/* adamw.cu - AdamW in one pass over param, m, v and grad, each (n) (28 bytes a parameter; formula:
+ * kernels/ref/adamw.c). Constants are formed in double, once a block, and rounded once. */
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/operations.h"
+
+struct adamw_constants {
+    float clip, beta1, one_minus_beta1, beta2, one_minus_beta2;
+    float inverse_correction1, inverse_correction2, epsilon, rate, decay;
+};
+
+static __device__ struct adamw_constants constants_of(const struct step_scalars *s, int parameter_class)
+{
+    struct adamw_constants k;
+    k.clip = (float)s->clip;
+    k.beta1 = (float)s->beta1;
+    k.one_minus_beta1 = (float)(1.0 - s->beta1);
+    k.beta2 = (float)s->beta2;
+    k.one_minus_beta2 = (float)(1.0 - s->beta2);
+    k.inverse_correction1 = (float)(1.0 / s->bias_correction1);
+    k.inverse_correction2 = (float)(1.0 / s->bias_correction2);
+    k.epsilon = (float)s->epsilon;
+    k.rate = (float)s->learning_rate[parameter_class];
+    k.decay = (float)s->weight_decay[parameter_class];
+    return k;
+}
+
+static __global__ void adamw_kernel(float *param, float *m, float *v, const float *grad, int64_t n,
+                                    int parameter_class, const struct step_scalars *scalars)
+{
+    __shared__ struct adamw_constants k;
+    if (scalars->skip)
+        return;
+    if (threadIdx.x == 0)
+        k = constants_of(scalars, parameter_class);
+    __syncthreads();
+    for (int64_t i = thread_first(); i < n; i += thread_stride()) {
+        float g = grad[i] * k.clip;
+        float m_new = k.beta1 * m[i] + k.one_minus_beta1 * g;
+        float v_new = k.beta2 * v[i] + k.one_minus_beta2 * g * g;
+        float step = m_new * k.inverse_correction1 / (sqrtf(v_new * k.inverse_correction2) + k.epsilon);
+        param[i] = param[i] - k.rate * (step + k.decay * param[i]);
+        m[i] = m_new;
+        v[i] = v_new;
+    }
+}
+
+extern "C" int cuda_adamw(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class,
+                          const struct step_scalars *scalars, void *stream, struct muster_error *err)
+{
+    const int classes = sizeof scalars->learning_rate / sizeof scalars->learning_rate[0];
+    struct cuda_grid grid = cuda_grid_elements(n);
+    CUDA_CHECK_SIZE("adamw", n, err);
+    if (parameter_class < 0 || parameter_class >= classes)
+        return error_set(err, MUSTER_E_INVALID, "adamw: parameter_class is %d; it must be 0 to %d",
+                         parameter_class, classes - 1);
+    if (n == 0)
+        return 0;
+    adamw_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>(
+        (float *)param, (float *)m, (float *)v, (const float *)grad, n, parameter_class, scalars);
+    CUDA_CHECK_LAUNCH("adamw", err);
+    return 0;
+}

@@ -1,0 +1,23 @@
+/* add.cu - out (n) = a + b, one thread an element; out may be a or b. */
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/operations.h"
+
+static __global__ void add_kernel(float *out, const float *a, const float *b, int64_t n)
+{
+    for (int64_t i = thread_first(); i < n; i += thread_stride())
+        out[i] = a[i] + b[i];
+}
+
+extern "C" int cuda_add(void *out, const void *a, const void *b, int64_t n, void *stream,
+                        struct muster_error *err)
+{
+    struct cuda_grid grid = cuda_grid_elements(n);
+    CUDA_CHECK_SIZE("add", n, err);
+    if (n == 0)
+        return 0;
+    add_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>((float *)out, (const float *)a,
+                                                                       (const float *)b, n);
+    CUDA_CHECK_LAUNCH("add", err);
+    return 0;
+}

@@ -1,0 +1,135 @@
+/* cast.cu - to[i] = (dtype_to) from[i] for i < n, every pair of element types, rounded once, to nearest even;
+ * to integers towards zero, out of range to the nearest end, NaN to 0 (kernels/ref/cast.c).
+ *
+ * An element is widened exactly to float, or to double where float cannot hold it, and narrowed from there:
+ * between float, bf16 and f16 nothing goes through double, of which small GPUs have few units. */
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/operations.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+static __device__ inline float widen(float value)
+{
+    return value;
+}
+static __device__ inline double widen(double value)
+{
+    return value;
+}
+static __device__ inline float widen(__nv_bfloat16 value)
+{
+    return __bfloat162float(value);
+}
+static __device__ inline float widen(__half value)
+{
+    return __half2float(value);
+}
+static __device__ inline double widen(int32_t value)
+{
+    return value;
+}
+static __device__ inline float widen(uint8_t value)
+{
+    return value;
+}
+
+/* fmax and fmin would turn NaN into an end. */
+static __device__ inline double clamp(double value, double low, double high)
+{
+    return isnan(value) ? 0.0 : fmin(fmax(value, low), high);
+}
+
+template <typename Wide> static __device__ inline void narrow(float *to, Wide value)
+{
+    *to = (float)value;
+}
+template <typename Wide> static __device__ inline void narrow(double *to, Wide value)
+{
+    *to = (double)value;
+}
+static __device__ inline void narrow(__nv_bfloat16 *to, float value)
+{
+    *to = __float2bfloat16_rn(value);
+}
+static __device__ inline void narrow(__nv_bfloat16 *to, double value)
+{
+    *to = __double2bfloat16(value);
+}
+static __device__ inline void narrow(__half *to, float value)
+{
+    *to = __float2half_rn(value);
+}
+static __device__ inline void narrow(__half *to, double value)
+{
+    *to = __double2half(value);
+}
+template <typename Wide> static __device__ inline void narrow(int32_t *to, Wide value)
+{
+    *to = (int32_t)clamp((double)value, INT32_MIN, INT32_MAX);
+}
+template <typename Wide> static __device__ inline void narrow(uint8_t *to, Wide value)
+{
+    *to = (uint8_t)clamp((double)value, 0, UINT8_MAX);
+}
+
+template <typename To, typename From> static __global__ void cast_kernel(To *to, const From *from, int64_t n)
+{
+    for (int64_t i = thread_first(); i < n; i += thread_stride())
+        narrow(to + i, widen(from[i]));
+}
+
+/* A dtype's name and the device's type for it. */
+#define CAST_TYPES(X)                                                                                        \
+    X(DTYPE_F32, float)                                                                                      \
+    X(DTYPE_F64, double)                                                                                     \
+    X(DTYPE_BF16, __nv_bfloat16)                                                                             \
+    X(DTYPE_F16, __half)                                                                                     \
+    X(DTYPE_I32, int32_t)                                                                                    \
+    X(DTYPE_U8, uint8_t)
+
+template <typename To>
+static int cast_launch(To *to, const void *from, enum dtype dtype_from, int64_t n, cudaStream_t stream,
+                       struct muster_error *err)
+{
+    struct cuda_grid grid = cuda_grid_elements(n);
+    switch (dtype_from) {
+#define CAST_FROM(name, type)                                                                                \
+    case name:                                                                                               \
+        cast_kernel<<<grid.blocks, grid.threads, 0, stream>>>(to, (const type *)from, n);                    \
+        CUDA_CHECK_LAUNCH("cast", err);                                                                      \
+        return 0;
+        CAST_TYPES(CAST_FROM)
+#undef CAST_FROM
+    case DTYPE_COUNT:
+        break;
+    }
+    return error_set(err, MUSTER_E_INVALID, "cast: dtype_from is %d; it must be 0 to %d", (int)dtype_from,
+                     DTYPE_COUNT - 1);
+}
+
+extern "C" int cuda_cast(void *to, enum dtype dtype_to, const void *from, enum dtype dtype_from, int64_t n,
+                         void *stream, struct muster_error *err)
+{
+    cudaStream_t queue = (cudaStream_t)stream;
+    CUDA_CHECK_SIZE("cast", n, err);
+    if (n == 0)
+        return 0;
+    if (dtype_to == dtype_from && dtype_size(dtype_to) > 0) {
+        size_t bytes = (size_t)n * (size_t)dtype_size(dtype_to);
+        CUDA_CHECK("cast", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, queue), err);
+        return 0;
+    }
+    switch (dtype_to) {
+#define CAST_TO(name, type)                                                                                  \
+    case name:                                                                                               \
+        return cast_launch((type *)to, from, dtype_from, n, queue, err);
+        CAST_TYPES(CAST_TO)
+#undef CAST_TO
+    case DTYPE_COUNT:
+        break;
+    }
+    return error_set(err, MUSTER_E_INVALID, "cast: dtype_to is %d; it must be 0 to %d", (int)dtype_to,
+                     DTYPE_COUNT - 1);
+}

@@ -1,0 +1,46 @@
+/* check.h - CUDA's status codes become our errors here and nowhere else.
+ *
+ * A status is passed as int (it is a cudaError_t), so that this header needs no CUDA to be read. The macros
+ * are for functions that return int and have `err`; they name the operation and return -1 from it. An
+ * asynchronous fault of an earlier kernel is reported by whichever call comes next: an error says which
+ * operation saw it, not which one caused it. */
+#ifndef MUSTER_KERNELS_CUDA_CHECK_H
+#define MUSTER_KERNELS_CUDA_CHECK_H
+
+#include "proto/base/error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Pure: which of our codes a status other than cudaSuccess has. */
+enum muster_error_code cuda_error_code(int status);
+
+/* Fills err (may be NULL) with "<operation>: <CUDA's name>: <CUDA's text>" and, where one is known, the way
+ * out. Returns -1. */
+int cuda_error(struct muster_error *err, int status, const char *operation);
+
+#ifdef __cplusplus
+}
+#endif
+
+/* Every call of the CUDA runtime stands in one of these. */
+#define CUDA_CHECK(operation, call, err)                                                                     \
+    do {                                                                                                     \
+        int cuda_check_status = (int)(call);                                                                 \
+        if (cuda_check_status != 0)                                                                          \
+            return cuda_error(err, cuda_check_status, operation);                                            \
+    } while (0)
+
+/* After every launch: what the launch itself was refused for. */
+#define CUDA_CHECK_LAUNCH(operation, err) CUDA_CHECK(operation, cudaGetLastError(), err)
+
+/* Before any launch: a size below 0 would wrap in the grid. */
+#define CUDA_CHECK_SIZE(operation, size, err)                                                                \
+    do {                                                                                                     \
+        if ((size) < 0)                                                                                      \
+            return error_set(err, MUSTER_E_INVALID, "%s: " #size " is %lld; it must be 0 or more",           \
+                             operation, (long long)(size));                                                  \
+    } while (0)
+
+#endif

@@ -1,0 +1,22 @@
+/* clip_factor.cu - scalars->clip = min(1, clip_norm / (sqrt(norm_squared) + 1e-6)), 1 without a clip_norm; a
+ * norm that is not finite sets skip. One thread: the scalars stay on the device. */
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/operations.h"
+
+static __global__ void clip_factor_kernel(struct step_scalars *scalars)
+{
+    double norm = sqrt(scalars->norm_squared);
+    scalars->clip = 1.0;
+    if (!isfinite(norm))
+        scalars->skip = 1;
+    else if (scalars->clip_norm > 0)
+        scalars->clip = fmin(1.0, scalars->clip_norm / (norm + 1e-6));
+}
+
+extern "C" int cuda_clip_factor(struct step_scalars *scalars, void *stream, struct muster_error *err)
+{
+    clip_factor_kernel<<<1, 1, 0, (cudaStream_t)stream>>>(scalars);
+    CUDA_CHECK_LAUNCH("clip_factor", err);
+    return 0;
+}

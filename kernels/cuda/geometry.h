@@ -1,0 +1,100 @@
+/* geometry.h - how many blocks of how many threads an operation is launched with, and how its work is cut
+ * into pieces: pure functions of the sizes, without CUDA, so that they are tested on any machine.
+ *
+ * Every function takes any size from 0 up. No work is a grid of 0 blocks, which CUDA refuses: the caller
+ * launches nothing then. Grids are capped, and kernels stride over what is left. The pieces of a sum depend
+ * on the sizes alone, never on the device: one input gives the same bits on every GPU of one build. */
+#ifndef MUSTER_KERNELS_CUDA_GEOMETRY_H
+#define MUSTER_KERNELS_CUDA_GEOMETRY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    CUDA_WARP = 32,             /* threads */
+    CUDA_BLOCK = 256,           /* threads of kernels by element, by warp and by column */
+    CUDA_BLOCK_LARGEST = 512,   /* threads that share one row */
+    CUDA_ELEMENT_BLOCKS = 4096, /* more than 132 multiprocessors x 8 blocks run at once; the rest strides */
+    CUDA_ROW_BLOCKS = 1 << 20,  /* far below the limit of 2^31 - 1 blocks in x */
+    CUDA_NORM_BLOCKS = 1024,    /* partial sums of norm_squared */
+    CUDA_CHUNKS = 128,          /* partial sums of a column over rows, at most; blocks in y end at 65,535 */
+    CUDA_CHUNK_ROWS = 8         /* rows of one such sum, at least */
+};
+
+struct cuda_grid {
+    unsigned blocks, threads;
+};
+
+/* Rows cut into `count` runs of `rows` each, the last one maybe shorter and none empty. */
+struct cuda_chunks {
+    int count, rows;
+};
+
+static inline int64_t cuda_ceil_divide(int64_t n, int64_t by)
+{
+    return n / by + (n % by != 0);
+}
+
+static inline struct cuda_grid cuda_grid_of(int64_t blocks, int64_t limit, unsigned threads)
+{
+    struct cuda_grid grid;
+    grid.blocks = (unsigned)(blocks < limit ? blocks : limit);
+    grid.threads = threads;
+    return grid;
+}
+
+/* One thread an element. */
+static inline struct cuda_grid cuda_grid_elements(int64_t n)
+{
+    return cuda_grid_of(cuda_ceil_divide(n, CUDA_BLOCK), CUDA_ELEMENT_BLOCKS, CUDA_BLOCK);
+}
+
+/* One warp a row. */
+static inline struct cuda_grid cuda_grid_warp_rows(int64_t rows)
+{
+    return cuda_grid_of(cuda_ceil_divide(rows, CUDA_BLOCK / CUDA_WARP), CUDA_ROW_BLOCKS, CUDA_BLOCK);
+}
+
+/* One block a row of `width` elements: whole warps, no more of them than the row can use. */
+static inline struct cuda_grid cuda_grid_block_rows(int64_t rows, int64_t width)
+{
+    int64_t threads = CUDA_BLOCK_LARGEST;
+    if (width < CUDA_BLOCK_LARGEST) /* looked at first: rounding up the largest widths would overflow */
+        threads = cuda_ceil_divide(width > 0 ? width : 1, CUDA_WARP) * CUDA_WARP;
+    return cuda_grid_of(rows, CUDA_ROW_BLOCKS, (unsigned)threads);
+}
+
+/* One thread a column; a grid's y is for chunks of rows. */
+static inline struct cuda_grid cuda_grid_columns(int columns)
+{
+    return cuda_grid_of(cuda_ceil_divide(columns, CUDA_BLOCK), INT32_MAX, CUDA_BLOCK);
+}
+
+/* One block a partial sum of n values. */
+static inline struct cuda_grid cuda_grid_norm(int64_t n)
+{
+    return cuda_grid_of(cuda_ceil_divide(n, CUDA_BLOCK), CUDA_NORM_BLOCKS, CUDA_BLOCK);
+}
+
+static inline struct cuda_chunks cuda_row_chunks(int rows)
+{
+    struct cuda_chunks chunks;
+    int64_t each = cuda_ceil_divide(rows, CUDA_CHUNKS);
+    chunks.rows = each > CUDA_CHUNK_ROWS ? (int)each : (int)CUDA_CHUNK_ROWS;
+    chunks.count = (int)cuda_ceil_divide(rows, chunks.rows);
+    return chunks;
+}
+
+/* Bytes of work memory: one double a block. The same for every n, so that it can be planned once. */
+static inline size_t cuda_norm_work_bytes(void)
+{
+    return CUDA_NORM_BLOCKS * sizeof(double);
+}
+
+/* Bytes of work memory: two floats (dweight, dbias) a chunk and column. */
+static inline size_t cuda_layernorm_work_bytes(int N, int C)
+{
+    return (size_t)cuda_row_chunks(N).count * (size_t)C * 2 * sizeof(float);
+}
+
+#endif

@@ -1,0 +1,74 @@
+/* operations.h - the operations that CUDA has so far, all for float: the simple ones. Matrix products and
+ * attention are not among them, so there is no `struct kernels` for CUDA.
+ *
+ * Each cuda_NAME has the arguments of kernels.h's slot NAME, the same shapes and the same rules for its
+ * outputs, and one more: err. (A slot returns nothing; here a launch that is refused is an error of its own
+ * call.) Pointers are device memory, `scalars`, `total`, `count` and norm_squared's out too; stream is a
+ * cudaStream_t, NULL the default stream, of the calling thread's current device. A function only enqueues,
+ * neither allocates nor waits, may be captured into a graph, and returns 0, or -1 with err filled: nothing
+ * was enqueued then, or of an operation of several launches only the first ones, so its outputs are lost.
+ * Any thread may call; two streams may run the same operation at once with work memory of their own.
+ *
+ * Sums are in a fixed order that depends on the sizes alone: the same call gives the same bits. */
+#ifndef MUSTER_KERNELS_CUDA_OPERATIONS_H
+#define MUSTER_KERNELS_CUDA_OPERATIONS_H
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Those that have a slot's arguments and err; signatures.cu holds them to it. */
+#define CUDA_OPERATIONS(X)                                                                                   \
+    X(embedding_forward)                                                                                     \
+    X(embedding_backward)                                                                                    \
+    X(layernorm_forward)                                                                                     \
+    X(layernorm_backward)                                                                                    \
+    X(gelu_forward)                                                                                          \
+    X(gelu_backward)                                                                                         \
+    X(add)                                                                                                   \
+    X(cross_entropy)                                                                                         \
+    X(loss_sum)                                                                                              \
+    X(clip_factor)                                                                                           \
+    X(adamw)                                                                                                 \
+    X(scale)                                                                                                 \
+    X(cast)
+
+int cuda_embedding_forward(void *out, const int32_t *tokens, const void *wte, const void *wpe, int B, int T,
+                           int C, void *stream, struct muster_error *err);
+/* Reads all B*T tokens for every distinct one. */
+int cuda_embedding_backward(void *dwte, void *dwpe, const void *dout, const int32_t *tokens, int B, int T,
+                            int C, int V, int maxT, int beta, void *stream, struct muster_error *err);
+int cuda_layernorm_forward(void *out, void *mean, void *rstd, const void *in, const void *weight,
+                           const void *bias, int N, int C, void *stream, struct muster_error *err);
+int cuda_layernorm_backward(void *din, void *dweight, void *dbias, const void *dout, const void *in,
+                            const void *mean, const void *rstd, const void *weight, int N, int C, int beta_in,
+                            int beta, void *work, void *stream, struct muster_error *err);
+size_t cuda_layernorm_backward_work(int N, int C);
+int cuda_gelu_forward(void *out, const void *in, int64_t n, void *stream, struct muster_error *err);
+int cuda_gelu_backward(void *din, const void *in, const void *dout, int64_t n, void *stream,
+                       struct muster_error *err);
+int cuda_add(void *out, const void *a, const void *b, int64_t n, void *stream, struct muster_error *err);
+int cuda_cross_entropy(void *logits, void *losses, const int32_t *targets, int N, int V, int gradient,
+                       const struct step_scalars *scalars, void *stream, struct muster_error *err);
+int cuda_loss_sum(double *total, int64_t *count, const void *losses, const int32_t *targets, int64_t n,
+                  void *stream, struct muster_error *err);
+int cuda_clip_factor(struct step_scalars *scalars, void *stream, struct muster_error *err);
+/* parameter_class outside 0..7 is MUSTER_E_INVALID. */
+int cuda_adamw(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class,
+               const struct step_scalars *scalars, void *stream, struct muster_error *err);
+int cuda_scale(void *values, double factor, int64_t n, void *stream, struct muster_error *err);
+/* An unknown dtype is MUSTER_E_INVALID. */
+int cuda_cast(void *to, enum dtype dtype_to, const void *from, enum dtype dtype_from, int64_t n, void *stream,
+              struct muster_error *err);
+
+/* The slot has no work memory; two passes need some: cuda_norm_squared_work() bytes, aligned for double. */
+int cuda_norm_squared(double *out, const void *values, int64_t n, int beta, void *work, void *stream,
+                      struct muster_error *err);
+size_t cuda_norm_squared_work(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

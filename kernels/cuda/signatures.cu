@@ -1,0 +1,21 @@
+/* signatures.cu - proof by the compiler that every operation here has its slot's arguments and err: a table
+ * made of them later needs no casts. No code comes of this file. */
+#include "kernels/cuda/operations.h"
+
+#include <type_traits>
+
+template <typename Slot> struct with_error;
+template <typename... Arguments> struct with_error<void (*)(Arguments...)> {
+    using type = int(Arguments..., struct muster_error *);
+};
+
+#define CUDA_SAME_SIGNATURE(operation)                                                                       \
+    static_assert(                                                                                           \
+        std::is_same<with_error<decltype(kernels::operation)>::type, decltype(cuda_##operation)>::value,     \
+        #operation " differs from its slot in kernels.h");
+CUDA_OPERATIONS(CUDA_SAME_SIGNATURE)
+#undef CUDA_SAME_SIGNATURE
+
+static_assert(
+    std::is_same<decltype(kernels::layernorm_backward_work), decltype(&cuda_layernorm_backward_work)>::value,
+    "layernorm_backward_work differs from its slot in kernels.h");

@@ -1,0 +1,156 @@
+/* kernels_cuda_status_test.c - what CUDA's operations refuse before they launch, how CUDA's status codes
+ * become our errors, and that without a GPU every operation says so. Needs nvcc to be built, no GPU to run.
+ */
+#include "tests/support/cmocka_all.h"
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/operations.h"
+
+static int devices(void)
+{
+    int count = 0;
+    cudaError_t status = cudaGetDeviceCount(&count);
+    (void)cudaGetLastError(); /* cleared: what follows looks at its own errors */
+    return status == cudaSuccess ? count : 0;
+}
+
+static void codes_are_mapped(void **state)
+{
+    (void)state;
+    assert_int_equal(cuda_error_code(cudaErrorMemoryAllocation), MUSTER_E_NOMEM);
+    assert_int_equal(cuda_error_code(cudaErrorInvalidValue), MUSTER_E_INVALID);
+    assert_int_equal(cuda_error_code(cudaErrorNoDevice), MUSTER_E_UNSUPPORTED);
+    assert_int_equal(cuda_error_code(cudaErrorNoKernelImageForDevice), MUSTER_E_UNSUPPORTED);
+    assert_int_equal(cuda_error_code(cudaErrorIllegalAddress), MUSTER_E_STATE);
+    assert_int_equal(cuda_error_code(cudaErrorUnknown), MUSTER_E_IO);
+    assert_int_equal(cuda_error_code(123456), MUSTER_E_IO);
+}
+
+static void messages_name_operation_and_way_out(void **state)
+{
+    struct muster_error err = {0};
+    (void)state;
+    assert_int_equal(cuda_error(&err, cudaErrorNoKernelImageForDevice, "adamw"), -1);
+    assert_int_equal(err.code, MUSTER_E_UNSUPPORTED);
+    assert_int_equal(strncmp(err.text, "adamw: cudaErrorNoKernelImageForDevice: ", 40), 0);
+    assert_non_null(strstr(err.text, "CMAKE_CUDA_ARCHITECTURES"));
+    assert_int_equal(cuda_error(&err, 123456, "add"), -1); /* a code that no CUDA knows */
+    assert_non_null(strstr(err.text, "add: "));
+    assert_int_equal(cuda_error(NULL, cudaErrorUnknown, "add"), -1);
+}
+
+static void check_invalid(const char *text, int status, struct muster_error *err)
+{
+    assert_int_equal(status, -1);
+    assert_int_equal(err->code, MUSTER_E_INVALID);
+    if (!strstr(err->text, text))
+        fail_msg("\"%s\" does not say \"%s\"", err->text, text);
+    *err = (struct muster_error){0};
+}
+
+static void wrong_sizes_are_refused(void **state)
+{
+    struct muster_error err = {0};
+    struct muster_error *e = &err;
+    (void)state;
+    check_invalid("add: n is -1", cuda_add(NULL, NULL, NULL, -1, NULL, e), e);
+    check_invalid("scale: n is -2", cuda_scale(NULL, 1, -2, NULL, e), e);
+    check_invalid("gelu_forward: n", cuda_gelu_forward(NULL, NULL, -1, NULL, e), e);
+    check_invalid("gelu_backward: n", cuda_gelu_backward(NULL, NULL, NULL, INT64_MIN, NULL, e), e);
+    check_invalid("norm_squared: n", cuda_norm_squared(NULL, NULL, -1, 0, NULL, NULL, e), e);
+    check_invalid("loss_sum: n", cuda_loss_sum(NULL, NULL, NULL, NULL, -1, NULL, e), e);
+    check_invalid("cross_entropy: N", cuda_cross_entropy(NULL, NULL, NULL, -1, 3, 0, NULL, NULL, e), e);
+    check_invalid("cross_entropy: V", cuda_cross_entropy(NULL, NULL, NULL, 1, -3, 0, NULL, NULL, e), e);
+    check_invalid("embedding_forward: T", cuda_embedding_forward(NULL, NULL, NULL, NULL, 1, -1, 1, NULL, e),
+                  e);
+    check_invalid("embedding_backward: V",
+                  cuda_embedding_backward(NULL, NULL, NULL, NULL, 1, 1, 1, -1, 1, 0, NULL, e), e);
+    check_invalid("layernorm_forward: C",
+                  cuda_layernorm_forward(NULL, NULL, NULL, NULL, NULL, NULL, 1, -1, NULL, e), e);
+    check_invalid(
+        "layernorm_backward: N",
+        cuda_layernorm_backward(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, -1, 1, 0, 0, NULL, NULL, e),
+        e);
+    check_invalid("parameter_class is 8; it must be 0 to 7",
+                  cuda_adamw(NULL, NULL, NULL, NULL, 1, 8, NULL, NULL, e), e);
+    check_invalid("parameter_class is -1", cuda_adamw(NULL, NULL, NULL, NULL, 1, -1, NULL, NULL, e), e);
+    check_invalid("dtype_to is 6", cuda_cast(NULL, DTYPE_COUNT, NULL, DTYPE_F32, 1, NULL, e), e);
+    check_invalid("dtype_to is 6", cuda_cast(NULL, DTYPE_COUNT, NULL, DTYPE_COUNT, 1, NULL, e), e);
+    check_invalid("dtype_from is 6", cuda_cast(NULL, DTYPE_F32, NULL, DTYPE_COUNT, 1, NULL, e), e);
+}
+
+/* Empty calls launch nothing, so they succeed even here and touch no pointer. */
+static void empty_is_nothing(void **state)
+{
+    struct muster_error err = {0};
+    (void)state;
+    assert_int_equal(cuda_add(NULL, NULL, NULL, 0, NULL, &err), 0);
+    assert_int_equal(cuda_cast(NULL, DTYPE_F16, NULL, DTYPE_F32, 0, NULL, &err), 0);
+    assert_int_equal(cuda_adamw(NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, &err), 0);
+    assert_int_equal(cuda_cross_entropy(NULL, NULL, NULL, 0, 5, 1, NULL, NULL, &err), 0);
+    assert_int_equal(cuda_loss_sum(NULL, NULL, NULL, NULL, 0, NULL, &err), 0);
+    assert_int_equal(cuda_embedding_forward(NULL, NULL, NULL, NULL, 0, 4, 4, NULL, &err), 0);
+    assert_int_equal(cuda_embedding_backward(NULL, NULL, NULL, NULL, 0, 4, 4, 4, 4, 0, NULL, &err), 0);
+    assert_int_equal(cuda_layernorm_forward(NULL, NULL, NULL, NULL, NULL, NULL, 0, 4, NULL, &err), 0);
+    assert_int_equal(err.code, MUSTER_OK);
+}
+
+static void check_no_device(const char *operation, int status, struct muster_error *err)
+{
+    assert_int_equal(status, -1);
+    if (err->code != MUSTER_E_UNSUPPORTED || strncmp(err->text, operation, strlen(operation)) != 0)
+        fail_msg("%s without a GPU: code %d, \"%s\"", operation, err->code, err->text);
+    *err = (struct muster_error){0};
+}
+
+/* The status of every launch and call is looked at: here each of them fails. */
+static void without_a_gpu_each_says_so(void **state)
+{
+    static double memory[64]; /* never read: nothing is launched */
+    static struct step_scalars scalars;
+    struct muster_error err = {0};
+    struct muster_error *e = &err;
+    void *p = memory;
+    (void)state;
+    if (devices() > 0) {
+        print_message("skipped: there is a GPU, and it must not see host pointers\n");
+        skip();
+    }
+    check_no_device("add", cuda_add(p, p, p, 4, NULL, e), e);
+    check_no_device("scale", cuda_scale(p, 2, 4, NULL, e), e);
+    check_no_device("gelu_forward", cuda_gelu_forward(p, p, 4, NULL, e), e);
+    check_no_device("gelu_backward", cuda_gelu_backward(p, p, p, 4, NULL, e), e);
+    check_no_device("norm_squared", cuda_norm_squared(p, p, 4, 0, p, NULL, e), e);
+    check_no_device("norm_squared", cuda_norm_squared(p, p, 0, 0, p, NULL, e), e);
+    check_no_device("clip_factor", cuda_clip_factor(&scalars, NULL, e), e);
+    check_no_device("adamw", cuda_adamw(p, p, p, p, 4, 0, &scalars, NULL, e), e);
+    check_no_device("layernorm_forward", cuda_layernorm_forward(p, p, p, p, p, p, 2, 2, NULL, e), e);
+    check_no_device("layernorm_backward",
+                    cuda_layernorm_backward(p, p, p, p, p, p, p, p, 2, 2, 0, 0, p, NULL, e), e);
+    check_no_device("layernorm_backward",
+                    cuda_layernorm_backward(p, p, p, p, p, p, p, p, 0, 2, 0, 0, p, NULL, e), e);
+    check_no_device("embedding_forward", cuda_embedding_forward(p, p, p, p, 1, 2, 2, NULL, e), e);
+    for (int beta = 0; beta < 2; beta++) {
+        check_no_device("embedding_backward",
+                        cuda_embedding_backward(p, NULL, p, p, 1, 2, 2, 2, 2, beta, NULL, e), e);
+        check_no_device("embedding_backward",
+                        cuda_embedding_backward(NULL, p, p, p, 1, 2, 2, 2, 2, beta, NULL, e), e);
+    }
+    check_no_device("cross_entropy", cuda_cross_entropy(p, p, p, 2, 2, 1, &scalars, NULL, e), e);
+    check_no_device("loss_sum", cuda_loss_sum(p, p, p, p, 4, NULL, e), e);
+    for (enum dtype to = 0; to < DTYPE_COUNT; to++)
+        for (enum dtype from = 0; from < DTYPE_COUNT; from++)
+            check_no_device("cast", cuda_cast(p, to, p, from, 4, NULL, e), e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(codes_are_mapped),           cmocka_unit_test(messages_name_operation_and_way_out),
+        cmocka_unit_test(wrong_sizes_are_refused),    cmocka_unit_test(empty_is_nothing),
+        cmocka_unit_test(without_a_gpu_each_says_so),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
