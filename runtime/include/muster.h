@@ -52,6 +52,110 @@ MUSTER_API int muster_world_local_size(const struct muster_world *world);
  * loops: it goes through the store. MUSTER_E_TIMEOUT says how many ranks are missing. */
 MUSTER_API int muster_world_barrier(struct muster_world *world, struct muster_error *err);
 
+/* ---- training a GPT ----
+ *
+ * A trainer is one rank's share of a training run. All ranks of a world create theirs with equal arguments
+ * and make the same calls in the same order; every call blocks until its work is done. Calls on one trainer
+ * come from one thread at a time. */
+
+struct muster_trainer;
+
+/* The GPT-2 architecture; the output weights are the token embedding. */
+struct muster_gpt {
+    uint32_t size;                   /* sizeof(struct muster_gpt) */
+    int32_t layers, channels, heads; /* channels is a multiple of heads */
+    int32_t vocabulary;
+    int32_t positions; /* longest sequence */
+};
+
+/* What of the training state is cut into one slice a rank. */
+enum muster_strategy {
+    MUSTER_NO_SHARD,      /* nothing: gradients are averaged */
+    MUSTER_SHARD_OPTIM,   /* optimizer state */
+    MUSTER_SHARD_GRAD_OP, /* and gradients; parameters are gathered once a step */
+    MUSTER_FULL_SHARD,    /* and parameters: gathered for forward and again for backward */
+    MUSTER_HYBRID_SHARD   /* FULL_SHARD inside each replica, gradients averaged between `replicas` */
+};
+
+struct muster_training {
+    uint32_t size;                /* sizeof(struct muster_training); muster_training_defaults sets it */
+    int32_t strategy;             /* enum muster_strategy */
+    int32_t replicas;             /* of MUSTER_HYBRID_SHARD: divides the world; else 1 */
+    int32_t sequences, positions; /* of a micro-batch on one rank; positions at most the model's */
+    int32_t micro_batches;        /* of one step on one rank */
+    int32_t prefetch;             /* gathers of parameters ahead of compute; 0: none */
+    int32_t threads;              /* of the compute stream; 0: cores / ranks on this machine */
+    int32_t clip;                 /* 0: steps never clip, and compute no gradient norm */
+    int64_t group_bytes;          /* parameters gathered as one; 0: chosen */
+    int64_t memory_limit;         /* bytes this rank may plan; 0: what the machine has */
+    int64_t timeout_ms;           /* how long a collective may wait for peers */
+    uint64_t seed;                /* of the initial parameters: the same in any world */
+};
+/* FULL_SHARD, one sequence of the model's positions, prefetch 2, clipping, 10 minutes, seed 0. */
+MUSTER_API void muster_training_defaults(struct muster_training *training, const struct muster_gpt *model);
+
+/* The values of one optimizer step (AdamW; decay on tensors with two dimensions only). */
+struct muster_step {
+    uint32_t size; /* sizeof(struct muster_step), set by muster_step_defaults */
+    uint32_t reserved;
+    double learning_rate, weight_decay, beta1, beta2, epsilon;
+    double clip_norm;      /* of the gradient over all ranks; 0: not clipped */
+    int64_t global_tokens; /* targets that count in the whole step over all ranks; 0: all of them */
+};
+/* 3e-4, 0.1, 0.9, 0.95, 1e-8, clip 1. */
+MUSTER_API void muster_step_defaults(struct muster_step *step);
+
+struct muster_step_result {
+    uint32_t size;      /* sizeof(struct muster_step_result), set by the caller */
+    int32_t skipped;    /* not 0: the norm was not finite and the parameters are as before */
+    double loss;        /* mean over the step's tokens of all ranks */
+    double grad_norm;   /* before clipping */
+    int64_t step_ns;    /* wall time */
+    int64_t comm_ns;    /* time that collectives took */
+    int64_t exposed_ns; /* of it, time that compute waited */
+};
+
+/* world NULL: a world of one. It must stay open while the trainer is being created. NULL on error; a model or
+ * batch that does not fit into memory is refused before anything is allocated. */
+MUSTER_API struct muster_trainer *muster_trainer_create(struct muster_world *world,
+                                                        const struct muster_gpt *model,
+                                                        const struct muster_training *training,
+                                                        struct muster_error *err);
+/* Accepts NULL. */
+MUSTER_API void muster_trainer_destroy(struct muster_trainer *trainer);
+
+/* One optimizer step. tokens, targets: (micro_batches, sequences, positions) of this rank, in
+ * [0, vocabulary); a target of -1 does not count. result may be NULL. After an error of a collective the run
+ * is over: every later call returns that error. */
+MUSTER_API int muster_trainer_step(struct muster_trainer *trainer, const int32_t *tokens,
+                                   const int32_t *targets, const struct muster_step *step,
+                                   struct muster_step_result *result, struct muster_error *err);
+/* Mean loss of one micro-batch, (sequences, positions), of this rank; changes nothing. Collective. */
+MUSTER_API int muster_trainer_evaluate(struct muster_trainer *trainer, const int32_t *tokens,
+                                       const int32_t *targets, double *loss, struct muster_error *err);
+
+/* Parameters have the names of Hugging Face's GPT-2 and are numbered from 0. Their products' weights are
+ * (out, in), as nn.Linear's. The name lives as long as the trainer; NULL, 0 and -1 where there is no such
+ * parameter. */
+MUSTER_API int muster_trainer_parameters(const struct muster_trainer *trainer);
+MUSTER_API const char *muster_trainer_parameter_name(const struct muster_trainer *trainer, int parameter);
+MUSTER_API int64_t muster_trainer_parameter_elements(const struct muster_trainer *trainer, int parameter);
+/* Fills shape[0..1] (1 for what is not there) and returns the number of dimensions. */
+MUSTER_API int muster_trainer_parameter_shape(const struct muster_trainer *trainer, int parameter,
+                                              int64_t shape[2]);
+/* Collective. values: all elements, on every rank; a rank that does not want them may pass NULL to get. */
+MUSTER_API int muster_trainer_get_parameter(struct muster_trainer *trainer, int parameter, float *values,
+                                            struct muster_error *err);
+MUSTER_API int muster_trainer_set_parameter(struct muster_trainer *trainer, int parameter,
+                                            const float *values, struct muster_error *err);
+
+/* Collective. Rank 0 writes all parameters as one safetensors file, beside path and then renamed over it. */
+MUSTER_API int muster_trainer_save(struct muster_trainer *trainer, const char *path,
+                                   struct muster_error *err);
+
+/* Bytes of this rank's plan: all that the trainer will ever hold. */
+MUSTER_API int64_t muster_trainer_planned_bytes(const struct muster_trainer *trainer);
+
 #ifdef __cplusplus
 }
 #endif

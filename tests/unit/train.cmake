@@ -13,3 +13,6 @@ muster_test(train_alloc_test SOURCES train_alloc_test.c LINK train_harness)
 muster_test(train_overlap_test SOURCES train_overlap_test.c LINK train_harness)
 # The overlap is measured: beside other tests there is nothing to measure.
 set_tests_properties(train_overlap_test PROPERTIES RUN_SERIAL TRUE)
+
+# Through the public library: from C, and from Python by ctypes, alone and as two ranks under muster run.
+muster_test(train_api_test SOURCES train_api_test.c LINK libmuster)

@@ -1,0 +1,336 @@
+/* api_trainer.c - the training part of muster.h: checks what a caller may get wrong and hands it to the
+ * trainer. */
+#include <math.h>
+#include <stddef.h>
+#include <unistd.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "runtime/gpt.h"
+#include "runtime/include/muster.h"
+#include "runtime/safetensors.h"
+#include "runtime/trainer.h"
+#include "runtime/world.h"
+
+struct muster_trainer {
+    struct gpt *gpt;
+    struct trainer *trainer;
+    struct muster_training training;
+    int rank, world_size;
+};
+
+GUARD_DEFINE(muster_trainer, struct muster_trainer *, muster_trainer_destroy);
+
+/* The two enumerations have the same order. */
+_Static_assert((int)MUSTER_NO_SHARD == (int)STRATEGY_NO_SHARD &&
+                   (int)MUSTER_HYBRID_SHARD == (int)STRATEGY_HYBRID_SHARD &&
+                   (int)MUSTER_HYBRID_SHARD + 1 == (int)STRATEGY_COUNT,
+               "muster.h and plan.h number the strategies alike");
+
+void muster_training_defaults(struct muster_training *training, const struct muster_gpt *model)
+{
+    *training = (struct muster_training){
+        .size = sizeof *training,
+        .strategy = MUSTER_FULL_SHARD,
+        .replicas = 1,
+        .sequences = 1,
+        .positions = model->positions,
+        .micro_batches = 1,
+        .prefetch = 2,
+        .clip = 1,
+        .timeout_ms = 600 * 1000,
+    };
+}
+
+void muster_step_defaults(struct muster_step *step)
+{
+    *step = (struct muster_step){
+        .size = sizeof *step,
+        .learning_rate = 3e-4,
+        .weight_decay = 0.1,
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .epsilon = 1e-8,
+        .clip_norm = 1.0,
+    };
+}
+
+/* ---- creation ---- */
+
+/* A struct from a program that was built against another muster.h. */
+static int check_size(const char *name, uint32_t size, size_t ours, struct muster_error *err)
+{
+    if (size == ours)
+        return 0;
+    return error_set(err, MUSTER_E_INVALID,
+                     "struct %s says that it is %u bytes, but this library's is %zu: set its size, and build "
+                     "against this library's muster.h",
+                     name, size, ours);
+}
+
+static int check_training(const struct muster_gpt *model, const struct muster_training *t, int world_size,
+                          struct muster_error *err)
+{
+    if (check_size("muster_gpt", model->size, sizeof *model, err) ||
+        check_size("muster_training", t->size, sizeof *t, err))
+        return -1;
+    if (t->strategy < 0 || t->strategy >= (int)STRATEGY_COUNT)
+        return error_set(err, MUSTER_E_INVALID, "strategy %d: it is 0 to %d", t->strategy,
+                         (int)STRATEGY_COUNT - 1);
+    if (t->replicas < 1 || world_size % t->replicas)
+        return error_set(err, MUSTER_E_INVALID, "replicas is %d, which does not divide a world of %d",
+                         t->replicas, world_size);
+    if (t->replicas > 1 && t->strategy != MUSTER_HYBRID_SHARD)
+        return error_set(err, MUSTER_E_INVALID, "replicas is %d, but only HYBRID_SHARD has replicas",
+                         t->replicas);
+    if (t->positions > model->positions)
+        return error_set(err, MUSTER_E_INVALID,
+                         "a batch of %d positions is longer than the model's %d positions", t->positions,
+                         model->positions);
+    if (t->timeout_ms < 1)
+        return error_set(err, MUSTER_E_INVALID, "timeout_ms is %lld, but must be at least 1",
+                         (long long)t->timeout_ms);
+    return 0;
+}
+
+static int threads_of(const struct muster_training *t, int local_size)
+{
+    if (t->threads > 0)
+        return t->threads;
+    long threads = sysconf(_SC_NPROCESSORS_ONLN) / local_size;
+    return threads > 0 ? (int)threads : 1;
+}
+
+static struct trainer_options options_of(struct muster_world *world, const struct muster_training *t)
+{
+    int world_size = world ? muster_world_size(world) : 1,
+        local_size = world ? muster_world_local_size(world) : 1;
+    return (struct trainer_options){
+        .plan = {.strategy = (enum strategy)t->strategy,
+                 .mesh = {1, t->replicas, world_size / t->replicas},
+                 .shape = {t->sequences, t->positions},
+                 .micro_batches = t->micro_batches,
+                 .prefetch_forward = t->prefetch,
+                 .prefetch_backward = t->prefetch,
+                 .group_bytes = t->group_bytes,
+                 .clip = t->clip != 0,
+                 .train = true},
+        .rank = world ? muster_world_rank(world) : 0,
+        .world_size = world_size,
+        .local_rank = world ? muster_world_local_rank(world) : 0,
+        .local_world_size = local_size,
+        .threads = threads_of(t, local_size),
+        .store = world ? world_store(world) : NULL,
+        .timeout_ns = t->timeout_ms * NS_PER_MS,
+        .memory_limit = t->memory_limit,
+        .seed = t->seed,
+    };
+}
+
+struct muster_trainer *muster_trainer_create(struct muster_world *world, const struct muster_gpt *model,
+                                             const struct muster_training *training, struct muster_error *err)
+{
+    int world_size = world ? muster_world_size(world) : 1;
+    if (check_training(model, training, world_size, err))
+        return NULL;
+    const struct gpt_config config = {.layers = model->layers,
+                                      .channels = model->channels,
+                                      .heads = model->heads,
+                                      .vocab = model->vocabulary,
+                                      .max_positions = model->positions};
+    GUARD(guard_muster_trainer) struct muster_trainer *trainer = mem_calloc(1, sizeof *trainer);
+    if (!trainer) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for a trainer");
+        return NULL;
+    }
+    const struct trainer_options options = options_of(world, training);
+    trainer->training = *training;
+    trainer->rank = options.rank;
+    trainer->world_size = options.world_size;
+    trainer->gpt = gpt_create(&config, err);
+    trainer->trainer = trainer->gpt ? trainer_create(&trainer->gpt->model, &options, err) : NULL;
+    return trainer->trainer ? take_pointer(&trainer) : NULL;
+}
+
+void muster_trainer_destroy(struct muster_trainer *trainer)
+{
+    if (!trainer)
+        return;
+    trainer_destroy(trainer->trainer);
+    gpt_destroy(trainer->gpt);
+    mem_free(trainer);
+}
+
+/* ---- steps ---- */
+
+static int check_tokens(const struct muster_trainer *trainer, const int32_t *tokens, const int32_t *targets,
+                        int64_t count, struct muster_error *err)
+{
+    int vocabulary = trainer->gpt->config.vocab;
+    for (int64_t i = 0; i < count; i++) {
+        if (tokens[i] < 0 || tokens[i] >= vocabulary)
+            return error_set(err, MUSTER_E_INVALID, "token %lld is %d, but the vocabulary has %d",
+                             (long long)i, tokens[i], vocabulary);
+        if (targets[i] < -1 || targets[i] >= vocabulary)
+            return error_set(err, MUSTER_E_INVALID, "target %lld is %d, but the vocabulary has %d",
+                             (long long)i, targets[i], vocabulary);
+    }
+    return 0;
+}
+
+static int64_t rank_tokens(const struct muster_trainer *trainer)
+{
+    const struct muster_training *t = &trainer->training;
+    return (int64_t)t->sequences * t->positions * t->micro_batches;
+}
+
+int muster_trainer_step(struct muster_trainer *trainer, const int32_t *tokens, const int32_t *targets,
+                        const struct muster_step *step, struct muster_step_result *result,
+                        struct muster_error *err)
+{
+    if (check_size("muster_step", step->size, sizeof *step, err) ||
+        (result && check_size("muster_step_result", result->size, sizeof *result, err)))
+        return -1;
+    if (check_tokens(trainer, tokens, targets, rank_tokens(trainer), err))
+        return -1;
+    const struct trainer_step_values values = {
+        .learning_rate = step->learning_rate,
+        .weight_decay = step->weight_decay,
+        .beta1 = step->beta1,
+        .beta2 = step->beta2,
+        .epsilon = step->epsilon,
+        .clip_norm = trainer->training.clip ? step->clip_norm : 0,
+        .global_tokens =
+            step->global_tokens ? step->global_tokens : rank_tokens(trainer) * trainer->world_size,
+    };
+    struct trainer_stats stats;
+    if (trainer_step(trainer->trainer, tokens, targets, &values, &stats, err))
+        return -1;
+    if (result)
+        *result = (struct muster_step_result){.size = sizeof *result,
+                                              .loss = stats.loss,
+                                              .grad_norm = stats.grad_norm,
+                                              .skipped = stats.skipped,
+                                              .step_ns = stats.step_ns,
+                                              .comm_ns = stats.comm_ns,
+                                              .exposed_ns = stats.exposed_ns};
+    return 0;
+}
+
+int muster_trainer_evaluate(struct muster_trainer *trainer, const int32_t *tokens, const int32_t *targets,
+                            double *loss, struct muster_error *err)
+{
+    int64_t count = (int64_t)trainer->training.sequences * trainer->training.positions;
+    if (check_tokens(trainer, tokens, targets, count, err))
+        return -1;
+    return trainer_evaluate(trainer->trainer, tokens, targets, loss, err);
+}
+
+/* ---- parameters ---- */
+
+static const struct param_desc *param_at(const struct muster_trainer *trainer, int parameter)
+{
+    const struct model *model = &trainer->gpt->model;
+    return parameter >= 0 && parameter < model->param_count ? &model->params[parameter] : NULL;
+}
+
+int muster_trainer_parameters(const struct muster_trainer *trainer)
+{
+    return trainer->gpt->model.param_count;
+}
+
+const char *muster_trainer_parameter_name(const struct muster_trainer *trainer, int parameter)
+{
+    const struct param_desc *param = param_at(trainer, parameter);
+    return param ? param->name : NULL;
+}
+
+int64_t muster_trainer_parameter_elements(const struct muster_trainer *trainer, int parameter)
+{
+    const struct param_desc *param = param_at(trainer, parameter);
+    return param ? param_elements(param) : 0;
+}
+
+int muster_trainer_parameter_shape(const struct muster_trainer *trainer, int parameter, int64_t shape[2])
+{
+    const struct param_desc *param = param_at(trainer, parameter);
+    if (!param)
+        return -1;
+    shape[0] = param->dim[0];
+    shape[1] = param->ndim > 1 ? param->dim[1] : 1;
+    return param->ndim;
+}
+
+int muster_trainer_get_parameter(struct muster_trainer *trainer, int parameter, float *values,
+                                 struct muster_error *err)
+{
+    return trainer_get_param(trainer->trainer, parameter, values, err);
+}
+
+int muster_trainer_set_parameter(struct muster_trainer *trainer, int parameter, const float *values,
+                                 struct muster_error *err)
+{
+    return trainer_set_param(trainer->trainer, parameter, values, err);
+}
+
+/* ---- saving ---- */
+
+static struct safetensors_writer *open_writer(const struct model *model, const char *path,
+                                              struct muster_error *err)
+{
+    static const char *const metadata[] = {"format", "pt", NULL};
+    scope_free struct safetensors_tensor *tensors = mem_calloc((size_t)model->param_count, sizeof *tensors);
+    if (!tensors) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory to describe %d tensors", model->param_count);
+        return NULL;
+    }
+    for (int i = 0; i < model->param_count; i++) {
+        const struct param_desc *param = &model->params[i];
+        tensors[i] =
+            (struct safetensors_tensor){.name = param->name, .dtype = DTYPE_F32, .ndim = param->ndim};
+        for (int d = 0; d < param->ndim; d++)
+            tensors[i].dim[d] = param->dim[d];
+    }
+    return safetensors_create(path, tensors, model->param_count, metadata, err);
+}
+
+GUARD_DEFINE(safetensors, struct safetensors_writer *, safetensors_destroy);
+
+/* A rank 0 that cannot write still takes part in every gather, or the others would wait for it. */
+int muster_trainer_save(struct muster_trainer *trainer, const char *path, struct muster_error *err)
+{
+    const struct model *model = &trainer->gpt->model;
+    int64_t most = 0;
+    for (int i = 0; i < model->param_count; i++) {
+        int64_t elements = param_elements(&model->params[i]);
+        most = elements > most ? elements : most;
+    }
+    bool writes = trainer->rank == 0;
+    scope_free float *values = writes ? mem_calloc((size_t)most, sizeof *values) : NULL;
+    GUARD(guard_safetensors) struct safetensors_writer *writer = NULL;
+    int failed = 0;
+    if (writes && !values)
+        failed =
+            error_set(err, MUSTER_E_NOMEM, "no memory for a parameter of %lld elements", (long long)most);
+    else if (writes && !(writer = open_writer(model, path, err)))
+        failed = -1;
+    for (int i = 0; i < model->param_count; i++) {
+        struct muster_error *into = failed ? NULL : err; /* the first error is the one to tell */
+        if (trainer_get_param(trainer->trainer, i, values, into))
+            return -1;
+        if (writer && !failed)
+            failed = safetensors_write(writer, values,
+                                       param_elements(&model->params[i]) * (int64_t)sizeof *values, err);
+    }
+    if (!writer || failed)
+        return failed;
+    return safetensors_finish(take_pointer(&writer), err);
+}
+
+int64_t muster_trainer_planned_bytes(const struct muster_trainer *trainer)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < MEMORY_CLASS_COUNT; i++)
+        bytes += trainer_plan(trainer->trainer)->arena_bytes[i];
+    return bytes;
+}
