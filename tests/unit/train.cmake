@@ -16,3 +16,7 @@ set_tests_properties(train_overlap_test PROPERTIES RUN_SERIAL TRUE)
 
 # Through the public library: from C, and from Python by ctypes, alone and as two ranks under muster run.
 muster_test(train_api_test SOURCES train_api_test.c LINK libmuster)
+# A sanitizer's runtime would have to be loaded into Python first.
+if(NOT MUSTER_SANITIZE)
+  muster_script_test(train_ctypes_test COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/train_ctypes_test.py LABELS unit)
+endif()
