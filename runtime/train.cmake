@@ -4,6 +4,7 @@ add_library(muster_runtime STATIC
   comm_table.c
   executor.c
   fingerprint.c
+  generate.c
   gpt.c
   gpt_layers.c
   lr.c
