@@ -1,0 +1,197 @@
+/* comm_process_test.c - ranks as processes: the same sums as with threads, and what the others see when one
+ * is killed in the middle of it. */
+#include "tests/support/cmocka_all.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "proto/base/clock.h"
+#include "runtime/world.h"
+#include "tests/unit/comm_test_ranks.h"
+#include "tests/unit/world_test_environment.h"
+
+enum { RANKS_MAX = 8, COUNT = 1 << 18 };
+
+/* What a rank tells the test, in this order, through its pipe. */
+struct report {
+    char kind; /* 'r' it runs, 'c' it has a child, 'e' its end */
+    pid_t child;
+    struct muster_error err;
+};
+
+struct process {
+    pid_t pid;
+    int pipe;
+};
+
+static void tell(int fd, const struct report *report)
+{
+    if (write(fd, report, sizeof *report) != (ssize_t)sizeof *report)
+        _exit(3); /* the test has gone */
+}
+
+/* A grandchild that keeps every descriptor open, so that sockets alone would not show the end of its parent.
+ */
+static pid_t leave_a_child(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        for (;;)
+            pause();
+    }
+    return child;
+}
+
+/* All-reduces until an error; never returns. */
+static void rank_main(int rank, int size, int port, int pipe, int rounds, bool with_child)
+{
+    struct report report = {.kind = 'r'};
+    struct test_environment e = test_environment_of(rank, size, port, false, 0);
+    struct muster_world *world = test_environment_open(&e, 60000, &report.err);
+    struct test_rank r = {0};
+    if (!world ||
+        test_rank_open(&r, rank, size, 2 * COUNT * (int64_t)sizeof(float), 60 * NS_PER_S, world_store(world)))
+        _exit(2);
+    float *values = r.arena.base, *sums = values + COUNT;
+    const struct comm_op op = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, .count = COUNT};
+    bool failed = false;
+    for (int round = 0; !failed && (!rounds || round < rounds); round++) {
+        for (int i = 0; i < COUNT; i++)
+            values[i] = (float)(i % 1000 + rank + round % 100);
+        failed = test_rank_do(&r, r.comm, &op, values, sums, &report.err);
+        for (int i = 0; !failed && i < COUNT; i++) {
+            if (sums[i] != (float)(size * (i % 1000 + round % 100) + size * (size - 1) / 2))
+                _exit(4);
+        }
+        if (round == 2) {
+            tell(pipe, &report);
+            if (with_child) {
+                struct report child = {.kind = 'c', .child = leave_a_child()};
+                tell(pipe, &child);
+            }
+        }
+    }
+    report.kind = 'e';
+    tell(pipe, &report);
+    test_rank_close(&r);
+    if (!failed)
+        muster_world_close(&world);
+    _exit(0);
+}
+
+static void start(struct process *processes, int size, int rounds, int with_child)
+{
+    int port = test_free_port();
+    assert_true(port > 0);
+    for (int rank = 0; rank < size; rank++) {
+        int ends[2];
+        assert_int_equal(pipe(ends), 0);
+        processes[rank].pid = fork();
+        assert_true(processes[rank].pid >= 0);
+        if (processes[rank].pid == 0) {
+            close(ends[0]);
+            alarm(110); /* never outlives the test */
+            rank_main(rank, size, port, ends[1], rounds, rank == with_child);
+        }
+        close(ends[1]);
+        processes[rank].pipe = ends[0];
+    }
+}
+
+/* The next report of one process, within the time. */
+static struct report hear(const struct process *process, int64_t limit_ns)
+{
+    struct report report = {0};
+    struct pollfd entry = {.fd = process->pipe, .events = POLLIN};
+    int ready;
+    do {
+        ready = poll(&entry, 1, (int)(limit_ns / NS_PER_MS));
+    } while (ready < 0 && errno == EINTR);
+    if (ready != 1 || read(process->pipe, &report, sizeof report) != (ssize_t)sizeof report)
+        report.kind = 0;
+    return report;
+}
+
+static int end_of(struct process *process)
+{
+    int status = -1;
+    while (waitpid(process->pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    close(process->pipe);
+    return status;
+}
+
+static void processes_agree(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= 4; size += 2) {
+        struct process processes[RANKS_MAX];
+        start(processes, size, 20, -1);
+        for (int rank = 0; rank < size; rank++) {
+            assert_int_equal(hear(&processes[rank], 60 * NS_PER_S).kind, 'r');
+            assert_int_equal(hear(&processes[rank], 60 * NS_PER_S).kind, 'e');
+        }
+        for (int rank = 0; rank < size; rank++)
+            assert_int_equal(end_of(&processes[rank]), 0);
+    }
+}
+
+/* Kills one of size ranks; all others say so in time. */
+static void kill_one(int size, int victim, bool with_child)
+{
+    struct process processes[RANKS_MAX];
+    char who[64];
+    pid_t child = 0;
+    start(processes, size, 0, with_child ? victim : -1);
+    for (int rank = 0; rank < size; rank++)
+        assert_int_equal(hear(&processes[rank], 60 * NS_PER_S).kind, 'r');
+    if (with_child)
+        child = hear(&processes[victim], 60 * NS_PER_S).child;
+    assert_int_equal(kill(processes[victim].pid, SIGKILL), 0);
+    snprintf(who, sizeof who, "rank %d (pid %d) is gone in all_reduce #", victim, (int)processes[victim].pid);
+    for (int rank = 0; rank < size; rank++) {
+        if (rank == victim)
+            continue;
+        struct report report = hear(&processes[rank], 5 * NS_PER_S);
+        assert_int_equal(report.kind, 'e');
+        assert_int_equal(report.err.code, MUSTER_E_PEER);
+        if (!strstr(report.err.text, who))
+            fail_msg("rank %d says: %s, expected: %s", rank, report.err.text, who);
+    }
+    if (child > 0)
+        assert_int_equal(kill(child, SIGKILL), 0);
+    for (int rank = 0; rank < size; rank++) {
+        int status = end_of(&processes[rank]);
+        assert_int_equal(rank == victim ? WTERMSIG(status) : status, rank == victim ? SIGKILL : 0);
+    }
+}
+
+static void a_killed_rank_is_named_by_all(void **state)
+{
+    (void)state;
+    kill_one(2, 1, false);
+    kill_one(4, 2, false);
+    kill_one(3, 0, false); /* the one that serves the store */
+}
+
+static void a_child_of_the_killed_rank_hides_nothing(void **state)
+{
+    (void)state;
+    kill_one(3, 1, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processes_agree),
+        cmocka_unit_test(a_killed_rank_is_named_by_all),
+        cmocka_unit_test(a_child_of_the_killed_rank_hides_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

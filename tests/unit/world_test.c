@@ -1,0 +1,231 @@
+/* world_test.c - the environment's reader, and worlds of threads over a store that rank 0 or an agent serves.
+ */
+#include "tests/support/cmocka_all.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "proto/base/clock.h"
+#include "rendezvous/tcpstore_server.h"
+#include "runtime/world.h"
+#include "runtime/world_environment.h"
+#include "tests/support/faults.h"
+#include "tests/support/rank_threads.h"
+#include "tests/unit/comm_test_ranks.h"
+#include "tests/unit/world_test_environment.h"
+
+/* ---- the reader: "NAME=value" texts, NULL at the end ---- */
+
+static const char *from_list(void *context, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *const *entry = context; *entry; entry++) {
+        if (!strncmp(*entry, name, length) && (*entry)[length] == '=')
+            return *entry + length + 1;
+    }
+    return NULL;
+}
+#define READ(place, err, ...)                                                                                \
+    world_place_read(from_list, (void *)(const char *const[]){__VA_ARGS__, NULL}, place, err)
+#define FOUR "RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=host", "MASTER_PORT=29500"
+
+static void launchers_are_understood(void **state)
+{
+    (void)state;
+    struct world_place p;
+    struct muster_error err = {0};
+    assert_int_equal(READ(&p, &err, "HOME=/"), 0);
+    assert_int_equal(p.size, 1);
+    assert_int_equal(p.rank, 0);
+    assert_int_equal(p.local_size, 1);
+    assert_null(p.master_addr);
+    assert_int_equal(READ(&p, &err, "RANK=", "WORLD_SIZE="), 0); /* empty is not set */
+    assert_int_equal(p.size, 1);
+    assert_int_equal(READ(&p, &err, FOUR), 0);
+    assert_int_equal(p.rank, 1);
+    assert_int_equal(p.size, 4);
+    assert_int_equal(p.local_rank, 1);
+    assert_int_equal(p.local_size, 4);
+    assert_string_equal(p.master_addr, "host");
+    assert_int_equal(p.master_port, 29500);
+    assert_false(p.agent_store);
+    assert_int_equal(READ(&p, &err, FOUR, "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2", "MUSTER_ROUND=3",
+                          "TORCHELASTIC_RESTART_COUNT=2", "TORCHELASTIC_USE_AGENT_STORE=True"),
+                     0);
+    assert_int_equal(p.local_rank, 0);
+    assert_int_equal(p.local_size, 2);
+    assert_int_equal(p.round, 3);
+    assert_int_equal(p.restarts, 2);
+    assert_true(p.agent_store);
+    assert_int_equal(READ(&p, &err, FOUR, "TORCHELASTIC_USE_AGENT_STORE=true"), 0);
+    assert_false(p.agent_store); /* torch's spelling only */
+}
+
+static void what_is_wrong_is_named(void **state)
+{
+    (void)state;
+    struct world_place p = {.rank = 77};
+    struct muster_error err = {0};
+    assert_int_equal(READ(&p, &err, "RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=host"), -1);
+    assert_int_equal(err.code, MUSTER_E_INVALID);
+    assert_non_null(strstr(err.text, "MASTER_PORT is not"));
+    assert_int_equal(READ(&p, &err, "MASTER_PORT=1"), -1);
+    const struct {
+        const char *entry, *says;
+    } wrong[] = {
+        {"RANK=4", "RANK is '4'"},
+        {"RANK=-1", "RANK is '-1'"},
+        {"RANK=one", "RANK is 'one'"},
+        {"WORLD_SIZE=0", "WORLD_SIZE is '0'"},
+        {"WORLD_SIZE=99999999999", "WORLD_SIZE is '99999999999'"},
+        {"MASTER_PORT=65536", "MASTER_PORT is '65536'"},
+        {"MASTER_PORT=http", "MASTER_PORT is 'http'"},
+        {"LOCAL_WORLD_SIZE=5", "LOCAL_WORLD_SIZE is '5'"},
+        {"LOCAL_RANK=4", "LOCAL_RANK is '4'"},
+        {"MUSTER_ROUND=x", "MUSTER_ROUND is 'x'"},
+        {"TORCHELASTIC_RESTART_COUNT=-2", "TORCHELASTIC_RESTART_COUNT is '-2'"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(READ(&p, &err, wrong[i].entry, FOUR), -1); /* the first entry of a name counts */
+        assert_int_equal(err.code, MUSTER_E_INVALID);
+        assert_non_null(strstr(err.text, wrong[i].says));
+    }
+    assert_int_equal(p.rank, 77); /* nothing was written */
+}
+
+/* ---- worlds ---- */
+
+static const char *no_variable(void *context, const char *name)
+{
+    (void)context, (void)name;
+    return NULL;
+}
+
+static void a_world_of_one(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    struct muster_world_options options = {.size = sizeof options, .get_environment = no_variable};
+    struct muster_world *world = muster_world_open(&options, &err);
+    assert_non_null(world);
+    assert_int_equal(muster_world_size(world), 1);
+    assert_int_equal(muster_world_rank(world), 0);
+    assert_int_equal(muster_world_local_rank(world), 0);
+    assert_int_equal(muster_world_local_size(world), 1);
+    assert_int_equal(muster_world_barrier(world, &err), 0);
+    assert_null(world_store(world));
+    muster_world_close(&world);
+    assert_null(world);
+    muster_world_close(&world);
+    muster_world_close(NULL);
+    options.size = 3;
+    assert_null(muster_world_open(&options, &err));
+    assert_int_equal(err.code, MUSTER_E_INVALID);
+    assert_true(strlen(muster_version()) > 0);
+}
+
+struct job {
+    int port, restarts;
+    bool agent;
+};
+
+/* Barriers, the store, and a comm over it, twice under the same key. */
+static int live(int rank, int size, void *context)
+{
+    struct job *job = context;
+    struct muster_error err = {0};
+    struct test_environment e = test_environment_of(rank, size, job->port, job->agent, job->restarts);
+    struct muster_world *world = test_environment_open(&e, 60000, &err);
+    int result = world ? 0 : -1, value = rank;
+    for (int i = 0; !result && i < 3; i++)
+        result = muster_world_barrier(world, &err);
+    for (int i = 0; !result && i < 2; i++) {
+        struct test_rank r;
+        result = test_rank_open(&r, rank, size, 4096, 60 * NS_PER_S, world_store(world));
+        if (!result) {
+            const struct comm_op op = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_I32, .count = 1};
+            result = test_rank_do(&r, r.comm, &op, &value, &value, &err);
+        }
+        test_rank_close(&r);
+    }
+    if (!result && value != size * size * (size - 1) / 2)
+        result = -1;
+    if (result)
+        fprintf(stderr, "rank %d: %s\n", rank, err.text);
+    muster_world_close(&world);
+    return result;
+}
+
+static void rank_zero_serves(void **state)
+{
+    (void)state;
+    struct job job = {.port = test_free_port()};
+    assert_int_equal(rank_threads_run(3, live, &job), 0);
+    job.restarts = 1;
+    assert_int_equal(rank_threads_run(2, live, &job), 0); /* the port is free again */
+}
+
+static void an_agent_serves(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    const struct tcpstore_server_options options = {.address = "127.0.0.1"};
+    struct tcpstore_server *server = NULL;
+    assert_int_equal(tcpstore_server_start(&options, &server, &err), 0);
+    struct job job = {.port = tcpstore_server_port(server), .agent = true};
+    assert_int_equal(rank_threads_run(3, live, &job), 0);
+    job.restarts = 1; /* the same key space, as torchrun keeps it: keys of the attempt before do not hurt */
+    assert_int_equal(rank_threads_run(2, live, &job), 0);
+    /* A port that is taken names who serves. */
+    struct test_environment e = test_environment_of(0, 2, job.port, false, 0);
+    assert_null(test_environment_open(&e, 1000, &err));
+    assert_non_null(strstr(err.text, "MASTER_PORT"));
+    tcpstore_server_destroy(server);
+}
+
+static void a_missing_rank_is_counted(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    struct test_environment e = test_environment_of(0, 3, test_free_port(), false, 0);
+    struct muster_world *world = test_environment_open(&e, 200, &err);
+    assert_non_null(world);
+    assert_int_equal(muster_world_barrier(world, &err), -1);
+    assert_int_equal(err.code, MUSTER_E_TIMEOUT);
+    assert_non_null(strstr(err.text, "2 of 3 ranks are missing"));
+    muster_world_close(&world);
+    /* Nobody serves. */
+    e = test_environment_of(1, 3, test_free_port(), false, 0);
+    assert_null(test_environment_open(&e, 200, &err));
+    assert_int_equal(err.code, MUSTER_E_TIMEOUT);
+}
+
+static int open_alone(void *context)
+{
+    struct muster_world_options options = {.size = sizeof options, .get_environment = no_variable};
+    struct muster_world *world = muster_world_open(&options, context);
+    int result = world ? 0 : -1;
+    muster_world_close(&world);
+    return result;
+}
+
+static void failed_allocations_leak_nothing(void **state)
+{
+    (void)state;
+    struct muster_error err;
+    faults_sweep(open_alone, &err);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(launchers_are_understood),
+        cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(a_world_of_one),
+        cmocka_unit_test(rank_zero_serves),
+        cmocka_unit_test(an_agent_serves),
+        cmocka_unit_test(a_missing_rank_is_counted),
+        cmocka_unit_test(failed_allocations_leak_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
