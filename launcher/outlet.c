@@ -30,6 +30,7 @@ struct outlet {
     pthread_cond_t filled, drained;
     pthread_t thread;
     bool started, closing, ended;
+    bool abandoned; /* the thread is the last one here */
     bool wanted; /* somebody waits for room */
     int last_fd; /* where the last line went */
     const char *name;
@@ -135,6 +136,16 @@ static void write_records(struct outlet *o)
     }
 }
 
+static void outlet_free(struct outlet *o)
+{
+    buffer_free(&o->filling);
+    buffer_free(&o->writing);
+    pthread_cond_destroy(&o->filled);
+    pthread_cond_destroy(&o->drained);
+    pthread_mutex_destroy(&o->lock);
+    mem_free(o);
+}
+
 static void *outlet_thread(void *context)
 {
     struct outlet *o = context;
@@ -160,7 +171,10 @@ static void *outlet_thread(void *context)
     }
     o->ended = true;
     pthread_cond_broadcast(&o->drained);
+    bool abandoned = o->abandoned;
     pthread_mutex_unlock(&o->lock);
+    if (abandoned)
+        outlet_free(o);
     return NULL;
 }
 
@@ -322,16 +336,6 @@ struct outlet_lost outlet_lost(struct outlet *o)
     return lost;
 }
 
-static void outlet_free(struct outlet *o)
-{
-    buffer_free(&o->filling);
-    buffer_free(&o->writing);
-    pthread_cond_destroy(&o->filled);
-    pthread_cond_destroy(&o->drained);
-    pthread_mutex_destroy(&o->lock);
-    mem_free(o);
-}
-
 /* Waits until the thread has ended or hangs; with the lock. */
 static void await_end(struct outlet *o, int64_t patience_ns)
 {
@@ -356,11 +360,13 @@ size_t outlet_finish(struct outlet *o, int64_t patience_ns)
     await_end(o, patience_ns);
     bool started = o->started, ended = !started || o->ended;
     size_t left = ended ? 0 : o->filling.length + o->in_hand;
-    pthread_mutex_unlock(&o->lock);
     if (!ended) {
         pthread_detach(o->thread);
-        return left;
+        o->abandoned = true;
     }
+    pthread_mutex_unlock(&o->lock);
+    if (!ended)
+        return left;
     if (started)
         pthread_join(o->thread, NULL);
     outlet_free(o);

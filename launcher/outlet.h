@@ -52,7 +52,7 @@ void outlet_close(struct outlet *o, int fd);
 struct instant outlet_busy_since(struct outlet *o);
 struct outlet_lost outlet_lost(struct outlet *o);
 /* Waits until everything is written and ends the thread. Gives up where one write takes longer than patience:
- * then the outlet is left to the thread that hangs in it (its memory too, until the process ends) and the
+ * then the outlet is left to the thread that hangs in it, which frees it if it ever gets on, and the
  * bytes not written are returned. Accepts NULL. */
 size_t outlet_finish(struct outlet *o, int64_t patience_ns);
 
