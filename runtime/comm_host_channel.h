@@ -6,6 +6,7 @@
 #ifndef MUSTER_RUNTIME_COMM_HOST_CHANNEL_H
 #define MUSTER_RUNTIME_COMM_HOST_CHANNEL_H
 
+#include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,9 +29,9 @@ struct host_record {
 };
 
 struct host_member {
-    _Alignas(128) _Atomic uint32_t phase; /* the last one it arrived at, from 1 */
-    _Atomic uint32_t left;                /* 1: it has destroyed its comm */
-    _Atomic uint64_t sequence;            /* operations it has begun */
+    alignas(128) _Atomic(uint32_t) phase; /* the last one it arrived at, from 1 */
+    _Atomic(uint32_t) left;               /* 1: it has destroyed its comm */
+    _Atomic(uint64_t) sequence;           /* operations it has begun */
     struct host_record record[2];
 };
 
@@ -38,7 +39,7 @@ struct host_member {
 struct host_page {
     uint64_t magic;
     int32_t size;
-    _Atomic uint32_t failed; /* 0, then HOST_FAILURE_WRITING, then HOST_FAILURE_SET */
+    _Atomic(uint32_t) failed; /* 0, then HOST_FAILURE_WRITING, then HOST_FAILURE_SET */
     struct muster_error failure;
 };
 enum { HOST_FAILURE_WRITING = 1, HOST_FAILURE_SET };

@@ -18,8 +18,8 @@ struct host_comm {
     int *link_ranks;        /* [size] this comm's ranks as the link counts them */
     uint64_t id;            /* of this comm and its splits: tells messages apart */
     uint32_t splits;
-    _Atomic uint32_t aborted;
-    _Atomic int waits_on; /* HOST_WAITS_ON_NOBODY, HOST_WAITS_ON_ALL or the peer of a pair */
+    _Atomic(uint32_t) aborted;
+    _Atomic(int) waits_on; /* HOST_WAITS_ON_NOBODY, HOST_WAITS_ON_ALL or the peer of a pair */
 };
 enum { HOST_WAITS_ON_NOBODY = -2, HOST_WAITS_ON_ALL = -1 };
 

@@ -31,7 +31,7 @@ struct host_peer {
 };
 
 struct host_link {
-    _Atomic int references;
+    _Atomic(int) references;
     int rank, size;
     struct host_peer peers[]; /* [size] */
 };

@@ -43,9 +43,9 @@ struct comm {
     struct device *device;
     const struct device_ops *device_ops;
     int (*run)(struct comm *comm, const struct comm_call *call, struct muster_error *err); /* on the stream */
-    _Atomic uint64_t issued, finished;
+    _Atomic(uint64_t) issued, finished;
     struct futex_word moved; /* changes whenever a call finished */
-    _Atomic int64_t busy_ns;
+    _Atomic(int64_t) busy_ns;
     struct comm_call calls[COMM_CALLS];
 };
 

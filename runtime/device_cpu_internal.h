@@ -16,14 +16,14 @@ struct cpu_arena {
 
 struct device {
     int threads; /* of the compute stream */
-    _Atomic int streams;
-    _Atomic bool has_compute;
+    _Atomic(int) streams;
+    _Atomic(bool) has_compute;
     struct cpu_arena *arenas;
     struct device_event *events, *free_events; /* all that were ever made, by next; those by next_free */
     int poison;                                /* -1: none */
     int64_t memory_limit;                      /* -1: the machine's */
     /* The first failure. error is written once, between the two values. */
-    _Atomic int failed; /* 0 none, FAILURE_WRITING, FAILURE_SET */
+    _Atomic(int) failed; /* 0 none, FAILURE_WRITING, FAILURE_SET */
     struct muster_error error;
 };
 enum { FAILURE_WRITING = 1, FAILURE_SET };
@@ -34,8 +34,8 @@ struct device_event {
     struct device_event *next, *next_free;
     struct device *device;
     struct futex_word reached;         /* the latest record that was come to; counts from 1 */
-    _Atomic uint32_t recorded;         /* the latest record that was enqueued */
-    _Atomic int64_t time_ns;           /* when `reached` was */
+    _Atomic(uint32_t) recorded;        /* the latest record that was enqueued */
+    _Atomic(int64_t) time_ns;          /* when `reached` was */
     _Atomic(const char *) recorded_by; /* name of the stream that recorded last */
 };
 
@@ -83,8 +83,8 @@ struct device_stream {
     struct futex_word finished;      /* entries ever taken off and done */
     struct futex_word started;       /* not 0 once the thread runs and start_error is written */
     struct muster_error start_error; /* code 0: it runs */
-    _Atomic int64_t waited_ns;
-    _Atomic int now;                       /* enum stream_entry_kind of the entry that runs, for messages */
+    _Atomic(int64_t) waited_ns;
+    _Atomic(int) now;                      /* enum stream_entry_kind of the entry that runs, for messages */
     _Atomic(const char *) now_waiting_for; /* name of the stream whose event it waits for */
     struct stream_entry entries[DEVICE_CPU_QUEUE];
 };

@@ -19,8 +19,8 @@ enum futex_scope {
 
 /* Zeroed memory is a word of value 0 that nobody waits for. */
 struct futex_word {
-    _Atomic uint32_t value;
-    _Atomic uint32_t waiters;
+    _Atomic(uint32_t) value;
+    _Atomic(uint32_t) waiters;
 };
 
 /* Sleeps while the word is `seen`, at most until the deadline (system clock). Returns whether the deadline
