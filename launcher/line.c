@@ -70,9 +70,9 @@ static bool macro(const char **at, const char *name)
     return true;
 }
 
-int line_prefix(const char *template, const char *role, int rank, int local_rank, struct buffer *out)
+int line_prefix(const char *pattern, const char *role, int rank, int local_rank, struct buffer *out)
 {
-    for (const char *at = template ? template : "[${role_name}${local_rank}]:"; *at;) {
+    for (const char *at = pattern ? pattern : "[${role_name}${local_rank}]:"; *at;) {
         if (macro(&at, "${role_name}"))
             buffer_text(out, role);
         else if (macro(&at, "${local_rank}"))

@@ -31,8 +31,8 @@ void line_flush(struct line_splitter *s, const struct line_sink *sink);
 bool line_pending(const struct line_splitter *s);
 void line_free(struct line_splitter *s);
 
-/* The prefix of one worker's lines, appended: template with ${role_name}, ${rank} and ${local_rank} replaced;
+/* The prefix of one worker's lines, appended: pattern with ${role_name}, ${rank} and ${local_rank} replaced;
  * NULL is torchrun's "[${role_name}${local_rank}]:". */
-int line_prefix(const char *template, const char *role, int rank, int local_rank, struct buffer *out);
+int line_prefix(const char *pattern, const char *role, int rank, int local_rank, struct buffer *out);
 
 #endif

@@ -31,8 +31,8 @@ struct outlet {
     pthread_t thread;
     bool started, closing, ended;
     bool abandoned; /* the thread is the last one here */
-    bool wanted; /* somebody waits for room */
-    int last_fd; /* where the last line went */
+    bool wanted;    /* somebody waits for room */
+    int last_fd;    /* where the last line went */
     const char *name;
     int wake_fd;
     struct buffer filling;                  /* under the lock */

@@ -18,6 +18,7 @@ import unittest
 
 BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build")).resolve()
 MUSTER = str(BUILD / "bin" / "muster")
+SUPPRESSIONS = pathlib.Path(__file__).resolve().parent / "tsan.supp"
 LIMIT = 60  # of any wait; a test that needs it has failed
 
 
@@ -25,6 +26,7 @@ def environment(**more):
     drop = re.compile(r"PET_|MUSTER_AGENT_ID|MUSTER_ROUND|TORCHELASTIC_|TORCH_|PYTHON|LOGLEVEL|MASTER_|RANK$|WORLD_SIZE$")
     kept = {name: value for name, value in os.environ.items() if not drop.match(name)}
     kept["OMP_NUM_THREADS"] = "1"
+    kept.setdefault("TSAN_OPTIONS", f"suppressions={SUPPRESSIONS}")  # read by builds with the thread sanitizer only
     kept.update(more)
     return kept
 
