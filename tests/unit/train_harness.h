@@ -17,6 +17,7 @@ struct training {
     int positions;
     int steps;
     int prefetch;
+    int threads; /* of a rank's compute stream */
     int64_t group_bytes;
     enum sample_order order;
     double learning_rate, clip_norm;
