@@ -158,12 +158,8 @@ static void destroy(struct comm *comm)
         return;
     struct host_comm *host = host_comm_of(comm);
     if (host->page) {
-        for (int peer = -1; peer < comm->size; peer++) {
-            if (peer == comm->rank)
-                continue;
-            struct host_channel channel = host_channel_of(host->page, comm->size, comm->rank, peer);
-            atomic_store(&channel.members[channel.me].left, 1); /* those who still wait for us see it */
-        }
+        struct host_channel channel = host_channel_of(host->page, comm->size, comm->rank, -1);
+        atomic_store(&channel.members[channel.me].left, 1); /* those who still wait for us see it */
         (void)munmap(host->page, (size_t)host_page_bytes(comm->size)); /* our own mapping, whole */
     }
     host_link_drop(host->link);

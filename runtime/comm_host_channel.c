@@ -68,12 +68,6 @@ bool host_channel_passed(const struct host_channel *channel, uint32_t *seen)
     return futex_reached(*seen, phase * (uint32_t)channel->count);
 }
 
-/* A member that was about to sleep just now misses this; it looks again after COMM_SLICE_NS. */
-static void wake(const struct host_channel *channel)
-{
-    futex_wake(channel->arrived, FUTEX_SHARED);
-}
-
 void host_page_fail(struct host_page *page, const struct muster_error *error)
 {
     uint32_t none = 0;
@@ -82,13 +76,7 @@ void host_page_fail(struct host_page *page, const struct muster_error *error)
     page->failure = *error;
     atomic_store(&page->failed, HOST_FAILURE_SET);
     struct host_channel all = host_channel_of(page, page->size, 0, -1);
-    wake(&all);
-    for (int high = 1; high < page->size; high++) {
-        for (int low = 0; low < high; low++) {
-            struct host_channel pair = host_channel_of(page, page->size, high, low);
-            wake(&pair);
-        }
-    }
+    futex_wake(all.arrived, FUTEX_SHARED);
 }
 
 bool host_page_failed(struct host_page *page, bool patient, struct muster_error *error)

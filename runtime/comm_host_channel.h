@@ -30,8 +30,8 @@ struct host_record {
 
 struct host_member {
     alignas(128) _Atomic(uint32_t) phase; /* the last one it arrived at, from 1 */
-    _Atomic(uint32_t) left;               /* 1: it has destroyed its comm */
-    _Atomic(uint64_t) sequence;           /* operations it has begun */
+    _Atomic(uint32_t) left;     /* 1: it has destroyed its comm; in the channel of the collectives only */
+    _Atomic(uint64_t) sequence; /* operations it has begun */
     struct host_record record[2];
 };
 
@@ -79,7 +79,8 @@ void host_channel_arrive(const struct host_channel *channel);
 /* Whether all have arrived at this member's phase. If not, *seen is what to give to futex_wait on arrived. */
 bool host_channel_passed(const struct host_channel *channel, uint32_t *seen);
 
-/* The first call wins; wakes whoever waits on any channel. */
+/* The first call wins. Wakes whoever waits for a collective; who waits for a pair, or was about to sleep,
+ * looks again after COMM_SLICE_NS. (Waking every pair would touch all of their pages.) */
 void host_page_fail(struct host_page *page, const struct muster_error *error);
 /* Whether somebody failed, and why. patient: a failure whose text is being written does not count yet. */
 bool host_page_failed(struct host_page *page, bool patient, struct muster_error *error);

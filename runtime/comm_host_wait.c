@@ -41,6 +41,8 @@ static bool told(const struct host_run *run, bool patient, struct muster_error *
 static int check_alive(const struct host_run *run, struct muster_error *error)
 {
     const struct host_channel *channel = &run->channel;
+    const struct comm *comm = &run->comm->comm;
+    struct host_channel all = host_channel_of(run->comm->page, comm->size, comm->rank, -1);
     char text[COMM_TEXT + HOST_NAME + 32];
     uint32_t phase = host_channel_phase(channel, channel->me);
     for (int member = 0; member < channel->count; member++) {
@@ -49,7 +51,7 @@ static int check_alive(const struct host_run *run, struct muster_error *error)
             continue;
         /* First whether it has gone, then what it did: everything it did was before. */
         bool gone = host_link_gone(run->comm->link, peer);
-        bool left = atomic_load(&channel->members[member].left);
+        bool left = atomic_load(&all.members[rank].left);
         if (futex_reached(host_channel_phase(channel, member), phase))
             continue;
         if (gone && !left)

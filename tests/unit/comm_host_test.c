@@ -8,6 +8,7 @@
 #include "runtime/comm_host.h"
 #include "runtime/comm_internal.h"
 #include "runtime/comm_reduce.h"
+#include "tests/support/faults.h"
 #include "tests/support/kv_memory.h"
 #include "tests/support/rank_threads.h"
 #include "tests/unit/comm_test_ranks.h"
@@ -483,7 +484,7 @@ static int late_missing(struct test_rank *r, struct job *job)
     return seen || r->rank == 1 ? 0 : test_rank_complain(r, "status", "did not name rank 1");
 }
 
-static void time_out_names_the_missing(void **state)
+static void status_names_the_missing(void **state)
 {
     (void)state;
     struct job job;
@@ -550,7 +551,9 @@ static int leave_early(struct test_rank *r, struct job *job)
         return test_rank_complain(r, "barrier", err->text);
     if (r->rank == 1)
         return 0;
-    return test_rank_do(r, r->comm, &op, NULL, NULL, err) ? 0 : -1;
+    const struct comm_op receive = {.kind = COMM_RECV, .dtype = DTYPE_F32, .count = 1, .root = 1};
+    const struct comm_op *next = r->rank == 0 ? &op : &receive; /* of all ranks, and of a pair */
+    return test_rank_do(r, r->comm, next, NULL, r->arena.base, err) ? 0 : -1;
 }
 
 static void a_rank_that_left_is_named(void **state)
@@ -558,9 +561,11 @@ static void a_rank_that_left_is_named(void **state)
     (void)state;
     struct job job;
     assert_int_equal(run_ranks(3, leave_early, 0, TIMEOUT_NS, &job), 0);
-    assert_int_equal(job.errors[0].code, MUSTER_E_PEER);
-    assert_non_null(strstr(job.errors[0].text, "rank 1"));
-    assert_non_null(strstr(job.errors[0].text, "had left"));
+    for (int rank = 0; rank < 3; rank += 2) {
+        assert_int_equal(job.errors[rank].code, MUSTER_E_PEER);
+        assert_non_null(strstr(job.errors[rank].text, "rank 1"));
+        assert_non_null(strstr(job.errors[rank].text, "had left"));
+    }
 }
 
 /* Every other failure of a rank's device frees the peers of all its comms. */
@@ -594,16 +599,11 @@ static void a_broken_device_frees_its_peers(void **state)
     assert_string_equal(job.errors[1].text, "rank 0 stopped: the disk is full");
 }
 
-static int short_time(struct test_rank *r, struct job *job)
-{
-    return time_out(r, job);
-}
-
-static void time_out_is_an_error(void **state)
+static void time_out_names_the_missing(void **state)
 {
     (void)state;
     struct job job;
-    assert_int_equal(run_ranks(3, short_time, 0, 400 * NS_PER_MS, &job), 0);
+    assert_int_equal(run_ranks(3, time_out, 0, 400 * NS_PER_MS, &job), 0);
     assert_int_equal(job.errors[0].code, MUSTER_E_TIMEOUT);
     assert_non_null(strstr(job.errors[0].text, "barrier #1"));
     assert_non_null(strstr(job.errors[0].text, "for rank 1"));
@@ -695,6 +695,31 @@ static void bad_options_are_refused(void **state)
     device_cpu()->close(device);
 }
 
+/* ---- allocation failures ---- */
+
+static int make_alone(void *context)
+{
+    struct comm_options options = {
+        .rank = 0, .size = 1, .timeout_ns = NS_PER_S, .device = context, .device_ops = device_cpu()};
+    struct muster_error err = {0};
+    struct comm *alone = comm_host()->create(&options, &err);
+    struct comm *part = alone ? comm_host()->split(alone, 0, 0, "part", &err) : NULL;
+    int result = part ? 0 : -1;
+    comm_host()->destroy(part);
+    comm_host()->destroy(alone);
+    if (result)
+        assert_int_equal(err.code, MUSTER_E_NOMEM);
+    return result;
+}
+
+static void failed_allocations_leak_nothing(void **state)
+{
+    (void)state;
+    struct device *device = device_cpu()->open(0, 1, NULL);
+    faults_sweep(make_alone, device);
+    device_cpu()->close(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -703,14 +728,15 @@ int main(void)
         cmocka_unit_test(splits_have_their_own_ranks),
         cmocka_unit_test(mismatch_names_ranks_and_operations),
         cmocka_unit_test(two_sends_do_not_meet),
+        cmocka_unit_test(status_names_the_missing),
         cmocka_unit_test(time_out_names_the_missing),
-        cmocka_unit_test(time_out_is_an_error),
         cmocka_unit_test(abort_wakes_every_rank),
         cmocka_unit_test(abort_cancels_the_own_wait),
         cmocka_unit_test(a_rank_that_left_is_named),
         cmocka_unit_test(a_broken_device_frees_its_peers),
         cmocka_unit_test(bad_operations_are_refused_at_issue),
         cmocka_unit_test(bad_options_are_refused),
+        cmocka_unit_test(failed_allocations_leak_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
