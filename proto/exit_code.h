@@ -11,7 +11,9 @@
 #define MUSTER_EXIT_CODES(X)                                                                                 \
     X(EXIT_CODE_OK, 0, "every worker exited 0")                                                              \
     X(EXIT_CODE_FAILURE, 1, "a failure of muster itself, or a worker's own exit code 1")                     \
-    X(EXIT_CODE_USAGE, 2, "bad usage: a flag, a setting or a configuration file is wrong")                   \
+    X(EXIT_CODE_USAGE, 2,                                                                                    \
+      "bad usage: a flag, a setting, a configuration file or its data is wrong, or its plan does not fit "   \
+      "into memory")                                                                                         \
     X(EXIT_CODE_CANNOT_EXECUTE, 126, "the program was found but cannot be executed")                         \
     X(EXIT_CODE_NOT_FOUND, 127, "the program was not found")                                                 \
     X(EXIT_CODE_HANGUP, 129, "stopped by SIGHUP")                                                            \

@@ -132,17 +132,20 @@ static int print_help(void)
     return fputs(out.data, stdout) < 0 ? EXIT_CODE_FAILURE : EXIT_CODE_OK;
 }
 
-/* Bytes and prose of an error; bad input is the user's to mend (2), the rest is a failure (1). */
+/* Whether the user mends it: input that is wrong, or a plan that does not fit into memory. */
+static bool is_usage(int code)
+{
+    return code == MUSTER_E_INVALID || code == MUSTER_E_NOT_FOUND || code == MUSTER_E_UNSUPPORTED ||
+           code == MUSTER_E_LIMIT || code == MUSTER_E_NOMEM;
+}
+
 static int fail(const struct run *run, const struct muster_error *err)
 {
     if (run->world_size > 1)
         fprintf(stderr, "muster-train: rank %d: error: %s\n", run->rank, err->text);
     else
         fprintf(stderr, "muster-train: error: %s\n", err->text);
-    return err->code == MUSTER_E_INVALID || err->code == MUSTER_E_NOT_FOUND ||
-                   err->code == MUSTER_E_UNSUPPORTED
-               ? EXIT_CODE_USAGE
-               : EXIT_CODE_FAILURE;
+    return is_usage(err->code) ? EXIT_CODE_USAGE : EXIT_CODE_FAILURE;
 }
 
 static int compute_threads(const struct train_config *config, int local_world_size)

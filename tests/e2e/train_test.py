@@ -138,10 +138,11 @@ class Train(unittest.TestCase):
         self.check_refused(self.run_program(self.config(), "--set", "training.micro_batch=3"), 2, "global_batch 4", "micro_batch 3")
 
     def test_a_plan_larger_than_memory_is_refused(self):
-        run = self.run_program(self.config(), "--set", "training.memory_limit=1M")
-        self.check_refused(run, 2, "training.memory_limit" if "training.memory_limit" in run.stderr else "limit")
-        run = self.run_program(self.config(), "--set", "model.channels=65536", "--set", "model.layers=1000")
-        self.check_refused(run, 2)
+        for ranks in (0, 2):
+            run = self.run_program(self.config(), "--set", "training.memory_limit=100K", ranks=ranks)
+            self.check_refused(run, 2, "the plan needs", "100.0 KB", "memory limit", "smaller micro-batch")
+            run = self.run_program(self.config(), "--set", "model.channels=65536", "--set", "model.layers=1000", ranks=ranks)
+            self.check_refused(run, 2, "the plan needs", "TB", "what this machine has")
 
     def test_unreadable_data(self):
         if os.getuid() == 0:
