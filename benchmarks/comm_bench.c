@@ -4,8 +4,8 @@
  *     comm_bench [REPEATS]
  *
  * The ranks are two processes. Each figure is the median over REPEATS (15) rounds, in which limits and
- * collectives alternate, so that another program's load hits all alike; a round takes as long as its slower
- * rank.
+ * collectives alternate, so that another program's load hits all alike; a round is from when the first
+ * rank starts until when the last is done.
  *
  * The limits: an all_gather in place reads a peer's shard and writes it here, so two memcpys of a shard at
  * once are its limit. A reduce_scatter reads two shards and writes one: its limit is the bare loop out = a +
@@ -33,9 +33,9 @@ static const int64_t shard_bytes[SIZES] = {1 << 20, 4 << 20, 16 << 20, 64 << 20}
 enum what { COPY, GATHER, ADD, SCATTER, WHATS };
 static const char *const what_names[WHATS] = {"2 x memcpy", "all_gather", "2 x (a + b)", "reduce_scatter"};
 
-/* ns, of each rank; shared by the two processes, read by rank 0 behind a barrier. */
+/* Of each rank; shared by the two processes, read by rank 0 behind a barrier. */
 struct times {
-    int64_t took[RANKS][WHATS][REPEATS_MAX];
+    struct instant start[RANKS][WHATS][REPEATS_MAX], end[RANKS][WHATS][REPEATS_MAX];
 };
 
 /* ---- one rank ---- */
@@ -151,8 +151,10 @@ static int measure(struct rank *r, int repeat, enum what what, struct muster_err
     struct instant start = clock_now(NULL);
     if (enqueue(r, what, err) || device_cpu()->sync(r->stream, INSTANT_NEVER, err))
         return -1;
-    if (repeat >= 0)
-        r->times->took[r->rank][what][repeat] = instant_diff_ns(clock_now(NULL), start);
+    if (repeat >= 0) {
+        r->times->start[r->rank][what][repeat] = start;
+        r->times->end[r->rank][what][repeat] = clock_now(NULL);
+    }
     return 0;
 }
 
@@ -166,13 +168,15 @@ static int by_value(const void *a, const void *b)
 
 static double median_ms(const struct times *times, enum what what, int repeats)
 {
-    static int64_t slower[REPEATS_MAX];
+    static int64_t took[REPEATS_MAX];
     for (int i = 0; i < repeats; i++) {
-        int64_t a = times->took[0][what][i], b = times->took[1][what][i];
-        slower[i] = a > b ? a : b;
+        struct instant start = instant_min(times->start[0][what][i], times->start[1][what][i]);
+        int64_t one = instant_diff_ns(times->end[0][what][i], start);
+        int64_t other = instant_diff_ns(times->end[1][what][i], start);
+        took[i] = one > other ? one : other;
     }
-    qsort(slower, (size_t)repeats, sizeof *slower, by_value);
-    return (double)slower[repeats / 2] / (double)NS_PER_MS;
+    qsort(took, (size_t)repeats, sizeof *took, by_value);
+    return (double)took[repeats / 2] / (double)NS_PER_MS;
 }
 
 static void print_size(const struct rank *r)

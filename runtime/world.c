@@ -13,7 +13,7 @@
 #include "runtime/world_environment.h"
 
 #define TIMEOUT_NS (300 * NS_PER_S)
-#define LEAVE_NS   (3 * NS_PER_S)
+#define LEAVE_NS   (1 * NS_PER_S)
 
 struct muster_world {
     struct world_place place; /* master_addr is not kept */

@@ -41,7 +41,7 @@ struct muster_world_options {
  * or wrong is MUSTER_E_INVALID and named. */
 MUSTER_API struct muster_world *muster_world_open(const struct muster_world_options *options,
                                                   struct muster_error *err);
-/* Leaves and sets *world to NULL. The rank that serves the store waits up to three seconds for the others. */
+/* Leaves and sets *world to NULL. The rank that serves the store waits up to a second for the others. */
 MUSTER_API void muster_world_close(struct muster_world **world);
 
 MUSTER_API int muster_world_rank(const struct muster_world *world); /* 0..size-1 */
