@@ -258,12 +258,11 @@ void executor_destroy(struct executor *executor)
 
 /* ---- a run ---- */
 
-/* Device calls say only that they failed; why is kept by the device. */
-static int device_failed(const struct executor *executor, struct muster_error *err)
+int executor_refused(const struct device_ops *ops, struct device *device, struct muster_error *err)
 {
-    if (executor->parts.ops->poll_error(executor->parts.device, err))
+    if (ops->poll_error(device, err))
         return -1;
-    return error_set(err, MUSTER_E_STATE, "the device refused work without saying why");
+    return error_set(err, MUSTER_E_STATE, "device %s refused work without saying why", ops->name);
 }
 
 static int enqueue(const struct executor *executor, struct op_block *b, struct muster_error *err)
@@ -273,7 +272,7 @@ static int enqueue(const struct executor *executor, struct op_block *b, struct m
     struct device_stream *stream = parts->streams[op->stream];
     for (int i = 0; i < op->wait_count; i++) {
         if (parts->ops->wait(stream, executor->blocks[op->wait[i]].done))
-            return device_failed(executor, err);
+            return executor_refused(parts->ops, parts->device, err);
     }
     int failed;
     if (op->kind == OP_COMM) {
@@ -289,7 +288,7 @@ static int enqueue(const struct executor *executor, struct op_block *b, struct m
     }
     if (!failed && b->done)
         failed = parts->ops->record(stream, b->done);
-    return failed ? device_failed(executor, err) : 0;
+    return failed ? executor_refused(parts->ops, parts->device, err) : 0;
 }
 
 int executor_run(struct executor *executor, int end, bool evaluate, struct muster_error *err)
@@ -305,7 +304,7 @@ int executor_run(struct executor *executor, int end, bool evaluate, struct muste
             continue;
         if (parts->ops->record(parts->streams[i], executor->joined[i]) ||
             parts->ops->wait(parts->streams[STREAM_COMPUTE], executor->joined[i]))
-            return device_failed(executor, err);
+            return executor_refused(parts->ops, parts->device, err);
     }
     return 0;
 }

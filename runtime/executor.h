@@ -47,6 +47,9 @@ void executor_destroy(struct executor *executor); /* the streams must be empty; 
  * their loss in forward. The streams must be idle when it is called. */
 int executor_run(struct executor *executor, int end, bool evaluate, struct muster_error *err);
 
+/* Device calls say only that they failed; why is kept by the device. Fills err and returns -1. */
+int executor_refused(const struct device_ops *ops, struct device *device, struct muster_error *err);
+
 /* Address of a buffer (an index into plan.entries); NULL for -1. */
 void *executor_address(const struct executor_parts *parts, int entry, int64_t offset);
 

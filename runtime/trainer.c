@@ -180,9 +180,17 @@ void trainer_destroy(struct trainer *trainer)
 
 int trainer_break(struct trainer *trainer, struct muster_error *err, const char *what)
 {
+    /* Where the device failed its first error is the cause, whatever the caller met afterwards; aborting
+     * makes more errors, which the device does not keep. */
+    bool device_failed = trainer->ops->poll_error(trainer->device, NULL) != 0;
+    comm_table_abort(&trainer->comms);
+    for (int i = 0; i < STREAM_COUNT; i++)
+        (void)trainer->ops->sync(trainer->streams[i], INSTANT_NEVER,
+                                 NULL); /* drains; its error is read below */
+    if (device_failed)
+        (void)trainer->ops->poll_error(trainer->device, err);  /* fails, as it did above: that is the error */
     (void)error_wrap(err, "rank %d, %s", trainer->rank, what); /* returns -1, as we do */
     trainer->broken = *err;
-    comm_table_abort(&trainer->comms);
     return -1;
 }
 
@@ -304,10 +312,11 @@ int trainer_evaluate(struct trainer *trainer, const int32_t *tokens, const int32
     struct plan_loss found;
     write_scalars(trainer, &(struct trainer_step_values){.global_tokens = 1});
     write_batches(trainer, tokens, targets, 1);
-    if (executor_run(trainer->executor, trainer->plan.first_backward, true, e) ||
-        trainer->ops->copy(trainer->streams[STREAM_COMPUTE], &found,
-                           executor_address(&trainer->parts, trainer->plan.loss, 0), sizeof found) ||
-        sync_all(trainer, e))
+    int failed = executor_run(trainer->executor, trainer->plan.first_backward, true, e);
+    if (!failed && trainer->ops->copy(trainer->streams[STREAM_COMPUTE], &found,
+                                      executor_address(&trainer->parts, trainer->plan.loss, 0), sizeof found))
+        failed = executor_refused(trainer->ops, trainer->device, e);
+    if (failed || sync_all(trainer, e))
         return trainer_break(trainer, e, "evaluation");
     *loss = found.count > 0 ? found.total / (double)found.count : NAN;
     return 0;
@@ -319,7 +328,10 @@ int trainer_run(struct trainer *trainer, void (*fn)(void *argument), void *argum
     struct muster_error *e = err ? err : &local;
     if (trainer_usable(trainer, e))
         return -1;
-    if (trainer->ops->launch(trainer->streams[STREAM_COMPUTE], fn, argument) || sync_all(trainer, e))
+    int failed = 0;
+    if (trainer->ops->launch(trainer->streams[STREAM_COMPUTE], fn, argument))
+        failed = executor_refused(trainer->ops, trainer->device, e);
+    if (failed || sync_all(trainer, e))
         return trainer_break(trainer, e, "a function on the compute stream");
     return 0;
 }

@@ -31,10 +31,9 @@ static struct piece piece_of(const struct plan *plan, int param, int64_t element
 static int move(struct trainer *trainer, void *to, const void *from, int64_t bytes, struct muster_error *err)
 {
     struct device_stream *stream = trainer->streams[STREAM_COMPUTE];
-    if (trainer->ops->copy(stream, to, from, bytes) || trainer->ops->sync(stream, INSTANT_NEVER, err))
-        return trainer->ops->poll_error(trainer->device, err) ? -1
-                                                              : error_set(err, MUSTER_E_STATE, "copy failed");
-    return 0;
+    if (trainer->ops->copy(stream, to, from, bytes))
+        return executor_refused(trainer->ops, trainer->device, err);
+    return trainer->ops->sync(stream, INSTANT_NEVER, err);
 }
 
 static char *param_address(const struct trainer *trainer, const struct param_group *group, int64_t element)

@@ -25,7 +25,8 @@ struct trainer {
 /* The value of every parameter from its description and (seed, parameter, element): the same in any world. */
 int trainer_initialise(struct trainer *trainer, uint64_t seed, struct muster_error *err);
 
-/* Notes the error that is in err as the run's end, aborts the comms and returns -1. */
+/* Ends the run: aborts the comms, waits for the streams and keeps the error, which is in err (not NULL) or
+ * with the device. Returns -1. */
 int trainer_break(struct trainer *trainer, struct muster_error *err, const char *what);
 /* -1 with the error that ended the run, 0 while it goes on. */
 int trainer_usable(const struct trainer *trainer, struct muster_error *err);

@@ -149,7 +149,8 @@ MUSTER_API int muster_trainer_get_parameter(struct muster_trainer *trainer, int 
 MUSTER_API int muster_trainer_set_parameter(struct muster_trainer *trainer, int parameter,
                                             const float *values, struct muster_error *err);
 
-/* Collective. Rank 0 writes all parameters as one safetensors file, beside path and then renamed over it. */
+/* Collective. Rank 0 writes all parameters as one safetensors file, beside path and then renamed over it; it
+ * alone learns of an error of the file. */
 MUSTER_API int muster_trainer_save(struct muster_trainer *trainer, const char *path,
                                    struct muster_error *err);
 
