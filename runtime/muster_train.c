@@ -232,6 +232,7 @@ static int open_run(struct run *run, struct muster_error *err)
         .rank = run->rank,
         .world_size = run->world_size,
         .local_rank = muster_world_local_rank(run->world),
+        .local_world_size = muster_world_local_size(run->world),
         .threads = run->threads,
         .store = world_store(run->world),
         .timeout_ns = (int64_t)(c->timeout_s * (double)NS_PER_S),
