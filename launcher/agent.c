@@ -401,6 +401,17 @@ static int make_identity(struct agent *agent, struct muster_error *err)
     return 0;
 }
 
+/* Room for pipes and files of every worker and for connections to the store, for the agent alone: workers get
+ * the limit that we got (select breaks above 1,024). Where it cannot be had, opening says so later. */
+static int raise_descriptors(struct agent *agent, struct muster_error *err)
+{
+    if (getrlimit(RLIMIT_NOFILE, &agent->descriptors) < 0)
+        return error_errno(err, "getrlimit");
+    struct rlimit raised = {agent->descriptors.rlim_max, agent->descriptors.rlim_max};
+    (void)setrlimit(RLIMIT_NOFILE, &raised); /* up to the hard limit is always allowed */
+    return 0;
+}
+
 static int prepare_logs(struct agent *agent, struct muster_error *err)
 {
     uint64_t bits;
@@ -423,7 +434,8 @@ static int set_up(struct agent *agent, int *exit_code, struct muster_error *err)
     agent->workers = mem_calloc((size_t)config->nproc_per_node, sizeof *agent->workers);
     if (!agent->workers)
         return error_set(err, MUSTER_E_NOMEM, "no memory for %d workers", config->nproc_per_node);
-    if (watch_signals(agent, err) < 0 || make_identity(agent, err) < 0 || prepare_logs(agent, err) < 0)
+    if (watch_signals(agent, err) < 0 || make_identity(agent, err) < 0 || raise_descriptors(agent, err) < 0 ||
+        prepare_logs(agent, err) < 0)
         return -1;
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         return error_errno(err, "cannot become the reaper of orphans");

@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <stdbool.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "launcher/agent.h"
@@ -37,8 +38,9 @@ struct agent {
     struct log_sink log; /* through the pump, so that it never blocks */
     char host[MEMBERSHIP_NAME_LIMIT];
     char id[KIN_ID_LENGTH + 1];
-    char *id_chain;   /* MUSTER_AGENT_ID of the workers: the outer agents' ids, then ours */
-    sigset_t ignored; /* what this process inherited as ignored */
+    char *id_chain;            /* MUSTER_AGENT_ID of the workers: the outer agents' ids, then ours */
+    struct rlimit descriptors; /* what this process inherited; its own soft limit may be higher */
+    sigset_t ignored;          /* what this process inherited as ignored */
 
     struct loop loop;
     struct loop_source signals, seat, guard, name;

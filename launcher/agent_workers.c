@@ -45,7 +45,7 @@ static int route_through_pump(struct agent *agent, struct worker *worker, int st
             return -1;
     }
     if (pipe2(ends, O_CLOEXEC) < 0)
-        return error_errno(err, "cannot make a pipe for local rank %d", worker->local_rank);
+        return error_errno(err, "cannot make a pipe for local rank %d (ulimit -n limits them)", worker->local_rank);
     (void)fcntl(ends[0], F_SETFL, O_NONBLOCK); /* ours alone; the worker's end stays blocking */
     scope_close int writer = ends[1];
     struct pump_stream_options options = {.fd = ends[0],
@@ -109,7 +109,8 @@ static int spawn_routed(struct agent *agent, struct worker *worker, const struct
                                     .envp = command->envp,
                                     .out_fd = out.fd,
                                     .err_fd = error.fd,
-                                    .ignored = &agent->ignored};
+                                    .ignored = &agent->ignored,
+                                    .descriptors = &agent->descriptors};
     pid_t pid = spawn_worker(&options, exit_code, err);
     if (pid < 0)
         return -1;

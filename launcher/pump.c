@@ -309,13 +309,27 @@ void pump_log(void *context, enum log_level level, const char *line)
 
 /* --- life --- */
 
-static size_t finish_outlets(struct pump *pump)
+static size_t finish_consoles(struct pump *pump)
 {
     size_t left = 0;
     if (pump->consoles[2] != pump->consoles[1])
         left += outlet_finish(pump->consoles[2], patience_ns);
-    left += outlet_finish(pump->consoles[1], patience_ns);
-    return left + outlet_finish(pump->files, patience_ns);
+    return left + outlet_finish(pump->consoles[1], patience_ns);
+}
+
+/* The files first: what did not get there can still be told on the console. */
+static size_t finish_outlets(struct pump *pump)
+{
+    char line[120];
+    uint64_t lost = pump->files ? outlet_lost(pump->files).bytes : 0;
+    size_t left = outlet_finish(pump->files, patience_ns);
+    if (lost + left) {
+        int length = snprintf(line, sizeof line,
+                              "muster: warning: %llu bytes of the workers are missing in the log files\n",
+                              (unsigned long long)(lost + left));
+        pump_print(pump, STDERR_FILENO, line, (size_t)length);
+    }
+    return left + finish_consoles(pump);
 }
 
 struct pump *pump_create(struct loop *loop, struct muster_error *err)

@@ -24,9 +24,9 @@
 
 /* step, what the error says */
 #define SPAWN_STEPS(X)                                                                                       \
-    X(SPAWN_SESSION, "cannot make a session")                                                                \
-    X(SPAWN_PARENT, "the agent is gone")                                                                     \
-    X(SPAWN_DESCRIPTORS, "cannot set up stdout and stderr")                                                  \
+    X(SPAWN_SESSION, "cannot make a session for")                                                            \
+    X(SPAWN_PARENT, "the agent is gone before it started")                                                   \
+    X(SPAWN_DESCRIPTORS, "cannot set up stdout, stderr and the limit of descriptors for")                    \
     X(SPAWN_EXEC, "cannot execute")
 
 enum spawn_step {
@@ -110,6 +110,8 @@ static void run_child(const struct child *child)
     if ((o->out_fd != 1 && dup2(o->out_fd, 1) < 0) || (o->err_fd != 2 && dup2(o->err_fd, 2) < 0))
         fail(child, SPAWN_DESCRIPTORS);
     close_rest();
+    if (o->descriptors && setrlimit(RLIMIT_NOFILE, o->descriptors) < 0)
+        fail(child, SPAWN_DESCRIPTORS);
     reset_signals(child);
     (void)execve(o->path, o->argv, o->envp);
     fail(child, SPAWN_EXEC);
@@ -170,7 +172,7 @@ pid_t spawn_worker(const struct spawn_options *options, int *exit_code, struct m
     sigset_t all, before;
     *exit_code = EXIT_CODE_FAILURE;
     if (pipe2(ends, O_CLOEXEC) < 0)
-        return error_errno(err, "cannot make a pipe for %s", options->path);
+        return error_errno(err, "cannot make a pipe for %s (ulimit -n limits them)", options->path);
     scope_close int reader = ends[0], writer = ends[1];
     prepare(&child, options);
     child.report_fd = writer;

@@ -4,16 +4,18 @@
 #define MUSTER_LAUNCHER_SPAWN_H
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "proto/include/muster_error.h"
 
 struct spawn_options {
-    const char *path;        /* what is executed: no search in PATH here */
-    char *const *argv;       /* NULL-terminated */
-    char *const *envp;       /* NULL-terminated */
-    int out_fd, err_fd;      /* become 1 and 2; stay the caller's */
-    const sigset_t *ignored; /* what this process ignores (spawn_ignored_signals) */
+    const char *path;                 /* what is executed: no search in PATH here */
+    char *const *argv;                /* NULL-terminated */
+    char *const *envp;                /* NULL-terminated */
+    int out_fd, err_fd;               /* become 1 and 2; stay the caller's */
+    const sigset_t *ignored;          /* what this process ignores (spawn_ignored_signals) */
+    const struct rlimit *descriptors; /* the worker's RLIMIT_NOFILE; NULL: as here */
 };
 
 /* The signals that this process ignores. Those of a terminal's or session's end (HUP, INT, QUIT) stay ignored

@@ -13,8 +13,18 @@
 #include "proto/base/clock.h"
 #include "tests/support/cmocka_all.h"
 
-static const char id[] = "0123456789abcdef0123456789abcdef";
-static const char other_id[] = "fedcba9876543210fedcba9876543210";
+/* Each test's own: the guardian of the one before may still be looking, and the same program may run beside.
+ */
+static char id[KIN_ID_LENGTH + 1], other_id[KIN_ID_LENGTH + 1];
+
+static int make_ids(void **state)
+{
+    (void)state;
+    (void)snprintf(id, sizeof id, "%016llx%016llx", (unsigned long long)getpid(),
+                   (unsigned long long)clock_wall_ns());
+    (void)snprintf(other_id, sizeof other_id, "f%.31s", id);
+    return 0;
+}
 
 static void parses_stat(void **state)
 {
@@ -224,12 +234,12 @@ static void guardian_is_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parses_stat),
-        cmocka_unit_test(kin_by_id_session_and_parent),
-        cmocka_unit_test(zombies_are_not_kin),
-        cmocka_unit_test(nobody_outlives_a_killed_agent),
-        cmocka_unit_test(dismissed_guardian_kills_nobody),
-        cmocka_unit_test(guardian_is_apart),
+        cmocka_unit_test_setup(parses_stat, make_ids),
+        cmocka_unit_test_setup(kin_by_id_session_and_parent, make_ids),
+        cmocka_unit_test_setup(zombies_are_not_kin, make_ids),
+        cmocka_unit_test_setup(nobody_outlives_a_killed_agent, make_ids),
+        cmocka_unit_test_setup(dismissed_guardian_kills_nobody, make_ids),
+        cmocka_unit_test_setup(guardian_is_apart, make_ids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
