@@ -163,6 +163,9 @@ static void on_membership(struct agent *agent, const struct membership_event *ev
         break;
     case MEMBERSHIP_EVENT_VERDICT:
         agent->verdict = *event;
+        if (event->failed &&
+            !event->failure.wall_ns) /* a lost node: the server saw its silence, not its end */
+            agent->verdict.failure.wall_ns = clock_wall_ns();
         agent->judged = true;
         agent_event(agent, &(struct group_event){.kind = GROUP_VERDICT, .exit_code = event->exit_code}, NULL);
         break;
@@ -268,6 +271,8 @@ static int resolve(struct agent *agent, struct muster_error *err)
 static const char *address_to_serve(struct agent *agent)
 {
     const char *given = agent->config->master_addr;
+    if (!strcmp(given, "localhost")) /* nobody elsewhere can mean us by it */
+        return "127.0.0.1";
     if (resolver_is_numeric(given) && resolver_is_local(given))
         return given;
     log_info(&agent->log, "serving the job on every address of this machine, port %u",

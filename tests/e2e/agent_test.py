@@ -660,6 +660,23 @@ class TwoNodes(AgentTest):
             out, _ = self.finish(process, 0)
             self.assertEqual(out.split(), ["round", "0", str(rank), "round", "1", str(rank)])
 
+    def test_a_lost_agent_ends_the_other(self):
+        for lost in (0, 1):
+            for old in self.folder.glob("pid.*"):
+                old.unlink()
+            processes = self.nodes("--nproc-per-node=1", self.script("stay.py", STAY), "plain")
+            workers = self.pids("pid", 2)
+            processes[lost].kill()
+            self.finish(processes[1 - lost], 138)
+            wait_until(lambda: not [pid for pid in workers if alive(pid)], "all workers are gone", 10)
+
+    def test_a_signal_to_one_agent_ends_both(self):
+        processes = self.nodes("--nproc-per-node=1", self.script("stay.py", STAY), "plain")
+        self.pids("pid", 2)
+        processes[1].send_signal(signal.SIGTERM)
+        for process in processes:
+            self.finish(process, 143)
+
     def test_nobody_comes(self):
         process = self.nodes("--join-timeout=0.5", "true", ranks=(0,))[0]
         _, err = self.finish(process, 138)
