@@ -301,8 +301,8 @@ void pump_print(struct pump *pump, int console, const char *text, size_t length)
 void pump_log(void *context, enum log_level level, const char *line)
 {
     char out[1100];
-    const char *mark = level == LOG_LEVEL_WARNING ? "warning: " : level == LOG_LEVEL_ERROR ? "error: " : "";
-    int length = snprintf(out, sizeof out, "%s%s\n", mark, line);
+    (void)level; /* stands in the line */
+    int length = snprintf(out, sizeof out, "%s\n", line);
     if (length > 0 && length < (int)sizeof out)
         pump_print(context, STDERR_FILENO, out, (size_t)length);
 }

@@ -441,9 +441,7 @@ static int run_training(struct run *run, struct muster_error *err)
         return -1;
     run->rank = muster_world_rank(run->world);
     run->world_size = muster_world_size(run->world);
-    /* under a launcher our standard output is its pipe: it says by this variable that a terminal is behind it
-     */
-    run->terminal = isatty(STDOUT_FILENO) || getenv(ENV_CONSOLE_TERMINAL);
+    run->terminal = isatty(STDOUT_FILENO);
     if (open_run(run, err) < 0)
         return -1;
     say_start(run);

@@ -35,9 +35,8 @@ void log_write(const struct log_sink *sink, enum log_level level, const char *fo
         return;
     int kept = errno;
     char line[LINE_LIMIT];
-    int used = 0;
-    if (sink->who)
-        used = snprintf(line, sizeof line, "%s: ", sink->who);
+    const char *mark = level == LOG_LEVEL_WARNING ? "warning: " : level == LOG_LEVEL_ERROR ? "error: " : "";
+    int used = snprintf(line, sizeof line, "%s%s%s", sink->who ? sink->who : "", sink->who ? ": " : "", mark);
     if (used < 0 || used >= (int)sizeof line)
         used = 0;
     va_list args;
@@ -52,9 +51,9 @@ void log_write(const struct log_sink *sink, enum log_level level, const char *fo
 
 void log_write_to_fd(void *context, enum log_level level, const char *line)
 {
-    char out[LINE_LIMIT + 16];
-    const char *mark = level == LOG_LEVEL_WARNING ? "warning: " : level == LOG_LEVEL_ERROR ? "error: " : "";
-    int length = snprintf(out, sizeof out, "%s%s\n", mark, line);
+    char out[LINE_LIMIT + 1];
+    (void)level; /* stands in the line */
+    int length = snprintf(out, sizeof out, "%s\n", line);
     if (length < 0)
         return;
     if (length > (int)sizeof out - 1)

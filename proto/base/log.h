@@ -11,8 +11,8 @@ extern "C" {
 enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARNING, LOG_LEVEL_ERROR, LOG_LEVEL_OFF };
 
 struct log_sink {
-    /* One line without newline, NUL-terminated; may be called from any thread, must not block on the caller's
-     * locks. */
+    /* One line "who: warning: text" without newline, NUL-terminated, at most 1,023 bytes; may be called from
+     * any thread, must not block on the caller's locks. */
     void (*write)(void *context, enum log_level level, const char *line);
     void *context;
     enum log_level threshold; /* records below it are not formatted at all */

@@ -1,11 +1,13 @@
 /* base_error_test.c - error struct, buffers and memory hook. */
 #include "proto/base/buffer.h"
 #include "proto/base/error.h"
+#include "proto/base/log.h"
 #include "proto/base/mem.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 static void set_wrap_and_cut(void **state)
 {
@@ -53,6 +55,33 @@ static void buffers_remember_failure(void **state)
     buffer_free(&j);
 }
 
+static void keep_line(void *context, enum log_level level, const char *line)
+{
+    (void)level;
+    (void)snprintf(context, 2000, "%s", line);
+}
+
+static void log_lines_say_who_and_how_bad(void **state)
+{
+    (void)state;
+    char line[2000] = "", big[3000];
+    struct log_sink sink = {
+        .write = keep_line, .context = line, .threshold = LOG_LEVEL_INFO, .who = "muster"};
+    log_warning(&sink, "port %d is taken", 5);
+    assert_string_equal(line, "muster: warning: port 5 is taken");
+    log_debug(&sink, "not shown");
+    assert_string_equal(line, "muster: warning: port 5 is taken");
+    sink.who = NULL;
+    log_error(&sink, "x");
+    assert_string_equal(line, "error: x");
+    memset(big, 'y', sizeof big - 1);
+    big[sizeof big - 1] = '\0';
+    log_info(&sink, "%s", big);
+    assert_int_equal(strlen(line), 1023);
+    assert_string_equal(line + 1020, "...");
+    log_info(NULL, "nobody listens");
+}
+
 static int build_text(void *context)
 {
     (void)context;
@@ -77,6 +106,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(set_wrap_and_cut),
         cmocka_unit_test(buffers_remember_failure),
+        cmocka_unit_test(log_lines_say_who_and_how_bad),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
