@@ -3,7 +3,5 @@ foreach(program tcpstore_serve tcpstore_call)
   target_link_libraries(${program} PRIVATE muster_flags muster_tcpstore)
   set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endforeach()
-if(Python3_FOUND)
-  muster_script_test(compat_tcpstore
-    COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/tcpstore_torch_test.py LABELS compat TIMEOUT 300)
-endif()
+muster_script_test(compat_tcpstore COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/tcpstore_torch_test.py LABELS compat
+  TIMEOUT 300)
