@@ -309,12 +309,22 @@ void pump_log(void *context, enum log_level level, const char *line)
 
 /* --- life --- */
 
+/* Standard output first: where it is stuck, standard error can tell. */
 static size_t finish_consoles(struct pump *pump)
 {
-    size_t left = 0;
-    if (pump->consoles[2] != pump->consoles[1])
-        left += outlet_finish(pump->consoles[2], patience_ns);
-    return left + outlet_finish(pump->consoles[1], patience_ns);
+    if (pump->consoles[2] == pump->consoles[1])
+        return outlet_finish(pump->consoles[1], patience_ns);
+    char line[160];
+    uint64_t lost = pump->consoles[1] ? outlet_lost(pump->consoles[1]).bytes : 0;
+    size_t left = outlet_finish(pump->consoles[1], patience_ns);
+    if (left) { /* nobody reads standard output any more, so its own line of dropped ones is stuck in it */
+        int length =
+            snprintf(line, sizeof line,
+                     "muster: warning: standard output is stuck: %llu bytes of the workers are not shown\n",
+                     (unsigned long long)(lost + left));
+        pump_print(pump, STDERR_FILENO, line, (size_t)length);
+    }
+    return left + outlet_finish(pump->consoles[2], patience_ns);
 }
 
 /* The files first: what did not get there can still be told on the console. */

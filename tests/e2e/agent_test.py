@@ -581,9 +581,18 @@ class Logs(AgentTest):
         )
         process = self.start("--standalone", path)
         wait_until((self.folder / "finished").exists, "the worker ends though nobody reads its 10 MB")
-        out, _ = self.finish(process, 0)  # reads now
+        out, err = self.finish(process, 0)  # reads now
         match = re.search(r"muster: warning: (\d+) lines .* not shown", out)
-        self.assertTrue(match or len(out) == 100000 * 100)
+        late = re.search(r"muster: warning: standard output is stuck: (\d+) bytes of the workers are not shown", err)
+        self.assertTrue(match or late or len(out) == 100000 * 100)
+
+    def test_a_console_that_stays_stuck_is_told_of_on_the_other(self):
+        process = self.start("--standalone", "--", "sh", "-c", "yes 'a line of the worker' | head -n 20000")
+        process.wait(timeout=30)  # nobody reads standard output, to the very end
+        out, err = process.communicate()
+        match = re.search(r"muster: warning: standard output is stuck: (\d+) bytes of the workers are not shown", err)
+        self.assertTrue(match, err)
+        self.assertGreaterEqual(int(match.group(1)) + len(out), 20000 * 21)
 
     def test_a_console_that_went_away(self):
         process = self.start("--standalone", "--", "sh", "-c", "i=0; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done; exit 3")
