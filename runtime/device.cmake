@@ -1,5 +1,6 @@
 # Devices, comms and the world: what a rank is made of before there is a model.
 add_library(muster_device STATIC
+  agree.c
   comm.c
   comm_call.c
   comm_delay.c
@@ -14,6 +15,7 @@ add_library(muster_device STATIC
   device_cpu_stream.c
   futex.c
   host_memory.c
+  host_threads.c
   world.c
   world_environment.c)
 target_link_libraries(muster_device PRIVATE muster_flags PUBLIC muster_kernels muster_tcpstore muster_base Threads::Threads)

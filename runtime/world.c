@@ -10,6 +10,7 @@
 #include "proto/base/mem.h"
 #include "rendezvous/tcpstore_client.h"
 #include "rendezvous/tcpstore_server.h"
+#include "runtime/agree.h"
 #include "runtime/world_environment.h"
 
 #define TIMEOUT_NS (300 * NS_PER_S)
@@ -21,7 +22,6 @@ struct muster_world {
     struct tcpstore_server *server; /* rank 0 where no agent serves */
     struct tcpstore_client *client; /* NULL in a world of one */
     struct kv_store store;
-    int64_t barriers; /* passed */
 };
 
 const char *muster_version(void)
@@ -83,9 +83,9 @@ static int check_options(const struct muster_world_options *options, struct must
                          "struct muster_world_options is %u bytes, but this library's is %zu: set its size, "
                          "and build against this library's muster.h",
                          options->size, sizeof *options);
-    if (options && options->timeout_ms < 0)
-        return error_set(err, MUSTER_E_INVALID, "timeout_ms is %lld, but must not be negative",
-                         (long long)options->timeout_ms);
+    if (options && (options->timeout_ms < 0 || options->timeout_ms > INT64_MAX / NS_PER_MS))
+        return error_set(err, MUSTER_E_INVALID, "timeout_ms is %lld, but must be from 0 to %lld",
+                         (long long)options->timeout_ms, (long long)(INT64_MAX / NS_PER_MS));
     return 0;
 }
 
@@ -165,24 +165,10 @@ const struct kv_store *world_store(const struct muster_world *world)
 
 int muster_world_barrier(struct muster_world *world, struct muster_error *err)
 {
-    if (!world->client)
-        return 0;
-    char count_key[48], go_key[48];
-    int64_t here;
-    scope_buffer nothing = {0};
-    const struct kv_store *s = &world->store;
-    (void)snprintf(count_key, sizeof count_key, "barrier/%lld", (long long)world->barriers); /* fits */
-    (void)snprintf(go_key, sizeof go_key, "barrier/%lld/go", (long long)world->barriers);    /* fits */
-    if (s->add(s->ctx, count_key, 1, &here, err))
-        return error_wrap(err, "barrier of the world");
-    if (here == world->place.size && s->set(s->ctx, go_key, "1", 1, err))
-        return error_wrap(err, "barrier of the world");
-    if (s->get(s->ctx, go_key, &nothing, world->timeout_ns, err)) {
-        if (!s->add(s->ctx, count_key, 0, &here, NULL) && here < world->place.size)
-            return error_wrap(err, "barrier of the world, where %lld of %d ranks are missing",
-                              (long long)(world->place.size - here), world->place.size);
-        return error_wrap(err, "barrier of the world");
-    }
-    world->barriers++;
-    return 0;
+    const struct agree_options options = {.store = world_store(world),
+                                          .key = "barrier",
+                                          .rank = world->place.rank,
+                                          .size = world->place.size,
+                                          .timeout_ns = world->timeout_ns};
+    return agree(&options, 0, err) ? error_wrap(err, "barrier of the world") : 0;
 }

@@ -4,3 +4,5 @@ muster_test(comm_host_test SOURCES comm_host_test.c LINK muster_device muster_te
 muster_test(comm_process_test SOURCES comm_process_test.c LINK muster_device)
 muster_test(comm_delay_test SOURCES comm_delay_test.c LINK muster_device)
 muster_test(world_test SOURCES world_test.c LINK muster_device)
+muster_test(agree_test SOURCES agree_test.c LINK muster_device muster_test_kv)
+muster_test(host_threads_test SOURCES host_threads_test.c LINK muster_device)
