@@ -2,13 +2,12 @@
  * trainer. */
 #include <math.h>
 #include <stddef.h>
-#include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "runtime/gpt.h"
+#include "runtime/host_threads.h"
 #include "runtime/include/muster.h"
-#include "runtime/safetensors.h"
 #include "runtime/trainer.h"
 #include "runtime/world.h"
 
@@ -87,18 +86,10 @@ static int check_training(const struct muster_gpt *model, const struct muster_tr
         return error_set(err, MUSTER_E_INVALID,
                          "a batch of %d positions is longer than the model's %d positions", t->positions,
                          model->positions);
-    if (t->timeout_ms < 1)
-        return error_set(err, MUSTER_E_INVALID, "timeout_ms is %lld, but must be at least 1",
-                         (long long)t->timeout_ms);
+    if (t->timeout_ms < 1 || t->timeout_ms > INT64_MAX / NS_PER_MS)
+        return error_set(err, MUSTER_E_INVALID, "timeout_ms is %lld, but must be from 1 to %lld",
+                         (long long)t->timeout_ms, (long long)(INT64_MAX / NS_PER_MS));
     return 0;
-}
-
-static int threads_of(const struct muster_training *t, int local_size)
-{
-    if (t->threads > 0)
-        return t->threads;
-    long threads = sysconf(_SC_NPROCESSORS_ONLN) / local_size;
-    return threads > 0 ? (int)threads : 1;
 }
 
 static struct trainer_options options_of(struct muster_world *world, const struct muster_training *t)
@@ -119,7 +110,7 @@ static struct trainer_options options_of(struct muster_world *world, const struc
         .world_size = world_size,
         .local_rank = world ? muster_world_local_rank(world) : 0,
         .local_world_size = local_size,
-        .threads = threads_of(t, local_size),
+        .threads = t->threads > 0 ? t->threads : host_threads(local_size),
         .store = world ? world_store(world) : NULL,
         .timeout_ns = t->timeout_ms * NS_PER_MS,
         .memory_limit = t->memory_limit,
@@ -275,56 +266,9 @@ int muster_trainer_set_parameter(struct muster_trainer *trainer, int parameter, 
 
 /* ---- saving ---- */
 
-static struct safetensors_writer *open_writer(const struct model *model, const char *path,
-                                              struct muster_error *err)
-{
-    static const char *const metadata[] = {"format", "pt", NULL};
-    scope_free struct safetensors_tensor *tensors = mem_calloc((size_t)model->param_count, sizeof *tensors);
-    if (!tensors) {
-        (void)error_set(err, MUSTER_E_NOMEM, "no memory to describe %d tensors", model->param_count);
-        return NULL;
-    }
-    for (int i = 0; i < model->param_count; i++) {
-        const struct param_desc *param = &model->params[i];
-        tensors[i] =
-            (struct safetensors_tensor){.name = param->name, .dtype = DTYPE_F32, .ndim = param->ndim};
-        for (int d = 0; d < param->ndim; d++)
-            tensors[i].dim[d] = param->dim[d];
-    }
-    return safetensors_create(path, tensors, model->param_count, metadata, err);
-}
-
-GUARD_DEFINE(safetensors, struct safetensors_writer *, safetensors_destroy);
-
-/* A rank 0 that cannot write still takes part in every gather, or the others would wait for it. */
 int muster_trainer_save(struct muster_trainer *trainer, const char *path, struct muster_error *err)
 {
-    const struct model *model = &trainer->gpt->model;
-    int64_t most = 0;
-    for (int i = 0; i < model->param_count; i++) {
-        int64_t elements = param_elements(&model->params[i]);
-        most = elements > most ? elements : most;
-    }
-    bool writes = trainer->rank == 0;
-    scope_free float *values = writes ? mem_calloc((size_t)most, sizeof *values) : NULL;
-    GUARD(guard_safetensors) struct safetensors_writer *writer = NULL;
-    int failed = 0;
-    if (writes && !values)
-        failed =
-            error_set(err, MUSTER_E_NOMEM, "no memory for a parameter of %lld elements", (long long)most);
-    else if (writes && !(writer = open_writer(model, path, err)))
-        failed = -1;
-    for (int i = 0; i < model->param_count; i++) {
-        struct muster_error *into = failed ? NULL : err; /* the first error is the one to tell */
-        if (trainer_get_param(trainer->trainer, i, values, into))
-            return -1;
-        if (writer && !failed)
-            failed = safetensors_write(writer, values,
-                                       param_elements(&model->params[i]) * (int64_t)sizeof *values, err);
-    }
-    if (!writer || failed)
-        return failed;
-    return safetensors_finish(take_pointer(&writer), err);
+    return trainer_save(trainer->trainer, path, err);
 }
 
 int64_t muster_trainer_planned_bytes(const struct muster_trainer *trainer)

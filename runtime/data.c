@@ -82,7 +82,11 @@ static int add_path(struct data *data, const char *path, int depth, struct muste
     struct stat status;
     if (stat(path, &status) < 0)
         return error_errno(err, "cannot read data.path %s", path);
-    return S_ISDIR(status.st_mode) ? add_folder(data, path, depth, err) : add_file(data, path, err);
+    if (S_ISDIR(status.st_mode))
+        return add_folder(data, path, depth, err);
+    if (!S_ISREG(status.st_mode)) /* a pipe or device may never end, and cannot be read by every rank */
+        return error_set(err, MUSTER_E_INVALID, "data.path %s is neither a file nor a folder", path);
+    return add_file(data, path, err);
 }
 
 struct data *data_open(const char *path, int T, uint64_t seed, struct muster_error *err)

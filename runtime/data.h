@@ -13,8 +13,9 @@
 
 struct data;
 
-/* Reads path (a file, or a folder with its sub-folders in name order; symbolic links, *.dat and files with
- * NUL bytes are skipped) as bytes. Errors: unreadable, empty, or shorter than one window. */
+/* Reads path (a file, or a folder with its sub-folders in name order; symbolic links, hidden ones, *.dat and
+ * files with NUL bytes are skipped) as bytes. Errors: unreadable, neither file nor folder, empty, or shorter
+ * than one window. */
 struct data *data_open(const char *path, int T, uint64_t seed, struct muster_error *err);
 void data_destroy(struct data *data); /* accepts NULL */
 

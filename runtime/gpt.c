@@ -132,6 +132,7 @@ static void add_layers(struct gpt *gpt)
 
 struct gpt *gpt_create(const struct gpt_config *config, struct muster_error *err)
 {
+    static const char *const metadata[] = {"architecture", "gpt2", "linear_layout", "out_in", NULL};
     if (gpt_config_check(config, err))
         return NULL;
     GUARD(guard_gpt) struct gpt *gpt = mem_calloc(1, sizeof *gpt);
@@ -147,6 +148,8 @@ struct gpt *gpt_create(const struct gpt_config *config, struct muster_error *err
     }
     (void)snprintf(gpt->model.name, sizeof gpt->model.name, "gpt2-%dx%d", config->layers, config->channels);
     gpt->model.stages = 1;
+    gpt->model.max_positions = config->max_positions;
+    gpt->model.metadata = metadata;
     add_params(config, &gpt->model);
     add_layers(gpt);
     return take_pointer(&gpt);

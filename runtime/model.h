@@ -113,6 +113,8 @@ struct model {
     int layer_count;
     int stages;        /* pipeline stages that the layers are cut into, at least 1 */
     int max_positions; /* largest T; 0: any */
+    /* What a file of its parameters says about them: pairs of texts, NULL at the end; NULL: nothing. */
+    const char *const *metadata;
 };
 
 int64_t param_elements(const struct param_desc *param);

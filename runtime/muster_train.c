@@ -4,22 +4,25 @@
  * main is a list of steps; everything that can be tested alone lives in the files that it calls. Rank 0
  * speaks, the other ranks only when something is wrong. */
 #include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/text.h"
-#include "proto/env_names.h"
 #include "proto/exit_code.h"
+#include "runtime/agree.h"
 #include "runtime/data.h"
 #include "runtime/generate.h"
 #include "runtime/gpt.h"
+#include "runtime/host_threads.h"
 #include "runtime/lr.h"
 #include "runtime/progress.h"
 #include "runtime/safetensors.h"
@@ -28,6 +31,8 @@
 #include "runtime/world.h"
 
 enum { OVERRIDE_LIMIT = 64, SMAPS_LIMIT = 1 << 16 };
+/* The kernel walks all pages to say how many are resident: not for every step. */
+#define RESIDENT_NS NS_PER_S
 
 struct command {
     const char *config_path;
@@ -48,6 +53,8 @@ struct run {
     int32_t *tokens, *targets; /* (micro_batches, B, T) */
     void **weights;            /* full parameters, rank 0 only, after the training */
     struct progress progress;
+    int64_t resident_bytes; /* as it was at resident_at */
+    struct instant resident_at;
     bool terminal;
 };
 
@@ -148,15 +155,6 @@ static int fail(const struct run *run, const struct muster_error *err)
     return is_usage(err->code) ? EXIT_CODE_USAGE : EXIT_CODE_FAILURE;
 }
 
-static int compute_threads(const struct train_config *config, int local_world_size)
-{
-    int64_t threads = config->threads;
-    const char *omp = getenv(ENV_OMP_NUM_THREADS);
-    if (!threads && (!omp || !text_int64(omp, &threads) || threads < 1))
-        threads = sysconf(_SC_NPROCESSORS_ONLN) / local_world_size;
-    return threads < 1 ? 1 : (int)threads;
-}
-
 static void fill_plan_options(const struct run *run, struct plan_options *plan)
 {
     const struct train_config *c = &run->config;
@@ -214,7 +212,13 @@ static int print_plan(struct run *run, const struct command *command, struct mus
     return 0;
 }
 
-static int open_run(struct run *run, struct muster_error *err)
+static bool saves(const struct run *run)
+{
+    return run->config.output && *run->config.output;
+}
+
+/* What may be wrong with this rank's input, before any rank waits for another. */
+static int open_inputs(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
     if (make_model(run, err) < 0)
@@ -227,15 +231,29 @@ static int open_run(struct run *run, struct muster_error *err)
     run->targets = mem_calloc(count, sizeof *run->targets);
     if (!run->tokens || !run->targets)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a batch of %zu tokens", count);
-    run->threads = compute_threads(c, muster_world_local_size(run->world));
+    return run->rank == 0 && saves(run) ? safetensors_probe(c->output, err) : 0;
+}
+
+static int open_run(struct run *run, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    const struct agree_options everybody = {.store = world_store(run->world),
+                                            .key = "inputs",
+                                            .rank = run->rank,
+                                            .size = run->world_size,
+                                            .timeout_ns = (int64_t)(c->timeout_s * (double)NS_PER_S)};
+    if (agree(&everybody, open_inputs(run, err), err))
+        return -1;
+    int local_size = muster_world_local_size(run->world);
+    run->threads = c->threads ? (int)c->threads : host_threads(local_size);
     struct trainer_options options = {
         .rank = run->rank,
         .world_size = run->world_size,
         .local_rank = muster_world_local_rank(run->world),
-        .local_world_size = muster_world_local_size(run->world),
+        .local_world_size = local_size,
         .threads = run->threads,
-        .store = world_store(run->world),
-        .timeout_ns = (int64_t)(c->timeout_s * (double)NS_PER_S),
+        .store = everybody.store,
+        .timeout_ns = everybody.timeout_ns,
         .memory_limit = c->memory_limit,
         .seed = (uint64_t)c->seed,
     };
@@ -280,7 +298,12 @@ static void show_progress(struct run *run, struct progress_step *step, bool last
 {
     if (run->rank || (run->progress.done % run->config.interval && !last))
         return;
-    step->resident_bytes = resident_bytes();
+    struct instant now = clock_now(NULL);
+    if (last || !run->resident_bytes || instant_diff_ns(now, run->resident_at) >= RESIDENT_NS) {
+        run->resident_bytes = resident_bytes();
+        run->resident_at = now;
+    }
+    step->resident_bytes = run->resident_bytes;
     scope_buffer line = {0};
     if (progress_line(&run->progress, step, &line) < 0)
         return; /* a line less */
@@ -319,6 +342,11 @@ static int train(struct run *run, struct muster_error *err)
                 stderr,
                 "muster-train: warning: step %lld: the gradient norm is not finite; the step was skipped\n",
                 (long long)step + 1);
+        if (!isfinite(stats.loss) && c->clip_norm == 0) /* alike on every rank: it is a sum over all */
+            return error_set(err, MUSTER_E_STATE,
+                             "step %lld: the loss is %f and the parameters with it; lower "
+                             "training.learning_rate (%g), or set training.clip_norm, which skips such steps",
+                             (long long)step + 1, stats.loss, c->learning_rate);
         struct progress_step shown = {.loss = stats.loss,
                                       .learning_rate = values.learning_rate,
                                       .grad_norm = stats.grad_norm,
@@ -355,36 +383,6 @@ static int gather_weights(struct run *run, struct muster_error *err)
     return 0;
 }
 
-static int save(const struct run *run, struct muster_error *err)
-{
-    const struct model *model = &run->gpt->model;
-    scope_free struct safetensors_tensor *tensors = mem_calloc((size_t)model->param_count, sizeof *tensors);
-    if (!tensors)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to save the model");
-    for (int i = 0; i < model->param_count; i++) {
-        const struct param_desc *param = &model->params[i];
-        tensors[i] =
-            (struct safetensors_tensor){.name = param->name, .dtype = DTYPE_F32, .ndim = param->ndim};
-        memcpy(tensors[i].dim, param->dim, sizeof tensors[i].dim);
-    }
-    const char *const metadata[] = {"format", "pt", "architecture", "gpt2", "linear_layout", "out_in", NULL};
-    struct safetensors_writer *writer =
-        safetensors_create(run->config.output, tensors, model->param_count, metadata, err);
-    if (!writer)
-        return -1;
-    for (int i = 0; i < model->param_count; i++) {
-        int64_t bytes = param_elements(&model->params[i]) * (int64_t)sizeof(float);
-        if (safetensors_write(writer, run->weights[i], bytes, err) < 0) {
-            safetensors_destroy(writer);
-            return -1;
-        }
-    }
-    if (safetensors_finish(writer, err) < 0)
-        return -1;
-    printf("saved %s\n", run->config.output);
-    return 0;
-}
-
 static int print_sample(const struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
@@ -406,16 +404,15 @@ static int print_sample(const struct run *run, struct muster_error *err)
 static int finish(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    bool save_it = c->output && *c->output;
-    if (!save_it && !c->sample_length)
-        return 0;
-    if (gather_weights(run, err) < 0)
+    if (c->sample_length && gather_weights(run, err) < 0)
+        return -1;
+    if (saves(run) && trainer_save(run->trainer, c->output, err) < 0)
         return -1;
     trainer_destroy(take_pointer(&run->trainer)); /* its compute stream makes room for the sampler's */
     if (run->rank)
         return 0;
-    if (save_it && save(run, err) < 0)
-        return -1;
+    if (saves(run))
+        printf("saved %s\n", c->output);
     return c->sample_length ? print_sample(run, err) : 0;
 }
 
@@ -450,11 +447,28 @@ static int run_training(struct run *run, struct muster_error *err)
     return finish(run, err);
 }
 
+/* Where standard input, output or error was closed, the next file or socket to be opened would take its
+ * number, and the progress lines would go into it. A reader of our output that goes away is no reason to die
+ * in the middle of a step: whoever prints looks at what became of it. */
+static int guard_output(void)
+{
+    int fd;
+    do {
+        fd = open("/dev/null", O_RDWR);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd < 0)
+        return -1;
+    (void)close(fd); /* one too many */
+    return signal(SIGPIPE, SIG_IGN) == SIG_ERR ? -1 : 0;
+}
+
 int main(int argc, char *argv[])
 {
     struct command command = {0};
     struct muster_error err = {0};
     struct run run = {.world_size = 1};
+    if (guard_output() < 0)
+        return EXIT_CODE_FAILURE; /* there is no place to say why */
     if (parse_command(argc, argv, &command) < 0)
         return EXIT_CODE_USAGE;
     if (command.help)

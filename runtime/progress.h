@@ -20,8 +20,8 @@ struct progress {
 
 struct progress_step {
     double loss, learning_rate, grad_norm;
-    int64_t step_ns, comm_ns, exposed_ns;
-    int64_t resident_bytes; /* proportional set size of the process; 0: unknown */
+    int64_t step_ns, comm_ns, exposed_ns; /* as in struct trainer_stats: exposed_ns is part of comm_ns */
+    int64_t resident_bytes;               /* proportional set size of the process; 0: unknown */
 };
 
 /* Takes note of one finished step. */

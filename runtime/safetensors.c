@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "proto/base/error.h"
@@ -90,6 +91,33 @@ static int write_header(struct safetensors_writer *w, const struct safetensors_t
     return io_write_all(w->fd, header.data, header.length, w->beside, err);
 }
 
+static char *path_beside(const char *path)
+{
+    return mem_printf("%s.new.%d", path, (int)getpid());
+}
+
+static int open_beside(const char *beside, struct muster_error *err)
+{
+    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    return fd < 0 ? error_errno(err, "cannot create %s", beside) : fd;
+}
+
+int safetensors_probe(const char *path, struct muster_error *err)
+{
+    struct stat status;
+    scope_free char *beside = path_beside(path);
+    if (!beside)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to look at %s", path);
+    if (!stat(path, &status) && S_ISDIR(status.st_mode))
+        return error_set(err, MUSTER_E_INVALID, "cannot write %s: it is a folder; name a file in it", path);
+    scope_close int fd = open_beside(beside, err);
+    if (fd < 0)
+        return -1;
+    if (unlink(beside))
+        return error_errno(err, "cannot remove %s", beside);
+    return 0;
+}
+
 struct safetensors_writer *safetensors_create(const char *path, const struct safetensors_tensor *tensors,
                                               int count, const char *const *metadata,
                                               struct muster_error *err)
@@ -102,7 +130,7 @@ struct safetensors_writer *safetensors_create(const char *path, const struct saf
     w->fd = -1;
     w->count = count;
     w->path = mem_strdup(path);
-    w->beside = mem_printf("%s.new.%d", path, (int)getpid());
+    w->beside = path_beside(path);
     w->bytes = mem_calloc((size_t)count, sizeof *w->bytes);
     int result = 0;
     if (!w->path || !w->beside || !w->bytes)
@@ -114,8 +142,8 @@ struct safetensors_writer *safetensors_create(const char *path, const struct saf
                 error_set(err, MUSTER_E_UNSUPPORTED,
                           "%s: tensor %s has a type that safetensors does not know", path, tensors[i].name);
     }
-    if (!result && (w->fd = open(w->beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) < 0)
-        result = error_errno(err, "cannot create %s", w->beside);
+    if (!result && (w->fd = open_beside(w->beside, err)) < 0)
+        result = -1;
     if (!result)
         result = write_header(w, tensors, metadata, err);
     if (result < 0) {

@@ -18,6 +18,9 @@ struct safetensors_tensor {
 
 struct safetensors_writer;
 
+/* Whether a file could be put at path, found out by making the one beside it and removing it again: hours
+ * before it is wanted. */
+int safetensors_probe(const char *path, struct muster_error *err);
 /* Announces all tensors in their order in the file. metadata: pairs of texts ("key", "value", ..., NULL), may
  * be NULL. */
 struct safetensors_writer *safetensors_create(const char *path, const struct safetensors_tensor *tensors,

@@ -9,13 +9,15 @@ add_library(muster_runtime STATIC
   gpt_layers.c
   lr.c
   rng.c
+  safetensors.c
   sample.c
   trainer.c
-  trainer_params.c)
+  trainer_params.c
+  trainer_save.c)
 target_link_libraries(muster_runtime PRIVATE muster_flags PUBLIC muster_plan muster_device muster_kernels muster_base m)
 
 # The world's objects come from an archive: -u makes the linker take them although api_trainer.c needs none.
-add_library(libmuster SHARED api_trainer.c safetensors.c)
+add_library(libmuster SHARED api_trainer.c)
 target_link_libraries(libmuster PRIVATE muster_flags muster_runtime)
 target_link_options(libmuster PRIVATE -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/libmuster.map -Wl,--no-undefined
   -Wl,-u,muster_world_open)

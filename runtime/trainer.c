@@ -9,6 +9,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
+#include "runtime/agree.h"
 #include "runtime/comm_table.h"
 #include "runtime/host_memory.h"
 #include "runtime/trainer_state.h"
@@ -72,6 +73,11 @@ static int make_arenas(struct trainer *trainer, struct muster_error *err)
     return 0;
 }
 
+static const char *trainer_key(const struct trainer_options *options)
+{
+    return options->key ? options->key : "trainer";
+}
+
 static int make_comms(struct trainer *trainer, const struct trainer_options *options,
                       struct muster_error *err)
 {
@@ -82,7 +88,7 @@ static int make_comms(struct trainer *trainer, const struct trainer_options *opt
         .comm = {.rank = options->rank,
                  .size = options->world_size,
                  .store = options->store,
-                 .key = options->key ? options->key : "trainer",
+                 .key = trainer_key(options),
                  .timeout_ns = options->timeout_ns,
                  .device = trainer->device,
                  .device_ops = trainer->ops,
@@ -120,6 +126,21 @@ static int open_device(struct trainer *trainer, const struct trainer_options *op
     return 0;
 }
 
+/* What each rank does alone: plan and memory. Where one cannot, none goes on to wait for it. */
+static int prepare(struct trainer *trainer, const struct trainer_options *options, struct muster_error *err)
+{
+    struct muster_error local = {0};
+    struct muster_error *e = err ? err : &local; /* the others are told even where the caller is not */
+    const struct agree_options meeting = {.store = options->delay ? NULL : options->store,
+                                          .key = trainer_key(options),
+                                          .rank = options->rank,
+                                          .size = options->world_size,
+                                          .timeout_ns = options->timeout_ns};
+    int failed = open_device(trainer, options, e) || make_plan(trainer, options, e) ||
+                 check_memory(trainer, options, e) || make_arenas(trainer, e);
+    return agree(&meeting, failed, e);
+}
+
 struct trainer *trainer_create(const struct model *model, const struct trainer_options *options,
                                struct muster_error *err)
 {
@@ -134,8 +155,7 @@ struct trainer *trainer_create(const struct model *model, const struct trainer_o
     trainer->rank = options->rank;
     trainer->world_size = options->world_size;
     trainer->threads = options->threads;
-    if (open_device(trainer, options, err) || make_plan(trainer, options, err) ||
-        check_memory(trainer, options, err) || make_arenas(trainer, err) || make_comms(trainer, options, err))
+    if (prepare(trainer, options, err) || make_comms(trainer, options, err))
         return NULL;
     trainer->parts = (struct executor_parts){.model = model,
                                              .plan = &trainer->plan,
@@ -292,8 +312,9 @@ int trainer_step(struct trainer *trainer, const int32_t *tokens, const int32_t *
     struct trainer_stats found = {
         .step_ns = instant_diff_ns(clock_now(NULL), start),
         .comm_ns = comm_table_busy_ns(&trainer->comms) - comm,
-        .exposed_ns = trainer->ops->stream_waited_ns(compute) - waited,
     };
+    waited = trainer->ops->stream_waited_ns(compute) - waited;
+    found.exposed_ns = waited < found.comm_ns ? waited : found.comm_ns;
     read_stats(trainer, values, &found);
     trainer->steps++;
     trainer->updates += !found.skipped;

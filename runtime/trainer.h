@@ -43,17 +43,22 @@ struct trainer_step_values {
 };
 
 struct trainer_stats {
-    double loss;                          /* mean over the global batch of the step */
-    double grad_norm;                     /* before clipping; 0 where not clipped */
-    bool skipped;                         /* the norm was not finite: parameters are as before */
-    int64_t step_ns, comm_ns, exposed_ns; /* wall; busy time of comms; time compute waited for them */
+    double loss;      /* mean over the global batch of the step */
+    double grad_norm; /* before clipping; 0 where not clipped */
+    bool skipped;     /* the norm was not finite: parameters are as before */
+    int64_t step_ns;  /* wall */
+    /* comm_ns: every collective from its start on its stream to its end, waiting for late peers included,
+     * added up (two at once count twice). exposed_ns: how long the compute stream stood still for other
+     * streams, at most comm_ns: what is beyond went into waking threads, not into communication. */
+    int64_t comm_ns, exposed_ns;
 };
 
 struct trainer;
 
 /* Collective. Opens the device, plans, refuses what does not fit or cannot be executed before any arena
- * exists, connects the ranks, compares their plans and initialises the parameters. The model outlives the
- * trainer; options and what they point at are not kept. */
+ * exists, connects the ranks, compares their plans and initialises the parameters. What one rank refuses is
+ * an error on every rank at once, with its code and naming it. The model outlives the trainer; options and
+ * what they point at are not kept. */
 struct trainer *trainer_create(const struct model *model, const struct trainer_options *options,
                                struct muster_error *err);
 void trainer_destroy(struct trainer *trainer); /* accepts NULL */
@@ -76,6 +81,11 @@ int trainer_get_param(struct trainer *trainer, int param, void *out, struct must
 int trainer_get_grad(struct trainer *trainer, int param, void *out, struct muster_error *err);
 /* Sets a full parameter; every rank passes the same values. */
 int trainer_set_param(struct trainer *trainer, int param, const void *values, struct muster_error *err);
+
+/* Collective. Rank 0 writes all parameters as one safetensors file, beside path and then renamed over it; it
+ * alone learns of an error of the file. Metadata: "format", the model's, and the fingerprint in "numerics".
+ */
+int trainer_save(struct trainer *trainer, const char *path, struct muster_error *err);
 
 /* Runs fn on the compute stream, where kernels may be called, and waits for it: text generation between
  * steps. */

@@ -84,7 +84,7 @@ struct muster_training {
     int32_t sequences, positions; /* of a micro-batch on one rank; positions at most the model's */
     int32_t micro_batches;        /* of one step on one rank */
     int32_t prefetch;             /* gathers of parameters ahead of compute; 0: none */
-    int32_t threads;              /* of the compute stream; 0: cores / ranks on this machine */
+    int32_t threads;              /* of compute; 0: OMP_NUM_THREADS, else cores / ranks of this node */
     int32_t clip;                 /* 0: steps never clip, and compute no gradient norm */
     int64_t group_bytes;          /* parameters gathered as one; 0: chosen */
     int64_t memory_limit;         /* bytes this rank may plan; 0: what the machine has */
@@ -111,12 +111,13 @@ struct muster_step_result {
     double loss;        /* mean over the step's tokens of all ranks */
     double grad_norm;   /* before clipping */
     int64_t step_ns;    /* wall time */
-    int64_t comm_ns;    /* time that collectives took */
-    int64_t exposed_ns; /* of it, time that compute waited */
+    int64_t comm_ns;    /* time that collectives took, waiting for late ranks included, added up */
+    int64_t exposed_ns; /* of it, time that compute stood still; never more than comm_ns */
 };
 
-/* world NULL: a world of one. It must stay open while the trainer is being created. NULL on error; a model or
- * batch that does not fit into memory is refused before anything is allocated. */
+/* Collective. world NULL: a world of one. It must stay open while the trainer is being created. NULL on
+ * error; a model or batch that does not fit into memory is refused before anything is allocated, and what one
+ * rank cannot do is an error on all of them. */
 MUSTER_API struct muster_trainer *muster_trainer_create(struct muster_world *world,
                                                         const struct muster_gpt *model,
                                                         const struct muster_training *training,
@@ -150,7 +151,8 @@ MUSTER_API int muster_trainer_set_parameter(struct muster_trainer *trainer, int 
                                             const float *values, struct muster_error *err);
 
 /* Collective. Rank 0 writes all parameters as one safetensors file, beside path and then renamed over it; it
- * alone learns of an error of the file. */
+ * alone learns of an error of the file. The metadata says how to read them ("architecture", "linear_layout")
+ * and, in "numerics", everything on which their last bits depend besides data, seed and step values. */
 MUSTER_API int muster_trainer_save(struct muster_trainer *trainer, const char *path,
                                    struct muster_error *err);
 

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import socket
 import struct
 import subprocess
 import tempfile
@@ -38,7 +39,8 @@ def tensors(path):
     data = pathlib.Path(path).read_bytes()
     length = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8:8 + length])
-    header.pop("__metadata__")
+    metadata = header.pop("__metadata__")
+    assert metadata["linear_layout"] == "out_in" and "threads=1\n" in metadata["numerics"], metadata
     return header, data[8 + length:]
 
 
@@ -60,8 +62,8 @@ class Train(unittest.TestCase):
         file.write_text(CONFIG.format(steps=steps, output=output, path=path or self.path / "text") + extra)
         return file
 
-    def run_program(self, *words, ranks=0, timeout=120):
-        command = [str(TRAIN), *map(str, words)]
+    def run_program(self, *words, ranks=0, timeout=120, program=TRAIN):
+        command = [str(program), *map(str, words)]
         if ranks:
             command = [str(MUSTER), "run", "--standalone", f"--nproc_per_node={ranks}", *command]
         environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
@@ -165,6 +167,51 @@ class Train(unittest.TestCase):
         run = self.run_program(self.config(steps=2, output="no/such/folder/model"))
         self.assertEqual(run.returncode, 2, run.stderr)
         self.assertIn("no/such/folder", run.stderr)
+        self.assertNotIn("step 1/", run.stdout)  # told before the first step, not after the last
+
+    def without_launcher(self, words_of_rank, stdout=subprocess.PIPE):
+        """Two ranks as mpirun would start them: nobody kills one when the other fails. Returns their codes and errors."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        ranks = []
+        for rank, words in enumerate(words_of_rank):
+            place = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            environment = {k: v for k, v in os.environ.items() if k != "TORCHELASTIC_USE_AGENT_STORE"} | place
+            ranks.append(subprocess.Popen([str(TRAIN), *map(str, words)], stdout=stdout, stderr=subprocess.PIPE, text=True,
+                                          cwd=self.path, env=environment))
+        errors = [rank.communicate(timeout=60)[1] for rank in ranks]  # far below training.timeout, 600 s
+        return [rank.returncode for rank in ranks], errors
+
+    def test_what_one_rank_cannot_do_ends_all_without_a_launcher(self):
+        config = self.config()
+        for rank in range(2):
+            for words, says in (("--set", "training.memory_limit=100K"), "the plan needs"), (("--set", "data.path=nowhere"), "nowhere"):
+                codes, errors = self.without_launcher([[config, *words] if i == rank else [config] for i in range(2)])
+                self.assertEqual(codes, [2, 2], errors)
+                for i in range(2):
+                    self.assertIn(says, errors[i])
+                self.assertIn(f"rank {1 - rank}: error: rank {rank} cannot go on: ", errors[1 - rank])
+
+    def test_a_reader_that_goes_away_ends_nothing(self):
+        read, write = os.pipe()
+        os.close(read)
+        codes, errors = self.without_launcher([[self.config()]] * 2, stdout=write)
+        os.close(write)
+        self.assertEqual(codes, [1, 0], errors)  # the sample could not be printed, and rank 0 says so
+        self.assertIn("cannot print the sample: Broken pipe", errors[0])
+        self.assertEqual(tensors(self.path / "model.safetensors")[0]["wte.weight"]["shape"], [256, 32])
+
+    def test_a_closed_standard_output_is_not_taken_for_a_file(self):
+        run = self.run_program("-c", f'exec "{TRAIN}" "$@" >&- 2>&- <&-', "sh", self.config(steps=3), program="sh")
+        self.assertEqual(run.returncode, 0)
+        header, data = tensors(self.path / "model.safetensors")
+        self.assertEqual(max(t["data_offsets"][1] for t in header.values()), len(data))
+
+    def test_a_loss_that_is_not_finite_ends_a_run_without_clipping(self):
+        run = self.run_program(self.config(steps=60), "--set", "training.clip_norm=0", "--set", "training.learning_rate=100", "--set",
+                               "training.weight_decay=100")
+        self.assertEqual(run.returncode, 1, run.stdout)
+        self.assertIn("training.clip_norm", run.stderr)
 
 
 if __name__ == "__main__":

@@ -97,6 +97,8 @@ static void clear_errors(void **state)
     (void)snprintf(path, sizeof path, "%s/empty", directory);
     assert_null(data_open(path, 4, 0, &err));
     assert_non_null(strstr(err.text, "holds no text"));
+    assert_null(data_open("/dev/zero", 4, 0, &err)); /* endless */
+    assert_non_null(strstr(err.text, "/dev/zero is neither a file nor a folder"));
     assert_null(data_open(directory, 100, 0, &err));
     assert_non_null(strstr(err.text, "17 tokens, fewer than one window"));
 }
@@ -183,6 +185,20 @@ static void writes_safetensors(void **state)
     json_decref(header);
 }
 
+static void a_place_that_cannot_be_written_is_known_before(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    char path[300];
+    assert_int_equal(safetensors_probe("/nowhere/at/all", &err), -1);
+    assert_int_equal(err.code, MUSTER_E_NOT_FOUND);
+    assert_int_equal(safetensors_probe(directory, &err), -1);
+    assert_non_null(strstr(err.text, "it is a folder"));
+    (void)snprintf(path, sizeof path, "%s/probed", directory);
+    assert_int_equal(safetensors_probe(path, &err), 0);
+    assert_int_equal(access(path, F_OK), -1); /* nothing was left, and nothing beside it: see remove_corpus */
+}
+
 static int open_once(void *context)
 {
     (void)context;
@@ -205,6 +221,7 @@ int main(void)
         cmocka_unit_test(permutation_is_a_bijection),
         cmocka_unit_test(the_global_batch_does_not_depend_on_the_world),
         cmocka_unit_test(writes_safetensors),
+        cmocka_unit_test(a_place_that_cannot_be_written_is_known_before),
         cmocka_unit_test(survives_no_memory),
     };
     return cmocka_run_group_tests(tests, make_corpus, remove_corpus);

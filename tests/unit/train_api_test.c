@@ -64,7 +64,7 @@ static void trains_evaluates_and_saves(void **state)
     assert_int_equal(muster_trainer_save(trainer, path, &err), 0);
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
-    char head[256] = {0};
+    char head[2048] = {0};
     assert_int_equal(fread(head, 1, sizeof head - 1, file), sizeof head - 1);
     assert_non_null(strstr(head + 8, "\"wte.weight\""));
     (void)fclose(file);
@@ -118,6 +118,7 @@ static void mistakes_are_named(void **state)
     REFUSED(bad.replicas = 2, "replicas is 2")
     REFUSED(bad.positions = POSITIONS + 1, "longer than the model's 16")
     REFUSED(bad.timeout_ms = 0, "timeout_ms is 0")
+    REFUSED(bad.timeout_ms = INT64_MAX, "timeout_ms is 9223372036854775807")
     REFUSED(bad.memory_limit = 1000, "memory limit")
     REFUSED(bad.sequences = 0, "")
 #undef REFUSED

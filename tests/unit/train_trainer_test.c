@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -184,6 +185,9 @@ static void bad_options_are_refused(void **state)
     bad.memory_limit = INT64_C(1) << 30;
     check_refused(bad, MUSTER_E_NOMEM, "smaller micro-batch");
     bad = good;
+    bad.plan.shape.T = 21;
+    check_refused(bad, MUSTER_E_INVALID, "sequence length 21 is above the 20 positions");
+    bad = good;
     bad.rank = 3;
     check_refused(bad, MUSTER_E_INVALID, "rank 3 of 1");
     bad = good;
@@ -359,6 +363,8 @@ struct pair {
     struct training run[2];
     struct muster_error err[2];
     int leaves_after[2]; /* steps; -1: stays */
+    int64_t memory_limit[2];
+    const char *saves_to; /* NULL: saves nothing */
 };
 
 static int pair_body(int rank, int world_size, void *context)
@@ -370,6 +376,7 @@ static int pair_body(int rank, int world_size, void *context)
     struct trainer_options options = training_options(run, rank);
     options.store = &pair->store;
     options.timeout_ns = 10 * NS_PER_S;
+    options.memory_limit = pair->memory_limit[rank];
     GUARD(guard_trainer)
     struct trainer *trainer = gpt ? trainer_create(&gpt->model, &options, &pair->err[rank]) : NULL;
     double loss;
@@ -379,9 +386,15 @@ static int pair_body(int rank, int world_size, void *context)
         if (step == pair->leaves_after[rank])
             return 0;
         training_batch(run, rank, step, tokens, targets);
-        if (trainer_step(trainer, tokens, targets, &values, NULL, &pair->err[rank]))
+        struct trainer_stats stats;
+        if (trainer_step(trainer, tokens, targets, &values, &stats, &pair->err[rank]))
             return trainer_evaluate(trainer, tokens, targets, &loss, NULL); /* the run is over: -1 again */
+        if (stats.comm_ns <= 0 || stats.exposed_ns > stats.comm_ns)
+            return error_set(&pair->err[rank], MUSTER_E_STATE, "%lld ns exposed of %lld",
+                             (long long)stats.exposed_ns, (long long)stats.comm_ns);
     }
+    if (trainer && pair->saves_to)
+        return trainer_save(trainer, pair->saves_to, &pair->err[rank]);
     return trainer ? 0 : -1;
 }
 
@@ -427,6 +440,50 @@ static void a_peer_that_leaves_is_an_error_that_names_it(void **state)
     assert_int_equal(pair.err[0].code, MUSTER_E_PEER);
     assert_non_null(strstr(pair.err[0].text, "rank 0, step 2: "));
     assert_non_null(strstr(pair.err[0].text, "rank 1"));
+}
+
+/* Far sooner than the time-out, whose error would be another. */
+static void what_one_rank_refuses_all_know(void **state)
+{
+    (void)state;
+    struct training run = training_small();
+    run.strategy = STRATEGY_FULL_SHARD;
+    struct pair pair = {.leaves_after = {-1, -1}, .memory_limit = {0, 1000}};
+    run_pair(&pair, run);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(pair.err[rank].code, MUSTER_E_NOMEM);
+        assert_non_null(strstr(pair.err[rank].text, "on rank 1, but"));
+    }
+    assert_ptr_equal(strstr(pair.err[0].text, "rank 1 cannot go on: "), pair.err[0].text);
+}
+
+static void a_saved_file_says_what_made_it(void **state)
+{
+    (void)state;
+    struct training run = training_small();
+    run.strategy = STRATEGY_FULL_SHARD;
+    char path[] = "/tmp/muster-save-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    struct pair pair = {.leaves_after = {-1, -1}, .saves_to = path};
+    run_pair(&pair, run);
+    assert_int_equal(pair.err[0].code, 0);
+    assert_int_equal(pair.err[1].code, 0);
+    (void)close(fd);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    char head[4096] = {0};
+    assert_true(fread(head, 1, sizeof head - 1, file) > 1000);
+    (void)fclose(file);
+    (void)remove(path);
+    assert_non_null(strstr(head + 8, "\"architecture\":\"gpt2\""));
+    assert_non_null(strstr(head + 8, "\"linear_layout\":\"out_in\""));
+    assert_non_null(strstr(head + 8, "\"numerics\":\"world_size=2"));
+    assert_non_null(strstr(head + 8, "strategy=FULL_SHARD"));
+    pair = (struct pair){.leaves_after = {-1, -1}, .saves_to = "/nowhere/at/all"};
+    run_pair(&pair, run); /* rank 0 cannot write, and nobody waits for it */
+    assert_non_null(strstr(pair.err[0].text, "/nowhere/at/all"));
+    assert_int_equal(pair.err[1].code, 0);
 }
 
 static int create_and_destroy(void *context)
@@ -481,6 +538,8 @@ int main(void)
         cmocka_unit_test(initialisation_does_not_depend_on_the_world),
         cmocka_unit_test(ranks_with_other_plans_are_told),
         cmocka_unit_test(a_peer_that_leaves_is_an_error_that_names_it),
+        cmocka_unit_test(what_one_rank_refuses_all_know),
+        cmocka_unit_test(a_saved_file_says_what_made_it),
         cmocka_unit_test(creation_survives_every_failed_allocation),
         cmocka_unit_test(the_fingerprint_tells_what_ran),
     };
