@@ -44,21 +44,25 @@ static void take_note(const struct note *note)
         guarded.sessions[i] = guarded.sessions[--guarded.count];
 }
 
-/* Kills until two looks in a row find nothing: a process may be born behind the first look's back. */
+/* Kills until a few looks in a row find nothing: a process may be born behind a look's back, and in the
+ * middle of an exec its environment reads empty for as long as it waits for a processor. */
 static void kill_all(void)
 {
     enum { LOOKS_LIMIT = 1000, PAUSE_MS = 10 }; /* 10 s; what lives then cannot be killed */
+    static const int clean_pauses_ms[] = {0, 10, 50, 200};
+    enum { CLEAN_LOOKS = sizeof clean_pauses_ms / sizeof *clean_pauses_ms };
     struct kin kin = {.id = guarded.id,
                       .except = {getpid(), 0},
                       .sessions = guarded.sessions,
                       .session_count = guarded.count};
-    for (int looks = 0, clean = 0; looks < LOOKS_LIMIT && clean < 2; looks++) {
+    for (int looks = 0, clean = 0; looks < LOOKS_LIMIT; looks++) {
         int found = kin_sweep(&kin, SIGKILL, NULL, NULL);
         if (found < 0)
             return; /* no /proc: the parent-death signal has done what can be done */
+        if (!found && clean == CLEAN_LOOKS)
+            return;
+        (void)poll(NULL, 0, found ? PAUSE_MS : clean_pauses_ms[clean]); /* the dead need a moment to go */
         clean = found ? 0 : clean + 1;
-        if (found)
-            (void)poll(NULL, 0, PAUSE_MS); /* the dead need a moment to go */
     }
 }
 
