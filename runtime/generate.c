@@ -49,7 +49,7 @@ static int draw(struct generator *g, const struct generate_options *options, str
                        : error_set(err, MUSTER_E_STATE, "the compute stream is closed");
         if (g->ops->sync(g->stream, instant_add(clock_now(NULL), token_timeout_ns), err) < 0)
             return -1;
-        int token = sample_token(&options->sample, g->logits, g->gpt->config.vocab, (uint64_t)i, g->scratch);
+        int token = sample_token(&options->sample, g->logits, GENERATE_BYTES, (uint64_t)i, g->scratch);
         char byte = (char)token;
         if (buffer_append(out, &byte, 1) < 0)
             return error_set(err, MUSTER_E_NOMEM, "no memory for the sample");
@@ -61,10 +61,10 @@ static int draw(struct generator *g, const struct generate_options *options, str
 static int open_generator(struct generator *g, int threads, struct muster_error *err)
 {
     const struct gpt_config *config = &g->gpt->config;
-    if (config->vocab != 256)
+    if (config->vocab < GENERATE_BYTES)
         return error_set(err, MUSTER_E_UNSUPPORTED,
-                         "sampling reads tokens as bytes and needs a vocabulary of 256, not %d",
-                         config->vocab);
+                         "sampling reads tokens as bytes and needs a vocabulary of at least %d, not %d",
+                         GENERATE_BYTES, config->vocab);
     g->device = g->ops->open(0, threads, err);
     if (!g->device)
         return -1;
@@ -75,7 +75,7 @@ static int open_generator(struct generator *g, int threads, struct muster_error 
     g->work =
         mem_calloc((size_t)gpt_logits_work(g->gpt, g->kernels, (struct shape){1, config->max_positions}), 1);
     g->logits = mem_calloc((size_t)config->vocab, sizeof *g->logits);
-    g->scratch = mem_calloc((size_t)config->vocab, sizeof *g->scratch);
+    g->scratch = mem_calloc(GENERATE_BYTES, sizeof *g->scratch);
     g->context = mem_calloc((size_t)config->max_positions, sizeof *g->context);
     if (!g->work || !g->logits || !g->scratch || !g->context)
         return error_set(err, MUSTER_E_NOMEM, "no memory to sample from the model");

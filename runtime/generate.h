@@ -16,7 +16,8 @@ struct generate_options {
 
 /* Appends `length` tokens as bytes to out. weights: full parameters in the order of gpt->model.params, of the
  * dtype of the device's kernels. Opens the device for the while: nothing else may hold its compute stream.
- * Needs a vocabulary of 256. */
+ * Needs a vocabulary of at least GENERATE_BYTES; tokens beyond are no bytes and never drawn. */
+enum { GENERATE_BYTES = 256 };
 int generate_text(const struct gpt *gpt, const struct device_ops *ops, const void *const *weights,
                   const struct generate_options *options, struct buffer *out, struct muster_error *err);
 

@@ -459,7 +459,8 @@ static int guard_output(void)
     if (fd < 0)
         return -1;
     (void)close(fd); /* one too many */
-    return signal(SIGPIPE, SIG_IGN) == SIG_ERR ? -1 : 0;
+    const struct sigaction ignore = {.sa_handler = SIG_IGN};
+    return sigaction(SIGPIPE, &ignore, NULL);
 }
 
 int main(int argc, char *argv[])

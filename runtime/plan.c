@@ -7,7 +7,7 @@
 #include "proto/base/text.h"
 #include "runtime/plan_internal.h"
 
-enum { PREFETCH_LIMIT = 64, MICRO_BATCH_LIMIT = 1 << 16, CALL_LIMIT = 1 << 18 };
+enum { PREFETCH_LIMIT = 64, MICRO_BATCH_LIMIT = 1 << 16, CALL_LIMIT = 1 << 18, TOKEN_LIMIT = 1 << 30 };
 
 /* ---- options ---- */
 
@@ -41,9 +41,10 @@ static int check_mesh(const struct model *model, const struct plan_options *o, s
 
 static int check_shape(const struct model *model, const struct plan_options *o, struct muster_error *err)
 {
-    if (o->shape.B < 1 || o->shape.T < 1 || (int64_t)o->shape.B * o->shape.T > (1 << 30))
-        return error_set(err, MUSTER_E_INVALID, "micro-batch of %d x %d tokens: both are at least 1",
-                         o->shape.B, o->shape.T);
+    if (o->shape.B < 1 || o->shape.T < 1 || (int64_t)o->shape.B * o->shape.T > TOKEN_LIMIT)
+        return error_set(err, MUSTER_E_INVALID,
+                         "micro-batch of %d x %d tokens: both are at least 1 and their product at most %d",
+                         o->shape.B, o->shape.T, TOKEN_LIMIT);
     if (model->max_positions > 0 && o->shape.T > model->max_positions)
         return error_set(err, MUSTER_E_INVALID, "sequence length %d is above the %d positions of model %s",
                          o->shape.T, model->max_positions, model->name);

@@ -391,13 +391,6 @@ const struct plan *trainer_plan(const struct trainer *trainer)
     return &trainer->plan;
 }
 
-const struct device_ops *trainer_device(const struct trainer *trainer, struct device **device)
-{
-    if (device)
-        *device = trainer->device;
-    return trainer->ops;
-}
-
 int64_t trainer_arena_bytes(const struct trainer *trainer, enum memory_class memory)
 {
     return trainer->arenas[memory].bytes;

@@ -87,8 +87,8 @@ int trainer_set_param(struct trainer *trainer, int param, const void *values, st
  */
 int trainer_save(struct trainer *trainer, const char *path, struct muster_error *err);
 
-/* Runs fn on the compute stream, where kernels may be called, and waits for it: text generation between
- * steps. */
+/* Runs fn on the compute stream, where kernels may be called, and waits for it: benchmarks measure kernels
+ * with the threads of a step this way. */
 int trainer_run(struct trainer *trainer, void (*fn)(void *argument), void *argument,
                 struct muster_error *err);
 
@@ -96,7 +96,6 @@ int trainer_run(struct trainer *trainer, void (*fn)(void *argument), void *argum
 void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fingerprint);
 const struct kernels *trainer_kernels(const struct trainer *trainer);
 const struct plan *trainer_plan(const struct trainer *trainer);
-const struct device_ops *trainer_device(const struct trainer *trainer, struct device **device);
 /* Bytes really allocated per memory class: equals plan.arena_bytes. */
 int64_t trainer_arena_bytes(const struct trainer *trainer, enum memory_class memory);
 

@@ -207,6 +207,11 @@ class Train(unittest.TestCase):
         header, data = tensors(self.path / "model.safetensors")
         self.assertEqual(max(t["data_offsets"][1] for t in header.values()), len(data))
 
+    def test_a_larger_vocabulary_than_bytes_can_be_sampled(self):
+        run = self.run_program(self.config(steps=3), "--set", "model.vocabulary=300")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertIn("sample:\n", run.stdout)
+
     def test_a_loss_that_is_not_finite_ends_a_run_without_clipping(self):
         run = self.run_program(self.config(steps=60), "--set", "training.clip_norm=0", "--set", "training.learning_rate=100", "--set",
                                "training.weight_decay=100")
