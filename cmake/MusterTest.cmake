@@ -25,6 +25,9 @@ function(muster_script_test name)
   add_test(NAME ${name} COMMAND ${T_COMMAND} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" SKIP_RETURN_CODE 77 TIMEOUT ${T_TIMEOUT}
     ENVIRONMENT "MUSTER_BUILD=${CMAKE_BINARY_DIR};MUSTER_SOURCE=${CMAKE_SOURCE_DIR}")
+  if(MUSTER_SANITIZE) # programs are larger and slower than themselves
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "MUSTER_SANITIZED=${MUSTER_SANITIZE}")
+  endif()
   if(T_SERIAL)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
   endif()
