@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "proto/base/error.h"
@@ -55,7 +56,7 @@ struct run {
     struct progress progress;
     int64_t resident_bytes; /* as it was at resident_at */
     struct instant resident_at;
-    bool terminal;
+    bool terminal, line_open; /* a progress line stands there without its end */
 };
 
 static int usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -148,6 +149,10 @@ static bool is_usage(int code)
 
 static int fail(const struct run *run, const struct muster_error *err)
 {
+    if (run->line_open) {
+        printf("\n");
+        (void)fflush(stdout); /* the error is told on standard error */
+    }
     if (run->world_size > 1)
         fprintf(stderr, "muster-train: rank %d: error: %s\n", run->rank, err->text);
     else
@@ -294,6 +299,12 @@ static int64_t resident_bytes(void)
     return progress_parse_pss(text.data);
 }
 
+static size_t terminal_columns(void)
+{
+    struct winsize size;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) ? 0 : size.ws_col;
+}
+
 static void show_progress(struct run *run, struct progress_step *step, bool last)
 {
     if (run->rank || (run->progress.done % run->config.interval && !last))
@@ -307,10 +318,12 @@ static void show_progress(struct run *run, struct progress_step *step, bool last
     scope_buffer line = {0};
     if (progress_line(&run->progress, step, &line) < 0)
         return; /* a line less */
-    if (run->terminal)
-        printf("\r%s\033[K%s", line.data, last ? "\n" : "");
-    else
-        printf("%s\n", line.data);
+    /* On a terminal one line is written over again, where it is wide enough for it. */
+    bool over = run->terminal && line.length < terminal_columns();
+    printf(over ? "\r%s\033[K" : "%s", line.data);
+    run->line_open = over && !last;
+    if (!run->line_open)
+        printf("\n");
     (void)fflush(stdout); /* a console that is gone does not stop the training */
 }
 

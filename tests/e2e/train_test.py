@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """muster-train from end to end: alone and under `muster run`, good and bad input, bit-identical runs, nothing left behind."""
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import re
 import socket
 import struct
 import subprocess
 import tempfile
+import termios
 import unittest
 
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
@@ -206,6 +210,30 @@ class Train(unittest.TestCase):
         self.assertEqual(run.returncode, 0)
         header, data = tensors(self.path / "model.safetensors")
         self.assertEqual(max(t["data_offsets"][1] for t in header.values()), len(data))
+
+    def on_terminal(self, columns, *words):
+        """What a run writes to a terminal of that many columns."""
+        main, other = pty.openpty()
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        run = subprocess.Popen([str(TRAIN), str(self.config(steps=5)), *words], stdin=subprocess.DEVNULL, stdout=other,
+                               stderr=subprocess.STDOUT, cwd=self.path)
+        os.close(other)
+        output = b""
+        with contextlib.suppress(OSError):  # EIO: the last one who had the terminal open is gone
+            while piece := os.read(main, 65536):
+                output += piece
+        os.close(main)
+        return run.wait(timeout=60), output.decode(errors="replace").replace("\r\n", "\n")
+
+    def test_a_progress_line_is_written_over_where_it_fits(self):
+        code, output = self.on_terminal(240)
+        self.assertEqual(code, 0, output)
+        self.assertEqual(output.count("\rstep "), 5)
+        self.assertEqual(output.count("\nstep "), 0)
+        code, output = self.on_terminal(80)  # written over it would leave a row behind for every step
+        self.assertEqual(code, 0, output)
+        self.assertEqual(output.count("\nstep "), 5)
+        self.assertNotIn("\r", output)
 
     def test_a_larger_vocabulary_than_bytes_can_be_sampled(self):
         run = self.run_program(self.config(steps=3), "--set", "model.vocabulary=300")
