@@ -465,13 +465,10 @@ static int run_training(struct run *run, struct muster_error *err)
  * in the middle of a step: whoever prints looks at what became of it. */
 static int guard_output(void)
 {
-    int fd;
-    do {
-        fd = open("/dev/null", O_RDWR);
-    } while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd < 0)
-        return -1;
-    (void)close(fd); /* one too many */
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0) /* it takes the lowest number: fd */
+            return -1;
+    }
     const struct sigaction ignore = {.sa_handler = SIG_IGN};
     return sigaction(SIGPIPE, &ignore, NULL);
 }
