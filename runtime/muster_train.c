@@ -137,7 +137,7 @@ static int print_help(void)
         "--verbose adds every buffer and every operation of a step.\n\nKeys of CONFIG.yaml, by section:\n\n");
     if (knob_help(train_config_table(), 110, &out) < 0)
         return EXIT_CODE_FAILURE;
-    return fputs(out.data, stdout) < 0 ? EXIT_CODE_FAILURE : EXIT_CODE_OK;
+    return fputs(out.data, stdout) < 0 || fflush(stdout) ? EXIT_CODE_FAILURE : EXIT_CODE_OK;
 }
 
 /* Whether the user mends it: input that is wrong, or a plan that does not fit into memory. */
@@ -485,7 +485,8 @@ int main(int argc, char *argv[])
     if (command.help)
         return print_help();
     if (command.version)
-        return printf("muster-train %s\n", muster_version()) < 0 ? EXIT_CODE_FAILURE : EXIT_CODE_OK;
+        return printf("muster-train %s\n", muster_version()) < 0 || fflush(stdout) ? EXIT_CODE_FAILURE
+                                                                                   : EXIT_CODE_OK;
     int result =
         train_config_read(command.config_path, command.overrides, command.override_count, &run.config, &err);
     if (!result)

@@ -235,6 +235,11 @@ class Train(unittest.TestCase):
         self.assertEqual(output.count("\nstep "), 5)
         self.assertNotIn("\r", output)
 
+    def test_a_full_disk_under_standard_output_is_a_failure(self):
+        for flag in ("--help", "--version"):
+            with open("/dev/full", "w") as full:
+                self.assertEqual(subprocess.run([str(TRAIN), flag], stdout=full).returncode, 1)
+
     def test_a_larger_vocabulary_than_bytes_can_be_sampled(self):
         run = self.run_program(self.config(steps=3), "--set", "model.vocabulary=300")
         self.assertEqual(run.returncode, 0, run.stderr)
