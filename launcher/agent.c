@@ -58,15 +58,10 @@ static void do_report_failed(struct agent *agent, const struct worker_failure *f
 static void do_start(struct agent *agent)
 {
     struct worker_failure failure;
-    struct muster_error err = {0};
     agent->failure_count = 0;
     if (agent->world.restart_count)
         log_info(&agent->log, "restart %lld of %lld: round %u starts", (long long)agent->world.restart_count,
                  (long long)agent->config->max_restarts, agent->world.id.round);
-    /* the keys of the last round (NCCL's ids among them) must not be found in this one */
-    if (agent->store && agent->store_used && tcpstore_server_new_round(agent->store, &err) < 0)
-        log_error(&agent->log, "%s", err.text);
-    agent->store_used = true;
     if (agent_start_workers(agent, &failure) == 0)
         report(agent, MEMBERSHIP_REPORT_RUNNING, NULL);
     else
@@ -212,6 +207,17 @@ static uint16_t master_port(const struct run_config *config)
     return (uint16_t)(config->master_port ? config->master_port : DEFAULT_MASTER_PORT);
 }
 
+/* The keys of the last round (NCCL's ids among them) must not be found in the next one. Not later: a worker
+ * of another node may connect as soon as its agent has the world. Not earlier: one of the last round may
+ * still write. Any thread: agent->store and agent->log do not change while there is a seat. */
+static void world_forms(void *context, struct world_id id)
+{
+    struct agent *agent = context;
+    struct muster_error err = {0};
+    if (id.round && agent->store && tcpstore_server_new_round(agent->store, &err) < 0)
+        log_error(&agent->log, "%s", err.text);
+}
+
 /* address: what the server's host binds or its clients connect to; NULL in process. */
 static int take_seat(struct agent *agent, enum membership_mode mode, const char *address,
                      struct muster_error *err)
@@ -233,6 +239,8 @@ static int take_seat(struct agent *agent, enum membership_mode mode, const char 
         .store_port = agent->store ? tcpstore_server_port(agent->store) : 0,
         .join_timeout_ns = instant_diff_ns(agent->join_deadline, clock_now(NULL)),
         .stop_timeout_ns = seconds_ns(config->restart_grace_s) + 2 * kill_bound_ns,
+        .world_forms = world_forms,
+        .context = agent,
         .log = &agent->log,
     };
     if (options.join_timeout_ns < NS_PER_MS)

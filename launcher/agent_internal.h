@@ -54,7 +54,6 @@ struct agent {
 
     struct group group;
     struct membership_world world;
-    bool store_used;        /* a round has used the key space */
     char *run_directory;    /* NULL: no log files */
     char *program;          /* what is executed */
     struct worker *workers; /* nproc_per_node */

@@ -10,6 +10,7 @@ struct carrier {
     struct roster *roster;
     struct roster_actions actions;
     struct event_queue queue;
+    struct world_id told; /* the last world that was announced */
 };
 
 static int step(struct membership *m, struct roster_event *event, struct muster_error *err)
@@ -19,6 +20,7 @@ static int step(struct membership *m, struct roster_event *event, struct muster_
     event->member = ONLY_MEMBER;
     if (roster_step(carrier->roster, event, clock_now(m->options.clock), &carrier->actions, err))
         return -1;
+    membership_announce(&m->options, carrier->roster, &carrier->told);
     for (size_t i = 0; i < carrier->actions.count; i++) {
         const struct roster_action *action = &carrier->actions.items[i];
         if (action->kind == ROSTER_ACCEPT || action->kind == ROSTER_AGAIN)

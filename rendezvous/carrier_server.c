@@ -49,6 +49,8 @@ struct carrier {
     int local_member;
     enum roster_job_state logged_state;
     unsigned complaints;
+    struct world_id told; /* the last world that was announced */
+    const struct membership_options *options;
     const struct clock *clock;
     const struct log_sink *log;
     /* shared, under lock */
@@ -172,6 +174,7 @@ static size_t step(struct carrier *c, const struct roster_event *event, const st
         complain(c, err.text);
         return c->actions.count;
     }
+    membership_announce(c->options, c->roster, &c->told);
     size_t count = c->actions.count;
     c->broken_count = 0;
     for (size_t i = 0; i < count; i++) {
@@ -509,6 +512,7 @@ int carrier_server_open(struct membership *m, struct muster_error *err)
     c->last = &c->first;
     c->last_session = LOCAL_SESSION;
     c->local_member = -1;
+    c->options = &m->options;
     c->clock = m->options.clock;
     c->log = m->options.log;
     if (pthread_mutex_init(&c->lock, NULL)) {

@@ -208,3 +208,14 @@ struct roster *membership_make_roster(const struct membership *m, struct muster_
     options.epoch |= 1; /* 0 is no world */
     return roster_create(&options, clock_now(m->options.clock), err);
 }
+
+void membership_announce(const struct membership_options *options, const struct roster *roster,
+                         struct world_id *told)
+{
+    struct world_id id = roster_world_id(roster);
+    if (!id.epoch || world_id_equal(id, *told))
+        return;
+    *told = id;
+    if (options->world_forms)
+        options->world_forms(options->context, id);
+}

@@ -53,6 +53,11 @@ struct membership_options {
     int64_t join_timeout_ns;
     int64_t stop_timeout_ns; /* bound on STOP -> STOPPED, longer than the agents' grace; 0: 60 s. Read by the
                                 server only */
+    /* Of the seat that hosts the roster: a world is about to go out. Every agent that held the last one has
+     * stopped its workers, and nobody has the new one yet. Once a world; on the server's thread in server
+     * mode. Must be short, and must not call the seat. NULL: nobody wants to know */
+    void (*world_forms)(void *context, struct world_id id);
+    void *context;
     const struct clock *clock; /* NULL: the system's */
     const struct log_sink *log;
 };

@@ -42,6 +42,11 @@ struct roster_join membership_join(const struct membership *m, bool local);
 /* The roster that m's options ask for, with a fresh epoch; what the process and server carriers host. */
 struct roster *membership_make_roster(const struct membership *m, struct muster_error *err);
 
+/* After each step of a hosted roster and before its actions are carried out: calls world_forms where a world
+ * was formed that *told is not. */
+void membership_announce(const struct membership_options *options, const struct roster *roster,
+                         struct world_id *told);
+
 static inline bool world_id_equal(struct world_id a, struct world_id b)
 {
     return a.epoch == b.epoch && a.round == b.round;

@@ -23,8 +23,15 @@ struct inbox {
     struct muster_error err;
 };
 
+/* What the serving seat was told; the server's thread writes it. */
+struct heralded {
+    int calls; /* atomic */
+    struct world_id last;
+};
+
 struct fixture {
     uint16_t port;
+    struct heralded heralded;
     struct membership *seats[SEATS];
     struct inbox inboxes[SEATS];
     struct membership_event events[SEATS];
@@ -42,7 +49,16 @@ static uint16_t free_port(void)
     return ntohs(address.sin_port);
 }
 
-static struct membership_options options_of(const struct fixture *f, int rank)
+/* Not at once: an agent that were told of the world before us would be seen to know it. */
+static void world_forms(void *context, struct world_id id)
+{
+    struct heralded *heralded = context;
+    (void)poll(NULL, 0, 100);
+    heralded->last = id;
+    (void)__atomic_add_fetch(&heralded->calls, 1, __ATOMIC_RELEASE);
+}
+
+static struct membership_options options_of(struct fixture *f, int rank)
 {
     static const char *const names[] = {"host-a", "host-b", "host-c"};
     return (struct membership_options){
@@ -60,6 +76,8 @@ static struct membership_options options_of(const struct fixture *f, int rank)
         .store_addr = names[rank],
         .store_port = (uint16_t)(29500 + rank),
         .join_timeout_ns = 30 * NS_PER_S,
+        .world_forms = world_forms,
+        .context = &f->heralded,
     };
 }
 
@@ -154,11 +172,15 @@ static void report_killed(struct fixture *f, int i, struct world_id id, int sign
 
 static struct world_id both_start(struct fixture *f)
 {
-    expect(f, 0, MEMBERSHIP_EVENT_WORLD);
     expect(f, 1, MEMBERSHIP_EVENT_WORLD);
-    struct world_id id = f->events[0].world.id;
-    assert_int_equal(f->events[1].world.id.epoch, id.epoch);
-    assert_int_equal(f->events[1].world.id.round, id.round);
+    struct world_id id = f->events[1].world.id;
+    /* the server's host has prepared it before anybody hears of it, once */
+    assert_int_equal(__atomic_load_n(&f->heralded.calls, __ATOMIC_ACQUIRE), id.round + 1);
+    assert_int_equal(f->heralded.last.epoch, id.epoch);
+    assert_int_equal(f->heralded.last.round, id.round);
+    expect(f, 0, MEMBERSHIP_EVENT_WORLD);
+    assert_int_equal(f->events[0].world.id.epoch, id.epoch);
+    assert_int_equal(f->events[0].world.id.round, id.round);
     report(f, 0, id, MEMBERSHIP_REPORT_RUNNING);
     report(f, 1, id, MEMBERSHIP_REPORT_RUNNING);
     return id;

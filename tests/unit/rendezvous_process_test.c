@@ -14,7 +14,16 @@ struct fixture {
     struct membership *seat;
     struct membership_event event;
     struct muster_error err;
+    int heralded; /* worlds that were told to form */
+    struct world_id last;
 };
+
+static void world_forms(void *context, struct world_id id)
+{
+    struct fixture *f = context;
+    f->heralded++;
+    f->last = id;
+}
 
 static void init_options(struct fixture *f)
 {
@@ -32,6 +41,8 @@ static void init_options(struct fixture *f)
         .store_addr = "127.0.0.1",
         .store_port = 29500,
         .join_timeout_ns = 600 * NS_PER_S,
+        .world_forms = world_forms,
+        .context = f,
         .clock = &f->clock.clock,
     };
 }
@@ -115,7 +126,10 @@ static void a_failure_restarts_then_ends_the_job(void **state)
     assert_non_null(strstr(f->event.reason, "rank 2 (pid 77 on box) was killed by signal 9: restart 1 of 1"));
     fake_clock_advance(&f->clock, 2 * NS_PER_S);
     nothing_waits(f);
+    assert_int_equal(f->heralded, 1);
     report(f, first, MEMBERSHIP_REPORT_STOPPED);
+    assert_int_equal(f->heralded, 2); /* before the world is given out */
+    assert_int_equal(f->last.round, 1);
     expect(f, MEMBERSHIP_EVENT_WORLD);
     assert_int_equal(f->event.world.id.round, 1);
     assert_int_equal(f->event.world.restart_count, 1);
