@@ -205,12 +205,13 @@ static bool outside_groups(void *context, const struct kin_process *process)
 static int sweep(struct agent *agent, int signal, bool (*found)(void *, const struct kin_process *))
 {
     const int count = agent->config->nproc_per_node;
-    scope_free pid_t *sessions = mem_calloc((size_t)count, sizeof *sessions);
+    scope_free struct kin_session *sessions = mem_calloc((size_t)count, sizeof *sessions);
     struct kin kin = {
         .id = agent->id, .parent = getpid(), .except = {getpid(), agent->guardian.pid}, .sessions = sessions};
     for (int i = 0; sessions && i < count; i++)
         if (agent->workers[i].pid)
-            sessions[kin.session_count++] = agent->workers[i].pid;
+            sessions[kin.session_count++] =
+                (struct kin_session){agent->workers[i].pid, !agent->workers[i].alive};
     return kin_sweep(&kin, signal, found, agent); /* without memory, by id and parent alone */
 }
 
@@ -332,6 +333,7 @@ static void collect(struct agent *agent)
         worker->end_code = info.si_code;
         worker->end_status = info.si_status;
         agent->alive--;
+        (void)guardian_reaped(&agent->guardian, worker->pid, NULL); /* the successor of a dead one is told */
     }
 }
 
@@ -382,8 +384,13 @@ int agent_start_guardian(struct agent *agent, struct muster_error *err)
     if (guardian_start(agent->id, &agent->guardian, err) < 0)
         return -1;
     agent->guardians++;
-    for (int i = 0; agent->workers && i < agent->config->nproc_per_node; i++)
-        if (agent->workers[i].pid && guardian_add(&agent->guardian, agent->workers[i].pid, err) < 0)
+    for (int i = 0; agent->workers && i < agent->config->nproc_per_node; i++) {
+        const struct worker *worker = &agent->workers[i];
+        if (!worker->pid)
+            continue;
+        if (guardian_add(&agent->guardian, worker->pid, err) < 0 ||
+            (!worker->alive && guardian_reaped(&agent->guardian, worker->pid, err) < 0))
             return -1;
+    }
     return 0;
 }

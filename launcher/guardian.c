@@ -20,27 +20,31 @@
 #include "proto/base/guard.h"
 
 /* What travels in the pipe: smaller than PIPE_BUF, so never split. */
+enum note_kind { NOTE_STARTED, NOTE_REAPED, NOTE_OVER };
 struct note {
     int32_t session;
-    int32_t add; /* 1: note it, 0: forget it */
+    int32_t kind;
 };
 
 /* --- the guardian itself --- */
 
 static struct {
     char id[KIN_ID_LENGTH];
-    pid_t sessions[GUARDIAN_SESSIONS_LIMIT];
+    struct kin_session sessions[GUARDIAN_SESSIONS_LIMIT];
     size_t count;
 } guarded;
 
 static void take_note(const struct note *note)
 {
     size_t i = 0;
-    while (i < guarded.count && guarded.sessions[i] != note->session)
+    while (i < guarded.count && guarded.sessions[i].id != note->session)
         i++;
-    if (note->add && i == guarded.count && i < GUARDIAN_SESSIONS_LIMIT)
-        guarded.sessions[guarded.count++] = note->session;
-    else if (!note->add && i < guarded.count)
+    bool known = i < guarded.count;
+    if (note->kind == NOTE_STARTED && !known && i < GUARDIAN_SESSIONS_LIMIT)
+        guarded.sessions[guarded.count++] = (struct kin_session){.id = note->session};
+    else if (note->kind == NOTE_REAPED && known)
+        guarded.sessions[i].leaderless = true;
+    else if (note->kind == NOTE_OVER && known)
         guarded.sessions[i] = guarded.sessions[--guarded.count];
 }
 
@@ -127,9 +131,9 @@ int guardian_start(const char *id, struct guardian *guardian, struct muster_erro
     return 0;
 }
 
-static int tell(struct guardian *guardian, pid_t session, bool add, struct muster_error *err)
+static int tell(struct guardian *guardian, pid_t session, enum note_kind kind, struct muster_error *err)
 {
-    struct note note = {.session = session, .add = add};
+    struct note note = {.session = session, .kind = kind};
     if (!guardian->pid)
         return 0;
     ssize_t done;
@@ -143,12 +147,17 @@ static int tell(struct guardian *guardian, pid_t session, bool add, struct muste
 
 int guardian_add(struct guardian *guardian, pid_t session, struct muster_error *err)
 {
-    return tell(guardian, session, true, err);
+    return tell(guardian, session, NOTE_STARTED, err);
+}
+
+int guardian_reaped(struct guardian *guardian, pid_t session, struct muster_error *err)
+{
+    return tell(guardian, session, NOTE_REAPED, err);
 }
 
 int guardian_remove(struct guardian *guardian, pid_t session, struct muster_error *err)
 {
-    return tell(guardian, session, false, err);
+    return tell(guardian, session, NOTE_OVER, err);
 }
 
 void guardian_dismiss(struct guardian *guardian)

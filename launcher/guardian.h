@@ -21,8 +21,9 @@ struct guardian {
 
 /* id: KIN_ID_LENGTH bytes. Call before the first worker. */
 int guardian_start(const char *id, struct guardian *guardian, struct muster_error *err);
-/* A session that was started; one that has no member left, so that its number may mean another one. */
+/* A session that was started; one whose leader was reaped (kin.h); one that has no member left. */
 int guardian_add(struct guardian *guardian, pid_t session, struct muster_error *err);
+int guardian_reaped(struct guardian *guardian, pid_t session, struct muster_error *err);
 int guardian_remove(struct guardian *guardian, pid_t session, struct muster_error *err);
 /* Nothing is left to guard: ends the guardian and reaps it. Accepts one that is not running. */
 void guardian_dismiss(struct guardian *guardian);

@@ -101,6 +101,16 @@ static bool carries_id(int proc, const char *pid, const char *id)
     return false;
 }
 
+/* The kernel gives a number away again only when no process, group or session uses it: where there is a
+ * process with the number of a leader that was reaped, what we started is gone and the session is that
+ * process's. */
+static bool is_in(const struct kin_session *session, const struct kin_process *process)
+{
+    if (process->session != session->id)
+        return false;
+    return !session->leaderless || (kill(session->id, 0) < 0 && errno == ESRCH);
+}
+
 static bool is_kin(const struct kin *kin, int proc, const char *name, struct kin_process *process)
 {
     if (!read_stat(proc, name, process) || process->state == 'Z' || process->state == 'X')
@@ -111,7 +121,7 @@ static bool is_kin(const struct kin *kin, int proc, const char *name, struct kin
     if (kin->parent && process->parent == kin->parent)
         return true;
     for (size_t i = 0; i < kin->session_count; i++)
-        if (process->session == kin->sessions[i])
+        if (is_in(&kin->sessions[i], process))
             return true;
     return kin->id && carries_id(proc, name, kin->id);
 }

@@ -19,11 +19,16 @@ enum { KIN_ID_LENGTH = 32 }; /* 128 random bits in hexadecimal */
 
 #define KIN_GUARDIAN_NAME "muster-guardian" /* 15 bytes: as long as a command can be */
 
+struct kin_session {
+    pid_t id;
+    bool leaderless; /* its leader was reaped: the number is a stranger's as soon as a process has it again */
+};
+
 struct kin {
-    const char *id;        /* KIN_ID_LENGTH bytes; NULL: not looked for */
-    pid_t parent;          /* its children are kin; 0: not looked for */
-    pid_t except[2];       /* never kin: the agent and its guardian; 0 for none */
-    const pid_t *sessions; /* whose members are kin */
+    const char *id;                     /* KIN_ID_LENGTH bytes; NULL: not looked for */
+    pid_t parent;                       /* its children are kin; 0: not looked for */
+    pid_t except[2];                    /* never kin: the agent and its guardian; 0 for none */
+    const struct kin_session *sessions; /* whose members are kin */
     size_t session_count;
 };
 

@@ -94,7 +94,7 @@ static void kin_by_id_session_and_parent(void **state)
 {
     (void)state;
     pid_t carrier = start_sleeper(id, true, 0), stranger = start_sleeper(other_id, true, 0);
-    pid_t sessions[] = {carrier};
+    struct kin_session sessions[] = {{.id = carrier}};
     struct kin by_id = {.id = id}, by_session = {.sessions = sessions, .session_count = 1};
     struct kin by_parent = {.parent = getpid()}, but_one = {.parent = getpid(), .except = {stranger, 0}};
     struct kin nobody = {0};
@@ -111,6 +111,57 @@ static void kin_by_id_session_and_parent(void **state)
     kill_and_reap(stranger);
 }
 
+/* End of file within the limit: everyone who held the pipe is gone. */
+static void assert_all_gone(int fd, int limit_ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    char byte;
+    assert_int_equal(poll(&p, 1, limit_ms), 1);
+    assert_int_equal(read(fd, &byte, 1), 0);
+}
+
+/* The number of a session whose leader was reaped, when another process has it by now. */
+static void a_number_used_again_is_a_strangers(void **state)
+{
+    (void)state;
+    pid_t stranger = start_sleeper(other_id, true, 0);
+    struct kin_session session = {.id = stranger};
+    struct kin kin = {.sessions = &session, .session_count = 1};
+    await_kin(&kin, 1);
+    session.leaderless = true;
+    assert_int_equal(count(&kin), 0);
+    struct guardian guardian;
+    struct muster_error err = {0};
+    assert_int_equal(guardian_start(id, &guardian, &err), 0);
+    assert_int_equal(guardian_add(&guardian, stranger, &err), 0);
+    assert_int_equal(guardian_reaped(&guardian, stranger, &err), 0);
+    close(guardian.fd); /* as if the agent had died */
+    assert_int_equal(waitpid(guardian.pid, NULL, __WALL), guardian.pid);
+    assert_int_equal(waitpid(stranger, NULL, WNOHANG), 0);
+    kill_and_reap(stranger);
+}
+
+/* What a leader leaves behind is still ours. */
+static void a_session_outlives_its_leader(void **state)
+{
+    (void)state;
+    int held[2];
+    assert_int_equal(pipe2(held, O_CLOEXEC), 0);
+    pid_t leader = fork();
+    if (leader == 0) {
+        (void)setsid();
+        (void)start_sleeper(NULL, false, held[1]);
+        _exit(0);
+    }
+    close(held[1]);
+    assert_int_equal(waitpid(leader, NULL, 0), leader);
+    struct kin_session session = {.id = leader, .leaderless = true};
+    struct kin kin = {.sessions = &session, .session_count = 1};
+    assert_int_equal(kin_sweep(&kin, SIGKILL, NULL, NULL), 1);
+    assert_all_gone(held[0], 10000);
+    close(held[0]);
+}
+
 /* A zombie is not counted: nobody could do anything about it. */
 static void zombies_are_not_kin(void **state)
 {
@@ -123,15 +174,6 @@ static void zombies_are_not_kin(void **state)
     struct kin by_parent = {.parent = getpid()};
     assert_int_equal(count(&by_parent), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
-}
-
-/* End of file within the limit: everyone who held the pipe is gone. */
-static void assert_all_gone(int fd, int limit_ms)
-{
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-    char byte;
-    assert_int_equal(poll(&p, 1, limit_ms), 1);
-    assert_int_equal(read(fd, &byte, 1), 0);
 }
 
 /* The agent of this test: a guardian, a worker's session with a grandchild, a detached grandchild that
@@ -236,6 +278,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(parses_stat, make_ids),
         cmocka_unit_test_setup(kin_by_id_session_and_parent, make_ids),
+        cmocka_unit_test_setup(a_number_used_again_is_a_strangers, make_ids),
+        cmocka_unit_test_setup(a_session_outlives_its_leader, make_ids),
         cmocka_unit_test_setup(zombies_are_not_kin, make_ids),
         cmocka_unit_test_setup(nobody_outlives_a_killed_agent, make_ids),
         cmocka_unit_test_setup(dismissed_guardian_kills_nobody, make_ids),
