@@ -193,26 +193,42 @@ static int read_environment(struct run_config *config, const struct environment 
     return text ? note(config, text, err) : error_set(err, MUSTER_E_NOMEM, "no memory");
 }
 
-/* A refused setting in the environment is an error only where it would change what the job does. */
-static bool refused_matters(const struct run_config *config, const struct knob *knob, const char *text)
+/* Whether a refused row's variable asks for what is done anyway: switched off, or its default. */
+static bool asks_nothing(const struct knob *knob, const char *text)
 {
     bool on;
-    if (knob->type == KNOB_BOOL && text_bool(text, &on) && !on)
-        return false;
-    if (knob->initial && !strcmp(knob->initial, text))
-        return false;
+    return (knob->type == KNOB_BOOL && text_bool(text, &on) && !on) ||
+           (knob->initial && !strcmp(knob->initial, text));
+}
+
+/* Whether the job would come out differently if the refused setting were honoured. */
+static bool changes_the_job(const struct run_config *config, const struct knob *knob)
+{
+    static const char *const inner[] = {"monitor-interval", "start-method"}; /* how torchrun's agent works */
+    for (size_t i = 0; i < sizeof inner / sizeof *inner; i++)
+        if (!strcmp(knob->name, inner[i]))
+            return false;
     return strncmp(knob->name, "rdzv-", 5) || config->max_nodes > 1;
 }
 
-static int refuse_environment(const struct run_config *config, const struct environment *environment,
+/* A refused setting in the environment, where operators and images put it for all jobs, is an error only
+ * where it would change what the job does; else it is said that it is left aside. */
+static int refuse_environment(struct run_config *config, const struct environment *environment,
                               struct muster_error *err)
 {
     const struct knob_table *table = config_table();
     for (size_t i = 0; i < table->count; i++) {
         const struct knob *knob = &table->knobs[i];
         const char *text = knob->env && knob->refused ? get_text(environment, knob->env) : NULL;
-        if (text && refused_matters(config, knob, text))
+        if (!text || asks_nothing(knob, text))
+            continue;
+        if (changes_the_job(config, knob))
             return error_set(err, MUSTER_E_UNSUPPORTED, "%s=%s: %s", knob->env, text, knob->refused);
+        scope_free char *line = mem_printf("%s=%s is left aside: %s", knob->env, text, knob->refused);
+        if (!line)
+            return error_set(err, MUSTER_E_NOMEM, "no memory");
+        if (note(config, line, err) < 0)
+            return -1;
     }
     return 0;
 }

@@ -284,18 +284,24 @@ static void bad_usage_is_one_clear_line(void **state)
 static void refused_variables_that_change_nothing_pass(void **state)
 {
     (void)state;
-    static const char *const harmless[] = {
-        "PET_RUN_PATH=0",
-        "PET_EVENT_LOG_HANDLER=null",
-        "PET_START_METHOD=fork",
-        "PET_MONITOR_INTERVAL=5",
-        "PET_RDZV_CONF=join_timeout=3",
-        "PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-        "PET_LOCAL_ADDR=",
+    static const struct {
+        const char *variable, *note; /* NULL: nothing to say, it asks for what is done anyway */
+    } harmless[] = {
+        {"PET_RUN_PATH=0", NULL},
+        {"PET_EVENT_LOG_HANDLER=null", NULL},
+        {"PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT", NULL},
+        {"PET_LOCAL_ADDR=", NULL},
+        {"PET_START_METHOD=fork", "PET_START_METHOD=fork is left aside: "},
+        {"PET_MONITOR_INTERVAL=5", "PET_MONITOR_INTERVAL=5 is left aside: nothing is polled"},
+        {"PET_RDZV_CONF=join_timeout=3", "PET_RDZV_CONF=join_timeout=3 is left aside: "},
     };
     for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++) {
-        struct parsed *p = parse("x.py", harmless[i]);
+        struct parsed *p = parse("x.py", harmless[i].variable);
         assert_parsed(p);
+        if (harmless[i].note)
+            assert_non_null(strstr(p->config.notes ? p->config.notes : "", harmless[i].note));
+        else
+            assert_null(p->config.notes);
         config_free(&p->config);
     }
 }
