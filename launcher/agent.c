@@ -561,6 +561,8 @@ static int run_agent(struct agent *agent)
     int exit_code;
     if (set_up(agent, &exit_code, &err) < 0) {
         log_error(&agent->log, "%s", err.text);
+        if (agent->run_directory)
+            logdir_discard(agent->config, agent->run_directory);
         return exit_code;
     }
     if (run(agent, &err) < 0) { /* the kernel refuses what it gave before: leave nothing behind */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -73,6 +74,18 @@ char *logdir_make(const struct run_config *config, uint64_t random, struct muste
         return NULL;
     }
     return take_pointer(&run);
+}
+
+void logdir_discard(const struct run_config *config, const char *run)
+{
+    scope_free char *base = mem_strdup(run);
+    char *slash = base ? strrchr(base, '/') : NULL;
+    bool chosen = !config->log_dir || !*config->log_dir;
+    /* what is not empty stays, and what cannot be removed is not worth another error line */
+    if (rmdir(run) < 0 || !slash || !chosen)
+        return;
+    *slash = '\0';
+    (void)rmdir(base);
 }
 
 char *logdir_worker(const char *run, int64_t attempt, int local_rank, struct muster_error *err)

@@ -18,6 +18,10 @@ bool logdir_wanted(const struct run_config *config);
  * muster_<8 characters> in TMPDIR or /tmp. random chooses the characters. */
 char *logdir_make(const struct run_config *config, uint64_t random, struct muster_error *err);
 
+/* Takes back what logdir_make made, as far as nothing was put there: the run directory and a base of its own
+ * choice. For a run that ends before its first worker. */
+void logdir_discard(const struct run_config *config, const char *run);
+
 /* <run directory>/attempt_<attempt>/<local rank>, made, in fresh memory. */
 char *logdir_worker(const char *run, int64_t attempt, int local_rank, struct muster_error *err);
 

@@ -198,7 +198,10 @@ class Environment(AgentTest):
             holder.listen()
             port = holder.getsockname()[1]
             _, err = self.run_muster(f"--master-port={port}", "true", code=1)
-        self.assertIn(str(port), err)
+            self.assertIn(str(port), err)
+            # nothing is left of what was made before
+            self.run_muster(f"--master-port={port}", "--tee=3", "true", code=1, env={"TMPDIR": str(self.folder)})
+        self.assertEqual(list(self.folder.iterdir()), [])
 
     def test_a_worker_has_its_own_session_and_three_descriptors(self):
         path = self.script(
