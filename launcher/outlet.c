@@ -296,6 +296,14 @@ void outlet_drop(struct outlet *o, const struct outlet_piece *piece)
     pthread_mutex_unlock(&o->lock);
 }
 
+void outlet_forget(struct outlet *o, const void *owner)
+{
+    pthread_mutex_lock(&o->lock);
+    if (o->open == owner)
+        o->open = o; /* which owns no piece */
+    pthread_mutex_unlock(&o->lock);
+}
+
 size_t outlet_room(struct outlet *o, size_t wanted)
 {
     pthread_mutex_lock(&o->lock);

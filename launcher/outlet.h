@@ -44,6 +44,8 @@ bool outlet_put(struct outlet *o, const struct outlet_piece *piece);
 /* The caller gives up a piece: it is counted, and the next piece that fits is preceded by a line that says
  * how many were dropped. */
 void outlet_drop(struct outlet *o, const struct outlet_piece *piece);
+/* The owner goes, and its address may become another's: a line that it left open is nobody's now. */
+void outlet_forget(struct outlet *o, const void *owner);
 /* Bytes that fit before the limit; asking where there are fewer than `wanted` arms wake_fd. */
 size_t outlet_room(struct outlet *o, size_t wanted);
 /* Closes fd when everything that was put for it is written. Accepts -1. */

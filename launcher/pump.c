@@ -215,6 +215,7 @@ void pump_close(struct pump_stream *s)
         return;
     pump_drain(s);
     line_flush(&s->lines, sink_of(s, &sink));
+    outlet_forget(s->outlet, s);
     if (!s->ended && !s->paused)
         loop_remove(s->pump->loop, &s->source);
     struct pump_stream **link = &s->pump->streams;

@@ -51,11 +51,14 @@ static void lines_are_kept_together(void **state)
     assert_true(put(o, ends[1], &a, "three", false));
     assert_true(put(o, ends[1], &b, "four\n", true));
     assert_true(put(o, ends[1], &a, " more\n", true));
+    assert_true(put(o, ends[1], &a, "five", false));
+    outlet_forget(o, &a); /* and another begins at its address */
+    assert_true(put(o, ends[1], &a, "six\n", true));
     assert_int_equal(outlet_finish(o, patience_ns), 0);
     close(ends[1]);
     struct buffer out = {0};
     read_rest(ends[0], &out);
-    assert_string_equal(out.data, "> one\n> two\n> three\n> four\n>  more\n");
+    assert_string_equal(out.data, "> one\n> two\n> three\n> four\n>  more\n> five\n> six\n");
     buffer_free(&out);
     close(wake);
 }
