@@ -299,7 +299,8 @@ static void accept_peers(struct tcpstore_loop *loop)
         if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return;
         if (fd < 0) { /* no descriptor or memory: tried again when a peer leaves, or soon */
-            pause_accepting(loop, strerrorname_np(errno));
+            char reason[100];
+            pause_accepting(loop, strerror_r(errno, reason, sizeof reason));
             loop->accept_again = instant_add(clock_now(NULL), ACCEPT_RETRY_NS);
             return;
         }
