@@ -312,7 +312,7 @@ static int start_store(struct agent *agent, struct muster_error *err)
         options.address = "127.0.0.1";
     else if (!strncmp(config->master_addr, "127.", 4) && resolver_is_numeric(config->master_addr))
         options.address = config->master_addr;
-    if (config->max_nodes == 1) { /* nothing else wants the port */
+    if (config->max_nodes == 1) {                     /* nothing else wants the port */
         options.port = (uint16_t)config->master_port; /* 0 with --standalone, unless the flag was given */
         return tcpstore_server_start(&options, &agent->store, err);
     }

@@ -10,6 +10,7 @@ target_sources(muster_launcher PRIVATE
   loop.c
   oom.c
   outlet.c
+  postmortem.c
   pump.c
   resolver.c
   spawn.c

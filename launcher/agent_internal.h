@@ -58,6 +58,7 @@ struct agent {
     char *program;          /* what is executed */
     struct worker *workers; /* nproc_per_node */
     int alive;
+    bool files_stall;        /* a log file of this round did not answer */
     int64_t oom_kills;       /* before the workers started; -1 unknown */
     struct instant sweep_at; /* next look for what is to be killed */
 

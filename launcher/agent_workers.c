@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,14 +11,17 @@
 #include "launcher/line.h"
 #include "launcher/logdir.h"
 #include "launcher/oom.h"
+#include "launcher/postmortem.h"
 #include "launcher/program.h"
 #include "launcher/spawn.h"
-#include "launcher/tail.h"
 #include "launcher/worker_command.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/exit_code.h"
 #include "rendezvous/failure.h"
+
+/* much less than the silence after which the server takes this node for lost */
+static const int64_t postmortem_patience_ns = 500 * NS_PER_MS;
 
 /* --- starting --- */
 
@@ -45,7 +47,8 @@ static int route_through_pump(struct agent *agent, struct worker *worker, int st
             return -1;
     }
     if (pipe2(ends, O_CLOEXEC) < 0)
-        return error_errno(err, "cannot make a pipe for local rank %d (ulimit -n limits them)", worker->local_rank);
+        return error_errno(err, "cannot make a pipe for local rank %d (ulimit -n limits them)",
+                           worker->local_rank);
     (void)fcntl(ends[0], F_SETFL, O_NONBLOCK); /* ours alone; the worker's end stays blocking */
     scope_close int writer = ends[1];
     struct pump_stream_options options = {.fd = ends[0],
@@ -171,6 +174,7 @@ static void describe(const struct agent *agent, const struct worker *worker, str
 int agent_start_workers(struct agent *agent, struct worker_failure *failure)
 {
     agent->oom_kills = oom_count();
+    agent->files_stall = false;
     for (int i = 0; i < agent->config->nproc_per_node; i++) {
         struct worker *worker = &agent->workers[i];
         struct muster_error err = {0};
@@ -254,18 +258,22 @@ void agent_name_stuck(struct agent *agent)
 
 /* --- reaping --- */
 
-/* The last lines of a stderr that went to a file without passing through us. */
-static void read_tail(const char *path, char *out, size_t size)
+/* What it left in files. A file system that stalls costs one wait a round: the others are stopped in time. */
+static void describe_remains(struct agent *agent, const struct worker *worker, struct worker_failure *failure)
 {
-    char bytes[TAIL_BYTES];
-    struct stat status;
-    scope_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &status) < 0)
+    struct postmortem found;
+    struct muster_error err;
+    if (agent->files_stall)
         return;
-    off_t from = status.st_size > TAIL_BYTES ? status.st_size - TAIL_BYTES : 0;
-    ssize_t got = pread(fd, bytes, sizeof bytes, from);
-    if (got > 0)
-        tail_format(bytes, (size_t)got, from > 0, out, size);
+    if (postmortem_read(worker->stderr_file, worker->error_file, postmortem_patience_ns, &found, &err) < 0) {
+        log_warning(&agent->log, "%s", err.text);
+        agent->files_stall = true;
+        return;
+    }
+    if (found.wrote_error_file)
+        (void)snprintf(failure->error_file, sizeof failure->error_file, "%s", worker->error_file);
+    if (worker->stderr_file)
+        (void)snprintf(failure->tail, sizeof failure->tail, "%s", found.tail);
 }
 
 static void describe_end(struct agent *agent, struct worker *worker, struct worker_failure *failure)
@@ -277,12 +285,9 @@ static void describe_end(struct agent *agent, struct worker *worker, struct work
     failure->core_dumped = worker->end_code == CLD_DUMPED;
     if (failure->signal == SIGKILL && agent->oom_kills >= 0)
         failure->out_of_memory = oom_count() > agent->oom_kills;
-    if (worker->error_file && access(worker->error_file, F_OK) == 0)
-        (void)snprintf(failure->error_file, sizeof failure->error_file, "%s", worker->error_file);
     pump_drain(worker->streams[STDERR_FILENO]);
     pump_tail(worker->streams[STDERR_FILENO], failure->tail, sizeof failure->tail);
-    if (worker->stderr_file)
-        read_tail(worker->stderr_file, failure->tail, sizeof failure->tail);
+    describe_remains(agent, worker, failure);
 }
 
 static struct worker *find_worker(struct agent *agent, pid_t pid)

@@ -1,4 +1,6 @@
-/* launcher_agent_parts_test.c - the loop, the out-of-memory counter, log directories, the resolver. */
+/* launcher_agent_parts_test.c - the loop, the out-of-memory counter, log directories, what a dead worker
+ * left, the resolver. */
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +11,9 @@
 #include "launcher/logdir.h"
 #include "launcher/loop.h"
 #include "launcher/oom.h"
+#include "launcher/postmortem.h"
 #include "launcher/resolver.h"
+#include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
 #include "tests/support/cmocka_all.h"
@@ -169,6 +173,62 @@ static void log_directories(void **state)
     remove_tree(base);
 }
 
+/* A run that ends before its first worker leaves no folder; what holds something stays. */
+static void empty_log_directories_are_taken_back(void **state)
+{
+    (void)state;
+    char base[] = "/tmp/muster_logdir_XXXXXX";
+    assert_non_null(mkdtemp(base));
+    assert_int_equal(setenv("TMPDIR", base, 1), 0);
+    struct run_config config = {.nproc_per_node = 1, .rdzv_id = "job", .redirects = "3", .tee = "0"};
+    scope_free char *chosen = logdir_make(&config, 0, NULL);
+    assert_non_null(chosen);
+    logdir_discard(&config, chosen);
+    assert_int_equal(rmdir(base), 0);
+    config.log_dir = base;
+    scope_free char *empty = logdir_make(&config, 0, NULL), *used = logdir_make(&config, 1, NULL);
+    scope_free char *worker = logdir_worker(used, 0, 0, NULL);
+    assert_non_null(worker);
+    logdir_discard(&config, empty);
+    logdir_discard(&config, used);
+    assert_int_equal(access(empty, F_OK), -1);
+    assert_int_equal(access(worker, F_OK), 0);
+    assert_int_equal(unsetenv("TMPDIR"), 0);
+    remove_tree(base);
+}
+
+/* --- what a dead worker left --- */
+
+static void remains_of_a_worker(void **state)
+{
+    (void)state;
+    char base[] = "/tmp/muster_remains_XXXXXX", log[64], fifo[64];
+    assert_non_null(mkdtemp(base));
+    (void)snprintf(log, sizeof log, "%s/log", base);
+    (void)snprintf(fifo, sizeof fifo, "%s/fifo", base);
+    struct postmortem found;
+    struct muster_error err = {0};
+    assert_int_equal(io_write_file_atomic(log, "one\ntwo\n", 8, 0600, NULL), 0);
+    assert_int_equal(postmortem_read(log, fifo, 30 * NS_PER_S, &found, &err), 0);
+    assert_string_equal(found.tail, "one\ntwo");
+    assert_false(found.wrote_error_file);
+    assert_int_equal(postmortem_read(NULL, log, 30 * NS_PER_S, &found, &err), 0);
+    assert_string_equal(found.tail, "");
+    assert_true(found.wrote_error_file);
+    assert_int_equal(postmortem_read(NULL, NULL, 0, &found, &err), 0);
+    assert_false(found.wrote_error_file);
+    /* a file that does not answer: nobody writes to the pipe, so opening it hangs */
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_int_equal(postmortem_read(fifo, log, 50 * NS_PER_MS, &found, &err), -1);
+    assert_int_equal(err.code, MUSTER_E_TIMEOUT);
+    assert_non_null(strstr(err.text, fifo));
+    assert_false(found.wrote_error_file);
+    int writer = open(fifo, O_WRONLY | O_CLOEXEC); /* lets the thread go */
+    assert_true(writer >= 0);
+    close(writer);
+    remove_tree(base);
+}
+
 /* --- names --- */
 
 static int resolve(const char *host, int64_t limit_ns, char *address, size_t size, struct muster_error *err)
@@ -216,6 +276,8 @@ int main(void)
         cmocka_unit_test(oom_counters),
         cmocka_unit_test(oom_of_the_own_cgroup),
         cmocka_unit_test(log_directories),
+        cmocka_unit_test(empty_log_directories_are_taken_back),
+        cmocka_unit_test(remains_of_a_worker),
         cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
