@@ -5,11 +5,11 @@
  * before client_next says 0, and after anything was sent the deadline is "now" until client_next was called.
  */
 #include <stdio.h>
-#include <zmq.h>
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "rendezvous/client.h"
+#include "rendezvous/zmq_calls.h"
 #include "rendezvous/zmq_socket.h"
 
 struct carrier {
@@ -41,15 +41,15 @@ static int receive_all(struct carrier *c, struct instant now, struct muster_erro
     int failed = 0;
     c->drain = false;
     while (!failed && client_has_room(c->client) && zmq_socket_readable(&c->socket)) {
-        zmq_msg_init(&body);
-        if (zmq_msg_recv(&body, c->socket.socket, ZMQ_DONTWAIT) >= 0) {
+        zmq_calls.msg_init(&body);
+        if (zmq_calls.msg_recv(&body, c->socket.socket, ZMQ_DONTWAIT) >= 0) {
             struct muster_error why;
-            if (wire_decode(zmq_msg_data(&body), zmq_msg_size(&body), &c->message, &why))
+            if (wire_decode(zmq_calls.msg_data(&body), zmq_calls.msg_size(&body), &c->message, &why))
                 log_warning(c->log, "rendezvous: %s: %s", c->server, why.text);
             else
                 failed = client_receive(c->client, &c->message, now, err);
         }
-        zmq_msg_close(&body);
+        zmq_calls.msg_close(&body);
     }
     return failed;
 }

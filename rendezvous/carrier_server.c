@@ -11,13 +11,13 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-#include <zmq.h>
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "rendezvous/membership_carrier.h"
 #include "rendezvous/routes.h"
 #include "rendezvous/wire.h"
+#include "rendezvous/zmq_calls.h"
 #include "rendezvous/zmq_socket.h"
 
 enum {
@@ -252,26 +252,26 @@ static void handle_frame(struct carrier *c, const void *id, size_t id_size, cons
 static bool receive_one(struct carrier *c)
 {
     zmq_msg_t id, body;
-    zmq_msg_init(&id);
-    if (zmq_msg_recv(&id, c->socket.socket, ZMQ_DONTWAIT) < 0) {
-        zmq_msg_close(&id);
+    zmq_calls.msg_init(&id);
+    if (zmq_calls.msg_recv(&id, c->socket.socket, ZMQ_DONTWAIT) < 0) {
+        zmq_calls.msg_close(&id);
         return false;
     }
-    zmq_msg_init(&body);
-    bool whole = false, more = zmq_msg_more(&id);
+    zmq_calls.msg_init(&body);
+    bool whole = false, more = zmq_calls.msg_more(&id);
     int frames = 0;
     /* The frames of one message arrive together. */
-    while (more && zmq_msg_recv(&body, c->socket.socket, ZMQ_DONTWAIT) >= 0) {
-        more = zmq_msg_more(&body);
+    while (more && zmq_calls.msg_recv(&body, c->socket.socket, ZMQ_DONTWAIT) >= 0) {
+        more = zmq_calls.msg_more(&body);
         whole = !more && ++frames == 1;
         frames += more;
     }
     if (whole)
-        handle_frame(c, zmq_msg_data(&id), zmq_msg_size(&id), zmq_msg_data(&body), zmq_msg_size(&body));
+        handle_frame(c, zmq_calls.msg_data(&id), zmq_calls.msg_size(&id), zmq_calls.msg_data(&body), zmq_calls.msg_size(&body));
     else
         complain(c, "a peer sent a message of more than one frame");
-    zmq_msg_close(&body);
-    zmq_msg_close(&id);
+    zmq_calls.msg_close(&body);
+    zmq_calls.msg_close(&id);
     return true;
 }
 
@@ -320,7 +320,7 @@ static int wait_for_work(struct carrier *c)
         {.socket = c->socket.socket, .events = ZMQ_POLLIN},
         {.fd = c->wake_fd, .events = ZMQ_POLLIN},
     };
-    if (zmq_poll(items, 2, timeout) < 0 && errno != EINTR)
+    if (zmq_calls.poll(items, 2, timeout) < 0 && errno != EINTR)
         return -1;
     return 0;
 }
@@ -333,7 +333,7 @@ static void *serve(void *context)
         if (wait_for_work(c)) {
             pthread_mutex_lock(&c->lock);
             error_set(&c->fatal, MUSTER_E_IO, "the rendezvous server cannot wait for messages: %s",
-                      zmq_strerror(errno));
+                      zmq_calls.strerror(errno));
             pthread_mutex_unlock(&c->lock);
             signal_fd(c->ready_fd);
             break;

@@ -31,7 +31,10 @@ add_library(muster_rendezvous STATIC
   membership.c
   routes.c
   wire.c
+  zmq_calls.c
   zmq_socket.c)
 target_link_libraries(muster_rendezvous
-  PRIVATE muster_flags muster_rendezvous_messages muster_tcpstore PkgConfig::ZMQ
+  PRIVATE muster_flags muster_rendezvous_messages muster_tcpstore ${CMAKE_DL_LIBS}
   PUBLIC muster_roster Threads::Threads)
+# zmq.h alone: the library is loaded with the first socket (zmq_calls.h)
+target_include_directories(muster_rendezvous SYSTEM PRIVATE ${ZMQ_INCLUDE_DIRS})

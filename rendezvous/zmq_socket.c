@@ -6,11 +6,11 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <zmq.h>
 
 #include "proto/base/error.h"
 #include "rendezvous/port_holder.h"
 #include "rendezvous/wire.h"
+#include "rendezvous/zmq_calls.h"
 
 enum {
     HANDSHAKE_LIMIT_MS = 2000, /* a peer that connects and says nothing holds a descriptor no longer */
@@ -27,16 +27,16 @@ struct setting {
 
 static int fail(struct muster_error *err, const char *what)
 {
-    return error_set(err, MUSTER_E_IO, "%s: %s", what, zmq_strerror(errno));
+    return error_set(err, MUSTER_E_IO, "%s: %s", what, zmq_calls.strerror(errno));
 }
 
 static int apply(void *socket, const struct setting *settings, size_t count, struct muster_error *err)
 {
     for (size_t i = 0; i < count; i++)
-        if (zmq_setsockopt(socket, settings[i].option, &settings[i].value, sizeof settings[i].value))
+        if (zmq_calls.setsockopt(socket, settings[i].option, &settings[i].value, sizeof settings[i].value))
             return fail(err, "cannot set an option of a ZeroMQ socket");
     int64_t frame_limit = WIRE_FRAME_LIMIT;
-    if (zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &frame_limit, sizeof frame_limit))
+    if (zmq_calls.setsockopt(socket, ZMQ_MAXMSGSIZE, &frame_limit, sizeof frame_limit))
         return fail(err, "cannot limit the size of ZeroMQ messages");
     return 0;
 }
@@ -56,11 +56,13 @@ static int endpoint(char *out, size_t size, const char *host, uint16_t port, boo
 static int open_socket(struct zmq_socket *s, int type, struct muster_error *err)
 {
     sigset_t all, before;
+    if (zmq_calls_load(err))
+        return -1;
     sigfillset(&all);
     if (pthread_sigmask(SIG_SETMASK, &all, &before))
         return error_set(err, MUSTER_E_IO, "cannot block signals");
-    s->context = zmq_ctx_new();
-    s->socket = s->context ? zmq_socket(s->context, type) : NULL;
+    s->context = zmq_calls.ctx_new();
+    s->socket = s->context ? zmq_calls.socket(s->context, type) : NULL;
     int failed = s->socket ? 0 : fail(err, "cannot make a ZeroMQ socket");
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL); /* it has just worked with the same arguments */
     if (failed)
@@ -94,7 +96,7 @@ static int bind_router(struct zmq_socket *s, const char *host, uint16_t port, co
     };
     if (apply(s->socket, settings, sizeof settings / sizeof settings[0], err))
         return -1;
-    if (zmq_bind(s->socket, where) == 0)
+    if (zmq_calls.bind(s->socket, where) == 0)
         return 0;
     if (errno != EADDRNOTAVAIL && errno != ENODEV)
         return bind_error(where, port, err);
@@ -102,7 +104,7 @@ static int bind_router(struct zmq_socket *s, const char *host, uint16_t port, co
                 "%s is not an address of this machine: serving the job's world on all addresses, port %u",
                 host, port);
     (void)snprintf(where, sizeof where, six ? "tcp://[::]:%u" : "tcp://0.0.0.0:%u", port);
-    return zmq_bind(s->socket, where) ? bind_error(where, port, err) : 0;
+    return zmq_calls.bind(s->socket, where) ? bind_error(where, port, err) : 0;
 }
 
 int zmq_socket_bind_router(struct zmq_socket *s, const char *host, uint16_t port, const struct log_sink *log,
@@ -133,7 +135,7 @@ static int connect_dealer(struct zmq_socket *s, const char *host, uint16_t port,
     };
     if (apply(s->socket, settings, sizeof settings / sizeof settings[0], err))
         return -1;
-    return zmq_connect(s->socket, where) ? fail(err, where) : 0;
+    return zmq_calls.connect(s->socket, where) ? fail(err, where) : 0;
 }
 
 int zmq_socket_connect_dealer(struct zmq_socket *s, const char *host, uint16_t port, struct muster_error *err)
@@ -150,10 +152,10 @@ void zmq_socket_close(struct zmq_socket *s, int linger_ms)
 {
     if (s->socket) {
         /* Neither can fail on a socket and context of ours, and there is nothing left to do if they did. */
-        (void)zmq_setsockopt(s->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
-        (void)zmq_close(s->socket);
+        (void)zmq_calls.setsockopt(s->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
+        (void)zmq_calls.close(s->socket);
     }
-    while (s->context && zmq_ctx_term(s->context) && errno == EINTR)
+    while (s->context && zmq_calls.ctx_term(s->context) && errno == EINTR)
         ;
     *s = (struct zmq_socket){0};
 }
@@ -163,13 +165,13 @@ int zmq_socket_send(const struct zmq_socket *s, const void *id, size_t id_size, 
     int sent;
     if (id_size) {
         do
-            sent = zmq_send(s->socket, id, id_size, ZMQ_SNDMORE | ZMQ_DONTWAIT);
+            sent = zmq_calls.send(s->socket, id, id_size, ZMQ_SNDMORE | ZMQ_DONTWAIT);
         while (sent < 0 && errno == EINTR);
         if (sent < 0)
             return -1;
     }
     do
-        sent = zmq_send(s->socket, data, size, ZMQ_DONTWAIT);
+        sent = zmq_calls.send(s->socket, data, size, ZMQ_DONTWAIT);
     while (sent < 0 && errno == EINTR);
     return sent < 0 ? -1 : 0;
 }
@@ -180,7 +182,7 @@ bool zmq_socket_readable(const struct zmq_socket *s)
     size_t size = sizeof events;
     int result;
     do
-        result = zmq_getsockopt(s->socket, ZMQ_EVENTS, &events, &size);
+        result = zmq_calls.getsockopt(s->socket, ZMQ_EVENTS, &events, &size);
     while (result && errno == EINTR);
     return result == 0 && (events & ZMQ_POLLIN);
 }
@@ -190,5 +192,5 @@ int zmq_socket_fd(const struct zmq_socket *s)
     int fd = -1;
     size_t size = sizeof fd;
     /* Only a closed socket has none. */
-    return zmq_getsockopt(s->socket, ZMQ_FD, &fd, &size) ? -1 : fd;
+    return zmq_calls.getsockopt(s->socket, ZMQ_FD, &fd, &size) ? -1 : fd;
 }

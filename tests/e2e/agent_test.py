@@ -694,6 +694,15 @@ class TwoNodes(AgentTest):
         _, err = self.finish(process, 138)
         self.assertIn("1", err)
 
+    def test_without_zeromq_its_package_is_named(self):
+        (self.folder / "libzmq.so.5").touch()
+        hidden = {"LD_LIBRARY_PATH": str(self.folder)}
+        self.run_muster("--standalone", "true", env=hidden)
+        for rank in (0, 1):
+            process = self.nodes("true", ranks=(rank,), env=hidden)[0]
+            _, err = self.finish(process, 1)
+            self.assertIn("install the package libzmq5", err)
+
     def test_a_master_that_cannot_be_resolved(self):
         process = self.start(
             "--nnodes=2", "--node-rank=1", "--master-addr=no-such-host.invalid", "--join-timeout=0.5", "true"

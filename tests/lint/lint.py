@@ -43,7 +43,7 @@ BANNED = {
 }
 # what a program of ours must not be linked with
 LINKING = {
-    "bin/muster": ["cuda", "nccl", "blas", "gomp", "yaml"],
+    "bin/muster": ["cuda", "nccl", "blas", "gomp", "yaml", "zmq"],  # zmq is loaded with the first socket
     "bin/muster-train": ["zmq", "protobuf", "sodium"],
     "lib/libmuster.so": ["zmq", "protobuf", "sodium"],
 }
