@@ -5,9 +5,11 @@
 Workers are small shell and Python programs. Every test waits on conditions with deadlines and, at its end, proves that
 no process carries an agent's id that was not there before."""
 
+import functools
 import os
 import pathlib
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -302,6 +304,12 @@ class Failures(AgentTest):
             self.assertIn(program, err)
         _, err = self.run_muster("--standalone", "--nproc-per-node=2", "--no-python", text, code=126)
         self.assertIn(text, err)
+
+    def test_a_limit_reached_halfway_leaves_nobody(self):
+        path = self.script("stay.py", "import time\ntime.sleep(1000)\n")
+        limit = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (40, 40))
+        _, err = self.run_muster("--standalone", "--nproc-per-node=30", path, code=1, preexec_fn=limit)
+        self.assertIn("ulimit -n", err)
 
     def test_an_early_exit_0_is_no_failure(self):
         out, _ = self.run_muster(
