@@ -229,8 +229,12 @@ static int open_inputs(struct run *run, struct muster_error *err)
     if (make_model(run, err) < 0)
         return -1;
     run->data = data_open(c->path, (int)c->sequence_length, (uint64_t)c->seed, err);
-    if (!run->data)
+    if (!run->data) {
+        if (err->code == MUSTER_E_IO)
+            err->code =
+                MUSTER_E_INVALID; /* data that may not be read is bad input like data that is not there */
         return -1;
+    }
     size_t count = (size_t)run->micro_batches * (size_t)c->micro_batch * (size_t)c->sequence_length;
     run->tokens = mem_calloc(count, sizeof *run->tokens);
     run->targets = mem_calloc(count, sizeof *run->targets);

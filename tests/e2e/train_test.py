@@ -156,7 +156,7 @@ class Train(unittest.TestCase):
         secret = self.path / "secret"
         secret.write_text(PROSE)
         secret.chmod(0)
-        self.check_refused(self.run_program(self.config(path=secret)), 1, str(secret), "Permission denied")
+        self.check_refused(self.run_program(self.config(path=secret)), 2, str(secret), "Permission denied")
 
     def test_plan_for_any_world(self):
         for world in (1, 8, 512):
