@@ -206,16 +206,23 @@ static bool outside_groups(void *context, const struct kin_process *process)
     return !leads_group(context, process->group);
 }
 
+/* The sessions of this round's workers; NULL without memory. */
+static struct kin_session *list_sessions(const struct agent *agent, size_t *count)
+{
+    const int workers = agent->config->nproc_per_node;
+    struct kin_session *sessions = mem_calloc((size_t)workers, sizeof *sessions);
+    *count = 0;
+    for (int i = 0; sessions && i < workers; i++)
+        if (agent->workers[i].pid)
+            sessions[(*count)++] = (struct kin_session){agent->workers[i].pid, !agent->workers[i].alive};
+    return sessions;
+}
+
 static int sweep(struct agent *agent, int signal, bool (*found)(void *, const struct kin_process *))
 {
-    const int count = agent->config->nproc_per_node;
-    scope_free struct kin_session *sessions = mem_calloc((size_t)count, sizeof *sessions);
-    struct kin kin = {
-        .id = agent->id, .parent = getpid(), .except = {getpid(), agent->guardian.pid}, .sessions = sessions};
-    for (int i = 0; sessions && i < count; i++)
-        if (agent->workers[i].pid)
-            sessions[kin.session_count++] =
-                (struct kin_session){agent->workers[i].pid, !agent->workers[i].alive};
+    struct kin kin = {.id = agent->id, .parent = getpid(), .except = {getpid(), agent->guardian.pid}};
+    scope_free struct kin_session *sessions = list_sessions(agent, &kin.session_count);
+    kin.sessions = sessions;
     return kin_sweep(&kin, signal, found, agent); /* without memory, by id and parent alone */
 }
 
@@ -386,16 +393,12 @@ int agent_start_guardian(struct agent *agent, struct muster_error *err)
 {
     if (getpid() == 1)
         return 0; /* the kernel kills the whole namespace with its init */
-    if (guardian_start(agent->id, &agent->guardian, err) < 0)
+    size_t count;
+    scope_free struct kin_session *sessions = list_sessions(agent, &count);
+    if (!sessions)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to start the guardian");
+    if (guardian_start(agent->id, sessions, count, &agent->guardian, err) < 0)
         return -1;
     agent->guardians++;
-    for (int i = 0; agent->workers && i < agent->config->nproc_per_node; i++) {
-        const struct worker *worker = &agent->workers[i];
-        if (!worker->pid)
-            continue;
-        if (guardian_add(&agent->guardian, worker->pid, err) < 0 ||
-            (!worker->alive && guardian_reaped(&agent->guardian, worker->pid, err) < 0))
-            return -1;
-    }
     return 0;
 }

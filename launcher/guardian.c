@@ -91,11 +91,14 @@ static void detach(int fd)
     close_between((unsigned)fd + 1, UINT_MAX);
 }
 
-static void __attribute__((noreturn)) guard(const char *id, int fd)
+static void __attribute__((noreturn))
+guard(const char *id, const struct kin_session *sessions, size_t count, int fd)
 {
-    detach(fd);
     memcpy(guarded.id, id, KIN_ID_LENGTH);
-    guarded.count = 0;
+    guarded.count = count < GUARDIAN_SESSIONS_LIMIT ? count : GUARDIAN_SESSIONS_LIMIT;
+    for (size_t i = 0; i < guarded.count; i++)
+        guarded.sessions[i] = sessions[i];
+    detach(fd);
     for (;;) {
         struct note note;
         ssize_t got = read(fd, &note, sizeof note);
@@ -112,7 +115,8 @@ static void __attribute__((noreturn)) guard(const char *id, int fd)
 
 /* --- the agent's half --- */
 
-int guardian_start(const char *id, struct guardian *guardian, struct muster_error *err)
+int guardian_start(const char *id, const struct kin_session *sessions, size_t session_count,
+                   struct guardian *guardian, struct muster_error *err)
 {
     int ends[2];
     *guardian = (struct guardian){.fd = -1};
@@ -124,7 +128,7 @@ int guardian_start(const char *id, struct guardian *guardian, struct muster_erro
     if (pid < 0)
         return error_errno(err, "cannot start the guardian");
     if (pid == 0)
-        guard(id, reader);
+        guard(id, sessions, session_count, reader);
     /* a dead or stopped guardian must not stop the agent */
     (void)fcntl(writer, F_SETFL, O_NONBLOCK);
     *guardian = (struct guardian){.pid = pid, .fd = take_fd(&writer)};

@@ -10,6 +10,7 @@
 
 #include <sys/types.h>
 
+#include "launcher/kin.h"
 #include "proto/include/muster_error.h"
 
 enum { GUARDIAN_SESSIONS_LIMIT = 4096 };
@@ -19,8 +20,10 @@ struct guardian {
     int fd;    /* ours; closes on exec. It reports EPOLLERR where the guardian died */
 };
 
-/* id: KIN_ID_LENGTH bytes. Call before the first worker. */
-int guardian_start(const char *id, struct guardian *guardian, struct muster_error *err);
+/* id: KIN_ID_LENGTH bytes. Call before the first worker; the successor of a guardian that died is born
+ * knowing the sessions there are, so that there is no moment at which it would miss one. */
+int guardian_start(const char *id, const struct kin_session *sessions, size_t session_count,
+                   struct guardian *guardian, struct muster_error *err);
 /* A session that was started; one whose leader was reaped (kin.h); one that has no member left. */
 int guardian_add(struct guardian *guardian, pid_t session, struct muster_error *err);
 int guardian_reaped(struct guardian *guardian, pid_t session, struct muster_error *err);

@@ -132,13 +132,31 @@ static void a_number_used_again_is_a_strangers(void **state)
     assert_int_equal(count(&kin), 0);
     struct guardian guardian;
     struct muster_error err = {0};
-    assert_int_equal(guardian_start(id, &guardian, &err), 0);
+    assert_int_equal(guardian_start(id, NULL, 0, &guardian, &err), 0);
     assert_int_equal(guardian_add(&guardian, stranger, &err), 0);
     assert_int_equal(guardian_reaped(&guardian, stranger, &err), 0);
     close(guardian.fd); /* as if the agent had died */
     assert_int_equal(waitpid(guardian.pid, NULL, __WALL), guardian.pid);
     assert_int_equal(waitpid(stranger, NULL, WNOHANG), 0);
     kill_and_reap(stranger);
+}
+
+/* The agent may die before it could tell the successor of a killed guardian anything. */
+static void a_successor_is_born_knowing(void **state)
+{
+    (void)state;
+    pid_t worker = start_sleeper(NULL, true, 0);
+    struct kin_session session = {.id = worker};
+    struct kin kin = {.sessions = &session, .session_count = 1};
+    await_kin(&kin, 1);
+    struct guardian guardian;
+    struct muster_error err = {0};
+    assert_int_equal(guardian_start(id, &session, 1, &guardian, &err), 0);
+    close(guardian.fd);
+    assert_int_equal(waitpid(guardian.pid, NULL, __WALL), guardian.pid);
+    int status;
+    assert_int_equal(waitpid(worker, &status, 0), worker);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
 /* What a leader leaves behind is still ours. */
@@ -182,7 +200,7 @@ static void be_agent(int held, int ready)
 {
     struct guardian guardian;
     struct muster_error err;
-    if (guardian_start(id, &guardian, &err) < 0)
+    if (guardian_start(id, NULL, 0, &guardian, &err) < 0)
         _exit(1);
     pid_t worker = fork();
     if (worker == 0) {
@@ -228,7 +246,7 @@ static void dismissed_guardian_kills_nobody(void **state)
     (void)state;
     struct guardian guardian;
     struct muster_error err = {0};
-    assert_int_equal(guardian_start(id, &guardian, &err), 0);
+    assert_int_equal(guardian_start(id, NULL, 0, &guardian, &err), 0);
     pid_t pid = guardian.pid, carrier = start_sleeper(id, true, 0);
     assert_int_equal(guardian_add(&guardian, carrier, &err), 0);
     assert_int_equal(guardian_remove(&guardian, carrier, &err), 0);
@@ -250,7 +268,7 @@ static void guardian_is_apart(void **state)
     struct muster_error err = {0};
     int held[2];
     assert_int_equal(pipe2(held, O_CLOEXEC), 0);
-    assert_int_equal(guardian_start(id, &guardian, &err), 0);
+    assert_int_equal(guardian_start(id, NULL, 0, &guardian, &err), 0);
     close(held[1]);
     assert_all_gone(held[0], 10000);
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGTSTP};
@@ -279,6 +297,7 @@ int main(void)
         cmocka_unit_test_setup(parses_stat, make_ids),
         cmocka_unit_test_setup(kin_by_id_session_and_parent, make_ids),
         cmocka_unit_test_setup(a_number_used_again_is_a_strangers, make_ids),
+        cmocka_unit_test_setup(a_successor_is_born_knowing, make_ids),
         cmocka_unit_test_setup(a_session_outlives_its_leader, make_ids),
         cmocka_unit_test_setup(zombies_are_not_kin, make_ids),
         cmocka_unit_test_setup(nobody_outlives_a_killed_agent, make_ids),
