@@ -163,8 +163,11 @@ class Train(unittest.TestCase):
             run = self.run_program(self.config(), "--plan", "--world-size", world, "--set", f"training.global_batch={2 * world}")
             self.assertEqual(run.returncode, 0, run.stderr)
             self.assertIn("param_shard", run.stdout)
-        verbose = self.run_program(self.config(), "--plan", "--verbose")
-        self.assertIn("all_gather" if "all_gather" in verbose.stdout else "forward", verbose.stdout)
+        alone = self.run_program(self.config(), "--plan", "--verbose", "--world-size", "1")
+        self.assertNotIn("all_gather", alone.stdout)
+        verbose = self.run_program(self.config(), "--plan", "--verbose", "--world-size", "2")
+        for operation in ("forward", "backward", "all_gather", "reduce_scatter", "step"):
+            self.assertIn(operation, verbose.stdout)
         self.assertGreater(len(verbose.stdout), 2000)
 
     def test_an_output_that_cannot_be_written(self):
