@@ -267,7 +267,8 @@ static bool receive_one(struct carrier *c)
         frames += more;
     }
     if (whole)
-        handle_frame(c, zmq_calls.msg_data(&id), zmq_calls.msg_size(&id), zmq_calls.msg_data(&body), zmq_calls.msg_size(&body));
+        handle_frame(c, zmq_calls.msg_data(&id), zmq_calls.msg_size(&id), zmq_calls.msg_data(&body),
+                     zmq_calls.msg_size(&body));
     else
         complain(c, "a peer sent a message of more than one frame");
     zmq_calls.msg_close(&body);

@@ -1,7 +1,8 @@
 /* job.h - a PyTorchJob as `muster local` runs it: the pods that the operator would make, with their whole
  * environment and command.
  *
- * The manifest side (manifest.h, operator.h) fills it by pure functions; the runner (runner.h, lifecycle.h) only reads it.
+ * The manifest side (manifest.h, operator.h) fills it by pure functions; the runner (runner.h, lifecycle.h)
+ * only reads it.
  */
 #ifndef MUSTER_LAUNCHER_LOCAL_JOB_H
 #define MUSTER_LAUNCHER_LOCAL_JOB_H
@@ -23,10 +24,10 @@ struct local_pod {
     char *name;     /* <job>-master-0, <job>-worker-<i> */
     char *hostname; /* the same, unless the template names one */
     enum local_replica_type type;
-    int index;         /* within its replica type */
-    char **env;        /* NULL-terminated NAME=value: the effective map of the container named pytorch, user's entries
-                          first, the operator's behind, the last of a name wins, $(VAR) expanded */
-    char **command;    /* NULL-terminated: command and args, $(VAR) expanded, torchrun replaced by muster run */
+    int index;      /* within its replica type */
+    char **env;     /* NULL-terminated NAME=value: the effective map of the container named pytorch, user's
+                       entries     first, the operator's behind, the last of a name wins, $(VAR) expanded */
+    char **command; /* NULL-terminated: command and args, $(VAR) expanded, torchrun replaced by muster run */
     char *working_dir; /* NULL: the caller's */
     int gpus;          /* limits of a resource whose name is an NVIDIA GPU's; 0 for none */
     double grace_s;    /* terminationGracePeriodSeconds, 30 where not given */
@@ -49,7 +50,8 @@ struct local_job {
     struct local_pod *pods;    /* master first, then workers by index */
     int pod_count;
     int port;       /* the master's (elastic: worker's) pytorchjob-port, 23456 by default */
-    char *warnings; /* newline-separated, NULL for none: unknown fields, deprecated ones, what is not emulated */
+    char *warnings; /* newline-separated, NULL for none: unknown fields, deprecated ones, what is not emulated
+                     */
 };
 
 /* Frees what the job holds and zeroes it. */

@@ -227,7 +227,8 @@ static void wrap(struct buffer *out, const char *text, int columns)
 static void help_row(const struct knob *knob, int columns, struct buffer *out)
 {
     scope_buffer left = {0}, right = {0};
-    const char *dashes = strchr(knob->name, '.') ? "" : "--"; /* "section.key" is a key of a file, not a flag */
+    const char *dashes =
+        strchr(knob->name, '.') ? "" : "--"; /* "section.key" is a key of a file, not a flag */
     if (knob->letter)
         buffer_printf(&left, "  -%c, %s%s", knob->letter, dashes, knob->name);
     else
