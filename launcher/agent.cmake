@@ -1,7 +1,14 @@
 # The agent: loop, workers, guardian, logs.
 target_sources(muster_launcher PRIVATE
   agent.c
+  agent_actions.c
+  agent_guardian.c
+  agent_outcome.c
+  agent_reap.c
+  agent_signals.c
+  agent_start.c
   agent_workers.c
+  agent_world.c
   group.c
   guardian.c
   kin.c

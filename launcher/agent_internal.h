@@ -1,4 +1,4 @@
-/* agent_internal.h - what agent.c (the loop and the world) and agent_workers.c (processes) share. */
+/* agent_internal.h - the agent, and what its parts (agent_*.c) share. */
 #ifndef MUSTER_LAUNCHER_AGENT_INTERNAL_H
 #define MUSTER_LAUNCHER_AGENT_INTERNAL_H
 
@@ -69,29 +69,69 @@ struct agent {
     bool finished;
 };
 
-/* --- agent.c --- */
+#define AGENT_KILL_BOUND_NS (30 * NS_PER_S) /* a killed process that frees much memory needs seconds */
+
+static inline int64_t agent_seconds_ns(double seconds)
+{
+    return (int64_t)(seconds * (double)NS_PER_S);
+}
+
+/* --- agent_actions.c --- */
 
 /* Takes one step of the group and executes what it asks for. failure: for GROUP_FAILURE. */
 void agent_event(struct agent *agent, const struct group_event *event, const struct worker_failure *failure);
+/* KILL to all that is left, and when to look again. */
+void agent_sweep(struct agent *agent);
 
-/* --- agent_workers.c --- */
+/* --- agent_world.c --- */
+
+int agent_join(struct agent *agent, struct muster_error *err);
+/* Where this node serves it. */
+int agent_start_store(struct agent *agent, struct muster_error *err);
+/* Handles what the seat has; called after every turn of the loop. */
+void agent_ask_seat(struct agent *agent);
+
+/* --- agent_signals.c --- */
+
+int agent_watch_signals(struct agent *agent, struct muster_error *err);
+
+/* --- agent_guardian.c --- */
+
+/* Starts a guardian that knows the sessions there are, and another one where it dies. */
+int agent_watch_guardian(struct agent *agent, struct muster_error *err);
+
+/* --- agent_start.c --- */
 
 /* Starts all workers of agent->world back to back. On failure (which failure then describes) those that were
  * started are left to be stopped. */
 int agent_start_workers(struct agent *agent, struct worker_failure *failure);
+/* Fills in who failed, when and where; not how. */
+void agent_describe_worker(const struct agent *agent, const struct worker *worker,
+                           struct worker_failure *failure);
+
+/* --- agent_reap.c --- */
+
+/* Reaps whatever has died, ours and adopted, and turns it into events. */
+void agent_reap(struct agent *agent);
+
+/* --- agent_workers.c --- */
+
 /* signal, then CONT, to every session and to all kin outside of them. */
 void agent_terminate_workers(struct agent *agent, int signal);
 /* KILL to every session and all kin. */
 void agent_kill_workers(struct agent *agent);
 /* Says which processes are left. */
 void agent_name_stuck(struct agent *agent);
-/* Reaps whatever has died, ours and adopted, and turns it into events. */
-void agent_reap(struct agent *agent);
 /* Whether not even an orphan is left. */
 bool agent_is_childless(void);
+/* The sessions of this round's workers, the caller's to free; NULL without memory. */
+struct kin_session *agent_list_sessions(const struct agent *agent, size_t *count);
 /* Closes what belongs to workers of the round that is over. */
 void agent_release_workers(struct agent *agent);
-/* Starts a guardian that knows the sessions there are. */
-int agent_start_guardian(struct agent *agent, struct muster_error *err);
+
+/* --- agent_outcome.c --- */
+
+/* The failure report, or the verdict's reason where no worker failed. */
+void agent_print_outcome(struct agent *agent);
 
 #endif

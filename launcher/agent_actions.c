@@ -1,0 +1,114 @@
+/* agent_actions.c - one step of the group (group.h), and what it asks for. See agent_internal.h. */
+#include "launcher/agent_internal.h"
+#include "launcher/report.h"
+#include "proto/base/guard.h"
+
+static const int64_t sweep_every_ns = 20 * NS_PER_MS; /* while killed processes may still have had children */
+
+static void report(struct agent *agent, enum membership_report_kind kind,
+                   const struct worker_failure *failure)
+{
+    struct muster_error err = {0};
+    if (agent->membership && membership_report(agent->membership, agent->world.id, kind, failure, &err) < 0)
+        log_error(&agent->log, "%s", err.text);
+}
+
+static void do_report_failed(struct agent *agent, const struct worker_failure *failure)
+{
+    scope_buffer line = {0};
+    if (agent->failure_count < AGENT_FAILURES_KEPT)
+        agent->failures[agent->failure_count++] = (struct observed_failure){*failure, clock_now(NULL)};
+    (void)report_line(agent->config->program, failure, &line);
+    if (line.data && !line.failed)
+        log_error(&agent->log, "%s", line.data);
+    report(agent, MEMBERSHIP_REPORT_FAILED, failure);
+}
+
+static void do_start(struct agent *agent)
+{
+    struct worker_failure failure;
+    agent->failure_count = 0;
+    if (agent->world.restart_count)
+        log_info(&agent->log, "restart %lld of %lld: round %u starts", (long long)agent->world.restart_count,
+                 (long long)agent->config->max_restarts, agent->world.id.round);
+    if (agent_start_workers(agent, &failure) == 0)
+        report(agent, MEMBERSHIP_REPORT_RUNNING, NULL);
+    else
+        agent_event(agent, &(struct group_event){.kind = GROUP_FAILURE}, &failure);
+}
+
+void agent_sweep(struct agent *agent)
+{
+    agent_kill_workers(agent);
+    agent->sweep_at = instant_add(clock_now(NULL), sweep_every_ns);
+}
+
+static void do_leave(struct agent *agent)
+{
+    struct muster_error err = {0};
+    if (agent->membership && membership_leave(agent->membership, agent->group.exit_code, &err) < 0)
+        log_debug(&agent->log, "%s", err.text); /* we go all the same */
+}
+
+static void do_remind(struct agent *agent)
+{
+    int64_t left = instant_diff_ns(agent->group.deadline, clock_now(NULL)) / NS_PER_S;
+    log_info(&agent->log, "already stopping; what still runs %s in %lld s",
+             agent->group.state == GROUP_KILLING ? "was killed, giving up" : "is killed",
+             (long long)(left > 0 ? left : 0));
+}
+
+static void execute(struct agent *agent, enum group_action action, const struct worker_failure *failure)
+{
+    switch (action) {
+    case GROUP_REPORT_FAILED:
+        do_report_failed(agent, failure);
+        break;
+    case GROUP_REPORT_DONE:
+        report(agent, MEMBERSHIP_REPORT_DONE, NULL);
+        break;
+    case GROUP_LEAVE:
+        do_leave(agent);
+        break;
+    case GROUP_TERMINATE:
+        agent_terminate_workers(agent, agent->group.signal);
+        break;
+    case GROUP_KILL:
+        agent_sweep(agent);
+        break;
+    case GROUP_NAME_STUCK:
+        agent_name_stuck(agent);
+        break;
+    case GROUP_REPORT_STOPPED:
+        agent_release_workers(agent);
+        report(agent, MEMBERSHIP_REPORT_STOPPED, NULL);
+        break;
+    case GROUP_START:
+        do_start(agent);
+        break;
+    case GROUP_REMIND:
+        do_remind(agent);
+        break;
+    default: /* GROUP_EXIT */
+        agent->finished = true;
+        break;
+    }
+}
+
+void agent_event(struct agent *agent, const struct group_event *event, const struct worker_failure *failure)
+{
+    struct muster_error err = {0};
+    unsigned actions;
+    enum group_state before = agent->group.state;
+    if (group_step(&agent->group, event, clock_now(NULL), &actions, &err) < 0) {
+        log_error(&agent->log, "internal: %s", err.text);
+        return;
+    }
+    log_debug(&agent->log, "%s: %s -> %s", group_event_name(event->kind), group_state_name(before),
+              group_state_name(agent->group.state));
+    if (agent->group.state != GROUP_KILLING)
+        agent->sweep_at = INSTANT_NEVER;
+    for (int action = 0; action < GROUP_ACTION_COUNT; action++)
+        if (actions & 1u << action)
+            execute(agent, action, failure);
+}

@@ -1,0 +1,44 @@
+/* agent_guardian.c - keeps a guardian (guardian.h) beside the agent. See agent_internal.h. */
+#include <unistd.h>
+
+#include "launcher/agent_internal.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+
+enum { GUARDIANS_LIMIT = 4 };
+
+static int start_guardian(struct agent *agent, struct muster_error *err)
+{
+    if (getpid() == 1)
+        return 0; /* the kernel kills the whole namespace with its init */
+    size_t count;
+    scope_free struct kin_session *sessions = agent_list_sessions(agent, &count);
+    if (!sessions)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to start the guardian");
+    if (guardian_start(agent->id, sessions, count, &agent->guardian, err) < 0)
+        return -1;
+    agent->guardians++;
+    return 0;
+}
+
+static void guardian_gone(void *context, uint32_t events)
+{
+    struct agent *agent = context;
+    struct muster_error err = {0};
+    (void)events; /* EPOLLERR: nobody has the read end any more */
+    loop_remove(&agent->loop, &agent->guard);
+    guardian_dismiss(&agent->guardian);
+    if (agent->guardians >= GUARDIANS_LIMIT || agent_watch_guardian(agent, &err) < 0)
+        log_warning(&agent->log,
+                    "the guardian process was killed and there is no other%s%s: if this agent is killed too, "
+                    "processes of the workers may stay",
+                    *err.text ? ": " : "", err.text);
+}
+
+int agent_watch_guardian(struct agent *agent, struct muster_error *err)
+{
+    if (start_guardian(agent, err) < 0)
+        return -1;
+    agent->guard = (struct loop_source){agent->guardian.fd, guardian_gone, agent};
+    return agent->guardian.pid ? loop_add(&agent->loop, &agent->guard, 0, err) : 0;
+}
