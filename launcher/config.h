@@ -51,7 +51,7 @@ struct run_config {
     bool dry_run, help;
     const char *program;    /* the script, module or program: points into argv */
     char *const *arguments; /* what follows it, NULL-terminated: points into argv */
-    uint8_t sources[64];    /* enum knob_source of each row */
+    uint8_t sources[96];    /* enum knob_source of each row */
     char *notes;            /* lines to announce, newline-separated; NULL for none */
 };
 
