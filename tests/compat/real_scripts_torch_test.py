@@ -1,0 +1,131 @@
+"""The scripts of scripts/, unmodified, under `muster run` with two workers; their peer is torchrun of the same PyTorch.
+
+The interpreter is MUSTER_TORCH_PYTHON, else .venv/bin/python of the source tree; without torch everything is skipped (exit
+77), without transformers or accelerate their cases are (never in CI)."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import torch_python
+
+torch_python.require()
+HERE = pathlib.Path(__file__).resolve().parent
+MUSTER = pathlib.Path(torch_python.build()).resolve() / "bin" / "muster"
+IN_CI = os.environ.get("CI") == "true"
+
+
+def environment():
+    drop = ("PET_", "MUSTER_", "TORCHELASTIC_", "TORCH_", "OMP_", "MASTER_", "ACCELERATE_", "RANK", "WORLD_SIZE", "LOGLEVEL")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(drop)}
+    kept.update(PYTHON_EXEC=sys.executable, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", HF_HUB_OFFLINE="1")
+    return kept
+
+
+def needs(module):
+    missing = importlib.util.find_spec(module) is None
+    if missing and IN_CI:
+        sys.exit(f"{module} is not there, and in CI its test must run")
+    return unittest.skipIf(missing, f"{sys.executable} has no {module}")
+
+
+def alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class RealScripts(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="muster scripts ")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def run_script(self, script, *arguments, launcher=(str(MUSTER), "run"), flags=(), folder=None):
+        command = [*launcher, "--standalone", "--nproc_per_node=2", *flags, str(HERE / "scripts" / script)]
+        done = subprocess.run(
+            [*command, str(folder or self.folder), *arguments], env=environment(), stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=300,
+        )
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return self.results(folder or self.folder)
+
+    def results(self, folder):
+        found = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(2)]
+        self.assertEqual([(each["rank"], each["world"]) for each in found], [(0, 2), (1, 2)])
+        return found
+
+    def test_fsdp2_saves_and_resumes_after_a_kill(self):
+        first, second = self.run_script("fsdp2_checkpoint.py", "--kill-rank=1", flags=["--max-restarts=1"])
+        self.assertEqual((first["resumed_at"], second["resumed_at"]), (10, 10))
+        self.assertEqual(first["checksum"], second["checksum"])
+        self.assertAlmostEqual(first["held"] + second["held"], 1, places=6)  # each keeps its shards, nothing twice
+        self.assertLess(max(first["held"], second["held"]), 0.51)
+        beside = self.folder / "torchrun"
+        beside.mkdir()
+        torchrun = (sys.executable, "-m", "torch.distributed.run")
+        peer, _ = self.run_script("fsdp2_checkpoint.py", launcher=torchrun, folder=beside)
+        self.assertEqual(peer["resumed_at"], 0)
+        self.assertEqual(first["checksum"], peer["checksum"])  # killed and resumed or not, the numbers are the same
+        self.assertEqual(first["last"], peer["last"])
+
+    @needs("transformers")
+    @needs("accelerate")
+    def test_transformers_trainer(self):
+        for result in self.run_script("transformers_trainer.py"):
+            self.assertEqual((result["mode"], result["steps"]), ("ParallelMode.DISTRIBUTED", 20))
+            self.assertLess(result["last"], 0.7 * result["first"])
+        self.assertTrue((self.folder / "out" / "checkpoint-20").is_dir())
+
+    @needs("accelerate")
+    def test_accelerate(self):
+        first, second = self.run_script("accelerate_train.py")
+        self.assertEqual((first["kind"], first["batches"]), ("DistributedType.MULTI_CPU", 16))  # half of 32 each
+        self.assertEqual(first["last"], second["last"])
+        self.assertLess(first["last"], first["first"] / 10)
+
+    def test_dataloader_workers(self):
+        for result in self.run_script("dataloader_workers.py"):
+            self.assertEqual((result["loaders"], result["samples"], result["distinct"]), (2, 256, 256))
+
+    def test_object_collectives(self):
+        for result in self.run_script("object_collectives.py"):
+            self.assertEqual(result["sizes"], [100_000, 200_000])
+            self.assertEqual(result["told"], {"from": 0, "words": ["a", "b"]})
+            self.assertEqual((result["alone"], result["answers"]), ([float(result["rank"])] * 4, [0, 1]))
+
+    def test_loaders_do_not_outlive_a_killed_agent(self):
+        command = [str(MUSTER), "run", "--standalone", "--nproc_per_node=2", str(HERE / "scripts" / "dataloader_workers.py")]
+        agent = subprocess.Popen(
+            [*command, str(self.folder), "--hang"], env=environment(), stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
+        marks = [self.folder / f"loading-{rank}.json" for rank in range(2)]
+        try:
+            self.wait_for(lambda: all(mark.exists() and mark.stat().st_size for mark in marks) or agent.poll() is not None)
+            self.assertIsNone(agent.poll(), "the agent ended before its workers loaded")
+            pids = [pid for mark in marks for pid in json.loads(mark.read_text())]
+            self.assertGreaterEqual(len(pids), 4)  # two workers, and of each at least one loader
+            self.assertTrue(all(alive(pid) for pid in pids))
+        finally:
+            agent.send_signal(signal.SIGKILL)
+            agent.wait()
+        self.wait_for(lambda: not any(alive(pid) for pid in pids))
+        self.assertEqual([pid for pid in pids if alive(pid)], [])
+
+    def wait_for(self, condition, seconds=120):
+        end = time.monotonic() + seconds
+        while not condition() and time.monotonic() < end:
+            time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
