@@ -44,6 +44,29 @@ static int set_choice(const struct knob *knob, void *to, const char *text, const
                      list.data ? list.data : "");
 }
 
+static size_t list_length(char *const *list)
+{
+    size_t count = 0;
+    while (list && list[count])
+        count++;
+    return count;
+}
+
+static int add_text(char ***list, const char *text, const char *where, struct muster_error *err)
+{
+    size_t count = list_length(*list);
+    char *copy = mem_strdup(text);
+    char **longer = copy ? mem_realloc(*list, count + 2, sizeof **list) : NULL;
+    if (!longer) {
+        mem_free(copy);
+        return error_set(err, MUSTER_E_NOMEM, "%s: no memory", where);
+    }
+    longer[count] = copy;
+    longer[count + 1] = NULL;
+    *list = longer;
+    return 0;
+}
+
 static int set_value(const struct knob *knob, void *to, const char *text, const char *where,
                      struct muster_error *err)
 {
@@ -80,6 +103,8 @@ static int set_value(const struct knob *knob, void *to, const char *text, const 
         *(char **)to = copy;
         return 0;
     }
+    case KNOB_LIST:
+        return add_text(to, text, where, err);
     }
     return error_set(err, MUSTER_E_STATE, "%s: knob '%s' has no type", where, knob->name);
 }
@@ -111,11 +136,20 @@ int knob_defaults(const struct knob_table *table, void *options, struct muster_e
 void knob_free(const struct knob_table *table, void *options)
 {
     for (size_t i = 0; i < table->count; i++) {
-        if (table->knobs[i].type != KNOB_TEXT || table->knobs[i].refused)
+        const struct knob *knob = &table->knobs[i];
+        if (knob->refused)
             continue;
-        char **text = value_at(options, &table->knobs[i]);
-        mem_free(*text);
-        *text = NULL;
+        if (knob->type == KNOB_TEXT) {
+            char **text = value_at(options, knob);
+            mem_free(*text);
+            *text = NULL;
+        } else if (knob->type == KNOB_LIST) {
+            char ***list = value_at(options, knob);
+            for (size_t n = list_length(*list); n > 0; n--)
+                mem_free((*list)[n - 1]);
+            mem_free(*list);
+            *list = NULL;
+        }
     }
 }
 
@@ -200,6 +234,12 @@ int knob_format(const struct knob *knob, const void *options, struct buffer *out
         return buffer_text(out, knob->choices[*(const int *)value]);
     case KNOB_TEXT:
         return buffer_text(out, *(char *const *)value ? *(char *const *)value : "");
+    case KNOB_LIST: {
+        char *const *list = *(char **const *)value;
+        for (size_t n = 0; n < list_length(list); n++)
+            buffer_printf(out, "%s%s", n ? "," : "", list[n]);
+        return out->failed ? -1 : 0;
+    }
     }
     return -1;
 }

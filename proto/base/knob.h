@@ -24,6 +24,7 @@ enum knob_type {
     KNOB_BYTES,  /* int64_t, min..max, suffixes K M G T */
     KNOB_TEXT,   /* char *, owned by the options struct (mem_free) */
     KNOB_CHOICE, /* int, an index into choices */
+    KNOB_LIST,   /* char **, NULL-terminated and owned, NULL while empty; every setting adds one text */
 };
 
 enum knob_source {
