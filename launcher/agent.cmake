@@ -9,6 +9,7 @@ target_sources(muster_launcher PRIVATE
   agent_start.c
   agent_workers.c
   agent_world.c
+  errand.c
   group.c
   guardian.c
   kin.c

@@ -6,7 +6,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -15,6 +14,7 @@
 #include "proto/base/buffer.h"
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
+#include "proto/base/thread.h"
 
 enum { STACK_BYTES = 256 * 1024, BATCH = 64 };
 
@@ -181,16 +181,7 @@ static void *outlet_thread(void *context)
 /* The thread takes no signal: they are the main thread's, by signalfd. */
 static bool start_thread(struct outlet *o)
 {
-    sigset_t all, before;
-    pthread_attr_t attributes;
-    if (pthread_attr_init(&attributes))
-        return false;
-    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES); /* else the default, which is larger */
-    sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    o->started = pthread_create(&o->thread, &attributes, outlet_thread, o) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    (void)pthread_attr_destroy(&attributes);
+    o->started = thread_start(&o->thread, STACK_BYTES, outlet_thread, o) == 0;
     return o->started;
 }
 

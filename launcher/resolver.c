@@ -7,7 +7,6 @@
 #include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +17,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
+#include "proto/base/thread.h"
 
 enum { FIRST_PAUSE_MS = 250, LONGEST_PAUSE_MS = 4000 };
 
@@ -94,19 +94,6 @@ static void *resolver_thread(void *context)
     return NULL;
 }
 
-static int start_thread(struct resolver *r)
-{
-    sigset_t all, before;
-    pthread_t thread;
-    sigfillset(&all); /* signals are the main thread's, by signalfd */
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failure = pthread_create(&thread, NULL, resolver_thread, r);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!failure)
-        (void)pthread_detach(thread); /* cannot fail for a thread that was just made */
-    return failure;
-}
-
 struct resolver *resolver_start(const char *host, struct instant deadline, struct muster_error *err)
 {
     struct resolver *r = mem_calloc(1, sizeof *r);
@@ -125,7 +112,7 @@ struct resolver *resolver_start(const char *host, struct instant deadline, struc
         return NULL;
     }
     r->references = 2;
-    int failure = start_thread(r);
+    int failure = thread_start(NULL, 0, resolver_thread, r);
     if (failure) {
         errno = failure;
         error_errno(err, "cannot start a thread to resolve %s", host);

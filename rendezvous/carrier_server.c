@@ -7,13 +7,13 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
+#include "proto/base/thread.h"
 #include "rendezvous/membership_carrier.h"
 #include "rendezvous/routes.h"
 #include "rendezvous/wire.h"
@@ -459,12 +459,7 @@ static void server_close(struct membership *m, int64_t linger_ns)
 
 static int start_thread(struct carrier *c, struct muster_error *err)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    if (pthread_sigmask(SIG_SETMASK, &all, &before))
-        return error_set(err, MUSTER_E_IO, "cannot block signals");
-    int failed = pthread_create(&c->thread, NULL, serve, c);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL); /* it has just worked with the same arguments */
+    int failed = thread_start(&c->thread, 0, serve, c);
     if (failed)
         return error_set(err, MUSTER_E_IO, "cannot start the rendezvous server's thread: %s",
                          strerror(failed));

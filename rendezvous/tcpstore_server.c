@@ -3,12 +3,12 @@
 #include "rendezvous/tcpstore_server.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
+#include "proto/base/thread.h"
 #include "rendezvous/tcpstore_listen.h"
 #include "rendezvous/tcpstore_loop.h"
 
@@ -106,12 +106,7 @@ static int ask(struct tcpstore_server *server, struct command *command)
 
 static int start_thread(struct tcpstore_server *server, struct muster_error *err)
 {
-    /* Signals belong to the program's own loop. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    int failed = pthread_create(&server->thread, NULL, serve, server);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int failed = thread_start(&server->thread, 0, serve, server);
     return failed ? error_set(err, MUSTER_E_IO, "cannot start the TCPStore's thread: %s", strerror(failed))
                   : 0;
 }

@@ -1,12 +1,12 @@
 /* device_cpu_stream.c - a stream on the CPU: a thread and a bounded FIFO. */
 #include <assert.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
+#include "proto/base/thread.h"
 #include "runtime/device_cpu_internal.h"
 
 static_assert((DEVICE_CPU_QUEUE & (DEVICE_CPU_QUEUE - 1)) == 0,
@@ -207,19 +207,6 @@ int64_t cpu_stream_waited_ns(struct device_stream *stream)
 
 /* ---- creation ---- */
 
-/* All signals stay with the program's own threads. */
-static int create_thread(struct device_stream *stream)
-{
-    sigset_t all, kept;
-    (void)sigfillset(&all); /* cannot fail */
-    int failed = pthread_sigmask(SIG_SETMASK, &all, &kept);
-    if (failed)
-        return failed;
-    failed = pthread_create(&stream->thread, NULL, stream_main, stream);
-    (void)pthread_sigmask(SIG_SETMASK, &kept, NULL); /* cannot fail: it succeeded above */
-    return failed;
-}
-
 static void release(struct device_stream *stream)
 {
     (void)pthread_mutex_destroy(&stream->feed); /* cannot fail: nobody holds it */
@@ -261,7 +248,7 @@ struct device_stream *cpu_stream_create(struct device *device, const char *name,
     struct device_stream *stream = prepare(device, name, compute, err);
     if (!stream)
         return NULL;
-    int failed = create_thread(stream);
+    int failed = thread_start(&stream->thread, 0, stream_main, stream);
     if (failed) {
         release(stream);
         errno = failed;

@@ -1,0 +1,74 @@
+/* errand.c - see errand.h. */
+#include "launcher/errand.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "proto/base/clock.h"
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "proto/base/thread.h"
+
+struct errand {
+    int references; /* atomic */
+    int done_fd;
+    void (*run)(void *);
+    void (*release)(void *);
+    void *payload;
+};
+
+void errand_release(struct errand *errand)
+{
+    if (!errand || __atomic_sub_fetch(&errand->references, 1, __ATOMIC_ACQ_REL))
+        return;
+    if (errand->release)
+        errand->release(errand->payload);
+    (void)close(errand->done_fd); /* an eventfd */
+    mem_free(errand);
+}
+
+static void *errand_thread(void *context)
+{
+    struct errand *errand = context;
+    errand->run(errand->payload);
+    (void)eventfd_write(errand->done_fd, 1); /* one that refuses is readable already */
+    errand_release(errand);
+    return NULL;
+}
+
+struct errand *errand_start(const char *what, void (*run)(void *payload), void *payload,
+                            void (*release)(void *payload), struct muster_error *err)
+{
+    struct errand *errand = mem_calloc(1, sizeof *errand);
+    int fd = errand ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
+    if (fd < 0) {
+        error_errno(err, "no memory or descriptor for %s", what);
+        mem_free(errand);
+        if (release)
+            release(payload);
+        return NULL;
+    }
+    *errand = (struct errand){2, fd, run, release, payload};
+    int failure = thread_start(NULL, 0, errand_thread, errand);
+    if (!failure)
+        return errand;
+    errno = failure;
+    error_errno(err, "cannot start a thread for %s", what);
+    errand->references = 1;
+    errand_release(errand);
+    return NULL;
+}
+
+int errand_fd(const struct errand *errand)
+{
+    return errand->done_fd;
+}
+
+bool errand_wait(const struct errand *errand, int64_t patience_ns)
+{
+    struct pollfd done = {.fd = errand->done_fd, .events = POLLIN};
+    int milliseconds = (int)((patience_ns + NS_PER_MS - 1) / NS_PER_MS);
+    return poll(&done, 1, milliseconds) == 1; /* signals are blocked or, in a test, cut the wait short */
+}

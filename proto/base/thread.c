@@ -1,0 +1,28 @@
+/* thread.c - see thread.h. */
+#include "proto/base/thread.h"
+
+#include <signal.h>
+
+int thread_start(pthread_t *thread, size_t stack_bytes, void *(*run)(void *context), void *context)
+{
+    sigset_t all, before;
+    pthread_attr_t attributes;
+    pthread_t made;
+    int failure = pthread_attr_init(&attributes);
+    if (failure)
+        return failure;
+    if (stack_bytes)
+        (void)pthread_attr_setstacksize(&attributes, stack_bytes); /* else the default, which is larger */
+    sigfillset(&all);
+    failure = pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (!failure) {
+        failure = pthread_create(&made, &attributes, run, context);
+        (void)pthread_sigmask(SIG_SETMASK, &before, NULL); /* it has just worked with the same arguments */
+        if (!failure && thread)
+            *thread = made;
+        else if (!failure)
+            (void)pthread_detach(made); /* cannot fail for a thread that was just made */
+    }
+    (void)pthread_attr_destroy(&attributes);
+    return failure;
+}
