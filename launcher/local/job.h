@@ -23,10 +23,12 @@ enum local_clean_policy { LOCAL_CLEAN_NONE, LOCAL_CLEAN_RUNNING, LOCAL_CLEAN_ALL
 struct local_pod {
     char *name;     /* <job>-master-0, <job>-worker-<i> */
     char *hostname; /* the same, unless the template names one */
+    char *address;  /* loopback address that the name stands for, also the pod's status.podIP: 127.77.0.1 for
+                       the first pod, 127.77.0.2 for the second */
     enum local_replica_type type;
     int index;      /* within its replica type */
     char **env;     /* NULL-terminated NAME=value: the effective map of the container named pytorch, user's
-                       entries     first, the operator's behind, the last of a name wins, $(VAR) expanded */
+                       entries first, the operator's behind, the last of a name wins, $(VAR) expanded */
     char **command; /* NULL-terminated: command and args, $(VAR) expanded, torchrun replaced by muster run */
     char *working_dir; /* NULL: the caller's */
     int gpus;          /* limits of a resource whose name is an NVIDIA GPU's; 0 for none */
