@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "launcher/machine.h"
+#include "launcher/rdzv_conf.h"
 #include "proto/base/buffer.h"
 #include "proto/base/knob.h"
 #include "proto/include/muster_error.h"
@@ -32,8 +33,10 @@ struct run_config {
     char *master_addr;
     int64_t master_port; /* 0: choose */
     char *rdzv_id;
-    char *rdzv_backend;  /* static or c10d; only static with several nodes */
-    char *rdzv_endpoint; /* host:port; with static it is another spelling of master_addr and master_port */
+    char *rdzv_backend;   /* static or c10d; only static with several nodes */
+    char *rdzv_endpoint;  /* host:port; with static it is another spelling of master_addr and master_port */
+    char *rdzv_conf_text; /* as typed */
+    struct rdzv_conf rdzv_conf;
     char *role;
     int64_t max_restarts;
     double join_timeout_s;

@@ -80,6 +80,13 @@ static const struct knob rows[] = {
      .initial = "none",
      .section = world,
      .help = "id of the job, equal on all nodes; one node makes a random one"},
+    {.name = "rdzv-conf",
+     .env = "PET_RDZV_CONF",
+     .type = KNOB_TEXT,
+     .offset = AT(rdzv_conf_text),
+     .section = world,
+     .help = "key=value,...: join_timeout or timeout (as --join-timeout), rank (as --node-rank); torchrun's "
+             "other keys pass, and are named where they mean nothing here"},
     {.name = "role",
      .env = "PET_ROLE",
      .type = KNOB_TEXT,
@@ -175,12 +182,6 @@ static const struct knob rows[] = {
      .section = other,
      .help = "print this and exit"},
 
-    {.name = "rdzv-conf",
-     .env = "PET_RDZV_CONF",
-     .type = KNOB_TEXT,
-     .section = not_honoured,
-     .refused =
-         "there is nothing to configure here by key; use --join-timeout=SECONDS for join_timeout or timeout"},
     {.name = "monitor-interval",
      .env = "PET_MONITOR_INTERVAL",
      .type = KNOB_TEXT,

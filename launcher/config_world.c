@@ -123,12 +123,34 @@ static int resolve_master(struct run_config *config, struct muster_error *err)
     return 0;
 }
 
+/* --rdzv-conf: what it says counts where no flag of its own does. */
+static int apply_rdzv_conf(struct run_config *config, struct muster_error *err)
+{
+    struct rdzv_conf *conf = &config->rdzv_conf;
+    const char *where = CONFIG_SETTING(config, "rdzv-conf");
+    scope_buffer aside = {0};
+    if (rdzv_conf_parse(config->rdzv_conf_text, where, conf, &aside, err) < 0)
+        return -1;
+    double wait = conf->join_timeout > 0 ? conf->join_timeout : conf->timeout;
+    if (wait > 0 && config_source(config, "join-timeout") == KNOB_FROM_DEFAULT) {
+        scope_free char *text = mem_printf("%.15g", wait);
+        if (!text)
+            return error_set(err, MUSTER_E_NOMEM, "no memory");
+        if (config_set(config, "join-timeout", text, KNOB_FROM_RULE, err) < 0)
+            return -1;
+    }
+    if (!aside.length)
+        return 0;
+    scope_free char *line = mem_printf("%s: without meaning here: %s", where, aside.data);
+    return line ? config_note(config, line, err) : error_set(err, MUSTER_E_NOMEM, "no memory");
+}
+
 int config_resolve_world(struct run_config *config, struct muster_error *err)
 {
     if (config->standalone && apply_standalone(config, err) < 0)
         return -1;
-    return resolve_nodes(config, err) < 0 || resolve_backend(config, err) < 0 ||
-                   resolve_master(config, err) < 0
+    return apply_rdzv_conf(config, err) < 0 || resolve_nodes(config, err) < 0 ||
+                   resolve_backend(config, err) < 0 || resolve_master(config, err) < 0
                ? -1
                : 0;
 }

@@ -267,10 +267,9 @@ static void bad_usage_is_one_clear_line(void **state)
         {"x.py", "PET_LOCAL_ADDR=h",
          "PET_LOCAL_ADDR=h: not there yet; use --master-addr to name node 0 by an address that all nodes "
          "reach"},
-        {"x.py", "PET_NNODES=2 PET_NODE_RANK=0 PET_RDZV_CONF=timeout=3",
-         "PET_RDZV_CONF=timeout=3: there is nothing to configure here by key; use --join-timeout=SECONDS for "
-         "join_timeout "
-         "or timeout"},
+        {"x.py", "PET_NNODES=2 PET_NODE_RANK=0 PET_RDZV_CONF=timeout=soon",
+         "PET_RDZV_CONF: timeout: 'soon' is not a number of seconds above 0 and up to 1e+07"},
+        {"--rdzv-conf=a x.py", "", "--rdzv-conf: 'a' has no value; it reads key=value,key=value"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct parsed *p = parse(rows[i].line, rows[i].variables);
@@ -293,7 +292,6 @@ static void refused_variables_that_change_nothing_pass(void **state)
         {"PET_LOCAL_ADDR=", NULL},
         {"PET_START_METHOD=fork", "PET_START_METHOD=fork is left aside: "},
         {"PET_MONITOR_INTERVAL=5", "PET_MONITOR_INTERVAL=5 is left aside: nothing is polled"},
-        {"PET_RDZV_CONF=join_timeout=3", "PET_RDZV_CONF=join_timeout=3 is left aside: "},
     };
     for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++) {
         struct parsed *p = parse("x.py", harmless[i].variable);
@@ -337,6 +335,31 @@ static void the_grace_has_torchruns_other_name_too(void **state)
     p = parse("--shutdown-timeout=0 x.py", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7");
     assert_parsed(p);
     assert_true(p->config.shutdown_timeout_s == 0);
+    config_free(&p->config);
+}
+
+static void rdzv_conf_counts_where_no_flag_does(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *variables;
+        double join_timeout_s;
+    } rows[] = {
+        {"--rdzv-conf=join_timeout=5,timeout=7 x.py", "", 5},
+        {"--rdzv-conf 'timeout=7,last_call_timeout=1' x.py", "", 7},
+        {"x.py", "PET_RDZV_CONF=timeout=7", 7},
+        {"--join-timeout=3 x.py", "PET_RDZV_CONF=timeout=7", 3},
+        {"x.py", "PET_RDZV_CONF=timeout=7 MUSTER_JOIN_TIMEOUT=4", 4},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct parsed *p = parse(rows[i].line, rows[i].variables);
+        assert_parsed(p);
+        assert_true(p->config.join_timeout_s == rows[i].join_timeout_s);
+        config_free(&p->config);
+    }
+    struct parsed *p = parse("--rdzv-conf=foo=1,bar=2,foo=3 x.py", "");
+    assert_parsed(p);
+    assert_string_equal(p->config.notes, "--rdzv-conf: without meaning here: foo, bar");
     config_free(&p->config);
 }
 
@@ -458,6 +481,7 @@ int main(void)
         cmocka_unit_test(refused_variables_that_change_nothing_pass),
         cmocka_unit_test(every_refused_flag_says_what_to_use),
         cmocka_unit_test(the_grace_has_torchruns_other_name_too),
+        cmocka_unit_test(rdzv_conf_counts_where_no_flag_does),
         cmocka_unit_test(help_lists_every_row_and_checks_nothing),
         cmocka_unit_test(stream_maps),
         cmocka_unit_test(random_command_lines),

@@ -1,0 +1,31 @@
+/* rdzv_conf.h - pure: the text of --rdzv-conf, torchrun's "key=value,key=value", read into typed values.
+ *
+ * As torchrun does, a key that nobody knows passes, quotes that a shell or a manifest left around the whole
+ * list are taken off, and the last value of a key wins. Unlike it, a known key's value is checked here. */
+#ifndef MUSTER_LAUNCHER_RDZV_CONF_H
+#define MUSTER_LAUNCHER_RDZV_CONF_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/base/buffer.h"
+#include "proto/include/muster_error.h"
+
+enum { RDZV_CONF_UNSET = -1 };
+
+/* RDZV_CONF_UNSET where the key was not given. Durations are in seconds and above 0. */
+struct rdzv_conf {
+    double join_timeout, last_call_timeout, timeout, read_timeout;
+    double keep_alive_interval;
+    int64_t keep_alive_max_attempt;
+    int64_t rank;
+    int is_host; /* 0 or 1 */
+};
+
+/* where names the setting in errors ("--rdzv-conf", "PET_RDZV_CONF"). aside gets the names of the given keys
+ * that mean nothing here, separated by ", ", each once: unknown ones, and those that tune what muster does
+ * otherwise (close_timeout, heartbeat_timeout, use_libuv). text may be NULL. */
+int rdzv_conf_parse(const char *text, const char *where, struct rdzv_conf *conf, struct buffer *aside,
+                    struct muster_error *err);
+
+#endif
