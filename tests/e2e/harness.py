@@ -1,0 +1,162 @@
+"""What the end-to-end tests share: a folder a test, agents started in it, waits with a bound, and the proof that nothing is
+left behind.
+
+Standard library only. MUSTER_BUILD names the build directory. Every process of a test carries E2E_FOLDER, by which it is found
+wherever it hides."""
+
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build")).resolve()
+MUSTER = str(BUILD / "bin" / "muster")
+SUPPRESSIONS = pathlib.Path(__file__).resolve().parent / "tsan.supp"
+LIMIT = 60  # of any wait; a test that needs it has failed
+
+
+def environment(**more):
+    drop = re.compile(r"PET_|MUSTER_AGENT_ID|MUSTER_ROUND|TORCHELASTIC_|TORCH_|PYTHON|LOGLEVEL|MASTER_|RANK$|WORLD_SIZE$")
+    kept = {name: value for name, value in os.environ.items() if not drop.match(name)}
+    kept["OMP_NUM_THREADS"] = "1"
+    kept.setdefault("TSAN_OPTIONS", f"suppressions={SUPPRESSIONS}")  # read by builds with the thread sanitizer only
+    kept.update(more)
+    return kept
+
+
+def carriers():
+    """{pid: command} of the processes that carry any agent's id, agents and guardians not among them."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as file:
+                if b"MUSTER_AGENT_ID=" not in file.read():
+                    continue
+            with open(f"/proc/{entry}/stat", "rb") as file:
+                text = file.read()
+            if text[text.rindex(b")") + 2 :][:1] != b"Z":
+                found[int(entry)] = text
+        except OSError:
+            continue
+    return found
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except OSError:
+        return False
+    return text[text.rindex(b")") + 2 :][:1] not in (b"Z", b"X")
+
+
+def wait_until(condition, what, limit=LIMIT):
+    deadline = time.monotonic() + limit
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {limit} s")
+        time.sleep(0.005)
+
+
+def free_port():
+    """A port that is free together with the next one."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port + 1))
+                return port
+            except OSError:
+                continue
+
+
+class AgentTest(unittest.TestCase):
+    """A test with a folder of its own; at its end no process of it may be left."""
+
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory(prefix="muster e2e ")  # with blanks on purpose
+        self.addCleanup(self.scratch.cleanup)
+        self.folder = pathlib.Path(self.scratch.name)
+        self.started = []
+        self.shm = set(os.listdir("/dev/shm"))
+        self.addCleanup(self.nothing_left)
+
+    def nothing_left(self):
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            for stream in (process.stdout, process.stderr):
+                if stream:
+                    stream.close()
+        mine = str(self.folder)
+
+        def gone():
+            return not [pid for pid in carriers() if mine in self.folder_of(pid)]
+
+        wait_until(gone, "every process of this test is gone", 10)
+        self.assertEqual(set(os.listdir("/dev/shm")) - self.shm, set())
+
+    @staticmethod
+    def folder_of(pid):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                match = re.search(rb"(?:^|\0)E2E_FOLDER=([^\0]*)", file.read())
+            return match.group(1).decode() if match else ""
+        except OSError:
+            return ""
+
+    def script(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+    def start(self, *arguments, env=None, **options):
+        options.setdefault("stdout", subprocess.PIPE)
+        options.setdefault("stderr", subprocess.PIPE)
+        process = subprocess.Popen(
+            [MUSTER, "run", *map(str, arguments)],
+            env=environment(E2E_FOLDER=str(self.folder), **(env or {})),
+            cwd=self.folder,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            **options,
+        )
+        self.started.append(process)
+        return process
+
+    def finish(self, process, code):
+        try:
+            out, err = process.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            self.fail("muster run does not end")
+        self.assertEqual(process.returncode, code, f"stdout:\n{out}\nstderr:\n{err}")
+        return out or "", err or ""
+
+    def run_muster(self, *arguments, code=0, **options):
+        return self.finish(self.start(*arguments, **options), code)
+
+    def pids(self, name, count):
+        """Waits until files name.0 .. name.<count-1> hold the pids that the workers wrote there."""
+
+        def read():
+            found = []
+            for i in range(count):
+                path = self.folder / f"{name}.{i}"
+                text = path.read_text() if path.exists() else ""
+                if not text.endswith("\n"):
+                    return None
+                found.append(int(text))
+            return found
+
+        return wait_until(read, f"{count} pids in {name}.*")
