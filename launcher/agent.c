@@ -72,6 +72,7 @@ static int set_up(struct agent *agent, int *exit_code, struct muster_error *err)
     if (agent_watch_signals(agent, err) < 0 || make_identity(agent, err) < 0 ||
         raise_descriptors(agent, err) < 0 || prepare_logs(agent, err) < 0)
         return -1;
+    agent_warn_of_init(agent);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         return error_errno(err, "cannot become the reaper of orphans");
     if (agent_watch_guardian(agent, err) < 0 || agent_start_store(agent, err) < 0)

@@ -94,6 +94,8 @@ void agent_ask_seat(struct agent *agent);
 /* --- agent_signals.c --- */
 
 int agent_watch_signals(struct agent *agent, struct muster_error *err);
+/* Where PID 1 is a shell that keeps signals to itself, says so and what helps. */
+void agent_warn_of_init(const struct agent *agent);
 
 /* --- agent_guardian.c --- */
 
@@ -116,6 +118,8 @@ void agent_reap(struct agent *agent);
 
 /* --- agent_workers.c --- */
 
+/* signal to the session of every live worker; what has left it is not reached. */
+void agent_signal_workers(const struct agent *agent, int signal);
 /* signal, then CONT, to every session and to all kin outside of them. */
 void agent_terminate_workers(struct agent *agent, int signal);
 /* KILL to every session and all kin. */

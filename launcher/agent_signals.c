@@ -1,4 +1,7 @@
-/* agent_signals.c - signals to the agent become events. See agent_internal.h. */
+/* agent_signals.c - signals to the agent: those that stop the job become events, others are passed on to the
+ * workers; and a word where PID 1 keeps them from us. See agent_internal.h. */
+#include <fcntl.h>
+#include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -6,6 +9,30 @@
 #include "launcher/report.h"
 #include "launcher/spawn.h"
 #include "proto/base/error.h"
+#include "proto/base/guard.h"
+
+static void pass_on(struct agent *agent, int number, const char *name, unsigned sender)
+{
+    if (!agent->alive) {
+        log_info(&agent->log, "%s from pid %u: there are no workers to pass it on to", name, sender);
+        return;
+    }
+    log_info(&agent->log, "%s from pid %u: passed on to the workers", name, sender);
+    agent_signal_workers(agent, number);
+}
+
+static void handle_signal(struct agent *agent, int number, unsigned sender)
+{
+    char scratch[16];
+    const char *name = report_signal_name(number, scratch, sizeof scratch);
+    if (agent->config->forwarded_signals & signal_bit(number)) {
+        pass_on(agent, number, name, sender);
+        return;
+    }
+    if (!agent->group.leaving)
+        log_info(&agent->log, "%s from pid %u: stopping the workers", name, sender);
+    agent_event(agent, &(struct group_event){.kind = GROUP_SIGNAL, .signal = number}, NULL);
+}
 
 static void signals_ready(void *context, uint32_t events)
 {
@@ -13,24 +40,29 @@ static void signals_ready(void *context, uint32_t events)
     struct signalfd_siginfo info;
     (void)events;
     while (read(agent->signals.fd, &info, sizeof info) == sizeof info) {
-        if (info.ssi_signo == SIGCHLD) {
+        if (info.ssi_signo == SIGCHLD)
             agent_reap(agent);
-            continue;
-        }
-        char scratch[16];
-        int number = (int)info.ssi_signo;
-        if (!agent->group.leaving)
-            log_info(&agent->log, "%s from pid %u: stopping the workers",
-                     report_signal_name(number, scratch, sizeof scratch), (unsigned)info.ssi_pid);
-        agent_event(agent, &(struct group_event){.kind = GROUP_SIGNAL, .signal = number}, NULL);
+        else
+            handle_signal(agent, (int)info.ssi_signo, info.ssi_pid);
     }
 }
 
-/* HUP, INT and QUIT that were ignored when we started (nohup, a shell's background) stay so. PIPE is blocked
- * so that a console that went away is an error of write, not an end. */
+/* HUP, INT and QUIT that were ignored when we started (nohup, a shell's background) stay so, unless they are
+ * to be passed on. */
+static bool is_wanted(const struct agent *agent, int number)
+{
+    const struct run_config *config = agent->config;
+    bool of_a_session = number == SIGHUP || number == SIGINT || number == SIGQUIT;
+    if (config->forwarded_signals & signal_bit(number))
+        return true;
+    if (!(config->stop_signals & signal_bit(number)))
+        return false;
+    return !of_a_session || sigismember(&agent->ignored, number) == 0;
+}
+
+/* PIPE is blocked so that a console that went away is an error of write, not an end. */
 int agent_watch_signals(struct agent *agent, struct muster_error *err)
 {
-    static const int stops[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
     struct sigaction initial = {.sa_handler = SIG_DFL};
     sigset_t watched, blocked;
     spawn_ignored_signals(&agent->ignored);
@@ -38,9 +70,9 @@ int agent_watch_signals(struct agent *agent, struct muster_error *err)
         return error_errno(err, "sigaction");
     sigemptyset(&watched);
     sigaddset(&watched, SIGCHLD);
-    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
-        if (stops[i] == SIGTERM || sigismember(&agent->ignored, stops[i]) == 0)
-            sigaddset(&watched, stops[i]);
+    for (int number = 1; number <= SIGNALS_LIMIT; number++)
+        if (is_wanted(agent, number))
+            sigaddset(&watched, number);
     blocked = watched;
     sigaddset(&blocked, SIGPIPE);
     (void)pthread_sigmask(SIG_BLOCK, &blocked, NULL); /* fails for a wrong first argument only */
@@ -49,4 +81,28 @@ int agent_watch_signals(struct agent *agent, struct muster_error *err)
         return error_errno(err, "signalfd");
     agent->signals = (struct loop_source){fd, signals_ready, agent};
     return loop_add(&agent->loop, &agent->signals, EPOLLIN, err);
+}
+
+/* Neither file makes the kernel look into the memory of PID 1, so neither can block. */
+static bool read_text(const char *path, char *out, size_t size)
+{
+    scope_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? read(fd, out, size - 1) : -1;
+    out[got > 0 ? got : 0] = '\0';
+    return got > 0;
+}
+
+void agent_warn_of_init(const struct agent *agent)
+{
+    char name[32], status[4096];
+    if (getpid() == 1 || !read_text("/proc/1/comm", name, sizeof name) ||
+        !read_text("/proc/1/status", status, sizeof status))
+        return;
+    name[strcspn(name, "\n")] = '\0';
+    if (signal_is_swallowed(name, status, SIGTERM))
+        log_warning(
+            &agent->log,
+            "process 1 here is the shell %s, which does not pass SIGTERM on: this agent will not hear that "
+            "the pod or container is to stop; start it with: exec muster run ...",
+            name);
 }

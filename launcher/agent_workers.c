@@ -41,7 +41,7 @@ static int sweep(struct agent *agent, int signal, bool (*found)(void *, const st
     return kin_sweep(&kin, signal, found, agent); /* without memory, by id and parent alone */
 }
 
-static void signal_groups(const struct agent *agent, int signal)
+void agent_signal_workers(const struct agent *agent, int signal)
 {
     for (int i = 0; i < agent->config->nproc_per_node; i++)
         if (agent->workers[i].alive)
@@ -52,14 +52,14 @@ void agent_terminate_workers(struct agent *agent, int signal)
 {
     if (agent_is_childless())
         return;
-    signal_groups(agent, signal);
-    signal_groups(agent, SIGCONT); /* a stopped process handles nothing */
+    agent_signal_workers(agent, signal);
+    agent_signal_workers(agent, SIGCONT); /* a stopped process handles nothing */
     (void)sweep(agent, signal, outside_groups);
 }
 
 void agent_kill_workers(struct agent *agent)
 {
-    signal_groups(agent, SIGKILL);
+    agent_signal_workers(agent, SIGKILL);
     (void)sweep(agent, SIGKILL, NULL); /* without /proc the groups are all that can be reached */
 }
 

@@ -66,7 +66,8 @@ int config_parse(int argc, char *const argv[], const char *(*get)(void *context,
         return 0;
     if (config_read_environment(config, &environment, err) < 0 || config_resolve_world(config, err) < 0 ||
         config_refuse_environment(config, &environment, err) < 0 || config_check_logs(config, err) < 0 ||
-        check_texts(config, err) < 0 || config_parse_nproc(config, &config->nproc_per_node, err) < 0)
+        config_resolve_supervision(config, err) < 0 || check_texts(config, err) < 0 ||
+        config_parse_nproc(config, &config->nproc_per_node, err) < 0)
         return -1;
     if (line.at >= argc || !*argv[line.at])
         return error_set(err, MUSTER_E_INVALID,

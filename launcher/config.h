@@ -12,6 +12,7 @@
 
 #include "launcher/machine.h"
 #include "launcher/rdzv_conf.h"
+#include "launcher/signal_list.h"
 #include "proto/base/buffer.h"
 #include "proto/base/knob.h"
 #include "proto/include/muster_error.h"
@@ -42,8 +43,10 @@ struct run_config {
     double join_timeout_s;
     /* workers */
     bool module, no_python;
-    double shutdown_timeout_s; /* grace between TERM and KILL */
-    double restart_grace_s;    /* the same before a restart */
+    double shutdown_timeout_s;                   /* grace between TERM and KILL */
+    char *signals_to_handle, *forward_signals;   /* as typed: names separated by commas */
+    signal_bits stop_signals, forwarded_signals; /* the same, without what is no signal */
+    double restart_grace_s;                      /* the same before a restart */
     int cores; /* what the workers may use: affinity and cgroup quota, >= 1 after config_resolve */
     enum program_kind kind; /* after program_check (launcher/program.h) */
     /* logs */

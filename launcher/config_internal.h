@@ -1,6 +1,6 @@
 /* config_internal.h - what the parts of the configuration share: config_flags.c (the command line),
  * config_environment.c (variables), config_world.c, config_workers.c and config_logs.c (what the values
- * mean), and config.c, which calls them. All pure. */
+ * mean), config_supervision.c, and config.c, which calls them. All pure. */
 #ifndef MUSTER_LAUNCHER_CONFIG_INTERNAL_H
 #define MUSTER_LAUNCHER_CONFIG_INTERNAL_H
 
@@ -52,6 +52,8 @@ int config_check_logs(const struct run_config *config, struct muster_error *err)
 /* --nproc-per-node: a number (out is it), a word that config_resolve_workers resolves (out is 0) or an error.
  */
 int config_parse_nproc(const struct run_config *config, int *out, struct muster_error *err);
+/* Signals, hangs, restarts. */
+int config_resolve_supervision(struct run_config *config, struct muster_error *err);
 int config_resolve_workers(struct run_config *config, const struct machine *machine,
                            struct muster_error *err);
 

@@ -145,6 +145,24 @@ static const struct knob rows[] = {
      .section = workers,
      .help = "the same after a worker's failure, when the others cannot finish anyway"},
 
+    {.name = "signals-to-handle",
+     .env = "PET_SIGNALS_TO_HANDLE",
+     .type = KNOB_TEXT,
+     .offset = AT(signals_to_handle),
+     .initial = "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+     .section = workers,
+     .help = "signals that stop the job: the workers get the same signal, then the grace, then SIGKILL; HUP, "
+             "INT and QUIT that were ignored at the start stay so, and one that is left out has its default "
+             "action"},
+    {.name = "forward-signals",
+     .env = "MUSTER_FORWARD_SIGNALS",
+     .type = KNOB_TEXT,
+     .offset = AT(forward_signals),
+     .initial = "",
+     .section = workers,
+     .help = "signals that are passed on to the workers and stop nothing, as USR1,USR2 for a batch system's "
+             "notice before it ends a job; a worker that does not handle one dies of it"},
+
     {.name = "log-dir",
      .env = "PET_LOG_DIR",
      .type = KNOB_TEXT,
@@ -231,12 +249,6 @@ static const struct knob rows[] = {
      .type = KNOB_TEXT,
      .section = not_honoured,
      .refused = "not there yet; start each worker through numactl with --no-python"},
-    {.name = "signals-to-handle",
-     .env = "PET_SIGNALS_TO_HANDLE",
-     .type = KNOB_TEXT,
-     .initial = "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-     .section = not_honoured,
-     .refused = "not there yet; SIGTERM, SIGINT, SIGHUP and SIGQUIT stop the job"},
     {.name = "virtual-local-rank",
      .env = "PET_VIRTUAL_LOCAL_RANK",
      .type = KNOB_BOOL,

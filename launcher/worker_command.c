@@ -191,7 +191,7 @@ static int set_texts(const struct place *p, struct list *overlay)
         set_text(overlay, ENV_RUN_ID, p->config->rdzv_id) < 0 ||
         set_text(overlay, ENV_USE_AGENT_STORE, "True") < 0 ||
         set_text(overlay, ENV_ERROR_FILE, p->error_file ? p->error_file : "") < 0 ||
-        set_text(overlay, ENV_SIGNALS_TO_HANDLE, "SIGTERM,SIGINT,SIGHUP,SIGQUIT") < 0 ||
+        set_text(overlay, ENV_SIGNALS_TO_HANDLE, p->config->signals_to_handle) < 0 ||
         set_text(overlay, ENV_AGENT_ID, p->agent_id) < 0)
         return -1;
     static const char *const ones[] = {ENV_ASYNC_ERROR_HANDLING, ENV_PYTHONUNBUFFERED,

@@ -288,7 +288,6 @@ static void refused_variables_that_change_nothing_pass(void **state)
     } harmless[] = {
         {"PET_RUN_PATH=0", NULL},
         {"PET_EVENT_LOG_HANDLER=null", NULL},
-        {"PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT", NULL},
         {"PET_LOCAL_ADDR=", NULL},
         {"PET_START_METHOD=fork", "PET_START_METHOD=fork is left aside: "},
         {"PET_MONITOR_INTERVAL=5", "PET_MONITOR_INTERVAL=5 is left aside: nothing is polled"},
@@ -360,6 +359,22 @@ static void rdzv_conf_counts_where_no_flag_does(void **state)
     struct parsed *p = parse("--rdzv-conf=foo=1,bar=2,foo=3 x.py", "");
     assert_parsed(p);
     assert_string_equal(p->config.notes, "--rdzv-conf: without meaning here: foo, bar");
+    config_free(&p->config);
+}
+
+static void signals_by_name_and_unknown_ones_left_out(void **state)
+{
+    (void)state;
+    struct parsed *p = parse("--signals-to-handle=TERM,SIGNONE,USR1 x.py", "MUSTER_FORWARD_SIGNALS=SIGUSR1");
+    assert_parsed(p);
+    assert_true(p->config.stop_signals == signal_bit(15));
+    assert_true(p->config.forwarded_signals == signal_bit(10));
+    assert_non_null(strstr(p->config.notes, "--signals-to-handle: SIGNONE left out"));
+    config_free(&p->config);
+    p = parse("x.py", "PET_SIGNALS_TO_HANDLE=SIGTERM");
+    assert_parsed(p);
+    assert_true(p->config.stop_signals == signal_bit(15) && !p->config.forwarded_signals);
+    assert_true(!p->config.notes || !strstr(p->config.notes, "left out"));
     config_free(&p->config);
 }
 
@@ -482,6 +497,7 @@ int main(void)
         cmocka_unit_test(every_refused_flag_says_what_to_use),
         cmocka_unit_test(the_grace_has_torchruns_other_name_too),
         cmocka_unit_test(rdzv_conf_counts_where_no_flag_does),
+        cmocka_unit_test(signals_by_name_and_unknown_ones_left_out),
         cmocka_unit_test(help_lists_every_row_and_checks_nothing),
         cmocka_unit_test(stream_maps),
         cmocka_unit_test(random_command_lines),

@@ -1,0 +1,36 @@
+/* config_supervision.c - what the settings about signals, hangs and restarts mean (pure); see
+ * config_internal.h. */
+#include <string.h>
+
+#include "launcher/config_internal.h"
+#include "launcher/signal_list.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+
+/* Unknown names are said and left out, as by torchrun: a list that was written for another system still
+ * works.
+ */
+static int parse_signals(struct run_config *config, const char *name, const char *text, signal_bits *bits,
+                         struct muster_error *err)
+{
+    scope_buffer unknown = {0};
+    *bits = signal_list_parse(text, &unknown);
+    if (unknown.failed)
+        return error_set(err, MUSTER_E_NOMEM, "no memory");
+    if (!unknown.length)
+        return 0;
+    scope_free char *line = mem_printf("%s: %s left out: no signal of this system that can be taken here",
+                                       CONFIG_SETTING(config, name), unknown.data);
+    return line ? config_note(config, line, err) : error_set(err, MUSTER_E_NOMEM, "no memory");
+}
+
+int config_resolve_supervision(struct run_config *config, struct muster_error *err)
+{
+    if (parse_signals(config, "signals-to-handle", config->signals_to_handle, &config->stop_signals, err) <
+            0 ||
+        parse_signals(config, "forward-signals", config->forward_signals, &config->forwarded_signals, err) <
+            0)
+        return -1;
+    config->stop_signals &= ~config->forwarded_signals;
+    return 0;
+}

@@ -1,0 +1,33 @@
+/* signal_list.h - pure: lists of signal names, as --signals-to-handle and --forward-signals have them. */
+#ifndef MUSTER_LAUNCHER_SIGNAL_LIST_H
+#define MUSTER_LAUNCHER_SIGNAL_LIST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/base/buffer.h"
+
+enum { SIGNALS_LIMIT = 64 };
+
+/* A set of the signals 1 to SIGNALS_LIMIT, one bit each. */
+typedef uint64_t signal_bits;
+
+static inline signal_bits signal_bit(int number)
+{
+    return UINT64_C(1) << (number - 1);
+}
+
+/* Names separated by commas, with or without SIG, in either case; blanks around them do not count. What is no
+ * signal, or one that an agent cannot take (KILL, STOP, and CHLD, which it needs itself), goes to unknown,
+ * comma separated. */
+signal_bits signal_list_parse(const char *text, struct buffer *unknown);
+
+/* Whether process 1, whose command and /proc/1/status these are, is a shell that neither ends by the signal
+ * nor hands it to its children: process 1 gets no signal that it does not handle, and a shell waits for its
+ * child. */
+bool signal_is_swallowed(const char *command, const char *status, int number);
+
+/* Whether a process whose /proc/PID/status text this is has a handler of its own for the signal. */
+bool signal_is_caught(const char *status, int number);
+
+#endif
