@@ -14,10 +14,10 @@
     X(SIGHUP)                                                                                                \
     X(SIGINT)                                                                                                \
     X(SIGQUIT)                                                                                               \
-    X(SIGILL) X(SIGTRAP) X(SIGABRT) X(SIGBUS) X(SIGFPE) X(SIGKILL) X(SIGUSR1) X(SIGSEGV) X(SIGUSR2)          \
-        X(SIGPIPE) X(SIGALRM) X(SIGTERM) X(SIGSTKFLT) X(SIGCHLD) X(SIGCONT) X(SIGSTOP) X(SIGTSTP) X(SIGTTIN) \
-            X(SIGTTOU) X(SIGURG) X(SIGXCPU) X(SIGXFSZ) X(SIGVTALRM) X(SIGPROF) X(SIGWINCH) X(SIGIO)          \
-                X(SIGPWR) X(SIGSYS)
+    X(SIGILL)                                                                                                \
+    X(SIGTRAP) X(SIGABRT) X(SIGBUS) X(SIGFPE) X(SIGKILL) X(SIGUSR1) X(SIGSEGV) X(SIGUSR2) X(SIGPIPE)         \
+        X(SIGALRM) X(SIGTERM) X(SIGSTKFLT) X(SIGCHLD) X(SIGCONT) X(SIGSTOP) X(SIGTSTP) X(SIGTTIN) X(SIGTTOU) \
+            X(SIGURG) X(SIGXCPU) X(SIGXFSZ) X(SIGVTALRM) X(SIGPROF) X(SIGWINCH) X(SIGIO) X(SIGPWR) X(SIGSYS)
 
 const char *report_signal_name(int signal, char *scratch, size_t size)
 {
@@ -76,6 +76,9 @@ static void format_reason(const struct worker_failure *failure, struct buffer *o
     char scratch[16];
     if (failure->lost_node)
         buffer_text(out, "the node was lost: nothing was heard of it any more");
+    else if (failure->hung)
+        buffer_printf(out, "Hung: no heartbeat after step %lld; ended by signal %d", (long long)failure->step,
+                      failure->signal);
     else if (failure->signal)
         buffer_printf(out, "Signal %d (%s) received by PID %d", failure->signal,
                       report_signal_name(failure->signal, scratch, sizeof scratch), failure->pid);

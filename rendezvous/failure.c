@@ -37,6 +37,8 @@ enum failure_class failure_class_of(const struct worker_failure *failure)
 {
     if (failure->lost_node)
         return FAILURE_LOST_NODE;
+    if (failure->hung)
+        return FAILURE_SIGNAL;
     /* NCCL's watchdog and gloo end their own process by abort() when a peer is gone */
     bool own_end = failure->signal == 0 || failure->signal == SIGABRT;
     if (own_end && !failure->out_of_memory && says_peer_gone(failure->tail))
@@ -81,6 +83,9 @@ void failure_describe(const struct worker_failure *failure, char *out, size_t si
 {
     if (failure->lost_node)
         (void)snprintf(out, size, "node rank %d (%s) is lost", failure->group_rank, failure->host);
+    else if (failure->hung)
+        (void)snprintf(out, size, "rank %d (pid %d on %s) hung after step %lld", failure->rank, failure->pid,
+                       failure->host, (long long)failure->step);
     else if (failure->signal > 0)
         (void)snprintf(out, size, "rank %d (pid %d on %s) was killed by signal %d%s%s", failure->rank,
                        failure->pid, failure->host, failure->signal,

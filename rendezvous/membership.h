@@ -83,6 +83,8 @@ struct worker_failure {
     bool core_dumped, out_of_memory;
     bool lost_node; /* set by the roster only: node group_rank vanished as a whole, there is no single worker;
                        code 138 */
+    bool hung;      /* it gave no heartbeat any more and was ended for it */
+    int64_t step;   /* hung: the last one that it had told of; -1: none */
     int64_t age_ns; /* how long before the report it happened */
     int64_t wall_ns; /* wall clock of its host, for display */
     char host[MEMBERSHIP_NAME_LIMIT];

@@ -62,6 +62,8 @@ static Muster__Failure *pack_failure(struct parts *parts, const struct worker_fa
     out->core_dumped = failure->core_dumped;
     out->out_of_memory = failure->out_of_memory;
     out->lost_node = failure->lost_node;
+    out->hung = failure->hung;
+    out->step = failure->step;
     out->age_ns = failure->age_ns;
     out->wall_ns = failure->wall_ns;
     out->host = (char *)failure->host;
@@ -268,6 +270,8 @@ static int take_failure(struct worker_failure *out, const Muster__Failure *in, s
         .core_dumped = in->core_dumped,
         .out_of_memory = in->out_of_memory,
         .lost_node = in->lost_node,
+        .hung = in->hung,
+        .step = in->step,
         .age_ns = in->age_ns,
         .wall_ns = in->wall_ns,
     };

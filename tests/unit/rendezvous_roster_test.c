@@ -361,12 +361,15 @@ static void causes_are_ranked(void **state)
     struct worker_failure memory = {.rank = 2, .exit_code = 1, .out_of_memory = true};
     struct worker_failure lost = {.rank = 3, .lost_node = true};
     struct worker_failure code = {.rank = 4, .exit_code = 300};
+    struct worker_failure hung = {.rank = 5, .signal = SIGABRT, .hung = true, .tail = "NCCL error"};
     struct instant early = {1}, later = {2};
     assert_true(failure_precedes(&killed, later, &lost, early));
     assert_true(failure_precedes(&lost, later, &code, early));
     assert_true(failure_precedes(&memory, early, &killed, later));
     assert_true(failure_precedes(&killed, early, &memory, early));
     assert_false(failure_precedes(&memory, early, &killed, early));
+    assert_true(failure_precedes(&hung, later, &code, early)); /* we ended it: what it says is no cascade */
+    assert_int_equal(failure_exit_code(&hung), 134);
     assert_int_equal(failure_exit_code(&killed), 137);
     assert_int_equal(failure_exit_code(&lost), EXIT_CODE_NODE);
     assert_int_equal(failure_exit_code(&code), EXIT_CODE_FAILURE);

@@ -19,6 +19,8 @@ static struct worker_failure some_failure(void)
                                      .exit_code = -1,
                                      .signal = 11,
                                      .core_dumped = true,
+                                     .hung = true,
+                                     .step = -1,
                                      .age_ns = 12345,
                                      .wall_ns = INT64_C(1790000000000000000),
                                      .host = "host-b",
