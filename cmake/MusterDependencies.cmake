@@ -13,6 +13,9 @@ muster_pkg(PROTOBUF_C libprotobuf-c libprotobuf-c-dev)
 muster_pkg(YAML yaml-0.1 libyaml-dev)
 muster_pkg(JANSSON jansson libjansson-dev)
 muster_pkg(CMOCKA cmocka libcmocka-dev)
+# Their archives, for programs whose start-up counts.
+find_library(YAML_ARCHIVE libyaml.a HINTS ${YAML_LIBRARY_DIRS} ${YAML_LIBDIR} REQUIRED)
+find_library(JANSSON_ARCHIVE libjansson.a HINTS ${JANSSON_LIBRARY_DIRS} ${JANSSON_LIBDIR} REQUIRED)
 
 find_program(PROTOC_C protoc-c)
 if(NOT PROTOC_C)

@@ -1,0 +1,75 @@
+/* tree.h - YAML and JSON files as a tree of nodes that know where they stand in the file.
+ *
+ * Scalars are read as Kubernetes reads them (YAML 1.1 as its tools have it: yes, no, on and off are booleans,
+ * 010 is 8, a date is text). Anchors, aliases and merge keys work. What a hostile or broken file could cost
+ * is bounded before it costs: bytes, depth, and the number of nodes with every alias counted in full. A key
+ * that stands twice is an error. */
+#ifndef MUSTER_TREE_H
+#define MUSTER_TREE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/include/muster_error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    TREE_BYTES_LIMIT = 3 << 20, /* what a Kubernetes API server takes in one request */
+    TREE_DEPTH_LIMIT = 64,      /* libyaml's nesting is quadratic */
+    TREE_NODES_LIMIT = 200000,  /* aliases counted as if they were written out */
+    TREE_ANCHORS_LIMIT = 1000,  /* in one document */
+};
+
+enum tree_kind { TREE_NULL, TREE_BOOL, TREE_INT, TREE_FLOAT, TREE_TEXT, TREE_LIST, TREE_MAP };
+
+struct tree_node {
+    enum tree_kind kind;
+    int line, column; /* from 1; 0 where the reader does not know (JSON that is not YAML) */
+    const char *text; /* of a scalar: TREE_TEXT its value, otherwise as it was written; NUL-terminated */
+    union {
+        bool boolean;
+        int64_t integer;
+        double real;
+    };
+    size_t count; /* of items or entries */
+    union {
+        const struct tree_node *const *items; /* TREE_LIST */
+        const struct tree_entry *entries;     /* TREE_MAP, in the order of the file */
+    };
+};
+
+struct tree_entry {
+    const char *key; /* a number or a boolean as text */
+    int line, column;
+    const struct tree_node *value; /* never NULL */
+};
+
+/* One file. Nodes may be shared (aliases) and live as long as the tree. */
+struct tree {
+    const struct tree_node **documents; /* empty documents are left out */
+    size_t document_count;
+    void *arena;
+};
+
+/* Reads all documents. name is the file's in errors ("job.yaml:3:7: ..."). Errors are MUSTER_E_INVALID,
+ * MUSTER_E_LIMIT or MUSTER_E_NOMEM. out needs no initialisation and is zeroed on failure. */
+int tree_parse(const char *name, const char *text, size_t length, struct tree *out, struct muster_error *err);
+void tree_free(struct tree *tree);
+
+/* The value of a key of a map; NULL where it is absent or null, or node is NULL or no map. */
+const struct tree_node *tree_get(const struct tree_node *node, const char *key);
+/* The same with the entry, null values included. */
+const struct tree_entry *tree_entry(const struct tree_node *node, const char *key);
+/* The text of a TREE_TEXT node; NULL for NULL and for any other kind. */
+const char *tree_text(const struct tree_node *node);
+/* "text", "list", ...: for "is a list where text is expected". */
+const char *tree_kind_name(enum tree_kind kind);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,152 @@
+/* tree_json.c - JSON by jansson, for what libyaml does not take: escapes of characters beyond 16 bits (an
+ * emoji as Python writes it), and documents one behind the other. */
+#include "proto/tree/tree_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+
+struct reader {
+    const char *name;
+    struct tree *tree;
+    size_t nodes;
+    struct muster_error *err;
+};
+
+static void guard_json(json_t **value)
+{
+    json_decref(*value);
+}
+
+static struct tree_arena **arena_of(struct reader *r)
+{
+    return (struct tree_arena **)&r->tree->arena;
+}
+
+static int no_memory(struct reader *r)
+{
+    return error_set(r->err, MUSTER_E_NOMEM, "%s: no memory", r->name);
+}
+
+static struct tree_node *convert(struct reader *r, const json_t *value, int depth);
+
+static int convert_list(struct reader *r, const json_t *value, int depth, struct tree_node *node)
+{
+    const struct tree_node **items = tree_allocate(arena_of(r), json_array_size(value), sizeof *items);
+    if (!items)
+        return no_memory(r);
+    node->kind = TREE_LIST;
+    node->count = json_array_size(value);
+    node->items = items;
+    for (size_t i = 0; i < node->count; i++)
+        if (!(items[i] = convert(r, json_array_get(value, i), depth + 1)))
+            return -1;
+    return 0;
+}
+
+static int convert_map(struct reader *r, json_t *value, int depth, struct tree_node *node)
+{
+    struct tree_entry *entries = tree_allocate(arena_of(r), json_object_size(value), sizeof *entries);
+    const char *key;
+    json_t *item;
+    if (!entries)
+        return no_memory(r);
+    node->kind = TREE_MAP;
+    node->entries = entries;
+    json_object_foreach(value, key, item)
+    {
+        entries[node->count].key = tree_copy(arena_of(r), key, strlen(key));
+        entries[node->count].value = convert(r, item, depth + 1);
+        if (!entries[node->count].value)
+            return -1;
+        if (!entries[node->count].key)
+            return no_memory(r);
+        node->count++;
+    }
+    return 0;
+}
+
+static int convert_scalar(struct reader *r, const json_t *value, struct tree_node *node)
+{
+    char number[64] = "";
+    const char *text = number;
+    size_t length;
+    switch (json_typeof(value)) {
+    case JSON_STRING:
+        node->kind = TREE_TEXT;
+        text = json_string_value(value);
+        break;
+    case JSON_INTEGER:
+        node->kind = TREE_INT;
+        node->integer = json_integer_value(value);
+        (void)snprintf(number, sizeof number, "%lld", (long long)node->integer);
+        break;
+    case JSON_REAL:
+        node->kind = TREE_FLOAT;
+        node->real = json_real_value(value);
+        (void)snprintf(number, sizeof number, "%.17g", node->real);
+        break;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        node->kind = TREE_BOOL;
+        node->boolean = json_is_true(value);
+        text = node->boolean ? "true" : "false";
+        break;
+    default:
+        node->kind = TREE_NULL;
+        text = "null";
+    }
+    length = json_is_string(value) ? json_string_length(value) : strlen(text);
+    node->text = tree_copy(arena_of(r), text, length);
+    return node->text ? 0 : no_memory(r);
+}
+
+static struct tree_node *convert(struct reader *r, const json_t *value, int depth)
+{
+    if (++r->nodes > TREE_NODES_LIMIT || depth > TREE_DEPTH_LIMIT) {
+        (void)error_set(r->err, MUSTER_E_LIMIT, "%s has more than %d values or is nested more than %d deep",
+                        r->name, TREE_NODES_LIMIT, TREE_DEPTH_LIMIT);
+        return NULL;
+    }
+    struct tree_node *node = tree_allocate(arena_of(r), 1, sizeof *node);
+    if (!node) {
+        (void)no_memory(r);
+        return NULL;
+    }
+    int result = json_is_array(value)    ? convert_list(r, value, depth, node)
+                 : json_is_object(value) ? convert_map(r, (json_t *)value, depth, node)
+                                         : convert_scalar(r, value, node);
+    return result < 0 ? NULL : node;
+}
+
+int tree_parse_json(const char *name, const char *text, size_t length, struct tree *tree,
+                    struct tree_stop *stop, struct muster_error *err)
+{
+    struct reader r = {.name = name, .tree = tree, .err = err};
+    for (size_t at = 0;;) {
+        json_error_t problem;
+        while (at < length && memchr(" \t\r\n", text[at], 4))
+            at++;
+        if (at == length)
+            return 0;
+        GUARD(guard_json)
+        json_t *value =
+            json_loadb(text + at, length - at, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, &problem);
+        if (!value) {
+            stop->line = problem.line;
+            stop->column = problem.column;
+            for (size_t i = 0; i < at; i++)
+                stop->line += text[i] == '\n';
+            return error_set(err, MUSTER_E_INVALID, "%s:%d:%d: not valid JSON: %s", name, stop->line,
+                             stop->column, problem.text);
+        }
+        const struct tree_node *root = convert(&r, value, 1);
+        if (!root || tree_add_document(tree, root, err) < 0)
+            return -1;
+        at += (size_t)problem.position;
+    }
+}
