@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include "launcher/agent_internal.h"
-#include "launcher/report.h"
 #include "launcher/spawn.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "rendezvous/failure.h"
 
 static void pass_on(struct agent *agent, int number, const char *name, unsigned sender)
 {
@@ -24,7 +24,7 @@ static void pass_on(struct agent *agent, int number, const char *name, unsigned 
 static void handle_signal(struct agent *agent, int number, unsigned sender)
 {
     char scratch[16];
-    const char *name = report_signal_name(number, scratch, sizeof scratch);
+    const char *name = failure_signal_name(number, scratch, sizeof scratch);
     if (agent->config->forwarded_signals & signal_bit(number)) {
         pass_on(agent, number, name, sender);
         return;

@@ -1,36 +1,12 @@
 /* report.c - see report.h. */
 #include "launcher/report.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "proto/base/clock.h"
 #include "rendezvous/failure.h"
-
-/* glibc's sigabbrev_np is newer than many images that this program is copied into */
-#define SIGNALS(X)                                                                                           \
-    X(SIGHUP)                                                                                                \
-    X(SIGINT)                                                                                                \
-    X(SIGQUIT)                                                                                               \
-    X(SIGILL)                                                                                                \
-    X(SIGTRAP) X(SIGABRT) X(SIGBUS) X(SIGFPE) X(SIGKILL) X(SIGUSR1) X(SIGSEGV) X(SIGUSR2) X(SIGPIPE)         \
-        X(SIGALRM) X(SIGTERM) X(SIGSTKFLT) X(SIGCHLD) X(SIGCONT) X(SIGSTOP) X(SIGTSTP) X(SIGTTIN) X(SIGTTOU) \
-            X(SIGURG) X(SIGXCPU) X(SIGXFSZ) X(SIGVTALRM) X(SIGPROF) X(SIGWINCH) X(SIGIO) X(SIGPWR) X(SIGSYS)
-
-const char *report_signal_name(int signal, char *scratch, size_t size)
-{
-    switch (signal) {
-#define SIGNAL_CASE(symbol)                                                                                  \
-    case symbol:                                                                                             \
-        return #symbol;
-        SIGNALS(SIGNAL_CASE)
-#undef SIGNAL_CASE
-    }
-    (void)snprintf(scratch, size, "SIG%d", signal); /* cut where scratch is small */
-    return scratch;
-}
 
 int report_first_cause(const struct worker_failure *failures, int count)
 {
@@ -81,7 +57,7 @@ static void format_reason(const struct worker_failure *failure, struct buffer *o
                       failure->signal);
     else if (failure->signal)
         buffer_printf(out, "Signal %d (%s) received by PID %d", failure->signal,
-                      report_signal_name(failure->signal, scratch, sizeof scratch), failure->pid);
+                      failure_signal_name(failure->signal, scratch, sizeof scratch), failure->pid);
     else
         buffer_printf(out, "exited with code %d; what it said is below or in its log", failure->exit_code);
     if (failure->core_dumped)
@@ -114,7 +90,7 @@ static void format_failure(int index, const struct worker_failure *failure, stru
                   "  traceback : ",
                   *failure->host ? failure->host : "<N/A>", failure->rank, failure->local_rank,
                   shown_code(failure), failure->pid, failure->signal ? " (" : "",
-                  failure->signal ? report_signal_name(failure->signal, scratch, sizeof scratch) : "",
+                  failure->signal ? failure_signal_name(failure->signal, scratch, sizeof scratch) : "",
                   failure->signal ? ")" : "", *failure->error_file ? failure->error_file : "<N/A>");
     format_reason(failure, out);
 }

@@ -21,7 +21,5 @@ int report_format(const char *name, const struct worker_failure *failures, int c
 /* One line, without newline: `failed (exitcode: -9) local_rank: 1 (pid: 12) of binary: x` as tools expect it.
  */
 int report_line(const char *name, const struct worker_failure *failure, struct buffer *out);
-/* SIGSEGV for 11; "SIG99" style, in scratch, for unknown numbers. */
-const char *report_signal_name(int signal, char *scratch, size_t size);
 
 #endif

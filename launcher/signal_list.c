@@ -7,12 +7,12 @@
 #include <string.h>
 #include <strings.h>
 
-#include "launcher/report.h"
+#include "rendezvous/failure.h"
 
 static bool is_named(int number, const char *name, size_t length)
 {
     char scratch[16];
-    const char *full = report_signal_name(number, scratch, sizeof scratch);
+    const char *full = failure_signal_name(number, scratch, sizeof scratch);
     if (full == scratch) /* it has no name */
         return false;
     return (strlen(full) == length && !strncasecmp(full, name, length)) ||

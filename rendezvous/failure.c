@@ -1,4 +1,4 @@
-/* failure.c - see failure.h. */
+/* failure.c - the rules of failure.h: classes, their order, exit codes. */
 #include "rendezvous/failure.h"
 
 #include <signal.h>
@@ -7,45 +7,32 @@
 
 #include "proto/exit_code.h"
 
-/* What workers write when the other end of their communication went away: NCCL, gloo, torch's store, and
- * libmuster. */
-static const char *const cascade_marks[] = {
-    "NCCL error",
-    "ncclSystemError",
-    "ncclRemoteError",
-    "ncclInternalError",
-    "DistBackendError",
-    "DistNetworkError",
-    "DistStoreError",
-    "Watchdog caught collective operation timeout",
-    "gloo/transport",
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "Broken pipe",
-    "recvValue failed",
-};
-
-static bool says_peer_gone(const char *tail)
+/* NCCL's watchdog and gloo end their own process by abort() when a peer is gone; a write to a connection that
+ * is gone ends by SIGPIPE a program that does not expect it. */
+static bool ended_by_its_peer(const struct worker_failure *failure)
 {
-    for (size_t i = 0; i < sizeof cascade_marks / sizeof *cascade_marks; i++)
-        if (strstr(tail, cascade_marks[i]))
-            return true;
-    return false;
+    if (failure->signal == SIGPIPE)
+        return true;
+    if (failure->signal != 0 && failure->signal != SIGABRT)
+        return false;
+    return failure_says_peer_gone(failure->tail) || failure_says_peer_gone(failure->message) ||
+           failure_says_peer_gone(failure->traceback);
 }
 
 enum failure_class failure_class_of(const struct worker_failure *failure)
 {
-    if (failure->lost_node)
+    if (failure->lost_node || failure->unkillable)
         return FAILURE_LOST_NODE;
-    if (failure->hung)
+    if (failure->out_of_memory || failure->hung || (failure->xid && !failure->xid_elsewhere))
         return FAILURE_SIGNAL;
-    /* NCCL's watchdog and gloo end their own process by abort() when a peer is gone */
-    bool own_end = failure->signal == 0 || failure->signal == SIGABRT;
-    if (own_end && !failure->out_of_memory && says_peer_gone(failure->tail))
+    if (failure->not_started)
+        return FAILURE_EXIT;
+    if (ended_by_its_peer(failure))
         return FAILURE_CASCADE;
-    if (failure->signal > 0 || failure->out_of_memory)
-        return FAILURE_SIGNAL;
-    return FAILURE_EXIT;
+    /* a KILL that its agent did not send is no answer to being told */
+    if (failure->told && failure->signal != SIGKILL)
+        return FAILURE_TOLD;
+    return failure->signal > 0 ? FAILURE_SIGNAL : FAILURE_EXIT;
 }
 
 const char *failure_class_name(enum failure_class class_)
@@ -58,20 +45,40 @@ const char *failure_class_name(enum failure_class class_)
     return (unsigned)class_ < FAILURE_CLASS_COUNT ? names[class_] : "unknown";
 }
 
+struct failure_key failure_key_of(const struct worker_failure *failure, struct instant at)
+{
+    return (struct failure_key){failure_class_of(failure), at, failure->rank, failure->local_rank,
+                                failure->pid};
+}
+
+static int compare(int64_t a, int64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+int failure_key_compare(const struct failure_key *a, const struct failure_key *b)
+{
+    int by_class = compare(a->class_, b->class_), by_time = compare(a->at.ns, b->at.ns),
+        by_rank = compare(a->rank, b->rank), by_local_rank = compare(a->local_rank, b->local_rank);
+    if (by_class)
+        return by_class;
+    if (by_time)
+        return by_time;
+    if (by_rank)
+        return by_rank;
+    return by_local_rank ? by_local_rank : compare(a->pid, b->pid);
+}
+
 bool failure_precedes(const struct worker_failure *a, struct instant a_at, const struct worker_failure *b,
                       struct instant b_at)
 {
-    enum failure_class a_class = failure_class_of(a), b_class = failure_class_of(b);
-    if (a_class != b_class)
-        return a_class < b_class;
-    if (a_at.ns != b_at.ns)
-        return a_at.ns < b_at.ns;
-    return a->rank < b->rank;
+    struct failure_key a_key = failure_key_of(a, a_at), b_key = failure_key_of(b, b_at);
+    return failure_key_compare(&a_key, &b_key) < 0;
 }
 
 int failure_exit_code(const struct worker_failure *failure)
 {
-    if (failure->lost_node)
+    if (failure->lost_node || failure->unkillable)
         return EXIT_CODE_NODE;
     if (failure->signal > 0)
         return EXIT_CODE_SIGNAL_BASE + failure->signal;
@@ -79,19 +86,47 @@ int failure_exit_code(const struct worker_failure *failure)
     return failure->exit_code > 0 && failure->exit_code < 256 ? failure->exit_code : EXIT_CODE_FAILURE;
 }
 
-void failure_describe(const struct worker_failure *failure, char *out, size_t size)
+struct failure_brief failure_brief_of(const struct worker_failure *failure)
 {
-    if (failure->lost_node)
-        (void)snprintf(out, size, "node rank %d (%s) is lost", failure->group_rank, failure->host);
-    else if (failure->hung)
-        (void)snprintf(out, size, "rank %d (pid %d on %s) hung after step %lld", failure->rank, failure->pid,
-                       failure->host, (long long)failure->step);
-    else if (failure->signal > 0)
-        (void)snprintf(out, size, "rank %d (pid %d on %s) was killed by signal %d%s%s", failure->rank,
-                       failure->pid, failure->host, failure->signal,
-                       failure->out_of_memory ? ", out of memory" : "",
-                       failure->core_dumped ? ", core dumped" : "");
-    else
-        (void)snprintf(out, size, "rank %d (pid %d on %s) exited with code %d%s", failure->rank, failure->pid,
-                       failure->host, failure->exit_code, failure->out_of_memory ? ", out of memory" : "");
+    struct failure_brief brief = {
+        .rank = failure->rank,
+        .local_rank = failure->local_rank,
+        .group_rank = failure->group_rank,
+        .pid = failure->pid,
+        .exit_code = failure->exit_code,
+        .signal = failure->signal,
+        .xid = failure->xid_elsewhere ? 0 : failure->xid,
+        .class_ = (int)failure_class_of(failure),
+        .core_dumped = failure->core_dumped,
+        .out_of_memory = failure->out_of_memory,
+        .hung = failure->hung,
+        .step = failure->step,
+        .wall_ns = failure->wall_ns,
+    };
+    (void)snprintf(brief.host, sizeof brief.host, "%.*s", FAILURE_BRIEF_HOST - 1, failure->host);
+    failure_said(failure, brief.said, sizeof brief.said);
+    return brief;
+}
+
+void failure_from_brief(const struct failure_brief *brief, int64_t cause_age_ns, struct worker_failure *out)
+{
+    *out = (struct worker_failure){
+        .rank = brief->rank,
+        .local_rank = brief->local_rank,
+        .group_rank = brief->group_rank,
+        .pid = brief->pid,
+        .exit_code = brief->exit_code,
+        .signal = brief->signal,
+        .xid = brief->xid,
+        .lost_node = brief->class_ == FAILURE_LOST_NODE,
+        .told = brief->class_ == FAILURE_TOLD,
+        .core_dumped = brief->core_dumped,
+        .out_of_memory = brief->out_of_memory,
+        .hung = brief->hung,
+        .step = brief->step,
+        .age_ns = cause_age_ns - brief->after_ns,
+        .wall_ns = brief->wall_ns,
+    };
+    (void)snprintf(out->host, sizeof out->host, "%s", brief->host);
+    (void)snprintf(out->tail, sizeof out->tail, "%s", brief->said);
 }

@@ -25,10 +25,11 @@
 #include "proto/base/clock.h"
 #include "proto/base/log.h"
 #include "proto/include/muster_error.h"
+#include "rendezvous/failure.h"
 
 enum membership_mode { MEMBERSHIP_IN_PROCESS, MEMBERSHIP_SERVER, MEMBERSHIP_CLIENT };
 
-enum { MEMBERSHIP_NAME_LIMIT = 256, MEMBERSHIP_TAIL_LIMIT = 4096 };
+enum { MEMBERSHIP_NAME_LIMIT = 256 };
 
 /* World id: a random epoch (one for each life of a server) and the number of the round. 0,0 is no world. */
 struct world_id {
@@ -73,25 +74,6 @@ struct membership_world {
     uint16_t master_port;
 };
 
-/* Why a worker ended, as its agent saw it. Times are durations before the report is made, never another
- * host's clock. */
-struct worker_failure {
-    int rank, local_rank, group_rank;
-    int pid;
-    int exit_code; /* -1 where a signal ended it */
-    int signal;    /* 0 where it exited */
-    bool core_dumped, out_of_memory;
-    bool lost_node; /* set by the roster only: node group_rank vanished as a whole, there is no single worker;
-                       code 138 */
-    bool hung;      /* it gave no heartbeat any more and was ended for it */
-    int64_t step;   /* hung: the last one that it had told of; -1: none */
-    int64_t age_ns; /* how long before the report it happened */
-    int64_t wall_ns; /* wall clock of its host, for display */
-    char host[MEMBERSHIP_NAME_LIMIT];
-    char tail[MEMBERSHIP_TAIL_LIMIT]; /* the last lines of its stderr, newline-separated; "" where unknown */
-    char error_file[MEMBERSHIP_NAME_LIMIT];
-};
-
 enum membership_event_kind {
     MEMBERSHIP_EVENT_WORLD, /* start the workers of this world */
     MEMBERSHIP_EVENT_STOP,  /* stop all workers of world `stopped`, then report STOPPED; `reason` says why */
@@ -107,6 +89,10 @@ struct membership_event {
     int exit_code;
     bool failed;                   /* VERDICT: there is a failure */
     struct worker_failure failure; /* the first cause */
+    struct failure_brief
+        others[FAILURE_OTHERS_LIMIT]; /* VERDICT: what else failed in the round, best first */
+    int other_count;                  /* of others */
+    int other_total;                  /* also those that others has no room for */
     char reason[MUSTER_ERROR_TEXT];
 };
 

@@ -72,7 +72,21 @@ static void heard(struct step *s, struct roster_member *member)
 
 static void record(struct roster *roster, const struct worker_failure *failure, int slot, struct instant at)
 {
-    if (roster->failed && !failure_precedes(failure, at, &roster->cause, roster->cause_at))
+    enum { KEPT = FAILURE_OTHERS_LIMIT + 1 };
+    struct roster_cause cause = {failure_key_of(failure, at), failure_brief_of(failure)};
+    cause.brief.group_rank = slot;
+    int place = roster->seen_count;
+    while (place > 0 && failure_key_compare(&cause.key, &roster->seen[place - 1].key) < 0)
+        place--;
+    roster->seen_total++;
+    if (place == KEPT)
+        return;
+    if (roster->seen_count < KEPT)
+        roster->seen_count++;
+    memmove(&roster->seen[place + 1], &roster->seen[place],
+            (size_t)(roster->seen_count - place - 1) * sizeof *roster->seen);
+    roster->seen[place] = cause;
+    if (place > 0)
         return;
     roster->failed = true;
     roster->cause = *failure;
@@ -150,6 +164,7 @@ static void restart(struct step *s)
     roster->id.round++;
     roster->world_out = false;
     roster->failed = false;
+    roster->seen_count = roster->seen_total = 0;
     roster->leave_code = 0;
     for (int i = 0; i < roster->slot_count; i++) {
         struct roster_member *member = &roster->members[i];

@@ -3,9 +3,12 @@ add_library(muster_roster STATIC
   client.c
   event_queue.c
   failure.c
+  failure_signs.c
+  failure_text.c
   roster.c
   roster_join.c
-  roster_world.c)
+  roster_world.c
+  xid.c)
 target_link_libraries(muster_roster PRIVATE muster_flags PUBLIC muster_base)
 
 # The messages. The generated code is not held to our warnings.

@@ -31,6 +31,12 @@ struct roster_member {
     char store_addr[MEMBERSHIP_NAME_LIMIT];
 };
 
+/* One failure of the current round. */
+struct roster_cause {
+    struct failure_key key;
+    struct failure_brief brief;
+};
+
 struct roster {
     /* options */
     char job_id[MEMBERSHIP_NAME_LIMIT];
@@ -49,6 +55,8 @@ struct roster {
     bool failed;
     struct worker_failure cause; /* the best so far */
     struct instant cause_at;
+    struct roster_cause seen[FAILURE_OTHERS_LIMIT + 1]; /* the best, in order; the first is cause */
+    int seen_count, seen_total;
     int leave_code; /* of an agent that left while the world was stopping; 0: none */
     /* what the next STOP and the VERDICT say */
     char stop_reason[MUSTER_ERROR_TEXT];

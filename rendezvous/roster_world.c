@@ -210,6 +210,18 @@ static void fill_world(const struct roster *roster, int slot, struct membership_
     (void)snprintf(world->master_addr, sizeof world->master_addr, "%s", roster->members[0].store_addr);
 }
 
+/* The first cause, and the others by their distance in time from it. */
+static void fill_causes(const struct roster *roster, struct membership_event *event)
+{
+    event->failure = roster->cause;
+    event->other_total = roster->seen_total - 1;
+    for (int i = 1; i < roster->seen_count; i++) {
+        struct failure_brief *other = &event->others[event->other_count++];
+        *other = roster->seen[i].brief;
+        other->after_ns = instant_diff_ns(roster->seen[i].key.at, roster->cause_at);
+    }
+}
+
 void roster_fill_event(const struct roster *roster, const struct roster_action *action,
                        struct membership_event *event)
 {
@@ -230,7 +242,7 @@ void roster_fill_event(const struct roster *roster, const struct roster_action *
         event->exit_code = roster->verdict_code;
         event->failed = roster->verdict_failed;
         if (roster->verdict_failed)
-            event->failure = roster->cause;
+            fill_causes(roster, event);
         reason = roster->verdict_reason;
         break;
     default:

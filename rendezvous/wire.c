@@ -22,6 +22,7 @@ struct parts {
     Muster__Envelope envelope;
     Muster__WorldId id;
     Muster__Failure failure;
+    Muster__Brief briefs[FAILURE_OTHERS_LIMIT], *others[FAILURE_OTHERS_LIMIT];
     union {
         Muster__Join join;
         Muster__Leave leave;
@@ -62,14 +63,66 @@ static Muster__Failure *pack_failure(struct parts *parts, const struct worker_fa
     out->core_dumped = failure->core_dumped;
     out->out_of_memory = failure->out_of_memory;
     out->lost_node = failure->lost_node;
-    out->hung = failure->hung;
     out->step = failure->step;
     out->age_ns = failure->age_ns;
     out->wall_ns = failure->wall_ns;
     out->host = (char *)failure->host;
     out->tail = pack_bytes(failure->tail);
     out->error_file = pack_bytes(failure->error_file);
+    out->told = failure->told;
+    out->not_started = failure->not_started;
+    out->hung = failure->hung;
+    out->unkillable = failure->unkillable;
+    out->memory_host = failure->memory_host;
+    out->xid = failure->xid;
+    out->xid_elsewhere = failure->xid_elsewhere;
+    out->pci = pack_bytes(failure->pci);
+    out->oom_kills = failure->oom_kills;
+    out->memory_limit = failure->memory_limit;
+    out->memory_peak = failure->memory_peak;
+    out->message = pack_bytes(failure->message);
+    out->traceback = pack_bytes(failure->traceback);
     return out;
+}
+
+static void pack_brief(Muster__Brief *out, const struct failure_brief *brief)
+{
+    muster__brief__init(out);
+    out->rank = brief->rank;
+    out->local_rank = brief->local_rank;
+    out->group_rank = brief->group_rank;
+    out->pid = brief->pid;
+    out->exit_code = brief->exit_code;
+    out->signal = brief->signal;
+    out->xid = brief->xid;
+    out->class_of = brief->class_;
+    out->hung = brief->hung;
+    out->step = brief->step;
+    out->core_dumped = brief->core_dumped;
+    out->out_of_memory = brief->out_of_memory;
+    out->after_ns = brief->after_ns;
+    out->wall_ns = brief->wall_ns;
+    out->host = pack_bytes(brief->host);
+    out->said = pack_bytes(brief->said);
+}
+
+static void pack_verdict(struct parts *parts, const struct membership_event *event)
+{
+    Muster__Verdict *out = parts->envelope.verdict = &parts->body.verdict;
+    muster__verdict__init(out);
+    parts->envelope.body_case = MUSTER__ENVELOPE__BODY_VERDICT;
+    out->exit_code = event->exit_code;
+    out->reason = pack_bytes(event->reason);
+    if (!event->failed)
+        return;
+    out->failure = pack_failure(parts, &event->failure);
+    for (int i = 0; i < event->other_count; i++) {
+        pack_brief(&parts->briefs[i], &event->others[i]);
+        parts->others[i] = &parts->briefs[i];
+    }
+    out->others = parts->others;
+    out->n_others = (size_t)event->other_count;
+    out->other_total = event->other_total;
 }
 
 static void pack_join(struct parts *parts, const struct roster_join *join)
@@ -122,16 +175,10 @@ static void pack_event(struct parts *parts, const struct membership_event *event
         muster__stop__init(&parts->body.stop);
         parts->envelope.body_case = MUSTER__ENVELOPE__BODY_STOP;
         parts->body.stop.id = pack_id(parts, event->stopped);
-        parts->body.stop.reason = (char *)event->reason;
+        parts->body.stop.reason = pack_bytes(event->reason);
         break;
     case MEMBERSHIP_EVENT_VERDICT:
-        parts->envelope.verdict = &parts->body.verdict;
-        muster__verdict__init(&parts->body.verdict);
-        parts->envelope.body_case = MUSTER__ENVELOPE__BODY_VERDICT;
-        parts->body.verdict.exit_code = event->exit_code;
-        parts->body.verdict.reason = (char *)event->reason;
-        if (event->failed)
-            parts->body.verdict.failure = pack_failure(parts, &event->failure);
+        pack_verdict(parts, event);
         break;
     case MEMBERSHIP_EVENT_REFUSED:
         parts->envelope.refuse = &parts->body.refuse;
@@ -258,8 +305,9 @@ static int take_failure(struct worker_failure *out, const Muster__Failure *in, s
 {
     if (!in)
         return bad(err, "the failure is missing");
-    if (in->exit_code < -1 || in->exit_code > 255 || in->signal < 0 || in->signal > 127 || in->age_ns < 0)
-        return bad(err, "an exit code, signal or age is out of range");
+    if (in->exit_code < -1 || in->exit_code > 255 || in->signal < 0 || in->signal > 127 || in->age_ns < 0 ||
+        in->xid < 0 || in->oom_kills < 0 || in->memory_limit < 0 || in->memory_peak < 0)
+        return bad(err, "an exit code, signal, age or count is out of range");
     *out = (struct worker_failure){
         .rank = in->rank,
         .local_rank = in->local_rank,
@@ -270,15 +318,53 @@ static int take_failure(struct worker_failure *out, const Muster__Failure *in, s
         .core_dumped = in->core_dumped,
         .out_of_memory = in->out_of_memory,
         .lost_node = in->lost_node,
-        .hung = in->hung,
         .step = in->step,
         .age_ns = in->age_ns,
         .wall_ns = in->wall_ns,
+        .told = in->told,
+        .not_started = in->not_started,
+        .hung = in->hung,
+        .unkillable = in->unkillable,
+        .memory_host = in->memory_host,
+        .xid = in->xid,
+        .xid_elsewhere = in->xid_elsewhere,
+        .oom_kills = in->oom_kills,
+        .memory_limit = in->memory_limit,
+        .memory_peak = in->memory_peak,
     };
     if (take_text(out->host, sizeof out->host, in->host, err) ||
-        take_bytes(out->tail, sizeof out->tail, in->tail, err))
+        take_bytes(out->tail, sizeof out->tail, in->tail, err) ||
+        take_bytes(out->pci, sizeof out->pci, in->pci, err) ||
+        take_bytes(out->message, sizeof out->message, in->message, err) ||
+        take_bytes(out->traceback, sizeof out->traceback, in->traceback, err))
         return -1;
     return take_bytes(out->error_file, sizeof out->error_file, in->error_file, err);
+}
+
+static int take_brief(struct failure_brief *out, const Muster__Brief *in, struct muster_error *err)
+{
+    if (in->exit_code < -1 || in->exit_code > 255 || in->signal < 0 || in->signal > 127 || in->xid < 0 ||
+        in->class_of < 0 || in->class_of >= FAILURE_CLASS_COUNT)
+        return bad(err, "a number of another failure is out of range");
+    *out = (struct failure_brief){
+        .rank = in->rank,
+        .local_rank = in->local_rank,
+        .group_rank = in->group_rank,
+        .pid = in->pid,
+        .exit_code = in->exit_code,
+        .signal = in->signal,
+        .xid = in->xid,
+        .class_ = in->class_of,
+        .hung = in->hung,
+        .step = in->step,
+        .core_dumped = in->core_dumped,
+        .out_of_memory = in->out_of_memory,
+        .after_ns = in->after_ns,
+        .wall_ns = in->wall_ns,
+    };
+    if (take_bytes(out->host, sizeof out->host, in->host, err))
+        return -1;
+    return take_bytes(out->said, sizeof out->said, in->said, err);
 }
 
 static int take_join(struct wire_message *out, const Muster__Envelope *envelope, struct muster_error *err)
@@ -351,7 +437,13 @@ static int take_verdict(struct membership_event *out, const Muster__Verdict *in,
     out->failed = in->failure != NULL;
     if (in->failure && take_failure(&out->failure, in->failure, err))
         return -1;
-    return take_text(out->reason, sizeof out->reason, in->reason, err);
+    if (in->n_others > FAILURE_OTHERS_LIMIT || in->other_total < 0 || (size_t)in->other_total < in->n_others)
+        return bad(err, "more other failures than there can be");
+    out->other_total = in->other_total;
+    for (; (size_t)out->other_count < in->n_others; out->other_count++)
+        if (take_brief(&out->others[out->other_count], in->others[out->other_count], err))
+            return -1;
+    return take_bytes(out->reason, sizeof out->reason, in->reason, err);
 }
 
 static int take_event(struct wire_message *out, const Muster__Envelope *in, struct muster_error *err)
@@ -366,7 +458,7 @@ static int take_event(struct wire_message *out, const Muster__Envelope *in, stru
         event->kind = MEMBERSHIP_EVENT_STOP;
         if (take_id(&event->stopped, in->stop->id, err))
             return -1;
-        return take_text(event->reason, sizeof event->reason, in->stop->reason, err);
+        return take_bytes(event->reason, sizeof event->reason, in->stop->reason, err);
     case MUSTER__ENVELOPE__BODY_VERDICT:
         return take_verdict(event, in->verdict, err);
     default:

@@ -437,15 +437,19 @@ static void start_agent(struct cluster *cluster, int i, int rank)
     turn(cluster, i);
 }
 
-static void kill_worker(struct cluster *cluster, int i)
+static void fail_worker(struct cluster *cluster, int i, bool follows)
 {
     struct node *node = &cluster->nodes[i];
     if (node->workers != WORKERS_RUNNING || node->verdict >= 0)
         return;
-    struct worker_failure failure = {
-        .rank = node->world.rank_base, .pid = 1000 + i, .exit_code = -1, .signal = 9};
+    struct worker_failure failure = {.rank = node->world.rank_base,
+                                     .pid = 1000 + i,
+                                     .exit_code = follows ? 1 : -1,
+                                     .signal = follows ? 0 : 9};
+    if (follows)
+        (void)snprintf(failure.tail, sizeof failure.tail, "Connection closed by peer");
     (void)snprintf(failure.host, sizeof failure.host, "%s", node->name);
-    trace(cluster, node, "a worker is killed");
+    trace(cluster, node, follows ? "a worker loses its peer" : "a worker is killed");
     cluster->faults++;
     report(cluster, i, MEMBERSHIP_REPORT_FAILED, &failure);
 }
@@ -579,8 +583,11 @@ static void happen(struct cluster *cluster, const struct happening *h)
     case HAPPEN_HEAL:
         heal(cluster, h->node);
         break;
+    case HAPPEN_FOLLOW:
+        fail_worker(cluster, h->node, true);
+        break;
     case HAPPEN_KILL:
-        kill_worker(cluster, h->node);
+        fail_worker(cluster, h->node, false);
         break;
     case HAPPEN_FINISH:
         finish_workers(cluster, h->node);
@@ -654,6 +661,11 @@ void cluster_cut(struct cluster *cluster, int64_t at_ms, int node)
 void cluster_heal(struct cluster *cluster, int64_t at_ms, int node)
 {
     at(cluster, at_ms, node, HAPPEN_HEAL);
+}
+
+void cluster_follow(struct cluster *cluster, int64_t at_ms, int node)
+{
+    at(cluster, at_ms, node, HAPPEN_FOLLOW);
 }
 
 void cluster_kill(struct cluster *cluster, int64_t at_ms, int node)

@@ -46,6 +46,8 @@ void cluster_cut(struct cluster *cluster, int64_t at_ms, int node);  /* its netw
 void cluster_heal(struct cluster *cluster, int64_t at_ms, int node); /* and comes back, on a new connection */
 void cluster_kill(struct cluster *cluster, int64_t at_ms,
                   int node); /* one of its workers dies of signal 9, if any runs */
+void cluster_follow(struct cluster *cluster, int64_t at_ms,
+                    int node); /* one of its workers exits 1, saying that its peer closed the connection */
 void cluster_finish(struct cluster *cluster, int64_t at_ms, int node); /* its workers exit 0, if they run */
 void cluster_term(struct cluster *cluster, int64_t at_ms,
                   int node); /* the agent gets TERM: leaves with 143 */

@@ -39,6 +39,7 @@ enum happening_kind {
     HAPPEN_CUT,
     HAPPEN_HEAL,
     HAPPEN_KILL,
+    HAPPEN_FOLLOW,
     HAPPEN_FINISH,
     HAPPEN_TERM,
     HAPPEN_CALM,

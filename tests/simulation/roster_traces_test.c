@@ -49,32 +49,37 @@ static void a_worker_dies_and_the_world_forms_again(void **state)
     cluster_start(c, 0, 1);
     cluster_kill(c, 1000, 1);
     cluster_kill(c, 2000, 0);
-    expect_trace(
-        c, 10000,
-        "0.000 node0 joins as node rank 0\n"
-        "0.000 node1 joins as node rank 1\n"
-        "0.001 job FORMING -> STARTING\n"
-        "0.001 node0 starts workers 0-0 of 2, round 0\n"
-        "0.002 node1 starts workers 1-1 of 2, round 0\n"
-        "0.103 job STARTING -> RUNNING\n"
-        "1.000 node1 a worker is killed\n"
-        "1.001 job RUNNING -> STOPPING\n"
-        "1.001 node0 stops round 0: rank 1 (pid 1001 on node1) was killed by signal 9: restart 1 of 1\n"
-        "1.002 node1 stops round 0: rank 1 (pid 1001 on node1) was killed by signal 9: restart 1 of 1\n"
-        "1.103 job STOPPING -> STARTING\n"
-        "1.103 node0 starts workers 0-0 of 2, round 1\n"
-        "1.104 node1 starts workers 1-1 of 2, round 1\n"
-        "1.205 job STARTING -> RUNNING\n"
-        "2.000 node0 a worker is killed\n"
-        "2.000 job RUNNING -> STOPPING\n"
-        "2.000 node0 stops round 1: rank 0 (pid 1000 on node0) was killed by signal 9: no restarts left\n"
-        "2.001 node1 stops round 1: rank 0 (pid 1000 on node0) was killed by signal 9: no restarts left\n"
-        "2.102 job STOPPING -> FINISHING\n"
-        "2.103 node1 verdict 137: rank 0 (pid 1000 on node0) was killed by signal 9; restarts used: 1 of 1\n"
-        "2.108 node1 exits 137\n"
-        "2.109 job FINISHING -> FAILED\n"
-        "2.109 node0 verdict 137: rank 0 (pid 1000 on node0) was killed by signal 9; restarts used: 1 of 1\n"
-        "2.114 node0 exits 137\n");
+    expect_trace(c, 10000,
+                 "0.000 node0 joins as node rank 0\n"
+                 "0.000 node1 joins as node rank 1\n"
+                 "0.001 job FORMING -> STARTING\n"
+                 "0.001 node0 starts workers 0-0 of 2, round 0\n"
+                 "0.002 node1 starts workers 1-1 of 2, round 0\n"
+                 "0.103 job STARTING -> RUNNING\n"
+                 "1.000 node1 a worker is killed\n"
+                 "1.001 job RUNNING -> STOPPING\n"
+                 "1.001 node0 stops round 0: rank 1 (pid 1001 on node1) was killed by signal 9 (SIGKILL): "
+                 "restart 1 of 1\n"
+                 "1.002 node1 stops round 0: rank 1 (pid 1001 on node1) was killed by signal 9 (SIGKILL): "
+                 "restart 1 of 1\n"
+                 "1.103 job STOPPING -> STARTING\n"
+                 "1.103 node0 starts workers 0-0 of 2, round 1\n"
+                 "1.104 node1 starts workers 1-1 of 2, round 1\n"
+                 "1.205 job STARTING -> RUNNING\n"
+                 "2.000 node0 a worker is killed\n"
+                 "2.000 job RUNNING -> STOPPING\n"
+                 "2.000 node0 stops round 1: rank 0 (pid 1000 on node0) was killed by signal 9 (SIGKILL): no "
+                 "restarts left\n"
+                 "2.001 node1 stops round 1: rank 0 (pid 1000 on node0) was killed by signal 9 (SIGKILL): no "
+                 "restarts left\n"
+                 "2.102 job STOPPING -> FINISHING\n"
+                 "2.103 node1 verdict 137: rank 0 (pid 1000 on node0) was killed by signal 9 (SIGKILL); "
+                 "restarts used: 1 of 1\n"
+                 "2.108 node1 exits 137\n"
+                 "2.109 job FINISHING -> FAILED\n"
+                 "2.109 node0 verdict 137: rank 0 (pid 1000 on node0) was killed by signal 9 (SIGKILL); "
+                 "restarts used: 1 of 1\n"
+                 "2.114 node0 exits 137\n");
     cluster_destroy(c);
 }
 
@@ -172,6 +177,85 @@ static void a_node_is_lost_and_comes_back(void **state)
     cluster_destroy(c);
 }
 
+/* A power cut: the peers' connections fail at once, the node's silence is known later. The verdict waits. */
+static void a_lost_node_wins_over_those_that_follow(void **state)
+{
+    (void)state;
+    struct cluster *c = cluster_create(&(struct cluster_options){.nodes = 3});
+    for (int i = 0; i < 3; i++)
+        cluster_start(c, 0, i);
+    cluster_crash(c, 1000, 2);
+    cluster_follow(c, 1001, 0);
+    cluster_follow(c, 1002, 1);
+    expect_trace(c, 20000,
+                 "0.000 node0 joins as node rank 0\n"
+                 "0.000 node1 joins as node rank 1\n"
+                 "0.000 node2 joins as node rank 2\n"
+                 "0.001 job FORMING -> STARTING\n"
+                 "0.001 node0 starts workers 0-0 of 3, round 0\n"
+                 "0.002 node1 starts workers 1-1 of 3, round 0\n"
+                 "0.002 node2 starts workers 2-2 of 3, round 0\n"
+                 "0.103 job STARTING -> RUNNING\n"
+                 "1.000 node2 crashes\n"
+                 "1.001 node0 a worker loses its peer\n"
+                 "1.001 job RUNNING -> STOPPING\n"
+                 "1.001 node0 stops round 0: rank 0 (pid 1000 on node0) exited with code 1: Connection "
+                 "closed by peer: no restarts left\n"
+                 "1.002 node1 a worker loses its peer\n"
+                 "1.002 node1 stops round 0: rank 0 (pid 1000 on node0) exited with code 1: Connection "
+                 "closed by peer: no restarts left\n"
+                 "3.003 job STOPPING -> FINISHING\n"
+                 "3.004 node1 verdict 138: node rank 2 (node2) is lost; restarts used: 0 of 0\n"
+                 "3.009 node1 exits 138\n"
+                 "3.010 job FINISHING -> FAILED\n"
+                 "3.010 node0 verdict 138: node rank 2 (node2) is lost; restarts used: 0 of 0\n"
+                 "3.015 node0 exits 138\n");
+    cluster_destroy(c);
+}
+
+/* The server's own node is heard of first, and the cause last. */
+static void a_signal_wins_over_what_was_heard_before(void **state)
+{
+    (void)state;
+    struct cluster *c = cluster_create(&(struct cluster_options){.nodes = 3});
+    for (int i = 0; i < 3; i++)
+        cluster_start(c, 0, i);
+    cluster_follow(c, 1000, 0);
+    cluster_follow(c, 1000, 1);
+    cluster_kill(c, 1000, 2);
+    expect_trace(c, 20000,
+                 "0.000 node0 joins as node rank 0\n"
+                 "0.000 node1 joins as node rank 1\n"
+                 "0.000 node2 joins as node rank 2\n"
+                 "0.001 job FORMING -> STARTING\n"
+                 "0.001 node0 starts workers 0-0 of 3, round 0\n"
+                 "0.002 node1 starts workers 1-1 of 3, round 0\n"
+                 "0.002 node2 starts workers 2-2 of 3, round 0\n"
+                 "0.103 job STARTING -> RUNNING\n"
+                 "1.000 node0 a worker loses its peer\n"
+                 "1.000 job RUNNING -> STOPPING\n"
+                 "1.000 node0 stops round 0: rank 0 (pid 1000 on node0) exited with code 1: Connection "
+                 "closed by peer: no restarts left\n"
+                 "1.000 node1 a worker loses its peer\n"
+                 "1.000 node2 a worker is killed\n"
+                 "1.001 node1 stops round 0: rank 0 (pid 1000 on node0) exited with code 1: Connection "
+                 "closed by peer: no restarts left\n"
+                 "1.001 node2 stops round 0: rank 0 (pid 1000 on node0) exited with code 1: Connection "
+                 "closed by peer: no restarts left\n"
+                 "1.102 job STOPPING -> FINISHING\n"
+                 "1.103 node1 verdict 137: rank 2 (pid 1002 on node2) was killed by signal 9 (SIGKILL); "
+                 "restarts used: 0 of 0\n"
+                 "1.103 node2 verdict 137: rank 2 (pid 1002 on node2) was killed by signal 9 (SIGKILL); "
+                 "restarts used: 0 of 0\n"
+                 "1.108 node1 exits 137\n"
+                 "1.108 node2 exits 137\n"
+                 "1.109 job FINISHING -> FAILED\n"
+                 "1.109 node0 verdict 137: rank 2 (pid 1002 on node2) was killed by signal 9 (SIGKILL); "
+                 "restarts used: 0 of 0\n"
+                 "1.114 node0 exits 137\n");
+    cluster_destroy(c);
+}
+
 static void a_short_cut_costs_nothing(void **state)
 {
     (void)state;
@@ -238,6 +322,8 @@ int main(void)
         cmocka_unit_test(two_agents_claim_one_rank),
         cmocka_unit_test(one_never_joins),
         cmocka_unit_test(a_node_is_lost_and_comes_back),
+        cmocka_unit_test(a_lost_node_wins_over_those_that_follow),
+        cmocka_unit_test(a_signal_wins_over_what_was_heard_before),
         cmocka_unit_test(a_short_cut_costs_nothing),
         cmocka_unit_test(term_ends_the_job_with_143),
     };

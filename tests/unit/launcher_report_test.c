@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "rendezvous/failure.h"
 #include "tests/support/cmocka_all.h"
 
 /* age in milliseconds before the report */
@@ -73,9 +74,9 @@ static void signal_names(void **state)
 {
     (void)state;
     char scratch[16];
-    assert_string_equal(report_signal_name(SIGSEGV, scratch, sizeof scratch), "SIGSEGV");
-    assert_string_equal(report_signal_name(SIGKILL, scratch, sizeof scratch), "SIGKILL");
-    assert_string_equal(report_signal_name(99, scratch, sizeof scratch), "SIG99");
+    assert_string_equal(failure_signal_name(SIGSEGV, scratch, sizeof scratch), "SIGSEGV");
+    assert_string_equal(failure_signal_name(SIGKILL, scratch, sizeof scratch), "SIGKILL");
+    assert_string_equal(failure_signal_name(99, scratch, sizeof scratch), "SIG99");
 }
 
 static void one_line(void **state)

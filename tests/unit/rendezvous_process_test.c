@@ -123,7 +123,8 @@ static void a_failure_restarts_then_ends_the_job(void **state)
     fail_with(f, first, SIGKILL, -1);
     expect(f, MEMBERSHIP_EVENT_STOP);
     assert_int_equal(f->event.stopped.round, 0);
-    assert_non_null(strstr(f->event.reason, "rank 2 (pid 77 on box) was killed by signal 9: restart 1 of 1"));
+    assert_non_null(
+        strstr(f->event.reason, "rank 2 (pid 77 on box) was killed by signal 9 (SIGKILL): restart 1 of 1"));
     fake_clock_advance(&f->clock, 2 * NS_PER_S);
     nothing_waits(f);
     assert_int_equal(f->heralded, 1);

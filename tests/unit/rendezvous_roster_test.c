@@ -283,6 +283,45 @@ static void the_first_cause_is_found_among_many(void **state)
     assert_int_equal(event.exit_code, 128 + SIGSEGV);
     assert_int_equal(event.failure.rank, 4);
     assert_int_equal(event.failure.group_rank, 1);
+    assert_int_equal(event.other_count, 2);
+    assert_int_equal(event.other_total, 2);
+    assert_int_equal(event.others[0].signal, SIGABRT);
+    assert_true(event.others[0].after_ns == NS_PER_S - NS_PER_MS);
+    assert_int_equal(event.others[1].exit_code, 7);
+    assert_int_equal(event.others[1].group_rank, 0);
+    assert_true(event.others[1].after_ns == -8 * NS_PER_S - NS_PER_MS);
+}
+
+static void of_many_failures_the_best_are_kept(void **state)
+{
+    enum { COUNT = FAILURE_OTHERS_LIMIT + 6 };
+    struct fixture *f = *state;
+    f->now.ns = 100 * NS_PER_S;
+    all_run(f);
+    for (int i = 0; i < COUNT; i++) { /* the later the report, the earlier it happened */
+        struct worker_failure code = {.rank = i, .exit_code = 7, .age_ns = (i + 1) * NS_PER_S};
+        assert_int_equal(report(f, 0, 0, MEMBERSHIP_REPORT_FAILED, &code), 0);
+    }
+    struct roster_action verdict = {.kind = ROSTER_SEND_VERDICT};
+    for (int round = 0; round < 2 && roster_state(f->roster) != JOB_FINISHING; round++) {
+        for (int rank = 0; rank < NODES; rank++)
+            assert_int_equal(report(f, rank, (uint32_t)round, MEMBERSHIP_REPORT_STOPPED, NULL), 0);
+        if (roster_state(f->roster) == JOB_FINISHING)
+            break;
+        for (int i = 0; i < COUNT; i++) {
+            struct worker_failure code = {.rank = i, .exit_code = 7, .age_ns = (i + 1) * NS_PER_S};
+            assert_int_equal(report(f, 0, 1, MEMBERSHIP_REPORT_FAILED, &code), 0);
+        }
+    }
+    struct membership_event event;
+    roster_fill_event(f->roster, &verdict, &event);
+    assert_int_equal(event.failure.rank, COUNT - 1);
+    assert_int_equal(event.other_count, FAILURE_OTHERS_LIMIT);
+    assert_int_equal(event.other_total, COUNT - 1);
+    for (int i = 0; i < event.other_count; i++) {
+        assert_int_equal(event.others[i].rank, COUNT - 2 - i);
+        assert_true(event.others[i].after_ns == (i + 1) * NS_PER_S);
+    }
 }
 
 static void a_late_joiner_is_told_how_it_ended(void **state)
@@ -443,13 +482,21 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(ranks_are_contiguous_by_node_rank),   TEST(what_does_not_fit_is_refused_by_name),
-        TEST(an_old_incarnation_cannot_come_back), TEST(nobody_evicts_the_hosting_agent),
-        TEST(an_agent_without_a_rank_gets_one),    TEST(an_unknown_session_is_told_to_register),
-        TEST(a_broken_protocol_is_an_error),       TEST(the_first_cause_is_found_among_many),
-        TEST(a_late_joiner_is_told_how_it_ended),  TEST(a_done_agent_may_go),
-        TEST(a_done_agent_may_come_back),          cmocka_unit_test(causes_are_ranked),
-        TEST(an_elastic_world_is_refused_for_now), cmocka_unit_test(the_largest_world),
+        TEST(ranks_are_contiguous_by_node_rank),
+        TEST(what_does_not_fit_is_refused_by_name),
+        TEST(an_old_incarnation_cannot_come_back),
+        TEST(nobody_evicts_the_hosting_agent),
+        TEST(an_agent_without_a_rank_gets_one),
+        TEST(an_unknown_session_is_told_to_register),
+        TEST(a_broken_protocol_is_an_error),
+        TEST(the_first_cause_is_found_among_many),
+        TEST(of_many_failures_the_best_are_kept),
+        TEST(a_late_joiner_is_told_how_it_ended),
+        TEST(a_done_agent_may_go),
+        TEST(a_done_agent_may_come_back),
+        cmocka_unit_test(causes_are_ranked),
+        TEST(an_elastic_world_is_refused_for_now),
+        cmocka_unit_test(the_largest_world),
         cmocka_unit_test(names_are_printable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

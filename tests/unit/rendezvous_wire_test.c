@@ -19,12 +19,24 @@ static struct worker_failure some_failure(void)
                                      .exit_code = -1,
                                      .signal = 11,
                                      .core_dumped = true,
-                                     .hung = true,
                                      .step = -1,
                                      .age_ns = 12345,
                                      .wall_ns = INT64_C(1790000000000000000),
+                                     .told = true,
+                                     .not_started = true,
+                                     .hung = true,
+                                     .unkillable = true,
+                                     .memory_host = true,
+                                     .xid = 79,
+                                     .xid_elsewhere = true,
+                                     .pci = "0000:3b:00",
+                                     .oom_kills = 3,
+                                     .memory_limit = INT64_C(1) << 40,
+                                     .memory_peak = 5,
                                      .host = "host-b",
-                                     .error_file = "/tmp/error.json"};
+                                     .error_file = "/tmp/error.json",
+                                     .message = "ValueError: no",
+                                     .traceback = "Traceback\n  line"};
     memset(failure.tail, '\xfe', sizeof failure.tail - 1); /* not UTF-8, and as long as it gets */
     return failure;
 }
@@ -119,6 +131,26 @@ static void events_come_through(void **state)
     assert_memory_equal(&round_trip(&message)->event, &message.event, sizeof message.event);
     message.event = (struct membership_event){
         .kind = MEMBERSHIP_EVENT_VERDICT, .exit_code = 139, .failed = true, .failure = some_failure()};
+    assert_memory_equal(&round_trip(&message)->event, &message.event, sizeof message.event);
+    message.event.other_count = FAILURE_OTHERS_LIMIT;
+    message.event.other_total = 4096;
+    for (int i = 0; i < FAILURE_OTHERS_LIMIT; i++) {
+        struct failure_brief *other = &message.event.others[i];
+        *other = (struct failure_brief){.rank = i,
+                                        .local_rank = -1,
+                                        .group_rank = 4,
+                                        .pid = 7,
+                                        .exit_code = -1,
+                                        .signal = 9,
+                                        .xid = 31,
+                                        .class_ = FAILURE_CASCADE,
+                                        .core_dumped = true,
+                                        .out_of_memory = true,
+                                        .after_ns = -5,
+                                        .wall_ns = 6};
+        memset(other->host, 'h', sizeof other->host - 1);
+        memset(other->said, '\xfe', sizeof other->said - 1);
+    }
     assert_memory_equal(&round_trip(&message)->event, &message.event, sizeof message.event);
     message.event = (struct membership_event){.kind = MEMBERSHIP_EVENT_REFUSED, .reason = "no"};
     assert_memory_equal(&round_trip(&message)->event, &message.event, sizeof message.event);

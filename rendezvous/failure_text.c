@@ -1,0 +1,130 @@
+/* failure_text.c - failures in words for people. See failure.h. */
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/base/text.h"
+#include "rendezvous/failure.h"
+#include "rendezvous/xid.h"
+
+/* glibc's sigabbrev_np is newer than many images that this program is copied into */
+#define SIGNALS(X)                                                                                           \
+    X(SIGHUP)                                                                                                \
+    X(SIGINT)                                                                                                \
+    X(SIGQUIT)                                                                                               \
+    X(SIGILL)                                                                                                \
+    X(SIGTRAP)                                                                                               \
+    X(SIGABRT) X(SIGBUS) X(SIGFPE) X(SIGKILL) X(SIGUSR1) X(SIGSEGV) X(SIGUSR2) X(SIGPIPE) X(SIGALRM)         \
+        X(SIGTERM) X(SIGSTKFLT) X(SIGCHLD) X(SIGCONT) X(SIGSTOP) X(SIGTSTP) X(SIGTTIN) X(SIGTTOU) X(SIGURG)  \
+            X(SIGXCPU) X(SIGXFSZ) X(SIGVTALRM) X(SIGPROF) X(SIGWINCH) X(SIGIO) X(SIGPWR) X(SIGSYS)
+
+const char *failure_signal_name(int signal, char *scratch, size_t size)
+{
+    switch (signal) {
+#define SIGNAL_CASE(symbol)                                                                                  \
+    case symbol:                                                                                             \
+        return #symbol;
+        SIGNALS(SIGNAL_CASE)
+#undef SIGNAL_CASE
+    }
+    (void)snprintf(scratch, size, "SIG%d", signal); /* cut where scratch is small */
+    return scratch;
+}
+
+static void append(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+static void append(char *out, size_t size, const char *format, ...)
+{
+    size_t used = strlen(out);
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(out + used, size - used, format, arguments); /* what does not fit is left out */
+    va_end(arguments);
+}
+
+void failure_said(const struct worker_failure *failure, char *out, size_t size)
+{
+    size_t length = strcspn(failure->message, "\n");
+    const char *line = failure->message;
+    if (!length)
+        line = failure_telling_line(failure->tail, &length);
+    if (length >= size)
+        (void)snprintf(out, size, "%.*s...", (int)(size > 4 ? size - 4 : 0), line);
+    else
+        (void)snprintf(out, size, "%.*s", (int)length, line);
+}
+
+void failure_memory_text(const struct worker_failure *failure, char *out, size_t size)
+{
+    char limit[32], peak[32];
+    out[0] = '\0';
+    if (!failure->out_of_memory)
+        return;
+    (void)text_format_bytes(limit, sizeof limit, failure->memory_limit);
+    (void)text_format_bytes(peak, sizeof peak, failure->memory_peak);
+    append(out, size, "%s", failure->memory_host ? "the machine was out of memory" : "out of memory");
+    if (failure->memory_limit > 0)
+        append(out, size, "%s limit is %s",
+               failure->memory_host ? ", though the container's" : ": the container's", limit);
+    if (failure->memory_limit > 0 && failure->memory_peak > 0)
+        append(out, size, ", its peak was %s", peak);
+}
+
+static void describe_extras(const struct worker_failure *failure, char *out, size_t size)
+{
+    char memory[200];
+    failure_memory_text(failure, memory, sizeof memory);
+    if (failure->core_dumped)
+        append(out, size, ", core dumped");
+    if (*memory)
+        append(out, size, ", %s", memory);
+    if (failure->xid)
+        append(out, size, ", NVIDIA Xid %d%s%s%s: %s", failure->xid, *failure->pci ? " at GPU " : "",
+               failure->pci, failure->xid_elsewhere ? " of its node" : "", xid_meaning(failure->xid)->what);
+    if (failure->told && failure_class_of(failure) == FAILURE_TOLD)
+        append(out, size, ", after it was told to stop");
+}
+
+static void describe_saying(const struct worker_failure *failure, char *out, size_t size)
+{
+    char said[FAILURE_SAID_LIMIT];
+    failure_said(failure, said, sizeof said);
+    if (*said)
+        append(out, size, ": %s", said);
+}
+
+static void describe_hang(const struct worker_failure *failure, char *out, size_t size)
+{
+    append(out, size, "hung");
+    if (failure->step >= 0)
+        append(out, size, " after step %lld", (long long)failure->step);
+}
+
+void failure_describe(const struct worker_failure *failure, char *out, size_t size)
+{
+    char scratch[16];
+    out[0] = '\0';
+    if (failure->lost_node) {
+        append(out, size, "node rank %d (%s) is lost", failure->group_rank, failure->host);
+        return;
+    }
+    if (failure->not_started) {
+        append(out, size, "rank %d on %s could not be started", failure->rank, failure->host);
+        describe_saying(failure, out, size);
+        return;
+    }
+    append(out, size, "rank %d (pid %d on %s) ", failure->rank, failure->pid, failure->host);
+    if (failure->unkillable)
+        append(out, size, "cannot be killed, so that its node is unfit");
+    else if (failure->hung)
+        describe_hang(failure, out, size);
+    else if (failure->signal > 0)
+        append(out, size, "was killed by signal %d (%s)", failure->signal,
+               failure_signal_name(failure->signal, scratch, sizeof scratch));
+    else
+        append(out, size, "exited with code %d", failure->exit_code);
+    describe_extras(failure, out, size);
+    if (failure->signal == 0 || failure->hung)
+        describe_saying(failure, out, size);
+}
