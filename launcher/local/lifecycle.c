@@ -1,0 +1,444 @@
+/* lifecycle.c - see lifecycle.h: what the operator does with a job. What happens to one pod is in kubelet.c.
+ */
+#include "launcher/local/lifecycle.h"
+
+#include "launcher/local/kubelet.h"
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "proto/exit_code.h"
+
+enum { RETRYABLE_FROM = 128, BACKOFF_FIRST_S = 10, BACKOFF_LIMIT_S = 300 };
+
+/* --- names and rules --- */
+
+#define LIFECYCLE_NAME(symbol, name, ...) [symbol] = (name),
+
+const char *pod_state_name(enum pod_state state)
+{
+    static const char *const names[] = {POD_STATES(LIFECYCLE_NAME)};
+    return (unsigned)state < POD_STATE_COUNT ? names[state] : "?";
+}
+
+const char *pod_event_name(enum pod_event event)
+{
+    static const char *const names[] = {POD_EVENTS(LIFECYCLE_NAME)};
+    return (unsigned)event < POD_EVENT_COUNT ? names[event] : "?";
+}
+
+const char *pod_action_name(enum pod_action action)
+{
+    static const char *const names[] = {POD_ACTIONS(LIFECYCLE_NAME)};
+    return (unsigned)action < POD_ACTION_COUNT ? names[action] : "?";
+}
+
+const char *job_state_name(enum job_state state)
+{
+    static const char *const names[] = {JOB_STATES(LIFECYCLE_NAME)};
+    return (unsigned)state < JOB_STATE_COUNT ? names[state] : "?";
+}
+
+const char *job_event_name(enum job_event_kind kind)
+{
+    static const char *const names[] = {JOB_EVENTS(LIFECYCLE_NAME)};
+    return (unsigned)kind < JOB_EVENT_COUNT ? names[kind] : "?";
+}
+
+bool lifecycle_is_retryable(int exit_code)
+{
+    return exit_code >= RETRYABLE_FROM;
+}
+
+int64_t lifecycle_backoff_ns(int failures_in_row)
+{
+    int64_t seconds = failures_in_row > 1 ? BACKOFF_FIRST_S : 0;
+    for (int i = 2; i < failures_in_row && seconds < BACKOFF_LIMIT_S; i++)
+        seconds *= 2;
+    return (seconds < BACKOFF_LIMIT_S ? seconds : BACKOFF_LIMIT_S) * NS_PER_S;
+}
+
+/* --- what the operator sees --- */
+
+struct tally {
+    int active, succeeded, failed;
+};
+
+static bool is_wanted(const struct lifecycle *life, int pod)
+{
+    const struct local_pod *spec = &life->job->pods[pod];
+    return spec->index < life->wanted[spec->type];
+}
+
+static struct tally count_pods(const struct lifecycle *life, enum local_replica_type type)
+{
+    struct tally tally = {0};
+    for (int i = 0; i < life->job->pod_count; i++) {
+        if (life->job->pods[i].type != type)
+            continue;
+        tally.active += kubelet_is_active(life->pods[i].state);
+        tally.succeeded += life->pods[i].state == POD_SUCCEEDED;
+        tally.failed += life->pods[i].state == POD_FAILED;
+    }
+    return tally;
+}
+
+static bool is_finished(const struct lifecycle *life)
+{
+    return life->state == JOB_SUCCEEDED || life->state == JOB_FAILED;
+}
+
+/* --- conditions --- */
+
+static void set_condition(struct lifecycle *life, enum condition_type type, bool status, const char *reason)
+{
+    if (conditions_set(&life->conditions, type, status, reason))
+        log_info(life->log, "job %s: %s%s", life->job->name, condition_name(type), status ? "" : " no more");
+}
+
+static void finish(struct lifecycle *life, bool succeeded, int exit_code, struct instant now)
+{
+    life->state = succeeded ? JOB_SUCCEEDED : JOB_FAILED;
+    life->exit_code = succeeded ? EXIT_CODE_OK : exit_code ? exit_code : EXIT_CODE_FAILURE;
+    life->active_deadline = INSTANT_NEVER;
+    life->linger_until = instant_add(now, life->options.linger_ns);
+    life->leaving = life->linger_until.ns != INSTANT_NEVER.ns;
+    set_condition(life, succeeded ? CONDITION_SUCCEEDED : CONDITION_FAILED, true,
+                  succeeded ? "PyTorchJobSucceeded" : "PyTorchJobFailed");
+}
+
+/* --- limits --- */
+
+/* Restarts in place of pods that are there; those of pods that were made anew are forgotten, as by the
+ * operator. */
+static bool is_past_backoff_limit(const struct lifecycle *life)
+{
+    int64_t limit = life->job->backoff_limit, restarts = 0, failed = 0;
+    if (limit < 0)
+        return false;
+    for (int i = 0; i < life->job->pod_count; i++) {
+        const struct lifecycle_pod *pod = &life->pods[i];
+        failed += pod->state == POD_FAILED;
+        if (kubelet_is_active(pod->state) && kubelet_policy(life, i) != LOCAL_RESTART_NEVER)
+            restarts += pod->restart_count;
+    }
+    return limit ? restarts >= limit : restarts > 0 || failed > 0;
+}
+
+/* The code of the container that ended last otherwise than with 0. */
+static int last_failure(const struct lifecycle *life)
+{
+    int code = 0;
+    struct instant latest = {INT64_MIN};
+    for (int i = 0; i < life->job->pod_count; i++) {
+        const struct lifecycle_pod *pod = &life->pods[i];
+        if (!pod->has_code || !pod->exit_code || pod->last_end.ns < latest.ns)
+            continue;
+        latest = pod->last_end;
+        code = pod->exit_code;
+    }
+    return code;
+}
+
+static void check_limits(struct lifecycle *life, struct instant now)
+{
+    if (is_past_backoff_limit(life)) {
+        log_error(life->log, "job %s: more restarts than backoffLimit %lld allows", life->job->name,
+                  (long long)life->job->backoff_limit);
+        finish(life, false, last_failure(life), now);
+    } else if (instant_reached(now, life->active_deadline)) {
+        log_error(life->log, "job %s: longer active than activeDeadlineSeconds %lld", life->job->name,
+                  (long long)life->job->active_deadline_s);
+        finish(life, false, EXIT_CODE_FAILURE, now);
+    }
+}
+
+/* --- status --- */
+
+static bool has_succeeded(const struct lifecycle *life)
+{
+    if (life->wanted[LOCAL_MASTER])
+        return count_pods(life, LOCAL_MASTER).succeeded == life->wanted[LOCAL_MASTER];
+    int succeeded = count_pods(life, LOCAL_WORKER).succeeded;
+    return succeeded >= life->wanted[LOCAL_WORKER] || (life->job->elastic && succeeded > 0);
+}
+
+static bool has_failed_for_good(const struct lifecycle *life, int pod)
+{
+    const struct lifecycle_pod *p = &life->pods[pod];
+    enum local_restart_policy policy = kubelet_policy(life, pod);
+    if (p->state != POD_FAILED)
+        return false;
+    return policy == LOCAL_RESTART_NEVER ||
+           (policy == LOCAL_RESTART_EXIT_CODE && p->has_code && !lifecycle_is_retryable(p->exit_code));
+}
+
+/* Until the pod that is made anew runs. (The operator may call the job Running a moment before.) */
+static bool is_restarting(const struct lifecycle *life)
+{
+    for (int i = 0; i < life->job->pod_count; i++)
+        if (life->pods[i].state == POD_PENDING)
+            return conditions_hold(&life->conditions, CONDITION_RESTARTING);
+    return false;
+}
+
+static void update_status(struct lifecycle *life, struct instant now)
+{
+    enum local_replica_type decider = life->wanted[LOCAL_MASTER] ? LOCAL_MASTER : LOCAL_WORKER;
+    if (has_succeeded(life)) {
+        finish(life, true, EXIT_CODE_OK, now);
+        return;
+    }
+    if (count_pods(life, decider).active && !is_restarting(life))
+        set_condition(life, CONDITION_RUNNING, true, "PyTorchJobRunning");
+    for (int i = 0; i < life->job->pod_count; i++)
+        if (has_failed_for_good(life, i)) {
+            finish(life, false, life->pods[i].exit_code, now);
+            return;
+        }
+}
+
+/* --- pods --- */
+
+static void recreate(struct lifecycle *life, int pod, struct instant now)
+{
+    struct lifecycle_pod *p = &life->pods[pod];
+    int64_t pause = (int64_t)(LIFECYCLE_RECREATE_S * life->options.backoff_scale * (double)NS_PER_S);
+    set_condition(life, CONDITION_RESTARTING, true, "PyTorchJobRestarting");
+    kubelet_step(life, pod, POD_DELETE, 0, now);
+    kubelet_step(life, pod, POD_CREATE, 0, now);
+    p->deadline = instant_add(now, pause);
+    p->recreated++;
+    log_info(life->log, "pod %s: recreated (%d)", life->job->pods[pod].name, p->recreated);
+}
+
+/* Pods as the job wants them: failed ones anew, missing ones made, surplus ones deleted. */
+static void manage_pods(struct lifecycle *life, struct instant now)
+{
+    for (int i = 0; i < life->job->pod_count; i++) {
+        enum pod_state state = life->pods[i].state;
+        if (!is_wanted(life, i))
+            kubelet_step(life, i, POD_DELETE, 0, now);
+        else if (state == POD_FAILED)
+            recreate(life, i, now);
+        else if (state == POD_ABSENT)
+            kubelet_step(life, i, POD_CREATE, 0, now);
+    }
+}
+
+static void delete_pods(struct lifecycle *life, bool ended_too, struct instant now)
+{
+    for (int i = 0; i < life->job->pod_count; i++) {
+        enum pod_state state = life->pods[i].state;
+        if (ended_too || (state != POD_SUCCEEDED && state != POD_FAILED))
+            kubelet_step(life, i, POD_DELETE, 0, now);
+    }
+}
+
+/* The operator makes no pod of a finished job any more. */
+static void drop_pending(struct lifecycle *life, struct instant now)
+{
+    for (int i = 0; i < life->job->pod_count; i++)
+        if (life->pods[i].state == POD_PENDING)
+            kubelet_step(life, i, POD_DELETE, 0, now);
+}
+
+/* cleanPodPolicy. What it leaves running runs on for as long as we stay. */
+static void clean_up(struct lifecycle *life, struct instant now)
+{
+    drop_pending(life, now);
+    if (life->job->clean_policy != LOCAL_CLEAN_NONE) {
+        delete_pods(life, life->job->clean_policy == LOCAL_CLEAN_ALL, now);
+        return;
+    }
+    for (int i = 0; i < life->job->pod_count; i++)
+        if (life->leaving && life->pods[i].state == POD_BACKOFF)
+            kubelet_step(life, i, POD_DELETE, 0, now); /* we would leave before it could achieve anything */
+    if (instant_reached(now, life->linger_until))
+        delete_pods(life, false, now);
+}
+
+static void say_linger(const struct lifecycle *life)
+{
+    int running = 0;
+    for (int i = 0; i < life->job->pod_count; i++)
+        running += kubelet_is_active(life->pods[i].state);
+    if (life->job->clean_policy != LOCAL_CLEAN_NONE || !running)
+        return;
+    if (life->leaving)
+        log_info(life->log, "job %s is decided, cleanPodPolicy None leaves %d pods running: ended in %.1f s",
+                 life->job->name, running, (double)life->options.linger_ns / (double)NS_PER_S);
+    else
+        log_info(life->log, "job %s is decided, cleanPodPolicy None leaves %d pods running: waiting for them",
+                 life->job->name, running);
+}
+
+/* --- one look --- */
+
+static void reconcile(struct lifecycle *life, struct instant now)
+{
+    if (life->state == JOB_ACTIVE) {
+        check_limits(life, now);
+        if (life->state == JOB_ACTIVE)
+            update_status(life, now);
+        if (life->state == JOB_ACTIVE)
+            manage_pods(life, now);
+        else
+            say_linger(life);
+    }
+    if (life->state == JOB_SUSPENDED || life->state == JOB_DELETED)
+        delete_pods(life, true, now);
+    else if (is_finished(life))
+        clean_up(life, now);
+}
+
+static void pass_time(struct lifecycle *life, struct instant now)
+{
+    for (int i = 0; i < life->job->pod_count; i++)
+        if (instant_reached(now, life->pods[i].deadline))
+            kubelet_step(life, i, POD_DEADLINE, 0, now);
+}
+
+/* --- events of the job --- */
+
+static void activate(struct lifecycle *life, struct instant now)
+{
+    life->state = JOB_ACTIVE;
+    if (life->job->active_deadline_s >= 0)
+        life->active_deadline = instant_add(now, life->job->active_deadline_s * NS_PER_S);
+}
+
+static void suspend(struct lifecycle *life)
+{
+    life->state = JOB_SUSPENDED;
+    life->active_deadline = INSTANT_NEVER;
+    if (conditions_find(&life->conditions, CONDITION_RUNNING))
+        set_condition(life, CONDITION_RUNNING, false, "PyTorchJobSuspended");
+    set_condition(life, CONDITION_SUSPENDED, true, "PyTorchJobSuspended");
+}
+
+static void begin(struct lifecycle *life, struct instant now)
+{
+    set_condition(life, CONDITION_CREATED, true, "PyTorchJobCreated");
+    if (life->job->suspended)
+        suspend(life);
+    else
+        activate(life, now);
+}
+
+static void resume(struct lifecycle *life, struct instant now)
+{
+    set_condition(life, CONDITION_SUSPENDED, false, "PyTorchJobResumed");
+    activate(life, now);
+}
+
+static void delete_job(struct lifecycle *life, int signal, struct instant now)
+{
+    if (is_finished(life)) { /* the verdict stands; what lingers is ended */
+        life->linger_until = now;
+        life->leaving = true;
+        return;
+    }
+    life->active_deadline = INSTANT_NEVER;
+    life->leaving = true;
+    if (life->state != JOB_DELETED)
+        life->exit_code = EXIT_CODE_SIGNAL_BASE + signal;
+    life->state = JOB_DELETED;
+}
+
+static void handle(struct lifecycle *life, const struct job_event *event, struct instant now)
+{
+    switch (event->kind) {
+    case JOB_BEGIN:
+        begin(life, now);
+        break;
+    case JOB_POD_ENDED:
+        kubelet_step(life, event->pod, POD_ENDED, event->number, now);
+        break;
+    case JOB_POD_LOST:
+        kubelet_step(life, event->pod, POD_LOST, 0, now);
+        break;
+    case JOB_SUSPEND:
+        if (life->state == JOB_ACTIVE)
+            suspend(life);
+        break;
+    case JOB_RESUME:
+        if (life->state == JOB_SUSPENDED)
+            resume(life, now);
+        break;
+    case JOB_SCALE:
+        life->wanted[LOCAL_WORKER] = event->number;
+        break;
+    case JOB_DELETE:
+        delete_job(life, event->number, now);
+        break;
+    default: /* JOB_TIME: below */
+        break;
+    }
+}
+
+static bool has_stuck_pod(const struct lifecycle *life)
+{
+    for (int i = 0; i < life->job->pod_count; i++)
+        if (life->pods[i].state == POD_STUCK)
+            return true;
+    return false;
+}
+
+void lifecycle_step(struct lifecycle *life, const struct job_event *event, struct instant now)
+{
+    handle(life, event, now);
+    reconcile(life, now);
+    pass_time(life, now); /* a pod that is due at once starts in this turn, */
+    reconcile(life, now); /* and the operator sees it run */
+    if (has_stuck_pod(life))
+        life->exit_code = EXIT_CODE_NODE;
+}
+
+struct instant lifecycle_deadline(const struct lifecycle *life)
+{
+    struct instant next = life->active_deadline;
+    for (int i = 0; i < life->job->pod_count; i++) {
+        next = instant_min(next, life->pods[i].deadline);
+        if (kubelet_is_active(life->pods[i].state))
+            next = instant_min(next, life->linger_until);
+    }
+    return next;
+}
+
+bool lifecycle_over(const struct lifecycle *life)
+{
+    if (life->state == JOB_ACTIVE || life->state == JOB_SUSPENDED)
+        return false;
+    for (int i = 0; i < life->job->pod_count; i++)
+        if (kubelet_is_live(life->pods[i].state))
+            return false;
+    return true;
+}
+
+/* --- life --- */
+
+int lifecycle_init(struct lifecycle *life, const struct local_job *job,
+                   const struct lifecycle_options *options, const struct log_sink *log,
+                   struct muster_error *err)
+{
+    *life = (struct lifecycle){.job = job,
+                               .options = *options,
+                               .log = log,
+                               .state = JOB_SUSPENDED, /* until it begins */
+                               .active_deadline = INSTANT_NEVER,
+                               .linger_until = INSTANT_NEVER};
+    life->pods = mem_calloc((size_t)job->pod_count, sizeof *life->pods);
+    if (!life->pods)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for %d pods", job->pod_count);
+    for (int i = 0; i < job->pod_count; i++)
+        life->pods[i] = (struct lifecycle_pod){
+            .deadline = INSTANT_NEVER, .first_start = INSTANT_NEVER, .last_end = INSTANT_NEVER};
+    for (int type = 0; type < LOCAL_REPLICA_TYPES; type++)
+        life->wanted[type] = job->replicas[type].count;
+    return 0;
+}
+
+void lifecycle_free(struct lifecycle *life)
+{
+    mem_free(life->pods);
+    life->pods = NULL;
+}

@@ -1,0 +1,145 @@
+/* lifecycle.h - pure: the life of a PyTorchJob, as the training operator (v1.9) and the kubelet make it.
+ *
+ * One pod (what the kubelet does with its container), as a table of states and events:
+ *
+ *   ABSENT --CREATE--> PENDING --DEADLINE--> RUNNING --ENDED--> SUCCEEDED, FAILED, or BACKOFF --DEADLINE-->
+ * RUNNING RUNNING --DELETE--> DELETING (TERM) --DEADLINE--> KILLING (KILL) --DEADLINE--> STUCK |  ENDED |
+ * ENDED
+ *                          +---------> ABSENT <---------+
+ *
+ * The job (what the operator does with its pods) is looked at after every event: it may succeed, fail, be
+ * cleaned up, have a failed pod made anew, or missing pods created. Time is passed in.
+ *
+ * Differences from a cluster: the active deadline fires when it is reached (there, when the operator looks
+ * next time); a pod is made anew after RECREATE_S instead of scheduling; ttlSecondsAfterFinished has no
+ * meaning, as nothing of the job stays. */
+#ifndef MUSTER_LAUNCHER_LOCAL_LIFECYCLE_H
+#define MUSTER_LAUNCHER_LOCAL_LIFECYCLE_H
+
+#include <stdbool.h>
+
+#include "launcher/local/conditions.h"
+#include "launcher/local/job.h"
+#include "proto/base/clock.h"
+#include "proto/base/log.h"
+#include "proto/include/muster_error.h"
+
+/* symbol, name, meaning */
+#define POD_STATES(X)                                                                                        \
+    X(POD_ABSENT, "absent", "not created, or deleted")                                                       \
+    X(POD_PENDING, "pending", "created and started at the deadline")                                         \
+    X(POD_RUNNING, "running", "its container runs")                                                          \
+    X(POD_BACKOFF, "back-off", "its container ended and starts again at the deadline")                       \
+    X(POD_SUCCEEDED, "succeeded", "its container ended with 0 for good")                                     \
+    X(POD_FAILED, "failed", "its container ended otherwise for good")                                        \
+    X(POD_DELETING, "deleting", "told to end; killed at the deadline")                                       \
+    X(POD_KILLING, "killing", "killed; the kernel is awaited")                                               \
+    X(POD_STUCK, "stuck", "cannot be killed")
+
+#define POD_EVENTS(X)                                                                                        \
+    X(POD_CREATE, "CREATE", "the operator wants it")                                                         \
+    X(POD_ENDED, "ENDED", "its container ended, and nothing of it is left")                                  \
+    X(POD_LOST, "LOST", "it failed without an exit code of its container (evicted, or could not be made)")   \
+    X(POD_DELETE, "DELETE", "the operator does not want it")                                                 \
+    X(POD_DEADLINE, "DEADLINE", "pod->deadline is reached")
+
+#define JOB_STATES(X)                                                                                        \
+    X(JOB_ACTIVE, "active", "pods are created as the job says")                                              \
+    X(JOB_SUSPENDED, "suspended", "no pods until it is resumed")                                             \
+    X(JOB_SUCCEEDED, "succeeded", "decided; pods are cleaned up")                                            \
+    X(JOB_FAILED, "failed", "decided; pods are cleaned up")                                                  \
+    X(JOB_DELETED, "deleted", "somebody ended it before it was decided")
+
+#define JOB_EVENTS(X)                                                                                        \
+    X(JOB_BEGIN, "BEGIN", "the operator sees the job")                                                       \
+    X(JOB_POD_ENDED, "POD_ENDED", "number = exit code of the container; nothing of it is left")              \
+    X(JOB_POD_LOST, "POD_LOST", "the pod failed without an exit code")                                       \
+    X(JOB_TIME, "TIME", "lifecycle_deadline is reached")                                                     \
+    X(JOB_SUSPEND, "SUSPEND", "runPolicy.suspend became true")                                               \
+    X(JOB_RESUME, "RESUME", "runPolicy.suspend became false")                                                \
+    X(JOB_SCALE, "SCALE", "number = Worker replicas from now on")                                            \
+    X(JOB_DELETE, "DELETE", "number = the signal that asked for it")
+
+/* What the shell does for a pod, in the order of their numbers. */
+#define POD_ACTIONS(X)                                                                                       \
+    X(POD_TERMINATE, "TERMINATE")   /* TERM to its first process */                                          \
+    X(POD_KILL, "KILL")             /* KILL to all of it, until nothing is left */                           \
+    X(POD_NAME_STUCK, "NAME_STUCK") /* say which processes cannot be killed */                               \
+    X(POD_START, "START")           /* start its container */
+
+#define LIFECYCLE_ENUM(symbol, ...) symbol,
+enum pod_state { POD_STATES(LIFECYCLE_ENUM) POD_STATE_COUNT };
+enum pod_event { POD_EVENTS(LIFECYCLE_ENUM) POD_EVENT_COUNT };
+enum pod_action { POD_ACTIONS(LIFECYCLE_ENUM) POD_ACTION_COUNT };
+enum job_state { JOB_STATES(LIFECYCLE_ENUM) JOB_STATE_COUNT };
+enum job_event_kind { JOB_EVENTS(LIFECYCLE_ENUM) JOB_EVENT_COUNT };
+#undef LIFECYCLE_ENUM
+
+struct job_event {
+    enum job_event_kind kind;
+    int pod; /* index into lifecycle->pods */
+    int number;
+};
+
+struct lifecycle_pod {
+    enum pod_state state;
+    struct instant deadline;  /* of PENDING, BACKOFF, DELETING and KILLING; else never */
+    unsigned actions;         /* bit 1 << enum pod_action; the shell clears them */
+    int restart_count;        /* the kubelet's: containers started again in this pod */
+    int failures_in_row;      /* sets the back-off */
+    int restarts, recreated;  /* of all pods of this name: in place, and made anew by the operator */
+    bool has_code;            /* a container has ended */
+    int exit_code;            /* of the last one that did */
+    struct instant container; /* when the container that runs was started */
+    struct instant first_start, last_end; /* of all; never: not yet */
+};
+
+struct lifecycle_options {
+    double backoff_scale; /* times the kubelet's pauses and RECREATE_S */
+    double grace_s;       /* negative: each pod's own */
+    int64_t linger_ns;    /* how long a finished job's pods are left alone; INT64_MAX: until they end */
+    int64_t kill_bound_ns;
+};
+
+enum { LIFECYCLE_RECREATE_S = 2 };
+
+struct lifecycle {
+    const struct local_job *job;
+    struct lifecycle_options options;
+    const struct log_sink *log; /* what happens, in words; NULL: nobody listens */
+    struct lifecycle_pod *pods; /* job->pod_count, as in job->pods */
+    int wanted[LOCAL_REPLICA_TYPES];
+    enum job_state state;
+    struct conditions conditions;
+    struct instant active_deadline, linger_until;
+    bool leaving;  /* decided, and we stay for a bounded time only: no container is started again */
+    int exit_code; /* what `muster local` leaves with, once decided */
+};
+
+/* Nothing happens before JOB_BEGIN. job stays the caller's and must live as long. */
+int lifecycle_init(struct lifecycle *life, const struct local_job *job,
+                   const struct lifecycle_options *options, const struct log_sink *log,
+                   struct muster_error *err);
+void lifecycle_free(struct lifecycle *life);
+
+/* Handles one event, then everything whose time has come; pods' actions say what to do. */
+void lifecycle_step(struct lifecycle *life, const struct job_event *event, struct instant now);
+/* When JOB_TIME is due. */
+struct instant lifecycle_deadline(const struct lifecycle *life);
+/* Whether the job is decided and no pod of it is left to wait for. */
+bool lifecycle_over(const struct lifecycle *life);
+
+/* ExitCode: 128 and above. */
+bool lifecycle_is_retryable(int exit_code);
+/* How long the kubelet waits before it starts a container again that failed so often in a row (>= 1),
+ * unscaled: 0, 10 s, 20 s, ... 300 s. */
+int64_t lifecycle_backoff_ns(int failures_in_row);
+
+/* "?" for a number outside the list. */
+const char *pod_state_name(enum pod_state state);
+const char *pod_event_name(enum pod_event event);
+const char *pod_action_name(enum pod_action action);
+const char *job_state_name(enum job_state state);
+const char *job_event_name(enum job_event_kind kind);
+
+#endif
