@@ -85,7 +85,7 @@ static void end(struct step *s)
     note_end(s);
     bool again =
         s->policy == LOCAL_RESTART_ALWAYS || (s->policy == LOCAL_RESTART_ON_FAILURE && s->exit_code != 0);
-    if (again) {
+    if (again && !s->life->leaving) {
         wait_to_restart(s);
         return;
     }
