@@ -12,6 +12,7 @@ muster_pkg(ZMQ libzmq libzmq3-dev)
 muster_pkg(PROTOBUF_C libprotobuf-c libprotobuf-c-dev)
 muster_pkg(YAML yaml-0.1 libyaml-dev)
 muster_pkg(JANSSON jansson libjansson-dev)
+muster_pkg(MICROHTTPD libmicrohttpd libmicrohttpd-dev)
 muster_pkg(CMOCKA cmocka libcmocka-dev)
 # Their archives, for programs whose start-up counts.
 find_library(YAML_ARCHIVE libyaml.a HINTS ${YAML_LIBRARY_DIRS} ${YAML_LIBDIR} REQUIRED)

@@ -61,11 +61,10 @@ static int prepare_logs(struct agent *agent, struct muster_error *err)
     return 0;
 }
 
-/* Everything that can fail before there is a world. *exit_code on failure. */
-static int set_up(struct agent *agent, int *exit_code, struct muster_error *err)
+/* Everything that can fail before there is a world. */
+static int set_up(struct agent *agent, struct muster_error *err)
 {
     const struct run_config *config = agent->config;
-    *exit_code = EXIT_CODE_FAILURE;
     agent->workers = mem_calloc((size_t)config->nproc_per_node, sizeof *agent->workers);
     if (!agent->workers)
         return error_set(err, MUSTER_E_NOMEM, "no memory for %d workers", config->nproc_per_node);
@@ -75,14 +74,10 @@ static int set_up(struct agent *agent, int *exit_code, struct muster_error *err)
     agent_warn_of_init(agent);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         return error_errno(err, "cannot become the reaper of orphans");
-    if (agent_watch_guardian(agent, err) < 0 || agent_start_store(agent, err) < 0)
+    if (agent_watch_guardian(agent, err) < 0 || agent_open_status(agent, err) < 0 ||
+        agent_start_store(agent, err) < 0)
         return -1;
-    if (agent_join(agent, err) < 0) {
-        bool usage = err->code == MUSTER_E_INVALID || err->code == MUSTER_E_UNSUPPORTED;
-        *exit_code = usage ? EXIT_CODE_USAGE : EXIT_CODE_FAILURE;
-        return -1;
-    }
-    return 0;
+    return agent_join(agent, err);
 }
 
 static struct instant next_deadline(const struct agent *agent)
@@ -122,6 +117,7 @@ static int run(struct agent *agent, struct muster_error *err)
 
 static void tear_down(struct agent *agent)
 {
+    agent_close_status(agent);
     if (agent->workers)
         agent_release_workers(agent);
     guardian_dismiss(&agent->guardian);
@@ -145,12 +141,12 @@ static void open_standard_descriptors(void)
 static int run_agent(struct agent *agent)
 {
     struct muster_error err = {0};
-    int exit_code;
-    if (set_up(agent, &exit_code, &err) < 0) {
+    if (set_up(agent, &err) < 0) {
+        bool usage = err.code == MUSTER_E_INVALID || err.code == MUSTER_E_UNSUPPORTED;
         log_error(&agent->log, "%s", err.text);
         if (agent->run_directory)
             logdir_discard(agent->config, agent->run_directory);
-        return exit_code;
+        return usage ? EXIT_CODE_USAGE : EXIT_CODE_FAILURE;
     }
     if (run(agent, &err) < 0) { /* the kernel refuses what it gave before: leave nothing behind */
         log_error(&agent->log, "%s", err.text);
@@ -172,6 +168,7 @@ int agent_run(const struct run_config *config, const struct log_sink *log)
         return EXIT_CODE_FAILURE;
     }
     agent->config = config;
+    agent->started = clock_now(NULL);
     agent->signals.fd = agent->seat.fd = -1;
     agent->guardian.fd = -1;
     agent->sweep_at = INSTANT_NEVER;

@@ -7,11 +7,14 @@ target_sources(muster_launcher PRIVATE
   agent_reap.c
   agent_signals.c
   agent_start.c
+  agent_status.c
   agent_workers.c
   agent_world.c
   errand.c
   group.c
   guardian.c
+  http_calls.c
+  http_server.c
   kin.c
   line.c
   logdir.c
@@ -22,5 +25,15 @@ target_sources(muster_launcher PRIVATE
   pump.c
   resolver.c
   spawn.c
+  status.c
+  status_board.c
+  status_client.c
+  status_command.c
+  status_http.c
+  status_metrics.c
+  status_socket.c
   tail.c)
-target_link_libraries(muster_launcher PUBLIC muster_rendezvous muster_tcpstore Threads::Threads)
+target_link_libraries(muster_launcher PUBLIC muster_rendezvous muster_tcpstore Threads::Threads PRIVATE ${CMAKE_DL_LIBS})
+# microhttpd.h alone: the library is loaded where a metrics port is asked for (http_calls.h)
+target_include_directories(muster_launcher SYSTEM PRIVATE ${MICROHTTPD_INCLUDE_DIRS})
+set_source_files_properties(agent_status.c PROPERTIES COMPILE_DEFINITIONS MUSTER_VERSION="${PROJECT_VERSION}")

@@ -21,6 +21,7 @@ static void do_report_failed(struct agent *agent, const struct worker_failure *f
     (void)report_line(agent->config->program, failure, &line);
     if (line.data && !line.failed)
         log_error(&agent->log, "%s", line.data);
+    agent->failures_seen++;
     report(agent, MEMBERSHIP_REPORT_FAILED, failure);
 }
 

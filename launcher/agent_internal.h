@@ -50,7 +50,8 @@ struct agent {
     struct membership *membership;
     struct resolver *resolver;
     struct tcpstore_server *store;
-    struct instant join_deadline;
+    struct instant started, join_deadline;
+    struct agent_audience *audience; /* who can ask for the status; agent_status.c */
 
     struct group group;
     struct membership_world world;
@@ -64,6 +65,7 @@ struct agent {
 
     struct observed_failure failures[AGENT_FAILURES_KEPT];
     int failure_count;
+    int64_t failures_seen;           /* in all rounds */
     struct membership_event verdict; /* kind VERDICT once there is one */
     bool judged;
     bool finished;
@@ -132,6 +134,13 @@ bool agent_is_childless(void);
 struct kin_session *agent_list_sessions(const struct agent *agent, size_t *count);
 /* Closes what belongs to workers of the round that is over. */
 void agent_release_workers(struct agent *agent);
+
+/* --- agent_status.c --- */
+
+/* From now on `muster status` finds this agent, and the metrics port answers where one was given. */
+int agent_open_status(struct agent *agent, struct muster_error *err);
+/* Accepts an agent that has not opened it. */
+void agent_close_status(struct agent *agent);
 
 /* --- agent_outcome.c --- */
 

@@ -53,6 +53,9 @@ struct run_config {
     char *log_dir;
     char *redirects, *tee; /* as typed: a number or local:value,... */
     char *line_prefix;     /* template with ${role_name} ${rank} ${local_rank} */
+    /* health */
+    int64_t metrics_port; /* 0: none */
+    char *metrics_addr;   /* numeric; NULL: every address */
     /* what to do */
     bool dry_run, help;
     const char *program;    /* the script, module or program: points into argv */

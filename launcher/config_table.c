@@ -188,6 +188,22 @@ static const struct knob rows[] = {
      .help = "streams that go to files and, by whole lines with a prefix, to the console; values as for "
              "--redirects"},
 
+    {.name = "metrics-port",
+     .env = "MUSTER_METRICS_PORT",
+     .type = KNOB_INT,
+     .offset = AT(metrics_port),
+     .initial = "0",
+     .max = 65535,
+     .section = other,
+     .help = "HTTP port of /healthz, /metrics (Prometheus) and /status (JSON); 0 for none; needs the package "
+             "libmicrohttpd12"},
+    {.name = "metrics-addr",
+     .env = "MUSTER_METRICS_ADDR",
+     .type = KNOB_TEXT,
+     .offset = AT(metrics_addr),
+     .section = other,
+     .help = "numeric address of that port; without it every address of the machine, since probes and "
+             "scrapers come from outside; nothing secret is told there, 127.0.0.1 keeps it private"},
     {.name = "dry-run",
      .type = KNOB_BOOL,
      .offset = AT(dry_run),

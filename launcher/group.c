@@ -14,6 +14,14 @@ const char *group_state_name(enum group_state state)
     return (unsigned)state < GROUP_STATE_COUNT ? names[state] : "?";
 }
 
+const char *group_state_meaning(enum group_state state)
+{
+#define GROUP_MEANING(symbol, name, meaning) [symbol] = (meaning),
+    static const char *const meanings[] = {GROUP_STATES(GROUP_MEANING)};
+#undef GROUP_MEANING
+    return (unsigned)state < GROUP_STATE_COUNT ? meanings[state] : "?";
+}
+
 const char *group_event_name(enum group_event_kind kind)
 {
     static const char *const names[] = {GROUP_EVENTS(GROUP_NAME)};

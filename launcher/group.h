@@ -84,6 +84,7 @@ bool group_wants_empty(const struct group *group);
 
 /* "?" for a number outside the list. */
 const char *group_state_name(enum group_state state);
+const char *group_state_meaning(enum group_state state);
 const char *group_event_name(enum group_event_kind kind);
 const char *group_action_name(enum group_action action);
 

@@ -8,6 +8,7 @@
 #include "launcher/dry_run.h"
 #include "launcher/machine.h"
 #include "launcher/program.h"
+#include "launcher/status_command.h"
 #include "launcher/worker_command.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -25,9 +26,11 @@ struct subcommand {
 };
 
 static int run_main(const char *shown, int argc, char *argv[]);
+static int status_main(const char *shown, int argc, char *argv[]);
 
 static const struct subcommand subcommands[] = {
     {"run", "start, watch and restart workers; muster run --help lists its flags", run_main},
+    {"status", "how the agent on this machine or in this container is doing", status_main},
 };
 enum { SUBCOMMAND_COUNT = sizeof subcommands / sizeof *subcommands };
 
@@ -116,6 +119,16 @@ static int run_main(const char *shown, int argc, char *argv[])
         exit_code = run_configured(shown, &config);
     config_free(&config);
     return exit_code;
+}
+
+static int status_main(const char *shown, int argc, char *argv[])
+{
+    scope_buffer out = {0}, complaint = {0};
+    (void)shown;
+    int exit_code = status_command(argc, argv, &out, &complaint);
+    bool told = (!complaint.length || print(STDERR_FILENO, &complaint) == EXIT_CODE_OK) &&
+                (!out.length || print(STDOUT_FILENO, &out) == EXIT_CODE_OK);
+    return told && !out.failed ? exit_code : EXIT_CODE_FAILURE;
 }
 
 static int muster_help(void)

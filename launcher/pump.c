@@ -268,6 +268,18 @@ void pump_tick(struct pump *pump, struct instant now)
     }
 }
 
+struct pump_lost pump_lost(struct pump *pump)
+{
+    struct pump_lost lost = {0};
+    if (pump->files)
+        lost.files = outlet_lost(pump->files).bytes;
+    for (int console = STDOUT_FILENO; console <= STDERR_FILENO; console++)
+        if (pump->consoles[console] &&
+            (console == STDOUT_FILENO || pump->consoles[console] != pump->consoles[STDOUT_FILENO]))
+            lost.consoles += outlet_lost(pump->consoles[console]).bytes;
+    return lost;
+}
+
 static void say_lost(struct pump *pump, struct outlet *outlet, const char *what, bool *said)
 {
     struct outlet_lost lost = outlet_lost(outlet);

@@ -24,6 +24,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "launcher/loop.h"
 #include "proto/base/log.h"
@@ -54,6 +55,12 @@ void pump_close(struct pump_stream *stream);
 /* Whether every stream has ended; whether one waits for room in a queue. */
 bool pump_idle(const struct pump *pump);
 bool pump_waits(const struct pump *pump);
+
+/* Bytes that were dropped or refused so far. What the console lost may be in a file. */
+struct pump_lost {
+    uint64_t files, consoles;
+};
+struct pump_lost pump_lost(struct pump *pump);
 
 /* When pump_tick is due. */
 struct instant pump_deadline(const struct pump *pump);

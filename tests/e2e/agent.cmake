@@ -1,2 +1,3 @@
 # The agent under fire: kills, signals, restarts, logs.
 muster_script_test(e2e_agent COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/agent_test.py)
+muster_script_test(e2e_status COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/status_test.py)

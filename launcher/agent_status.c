@@ -1,0 +1,115 @@
+/* agent_status.c - what the agent tells of itself (status.h), and to whom: its local socket and, where a port
+ * was given, HTTP. See agent_internal.h. */
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launcher/agent_internal.h"
+#include "launcher/status_http.h"
+#include "launcher/status_socket.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+
+static const int64_t patience_ns = 500 * NS_PER_MS, /* kubelet's probe gives up after a second */
+    silence_ns = 30 * NS_PER_S; /* what may block the loop at all is bounded by far less */
+
+/* A zeroed one tells nobody. */
+struct agent_audience {
+    struct status_socket *socket;
+    struct status_board *board;
+    struct http_server *server;
+    struct status_http http;
+};
+
+static void fill_worker(const struct worker *worker, int rank_base, struct status_worker *out)
+{
+    *out = (struct status_worker){.rank = rank_base + worker->local_rank,
+                                  .local_rank = worker->local_rank,
+                                  .pid = worker->pid,
+                                  .step = -1,
+                                  .beat_age_ns = -1};
+    bool exited = worker->end_code == CLD_EXITED;
+    if (!worker->pid)
+        return; /* absent */
+    if (worker->alive) {
+        out->state = STATUS_WORKER_RUNNING;
+        return;
+    }
+    out->state = exited && worker->end_status == 0 ? STATUS_WORKER_EXITED : STATUS_WORKER_FAILED;
+    out->exit_code = exited ? worker->end_status : -1;
+    out->signal = exited ? 0 : worker->end_status;
+}
+
+static struct agent_status *fill(void *context)
+{
+    const struct agent *agent = context;
+    const struct run_config *config = agent->config;
+    struct agent_status *status = status_create(config->nproc_per_node);
+    if (!status)
+        return NULL;
+    status->version = MUSTER_VERSION;
+    status->host = agent->host;
+    status->job_id = config->rdzv_id;
+    status->program = config->program;
+    status->role = config->role;
+    status->pid = getpid();
+    status->uptime_ns = instant_diff_ns(clock_now(NULL), agent->started);
+    status->state = agent->group.state;
+    status->leaving = agent->group.leaving;
+    status->exit_code = agent->group.exit_code;
+    status->node_rank = (int)config->node_rank;
+    status->min_nodes = config->min_nodes;
+    status->max_nodes = config->max_nodes;
+    status->formed = agent->world.world_size > 0;
+    status->world = agent->world;
+    status->max_restarts = config->max_restarts;
+    status->failures = agent->failures_seen;
+    struct pump_lost lost = pump_lost(agent->pump);
+    status->file_bytes_lost = lost.files;
+    status->console_bytes_lost = lost.consoles;
+    for (int i = 0; i < config->nproc_per_node; i++)
+        fill_worker(&agent->workers[i], agent->world.rank_base, &status->workers[i]);
+    return status;
+}
+
+static int serve_http(struct agent *agent, struct agent_audience *audience, struct muster_error *err)
+{
+    const struct run_config *config = agent->config;
+    struct status_board_options board = {&agent->loop, fill, agent};
+    audience->board = status_board_create(&board, err);
+    if (!audience->board)
+        return -1;
+    audience->http = (struct status_http){audience->board, patience_ns, silence_ns};
+    struct http_server_options options = {.address = config->metrics_addr,
+                                          .port = (uint16_t)config->metrics_port,
+                                          .answer = status_http_answer,
+                                          .context = &audience->http};
+    audience->server = http_server_start(&options, err);
+    return audience->server ? 0 : error_wrap(err, "--metrics-port");
+}
+
+int agent_open_status(struct agent *agent, struct muster_error *err)
+{
+    struct muster_error quiet = {0};
+    struct status_socket_options options = {&agent->loop, agent->id, fill, agent};
+    agent->audience = mem_calloc(1, sizeof *agent->audience);
+    if (!agent->audience)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to tell the status");
+    agent->audience->socket = status_socket_open(&options, &quiet);
+    if (!agent->audience->socket) /* a sandbox may forbid it, and a job is not refused for that */
+        log_warning(&agent->log, "muster status will not find this agent: %s", quiet.text);
+    return agent->config->metrics_port ? serve_http(agent, agent->audience, err) : 0;
+}
+
+void agent_close_status(struct agent *agent)
+{
+    struct agent_audience *audience = agent->audience;
+    if (!audience)
+        return;
+    if (audience->board)
+        status_board_close(audience->board); /* so that no request waits for a loop that has ended */
+    http_server_stop(audience->server);
+    status_board_destroy(audience->board);
+    status_socket_close(audience->socket);
+    mem_free(audience);
+    agent->audience = NULL;
+}

@@ -1,0 +1,113 @@
+/* http_server.c - see http_server.h. */
+#include "launcher/http_server.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launcher/http_calls.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "rendezvous/tcpstore_listen.h"
+
+/* A probe and a scraper need two connections. Those above the limit wait in the kernel's queue until an idle
+ * one is dropped. A request of ours is a few hundred bytes. */
+enum { CONNECTION_LIMIT = 256, IDLE_S = 5, CONNECTION_MEMORY = 8192 };
+
+struct http_server {
+    struct http_server_options options;
+    struct MHD_Daemon *daemon;
+    uint16_t port;
+};
+
+static enum MHD_Result send_reply(struct MHD_Connection *connection, struct http_reply *reply)
+{
+    if (reply->body.failed) {
+        buffer_free(&reply->body);
+        return MHD_NO; /* without memory: the connection is closed */
+    }
+    size_t length = reply->body.length;
+    char *text = buffer_take(&reply->body);
+    struct MHD_Response *response =
+        text ? http_calls.create_response_from_buffer_with_free_callback(length, text, mem_free) : NULL;
+    if (!response) {
+        mem_free(text);
+        return MHD_NO;
+    }
+    enum MHD_Result sent = MHD_NO;
+    if (http_calls.add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, reply->content_type) &&
+        (reply->status != MHD_HTTP_METHOD_NOT_ALLOWED ||
+         http_calls.add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD")))
+        sent = http_calls.queue_response(connection, reply->status, response);
+    http_calls.destroy_response(response);
+    return sent;
+}
+
+static enum MHD_Result handle(void *context, struct MHD_Connection *connection, const char *path,
+                              const char *method, const char *version, const char *upload,
+                              size_t *upload_size, void **request)
+{
+    struct http_server *server = context;
+    struct http_reply reply = {0};
+    (void)version, (void)upload, (void)request;
+    *upload_size = 0; /* what is uploaded is not read */
+    if (!strcmp(method, MHD_HTTP_METHOD_GET) || !strcmp(method, MHD_HTTP_METHOD_HEAD)) {
+        server->options.answer(server->options.context, path, &reply);
+    } else {
+        reply.status = MHD_HTTP_METHOD_NOT_ALLOWED;
+        reply.content_type = "text/plain";
+        buffer_text(&reply.body, "only GET and HEAD\n");
+    }
+    return send_reply(connection, &reply);
+}
+
+/* fd: the listener; the daemon's on success. */
+static struct MHD_Daemon *start_daemon(struct http_server *server, int fd)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the loop's thread */
+    struct MHD_Daemon *daemon = http_calls.start_daemon(
+        MHD_USE_AUTO_INTERNAL_THREAD | MHD_USE_ITC, 0, NULL, NULL, handle, server, MHD_OPTION_LISTEN_SOCKET,
+        fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTION_LIMIT, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_END);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return daemon;
+}
+
+struct http_server *http_server_start(const struct http_server_options *options, struct muster_error *err)
+{
+    if (http_calls_load(err) < 0)
+        return NULL;
+    scope_free struct http_server *server = mem_calloc(1, sizeof *server);
+    if (!server) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for the HTTP server");
+        return NULL;
+    }
+    server->options = *options;
+    scope_close int fd = tcpstore_listen(options->address, options->port, &server->port, err);
+    if (fd < 0)
+        return NULL;
+    server->daemon = start_daemon(server, fd);
+    if (!server->daemon) {
+        (void)error_set(err, MUSTER_E_IO, "libmicrohttpd could not start its thread on port %u",
+                        (unsigned)server->port);
+        return NULL;
+    }
+    (void)take_fd(&fd);
+    return take_pointer(&server);
+}
+
+uint16_t http_server_port(const struct http_server *server)
+{
+    return server->port;
+}
+
+void http_server_stop(struct http_server *server)
+{
+    if (!server)
+        return;
+    http_calls.stop_daemon(server->daemon);
+    mem_free(server);
+}

@@ -1,0 +1,121 @@
+/* status_metrics.c - an agent's status in Prometheus' text format; see status.h. */
+#include <string.h>
+
+#include "launcher/status.h"
+
+static void family(struct buffer *out, const char *name, const char *type, const char *help)
+{
+    buffer_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void gauge(struct buffer *out, const char *name, double value, const char *help)
+{
+    family(out, name, "gauge", help);
+    buffer_printf(out, "%s %.15g\n", name, value);
+}
+
+static void counter(struct buffer *out, const char *name, double value, const char *help)
+{
+    family(out, name, "counter", help);
+    buffer_printf(out, "%s %.15g\n", name, value);
+}
+
+/* A label's value: backslash, quote and newline are escaped; other bytes pass, UTF-8 as it is. */
+static void label(struct buffer *out, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '\n')
+            buffer_text(out, "\\n");
+        else if (*text == '\\' || *text == '"')
+            buffer_printf(out, "\\%c", *text);
+        else
+            buffer_append(out, text, 1);
+    }
+}
+
+static void info(const struct agent_status *status, struct buffer *out)
+{
+    family(out, "muster_agent_info", "gauge", "The agent, in labels; always 1.");
+    buffer_text(out, "muster_agent_info{version=\"");
+    label(out, status->version);
+    buffer_text(out, "\",job_id=\"");
+    label(out, status->job_id);
+    buffer_text(out, "\",role=\"");
+    label(out, status->role);
+    buffer_text(out, "\",host=\"");
+    label(out, status->host);
+    buffer_text(out, "\"} 1\n");
+}
+
+static void states(const struct agent_status *status, struct buffer *out)
+{
+    family(out, "muster_agent_state", "gauge", "1 for the state that this node's workers are in.");
+    for (int state = 0; state < GROUP_STATE_COUNT; state++)
+        buffer_printf(out, "muster_agent_state{state=\"%s\"} %d\n", group_state_name(state),
+                      status->state == (enum group_state)state);
+}
+
+static void worker_counts(const struct agent_status *status, struct buffer *out)
+{
+    int counts[STATUS_WORKER_STATE_COUNT] = {0};
+    for (int i = 0; i < status->worker_count; i++)
+        counts[status->workers[i].state]++;
+    family(out, "muster_workers", "gauge", "Workers of this node by state.");
+    for (int state = 0; state < STATUS_WORKER_STATE_COUNT; state++)
+        buffer_printf(out, "muster_workers{state=\"%s\"} %d\n", status_worker_state_name(state),
+                      counts[state]);
+}
+
+static void beats(const struct agent_status *status, struct buffer *out)
+{
+    family(out, "muster_worker_step", "gauge", "Step of a worker's last beat; absent before its first.");
+    for (int i = 0; i < status->worker_count; i++)
+        if (status->workers[i].beat_age_ns >= 0)
+            buffer_printf(out, "muster_worker_step{rank=\"%d\",local_rank=\"%d\"} %lld\n",
+                          status->workers[i].rank, status->workers[i].local_rank,
+                          (long long)status->workers[i].step);
+    family(out, "muster_worker_beat_age_seconds", "gauge",
+           "Seconds since a worker's last beat; absent before its first.");
+    for (int i = 0; i < status->worker_count; i++)
+        if (status->workers[i].beat_age_ns >= 0)
+            buffer_printf(out, "muster_worker_beat_age_seconds{rank=\"%d\",local_rank=\"%d\"} %.3f\n",
+                          status->workers[i].rank, status->workers[i].local_rank,
+                          (double)status->workers[i].beat_age_ns / (double)NS_PER_S);
+}
+
+static void workers_up(const struct agent_status *status, struct buffer *out)
+{
+    family(out, "muster_worker_up", "gauge", "1 while the worker runs.");
+    for (int i = 0; i < status->worker_count; i++)
+        buffer_printf(out, "muster_worker_up{rank=\"%d\",local_rank=\"%d\"} %d\n", status->workers[i].rank,
+                      status->workers[i].local_rank, status->workers[i].state == STATUS_WORKER_RUNNING);
+}
+
+void status_metrics(const struct agent_status *status, struct buffer *out)
+{
+    info(status, out);
+    gauge(out, "muster_uptime_seconds", (double)status->uptime_ns / (double)NS_PER_S,
+          "Seconds since the agent started.");
+    states(status, out);
+    gauge(out, "muster_world_size", status->formed ? status->world.world_size : 0,
+          "Workers of all nodes in the last world; 0 before the first.");
+    gauge(out, "muster_nodes", status->formed ? status->world.group_world_size : 0,
+          "Nodes in the last world; 0 before the first.");
+    gauge(out, "muster_nodes_min", status->min_nodes, "Nodes that a world needs.");
+    gauge(out, "muster_nodes_max", status->max_nodes, "Nodes that a world may have.");
+    gauge(out, "muster_round", status->world.id.round, "Number of the last world, from 0.");
+    counter(out, "muster_restarts_total", (double)status->world.restart_count,
+            "Restarts of the job that counted against its budget.");
+    gauge(out, "muster_restarts_budget", (double)status->max_restarts, "Restarts that the job may use.");
+    counter(out, "muster_worker_failures_total", (double)status->failures,
+            "Workers of this node that failed by themselves.");
+    family(out, "muster_log_lost_bytes_total", "counter",
+           "Bytes of the workers' output that were dropped or refused on the way there.");
+    buffer_printf(out, "muster_log_lost_bytes_total{to=\"file\"} %llu\n",
+                  (unsigned long long)status->file_bytes_lost);
+    buffer_printf(out, "muster_log_lost_bytes_total{to=\"console\"} %llu\n",
+                  (unsigned long long)status->console_bytes_lost);
+    worker_counts(status, out);
+    workers_up(status, out);
+    beats(status, out);
+}

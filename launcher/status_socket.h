@@ -1,0 +1,44 @@
+/* status_socket.h - the local end of `muster status`: an abstract Unix socket in the agent's loop.
+ *
+ * The name, "muster-agent-<uid>-<pid>-<eight digits of the agent's id>", is found in /proc/net/unix, so that
+ * no file, no environment variable and no secret is needed, a read-only root file system is no obstacle and
+ * nothing is left behind by a kill. Abstract names are guarded by nothing: both sides look at the other's
+ * credentials instead (SO_PEERCRED). One question a connection, one line; the answer ends with the
+ * connection. */
+#ifndef MUSTER_LAUNCHER_STATUS_SOCKET_H
+#define MUSTER_LAUNCHER_STATUS_SOCKET_H
+
+#include "launcher/loop.h"
+#include "launcher/status.h"
+
+#define STATUS_SOCKET_PREFIX "muster-agent-"
+
+/* symbol, word: how the answer is rendered */
+#define STATUS_QUESTIONS(X)                                                                                  \
+    X(STATUS_ASK_TABLE, "table")                                                                             \
+    X(STATUS_ASK_JSON, "json")                                                                               \
+    X(STATUS_ASK_SUMMARY, "summary")
+
+#define STATUS_ENUM(symbol, word) symbol,
+enum status_question { STATUS_QUESTIONS(STATUS_ENUM) STATUS_QUESTION_COUNT };
+#undef STATUS_ENUM
+
+const char *status_question_word(enum status_question question);
+
+struct status_socket;
+
+struct status_socket_options {
+    struct loop *loop;
+    const char *agent_id; /* hexadecimal */
+    /* A fresh status, or NULL without memory. */
+    struct agent_status *(*fill)(void *context);
+    void *context;
+};
+
+/* Everything happens on the loop's thread, and never blocks. */
+struct status_socket *status_socket_open(const struct status_socket_options *options,
+                                         struct muster_error *err);
+/* Accepts NULL. */
+void status_socket_close(struct status_socket *server);
+
+#endif
