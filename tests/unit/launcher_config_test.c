@@ -8,6 +8,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/fake_environment.h"
 #include "tests/support/faults.h"
 
 enum { ARGUMENT_LIMIT = 32 };
@@ -20,22 +21,6 @@ static int split(char *text, char *argv[ARGUMENT_LIMIT])
         argv[argc++] = word;
     argv[argc] = NULL;
     return argc;
-}
-
-/* context: "NAME=value NAME=value" */
-static const char *environment(void *context, const char *name)
-{
-    static char value[256];
-    size_t length = strlen(name);
-    for (const char *at = context; at && *at;) {
-        size_t word = strcspn(at, " ");
-        if (!strncmp(at, name, length) && at[length] == '=') {
-            (void)snprintf(value, sizeof value, "%.*s", (int)(word - length - 1), at + length + 1);
-            return value;
-        }
-        at += word + strspn(at + word, " ");
-    }
-    return NULL;
 }
 
 struct parsed {
@@ -55,7 +40,7 @@ static struct parsed *parse_on(const char *line, const char *variables, const st
     p = (struct parsed){0};
     (void)snprintf(p.text, sizeof p.text, "%s", line);
     int argc = split(p.text, p.argv);
-    p.result = config_parse(argc, p.argv, environment, (void *)variables, &p.config, &p.err);
+    p.result = config_parse(argc, p.argv, fake_environment, (void *)variables, &p.config, &p.err);
     if (p.result == 0 && !p.config.help)
         p.result = config_resolve(&p.config, machine, &p.err);
     return &p;
@@ -454,7 +439,7 @@ static void random_command_lines(void **state)
                        pieces[(size_t)rand() % (sizeof pieces / sizeof *pieces)], rand() % 2 ? "3" : "x");
         struct run_config config = {0};
         struct muster_error err = {0};
-        int result = config_parse(argc, argv, environment, variables, &config, &err);
+        int result = config_parse(argc, argv, fake_environment, variables, &config, &err);
         if (result == 0 && !config.help)
             result = config_resolve(&config, &four_cores, &err);
         if (result < 0) {

@@ -1,0 +1,259 @@
+/* place.c - see place.h. */
+#include "launcher/place.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "launcher/slurm.h"
+#include "proto/base/error.h"
+#include "proto/base/text.h"
+#include "proto/env_names.h"
+
+enum { OPERATOR_PORT = 23456, NODES_LIMIT = 1000000, SLURM_PORTS_FROM = 20000, SLURM_PORTS = 10000 };
+
+static const char *get(const struct place_known *known, const char *name)
+{
+    const char *text = known->get(known->context, name);
+    return text && *text ? text : NULL;
+}
+
+static bool get_number(const struct place_known *known, const char *name, int64_t least, int64_t most,
+                       int64_t *out)
+{
+    const char *text = get(known, name);
+    return text && text_int64(text, out) && *out >= least && *out <= most;
+}
+
+static bool copy(char *out, size_t size, const char *text, size_t length)
+{
+    if (length >= size)
+        return false;
+    memcpy(out, text, length);
+    out[length] = 0;
+    return true;
+}
+
+/* --- names --- */
+
+/* "j-worker-2.domain": job "j", role "worker", index 2, domain ".domain". */
+struct replica {
+    const char *name; /* the whole */
+    int job_length;
+    bool master;
+    int64_t index;
+    const char *domain; /* "" or from the first dot on */
+};
+
+/* The number behind the last dash of the first label, and where that dash is. */
+static bool read_index(const char *name, int64_t *index, size_t *dash)
+{
+    char digits[16];
+    size_t label = strcspn(name, ".");
+    for (*dash = label; *dash && name[*dash] != '-'; (*dash)--)
+        ;
+    size_t length = label - *dash - 1;
+    return *dash && length && strspn(name + *dash + 1, "0123456789") == length &&
+           copy(digits, sizeof digits, name + *dash + 1, length) && text_int64(digits, index);
+}
+
+static bool read_replica(const char *name, struct replica *replica)
+{
+    static const char master[] = "-master", worker[] = "-worker";
+    enum { ROLE_LENGTH = sizeof master - 1 };
+    size_t dash;
+    if (!read_index(name, &replica->index, &dash) || dash <= ROLE_LENGTH)
+        return false;
+    const char *role = name + dash - ROLE_LENGTH;
+    replica->master = !strncmp(role, master, ROLE_LENGTH);
+    if (!replica->master && strncmp(role, worker, ROLE_LENGTH))
+        return false;
+    replica->name = name;
+    replica->job_length = (int)(role - name);
+    replica->domain = name + strcspn(name, ".");
+    return true;
+}
+
+/* Whether the first label of host is that of the job's replica 0 of this role. */
+static bool names_first(const struct replica *replica, const char *host, const char *role)
+{
+    char expected[PLACE_HOST_SIZE];
+    size_t label = strcspn(host, ".");
+    (void)snprintf(expected, sizeof expected, "%.*s-%s-0", replica->job_length, replica->name, role);
+    return strlen(expected) == label && !strncmp(host, expected, label);
+}
+
+static bool is_loopback_name(const char *host)
+{
+    return !strcmp(host, "localhost") || !strncmp(host, "127.", 4) || !strcmp(host, "::1");
+}
+
+void place_full_name(const char *hosts, const char *host_name, char out[PLACE_HOST_SIZE])
+{
+    size_t own = strlen(host_name);
+    out[0] = 0;
+    for (const char *line = hosts; *line && own;) {
+        size_t end = strcspn(line, "\n"), text = strcspn(line, "#\n");
+        const char *full = NULL;
+        size_t full_length = 0;
+        bool ours = false;
+        for (size_t at = strcspn(line, " \t\n"); at < text;) { /* behind the address */
+            at += strspn(line + at, " \t\r");
+            if (at >= text)
+                break;
+            size_t length = strcspn(line + at, " \t\r#\n");
+            if (length > own && !strncmp(line + at, host_name, own) && line[at + own] == '.' && !full) {
+                full = line + at;
+                full_length = length;
+            }
+            ours |= length == own && !strncmp(line + at, host_name, own);
+            at += length;
+        }
+        if (ours && full && copy(out, PLACE_HOST_SIZE, full, full_length))
+            return;
+        line += end + (line[end] == '\n');
+    }
+}
+
+/* --- the rules: 1 matched, 0 not, -1 it matches and cannot be followed --- */
+
+/* A batch Job with completionMode Indexed: the number of nodes must be given, node 0 is the host of index 0.
+ */
+static int indexed_job(const struct place_known *known, struct place_found *found, struct muster_error *err)
+{
+    int64_t index, in_name;
+    size_t dash;
+    if (known->nodes < 2 || !get_number(known, "JOB_COMPLETION_INDEX", 0, NODES_LIMIT, &index))
+        return 0;
+    (void)snprintf(found->source, sizeof found->source, "JOB_COMPLETION_INDEX");
+    found->node_rank = (int)index;
+    if (known->master_addr)
+        return 1;
+    const char *name = *known->full_name ? known->full_name : known->host_name;
+    if (!strchr(name, '.') || !read_index(name, &in_name, &dash) || in_name != index)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "JOB_COMPLETION_INDEX=%lld is this node's rank, but nothing names node 0: '%.100s' is not "
+            "<job>-%lld.<service>; set the pod template's subdomain to a headless Service, or give "
+            "--master-addr",
+            (long long)index, name, (long long)index);
+    if ((size_t)snprintf(found->master_addr, sizeof found->master_addr, "%.*s-0%s", (int)dash, name,
+                         name + strcspn(name, ".")) >= sizeof found->master_addr)
+        return error_set(err, MUSTER_E_LIMIT, "the host name '%.100s...' is too long", name);
+    return 1;
+}
+
+/* A pod of a PyTorchJob by its host name: operators since 1.8 leave a job of workers only without rank and
+ * address. Where a Master is named, it is node 0 and worker i is node i + 1. */
+static int pod_name(const struct place_known *known, struct place_found *found, struct muster_error *err)
+{
+    struct replica replica;
+    int64_t port;
+    (void)err;
+    if (known->nodes < 2 || !read_replica(known->host_name, &replica) || replica.index >= NODES_LIMIT)
+        return 0;
+    const char *said = known->master_addr ? known->master_addr : get(known, ENV_MASTER_ADDR);
+    bool has_master = said && names_first(&replica, said, "master");
+    if (said && !has_master && !replica.master && !names_first(&replica, said, "worker"))
+        return 0; /* who counts as node 0 is not to be seen from the names */
+    (void)snprintf(found->source, sizeof found->source, "the host name %s", known->host_name);
+    found->node_rank = (int)replica.index + (has_master && !replica.master);
+    if (!known->master_addr) {
+        if (said && !is_loopback_name(said))
+            (void)copy(found->master_addr, sizeof found->master_addr, said, strlen(said));
+        else if (replica.master)
+            (void)copy(found->master_addr, sizeof found->master_addr, known->host_name,
+                       strlen(known->host_name));
+        else
+            (void)snprintf(found->master_addr, sizeof found->master_addr, "%.*s-worker-0%s",
+                           replica.job_length, replica.name, replica.domain);
+    }
+    if (known->master_port < 0)
+        found->master_port =
+            !known->master_addr && said && get_number(known, ENV_MASTER_PORT, 1, 65535, &port)
+                ? (int)port
+                : OPERATOR_PORT;
+    return 1;
+}
+
+/* Operators before 1.7, and Volcano's plug-in, give RANK and WORLD_SIZE in pods and no PET_ variable.
+ * torchrun does not read them and a nested run inherits them from its workers' environment, hence the
+ * conditions. */
+static int older_operator(const struct place_known *known, struct place_found *found,
+                          struct muster_error *err)
+{
+    struct replica replica;
+    int64_t port, rank, nodes;
+    const char *address = get(known, ENV_MASTER_ADDR);
+    (void)err;
+    if (known->nodes || known->master_addr || known->master_port >= 0 || get(known, ENV_RUN_ID) || !address ||
+        !get_number(known, ENV_MASTER_PORT, 1, 65535, &port) ||
+        !get_number(known, ENV_WORLD_SIZE, 1, NODES_LIMIT, &nodes) ||
+        !get_number(known, ENV_RANK, 0, nodes - 1, &rank) || !read_replica(known->host_name, &replica) ||
+        rank != replica.index + !replica.master)
+        return 0;
+    /* the oldest ones tell the master that it is localhost, which nobody else can reach */
+    const char *master = rank == 0 && is_loopback_name(address) ? known->host_name : address;
+    if (!copy(found->master_addr, sizeof found->master_addr, master, strlen(master)))
+        return 0;
+    (void)snprintf(found->source, sizeof found->source, "RANK and WORLD_SIZE, pods by the host name %s",
+                   known->host_name);
+    found->nodes = (int)nodes;
+    found->node_rank = (int)rank;
+    found->master_port = (int)port;
+    return 1;
+}
+
+/* The short names of both are equal, or one of them is not known. */
+static bool same_host(const char *a, const char *b)
+{
+    size_t length = strcspn(a, ".");
+    return !b || (strcspn(b, ".") == length && !strncmp(a, b, length));
+}
+
+/* srun with one task per node. A batch script itself has a node id too, but no step. */
+static int slurm_step(const struct place_known *known, struct place_found *found, struct muster_error *err)
+{
+    int64_t rank, nodes, tasks, job, step;
+    char own[PLACE_HOST_SIZE];
+    if (known->nodes == 1 || get(known, ENV_RUN_ID) ||
+        !get_number(known, "SLURM_STEP_NUM_NODES", 2, NODES_LIMIT, &nodes) ||
+        !get_number(known, "SLURM_STEP_NUM_TASKS", 1, NODES_LIMIT, &tasks) || tasks != nodes ||
+        !get_number(known, "SLURM_NODEID", 0, nodes - 1, &rank) || (known->nodes && known->nodes != nodes))
+        return 0;
+    const char *list = get(known, "SLURM_STEP_NODELIST");
+    if (!list)
+        list = get(known, "SLURM_JOB_NODELIST");
+    if (!list || slurm_host_count(list, err) != nodes)
+        return 0;
+    if (slurm_host_at(list, rank, own, sizeof own, err) < 0 || !same_host(own, get(known, "SLURMD_NODENAME")))
+        return 0;
+    (void)snprintf(found->source, sizeof found->source, "Slurm");
+    found->nodes = known->nodes ? 0 : (int)nodes;
+    found->node_rank = (int)rank;
+    if (!known->master_addr && slurm_host_at(list, 0, found->master_addr, sizeof found->master_addr, err) < 0)
+        return -1;
+    if (!get_number(known, "SLURM_JOB_ID", 0, INT64_MAX, &job))
+        return 1;
+    if (known->master_port < 0) /* jobs that share a node must not meet; two ports each */
+        found->master_port = SLURM_PORTS_FROM + 2 * (int)(job % (SLURM_PORTS / 2));
+    if (!get_number(known, "SLURM_STEP_ID", 0, INT64_MAX, &step))
+        step = 0;
+    (void)snprintf(found->job_id, sizeof found->job_id, "slurm-%lld.%lld", (long long)job, (long long)step);
+    return 1;
+}
+
+int place_find(const struct place_known *known, struct place_found *found, struct muster_error *err)
+{
+    static int (*const rules[])(const struct place_known *, struct place_found *,
+                                struct muster_error *) = {indexed_job, pod_name, older_operator, slurm_step};
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        *found = (struct place_found){0};
+        int matched = rules[i](known, found, err);
+        if (matched)
+            return matched < 0 ? -1 : 0;
+    }
+    *found = (struct place_found){0};
+    error_clear(err); /* a rule that does not match may have left its reason */
+    return 0;
+}

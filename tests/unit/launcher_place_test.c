@@ -1,0 +1,188 @@
+/* launcher_place_test.c - the place of a node where flags do not say it: what Kubernetes' operators, Indexed
+ * Jobs and Slurm put into pods and steps, and what must not be mistaken for it. */
+#include "launcher/place.h"
+
+#include <stdio.h>
+
+#include "proto/base/error.h"
+#include "tests/support/cmocka_all.h"
+#include "tests/support/fake_environment.h"
+
+#define OLD  "RANK=0 WORLD_SIZE=3 MASTER_ADDR=pt-master-0 MASTER_PORT=23456"
+#define STEP "SLURM_NODEID=1 SLURM_STEP_NUM_NODES=2 SLURM_STEP_NUM_TASKS=2 SLURM_JOB_ID=77 SLURM_STEP_ID=3 "
+
+/* What is known (nodes, master, port), the environment and the names; the place, "-" for none: source, nodes,
+ * rank, master, port. */
+static const struct {
+    const char *what;
+    int nodes;
+    const char *master;
+    int port;
+    const char *variables, *host, *full;
+    const char *source;
+    int found_nodes, rank;
+    const char *found_master;
+    int found_port;
+} rows[] = {
+    /* jobs of workers only, PyTorchJob since 1.8: PET_NNODES alone is there */
+    {"worker 0", 3, NULL, -1, "", "pt-worker-0", "", "the host name pt-worker-0", 0, 0, "pt-worker-0", 23456},
+    {"worker 2", 3, NULL, -1, "", "pt-worker-2", "", "the host name pt-worker-2", 0, 2, "pt-worker-0", 23456},
+    {"many", 12, NULL, -1, "", "a-worker-b-worker-11", "", "the host name a-worker-b-worker-11", 0, 11,
+     "a-worker-b-worker-0", 23456},
+    {"full name", 3, NULL, -1, "", "pt-worker-2.ns.svc", "", "the host name pt-worker-2.ns.svc", 0, 2,
+     "pt-worker-0.ns.svc", 23456},
+    {"own port", 3, NULL, 1234, "", "pt-worker-1", "", "the host name pt-worker-1", 0, 1, "pt-worker-0", 0},
+    {"own master", 3, "pt-worker-0", -1, "", "pt-worker-1", "", "the host name pt-worker-1", 0, 1, "", 23456},
+    /* a Master that is named makes worker i node i + 1 */
+    {"master said", 3, "pt-master-0", 23456, "", "pt-worker-1", "", "the host name pt-worker-1", 0, 2, "", 0},
+    {"master's own", 3, "pt-master-0", 23456, "", "pt-master-0", "", "the host name pt-master-0", 0, 0, "",
+     0},
+    {"by variable", 3, NULL, -1, "MASTER_ADDR=pt-master-0 MASTER_PORT=99", "pt-worker-1", "",
+     "the host name pt-worker-1", 0, 2, "pt-master-0", 99},
+    {"localhost", 3, NULL, -1, "MASTER_ADDR=localhost MASTER_PORT=99", "pt-master-0", "",
+     "the host name pt-master-0", 0, 0, "pt-master-0", 99},
+    {"other master", 3, "10.0.0.1", 1, "", "pt-worker-1", "", "-", 0, 0, "", 0},
+    /* names that are no pod's, and worlds of one node */
+    {"one node", 1, NULL, -1, "", "pt-worker-2", "", "-", 0, 0, "", 0},
+    {"not said", 0, NULL, -1, "", "pt-worker-2", "", "-", 0, 0, "", 0},
+    {"no number", 3, NULL, -1, "", "pt-worker-", "", "-", 0, 0, "", 0},
+    {"no job", 3, NULL, -1, "", "worker-1", "", "-", 0, 0, "", 0},
+    {"no job", 3, NULL, -1, "", "-worker-1", "", "-", 0, 0, "", 0},
+    {"other name", 3, NULL, -1, "", "gpu-node-1", "", "-", 0, 0, "", 0},
+    {"big number", 3, NULL, -1, "", "pt-worker-99999999999999999999", "", "-", 0, 0, "", 0},
+    {"empty", 3, NULL, -1, "", "", "", "-", 0, 0, "", 0},
+    /* Indexed Jobs */
+    {"index", 4, NULL, -1, "JOB_COMPLETION_INDEX=2", "job-2", "job-2.svc.ns.svc.cluster.local",
+     "JOB_COMPLETION_INDEX", 0, 2, "job-0.svc.ns.svc.cluster.local", 0},
+    {"index and name", 4, NULL, -1, "JOB_COMPLETION_INDEX=3", "job-3.svc", "", "JOB_COMPLETION_INDEX", 0, 3,
+     "job-0.svc", 0},
+    {"index and master", 4, "m", 7, "JOB_COMPLETION_INDEX=3", "elsewhere", "", "JOB_COMPLETION_INDEX", 0, 3,
+     "", 0},
+    {"before the name", 4, "m-worker-0", 7, "JOB_COMPLETION_INDEX=3", "m-worker-1", "",
+     "JOB_COMPLETION_INDEX", 0, 3, "", 0},
+    {"one node", 1, NULL, -1, "JOB_COMPLETION_INDEX=2", "job-2", "job-2.svc", "-", 0, 0, "", 0},
+    {"no count", 0, NULL, -1, "JOB_COMPLETION_INDEX=2", "job-2", "job-2.svc", "-", 0, 0, "", 0},
+    {"no number", 4, "m", 7, "JOB_COMPLETION_INDEX=x", "job-2", "", "-", 0, 0, "", 0},
+    /* operators before 1.7: RANK and WORLD_SIZE in pods */
+    {"old master", 0, NULL, -1, OLD, "pt-master-0", "",
+     "RANK and WORLD_SIZE, pods by the host name pt-master-0", 3, 0, "pt-master-0", 23456},
+    {"old worker", 0, NULL, -1, "RANK=2 WORLD_SIZE=3 MASTER_ADDR=pt-master-0 MASTER_PORT=8080", "pt-worker-1",
+     "", "RANK and WORLD_SIZE, pods by the host name pt-worker-1", 3, 2, "pt-master-0", 8080},
+    {"oldest master", 0, NULL, -1, "RANK=0 WORLD_SIZE=3 MASTER_ADDR=localhost MASTER_PORT=23456",
+     "pt-master-0", "", "RANK and WORLD_SIZE, pods by the host name pt-master-0", 3, 0, "pt-master-0", 23456},
+    {"Volcano", 0, NULL, -1, "RANK=1 WORLD_SIZE=2 MASTER_ADDR=j-master-0.j MASTER_PORT=23456", "j-worker-0",
+     "", "RANK and WORLD_SIZE, pods by the host name j-worker-0", 2, 1, "j-master-0.j", 23456},
+    {"said", 1, NULL, -1, OLD, "pt-master-0", "", "-", 0, 0, "", 0},
+    {"master said", 0, "m", -1, OLD, "pt-master-0", "", "-", 0, 0, "", 0},
+    {"nested", 0, NULL, -1, OLD " TORCHELASTIC_RUN_ID=none", "pt-master-0", "", "-", 0, 0, "", 0},
+    {"no pod", 0, NULL, -1, OLD, "laptop", "", "-", 0, 0, "", 0},
+    {"another pod's", 0, NULL, -1, OLD, "pt-worker-0", "", "-", 0, 0, "", 0},
+    {"three of four", 0, NULL, -1, "RANK=0 WORLD_SIZE=3 MASTER_ADDR=pt-master-0", "pt-master-0", "", "-", 0,
+     0, "", 0},
+    {"a rank too high", 0, NULL, -1, "RANK=3 WORLD_SIZE=3 MASTER_ADDR=m MASTER_PORT=1", "pt-worker-2", "",
+     "-", 0, 0, "", 0},
+    {"a bad port", 0, NULL, -1, "RANK=0 WORLD_SIZE=3 MASTER_ADDR=m MASTER_PORT=0", "pt-master-0", "", "-", 0,
+     0, "", 0},
+    /* Slurm */
+    {"step", 0, NULL, -1, STEP "SLURM_STEP_NODELIST=n[01-02]", "n02", "", "Slurm", 2, 1, "n01", 20154},
+    {"job's list", 0, NULL, -1, STEP "SLURM_JOB_NODELIST=a,b", "b", "", "Slurm", 2, 1, "a", 20154},
+    {"count said", 2, NULL, -1, STEP "SLURM_STEP_NODELIST=a,b", "b", "", "Slurm", 0, 1, "a", 20154},
+    {"address said", 2, "head", 29500, STEP "SLURM_STEP_NODELIST=a,b", "b", "", "Slurm", 0, 1, "", 0},
+    {"its own name", 0, NULL, -1, STEP "SLURM_STEP_NODELIST=a,b SLURMD_NODENAME=b.local", "x", "", "Slurm", 2,
+     1, "a", 20154},
+    {"another's name", 0, NULL, -1, STEP "SLURM_STEP_NODELIST=a,b SLURMD_NODENAME=a", "x", "", "-", 0, 0, "",
+     0},
+    {"other count", 3, NULL, -1, STEP "SLURM_STEP_NODELIST=a,b", "b", "", "-", 0, 0, "", 0},
+    {"one node said", 1, NULL, -1, STEP "SLURM_STEP_NODELIST=a,b", "b", "", "-", 0, 0, "", 0},
+    {"other list", 0, NULL, -1, STEP "SLURM_STEP_NODELIST=a,b,c", "b", "", "-", 0, 0, "", 0},
+    {"bad list", 0, NULL, -1, STEP "SLURM_STEP_NODELIST=a[", "b", "", "-", 0, 0, "", 0},
+    {"no list", 0, NULL, -1, STEP, "b", "", "-", 0, 0, "", 0},
+    {"nested", 0, NULL, -1, STEP "SLURM_STEP_NODELIST=a,b TORCHELASTIC_RUN_ID=x", "b", "", "-", 0, 0, "", 0},
+    {"four tasks", 0, NULL, -1,
+     "SLURM_NODEID=1 SLURM_STEP_NUM_NODES=2 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NODELIST=a,b", "b", "", "-", 0,
+     0, "", 0},
+    {"batch script", 0, NULL, -1, "SLURM_NODEID=0 SLURM_NNODES=2 SLURM_NTASKS=2 SLURM_JOB_NODELIST=a,b", "a",
+     "", "-", 0, 0, "", 0},
+};
+
+static void places(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct place_known known = {
+            rows[i].nodes, rows[i].master,           rows[i].port, rows[i].host, rows[i].full,
+            fake_environment,   (void *)rows[i].variables};
+        struct place_found found;
+        struct muster_error err = {0};
+        print_message("%s on %s\n", rows[i].what, rows[i].host);
+        if (place_find(&known, &found, &err) < 0)
+            fail_msg("%s", err.text);
+        assert_string_equal(*found.source ? found.source : "-", rows[i].source);
+        assert_int_equal(found.nodes, rows[i].found_nodes);
+        assert_int_equal(found.node_rank, rows[i].rank);
+        assert_string_equal(found.master_addr, rows[i].found_master);
+        assert_int_equal(found.master_port, rows[i].found_port);
+        assert_int_equal(err.code, MUSTER_OK);
+    }
+}
+
+static void steps_of_slurm_are_jobs_of_their_own(void **state)
+{
+    (void)state;
+    struct place_known known = {0, NULL, -1, "b", "", fake_environment, STEP "SLURM_STEP_NODELIST=a,b"};
+    struct place_found found;
+    assert_int_equal(place_find(&known, &found, NULL), 0);
+    assert_string_equal(found.job_id, "slurm-77.3");
+}
+
+static void an_index_without_a_domain_is_explained(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *host, *full;
+    } names[] = {{"job-2", ""}, {"job-3.svc", ""}, {"job.svc", ""}, {"job-2", "job-2"}, {"", ""}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct place_known known = {
+            4, NULL, -1, names[i].host, names[i].full, fake_environment, "JOB_COMPLETION_INDEX=2"};
+        struct place_found found;
+        struct muster_error err = {0};
+        assert_int_equal(place_find(&known, &found, &err), -1);
+        assert_non_null(strstr(err.text, "nothing names node 0"));
+        assert_non_null(strstr(err.text, "subdomain"));
+    }
+}
+
+static void full_names_from_a_hosts_file(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *hosts, *host, *full;
+    } files[] = {
+        {"127.0.0.1\tlocalhost\n10.1.2.3\tjob-2.svc.ns.svc.cluster.local\tjob-2\n", "job-2",
+         "job-2.svc.ns.svc.cluster.local"},
+        {"10.1.2.3 job-2 job-2.svc # ours\n", "job-2", "job-2.svc"},
+        {"# 10.1.2.3 job-2.svc job-2\n", "job-2", ""},
+        {"10.1.2.3 job-2.svc\n", "job-2", ""},
+        {"10.1.2.3 job-22.svc job-2", "job-2", ""},
+        {"10.1.2.3 job-2", "job-2", ""},
+        {"", "job-2", ""},
+        {"10.1.2.3 .x ", "", ""},
+        {"\n\n  \n1 j.a j", "j", "j.a"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char full[PLACE_HOST_SIZE];
+        place_full_name(files[i].hosts, files[i].host, full);
+        assert_string_equal(full, files[i].full);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(places),
+        cmocka_unit_test(steps_of_slurm_are_jobs_of_their_own),
+        cmocka_unit_test(an_index_without_a_domain_is_explained),
+        cmocka_unit_test(full_names_from_a_hosts_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
