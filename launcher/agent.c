@@ -31,8 +31,7 @@ static int make_identity(struct agent *agent, struct muster_error *err)
     agent->id_chain = outer && *outer ? mem_printf("%s,%s", outer, agent->id) : mem_strdup(agent->id);
     if (!agent->id_chain)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the agent's id");
-    if (gethostname(agent->host, sizeof agent->host - 1) < 0)
-        return error_errno(err, "gethostname");
+    machine_host_name(agent->host);
     return 0;
 }
 

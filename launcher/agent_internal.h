@@ -36,7 +36,7 @@ enum { AGENT_FAILURES_KEPT = 16 }; /* of one round, for the report; the first ca
 struct agent {
     const struct run_config *config;
     struct log_sink log; /* through the pump, so that it never blocks */
-    char host[MEMBERSHIP_NAME_LIMIT];
+    char host[MACHINE_NAME_SIZE];
     char id[KIN_ID_LENGTH + 1];
     char *id_chain;            /* MUSTER_AGENT_ID of the workers: the outer agents' ids, then ours */
     struct rlimit descriptors; /* what this process inherited; its own soft limit may be higher */

@@ -18,29 +18,45 @@ enum knob_source config_source(const struct run_config *config, const char *name
     return config->sources[config_row(name) - config_table()->knobs];
 }
 
+bool config_is_said(const struct run_config *config, const char *name)
+{
+    enum knob_source source = config_source(config, name);
+    return source == KNOB_FROM_FLAG || source == KNOB_FROM_ENVIRONMENT;
+}
+
+const char *config_origin(const struct run_config *config, const struct knob *knob,
+                          char scratch[CONFIG_SETTING_SIZE])
+{
+    size_t row = (size_t)(knob - config_table()->knobs);
+    switch ((enum knob_source)config->sources[row]) {
+    case KNOB_FROM_ENVIRONMENT:
+        return knob->env;
+    case KNOB_FROM_FLAG:
+        (void)snprintf(scratch, CONFIG_SETTING_SIZE, "--%s", knob->name);
+        return scratch;
+    case KNOB_FROM_RULE:
+        return config->reasons[row];
+    default:
+        return "default";
+    }
+}
+
 const char *config_setting(const struct run_config *config, const char *name,
                            char scratch[CONFIG_SETTING_SIZE])
 {
-    const struct knob *knob = config_row(name);
-    if (knob->env && config_source(config, name) == KNOB_FROM_ENVIRONMENT)
-        return knob->env;
-    (void)snprintf(scratch, CONFIG_SETTING_SIZE, "--%s", knob->name);
+    if (config_source(config, name) != KNOB_FROM_DEFAULT)
+        return config_origin(config, config_row(name), scratch);
+    (void)snprintf(scratch, CONFIG_SETTING_SIZE, "--%s", name);
     return scratch;
 }
 
-int config_set(struct run_config *config, const char *name, const char *text, enum knob_source source,
+int config_set(struct run_config *config, const char *name, const char *text, const char *reason,
                struct muster_error *err)
 {
-    return knob_set(config_table(), config, config->sources, config_row(name), text, source, name, err);
-}
-
-int config_note(struct run_config *config, const char *line, struct muster_error *err)
-{
-    char *notes = config->notes ? mem_printf("%s\n%s", config->notes, line) : mem_strdup(line);
-    if (!notes)
-        return error_set(err, MUSTER_E_NOMEM, "no memory");
-    mem_free(config->notes);
-    config->notes = notes;
+    const struct knob *knob = config_row(name);
+    if (knob_set(config_table(), config, config->sources, knob, text, KNOB_FROM_RULE, reason, err) < 0)
+        return -1;
+    config->reasons[knob - config_table()->knobs] = reason;
     return 0;
 }
 
@@ -64,8 +80,7 @@ int config_parse(int argc, char *const argv[], const char *(*get)(void *context,
         return -1;
     if (config->help)
         return 0;
-    if (config_read_environment(config, &environment, err) < 0 || config_resolve_world(config, err) < 0 ||
-        config_refuse_environment(config, &environment, err) < 0 || config_check_logs(config, err) < 0 ||
+    if (config_read_environment(config, &environment, err) < 0 || config_check_logs(config, err) < 0 ||
         config_resolve_supervision(config, err) < 0 || check_texts(config, err) < 0 ||
         config_parse_nproc(config, &config->nproc_per_node, err) < 0)
         return -1;
@@ -77,21 +92,32 @@ int config_parse(int argc, char *const argv[], const char *(*get)(void *context,
     return 0;
 }
 
-int config_resolve(struct run_config *config, const struct machine *machine, struct muster_error *err)
+/* A UUID of version 4, as torchrun makes one where there is one node. */
+static int make_job_id(struct run_config *config, const struct machine *machine, struct muster_error *err)
 {
-    config->cores = machine->cores;
-    if (config_resolve_workers(config, machine, err) < 0)
-        return -1;
-    if (config->max_nodes > 1 || config_source(config, "rdzv-id") != KNOB_FROM_DEFAULT)
-        return 0;
-    /* a UUID of version 4, as torchrun makes one where there is one node */
     uint64_t a = machine->random[0], b = machine->random[1];
     scope_free char *id =
         mem_printf("%08x-%04x-4%03x-%04x-%012llx", (unsigned)(a >> 32), (unsigned)(a >> 16 & 0xffff),
                    (unsigned)(a & 0xfff), (unsigned)(b >> 48 & 0x3fff) | 0x8000,
                    (unsigned long long)(b & 0xffffffffffff));
-    return id ? config_set(config, "rdzv-id", id, KNOB_FROM_RULE, err)
+    return id ? config_set(config, "rdzv-id", id, config_reason_one_node, err)
               : error_set(err, MUSTER_E_NOMEM, "no memory");
+}
+
+int config_resolve(struct run_config *config, const struct machine *machine,
+                   const char *(*get)(void *context, const char *name), void *context,
+                   struct muster_error *err)
+{
+    struct config_environment environment = {get, context};
+    config->cores = machine->cores;
+    if (config_resolve_world(config, &environment, machine, err) < 0 ||
+        config_refuse_environment(config, &environment, err) < 0 ||
+        config_resolve_workers(config, machine, err) < 0)
+        return -1;
+    if (config->max_nodes == 1 && config_source(config, "rdzv-id") == KNOB_FROM_DEFAULT &&
+        make_job_id(config, machine, err) < 0)
+        return -1;
+    return config_announce(config, err);
 }
 
 void config_free(struct run_config *config)
@@ -100,8 +126,10 @@ void config_free(struct run_config *config)
         return;
     knob_free(config_table(), config);
     mem_free(config->line_prefix);
+    mem_free(config->place_source);
     mem_free(config->notes);
-    config->line_prefix = config->notes = NULL;
+    mem_free(config->warnings);
+    config->line_prefix = config->place_source = config->notes = config->warnings = NULL;
 }
 
 int config_help(const char *name, int columns, struct buffer *out)

@@ -21,7 +21,7 @@ enum stream_bits { STREAM_NONE = 0, STREAM_STDOUT = 1, STREAM_STDERR = 2, STREAM
 
 enum program_kind { PROGRAM_PYTHON, PROGRAM_MODULE, PROGRAM_EXECUTABLE };
 
-enum { CONFIG_WORKERS_LIMIT = 4096, CONFIG_NODES_LIMIT = 1000000 };
+enum { CONFIG_WORKERS_LIMIT = 4096, CONFIG_NODES_LIMIT = 1000000, CONFIG_ROWS_LIMIT = 96 };
 
 struct run_config {
     /* world */
@@ -58,10 +58,12 @@ struct run_config {
     char *metrics_addr;   /* numeric; NULL: every address */
     /* what to do */
     bool dry_run, help;
-    const char *program;    /* the script, module or program: points into argv */
-    char *const *arguments; /* what follows it, NULL-terminated: points into argv */
-    uint8_t sources[96];    /* enum knob_source of each row */
-    char *notes;            /* lines to announce, newline-separated; NULL for none */
+    const char *program;                    /* the script, module or program: points into argv */
+    char *const *arguments;                 /* what follows it, NULL-terminated: points into argv */
+    uint8_t sources[CONFIG_ROWS_LIMIT];     /* enum knob_source of each row */
+    const char *reasons[CONFIG_ROWS_LIMIT]; /* what set the row, where that was a rule; NULL otherwise */
+    char *place_source;                     /* the reason of what place.h found */
+    char *notes, *warnings;                 /* lines to announce, newline-separated; NULL for none */
 };
 
 const struct knob_table *config_table(void);
@@ -71,9 +73,15 @@ const struct knob_table *config_table(void);
  * are MUSTER_E_INVALID or MUSTER_E_UNSUPPORTED (usage, exit 2) with one line, or MUSTER_E_NOMEM. */
 int config_parse(int argc, char *const argv[], const char *(*get)(void *context, const char *name),
                  void *context, struct run_config *config, struct muster_error *err);
-/* Works out nproc_per_node and cores from the machine, and a job id of its own where one node was given none.
- */
-int config_resolve(struct run_config *config, const struct machine *machine, struct muster_error *err);
+/* After config_parse: what the values mean together, here. The place in the world (config_world.c), what the
+ * machine offers to the workers, and a job id of its own where one node was given none. */
+int config_resolve(struct run_config *config, const struct machine *machine,
+                   const char *(*get)(void *context, const char *name), void *context,
+                   struct muster_error *err);
+/* What set a row: its flag or variable, a rule's reason, "default". scratch is for the flag. */
+enum { CONFIG_SETTING_SIZE = 64 };
+const char *config_origin(const struct run_config *config, const struct knob *knob,
+                          char scratch[CONFIG_SETTING_SIZE]);
 void config_free(struct run_config *config);
 
 /* "usage: <name> [flags] program ..." and the help of every row, appended. */

@@ -9,39 +9,42 @@
 #include "proto/base/text.h"
 #include "proto/env_names.h"
 
-static const char *get_text(const struct config_environment *environment, const char *name)
+static const char shutdown_timeout_name[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+
+const char *config_get(const struct config_environment *environment, const char *name)
 {
     const char *text = environment->get(environment->context, name);
-    return text && *text ? text : NULL; /* operators export empty variables for what was not given */
+    return text && *text ? text : NULL;
+}
+
+/* What a row's variable says. Set to nothing it says nothing, but for PET_STANDALONE: the PyTorchJob operator
+ * writes it so for true. */
+static const char *said_by(const struct config_environment *environment, const struct knob *knob)
+{
+    if (!knob->env || knob->refused)
+        return NULL;
+    const char *text = environment->get(environment->context, knob->env);
+    return text && !*text ? (!strcmp(knob->name, "standalone") ? "1" : NULL) : text;
 }
 
 int config_read_environment(struct run_config *config, const struct config_environment *environment,
                             struct muster_error *err)
 {
     const struct knob_table *table = config_table();
-    scope_buffer line = {0};
     for (size_t i = 0; i < table->count; i++) {
         const struct knob *knob = &table->knobs[i];
-        const char *text = knob->env && !knob->refused ? get_text(environment, knob->env) : NULL;
-        if (!text || config->sources[i] == KNOB_FROM_FLAG)
-            continue;
-        if (knob_set(table, config, config->sources, knob, text, KNOB_FROM_ENVIRONMENT, knob->env, err) < 0)
+        const char *text = said_by(environment, knob);
+        if (text && config->sources[i] != KNOB_FROM_FLAG &&
+            knob_set(table, config, config->sources, knob, text, KNOB_FROM_ENVIRONMENT, knob->env, err) < 0)
             return -1;
-        buffer_printf(&line, " %s=%s", knob->env, text);
     }
-    const char *grace = get_text(environment, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+    const char *grace = config_get(environment, shutdown_timeout_name);
     if (grace && config_source(config, "shutdown-timeout") == KNOB_FROM_DEFAULT &&
-        knob_set(table, config, config->sources, config_row("shutdown-timeout"), grace, KNOB_FROM_RULE,
-                 "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", err) < 0)
+        config_set(config, "shutdown-timeout", grace, shutdown_timeout_name, err) < 0)
         return -1;
-    const char *prefix = get_text(environment, ENV_LINE_PREFIX);
+    const char *prefix = config_get(environment, ENV_LINE_PREFIX);
     config->line_prefix = mem_strdup(prefix ? prefix : "[${role_name}${local_rank}]:");
-    if (line.failed || !config->line_prefix)
-        return error_set(err, MUSTER_E_NOMEM, "no memory");
-    if (!line.length)
-        return 0;
-    scope_free char *text = mem_printf("from the environment:%s", line.data);
-    return text ? config_note(config, text, err) : error_set(err, MUSTER_E_NOMEM, "no memory");
+    return config->line_prefix ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory");
 }
 
 /* Whether a refused row's variable asks for what is done anyway: switched off, or its default. */
@@ -70,15 +73,12 @@ int config_refuse_environment(struct run_config *config, const struct config_env
     const struct knob_table *table = config_table();
     for (size_t i = 0; i < table->count; i++) {
         const struct knob *knob = &table->knobs[i];
-        const char *text = knob->env && knob->refused ? get_text(environment, knob->env) : NULL;
+        const char *text = knob->env && knob->refused ? config_get(environment, knob->env) : NULL;
         if (!text || asks_nothing(knob, text))
             continue;
         if (changes_the_job(config, knob))
             return error_set(err, MUSTER_E_UNSUPPORTED, "%s=%s: %s", knob->env, text, knob->refused);
-        scope_free char *line = mem_printf("%s=%s is left aside: %s", knob->env, text, knob->refused);
-        if (!line)
-            return error_set(err, MUSTER_E_NOMEM, "no memory");
-        if (config_note(config, line, err) < 0)
+        if (config_note(config, err, "%s=%s is left aside: %s", knob->env, text, knob->refused) < 0)
             return -1;
     }
     return 0;

@@ -6,8 +6,6 @@
 
 #include "launcher/config.h"
 
-enum { CONFIG_SETTING_SIZE = 64 };
-
 struct command_line {
     int argc, at; /* at: the next argument */
     char *const *argv;
@@ -22,16 +20,29 @@ struct config_environment {
 
 const struct knob *config_row(const char *name);
 enum knob_source config_source(const struct run_config *config, const char *name);
-int config_set(struct run_config *config, const char *name, const char *text, enum knob_source source,
+/* Whether a flag or a variable set the row, not a rule. */
+bool config_is_said(const struct run_config *config, const char *name);
+/* Sets the row by a rule. reason is what `muster env` and the announcement say it comes from, and lives as
+ * long as config; one that begins with "--" is a flag's doing and is not announced. */
+int config_set(struct run_config *config, const char *name, const char *text, const char *reason,
                struct muster_error *err);
-/* Adds a line to what is announced at the start. */
-int config_note(struct run_config *config, const char *line, struct muster_error *err);
-/* The row's flag or variable, whichever set it: what an error about its value names. scratch holds the flag.
- */
+/* The variable's value; NULL where it is not set, or to nothing: operators export empty variables for what
+ * was not given. */
+const char *config_get(const struct config_environment *environment, const char *name);
+/* Adds a line to what is announced at the start, as information or as a warning. */
+int config_note(struct run_config *config, struct muster_error *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+int config_warn(struct run_config *config, struct muster_error *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The row's flag, variable or reason, whichever set it, else its flag: what an error about its value names.
+ * scratch holds the flag. */
 const char *config_setting(const struct run_config *config, const char *name,
                            char scratch[CONFIG_SETTING_SIZE]);
 /* the scratch lives as long as the block that the macro stands in */
 #define CONFIG_SETTING(config, name) config_setting(config, name, (char[CONFIG_SETTING_SIZE]){0})
+
+/* the reason of what is chosen because there is one node only */
+#define config_reason_one_node "one node"
 
 /* --- the steps --- */
 
@@ -40,13 +51,16 @@ int config_parse_flags(struct command_line *line, struct run_config *config, str
 /* Variables of rows that no flag has set. */
 int config_read_environment(struct run_config *config, const struct config_environment *environment,
                             struct muster_error *err);
+/* Notes in one line whatever was not a flag, with its source. */
+int config_announce(struct run_config *config, struct muster_error *err);
 /* A refused setting in the environment, where operators and images put it for all jobs, is an error only
  * where it would change what the job does; else it is said that it is left aside. After
  * config_resolve_world. */
 int config_refuse_environment(struct run_config *config, const struct config_environment *environment,
                               struct muster_error *err);
-/* Nodes, this node's rank, master_addr and master_port. */
-int config_resolve_world(struct run_config *config, struct muster_error *err);
+/* Nodes, this node's rank, master_addr and master_port: flags and variables, then the rules of place.h. */
+int config_resolve_world(struct run_config *config, const struct config_environment *environment,
+                         const struct machine *machine, struct muster_error *err);
 /* The streams of --redirects and --tee. */
 int config_check_logs(const struct run_config *config, struct muster_error *err);
 /* --nproc-per-node: a number (out is it), a word that config_resolve_workers resolves (out is 0) or an error.

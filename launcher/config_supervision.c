@@ -19,9 +19,8 @@ static int parse_signals(struct run_config *config, const char *name, const char
         return error_set(err, MUSTER_E_NOMEM, "no memory");
     if (!unknown.length)
         return 0;
-    scope_free char *line = mem_printf("%s: %s left out: no signal of this system that can be taken here",
-                                       CONFIG_SETTING(config, name), unknown.data);
-    return line ? config_note(config, line, err) : error_set(err, MUSTER_E_NOMEM, "no memory");
+    return config_note(config, err, "%s: %s left out: no signal of this system that can be taken here",
+                       CONFIG_SETTING(config, name), unknown.data);
 }
 
 int config_resolve_supervision(struct run_config *config, struct muster_error *err)

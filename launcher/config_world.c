@@ -2,11 +2,15 @@
  * is found (pure); see config_internal.h. */
 #include "launcher/config_internal.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#include "launcher/place.h"
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
+#include "proto/env_names.h"
 
 enum { DEFAULT_PORT = 29500, HOST_LIMIT = 253 };
 
@@ -20,9 +24,15 @@ static int apply_standalone(struct run_config *config, struct muster_error *err)
                  {"master-port", "0"}, {"rdzv-backend", "c10d"}, {"rdzv-endpoint", ""}};
     for (size_t i = 0; i < sizeof aside / sizeof *aside; i++)
         if (config_source(config, aside[i].name) != KNOB_FROM_FLAG &&
-            config_set(config, aside[i].name, aside[i].value, KNOB_FROM_RULE, err) < 0)
+            config_set(config, aside[i].name, aside[i].value, "--standalone", err) < 0)
             return -1;
     return 0;
+}
+
+/* The reason of a rule that follows from a row: its variable, or its flag. */
+static const char *said_by(const struct run_config *config, const char *name, const char *flag)
+{
+    return config_source(config, name) == KNOB_FROM_ENVIRONMENT ? config_row(name)->env : flag;
 }
 
 static bool parse_count(const char *text, size_t length, int *out)
@@ -59,10 +69,6 @@ static int resolve_nodes(struct run_config *config, struct muster_error *err)
             text);
     if (config->standalone && config->max_nodes > 1)
         return error_set(err, MUSTER_E_INVALID, "--standalone is one node, but %s is %s", where, text);
-    if (config->node_rank >= config->max_nodes)
-        return error_set(err, MUSTER_E_INVALID, "%s: '%lld' is not below the number of nodes, %d (%s)",
-                         CONFIG_SETTING(config, "node-rank"), (long long)config->node_rank, config->max_nodes,
-                         where);
     return 0;
 }
 
@@ -78,10 +84,11 @@ static int take_endpoint(struct run_config *config, struct muster_error *err)
     scope_free char *host = mem_strndup(text, (size_t)(colon - text));
     if (!host)
         return error_set(err, MUSTER_E_NOMEM, "no memory");
-    if (config_set(config, "master-addr", host, KNOB_FROM_RULE, err) < 0)
-        return -1;
-    config->master_port = port;
-    return 0;
+    const char *reason = said_by(config, "rdzv-endpoint", "--rdzv-endpoint");
+    return config_set(config, "master-addr", host, reason, err) < 0 ||
+                   config_set(config, "master-port", colon + 1, reason, err) < 0
+               ? -1
+               : 0;
 }
 
 static int resolve_backend(struct run_config *config, struct muster_error *err)
@@ -118,39 +125,163 @@ static int resolve_master(struct run_config *config, struct muster_error *err)
         return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not a host name or an address", where, host);
     if (config->max_nodes > 1 && config->master_port == 0)
         config->master_port = DEFAULT_PORT;
-    if (config->max_nodes > 1 && config_source(config, "node-rank") == KNOB_FROM_DEFAULT)
-        return config_note(config, "no --node-rank and no PET_NODE_RANK: this is node 0", err);
     return 0;
 }
 
-/* --rdzv-conf: what it says counts where no flag of its own does. */
+/* --rdzv-conf: what it says counts where no flag or variable of its own does. */
 static int apply_rdzv_conf(struct run_config *config, struct muster_error *err)
 {
     struct rdzv_conf *conf = &config->rdzv_conf;
     const char *where = CONFIG_SETTING(config, "rdzv-conf");
+    const char *reason = said_by(config, "rdzv-conf", "--rdzv-conf");
+    char number[32];
     scope_buffer aside = {0};
     if (rdzv_conf_parse(config->rdzv_conf_text, where, conf, &aside, err) < 0)
         return -1;
     double wait = conf->join_timeout > 0 ? conf->join_timeout : conf->timeout;
-    if (wait > 0 && config_source(config, "join-timeout") == KNOB_FROM_DEFAULT) {
-        scope_free char *text = mem_printf("%.15g", wait);
-        if (!text)
-            return error_set(err, MUSTER_E_NOMEM, "no memory");
-        if (config_set(config, "join-timeout", text, KNOB_FROM_RULE, err) < 0)
-            return -1;
-    }
-    if (!aside.length)
-        return 0;
-    scope_free char *line = mem_printf("%s: without meaning here: %s", where, aside.data);
-    return line ? config_note(config, line, err) : error_set(err, MUSTER_E_NOMEM, "no memory");
+    (void)snprintf(number, sizeof number, "%.15g", wait);
+    if (wait > 0 && !config_is_said(config, "join-timeout") &&
+        config_set(config, "join-timeout", number, reason, err) < 0)
+        return -1;
+    (void)snprintf(number, sizeof number, "%lld", (long long)conf->rank);
+    if (conf->rank >= 0 && !config->standalone && !config_is_said(config, "node-rank") &&
+        config_set(config, "node-rank", number, reason, err) < 0)
+        return -1;
+    return aside.length ? config_note(config, err, "%s: without meaning here: %s", where, aside.data) : 0;
 }
 
-int config_resolve_world(struct run_config *config, struct muster_error *err)
+/* --- the place in the world --- */
+
+static int take_place(struct run_config *config, const struct place_found *found, struct muster_error *err)
+{
+    char number[32];
+    if (!*found->source)
+        return config->max_nodes > 1
+                   ? config_note(config, err, "no --node-rank and no PET_NODE_RANK: this is node 0")
+                   : 0;
+    mem_free(config->place_source);
+    config->place_source = mem_strdup(found->source);
+    if (!config->place_source)
+        return error_set(err, MUSTER_E_NOMEM, "no memory");
+    const char *reason = config->place_source;
+    (void)snprintf(number, sizeof number, "%d", found->nodes);
+    if (found->nodes &&
+        (config_set(config, "nnodes", number, reason, err) < 0 || resolve_nodes(config, err) < 0))
+        return -1;
+    (void)snprintf(number, sizeof number, "%d", found->node_rank);
+    if (config_set(config, "node-rank", number, reason, err) < 0)
+        return -1;
+    if (*found->master_addr && config_set(config, "master-addr", found->master_addr, reason, err) < 0)
+        return -1;
+    (void)snprintf(number, sizeof number, "%d", found->master_port);
+    if (found->master_port && config_set(config, "master-port", number, reason, err) < 0)
+        return -1;
+    return *found->job_id && !config_is_said(config, "rdzv-id")
+               ? config_set(config, "rdzv-id", found->job_id, reason, err)
+               : 0;
+}
+
+/* Whether the nodes have ranks before they meet. */
+static bool is_fixed(const struct run_config *config)
+{
+    return config->standalone ||
+           (!strcmp(config->rdzv_backend, "static") && config->min_nodes == config->max_nodes);
+}
+
+/* Where nothing said this node's rank, the rules of place.h. A standalone job has one node; in a world whose
+ * members the server ranks, nobody has a rank beforehand. */
+static int find_place(struct run_config *config, const struct config_environment *environment,
+                      const struct machine *machine, struct muster_error *err)
+{
+    if (config->standalone || !is_fixed(config) || config_source(config, "node-rank") != KNOB_FROM_DEFAULT)
+        return 0;
+    struct place_known known = {
+        .nodes = config_is_said(config, "nnodes") ? config->max_nodes : 0,
+        .master_addr = config_source(config, "master-addr") != KNOB_FROM_DEFAULT ? config->master_addr : NULL,
+        .master_port = config_source(config, "master-port") != KNOB_FROM_DEFAULT ? config->master_port : -1,
+        .host_name = machine->host_name,
+        .full_name = machine->full_name,
+        .get = environment->get,
+        .context = environment->context};
+    struct place_found found;
+    return place_find(&known, &found, err) < 0 ? -1 : take_place(config, &found, err);
+}
+
+/* --- what cannot be meant so --- */
+
+/* Pods that the operator counts: it writes WORLD_SIZE in processes where their number is given. */
+static int64_t count_pods(const struct config_environment *environment)
+{
+    const char *world = config_get(environment, ENV_WORLD_SIZE),
+               *nproc = config_get(environment, "PET_NPROC_PER_NODE");
+    int64_t size, each;
+    if (!world || !text_int64(world, &size))
+        return 0;
+    return nproc && text_int64(nproc, &each) && each > 0 && size % each == 0 ? size / each : size;
+}
+
+/* Elastic and with a Master: the operator counts workers in PET_NNODES, but the Master runs the command too.
+ */
+static int warn_of_the_master(struct run_config *config, const struct config_environment *environment,
+                              struct muster_error *err)
+{
+    int64_t pods = count_pods(environment);
+    if (config_source(config, "nnodes") != KNOB_FROM_ENVIRONMENT || !strchr(config->nnodes, ':') ||
+        !config_get(environment, ENV_MASTER_ADDR) || !config_get(environment, "PET_NODE_RANK") ||
+        pods <= config->max_nodes)
+        return 0;
+    return config_warn(
+        config, err,
+        "PET_NNODES=%s counts workers only, but %lld pods run this command, the Master among them: "
+        "at most %d take part, the last to come waits as a spare. Remove the Master, or raise "
+        "maxReplicas (elasticPolicy and a Master do not fit together)",
+        config->nnodes, (long long)pods, config->max_nodes);
+}
+
+/* A pod of many that starts a job of its own beside all others. */
+static int warn_of_lone_pods(struct run_config *config, const struct config_environment *environment,
+                             struct muster_error *err)
+{
+    const char *said = config_get(environment, "PET_NNODES"),
+               *address = config_get(environment, ENV_MASTER_ADDR);
+    enum knob_source source = config_source(config, "nnodes");
+    int nodes = 0;
+    if (config->max_nodes > 1 || config_get(environment, ENV_RUN_ID))
+        return 0;
+    if (said && (source == KNOB_FROM_FLAG || config->standalone)) {
+        const char *most = strchr(said, ':');
+        most = most ? most + 1 : said;
+        if (!parse_count(most, strlen(most), &nodes))
+            nodes = 0;
+    } else if (!said && address && config_get(environment, ENV_MASTER_PORT) &&
+               config_get(environment, ENV_RANK)) {
+        nodes =
+            (int)count_pods(environment); /* an older operator's, which a flag keeps from being followed */
+    }
+    if (nodes < 2)
+        return 0;
+    return config_warn(
+        config, err,
+        "this is one of %d pods by %s, but %s makes it a job of its own: %d jobs that train apart. "
+        "Leave --nnodes and --standalone out for one job of all pods",
+        nodes, said ? "PET_NNODES" : "WORLD_SIZE and MASTER_ADDR",
+        config->standalone ? "--standalone" : "--nnodes=1", nodes);
+}
+
+int config_resolve_world(struct run_config *config, const struct config_environment *environment,
+                         const struct machine *machine, struct muster_error *err)
 {
     if (config->standalone && apply_standalone(config, err) < 0)
         return -1;
-    return apply_rdzv_conf(config, err) < 0 || resolve_nodes(config, err) < 0 ||
-                   resolve_backend(config, err) < 0 || resolve_master(config, err) < 0
+    if (apply_rdzv_conf(config, err) < 0 || resolve_nodes(config, err) < 0 ||
+        resolve_backend(config, err) < 0 || find_place(config, environment, machine, err) < 0)
+        return -1;
+    if (is_fixed(config) && config->node_rank >= config->max_nodes)
+        return error_set(err, MUSTER_E_INVALID, "%s: '%lld' is not below the number of nodes, %d (%s)",
+                         CONFIG_SETTING(config, "node-rank"), (long long)config->node_rank, config->max_nodes,
+                         CONFIG_SETTING(config, "nnodes"));
+    return resolve_master(config, err) < 0 || warn_of_the_master(config, environment, err) < 0 ||
+                   warn_of_lone_pods(config, environment, err) < 0
                ? -1
                : 0;
 }

@@ -9,11 +9,15 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "launcher/place.h"
 #include "proto/base/clock.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
+#include "proto/env_names.h"
 
 enum { TEXT_LIMIT = 65536, PATH_SIZE = 4096 };
+
+_Static_assert((int)MACHINE_NAME_SIZE == (int)PLACE_HOST_SIZE, "a full name fits");
 
 /* A positive number at text, and what follows it; false for anything else ("max", "-1"). */
 static bool positive(const char *text, long long *out, const char **rest)
@@ -181,6 +185,26 @@ static int affinity_count(void)
     return online > 0 ? (int)online : 1;
 }
 
+void machine_host_name(char out[MACHINE_NAME_SIZE])
+{
+    const char *given = getenv(ENV_HOSTNAME);
+    out[0] = 0;
+    if (given && *given && strlen(given) < MACHINE_NAME_SIZE)
+        (void)snprintf(out, MACHINE_NAME_SIZE, "%s", given);
+    else if (gethostname(out, MACHINE_NAME_SIZE - 1) < 0)
+        out[0] = 0;
+    out[MACHINE_NAME_SIZE - 1] = 0; /* gethostname does not end a name that it cuts */
+}
+
+static void read_names(struct machine *machine)
+{
+    scope_buffer hosts = {0};
+    machine_host_name(machine->host_name);
+    machine->full_name[0] = 0;
+    if (io_read_file("/etc/hosts", TEXT_LIMIT, &hosts, NULL) == 0 && hosts.data)
+        place_full_name(hosts.data, machine->host_name, machine->full_name);
+}
+
 void machine_read(const char *visible_devices, struct machine *machine)
 {
     scope_buffer groups = {0};
@@ -189,6 +213,7 @@ void machine_read(const char *visible_devices, struct machine *machine)
         quota = machine_quota_read("/sys/fs/cgroup", groups.data);
     machine->cores = machine_cores(affinity_count(), quota);
     machine->gpus = machine_visible_gpus(machine_count_gpus("/dev"), visible_devices);
+    read_names(machine);
     if (getrandom(machine->random, sizeof machine->random, 0) != (ssize_t)sizeof machine->random) {
         /* no random source (a very early boot): a name that is only unlikely to repeat is enough for a job id
          */

@@ -7,11 +7,19 @@
 
 #include <stdint.h>
 
+enum { MACHINE_NAME_SIZE = 256 };
+
 struct machine {
     int cores; /* >= 1 */
     int gpus;  /* >= 0, visible ones */
     uint64_t random[2];
+    char host_name[MACHINE_NAME_SIZE]; /* machine_host_name's */
+    char full_name[MACHINE_NAME_SIZE]; /* by /etc/hosts; "" where that has none */
 };
+
+/* The name by which this agent goes: MUSTER_HOSTNAME, which muster local gives each of its pods, since they
+ * share a kernel, else the kernel's. "" where there is none. */
+void machine_host_name(char out[MACHINE_NAME_SIZE]);
 
 /* Reads the machine. visible_devices is CUDA_VISIBLE_DEVICES or NULL. Cannot fail: what cannot be read does
  * not limit. */

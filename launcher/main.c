@@ -56,13 +56,19 @@ static int fail(const char *shown, const char *message, int exit_code)
     return exit_code;
 }
 
-static void announce(const struct run_config *config, const struct log_sink *log)
+static void announce_lines(const char *lines, enum log_level level, const struct log_sink *log)
 {
-    for (const char *line = config->notes ? config->notes : ""; *line;) {
+    for (const char *line = lines ? lines : ""; *line;) {
         size_t length = strcspn(line, "\n");
-        log_info(log, "%.*s", (int)length, line);
+        log_write(log, level, "%.*s", (int)length, line);
         line += length + (line[length] == '\n');
     }
+}
+
+static void announce(const struct run_config *config, const struct log_sink *log)
+{
+    announce_lines(config->notes, LOG_LEVEL_INFO, log);
+    announce_lines(config->warnings, LOG_LEVEL_WARNING, log);
     int threads = worker_command_omp_threads(config, environ, config->cores);
     if (threads > 0)
         log_info(log, "OMP_NUM_THREADS is not set: %d for each of %d workers (%d cores)", threads,
@@ -96,7 +102,7 @@ static int run_configured(const char *shown, struct run_config *config)
                            .threshold = level < 0 ? LOG_LEVEL_INFO : (enum log_level)level,
                            .who = "muster"};
     machine_read(getenv("CUDA_VISIBLE_DEVICES"), &machine);
-    if (config_resolve(config, &machine, &err) < 0)
+    if (config_resolve(config, &machine, read_variable, NULL, &err) < 0)
         return fail(shown, err.text, err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
     if (program_check(config, read_variable, NULL, &exit_code, &err) < 0)
         return fail(shown, err.text, exit_code);

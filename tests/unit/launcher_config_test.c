@@ -33,6 +33,7 @@ struct parsed {
 static const struct machine four_cores = {
     .cores = 4, .gpus = 0, .random = {0x0123456789abcdef, 0xfedcba9876543210}};
 static const struct machine two_gpus = {.cores = 4, .gpus = 2};
+static const struct machine worker_one = {.cores = 4, .host_name = "pt-worker-1"};
 
 static struct parsed *parse_on(const char *line, const char *variables, const struct machine *machine)
 {
@@ -42,7 +43,7 @@ static struct parsed *parse_on(const char *line, const char *variables, const st
     int argc = split(p.text, p.argv);
     p.result = config_parse(argc, p.argv, fake_environment, (void *)variables, &p.config, &p.err);
     if (p.result == 0 && !p.config.help)
-        p.result = config_resolve(&p.config, machine, &p.err);
+        p.result = config_resolve(&p.config, machine, fake_environment, (void *)variables, &p.err);
     return &p;
 }
 
@@ -166,6 +167,102 @@ static void worlds_of_several_nodes(void **state)
     config_free(&p->config);
 }
 
+/* Where the operator says the number of nodes and nothing else (a PyTorchJob of workers only). */
+static void a_pod_without_a_rank_finds_its_place(void **state)
+{
+    (void)state;
+    struct parsed *p = parse_on("x.py", "PET_NNODES=3 PET_NPROC_PER_NODE=2", &worker_one);
+    assert_parsed(p);
+    const struct run_config *c = &p->config;
+    assert_true(c->max_nodes == 3 && c->node_rank == 1 && c->master_port == 23456);
+    assert_string_equal(c->master_addr, "pt-worker-0");
+    assert_string_equal(c->notes,
+                        "from the environment: PET_NNODES=3 PET_NPROC_PER_NODE=2; from the host name "
+                        "pt-worker-1: --node-rank=1 --master-addr=pt-worker-0 --master-port=23456");
+    char scratch[CONFIG_SETTING_SIZE];
+    assert_string_equal(config_origin(c, &config_table()->knobs[2], scratch), "the host name pt-worker-1");
+    config_free(&p->config);
+    p = parse_on("x.py", "RANK=2 WORLD_SIZE=3 MASTER_ADDR=pt-master-0 MASTER_PORT=8080", &worker_one);
+    assert_parsed(p);
+    assert_true(p->config.max_nodes == 3 && p->config.node_rank == 2 && p->config.master_port == 8080);
+    assert_null(p->config.warnings);
+    config_free(&p->config);
+}
+
+/* Flags, and worlds that have no place to find, keep the rules out. */
+static void rules_do_not_overrule(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *variables;
+        int nodes, rank;
+    } rows[] = {
+        {"x.py", "", 1, 0},
+        {"--nnodes=3 --node-rank=0 --master-addr=h x.py", "", 3, 0},
+        {"--nnodes=3 --rdzv-conf=rank=2 --master-addr=h x.py", "", 3, 2},
+        {"--nnodes=3 --node-rank=1 --rdzv-conf=rank=2 --master-addr=h x.py", "", 3, 1},
+        {"--standalone x.py", "PET_NNODES=3", 1, 0},
+        {"--nnodes=1 x.py", "RANK=2 WORLD_SIZE=3 MASTER_ADDR=pt-master-0 MASTER_PORT=8080", 1, 0},
+        {"x.py", "PET_STANDALONE= PET_NNODES=3", 1, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct parsed *p = parse_on(rows[i].line, rows[i].variables, &worker_one);
+        assert_parsed(p);
+        assert_int_equal(p->config.max_nodes, rows[i].nodes);
+        assert_int_equal(p->config.node_rank, rows[i].rank);
+        config_free(&p->config);
+    }
+}
+
+static void lone_pods_are_warned_of(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *variables, *warning; /* NULL: none */
+    } rows[] = {
+        {"--nnodes=1 --nproc_per_node=4 x.py", "PET_NNODES=4 MASTER_ADDR=pt-master-0",
+         "this is one of 4 pods by PET_NNODES, but --nnodes=1 makes it a job of its own: 4 jobs that train "
+         "apart"},
+        {"--standalone x.py", "PET_NNODES=2",
+         "this is one of 2 pods by PET_NNODES, but --standalone makes it"},
+        {"--nnodes=1 --nproc_per_node=4 x.py",
+         "RANK=1 WORLD_SIZE=12 PET_NPROC_PER_NODE=4 MASTER_ADDR=pt-master-0 MASTER_PORT=1",
+         "this is one of 3 pods by WORLD_SIZE and MASTER_ADDR, but --nnodes=1 makes it"},
+        {"--nnodes=1 x.py", "PET_NNODES=1", NULL},
+        {"--nnodes=1 x.py", "", NULL},
+        {"--standalone x.py", "PET_NNODES=2 TORCHELASTIC_RUN_ID=x", NULL},
+        {"--standalone x.py", "PET_NNODES=junk", NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct parsed *p = parse_on(rows[i].line, rows[i].variables, &worker_one);
+        assert_parsed(p);
+        if (rows[i].warning)
+            assert_non_null(strstr(p->config.warnings ? p->config.warnings : "", rows[i].warning));
+        else
+            assert_null(p->config.warnings);
+        config_free(&p->config);
+    }
+}
+
+static void an_elastic_job_with_a_master_is_warned_of(void **state)
+{
+    (void)state;
+    static const char pod[] =
+        "PET_NODE_RANK=1 MASTER_ADDR=pt-master-0 PET_NNODES=2:2 PET_RDZV_BACKEND=static ";
+    char variables[256];
+    (void)snprintf(variables, sizeof variables, "%sWORLD_SIZE=6 PET_NPROC_PER_NODE=2", pod);
+    struct parsed *p = parse_on("x.py", variables, &worker_one);
+    assert_parsed(p);
+    assert_non_null(strstr(p->config.warnings ? p->config.warnings : "",
+                           "PET_NNODES=2:2 counts workers only, but 3 pods run this command"));
+    config_free(&p->config);
+    (void)snprintf(variables, sizeof variables, "%sWORLD_SIZE=2 PET_NPROC_PER_NODE=auto", pod);
+    p = parse_on("x.py", variables, &worker_one);
+    assert_parsed(p);
+    assert_null(p->config.warnings);
+    config_free(&p->config);
+}
+
 static void standalone_leaves_the_environment_aside(void **state)
 {
     (void)state;
@@ -227,6 +324,10 @@ static void bad_usage_is_one_clear_line(void **state)
          "--node-rank: '2' is not below the number of nodes, 2 (--nnodes)"},
         {"x.py", "PET_NNODES=2 PET_NODE_RANK=5",
          "PET_NODE_RANK: '5' is not below the number of nodes, 2 (PET_NNODES)"},
+        {"x.py", "PET_NNODES=2 PET_RDZV_CONF=rank=2",
+         "PET_RDZV_CONF: '2' is not below the number of nodes, 2 (PET_NNODES)"},
+        {"--nnodes=2 x.py", "JOB_COMPLETION_INDEX=2 PET_MASTER_ADDR=m",
+         "JOB_COMPLETION_INDEX: '2' is not below the number of nodes, 2 (--nnodes)"},
         {"--rdzv-backend=etcd x.py", "",
          "--rdzv-backend: 'etcd' is not supported, no etcd is needed; use static with --node-rank, "
          "--master-addr and "
@@ -441,7 +542,7 @@ static void random_command_lines(void **state)
         struct muster_error err = {0};
         int result = config_parse(argc, argv, fake_environment, variables, &config, &err);
         if (result == 0 && !config.help)
-            result = config_resolve(&config, &four_cores, &err);
+            result = config_resolve(&config, &four_cores, fake_environment, variables, &err);
         if (result < 0) {
             assert_true(err.code != MUSTER_OK && *err.text);
             assert_null(strchr(err.text, '\n'));
@@ -476,6 +577,10 @@ int main(void)
         cmocka_unit_test(gpus_count_where_there_are_some),
         cmocka_unit_test(a_pytorchjob_needs_no_flags),
         cmocka_unit_test(worlds_of_several_nodes),
+        cmocka_unit_test(a_pod_without_a_rank_finds_its_place),
+        cmocka_unit_test(rules_do_not_overrule),
+        cmocka_unit_test(lone_pods_are_warned_of),
+        cmocka_unit_test(an_elastic_job_with_a_master_is_warned_of),
         cmocka_unit_test(standalone_leaves_the_environment_aside),
         cmocka_unit_test(bad_usage_is_one_clear_line),
         cmocka_unit_test(refused_variables_that_change_nothing_pass),

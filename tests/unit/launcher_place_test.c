@@ -110,8 +110,8 @@ static void places(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct place_known known = {
-            rows[i].nodes, rows[i].master,           rows[i].port, rows[i].host, rows[i].full,
-            fake_environment,   (void *)rows[i].variables};
+            rows[i].nodes,    rows[i].master,           rows[i].port, rows[i].host, rows[i].full,
+            fake_environment, (void *)rows[i].variables};
         struct place_found found;
         struct muster_error err = {0};
         print_message("%s on %s\n", rows[i].what, rows[i].host);
