@@ -65,7 +65,8 @@ static int set_up(struct agent *agent, struct muster_error *err)
 {
     const struct run_config *config = agent->config;
     agent->workers = mem_calloc((size_t)config->nproc_per_node, sizeof *agent->workers);
-    if (!agent->workers)
+    agent->beats = mem_calloc((size_t)config->nproc_per_node, sizeof *agent->beats);
+    if (!agent->workers || !agent->beats)
         return error_set(err, MUSTER_E_NOMEM, "no memory for %d workers", config->nproc_per_node);
     if (agent_watch_signals(agent, err) < 0 || make_identity(agent, err) < 0 ||
         raise_descriptors(agent, err) < 0 || prepare_logs(agent, err) < 0)
@@ -84,6 +85,7 @@ static struct instant next_deadline(const struct agent *agent)
     struct instant next = instant_min(agent->group.deadline, agent->sweep_at);
     if (agent->membership)
         next = instant_min(next, membership_deadline(agent->membership));
+    next = instant_min(next, agent_beats_deadline(agent));
     return instant_min(next, pump_deadline(agent->pump));
 }
 
@@ -92,6 +94,7 @@ static void pass_time(struct agent *agent)
     struct instant now = clock_now(NULL);
     if (instant_reached(now, pump_deadline(agent->pump)))
         pump_tick(agent->pump, now);
+    agent_beats_tick(agent, now);
     if (instant_reached(now, agent->group.deadline))
         agent_event(agent, &(struct group_event){.kind = GROUP_DEADLINE}, NULL);
     else if (instant_reached(now, agent->sweep_at))
@@ -127,6 +130,7 @@ static void tear_down(struct agent *agent)
     mem_free(agent->run_directory);
     mem_free(agent->program);
     mem_free(agent->workers);
+    mem_free(agent->beats);
 }
 
 /* Standard descriptors that are closed would be taken by the first files that are opened. */
@@ -170,7 +174,7 @@ int agent_run(const struct run_config *config, const struct log_sink *log)
     agent->started = clock_now(NULL);
     agent->signals.fd = agent->seat.fd = -1;
     agent->guardian.fd = -1;
-    agent->sweep_at = INSTANT_NEVER;
+    agent->sweep_at = agent->hang.deadline = INSTANT_NEVER;
     agent->group = (struct group){.state = GROUP_WAITING,
                                   .shutdown_grace_ns = agent_seconds_ns(config->shutdown_timeout_s),
                                   .restart_grace_ns = agent_seconds_ns(config->restart_grace_s),

@@ -2,6 +2,7 @@
 target_sources(muster_launcher PRIVATE
   agent.c
   agent_actions.c
+  agent_beats.c
   agent_guardian.c
   agent_outcome.c
   agent_reap.c
@@ -15,6 +16,9 @@ target_sources(muster_launcher PRIVATE
   guardian.c
   http_calls.c
   http_server.c
+  hang.c
+  heartbeat.c
+  inquiry.c
   kin.c
   line.c
   logdir.c

@@ -107,6 +107,8 @@ void agent_event(struct agent *agent, const struct group_event *event, const str
     }
     log_debug(&agent->log, "%s: %s -> %s", group_event_name(event->kind), group_state_name(before),
               group_state_name(agent->group.state));
+    if (agent->group.state != GROUP_RUNNING)
+        agent_reset_hang(agent);
     if (agent->group.state != GROUP_KILLING)
         agent->sweep_at = INSTANT_NEVER;
     for (int action = 0; action < GROUP_ACTION_COUNT; action++)

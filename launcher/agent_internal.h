@@ -10,10 +10,14 @@
 #include "launcher/agent.h"
 #include "launcher/group.h"
 #include "launcher/guardian.h"
+#include "launcher/hang.h"
+#include "launcher/heartbeat.h"
 #include "launcher/kin.h"
 #include "launcher/loop.h"
 #include "launcher/pump.h"
 #include "rendezvous/membership.h"
+
+struct agent;
 
 struct worker {
     int local_rank, rank;
@@ -22,6 +26,10 @@ struct worker {
     bool news;                      /* reaped, not yet turned into an event */
     int end_code, end_status;       /* si_code and si_status of its end */
     struct pump_stream *streams[3]; /* by descriptor number; NULL where it does not pass through us */
+    struct agent *agent;            /* where beats is open */
+    struct loop_source beats;       /* its heartbeats; fd -1: closed */
+    struct instant ended;           /* where it was reaped */
+    bool named;                     /* as one that left early */
     char *stderr_file;              /* where stderr is redirected only */
     char *error_file;
 };
@@ -59,6 +67,12 @@ struct agent {
     char *program;          /* what is executed */
     struct worker *workers; /* nproc_per_node */
     int alive;
+    struct heartbeat *beats; /* nproc_per_node */
+    struct hang hang;
+    int behind;              /* local rank of the worker that the hang is told of */
+    struct errand *asking;   /* while what the kernel says of it is read */
+    struct inquiry *inquiry; /* of asking */
+    struct loop_source answer;
     bool files_stall;        /* a log file of this round did not answer */
     int64_t oom_kills;       /* before the workers started; -1 unknown */
     struct instant sweep_at; /* next look for what is to be killed */
@@ -113,10 +127,28 @@ int agent_start_workers(struct agent *agent, struct worker_failure *failure);
 void agent_describe_worker(const struct agent *agent, const struct worker *worker,
                            struct worker_failure *failure);
 
+/* --- agent_beats.c --- */
+
+/* *writer becomes the worker's. */
+int agent_open_beats(struct agent *agent, struct worker *worker, int *writer, struct muster_error *err);
+void agent_close_beats(struct agent *agent, struct worker *worker);
+/* The worker was reaped. */
+void agent_end_beats(struct agent *agent, struct worker *worker);
+/* Whether the ends that were just collected are not to be handled yet: they belong to a hang, which tells of
+ * them as one failure. */
+bool agent_holds_ends(struct agent *agent);
+/* The workers are being stopped: who hangs does not matter any more. */
+void agent_reset_hang(struct agent *agent);
+/* When to call agent_beats_tick. */
+struct instant agent_beats_deadline(const struct agent *agent);
+void agent_beats_tick(struct agent *agent, struct instant now);
+
 /* --- agent_reap.c --- */
 
 /* Reaps whatever has died, ours and adopted, and turns it into events. */
 void agent_reap(struct agent *agent);
+/* Fills in who failed and how: how it ended, its last words. */
+void agent_describe_end(struct agent *agent, struct worker *worker, struct worker_failure *failure);
 
 /* --- agent_workers.c --- */
 

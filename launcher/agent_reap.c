@@ -31,7 +31,7 @@ static void describe_remains(struct agent *agent, const struct worker *worker, s
         (void)snprintf(failure->tail, sizeof failure->tail, "%s", found.tail);
 }
 
-static void describe_end(struct agent *agent, struct worker *worker, struct worker_failure *failure)
+void agent_describe_end(struct agent *agent, struct worker *worker, struct worker_failure *failure)
 {
     agent_describe_worker(agent, worker, failure);
     bool exited = worker->end_code == CLD_EXITED;
@@ -93,6 +93,7 @@ static void collect(struct agent *agent)
         worker->end_code = info.si_code;
         worker->end_status = info.si_status;
         agent->alive--;
+        agent_end_beats(agent, worker);
         (void)guardian_reaped(&agent->guardian, worker->pid, NULL); /* the successor of a dead one is told */
     }
 }
@@ -101,6 +102,8 @@ void agent_reap(struct agent *agent)
 {
     enum group_state state = agent->group.state;
     collect(agent);
+    if (agent_holds_ends(agent))
+        return;
     for (int i = 0; i < agent->config->nproc_per_node; i++) {
         struct worker *worker = &agent->workers[i];
         bool news = worker->news;
@@ -108,7 +111,7 @@ void agent_reap(struct agent *agent)
         if (!news || !is_own_end(agent, worker, state))
             continue;
         struct worker_failure failure;
-        describe_end(agent, worker, &failure);
+        agent_describe_end(agent, worker, &failure);
         agent_event(agent, &(struct group_event){.kind = GROUP_FAILURE}, &failure);
     }
     if (agent->group.state == GROUP_RUNNING && agent->alive == 0)

@@ -99,11 +99,15 @@ static int spawn_routed(struct agent *agent, struct worker *worker, const struct
     if (route_stream(agent, worker, STDOUT_FILENO, directory, &out, err) < 0 ||
         route_stream(agent, worker, STDERR_FILENO, directory, &error, err) < 0)
         return -1;
+    scope_close int beats = -1;
+    if (agent_open_beats(agent, worker, &beats, err) < 0)
+        return -1;
     struct spawn_options options = {.path = agent->program,
                                     .argv = command->argv,
                                     .envp = command->envp,
                                     .out_fd = out.fd,
                                     .err_fd = error.fd,
+                                    .extra_fd = beats,
                                     .ignored = &agent->ignored,
                                     .descriptors = &agent->descriptors};
     pid_t pid = spawn_worker(&options, exit_code, err);
@@ -145,6 +149,7 @@ static int start_worker(struct agent *agent, struct worker *worker, int *exit_co
     *exit_code = EXIT_CODE_NOT_FOUND;
     if (find_program(agent, command.argv[0], err) < 0)
         return -1;
+    *exit_code = EXIT_CODE_FAILURE;
     if (spawn_routed(agent, worker, &command, directory, exit_code, err) < 0)
         return -1;
     if (guardian_add(&agent->guardian, worker->pid, err) < 0)

@@ -46,6 +46,7 @@ struct run_config {
     double shutdown_timeout_s;                   /* grace between TERM and KILL */
     char *signals_to_handle, *forward_signals;   /* as typed: names separated by commas */
     signal_bits stop_signals, forwarded_signals; /* the same, without what is no signal */
+    double hang_timeout_s;                       /* 0: off */
     double restart_grace_s;                      /* the same before a restart */
     int cores; /* what the workers may use: affinity and cgroup quota, >= 1 after config_resolve */
     enum program_kind kind; /* after program_check (launcher/program.h) */

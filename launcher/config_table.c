@@ -145,6 +145,16 @@ static const struct knob rows[] = {
      .section = workers,
      .help = "the same after a worker's failure, when the others cannot finish anyway"},
 
+    {.name = "hang-timeout",
+     .env = "MUSTER_HANG_TIMEOUT",
+     .type = KNOB_DOUBLE,
+     .offset = AT(hang_timeout_s),
+     .initial = "0",
+     .max = 1e7,
+     .unit = "s",
+     .section = workers,
+     .help = "a worker that has told of its steps (MUSTER_HEARTBEAT_FD) and is silent for so long hangs: its "
+             "stacks are shown, it is ended and counts as failed; 0 is never"},
     {.name = "signals-to-handle",
      .env = "PET_SIGNALS_TO_HANDLE",
      .type = KNOB_TEXT,

@@ -86,14 +86,20 @@ static void reset_signals(const struct child *child)
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Everything above stderr closes at the exec, whoever opened it. */
-static void close_rest(void)
+/* What stands there is copied already, or is close-on-exec and the parent's. */
+static bool take_extra(int fd)
 {
-    if (syscall(SYS_close_range, 3U, UINT_MAX, CLOSE_RANGE_CLOEXEC) == 0)
+    return fd == SPAWN_EXTRA_FD ? fcntl(fd, F_SETFD, 0) == 0 : dup2(fd, SPAWN_EXTRA_FD) >= 0;
+}
+
+/* Everything from first on closes at the exec, whoever opened it. */
+static void close_rest(unsigned first)
+{
+    if (syscall(SYS_close_range, first, UINT_MAX, CLOSE_RANGE_CLOEXEC) == 0)
         return;
     enum { OLD_KERNEL_LIMIT = 65536 }; /* Linux before 5.11 */
     long limit = sysconf(_SC_OPEN_MAX);
-    for (int fd = 3; fd < limit && fd < OLD_KERNEL_LIMIT; fd++)
+    for (int fd = (int)first; fd < limit && fd < OLD_KERNEL_LIMIT; fd++)
         (void)fcntl(fd, F_SETFD, FD_CLOEXEC); /* most are not open */
 }
 
@@ -109,7 +115,9 @@ static void run_child(const struct child *child)
     /* the caller's descriptors are above 2, or are the very number that they become */
     if ((o->out_fd != 1 && dup2(o->out_fd, 1) < 0) || (o->err_fd != 2 && dup2(o->err_fd, 2) < 0))
         fail(child, SPAWN_DESCRIPTORS);
-    close_rest();
+    if (o->extra_fd >= 0 && !take_extra(o->extra_fd))
+        fail(child, SPAWN_DESCRIPTORS);
+    close_rest(o->extra_fd >= 0 ? SPAWN_EXTRA_FD + 1 : SPAWN_EXTRA_FD);
     if (o->descriptors && setrlimit(RLIMIT_NOFILE, o->descriptors) < 0)
         fail(child, SPAWN_DESCRIPTORS);
     reset_signals(child);
@@ -174,6 +182,13 @@ pid_t spawn_worker(const struct spawn_options *options, int *exit_code, struct m
     if (pipe2(ends, O_CLOEXEC) < 0)
         return error_errno(err, "cannot make a pipe for %s (ulimit -n limits them)", options->path);
     scope_close int reader = ends[0], writer = ends[1];
+    if (writer <= SPAWN_EXTRA_FD) { /* the child overwrites what stands there */
+        int higher = fcntl(writer, F_DUPFD_CLOEXEC, SPAWN_EXTRA_FD + 1);
+        if (higher < 0)
+            return error_errno(err, "cannot make a pipe for %s (ulimit -n limits them)", options->path);
+        guard_close(&writer);
+        writer = higher;
+    }
     prepare(&child, options);
     child.report_fd = writer;
     sigfillset(&all); /* a handler must not run on the memory that parent and child share */

@@ -9,11 +9,14 @@
 
 #include "proto/include/muster_error.h"
 
+enum { SPAWN_EXTRA_FD = 3 };
+
 struct spawn_options {
     const char *path;                 /* what is executed: no search in PATH here */
     char *const *argv;                /* NULL-terminated */
     char *const *envp;                /* NULL-terminated */
     int out_fd, err_fd;               /* become 1 and 2; stay the caller's */
+    int extra_fd;                     /* becomes SPAWN_EXTRA_FD; stays the caller's; -1: none */
     const sigset_t *ignored;          /* what this process ignores (spawn_ignored_signals) */
     const struct rlimit *descriptors; /* the worker's RLIMIT_NOFILE; NULL: as here */
 };

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "launcher/spawn.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/env_names.h"
@@ -174,6 +175,7 @@ static int set_ranks(const struct place *p, struct list *overlay)
         {ENV_RESTART_COUNT, w->restart_count},
         {ENV_MAX_RESTARTS, p->config->max_restarts},
         {ENV_ROUND, w->id.round},
+        {ENV_HEARTBEAT_FD, SPAWN_EXTRA_FD},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (set_number(overlay, numbers[i].name, numbers[i].value) < 0)

@@ -24,6 +24,7 @@
 #include "runtime/generate.h"
 #include "runtime/gpt.h"
 #include "runtime/host_threads.h"
+#include "runtime/include/muster.h"
 #include "runtime/lr.h"
 #include "runtime/progress.h"
 #include "runtime/safetensors.h"
@@ -372,7 +373,11 @@ static int train(struct run *run, struct muster_error *err)
                                       .exposed_ns = stats.exposed_ns};
         progress_add(&run->progress, &shown);
         show_progress(run, &shown, step + 1 == c->steps);
+        if (muster_heartbeat(step, err) < 0)
+            return -1;
     }
+    if (muster_heartbeat(-1, err) < 0) /* what follows takes longer than a step */
+        return -1;
     if (run->rank == 0) {
         int64_t count = c->steps < PROGRESS_LOSSES ? c->steps : PROGRESS_LOSSES;
         printf("mean loss of the last %lld steps: %.4f\n", (long long)count,

@@ -7,6 +7,7 @@ add_library(muster_runtime STATIC
   generate.c
   gpt.c
   gpt_layers.c
+  heartbeat.c
   lr.c
   rng.c
   safetensors.c
@@ -16,11 +17,11 @@ add_library(muster_runtime STATIC
   trainer_save.c)
 target_link_libraries(muster_runtime PRIVATE muster_flags PUBLIC muster_plan muster_device muster_kernels muster_base m)
 
-# The world's objects come from an archive: -u makes the linker take them although api_trainer.c needs none.
+# What api_trainer.c does not need comes from archives: -u makes the linker take it.
 add_library(libmuster SHARED api_trainer.c)
 target_link_libraries(libmuster PRIVATE muster_flags muster_runtime)
 target_link_options(libmuster PRIVATE -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/libmuster.map -Wl,--no-undefined
-  -Wl,-u,muster_world_open)
+  -Wl,-u,muster_world_open -Wl,-u,muster_heartbeat)
 set_target_properties(libmuster PROPERTIES OUTPUT_NAME muster LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/libmuster.map
   VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 target_include_directories(libmuster INTERFACE ${CMAKE_SOURCE_DIR})

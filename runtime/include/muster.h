@@ -20,6 +20,15 @@ extern "C" {
 /* "0.1.0"; static. */
 MUSTER_API const char *muster_version(void);
 
+/* ---- progress ---- */
+
+/* Tells the launcher which step this rank is at, from 0; the first call arms hang detection for it (muster
+ * run
+ * --hang-timeout), a negative step suspends that until the next call. Never blocks. Outside of muster run it
+ * does nothing. -1 (MUSTER_E_INVALID) where MUSTER_HEARTBEAT_FD names no pipe, (MUSTER_E_IO) where nobody
+ * reads it. */
+MUSTER_API int muster_heartbeat(int64_t step, struct muster_error *err);
+
 /* ---- the world: who we are among how many ---- */
 
 /* One rank's membership in a job. An object belongs to one thread at a time. */

@@ -59,7 +59,7 @@ class Environment(AgentTest):
             self.run_muster(f"--master-port={port}", "--tee=3", "true", code=1, env={"TMPDIR": str(self.folder)})
         self.assertEqual(list(self.folder.iterdir()), [])
 
-    def test_a_worker_has_its_own_session_and_three_descriptors(self):
+    def test_a_worker_has_its_own_session_and_its_descriptors(self):
         path = self.script(
             "look.py",
             "import os, signal\n"
@@ -70,7 +70,7 @@ class Environment(AgentTest):
         with open("/dev/null") as leaked:
             os.set_inheritable(leaked.fileno(), True)
             out, _ = self.run_muster("--standalone", path, close_fds=False)
-        self.assertEqual(out.splitlines(), ["True", "[0, 1, 2]", "set()"])
+        self.assertEqual(out.splitlines(), ["True", "[0, 1, 2, 3]", "set()"])  # 3: MUSTER_HEARTBEAT_FD
 
 
 DIE = """import os, sys, time

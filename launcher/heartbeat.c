@@ -1,0 +1,132 @@
+/* heartbeat.c - see heartbeat.h. */
+#include "launcher/heartbeat.h"
+
+enum { DIGITS_LIMIT = 18 }; /* below 10^18 nothing overflows */
+
+void heartbeat_init(struct heartbeat *beat)
+{
+    *beat = (struct heartbeat){.step = -1};
+}
+
+static void end_line(struct heartbeat *beat, struct instant now)
+{
+    bool number = beat->line.length > 0;
+    beat->armed = !(number && beat->line.negative);
+    if (number && !beat->line.negative)
+        beat->step = beat->line.value;
+    beat->last = now;
+    beat->line.value = beat->line.length = 0;
+    beat->line.negative = false;
+}
+
+static void take_byte(struct heartbeat *beat, char c)
+{
+    if (c == '-' && !beat->line.length && !beat->line.negative) {
+        beat->line.negative = true;
+    } else if (c >= '0' && c <= '9' && beat->line.length >= 0 && beat->line.length < DIGITS_LIMIT) {
+        beat->line.value = beat->line.value * 10 + (c - '0');
+        beat->line.length++;
+    } else {
+        beat->line.length = -1;
+    }
+}
+
+void heartbeat_take(struct heartbeat *beat, const char *bytes, size_t length, struct instant now)
+{
+    for (size_t i = 0; i < length; i++) {
+        if (bytes[i] == '\n')
+            end_line(beat, now);
+        else
+            take_byte(beat, bytes[i]);
+    }
+}
+
+static bool is_watched(const struct heartbeat *beat)
+{
+    return beat->armed && !beat->over;
+}
+
+struct instant heartbeats_deadline(const struct heartbeat *beats, int count, int64_t timeout_ns)
+{
+    struct instant first = INSTANT_NEVER;
+    for (int i = 0; timeout_ns > 0 && i < count; i++)
+        if (is_watched(&beats[i]))
+            first = instant_min(first, instant_add(beats[i].last, timeout_ns));
+    return first;
+}
+
+static bool is_behind(const struct heartbeat *a, const struct heartbeat *b)
+{
+    return a->step != b->step ? a->step < b->step : a->last.ns < b->last.ns;
+}
+
+int heartbeats_stalled(struct heartbeat *beats, int count, int64_t timeout_ns, struct instant now)
+{
+    int behind = -1;
+    if (!instant_reached(now, heartbeats_deadline(beats, count, timeout_ns)))
+        return -1;
+    for (int i = 0; i < count; i++) {
+        beats[i].stalled =
+            is_watched(&beats[i]) && instant_reached(now, instant_add(beats[i].last, timeout_ns / 2));
+        if (beats[i].stalled && (behind < 0 || is_behind(&beats[i], &beats[behind])))
+            behind = i;
+    }
+    return behind;
+}
+
+/* The lowest step above `after` that somebody told; after itself where there is none. */
+static int64_t next_step(const struct heartbeat *beats, int count, int64_t after)
+{
+    int64_t next = after;
+    for (int i = 0; i < count; i++)
+        if (beats[i].step > after && (next == after || beats[i].step < next))
+            next = beats[i].step;
+    return next;
+}
+
+static void format_ranks(const struct heartbeat *beats, int count, int rank_base, int64_t step,
+                         struct buffer *out)
+{
+    int ranges = 0, with_step = 0;
+    for (int i = 0; i < count; i++)
+        with_step += beats[i].step == step;
+    buffer_text(out, with_step > 1 ? "ranks" : "rank");
+    for (int i = 0; i < count; i++) {
+        int last = i;
+        if (beats[i].step != step)
+            continue;
+        while (last + 1 < count && beats[last + 1].step == step)
+            last++;
+        buffer_printf(out, last > i ? "%s %d-%d" : "%s %d", ranges++ ? "," : "", rank_base + i,
+                      rank_base + last);
+        i = last;
+    }
+}
+
+int heartbeats_format(const struct heartbeat *beats, int count, int rank_base, struct buffer *out)
+{
+    enum { STEPS_SHOWN = 8 };
+    int64_t step = next_step(beats, count, -1);
+    bool silent = false;
+    for (int i = 0; i < count; i++)
+        silent = silent || beats[i].step < 0;
+    if (step < 0)
+        return 0;
+    for (int shown = 0;; shown++) {
+        if (shown == STEPS_SHOWN) {
+            buffer_text(out, "; ...");
+            return out->failed ? -1 : 0;
+        }
+        buffer_printf(out, "%sstep %lld: ", shown ? "; " : "", (long long)step);
+        format_ranks(beats, count, rank_base, step, out);
+        int64_t next = next_step(beats, count, step);
+        if (next == step)
+            break;
+        step = next;
+    }
+    if (silent) {
+        buffer_text(out, "; no step: ");
+        format_ranks(beats, count, rank_base, -1, out);
+    }
+    return out->failed ? -1 : 0;
+}

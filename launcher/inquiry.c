@@ -1,0 +1,215 @@
+/* inquiry.c - see inquiry.h. */
+#include "launcher/inquiry.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+#include "launcher/kin.h"
+#include "launcher/signal_list.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
+
+enum { PROC_TEXT_LIMIT = 16384, TEXT_LIMIT = 32768, THREADS_LIMIT = 4096 };
+
+/* --- texts --- */
+
+/* The calls that processes are found waiting in. */
+static const char *call_name(long number)
+{
+    switch (number) {
+    case SYS_read:
+        return "read";
+    case SYS_write:
+        return "write";
+    case SYS_futex:
+        return "futex";
+    case SYS_ioctl:
+        return "ioctl";
+    case SYS_ppoll:
+        return "ppoll";
+    case SYS_epoll_pwait:
+        return "epoll_pwait";
+    case SYS_recvfrom:
+        return "recvfrom";
+    case SYS_recvmsg:
+        return "recvmsg";
+    case SYS_connect:
+        return "connect";
+    case SYS_accept4:
+        return "accept4";
+    case SYS_wait4:
+        return "wait4";
+    case SYS_clock_nanosleep:
+        return "clock_nanosleep";
+    case SYS_pselect6:
+        return "pselect6";
+    case SYS_fsync:
+        return "fsync";
+    case SYS_openat:
+        return "openat";
+#ifdef SYS_poll
+    case SYS_poll:
+        return "poll";
+    case SYS_select:
+        return "select";
+    case SYS_epoll_wait:
+        return "epoll_wait";
+#endif
+    default:
+        return NULL;
+    }
+}
+
+static void describe_call(const char *text, char *out, size_t size)
+{
+    char *end;
+    long number = strtol(text, &end, 10);
+    const char *name = end > text && number >= 0 ? call_name(number) : NULL;
+    if (end == text) /* "running", or nothing where we may not know */
+        (void)snprintf(out, size, "%.*s", (int)strcspn(text, " \n"), text);
+    else if (name)
+        (void)snprintf(out, size, "%s", name);
+    else
+        (void)snprintf(out, size, "system call %ld", number);
+}
+
+void inquiry_count(struct inquiry_threads *threads, const char *wchan, const char *call)
+{
+    char place[INQUIRY_NAME_LIMIT], name[INQUIRY_NAME_LIMIT];
+    bool known = *wchan && strcmp(wchan, "0") != 0;
+    (void)snprintf(place, sizeof place, "%.*s", known ? (int)strcspn(wchan, "\n") : 0, wchan);
+    describe_call(call, name, sizeof name);
+    threads->total++;
+    int i = 0;
+    while (i < threads->kind_count &&
+           (strcmp(threads->kinds[i].place, place) != 0 || strcmp(threads->kinds[i].call, name) != 0))
+        i++;
+    if (i == INQUIRY_KINDS_LIMIT)
+        return;
+    if (i == threads->kind_count) {
+        threads->kind_count++;
+        memcpy(threads->kinds[i].place, place, sizeof place);
+        memcpy(threads->kinds[i].call, name, sizeof name);
+    }
+    threads->kinds[i].count++;
+}
+
+int inquiry_format(const struct inquiry_threads *threads, struct buffer *out)
+{
+    int rest = threads->total;
+    buffer_printf(out, "%d thread%s", threads->total, threads->total == 1 ? "" : "s");
+    for (int i = 0; i < threads->kind_count; i++) {
+        const char *call = threads->kinds[i].call, *place = threads->kinds[i].place;
+        bool running = !strcmp(call, "running");
+        buffer_printf(out, "%s %d %s%s", i ? "," : ":", threads->kinds[i].count, running ? "" : "in ",
+                      *call ? call : "the kernel or its own code");
+        if (*place)
+            buffer_printf(out, " (%s)", place);
+        rest -= threads->kinds[i].count;
+    }
+    if (rest)
+        buffer_printf(out, ", %d elsewhere", rest);
+    return out->failed ? -1 : 0;
+}
+
+/* A line is "[<0>] name+0x12/0x34 [module]". */
+int inquiry_format_stack(const char *stack, struct buffer *out)
+{
+    for (int count = 0; *stack; count++) {
+        size_t line = strcspn(stack, "\n");
+        const char *name = memchr(stack, ']', line);
+        name = name ? name + 1 : stack;
+        while (*name == ' ')
+            name++;
+        buffer_printf(out, "%s%.*s", count ? " < " : "", (int)strcspn(name, "+ \n"), name);
+        stack += line + (stack[line] == '\n');
+    }
+    return out->failed ? -1 : 0;
+}
+
+/* --- one process --- */
+
+static bool read_proc(struct buffer *text, const char *format, int pid, const char *thread, const char *name)
+{
+    char path[96];
+    buffer_clear(text);
+    (void)snprintf(path, sizeof path, format, pid, thread, name);
+    return io_read_file(path, PROC_TEXT_LIMIT, text, NULL) == 0 && text->data;
+}
+
+static void count_threads(int pid, struct buffer *text, struct inquiry_threads *threads)
+{
+    char path[64], wchan[INQUIRY_NAME_LIMIT];
+    (void)snprintf(path, sizeof path, "/proc/%d/task", pid);
+    DIR *directory = opendir(path);
+    if (!directory)
+        return;
+    const struct dirent *entry;
+    while (threads->total < THREADS_LIMIT && (entry = readdir(directory))) {
+        if (entry->d_name[0] == '.')
+            continue;
+        bool known = read_proc(text, "/proc/%d/task/%.16s/%s", pid, entry->d_name, "wchan");
+        (void)snprintf(wchan, sizeof wchan, "%s", known ? text->data : "");
+        known = read_proc(text, "/proc/%d/task/%.16s/%s", pid, entry->d_name, "syscall");
+        inquiry_count(threads, wchan, known ? text->data : "");
+    }
+    (void)closedir(directory);
+}
+
+/* Called for every process of the sessions; true: it is sent SIGUSR1. */
+static bool look(void *context, const struct kin_process *process)
+{
+    struct inquiry *inquiry = context;
+    struct inquiry_threads threads = {0};
+    scope_buffer text = {0};
+    const int pid = (int)process->pid;
+    count_threads(pid, &text, &threads);
+    buffer_printf(&inquiry->text, "pid %d (%s) is in state %c; ", pid, process->name, process->state);
+    (void)inquiry_format(&threads, &inquiry->text); /* the text remembers a failure */
+    buffer_text(&inquiry->text, "\n");
+    if (read_proc(&text, "/proc/%d/%s%s", pid, "", "stack") && *text.data) { /* for root only */
+        buffer_printf(&inquiry->text, "pid %d kernel stack: ", pid);
+        (void)inquiry_format_stack(text.data, &inquiry->text);
+        buffer_text(&inquiry->text, "\n");
+    }
+    bool caught =
+        read_proc(&text, "/proc/%d/%s%s", pid, "", "status") && signal_is_caught(text.data, SIGUSR1);
+    inquiry->asked += caught;
+    return caught;
+}
+
+static void inquiry_run(void *payload)
+{
+    struct inquiry *inquiry = payload;
+    scope_free struct kin_session *sessions = mem_calloc(inquiry->count, sizeof *sessions);
+    for (size_t i = 0; sessions && i < inquiry->count; i++)
+        sessions[i].id = inquiry->sessions[i];
+    struct kin kin = {.sessions = sessions, .session_count = sessions ? inquiry->count : 0};
+    (void)kin_sweep(&kin, SIGUSR1, look, inquiry); /* without /proc there is nothing to say */
+}
+
+static void inquiry_free(void *payload)
+{
+    struct inquiry *inquiry = payload;
+    buffer_free(&inquiry->text);
+    mem_free(inquiry);
+}
+
+struct errand *inquiry_start(const pid_t *sessions, size_t count, struct inquiry **inquiry,
+                             struct muster_error *err)
+{
+    *inquiry = mem_calloc(1, sizeof **inquiry + count * sizeof *sessions);
+    if (!*inquiry) {
+        error_set(err, MUSTER_E_NOMEM, "no memory to look at workers that hang");
+        return NULL;
+    }
+    (*inquiry)->count = count;
+    (*inquiry)->text.limit = TEXT_LIMIT;
+    memcpy((*inquiry)->sessions, sessions, count * sizeof *sessions);
+    return errand_start("looking at workers that hang", inquiry_run, *inquiry, inquiry_free, err);
+}

@@ -1,0 +1,40 @@
+/* heartbeat.c - tells the launcher which step this rank is at; the protocol is in launcher/heartbeat.md. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/base/error.h"
+#include "proto/base/text.h"
+#include "proto/env_names.h"
+#include "runtime/include/muster.h"
+
+/* A child that did not inherit the descriptor may have a file of its own there: only a pipe is written to. */
+static bool is_pipe(int fd)
+{
+    struct stat status;
+    return fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode);
+}
+
+int muster_heartbeat(int64_t step, struct muster_error *err)
+{
+    const char *text = getenv(ENV_HEARTBEAT_FD);
+    int64_t fd;
+    char line[24];
+    if (!text || !*text)
+        return 0;
+    if (!text_int64(text, &fd) || fd < 0 || fd > INT32_MAX || !is_pipe((int)fd))
+        return error_set(err, MUSTER_E_INVALID, "%s=%.32s is not the descriptor of a pipe; unset it",
+                         ENV_HEARTBEAT_FD, text);
+    int length = snprintf(line, sizeof line, "%lld\n", (long long)step);
+    ssize_t done;
+    do
+        done = write((int)fd, line, (size_t)length); /* less than PIPE_BUF is never cut */
+    while (done < 0 && errno == EINTR);
+    if (done < 0 && errno != EAGAIN) /* full: the launcher does not read now, and the next beat will do */
+        return error_errno(err, "the launcher takes no heartbeat");
+    return 0;
+}

@@ -1,0 +1,213 @@
+/* heartbeat.h, hang.h and the texts of inquiry.h: beats in pieces, who is behind, what is done, with a clock
+ * that only tests move. */
+#include "launcher/heartbeat.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "launcher/hang.h"
+#include "launcher/inquiry.h"
+#include "tests/support/cmocka_all.h"
+
+static struct instant at(int64_t seconds)
+{
+    return (struct instant){seconds * NS_PER_S};
+}
+
+static void take(struct heartbeat *beat, const char *text, int64_t seconds)
+{
+    heartbeat_take(beat, text, strlen(text), at(seconds));
+}
+
+static void a_beat_may_come_in_pieces(void **state)
+{
+    (void)state;
+    struct heartbeat beat;
+    heartbeat_init(&beat);
+    take(&beat, "4", 1);
+    assert_false(beat.armed);
+    take(&beat, "1\n4", 2);
+    assert_true(beat.armed);
+    assert_int_equal(beat.step, 41);
+    assert_int_equal(beat.last.ns, at(2).ns);
+    take(&beat, "2\n43\n", 3);
+    assert_int_equal(beat.step, 43);
+}
+
+static void a_line_that_is_no_number_beats_without_a_step(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"\n", "junk\n", "1x\n", "--3\n", "1234567890123456789\n", "5 \n"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        struct heartbeat beat;
+        heartbeat_init(&beat);
+        take(&beat, "7\n", 1);
+        take(&beat, lines[i], 2);
+        assert_true(beat.armed);
+        assert_int_equal(beat.step, 7);
+        assert_int_equal(beat.last.ns, at(2).ns);
+        take(&beat, "8\n", 3); /* the next line is read afresh */
+        assert_int_equal(beat.step, 8);
+    }
+}
+
+static void a_negative_step_disarms_until_the_next(void **state)
+{
+    (void)state;
+    struct heartbeat beat;
+    heartbeat_init(&beat);
+    take(&beat, "7\n-1\n", 1);
+    assert_false(beat.armed);
+    assert_int_equal(beat.step, 7);
+    assert_int_equal(heartbeats_deadline(&beat, 1, NS_PER_S).ns, INSTANT_NEVER.ns);
+    take(&beat, "8\n", 2);
+    assert_true(beat.armed);
+}
+
+/* One worker for each text; "" never beats. */
+static void make(struct heartbeat *beats, const char *const *texts, const int *seconds, int count)
+{
+    for (int i = 0; i < count; i++) {
+        heartbeat_init(&beats[i]);
+        take(&beats[i], texts[i], seconds[i]);
+    }
+}
+
+static void only_who_has_beaten_is_watched(void **state)
+{
+    (void)state;
+    struct heartbeat beats[3];
+    make(beats, (const char *const[]){"", "5\n", "5\n"}, (const int[]){0, 10, 12}, 3);
+    assert_int_equal(heartbeats_deadline(beats, 3, 0).ns, INSTANT_NEVER.ns);
+    assert_int_equal(heartbeats_deadline(beats, 3, 60 * NS_PER_S).ns, at(70).ns);
+    assert_int_equal(heartbeats_stalled(beats, 3, 60 * NS_PER_S, at(69)), -1);
+    beats[1].over = true; /* it exited 0: its silence is none */
+    assert_int_equal(heartbeats_stalled(beats, 3, 60 * NS_PER_S, at(70)), -1);
+    assert_int_equal(heartbeats_deadline(beats, 3, 60 * NS_PER_S).ns, at(72).ns);
+    assert_int_equal(heartbeats_stalled(beats, 3, 0, at(1000)), -1);
+}
+
+static void the_one_furthest_behind_is_named(void **state)
+{
+    (void)state;
+    struct heartbeat beats[4];
+    make(beats, (const char *const[]){"42\n", "41\n", "42\n", "42\n"}, (const int[]){10, 12, 11, 65}, 4);
+    assert_int_equal(heartbeats_stalled(beats, 4, 60 * NS_PER_S, at(71)), 1);
+    assert_true(beats[0].stalled && beats[1].stalled && beats[2].stalled);
+    assert_false(beats[3].stalled); /* it still goes on */
+    beats[1].step = 42;
+    assert_int_equal(heartbeats_stalled(beats, 4, 60 * NS_PER_S, at(71)), 0); /* the longest silence */
+}
+
+static void check_format(const char *const *texts, int count, const char *wanted)
+{
+    static const int seconds[12] = {0};
+    struct heartbeat beats[12];
+    scope_buffer out = {0};
+    make(beats, texts, seconds, count);
+    assert_int_equal(heartbeats_format(beats, count, 8, &out), 0);
+    assert_string_equal(out.data ? out.data : "", wanted);
+}
+
+static void steps_are_grouped(void **state)
+{
+    (void)state;
+    check_format((const char *const[]){"", ""}, 2, "");
+    check_format((const char *const[]){"3\n"}, 1, "step 3: rank 8");
+    check_format((const char *const[]){"3\n", "3\n", "2\n", "3\n", ""}, 5,
+                 "step 2: rank 10; step 3: ranks 8-9, 11; no step: rank 12");
+    check_format((const char *const[]){"0\n", "1\n", "2\n", "3\n", "4\n", "5\n", "6\n", "7\n", "8\n"}, 9,
+                 "step 0: rank 8; step 1: rank 9; step 2: rank 10; step 3: rank 11; step 4: rank 12; "
+                 "step 5: rank 13; step 6: rank 14; step 7: rank 15; ...");
+}
+
+static void a_hang_is_asked_about_then_aborted_then_told(void **state)
+{
+    (void)state;
+    struct hang hang = {.deadline = INSTANT_NEVER};
+    assert_int_equal(hang_step(&hang, HANG_STALLED, at(100)), HANG_ASK);
+    assert_int_equal(hang.state, HANG_ASKING);
+    assert_true(instant_reached(at(110), hang.deadline));
+    assert_int_equal(hang_step(&hang, HANG_STALLED, at(100)), HANG_NOTHING);
+    assert_int_equal(hang_step(&hang, HANG_ANSWERED, at(101)), HANG_ABORT);
+    assert_int_equal(hang_step(&hang, HANG_ANSWERED, at(101)), HANG_NOTHING);
+    assert_true(hang.deadline.ns > at(101).ns && instant_reached(at(120), hang.deadline));
+    assert_int_equal(hang_step(&hang, HANG_GONE, at(102)), HANG_TELL);
+    assert_int_equal(hang.state, HANG_WATCHING);
+    assert_int_equal(hang.deadline.ns, INSTANT_NEVER.ns);
+}
+
+static void nothing_waits_without_a_bound(void **state)
+{
+    (void)state;
+    struct hang hang = {.deadline = INSTANT_NEVER};
+    (void)hang_step(&hang, HANG_STALLED, at(100));
+    assert_int_equal(hang_step(&hang, HANG_DEADLINE, at(103)), HANG_ABORT);
+    assert_int_equal(hang_step(&hang, HANG_DEADLINE, at(120)), HANG_TELL);
+    assert_int_equal(hang.state, HANG_WATCHING);
+    (void)hang_step(&hang, HANG_STALLED, at(200));
+    assert_int_equal(hang_step(&hang, HANG_RESET, at(201)), HANG_NOTHING);
+    assert_int_equal(hang.state, HANG_WATCHING);
+    assert_int_equal(hang.deadline.ns, INSTANT_NEVER.ns);
+    for (int event = 0; event < HANG_EVENT_COUNT; event++)
+        if (event != HANG_STALLED)
+            assert_int_equal(hang_step(&hang, (enum hang_event)event, at(300)), HANG_NOTHING);
+    assert_string_equal(hang_state_name(HANG_ABORTING), "ABORTING");
+    assert_string_equal(hang_state_name(HANG_STATE_COUNT), "?");
+}
+
+static void threads_are_counted_by_where_they_wait(void **state)
+{
+    (void)state;
+    struct inquiry_threads threads = {0};
+    scope_buffer out = {0};
+    inquiry_count(&threads, "futex_wait_queue", "202 0x7f 0x80 0x0");
+    inquiry_count(&threads, "futex_wait_queue", "202 0x1 0x2");
+    inquiry_count(&threads, "0", "running\n");
+    inquiry_count(&threads, "", "");
+    inquiry_count(&threads, "do_signal_stop\n", "9999 0x0");
+    assert_int_equal(inquiry_format(&threads, &out), 0);
+#ifdef __x86_64__
+    assert_string_equal(out.data, "5 threads: 2 in futex (futex_wait_queue), 1 running, "
+                                  "1 in the kernel or its own code, 1 in system call 9999 (do_signal_stop)");
+#endif
+    threads = (struct inquiry_threads){0};
+    for (int i = 0; i < 20; i++) {
+        char place[16];
+        (void)snprintf(place, sizeof place, "place%d", i);
+        inquiry_count(&threads, place, "running");
+    }
+    buffer_clear(&out);
+    assert_int_equal(inquiry_format(&threads, &out), 0);
+    assert_non_null(strstr(out.data, "20 threads: 1 running (place0), "));
+    assert_non_null(strstr(out.data, ", 8 elsewhere"));
+}
+
+static void a_stack_becomes_one_line(void **state)
+{
+    (void)state;
+    scope_buffer out = {0};
+    assert_int_equal(
+        inquiry_format_stack("[<0>] futex_wait+0x10/0x20\n[<0>] uvm_lock+0x1/0x2 [nvidia_uvm]\n", &out), 0);
+    assert_string_equal(out.data, "futex_wait < uvm_lock");
+    buffer_clear(&out);
+    assert_int_equal(inquiry_format_stack("", &out), 0);
+    assert_int_equal(out.length, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_beat_may_come_in_pieces),
+        cmocka_unit_test(a_line_that_is_no_number_beats_without_a_step),
+        cmocka_unit_test(a_negative_step_disarms_until_the_next),
+        cmocka_unit_test(only_who_has_beaten_is_watched),
+        cmocka_unit_test(the_one_furthest_behind_is_named),
+        cmocka_unit_test(steps_are_grouped),
+        cmocka_unit_test(a_hang_is_asked_about_then_aborted_then_told),
+        cmocka_unit_test(nothing_waits_without_a_bound),
+        cmocka_unit_test(threads_are_counted_by_where_they_wait),
+        cmocka_unit_test(a_stack_becomes_one_line),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,81 @@
+/* muster_heartbeat: what arrives in the pipe, and what happens where there is none. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "proto/env_names.h"
+#include "runtime/include/muster.h"
+#include "tests/support/cmocka_all.h"
+
+static void name_descriptor(int fd)
+{
+    char text[16];
+    (void)snprintf(text, sizeof text, "%d", fd);
+    assert_int_equal(setenv(ENV_HEARTBEAT_FD, text, 1), 0);
+}
+
+static void a_beat_is_a_line(void **state)
+{
+    (void)state;
+    int ends[2];
+    char got[64] = {0};
+    assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
+    name_descriptor(ends[1]);
+    assert_int_equal(muster_heartbeat(0, NULL), 0);
+    assert_int_equal(muster_heartbeat(INT64_MAX, NULL), 0);
+    assert_int_equal(muster_heartbeat(-1, NULL), 0);
+    assert_true(read(ends[0], got, sizeof got - 1) > 0);
+    assert_string_equal(got, "0\n9223372036854775807\n-1\n");
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+}
+
+static void a_full_pipe_does_not_hold_up(void **state)
+{
+    (void)state;
+    int ends[2];
+    assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
+    name_descriptor(ends[1]);
+    for (int i = 0; i < 100000; i++)
+        assert_int_equal(muster_heartbeat(i, NULL), 0);
+    (void)close(ends[0]);
+    struct muster_error err;
+    assert_int_equal(muster_heartbeat(1, &err), -1); /* SIGPIPE is ignored here */
+    assert_int_equal(err.code, MUSTER_E_IO);
+    (void)close(ends[1]);
+}
+
+static void only_a_pipe_is_written_to(void **state)
+{
+    (void)state;
+    struct muster_error err;
+    assert_int_equal(unsetenv(ENV_HEARTBEAT_FD), 0);
+    assert_int_equal(muster_heartbeat(1, &err), 0);
+    int file = open("/dev/null", O_WRONLY);
+    assert_true(file >= 0);
+    name_descriptor(file);
+    assert_int_equal(muster_heartbeat(1, &err), -1);
+    assert_int_equal(err.code, MUSTER_E_INVALID);
+    assert_non_null(strstr(err.text, ENV_HEARTBEAT_FD));
+    (void)close(file);
+    assert_int_equal(muster_heartbeat(1, &err), -1); /* closed */
+    static const char *const wrong[] = {"x", "-1", "99999999999"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(setenv(ENV_HEARTBEAT_FD, wrong[i], 1), 0);
+        assert_int_equal(muster_heartbeat(1, &err), -1);
+    }
+}
+
+int main(void)
+{
+    (void)signal(SIGPIPE, SIG_IGN);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_beat_is_a_line),
+        cmocka_unit_test(a_full_pipe_does_not_hold_up),
+        cmocka_unit_test(only_a_pipe_is_written_to),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
