@@ -1,0 +1,50 @@
+/* decide.h - pure: what NCCL cannot know by itself, decided from a description, the user's settings in it and
+ * a policy.
+ *
+ * Rules: a variable that the user set (process environment or one of NCCL's files) is never changed; what
+ * NVIDIA calls debugging variables is never set, only warned of; every entry has a reason of one line; the
+ * same input gives the same list in the same order (by variable's name, then kind). Sources of the rules:
+ * NCCL's manual (environment variables, its division into system configuration and debugging), the behaviour
+ * of NCCL 2.18 to 2.30 where it reads values, PyTorch 2.13's documents. */
+#ifndef MUSTER_NCCL_DECIDE_H
+#define MUSTER_NCCL_DECIDE_H
+
+#include "proto/base/buffer.h"
+#include "proto/include/muster_error.h"
+#include "runtime/nccl/description.h"
+
+struct policy; /* policy.h; NULL: none */
+
+enum decision_kind {
+    DECISION_SET,       /* the workers get it */
+    DECISION_KEPT,      /* the user set it, and a rule would have had an opinion */
+    DECISION_WARNED,    /* the user's value hurts, or is read by NCCL as something else */
+    DECISION_FORBIDDEN, /* the policy does not allow it: the job does not start */
+};
+
+struct decision {
+    enum decision_kind kind;
+    char name[DESCRIPTION_NAME];
+    char value[1024];              /* in force; for WARNED of a missing thing "" */
+    char reason[DESCRIPTION_TEXT]; /* one line, names what was seen and, for a warning, the way out */
+    char rule[DESCRIPTION_NAME];   /* the rule's stable name, e.g. "socket-interface" */
+};
+
+struct decision_list {
+    struct decision *items;
+    int count;
+};
+
+/* Fills list, which must be zeroed. */
+int decide(const struct description *description, const struct policy *policy, struct decision_list *list,
+           struct muster_error *err);
+void decision_list_free(struct decision_list *list);
+
+const char *decision_kind_name(enum decision_kind kind); /* "set", "kept", "warned", "forbidden" */
+/* A table for people, and a JSON array of {variable, value, kind, reason, rule}; appended. */
+int decision_print(const struct decision_list *list, int columns, struct buffer *out);
+int decision_json(const struct decision_list *list, struct buffer *out);
+/* One line: "NCCL: 3 set, 1 kept, 2 warnings (NCCL_SOCKET_IFNAME==eth0: reaches 10.0.0.7; ...)". */
+int decision_summary(const struct decision_list *list, struct buffer *out);
+
+#endif
