@@ -96,6 +96,8 @@ static int take_seat(struct agent *agent, enum membership_mode mode, const char 
         .local_world_size = config->nproc_per_node,
         .role = config->role,
         .max_restarts = config->max_restarts,
+        .backoff_ns = agent_seconds_ns(config->restart_backoff_s),
+        .backoff_cap_ns = agent_seconds_ns(config->restart_backoff_s > 60 ? config->restart_backoff_s : 60),
         .host = address,
         .port = master_port(config),
         .store_addr = config->master_addr,

@@ -40,6 +40,7 @@ struct run_config {
     struct rdzv_conf rdzv_conf;
     char *role;
     int64_t max_restarts;
+    double restart_backoff_s;
     double join_timeout_s;
     /* workers */
     bool module, no_python;

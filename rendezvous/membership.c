@@ -200,10 +200,14 @@ struct roster *membership_make_roster(const struct membership *m, struct muster_
         .min_nodes = m->options.min_nodes,
         .max_nodes = m->options.max_nodes,
         .max_restarts = m->options.max_restarts,
+        .restart_count = m->options.restart_count,
+        .backoff_ns = m->options.backoff_ns,
+        .backoff_cap_ns = m->options.backoff_cap_ns,
         .join_timeout_ns = m->options.join_timeout_ns,
         .stop_timeout_ns = m->options.stop_timeout_ns,
     };
-    if (random_bytes(&options.epoch, sizeof options.epoch, err))
+    if (random_bytes(&options.epoch, sizeof options.epoch, err) ||
+        random_bytes(&options.jitter, sizeof options.jitter, err))
         return NULL;
     options.epoch |= 1; /* 0 is no world */
     return roster_create(&options, clock_now(m->options.clock), err);

@@ -46,6 +46,9 @@ struct membership_options {
     int local_world_size;     /* workers of this agent, >= 1 */
     const char *role;
     int64_t max_restarts; /* of the whole job */
+    /* read by the seat that hosts the roster */
+    int64_t restart_count;              /* used up by former lives of the job */
+    int64_t backoff_ns, backoff_cap_ns; /* wait before a restart, doubled with each one in a row */
     const char *host; /* numeric address of the server (server mode: to bind, client mode: to connect); NULL
                          in process */
     uint16_t port;

@@ -12,6 +12,7 @@
 
 #include "proto/base/error.h"
 #include "proto/exit_code.h"
+#include "rendezvous/backoff.h"
 #include "rendezvous/failure.h"
 #include "rendezvous/roster_internal.h"
 
@@ -121,6 +122,7 @@ static void form_world(struct step *s)
 {
     struct roster *roster = s->roster;
     roster_assign_ranks(roster);
+    roster->formed_at = s->now;
     roster->world_out = true;
     set_job_state(s, JOB_STARTING, 0);
     for (int i = 0; i < roster->slot_count; i++) {
@@ -160,6 +162,11 @@ static void begin_stop(struct step *s)
 static void restart(struct step *s)
 {
     struct roster *roster = s->roster;
+    bool lasted = instant_diff_ns(s->now, roster->formed_at) > roster->backoff_cap_ns;
+    roster->streak = lasted ? 1 : roster->streak + 1;
+    int64_t wait =
+        backoff_wait_ns(roster->backoff_ns, roster->backoff_cap_ns, roster->streak, roster->jitter);
+    roster->hold_until = wait ? instant_add(s->now, wait) : INSTANT_NEVER;
     roster->restart_count++;
     roster->id.round++;
     roster->world_out = false;
@@ -173,7 +180,7 @@ static void restart(struct step *s)
         else if (member->state == MEMBER_DONE_GONE)
             set_state(roster, member, MEMBER_EMPTY);
     }
-    set_job_state(s, JOB_FORMING, roster->join_timeout_ns);
+    set_job_state(s, JOB_FORMING, wait + roster->join_timeout_ns);
 }
 
 /* The serving agent gets the verdict last, from end_job: when it leaves, the server goes with it. Its workers
@@ -246,7 +253,7 @@ static bool settle_once(struct step *s)
     enum roster_job_state before = roster->state;
     switch (roster->state) {
     case JOB_FORMING:
-        if (count[MEMBER_JOINED] == roster->slot_count)
+        if (count[MEMBER_JOINED] == roster->slot_count && roster->hold_until.ns == INSTANT_NEVER.ns)
             form_world(s);
         break;
     case JOB_STARTING:
@@ -584,6 +591,10 @@ static int on_tick_forming(struct step *s)
 {
     struct roster *roster = s->roster;
     (void)on_tick(s);
+    if (roster->state == JOB_FORMING && instant_reached(s->now, roster->hold_until)) {
+        roster->hold_until = INSTANT_NEVER;
+        settle(s);
+    }
     if (roster->state != JOB_FORMING || !instant_reached(s->now, roster->state_deadline))
         return 0;
     char missing[MUSTER_ERROR_TEXT - 120];

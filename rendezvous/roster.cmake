@@ -1,5 +1,6 @@
 # The membership side. muster_roster is the pure part alone: no carrier, no ZeroMQ, no protobuf (the simulator links it).
 add_library(muster_roster STATIC
+  backoff.c
   client.c
   event_queue.c
   failure.c

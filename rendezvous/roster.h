@@ -96,13 +96,17 @@ struct roster_incarnation {
 
 struct roster_options {
     const char *job_id;
-    int min_nodes, max_nodes; /* must be equal: a static world */
-    int64_t max_restarts;     /* of the whole job; < 0: none */
-    uint64_t epoch;           /* random, not 0: one for each life of a server */
-    int64_t join_timeout_ns;  /* from creation, and again from each re-forming */
-    int64_t lost_after_ns;    /* silence after which a node is lost; 0: 2.5 s */
-    int64_t stop_timeout_ns;  /* bound on STOP -> STOPPED; more than the agents' grace; 0: 60 s */
-    int64_t exit_barrier_ns;  /* bound on the wait for others to leave; 0: 300 s */
+    int min_nodes, max_nodes;           /* must be equal: a static world */
+    int64_t max_restarts;               /* of the whole job; < 0: none */
+    uint64_t epoch;                     /* random, not 0: one for each life of a server */
+    int64_t join_timeout_ns;            /* from creation, and again from each re-forming */
+    int64_t lost_after_ns;              /* silence after which a node is lost; 0: 2.5 s */
+    int64_t stop_timeout_ns;            /* bound on STOP -> STOPPED; more than the agents' grace; 0: 60 s */
+    int64_t restart_count;              /* used up by former lives of the job */
+    int64_t backoff_ns, backoff_cap_ns; /* wait before a restart (backoff.h); a round that lasted longer than
+                                           the cap begins a new streak */
+    uint64_t jitter;                    /* random */
+    int64_t exit_barrier_ns;            /* bound on the wait for others to leave; 0: 300 s */
 };
 
 /* What an agent says of itself in JOIN. Texts are read during the call only. */

@@ -48,6 +48,11 @@ struct roster {
     struct world_id id; /* of the world that is out, or is being formed */
     bool world_out;     /* id was given to somebody */
     int64_t restart_count;
+    int64_t backoff_ns, backoff_cap_ns;
+    uint64_t jitter;
+    int64_t streak;                /* restarts in a row without a round that lasted */
+    struct instant formed_at;      /* the world that is or was out */
+    struct instant hold_until;     /* FORMING: no world goes out before; never: none is held back */
     int world_size;                /* of the world that is out */
     struct instant state_deadline; /* FORMING: join; STOPPING: stop; FINISHING: exit barrier; else never */
     struct instant loss_check;     /* no member can be lost before */

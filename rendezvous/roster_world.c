@@ -90,6 +90,11 @@ struct roster *roster_create(const struct roster_options *options, struct instan
     roster->lost_after_ns = or_default(options->lost_after_ns, 2500 * NS_PER_MS);
     roster->stop_timeout_ns = or_default(options->stop_timeout_ns, 60 * NS_PER_S);
     roster->exit_barrier_ns = or_default(options->exit_barrier_ns, 300 * NS_PER_S);
+    roster->restart_count = options->restart_count;
+    roster->backoff_ns = options->backoff_ns;
+    roster->backoff_cap_ns = options->backoff_cap_ns;
+    roster->jitter = options->jitter;
+    roster->hold_until = INSTANT_NEVER;
     roster->id = (struct world_id){options->epoch, 0};
     roster->count[MEMBER_EMPTY] = options->max_nodes;
     roster->state_deadline = instant_add(now, options->join_timeout_ns);
@@ -286,7 +291,8 @@ bool roster_has_remote(const struct roster *roster)
 
 struct instant roster_deadline(const struct roster *roster)
 {
-    return instant_min(roster->state_deadline, roster->loss_check);
+    struct instant hold = roster->state == JOB_FORMING ? roster->hold_until : INSTANT_NEVER;
+    return instant_min(hold, instant_min(roster->state_deadline, roster->loss_check));
 }
 
 int roster_format(const struct roster *roster, struct buffer *out)

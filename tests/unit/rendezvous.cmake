@@ -1,3 +1,4 @@
+muster_test(rendezvous_backoff_test SOURCES rendezvous_backoff_test.c LINK muster_roster)
 muster_test(rendezvous_failure_test SOURCES rendezvous_failure_test.c LINK muster_roster)
 muster_test(rendezvous_roster_test SOURCES rendezvous_roster_test.c LINK muster_roster)
 muster_test(rendezvous_wire_test SOURCES rendezvous_wire_test.c LINK muster_rendezvous)

@@ -1,0 +1,165 @@
+/* backoff.h: doubling, the cap, the jitter; and a roster that waits so before its rounds. */
+#include "rendezvous/backoff.h"
+
+#include "proto/base/clock.h"
+#include "rendezvous/roster.h"
+#include "tests/support/cmocka_all.h"
+
+static void waits_double_up_to_the_cap(void **state)
+{
+    (void)state;
+    int64_t plain = 100 * NS_PER_MS;
+    for (int64_t streak = 1; streak < 100; streak++) {
+        for (uint64_t jitter = 0; jitter < 50; jitter++) {
+            int64_t wait = backoff_wait_ns(100 * NS_PER_MS, 60 * NS_PER_S, streak, jitter);
+            assert_in_range(wait, plain - plain / 4, plain + plain / 4);
+        }
+        plain = plain * 2 < 60 * NS_PER_S ? plain * 2 : 60 * NS_PER_S;
+    }
+    assert_int_equal(backoff_wait_ns(5, 3, 1, 0) <= 3, 1);
+    assert_in_range(backoff_wait_ns(INT64_MAX / 4, INT64_MAX / 2, 60, 1), INT64_MAX / 4, INT64_MAX / 4 * 3);
+}
+
+static void jobs_do_not_come_back_at_one_moment(void **state)
+{
+    (void)state;
+    int64_t least = INT64_MAX, most = 0;
+    for (uint64_t jitter = 0; jitter < 200; jitter++) {
+        int64_t wait = backoff_wait_ns(NS_PER_S, 60 * NS_PER_S, 1, jitter);
+        assert_int_equal(wait, backoff_wait_ns(NS_PER_S, 60 * NS_PER_S, 1, jitter));
+        least = wait < least ? wait : least;
+        most = wait > most ? wait : most;
+    }
+    assert_true(most - least > 400 * NS_PER_MS);
+}
+
+static void nothing_asked_is_nothing_waited(void **state)
+{
+    (void)state;
+    assert_int_equal(backoff_wait_ns(0, 60 * NS_PER_S, 5, 7), 0);
+    assert_int_equal(backoff_wait_ns(NS_PER_S, 0, 5, 7), 0);
+    assert_int_equal(backoff_wait_ns(NS_PER_S, NS_PER_S, 0, 7), 0);
+}
+
+/* --- in a world of one node --- */
+
+struct job {
+    struct roster *roster;
+    struct roster_actions actions;
+    struct instant now;
+    uint64_t sequence;
+};
+
+static void step(struct job *job, struct roster_event event)
+{
+    event.session = event.kind == ROSTER_TICK ? 0 : 1;
+    assert_int_equal(roster_step(job->roster, &event, job->now, &job->actions, NULL), 0);
+}
+
+static void report(struct job *job, enum membership_report_kind kind)
+{
+    struct worker_failure failure = {.exit_code = 1};
+    step(job,
+         (struct roster_event){.kind = ROSTER_REPORT,
+                               .report = {roster_world_id(job->roster), kind, ++job->sequence, &failure}});
+}
+
+/* One round that lasts so long and fails. */
+static void fail_a_round(struct job *job, int64_t lasting_ns)
+{
+    report(job, MEMBERSHIP_REPORT_RUNNING);
+    assert_int_equal(roster_state(job->roster), JOB_RUNNING);
+    job->now = instant_add(job->now, lasting_ns);
+    report(job, MEMBERSHIP_REPORT_FAILED);
+    report(job, MEMBERSHIP_REPORT_STOPPED);
+}
+
+static void start_job(struct job *job, int64_t restart_count)
+{
+    struct roster_options options = {.job_id = "job",
+                                     .min_nodes = 1,
+                                     .max_nodes = 1,
+                                     .max_restarts = 5,
+                                     .restart_count = restart_count,
+                                     .backoff_ns = NS_PER_S,
+                                     .backoff_cap_ns = 60 * NS_PER_S,
+                                     .epoch = 42,
+                                     .join_timeout_ns = NS_PER_MS};
+    struct roster_join who = {.protocol_version = ROSTER_PROTOCOL_VERSION,
+                              .job_id = "job",
+                              .min_nodes = 1,
+                              .max_nodes = 1,
+                              .agent_name = "a",
+                              .incarnation = {1, 1},
+                              .local_world_size = 1,
+                              .role = "default",
+                              .store_addr = "a",
+                              .local = true};
+    *job = (struct job){.now = {1000 * NS_PER_S}};
+    job->roster = roster_create(&options, job->now, NULL);
+    assert_non_null(job->roster);
+    assert_int_equal(roster_actions_init(&job->actions, 1, NULL), 0);
+    step(job, (struct roster_event){.kind = ROSTER_JOIN, .join = &who});
+}
+
+static void end_job(struct job *job)
+{
+    roster_actions_free(&job->actions);
+    roster_destroy(job->roster);
+}
+
+/* Where the next world goes out at the deadline and not before: how long that takes. */
+static int64_t wait_for_world(struct job *job)
+{
+    struct instant due = roster_deadline(job->roster);
+    int64_t wait = instant_diff_ns(due, job->now);
+    assert_int_equal(roster_state(job->roster), JOB_FORMING);
+    job->now = instant_add(due, -1);
+    step(job, (struct roster_event){.kind = ROSTER_TICK});
+    assert_int_equal(roster_state(job->roster), JOB_FORMING);
+    job->now = due;
+    step(job, (struct roster_event){.kind = ROSTER_TICK});
+    assert_int_equal(roster_state(job->roster), JOB_STARTING);
+    return wait;
+}
+
+static void rounds_are_held_back_and_a_long_one_forgives(void **state)
+{
+    (void)state;
+    struct job job;
+    start_job(&job, 0);
+    assert_int_equal(roster_state(job.roster), JOB_STARTING); /* the first is not */
+    fail_a_round(&job, NS_PER_S);
+    assert_in_range(wait_for_world(&job), 750 * NS_PER_MS, 1250 * NS_PER_MS);
+    fail_a_round(&job, NS_PER_S);
+    assert_in_range(wait_for_world(&job), 1500 * NS_PER_MS, 2500 * NS_PER_MS);
+    fail_a_round(&job, 61 * NS_PER_S);
+    assert_in_range(wait_for_world(&job), 750 * NS_PER_MS, 1250 * NS_PER_MS);
+    assert_int_equal(roster_restart_count(job.roster), 3);
+    end_job(&job);
+}
+
+static void restarts_of_a_former_life_count(void **state)
+{
+    (void)state;
+    struct job job;
+    start_job(&job, 4);
+    assert_int_equal(roster_restart_count(job.roster), 4);
+    fail_a_round(&job, NS_PER_S);
+    (void)wait_for_world(&job);
+    fail_a_round(&job, NS_PER_S);
+    assert_int_equal(roster_state(job.roster), JOB_FAILED);
+    end_job(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(waits_double_up_to_the_cap),
+        cmocka_unit_test(jobs_do_not_come_back_at_one_moment),
+        cmocka_unit_test(nothing_asked_is_nothing_waited),
+        cmocka_unit_test(rounds_are_held_back_and_a_long_one_forgives),
+        cmocka_unit_test(restarts_of_a_former_life_count),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
