@@ -10,10 +10,10 @@ function(muster_pkg name module package)
 endfunction()
 muster_pkg(ZMQ libzmq libzmq3-dev)
 muster_pkg(PROTOBUF_C libprotobuf-c libprotobuf-c-dev)
+set(PROTOBUF_C_LINK PkgConfig::PROTOBUF_C) # what to link; a bundle takes the archive
 muster_pkg(YAML yaml-0.1 libyaml-dev)
 muster_pkg(JANSSON jansson libjansson-dev)
 muster_pkg(MICROHTTPD libmicrohttpd libmicrohttpd-dev)
-muster_pkg(CMOCKA cmocka libcmocka-dev)
 # Their archives, for programs whose start-up counts.
 find_library(YAML_ARCHIVE libyaml.a HINTS ${YAML_LIBRARY_DIRS} ${YAML_LIBDIR} REQUIRED)
 find_library(JANSSON_ARCHIVE libjansson.a HINTS ${JANSSON_LIBRARY_DIRS} ${JANSSON_LIBDIR} REQUIRED)
@@ -22,6 +22,12 @@ find_program(PROTOC_C protoc-c)
 if(NOT PROTOC_C)
   message(FATAL_ERROR "protoc-c was not found: install protobuf-c-compiler")
 endif()
+
+if(MUSTER_BUNDLE)
+  return() # what follows is the tests' and the runtime's
+endif()
+
+muster_pkg(CMOCKA cmocka libcmocka-dev)
 
 # OpenBLAS's OpenMP build by explicit path: /etc/alternatives may point libopenblas at the pthread build, whose threads
 # fight with ours.

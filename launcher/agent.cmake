@@ -1,4 +1,8 @@
 # The agent: loop, workers, guardian, logs.
+set(http_calls http_calls.c)
+if(MUSTER_BUNDLE)
+  set(http_calls http_calls_bundle.c)
+endif()
 target_sources(muster_launcher PRIVATE
   agent.c
   agent_actions.c
@@ -14,7 +18,7 @@ target_sources(muster_launcher PRIVATE
   errand.c
   group.c
   guardian.c
-  http_calls.c
+  ${http_calls}
   http_server.c
   hang.c
   heartbeat.c

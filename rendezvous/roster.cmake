@@ -26,8 +26,12 @@ add_library(muster_rendezvous_messages STATIC
   ${rendezvous_generated}/rendezvous.pb-c.c
   ${rendezvous_generated}/rendezvous.pb-c.h)
 target_include_directories(muster_rendezvous_messages SYSTEM PUBLIC ${rendezvous_generated})
-target_link_libraries(muster_rendezvous_messages PUBLIC PkgConfig::PROTOBUF_C)
+target_link_libraries(muster_rendezvous_messages PUBLIC ${PROTOBUF_C_LINK})
 
+set(zmq_calls zmq_calls.c)
+if(MUSTER_BUNDLE)
+  set(zmq_calls zmq_calls_bundle.c)
+endif()
 add_library(muster_rendezvous STATIC
   carrier_client.c
   carrier_process.c
@@ -35,7 +39,7 @@ add_library(muster_rendezvous STATIC
   membership.c
   routes.c
   wire.c
-  zmq_calls.c
+  ${zmq_calls}
   zmq_socket.c)
 target_link_libraries(muster_rendezvous
   PRIVATE muster_flags muster_rendezvous_messages muster_tcpstore ${CMAKE_DL_LIBS}

@@ -1,0 +1,209 @@
+"""The bundle: what is in it, what it asks of a system, and that it runs where nothing else is installed.
+
+    MUSTER_BUILD=build python3 tests/e2e/bundle_test.py [TestClass.test_name ...]
+
+Makes its own in <build>/bundle. Root, or a user who may make namespaces, is needed for the roots that it runs in:
+  FewFiles    a folder with libc, a shell and nothing else
+  CleanDebian a minimal Debian by debootstrap (needs Debian's package server; slow)
+"""
+
+import ctypes.util
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import unittest
+
+from harness import BUILD, LIMIT, environment, free_port
+
+SOURCE = pathlib.Path(os.environ.get("MUSTER_SOURCE", pathlib.Path(__file__).resolve().parents[2])).resolve()
+GLIBC_LIMIT = (2, 35)  # Ubuntu 22.04
+SIZE_LIMIT = 15 << 20
+OF_GLIBC = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+
+
+def skip(why):
+    print(f"skipped: {why}")
+    sys.exit(77)
+
+
+def make_bundle():
+    folder = BUILD / "bundle"
+    for command in (
+        ["cmake", "-S", SOURCE, "-B", folder, "-G", "Ninja", "-DMUSTER_BUNDLE=ON", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"],
+        ["cmake", "--build", folder, "--target", "package"],
+    ):
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    (archive,) = folder.glob("muster-*-linux-*.tar.gz")
+    return archive
+
+
+def symbol_versions(program):
+    text = subprocess.run(["objdump", "-T", str(program)], capture_output=True, text=True, check=True).stdout
+    return {tuple(map(int, version.split("."))) for version in re.findall(r"GLIBC_([0-9.]+)", text)}
+
+
+def needed(program):
+    text = subprocess.run(["readelf", "-d", str(program)], capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"\(NEEDED\).*\[(.*)\]", text))
+
+
+class Archive(unittest.TestCase):
+    def test_what_is_in_it(self):
+        self.assertRegex(ARCHIVE.name, r"^muster-\d+\.\d+\.\d+-linux-(x86_64|aarch64)\.tar\.gz$")
+        top = ARCHIVE.name[: -len(".tar.gz")]
+        with tarfile.open(ARCHIVE) as archive:
+            members = {member.name: member for member in archive.getmembers()}
+        self.assertEqual(members[f"{top}/bin/torchrun"].linkname, "muster")
+        self.assertEqual(members[f"{top}/bin/muster"].mode & 0o777, 0o755)
+        self.assertIn(f"{top}/share/doc/muster/LICENSE", members)
+        self.assertEqual({name for name in members if not name.startswith(f"{top}/share")} - {top},
+                         {f"{top}/bin", f"{top}/bin/muster", f"{top}/bin/torchrun"})
+        self.assertLess(ARCHIVE.stat().st_size, SIZE_LIMIT)
+        self.assertLess(sum(member.size for member in members.values()), SIZE_LIMIT)
+
+    def test_it_asks_for_no_newer_glibc(self):
+        versions = symbol_versions(UNPACKED / "bin" / "muster")
+        print(f"highest glibc symbol: {max(versions)}")
+        self.assertLessEqual(max(versions), GLIBC_LIMIT)
+        self.assertGreaterEqual(max(versions), (2, 17))  # something was read
+
+    def test_it_needs_glibc_and_nothing_else(self):
+        self.assertLessEqual(needed(UNPACKED / "bin" / "muster"), OF_GLIBC)
+
+
+class Dockerfile(unittest.TestCase):
+    """What can be held against the tree without docker: stages and sources of every COPY exist."""
+
+    def test_copies_from_what_is_there(self):
+        text = re.sub(r"\\\n", " ", (SOURCE / "k8s" / "Dockerfile").read_text())
+        stages, copies = set(), 0
+        for line in text.splitlines():
+            words = line.split()
+            if words[:1] == ["FROM"]:
+                self.assertEqual(words[2], "AS", line)
+                stages.add(words[3])
+            elif words[:1] == ["COPY"]:
+                copies += 1
+                if words[1].startswith("--from="):
+                    self.assertIn(words[1][len("--from="):], stages, line)
+                else:
+                    self.assertTrue((SOURCE / words[1]).exists(), line)
+        self.assertLessEqual({"bundle", "launcher", "cuda", "pytorch"}, stages)
+        self.assertGreaterEqual(copies, 6)
+
+
+# Runs inside a root: $1 is the bundle, $2 and $3 are free ports. Everything is a builtin of the shell.
+INSIDE = r"""
+muster=$1/bin/muster
+"$muster" --version || exit 1
+for node in 0 1; do
+  "$muster" run --nnodes=2 --node-rank=$node --master-addr=127.0.0.1 --master-port=$2 --nproc-per-node=2 --rdzv-id=two -- \
+    /bin/sh -c 'echo "rank $RANK of $WORLD_SIZE"' &
+  eval agent$node=\$!
+done
+wait "$agent0" || exit 2
+wait "$agent1" || exit 3
+"$1/bin/torchrun" --standalone --no-python /bin/sh -c 'echo "torchrun rank $RANK"' || exit 4
+"$muster" run --standalone --rdzv-id=one --metrics-port=$3 -- /bin/sh -c "'$muster' status --job one" || exit 5
+"$muster" run --standalone -- /bin/sh -c 'exit 9'
+[ $? = 9 ] || exit 6
+"""
+
+
+class Root(unittest.TestCase):
+    """A root folder with the bundle at a path with blanks; subclasses fill the rest."""
+
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory(prefix="muster root ")
+        self.addCleanup(self.scratch.cleanup)
+        self.root = pathlib.Path(self.scratch.name) / "root"
+        self.root.mkdir()
+        self.fill()
+        shutil.copytree(UNPACKED, self.root / "opt" / "any where" / "muster", symlinks=True)
+        (self.root / "inside.sh").write_text(INSIDE)
+
+    def run_inside(self):
+        """chroot in a mount namespace of its own, so that nothing stays mounted whatever happens."""
+        ports = free_port(), free_port()
+        enter = (
+            'mount --bind "$1" "$1" && mkdir -p "$1/proc" "$1/dev" && mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" &&'
+            ' exec chroot "$1" /bin/sh /inside.sh "/opt/any where/muster" "$2" "$3"'
+        )
+        command = ["unshare", *NAMESPACES, "sh", "-c", enter, "sh", str(self.root), *map(str, ports)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * LIMIT, env=environment(PATH=os.environ["PATH"]))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for rank in range(4):
+            self.assertIn(f"rank {rank} of 4\n", done.stdout)
+        self.assertIn("torchrun rank 0\n", done.stdout)
+        self.assertRegex(done.stdout, r"(?m)^state     RUNNING")
+        self.assertIn("exitcode: 9", done.stderr)
+
+
+class FewFiles(Root):
+    def fill(self):
+        """The shell, what it is linked with, and the libraries of glibc that the bundle names."""
+        shell = os.path.realpath("/bin/sh")
+        text = subprocess.run(["ldd", shell, str(UNPACKED / "bin" / "muster")], capture_output=True, text=True, check=True).stdout
+        for path in set(re.findall(r"(/\S+)(?= \()", text)):
+            target = self.root / path.lstrip("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target)
+        (self.root / "bin").mkdir(exist_ok=True)
+        shutil.copy(shell, self.root / "bin" / "sh")
+
+    def test_runs(self):
+        self.run_inside()
+
+
+class CleanDebian(Root):
+    def fill(self):
+        if os.geteuid() != 0 or not shutil.which("debootstrap"):
+            self.skipTest("debootstrap needs root and the package debootstrap")
+        kept = os.environ.get("MUSTER_DEBIAN_ROOT")  # a root made before, for those who run this often
+        if kept:
+            shutil.copytree(kept, self.root, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns("dev", "proc"))
+            return
+        done = subprocess.run(["debootstrap", "--variant=minbase", "bookworm", str(self.root)], capture_output=True, text=True)
+        if done.returncode:
+            self.skipTest("debootstrap failed: " + (done.stdout + done.stderr)[-300:])
+
+    def test_runs(self):
+        for library in ("zmq", "sodium", "protobuf-c", "microhttpd", "yaml", "jansson"):
+            self.assertEqual(list(self.root.glob(f"usr/lib/*/lib{library}.so*")), [], "not a clean root")
+        self.run_inside()
+
+
+def namespaces():
+    """unshare's flags for a mount namespace with a root of our own, or None."""
+    own = ["--mount", "--propagation=private", "--pid", "--fork", "--kill-child"]
+    for flags in (own, ["--map-root-user", *own]):
+        probe = ["unshare", *flags, "sh", "-c", "mount -t proc proc /proc"]
+        if subprocess.run(probe, capture_output=True).returncode == 0:
+            return flags
+    return None
+
+
+if __name__ == "__main__":
+    if os.environ.get("MUSTER_SANITIZED"):
+        skip("the bundle is the release build's")
+    if not shutil.which("objdump") or not ctypes.util.find_library("stdc++"):
+        skip("binutils or g++ is not installed")
+    NAMESPACES = namespaces()
+    if not NAMESPACES:
+        skip("this user may make no mount namespace")
+    ARCHIVE = make_bundle()
+    with tempfile.TemporaryDirectory(prefix="muster bundle ") as scratch:
+        with tarfile.open(ARCHIVE) as packed:
+            packed.extractall(scratch)
+        UNPACKED = pathlib.Path(scratch) / ARCHIVE.name[: -len(".tar.gz")]
+        ran = unittest.main(verbosity=2, exit=False).result
+    if ran.wasSuccessful() and len(ran.skipped) == ran.testsRun:
+        skip(ran.skipped[0][1])
+    sys.exit(not ran.wasSuccessful())
