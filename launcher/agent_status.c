@@ -20,16 +20,23 @@ struct agent_audience {
     struct status_http http;
 };
 
-static void fill_worker(const struct worker *worker, int rank_base, struct status_worker *out)
+static void fill_worker(const struct agent *agent, int local_rank, struct instant now,
+                        struct status_worker *out)
 {
-    *out = (struct status_worker){.rank = rank_base + worker->local_rank,
-                                  .local_rank = worker->local_rank,
+    const struct worker *worker = &agent->workers[local_rank];
+    const struct heartbeat *beat = &agent->beats[local_rank];
+    *out = (struct status_worker){.rank = agent->world.rank_base + local_rank,
+                                  .local_rank = local_rank,
                                   .pid = worker->pid,
                                   .step = -1,
                                   .beat_age_ns = -1};
     bool exited = worker->end_code == CLD_EXITED;
     if (!worker->pid)
         return; /* absent */
+    if (beat->last.ns) {
+        out->step = beat->step;
+        out->beat_age_ns = instant_diff_ns(now, beat->last);
+    }
     if (worker->alive) {
         out->state = STATUS_WORKER_RUNNING;
         return;
@@ -44,6 +51,7 @@ static struct agent_status *fill(void *context)
     const struct agent *agent = context;
     const struct run_config *config = agent->config;
     struct agent_status *status = status_create(config->nproc_per_node);
+    struct instant now = clock_now(NULL);
     if (!status)
         return NULL;
     status->version = MUSTER_VERSION;
@@ -52,7 +60,7 @@ static struct agent_status *fill(void *context)
     status->program = config->program;
     status->role = config->role;
     status->pid = getpid();
-    status->uptime_ns = instant_diff_ns(clock_now(NULL), agent->started);
+    status->uptime_ns = instant_diff_ns(now, agent->started);
     status->state = agent->group.state;
     status->leaving = agent->group.leaving;
     status->exit_code = agent->group.exit_code;
@@ -67,7 +75,7 @@ static struct agent_status *fill(void *context)
     status->file_bytes_lost = lost.files;
     status->console_bytes_lost = lost.consoles;
     for (int i = 0; i < config->nproc_per_node; i++)
-        fill_worker(&agent->workers[i], agent->world.rank_base, &status->workers[i]);
+        fill_worker(agent, i, now, &status->workers[i]);
     return status;
 }
 

@@ -50,9 +50,10 @@ static void json_worker(const struct status_worker *worker, struct buffer *out)
                   worker->local_rank, worker->pid, status_worker_state_name(worker->state));
     if (worker->state == STATUS_WORKER_EXITED || worker->state == STATUS_WORKER_FAILED)
         buffer_printf(out, ", \"exit_code\": %d, \"signal\": %d", worker->exit_code, worker->signal);
+    if (worker->step >= 0)
+        buffer_printf(out, ", \"step\": %lld", (long long)worker->step);
     if (worker->beat_age_ns >= 0)
-        buffer_printf(out, ", \"step\": %lld, \"beat_age_s\": %.3f", (long long)worker->step,
-                      seconds(worker->beat_age_ns));
+        buffer_printf(out, ", \"beat_age_s\": %.3f", seconds(worker->beat_age_ns));
     buffer_text(out, "}");
 }
 
@@ -136,7 +137,7 @@ static void table_worker(const struct status_worker *worker, struct buffer *out)
     char pid[16] = "-", step[24] = "-", state[24];
     if (worker->pid)
         (void)snprintf(pid, sizeof pid, "%d", worker->pid);
-    if (worker->beat_age_ns >= 0)
+    if (worker->step >= 0)
         (void)snprintf(step, sizeof step, "%lld", (long long)worker->step);
     buffer_printf(out, "%6d %6d %9s  %-10s %9s", worker->rank, worker->local_rank, pid,
                   ending(worker, state, sizeof state), step);

@@ -30,7 +30,7 @@ struct status_worker {
     enum status_worker_state state;
     int exit_code;       /* EXITED, FAILED; -1 where a signal ended it */
     int signal;          /* 0 where none did */
-    int64_t step;        /* of its last beat; -1: it has not beaten */
+    int64_t step;        /* of the last beat that told one; -1: none did */
     int64_t beat_age_ns; /* since then; -1: it has not beaten */
 };
 

@@ -68,9 +68,10 @@ static void worker_counts(const struct agent_status *status, struct buffer *out)
 
 static void beats(const struct agent_status *status, struct buffer *out)
 {
-    family(out, "muster_worker_step", "gauge", "Step of a worker's last beat; absent before its first.");
+    family(out, "muster_worker_step", "gauge",
+           "Step that a worker's beats told last; absent where none did.");
     for (int i = 0; i < status->worker_count; i++)
-        if (status->workers[i].beat_age_ns >= 0)
+        if (status->workers[i].step >= 0)
             buffer_printf(out, "muster_worker_step{rank=\"%d\",local_rank=\"%d\"} %lld\n",
                           status->workers[i].rank, status->workers[i].local_rank,
                           (long long)status->workers[i].step);

@@ -83,6 +83,17 @@ class Command(StatusTest):
         self.open_gate()
         self.finish(agent, 0)
 
+    def test_steps_that_workers_tell(self):
+        path = self.script("beat.sh", 'echo 41 >&$MUSTER_HEARTBEAT_FD\necho $$ >up.$RANK\nwhile [ ! -e go ]; do sleep 0.02; done\n')
+        agent = self.start("--standalone", "--", "sh", path)
+        self.pids("up", 1)
+        worker = wait_until(lambda: "step" in (w := self.json_of(agent)["workers"][0]) and w, "a step is known")
+        self.assertEqual(worker["step"], 41)
+        self.assertGreaterEqual(worker["beat_age_s"], 0)
+        self.assertRegex(self.status("--pid", agent.pid), r"running +41  \d+\.\d s ago\n")
+        self.open_gate()
+        self.finish(agent, 0)
+
     def test_a_world_that_forms(self):
         port = free_port()
         world = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={port}", f"--rdzv-id=forming-{port}", "--"]
