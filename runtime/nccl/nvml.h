@@ -1,0 +1,41 @@
+/* nvml.h - which NVIDIA GPUs and MIG instances there are, asked of the driver's library NVML, which is loaded
+ * only for that.
+ *
+ * A sick driver can block for ever and a call cannot be taken back: who must not wait calls this in a process
+ * of its own (launcher/spawn_apart.h). */
+#ifndef MUSTER_NCCL_NVML_H
+#define MUSTER_NCCL_NVML_H
+
+#include <stdbool.h>
+
+#include "proto/include/muster_error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { NVML_DEVICES_LIMIT = 256, NVML_UUID_SIZE = 96, NVML_BUS_SIZE = 32 };
+
+struct nvml_device {
+    int gpu;                   /* the GPU's index, in NVML's order: by PCI address */
+    bool mig;                  /* an instance of that GPU, not the whole */
+    bool divided;              /* a GPU whose MIG instances follow it in the list */
+    char uuid[NVML_UUID_SIZE]; /* "GPU-..." or "MIG-..." */
+    char bus[NVML_BUS_SIZE];   /* the GPU's PCI address as /sys spells it: "0000:3b:00.0" */
+};
+
+struct nvml_inventory {
+    int gpus;
+    int count; /* of devices: GPUs, each followed by its MIG instances */
+    struct nvml_device devices[NVML_DEVICES_LIMIT];
+};
+
+/* library: the file of NVML, NULL for the one the driver installs (libnvidia-ml.so.1). MUSTER_E_NOT_FOUND
+ * where it cannot be loaded, MUSTER_E_IO with NVML's words where it refuses. A machine without GPUs is no
+ * error. */
+int nvml_read(const char *library, struct nvml_inventory *inventory, struct muster_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
