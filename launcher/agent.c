@@ -68,6 +68,14 @@ static int set_up(struct agent *agent, struct muster_error *err)
     agent->beats = mem_calloc((size_t)config->nproc_per_node, sizeof *agent->beats);
     if (!agent->workers || !agent->beats)
         return error_set(err, MUSTER_E_NOMEM, "no memory for %d workers", config->nproc_per_node);
+    bool over;
+    if (agent_read_job(agent, &over, err) < 0)
+        return -1;
+    if (over) {
+        agent->finished = true;
+        agent->group.exit_code = agent->state.exit_code;
+        return 0;
+    }
     if (agent_watch_signals(agent, err) < 0 || make_identity(agent, err) < 0 ||
         raise_descriptors(agent, err) < 0 || prepare_logs(agent, err) < 0)
         return -1;
@@ -156,6 +164,7 @@ static int run_agent(struct agent *agent)
         agent_kill_workers(agent);
         return EXIT_CODE_FAILURE;
     }
+    agent_keep_end(agent);
     if (agent->group.exit_code)
         agent_print_outcome(agent);
     return agent->group.exit_code;

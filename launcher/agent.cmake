@@ -12,6 +12,7 @@ target_sources(muster_launcher PRIVATE
   agent_reap.c
   agent_signals.c
   agent_start.c
+  agent_state.c
   agent_status.c
   agent_workers.c
   agent_world.c
@@ -23,6 +24,7 @@ target_sources(muster_launcher PRIVATE
   hang.c
   heartbeat.c
   inquiry.c
+  job_state.c
   kin.c
   line.c
   logdir.c

@@ -12,6 +12,7 @@
 #include "launcher/guardian.h"
 #include "launcher/hang.h"
 #include "launcher/heartbeat.h"
+#include "launcher/job_state.h"
 #include "launcher/kin.h"
 #include "launcher/loop.h"
 #include "launcher/pump.h"
@@ -83,6 +84,13 @@ struct agent {
     struct membership_event verdict; /* kind VERDICT once there is one */
     bool judged;
     bool finished;
+
+    struct job_state state; /* with --state-dir; kept by the agent that serves the job */
+    bool resumes, serves;
+    struct errand *saving;
+    struct state_file *state_file; /* of saving */
+    struct loop_source saved;
+    bool save_again; /* it changed meanwhile */
 };
 
 #define AGENT_KILL_BOUND_NS (30 * NS_PER_S) /* a killed process that frees much memory needs seconds */
@@ -173,6 +181,20 @@ void agent_release_workers(struct agent *agent);
 int agent_open_status(struct agent *agent, struct muster_error *err);
 /* Accepts an agent that has not opened it. */
 void agent_close_status(struct agent *agent);
+
+/* --- agent_state.c --- */
+
+/* Reads what --state-dir knows of the job; *over: it has ended, with agent->state.exit_code. Blocks, with a
+ * bound.
+ */
+int agent_read_job(struct agent *agent, bool *over, struct muster_error *err);
+/* This agent will serve the job: what is used up counts. -1 (MUSTER_E_STATE) where that is more than there
+ * is. */
+int agent_resume_job(struct agent *agent, struct muster_error *err);
+/* Keeps the restart count of agent->world. */
+void agent_keep_count(struct agent *agent);
+/* Keeps how the job ended, or that it may go on. Blocks, with a bound. */
+void agent_keep_end(struct agent *agent);
 
 /* --- agent_outcome.c --- */
 

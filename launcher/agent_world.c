@@ -14,6 +14,7 @@ static void on_membership(struct agent *agent, const struct membership_event *ev
     switch (event->kind) {
     case MEMBERSHIP_EVENT_WORLD:
         agent->world = event->world;
+        agent_keep_count(agent);
         agent_event(agent, &(struct group_event){.kind = GROUP_WORLD}, NULL);
         break;
     case MEMBERSHIP_EVENT_STOP:
@@ -86,6 +87,8 @@ static int take_seat(struct agent *agent, enum membership_mode mode, const char 
                      struct muster_error *err)
 {
     const struct run_config *config = agent->config;
+    if (mode != MEMBERSHIP_CLIENT && agent_resume_job(agent, err) < 0)
+        return -1;
     struct membership_options options = {
         .mode = mode,
         .job_id = config->rdzv_id,
@@ -96,6 +99,7 @@ static int take_seat(struct agent *agent, enum membership_mode mode, const char 
         .local_world_size = config->nproc_per_node,
         .role = config->role,
         .max_restarts = config->max_restarts,
+        .restart_count = agent->state.restart_count,
         .backoff_ns = agent_seconds_ns(config->restart_backoff_s),
         .backoff_cap_ns = agent_seconds_ns(config->restart_backoff_s > 60 ? config->restart_backoff_s : 60),
         .host = address,

@@ -41,6 +41,7 @@ struct run_config {
     char *role;
     int64_t max_restarts;
     double restart_backoff_s;
+    char *state_dir; /* NULL: none */
     double join_timeout_s;
     /* workers */
     bool module, no_python;

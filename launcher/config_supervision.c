@@ -30,6 +30,10 @@ int config_resolve_supervision(struct run_config *config, struct muster_error *e
         parse_signals(config, "forward-signals", config->forward_signals, &config->forwarded_signals, err) <
             0)
         return -1;
+    if (config->state_dir && config_source(config, "rdzv-id") == KNOB_FROM_DEFAULT)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s needs the job's own id, by which its state is found again: give --rdzv-id",
+                         CONFIG_SETTING(config, "state-dir"));
     config->stop_signals &= ~config->forwarded_signals;
     return 0;
 }

@@ -112,6 +112,15 @@ static const struct knob rows[] = {
      .section = world,
      .help = "wait before the first restart, a quarter more or less at random; doubled with each one that "
              "follows a round of less than a minute, up to a minute (or to this, where it is longer)"},
+    {.name = "state-dir",
+     .env = "MUSTER_STATE_DIR",
+     .type = KNOB_TEXT,
+     .offset = AT(state_dir),
+     .section = world,
+     .help =
+         "folder on a volume that outlives the pod; the job's restart count and its end are kept there by "
+         "--rdzv-id, so that a pod that is started again goes on counting, and one of a job that is over "
+         "exits at once with its code"},
     {.name = "join-timeout",
      .env = "MUSTER_JOIN_TIMEOUT",
      .type = KNOB_DOUBLE,

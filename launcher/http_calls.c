@@ -6,8 +6,9 @@
 
 #include "proto/base/error.h"
 
-#define LIBRARY "libmicrohttpd.so.12" /* the number of its binary interface: microhttpd.h of 0.9.x and 1.x   \
-                                       */
+#define LIBRARY                                                                                              \
+    "libmicrohttpd.so.12" /* the number of its binary interface: microhttpd.h of 0.9.x and 1.x               \
+                           */
 
 struct http_calls http_calls;
 
