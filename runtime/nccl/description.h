@@ -155,7 +155,10 @@ struct description {
     char host[DESCRIPTION_TEXT], kernel[DESCRIPTION_NAME];
     char vendor[DESCRIPTION_NAME], product[DESCRIPTION_NAME]; /* DMI */
     bool wsl, container, kubernetes;
-    bool sys_mounted; /* /sys/class/net can be read */
+    char node_pool[DESCRIPTION_NAME]; /* as the operator of the cluster names it (MUSTER_NODE_POOL); "" for
+                                         none */
+    enum description_flag sys_nice;   /* the capability, without which containers refuse NUMA system calls */
+    bool sys_mounted;                 /* /sys/class/net can be read */
 
     /* what the job is, since some of it matters only then */
     char master[DESCRIPTION_TEXT];         /* as given; "" for one node */

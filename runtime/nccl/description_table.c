@@ -165,6 +165,8 @@ static const struct description_field description_fields[] = {
     BOOL(description, wsl),
     BOOL(description, container),
     BOOL(description, kubernetes),
+    TEXT(description, node_pool),
+    FLAG(description, sys_nice),
     BOOL(description, sys_mounted),
     TEXT(description, master),
     TEXT(description, master_address),

@@ -1,0 +1,249 @@
+/* decide.c - runs the rules, applies the policy and puts the decisions in order. */
+#include "runtime/nccl/decide.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "runtime/nccl/decide_internal.h"
+#include "runtime/nccl/policy.h"
+
+/* --- the list --- */
+
+static struct decision *append(struct decider *d)
+{
+    struct decision_list *list = d->list;
+    if (list->count == d->capacity) {
+        int capacity = d->capacity ? 2 * d->capacity : 16;
+        struct decision *items = mem_realloc(list->items, (size_t)capacity, sizeof *items);
+        if (!items) {
+            d->failed = true;
+            return NULL;
+        }
+        list->items = items;
+        d->capacity = capacity;
+    }
+    return &list->items[list->count++];
+}
+
+static void put(struct decider *d, enum decision_kind kind, const char *name, const char *value,
+                const char *format, va_list arguments)
+{
+    struct decision *decision = append(d);
+    if (!decision)
+        return;
+    memset(decision, 0, sizeof *decision);
+    decision->kind = kind;
+    (void)snprintf(decision->name, sizeof decision->name, "%s", name);
+    (void)snprintf(decision->value, sizeof decision->value, "%s", value ? value : "");
+    (void)snprintf(decision->rule, sizeof decision->rule, "%s", d->rule);
+    (void)vsnprintf(decision->reason, sizeof decision->reason, format, arguments);
+}
+
+void decide_add(struct decider *d, enum decision_kind kind, const char *name, const char *value,
+                const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    put(d, kind, name, value, format, arguments);
+    va_end(arguments);
+}
+
+void decide_warn(struct decider *d, const char *name, const char *value, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    put(d, DECISION_WARNED, name, value, format, arguments);
+    va_end(arguments);
+}
+
+void decide_set(struct decider *d, const char *name, const char *value, const char *format, ...)
+{
+    const struct description_setting *user = description_setting_of(d->machine, name);
+    va_list arguments;
+    va_start(arguments, format);
+    if (!user)
+        put(d, DECISION_SET, name, value, format, arguments);
+    else if (strcmp(user->value, value))
+        decide_add(d, DECISION_KEPT, name, user->value, "set in %s; muster would set %s", user->source,
+                   value);
+    else
+        decide_add(d, DECISION_KEPT, name, user->value, "set in %s, as muster would", user->source);
+    va_end(arguments);
+}
+
+void decision_list_free(struct decision_list *list)
+{
+    if (!list)
+        return;
+    mem_free(list->items);
+    *list = (struct decision_list){0};
+}
+
+/* --- questions --- */
+
+const char *decide_user(const struct decider *d, const char *name)
+{
+    const struct description_setting *user = description_setting_of(d->machine, name);
+    return user ? user->value : NULL;
+}
+
+bool decide_user_is_one(const struct decider *d, const char *name)
+{
+    const char *value = decide_user(d, name);
+    return value && strtoll(value, NULL, 0) == 1;
+}
+
+bool decide_many_nodes(const struct decider *d)
+{
+    return d->machine->nnodes > 1;
+}
+
+bool decide_has_gpus(const struct decider *d)
+{
+    return d->machine->gpu_count > 0 || d->machine->device_files > 0;
+}
+
+bool decide_has_profile(const struct decider *d)
+{
+    static const char *const profiles[] = {"efa", "tcpx", "tcpxo", "gib"};
+    for (size_t i = 0; i < sizeof profiles / sizeof *profiles; i++)
+        if (!strcmp(d->machine->cloud, profiles[i]))
+            return true;
+    return false;
+}
+
+const struct description_interface *decide_route(const struct decider *d)
+{
+    for (int i = 0; i < d->machine->interface_count; i++)
+        if (d->machine->interfaces[i].to_master)
+            return &d->machine->interfaces[i];
+    return NULL;
+}
+
+bool decide_is_candidate(const struct description_interface *interface)
+{
+    return interface->up && interface->address_count > 0 && !interface->loopback &&
+           strncmp(interface->name, "lo", 2) && strncmp(interface->name, "docker", 6);
+}
+
+bool decide_is_usable(const struct description_rdma *port)
+{
+    return !strcmp(port->state, "ACTIVE") && port->uverbs;
+}
+
+/* --- the policy --- */
+
+static bool was_decided(const struct decision_list *list, const char *name, enum decision_kind kind)
+{
+    for (int i = 0; i < list->count; i++)
+        if (list->items[i].kind == kind && !strcmp(list->items[i].name, name))
+            return true;
+    return false;
+}
+
+static void drop(struct decision_list *list, const char *name, enum decision_kind kind)
+{
+    int kept = 0;
+    for (int i = 0; i < list->count; i++)
+        if (list->items[i].kind != kind || strcmp(list->items[i].name, name))
+            list->items[kept++] = list->items[i];
+    list->count = kept;
+}
+
+static const char *reason_of(const struct policy_entry *entry)
+{
+    return *entry->reason ? entry->reason : "no reason is given there";
+}
+
+static void forbid(struct decider *d, const struct policy *policy, const struct policy_entry *entry)
+{
+    const struct description_setting *user = description_setting_of(d->machine, entry->name);
+    drop(d->list, entry->name, DECISION_SET); /* what nobody may set, we do not set either */
+    if (user && !was_decided(d->list, entry->name, DECISION_FORBIDDEN))
+        decide_add(d, DECISION_FORBIDDEN, entry->name, user->value,
+                   "%s:%d forbids it (%s), and %s sets it: take it out there", policy->file, entry->line,
+                   reason_of(entry), user->source);
+}
+
+static void pin(struct decider *d, const struct policy *policy, const struct policy_entry *entry)
+{
+    const struct description_setting *user = description_setting_of(d->machine, entry->name);
+    drop(d->list, entry->name, DECISION_SET);
+    drop(d->list, entry->name, DECISION_KEPT);
+    if (user && strcmp(user->value, entry->value))
+        decide_add(d, DECISION_SET, entry->name, entry->value, "pinned by %s:%d (%s); %s has %.60s",
+                   policy->file, entry->line, reason_of(entry), user->source, user->value);
+    else
+        decide_add(d, DECISION_SET, entry->name, entry->value, "pinned by %s:%d (%s)", policy->file,
+                   entry->line, reason_of(entry));
+}
+
+static void add(struct decider *d, const struct policy *policy, const struct policy_entry *entry)
+{
+    drop(d->list, entry->name, DECISION_SET); /* the operator knows the site better than our rules */
+    drop(d->list, entry->name, DECISION_KEPT);
+    decide_set(d, entry->name, entry->value, "added by %s:%d (%s)", policy->file, entry->line,
+               reason_of(entry));
+}
+
+static void apply_policy(struct decider *d, const struct policy *policy)
+{
+    d->rule = "policy";
+    for (int i = 0; policy && i < policy->count; i++) {
+        const struct policy_entry *entry = &policy->entries[i];
+        if (policy_find(policy, entry->name, entry->kind, d->machine) != entry)
+            continue; /* another one came first, or its conditions do not hold */
+        if (entry->kind == POLICY_PIN)
+            pin(d, policy, entry);
+        else if (entry->kind == POLICY_ADD && !policy_find(policy, entry->name, POLICY_PIN, d->machine))
+            add(d, policy, entry);
+    }
+    for (int i = 0; policy && i < policy->count; i++)
+        if (policy->entries[i].kind == POLICY_FORBID && policy_applies(&policy->entries[i], d->machine))
+            forbid(d, policy, &policy->entries[i]);
+}
+
+/* --- all of it --- */
+
+static int by_name(const void *a, const void *b)
+{
+    const struct decision *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+    if (order == 0)
+        order = (int)x->kind - (int)y->kind;
+    if (order == 0)
+        order = strcmp(x->rule, y->rule);
+    return order ? order : strcmp(x->reason, y->reason);
+}
+
+int decide(const struct description *description, const struct policy *policy, struct decision_list *list,
+           struct muster_error *err)
+{
+    static const struct decide_rule *const topics[] = {
+        decide_rules_socket, decide_rules_rdma, decide_rules_gpu, decide_rules_values, decide_rules_torch};
+    struct decider d = {
+        .machine = description, .list = list, .version = description_version(description->nccl)};
+    for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
+        for (const struct decide_rule *rule = topics[i]; rule->name; rule++) {
+            d.rule = rule->name;
+            rule->run(&d);
+        }
+    apply_policy(&d, policy);
+    if (d.failed) {
+        decision_list_free(list);
+        return error_set(err, MUSTER_E_NOMEM, "no memory for NCCL's settings");
+    }
+    if (list->count > 1)
+        qsort(list->items, (size_t)list->count, sizeof *list->items, by_name);
+    return 0;
+}
+
+const char *decision_kind_name(enum decision_kind kind)
+{
+    static const char *const names[] = {"set", "kept", "warned", "forbidden"};
+    return kind <= DECISION_FORBIDDEN ? names[kind] : "?";
+}

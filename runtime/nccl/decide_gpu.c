@@ -1,0 +1,150 @@
+/* decide_gpu.c - rules about what GPUs of one node share: memory under /dev/shm, P2P, the vendor's topology
+ * file. */
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/nccl/decide_internal.h"
+
+static const int64_t mib = 1 << 20;
+
+static int workers(const struct decider *d)
+{
+    int gpus = d->machine->gpu_count ? d->machine->gpu_count : d->machine->device_files;
+    return d->machine->local_workers > 0 && d->machine->local_workers < gpus ? d->machine->local_workers
+                                                                             : gpus;
+}
+
+static bool p2p_everywhere(const struct decider *d)
+{
+    for (int i = 0; i < d->machine->gpu_link_count; i++)
+        if (d->machine->gpu_links[i].p2p_read == DESCRIPTION_NO ||
+            d->machine->gpu_links[i].p2p_write == DESCRIPTION_NO)
+            return false;
+    return d->machine->gpu_link_count > 0;
+}
+
+static bool has_nvlink(const struct decider *d)
+{
+    for (int i = 0; i < d->machine->gpu_count; i++)
+        if (d->machine->gpus[i].nvlinks_up > 0)
+            return true;
+    return false;
+}
+
+/* Without P2P every byte between two GPUs of a node goes through /dev/shm, of which a container has 64 MB. */
+static void shared_memory(struct decider *d)
+{
+    const int64_t size = d->machine->shm_bytes;
+    const int count = workers(d);
+    if (count < 2 || size < 0)
+        return;
+    if (size < 64 * mib * count)
+        decide_warn(d, "/dev/shm", "",
+                    "%lld MiB for %d workers: NCCL wants 64 MiB each and DataLoader workers more; mount an "
+                    "emptyDir of medium Memory (docker: --shm-size=1g)",
+                    (long long)(size / mib), count);
+    else if (size < 1024 * mib && d->machine->gpu_link_count > 0 && !p2p_everywhere(d))
+        decide_warn(d, "/dev/shm", "",
+                    "%lld MiB, and GPUs here cannot reach each other directly, so all traffic goes through "
+                    "it: give it 1 GiB",
+                    (long long)(size / mib));
+}
+
+static void shared_memory_off(struct decider *d)
+{
+    const char *value = decide_user(d, "NCCL_SHM_DISABLE");
+    if (decide_has_gpus(d) && decide_user_is_one(d, "NCCL_SHM_DISABLE"))
+        decide_warn(d, "NCCL_SHM_DISABLE", value,
+                    "GPUs of one node then talk over the network; a larger /dev/shm is the cure");
+}
+
+static void p2p_off(struct decider *d)
+{
+    const char *value = decide_user(d, "NCCL_P2P_DISABLE");
+    if (!decide_user_is_one(d, "NCCL_P2P_DISABLE") || d->machine->gpu_count < 2)
+        return;
+    if (has_nvlink(d))
+        decide_warn(d, "NCCL_P2P_DISABLE", value,
+                    "NVLink is up between these GPUs and is not used then, ten times slower: leave it out");
+    else if (p2p_everywhere(d))
+        decide_warn(
+            d, "NCCL_P2P_DISABLE", value,
+            "the driver says that these GPUs reach each other directly: leave it out unless copies hang");
+}
+
+/* ACS sends PCIe traffic between two GPUs up to the root: slow, or a hang, with an answer of "P2P is fine".
+ */
+static void access_control(struct decider *d)
+{
+    for (int i = 0; i < d->machine->gpu_link_count; i++) {
+        const struct description_link *link = &d->machine->gpu_links[i];
+        if (!link->acs || link->distance == DESCRIPTION_NVLINK || link->p2p_read == DESCRIPTION_NO)
+            continue;
+        decide_warn(d, "acs", "",
+                    "a PCIe switch between GPU %d and %d has ACS on: direct copies are slow or hang; switch "
+                    "ACS off in the firmware (virtual machines need it on)",
+                    link->a, link->b);
+        return;
+    }
+}
+
+/* Clouds that hide the PCI tree from the guest ship it as a file. */
+static void topology_file(struct decider *d)
+{
+    if (decide_has_gpus(d) && *d->machine->topology_file)
+        decide_set(d, "NCCL_TOPO_FILE", d->machine->topology_file,
+                   "%s hides the PCI tree; this is its vendor's description",
+                   *d->machine->vendor ? d->machine->vendor : "this machine");
+}
+
+/* 2.24 to 2.26.4 ask for NUMA memory in a way that containers refuse, and do not fall back. */
+static void host_memory(struct decider *d)
+{
+    if (decide_has_gpus(d) && d->version >= 22400 && d->version < 22605 && d->machine->container &&
+        d->machine->sys_nice == DESCRIPTION_NO)
+        decide_set(d, "NCCL_CUMEM_HOST_ENABLE", "0",
+                   "NCCL %s fails in containers without the capability SYS_NICE; 2.26.5 falls back by itself",
+                   d->machine->nccl);
+}
+
+static void thread_stack(struct decider *d)
+{
+    if (decide_has_gpus(d) && d->machine->stack_bytes == -1 && d->version > 0 && d->version < 22800)
+        decide_warn(
+            d, "stack", "",
+            "the stack is unlimited, of which NCCL %s makes threads of 2 MB that crash: ulimit -s 8192",
+            d->machine->nccl);
+}
+
+static void more_workers_than_gpus(struct decider *d)
+{
+    if (d->machine->gpus_wanted > d->machine->gpu_count && d->machine->gpu_count > 0)
+        decide_warn(d, "gpus", "",
+                    "%lld workers want a GPU each, %d are visible: two ranks on one GPU are an error to NCCL",
+                    (long long)d->machine->gpus_wanted, d->machine->gpu_count);
+}
+
+static void multi_instance(struct decider *d)
+{
+    for (int i = 0; i < d->machine->gpu_count && decide_many_nodes(d) + workers(d) > 1; i++)
+        if (d->machine->gpus[i].mig == DESCRIPTION_YES) {
+            decide_warn(d, "mig", "",
+                        "GPU %d is divided (MIG): its parts have no P2P and no NVLink, NCCL uses shared "
+                        "memory or the network",
+                        i);
+            return;
+        }
+}
+
+const struct decide_rule decide_rules_gpu[] = {
+    {"shared-memory", shared_memory},
+    {"shared-memory-off", shared_memory_off},
+    {"p2p-off", p2p_off},
+    {"access-control", access_control},
+    {"topology-file", topology_file},
+    {"host-memory", host_memory},
+    {"stack", thread_stack},
+    {"gpu-count", more_workers_than_gpus},
+    {"multi-instance", multi_instance},
+    {0},
+};

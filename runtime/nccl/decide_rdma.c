@@ -1,0 +1,208 @@
+/* decide_rdma.c - rules about RDMA ports: which are for storage, which GID an old NCCL needs, and why it
+ * would fall back to TCP. */
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/nccl/decide_internal.h"
+
+static bool is_amazon(const struct description_rdma *port)
+{
+    return !strcmp(port->vendor, "0x1d0f");
+}
+
+static int usable_ports(const struct decider *d)
+{
+    int count = 0;
+    for (int i = 0; i < d->machine->rdma_count; i++)
+        count += decide_is_usable(&d->machine->rdma[i]);
+    return count;
+}
+
+static double best_rate(const struct decider *d)
+{
+    double best = 0;
+    for (int i = 0; i < d->machine->rdma_count; i++)
+        if (decide_is_usable(&d->machine->rdma[i]) && d->machine->rdma[i].rate_gbit > best)
+            best = d->machine->rdma[i].rate_gbit;
+    return best;
+}
+
+static bool has_infiniband(const struct decider *d)
+{
+    for (int i = 0; i < d->machine->rdma_count; i++)
+        if (decide_is_usable(&d->machine->rdma[i]) && !d->machine->rdma[i].ethernet)
+            return true;
+    return false;
+}
+
+/* Why a usable port is not for NCCL; NULL where it is. */
+static const char *why_not(const struct decider *d, const struct description_rdma *port)
+{
+    if (port->ethernet && has_infiniband(d))
+        return "is Ethernet beside InfiniBand";
+    if (port->rate_gbit > 0 && port->rate_gbit < best_rate(d) / 2)
+        return "is slower than half of the others";
+    return NULL;
+}
+
+/* NCCL takes every ACTIVE port; one of another kind or of less than half the rate is the storage's or the
+ * host's. */
+static void ib_hca(struct decider *d)
+{
+    char value[256] = "^=", reason[128] = "";
+    size_t length = 2;
+    int excluded = 0, usable = usable_ports(d);
+    if (!decide_has_gpus(d) || !decide_many_nodes(d) || decide_has_profile(d) || usable < 2)
+        return;
+    for (int i = 0; i < d->machine->rdma_count; i++) {
+        const struct description_rdma *port = &d->machine->rdma[i];
+        const char *why = decide_is_usable(port) ? why_not(d, port) : NULL;
+        if (!why)
+            continue;
+        int wrote =
+            snprintf(value + length, sizeof value - length, "%s%s", excluded ? "," : "", port->device);
+        if (wrote < 0 || (size_t)wrote >= sizeof value - length)
+            return;
+        length += (size_t)wrote;
+        if (!excluded++)
+            (void)snprintf(reason, sizeof reason, "%s %s (%.0f Gbit/s of %.0f)", port->device, why,
+                           port->rate_gbit, best_rate(d));
+    }
+    if (excluded > 0 && excluded < usable)
+        decide_set(d, "NCCL_IB_HCA", value, "%s: storage or host traffic, not for NCCL", reason);
+}
+
+/* The index of a routable RoCE v2 GID with an IPv4 address; -1 where there is none. */
+static int routable_gid(const struct description_rdma *port)
+{
+    for (int i = 0; i < port->gid_count; i++)
+        if (port->gids[i].type == DESCRIPTION_GID_ROCE_V2 && port->gids[i].ipv4 && !port->gids[i].link_local)
+            return port->gids[i].index;
+    return -1;
+}
+
+static void ib_gid_index(struct decider *d)
+{
+    int index = -1;
+    if (!decide_has_gpus(d) || !decide_many_nodes(d) || decide_has_profile(d) || d->version == 0 ||
+        d->version >= 22100)
+        return; /* since 2.21 NCCL finds it by itself */
+    for (int i = 0; i < d->machine->rdma_count; i++) {
+        const struct description_rdma *port = &d->machine->rdma[i];
+        if (!decide_is_usable(port) || !port->ethernet || why_not(d, port))
+            continue;
+        int found = routable_gid(port);
+        if (index >= 0 && found != index) {
+            decide_warn(d, "NCCL_IB_GID_INDEX", decide_user(d, "NCCL_IB_GID_INDEX"),
+                        "NCCL %s uses one index for all ports, but RoCE v2 is at %d and at %d (%s); use NCCL "
+                        "2.21 or later",
+                        d->machine->nccl, index, found, port->device);
+            return;
+        }
+        index = found;
+    }
+    if (index > 0) {
+        char value[16];
+        (void)snprintf(value, sizeof value, "%d", index);
+        decide_set(d, "NCCL_IB_GID_INDEX", value,
+                   "RoCE v2 with an IPv4 address is GID %d; NCCL %s takes 0, which cannot be routed", index,
+                   d->machine->nccl);
+    }
+}
+
+/* A RoCE fabric that has only IPv6 addresses: NCCL looks for IPv4 by default. */
+static void ib_address_family(struct decider *d)
+{
+    int six = 0;
+    if (!decide_has_gpus(d) || !decide_many_nodes(d) || decide_has_profile(d) || d->version < 22100)
+        return;
+    for (int i = 0; i < d->machine->rdma_count; i++) {
+        const struct description_rdma *port = &d->machine->rdma[i];
+        if (!decide_is_usable(port) || !port->ethernet || why_not(d, port))
+            continue;
+        if (routable_gid(port) >= 0)
+            return;
+        for (int k = 0; k < port->gid_count; k++)
+            six += port->gids[k].type == DESCRIPTION_GID_ROCE_V2 && !port->gids[k].link_local;
+    }
+    if (six > 0)
+        decide_set(d, "NCCL_IB_ADDR_FAMILY", "AF_INET6",
+                   "the RoCE ports have routable IPv6 addresses only, NCCL looks for IPv4");
+}
+
+/* --- why it would fall back to TCP, 10 to 50 times slower, without a word --- */
+
+static void rdma_left_unused(struct decider *d)
+{
+    const struct description *m = d->machine;
+    int active = 0;
+    const struct description_rdma *closed = NULL, *down = NULL;
+    if (!decide_has_gpus(d) || !decide_many_nodes(d) || m->rdma_count == 0)
+        return;
+    for (int i = 0; i < m->rdma_count; i++) {
+        const struct description_rdma *port = &m->rdma[i];
+        if (strcmp(port->state, "ACTIVE"))
+            down = *port->state ? port : down;
+        else if (port->uverbs)
+            active++;
+        else
+            closed = port;
+    }
+    if (closed && active == 0)
+        decide_warn(d, "rdma", "",
+                    "%s is ACTIVE but /dev/infiniband is not in this container: request the RDMA resource "
+                    "for the pod, or NCCL falls back to TCP",
+                    closed->device);
+    if (down)
+        decide_warn(d, "rdma", "", "%s port %d is %s (%s): NCCL goes on without it", down->device, down->port,
+                    down->state, *down->phys_state ? down->phys_state : "no physical state");
+    if (active > 0 && m->memlock_bytes >= 0 && m->memlock_bytes < (int64_t)1 << 30)
+        decide_warn(d, "memlock", "",
+                    "%lld KiB of memory may be locked, RDMA needs it unlimited: ulimit -l unlimited, in a "
+                    "pod the capability IPC_LOCK",
+                    (long long)(m->memlock_bytes / 1024));
+    if (active > 0 && decide_user_is_one(d, "NCCL_IB_DISABLE"))
+        decide_warn(
+            d, "NCCL_IB_DISABLE", decide_user(d, "NCCL_IB_DISABLE"),
+            "%d RDMA ports are ready and NCCL is told not to use them: leave it out, unless it is for a test",
+            active);
+}
+
+static void efa(struct decider *d)
+{
+    const struct description *m = d->machine;
+    bool card = false, accelerated = !strncmp(m->product, "p4", 2) || !strncmp(m->product, "p5", 2) ||
+                                     !strncmp(m->product, "p6", 2);
+    for (int i = 0; i < m->rdma_count; i++)
+        card |= is_amazon(&m->rdma[i]);
+    if (!decide_has_gpus(d) || !decide_many_nodes(d))
+        return;
+    if (card && !*m->net_plugin)
+        decide_warn(d, "efa", "",
+                    "EFA devices are here but no libnccl-net plug-in: install aws-ofi-nccl in the image, or "
+                    "NCCL uses TCP");
+    else if (!card && accelerated && strstr(m->vendor, "Amazon"))
+        decide_warn(
+            d, "efa", "",
+            "%s has EFA, but no device is in this container: request vpc.amazonaws.com/efa and hugepages-2Mi",
+            m->product);
+}
+
+static void gid_left_over(struct decider *d)
+{
+    const char *value = decide_user(d, "NCCL_IB_GID_INDEX");
+    if (value && d->version >= 22100 && strcmp(value, "-1") && d->machine->rdma_count > 0)
+        decide_warn(d, "NCCL_IB_GID_INDEX", value,
+                    "NCCL %s finds the GID by itself, and an index changes when a NIC is reset: leave it out",
+                    d->machine->nccl);
+}
+
+const struct decide_rule decide_rules_rdma[] = {
+    {"ib-hca", ib_hca},
+    {"ib-gid-index", ib_gid_index},
+    {"ib-address-family", ib_address_family},
+    {"rdma-unused", rdma_left_unused},
+    {"efa", efa},
+    {"gid-left-over", gid_left_over},
+    {0},
+};

@@ -1,0 +1,56 @@
+/* decide_torch.c - rules about what is left to look at after a failure: NCCL's own words, PyTorch's flight
+ * recorder. */
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/nccl/decide_internal.h"
+
+static void nccl_debug(struct decider *d)
+{
+    if (decide_has_gpus(d) && !decide_user(d, "NCCL_DEBUG"))
+        decide_set(d, "NCCL_DEBUG", "WARN", "an error of NCCL says what it was; nothing else is printed");
+}
+
+/* At INFO every rank writes thousands of lines: into a file each, where there is a place for them. */
+static void nccl_debug_file(struct decider *d)
+{
+    const char *level = decide_user(d, "NCCL_DEBUG");
+    char path[DESCRIPTION_TEXT + 32];
+    if (!decide_has_gpus(d) || !*d->machine->log_dir || !level ||
+        (strcasecmp(level, "INFO") && strcasecmp(level, "TRACE")))
+        return;
+    (void)snprintf(path, sizeof path, "%s/nccl.%%h.%%p.log", d->machine->log_dir);
+    decide_set(d, "NCCL_DEBUG_FILE", path, "NCCL_DEBUG=%s of all ranks in one stream cannot be read", level);
+}
+
+static void flight_recorder(struct decider *d)
+{
+    char path[DESCRIPTION_TEXT + 32];
+    if (!decide_has_gpus(d) || !*d->machine->log_dir)
+        return;
+    (void)snprintf(path, sizeof path, "%s/nccl_trace_rank_", d->machine->log_dir);
+    static const char buffer[] =
+        "PyTorch's flight recorder keeps the last 2000 collectives; older versions keep none";
+    decide_set(d, "TORCH_FR_BUFFER_SIZE", "2000", buffer);
+    decide_set(d, "TORCH_NCCL_TRACE_BUFFER_SIZE", "2000", buffer);
+    decide_set(d, "TORCH_NCCL_DUMP_ON_TIMEOUT", "1",
+               "when a collective times out, the recorder is written before the process ends");
+    static const char where[] = "the default lies in the container's home and is lost with it";
+    decide_set(d, "TORCH_FR_DUMP_TEMP_FILE", path, where);
+    decide_set(d, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", path, where);
+}
+
+static void blocking_wait(struct decider *d)
+{
+    if (decide_user_is_one(d, "TORCH_NCCL_BLOCKING_WAIT") || decide_user_is_one(d, "NCCL_BLOCKING_WAIT"))
+        decide_warn(d, "TORCH_NCCL_BLOCKING_WAIT", "1",
+                    "it switches PyTorch's watchdog off, so that a hang is not noticed: leave it out");
+}
+
+const struct decide_rule decide_rules_torch[] = {
+    {"nccl-debug", nccl_debug},
+    {"nccl-debug-file", nccl_debug_file},
+    {"flight-recorder", flight_recorder},
+    {"blocking-wait", blocking_wait},
+    {0},
+};

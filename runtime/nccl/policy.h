@@ -1,0 +1,55 @@
+/* policy.h - what the operator of a cluster adds to, pins in and forbids in NCCL's environment, read from a
+ * YAML file.
+ *
+ *   version: 1
+ *   rules:
+ *     - add: {NCCL_IB_TC: "106"}        # where the user did not set it
+ *       when: {gpu: "NVIDIA H100*", pool: "a3-*", nccl: ">=2.21", nodes: ">=2"}
+ *       reason: lossless class of this fabric
+ *     - pin: {NCCL_DEBUG: WARN}         # whatever the user set
+ *     - forbid: [NCCL_IB_DISABLE, NCCL_P2P_DISABLE]   # a job that sets one does not start
+ *
+ * Rules count in the order of the file; the first that adds or pins a variable wins, a pin before an add. A
+ * condition that speaks of something unknown (no GPU, no version) does not hold. */
+#ifndef MUSTER_NCCL_POLICY_H
+#define MUSTER_NCCL_POLICY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "proto/include/muster_error.h"
+#include "runtime/nccl/description.h"
+
+enum policy_kind { POLICY_ADD, POLICY_PIN, POLICY_FORBID };
+
+/* One variable of one rule. Texts are the policy's. */
+struct policy_entry {
+    enum policy_kind kind;
+    const char *name, *value;   /* value: NULL for FORBID */
+    const char *gpu, *pool;     /* patterns with * and ?; NULL: any */
+    int nccl_least, nccl_below; /* description_version's numbers; 0: no bound */
+    int nodes_least;            /* 0: no bound */
+    const char *reason;         /* "" where none was given */
+    int line;                   /* of the rule in the file */
+};
+
+struct policy {
+    char *file; /* its name in messages */
+    struct policy_entry *entries;
+    int count;
+    void *tree; /* owns the texts */
+};
+
+/* name is the file's in errors, which have line and column and the nearest known key. out needs no
+ * initialisation and is zeroed on failure. */
+int policy_parse(const char *name, const char *text, size_t length, struct policy *out,
+                 struct muster_error *err);
+void policy_free(struct policy *policy);
+/* Whether the entry's conditions hold on this machine. */
+bool policy_applies(const struct policy_entry *entry, const struct description *description);
+/* The entry that decides about a variable: the first pin that applies, else the first add (NULL: none); of
+ * kind FORBID only where asked for. */
+const struct policy_entry *policy_find(const struct policy *policy, const char *name, enum policy_kind kind,
+                                       const struct description *description);
+
+#endif
