@@ -1,2 +1,4 @@
 # The machine as NCCL's environment depends on it (runtime/nccl).
 muster_test(nccl_description_test SOURCES nccl_description_test.c LINK muster_nccl)
+muster_test(nccl_decide_test SOURCES nccl_decide_test.c LINK muster_nccl)
+target_compile_definitions(nccl_decide_test PRIVATE MUSTER_MACHINES="${CMAKE_SOURCE_DIR}/tests/data/machines")
