@@ -6,6 +6,7 @@
 
 #include "launcher/agent.h"
 #include "launcher/dry_run.h"
+#include "launcher/local/python_shim.h"
 #include "launcher/machine.h"
 #include "launcher/program.h"
 #include "launcher/status_command.h"
@@ -170,6 +171,8 @@ int main(int argc, char *argv[])
 {
     const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
     const char *called = argc > 0 ? (slash ? slash + 1 : argv[0]) : "muster";
+    if (python_shim_is_name(called))
+        return python_shim_main(argc, argv);
     if (!strcmp(called, "torchrun"))
         return run_main("torchrun", argc - 1, argv + 1);
     if (argc < 2) {

@@ -25,6 +25,8 @@
 /* step, what the error says */
 #define SPAWN_STEPS(X)                                                                                       \
     X(SPAWN_SESSION, "cannot make a session for")                                                            \
+    X(SPAWN_ENTER, "cannot set up the namespaces of")                                                        \
+    X(SPAWN_DIRECTORY, "cannot enter the working directory of")                                              \
     X(SPAWN_PARENT, "the agent is gone before it started")                                                   \
     X(SPAWN_DESCRIPTORS, "cannot set up stdout, stderr and the limit of descriptors for")                    \
     X(SPAWN_EXEC, "cannot execute")
@@ -109,6 +111,10 @@ static void run_child(const struct child *child)
     const struct spawn_options *o = child->options;
     if (setsid() < 0)
         fail(child, SPAWN_SESSION);
+    if (o->enter && o->enter(o->enter_context) < 0)
+        fail(child, SPAWN_ENTER);
+    if (o->directory && chdir(o->directory) < 0)
+        fail(child, SPAWN_DIRECTORY);
     /* the parent may have died before it was asked to tell us */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != child->parent)
         fail(child, SPAWN_PARENT);

@@ -19,6 +19,11 @@ struct spawn_options {
     int extra_fd;                     /* becomes SPAWN_EXTRA_FD; stays the caller's; -1: none */
     const sigset_t *ignored;          /* what this process ignores (spawn_ignored_signals) */
     const struct rlimit *descriptors; /* the worker's RLIMIT_NOFILE; NULL: as here */
+    const char *directory;            /* where it runs; NULL: as here */
+    /* What else the child does before it executes, by system calls only: it borrows the parent's memory.
+     * -1 with errno where it cannot. NULL: nothing. */
+    int (*enter)(const void *context);
+    const void *enter_context;
 };
 
 /* The signals that this process ignores. Those of a terminal's or session's end (HUP, INT, QUIT) stay ignored

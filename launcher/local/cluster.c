@@ -1,0 +1,144 @@
+/* cluster.c - see cluster.h. */
+#include "launcher/local/cluster.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "launcher/local/gpu_division.h"
+#include "launcher/local/pod_env.h"
+#include "launcher/local/python_shim.h"
+#include "launcher/machine.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
+
+enum { HOSTS_LIMIT = 1 << 20 };
+
+int cluster_make_id(char id[KIN_ID_LENGTH + 1], struct muster_error *err)
+{
+    unsigned char bits[KIN_ID_LENGTH / 2];
+    if (getrandom(bits, sizeof bits, 0) != sizeof bits)
+        return error_errno(err, "getrandom");
+    for (size_t i = 0; i < sizeof bits; i++)
+        (void)snprintf(id + 2 * i, 3, "%02x", bits[i]);
+    return 0;
+}
+
+/* --- the folder --- */
+
+static char *join(const char *folder, const char *name, struct muster_error *err)
+{
+    char *path = mem_printf("%s/%s", folder, name);
+    if (!path)
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for a path");
+    return path;
+}
+
+static int make_folder(struct cluster *cluster, struct muster_error *err)
+{
+    const char *base = getenv("TMPDIR");
+    scope_free char *path = join(base && *base ? base : "/tmp", "muster_local_XXXXXX", err);
+    if (!path)
+        return -1;
+    if (!mkdtemp(path))
+        return error_errno(err, "cannot make a folder like %s (TMPDIR says where)", path);
+    cluster->folder = take_pointer(&path);
+    cluster->commands = join(cluster->folder, "bin", err);
+    cluster->hosts = join(cluster->folder, "hosts", err);
+    if (!cluster->commands || !cluster->hosts)
+        return -1;
+    /* pods may run as anybody that the command changes to */
+    if (chmod(cluster->folder, 0755) < 0 || mkdir(cluster->commands, 0755) < 0)
+        return error_errno(err, "cannot make %s", cluster->commands);
+    return 0;
+}
+
+static const char *const link_names[] = {"torchrun", "python", "python3"};
+
+/* torchrun is ours even where there is none; an interpreter is only stood before, never invented. */
+static int make_links(const struct cluster *cluster, struct muster_error *err)
+{
+    char own[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+    if (length < 0)
+        return error_errno(err, "cannot read /proc/self/exe");
+    own[length] = '\0';
+    for (size_t i = 0; i < sizeof link_names / sizeof *link_names; i++) {
+        scope_free char *interpreter = python_shim_find(link_names[i], getenv("PATH"));
+        if (python_shim_is_name(link_names[i]) && !interpreter)
+            continue;
+        scope_free char *path = join(cluster->commands, link_names[i], err);
+        if (!path)
+            return -1;
+        if (symlink(own, path) < 0)
+            return error_errno(err, "cannot make the link %s", path);
+    }
+    return 0;
+}
+
+static int write_hosts(const struct cluster *cluster, struct muster_error *err)
+{
+    scope_buffer machine = {0}, text = {0};
+    if (io_read_file("/etc/hosts", HOSTS_LIMIT, &machine, NULL) < 0)
+        buffer_clear(&machine); /* then there is nothing in it to keep */
+    if (pod_env_hosts(cluster->job, machine.data ? machine.data : "", &text) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the hosts file");
+    return io_write_file_atomic(cluster->hosts, text.data, text.length, 0644, err);
+}
+
+/* --- GPUs --- */
+
+static int divide_gpus(struct cluster *cluster, const struct local_options *options, struct muster_error *err)
+{
+    const char *visible = options->gpus ? options->gpus : getenv("CUDA_VISIBLE_DEVICES");
+    struct machine machine;
+    machine_read(NULL, &machine); /* all that are there */
+    return gpu_divide(cluster->job, visible, machine.gpus, options->gpu_shortage_allowed, &cluster->gpus,
+                      err);
+}
+
+/* --- life --- */
+
+int cluster_set_up(struct cluster *cluster, const struct local_job *job, const struct local_options *options,
+                   struct muster_error *err)
+{
+    *cluster = (struct cluster){.job = job};
+    if (cluster_make_id(cluster->id, err) < 0 || divide_gpus(cluster, options, err) < 0 ||
+        make_folder(cluster, err) < 0 || make_links(cluster, err) < 0 || write_hosts(cluster, err) < 0) {
+        cluster_tear_down(cluster);
+        return -1;
+    }
+    cluster->isolation = pod_isolation_probe(cluster->hosts);
+    return 0;
+}
+
+/* What is not there, or not ours any more, is no failure: the folder is in a temporary place. */
+static void remove_folder(const struct cluster *cluster)
+{
+    for (size_t i = 0; cluster->commands && i < sizeof link_names / sizeof *link_names; i++) {
+        scope_free char *path = join(cluster->commands, link_names[i], NULL);
+        if (path)
+            (void)unlink(path);
+    }
+    if (cluster->hosts)
+        (void)unlink(cluster->hosts);
+    if (cluster->commands)
+        (void)rmdir(cluster->commands);
+    (void)rmdir(cluster->folder);
+}
+
+void cluster_tear_down(struct cluster *cluster)
+{
+    if (cluster->folder)
+        remove_folder(cluster);
+    mem_free(cluster->folder);
+    mem_free(cluster->commands);
+    mem_free(cluster->hosts);
+    text_list_free(&cluster->gpus);
+    *cluster = (struct cluster){0};
+}

@@ -1,0 +1,31 @@
+/* cluster.h - what this machine gives to all pods of a run in place of a cluster: names, a folder of
+ * commands, GPUs, an identity. */
+#ifndef MUSTER_LAUNCHER_LOCAL_CLUSTER_H
+#define MUSTER_LAUNCHER_LOCAL_CLUSTER_H
+
+#include "launcher/kin.h"
+#include "launcher/local/pod_isolation.h"
+#include "launcher/local/runner.h"
+#include "launcher/text_list.h"
+#include "proto/include/muster_error.h"
+
+struct cluster {
+    const struct local_job *job;
+    char id[KIN_ID_LENGTH + 1]; /* of this run: all of its processes carry it */
+    char *folder;               /* of our own, in TMPDIR or /tmp */
+    char *commands;             /* in it: links torchrun, python, python3 to this program */
+    char *hosts;                /* in it: the pods' /etc/hosts */
+    struct pod_isolation isolation;
+    struct text_list gpus; /* CUDA_VISIBLE_DEVICES of each pod */
+};
+
+/* Makes the folder and looks at the machine. On failure (MUSTER_E_LIMIT: too few GPUs) nothing is left. */
+int cluster_set_up(struct cluster *cluster, const struct local_job *job, const struct local_options *options,
+                   struct muster_error *err);
+/* Removes the folder. Accepts one that was not set up. */
+void cluster_tear_down(struct cluster *cluster);
+
+/* A fresh identity for kin.h, KIN_ID_LENGTH digits and a NUL. */
+int cluster_make_id(char id[KIN_ID_LENGTH + 1], struct muster_error *err);
+
+#endif

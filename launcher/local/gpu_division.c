@@ -1,0 +1,51 @@
+/* gpu_division.c - see gpu_division.h. */
+#include "launcher/local/gpu_division.h"
+
+#include <string.h>
+
+#include "launcher/machine.h"
+#include "proto/base/buffer.h"
+#include "proto/base/error.h"
+
+/* The next device's name, appended; visible NULL: its number. */
+static void take_device(const char **visible, int number, struct buffer *out)
+{
+    if (!*visible) {
+        buffer_printf(out, "%d", number);
+        return;
+    }
+    size_t length = strcspn(*visible, ",");
+    buffer_append(out, *visible, length);
+    *visible += length + ((*visible)[length] == ',');
+}
+
+static int count_wanted(const struct local_job *job)
+{
+    int wanted = 0;
+    for (int i = 0; i < job->pod_count; i++)
+        wanted += job->pods[i].gpus;
+    return wanted;
+}
+
+int gpu_divide(const struct local_job *job, const char *visible, int present, bool shortage_allowed,
+               struct text_list *out, struct muster_error *err)
+{
+    int available = machine_visible_gpus(present, visible), wanted = count_wanted(job), taken = 0;
+    if (wanted > available && !shortage_allowed)
+        return error_set(err, MUSTER_E_LIMIT,
+                         "the pods of %s ask for %d GPUs and this machine shows %d (%s); lower "
+                         "limits.nvidia.com/gpu, or let the last pods go without with --allow-gpu-shortage",
+                         job->name, wanted, available,
+                         visible ? "as CUDA_VISIBLE_DEVICES or --gpus narrows them" : "all of them");
+    for (int i = 0; i < job->pod_count; i++) {
+        scope_buffer list = {0};
+        for (int k = 0; k < job->pods[i].gpus && taken < available; k++) {
+            if (k)
+                buffer_text(&list, ",");
+            take_device(&visible, taken++, &list);
+        }
+        if (text_list_take(out, buffer_take(&list)) < 0)
+            return error_set(err, MUSTER_E_NOMEM, "no memory for the lists of GPUs");
+    }
+    return 0;
+}

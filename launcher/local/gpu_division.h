@@ -1,0 +1,18 @@
+/* gpu_division.h - pure: which GPUs each pod sees. */
+#ifndef MUSTER_LAUNCHER_LOCAL_GPU_DIVISION_H
+#define MUSTER_LAUNCHER_LOCAL_GPU_DIVISION_H
+
+#include <stdbool.h>
+
+#include "launcher/local/job.h"
+#include "launcher/text_list.h"
+#include "proto/include/muster_error.h"
+
+/* Appends to out, for each pod of the job in order, its CUDA_VISIBLE_DEVICES: as many entries of visible (a
+ * list as in CUDA_VISIBLE_DEVICES; NULL: all that are present) as the pod's limit says, none twice, "" for a
+ * pod without a limit. present: how many devices the machine has. Where there are too few: an error that
+ * names both numbers (MUSTER_E_LIMIT), or, with shortage_allowed, fewer or none for the last pods. */
+int gpu_divide(const struct local_job *job, const char *visible, int present, bool shortage_allowed,
+               struct text_list *out, struct muster_error *err);
+
+#endif

@@ -1,0 +1,183 @@
+/* pod_env.c - see pod_env.h. */
+#include "launcher/local/pod_env.h"
+
+#include <string.h>
+
+#include "proto/base/guard.h"
+#include "proto/base/mem.h"
+#include "proto/env_names.h"
+
+static const char visible_devices[] = "CUDA_VISIBLE_DEVICES", usual_path[] = "/usr/local/bin:/usr/bin:/bin";
+
+/* --- names --- */
+
+int pod_env_hosts(const struct local_job *job, const char *machine_hosts, struct buffer *out)
+{
+    for (int i = 0; i < job->pod_count; i++) {
+        const struct local_pod *pod = &job->pods[i];
+        const char *ns = job->namespace_ ? job->namespace_ : "default";
+        buffer_printf(out, "%s %s %s.%s %s.%s.svc %s.%s.svc.cluster.local", pod->address, pod->name,
+                      pod->name, ns, pod->name, ns, pod->name, ns);
+        if (strcmp(pod->hostname, pod->name) != 0)
+            buffer_printf(out, " %s", pod->hostname);
+        buffer_text(out, "\n");
+    }
+    return buffer_text(out, machine_hosts);
+}
+
+/* Whether the first length bytes of text are the pod's name, alone or as the first label of a longer one. */
+static bool names_pod(const struct local_pod *pod, const char *text, size_t length)
+{
+    size_t own = strlen(pod->name);
+    return length >= own && !strncmp(text, pod->name, own) && (length == own || text[own] == '.');
+}
+
+int pod_env_numeric(const struct local_job *job, const char *address, char **numeric)
+{
+    size_t length = strcspn(address, ":");
+    *numeric = NULL;
+    for (int i = 0; i < job->pod_count; i++)
+        if (names_pod(&job->pods[i], address, length))
+            return (*numeric = mem_printf("%s%s", job->pods[i].address, address + length)) ? 0 : -1;
+    return 0;
+}
+
+/* --- the environment --- */
+
+/* What would put the pods into the world, or the log directory, of whatever this process runs in. A cluster's
+ * containers inherit none of it. */
+static bool is_placement(const char *entry)
+{
+    static const char *const begins[] = {"PET_",
+                                         "TORCHELASTIC_",
+                                         "SLURM_",
+                                         "MUSTER_ROUND=",
+                                         "MUSTER_HEARTBEAT_",
+                                         "MASTER_",
+                                         "GROUP_",
+                                         "ROLE_",
+                                         "LOCAL_RANK=",
+                                         "LOCAL_WORLD_SIZE=",
+                                         "RANK=",
+                                         "WORLD_SIZE=",
+                                         "JOB_COMPLETION_INDEX="};
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        if (!strncmp(entry, begins[i], strlen(begins[i])))
+            return true;
+    return false;
+}
+
+static int set_entry(struct text_list *out, const char *entry)
+{
+    size_t length = strcspn(entry, "=");
+    if (!entry[length])
+        return 0; /* no variable */
+    scope_free char *name = mem_strndup(entry, length);
+    return name ? text_list_set(out, name, entry + length + 1) : -1;
+}
+
+static int inherit(const struct pod_env_place *place, struct text_list *out)
+{
+    for (char *const *entry = place->inherited; entry && *entry; entry++)
+        if (!is_placement(*entry) && set_entry(out, *entry) < 0)
+            return -1;
+    for (char *const *entry = place->job->pods[place->pod].env; entry && *entry; entry++)
+        if (set_entry(out, *entry) < 0)
+            return -1;
+    return 0;
+}
+
+static int set_path(const struct pod_env_place *place, struct text_list *out)
+{
+    const char *path = text_list_value(out->items, "PATH");
+    if (!place->front)
+        return 0;
+    scope_free char *longer = mem_printf("%s:%s", place->front, path ? path : usual_path);
+    return longer ? text_list_set(out, "PATH", longer) : -1;
+}
+
+/* The pod's share, unless its manifest says that it wants none. */
+static int set_gpus(const struct pod_env_place *place, struct text_list *out)
+{
+    const char *own = text_list_value(place->job->pods[place->pod].env, visible_devices);
+    bool none = own && (!*own || *own == '-');
+    return none ? 0 : text_list_set(out, visible_devices, place->gpus);
+}
+
+/* Where names do not resolve: the variables by which pods are found. */
+static int set_addresses(const struct pod_env_place *place, struct text_list *out)
+{
+    static const char *const names[] = {"MASTER_ADDR", "PET_MASTER_ADDR", "PET_RDZV_ENDPOINT"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = text_list_value(out->items, names[i]);
+        scope_free char *address = NULL;
+        if ((value && pod_env_numeric(place->job, value, &address) < 0) ||
+            (address && text_list_set(out, names[i], address) < 0))
+            return -1;
+    }
+    return text_list_set(out, "MUSTER_HOSTNAME", place->job->pods[place->pod].hostname);
+}
+
+/* All loopback addresses are every pod's own, so that looking at interfaces tells nothing: each agent is told
+ * which one it is. */
+static int set_own_address(const struct pod_env_place *place, struct text_list *out)
+{
+    const struct local_pod *pod = &place->job->pods[place->pod];
+    return text_list_value(out->items, "PET_LOCAL_ADDR") ? 0
+                                                         : text_list_set(out, "PET_LOCAL_ADDR", pod->address);
+}
+
+int pod_env_build(const struct pod_env_place *place, struct text_list *out)
+{
+    const struct local_pod *pod = &place->job->pods[place->pod];
+    bool done = inherit(place, out) == 0 && set_path(place, out) == 0 && set_gpus(place, out) == 0 &&
+                set_own_address(place, out) == 0 && text_list_set(out, "HOSTNAME", pod->hostname) == 0 &&
+                text_list_set(out, ENV_AGENT_ID, place->agent_ids) == 0 &&
+                (place->named || set_addresses(place, out) == 0);
+    return done ? 0 : -1;
+}
+
+/* --- the command --- */
+
+/* Whether the flag, of length bytes, is about a host: --master-addr, --rdzv_endpoint, --host. */
+static bool is_address_flag(const char *flag, size_t length)
+{
+    static const char *const ends[] = {"addr", "endpoint", "host"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        size_t end = strlen(ends[i]);
+        if (flag[0] == '-' && length > end && !strncmp(flag + length - end, ends[i], end))
+            return true;
+    }
+    return false;
+}
+
+/* The argument with an address where it is one: the value of such a flag, behind '=' or by itself. NULL
+ * without memory. */
+static char *numeric_argument(const struct pod_env_place *place, const char *before, const char *argument)
+{
+    size_t flag = strcspn(argument, "=");
+    scope_free char *value = NULL;
+    if (place->named)
+        return mem_strdup(argument);
+    if (before && is_address_flag(before, strlen(before))) {
+        if (pod_env_numeric(place->job, argument, &value) < 0)
+            return NULL;
+        return value ? take_pointer(&value) : mem_strdup(argument);
+    }
+    if (!argument[flag] || !is_address_flag(argument, flag))
+        return mem_strdup(argument);
+    if (pod_env_numeric(place->job, argument + flag + 1, &value) < 0)
+        return NULL;
+    return value ? mem_printf("%.*s=%s", (int)flag, argument, value) : mem_strdup(argument);
+}
+
+int pod_env_command(const struct pod_env_place *place, struct text_list *out)
+{
+    const char *before = NULL;
+    for (char *const *argument = place->job->pods[place->pod].command; *argument; argument++) {
+        if (text_list_take(out, numeric_argument(place, before, *argument)) < 0)
+            return -1;
+        before = *argument;
+    }
+    return 0;
+}

@@ -1,0 +1,36 @@
+/* pod_env.h - pure: what a pod's processes find on this machine instead of a container: names of the other
+ * pods, and an environment. */
+#ifndef MUSTER_LAUNCHER_LOCAL_POD_ENV_H
+#define MUSTER_LAUNCHER_LOCAL_POD_ENV_H
+
+#include <stdbool.h>
+
+#include "launcher/local/job.h"
+#include "launcher/text_list.h"
+#include "proto/base/buffer.h"
+
+/* A private /etc/hosts: the pods' names (also with the namespace and cluster.local behind, as in a cluster's
+ * DNS), then the machine's own file. */
+int pod_env_hosts(const struct local_job *job, const char *machine_hosts, struct buffer *out);
+
+/* host or host:port, host being a pod's name (or a longer form of it): *numeric is the same with the pod's
+ * address, in fresh memory; NULL where it names no pod. -1 without memory. */
+int pod_env_numeric(const struct local_job *job, const char *address, char **numeric);
+
+struct pod_env_place {
+    const struct local_job *job;
+    int pod;
+    char *const *inherited; /* of `muster local`: PATH, HOME and the like stay, placement in a job does not */
+    const char *agent_ids;  /* MUSTER_AGENT_ID: outer agents', the runner's, the pod's */
+    const char *gpus;       /* CUDA_VISIBLE_DEVICES */
+    const char *front;      /* goes before PATH; NULL: nothing does */
+    bool named;             /* names resolve inside the pod; otherwise addresses are put in their place */
+};
+
+/* The environment of the pod's first process: what it inherits, then the pod's own, then ours. -1 without
+ * memory. */
+int pod_env_build(const struct pod_env_place *place, struct text_list *out);
+/* Its command; without names, --master-addr, --rdzv-endpoint and the like get addresses too. */
+int pod_env_command(const struct pod_env_place *place, struct text_list *out);
+
+#endif

@@ -1,0 +1,26 @@
+/* pod_isolation.h - a pod's own host name and /etc/hosts, by namespaces where the machine permits them. */
+#ifndef MUSTER_LAUNCHER_LOCAL_POD_ISOLATION_H
+#define MUSTER_LAUNCHER_LOCAL_POD_ISOLATION_H
+
+enum pod_isolation_kind {
+    POD_ISOLATION_NONE,  /* not permitted here */
+    POD_ISOLATION_PLAIN, /* namespaces of host name and mounts (as root) */
+    POD_ISOLATION_USER,  /* the same inside a user namespace of its own */
+};
+
+struct pod_isolation {
+    enum pod_isolation_kind kind;
+    const char *hosts;    /* the file that becomes /etc/hosts */
+    const char *hostname; /* of the pod */
+    /* What identity the processes keep inside a user namespace: their own. */
+    char uid_map[48], gid_map[48];
+};
+
+/* What is permitted, found out by a child that tries it with the file hosts. */
+struct pod_isolation pod_isolation_probe(const char *hosts);
+
+/* Puts the calling process (and what it executes) behind its own name; context is a struct pod_isolation. 0,
+ * or -1 with errno. System calls only: for spawn_options.enter. */
+int pod_isolation_enter(const void *context);
+
+#endif

@@ -1,0 +1,208 @@
+/* pod_process.c - see pod_process.h. */
+#include "launcher/local/pod_process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launcher/local/pod_env.h"
+#include "launcher/program.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/exit_code.h"
+
+enum { CLEAN_LOOKS = 2 }; /* a process may be born behind one look's back */
+
+/* --- output --- */
+
+/* The pod's log file for adding to it, -1 where none is wanted. */
+static int open_log(const struct pod_process *pod, const struct pod_place *place, int *fd,
+                    struct muster_error *err)
+{
+    *fd = -1;
+    if (!place->options->log_dir)
+        return 0;
+    scope_free char *path = mem_printf("%s/%s.log", place->options->log_dir, pod->spec->name);
+    if (!path)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
+    *fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    return *fd < 0 ? error_errno(err, "cannot open the log file %s", path) : 0;
+}
+
+/* Through the pump to the console and the file; the write end is the pod's. */
+static int open_stream(struct pod_process *pod, int stream, const struct pod_place *place, int *writer,
+                       struct muster_error *err)
+{
+    scope_close int file = -1;
+    scope_free char *prefix = mem_printf("[%s] ", pod->spec->name);
+    int ends[2];
+    if (!prefix)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a prefix");
+    if (open_log(pod, place, &file, err) < 0)
+        return -1;
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return error_errno(err, "cannot make a pipe (ulimit -n limits them)");
+    (void)fcntl(ends[0], F_SETFL, O_NONBLOCK); /* ours alone; the pod's end stays blocking */
+    scope_close int write_end = ends[1];
+    struct pump_stream_options options = {.fd = ends[0],
+                                          .console = stream,
+                                          .file = take_fd(&file),
+                                          .prefix = place->options->no_prefix ? NULL : prefix};
+    pod->streams[stream] = pump_add(place->pump, &options, err);
+    if (!pod->streams[stream])
+        return -1;
+    *writer = take_fd(&write_end);
+    return 0;
+}
+
+/* Not shown: the log file itself, or nothing. */
+static int open_quietly(const struct pod_process *pod, const struct pod_place *place, int *writer,
+                        struct muster_error *err)
+{
+    if (open_log(pod, place, writer, err) < 0)
+        return -1;
+    if (*writer < 0)
+        *writer = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    return *writer < 0 ? error_errno(err, "cannot open /dev/null") : 0;
+}
+
+static int open_output(struct pod_process *pod, int stream, const struct pod_place *place, int *writer,
+                       struct muster_error *err)
+{
+    return place->options->quiet ? open_quietly(pod, place, writer, err)
+                                 : open_stream(pod, stream, place, writer, err);
+}
+
+/* --- starting --- */
+
+static int not_found(const struct muster_error *why)
+{
+    return why->code == MUSTER_E_NOT_FOUND ? EXIT_CODE_NOT_FOUND
+           : why->code == MUSTER_E_NOMEM   ? EXIT_CODE_FAILURE
+                                           : EXIT_CODE_CANNOT_EXECUTE;
+}
+
+/* The environment and command of the pod, and where its program is. */
+static int prepare(const struct pod_process *pod, const struct pod_place *place, struct text_list *envp,
+                   struct text_list *argv, char **program, int *exit_code, struct muster_error *err)
+{
+    const struct cluster *cluster = place->cluster;
+    scope_free char *ids = place->outer_ids && *place->outer_ids
+                               ? mem_printf("%s,%s,%s", place->outer_ids, cluster->id, pod->id)
+                               : mem_printf("%s,%s", cluster->id, pod->id);
+    struct pod_env_place env = {.job = cluster->job,
+                                .pod = pod->index,
+                                .inherited = place->inherited,
+                                .agent_ids = ids,
+                                .gpus = cluster->gpus.items[pod->index],
+                                .front = cluster->commands,
+                                .named = cluster->isolation.kind != POD_ISOLATION_NONE};
+    if (!ids || pod_env_build(&env, envp) < 0 || pod_env_command(&env, argv) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for its environment");
+    const char *name = argv->items[0];
+    *program =
+        strchr(name, '/') ? mem_strdup(name) : program_find(name, text_list_value(envp->items, "PATH"), err);
+    if (*program)
+        return 0;
+    if (strchr(name, '/'))
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
+    *exit_code = not_found(err);
+    return -1;
+}
+
+static pid_t spawn(struct pod_process *pod, const struct pod_place *place, int *exit_code,
+                   struct muster_error *err)
+{
+    scope_text_list envp = {0}, argv = {0};
+    scope_free char *program = NULL;
+    scope_close int out = -1, error = -1;
+    struct pod_isolation isolation = place->cluster->isolation;
+    isolation.hostname = pod->spec->hostname;
+    if (prepare(pod, place, &envp, &argv, &program, exit_code, err) < 0 ||
+        open_output(pod, STDOUT_FILENO, place, &out, err) < 0 ||
+        open_output(pod, STDERR_FILENO, place, &error, err) < 0)
+        return -1;
+    struct spawn_options options = {.path = program,
+                                    .argv = argv.items,
+                                    .envp = envp.items,
+                                    .out_fd = out,
+                                    .err_fd = error,
+                                    .extra_fd = -1,
+                                    .ignored = place->ignored,
+                                    .directory = pod->spec->working_dir,
+                                    .enter = pod_isolation_enter,
+                                    .enter_context = &isolation};
+    return spawn_worker(&options, exit_code, err);
+}
+
+int pod_process_start(struct pod_process *pod, const struct pod_place *place, struct muster_error *err)
+{
+    int exit_code = EXIT_CODE_FAILURE;
+    pid_t pid = spawn(pod, place, &exit_code, err);
+    pod->clean_looks = 0;
+    if (pid < 0) {
+        pod->ended = true;
+        pod->lost = exit_code == EXIT_CODE_FAILURE; /* it is this machine that failed, not the command */
+        pod->exit_code = exit_code;
+        return -1;
+    }
+    pod->pid = pid;
+    pod->alive = true;
+    (void)guardian_add(place->guardian, pid, NULL); /* a dead guardian's successor is told of all */
+    return 0;
+}
+
+/* --- signals and ends --- */
+
+void pod_process_terminate(const struct pod_process *pod)
+{
+    if (!pod->alive)
+        return;
+    (void)kill(pod->pid, SIGTERM); /* it is not reaped: the number is its own */
+    (void)kill(pod->pid, SIGCONT); /* a stopped process handles nothing */
+}
+
+void pod_process_reaped(struct pod_process *pod, int code, int status)
+{
+    pod->alive = false;
+    pod->ended = true;
+    pod->exit_code = code == CLD_EXITED ? status : EXIT_CODE_SIGNAL_BASE + status;
+}
+
+static int look(const struct pod_process *pod, int signal, bool (*found)(void *, const struct kin_process *),
+                void *context)
+{
+    struct kin_session session = {.id = pod->pid, .leaderless = !pod->alive};
+    struct kin kin = {
+        .id = pod->id, .sessions = &session, .session_count = pod->pid != 0, .except = {getpid(), 0}};
+    return kin_sweep(&kin, signal, found, context);
+}
+
+bool pod_process_sweep(struct pod_process *pod)
+{
+    int left = look(pod, SIGKILL, NULL, NULL);
+    if (left < 0 && pod->alive) /* no /proc: its session is what can be reached */
+        (void)kill(-pod->pid, SIGKILL);
+    pod->clean_looks = left > 0 ? 0 : pod->clean_looks + 1;
+    return pod->clean_looks >= CLEAN_LOOKS && !pod->alive;
+}
+
+void pod_process_list(const struct pod_process *pod, bool (*found)(void *, const struct kin_process *),
+                      void *context)
+{
+    (void)look(pod, SIGKILL, found, context);
+}
+
+void pod_process_release(struct pod_process *pod, const struct pod_place *place)
+{
+    if (pod->pid)
+        (void)guardian_remove(place->guardian, pod->pid, NULL);
+    pump_close(pod->streams[STDOUT_FILENO]);
+    pump_close(pod->streams[STDERR_FILENO]);
+    pod->streams[STDOUT_FILENO] = pod->streams[STDERR_FILENO] = NULL;
+    pod->pid = 0;
+    pod->alive = pod->ended = pod->lost = false;
+}

@@ -1,0 +1,54 @@
+/* pod_process.h - the processes of one pod: starting the first, signalling, and seeing that none is left. */
+#ifndef MUSTER_LAUNCHER_LOCAL_POD_PROCESS_H
+#define MUSTER_LAUNCHER_LOCAL_POD_PROCESS_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "launcher/guardian.h"
+#include "launcher/kin.h"
+#include "launcher/local/cluster.h"
+#include "launcher/local/job.h"
+#include "launcher/local/runner.h"
+#include "launcher/pump.h"
+#include "launcher/spawn.h"
+
+/* What all pods of a run share. */
+struct pod_place {
+    const struct cluster *cluster;
+    const struct local_options *options;
+    const char *outer_ids; /* MUSTER_AGENT_ID of this process, or NULL */
+    char *const *inherited;
+    const sigset_t *ignored;
+    struct pump *pump;
+    struct guardian *guardian;
+};
+
+struct pod_process {
+    const struct local_pod *spec;
+    int index;                  /* in the job */
+    char id[KIN_ID_LENGTH + 1]; /* carried by all of its processes */
+    pid_t pid;                  /* the first process and its session; 0: none */
+    bool alive;                 /* not reaped */
+    bool ended;                 /* reaped, or it could not be started; the rest of the pod is being killed */
+    bool lost;                  /* ended without an exit code */
+    int exit_code;              /* once ended: 128 + n for signal n */
+    int clean_looks;            /* in a row that found nothing of it */
+    struct pump_stream *streams[3];
+};
+
+/* Starts the container. On failure the pod is ended (lost, or with 126 or 127) as if it had run. */
+int pod_process_start(struct pod_process *pod, const struct pod_place *place, struct muster_error *err);
+/* TERM and CONT to the first process, as a kubelet does. */
+void pod_process_terminate(const struct pod_process *pod);
+/* The first process was reaped: si_code and si_status of its end. */
+void pod_process_reaped(struct pod_process *pod, int code, int status);
+/* KILL to everything of the pod. Whether looks in a row found nothing more to kill. */
+bool pod_process_sweep(struct pod_process *pod);
+/* found for each process that is left, which is not signalled. */
+void pod_process_list(const struct pod_process *pod, bool (*found)(void *, const struct kin_process *),
+                      void *context);
+/* Nothing is left: closes its streams and makes it ready for another start. */
+void pod_process_release(struct pod_process *pod, const struct pod_place *place);
+
+#endif

@@ -1,0 +1,24 @@
+/* text_list.h - a growing NULL-terminated list of owned texts: an argv, an environment. */
+#ifndef MUSTER_LAUNCHER_TEXT_LIST_H
+#define MUSTER_LAUNCHER_TEXT_LIST_H
+
+#include <stddef.h>
+
+struct text_list {
+    char **items; /* NULL-terminated; NULL while empty */
+    size_t count, room;
+};
+
+/* Appends text and owns it from now on, also on failure. NULL (an allocation of the caller's failed) or no
+ * memory: -1. */
+int text_list_take(struct text_list *list, char *text);
+/* Of an environment: name=value in the place of whatever sets name, else at the end. */
+int text_list_set(struct text_list *list, const char *name, const char *value);
+/* Of an environment: the value of name, or NULL. items may be NULL. */
+const char *text_list_value(char *const *items, const char *name);
+/* Frees the list and what is in it, and zeroes it. Accepts NULL. */
+void text_list_free(struct text_list *list);
+
+#define scope_text_list __attribute__((cleanup(text_list_free))) struct text_list
+
+#endif
