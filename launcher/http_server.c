@@ -44,6 +44,8 @@ static enum MHD_Result send_reply(struct MHD_Connection *connection, struct http
     return sent;
 }
 
+/* Answers before a body could come, so that libmicrohttpd closes the connection behind the answer: nobody
+ * keeps one for long. */
 static enum MHD_Result handle(void *context, struct MHD_Connection *connection, const char *path,
                               const char *method, const char *version, const char *upload,
                               size_t *upload_size, void **request)

@@ -121,7 +121,7 @@ class Root(unittest.TestCase):
     """A root folder with the bundle at a path with blanks; subclasses fill the rest."""
 
     def setUp(self):
-        self.scratch = tempfile.TemporaryDirectory(prefix="muster root ")
+        self.scratch = tempfile.TemporaryDirectory(prefix="muster-root-")  # debootstrap takes no blanks
         self.addCleanup(self.scratch.cleanup)
         self.root = pathlib.Path(self.scratch.name) / "root"
         self.root.mkdir()

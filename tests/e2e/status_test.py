@@ -6,6 +6,7 @@
 import ctypes.util
 import json
 import os
+import pathlib
 import re
 import signal
 import socket
@@ -16,6 +17,7 @@ import urllib.request
 
 from harness import LIMIT, MUSTER, AgentTest, free_port, wait_until
 
+SOURCE = pathlib.Path(os.environ.get("MUSTER_SOURCE", pathlib.Path(__file__).resolve().parents[2]))
 HAVE_HTTP = bool(ctypes.util.find_library("microhttpd"))
 
 
@@ -167,6 +169,9 @@ class Http(StatusTest):
         for line in ("muster_world_size 2", 'muster_agent_state{state="RUNNING"} 1', "muster_restarts_budget 5",
                      'muster_workers{state="running"} 2', 'muster_worker_up{rank="1",local_rank="1"} 1'):
             self.assertIn(line, text.splitlines())
+        served = set(re.findall(r"^# HELP (\w+)", text, re.M))
+        described = set(re.findall(r"`(muster_\w+)", (SOURCE / "launcher" / "status.md").read_text()))
+        self.assertEqual(served, described)
         self.assertEqual(json.loads(self.get(port, "/status")[1])["pid"], agent.pid)
         self.assertEqual(self.get(port, "/")[0], 404)
         self.open_gate()

@@ -24,7 +24,7 @@ struct running_loop {
     struct loop_source stop; /* an eventfd */
     bool stopped;
     pthread_t thread;
-    atomic_int fills;
+    atomic_int fills, workers;
 };
 
 static void stop_asked(void *context, uint32_t events)
@@ -44,13 +44,16 @@ static void *turn(void *context)
 static struct agent_status *fill(void *context)
 {
     struct running_loop *running = context;
-    struct agent_status *status = status_create(1);
+    int workers = atomic_load(&running->workers);
+    struct agent_status *status = status_create(workers);
     atomic_fetch_add(&running->fills, 1);
     if (!status)
         return NULL;
     status->version = status->host = status->job_id = status->program = status->role = "x";
     status->pid = getpid();
-    status->workers[0] = (struct status_worker){.step = -1, .beat_age_ns = -1};
+    for (int i = 0; i < workers; i++)
+        status->workers[i] =
+            (struct status_worker){.rank = i, .local_rank = i, .step = -1, .beat_age_ns = -1};
     return status;
 }
 
@@ -280,6 +283,13 @@ static void one_question_a_connection(void **state)
     buffer_clear(&answer);
     assert_int_equal(status_ask(&name, STATUS_ASK_JSON, 60 * NS_PER_S, &answer, NULL, &err), 0);
     assert_int_equal(answer.data[0], '{');
+
+    atomic_store(&running.workers, 4096); /* more than a socket's buffer holds */
+    buffer_clear(&answer);
+    assert_int_equal(status_ask(&name, STATUS_ASK_JSON, 60 * NS_PER_S, &answer, NULL, &err), 0);
+    assert_true(answer.length > 256 * 1024);
+    assert_non_null(strstr(answer.data, "{\"rank\": 4095, \"local_rank\": 4095, \"pid\": 0, \"state\": "
+                                        "\"absent\"}]}\n"));
 
     static const char *const wrong[] = {"nonsense\n", "tables\n", "\n",
                                         "a question that is longer than any question is\n"};
