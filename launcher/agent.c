@@ -79,6 +79,8 @@ static int set_up(struct agent *agent, struct muster_error *err)
     if (agent_watch_signals(agent, err) < 0 || make_identity(agent, err) < 0 ||
         raise_descriptors(agent, err) < 0 || prepare_logs(agent, err) < 0)
         return -1;
+    if (agent_open_events(agent, err) < 0)
+        return -1;
     agent_warn_of_init(agent);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         return error_errno(err, "cannot become the reaper of orphans");
@@ -128,6 +130,7 @@ static int run(struct agent *agent, struct muster_error *err)
 static void tear_down(struct agent *agent)
 {
     agent_close_status(agent);
+    agent_close_events(agent);
     if (agent->workers)
         agent_release_workers(agent);
     guardian_dismiss(&agent->guardian);
@@ -164,6 +167,8 @@ static int run_agent(struct agent *agent)
         agent_kill_workers(agent);
         return EXIT_CODE_FAILURE;
     }
+    agent_tell(agent, agent->group.exit_code ? EVENT_FAILED : EVENT_SUCCEEDED,
+               instant_diff_ns(clock_now(NULL), agent->started));
     agent_keep_end(agent);
     if (agent->group.exit_code)
         agent_print_outcome(agent);
@@ -180,7 +185,7 @@ int agent_run(const struct run_config *config, const struct log_sink *log)
         return EXIT_CODE_FAILURE;
     }
     agent->config = config;
-    agent->started = clock_now(NULL);
+    agent->started = agent->waiting_since = clock_now(NULL);
     agent->signals.fd = agent->seat.fd = -1;
     agent->guardian.fd = -1;
     agent->sweep_at = agent->hang.deadline = INSTANT_NEVER;

@@ -7,6 +7,7 @@ target_sources(muster_launcher PRIVATE
   agent.c
   agent_actions.c
   agent_beats.c
+  agent_events.c
   agent_guardian.c
   agent_outcome.c
   agent_reap.c
@@ -17,6 +18,7 @@ target_sources(muster_launcher PRIVATE
   agent_workers.c
   agent_world.c
   errand.c
+  event_line.c
   group.c
   guardian.c
   ${http_calls}

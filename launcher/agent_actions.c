@@ -28,11 +28,15 @@ static void do_report_failed(struct agent *agent, const struct worker_failure *f
 static void do_start(struct agent *agent)
 {
     struct worker_failure failure;
+    struct instant begin = clock_now(NULL);
     agent->failure_count = 0;
+    agent_tell(agent, EVENT_RENDEZVOUS, instant_diff_ns(begin, agent->waiting_since));
     if (agent->world.restart_count)
         log_info(&agent->log, "restart %lld of %lld: round %u starts", (long long)agent->world.restart_count,
                  (long long)agent->config->max_restarts, agent->world.id.round);
-    if (agent_start_workers(agent, &failure) == 0)
+    bool started = agent_start_workers(agent, &failure) == 0;
+    agent_tell(agent, EVENT_START, instant_diff_ns(clock_now(NULL), begin));
+    if (started)
         report(agent, MEMBERSHIP_REPORT_RUNNING, NULL);
     else
         agent_event(agent, &(struct group_event){.kind = GROUP_FAILURE}, &failure);
@@ -82,6 +86,7 @@ static void execute(struct agent *agent, enum group_action action, const struct 
         break;
     case GROUP_REPORT_STOPPED:
         agent_release_workers(agent);
+        agent->waiting_since = clock_now(NULL);
         report(agent, MEMBERSHIP_REPORT_STOPPED, NULL);
         break;
     case GROUP_START:

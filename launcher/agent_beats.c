@@ -159,8 +159,10 @@ static void tell(struct agent *agent)
     failure.step = beat->step;
     failure.age_ns = instant_diff_ns(clock_now(NULL), beat->last);
     for (int i = 0; i < agent->config->nproc_per_node; i++)
-        if (agent->beats[i].stalled)
+        if (agent->beats[i].stalled && agent->workers[i].news) {
             agent->workers[i].news = false;
+            agent_tell_worker(agent, &agent->workers[i], i == agent->behind ? &failure : NULL);
+        }
     agent_event(agent, &(struct group_event){.kind = GROUP_FAILURE}, &failure);
     agent_reap(agent); /* the others' ends were held back */
 }

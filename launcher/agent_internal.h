@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "launcher/agent.h"
+#include "launcher/event_line.h"
 #include "launcher/group.h"
 #include "launcher/guardian.h"
 #include "launcher/hang.h"
@@ -29,7 +30,7 @@ struct worker {
     struct pump_stream *streams[3]; /* by descriptor number; NULL where it does not pass through us */
     struct agent *agent;            /* where beats is open */
     struct loop_source beats;       /* its heartbeats; fd -1: closed */
-    struct instant ended;           /* where it was reaped */
+    struct instant begun, ended;    /* ended: where it was reaped */
     bool named;                     /* as one that left early */
     char *stderr_file;              /* where stderr is redirected only */
     char *error_file;
@@ -59,7 +60,7 @@ struct agent {
     struct membership *membership;
     struct resolver *resolver;
     struct tcpstore_server *store;
-    struct instant started, join_deadline;
+    struct instant started, join_deadline, waiting_since;
     struct agent_audience *audience; /* who can ask for the status; agent_status.c */
 
     struct group group;
@@ -85,7 +86,8 @@ struct agent {
     bool judged;
     bool finished;
 
-    struct job_state state; /* with --state-dir; kept by the agent that serves the job */
+    struct event_file *events; /* NULL: none */
+    struct job_state state;    /* with --state-dir; kept by the agent that serves the job */
     bool resumes, serves;
     struct errand *saving;
     struct state_file *state_file; /* of saving */
@@ -181,6 +183,16 @@ void agent_release_workers(struct agent *agent);
 int agent_open_status(struct agent *agent, struct muster_error *err);
 /* Accepts an agent that has not opened it. */
 void agent_close_status(struct agent *agent);
+
+/* --- agent_events.c --- */
+
+int agent_open_events(struct agent *agent, struct muster_error *err);
+void agent_close_events(struct agent *agent);
+/* An event of the agent itself; for SUCCEEDED and FAILED group.exit_code is decided. */
+void agent_tell(struct agent *agent, enum event_state state, int64_t duration_ns);
+/* The end of a worker; failure: where it ended by itself, and not well. */
+void agent_tell_worker(struct agent *agent, const struct worker *worker,
+                       const struct worker_failure *failure);
 
 /* --- agent_state.c --- */
 

@@ -108,10 +108,15 @@ void agent_reap(struct agent *agent)
         struct worker *worker = &agent->workers[i];
         bool news = worker->news;
         worker->news = false;
-        if (!news || !is_own_end(agent, worker, state))
+        if (!news)
             continue;
+        if (!is_own_end(agent, worker, state)) {
+            agent_tell_worker(agent, worker, NULL);
+            continue;
+        }
         struct worker_failure failure;
         agent_describe_end(agent, worker, &failure);
+        agent_tell_worker(agent, worker, &failure);
         agent_event(agent, &(struct group_event){.kind = GROUP_FAILURE}, &failure);
     }
     if (agent->group.state == GROUP_RUNNING && agent->alive == 0)

@@ -115,6 +115,7 @@ static int spawn_routed(struct agent *agent, struct worker *worker, const struct
         return -1;
     worker->pid = pid;
     worker->alive = true;
+    worker->begun = clock_now(NULL);
     agent->alive++;
     return 0;
 }

@@ -9,9 +9,10 @@
 
 #define ABSENT_FUNCTIONS(X)                                                                                   \
     X(NormCreateInstance)                                                                                     \
-    X(NormCreateSession) X(NormDestroyInstance) X(NormDestroySession) X(NormGetDescriptor) X(                 \
-        NormGetNextEvent) X(NormGetRandomSessionId) X(NormIsUnicastAddress) X(NormNodeDelete)                 \
-        X(NormObjectGetType) X(NormObjectGetUserData) X(NormObjectSetUserData) X(NormSetCongestionControl) X( \
+    X(NormCreateSession)                                                                                      \
+    X(NormDestroyInstance) X(NormDestroySession) X(NormGetDescriptor) X(NormGetNextEvent) X(                  \
+        NormGetRandomSessionId) X(NormIsUnicastAddress) X(NormNodeDelete) X(NormObjectGetType)                \
+        X(NormObjectGetUserData) X(NormObjectSetUserData) X(NormSetCongestionControl) X(                      \
             NormSetDefaultSyncPolicy) X(NormSetDefaultUnicastNack) X(NormSetLoopback)                         \
             X(NormSetMulticastInterface) X(NormSetRxPortReuse) X(NormSetTTL) X(NormStartReceiver) X(          \
                 NormStartSender) X(NormStopInstance) X(NormStopReceiver) X(NormStopSender)                    \
@@ -60,8 +61,9 @@ ABSENT_FUNCTIONS(ABSENT_FUNCTION)
 /* Handles that are compared with, and a function that TLS sessions would allocate by. */
 #define ABSENT_DATA(X)                                                                                       \
     X(NORM_INSTANCE_INVALID)                                                                                 \
-    X(NORM_NODE_ANY) X(NORM_OBJECT_INVALID) X(NORM_SESSION_INVALID) X(GSS_C_NT_HOSTBASED_SERVICE)            \
-        X(GSS_C_NT_USER_NAME) X(gnutls_malloc)
+    X(NORM_NODE_ANY)                                                                                         \
+    X(NORM_OBJECT_INVALID) X(NORM_SESSION_INVALID) X(GSS_C_NT_HOSTBASED_SERVICE) X(GSS_C_NT_USER_NAME)       \
+        X(gnutls_malloc)
 
 #define ABSENT_DATUM(name)                                                                                   \
     extern void *const name;                                                                                 \

@@ -54,8 +54,9 @@ struct run_config {
     enum program_kind kind; /* after program_check (launcher/program.h) */
     /* logs */
     char *log_dir;
-    char *redirects, *tee; /* as typed: a number or local:value,... */
-    char *line_prefix;     /* template with ${role_name} ${rank} ${local_rank} */
+    char *event_log_handler; /* null, console, or a path with a slash */
+    char *redirects, *tee;   /* as typed: a number or local:value,... */
+    char *line_prefix;       /* template with ${role_name} ${rank} ${local_rank} */
     /* health */
     int64_t metrics_port; /* 0: none */
     char *metrics_addr;   /* numeric; NULL: every address */

@@ -30,6 +30,11 @@ int config_resolve_supervision(struct run_config *config, struct muster_error *e
         parse_signals(config, "forward-signals", config->forward_signals, &config->forwarded_signals, err) <
             0)
         return -1;
+    const char *handler = config->event_log_handler;
+    if (strcmp(handler, "null") != 0 && strcmp(handler, "console") != 0 && !strchr(handler, '/'))
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s: '%.100s' is not null, console or the path of a file, which has a slash",
+                         CONFIG_SETTING(config, "event-log-handler"), handler);
     if (config->state_dir && config_source(config, "rdzv-id") == KNOB_FROM_DEFAULT)
         return error_set(err, MUSTER_E_INVALID,
                          "%s needs the job's own id, by which its state is found again: give --rdzv-id",

@@ -233,6 +233,15 @@ static const struct knob rows[] = {
      .section = other,
      .help = "numeric address of that port; without it every address of the machine, since probes and "
              "scrapers come from outside; nothing secret is told there, 127.0.0.1 keeps it private"},
+    {.name = "event-log-handler",
+     .env = "PET_EVENT_LOG_HANDLER",
+     .type = KNOB_TEXT,
+     .offset = AT(event_log_handler),
+     .initial = "null",
+     .section = logs,
+     .help =
+         "where a JSON line for each event of agent and workers goes: null, console (stderr), or a file's "
+         "path, which has a slash"},
     {.name = "dry-run",
      .type = KNOB_BOOL,
      .offset = AT(dry_run),
@@ -260,12 +269,6 @@ static const struct knob rows[] = {
      .type = KNOB_BOOL,
      .section = not_honoured,
      .refused = "it needs Python in the agent; leave it out, or use -m for a module"},
-    {.name = "event-log-handler",
-     .env = "PET_EVENT_LOG_HANDLER",
-     .type = KNOB_TEXT,
-     .initial = "null",
-     .section = not_honoured,
-     .refused = "events are not there yet; leave it out"},
     {.name = "local-ranks-filter",
      .env = "PET_LOCAL_RANKS_FILTER",
      .type = KNOB_TEXT,

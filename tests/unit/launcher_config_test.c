@@ -373,7 +373,6 @@ static void refused_variables_that_change_nothing_pass(void **state)
         const char *variable, *note; /* NULL: nothing to say, it asks for what is done anyway */
     } harmless[] = {
         {"PET_RUN_PATH=0", NULL},
-        {"PET_EVENT_LOG_HANDLER=null", NULL},
         {"PET_LOCAL_ADDR=", NULL},
         {"PET_START_METHOD=fork", "PET_START_METHOD=fork is left aside: "},
         {"PET_MONITOR_INTERVAL=5", "PET_MONITOR_INTERVAL=5 is left aside: nothing is polled"},

@@ -1,0 +1,180 @@
+/* agent_events.c - event lines (event_line.h) to where --event-log-handler says: nowhere, the console, or a
+ * file that a thread writes. See agent_internal.h. */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launcher/agent_internal.h"
+#include "launcher/errand.h"
+#include "launcher/event_line.h"
+#include "launcher/outlet.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "rendezvous/failure.h"
+
+static const int64_t open_patience_ns = 5 * NS_PER_S, finish_patience_ns = NS_PER_S;
+
+struct event_file {
+    int fd, wake_fd;
+    struct outlet *outlet;
+};
+
+/* --- the file --- */
+
+struct opening {
+    char *path;
+    int fd;
+    struct muster_error err;
+};
+
+static void opening_free(void *payload)
+{
+    struct opening *opening = payload;
+    if (opening->fd >= 0)
+        (void)close(opening->fd); /* nobody waited for it, and nothing was written */
+    mem_free(opening->path);
+    mem_free(opening);
+}
+
+static void open_file(void *payload)
+{
+    struct opening *opening = payload;
+    opening->fd = open(opening->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (opening->fd < 0)
+        error_errno(&opening->err, "--event-log-handler: cannot open %s", opening->path);
+}
+
+static int open_bounded(const char *path, struct muster_error *err)
+{
+    struct opening *opening = mem_calloc(1, sizeof *opening);
+    if (!opening || !(opening->path = mem_strdup(path))) {
+        mem_free(opening);
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
+    }
+    opening->fd = -1;
+    struct errand *errand = errand_start("opening the event log", open_file, opening, opening_free, err);
+    if (!errand)
+        return -1;
+    int fd = -1;
+    if (!errand_wait(errand, open_patience_ns))
+        error_set(err, MUSTER_E_TIMEOUT, "--event-log-handler: %s did not answer within %.4g s", path,
+                  (double)open_patience_ns / NS_PER_S);
+    else if (opening->fd < 0)
+        error_set(err, (enum muster_error_code)opening->err.code, "%s", opening->err.text);
+    else
+        fd = take_fd(&opening->fd);
+    errand_release(errand);
+    return fd;
+}
+
+int agent_open_events(struct agent *agent, struct muster_error *err)
+{
+    const char *handler = agent->config->event_log_handler;
+    if (!strchr(handler, '/'))
+        return 0;
+    struct event_file *file = mem_calloc(1, sizeof *file);
+    if (!file)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the event log");
+    *file = (struct event_file){open_bounded(handler, err), eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), NULL};
+    if (file->fd >= 0 && file->wake_fd < 0)
+        error_errno(err, "cannot make an eventfd");
+    if (file->fd >= 0 && file->wake_fd >= 0)
+        file->outlet = outlet_create("the event log", file->wake_fd, err);
+    agent->events = file;
+    return file->outlet ? 0 : -1;
+}
+
+void agent_close_events(struct agent *agent)
+{
+    struct event_file *file = agent->events;
+    if (!file)
+        return;
+    size_t left = outlet_finish(file->outlet, finish_patience_ns);
+    if (left) /* a thread still hangs in a write to it: the descriptors are left to the end of the process */
+        log_warning(&agent->log, "%zu bytes of events are not written: %s does not answer", left,
+                    agent->config->event_log_handler);
+    if (!left && file->fd >= 0)
+        (void)close(file->fd); /* appended lines; a late error of the disk changes nothing any more */
+    if (!left && file->wake_fd >= 0)
+        (void)close(file->wake_fd);
+    mem_free(file);
+    agent->events = NULL;
+}
+
+/* --- lines --- */
+
+static void emit(struct agent *agent, struct event_line *line)
+{
+    const struct run_config *config = agent->config;
+    scope_buffer text = {0};
+    line->wall_ns = clock_wall_ns();
+    line->run_ns = instant_diff_ns(clock_now(NULL), agent->started);
+    line->run_id = config->rdzv_id;
+    line->role = config->role;
+    line->host = agent->host;
+    line->backend = config->rdzv_backend;
+    line->entry_point = config->program;
+    line->restarts = agent->world.restart_count;
+    line->group_rank = agent->world.group_rank;
+    line->group_world_size = agent->world.group_world_size;
+    if (event_line_format(line, &text) < 0)
+        return; /* no memory: an event is lost, the job goes on */
+    if (!agent->events) {
+        pump_print(agent->pump, STDERR_FILENO, text.data, text.length);
+        return;
+    }
+    struct outlet_piece piece = {
+        .fd = agent->events->fd, .data = text.data, .length = text.length, .ends = true};
+    if (!outlet_put(agent->events->outlet, &piece))
+        outlet_drop(agent->events->outlet, &piece);
+}
+
+static bool wanted(const struct agent *agent)
+{
+    return agent->events || !strcmp(agent->config->event_log_handler, "console");
+}
+
+void agent_tell(struct agent *agent, enum event_state state, int64_t duration_ns)
+{
+    struct event_line line = {.state = state, .duration_ns = duration_ns};
+    char what[MUSTER_ERROR_TEXT];
+    if (!wanted(agent))
+        return;
+    if (state == EVENT_SUCCEEDED || state == EVENT_FAILED) {
+        line.ended = true;
+        line.exit_code = agent->group.exit_code;
+    }
+    if (state == EVENT_FAILED && agent->judged) {
+        (void)snprintf(what, sizeof what, "%s", agent->verdict.reason);
+        line.error = what;
+    }
+    emit(agent, &line);
+}
+
+void agent_tell_worker(struct agent *agent, const struct worker *worker, const struct worker_failure *failure)
+{
+    char what[MUSTER_ERROR_TEXT];
+    bool exited = worker->end_code == CLD_EXITED;
+    struct event_line line = {.of_worker = true,
+                              .state = EVENT_TERMINATED,
+                              .duration_ns = instant_diff_ns(worker->ended, worker->begun),
+                              .ended = true,
+                              .exit_code = exited ? worker->end_status : -worker->end_status,
+                              .rank = worker->rank,
+                              .local_rank = worker->local_rank,
+                              .role_rank = agent->world.role_rank_base + worker->local_rank,
+                              .role_world_size = agent->world.role_world_size,
+                              .pid = (int)worker->pid};
+    if (!wanted(agent))
+        return;
+    if (failure) {
+        line.state = EVENT_FAILED;
+        failure_describe(failure, what, sizeof what);
+        line.error = what;
+    } else if (exited && worker->end_status == 0) {
+        line.state = EVENT_SUCCEEDED;
+    }
+    emit(agent, &line);
+}
