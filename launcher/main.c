@@ -6,6 +6,7 @@
 
 #include "launcher/agent.h"
 #include "launcher/dry_run.h"
+#include "launcher/local/local_command.h"
 #include "launcher/local/python_shim.h"
 #include "launcher/machine.h"
 #include "launcher/program.h"
@@ -31,6 +32,7 @@ static int status_main(const char *shown, int argc, char *argv[]);
 
 static const struct subcommand subcommands[] = {
     {"run", "start, watch and restart workers; muster run --help lists its flags", run_main},
+    {"local", "run a PyTorchJob manifest on this machine, as a cluster would", local_command},
     {"status", "how the agent on this machine or in this container is doing", status_main},
 };
 enum { SUBCOMMAND_COUNT = sizeof subcommands / sizeof *subcommands };

@@ -52,12 +52,17 @@ const char *text_list_value(char *const *items, const char *name)
     return NULL;
 }
 
+void text_list_free_items(char **items)
+{
+    for (size_t i = 0; items && items[i]; i++)
+        mem_free(items[i]);
+    mem_free(items);
+}
+
 void text_list_free(struct text_list *list)
 {
     if (!list)
         return;
-    for (size_t i = 0; i < list->count; i++)
-        mem_free(list->items[i]);
-    mem_free(list->items);
+    text_list_free_items(list->items);
     *list = (struct text_list){0};
 }

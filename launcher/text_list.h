@@ -18,6 +18,8 @@ int text_list_set(struct text_list *list, const char *name, const char *value);
 const char *text_list_value(char *const *items, const char *name);
 /* Frees the list and what is in it, and zeroes it. Accepts NULL. */
 void text_list_free(struct text_list *list);
+/* The same of items that were taken out of a list. Accepts NULL. */
+void text_list_free_items(char **items);
 
 #define scope_text_list __attribute__((cleanup(text_list_free))) struct text_list
 

@@ -26,10 +26,11 @@ struct local_pod {
     char *address;  /* loopback address that the name stands for, also the pod's status.podIP: 127.77.0.1 for
                        the first pod, 127.77.0.2 for the second */
     enum local_replica_type type;
-    int index;      /* within its replica type */
-    char **env;     /* NULL-terminated NAME=value: the effective map of the container named pytorch, user's
-                       entries first, the operator's behind, the last of a name wins, $(VAR) expanded */
-    char **command; /* NULL-terminated: command and args, $(VAR) expanded, torchrun replaced by muster run */
+    int index;         /* within its replica type */
+    char **env;        /* NULL-terminated NAME=value: the effective map of the container named pytorch, user's
+                          entries first, the operator's behind, the last of a name wins, $(VAR) expanded */
+    char **command;    /* NULL-terminated: command and args, $(VAR) expanded, torchrun replaced by muster run;
+                          NULL where it is not known (dry run) */
     char *working_dir; /* NULL: the caller's */
     int gpus;          /* limits of a resource whose name is an NVIDIA GPU's; 0 for none */
     double grace_s;    /* terminationGracePeriodSeconds, 30 where not given */

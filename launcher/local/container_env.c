@@ -1,0 +1,119 @@
+/* container_env.c - see container_env.h. */
+#include "launcher/local/container_env.h"
+
+#include <string.h>
+
+#include "launcher/local/container_sources.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+
+struct filling {
+    const struct container_place *place;
+    struct env_map *env;
+    struct problems *problems;
+    struct muster_error *err;
+};
+
+/* A limit or no memory: the first is the manifest's fault and reported there. */
+static int set(const struct filling *f, const struct tree_node *at, const struct path *path, const char *name,
+               const char *value)
+{
+    struct muster_error err = {0};
+    if (env_map_set(f->env, name, value, &err) == 0)
+        return 0;
+    if (err.code == MUSTER_E_NOMEM)
+        return error_set(f->err, MUSTER_E_NOMEM, "no memory");
+    problems_add(f->problems, PROBLEM_INVALID, f->place->job->file, at, path, "%s", err.text);
+    problems_fatal(f->problems);
+    return 0;
+}
+
+static int set_expanded(const struct filling *f, const struct tree_node *at, const struct path *path,
+                        const char *name, const char *text)
+{
+    scope_buffer value = {.limit = ENV_TEXT_LIMIT};
+    if (env_expand(text, f->env, &value) == 0)
+        return set(f, at, path, name, value.data ? value.data : "");
+    problems_add(f->problems, PROBLEM_INVALID, f->place->job->file, at, path,
+                 "%.100s is longer than %d bytes when its variables are filled in", name, ENV_TEXT_LIMIT);
+    problems_fatal(f->problems);
+    return 0;
+}
+
+static int add_from(const struct filling *f, const struct tree_node *from, const struct path *path)
+{
+    const char *prefix = tree_text(tree_get(from, "prefix"));
+    for (int secret = 0; secret < 2; secret++) {
+        const char *field = secret ? "secretRef" : "configMapRef";
+        struct container_values values;
+        if (!tree_get(from, field))
+            continue;
+        const struct path *at = PATH_FIELD(path, field);
+        container_values_find(f->place, secret ? "Secret" : "ConfigMap", tree_get(from, field), at, &values,
+                              f->problems);
+        for (size_t i = 0; i < container_values_count(&values); i++) {
+            scope_free char *value = NULL;
+            const char *key;
+            int got = container_values_at(&values, i, &key, &value, f->problems, f->err);
+            scope_free char *name = mem_printf("%s%s", prefix ? prefix : "", key ? key : "");
+            if (got < 0 || !name)
+                return error_set(f->err, MUSTER_E_NOMEM, "no memory");
+            if (got && *name && !strchr(name, '=') && set(f, from, at, name, value) < 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+static int add_entry(const struct filling *f, const struct tree_node *entry, const struct path *path)
+{
+    const char *name = tree_text(tree_get(entry, "name")), *value = tree_text(tree_get(entry, "value"));
+    const struct tree_node *from = tree_get(entry, "valueFrom");
+    if (!name)
+        return 0; /* the schema has said so */
+    if (!*name || strchr(name, '=')) {
+        problems_add(f->problems, PROBLEM_INVALID, f->place->job->file, entry, PATH_FIELD(path, "name"),
+                     "'%.100s' cannot be the name of a variable", name);
+        problems_fatal(f->problems);
+        return 0;
+    }
+    if (value && *value && from) {
+        problems_add(f->problems, PROBLEM_INVALID, f->place->job->file, entry, PATH_FIELD(path, "valueFrom"),
+                     "%.100s has both value and valueFrom", name);
+        problems_fatal(f->problems);
+        return 0;
+    }
+    if (!from || (value && *value))
+        return set_expanded(f, entry, path, name, value ? value : "");
+    scope_free char *text = NULL;
+    int got = container_source(f->place, from, PATH_FIELD(path, "valueFrom"), &text, f->problems, f->err);
+    return got <= 0 ? got : set(f, entry, path, name, text);
+}
+
+static int add_operators(const struct filling *f)
+{
+    struct operator_env added;
+    int result = 0;
+    if (operator_env(f->place->job, f->place->type, f->place->index, &added) < 0)
+        return error_set(f->err, MUSTER_E_NOMEM, "no memory");
+    for (int i = 0; !result && i < added.count; i++)
+        result =
+            set_expanded(f, f->place->container, f->place->path, added.list[i].name, added.list[i].value);
+    operator_env_free(&added);
+    return result;
+}
+
+int container_env(const struct container_place *place, struct env_map *env, struct problems *problems,
+                  struct muster_error *err)
+{
+    const struct filling f = {place, env, problems, err};
+    const struct tree_node *from = tree_get(place->container, "envFrom"),
+                           *list = tree_get(place->container, "env");
+    for (size_t i = 0; from && from->kind == TREE_LIST && i < from->count; i++)
+        if (add_from(&f, from->items[i], PATH_INDEX(PATH_FIELD(place->path, "envFrom"), i)) < 0)
+            return -1;
+    for (size_t i = 0; list && list->kind == TREE_LIST && i < list->count; i++)
+        if (add_entry(&f, list->items[i], PATH_INDEX(PATH_FIELD(place->path, "env"), i)) < 0)
+            return -1;
+    return add_operators(&f);
+}

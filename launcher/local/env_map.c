@@ -1,0 +1,103 @@
+/* env_map.c - see env_map.h. */
+#include "launcher/local/env_map.h"
+
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+
+static struct env_entry *find(const struct env_map *map, const char *name, size_t length)
+{
+    for (size_t i = 0; i < map->count; i++)
+        if (!strncmp(map->entries[i].name, name, length) && !map->entries[i].name[length])
+            return &map->entries[i];
+    return NULL;
+}
+
+static int append(struct env_map *map, const char *name, char *value)
+{
+    char *copy = mem_strdup(name);
+    struct env_entry *longer = copy ? mem_realloc(map->entries, map->count + 1, sizeof *longer) : NULL;
+    if (!longer) {
+        mem_free(copy);
+        return -1;
+    }
+    map->entries = longer;
+    map->entries[map->count++] = (struct env_entry){copy, value};
+    return 0;
+}
+
+int env_map_set(struct env_map *map, const char *name, const char *value, struct muster_error *err)
+{
+    struct env_entry *old = find(map, name, strlen(name));
+    size_t bytes = strlen(name) + strlen(value) + 2;
+    if (bytes > ENV_TEXT_LIMIT)
+        return error_set(err, MUSTER_E_LIMIT, "%.100s is longer than the %d bytes that a variable may have",
+                         name, ENV_TEXT_LIMIT);
+    size_t before = old ? strlen(name) + strlen(old->value) + 2 : 0;
+    if (map->bytes - before + bytes > ENV_TOTAL_LIMIT || (!old && map->count == ENV_ENTRIES_LIMIT))
+        return error_set(err, MUSTER_E_LIMIT,
+                         "%.100s is above the limit of %d variables and %d bytes for one container", name,
+                         ENV_ENTRIES_LIMIT, ENV_TOTAL_LIMIT);
+    char *copy = mem_strdup(value);
+    if (!copy || (!old && append(map, name, copy) < 0)) {
+        mem_free(copy);
+        return error_set(err, MUSTER_E_NOMEM, "no memory");
+    }
+    if (old) {
+        mem_free(old->value);
+        old->value = copy;
+    }
+    map->bytes += bytes - before;
+    return 0;
+}
+
+const char *env_map_get(const struct env_map *map, const char *name)
+{
+    const struct env_entry *entry = find(map, name, strlen(name));
+    return entry ? entry->value : NULL;
+}
+
+int env_map_list(const struct env_map *map, struct text_list *out)
+{
+    for (size_t i = 0; i < map->count; i++)
+        if (text_list_take(out, mem_printf("%s=%s", map->entries[i].name, map->entries[i].value)) < 0)
+            return -1;
+    return 0;
+}
+
+void env_map_free(struct env_map *map)
+{
+    if (!map)
+        return;
+    for (size_t i = 0; i < map->count; i++) {
+        mem_free(map->entries[i].name);
+        mem_free(map->entries[i].value);
+    }
+    mem_free(map->entries);
+    *map = (struct env_map){0};
+}
+
+int env_expand(const char *text, const struct env_map *map, struct buffer *out)
+{
+    while (*text) {
+        const char *dollar = strchr(text, '$'), *end;
+        size_t plain = dollar ? (size_t)(dollar - text) : strlen(text);
+        buffer_append(out, text, plain);
+        text += plain;
+        if (!dollar)
+            break;
+        if (text[1] == '(' && (end = strchr(text, ')'))) {
+            const struct env_entry *entry = find(map, text + 2, (size_t)(end - text - 2));
+            if (entry)
+                buffer_text(out, entry->value);
+            else
+                buffer_append(out, text, (size_t)(end + 1 - text));
+            text = end + 1;
+        } else { /* "$$" is one dollar; before anything else it stands for itself */
+            buffer_text(out, "$");
+            text += text[1] == '$' ? 2 : 1;
+        }
+    }
+    return out->failed ? -1 : 0;
+}

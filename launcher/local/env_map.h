@@ -1,0 +1,38 @@
+/* env_map.h - a container's environment while it is put together: the last value of a name wins, $(NAME)
+ * stands for what was set before (pure). */
+#ifndef MUSTER_LAUNCHER_LOCAL_ENV_MAP_H
+#define MUSTER_LAUNCHER_LOCAL_ENV_MAP_H
+
+#include <stddef.h>
+
+#include "launcher/text_list.h"
+#include "proto/base/buffer.h"
+#include "proto/include/muster_error.h"
+
+enum {
+    ENV_ENTRIES_LIMIT = 4096,
+    ENV_TEXT_LIMIT = 128 << 10,   /* what the kernel takes as one argument or variable */
+    ENV_TOTAL_LIMIT = 1024 << 10, /* all of a container's: $(A)$(A) doubles with every line */
+};
+
+struct env_entry {
+    char *name, *value;
+};
+struct env_map {
+    struct env_entry *entries;
+    size_t count, bytes;
+};
+
+/* Sets or replaces; a replaced name keeps its place. */
+int env_map_set(struct env_map *map, const char *name, const char *value, struct muster_error *err);
+const char *env_map_get(const struct env_map *map, const char *name); /* NULL where it is not set */
+/* NAME=value of each, appended to out. */
+int env_map_list(const struct env_map *map, struct text_list *out);
+void env_map_free(struct env_map *map);
+
+/* Kubernetes' rules: $(NAME) is replaced where NAME is set and left as it is where it is not; $$ is a dollar
+ * sign that begins nothing, so that $$(NAME) stays $(NAME). Appends to out, whose limit should be set. -1
+ * where out has failed. */
+int env_expand(const char *text, const struct env_map *map, struct buffer *out);
+
+#endif

@@ -1,0 +1,120 @@
+/* local_print.c - see local_print.h. */
+#include "launcher/local/local_print.h"
+
+#include <string.h>
+
+static const char *type_name(enum local_replica_type type)
+{
+    return type == LOCAL_MASTER ? "Master" : "Worker";
+}
+
+/* --- JSON --- */
+
+static void add_text(struct buffer *out, const char *text, size_t length)
+{
+    struct buffer copy = {0};
+    buffer_append(&copy, text, length);
+    if (copy.failed)
+        out->failed = true;
+    else
+        buffer_json_string(out, copy.data ? copy.data : "");
+    buffer_free(&copy);
+}
+
+static void add_pod(const struct local_pod *pod, struct buffer *out)
+{
+    buffer_text(out, "{\"name\": ");
+    buffer_json_string(out, pod->name);
+    buffer_printf(out, ", \"replica_type\": \"%s\", \"index\": %d, \"hostname\": ", type_name(pod->type),
+                  pod->index);
+    buffer_json_string(out, pod->hostname);
+    buffer_text(out, ", \"env\": {");
+    for (char *const *entry = pod->env; *entry; entry++) {
+        size_t name = strcspn(*entry, "=");
+        buffer_text(out, entry == pod->env ? "" : ", ");
+        add_text(out, *entry, name);
+        buffer_text(out, ": ");
+        buffer_json_string(out, *entry + name + 1);
+    }
+    buffer_text(out, "}, \"command\": [");
+    for (char *const *word = pod->command; word && *word; word++) {
+        buffer_text(out, word == pod->command ? "" : ", ");
+        buffer_json_string(out, *word);
+    }
+    buffer_text(out, "]}");
+}
+
+int local_print_json(const struct local_job *job, struct buffer *out)
+{
+    buffer_text(out, "[");
+    for (int i = 0; i < job->pod_count; i++) {
+        buffer_text(out, i ? ",\n " : "");
+        add_pod(&job->pods[i], out);
+    }
+    return buffer_text(out, "]\n");
+}
+
+/* --- text --- */
+
+static void add_word(struct buffer *out, const char *word)
+{
+    static const char safe[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789@%+=:,./-_";
+    if (*word && strspn(word, safe) == strlen(word)) {
+        buffer_text(out, word);
+        return;
+    }
+    buffer_text(out, "'");
+    for (const char *at = word; *at;) {
+        size_t plain = strcspn(at, "'");
+        buffer_append(out, at, plain);
+        at += plain;
+        if (*at) {
+            buffer_text(out, "'\\''");
+            at++;
+        }
+    }
+    buffer_text(out, "'");
+}
+
+static void add_summary(const struct local_job *job, struct buffer *out)
+{
+    static const char *const restarts[] = {"OnFailure", "Always", "Never", "ExitCode"};
+    static const char *const cleans[] = {"None", "Running", "All"};
+    buffer_printf(out, "job %s/%s:", job->namespace_, job->name);
+    for (int type = 0; type < LOCAL_REPLICA_TYPES; type++)
+        if (job->replicas[type].count)
+            buffer_printf(out, " %d %s (restart %s),", job->replicas[type].count,
+                          type_name((enum local_replica_type)type),
+                          restarts[job->replicas[type].restart_policy]);
+    if (job->elastic)
+        buffer_printf(out, " elastic %d:%d,", job->min_replicas, job->max_replicas);
+    if (job->backoff_limit >= 0)
+        buffer_printf(out, " backoffLimit %lld,", (long long)job->backoff_limit);
+    if (job->active_deadline_s >= 0)
+        buffer_printf(out, " %lld s at most,", (long long)job->active_deadline_s);
+    buffer_printf(out, " port %d, cleanPodPolicy %s%s\n", job->port, cleans[job->clean_policy],
+                  job->suspended ? ", suspended" : "");
+}
+
+int local_print_text(const struct local_job *job, struct buffer *out)
+{
+    add_summary(job, out);
+    for (int i = 0; i < job->pod_count; i++) {
+        const struct local_pod *pod = &job->pods[i];
+        buffer_printf(out, "\npod %s: %s %d, address %s, %d GPUs, grace %.15g s", pod->name,
+                      type_name(pod->type), pod->index, pod->address, pod->gpus, pod->grace_s);
+        if (strcmp(pod->name, pod->hostname))
+            buffer_printf(out, ", host name %s", pod->hostname);
+        if (pod->working_dir)
+            buffer_printf(out, ", in %s", pod->working_dir);
+        buffer_text(out, "\n  command:");
+        for (char *const *word = pod->command; word && *word; word++) {
+            buffer_text(out, " ");
+            add_word(out, *word);
+        }
+        buffer_text(out, pod->command ? "\n" : " (the image's, not known here)\n");
+        for (char *const *entry = pod->env; *entry; entry++)
+            buffer_printf(out, "  %s\n", *entry);
+    }
+    return out->failed ? -1 : 0;
+}

@@ -1,0 +1,190 @@
+/* local_settings.c - see local_settings.h. */
+#include "launcher/local/local_settings.h"
+
+#include "proto/base/error.h"
+#include "proto/base/knob_args.h"
+
+#define AT(member) KNOB_OFFSET(local_settings, member)
+
+static const char manifest[] = "Manifest";
+static const char run[] = "Run";
+static const char other[] = "Other";
+
+static const char *const validations[] = {"strict", "warn", NULL};
+static const char *const outputs[] = {"text", "json", NULL};
+
+static const struct knob rows[] = {
+    {.name = "filename",
+     .letter = 'f',
+     .type = KNOB_LIST,
+     .offset = AT(files),
+     .section = manifest,
+     .help = "a manifest in YAML or JSON, a folder of them, or - for the standard input; may be given again, "
+             "also for "
+             "the ConfigMaps and Secrets that the job reads"},
+    {.name = "job",
+     .type = KNOB_TEXT,
+     .offset = AT(job),
+     .section = manifest,
+     .help = "name of the PyTorchJob, where the files hold several"},
+    {.name = "entrypoint",
+     .type = KNOB_TEXT,
+     .offset = AT(entrypoint),
+     .section = manifest,
+     .help = "what the image starts where a container has no command, e.g. \"python3 -u\""},
+    {.name = "validate",
+     .type = KNOB_CHOICE,
+     .offset = AT(validate),
+     .initial = "strict",
+     .choices = validations,
+     .section = manifest,
+     .help = "strict refuses what a cluster would refuse, warn runs it where the operator without its "
+             "webhook would"},
+
+    {.name = "log-dir",
+     .type = KNOB_TEXT,
+     .offset = AT(log_dir),
+     .section = run,
+     .help = "folder for a file <pod>.log of each pod's output"},
+    {.name = "quiet",
+     .letter = 'q',
+     .type = KNOB_BOOL,
+     .offset = AT(quiet),
+     .section = run,
+     .help = "do not show the pods' output"},
+    {.name = "no-prefix",
+     .type = KNOB_BOOL,
+     .offset = AT(no_prefix),
+     .section = run,
+     .help = "show it without [<pod>] before each line"},
+    {.name = "backoff-scale",
+     .type = KNOB_DOUBLE,
+     .offset = AT(backoff_scale),
+     .initial = "0.1",
+     .max = 1000,
+     .section = run,
+     .help = "times the 10 s to 5 min for which a cluster holds a container back before it starts again"},
+    {.name = "grace-period",
+     .type = KNOB_DOUBLE,
+     .offset = AT(grace_s),
+     .initial = "-1",
+     .min = -1,
+     .max = 1e6,
+     .unit = "s",
+     .section = run,
+     .help = "between SIGTERM and SIGKILL of a pod; below 0: its own terminationGracePeriodSeconds"},
+    {.name = "keep-going",
+     .type = KNOB_BOOL,
+     .offset = AT(keep_going),
+     .section = run,
+     .help = "wait for pods that a finished job leaves running (cleanPodPolicy None), as long as they like"},
+    {.name = "linger",
+     .type = KNOB_DOUBLE,
+     .offset = AT(linger_s),
+     .initial = "10",
+     .max = 1e6,
+     .unit = "s",
+     .section = run,
+     .help = "without --keep-going: how long such pods may go on"},
+    {.name = "gpus",
+     .type = KNOB_TEXT,
+     .offset = AT(gpus),
+     .section = run,
+     .help = "GPUs to divide among the pods, as in CUDA_VISIBLE_DEVICES; all that are visible by default"},
+    {.name = "allow-gpu-shortage",
+     .type = KNOB_BOOL,
+     .offset = AT(gpu_shortage),
+     .section = run,
+     .help = "pods for which no GPU is left run without, instead of none at all"},
+
+    {.name = "dry-run",
+     .type = KNOB_BOOL,
+     .offset = AT(dry_run),
+     .section = other,
+     .help =
+         "print each pod's environment and command, start nothing; pods of a job that validation refuses are "
+         "printed too"},
+    {.name = "output",
+     .letter = 'o',
+     .type = KNOB_CHOICE,
+     .offset = AT(output),
+     .initial = "text",
+     .choices = outputs,
+     .section = other,
+     .help = "how --dry-run prints"},
+    {.name = "help",
+     .letter = 'h',
+     .type = KNOB_BOOL,
+     .offset = AT(help),
+     .section = other,
+     .help = "print this and exit"},
+};
+
+const struct knob_table *local_settings_table(void)
+{
+    static const struct knob_table table = {rows, sizeof rows / sizeof *rows};
+    return &table;
+}
+
+static int check(const struct local_settings *settings, int argc, char *const argv[], int at,
+                 const uint8_t *sources, struct muster_error *err)
+{
+    const struct knob_table *table = local_settings_table();
+    if (at < argc)
+        return error_set(err, MUSTER_E_INVALID,
+                         "'%.200s' is no flag; manifests are named by -f, e.g. -f %.100s", argv[at],
+                         argv[at]);
+    if (!settings->files)
+        return error_set(err, MUSTER_E_INVALID, "no manifest was given; name one by -f, e.g. -f job.yaml");
+    if (!settings->dry_run &&
+        sources[knob_find(table, "output", 6, false, NULL) - table->knobs] == KNOB_FROM_FLAG)
+        return error_set(err, MUSTER_E_INVALID, "--output is how --dry-run prints; give that too");
+    return 0;
+}
+
+int local_settings_parse(int argc, char *const argv[], struct local_settings *settings,
+                         struct muster_error *err)
+{
+    uint8_t sources[sizeof rows / sizeof *rows] = {0};
+    int at = 0;
+    if (knob_defaults(local_settings_table(), settings, err) < 0 ||
+        knob_parse_flags(local_settings_table(), settings, sources, argc, argv, &at, &settings->help, err) <
+            0)
+        return -1;
+    return settings->help ? 0 : check(settings, argc, argv, at, sources, err);
+}
+
+void local_settings_free(struct local_settings *settings)
+{
+    if (settings)
+        knob_free(local_settings_table(), settings);
+}
+
+struct local_options local_settings_options(const struct local_settings *settings)
+{
+    return (struct local_options){.backoff_scale = settings->backoff_scale,
+                                  .grace_s = settings->grace_s,
+                                  .keep_going = settings->keep_going,
+                                  .linger_s = settings->linger_s,
+                                  .quiet = settings->quiet,
+                                  .no_prefix = settings->no_prefix,
+                                  .log_dir = settings->log_dir,
+                                  .gpus = settings->gpus,
+                                  .gpu_shortage_allowed = settings->gpu_shortage};
+}
+
+int local_settings_help(const char *name, int columns, struct buffer *out)
+{
+    buffer_printf(
+        out,
+        "usage: %s -f FILE [flags]\n\n"
+        "Runs a PyTorchJob (kubeflow.org/v1) on this machine as the training operator v1.9 would in a "
+        "cluster:\n"
+        "its defaults and validation, the environment of each pod, restarts, the end of the job. Exit code 0 "
+        "where\n"
+        "the job would be Succeeded. Images are not used: commands run with what is installed here, torchrun "
+        "and\n"
+        "python -m torch.distributed.run are muster run.\n\n",
+        name);
+    return knob_help(local_settings_table(), columns, out);
+}

@@ -1,0 +1,35 @@
+/* local_settings.h - the settings of `muster local`, one row each. */
+#ifndef MUSTER_LAUNCHER_LOCAL_LOCAL_SETTINGS_H
+#define MUSTER_LAUNCHER_LOCAL_LOCAL_SETTINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "launcher/local/runner.h"
+#include "proto/base/knob.h"
+
+enum local_output { LOCAL_OUTPUT_TEXT, LOCAL_OUTPUT_JSON };
+enum local_validation { LOCAL_VALIDATE_STRICT, LOCAL_VALIDATE_WARN };
+
+struct local_settings {
+    char **files; /* NULL-terminated; NULL: none */
+    char *job, *entrypoint;
+    int validate; /* enum local_validation */
+    bool dry_run;
+    int output; /* enum local_output */
+    double backoff_scale, grace_s, linger_s;
+    bool keep_going, quiet, no_prefix, gpu_shortage;
+    char *log_dir, *gpus;
+    bool help;
+};
+
+const struct knob_table *local_settings_table(void);
+/* argv behind "muster local". settings must be zeroed; local_settings_free on success and on failure. */
+int local_settings_parse(int argc, char *const argv[], struct local_settings *settings,
+                         struct muster_error *err);
+void local_settings_free(struct local_settings *settings);
+/* The runner's part of them, which borrows their texts. */
+struct local_options local_settings_options(const struct local_settings *settings);
+int local_settings_help(const char *name, int columns, struct buffer *out);
+
+#endif

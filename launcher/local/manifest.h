@@ -1,0 +1,20 @@
+/* manifest.h - from the objects of some files to the job that the runner runs (pure). */
+#ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_H
+#define MUSTER_LAUNCHER_LOCAL_MANIFEST_H
+
+#include "launcher/local/container_env.h"
+#include "launcher/local/pod_command.h"
+
+struct manifest_settings {
+    const char *job; /* metadata.name of the PyTorchJob; NULL: the only one */
+    struct pod_command_settings command;
+    struct local_machine machine;
+};
+
+/* Chooses the PyTorchJob, defaults it, validates it and makes its pods. Everything found goes to problems;
+ * where problems->fatal is not 0 afterwards no pods could be made and job is zeroed. -1 where there is no
+ * such job or no memory. local_job_free(job). */
+int manifest_build(const struct documents *documents, const struct manifest_settings *settings,
+                   struct local_job *job, struct problems *problems, struct muster_error *err);
+
+#endif
