@@ -91,6 +91,23 @@ static int client_carrier_leave(struct membership *m, int exit_code, struct must
     return 0;
 }
 
+static int client_carrier_drain(struct membership *m, int exit_code, int64_t grace_ns,
+                                struct muster_error *err)
+{
+    (void)err;
+    client_drain(m->carrier->client, exit_code, grace_ns);
+    return 0;
+}
+
+static void client_carrier_progress(const struct membership *m, char *out, size_t size)
+{
+    const char *known = client_progress(m->carrier->client);
+    if (known[0])
+        (void)snprintf(out, size, "%s; server %s", known, m->carrier->server);
+    else
+        (void)snprintf(out, size, "no answer yet from the server %s", m->carrier->server);
+}
+
 static void client_close(struct membership *m, int64_t linger_ns)
 {
     struct carrier *c = m->carrier;
@@ -130,6 +147,8 @@ int carrier_client_open(struct membership *m, struct muster_error *err)
         .next = client_next,
         .report = client_carrier_report,
         .leave = client_carrier_leave,
+        .drain = client_carrier_drain,
+        .progress = client_carrier_progress,
         .close = client_close,
     };
     m->operations = &operations;

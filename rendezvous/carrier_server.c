@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@
 
 enum {
     LOCAL_SESSION = 1,
+    PROGRESS_EVERY_MS = 500,
     COMPLAINT_LIMIT = 20, /* log lines about broken peers; a stranger must not fill the disk */
 };
 
@@ -49,7 +51,9 @@ struct carrier {
     int local_member;
     enum roster_job_state logged_state;
     unsigned complaints;
-    struct world_id told; /* the last world that was announced */
+    struct world_id told;               /* the last world that was announced */
+    char progress[WIRE_PROGRESS_LIMIT]; /* written under lock */
+    struct instant progress_at;         /* when it may be worked out again */
     const struct membership_options *options;
     const struct clock *clock;
     const struct log_sink *log;
@@ -130,6 +134,7 @@ static void send_action(struct carrier *c, const struct roster_action *action, c
         c->message.kind = WIRE_ACCEPT;
         c->message.member = action->member;
         c->message.sequence = roster_report_sequence(c->roster, action->member);
+        c->message.lease_ns = roster_lease_ns(c->roster);
     } else if (action->kind == ROSTER_AGAIN) {
         c->message.kind = WIRE_AGAIN;
     } else {
@@ -208,6 +213,11 @@ static bool to_event(struct carrier *c, struct roster_event *event)
         event->kind = ROSTER_LEAVE;
         event->exit_code = message->exit_code;
         return true;
+    case WIRE_DRAIN:
+        event->kind = ROSTER_DRAIN;
+        event->exit_code = message->exit_code;
+        event->grace_ns = message->grace_ns;
+        return true;
     case WIRE_BEAT:
         event->kind = ROSTER_BEAT;
         return true;
@@ -244,6 +254,7 @@ static void handle_frame(struct carrier *c, const void *id, size_t id_size, cons
     if (event.kind == ROSTER_BEAT && actions == 0) {
         c->message.kind = WIRE_BEAT;
         c->message.sequence = roster_report_sequence(c->roster, slot);
+        memcpy(c->message.progress, c->progress, sizeof c->progress);
         /* A beat that does not get out is followed by the next one. */
         (void)send_message(c, &from);
     }
@@ -326,11 +337,23 @@ static int wait_for_work(struct carrier *c)
     return 0;
 }
 
+/* It costs a look at every slot, so not with every message. */
+static void refresh_progress(struct carrier *c, struct instant now)
+{
+    if (!instant_reached(now, c->progress_at))
+        return;
+    c->progress_at = instant_add(now, PROGRESS_EVERY_MS * NS_PER_MS);
+    pthread_mutex_lock(&c->lock);
+    roster_describe_progress(c->roster, c->progress, sizeof c->progress);
+    pthread_mutex_unlock(&c->lock);
+}
+
 static void *serve(void *context)
 {
     struct carrier *c = context;
     struct sender nobody = {0};
     while (!may_end(c, clock_now(c->clock))) {
+        refresh_progress(c, clock_now(c->clock));
         if (wait_for_work(c)) {
             pthread_mutex_lock(&c->lock);
             error_set(&c->fatal, MUSTER_E_IO, "the rendezvous server cannot wait for messages: %s",
@@ -424,6 +447,25 @@ static int server_leave(struct membership *m, int exit_code, struct muster_error
     return 0;
 }
 
+static int server_drain(struct membership *m, int exit_code, int64_t grace_ns, struct muster_error *err)
+{
+    struct command *command = new_command(ROSTER_DRAIN, err);
+    if (!command)
+        return -1;
+    command->event.exit_code = exit_code;
+    command->event.grace_ns = grace_ns;
+    post(m->carrier, command);
+    return 0;
+}
+
+static void server_progress(const struct membership *m, char *out, size_t size)
+{
+    struct carrier *c = m->carrier;
+    pthread_mutex_lock(&c->lock);
+    (void)snprintf(out, size, "%s", c->progress);
+    pthread_mutex_unlock(&c->lock);
+}
+
 static void server_close(struct membership *m, int64_t linger_ns)
 {
     struct carrier *c = m->carrier;
@@ -470,13 +512,15 @@ static int start_thread(struct carrier *c, struct muster_error *err)
 static int open_parts(struct membership *m, struct muster_error *err)
 {
     struct carrier *c = m->carrier;
-    int nodes = m->options.max_nodes;
     c->roster = membership_make_roster(m, err);
-    if (!c->roster || roster_actions_init(&c->actions, nodes, err) || routes_init(&c->routes, nodes, err))
+    if (!c->roster)
+        return -1;
+    int slots = roster_slot_count(c->roster);
+    if (roster_actions_init(&c->actions, slots, err) || routes_init(&c->routes, slots, err))
         return -1;
     c->broken = mem_calloc(c->actions.capacity, sizeof *c->broken);
     if (!c->broken)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for a rendezvous server of %d nodes", nodes);
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a rendezvous server of %d nodes", slots);
     c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     c->ready_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (c->wake_fd < 0 || c->ready_fd < 0)
@@ -498,6 +542,8 @@ int carrier_server_open(struct membership *m, struct muster_error *err)
         .next = server_next,
         .report = server_report,
         .leave = server_leave,
+        .drain = server_drain,
+        .progress = server_progress,
         .close = server_close,
     };
     m->operations = &operations;

@@ -1,12 +1,19 @@
 /* client.c - see client.h. */
 #include "rendezvous/client.h"
 
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "proto/exit_code.h"
 
 static const int64_t beat_every_ns = CLIENT_BEAT_MS * NS_PER_MS;
 static const int64_t lost_after_ns = CLIENT_LOST_AFTER_MS * NS_PER_MS;
+
+/* Answers that come later renew nothing; 32 s. */
+enum { NUMBERS_KEPT = 64 };
 
 struct pending_report {
     struct pending_report *next;
@@ -33,6 +40,18 @@ struct client {
     struct world_id stopping;  /* of the last STOP */
     uint64_t sequence;         /* of the last report */
     struct pending_report *first, **last;
+    char progress[WIRE_PROGRESS_LIMIT];
+    bool done;     /* with the held world */
+    bool withheld; /* world has come, but there is no lease to work under, or older workers are to stop first
+                    */
+    struct membership_event world; /* where withheld */
+    struct world_id newest_before; /* where withheld: newest without it */
+    uint64_t held_at;              /* numbers when held was set */
+    /* the lease; lease_ns 0: there is none */
+    int64_t lease_ns;
+    struct instant lease_from; /* the server has heard of us at that time or later */
+    uint64_t numbers;          /* of JOINs and beats */
+    struct instant sent_at[NUMBERS_KEPT];
 };
 
 static bool send_now(struct client *client)
@@ -40,12 +59,49 @@ static bool send_now(struct client *client)
     return client->options.send(client->options.context, &client->message);
 }
 
-static void send_join(struct client *client)
+static int give_withheld(struct client *client, struct instant now, struct muster_error *err);
+
+static void number_message(struct client *client, struct instant now)
 {
+    client->sent_at[++client->numbers % NUMBERS_KEPT] = now;
+    client->message.number = client->numbers;
+}
+
+static void send_join(struct client *client, struct instant now)
+{
+    number_message(client, now);
+
     client->message.kind = WIRE_JOIN;
     client->message.join = client->options.join;
     client->message.join.held = client->held;
     client->join_sent = send_now(client);
+}
+
+static void send_beat(struct client *client, struct instant now)
+{
+    number_message(client, now);
+    client->message.kind = WIRE_BEAT;
+    client->message.sequence = 0;
+    (void)send_now(client); /* one that does not get out is followed by the next */
+}
+
+/* -- the lease
+ * ------------------------------------------------------------------------------------------------------ */
+
+static void renew_lease(struct client *client, uint64_t answered)
+{
+    if (!answered || answered > client->numbers || client->numbers - answered >= NUMBERS_KEPT)
+        return;
+    struct instant from = client->sent_at[answered % NUMBERS_KEPT];
+    if (client->lease_from.ns < from.ns)
+        client->lease_from = from;
+}
+
+static struct instant lease_end(const struct client *client)
+{
+    bool bound = client->lease_ns && client->held.epoch && !client->done &&
+                 !world_id_equal(client->stopping, client->held);
+    return bound ? instant_add(client->lease_from, client->lease_ns) : INSTANT_NEVER;
 }
 
 /* -- reports
@@ -88,9 +144,13 @@ int client_report(struct client *client, struct world_id id, enum membership_rep
     /* Without a connection it goes out after the next ACCEPT. */
     if (client->seated)
         (void)send_report(client, report);
+    if (kind == MEMBERSHIP_REPORT_DONE && world_id_equal(client->held, id))
+        client->done = true;
     if (kind == MEMBERSHIP_REPORT_STOPPED && world_id_equal(client->held, id)) {
         client->held = (struct world_id){0};
+        client->done = false;
         client->join_limit = instant_add(now, client->options.join_timeout_ns);
+        return give_withheld(client, now, err);
     }
     return 0;
 }
@@ -120,9 +180,74 @@ static int queue_event(struct client *client, const struct membership_event *eve
     return 0;
 }
 
+/* A STOP of our own: the server knows nothing of it, and hears STOPPED. */
+static int stop_held(struct client *client, struct muster_error *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static int stop_held(struct client *client, struct muster_error *err, const char *format, ...)
+{
+    struct membership_event stop = {.kind = MEMBERSHIP_EVENT_STOP, .stopped = client->held};
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(stop.reason, sizeof stop.reason, format, arguments);
+    va_end(arguments);
+    client->stopping = client->held;
+    return queue_event(client, &stop, err);
+}
+
+/* Gives the world out that is withheld, if nothing speaks against it any more. */
+static int give_withheld(struct client *client, struct instant now, struct muster_error *err)
+{
+    bool leased = !client->lease_ns || now.ns < instant_add(client->lease_from, client->lease_ns).ns;
+    if (!client->withheld || client->held.epoch || !leased)
+        return 0;
+    client->withheld = false;
+    client->held = client->world.world.id;
+    client->held_at = client->numbers;
+    return queue_event(client, &client->world, err);
+}
+
 static bool is_old(const struct client *client, struct world_id id)
 {
     return id.epoch == client->newest.epoch && id.round < client->newest.round;
+}
+
+/* The server may have lost this agent and got it back without the workers that it has meanwhile: a JOIN that
+ * crossed the last WORLD on the way. */
+static int on_world(struct client *client, const struct membership_event *event, struct instant now,
+                    struct muster_error *err)
+{
+    struct world_id id = event->world.id;
+    if (is_old(client, id) || world_id_equal(client->newest, id))
+        return 0;
+    if (!client->withheld)
+        client->newest_before = client->newest;
+    client->newest = id;
+    client->withheld = true;
+    client->world = *event;
+    client->send_at = now; /* a beat: its answer renews the lease */
+    if (client->held.epoch && !world_id_equal(client->stopping, client->held) &&
+        stop_held(client, err, "the job goes on with round %u", id.round))
+        return -1;
+    return give_withheld(client, now, err);
+}
+
+static int on_stop(struct client *client, const struct membership_event *event, struct instant now,
+                   struct muster_error *err)
+{
+    if (world_id_equal(client->stopping, event->stopped))
+        return 0;
+    if (world_id_equal(client->held, event->stopped)) {
+        client->stopping = event->stopped;
+        return queue_event(client, event, err);
+    }
+    if (is_old(client, event->stopped))
+        return 0;
+    /* A world that never reached this agent, or was withheld, has no workers here; its WORLD, if still to
+     * come, is old now. */
+    client->stopping = client->newest = event->stopped;
+    client->withheld = false;
+    return client_report(client, event->stopped, MEMBERSHIP_REPORT_STOPPED, NULL, now, err);
 }
 
 static int handle_event(struct client *client, const struct membership_event *event, struct instant now,
@@ -130,25 +255,24 @@ static int handle_event(struct client *client, const struct membership_event *ev
 {
     switch (event->kind) {
     case MEMBERSHIP_EVENT_WORLD:
-        if (is_old(client, event->world.id) || world_id_equal(client->newest, event->world.id))
-            return 0;
-        client->newest = client->held = event->world.id;
-        return queue_event(client, event, err);
+        return on_world(client, event, now, err);
     case MEMBERSHIP_EVENT_STOP:
-        if (is_old(client, event->stopped) || world_id_equal(client->stopping, event->stopped))
-            return 0;
-        client->stopping = event->stopped;
-        if (world_id_equal(client->held, event->stopped))
-            return queue_event(client, event, err);
-        /* A world that never reached this agent has no workers here; its WORLD, if still to come, is old now.
-         */
-        client->newest = event->stopped;
-        return client_report(client, event->stopped, MEMBERSHIP_REPORT_STOPPED, NULL, now, err);
+        return on_stop(client, event, now, err);
     default:
         client->over = true;
         client->verdict_code = event->kind == MEMBERSHIP_EVENT_VERDICT ? event->exit_code : EXIT_CODE_FAILURE;
         return queue_event(client, event, err);
     }
+}
+
+/* The server does not know this connection. A world that was withheld is the server's to give again. */
+static void unseat(struct client *client, struct instant now)
+{
+    client->seated = client->join_sent = false;
+    client->send_at = now;
+    if (client->withheld)
+        client->newest = client->newest_before;
+    client->withheld = false;
 }
 
 int client_receive(struct client *client, const struct wire_message *message, struct instant now,
@@ -157,15 +281,20 @@ int client_receive(struct client *client, const struct wire_message *message, st
     client->heard = now;
     switch (message->kind) {
     case WIRE_ACCEPT:
+        client->lease_ns = message->lease_ns;
+        renew_lease(client, message->number);
         accepted(client, message->sequence, now);
+        if (client->held.epoch && message->number <= client->held_at)
+            unseat(client, now); /* it joined without the workers that it has by now */
         return 0;
     case WIRE_AGAIN:
-        client->seated = client->join_sent = false;
-        client->send_at = now;
+        unseat(client, now);
         return 0;
     case WIRE_BEAT:
+        memcpy(client->progress, message->progress, sizeof client->progress);
+        renew_lease(client, message->number);
         forget_reports(client, message->sequence);
-        return 0;
+        return give_withheld(client, now, err);
     case WIRE_EVENT:
         return client->over ? 0 : handle_event(client, &message->event, now, err);
     default:
@@ -194,7 +323,7 @@ static struct instant silence_limit(const struct client *client)
 {
     struct instant lost = instant_add(client->heard, lost_after_ns);
     if (client->held.epoch)
-        return lost;
+        return client->lease_ns ? instant_add(client->heard, client->options.join_timeout_ns) : lost;
     return client->seated && lost.ns > client->join_limit.ns ? lost : client->join_limit;
 }
 
@@ -204,35 +333,45 @@ static int check_silence(const struct client *client, struct instant now, struct
         return 0;
     if (client->held.epoch)
         return error_set(err, MUSTER_E_PEER, "the server of the job's world at %s was not heard for %.4g s",
-                         client->options.server, (double)lost_after_ns / NS_PER_S);
+                         client->options.server, (double)instant_diff_ns(now, client->heard) / NS_PER_S);
     return error_set(err, MUSTER_E_TIMEOUT, "the server of the job's world at %s %s within %.4g s",
                      client->options.server, client->ever_seated ? "did not come back" : "did not answer",
                      (double)client->options.join_timeout_ns / NS_PER_S);
+}
+
+static int check_lease(struct client *client, struct instant now, struct muster_error *err)
+{
+    if (client->over || !instant_reached(now, lease_end(client)))
+        return 0;
+    return stop_held(client, err,
+                     "the server %s has not answered for %.4g s: the others may go on without this node",
+                     client->options.server, (double)client->lease_ns / NS_PER_S);
 }
 
 int client_turn(struct client *client, struct instant now, struct muster_error *err)
 {
     if (client->left)
         return 0;
+    if (check_lease(client, now, err))
+        return -1;
     if (check_silence(client, now, err))
         return -1;
     bool due = instant_reached(now, client->send_at);
     if (due)
         client->send_at = instant_add(now, beat_every_ns);
-    if (client->seated && due) {
-        client->message.kind = WIRE_BEAT;
-        client->message.sequence = 0;
-        (void)send_now(client); /* one that does not get out is followed by the next */
-    }
+    if (client->seated && due)
+        send_beat(client, now);
     /* A JOIN that found no connection goes out as soon as there is one. After the end there is nothing to
      * join for. */
     if (!client->seated && !client->over && (due || !client->join_sent))
-        send_join(client);
+        send_join(client, now);
     return 0;
 }
 
 void client_wake(struct client *client, struct instant now)
 {
+    if (!client->left && client_has_room(client))
+        (void)check_lease(client, now, NULL); /* there is room for its event */
     if (instant_diff_ns(now, client->woken) > lost_after_ns / 2)
         client->heard = now;
     client->woken = now;
@@ -245,12 +384,28 @@ struct instant client_deadline(const struct client *client)
     if (client->left)
         return INSTANT_NEVER;
     /* After the verdict beats go on until the agent closes: the server waits for it. */
-    return client->over ? client->send_at : instant_min(client->send_at, silence_limit(client));
+    if (client->over)
+        return client->send_at;
+    return instant_min(client->send_at, instant_min(lease_end(client), silence_limit(client)));
 }
 
 /* -- life
  * ---------------------------------------------------------------------------------------------------------
  */
+
+void client_drain(struct client *client, int exit_code, int64_t grace_ns)
+{
+    client->message.kind = WIRE_DRAIN;
+    client->message.exit_code = exit_code;
+    client->message.grace_ns = grace_ns;
+    if (client->seated)
+        (void)send_now(client);
+}
+
+const char *client_progress(const struct client *client)
+{
+    return client->seated ? client->progress : "";
+}
 
 void client_leave(struct client *client, int exit_code)
 {

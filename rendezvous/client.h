@@ -7,7 +7,10 @@
  *
  * What was reported is kept until the server has said that it arrived, so a connection that breaks loses
  * nothing; the server drops what it has seen by its sequence number. Each WORLD and each STOP is given out
- * once, however often it comes. */
+ * once, however often it comes.
+ *
+ * In an elastic world the seat holds a lease, from the sending of each beat that was answered. When it ends
+ * the workers are stopped (a STOP of its own), and the client goes on looking for the server. */
 #ifndef MUSTER_RENDEZVOUS_CLIENT_H
 #define MUSTER_RENDEZVOUS_CLIENT_H
 
@@ -44,7 +47,7 @@ bool client_has_room(const struct client *client);
  * the server is lost (MUSTER_E_PEER while a world is held, MUSTER_E_TIMEOUT while joining). */
 int client_turn(struct client *client, struct instant now, struct muster_error *err);
 /* Before the messages of one turn are received: after a freeze of this process the silence is our own, and
- * the server gets its full time to answer again. */
+ * the server gets its full time to answer again. A lease that ended meanwhile has ended all the same. */
 void client_wake(struct client *client, struct instant now);
 /* Whether there was an event. */
 bool client_take_event(struct client *client, struct membership_event *event);
@@ -53,6 +56,10 @@ struct instant client_deadline(const struct client *client);
 
 int client_report(struct client *client, struct world_id id, enum membership_report_kind kind,
                   const struct worker_failure *failure, struct instant now, struct muster_error *err);
+/* Asks that all save and stop. Not repeated: the agent that gets no STOP for it goes alone. */
+void client_drain(struct client *client, int exit_code, int64_t grace_ns);
+/* While the world forms, who is waited for, as the server says; "" where it says nothing. */
+const char *client_progress(const struct client *client);
 /* Nothing is sent after it. A leave without a connection is not heard. */
 void client_leave(struct client *client, int exit_code);
 /* Leaves with the verdict's code if there was a verdict and no leave: a server that is not told waits for

@@ -55,12 +55,6 @@ static int copy_options(struct membership *m, const struct membership_options *o
 
 static int check_options(const struct membership_options *options, struct muster_error *err)
 {
-    if (options->min_nodes < options->max_nodes)
-        return error_set(
-            err, MUSTER_E_UNSUPPORTED,
-            "an elastic world (--nnodes=%d:%d) is not supported by this version: give one number, as "
-            "in --nnodes=%d",
-            options->min_nodes, options->max_nodes, options->max_nodes);
     if (!options->job_id || !options->agent_name || !options->agent_name[0])
         return error_set(err, MUSTER_E_INVALID, "a membership needs a job id and an agent name");
     if (options->mode == MEMBERSHIP_IN_PROCESS && options->max_nodes != 1)
@@ -69,7 +63,7 @@ static int check_options(const struct membership_options *options, struct muster
     if (options->mode != MEMBERSHIP_IN_PROCESS && (!options->host || !options->port))
         return error_set(err, MUSTER_E_INVALID,
                          "a world of %d nodes needs the address and port of the node that serves it: give "
-                         "--master-addr and --master-port",
+                         "--master-addr and --master-port, or --rdzv-endpoint",
                          options->max_nodes);
     if (options->join_timeout_ns <= 0)
         return error_set(err, MUSTER_E_INVALID, "the join timeout must be above 0");
@@ -151,6 +145,22 @@ int membership_report(struct membership *m, struct world_id id, enum membership_
     return 0;
 }
 
+int membership_drain(struct membership *m, int exit_code, int64_t grace_ns, struct muster_error *err)
+{
+    if (m->left || m->over)
+        return 0;
+    if (!m->options.elastic || !m->operations->drain)
+        return error_set(err, MUSTER_E_STATE, "a static world cannot go on without a node");
+    return m->operations->drain(m, exit_code, grace_ns, err);
+}
+
+void membership_progress(const struct membership *m, char *out, size_t size)
+{
+    out[0] = '\0';
+    if (m->operations->progress)
+        m->operations->progress(m, out, size);
+}
+
 int membership_leave(struct membership *m, int exit_code, struct muster_error *err)
 {
     if (m->left)
@@ -180,7 +190,7 @@ struct roster_join membership_join(const struct membership *m, bool local)
         .job_id = m->options.job_id,
         .min_nodes = m->options.min_nodes,
         .max_nodes = m->options.max_nodes,
-        .elastic = false,
+        .elastic = m->options.elastic,
         .agent_name = m->options.agent_name,
         .node_rank = m->options.node_rank,
         .incarnation = m->incarnation,
@@ -199,10 +209,14 @@ struct roster *membership_make_roster(const struct membership *m, struct muster_
         .job_id = m->options.job_id,
         .min_nodes = m->options.min_nodes,
         .max_nodes = m->options.max_nodes,
+        .elastic = m->options.elastic,
         .max_restarts = m->options.max_restarts,
         .restart_count = m->options.restart_count,
         .backoff_ns = m->options.backoff_ns,
         .backoff_cap_ns = m->options.backoff_cap_ns,
+        .last_call_ns = m->options.last_call_ns,
+        .regroup_ns = m->options.regroup_ns,
+        .notice_ns = m->options.notice_ns,
         .join_timeout_ns = m->options.join_timeout_ns,
         .stop_timeout_ns = m->options.stop_timeout_ns,
     };

@@ -41,9 +41,10 @@ struct membership_options {
     enum membership_mode mode;
     const char *job_id;
     const char *agent_name;   /* stable over restarts of the pod: the host name, or a given name */
-    int node_rank;            /* wanted rank; -1: any */
-    int min_nodes, max_nodes; /* equal: static */
-    int local_world_size;     /* workers of this agent, >= 1 */
+    int node_rank;            /* wanted rank; -1: any; a preference in an elastic world */
+    int min_nodes, max_nodes; /* equal in a static world */
+    bool elastic;
+    int local_world_size; /* workers of this agent, >= 1 */
     const char *role;
     int64_t max_restarts; /* of the whole job */
     /* read by the seat that hosts the roster */
@@ -55,6 +56,7 @@ struct membership_options {
     const char *store_addr; /* what workers get as MASTER_ADDR if this agent becomes group rank 0 */
     uint16_t store_port;    /* the TCPStore that this agent serves */
     int64_t join_timeout_ns;
+    int64_t last_call_ns, regroup_ns, notice_ns; /* as in roster.h; read by the server only */
     int64_t stop_timeout_ns; /* bound on STOP -> STOPPED, longer than the agents' grace; 0: 60 s. Read by the
                                 server only */
     /* Of the seat that hosts the roster: a world is about to go out. Every agent that held the last one has
@@ -89,6 +91,8 @@ struct membership_event {
     enum membership_event_kind kind;
     struct membership_world world;
     struct world_id stopped;
+    bool planned; /* STOP: members come or go, nothing failed: how workers end from now on is no failure */
+    int64_t grace_ns; /* STOP, planned: what workers get to save and end; else 0, the agent's own grace */
     int exit_code;
     bool failed;                   /* VERDICT: there is a failure */
     struct worker_failure failure; /* the first cause */
@@ -122,6 +126,12 @@ int membership_next(struct membership *m, struct membership_event *event, struct
  * is read for FAILED only. */
 int membership_report(struct membership *m, struct world_id id, enum membership_report_kind kind,
                       const struct worker_failure *failure, struct muster_error *err);
+/* An elastic world's agent is to go, with exit_code: all agents are sent a planned STOP, so that everybody's
+ * workers can save within grace_ns. When ours have ended the agent leaves (membership_leave) instead of
+ * reporting STOPPED. A drain may stay unanswered. */
+int membership_drain(struct membership *m, int exit_code, int64_t grace_ns, struct muster_error *err);
+/* While the world forms, who is waited for, for people ("" where nothing is known); NUL-terminated. */
+void membership_progress(const struct membership *m, char *out, size_t size);
 /* Leaves with a word (TERM): the others are told at once. exit_code is what this agent will exit with. */
 int membership_leave(struct membership *m, int exit_code, struct muster_error *err);
 /* Closes without blocking longer than linger_ns for messages in flight; the serving agent, once there is a

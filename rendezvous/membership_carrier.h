@@ -17,6 +17,9 @@ struct carrier_operations {
     int (*report)(struct membership *m, struct world_id id, enum membership_report_kind kind,
                   const struct worker_failure *failure, struct muster_error *err);
     int (*leave)(struct membership *m, int exit_code, struct muster_error *err);
+    /* NULL in process: such a world is static and never waits */
+    int (*drain)(struct membership *m, int exit_code, int64_t grace_ns, struct muster_error *err);
+    void (*progress)(const struct membership *m, char *out, size_t size);
     void (*close)(struct membership *m, int64_t linger_ns); /* frees the carrier */
 };
 

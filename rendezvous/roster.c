@@ -1,314 +1,41 @@
 /* roster.c - the state machine of roster.h: events in, actions out.
  *
- * Each handler does its part and ends in settle(), the one place that looks whether the job's state must
- * change. settle() needs only the counts of members by state, so it costs O(1) until something happens to
- * everybody. */
+ * Each handler does its part and ends in roster_settle() (roster_job.c), the one place that looks whether the
+ * job's state must change. That needs only the counts of members by state, so it costs O(1) until something
+ * happens to everybody. */
 #include "rendezvous/roster.h"
 
-#include <assert.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "proto/base/error.h"
 #include "proto/exit_code.h"
-#include "rendezvous/backoff.h"
 #include "rendezvous/failure.h"
 #include "rendezvous/roster_internal.h"
 
-/* What one step works on. */
-struct step {
-    struct roster *roster;
-    const struct roster_event *event;
-    struct instant now;
-    struct roster_actions *out;
-    struct muster_error *err;
-};
-
-static void settle(struct step *s);
-
-static void act(struct step *s, enum roster_action_kind kind, uint64_t session, int member,
-                const char *reason)
+static struct roster_member *sender(struct roster_work *w)
 {
-    /* A member whose connection is down is sent what it missed when it joins again. */
-    if (!session)
-        return;
-    assert(s->out->count < s->out->capacity);
-    s->out->items[s->out->count++] = (struct roster_action){kind, session, member, reason};
+    return &w->roster->members[w->event->member];
 }
 
-static int slot_of(const struct roster *roster, const struct roster_member *member)
+static void heard(struct roster_work *w, struct roster_member *member)
 {
-    return (int)(member - roster->members);
-}
-
-static void set_state(struct roster *roster, struct roster_member *member, enum roster_member_state state)
-{
-    roster->count[member->state]--;
-    member->state = state;
-    roster->count[state]++;
-}
-
-/* The agent is gone; state is EMPTY or DONE_GONE. */
-static void vacate(struct roster *roster, struct roster_member *member, enum roster_member_state state)
-{
-    if (member->local)
-        roster->local_slot = -1;
-    member->local = false;
-    member->holds_world = false;
-    member->session = 0;
-    set_state(roster, member, state);
-}
-
-static void heard(struct step *s, struct roster_member *member)
-{
-    member->last_heard = s->now;
+    member->last_heard = w->now;
     if (!member->local)
-        s->roster->loss_check =
-            instant_min(s->roster->loss_check, instant_add(s->now, s->roster->lost_after_ns));
+        w->roster->loss_check =
+            instant_min(w->roster->loss_check, instant_add(w->now, w->roster->lost_after_ns));
 }
 
-/* -- causes
- * ------------------------------------------------------------------------------------------------------- */
-
-static void record(struct roster *roster, const struct worker_failure *failure, int slot, struct instant at)
+static void supersede(struct roster_work *w, struct roster_member *member)
 {
-    enum { KEPT = FAILURE_OTHERS_LIMIT + 1 };
-    struct roster_cause cause = {failure_key_of(failure, at), failure_brief_of(failure)};
-    cause.brief.group_rank = slot;
-    int place = roster->seen_count;
-    while (place > 0 && failure_key_compare(&cause.key, &roster->seen[place - 1].key) < 0)
-        place--;
-    roster->seen_total++;
-    if (place == KEPT)
-        return;
-    if (roster->seen_count < KEPT)
-        roster->seen_count++;
-    memmove(&roster->seen[place + 1], &roster->seen[place],
-            (size_t)(roster->seen_count - place - 1) * sizeof *roster->seen);
-    roster->seen[place] = cause;
-    if (place > 0)
-        return;
-    roster->failed = true;
-    roster->cause = *failure;
-    roster->cause.group_rank = slot;
-    roster->cause_at = at;
-}
-
-/* The node held workers of the world, and nobody will ever say what became of them. */
-static void record_lost(struct roster *roster, const struct roster_member *member)
-{
-    struct worker_failure failure = {
-        .rank = member->rank_base,
-        .local_rank = -1,
-        .group_rank = slot_of(roster, member),
-        .exit_code = EXIT_CODE_NODE,
-        .lost_node = true,
-    };
-    (void)snprintf(failure.host, sizeof failure.host, "%s", member->name);
-    record(roster, &failure, failure.group_rank, member->last_heard);
-}
-
-/* -- transitions of the job
- * --------------------------------------------------------------------------------------- */
-
-static void set_job_state(struct step *s, enum roster_job_state state, int64_t timeout_ns)
-{
-    s->roster->state = state;
-    s->roster->state_deadline = timeout_ns ? instant_add(s->now, timeout_ns) : INSTANT_NEVER;
-}
-
-static void form_world(struct step *s)
-{
-    struct roster *roster = s->roster;
-    roster_assign_ranks(roster);
-    roster->formed_at = s->now;
-    roster->world_out = true;
-    set_job_state(s, JOB_STARTING, 0);
-    for (int i = 0; i < roster->slot_count; i++) {
-        struct roster_member *member = &roster->members[i];
-        member->holds_world = true;
-        member->round = roster->id.round;
-        set_state(roster, member, MEMBER_ASSIGNED);
-        act(s, ROSTER_SEND_WORLD, member->session, i, NULL);
-    }
-}
-
-static void begin_stop(struct step *s)
-{
-    struct roster *roster = s->roster;
-    char what[MUSTER_ERROR_TEXT - 100];
-    failure_describe(&roster->cause, what, sizeof what);
-    if (roster->restart_count < roster->max_restarts)
-        (void)snprintf(roster->stop_reason, sizeof roster->stop_reason, "%s: restart %lld of %lld", what,
-                       (long long)roster->restart_count + 1, (long long)roster->max_restarts);
-    else
-        (void)snprintf(roster->stop_reason, sizeof roster->stop_reason, "%s: no restarts left", what);
-    set_job_state(s, JOB_STOPPING, roster->stop_timeout_ns);
-    for (int i = 0; i < roster->slot_count; i++) {
-        struct roster_member *member = &roster->members[i];
-        if (member->state != MEMBER_ASSIGNED && member->state != MEMBER_RUNNING &&
-            member->state != MEMBER_DONE)
-            continue;
-        if (member->holds_world) {
-            set_state(roster, member, MEMBER_STOPPING);
-            act(s, ROSTER_SEND_STOP, member->session, i, NULL);
-        } else {
-            set_state(roster, member, MEMBER_JOINED);
-        }
-    }
-}
-
-static void restart(struct step *s)
-{
-    struct roster *roster = s->roster;
-    bool lasted = instant_diff_ns(s->now, roster->formed_at) > roster->backoff_cap_ns;
-    roster->streak = lasted ? 1 : roster->streak + 1;
-    int64_t wait =
-        backoff_wait_ns(roster->backoff_ns, roster->backoff_cap_ns, roster->streak, roster->jitter);
-    roster->hold_until = wait ? instant_add(s->now, wait) : INSTANT_NEVER;
-    roster->restart_count++;
-    roster->id.round++;
-    roster->world_out = false;
-    roster->failed = false;
-    roster->seen_count = roster->seen_total = 0;
-    roster->leave_code = 0;
-    for (int i = 0; i < roster->slot_count; i++) {
-        struct roster_member *member = &roster->members[i];
-        if (member->state == MEMBER_STOPPED)
-            set_state(roster, member, MEMBER_JOINED);
-        else if (member->state == MEMBER_DONE_GONE)
-            set_state(roster, member, MEMBER_EMPTY);
-    }
-    set_job_state(s, JOB_FORMING, wait + roster->join_timeout_ns);
-}
-
-/* The serving agent gets the verdict last, from end_job: when it leaves, the server goes with it. Its workers
- * stop now, like everybody's. */
-static void give_verdict(struct step *s, int code, bool failed, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-
-static void give_verdict(struct step *s, int code, bool failed, const char *format, ...)
-{
-    struct roster *roster = s->roster;
-    va_list arguments;
-    va_start(arguments, format);
-    (void)vsnprintf(roster->verdict_reason, sizeof roster->verdict_reason, format, arguments);
-    va_end(arguments);
-    roster->verdict_code = code;
-    roster->verdict_failed = failed;
-    memcpy(roster->stop_reason, roster->verdict_reason, sizeof roster->stop_reason);
-    set_job_state(s, JOB_FINISHING, roster->exit_barrier_ns);
-    for (int i = 0; i < roster->slot_count; i++) {
-        struct roster_member *member = &roster->members[i];
-        if (!roster_seat_taken(member))
-            continue;
-        bool runs = member->state == MEMBER_ASSIGNED || member->state == MEMBER_RUNNING;
-        set_state(roster, member, MEMBER_LEAVING);
-        member->verdict_sent = !member->local;
-        if (!member->local)
-            act(s, ROSTER_SEND_VERDICT, member->session, i, NULL);
-        else if (runs)
-            act(s, ROSTER_SEND_STOP, member->session, i, NULL);
-    }
-}
-
-static void give_failure_verdict(struct step *s)
-{
-    char what[MUSTER_ERROR_TEXT - 100];
-    failure_describe(&s->roster->cause, what, sizeof what);
-    give_verdict(s, failure_exit_code(&s->roster->cause), true, "%s; restarts used: %lld of %lld", what,
-                 (long long)s->roster->restart_count, (long long)s->roster->max_restarts);
-}
-
-static void end_job(struct step *s)
-{
-    struct roster *roster = s->roster;
-    set_job_state(s, roster->verdict_code == EXIT_CODE_OK ? JOB_FINISHED : JOB_FAILED, 0);
-    if (roster->local_slot < 0)
-        return;
-    struct roster_member *member = &roster->members[roster->local_slot];
-    member->verdict_sent = true;
-    act(s, ROSTER_SEND_VERDICT, member->session, roster->local_slot, NULL);
-}
-
-/* Everybody has stopped, or will never. */
-static void decide(struct step *s)
-{
-    struct roster *roster = s->roster;
-    if (roster->restart_count >= roster->max_restarts)
-        give_failure_verdict(s);
-    else if (roster->leave_code)
-        give_verdict(s, roster->leave_code, false,
-                     "an agent left with exit code %d while the world was stopping", roster->leave_code);
-    else
-        restart(s);
-}
-
-/* One transition, if one is due. */
-static bool settle_once(struct step *s)
-{
-    struct roster *roster = s->roster;
-    const int *count = roster->count;
-    enum roster_job_state before = roster->state;
-    switch (roster->state) {
-    case JOB_FORMING:
-        if (count[MEMBER_JOINED] == roster->slot_count && roster->hold_until.ns == INSTANT_NEVER.ns)
-            form_world(s);
-        break;
-    case JOB_STARTING:
-    case JOB_RUNNING:
-        if (count[MEMBER_DONE] + count[MEMBER_DONE_GONE] == roster->slot_count)
-            give_verdict(s, EXIT_CODE_OK, false, "all workers exited 0");
-        else if (roster->state == JOB_STARTING && count[MEMBER_ASSIGNED] == 0)
-            set_job_state(s, JOB_RUNNING, 0);
-        break;
-    case JOB_STOPPING:
-        if (count[MEMBER_STOPPING] == 0)
-            decide(s);
-        break;
-    case JOB_FINISHING:
-        if (!roster_has_remote(roster))
-            end_job(s);
-        break;
-    default:
-        break;
-    }
-    return roster->state != before;
-}
-
-static void settle(struct step *s)
-{
-    while (settle_once(s))
-        ;
-}
-
-/* -- members that go
- * ---------------------------------------------------------------------------------------------- */
-
-/* The agent behind a seat is gone without a word. Returns whether the world must stop for it. */
-static bool lose(struct step *s, struct roster_member *member)
-{
-    struct roster *roster = s->roster;
-    bool must_stop = member->state == MEMBER_ASSIGNED || member->state == MEMBER_RUNNING;
-    /* In FORMING a STOPPING member is one that came back with workers of a round that was given up already.
-     */
-    if (must_stop || (member->state == MEMBER_STOPPING && roster->state == JOB_STOPPING))
-        record_lost(roster, member);
-    vacate(roster, member, member->state == MEMBER_DONE ? MEMBER_DONE_GONE : MEMBER_EMPTY);
-    return must_stop;
-}
-
-static void supersede(struct step *s, struct roster_member *member)
-{
-    struct roster *roster = s->roster;
+    struct roster *roster = w->roster;
     (void)snprintf(roster->superseded, sizeof roster->superseded,
                    "superseded: agent \"%.128s\" was started again and holds node rank %d now", member->name,
-                   slot_of(roster, member));
-    act(s, ROSTER_REFUSE, member->session, slot_of(roster, member), roster->superseded);
+                   roster_slot_of(roster, member));
+    roster_act(w, ROSTER_REFUSE, member->session, roster_slot_of(roster, member), roster->superseded);
     member->superseded[member->superseded_count++ % ROSTER_SUPERSEDED_KEPT] = member->incarnation;
-    if (lose(s, member))
-        begin_stop(s);
+    if (roster_lose(w, member))
+        roster_begin_stop(w);
 }
 
 /* -- JOIN
@@ -316,155 +43,172 @@ static void supersede(struct step *s, struct roster_member *member)
  */
 
 /* The agent was here before: its connection is new, and what was sent to the old one may be lost. */
-static void rejoin(struct step *s, struct roster_member *member)
+static void rejoin(struct roster_work *w, struct roster_member *member)
 {
-    int slot = slot_of(s->roster, member);
-    member->session = s->event->session;
-    heard(s, member);
-    act(s, ROSTER_ACCEPT, member->session, slot, NULL);
+    int slot = roster_slot_of(w->roster, member);
+    const struct roster_join *join = w->event->join;
+    member->session = w->event->session;
+    heard(w, member);
+    if (member->state == MEMBER_JOINED && join->held.epoch) {
+        /* It was lost and came back, and a world that was on its way to it has reached it after all. */
+        member->held = join->held;
+        roster_set_state(w->roster, member, MEMBER_STRAY);
+    }
+    roster_act(w, ROSTER_ACCEPT, member->session, slot, NULL);
     if (member->state == MEMBER_ASSIGNED)
-        act(s, ROSTER_SEND_WORLD, member->session, slot, NULL);
-    else if (member->state == MEMBER_STOPPING)
-        act(s, ROSTER_SEND_STOP, member->session, slot, NULL);
+        roster_act(w, ROSTER_SEND_WORLD, member->session, slot, NULL);
+    else if (member->state == MEMBER_STOPPING || member->state == MEMBER_STRAY)
+        roster_act(w, ROSTER_SEND_STOP, member->session, slot, NULL);
     else if (member->state == MEMBER_LEAVING && member->verdict_sent)
-        act(s, ROSTER_SEND_VERDICT, member->session, slot, NULL);
+        roster_act(w, ROSTER_SEND_VERDICT, member->session, slot, NULL);
 }
 
-static void take_seat(struct step *s, struct roster_member *member)
+static void take_seat(struct roster_work *w, struct roster_member *member)
 {
-    struct roster *roster = s->roster;
-    const struct roster_join *join = s->event->join;
-    bool holds = join->held.epoch != 0;
+    struct roster *roster = w->roster;
+    const struct roster_join *join = w->event->join;
     /* An agent that was given up and comes back may repeat what it had reported before. */
     if (!roster_incarnation_equal(member->incarnation, join->incarnation))
         member->sequence = 0;
-    member->session = s->event->session;
+    member->session = w->event->session;
     member->incarnation = join->incarnation;
     member->local_world_size = join->local_world_size;
     member->store_port = join->store_port;
-    member->holds_world = holds;
-    member->round = join->held.round;
+    member->held = join->held;
     member->local = join->local;
+    member->draining = member->verdict_sent = false;
+    member->wanted_rank = join->node_rank;
+    member->arrival = ++roster->arrivals;
+    if (strcmp(member->name, join->agent_name) != 0)
+        member->group_rank = -1;
     if (join->local)
-        roster->local_slot = slot_of(roster, member);
+        roster->local_slot = roster_slot_of(roster, member);
     (void)snprintf(member->name, sizeof member->name, "%s", join->agent_name);
     (void)snprintf(member->role, sizeof member->role, "%s", join->role);
     (void)snprintf(member->store_addr, sizeof member->store_addr, "%s", join->store_addr);
-    heard(s, member);
-    act(s, ROSTER_ACCEPT, member->session, slot_of(roster, member), NULL);
-    if (member->state == MEMBER_DONE_GONE) {
+    heard(w, member);
+    roster_act(w, ROSTER_ACCEPT, member->session, roster_slot_of(roster, member), NULL);
+    if (member->state == MEMBER_DONE_GONE && roster->state != JOB_STOPPING) {
         /* Its part of this round is done: it waits with the others. */
-        set_state(roster, member, MEMBER_DONE);
-    } else if (holds) {
+        roster_set_state(roster, member, MEMBER_DONE);
+    } else if (join->held.epoch) {
         /* It was given up while it was cut off; its workers belong to a world that is over. */
-        set_state(roster, member, MEMBER_STOPPING);
-        act(s, ROSTER_SEND_STOP, member->session, slot_of(roster, member), NULL);
+        roster_set_state(roster, member, MEMBER_STRAY);
+        roster_act(w, ROSTER_SEND_STOP, member->session, roster_slot_of(roster, member), NULL);
     } else {
-        set_state(roster, member, MEMBER_JOINED);
+        roster_set_state(roster, member, MEMBER_JOINED);
     }
 }
 
-static int on_join(struct step *s)
+static int on_join(struct roster_work *w)
 {
-    struct roster *roster = s->roster;
-    const struct roster_join *join = s->event->join;
+    struct roster *roster = w->roster;
+    const struct roster_join *join = w->event->join;
     int slot = -1;
     if (roster_join_fits(roster, join, roster->refusal, sizeof roster->refusal))
         slot = roster_join_slot(roster, join, roster->refusal, sizeof roster->refusal);
     if (slot < 0) {
-        act(s, ROSTER_REFUSE, s->event->session, -1, roster->refusal);
+        roster_act(w, ROSTER_REFUSE, w->event->session, -1, roster->refusal);
         return 0;
     }
     struct roster_member *member = &roster->members[slot];
     if (roster_seat_taken(member) && roster_incarnation_equal(member->incarnation, join->incarnation)) {
-        rejoin(s, member);
+        rejoin(w, member);
         return 0;
     }
     if (roster_seat_taken(member))
-        supersede(s, member);
-    take_seat(s, member);
-    settle(s);
+        supersede(w, member);
+    take_seat(w, member);
+    roster_settle(w);
     return 0;
 }
 
 /* The job is over: whoever comes is told how it ended, and whoever is still here is told again. */
-static int on_join_late(struct step *s)
+static int on_join_late(struct roster_work *w)
 {
-    struct roster *roster = s->roster;
-    const struct roster_join *join = s->event->join;
+    struct roster *roster = w->roster;
+    const struct roster_join *join = w->event->join;
     if (!roster_join_fits(roster, join, roster->refusal, sizeof roster->refusal)) {
-        act(s, ROSTER_REFUSE, s->event->session, -1, roster->refusal);
+        roster_act(w, ROSTER_REFUSE, w->event->session, -1, roster->refusal);
         return 0;
     }
     for (int i = 0; i < roster->slot_count; i++) {
         struct roster_member *member = &roster->members[i];
         if (roster_seat_taken(member) && roster_incarnation_equal(member->incarnation, join->incarnation)) {
-            rejoin(s, member);
+            rejoin(w, member);
             return 0;
         }
     }
-    act(s, ROSTER_SEND_VERDICT, s->event->session, -1, NULL);
+    roster_act(w, ROSTER_SEND_VERDICT, w->event->session, -1, NULL);
     return 0;
 }
 
 /* -- LEAVE, BEAT, DISCONNECT
  * -------------------------------------------------------------------------------------- */
 
-static struct roster_member *sender(struct step *s)
-{
-    return &s->roster->members[s->event->member];
-}
-
 /* Nothing is closed for the others: the rank may be taken by another agent until the join timeout. */
-static int on_leave_forming(struct step *s)
+static int on_leave_forming(struct roster_work *w)
 {
-    vacate(s->roster, sender(s), MEMBER_EMPTY);
-    settle(s);
+    roster_vacate(w->roster, sender(w), MEMBER_EMPTY);
+    roster_settle(w);
     return 0;
 }
 
-static int on_leave_running(struct step *s)
+static int leave_code(const struct roster_work *w)
 {
-    struct roster_member *member = sender(s);
+    return w->event->exit_code ? w->event->exit_code : EXIT_CODE_FAILURE;
+}
+
+static int on_leave_running(struct roster_work *w)
+{
+    struct roster *roster = w->roster;
+    struct roster_member *member = sender(w);
+    char who[MUSTER_ERROR_TEXT - 100];
     if (member->state == MEMBER_DONE) {
-        vacate(s->roster, member, MEMBER_DONE_GONE);
+        roster_vacate(roster, member, MEMBER_DONE_GONE);
+    } else if (roster->elastic) {
+        roster_elastic_on_leave(w, member, leave_code(w));
     } else {
-        int code = s->event->exit_code ? s->event->exit_code : EXIT_CODE_FAILURE;
-        vacate(s->roster, member, MEMBER_EMPTY);
-        give_verdict(s, code, false, "agent \"%.128s\" (node rank %d) left with exit code %d", member->name,
-                     slot_of(s->roster, member), code);
+        roster_describe_member(roster, member, who, sizeof who);
+        roster_vacate(roster, member, MEMBER_EMPTY);
+        roster_give_verdict(w, leave_code(w), false, "%s left with exit code %d", who, leave_code(w));
     }
-    settle(s);
+    roster_settle(w);
     return 0;
 }
 
 /* The failure that stopped the world stays its cause; without the leaver it cannot be restarted, though. */
-static int on_leave_stopping(struct step *s)
+static int on_leave_stopping(struct roster_work *w)
 {
-    if (!s->roster->leave_code)
-        s->roster->leave_code = s->event->exit_code ? s->event->exit_code : EXIT_CODE_FAILURE;
-    vacate(s->roster, sender(s), MEMBER_EMPTY);
-    settle(s);
+    struct roster *roster = w->roster;
+    if (roster->elastic) {
+        roster_elastic_on_leave(w, sender(w), leave_code(w));
+    } else {
+        if (!roster->leave_code)
+            roster->leave_code = leave_code(w);
+        roster_vacate(roster, sender(w), MEMBER_EMPTY);
+    }
+    roster_settle(w);
     return 0;
 }
 
-static int on_leave_finishing(struct step *s)
+static int on_leave_finishing(struct roster_work *w)
 {
-    vacate(s->roster, sender(s), MEMBER_EMPTY);
-    settle(s);
+    roster_vacate(w->roster, sender(w), MEMBER_EMPTY);
+    roster_settle(w);
     return 0;
 }
 
-static int on_beat(struct step *s)
+static int on_beat(struct roster_work *w)
 {
-    (void)s; /* roster_step has noted the time */
+    (void)w; /* roster_step has noted the time */
     return 0;
 }
 
 /* A connection may come back; the agent is lost when it stays silent. */
-static int on_disconnect(struct step *s)
+static int on_disconnect(struct roster_work *w)
 {
-    sender(s)->session = 0;
+    sender(w)->session = 0;
     return 0;
 }
 
@@ -478,7 +222,9 @@ enum report_outcome {
     REPORT_FAILS,
     REPORT_COLLECT, /* one more failure of a world that is stopping */
     REPORT_ENDS,
+    REPORT_ENDED, /* before our STOP came: it does not keep the others from working on */
     REPORT_STOPS,
+    REPORT_GIVES_UP, /* its lease was over */
 };
 
 /* States without a world of the report's id do not get here: their reports are stale. Columns: RUNNING,
@@ -486,71 +232,100 @@ enum report_outcome {
 static const unsigned char report_table[MEMBER_STATE_COUNT][4] = {
     [MEMBER_EMPTY] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
     [MEMBER_JOINED] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
-    [MEMBER_ASSIGNED] = {REPORT_RUNS, REPORT_FAILS, REPORT_ENDS, REPORT_UNKNOWN},
-    [MEMBER_RUNNING] = {REPORT_UNKNOWN, REPORT_FAILS, REPORT_ENDS, REPORT_UNKNOWN},
+    [MEMBER_ASSIGNED] = {REPORT_RUNS, REPORT_FAILS, REPORT_ENDS, REPORT_GIVES_UP},
+    [MEMBER_RUNNING] = {REPORT_UNKNOWN, REPORT_FAILS, REPORT_ENDS, REPORT_GIVES_UP},
     [MEMBER_DONE] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
     [MEMBER_DONE_GONE] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
-    [MEMBER_STOPPING] = {REPORT_CROSSED, REPORT_COLLECT, REPORT_CROSSED, REPORT_STOPS},
+    [MEMBER_STOPPING] = {REPORT_CROSSED, REPORT_COLLECT, REPORT_ENDED, REPORT_STOPS},
     [MEMBER_STOPPED] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
+    [MEMBER_STRAY] = {REPORT_CROSSED, REPORT_CROSSED, REPORT_CROSSED, REPORT_STOPS},
     [MEMBER_LEAVING] = {REPORT_CROSSED, REPORT_CROSSED, REPORT_CROSSED, REPORT_CROSSED},
 };
 
-static void collect(struct step *s, const struct roster_member *member)
+static void collect(struct roster_work *w, const struct roster_member *member)
 {
-    const struct worker_failure *failure = s->event->report.failure;
-    /* In FORMING it is about a world that was given up, and has been paid for. */
-    if (s->roster->state == JOB_FORMING)
-        return;
+    const struct worker_failure *failure = w->event->report.failure;
+    w->roster->dead = true;
+    if (w->roster->state == JOB_STOPPING && w->roster->planned)
+        return; /* told to end, it ended */
     int64_t age = failure->age_ns > 0 ? failure->age_ns : 0;
-    record(s->roster, failure, slot_of(s->roster, member), (struct instant){s->now.ns - age});
+    roster_record(w->roster, failure, roster_slot_of(w->roster, member), (struct instant){w->now.ns - age});
 }
 
-static int on_report(struct step *s)
+static void on_stopped(struct roster *roster, struct roster_member *member)
 {
-    struct roster *roster = s->roster;
-    struct roster_member *member = sender(s);
-    enum membership_report_kind kind = s->event->report.kind;
+    roster->dead |= member->state == MEMBER_STOPPING && !member->was_done;
+    member->held = (struct world_id){0};
+    if (member->draining)
+        roster_set_state(roster, member, MEMBER_LEAVING);
+    else
+        roster_set_state(roster, member, member->state == MEMBER_STRAY ? MEMBER_JOINED : MEMBER_STOPPED);
+}
+
+/* The server did not answer it for a lease, and it has stopped its workers unasked. */
+static void on_gives_up(struct roster_work *w, struct roster_member *member)
+{
+    struct roster *roster = w->roster;
+    roster_record_lost(roster, member);
+    roster->dead = true;
+    member->held = (struct world_id){0};
+    roster_set_state(roster, member, MEMBER_STOPPED);
+    roster_begin_stop(w);
+}
+
+static int on_report(struct roster_work *w)
+{
+    struct roster *roster = w->roster;
+    struct roster_member *member = sender(w);
+    enum membership_report_kind kind = w->event->report.kind;
     if ((unsigned)kind > MEMBERSHIP_REPORT_STOPPED ||
-        (kind == MEMBERSHIP_REPORT_FAILED && !s->event->report.failure))
-        return error_set(s->err, MUSTER_E_INVALID, "a report of kind %d without what it needs", (int)kind);
-    if (s->event->report.sequence <= member->sequence)
+        (kind == MEMBERSHIP_REPORT_FAILED && !w->event->report.failure))
+        return error_set(w->err, MUSTER_E_INVALID, "a report of kind %d without what it needs", (int)kind);
+    if (w->event->report.sequence <= member->sequence)
         return 0; /* a duplicate */
-    struct world_id id = s->event->report.id;
-    bool current = member->holds_world && id.epoch == roster->id.epoch && id.round == member->round;
+    struct world_id id = w->event->report.id;
+    bool current = member->held.epoch && id.epoch == member->held.epoch && id.round == member->held.round;
     enum report_outcome outcome = current ? report_table[member->state][kind] : REPORT_CROSSED;
     if (outcome == REPORT_UNKNOWN)
-        return error_set(s->err, MUSTER_E_STATE, "node rank %d reports %s while it is %s",
-                         slot_of(roster, member), roster_report_name(kind),
-                         roster_member_state_name(member->state));
-    member->sequence = s->event->report.sequence;
+        return error_set(w->err, MUSTER_E_STATE, "agent \"%.128s\" reports %s while it is %s", member->name,
+                         roster_report_name(kind), roster_member_state_name(member->state));
+    member->sequence = w->event->report.sequence;
     switch (outcome) {
     case REPORT_RUNS:
-        set_state(roster, member, MEMBER_RUNNING);
+        roster_set_state(roster, member, MEMBER_RUNNING);
         break;
     case REPORT_ENDS:
-        set_state(roster, member, MEMBER_DONE);
+        roster_set_state(roster, member, MEMBER_DONE);
+        break;
+    case REPORT_ENDED:
+        member->was_done = true;
         break;
     case REPORT_FAILS:
-        collect(s, member);
-        begin_stop(s);
+        collect(w, member);
+        roster_begin_stop(w);
         break;
     case REPORT_COLLECT:
-        collect(s, member);
+        collect(w, member);
         break;
     case REPORT_STOPS:
-        member->holds_world = false;
-        set_state(roster, member, roster->state == JOB_FORMING ? MEMBER_JOINED : MEMBER_STOPPED);
+        on_stopped(roster, member);
+        break;
+    case REPORT_GIVES_UP:
+        if (!roster->elastic)
+            return error_set(w->err, MUSTER_E_STATE, "agent \"%.128s\" stops a world that goes on",
+                             member->name);
+        on_gives_up(w, member);
         break;
     default:
         return 0;
     }
-    settle(s);
+    roster_settle(w);
     return 0;
 }
 
-static int on_report_late(struct step *s)
+static int on_report_late(struct roster_work *w)
 {
-    (void)s; /* the verdict is out */
+    (void)w; /* the verdict is out */
     return 0;
 }
 
@@ -558,9 +333,9 @@ static int on_report_late(struct step *s)
  * ---------------------------------------------------------------------------------------------------------
  */
 
-static void check_losses(struct step *s)
+static void check_losses(struct roster_work *w)
 {
-    struct roster *roster = s->roster;
+    struct roster *roster = w->roster;
     bool must_stop = false;
     struct instant next = INSTANT_NEVER;
     for (int i = 0; i < roster->slot_count; i++) {
@@ -568,89 +343,113 @@ static void check_losses(struct step *s)
         if (!roster_seat_taken(member) || member->local)
             continue;
         struct instant limit = instant_add(member->last_heard, roster->lost_after_ns);
-        if (instant_reached(s->now, limit))
-            must_stop |= lose(s, member);
+        if (instant_reached(w->now, limit))
+            must_stop |= roster_lose(w, member);
         else
             next = instant_min(next, limit);
     }
     roster->loss_check = next;
     if (must_stop && roster->state != JOB_STOPPING)
-        begin_stop(s);
+        roster_begin_stop(w);
 }
 
-static int on_tick(struct step *s)
+static int on_tick(struct roster_work *w)
 {
-    if (instant_reached(s->now, s->roster->loss_check)) {
-        check_losses(s);
-        settle(s);
+    struct roster *roster = w->roster;
+    if (instant_reached(w->now, roster->loss_check)) {
+        check_losses(w);
+        roster_settle(w);
     }
+    if (instant_reached(w->now, roster->regroup))
+        roster_elastic_regroup(w);
     return 0;
 }
 
-static int on_tick_forming(struct step *s)
+static void give_up_forming(struct roster_work *w)
 {
-    struct roster *roster = s->roster;
-    (void)on_tick(s);
-    if (roster->state == JOB_FORMING && instant_reached(s->now, roster->hold_until)) {
-        roster->hold_until = INSTANT_NEVER;
-        settle(s);
-    }
-    if (roster->state != JOB_FORMING || !instant_reached(s->now, roster->state_deadline))
-        return 0;
+    struct roster *roster = w->roster;
     char missing[MUSTER_ERROR_TEXT - 120];
+    double seconds = (double)roster->join_timeout_ns / NS_PER_S;
+    if (roster->elastic) {
+        roster_give_verdict(w, EXIT_CODE_NODE, false, "%d of at least %d nodes joined within %.4g s",
+                            roster->count[MEMBER_JOINED], roster->min_nodes, seconds);
+        return;
+    }
     roster_describe_missing(roster, missing, sizeof missing);
-    give_verdict(s, EXIT_CODE_NODE, false, "%d of %d nodes joined within %.4g s; missing: %s",
-                 roster->slot_count - roster->count[MEMBER_EMPTY], roster->slot_count,
-                 (double)roster->join_timeout_ns / NS_PER_S,
-                 missing[0] ? missing : "none, but not all stopped");
-    settle(s);
+    roster_give_verdict(w, EXIT_CODE_NODE, false, "%d of %d nodes joined within %.4g s; missing: %s",
+                        roster->slot_count - roster->count[MEMBER_EMPTY], roster->slot_count, seconds,
+                        missing[0] ? missing : "none, but not all stopped");
+}
+
+/* With the join timeout the last call ends too. */
+static int on_tick_forming(struct roster_work *w)
+{
+    struct roster *roster = w->roster;
+    (void)on_tick(w);
+    if (instant_reached(w->now, roster->hold_until))
+        roster->hold_until = INSTANT_NEVER;
+    if (roster->elastic && instant_reached(w->now, roster->state_deadline))
+        roster->last_call = instant_min(roster->last_call, w->now);
+    roster_settle(w);
+    if (roster->state != JOB_FORMING || !instant_reached(w->now, roster->state_deadline))
+        return 0;
+    give_up_forming(w);
+    roster_settle(w);
     return 0;
 }
 
 /* Agents that live but cannot stop their workers: the node is unfit, and a new round would meet the old
- * workers. */
-static int on_tick_stopping(struct step *s)
+ * workers. An elastic world can go on without such a node, but for the one that serves it. */
+static int on_tick_stopping(struct roster_work *w)
 {
-    struct roster *roster = s->roster;
-    (void)on_tick(s);
-    if (roster->state != JOB_STOPPING || !instant_reached(s->now, roster->state_deadline))
+    struct roster *roster = w->roster;
+    (void)on_tick(w);
+    if (roster->state != JOB_STOPPING || !instant_reached(w->now, roster->state_deadline))
         return 0;
     int stuck = 0;
     while (roster->members[stuck].state != MEMBER_STOPPING)
         stuck++;
-    if (roster->restart_count >= roster->max_restarts)
-        give_failure_verdict(s);
+    bool serves = roster->local_slot >= 0 && roster->members[roster->local_slot].state == MEMBER_STOPPING;
+    char who[MUSTER_ERROR_TEXT - 100];
+    roster_describe_member(roster, &roster->members[stuck], who, sizeof who);
+    if (roster->elastic && !serves)
+        roster_elastic_evict_stuck(w);
+    else if (roster->failed && roster->restart_count >= roster->max_restarts)
+        roster_give_failure_verdict(w);
     else
-        give_verdict(s, EXIT_CODE_NODE, true,
-                     "node rank %d (agent \"%.128s\") did not stop its workers within %.4g s", stuck,
-                     roster->members[stuck].name, (double)roster->stop_timeout_ns / NS_PER_S);
-    settle(s);
+        roster_give_verdict(w, EXIT_CODE_NODE, roster->failed, "%s did not stop its workers within %.4g s",
+                            who, (double)(roster->stop_grace_ns + roster->stop_timeout_ns) / NS_PER_S);
+    roster_settle(w);
     return 0;
 }
 
-static int on_tick_finishing(struct step *s)
+static int on_tick_finishing(struct roster_work *w)
 {
-    (void)on_tick(s);
-    if (s->roster->state == JOB_FINISHING && instant_reached(s->now, s->roster->state_deadline))
-        end_job(s);
+    (void)on_tick(w);
+    if (w->roster->state == JOB_FINISHING && instant_reached(w->now, w->roster->state_deadline))
+        roster_end_job(w);
     return 0;
 }
 
 /* -- the table
  * ---------------------------------------------------------------------------------------------------- */
 
-/* Columns: JOIN, LEAVE, REPORT, BEAT, DISCONNECT, TICK. */
-static int (*const step_table[JOB_STATE_COUNT][ROSTER_EVENT_COUNT])(struct step *) = {
-    [JOB_FORMING] = {on_join, on_leave_forming, on_report, on_beat, on_disconnect, on_tick_forming},
-    [JOB_STARTING] = {on_join, on_leave_running, on_report, on_beat, on_disconnect, on_tick},
-    [JOB_RUNNING] = {on_join, on_leave_running, on_report, on_beat, on_disconnect, on_tick},
-    [JOB_STOPPING] = {on_join, on_leave_stopping, on_report, on_beat, on_disconnect, on_tick_stopping},
-    [JOB_FINISHING] = {on_join_late, on_leave_finishing, on_report_late, on_beat, on_disconnect,
-                       on_tick_finishing},
-    [JOB_FINISHED] = {on_join_late, on_leave_finishing, on_report_late, on_beat, on_disconnect,
-                      on_tick_finishing},
-    [JOB_FAILED] = {on_join_late, on_leave_finishing, on_report_late, on_beat, on_disconnect,
-                    on_tick_finishing},
+/* Columns: JOIN, LEAVE, DRAIN, REPORT, BEAT, DISCONNECT, TICK. */
+static int (*const step_table[JOB_STATE_COUNT][ROSTER_EVENT_COUNT])(struct roster_work *) = {
+    [JOB_FORMING] = {on_join, on_leave_forming, roster_elastic_on_drain, on_report, on_beat, on_disconnect,
+                     on_tick_forming},
+    [JOB_STARTING] = {on_join, on_leave_running, roster_elastic_on_drain, on_report, on_beat, on_disconnect,
+                      on_tick},
+    [JOB_RUNNING] = {on_join, on_leave_running, roster_elastic_on_drain, on_report, on_beat, on_disconnect,
+                     on_tick},
+    [JOB_STOPPING] = {on_join, on_leave_stopping, roster_elastic_on_drain, on_report, on_beat, on_disconnect,
+                      on_tick_stopping},
+    [JOB_FINISHING] = {on_join_late, on_leave_finishing, roster_elastic_on_drain, on_report_late, on_beat,
+                       on_disconnect, on_tick_finishing},
+    [JOB_FINISHED] = {on_join_late, on_leave_finishing, roster_elastic_on_drain, on_report_late, on_beat,
+                      on_disconnect, on_tick_finishing},
+    [JOB_FAILED] = {on_join_late, on_leave_finishing, roster_elastic_on_drain, on_report_late, on_beat,
+                    on_disconnect, on_tick_finishing},
 };
 
 static bool holds_slot(const struct roster *roster, const struct roster_event *event)
@@ -662,7 +461,7 @@ static bool holds_slot(const struct roster *roster, const struct roster_event *e
 int roster_step(struct roster *roster, const struct roster_event *event, struct instant now,
                 struct roster_actions *out, struct muster_error *err)
 {
-    struct step s = {.roster = roster, .event = event, .now = now, .out = out, .err = err};
+    struct roster_work w = {.roster = roster, .event = event, .now = now, .out = out, .err = err};
     out->count = 0;
     if ((unsigned)event->kind >= ROSTER_EVENT_COUNT)
         return error_set(err, MUSTER_E_INVALID, "event %d is not known", (int)event->kind);
@@ -673,11 +472,11 @@ int roster_step(struct roster *roster, const struct roster_event *event, struct 
     if (event->kind != ROSTER_JOIN && event->kind != ROSTER_TICK) {
         if (!holds_slot(roster, event)) {
             if (event->kind == ROSTER_BEAT || event->kind == ROSTER_REPORT)
-                act(&s, ROSTER_AGAIN, event->session, -1, NULL);
+                roster_act(&w, ROSTER_AGAIN, event->session, -1, NULL);
             return 0;
         }
         if (event->kind != ROSTER_DISCONNECT)
-            heard(&s, &roster->members[event->member]);
+            heard(&w, &roster->members[event->member]);
     }
-    return step_table[roster->state][event->kind](&s);
+    return step_table[roster->state][event->kind](&w);
 }

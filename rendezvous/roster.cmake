@@ -7,6 +7,8 @@ add_library(muster_roster STATIC
   failure_signs.c
   failure_text.c
   roster.c
+  roster_elastic.c
+  roster_job.c
   roster_join.c
   roster_world.c
   xid.c)

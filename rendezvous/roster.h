@@ -4,16 +4,33 @@
  * roster_step (all memory is taken by roster_create and roster_actions_init), so it runs in process, behind a
  * ZeroMQ server and in a simulator, and cannot fail half-way.
  *
- *   JOIN        FORMING ──(all ranks here)──> STARTING ──(all RUNNING)──> RUNNING ──(all DONE)──> FINISHING
- * ──> FINISHED ^                               │                          │                        ^  └────>
- * FAILED │                               └──(FAILED, a node lost)───┤                        │ └──(all
- * stopped, restarts left)── STOPPING <───────────────┘                        │ └──(all stopped, none
- * left)────────────────────┘
+ *   JOIN    FORMING --(enough are here)--> STARTING --(all RUNNING)--> RUNNING --(all DONE)--> FINISHING
+ *              ^                              |                          |                        |
+ *              |                              +--(a failure, a node lost, a change of members)    +-->
+ * FINISHED |                                                         v                        +--> FAILED
+ *              +---(all stopped, budget left)--------------------- STOPPING --(none left)---------^
  *
- * A *slot* is a place in the static world, one for each node rank; a *session* is one route to an agent,
- * numbered by the carrier and never reused; the agent behind it is known by its incarnation. A message on a
- * session that holds no slot is answered AGAIN ("register again"). JOIN is idempotent for an incarnation: it
- * moves the slot to the new session and sends again whatever the agent may have missed.
+ * Static world: every node rank 0..N-1 must be there, and a rank is its slot. Elastic world: it forms with
+ * max_nodes at once, with min_nodes or more when the last call is over; who is left over is a spare and waits
+ * for room. A newcomer who finds room stops the world for a larger one, an agent that drains for a smaller
+ * one; both are gathered and rate-limited and cost no restart. After any stop the world forms again at once
+ * if min_nodes are there. Group rank 0 is the hosting agent; otherwise a wanted node rank is honoured where
+ * it is free, ranks stay with their agents from round to round, and the rest is by name (node2 before
+ * node10).
+ *
+ * A *slot* is a place for one agent; in a static world there is one for each node rank; a *session* is one
+ * route to an agent, numbered by the carrier and never reused; the agent behind it is known by its
+ * incarnation. A message on a session that holds no slot is answered AGAIN ("register again"). JOIN is
+ * idempotent for an incarnation: it moves the slot to the new session and sends again whatever the agent may
+ * have missed.
+ *
+ * No two worlds work at the same time. In a static world a rank has one incarnation, so a second world cannot
+ * be complete. In an elastic one the agents hold leases: when the server was not heard for so long they stop
+ * their workers. A world is followed by another only when one of its working members has stopped (the others
+ * get nowhere without it) or the leases of all who were lost are over. A server that has just been started,
+ * and may not be the job's first, is kept by its last call, which is longer than a lease (for a last call of
+ * 5 s or more); it forms earlier only with max_nodes agents, which leaves no member for another world unless
+ * there are more agents than that.
  *
  * A beat costs O(1); forming, stopping and the verdict cost O(1) a member; a tick looks at all members, and
  * is due about once in lost_after. */
@@ -34,23 +51,23 @@ extern "C" {
 #endif
 
 /* Bumped with every change that an older peer would misread; part of the fingerprint. */
-enum { ROSTER_PROTOCOL_VERSION = 1 };
+enum { ROSTER_PROTOCOL_VERSION = 2 };
 /* Above about 10,000 connections one ROUTER is no longer enough; the tests stand for this many. */
 enum { ROSTER_MEMBER_LIMIT = 4096 };
 enum { ROSTER_ROLE_LIMIT = 64, ROSTER_LOCAL_WORLD_LIMIT = 65536 };
 
 /* symbol, name, meaning */
 #define ROSTER_JOB_STATES(X)                                                                                 \
-    X(JOB_FORMING, "FORMING", "waiting for every node rank to join")                                         \
+    X(JOB_FORMING, "FORMING", "waiting for enough nodes to join")                                            \
     X(JOB_STARTING, "STARTING", "the world is out; not every agent has started its workers")                 \
     X(JOB_RUNNING, "RUNNING", "every agent's workers run or are done")                                       \
-    X(JOB_STOPPING, "STOPPING", "a failure: every agent stops its workers")                                  \
+    X(JOB_STOPPING, "STOPPING", "every agent of the world stops its workers")                                \
     X(JOB_FINISHING, "FINISHING", "the verdict is out; agents leave, the serving one last")                  \
     X(JOB_FINISHED, "FINISHED", "everybody left; the job succeeded")                                         \
     X(JOB_FAILED, "FAILED", "everybody left; the job failed")
 
 #define ROSTER_MEMBER_STATES(X)                                                                              \
-    X(MEMBER_EMPTY, "EMPTY", "nobody holds the rank")                                                        \
+    X(MEMBER_EMPTY, "EMPTY", "nobody sits here")                                                             \
     X(MEMBER_JOINED, "JOINED", "in, without a world")                                                        \
     X(MEMBER_ASSIGNED, "ASSIGNED", "was sent the world")                                                     \
     X(MEMBER_RUNNING, "RUNNING", "started its workers")                                                      \
@@ -58,11 +75,13 @@ enum { ROSTER_ROLE_LIMIT = 64, ROSTER_LOCAL_WORLD_LIMIT = 65536 };
     X(MEMBER_DONE_GONE, "DONE_GONE", "was done when it left or was lost")                                    \
     X(MEMBER_STOPPING, "STOPPING", "was told to stop its workers")                                           \
     X(MEMBER_STOPPED, "STOPPED", "none of its workers is left")                                              \
-    X(MEMBER_LEAVING, "LEAVING", "has or is due the verdict")
+    X(MEMBER_STRAY, "STRAY", "came back with workers of a world that is over; was told to stop them")        \
+    X(MEMBER_LEAVING, "LEAVING", "has or is due the verdict, or has drained and goes")
 
 #define ROSTER_EVENTS(X)                                                                                     \
     X(ROSTER_JOIN, "JOIN", "an agent registers, or registers again")                                         \
     X(ROSTER_LEAVE, "LEAVE", "an agent goes, with a word")                                                   \
+    X(ROSTER_DRAIN, "DRAIN", "an agent is to go, and asks that all may save first")                          \
     X(ROSTER_REPORT, "REPORT", "what became of an agent's workers")                                          \
     X(ROSTER_BEAT, "BEAT", "an agent's loop is alive")                                                       \
     X(ROSTER_DISCONNECT, "DISCONNECT", "the carrier lost the session")                                       \
@@ -96,16 +115,21 @@ struct roster_incarnation {
 
 struct roster_options {
     const char *job_id;
-    int min_nodes, max_nodes;           /* must be equal: a static world */
-    int64_t max_restarts;               /* of the whole job; < 0: none */
-    uint64_t epoch;                     /* random, not 0: one for each life of a server */
-    int64_t join_timeout_ns;            /* from creation, and again from each re-forming */
-    int64_t lost_after_ns;              /* silence after which a node is lost; 0: 2.5 s */
-    int64_t stop_timeout_ns;            /* bound on STOP -> STOPPED; more than the agents' grace; 0: 60 s */
-    int64_t restart_count;              /* used up by former lives of the job */
+    int min_nodes, max_nodes; /* equal in a static world */
+    bool elastic;
+    int64_t max_restarts;    /* of the whole job; < 0: none */
+    uint64_t epoch;          /* random, not 0: one for each life of a server */
+    int64_t join_timeout_ns; /* from creation, and again from each re-forming */
+    int64_t last_call_ns;    /* elastic: the wait for more than min_nodes; 0: 30 s */
+    int64_t regroup_ns;      /* elastic: the least time between two worlds that newcomers change; 0: 10 s. It
+                                doubles while worlds live short, up to 32 times */
+    int64_t notice_ns;       /* elastic: what workers get to save before a newcomer's world; 0: 30 s */
+    int64_t restart_count;   /* used up by former lives of the job */
     int64_t backoff_ns, backoff_cap_ns; /* wait before a restart (backoff.h); a round that lasted longer than
                                            the cap begins a new streak */
     uint64_t jitter;                    /* random */
+    int64_t lost_after_ns;              /* silence after which a node is lost; 0: 2.5 s */
+    int64_t stop_timeout_ns;            /* bound on STOP -> STOPPED; more than the agents' grace; 0: 60 s */
     int64_t exit_barrier_ns;            /* bound on the wait for others to leave; 0: 300 s */
 };
 
@@ -116,7 +140,7 @@ struct roster_join {
     int min_nodes, max_nodes;
     bool elastic; /* the mode */
     const char *agent_name;
-    int node_rank; /* -1: the lowest free one */
+    int node_rank; /* -1: the lowest free one; a preference in an elastic world */
     struct roster_incarnation incarnation;
     int local_world_size;
     const char *role;
@@ -137,7 +161,8 @@ struct roster_event {
         uint64_t sequence; /* counts an incarnation's reports from 1; one that was seen is dropped */
         const struct worker_failure *failure; /* FAILED */
     } report;
-    int exit_code; /* LEAVE */
+    int exit_code;    /* LEAVE, DRAIN: what the agent will exit with */
+    int64_t grace_ns; /* DRAIN: what the agent can wait for its workers; >= 0 */
 };
 
 struct roster_action {
@@ -155,13 +180,15 @@ struct roster_actions {
 
 struct roster;
 
-/* An elastic world (min < max) is MUSTER_E_UNSUPPORTED. */
 struct roster *roster_create(const struct roster_options *options, struct instant now,
                              struct muster_error *err);
 void roster_destroy(struct roster *roster);
 
-/* Room for the actions of any one step of a roster of max_nodes. */
-int roster_actions_init(struct roster_actions *actions, int max_nodes, struct muster_error *err);
+/* The number of slots: max_nodes, and in an elastic world as many spares and a few more. */
+int roster_slot_count(const struct roster *roster);
+
+/* Room for the actions of any one step of a roster of so many slots. */
+int roster_actions_init(struct roster_actions *actions, int slots, struct muster_error *err);
 void roster_actions_free(struct roster_actions *actions);
 
 /* Handles one event. out is emptied first. A peer that breaks the protocol, or a pair (state, event) that the
@@ -182,8 +209,12 @@ enum roster_job_state roster_state(const struct roster *roster);
 enum roster_member_state roster_member_state(const struct roster *roster, int member);
 struct world_id roster_world_id(const struct roster *roster);
 int64_t roster_restart_count(const struct roster *roster);
+/* How long an agent's workers may run after a beat of its that was answered; 0: without end (static). */
+int64_t roster_lease_ns(const struct roster *roster);
 /* The last report of the slot's incarnation that was seen. */
 uint64_t roster_report_sequence(const struct roster *roster, int member);
+/* While the world forms, who is waited for ("37 of 64 nodes; missing: node ranks 4, 9-11"); "" otherwise. */
+void roster_describe_progress(const struct roster *roster, char *out, size_t size);
 /* Whether anybody but the hosting agent still holds a seat. */
 bool roster_has_remote(const struct roster *roster);
 /* One line: "RUNNING round 1 restarts 1/3: 0=RUNNING 1=DONE". */

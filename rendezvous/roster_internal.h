@@ -1,4 +1,5 @@
-/* roster_internal.h - the roster's state, shared by its own files (roster*.c) and nobody else. */
+/* roster_internal.h - the roster's state and the steps over it, shared by its own files (roster*.c) and
+ * nobody else. */
 #ifndef MUSTER_RENDEZVOUS_ROSTER_INTERNAL_H
 #define MUSTER_RENDEZVOUS_ROSTER_INTERNAL_H
 
@@ -14,15 +15,20 @@ enum { ROSTER_SUPERSEDED_KEPT = 8 };
 struct roster_member {
     enum roster_member_state state;
     bool local;
-    bool holds_world;  /* round is the world whose workers it has, or must still say STOPPED for */
-    bool verdict_sent; /* only looked at in LEAVING */
-    uint32_t round;    /* where holds_world */
+    bool verdict_sent;    /* only looked at in LEAVING */
+    bool draining;        /* goes when its workers have ended */
+    bool was_done;        /* STOPPING: there was nothing left to stop */
+    struct world_id held; /* whose workers it has, or must still say STOPPED for; 0,0: none */
     uint64_t session;
     uint64_t sequence; /* of the last report seen */
+    uint64_t arrival;  /* order of taking a seat */
     struct roster_incarnation incarnation;
     struct roster_incarnation superseded[ROSTER_SUPERSEDED_KEPT]; /* a ring */
     unsigned superseded_count;
     struct instant last_heard;
+    int wanted_rank; /* -1: any */
+    int group_rank;  /* in the last world that it or its name was in; -1: none */
+    uint32_t round;  /* of that world */
     int local_world_size;
     int rank_base, role_rank_base, role_world_size; /* in the current round */
     uint16_t store_port;
@@ -40,9 +46,12 @@ struct roster_cause {
 struct roster {
     /* options */
     char job_id[MEMBERSHIP_NAME_LIMIT];
+    bool elastic;
+    int min_nodes, max_nodes;
     int slot_count;
     int local_slot; /* of the hosting agent, -1: it is not in */
     int64_t max_restarts, join_timeout_ns, lost_after_ns, stop_timeout_ns, exit_barrier_ns;
+    int64_t last_call_ns, regroup_ns, notice_ns, lease_ns;
     /* the job */
     enum roster_job_state state;
     struct world_id id; /* of the world that is out, or is being formed */
@@ -50,12 +59,22 @@ struct roster {
     int64_t restart_count;
     int64_t backoff_ns, backoff_cap_ns;
     uint64_t jitter;
-    int64_t streak;                /* restarts in a row without a round that lasted */
-    struct instant formed_at;      /* the world that is or was out */
-    struct instant hold_until;     /* FORMING: no world goes out before; never: none is held back */
-    int world_size;                /* of the world that is out */
+    int64_t streak;            /* restarts in a row without a round that lasted */
+    struct instant formed_at;  /* the world that is or was out */
+    struct instant hold_until; /* FORMING: no world goes out before; never: none is held back */
+    uint64_t arrivals;
+    int world_nodes, world_size;   /* of the world that is out: its nodes are by_rank[0..world_nodes-1] */
     struct instant state_deadline; /* FORMING: join; STOPPING: stop; FINISHING: exit barrier; else never */
     struct instant loss_check;     /* no member can be lost before */
+    /* an elastic world's changes */
+    bool regrouping;          /* FORMING: after a stop, so without a last call if min_nodes are left */
+    struct instant last_call; /* FORMING: when it ends; never where min_nodes are not there */
+    struct instant regroup;   /* RUNNING: when newcomers change the world; never where there are none */
+    bool dead;                /* the world that is out, or was: a rank of it stopped before it was done */
+    struct instant fence;     /* unless it is dead: when the workers of its lost members are stopped */
+    int64_t regroup_wait_ns;  /* from formed_at; regroup_ns or a multiple */
+    bool planned;             /* STOPPING: for a change of members */
+    int64_t stop_grace_ns;    /* of a planned stop */
     /* the causes of the current round */
     bool failed;
     struct worker_failure cause; /* the best so far */
@@ -70,20 +89,79 @@ struct roster {
     char verdict_reason[MUSTER_ERROR_TEXT];
     /* texts of this step's refusals: of the sender, and of an agent that the sender supersedes */
     char refusal[MUSTER_ERROR_TEXT], superseded[MUSTER_ERROR_TEXT];
+    int *by_rank; /* slots; room for slot_count */
+    int *scratch; /* the same room, for one call */
     /* members by slot, and how many are in each state */
     int count[MEMBER_STATE_COUNT];
     struct roster_member members[];
 };
 
-/* roster_world.c: gives every member its ranks in the world that is about to go out. */
+/* What one step works on. */
+struct roster_work {
+    struct roster *roster;
+    const struct roster_event *event;
+    struct instant now;
+    struct roster_actions *out;
+    struct muster_error *err;
+};
+
+/* --- roster_job.c: what happens to everybody --- */
+
+void roster_act(struct roster_work *w, enum roster_action_kind kind, uint64_t session, int member,
+                const char *reason);
+void roster_set_state(struct roster *roster, struct roster_member *member, enum roster_member_state state);
+/* The agent is gone; state is EMPTY or DONE_GONE. */
+void roster_vacate(struct roster *roster, struct roster_member *member, enum roster_member_state state);
+/* One more cause of the present round's end; the best one stays. */
+void roster_record(struct roster *roster, const struct worker_failure *failure, int slot, struct instant at);
+/* The node held workers of the world, and nobody will ever say what became of them. */
+void roster_record_lost(struct roster *roster, const struct roster_member *member);
+/* The agent behind a seat is gone without a word. Returns whether the world must stop for it. */
+bool roster_lose(struct roster_work *w, struct roster_member *member);
+/* The world stops: for its recorded cause, or, planned, because its members change. */
+void roster_begin_stop(struct roster_work *w);
+void roster_begin_planned_stop(struct roster_work *w, int64_t grace_ns, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void roster_give_verdict(struct roster_work *w, int code, bool failed, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+void roster_give_failure_verdict(struct roster_work *w);
+void roster_end_job(struct roster_work *w);
+/* All transitions of the job that are due. Every handler that changed a member ends in it. */
+void roster_settle(struct roster_work *w);
+
+/* --- roster_elastic.c: an elastic world's own rules --- */
+
+/* FORMING: whether the world is to form now; keeps the last call. */
+bool roster_elastic_is_ready(struct roster_work *w);
+/* Chooses among the JOINED, and puts their slots into by_rank; how many. */
+int roster_elastic_choose(struct roster *roster);
+/* Works out when, if ever, the newcomers change the world that runs. */
+void roster_elastic_plan_regroup(struct roster_work *w);
+/* The time for it has come. */
+void roster_elastic_regroup(struct roster_work *w);
+int roster_elastic_on_drain(struct roster_work *w);
+/* The agent of a member that is not done leaves. */
+void roster_elastic_on_leave(struct roster_work *w, struct roster_member *member, int code);
+/* STOPPING has taken too long: those who do not stop are put out. */
+void roster_elastic_evict_stuck(struct roster_work *w);
+
+/* --- roster_world.c --- */
+
+/* Gives every member of by_rank its ranks in the world that is about to go out. */
 void roster_assign_ranks(struct roster *roster);
-/* roster_join.c: whether the join's fingerprint and claims can be taken; the refusal's text where not. */
+/* "node ranks 1-3, 7 (last held by \"b\")": who is not in a static world. */
+void roster_describe_missing(const struct roster *roster, char *out, size_t size);
+/* "node rank 3 (agent \"b\")", without the rank where it has none in the present world. */
+void roster_describe_member(const struct roster *roster, const struct roster_member *member, char *out,
+                            size_t size);
+
+/* --- roster_join.c --- */
+
+/* Whether the join's fingerprint and claims can be taken; the refusal's text where not. */
 bool roster_join_fits(const struct roster *roster, const struct roster_join *join, char *refusal,
                       size_t size);
-/* roster_join.c: the slot that the join claims, or -1 and the refusal's text. */
+/* The slot that the join claims, or -1 and the refusal's text. */
 int roster_join_slot(const struct roster *roster, const struct roster_join *join, char *refusal, size_t size);
-/* roster_world.c: "node ranks 1-3, 7 (last held by \"b\")": who is not there. */
-void roster_describe_missing(const struct roster *roster, char *out, size_t size);
 
 static inline bool roster_incarnation_equal(struct roster_incarnation a, struct roster_incarnation b)
 {
@@ -93,6 +171,17 @@ static inline bool roster_incarnation_equal(struct roster_incarnation a, struct 
 static inline bool roster_seat_taken(const struct roster_member *member)
 {
     return member->state != MEMBER_EMPTY && member->state != MEMBER_DONE_GONE;
+}
+
+static inline int roster_slot_of(const struct roster *roster, const struct roster_member *member)
+{
+    return (int)(member - roster->members);
+}
+
+/* Whether the agent has, or may have, living workers of the present world. */
+static inline bool roster_has_workers(const struct roster_member *member)
+{
+    return member->state == MEMBER_ASSIGNED || member->state == MEMBER_RUNNING;
 }
 
 #endif

@@ -32,11 +32,12 @@ static bool fingerprint_fits(const struct roster *roster, const struct roster_jo
     if (!text_fits(join->job_id, MEMBERSHIP_NAME_LIMIT) || strcmp(join->job_id, roster->job_id) != 0)
         return refuse(refusal, size, "job id: this agent has \"%.128s\", the server \"%.128s\"",
                       join->job_id ? join->job_id : "", roster->job_id);
-    if (join->elastic)
-        return refuse(refusal, size, "mode: this agent has elastic, the server static");
-    if (join->min_nodes != roster->slot_count || join->max_nodes != roster->slot_count)
-        return refuse(refusal, size, "nnodes: this agent has %d:%d, the server %d", join->min_nodes,
-                      join->max_nodes, roster->slot_count);
+    if (join->elastic != roster->elastic)
+        return refuse(refusal, size, "mode: this agent has %s, the server %s",
+                      join->elastic ? "elastic" : "static", roster->elastic ? "elastic" : "static");
+    if (join->min_nodes != roster->min_nodes || join->max_nodes != roster->max_nodes)
+        return refuse(refusal, size, "nnodes: this agent has %d:%d, the server %d:%d", join->min_nodes,
+                      join->max_nodes, roster->min_nodes, roster->max_nodes);
     return true;
 }
 
@@ -53,9 +54,9 @@ bool roster_join_fits(const struct roster *roster, const struct roster_join *joi
     if (join->local_world_size < 1 || join->local_world_size > ROSTER_LOCAL_WORLD_LIMIT)
         return refuse(refusal, size, "nproc_per_node: %d is not in 1..%d", join->local_world_size,
                       ROSTER_LOCAL_WORLD_LIMIT);
-    if (join->node_rank < -1 || join->node_rank >= roster->slot_count)
+    if (join->node_rank < -1 || (join->node_rank >= roster->max_nodes && !roster->elastic))
         return refuse(refusal, size, "node rank: %d is not in 0..%d (nnodes is %d)", join->node_rank,
-                      roster->slot_count - 1, roster->slot_count);
+                      roster->max_nodes - 1, roster->max_nodes);
     if (!join->incarnation.high && !join->incarnation.low)
         return refuse(refusal, size, "incarnation: missing");
     if (join->held.epoch && join->held.epoch != roster->id.epoch)
@@ -96,8 +97,44 @@ static int any_slot(const struct roster *roster, const struct roster_join *join)
     return named >= 0 ? named : free_slot;
 }
 
+/* Several agents of one host have one name, so a name alone claims nothing that is held: a seat that is kept
+ * for one who was done is given to no other name. */
+static int elastic_slot(const struct roster *roster, const struct roster_join *join)
+{
+    int named = -1, blank = -1, used = -1;
+    for (int i = 0; i < roster->slot_count; i++) {
+        const struct roster_member *member = &roster->members[i];
+        bool mine = roster_incarnation_equal(member->incarnation, join->incarnation);
+        if (mine && member->name[0])
+            return i;
+        if (roster_seat_taken(member))
+            continue;
+        if (named < 0 && strcmp(member->name, join->agent_name) == 0)
+            named = i;
+        if (blank < 0 && !member->name[0])
+            blank = i;
+        if (used < 0 && member->state == MEMBER_EMPTY)
+            used = i;
+    }
+    if (named >= 0)
+        return named;
+    return blank >= 0 ? blank : used;
+}
+
+static int any_elastic_slot(const struct roster *roster, const struct roster_join *join, char *refusal,
+                            size_t size)
+{
+    int slot = elastic_slot(roster, join);
+    if (slot < 0)
+        refuse(refusal, size, "the job is full: %d nodes are in or wait as spares (nnodes is %d:%d)",
+               roster->slot_count, roster->min_nodes, roster->max_nodes);
+    return slot;
+}
+
 int roster_join_slot(const struct roster *roster, const struct roster_join *join, char *refusal, size_t size)
 {
+    if (roster->elastic)
+        return any_elastic_slot(roster, join, refusal, size);
     if (join->node_rank < 0) {
         int slot = any_slot(roster, join);
         if (slot < 0)

@@ -53,16 +53,12 @@ static int64_t or_default(int64_t value, int64_t initial)
 
 static int check_options(const struct roster_options *options, struct muster_error *err)
 {
-    if (options->min_nodes < options->max_nodes)
-        return error_set(
-            err, MUSTER_E_UNSUPPORTED,
-            "an elastic world (nnodes %d:%d) is not supported by this version: give one number, as in "
-            "--nnodes=%d",
-            options->min_nodes, options->max_nodes, options->max_nodes);
-    if (options->max_nodes < 1 || options->min_nodes > options->max_nodes ||
-        options->max_nodes > ROSTER_MEMBER_LIMIT)
-        return error_set(err, MUSTER_E_INVALID, "nnodes %d:%d is not in 1..%d", options->min_nodes,
-                         options->max_nodes, ROSTER_MEMBER_LIMIT);
+    if (options->min_nodes < 1 || options->min_nodes > options->max_nodes ||
+        options->max_nodes > ROSTER_MEMBER_LIMIT ||
+        (!options->elastic && options->min_nodes != options->max_nodes))
+        return error_set(err, MUSTER_E_INVALID, "nnodes %d:%d is not in 1..%d%s", options->min_nodes,
+                         options->max_nodes, ROSTER_MEMBER_LIMIT,
+                         options->elastic ? "" : ", or not one number in a static world");
     if (!options->job_id || strlen(options->job_id) >= MEMBERSHIP_NAME_LIMIT)
         return error_set(err, MUSTER_E_INVALID, "the job id is missing or longer than %d bytes",
                          MEMBERSHIP_NAME_LIMIT - 1);
@@ -71,20 +67,29 @@ static int check_options(const struct roster_options *options, struct muster_err
     return 0;
 }
 
-struct roster *roster_create(const struct roster_options *options, struct instant now,
-                             struct muster_error *err)
+static int slots_of(const struct roster_options *options)
 {
-    if (check_options(options, err))
-        return NULL;
-    size_t size = sizeof(struct roster) + (size_t)options->max_nodes * sizeof(struct roster_member);
-    struct roster *roster = mem_calloc(1, size);
-    if (!roster) {
-        error_set(err, MUSTER_E_NOMEM, "no memory for a roster of %d nodes", options->max_nodes);
-        return NULL;
-    }
+    enum { SPARES = 16 };
+    int slots = options->elastic ? 2 * options->max_nodes + SPARES : options->max_nodes;
+    return slots < ROSTER_MEMBER_LIMIT ? slots : ROSTER_MEMBER_LIMIT;
+}
+
+/* 20 s, less where the last call is too short for it, and never less than what makes a node lost. */
+static int64_t lease_of(const struct roster *roster)
+{
+    const int64_t longest_ns = 20 * NS_PER_S, before_last_call_ns = 2 * NS_PER_S;
+    int64_t lease = roster->last_call_ns - before_last_call_ns;
+    if (lease > longest_ns)
+        lease = longest_ns;
+    return lease > roster->lost_after_ns ? lease : roster->lost_after_ns;
+}
+
+static void take_options(struct roster *roster, const struct roster_options *options)
+{
     (void)snprintf(roster->job_id, sizeof roster->job_id, "%s", options->job_id);
-    roster->slot_count = options->max_nodes;
-    roster->local_slot = -1;
+    roster->elastic = options->elastic;
+    roster->min_nodes = options->min_nodes;
+    roster->max_nodes = options->max_nodes;
     roster->max_restarts = options->max_restarts;
     roster->join_timeout_ns = options->join_timeout_ns;
     roster->lost_after_ns = or_default(options->lost_after_ns, 2500 * NS_PER_MS);
@@ -94,27 +99,66 @@ struct roster *roster_create(const struct roster_options *options, struct instan
     roster->backoff_ns = options->backoff_ns;
     roster->backoff_cap_ns = options->backoff_cap_ns;
     roster->jitter = options->jitter;
-    roster->hold_until = INSTANT_NEVER;
+    roster->last_call_ns = or_default(options->last_call_ns, 30 * NS_PER_S);
+    roster->regroup_wait_ns = roster->regroup_ns = or_default(options->regroup_ns, 10 * NS_PER_S);
+    roster->notice_ns = or_default(options->notice_ns, 30 * NS_PER_S);
+    if (options->elastic)
+        roster->lease_ns = lease_of(roster);
+}
+
+struct roster *roster_create(const struct roster_options *options, struct instant now,
+                             struct muster_error *err)
+{
+    if (check_options(options, err))
+        return NULL;
+    int slots = slots_of(options);
+    struct roster *roster =
+        mem_calloc(1, sizeof(struct roster) + (size_t)slots * sizeof(struct roster_member));
+    if (roster)
+        roster->by_rank = mem_calloc(2 * (size_t)slots, sizeof *roster->by_rank);
+    if (!roster || !roster->by_rank) {
+        roster_destroy(roster);
+        error_set(err, MUSTER_E_NOMEM, "no memory for a roster of %d nodes", options->max_nodes);
+        return NULL;
+    }
+    take_options(roster, options);
+    roster->scratch = roster->by_rank + slots;
+    roster->slot_count = slots;
+    roster->local_slot = -1;
     roster->id = (struct world_id){options->epoch, 0};
-    roster->count[MEMBER_EMPTY] = options->max_nodes;
+    roster->count[MEMBER_EMPTY] = slots;
     roster->state_deadline = instant_add(now, options->join_timeout_ns);
-    roster->loss_check = INSTANT_NEVER;
+    roster->loss_check = roster->last_call = roster->regroup = roster->hold_until = INSTANT_NEVER;
+    for (int i = 0; i < slots; i++) {
+        roster->members[i].group_rank = -1;
+        roster->by_rank[i] = i; /* for ever in a static world */
+    }
+    if (!options->elastic)
+        roster->world_nodes = slots;
     return roster;
 }
 
 void roster_destroy(struct roster *roster)
 {
+    if (roster)
+        mem_free(roster->by_rank);
     mem_free(roster);
 }
 
-int roster_actions_init(struct roster_actions *actions, int max_nodes, struct muster_error *err)
+int roster_slot_count(const struct roster *roster)
 {
-    /* A step sends at most two things to each member (a last STOPPED gives everybody a WORLD, a tick may stop
-     * and then judge), one to a superseded agent, and an ACCEPT or refusal to the sender. */
-    size_t capacity = 2 * (size_t)max_nodes + 4;
+    return roster->slot_count;
+}
+
+int roster_actions_init(struct roster_actions *actions, int slots, struct muster_error *err)
+{
+    /* A step sends at most three things to each member (a tick may put out those who do not stop, and give
+     * everybody a world or the verdict), one to a superseded agent, and an ACCEPT or refusal to the sender.
+     */
+    size_t capacity = 3 * (size_t)slots + 4;
     actions->items = mem_calloc(capacity, sizeof *actions->items);
     if (!actions->items)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for the actions of %d nodes", max_nodes);
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the actions of %d nodes", slots);
     actions->count = 0;
     actions->capacity = capacity;
     return 0;
@@ -126,20 +170,20 @@ void roster_actions_free(struct roster_actions *actions)
     *actions = (struct roster_actions){0};
 }
 
-/* Ranks are contiguous by node rank; role ranks are the same sum over the nodes of one role. One pass finds
- * the running sums with the last node of each role at hand, a second gives every node its role's total. Jobs
+/* Ranks are contiguous by group rank; role ranks are the same sum over the nodes of one role. One pass finds
+ * the running sums with the first node of each role at hand, a second gives every node its role's total. Jobs
  * have one or two roles, so the search through role heads is short. */
 void roster_assign_ranks(struct roster *roster)
 {
     int rank = 0;
-    for (int i = 0; i < roster->slot_count; i++) {
-        struct roster_member *member = &roster->members[i];
+    for (int i = 0; i < roster->world_nodes; i++) {
+        struct roster_member *member = &roster->members[roster->by_rank[i]];
         member->rank_base = rank;
         rank += member->local_world_size;
         member->role_rank_base = 0;
         member->role_world_size = member->local_world_size;
         for (int head = 0; head < i; head++) {
-            struct roster_member *first = &roster->members[head];
+            struct roster_member *first = &roster->members[roster->by_rank[head]];
             if (first->role_rank_base == 0 && strcmp(first->role, member->role) == 0) {
                 member->role_rank_base = first->role_world_size;
                 first->role_world_size += member->local_world_size;
@@ -148,10 +192,10 @@ void roster_assign_ranks(struct roster *roster)
         }
     }
     roster->world_size = rank;
-    for (int i = 0; i < roster->slot_count; i++) {
-        struct roster_member *member = &roster->members[i];
+    for (int i = 0; i < roster->world_nodes; i++) {
+        struct roster_member *member = &roster->members[roster->by_rank[i]];
         for (int head = 0; member->role_rank_base && head < i; head++) {
-            const struct roster_member *first = &roster->members[head];
+            const struct roster_member *first = &roster->members[roster->by_rank[head]];
             if (first->role_rank_base == 0 && strcmp(first->role, member->role) == 0) {
                 member->role_world_size = first->role_world_size;
                 break;
@@ -198,21 +242,54 @@ void roster_describe_missing(const struct roster *roster, char *out, size_t size
     }
 }
 
+void roster_describe_member(const struct roster *roster, const struct roster_member *member, char *out,
+                            size_t size)
+{
+    int rank = roster->elastic ? member->group_rank : roster_slot_of(roster, member);
+    if (rank >= 0 && (!roster->elastic || member->round == roster->id.round))
+        (void)snprintf(out, size, "agent \"%.128s\" (node rank %d)", member->name, rank);
+    else
+        (void)snprintf(out, size, "agent \"%.128s\"", member->name);
+}
+
+void roster_describe_progress(const struct roster *roster, char *out, size_t size)
+{
+    out[0] = '\0';
+    if (roster->state != JOB_FORMING)
+        return;
+    int present = roster->count[MEMBER_JOINED];
+    if (!roster->elastic) {
+        append(out, size, "%d of %d nodes", present, roster->slot_count);
+        if (roster->count[MEMBER_EMPTY] > 0) {
+            append(out, size, "; missing: ");
+            size_t used = strlen(out);
+            roster_describe_missing(roster, out + used, size - used);
+        }
+    } else if (present < roster->min_nodes) {
+        append(out, size, "%d of at least %d node%s", present, roster->min_nodes,
+               roster->min_nodes > 1 ? "s" : "");
+    } else {
+        append(out, size, "%d of %d to %d nodes; last call of %.4g s for more", present, roster->min_nodes,
+               roster->max_nodes, (double)roster->last_call_ns / NS_PER_S);
+    }
+}
+
 static void fill_world(const struct roster *roster, int slot, struct membership_world *world)
 {
     const struct roster_member *member = &roster->members[slot];
+    const struct roster_member *first = &roster->members[roster->by_rank[0]];
     *world = (struct membership_world){
-        .id = {roster->id.epoch, member->round},
-        .group_rank = slot,
-        .group_world_size = roster->slot_count,
+        .id = member->held,
+        .group_rank = member->group_rank,
+        .group_world_size = roster->world_nodes,
         .rank_base = member->rank_base,
         .world_size = roster->world_size,
         .role_rank_base = member->role_rank_base,
         .role_world_size = member->role_world_size,
         .restart_count = roster->restart_count,
-        .master_port = roster->members[0].store_port,
+        .master_port = first->store_port,
     };
-    (void)snprintf(world->master_addr, sizeof world->master_addr, "%s", roster->members[0].store_addr);
+    (void)snprintf(world->master_addr, sizeof world->master_addr, "%s", first->store_addr);
 }
 
 /* The first cause, and the others by their distance in time from it. */
@@ -239,7 +316,9 @@ void roster_fill_event(const struct roster *roster, const struct roster_action *
         break;
     case ROSTER_SEND_STOP:
         event->kind = MEMBERSHIP_EVENT_STOP;
-        event->stopped = (struct world_id){roster->id.epoch, roster->members[action->member].round};
+        event->stopped = roster->members[action->member].held;
+        event->planned = roster->planned && roster->members[action->member].state == MEMBER_STOPPING;
+        event->grace_ns = event->planned ? roster->stop_grace_ns : 0;
         reason = roster->stop_reason;
         break;
     case ROSTER_SEND_VERDICT:
@@ -278,6 +357,11 @@ int64_t roster_restart_count(const struct roster *roster)
     return roster->restart_count;
 }
 
+int64_t roster_lease_ns(const struct roster *roster)
+{
+    return roster->lease_ns;
+}
+
 uint64_t roster_report_sequence(const struct roster *roster, int member)
 {
     return member >= 0 && member < roster->slot_count ? roster->members[member].sequence : 0;
@@ -291,8 +375,12 @@ bool roster_has_remote(const struct roster *roster)
 
 struct instant roster_deadline(const struct roster *roster)
 {
-    struct instant hold = roster->state == JOB_FORMING ? roster->hold_until : INSTANT_NEVER;
-    return instant_min(hold, instant_min(roster->state_deadline, roster->loss_check));
+    struct instant due = instant_min(roster->state_deadline, roster->loss_check);
+    if (roster->state != JOB_FORMING)
+        return instant_min(due, roster->regroup);
+    if (roster->hold_until.ns != INSTANT_NEVER.ns)
+        return instant_min(due, roster->hold_until);
+    return instant_min(due, roster->last_call);
 }
 
 int roster_format(const struct roster *roster, struct buffer *out)
@@ -300,6 +388,7 @@ int roster_format(const struct roster *roster, struct buffer *out)
     buffer_printf(out, "%s round %u restarts %" PRId64 "/%" PRId64 ":", roster_job_state_name(roster->state),
                   roster->id.round, roster->restart_count, roster->max_restarts);
     for (int i = 0; i < roster->slot_count; i++)
-        buffer_printf(out, " %d=%s", i, roster_member_state_name(roster->members[i].state));
+        if (!roster->elastic || roster->members[i].state != MEMBER_EMPTY)
+            buffer_printf(out, " %d=%s", i, roster_member_state_name(roster->members[i].state));
     return out->failed ? -1 : 0;
 }

@@ -10,7 +10,8 @@
 
 const char *wire_kind_name(enum wire_kind kind)
 {
-    static const char *const names[] = {"JOIN", "LEAVE", "REPORT", "BEAT", "ACCEPT", "AGAIN", "EVENT"};
+    static const char *const names[] = {"JOIN", "LEAVE",  "DRAIN", "REPORT",
+                                        "BEAT", "ACCEPT", "AGAIN", "EVENT"};
     return (unsigned)kind < sizeof names / sizeof names[0] ? names[kind] : "?";
 }
 
@@ -26,6 +27,7 @@ struct parts {
     union {
         Muster__Join join;
         Muster__Leave leave;
+        Muster__Drain drain;
         Muster__Report report;
         Muster__Beat beat;
         Muster__Accept accept;
@@ -125,8 +127,9 @@ static void pack_verdict(struct parts *parts, const struct membership_event *eve
     out->other_total = event->other_total;
 }
 
-static void pack_join(struct parts *parts, const struct roster_join *join)
+static void pack_join(struct parts *parts, const struct wire_message *message)
 {
+    const struct roster_join *join = &message->join;
     Muster__Join *out = parts->envelope.join = &parts->body.join;
     muster__join__init(out);
     parts->envelope.body_case = MUSTER__ENVELOPE__BODY_JOIN;
@@ -143,6 +146,7 @@ static void pack_join(struct parts *parts, const struct roster_join *join)
     out->role = (char *)join->role;
     out->store_addr = (char *)join->store_addr;
     out->store_port = join->store_port;
+    out->number = message->number;
     if (join->held.epoch)
         out->held = pack_id(parts, join->held);
 }
@@ -176,6 +180,8 @@ static void pack_event(struct parts *parts, const struct membership_event *event
         parts->envelope.body_case = MUSTER__ENVELOPE__BODY_STOP;
         parts->body.stop.id = pack_id(parts, event->stopped);
         parts->body.stop.reason = pack_bytes(event->reason);
+        parts->body.stop.planned = event->planned;
+        parts->body.stop.grace_ns = event->grace_ns;
         break;
     case MEMBERSHIP_EVENT_VERDICT:
         pack_verdict(parts, event);
@@ -208,13 +214,20 @@ static void pack(struct parts *parts, const struct wire_message *message)
     envelope->version = ROSTER_PROTOCOL_VERSION;
     switch (message->kind) {
     case WIRE_JOIN:
-        pack_join(parts, &message->join);
+        pack_join(parts, message);
         break;
     case WIRE_LEAVE:
         envelope->leave = &parts->body.leave;
         muster__leave__init(envelope->leave);
         envelope->body_case = MUSTER__ENVELOPE__BODY_LEAVE;
         envelope->leave->exit_code = message->exit_code;
+        break;
+    case WIRE_DRAIN:
+        envelope->drain = &parts->body.drain;
+        muster__drain__init(envelope->drain);
+        envelope->body_case = MUSTER__ENVELOPE__BODY_DRAIN;
+        envelope->drain->exit_code = message->exit_code;
+        envelope->drain->grace_ns = message->grace_ns;
         break;
     case WIRE_REPORT:
         pack_report(parts, message);
@@ -224,6 +237,8 @@ static void pack(struct parts *parts, const struct wire_message *message)
         muster__beat__init(envelope->beat);
         envelope->body_case = MUSTER__ENVELOPE__BODY_BEAT;
         envelope->beat->report_sequence = message->sequence;
+        envelope->beat->number = message->number;
+        envelope->beat->progress = (char *)message->progress;
         break;
     case WIRE_ACCEPT:
         envelope->accept = &parts->body.accept;
@@ -231,6 +246,8 @@ static void pack(struct parts *parts, const struct wire_message *message)
         envelope->body_case = MUSTER__ENVELOPE__BODY_ACCEPT;
         envelope->accept->member = message->member;
         envelope->accept->report_sequence = message->sequence;
+        envelope->accept->lease_ns = message->lease_ns;
+        envelope->accept->number = message->number;
         break;
     case WIRE_AGAIN:
         envelope->again = &parts->body.again;
@@ -372,6 +389,7 @@ static int take_join(struct wire_message *out, const Muster__Envelope *envelope,
     const Muster__Join *in = envelope->join;
     struct wire_texts *texts = &out->texts;
     out->kind = WIRE_JOIN;
+    out->number = in->number;
     out->join = (struct roster_join){
         .protocol_version = (int)envelope->version,
         .job_id = texts->job_id,
@@ -456,6 +474,10 @@ static int take_event(struct wire_message *out, const Muster__Envelope *in, stru
         return take_world(event, in->world, err);
     case MUSTER__ENVELOPE__BODY_STOP:
         event->kind = MEMBERSHIP_EVENT_STOP;
+        event->planned = in->stop->planned;
+        event->grace_ns = in->stop->grace_ns;
+        if (event->grace_ns < 0)
+            return bad(err, "a grace below 0");
         if (take_id(&event->stopped, in->stop->id, err))
             return -1;
         return take_bytes(event->reason, sizeof event->reason, in->stop->reason, err);
@@ -476,17 +498,27 @@ static int take(struct wire_message *out, const Muster__Envelope *in, struct mus
         out->kind = WIRE_LEAVE;
         out->exit_code = in->leave->exit_code;
         return out->exit_code < 0 || out->exit_code > 255 ? bad(err, "an exit code is out of range") : 0;
+    case MUSTER__ENVELOPE__BODY_DRAIN:
+        out->kind = WIRE_DRAIN;
+        out->exit_code = in->drain->exit_code;
+        out->grace_ns = in->drain->grace_ns;
+        if (out->exit_code < 0 || out->exit_code > 255 || out->grace_ns < 0)
+            return bad(err, "an exit code or grace is out of range");
+        return 0;
     case MUSTER__ENVELOPE__BODY_REPORT:
         return take_report(out, in->report, err);
     case MUSTER__ENVELOPE__BODY_BEAT:
         out->kind = WIRE_BEAT;
         out->sequence = in->beat->report_sequence;
-        return 0;
+        out->number = in->beat->number;
+        return take_text(out->progress, sizeof out->progress, in->beat->progress, err);
     case MUSTER__ENVELOPE__BODY_ACCEPT:
         out->kind = WIRE_ACCEPT;
         out->member = in->accept->member;
         out->sequence = in->accept->report_sequence;
-        return 0;
+        out->lease_ns = in->accept->lease_ns;
+        out->number = in->accept->number;
+        return out->lease_ns < 0 ? bad(err, "a lease below 0") : 0;
     case MUSTER__ENVELOPE__BODY_AGAIN:
         out->kind = WIRE_AGAIN;
         return 0;

@@ -21,9 +21,12 @@ extern "C" {
  * unpack a hostile one. */
 enum { WIRE_FRAME_LIMIT = 64 * 1024 };
 
+enum { WIRE_PROGRESS_LIMIT = 256 };
+
 enum wire_kind {
     WIRE_JOIN,
     WIRE_LEAVE,
+    WIRE_DRAIN,
     WIRE_REPORT,
     WIRE_BEAT,
     WIRE_ACCEPT,
@@ -42,12 +45,16 @@ struct wire_texts {
  * texts. */
 struct wire_message {
     enum wire_kind kind;
-    int exit_code;      /* LEAVE */
+    int exit_code;      /* LEAVE, DRAIN */
+    int64_t grace_ns;   /* DRAIN */
     int member;         /* ACCEPT */
+    uint64_t number;    /* JOIN, BEAT, ACCEPT */
+    int64_t lease_ns;   /* ACCEPT */
     uint64_t sequence;  /* REPORT: its own; ACCEPT, BEAT: the last that has arrived */
     struct world_id id; /* REPORT */
     enum membership_report_kind report;
-    struct roster_join join; /* JOIN; local is never sent */
+    char progress[WIRE_PROGRESS_LIMIT]; /* BEAT of the server; "" where the world is not forming */
+    struct roster_join join;            /* JOIN; local is never sent */
     struct wire_texts texts;
     struct worker_failure failure; /* REPORT of FAILED */
     struct membership_event event; /* EVENT */

@@ -155,6 +155,8 @@ static void report(struct cluster *cluster, int i, enum membership_report_kind k
 {
     static uint64_t sequence; /* of the serving agent; only its growth matters */
     struct node *node = &cluster->nodes[i];
+    if (kind == MEMBERSHIP_REPORT_DONE)
+        cluster_note_done(cluster, i);
     if (node->client) {
         if (client_report(node->client, node->world.id, kind, failure, cluster->now, NULL))
             abort();
@@ -186,7 +188,7 @@ static void leave_soon(struct cluster *cluster, int i, int exit_code)
 {
     struct node *node = &cluster->nodes[i];
     bool busy = node->workers != WORKERS_NONE && node->workers != WORKERS_DONE;
-    node->verdict = exit_code;
+    node->verdict = node->draining ? EXIT_CODE_TERMINATED : exit_code;
     if (busy)
         node->workers = WORKERS_STOPPING;
     node->batch++;
@@ -219,6 +221,10 @@ static void on_event(struct cluster *cluster, int i, const struct membership_eve
         if (!world_id_equal(event->stopped, node->world.id))
             cluster_break(cluster, "%s is told to stop round %u, but has round %u", node->name,
                           event->stopped.round, node->world.id.round);
+        if (node->draining) { /* it leaves when they have stopped */
+            leave_soon(cluster, i, EXIT_CODE_TERMINATED);
+            break;
+        }
         node->batch++;
         node->workers = WORKERS_STOPPING;
         after(cluster, cluster->options.stop_ns, i, HAPPEN_STOPPED);
@@ -235,6 +241,11 @@ static void on_event(struct cluster *cluster, int i, const struct membership_eve
     }
 }
 
+static bool is_frozen(const struct cluster *cluster, const struct node *node)
+{
+    return !instant_reached(cluster->now, node->frozen_until);
+}
+
 /* One turn of a client agent's loop. */
 static void turn(struct cluster *cluster, int i)
 {
@@ -242,11 +253,19 @@ static void turn(struct cluster *cluster, int i)
     struct muster_error err;
     if (!node->client)
         return;
+    if (is_frozen(cluster, node)) {
+        node->turn_at = INSTANT_NEVER;
+        return;
+    }
+    client_wake(node->client, cluster->now);
     struct membership_event event;
     while (client_take_event(node->client, &event))
         on_event(cluster, i, &event);
-    if (client_turn(node->client, cluster->now, &err) == 0)
+    if (client_turn(node->client, cluster->now, &err) == 0) {
+        while (client_take_event(node->client, &event))
+            on_event(cluster, i, &event);
         return;
+    }
     trace(cluster, node, "lost its seat: %s", err.text);
     client_destroy(node->client);
     node->client = NULL;
@@ -258,7 +277,7 @@ static void schedule_turns(struct cluster *cluster)
 {
     for (int i = 1; i < CLUSTER_NODE_LIMIT; i++) {
         struct node *node = &cluster->nodes[i];
-        if (!node->client)
+        if (!node->client || is_frozen(cluster, node))
             continue;
         struct instant due = client_deadline(node->client);
         if (due.ns == node->turn_at.ns || due.ns == INT64_MAX)
@@ -290,6 +309,8 @@ static void to_client(struct cluster *cluster, const struct roster_action *actio
         message.kind = WIRE_ACCEPT;
         message.member = action->member;
         message.sequence = roster_report_sequence(cluster->roster, action->member);
+        message.lease_ns = roster_lease_ns(cluster->roster);
+        message.number = cluster->nodes[i].number;
     } else if (action->kind == ROSTER_AGAIN) {
         message.kind = WIRE_AGAIN;
     } else {
@@ -344,6 +365,7 @@ static void server_receives(struct cluster *cluster, int i, const struct wire_me
 {
     struct node *node = &cluster->nodes[i];
     struct roster_event event = {.session = node->session, .member = node->slot};
+    node->number = message->number;
     switch (message->kind) {
     case WIRE_JOIN:
         event.kind = ROSTER_JOIN;
@@ -352,6 +374,11 @@ static void server_receives(struct cluster *cluster, int i, const struct wire_me
     case WIRE_LEAVE:
         event.kind = ROSTER_LEAVE;
         event.exit_code = message->exit_code;
+        break;
+    case WIRE_DRAIN:
+        event.kind = ROSTER_DRAIN;
+        event.exit_code = message->exit_code;
+        event.grace_ns = message->grace_ns;
         break;
     case WIRE_REPORT:
         event.kind = ROSTER_REPORT;
@@ -367,6 +394,7 @@ static void server_receives(struct cluster *cluster, int i, const struct wire_me
     if (roster_take(cluster, &event) == 0 && event.kind == ROSTER_BEAT && !node->cut) {
         struct wire_message *beat = need(mem_calloc(1, sizeof *beat));
         beat->kind = WIRE_BEAT;
+        beat->number = message->number;
         beat->sequence = roster_report_sequence(cluster->roster, node->slot);
         put_on_wire(cluster, i, false, beat);
         mem_free(beat);
@@ -390,8 +418,9 @@ static struct roster_join join_of(const struct cluster *cluster, int i)
     return (struct roster_join){
         .protocol_version = ROSTER_PROTOCOL_VERSION,
         .job_id = "job",
-        .min_nodes = cluster->options.nodes,
-        .max_nodes = cluster->options.nodes,
+        .min_nodes = cluster->options.min_nodes,
+        .max_nodes = cluster->options.max_nodes,
+        .elastic = cluster->options.elastic,
         .agent_name = node->name,
         .node_rank = node->claimed_rank,
         .incarnation = node->incarnation,
@@ -408,16 +437,28 @@ static void start_agent(struct cluster *cluster, int i, int rank)
     struct node *node = &cluster->nodes[i];
     if (node->phase == NODE_UP)
         return;
+    /* What it said last is not lost because its successor has a connection of its own. */
+    if (node->exited_at.ns && instant_diff_ns(cluster->now, node->exited_at) < NS_PER_S) {
+        schedule(cluster, (struct happening){.at = instant_add(node->exited_at, NS_PER_S),
+                                             .kind = HAPPEN_START,
+                                             .node = i,
+                                             .rank = rank});
+        return;
+    }
     node->phase = NODE_UP;
     node->life++;
     node->claimed_rank = rank;
     node->verdict = -1;
-    node->cut = node->saw_world = false;
+    node->cut = node->saw_world = node->draining = false;
+    node->frozen_until = cluster->now;
     node->workers = WORKERS_NONE;
     node->turn_at = INSTANT_NEVER;
     node->world = (struct membership_world){0};
     node->incarnation = (struct roster_incarnation){draw(cluster), draw(cluster)};
-    trace(cluster, node, "joins as node rank %d", rank);
+    if (rank >= 0)
+        trace(cluster, node, "joins as node rank %d", rank);
+    else
+        trace(cluster, node, "joins");
     struct roster_join join = join_of(cluster, i);
     if (i == 0) {
         struct roster_event event = {.kind = ROSTER_JOIN, .join = &join};
@@ -440,7 +481,7 @@ static void start_agent(struct cluster *cluster, int i, int rank)
 static void fail_worker(struct cluster *cluster, int i, bool follows)
 {
     struct node *node = &cluster->nodes[i];
-    if (node->workers != WORKERS_RUNNING || node->verdict >= 0)
+    if (node->workers != WORKERS_RUNNING || node->verdict >= 0 || is_frozen(cluster, node))
         return;
     struct worker_failure failure = {.rank = node->world.rank_base,
                                      .pid = 1000 + i,
@@ -457,7 +498,7 @@ static void fail_worker(struct cluster *cluster, int i, bool follows)
 static void finish_workers(struct cluster *cluster, int i)
 {
     struct node *node = &cluster->nodes[i];
-    if (node->workers != WORKERS_RUNNING || node->verdict >= 0)
+    if (node->workers != WORKERS_RUNNING || node->verdict >= 0 || is_frozen(cluster, node))
         return;
     trace(cluster, node, "is done");
     node->workers = WORKERS_DONE;
@@ -472,12 +513,24 @@ static void workers_started(struct cluster *cluster, int i)
         after(cluster, cluster->calm_run_ns, i, HAPPEN_FINISH);
 }
 
-static void terminate(struct cluster *cluster, int i)
+static void drain(struct cluster *cluster, int i)
 {
     struct node *node = &cluster->nodes[i];
-    if (node->phase != NODE_UP || node->verdict >= 0)
-        return;
-    trace(cluster, node, "gets TERM");
+    node->draining = true;
+    after(cluster, NS_PER_S, i, HAPPEN_UNANSWERED);
+    if (node->client) {
+        client_drain(node->client, EXIT_CODE_TERMINATED, cluster->options.stop_ns);
+    } else {
+        struct roster_event event = {
+            .kind = ROSTER_DRAIN, .exit_code = EXIT_CODE_TERMINATED, .grace_ns = cluster->options.stop_ns};
+        local_step(cluster, &event);
+    }
+}
+
+/* The agent goes at once, with a word. */
+static void leave_now(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
     if (node->client) {
         client_leave(node->client, EXIT_CODE_TERMINATED);
     } else {
@@ -485,6 +538,28 @@ static void terminate(struct cluster *cluster, int i)
         local_step(cluster, &event);
     }
     leave_soon(cluster, i, EXIT_CODE_TERMINATED);
+}
+
+static void terminate(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->phase != NODE_UP || node->verdict >= 0 || node->draining || is_frozen(cluster, node))
+        return;
+    trace(cluster, node, "gets TERM");
+    if (cluster->options.elastic && (node->workers == WORKERS_STARTING || node->workers == WORKERS_RUNNING))
+        drain(cluster, i);
+    else
+        leave_now(cluster, i);
+}
+
+/* Nobody has answered the drain. */
+static void drain_alone(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->verdict >= 0)
+        return;
+    trace(cluster, node, "goes alone");
+    leave_now(cluster, i);
 }
 
 static void crash(struct cluster *cluster, int i)
@@ -502,10 +577,17 @@ static void crash(struct cluster *cluster, int i)
 static void exit_agent(struct cluster *cluster, int i)
 {
     struct node *node = &cluster->nodes[i];
-    if (node->client)
-        client_finish(node->client);
     int code = node->verdict;
+    if (node->client && node->draining)
+        client_leave(node->client, code);
+    else if (node->client)
+        client_finish(node->client);
     trace(cluster, node, "exits %d", code);
+    node->exited_at = cluster->now;
+    if (i == 0 && node->draining) {
+        struct roster_event event = {.kind = ROSTER_LEAVE, .exit_code = code};
+        local_step(cluster, &event);
+    }
     end_agent(cluster, i, NODE_EXITED, code);
     if (cluster->calm && code == EXIT_CODE_NODE && cluster->nodes[0].phase != NODE_EXITED &&
         roster_state(cluster->roster) < JOB_FINISHING)
@@ -520,6 +602,7 @@ static void cut(struct cluster *cluster, int i)
     trace(cluster, node, "is cut off");
     cluster->faults++;
     node->cut = true;
+    node->cut_at = cluster->now;
 }
 
 static void heal(struct cluster *cluster, int i)
@@ -530,6 +613,17 @@ static void heal(struct cluster *cluster, int i)
     trace(cluster, node, "is connected again");
     node->cut = false;
     new_connection(cluster, node);
+}
+
+static void freeze(struct cluster *cluster, int i, int64_t for_ns)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->phase != NODE_UP || is_frozen(cluster, node))
+        return;
+    trace(cluster, node, "freezes for %.3f s", (double)for_ns / NS_PER_S);
+    cluster->faults++;
+    node->frozen_until = instant_add(cluster->now, for_ns);
+    after(cluster, for_ns, i, HAPPEN_THAW);
 }
 
 static void begin_calm(struct cluster *cluster, int64_t run_ns)
@@ -559,10 +653,32 @@ static void arrive(struct cluster *cluster, const struct happening *happening)
         server_receives(cluster, happening->node, happening->message);
     } else if (node->client && happening->life == node->life) {
         struct muster_error err;
+        client_wake(node->client, cluster->now);
         if (client_receive(node->client, happening->message, cluster->now, &err))
             cluster_break(cluster, "%s: %s", node->name, err.text);
         turn(cluster, happening->node);
     }
+}
+
+/* What a frozen agent would do waits until it thaws, in the order in which it came. */
+static bool postpone(struct cluster *cluster, struct happening *h)
+{
+    enum happening_kind kind = h->kind;
+    bool at_server = (kind == HAPPEN_ARRIVE && h->to_server) || kind == HAPPEN_TICK;
+    const struct node *node = &cluster->nodes[at_server ? 0 : h->node];
+    bool own = at_server || kind == HAPPEN_ARRIVE || kind == HAPPEN_STARTED || kind == HAPPEN_STOPPED ||
+               kind == HAPPEN_EXIT || kind == HAPPEN_UNANSWERED || kind == HAPPEN_FINISH;
+    if (!own || !is_frozen(cluster, node))
+        return false;
+    struct happening later = *h;
+    later.at = node->frozen_until;
+    if (kind == HAPPEN_TICK) { /* all messages before the clock */
+        later.at = instant_add(later.at, 1);
+        cluster->tick_at = later.at;
+    }
+    schedule(cluster, later);
+    h->message = NULL;
+    return true;
 }
 
 static void happen(struct cluster *cluster, const struct happening *h)
@@ -586,6 +702,13 @@ static void happen(struct cluster *cluster, const struct happening *h)
     case HAPPEN_FOLLOW:
         fail_worker(cluster, h->node, true);
         break;
+    case HAPPEN_FREEZE:
+        freeze(cluster, h->node, h->value);
+        break;
+    case HAPPEN_THAW:
+        if (own_life && node->client)
+            turn(cluster, h->node);
+        break;
     case HAPPEN_KILL:
         fail_worker(cluster, h->node, false);
         break;
@@ -594,6 +717,10 @@ static void happen(struct cluster *cluster, const struct happening *h)
         break;
     case HAPPEN_TERM:
         terminate(cluster, h->node);
+        break;
+    case HAPPEN_UNANSWERED:
+        if (own_life)
+            drain_alone(cluster, h->node);
         break;
     case HAPPEN_CALM:
         begin_calm(cluster, h->value);
@@ -606,6 +733,9 @@ static void happen(struct cluster *cluster, const struct happening *h)
             turn(cluster, h->node);
         break;
     case HAPPEN_TICK:
+        /* the server leaves with its agent */
+        if (cluster->options.elastic && cluster->nodes[0].phase == NODE_EXITED)
+            break;
         if (h->at.ns == cluster->tick_at.ns) {
             struct roster_event tick = {.kind = ROSTER_TICK};
             (void)roster_take(cluster, &tick);
@@ -633,8 +763,10 @@ static void happen(struct cluster *cluster, const struct happening *h)
 
 static void at(struct cluster *cluster, int64_t at_ms, int node, enum happening_kind kind)
 {
-    schedule(cluster,
-             (struct happening){.at = {at_ms * NS_PER_MS}, .kind = kind, .node = node, .rank = node});
+    schedule(cluster, (struct happening){.at = {at_ms * NS_PER_MS},
+                                         .kind = kind,
+                                         .node = node,
+                                         .rank = cluster->options.elastic ? -1 : node});
 }
 
 void cluster_start(struct cluster *cluster, int64_t at_ms, int node)
@@ -668,6 +800,14 @@ void cluster_follow(struct cluster *cluster, int64_t at_ms, int node)
     at(cluster, at_ms, node, HAPPEN_FOLLOW);
 }
 
+void cluster_freeze(struct cluster *cluster, int64_t at_ms, int node, int64_t for_ms)
+{
+    schedule(cluster, (struct happening){.at = {at_ms * NS_PER_MS},
+                                         .kind = HAPPEN_FREEZE,
+                                         .node = node,
+                                         .value = for_ms * NS_PER_MS});
+}
+
 void cluster_kill(struct cluster *cluster, int64_t at_ms, int node)
 {
     at(cluster, at_ms, node, HAPPEN_KILL);
@@ -695,7 +835,8 @@ void cluster_run(struct cluster *cluster, int64_t until_ms)
         struct happening happening = pop(cluster);
         if (happening.at.ns > cluster->now.ns)
             cluster->now = happening.at;
-        happen(cluster, &happening);
+        if (!postpone(cluster, &happening))
+            happen(cluster, &happening);
         mem_free(happening.message);
         schedule_turns(cluster);
         cluster_check(cluster);
@@ -706,6 +847,10 @@ static void fill_defaults(struct cluster_options *options)
 {
     if (!options->join_timeout_ns)
         options->join_timeout_ns = 60 * NS_PER_S;
+    if (!options->elastic)
+        options->min_nodes = options->max_nodes = options->nodes;
+    if (options->elastic && !options->nodes)
+        options->nodes = CLUSTER_NODE_LIMIT;
     if (!options->delay_max_ns)
         options->delay_min_ns = options->delay_max_ns = NS_PER_MS;
     if (!options->start_ns)
@@ -728,19 +873,22 @@ struct cluster *cluster_create(const struct cluster_options *options)
     cluster->verdict = -1;
     struct roster_options roster = {
         .job_id = "job",
-        .min_nodes = options->nodes,
-        .max_nodes = options->nodes,
+        .min_nodes = cluster->options.min_nodes,
+        .max_nodes = cluster->options.max_nodes,
+        .elastic = options->elastic,
+        .last_call_ns = options->last_call_ns,
+        .regroup_ns = options->regroup_ns,
         .max_restarts = options->max_restarts,
         .epoch = draw(cluster) | 1,
         .join_timeout_ns = cluster->options.join_timeout_ns,
     };
     cluster->roster = need(roster_create(&roster, cluster->now, NULL));
-    if (roster_actions_init(&cluster->actions, options->nodes, NULL))
+    if (roster_actions_init(&cluster->actions, roster_slot_count(cluster->roster), NULL))
         abort();
     for (int i = 0; i < CLUSTER_NODE_LIMIT; i++) {
         struct node *node = &cluster->nodes[i];
         (void)snprintf(node->name, sizeof node->name, "node%d", i);
-        node->claimed_rank = i;
+        node->claimed_rank = options->elastic ? -1 : i;
         node->verdict = node->exit_code = -1;
     }
     return cluster;

@@ -21,7 +21,10 @@ enum { CLUSTER_NODE_LIMIT = 8 };
 
 struct cluster_options {
     uint64_t seed;
-    int nodes;
+    int nodes; /* static: the world's; elastic: those that a calm cluster starts; 0: all */
+    bool elastic;
+    int min_nodes, max_nodes;                 /* elastic; nodes beyond max are spares */
+    int64_t last_call_ns, regroup_ns;         /* elastic; 0: the roster's own */
     int local_world_size[CLUSTER_NODE_LIMIT]; /* 0: 1 */
     int64_t max_restarts;
     int64_t join_timeout_ns;            /* 0: 60 s */
@@ -44,13 +47,15 @@ void cluster_crash(struct cluster *cluster, int64_t at_ms,
                    int node); /* the agent and its workers vanish without a word */
 void cluster_cut(struct cluster *cluster, int64_t at_ms, int node);  /* its network goes away */
 void cluster_heal(struct cluster *cluster, int64_t at_ms, int node); /* and comes back, on a new connection */
+void cluster_freeze(struct cluster *cluster, int64_t at_ms, int node,
+                    int64_t for_ms); /* its agent and its workers do nothing for a while */
 void cluster_kill(struct cluster *cluster, int64_t at_ms,
                   int node); /* one of its workers dies of signal 9, if any runs */
 void cluster_follow(struct cluster *cluster, int64_t at_ms,
                     int node); /* one of its workers exits 1, saying that its peer closed the connection */
 void cluster_finish(struct cluster *cluster, int64_t at_ms, int node); /* its workers exit 0, if they run */
 void cluster_term(struct cluster *cluster, int64_t at_ms,
-                  int node); /* the agent gets TERM: leaves with 143 */
+                  int node); /* the agent gets TERM: leaves with 143, in an elastic world it drains first */
 /* From then on workers of any world end well after run_ms, and agents that exited with 138 are started again:
  * what a calm cluster does. */
 void cluster_calm(struct cluster *cluster, int64_t at_ms, int64_t run_ms);

@@ -12,6 +12,7 @@ enum worker_phase { WORKERS_NONE, WORKERS_STARTING, WORKERS_RUNNING, WORKERS_DON
 struct node {
     enum node_phase phase;
     int exit_code;
+    struct instant exited_at; /* with a word */
     unsigned life; /* grows with every start and end: what was scheduled for an earlier life is void */
     int claimed_rank;
     struct roster_incarnation incarnation;
@@ -19,6 +20,10 @@ struct node {
     struct client *client;  /* NULL: the serving agent, or one without a seat */
     struct instant turn_at; /* of its loop */
     bool cut;
+    struct instant cut_at;
+    uint64_t number; /* of its last JOIN or beat that reached the server */
+    struct instant frozen_until;
+    bool draining;                  /* has sent a drain, and waits for the STOP or goes after a second */
     unsigned connection;            /* grows when the network comes back */
     struct instant last_arrival[2]; /* of the connection, each way: in order */
     /* the serving side of its connection */
@@ -38,10 +43,13 @@ enum happening_kind {
     HAPPEN_CRASH,
     HAPPEN_CUT,
     HAPPEN_HEAL,
+    HAPPEN_FREEZE,
+    HAPPEN_THAW,
     HAPPEN_KILL,
     HAPPEN_FOLLOW,
     HAPPEN_FINISH,
     HAPPEN_TERM,
+    HAPPEN_UNANSWERED, /* a drain */
     HAPPEN_CALM,
     HAPPEN_ARRIVE, /* a message */
     HAPPEN_TURN,   /* a client's loop */
@@ -60,6 +68,19 @@ struct happening {
     bool to_server;
     int64_t value;
     struct wire_message *message; /* owned; only as much of it as its kind needs */
+};
+
+enum { WORLDS_KEPT = 4 };
+
+/* A world as its members were told it, by group rank. */
+struct seen_world {
+    struct world_id id; /* epoch 0: none */
+    int nodes, size;
+    struct {
+        bool told, done;
+        int node, base, size;
+        struct roster_incarnation incarnation;
+    } rank[CLUSTER_NODE_LIMIT];
 };
 
 /* What a client hands back when it sends. */
@@ -87,6 +108,10 @@ struct cluster {
     unsigned faults; /* injected, that may cost a restart */
     int64_t seen_restarts;
     int verdict; /* the job's, -1: none yet */
+    struct seen_world worlds[WORLDS_KEPT];
+    unsigned worlds_seen;
+    int ready_nodes; /* that could form a world now, and since when there are so many */
+    struct instant ready_since;
     enum roster_job_state state;
     struct instant state_since;
     char broken[512];
@@ -97,6 +122,8 @@ struct cluster {
 void cluster_check(struct cluster *cluster);
 /* A world was given to a node; checks it against what the others have. */
 void cluster_check_world(struct cluster *cluster, int node, const struct membership_world *world);
+/* The workers of a node exited 0. */
+void cluster_note_done(struct cluster *cluster, int node);
 void cluster_check_verdict(struct cluster *cluster, int node, int exit_code);
 void cluster_break(struct cluster *cluster, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

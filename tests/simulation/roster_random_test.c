@@ -1,7 +1,9 @@
 /* roster_random_test.c - thousands of jobs with random faults; the invariants are checked after every event
  * (cluster.c), and here that each job comes to its end once the faults are over.
  *
- *     simulation_roster_random [first seed [count]]      a failure prints its seed and the whole trace */
+ *     simulation_roster_random [first seed [count]]      a failure prints its seed and the whole trace
+ *
+ * Every seed stands for a static job and for an elastic one. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +32,7 @@ static uint64_t next(uint64_t *random)
 }
 
 struct plan {
+    bool elastic;
     int nodes;
     bool term; /* somebody gets TERM */
 };
@@ -79,12 +82,75 @@ static struct cluster *random_job(uint64_t seed, struct plan *plan)
     return cluster;
 }
 
+/* Nodes that come late and beyond max, go, freeze and come back. */
+static void elastic_faults(struct cluster *cluster, struct plan *plan, uint64_t *random)
+{
+    int faults = (int)(next(random) % 8);
+    for (int k = 0; k < faults; k++) {
+        int64_t at = (int64_t)(next(random) % FAULTS_UNTIL_MS);
+        int node = (int)(next(random) % (uint64_t)plan->nodes);
+        uint64_t kind = next(random) % 14;
+        if (kind < 3) {
+            cluster_kill(cluster, at, node);
+        } else if (kind < 5 && node) {
+            cluster_crash(cluster, at, node);
+            cluster_start(cluster, at + (int64_t)(next(random) % 6000), node);
+        } else if (kind < 7 && node) {
+            cluster_cut(cluster, at, node);
+            cluster_heal(cluster, at + (int64_t)(next(random) % 6000), node);
+        } else if (kind < 9) {
+            cluster_freeze(cluster, at, node, (int64_t)(next(random) % 5000));
+        } else if (kind < 10) {
+            cluster_finish(cluster, at, node);
+        } else if (node || kind == 13) {
+            cluster_term(cluster, at, node);
+            if (node)
+                cluster_start(cluster, at + (int64_t)(next(random) % 10000), node);
+            plan->term = true;
+        }
+    }
+}
+
+static struct cluster *random_elastic_job(uint64_t seed, struct plan *plan)
+{
+    uint64_t random = seed * UINT64_C(0x9e3779b97f4a7c15) + 77;
+    int max = 1 + (int)(next(&random) % 5), min = 1 + (int)(next(&random) % (uint64_t)max);
+    int nodes = max + (int)(next(&random) % 4);
+    *plan = (struct plan){.elastic = true, .nodes = nodes < CLUSTER_NODE_LIMIT ? nodes : CLUSTER_NODE_LIMIT};
+    struct cluster_options options = {
+        .seed = seed,
+        .nodes = plan->nodes,
+        .elastic = true,
+        .min_nodes = min,
+        .max_nodes = max,
+        .last_call_ns = (int64_t)(500 + next(&random) % 8000) * NS_PER_MS,
+        .regroup_ns = (int64_t)(500 + next(&random) % 4000) * NS_PER_MS,
+        .max_restarts = (int64_t)(next(&random) % 4),
+        .join_timeout_ns = JOIN_TIMEOUT_MS * NS_PER_MS,
+        .delay_min_ns = 100 * NS_PER_US,
+        .delay_max_ns = (int64_t)(1 + next(&random) % 300) * NS_PER_MS,
+        .duplicate_percent = next(&random) % 2 ? 10 : 0,
+        .start_ns = (int64_t)(1 + next(&random) % 500) * NS_PER_MS,
+        .stop_ns = (int64_t)(1 + next(&random) % 2000) * NS_PER_MS,
+    };
+    for (int i = 0; i < plan->nodes; i++)
+        options.local_world_size[i] = 1 + (int)(next(&random) % 8);
+    struct cluster *cluster = cluster_create(&options);
+    for (int i = 0; i < plan->nodes; i++) /* some are late, when the world runs */
+        cluster_start(cluster, (int64_t)(next(&random) % (i % 3 == 2 ? 15000 : 3000)), i);
+    elastic_faults(cluster, plan, &random);
+    cluster_calm(cluster, FAULTS_UNTIL_MS, CALM_RUN_MS);
+    return cluster;
+}
+
 static const char *check_end(const struct cluster *cluster, const struct plan *plan)
 {
     for (int i = 0; i < plan->nodes; i++)
         if (cluster_exit_code(cluster, i) < 0)
             return "an agent has not left";
     enum roster_job_state state = roster_state(cluster_roster(cluster));
+    if (plan->elastic && plan->term && cluster_exit_code(cluster, 0) == EXIT_CODE_TERMINATED)
+        return NULL; /* the server went with its agent, in whatever state */
     if (state != JOB_FINISHED && state != JOB_FAILED)
         return "the job has not come to its end";
     if (roster_has_remote(cluster_roster(cluster)))
@@ -99,34 +165,45 @@ static const char *check_end(const struct cluster *cluster, const struct plan *p
     return NULL;
 }
 
-static void random_faults(void **state)
+static void run_seeds(struct cluster *(*make)(uint64_t seed, struct plan *plan), const char *kind)
 {
-    (void)state;
     uint64_t finished = 0;
     int64_t restarts = 0;
     for (uint64_t seed = first_seed; seed < first_seed + seed_count; seed++) {
         struct plan plan;
-        struct cluster *cluster = random_job(seed, &plan);
+        struct cluster *cluster = make(seed, &plan);
         cluster_run(cluster, END_BY_MS);
         const char *wrong = cluster_broken(cluster);
         if (!wrong)
             wrong = check_end(cluster, &plan);
         if (wrong) {
-            print_message("%s\n", cluster_trace(cluster));
-            fail_msg("seed %" PRIu64 ": %s", seed, wrong);
+            (void)fputs(cluster_trace(cluster), stderr); /* cmocka's message has a limit */
+            fail_msg("%s, seed %" PRIu64 ": %s", kind, seed, wrong);
         }
         finished += roster_state(cluster_roster(cluster)) == JOB_FINISHED;
         restarts += roster_restart_count(cluster_roster(cluster));
         cluster_destroy(cluster);
     }
-    print_message("seeds %" PRIu64 "..%" PRIu64 ": %" PRIu64 " jobs finished, %" PRIu64 " failed, %" PRId64
-                  " restarts\n",
-                  first_seed, first_seed + seed_count - 1, finished, seed_count - finished, restarts);
+    print_message("%s, seeds %" PRIu64 "..%" PRIu64 ": %" PRIu64 " jobs finished, %" PRIu64
+                  " failed, %" PRId64 " restarts\n",
+                  kind, first_seed, first_seed + seed_count - 1, finished, seed_count - finished, restarts);
     /* A generator that only makes dead or only makes healthy jobs tests nothing. */
     if (seed_count >= 1000) {
         assert_true(finished > seed_count / 5 && finished < seed_count * 19 / 20);
         assert_true(restarts > (int64_t)seed_count / 5);
     }
+}
+
+static void static_jobs(void **state)
+{
+    (void)state;
+    run_seeds(random_job, "static");
+}
+
+static void elastic_jobs(void **state)
+{
+    (void)state;
+    run_seeds(random_elastic_job, "elastic");
 }
 
 int main(int argc, char **argv)
@@ -135,6 +212,6 @@ int main(int argc, char **argv)
         first_seed = strtoull(argv[1], NULL, 10);
         seed_count = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_faults)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(static_jobs), cmocka_unit_test(elastic_jobs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

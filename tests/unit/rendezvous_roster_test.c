@@ -143,11 +143,11 @@ static void what_does_not_fit_is_refused_by_name(void **state)
     who = join_of(1);
     who.protocol_version = 9;
     join(f, 2, &who);
-    expect_refusal(f, "protocol version: this agent has 9, the server 1; run the same muster on all nodes");
+    expect_refusal(f, "protocol version: this agent has 9, the server 2; run the same muster on all nodes");
     who = join_of(1);
     who.min_nodes = who.max_nodes = 4;
     join(f, 2, &who);
-    expect_refusal(f, "nnodes: this agent has 4:4, the server 3");
+    expect_refusal(f, "nnodes: this agent has 4:4, the server 3:3");
     who = join_of(1);
     who.elastic = true;
     join(f, 2, &who);
@@ -239,7 +239,7 @@ static void a_broken_protocol_is_an_error(void **state)
     struct fixture *f = *state;
     all_run(f);
     assert_int_equal(report(f, 0, 0, MEMBERSHIP_REPORT_RUNNING, NULL), -1);
-    assert_string_equal(f->err.text, "node rank 0 reports RUNNING while it is RUNNING");
+    assert_string_equal(f->err.text, "agent \"a\" reports RUNNING while it is RUNNING");
     assert_int_equal(report(f, 0, 0, MEMBERSHIP_REPORT_STOPPED, NULL), -1);
     assert_int_equal(report(f, 0, 0, MEMBERSHIP_REPORT_FAILED, NULL), -1);
     assert_int_equal(f->err.code, MUSTER_E_INVALID);
@@ -415,13 +415,16 @@ static void causes_are_ranked(void **state)
     assert_string_equal(failure_class_name(failure_class_of(&memory)), "signal");
 }
 
-static void an_elastic_world_is_refused_for_now(void **state)
+static void worlds_of_impossible_sizes_are_refused(void **state)
 {
     struct fixture *f = *state;
     struct roster_options options = options_of(4);
     options.min_nodes = 2;
     assert_null(roster_create(&options, f->now, &f->err));
-    assert_int_equal(f->err.code, MUSTER_E_UNSUPPORTED);
+    assert_int_equal(f->err.code, MUSTER_E_INVALID);
+    options.elastic = true;
+    options.min_nodes = 5;
+    assert_null(roster_create(&options, f->now, &f->err));
     options = options_of(ROSTER_MEMBER_LIMIT + 1);
     assert_null(roster_create(&options, f->now, &f->err));
     assert_int_equal(f->err.code, MUSTER_E_INVALID);
@@ -495,7 +498,7 @@ int main(void)
         TEST(a_done_agent_may_go),
         TEST(a_done_agent_may_come_back),
         cmocka_unit_test(causes_are_ranked),
-        TEST(an_elastic_world_is_refused_for_now),
+        TEST(worlds_of_impossible_sizes_are_refused),
         cmocka_unit_test(the_largest_world),
         cmocka_unit_test(names_are_printable),
     };

@@ -128,6 +128,8 @@ static void events_come_through(void **state)
     assert_memory_equal(&round_trip(&message)->event, &message.event, sizeof message.event);
     message.event =
         (struct membership_event){.kind = MEMBERSHIP_EVENT_STOP, .stopped = some_id, .reason = "because"};
+    message.event.planned = true;
+    message.event.grace_ns = 30 * NS_PER_S;
     assert_memory_equal(&round_trip(&message)->event, &message.event, sizeof message.event);
     message.event = (struct membership_event){
         .kind = MEMBERSHIP_EVENT_VERDICT, .exit_code = 139, .failed = true, .failure = some_failure()};
@@ -162,10 +164,19 @@ static void small_ones_come_through(void **state)
     static struct wire_message message;
     message = (struct wire_message){.kind = WIRE_LEAVE, .exit_code = 143};
     assert_int_equal(round_trip(&message)->exit_code, 143);
-    message = (struct wire_message){.kind = WIRE_BEAT, .sequence = UINT64_MAX};
+    message = (struct wire_message){.kind = WIRE_DRAIN, .exit_code = 143, .grace_ns = INT64_MAX};
+    assert_int_equal(round_trip(&message)->exit_code, 143);
+    assert_true(round_trip(&message)->grace_ns == INT64_MAX);
+    message = (struct wire_message){.kind = WIRE_BEAT, .sequence = UINT64_MAX, .number = 77};
+    memset(message.progress, 'p', sizeof message.progress - 1);
     assert_true(round_trip(&message)->sequence == UINT64_MAX);
-    message = (struct wire_message){.kind = WIRE_ACCEPT, .member = 4095, .sequence = 5};
+    assert_int_equal(round_trip(&message)->number, 77);
+    assert_string_equal(round_trip(&message)->progress, message.progress);
+    message = (struct wire_message){
+        .kind = WIRE_ACCEPT, .member = 4095, .sequence = 5, .number = 6, .lease_ns = 20 * NS_PER_S};
     assert_int_equal(round_trip(&message)->member, 4095);
+    assert_int_equal(round_trip(&message)->number, 6);
+    assert_true(round_trip(&message)->lease_ns == 20 * NS_PER_S);
     message = (struct wire_message){.kind = WIRE_AGAIN};
     round_trip(&message);
 }

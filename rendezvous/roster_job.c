@@ -1,0 +1,325 @@
+/* roster_job.c - what happens to the whole job: worlds that go out, stops, verdicts, and the one place that
+ * looks whether the job's state must change. See roster.h. */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/exit_code.h"
+#include "rendezvous/backoff.h"
+#include "rendezvous/failure.h"
+#include "rendezvous/roster_internal.h"
+
+/* For rates of clocks that differ, and to kill what does not end. */
+static const int64_t fence_margin_ns = 2 * NS_PER_S;
+
+void roster_act(struct roster_work *w, enum roster_action_kind kind, uint64_t session, int member,
+                const char *reason)
+{
+    /* A member whose connection is down is sent what it missed when it joins again. */
+    if (!session)
+        return;
+    assert(w->out->count < w->out->capacity);
+    w->out->items[w->out->count++] = (struct roster_action){kind, session, member, reason};
+}
+
+void roster_set_state(struct roster *roster, struct roster_member *member, enum roster_member_state state)
+{
+    roster->count[member->state]--;
+    member->state = state;
+    roster->count[state]++;
+}
+
+void roster_vacate(struct roster *roster, struct roster_member *member, enum roster_member_state state)
+{
+    if (member->local)
+        roster->local_slot = -1;
+    member->local = member->draining = false;
+    member->held = (struct world_id){0};
+    member->session = 0;
+    roster_set_state(roster, member, state);
+}
+
+/* -- causes
+ * ------------------------------------------------------------------------------------------------------- */
+
+void roster_record(struct roster *roster, const struct worker_failure *failure, int slot, struct instant at)
+{
+    enum { KEPT = FAILURE_OTHERS_LIMIT + 1 };
+    struct roster_cause cause = {failure_key_of(failure, at), failure_brief_of(failure)};
+    cause.brief.group_rank = roster->members[slot].group_rank;
+    int place = roster->seen_count;
+    while (place > 0 && failure_key_compare(&cause.key, &roster->seen[place - 1].key) < 0)
+        place--;
+    roster->seen_total++;
+    if (place == KEPT)
+        return;
+    if (roster->seen_count < KEPT)
+        roster->seen_count++;
+    memmove(&roster->seen[place + 1], &roster->seen[place],
+            (size_t)(roster->seen_count - place - 1) * sizeof *roster->seen);
+    roster->seen[place] = cause;
+    if (place > 0)
+        return;
+    roster->failed = true;
+    roster->cause = *failure;
+    roster->cause.group_rank = roster->members[slot].group_rank;
+    roster->cause_at = at;
+}
+
+void roster_record_lost(struct roster *roster, const struct roster_member *member)
+{
+    struct worker_failure failure = {
+        .rank = member->rank_base,
+        .local_rank = -1,
+        .exit_code = EXIT_CODE_NODE,
+        .lost_node = true,
+    };
+    (void)snprintf(failure.host, sizeof failure.host, "%s", member->name);
+    roster_record(roster, &failure, roster_slot_of(roster, member), member->last_heard);
+}
+
+bool roster_lose(struct roster_work *w, struct roster_member *member)
+{
+    struct roster *roster = w->roster;
+    bool must_stop = roster_has_workers(member);
+    /* One that drains has said its word. */
+    if (must_stop || (member->state == MEMBER_STOPPING && !member->draining))
+        roster_record_lost(roster, member);
+    if (must_stop || (member->state == MEMBER_STOPPING && !member->was_done)) {
+        struct instant stopped = instant_add(member->last_heard, roster->lease_ns + fence_margin_ns);
+        roster->fence = roster->fence.ns > stopped.ns ? roster->fence : stopped;
+    }
+    roster_vacate(roster, member, member->state == MEMBER_DONE ? MEMBER_DONE_GONE : MEMBER_EMPTY);
+    return must_stop;
+}
+
+/* -- stops and verdicts
+ * ------------------------------------------------------------------------------------------- */
+
+static void set_job_state(struct roster_work *w, enum roster_job_state state, int64_t timeout_ns)
+{
+    w->roster->state = state;
+    w->roster->state_deadline = timeout_ns ? instant_add(w->now, timeout_ns) : INSTANT_NEVER;
+    w->roster->regroup = INSTANT_NEVER;
+}
+
+static void stop_members(struct roster_work *w)
+{
+    struct roster *roster = w->roster;
+    set_job_state(w, JOB_STOPPING, roster->stop_grace_ns + roster->stop_timeout_ns);
+    for (int i = 0; i < roster->slot_count; i++) {
+        struct roster_member *member = &roster->members[i];
+        if (!roster_has_workers(member) && member->state != MEMBER_DONE)
+            continue;
+        if (member->held.epoch) {
+            member->was_done = member->state == MEMBER_DONE;
+            roster_set_state(roster, member, MEMBER_STOPPING);
+            roster_act(w, ROSTER_SEND_STOP, member->session, i, NULL);
+        } else {
+            roster_set_state(roster, member, MEMBER_JOINED);
+        }
+    }
+}
+
+void roster_begin_stop(struct roster_work *w)
+{
+    struct roster *roster = w->roster;
+    char what[MUSTER_ERROR_TEXT - 100];
+    failure_describe(&roster->cause, what, sizeof what);
+    if (roster->restart_count < roster->max_restarts)
+        (void)snprintf(roster->stop_reason, sizeof roster->stop_reason, "%s: restart %" PRId64 " of %" PRId64,
+                       what, roster->restart_count + 1, roster->max_restarts);
+    else
+        (void)snprintf(roster->stop_reason, sizeof roster->stop_reason, "%s: no restarts left", what);
+    roster->planned = false;
+    roster->stop_grace_ns = 0;
+    stop_members(w);
+}
+
+void roster_begin_planned_stop(struct roster_work *w, int64_t grace_ns, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(w->roster->stop_reason, sizeof w->roster->stop_reason, format, arguments);
+    va_end(arguments);
+    w->roster->planned = true;
+    w->roster->stop_grace_ns = grace_ns;
+    stop_members(w);
+}
+
+/* The serving agent gets the verdict last, from roster_end_job: when it leaves, the server goes with it. Its
+ * workers stop now, like everybody's. */
+void roster_give_verdict(struct roster_work *w, int code, bool failed, const char *format, ...)
+{
+    struct roster *roster = w->roster;
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(roster->verdict_reason, sizeof roster->verdict_reason, format, arguments);
+    va_end(arguments);
+    roster->verdict_code = code;
+    roster->verdict_failed = failed;
+    memcpy(roster->stop_reason, roster->verdict_reason, sizeof roster->stop_reason);
+    roster->planned = false;
+    set_job_state(w, JOB_FINISHING, roster->exit_barrier_ns);
+    for (int i = 0; i < roster->slot_count; i++) {
+        struct roster_member *member = &roster->members[i];
+        if (!roster_seat_taken(member))
+            continue;
+        bool runs = roster_has_workers(member);
+        roster_set_state(roster, member, MEMBER_LEAVING);
+        member->verdict_sent = !member->local;
+        if (!member->local)
+            roster_act(w, ROSTER_SEND_VERDICT, member->session, i, NULL);
+        else if (runs)
+            roster_act(w, ROSTER_SEND_STOP, member->session, i, NULL);
+    }
+}
+
+void roster_give_failure_verdict(struct roster_work *w)
+{
+    char what[MUSTER_ERROR_TEXT - 100];
+    failure_describe(&w->roster->cause, what, sizeof what);
+    roster_give_verdict(w, failure_exit_code(&w->roster->cause), true,
+                        "%s; restarts used: %" PRId64 " of %" PRId64, what, w->roster->restart_count,
+                        w->roster->max_restarts);
+}
+
+void roster_end_job(struct roster_work *w)
+{
+    struct roster *roster = w->roster;
+    set_job_state(w, roster->verdict_code == EXIT_CODE_OK ? JOB_FINISHED : JOB_FAILED, 0);
+    if (roster->local_slot < 0)
+        return;
+    struct roster_member *member = &roster->members[roster->local_slot];
+    member->verdict_sent = true;
+    roster_act(w, ROSTER_SEND_VERDICT, member->session, roster->local_slot, NULL);
+}
+
+/* -- from round to round
+ * ------------------------------------------------------------------------------------------ */
+
+static void form_world(struct roster_work *w)
+{
+    struct roster *roster = w->roster;
+    if (roster->elastic)
+        roster->world_nodes = roster_elastic_choose(roster);
+    roster_assign_ranks(roster);
+    roster->world_out = true;
+    roster->regrouping = false;
+    roster->last_call = INSTANT_NEVER;
+    roster->formed_at = roster->fence = w->now;
+    roster->dead = false;
+    set_job_state(w, JOB_STARTING, 0);
+    for (int rank = 0; rank < roster->world_nodes; rank++) {
+        int slot = roster->by_rank[rank];
+        struct roster_member *member = &roster->members[slot];
+        member->held = roster->id;
+        member->group_rank = rank;
+        member->round = roster->id.round;
+        roster_set_state(roster, member, MEMBER_ASSIGNED);
+        roster_act(w, ROSTER_SEND_WORLD, member->session, slot, NULL);
+    }
+}
+
+/* How long the next world is held back: not at all after a planned stop. */
+static int64_t hold_back(struct roster_work *w)
+{
+    struct roster *roster = w->roster;
+    roster->hold_until = INSTANT_NEVER;
+    if (!roster->failed)
+        return 0;
+    bool lasted = instant_diff_ns(w->now, roster->formed_at) > roster->backoff_cap_ns;
+    roster->streak = lasted ? 1 : roster->streak + 1;
+    int64_t wait =
+        backoff_wait_ns(roster->backoff_ns, roster->backoff_cap_ns, roster->streak, roster->jitter);
+    if (wait)
+        roster->hold_until = instant_add(w->now, wait);
+    return wait;
+}
+
+/* The next round; a planned one costs nothing. */
+static void form_again(struct roster_work *w)
+{
+    struct roster *roster = w->roster;
+    int64_t wait = hold_back(w);
+    roster->restart_count += roster->failed;
+    roster->id.round++;
+    roster->world_out = false;
+    roster->failed = roster->planned = false;
+    roster->seen_count = roster->seen_total = 0;
+    roster->leave_code = 0;
+    roster->regrouping = true;
+    for (int i = 0; i < roster->slot_count; i++) {
+        struct roster_member *member = &roster->members[i];
+        if (member->state == MEMBER_STOPPED)
+            roster_set_state(roster, member, member->draining ? MEMBER_LEAVING : MEMBER_JOINED);
+        else if (member->state == MEMBER_DONE_GONE)
+            roster_set_state(roster, member, MEMBER_EMPTY);
+        member->verdict_sent = false;
+    }
+    set_job_state(w, JOB_FORMING, wait + roster->join_timeout_ns);
+}
+
+/* Everybody has stopped, or will never. */
+static void decide(struct roster_work *w)
+{
+    struct roster *roster = w->roster;
+    if (roster->failed && roster->restart_count >= roster->max_restarts)
+        roster_give_failure_verdict(w);
+    else if (roster->leave_code)
+        roster_give_verdict(w, roster->leave_code, false,
+                            "an agent left with exit code %d while the world was stopping",
+                            roster->leave_code);
+    else
+        form_again(w);
+}
+
+static bool is_ready(struct roster_work *w)
+{
+    const struct roster *roster = w->roster;
+    if (roster->hold_until.ns != INSTANT_NEVER.ns)
+        return false;
+    return roster->elastic ? roster_elastic_is_ready(w) : roster->count[MEMBER_JOINED] == roster->slot_count;
+}
+
+/* One transition, if one is due. */
+static bool settle_once(struct roster_work *w)
+{
+    struct roster *roster = w->roster;
+    const int *count = roster->count;
+    enum roster_job_state before = roster->state;
+    switch (roster->state) {
+    case JOB_FORMING:
+        if (is_ready(w))
+            form_world(w);
+        break;
+    case JOB_STARTING:
+    case JOB_RUNNING:
+        if (count[MEMBER_DONE] + count[MEMBER_DONE_GONE] == roster->world_nodes)
+            roster_give_verdict(w, EXIT_CODE_OK, false, "all workers exited 0");
+        else if (roster->state == JOB_STARTING && count[MEMBER_ASSIGNED] == 0)
+            set_job_state(w, JOB_RUNNING, 0);
+        break;
+    case JOB_STOPPING:
+        if (count[MEMBER_STOPPING] == 0)
+            decide(w);
+        break;
+    case JOB_FINISHING:
+        if (!roster_has_remote(roster))
+            roster_end_job(w);
+        break;
+    default:
+        break;
+    }
+    return roster->state != before;
+}
+
+void roster_settle(struct roster_work *w)
+{
+    while (settle_once(w))
+        ;
+    if (w->roster->elastic)
+        roster_elastic_plan_regroup(w);
+}
