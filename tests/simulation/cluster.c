@@ -11,24 +11,7 @@
 #include "proto/exit_code.h"
 #include "tests/simulation/cluster_internal.h"
 
-enum { LOCAL_SESSION = 1, EXIT_DELAY_MS = 5 };
-
-/* A simulation that runs out of memory has nothing to say. */
-static void *need(void *block)
-{
-    if (!block)
-        abort();
-    return block;
-}
-
-/* splitmix64 */
-static uint64_t draw(struct cluster *cluster)
-{
-    uint64_t z = (cluster->random += UINT64_C(0x9e3779b97f4a7c15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
+enum { EXIT_DELAY_MS = 5 };
 
 static void trace(struct cluster *cluster, const struct node *node, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -44,58 +27,17 @@ static void trace(struct cluster *cluster, const struct node *node, const char *
                   node ? node->name : "job", text);
 }
 
-/* -- what is to happen: a heap by (time, order)
- * ------------------------------------------------------------------- */
-
-static bool before(const struct happening *a, const struct happening *b)
-{
-    return a->at.ns != b->at.ns ? a->at.ns < b->at.ns : a->order < b->order;
-}
-
-static void swap(struct happening *a, struct happening *b)
-{
-    struct happening kept = *a;
-    *a = *b;
-    *b = kept;
-}
-
-static void schedule(struct cluster *cluster, struct happening happening)
-{
-    if (cluster->count == cluster->capacity) {
-        cluster->capacity = cluster->capacity ? 2 * cluster->capacity : 64;
-        cluster->heap = need(mem_realloc(cluster->heap, cluster->capacity, sizeof *cluster->heap));
-    }
-    happening.order = cluster->order++;
-    size_t i = cluster->count++;
-    cluster->heap[i] = happening;
-    for (; i && before(&cluster->heap[i], &cluster->heap[(i - 1) / 2]); i = (i - 1) / 2)
-        swap(&cluster->heap[i], &cluster->heap[(i - 1) / 2]);
-}
-
-static struct happening pop(struct cluster *cluster)
-{
-    struct happening first = cluster->heap[0];
-    cluster->heap[0] = cluster->heap[--cluster->count];
-    for (size_t i = 0;;) {
-        size_t least = i;
-        for (size_t child = 2 * i + 1; child <= 2 * i + 2 && child < cluster->count; child++)
-            if (before(&cluster->heap[child], &cluster->heap[least]))
-                least = child;
-        if (least == i)
-            return first;
-        swap(&cluster->heap[i], &cluster->heap[least]);
-        i = least;
-    }
-}
+/* -- what is to happen
+ * ---------------------------------------------------------------------------------------------- */
 
 static void after(struct cluster *cluster, int64_t delay_ns, int node, enum happening_kind kind)
 {
-    schedule(cluster, (struct happening){.at = instant_add(cluster->now, delay_ns),
-                                         .kind = kind,
-                                         .node = node,
-                                         .rank = cluster->nodes[node].claimed_rank,
-                                         .life = cluster->nodes[node].life,
-                                         .batch = cluster->nodes[node].batch});
+    cluster_schedule(cluster, (struct happening){.at = instant_add(cluster->now, delay_ns),
+                                                 .kind = kind,
+                                                 .node = node,
+                                                 .rank = cluster->nodes[node].claimed_rank,
+                                                 .life = cluster->nodes[node].life,
+                                                 .batch = cluster->nodes[node].batch});
 }
 
 /* -- the network
@@ -105,7 +47,7 @@ static struct wire_message *copy_message(const struct wire_message *message)
 {
     bool whole = message->kind == WIRE_EVENT || message->kind == WIRE_REPORT;
     size_t size = whole ? sizeof *message : offsetof(struct wire_message, texts);
-    struct wire_message *copy = need(mem_calloc(1, size));
+    struct wire_message *copy = cluster_need(mem_calloc(1, size));
     memcpy(copy, message, size);
     return copy;
 }
@@ -114,7 +56,8 @@ static void put_on_wire(struct cluster *cluster, int i, bool to_server, const st
 {
     struct node *node = &cluster->nodes[i];
     int64_t span = cluster->options.delay_max_ns - cluster->options.delay_min_ns;
-    int64_t delay = cluster->options.delay_min_ns + (span ? (int64_t)(draw(cluster) % (uint64_t)span) : 0);
+    int64_t delay =
+        cluster->options.delay_min_ns + (span ? (int64_t)(cluster_draw(cluster) % (uint64_t)span) : 0);
     struct instant at = instant_add(cluster->now, delay);
     if (at.ns < node->last_arrival[to_server].ns)
         at = node->last_arrival[to_server];
@@ -126,13 +69,14 @@ static void put_on_wire(struct cluster *cluster, int i, bool to_server, const st
                                 .connection = node->connection,
                                 .to_server = to_server,
                                 .message = copy_message(message)};
-    schedule(cluster, arrival);
+    cluster_schedule(cluster, arrival);
     /* No transport of ours does this; the protocol must not mind. A JOIN is left out: one that comes after
      * its agent's LEAVE is a new agent to the roster, and on a connection nothing can come after a LEAVE. */
-    if (message->kind != WIRE_JOIN && (int)(draw(cluster) % 100) < cluster->options.duplicate_percent) {
-        arrival.at = instant_add(at, (int64_t)(draw(cluster) % 2000) * NS_PER_MS);
+    if (message->kind != WIRE_JOIN &&
+        (int)(cluster_draw(cluster) % 100) < cluster->options.duplicate_percent) {
+        arrival.at = instant_add(at, (int64_t)(cluster_draw(cluster) % 2000) * NS_PER_MS);
         arrival.message = copy_message(message);
-        schedule(cluster, arrival);
+        cluster_schedule(cluster, arrival);
     }
 }
 
@@ -283,7 +227,8 @@ static void schedule_turns(struct cluster *cluster)
         if (due.ns == node->turn_at.ns || due.ns == INT64_MAX)
             continue;
         node->turn_at = due;
-        schedule(cluster, (struct happening){.at = due, .kind = HAPPEN_TURN, .node = i, .life = node->life});
+        cluster_schedule(cluster,
+                         (struct happening){.at = due, .kind = HAPPEN_TURN, .node = i, .life = node->life});
     }
 }
 
@@ -349,7 +294,7 @@ static size_t roster_take(struct cluster *cluster, const struct roster_event *ev
     if (due.ns < cluster->tick_at.ns || cluster->tick_at.ns <= cluster->now.ns) {
         cluster->tick_at = due;
         if (due.ns != INT64_MAX)
-            schedule(cluster, (struct happening){.at = due, .kind = HAPPEN_TICK});
+            cluster_schedule(cluster, (struct happening){.at = due, .kind = HAPPEN_TICK});
     }
     return count;
 }
@@ -392,7 +337,7 @@ static void server_receives(struct cluster *cluster, int i, const struct wire_me
         break;
     }
     if (roster_take(cluster, &event) == 0 && event.kind == ROSTER_BEAT && !node->cut) {
-        struct wire_message *beat = need(mem_calloc(1, sizeof *beat));
+        struct wire_message *beat = cluster_need(mem_calloc(1, sizeof *beat));
         beat->kind = WIRE_BEAT;
         beat->number = message->number;
         beat->sequence = roster_report_sequence(cluster->roster, node->slot);
@@ -439,10 +384,10 @@ static void start_agent(struct cluster *cluster, int i, int rank)
         return;
     /* What it said last is not lost because its successor has a connection of its own. */
     if (node->exited_at.ns && instant_diff_ns(cluster->now, node->exited_at) < NS_PER_S) {
-        schedule(cluster, (struct happening){.at = instant_add(node->exited_at, NS_PER_S),
-                                             .kind = HAPPEN_START,
-                                             .node = i,
-                                             .rank = rank});
+        cluster_schedule(cluster, (struct happening){.at = instant_add(node->exited_at, NS_PER_S),
+                                                     .kind = HAPPEN_START,
+                                                     .node = i,
+                                                     .rank = rank});
         return;
     }
     node->phase = NODE_UP;
@@ -454,7 +399,7 @@ static void start_agent(struct cluster *cluster, int i, int rank)
     node->workers = WORKERS_NONE;
     node->turn_at = INSTANT_NEVER;
     node->world = (struct membership_world){0};
-    node->incarnation = (struct roster_incarnation){draw(cluster), draw(cluster)};
+    node->incarnation = (struct roster_incarnation){cluster_draw(cluster), cluster_draw(cluster)};
     if (rank >= 0)
         trace(cluster, node, "joins as node rank %d", rank);
     else
@@ -474,7 +419,7 @@ static void start_agent(struct cluster *cluster, int i, int rank)
         .send = client_sends,
         .context = &cluster->links[i],
     };
-    node->client = need(client_create(&options, cluster->now, NULL));
+    node->client = cluster_need(client_create(&options, cluster->now, NULL));
     turn(cluster, i);
 }
 
@@ -676,7 +621,7 @@ static bool postpone(struct cluster *cluster, struct happening *h)
         later.at = instant_add(later.at, 1);
         cluster->tick_at = later.at;
     }
-    schedule(cluster, later);
+    cluster_schedule(cluster, later);
     h->message = NULL;
     return true;
 }
@@ -761,78 +706,10 @@ static void happen(struct cluster *cluster, const struct happening *h)
 /* -- the outside
  * -------------------------------------------------------------------------------------------------- */
 
-static void at(struct cluster *cluster, int64_t at_ms, int node, enum happening_kind kind)
-{
-    schedule(cluster, (struct happening){.at = {at_ms * NS_PER_MS},
-                                         .kind = kind,
-                                         .node = node,
-                                         .rank = cluster->options.elastic ? -1 : node});
-}
-
-void cluster_start(struct cluster *cluster, int64_t at_ms, int node)
-{
-    at(cluster, at_ms, node, HAPPEN_START);
-}
-
-void cluster_claim(struct cluster *cluster, int64_t at_ms, int node, int rank)
-{
-    schedule(cluster,
-             (struct happening){.at = {at_ms * NS_PER_MS}, .kind = HAPPEN_START, .node = node, .rank = rank});
-}
-
-void cluster_crash(struct cluster *cluster, int64_t at_ms, int node)
-{
-    at(cluster, at_ms, node, HAPPEN_CRASH);
-}
-
-void cluster_cut(struct cluster *cluster, int64_t at_ms, int node)
-{
-    at(cluster, at_ms, node, HAPPEN_CUT);
-}
-
-void cluster_heal(struct cluster *cluster, int64_t at_ms, int node)
-{
-    at(cluster, at_ms, node, HAPPEN_HEAL);
-}
-
-void cluster_follow(struct cluster *cluster, int64_t at_ms, int node)
-{
-    at(cluster, at_ms, node, HAPPEN_FOLLOW);
-}
-
-void cluster_freeze(struct cluster *cluster, int64_t at_ms, int node, int64_t for_ms)
-{
-    schedule(cluster, (struct happening){.at = {at_ms * NS_PER_MS},
-                                         .kind = HAPPEN_FREEZE,
-                                         .node = node,
-                                         .value = for_ms * NS_PER_MS});
-}
-
-void cluster_kill(struct cluster *cluster, int64_t at_ms, int node)
-{
-    at(cluster, at_ms, node, HAPPEN_KILL);
-}
-
-void cluster_finish(struct cluster *cluster, int64_t at_ms, int node)
-{
-    at(cluster, at_ms, node, HAPPEN_FINISH);
-}
-
-void cluster_term(struct cluster *cluster, int64_t at_ms, int node)
-{
-    at(cluster, at_ms, node, HAPPEN_TERM);
-}
-
-void cluster_calm(struct cluster *cluster, int64_t at_ms, int64_t run_ms)
-{
-    schedule(cluster,
-             (struct happening){.at = {at_ms * NS_PER_MS}, .kind = HAPPEN_CALM, .value = run_ms * NS_PER_MS});
-}
-
 void cluster_run(struct cluster *cluster, int64_t until_ms)
 {
     while (cluster->count && cluster->heap[0].at.ns <= until_ms * NS_PER_MS && !cluster->broken[0]) {
-        struct happening happening = pop(cluster);
+        struct happening happening = cluster_pop(cluster);
         if (happening.at.ns > cluster->now.ns)
             cluster->now = happening.at;
         if (!postpone(cluster, &happening))
@@ -841,90 +718,4 @@ void cluster_run(struct cluster *cluster, int64_t until_ms)
         schedule_turns(cluster);
         cluster_check(cluster);
     }
-}
-
-static void fill_defaults(struct cluster_options *options)
-{
-    if (!options->join_timeout_ns)
-        options->join_timeout_ns = 60 * NS_PER_S;
-    if (!options->elastic)
-        options->min_nodes = options->max_nodes = options->nodes;
-    if (options->elastic && !options->nodes)
-        options->nodes = CLUSTER_NODE_LIMIT;
-    if (!options->delay_max_ns)
-        options->delay_min_ns = options->delay_max_ns = NS_PER_MS;
-    if (!options->start_ns)
-        options->start_ns = 100 * NS_PER_MS;
-    if (!options->stop_ns)
-        options->stop_ns = 100 * NS_PER_MS;
-    for (int i = 0; i < CLUSTER_NODE_LIMIT; i++)
-        if (!options->local_world_size[i])
-            options->local_world_size[i] = 1;
-}
-
-struct cluster *cluster_create(const struct cluster_options *options)
-{
-    struct cluster *cluster = need(mem_calloc(1, sizeof *cluster));
-    cluster->options = *options;
-    fill_defaults(&cluster->options);
-    cluster->random = options->seed;
-    cluster->last_session = LOCAL_SESSION;
-    cluster->tick_at = INSTANT_NEVER;
-    cluster->verdict = -1;
-    struct roster_options roster = {
-        .job_id = "job",
-        .min_nodes = cluster->options.min_nodes,
-        .max_nodes = cluster->options.max_nodes,
-        .elastic = options->elastic,
-        .last_call_ns = options->last_call_ns,
-        .regroup_ns = options->regroup_ns,
-        .max_restarts = options->max_restarts,
-        .epoch = draw(cluster) | 1,
-        .join_timeout_ns = cluster->options.join_timeout_ns,
-    };
-    cluster->roster = need(roster_create(&roster, cluster->now, NULL));
-    if (roster_actions_init(&cluster->actions, roster_slot_count(cluster->roster), NULL))
-        abort();
-    for (int i = 0; i < CLUSTER_NODE_LIMIT; i++) {
-        struct node *node = &cluster->nodes[i];
-        (void)snprintf(node->name, sizeof node->name, "node%d", i);
-        node->claimed_rank = options->elastic ? -1 : i;
-        node->verdict = node->exit_code = -1;
-    }
-    return cluster;
-}
-
-void cluster_destroy(struct cluster *cluster)
-{
-    if (!cluster)
-        return;
-    for (size_t i = 0; i < cluster->count; i++)
-        mem_free(cluster->heap[i].message);
-    for (int i = 0; i < CLUSTER_NODE_LIMIT; i++)
-        client_destroy(cluster->nodes[i].client);
-    mem_free(cluster->heap);
-    buffer_free(&cluster->trace);
-    roster_actions_free(&cluster->actions);
-    roster_destroy(cluster->roster);
-    mem_free(cluster);
-}
-
-const char *cluster_trace(const struct cluster *cluster)
-{
-    return cluster->trace.data ? cluster->trace.data : "";
-}
-
-const char *cluster_broken(const struct cluster *cluster)
-{
-    return cluster->broken[0] ? cluster->broken : NULL;
-}
-
-int cluster_exit_code(const struct cluster *cluster, int node)
-{
-    return cluster->nodes[node].phase == NODE_EXITED ? cluster->nodes[node].exit_code : -1;
-}
-
-const struct roster *cluster_roster(const struct cluster *cluster)
-{
-    return cluster->roster;
 }

@@ -1,5 +1,5 @@
-/* cluster_internal.h - the state of a simulated cluster, shared by cluster.c (what happens) and
- * cluster_invariants.c (what must hold). */
+/* cluster_internal.h - the state of a simulated cluster, shared by cluster.c (what happens), cluster_queue.c,
+ * cluster_script.c (what is asked for) and cluster_invariants.c (what must hold). */
 #ifndef MUSTER_TESTS_SIMULATION_CLUSTER_INTERNAL_H
 #define MUSTER_TESTS_SIMULATION_CLUSTER_INTERNAL_H
 
@@ -37,6 +37,8 @@ struct node {
     bool saw_world;
     int verdict; /* -1: none */
 };
+
+enum { LOCAL_SESSION = 1 };
 
 enum happening_kind {
     HAPPEN_START,
@@ -117,6 +119,13 @@ struct cluster {
     char broken[512];
     struct buffer trace;
 };
+
+/* cluster_queue.c */
+void cluster_schedule(struct cluster *cluster, struct happening happening);
+struct happening cluster_pop(struct cluster *cluster); /* there is one */
+uint64_t cluster_draw(struct cluster *cluster);        /* the next number of its seed */
+/* block, or the end of the program. */
+void *cluster_need(void *block);
 
 /* cluster_invariants.c */
 void cluster_check(struct cluster *cluster);
