@@ -109,7 +109,9 @@ static int spawn_routed(struct agent *agent, struct worker *worker, const struct
                                     .err_fd = error.fd,
                                     .extra_fd = beats,
                                     .ignored = &agent->ignored,
-                                    .descriptors = &agent->descriptors};
+                                    .descriptors = &agent->descriptors,
+                                    .cpus = agent->config->cpus ? &agent->config->cpus[worker->local_rank]
+                                                                : NULL};
     pid_t pid = spawn_worker(&options, exit_code, err);
     if (pid < 0)
         return -1;

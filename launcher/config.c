@@ -65,9 +65,6 @@ static int check_texts(const struct run_config *config, struct muster_error *err
     if (!*config->rdzv_id || strlen(config->rdzv_id) > 200 || strchr(config->rdzv_id, '/'))
         return error_set(err, MUSTER_E_INVALID, "%s: '%.200s' is empty, longer than 200 bytes or has a slash",
                          CONFIG_SETTING(config, "rdzv-id"), config->rdzv_id);
-    if (config->module && config->no_python)
-        return error_set(err, MUSTER_E_INVALID, "%s and %s exclude each other",
-                         CONFIG_SETTING(config, "module"), CONFIG_SETTING(config, "no-python"));
     return 0;
 }
 
@@ -82,8 +79,10 @@ int config_parse(int argc, char *const argv[], const char *(*get)(void *context,
         return 0;
     if (config_read_environment(config, &environment, err) < 0 || config_check_logs(config, err) < 0 ||
         config_resolve_supervision(config, err) < 0 || check_texts(config, err) < 0 ||
-        config_parse_nproc(config, &config->nproc_per_node, err) < 0)
+        config_check_command(config, err) < 0 || config_parse_nproc(config, &config->nproc_per_node, err) < 0)
         return -1;
+    if (line.at >= argc && config->command == COMMAND_ENV)
+        return 0;
     if (line.at >= argc || !*argv[line.at])
         return error_set(err, MUSTER_E_INVALID,
                          "no program was given; put the script, module or executable after the flags");
@@ -111,8 +110,8 @@ int config_resolve(struct run_config *config, const struct machine *machine,
     struct config_environment environment = {get, context};
     config->cores = machine->cores;
     if (config_resolve_world(config, &environment, machine, err) < 0 ||
-        config_refuse_environment(config, &environment, err) < 0 ||
-        config_resolve_workers(config, machine, err) < 0)
+        config_refuse_environment(&environment, err) < 0 ||
+        config_resolve_workers(config, &environment, machine, err) < 0)
         return -1;
     if (config->max_nodes == 1 && config_source(config, "rdzv-id") == KNOB_FROM_DEFAULT &&
         make_job_id(config, machine, err) < 0)
@@ -127,6 +126,8 @@ void config_free(struct run_config *config)
     knob_free(config_table(), config);
     mem_free(config->line_prefix);
     mem_free(config->place_source);
+    mem_free(config->cpus);
+    config->cpus = NULL;
     mem_free(config->notes);
     mem_free(config->warnings);
     config->line_prefix = config->place_source = config->notes = config->warnings = NULL;
@@ -145,4 +146,15 @@ int config_help(const char *name, int columns, struct buffer *out)
                   "variable in brackets gives the default.\n\n",
                   name);
     return knob_help(config_table(), columns, out);
+}
+
+int config_markdown(struct buffer *out)
+{
+    buffer_text(
+        out,
+        "# The flags of `muster run`\n\n"
+        "Printed by `muster run --output=markdown --help`; `ninja -C build flags` writes it here. Dashes and "
+        "underscores are\nequal, unique prefixes are enough, the variable gives the default. "
+        "`muster env` shows every setting as it would be, and\nwhere it comes from.\n\n");
+    return knob_markdown(config_table(), out);
 }

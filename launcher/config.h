@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "launcher/machine.h"
+#include "launcher/numa.h"
 #include "launcher/rdzv_conf.h"
 #include "launcher/signal_list.h"
 #include "proto/base/buffer.h"
@@ -22,6 +23,12 @@ enum stream_bits { STREAM_NONE = 0, STREAM_STDOUT = 1, STREAM_STDERR = 2, STREAM
 enum program_kind { PROGRAM_PYTHON, PROGRAM_MODULE, PROGRAM_EXECUTABLE };
 
 enum { CONFIG_WORKERS_LIMIT = 4096, CONFIG_NODES_LIMIT = 1000000, CONFIG_ROWS_LIMIT = 96 };
+
+/* muster run; muster launch, which is python -m torch.distributed.launch; muster env, which needs no program.
+ */
+enum config_command { COMMAND_RUN, COMMAND_LAUNCH, COMMAND_ENV };
+
+enum config_output { OUTPUT_TEXT, OUTPUT_JSON, OUTPUT_MARKDOWN };
 
 struct run_config {
     /* world */
@@ -45,6 +52,10 @@ struct run_config {
     double join_timeout_s;
     /* workers */
     bool module, no_python;
+    bool virtual_local_rank;
+    bool use_env;           /* only with COMMAND_LAUNCH */
+    int numa_binding;       /* enum numa_binding */
+    struct numa_mask *cpus; /* of each worker, nproc_per_node of them; NULL: unbound (launcher/binding.h) */
     double shutdown_timeout_s;                   /* grace between TERM and KILL */
     char *signals_to_handle, *forward_signals;   /* as typed: names separated by commas */
     signal_bits stop_signals, forwarded_signals; /* the same, without what is no signal */
@@ -61,7 +72,11 @@ struct run_config {
     int64_t metrics_port; /* 0: none */
     char *metrics_addr;   /* numeric; NULL: every address */
     /* what to do */
+    enum config_command command; /* the caller's, before config_parse */
     bool dry_run, help;
+    int output;                /* enum config_output */
+    double monitor_interval_s; /* these two of torchrun's are taken and change nothing */
+    int start_method;
     const char *program;                    /* the script, module or program: points into argv */
     char *const *arguments;                 /* what follows it, NULL-terminated: points into argv */
     uint8_t sources[CONFIG_ROWS_LIMIT];     /* enum knob_source of each row */
@@ -73,10 +88,14 @@ struct run_config {
 const struct knob_table *config_table(void);
 
 /* argv without the leading "muster run", NULL-terminated. get reads an environment variable. Fills config,
- * which must be zeroed; config_free on success and on failure. With help set nothing else was checked. Errors
- * are MUSTER_E_INVALID or MUSTER_E_UNSUPPORTED (usage, exit 2) with one line, or MUSTER_E_NOMEM. */
+ * which must be zeroed but for its command; config_free on success and on failure. With help set nothing else
+ * was checked. Errors are MUSTER_E_INVALID or MUSTER_E_UNSUPPORTED (usage, exit 2) with one line, or
+ * MUSTER_E_NOMEM. */
 int config_parse(int argc, char *const argv[], const char *(*get)(void *context, const char *name),
                  void *context, struct run_config *config, struct muster_error *err);
+/* Whether the GPUs must be known exactly, which takes NVML: to count workers or bind them, or because the
+ * count by /dev calls for a warning. After config_parse. */
+bool config_wants_gpus(const struct run_config *config, const struct machine *machine);
 /* After config_parse: what the values mean together, here. The place in the world (config_world.c), what the
  * machine offers to the workers, and a job id of its own where one node was given none. */
 int config_resolve(struct run_config *config, const struct machine *machine,
@@ -90,6 +109,8 @@ void config_free(struct run_config *config);
 
 /* "usage: <name> [flags] program ..." and the help of every row, appended. */
 int config_help(const char *name, int columns, struct buffer *out);
+/* launcher/FLAGS.md, appended. */
+int config_markdown(struct buffer *out);
 /* The stream bits of one local rank in a --redirects / --tee value ("3" or "0:1,1:2"); checked by
  * config_parse. A rank that a map leaves out has none. -1 where the value is malformed. */
 int config_streams(const char *value, int local_rank);

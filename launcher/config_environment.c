@@ -55,31 +55,14 @@ static bool asks_nothing(const struct knob *knob, const char *text)
            (knob->initial && !strcmp(knob->initial, text));
 }
 
-/* Whether the job would come out differently if the refused setting were honoured. */
-static bool changes_the_job(const struct run_config *config, const struct knob *knob)
-{
-    static const char *const inner[] = {"monitor-interval", "start-method"}; /* how torchrun's agent works */
-    for (size_t i = 0; i < sizeof inner / sizeof *inner; i++)
-        if (!strcmp(knob->name, inner[i]))
-            return false;
-    return strncmp(knob->name, "rdzv-", 5) || config->max_nodes > 1;
-}
-
-/* A refused setting in the environment, where operators and images put it for all jobs, is an error only
- * where it would change what the job does; else it is said that it is left aside. */
-int config_refuse_environment(struct run_config *config, const struct config_environment *environment,
-                              struct muster_error *err)
+int config_refuse_environment(const struct config_environment *environment, struct muster_error *err)
 {
     const struct knob_table *table = config_table();
     for (size_t i = 0; i < table->count; i++) {
         const struct knob *knob = &table->knobs[i];
         const char *text = knob->env && knob->refused ? config_get(environment, knob->env) : NULL;
-        if (!text || asks_nothing(knob, text))
-            continue;
-        if (changes_the_job(config, knob))
+        if (text && !asks_nothing(knob, text))
             return error_set(err, MUSTER_E_UNSUPPORTED, "%s=%s: %s", knob->env, text, knob->refused);
-        if (config_note(config, err, "%s=%s is left aside: %s", knob->env, text, knob->refused) < 0)
-            return -1;
     }
     return 0;
 }

@@ -53,11 +53,8 @@ int config_read_environment(struct run_config *config, const struct config_envir
                             struct muster_error *err);
 /* Notes in one line whatever was not a flag, with its source. */
 int config_announce(struct run_config *config, struct muster_error *err);
-/* A refused setting in the environment, where operators and images put it for all jobs, is an error only
- * where it would change what the job does; else it is said that it is left aside. After
- * config_resolve_world. */
-int config_refuse_environment(struct run_config *config, const struct config_environment *environment,
-                              struct muster_error *err);
+/* A refused setting in the environment is an error, unless it asks for what is done anyway. */
+int config_refuse_environment(const struct config_environment *environment, struct muster_error *err);
 /* Nodes, this node's rank, master_addr and master_port: flags and variables, then the rules of place.h. */
 int config_resolve_world(struct run_config *config, const struct config_environment *environment,
                          const struct machine *machine, struct muster_error *err);
@@ -68,7 +65,10 @@ int config_check_logs(const struct run_config *config, struct muster_error *err)
 int config_parse_nproc(const struct run_config *config, int *out, struct muster_error *err);
 /* Signals, hangs, restarts. */
 int config_resolve_supervision(struct run_config *config, struct muster_error *err);
-int config_resolve_workers(struct run_config *config, const struct machine *machine,
-                           struct muster_error *err);
+/* Program and flags that fit together: --module, --no-python, --use-env. */
+int config_check_command(const struct run_config *config, struct muster_error *err);
+/* How many workers, and what about GPUs must be said. */
+int config_resolve_workers(struct run_config *config, const struct config_environment *environment,
+                           const struct machine *machine, struct muster_error *err);
 
 #endif

@@ -14,6 +14,11 @@ static const char logs[] = "Logs";
 static const char other[] = "Other";
 static const char not_honoured[] = "Flags of torchrun that are refused";
 
+/* in the order of enum numa_binding and of enum config_output */
+static const char *const numa_bindings[] = {"none", "node", "socket", "exclusive", "core-complex", NULL};
+static const char *const outputs[] = {"text", "json", "markdown", NULL};
+static const char *const start_methods[] = {"spawn", "fork", "forkserver", NULL};
+
 static const struct knob rows[] = {
     {.name = "standalone",
      .env = "PET_STANDALONE",
@@ -145,6 +150,27 @@ static const struct knob rows[] = {
      .offset = AT(no_python),
      .section = workers,
      .help = "run the program as itself, even a .py file"},
+    {.name = "virtual-local-rank",
+     .env = "PET_VIRTUAL_LOCAL_RANK",
+     .type = KNOB_BOOL,
+     .offset = AT(virtual_local_rank),
+     .section = workers,
+     .help = "every worker gets LOCAL_RANK=0 and sees one GPU: its own entry of CUDA_VISIBLE_DEVICES"},
+    {.name = "numa-binding",
+     .type = KNOB_CHOICE,
+     .offset = AT(numa_binding),
+     .initial = "none",
+     .choices = numa_bindings,
+     .section = workers,
+     .help =
+         "CPUs a worker may run on, by the NUMA node of its GPU: all of the node, all of the socket, its "
+         "share of the node's physical cores, or a group that shares a last-level cache; without GPUs the "
+         "workers take the nodes in turn"},
+    {.name = "use-env",
+     .type = KNOB_BOOL,
+     .offset = AT(use_env),
+     .section = workers,
+     .help = "muster launch only: the program reads LOCAL_RANK, so it gets no --local-rank argument"},
     {.name = "shutdown-timeout",
      .env = "PET_SHUTDOWN_TIMEOUT",
      .type = KNOB_DOUBLE,
@@ -216,6 +242,15 @@ static const struct knob rows[] = {
      .section = logs,
      .help = "streams that go to files and, by whole lines with a prefix, to the console; values as for "
              "--redirects"},
+    {.name = "event-log-handler",
+     .env = "PET_EVENT_LOG_HANDLER",
+     .type = KNOB_TEXT,
+     .offset = AT(event_log_handler),
+     .initial = "null",
+     .section = logs,
+     .help =
+         "where a JSON line for each event of agent and workers goes: null, console (stderr), or a file's "
+         "path, which has a slash"},
 
     {.name = "metrics-port",
      .env = "MUSTER_METRICS_PORT",
@@ -233,15 +268,32 @@ static const struct knob rows[] = {
      .section = other,
      .help = "numeric address of that port; without it every address of the machine, since probes and "
              "scrapers come from outside; nothing secret is told there, 127.0.0.1 keeps it private"},
-    {.name = "event-log-handler",
-     .env = "PET_EVENT_LOG_HANDLER",
-     .type = KNOB_TEXT,
-     .offset = AT(event_log_handler),
-     .initial = "null",
-     .section = logs,
+    {.name = "monitor-interval",
+     .env = "PET_MONITOR_INTERVAL",
+     .type = KNOB_DOUBLE,
+     .offset = AT(monitor_interval_s),
+     .initial = "0.1",
+     .min = 1e-9,
+     .max = 1e7,
+     .unit = "s",
+     .section = other,
+     .help = "taken for torchrun's sake: nothing is polled, the end of a worker is seen at once"},
+    {.name = "start-method",
+     .env = "PET_START_METHOD",
+     .type = KNOB_CHOICE,
+     .offset = AT(start_method),
+     .initial = "spawn",
+     .choices = start_methods,
+     .section = other,
+     .help = "taken for torchrun's sake: it says how Python starts Python, and workers are programs here"},
+    {.name = "output",
+     .type = KNOB_CHOICE,
+     .offset = AT(output),
+     .initial = "text",
+     .choices = outputs,
+     .section = other,
      .help =
-         "where a JSON line for each event of agent and workers goes: null, console (stderr), or a file's "
-         "path, which has a slash"},
+         "form of what --dry-run and muster env print (text, json) and of --help after it (text, markdown)"},
     {.name = "dry-run",
      .type = KNOB_BOOL,
      .offset = AT(dry_run),
@@ -254,16 +306,6 @@ static const struct knob rows[] = {
      .section = other,
      .help = "print this and exit"},
 
-    {.name = "monitor-interval",
-     .env = "PET_MONITOR_INTERVAL",
-     .type = KNOB_TEXT,
-     .section = not_honoured,
-     .refused = "nothing is polled, the end of a worker is seen at once; leave it out"},
-    {.name = "start-method",
-     .env = "PET_START_METHOD",
-     .type = KNOB_TEXT,
-     .section = not_honoured,
-     .refused = "it matters only with --run-path, which needs Python in the agent; leave it out"},
     {.name = "run-path",
      .env = "PET_RUN_PATH",
      .type = KNOB_BOOL,
@@ -293,15 +335,6 @@ static const struct knob rows[] = {
      .type = KNOB_TEXT,
      .section = not_honoured,
      .refused = "a Python plug-in, which needs Python in the agent; use --log-dir, --redirects and --tee"},
-    {.name = "numa-binding",
-     .type = KNOB_TEXT,
-     .section = not_honoured,
-     .refused = "not there yet; start each worker through numactl with --no-python"},
-    {.name = "virtual-local-rank",
-     .env = "PET_VIRTUAL_LOCAL_RANK",
-     .type = KNOB_BOOL,
-     .section = not_honoured,
-     .refused = "not there yet; set CUDA_VISIBLE_DEVICES from LOCAL_RANK in the program"},
 };
 
 _Static_assert(sizeof rows / sizeof *rows <= sizeof((struct run_config *)0)->sources,

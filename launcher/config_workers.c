@@ -32,16 +32,116 @@ int config_parse_nproc(const struct run_config *config, int *out, struct muster_
     return 0;
 }
 
-int config_resolve_workers(struct run_config *config, const struct machine *machine, struct muster_error *err)
+/* More workers than GPUs: most likely a mistake, which CUDA answers with an error that names no cause. */
+static bool shares_gpus(const struct run_config *config, const struct machine *machine)
 {
-    if (config->nproc_per_node > 0)
-        return 0;
-    bool gpu = !strcmp(config->nproc, "gpu");
-    if (gpu && machine->gpus < 1)
-        return error_set(err, MUSTER_E_INVALID,
-                         "%s: gpu, but no NVIDIA GPU is visible here; give a number, cpu or auto",
-                         CONFIG_SETTING(config, "nproc-per-node"));
-    config->nproc_per_node =
-        strcmp(config->nproc, "cpu") && machine->gpus > 0 ? machine->gpus : machine->cores;
+    return machine->gpus > 0 && config->nproc_per_node > machine->gpus;
+}
+
+/* One worker beside several GPUs, where nobody typed that number: operators leave the variable out, or
+ * give 1. */
+static bool leaves_gpus(const struct run_config *config, const struct machine *machine)
+{
+    return machine->gpus > 1 && config->nproc_per_node == 1 &&
+           config_source(config, "nproc-per-node") != KNOB_FROM_FLAG;
+}
+
+bool config_wants_gpus(const struct run_config *config, const struct machine *machine)
+{
+    bool counts = config->nproc_per_node == 0 && strcmp(config->nproc, "cpu");
+    return counts || config->numa_binding != NUMA_UNBOUND || shares_gpus(config, machine) ||
+           leaves_gpus(config, machine);
+}
+
+static int warn_of_gpus(struct run_config *config, const struct machine *machine, struct muster_error *err)
+{
+    const char *where = CONFIG_SETTING(config, "nproc-per-node");
+    if (shares_gpus(config, machine) &&
+        config_warn(config, err,
+                    "%s: %d workers, but %d GPU%s visible here: some share one, and NCCL refuses that", where,
+                    config->nproc_per_node, machine->gpus, machine->gpus == 1 ? " is" : "s are") < 0)
+        return -1;
+    if (leaves_gpus(config, machine) &&
+        config_warn(config, err,
+                    "%d GPUs are visible here, but one worker is started; --nproc-per-node=gpu starts one "
+                    "for each",
+                    machine->gpus) < 0)
+        return -1;
+    if (machine->mig > 0 && config->nproc_per_node > 1 && !config->virtual_local_rank &&
+        config_warn(
+            config, err,
+            "%d of the visible GPUs are MIG instances, of which a process sees one: list their UUIDs in "
+            "CUDA_VISIBLE_DEVICES and give --virtual-local-rank, so that each worker has its own",
+            machine->mig) < 0)
+        return -1;
+    return *machine->gpus_unknown
+               ? config_warn(config, err, "%s; GPUs were counted in /dev", machine->gpus_unknown)
+               : 0;
+}
+
+/* Every worker needs an entry of its own in the list, where there is one. */
+static int check_virtual(const struct run_config *config, const char *visible, struct muster_error *err)
+{
+    int entries = 1;
+    for (const char *at = visible; at && *at; at++)
+        entries += *at == ',';
+    if (config->virtual_local_rank && visible && entries < config->nproc_per_node)
+        return error_set(
+            err, MUSTER_E_INVALID, "%s: %d workers, but CUDA_VISIBLE_DEVICES='%.100s' has %d entries",
+            CONFIG_SETTING(config, "virtual-local-rank"), config->nproc_per_node, visible, entries);
     return 0;
+}
+
+/* What torchrun's agent needs and this one does not is taken, and said once. */
+static int note_what_changes_nothing(struct run_config *config, struct muster_error *err)
+{
+    static const struct {
+        const char *name, *why;
+    } rows[] = {{"monitor-interval", "nothing is polled, the end of a worker is seen at once"},
+                {"start-method", "workers are programs of their own, which Python does not start"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (config_is_said(config, rows[i].name) &&
+            config_note(config, err, "%s changes nothing: %s", CONFIG_SETTING(config, rows[i].name),
+                        rows[i].why) < 0)
+            return -1;
+    return 0;
+}
+
+int config_check_command(const struct run_config *config, struct muster_error *err)
+{
+    bool launch = config->command == COMMAND_LAUNCH;
+    if (config->output == OUTPUT_MARKDOWN)
+        return error_set(err, MUSTER_E_INVALID, "--output=markdown is a form of --help, give that behind it");
+    if (config->module && config->no_python)
+        return error_set(err, MUSTER_E_INVALID, "%s and %s exclude each other",
+                         CONFIG_SETTING(config, "module"), CONFIG_SETTING(config, "no-python"));
+    if (config->use_env && config->command == COMMAND_RUN)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "--use-env is a flag of muster launch; muster run never adds --local-rank, leave it out");
+    if (launch && config->no_python && !config->use_env)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "%s needs --use-env: without it --local-rank is added to the program's arguments, which only "
+            "a Python script expects",
+            CONFIG_SETTING(config, "no-python"));
+    return 0;
+}
+
+int config_resolve_workers(struct run_config *config, const struct config_environment *environment,
+                           const struct machine *machine, struct muster_error *err)
+{
+    if (config->nproc_per_node == 0 && !strcmp(config->nproc, "gpu") && machine->gpus < 1)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s: gpu, but no NVIDIA GPU is visible here%s%s; give a number, cpu or auto",
+                         CONFIG_SETTING(config, "nproc-per-node"), *machine->gpus_unknown ? ": " : "",
+                         machine->gpus_unknown);
+    if (config->nproc_per_node == 0)
+        config->nproc_per_node =
+            strcmp(config->nproc, "cpu") && machine->gpus > 0 ? machine->gpus : machine->cores;
+    const char *visible = environment->get(environment->context, "CUDA_VISIBLE_DEVICES");
+    return check_virtual(config, visible, err) < 0 || warn_of_gpus(config, machine, err) < 0 ||
+                   note_what_changes_nothing(config, err) < 0
+               ? -1
+               : 0;
 }

@@ -14,19 +14,31 @@
 
 enum { DEFAULT_PORT = 29500, HOST_LIMIT = 253 };
 
+/* Sets aside what the environment says of other nodes. */
+static int leave_aside(struct run_config *config, const char *reason, struct muster_error *err)
+{
+    static const struct {
+        const char *name, *value;
+    } aside[] = {
+        {"node-rank", "0"}, {"master-addr", "127.0.0.1"}, {"master-port", "0"}, {"rdzv-endpoint", ""}};
+    for (size_t i = 0; i < sizeof aside / sizeof *aside; i++)
+        if (config_source(config, aside[i].name) != KNOB_FROM_FLAG &&
+            config_set(config, aside[i].name, aside[i].value, reason, err) < 0)
+            return -1;
+    return 0;
+}
+
 /* What the environment says of other nodes does not concern a standalone job; a flag that contradicts is an
  * error. */
 static int apply_standalone(struct run_config *config, struct muster_error *err)
 {
-    static const struct {
-        const char *name, *value;
-    } aside[] = {{"nnodes", "1"},      {"node-rank", "0"},       {"master-addr", "127.0.0.1"},
-                 {"master-port", "0"}, {"rdzv-backend", "c10d"}, {"rdzv-endpoint", ""}};
-    for (size_t i = 0; i < sizeof aside / sizeof *aside; i++)
-        if (config_source(config, aside[i].name) != KNOB_FROM_FLAG &&
-            config_set(config, aside[i].name, aside[i].value, "--standalone", err) < 0)
-            return -1;
-    return 0;
+    if (config_source(config, "nnodes") != KNOB_FROM_FLAG &&
+        config_set(config, "nnodes", "1", "--standalone", err) < 0)
+        return -1;
+    if (config_source(config, "rdzv-backend") != KNOB_FROM_FLAG &&
+        config_set(config, "rdzv-backend", "c10d", "--standalone", err) < 0)
+        return -1;
+    return leave_aside(config, "--standalone", err);
 }
 
 /* The reason of a rule that follows from a row: its variable, or its flag. */
@@ -238,34 +250,43 @@ static int warn_of_the_master(struct run_config *config, const struct config_env
         config->nnodes, (long long)pods, config->max_nodes);
 }
 
-/* A pod of many that starts a job of its own beside all others. */
-static int warn_of_lone_pods(struct run_config *config, const struct config_environment *environment,
-                             struct muster_error *err)
+/* How many pods start this command beside this one, although a flag makes each a job of its own; 0: it is not
+ * so. */
+static int64_t count_lone_pods(const struct run_config *config, const struct config_environment *environment)
 {
-    const char *said = config_get(environment, "PET_NNODES"),
-               *address = config_get(environment, ENV_MASTER_ADDR);
-    enum knob_source source = config_source(config, "nnodes");
+    const char *said = config_get(environment, "PET_NNODES");
+    bool overruled = config_source(config, "nnodes") == KNOB_FROM_FLAG || config->standalone;
     int nodes = 0;
-    if (config->max_nodes > 1 || config_get(environment, ENV_RUN_ID))
+    if (config->max_nodes > 1 || !overruled || config_get(environment, ENV_RUN_ID))
         return 0;
-    if (said && (source == KNOB_FROM_FLAG || config->standalone)) {
-        const char *most = strchr(said, ':');
-        most = most ? most + 1 : said;
-        if (!parse_count(most, strlen(most), &nodes))
-            nodes = 0;
-    } else if (!said && address && config_get(environment, ENV_MASTER_PORT) &&
-               config_get(environment, ENV_RANK)) {
-        nodes =
-            (int)count_pods(environment); /* an older operator's, which a flag keeps from being followed */
+    if (said) {
+        const char *colon = strchr(said, ':'), *most = colon ? colon + 1 : said;
+        return parse_count(most, strlen(most), &nodes) && nodes > 1 ? nodes : 0;
     }
-    if (nodes < 2)
+    /* an older operator's, which a flag keeps from being followed */
+    bool operators = config_get(environment, ENV_MASTER_ADDR) && config_get(environment, ENV_MASTER_PORT) &&
+                     config_get(environment, ENV_RANK);
+    int64_t pods = operators ? count_pods(environment) : 0;
+    return pods > 1 ? pods : 0;
+}
+
+/* A pod of many that starts a job of its own: what the environment says of the others does not concern it. */
+static int leave_other_pods(struct run_config *config, const struct config_environment *environment,
+                            struct muster_error *err)
+{
+    const char *way = config->standalone ? "--standalone" : "--nnodes=1";
+    int64_t pods = count_lone_pods(config, environment);
+    if (!pods)
         return 0;
-    return config_warn(
-        config, err,
-        "this is one of %d pods by %s, but %s makes it a job of its own: %d jobs that train apart. "
-        "Leave --nnodes and --standalone out for one job of all pods",
-        nodes, said ? "PET_NNODES" : "WORLD_SIZE and MASTER_ADDR",
-        config->standalone ? "--standalone" : "--nnodes=1", nodes);
+    return leave_aside(config, way, err) < 0
+               ? -1
+               : config_warn(
+                     config, err,
+                     "this is one of %lld pods by %s, but %s makes it a job of its own: %lld jobs that train "
+                     "apart. Leave --nnodes and --standalone out for one job of all pods",
+                     (long long)pods,
+                     config_get(environment, "PET_NNODES") ? "PET_NNODES" : "WORLD_SIZE and MASTER_ADDR", way,
+                     (long long)pods);
 }
 
 int config_resolve_world(struct run_config *config, const struct config_environment *environment,
@@ -274,14 +295,12 @@ int config_resolve_world(struct run_config *config, const struct config_environm
     if (config->standalone && apply_standalone(config, err) < 0)
         return -1;
     if (apply_rdzv_conf(config, err) < 0 || resolve_nodes(config, err) < 0 ||
-        resolve_backend(config, err) < 0 || find_place(config, environment, machine, err) < 0)
+        leave_other_pods(config, environment, err) < 0 || resolve_backend(config, err) < 0 ||
+        find_place(config, environment, machine, err) < 0)
         return -1;
     if (is_fixed(config) && config->node_rank >= config->max_nodes)
         return error_set(err, MUSTER_E_INVALID, "%s: '%lld' is not below the number of nodes, %d (%s)",
                          CONFIG_SETTING(config, "node-rank"), (long long)config->node_rank, config->max_nodes,
                          CONFIG_SETTING(config, "nnodes"));
-    return resolve_master(config, err) < 0 || warn_of_the_master(config, environment, err) < 0 ||
-                   warn_of_lone_pods(config, environment, err) < 0
-               ? -1
-               : 0;
+    return resolve_master(config, err) < 0 ? -1 : warn_of_the_master(config, environment, err);
 }

@@ -6,6 +6,41 @@
 #include "launcher/worker_command.h"
 #include "proto/base/error.h"
 
+/* out remembers a failure */
+static void print_text(const struct run_config *config, const struct worker_command *command,
+                       char *const *inherited, struct buffer *out)
+{
+    (void)worker_command_print(command, inherited, out);
+    if (!config->cpus)
+        return;
+    buffer_text(out, "    on the CPUs ");
+    numa_mask_print(&config->cpus[command->local_rank], out);
+    buffer_text(out, "\n");
+}
+
+static void print_json(const struct run_config *config, const struct worker_command *command,
+                       char *const *inherited, struct buffer *out)
+{
+    buffer_text(out, command->local_rank ? ",\n " : "");
+    (void)worker_command_print_json(command, inherited, out);
+    if (config->cpus) {
+        buffer_text(out, ", \"cpus\": \"");
+        numa_mask_print(&config->cpus[command->local_rank], out);
+        buffer_text(out, "\"");
+    }
+    buffer_text(out, "}");
+}
+
+static void explain(const struct run_config *config, struct buffer *out)
+{
+    if (config->max_nodes > 1)
+        buffer_printf(out, "Ranks are right where every other node starts %d workers too.\n",
+                      config->nproc_per_node);
+    buffer_printf(out, "At the start MUSTER_AGENT_ID becomes unique%s%s; nothing was started.\n",
+                  config->master_port ? "" : ", MASTER_PORT a free port",
+                  config->max_nodes > 1 ? ", MASTER_PORT that of the workers' store" : "");
+}
+
 int dry_run_print(const struct run_config *config, char *const *inherited, struct buffer *out,
                   struct muster_error *err)
 {
@@ -20,19 +55,19 @@ int dry_run_print(const struct run_config *config, char *const *inherited, struc
                                      .master_port = (uint16_t)config->master_port};
     (void)snprintf(world.master_addr, sizeof world.master_addr, "%s",
                    config->master_addr); /* config limits it */
+    if (config->output == OUTPUT_JSON)
+        buffer_text(out, "[");
     for (int local_rank = 0; local_rank < config->nproc_per_node; local_rank++) {
         struct worker_command command;
         if (worker_command_build(config, &world, local_rank, config->kind, inherited, config->cores,
                                  "dry-run", NULL, &command, err) < 0)
             return -1;
-        (void)worker_command_print(&command, inherited, out); /* out remembers a failure */
+        (config->output == OUTPUT_JSON ? print_json : print_text)(config, &command, inherited, out);
         worker_command_free(&command);
     }
-    if (config->max_nodes > 1)
-        buffer_printf(out, "Ranks are right where every other node starts %d workers too.\n",
-                      config->nproc_per_node);
-    buffer_printf(out, "At the start MUSTER_AGENT_ID becomes unique%s%s; nothing was started.\n",
-                  config->master_port ? "" : ", MASTER_PORT a free port",
-                  config->max_nodes > 1 ? ", MASTER_PORT that of the workers' store" : "");
+    if (config->output == OUTPUT_JSON)
+        buffer_text(out, "]\n");
+    else
+        explain(config, out);
     return out->failed ? error_set(err, MUSTER_E_NOMEM, "no memory for the output of --dry-run") : 0;
 }

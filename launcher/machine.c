@@ -9,8 +9,10 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "launcher/gpus.h"
 #include "launcher/place.h"
 #include "proto/base/clock.h"
+#include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/env_names.h"
@@ -200,7 +202,6 @@ static void read_names(struct machine *machine)
 {
     scope_buffer hosts = {0};
     machine_host_name(machine->host_name);
-    machine->full_name[0] = 0;
     if (io_read_file("/etc/hosts", TEXT_LIMIT, &hosts, NULL) == 0 && hosts.data)
         place_full_name(hosts.data, machine->host_name, machine->full_name);
 }
@@ -211,6 +212,7 @@ void machine_read(const char *visible_devices, struct machine *machine)
     double quota = 0;
     if (io_read_file("/proc/self/cgroup", TEXT_LIMIT, &groups, NULL) == 0 && groups.data)
         quota = machine_quota_read("/sys/fs/cgroup", groups.data);
+    *machine = (struct machine){0};
     machine->cores = machine_cores(affinity_count(), quota);
     machine->gpus = machine_visible_gpus(machine_count_gpus("/dev"), visible_devices);
     read_names(machine);
@@ -219,5 +221,26 @@ void machine_read(const char *visible_devices, struct machine *machine)
          */
         machine->random[0] = (uint64_t)clock_wall_ns();
         machine->random[1] = (uint64_t)getpid() << 32 ^ (uint64_t)clock_now(NULL).ns;
+    }
+}
+
+void machine_read_gpus(const char *visible_devices, struct machine *machine)
+{
+    int devices[NVML_DEVICES_LIMIT];
+    struct muster_error err = {0};
+    scope_free struct nvml_inventory *all = mem_calloc(1, sizeof *all);
+    if (!gpus_have_driver())
+        return;
+    if (!all || gpus_read(all, &err) < 0) {
+        (void)snprintf(machine->gpus_unknown, sizeof machine->gpus_unknown, "%s",
+                       all ? err.text : "no memory");
+        return;
+    }
+    machine->gpus = gpus_visible(all, visible_devices, devices);
+    machine->gpus_named = true;
+    for (int i = 0; i < machine->gpus; i++) {
+        const struct nvml_device *device = &all->devices[devices[i]];
+        machine->mig += device->mig;
+        memcpy(machine->gpu_bus[i], device->bus, sizeof device->bus);
     }
 }

@@ -5,13 +5,21 @@
 #ifndef MUSTER_LAUNCHER_MACHINE_H
 #define MUSTER_LAUNCHER_MACHINE_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+#include "proto/include/muster_error.h"
+#include "runtime/nccl/nvml.h"
 
 enum { MACHINE_NAME_SIZE = 256 };
 
 struct machine {
-    int cores; /* >= 1 */
-    int gpus;  /* >= 0, visible ones */
+    int cores;       /* >= 1 */
+    int gpus;        /* >= 0, visible ones */
+    int mig;         /* how many of them are MIG instances; known with NVML only */
+    bool gpus_named; /* NVML was asked, so that gpu_bus is filled */
+    char gpu_bus[NVML_DEVICES_LIMIT][NVML_BUS_SIZE]; /* PCI addresses of the visible GPUs */
+    char gpus_unknown[MUSTER_ERROR_TEXT]; /* why NVML did not say; "" where it did or was not asked */
     uint64_t random[2];
     char host_name[MACHINE_NAME_SIZE]; /* machine_host_name's */
     char full_name[MACHINE_NAME_SIZE]; /* by /etc/hosts; "" where that has none */
@@ -24,6 +32,9 @@ void machine_host_name(char out[MACHINE_NAME_SIZE]);
 /* Reads the machine. visible_devices is CUDA_VISIBLE_DEVICES or NULL. Cannot fail: what cannot be read does
  * not limit. */
 void machine_read(const char *visible_devices, struct machine *machine);
+/* Asks NVML for the GPUs, after machine_read, whose count by /dev stays where NVML does not answer. Blocks
+ * for as long as the driver does, up to a bound: only where the answer is needed (config_wants_gpus). */
+void machine_read_gpus(const char *visible_devices, struct machine *machine);
 
 /* Cores of a cgroup v2 "cpu.max" text ("250000 100000" is 2.5); 0 where there is no quota or the text is not
  * one. */

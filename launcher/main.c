@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include "launcher/agent.h"
+#include "launcher/binding.h"
 #include "launcher/dry_run.h"
 #include "launcher/local/local_command.h"
 #include "launcher/local/python_shim.h"
 #include "launcher/machine.h"
 #include "launcher/program.h"
+#include "launcher/settings.h"
 #include "launcher/status_command.h"
 #include "launcher/worker_command.h"
 #include "proto/base/error.h"
@@ -28,11 +30,16 @@ struct subcommand {
 };
 
 static int run_main(const char *shown, int argc, char *argv[]);
+static int launch_main(const char *shown, int argc, char *argv[]);
+static int env_main(const char *shown, int argc, char *argv[]);
 static int status_main(const char *shown, int argc, char *argv[]);
 
 static const struct subcommand subcommands[] = {
     {"run", "start, watch and restart workers; muster run --help lists its flags", run_main},
     {"local", "run a PyTorchJob manifest on this machine, as a cluster would", local_command},
+    {"launch", "the same as python -m torch.distributed.launch: --local-rank is added to the arguments",
+     launch_main},
+    {"env", "every setting of muster run as it would be here, and where it comes from", env_main},
     {"status", "how the agent on this machine or in this container is doing", status_main},
 };
 enum { SUBCOMMAND_COUNT = sizeof subcommands / sizeof *subcommands };
@@ -87,26 +94,39 @@ static int dry_run(const char *shown, const struct run_config *config)
     return print(STDOUT_FILENO, &out);
 }
 
-static int run_help(const char *shown)
+static int run_help(const char *shown, const struct run_config *config)
 {
     scope_buffer out = {0};
-    (void)config_help(shown, HELP_COLUMNS, &out); /* out remembers a failure */
+    if (config->output == OUTPUT_MARKDOWN)
+        (void)config_markdown(&out);
+    else
+        (void)config_help(shown, HELP_COLUMNS, &out); /* out remembers a failure */
     return print(STDOUT_FILENO, &out);
 }
 
-static int run_configured(const char *shown, struct run_config *config)
+/* Flags and variables, then what they mean on this machine. The driver is asked only where the answer counts:
+ * that can take seconds. */
+static int resolve(struct run_config *config, struct machine *machine, struct muster_error *err)
+{
+    const char *visible = getenv(ENV_CUDA_VISIBLE_DEVICES);
+    machine_read(visible, machine);
+    if (config_wants_gpus(config, machine))
+        machine_read_gpus(visible, machine);
+    return config_resolve(config, machine, read_variable, NULL, err) < 0 ||
+                   binding_resolve(config, machine, "/sys", err) < 0
+               ? -1
+               : 0;
+}
+
+static int run_resolved(const char *shown, struct run_config *config)
 {
     struct muster_error err = {0};
-    struct machine machine;
     int exit_code = EXIT_CODE_FAILURE, log_fd = STDERR_FILENO;
     int level = getenv("LOGLEVEL") ? log_level_parse(getenv("LOGLEVEL")) : LOG_LEVEL_INFO;
     struct log_sink log = {.write = log_write_to_fd,
                            .context = &log_fd,
                            .threshold = level < 0 ? LOG_LEVEL_INFO : (enum log_level)level,
                            .who = "muster"};
-    machine_read(getenv("CUDA_VISIBLE_DEVICES"), &machine);
-    if (config_resolve(config, &machine, read_variable, NULL, &err) < 0)
-        return fail(shown, err.text, err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
     if (program_check(config, read_variable, NULL, &exit_code, &err) < 0)
         return fail(shown, err.text, exit_code);
     announce(config, &log);
@@ -115,19 +135,50 @@ static int run_configured(const char *shown, struct run_config *config)
     return agent_run(config, &log);
 }
 
-static int run_main(const char *shown, int argc, char *argv[])
+static int print_settings(const struct run_config *config, const struct machine *machine)
+{
+    scope_buffer out = {0};
+    int log_fd = STDERR_FILENO;
+    struct log_sink log = {.write = log_write_to_fd, .context = &log_fd, .who = "muster"};
+    (void)settings_print(config, machine, &out); /* out remembers a failure */
+    if (config->output == OUTPUT_TEXT)
+        announce_lines(config->warnings, LOG_LEVEL_WARNING, &log);
+    return print(STDOUT_FILENO, &out);
+}
+
+static int command_main(enum config_command command, const char *shown, int argc, char *argv[])
 {
     struct muster_error err = {0};
-    struct run_config config = {0};
-    int exit_code;
-    if (config_parse(argc, argv, read_variable, NULL, &config, &err) < 0)
+    struct run_config config = {.command = command};
+    scope_free struct machine *machine = mem_calloc(1, sizeof *machine);
+    int exit_code = EXIT_CODE_FAILURE;
+    if (!machine)
+        return fail(shown, "no memory", exit_code);
+    if (config_parse(argc, argv, read_variable, NULL, &config, &err) == 0 && config.help)
+        exit_code = run_help(shown, &config);
+    else if (*err.text || resolve(&config, machine, &err) < 0)
         exit_code = fail(shown, err.text, err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
-    else if (config.help)
-        exit_code = run_help(shown);
+    else if (command == COMMAND_ENV)
+        exit_code = print_settings(&config, machine);
     else
-        exit_code = run_configured(shown, &config);
+        exit_code = run_resolved(shown, &config);
     config_free(&config);
     return exit_code;
+}
+
+static int run_main(const char *shown, int argc, char *argv[])
+{
+    return command_main(COMMAND_RUN, shown, argc, argv);
+}
+
+static int launch_main(const char *shown, int argc, char *argv[])
+{
+    return command_main(COMMAND_LAUNCH, shown, argc, argv);
+}
+
+static int env_main(const char *shown, int argc, char *argv[])
+{
+    return command_main(COMMAND_ENV, shown, argc, argv);
 }
 
 static int status_main(const char *shown, int argc, char *argv[])

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -29,6 +30,7 @@
     X(SPAWN_DIRECTORY, "cannot enter the working directory of")                                              \
     X(SPAWN_PARENT, "the agent is gone before it started")                                                   \
     X(SPAWN_DESCRIPTORS, "cannot set up stdout, stderr and the limit of descriptors for")                    \
+    X(SPAWN_CPUS, "cannot set the CPUs of")                                                                  \
     X(SPAWN_EXEC, "cannot execute")
 
 enum spawn_step {
@@ -126,6 +128,8 @@ static void run_child(const struct child *child)
     close_rest(o->extra_fd >= 0 ? SPAWN_EXTRA_FD + 1 : SPAWN_EXTRA_FD);
     if (o->descriptors && setrlimit(RLIMIT_NOFILE, o->descriptors) < 0)
         fail(child, SPAWN_DESCRIPTORS);
+    if (o->cpus && sched_setaffinity(0, sizeof o->cpus->bits, (const cpu_set_t *)o->cpus->bits) < 0)
+        fail(child, SPAWN_CPUS);
     reset_signals(child);
     (void)execve(o->path, o->argv, o->envp);
     fail(child, SPAWN_EXEC);

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include "launcher/numa.h"
 #include "proto/include/muster_error.h"
 
 enum { SPAWN_EXTRA_FD = 3 };
@@ -24,6 +25,7 @@ struct spawn_options {
      * -1 with errno where it cannot. NULL: nothing. */
     int (*enter)(const void *context);
     const void *enter_context;
+    const struct numa_mask *cpus;     /* where it may run; NULL: as here */
 };
 
 /* The signals that this process ignores. Those of a terminal's or session's end (HUP, INT, QUIT) stay ignored

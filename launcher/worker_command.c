@@ -116,6 +116,9 @@ static int build_argv(const struct run_config *config, enum program_kind kind, c
         return -1;
     if (list_take(argv, mem_strdup(config->program)) < 0)
         return -1;
+    if (config->command == COMMAND_LAUNCH && !config->use_env &&
+        list_take(argv, mem_printf("--local-rank=%d", config->virtual_local_rank ? 0 : local_rank)) < 0)
+        return -1;
     for (char *const *argument = config->arguments; argument && *argument; argument++)
         if (list_take(argv, worker_command_argument(*argument, local_rank)) < 0)
             return -1;
@@ -164,7 +167,7 @@ static int set_ranks(const struct place *p, struct list *overlay)
         long long value;
     } numbers[] = {
         {ENV_RANK, w->rank_base + p->local_rank},
-        {ENV_LOCAL_RANK, p->local_rank},
+        {ENV_LOCAL_RANK, p->config->virtual_local_rank ? 0 : p->local_rank},
         {ENV_WORLD_SIZE, w->world_size},
         {ENV_LOCAL_WORLD_SIZE, p->config->nproc_per_node},
         {ENV_GROUP_RANK, w->group_rank},
@@ -183,8 +186,26 @@ static int set_ranks(const struct place *p, struct list *overlay)
     return 0;
 }
 
+/* The one GPU of a worker with --virtual-local-rank: its entry of the list, or its number where there is
+ * none. */
+static int set_own_gpu(const struct place *p, struct list *overlay)
+{
+    const char *entry = inherited_value(p->inherited, ENV_CUDA_VISIBLE_DEVICES);
+    if (!entry)
+        return set_number(overlay, ENV_CUDA_VISIBLE_DEVICES, p->local_rank);
+    for (int i = 0; i < p->local_rank; i++)
+        entry += strcspn(entry, ",") + 1; /* config_resolve has counted them */
+    entry += strspn(entry, " ");
+    size_t length = strcspn(entry, ",");
+    while (length && entry[length - 1] == ' ')
+        length--;
+    return list_take(overlay, mem_printf("%s=%.*s", ENV_CUDA_VISIBLE_DEVICES, (int)length, entry));
+}
+
 static int set_texts(const struct place *p, struct list *overlay)
 {
+    if (p->config->virtual_local_rank && set_own_gpu(p, overlay) < 0)
+        return -1;
     int threads = worker_command_omp_threads(p->config, p->inherited, p->cores);
     if (threads > 0 && set_number(overlay, ENV_OMP_NUM_THREADS, threads) < 0)
         return -1;
@@ -303,4 +324,31 @@ int worker_command_print(const struct worker_command *command, char *const *inhe
         buffer_text(out, "\n");
     }
     return out->failed ? -1 : 0;
+}
+
+int worker_command_print_json(const struct worker_command *command, char *const *inherited,
+                              struct buffer *out)
+{
+    const char *comma = "";
+    buffer_printf(out, "{\"rank\": %d, \"local_rank\": %d, \"argv\": [", command->rank, command->local_rank);
+    for (char **argument = command->argv; *argument; argument++, comma = ", ") {
+        buffer_text(out, comma);
+        buffer_json_string(out, *argument);
+    }
+    buffer_text(out, "], \"env\": {");
+    comma = "";
+    for (char **entry = command->envp; *entry; entry++) {
+        size_t length = strcspn(*entry, "=");
+        if (is_inherited(inherited, *entry) || !(*entry)[length])
+            continue;
+        scope_free char *name = mem_strndup(*entry, length);
+        if (!name)
+            out->failed = true;
+        buffer_text(out, comma);
+        buffer_json_string(out, name);
+        buffer_text(out, ": ");
+        buffer_json_string(out, *entry + length + 1);
+        comma = ", ";
+    }
+    return buffer_text(out, "}");
 }

@@ -33,6 +33,10 @@ int worker_command_omp_threads(const struct run_config *config, char *const *inh
 char *worker_command_argument(const char *argument, int local_rank);
 
 /* --dry-run: argv and the variables that differ from inherited, quoted for a shell, appended. */
+/* --dry-run --output=json: {"rank", "local_rank", "argv", "env"} of the same, appended without the closing
+ * brace, so that the caller can add what it knows. */
+int worker_command_print_json(const struct worker_command *command, char *const *inherited,
+                              struct buffer *out);
 int worker_command_print(const struct worker_command *command, char *const *inherited, struct buffer *out);
 
 #endif

@@ -26,14 +26,16 @@
     X(ENV_SIGNALS_TO_HANDLE, "TORCHELASTIC_SIGNALS_TO_HANDLE", "the signals that stop the job")              \
     X(ENV_ASYNC_ERROR_HANDLING, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1 unless the user set it")               \
     X(ENV_OMP_NUM_THREADS, "OMP_NUM_THREADS", "cores / workers unless the user set it")                      \
+    X(ENV_CUDA_VISIBLE_DEVICES, "CUDA_VISIBLE_DEVICES",                                                      \
+      "its own GPU with --virtual-local-rank, else as found")                                                \
     X(ENV_PYTHON_EXEC, "PYTHON_EXEC", "the interpreter for .py programs, python3 unless set")                \
     X(ENV_PYTHONUNBUFFERED, "PYTHONUNBUFFERED", "1 unless the user set it")                                  \
     X(ENV_PYTHONFAULTHANDLER, "PYTHONFAULTHANDLER", "1 unless the user set it")                              \
     X(ENV_LINE_PREFIX, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "prefix of tee'd lines")                     \
     X(ENV_AGENT_ID, "MUSTER_AGENT_ID", "marks every descendant of one agent, so that none can outlive it")   \
-    X(ENV_HOSTNAME, "MUSTER_HOSTNAME", "the agent's host name, where pods share a kernel's (muster local)")   \
+    X(ENV_HOSTNAME, "MUSTER_HOSTNAME", "the agent's host name, where pods share a kernel's (muster local)")  \
     X(ENV_HEARTBEAT_FD, "MUSTER_HEARTBEAT_FD", "where a worker may tell its step: one line a beat")          \
-    X(ENV_NVML_LIBRARY, "MUSTER_NVML_LIBRARY", "the file of NVML, libnvidia-ml.so.1 unless set")              \
+    X(ENV_NVML_LIBRARY, "MUSTER_NVML_LIBRARY", "the file of NVML, libnvidia-ml.so.1 unless set")             \
     X(ENV_ROUND, "MUSTER_ROUND", "number of this forming of the world, from 0")
 
 #define MUSTER_ENV_DECLARE(symbol, name, meaning) static const char symbol[] __attribute__((unused)) = name;

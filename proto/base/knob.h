@@ -84,6 +84,11 @@ const char *knob_nearest(const struct knob_table *table, const char *name);
 
 /* The value as text, appended. */
 int knob_format(const struct knob *knob, const void *options, struct buffer *out);
+/* The value as JSON, appended: true, false, a number, a string, a list of strings, or null for a text that is
+ * not set. */
+int knob_format_json(const struct knob *knob, const void *options, struct buffer *out);
+/* The rows as tables of Markdown, one for each section. */
+int knob_markdown(const struct knob_table *table, struct buffer *out);
 /* The help text of all rows, by section, at most columns wide. */
 int knob_help(const struct knob_table *table, int columns, struct buffer *out);
 const char *knob_source_name(enum knob_source source);

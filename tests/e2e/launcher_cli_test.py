@@ -1,6 +1,7 @@
 """The command line of muster, from outside: bad usage is one clear line and a documented exit code, --dry-run and --help
 print what they promise, and none of it starts anything. MUSTER_BUILD names the build tree."""
 
+import json
 import os
 import pathlib
 import re
@@ -9,13 +10,15 @@ import subprocess
 import tempfile
 import unittest
 
-MUSTER = os.path.join(os.environ.get("MUSTER_BUILD", "build"), "bin", "muster")
+BUILD = os.path.abspath(os.environ.get("MUSTER_BUILD", "build"))
+MUSTER = os.path.join(BUILD, "bin", "muster")
+FAKE_NVML = os.path.join(BUILD, "tests", "fake_nvml.so")
 USAGE = "usage: muster run [flags] [--] program [arguments]\n"
 
 
 def clean_environment(**more):
     """The environment without anything that muster reads."""
-    drop = re.compile(r"PET_|MUSTER_|TORCHELASTIC_|TORCH_|OMP_|PYTHON|LOGLEVEL|MASTER_|RANK$|WORLD_SIZE$|CUDA_VISIBLE")
+    drop = re.compile(r"PET_|MUSTER_|TORCHELASTIC_|TORCH_|OMP_|PYTHON|LOGLEVEL|MASTER_|RANK$|WORLD_SIZE$|CUDA_VISIBLE|SLURM|JOB_COMPLETION")
     kept = {name: value for name, value in os.environ.items() if not drop.match(name)}
     kept.update(more)
     return kept
@@ -51,9 +54,14 @@ class CommandLine(unittest.TestCase):
             ("--nproc-per-node: '0' is outside 1 to 4096 workers", ["run", "--nproc-per-node=0", "x.py"]),
             ("unknown flag --nprocs-per-node; did you mean --nproc-per-node?", ["run", "--nprocs-per-node=2", "x.py"]),
             ("--standalone takes no value, but '1' was given", ["run", "--standalone=1", "x.py"]),
+            ("--run-path: it needs Python in the agent; leave it out, or use -m for a module", ["run", "--run-path", "x.py"]),
             (
-                "--numa-binding: not there yet; start each worker through numactl with --no-python",
-                ["run", "--numa-binding=node", "x.py"],
+                "--logs-specs: a Python plug-in, which needs Python in the agent; use --log-dir, --redirects and --tee",
+                ["run", "--logs-specs=mine", "x.py"],
+            ),
+            (
+                "--rdzv-conf: store_type=file is not supported; leave it out and give a host in --rdzv-endpoint or --master-addr",
+                ["run", "--rdzv-conf=store_type=file", "x.py"],
             ),
         ]
         for message, arguments in rows:
@@ -126,7 +134,7 @@ class CommandLine(unittest.TestCase):
             master-addr master-port rdzv-id dry-run shutdown-timeout join-timeout restart-grace help rdzv-backend
             rdzv-endpoint rdzv-conf monitor-interval start-method run-path event-log-handler local-ranks-filter
             duplicate-stdout-filters duplicate-stderr-filters local-addr logs-specs numa-binding signals-to-handle
-            virtual-local-rank"""
+            virtual-local-rank use-env output"""
         for flag in flags.split():
             self.assertRegex(done.stdout, rf"(?m)^  (-., )?--{flag}\b", flag)
         self.assertLessEqual(max(map(len, done.stdout.splitlines())), 110)
@@ -149,6 +157,149 @@ class CommandLine(unittest.TestCase):
         for line in ("RANK=1", "WORLD_SIZE=2", "TORCHELASTIC_MAX_RESTARTS=3", "TORCHELASTIC_USE_AGENT_STORE=True"):
             self.assertIn(f"    {line}\n", done.stdout)
         self.assertEqual(sorted(os.listdir(self.path)), ["train.py"])
+
+    def executable(self, name, text):
+        path = self.path / name
+        path.write_text(text)
+        path.chmod(stat.S_IRWXU)
+        return f"./{name}"
+
+    def dry(self, *arguments, **environment):
+        """The workers that a dry run prints, and what it says beside them."""
+        program = self.executable("train", "#!/bin/sh\n")
+        done = muster("run", "--dry-run", "--output=json", *arguments, program, cwd=self.path, **environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout), done.stderr
+
+    def test_prefixes_underscores_and_what_is_behind_the_script(self):
+        workers, _ = self.dry("--nproc_per-node", "2", "--max-r=3", "-r3", "-t", "0:1,1:2", "--standalone")
+        self.assertEqual([w["env"]["TORCHELASTIC_MAX_RESTARTS"] for w in workers], ["3", "3"])
+        program = self.executable("train", "#!/bin/sh\n")
+        done = muster("run", "--dry-run", "--output=json", program, "--n", "3", "--", "$$x", "${local_rank}", cwd=self.path)
+        self.assertEqual(json.loads(done.stdout)[0]["argv"], ["./train", "--n", "3", "--", "$x", "0"])
+
+    def test_pods_find_their_place(self):
+        rows = [
+            # a job of workers only: the operator says the number of nodes and nothing else
+            ({"MUSTER_HOSTNAME": "pt-worker-2", "PET_NNODES": "3"}, "2", "3", "pt-worker-0", "23456"),
+            # operators before 1.7, the master told that it is localhost
+            (
+                {"MUSTER_HOSTNAME": "pt-master-0", "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "23456"},
+                "0", "2", "pt-master-0", "23456",
+            ),
+            # an Indexed Job whose host name has its domain
+            ({"MUSTER_HOSTNAME": "j-1.svc", "PET_NNODES": "2", "JOB_COMPLETION_INDEX": "1"}, "1", "2", "j-0.svc", "29500"),
+            # srun with a task on each node
+            (
+                {"SLURM_NODEID": "3", "SLURM_STEP_NUM_NODES": "4", "SLURM_STEP_NUM_TASKS": "4", "SLURM_JOB_ID": "5",
+                 "SLURM_STEP_NODELIST": "gpu[007-010]"},
+                "3", "4", "gpu007", "20010",
+            ),
+            # a batch script of the same job is no step
+            ({"SLURM_NODEID": "0", "SLURM_NNODES": "4", "SLURM_NTASKS": "4", "SLURM_JOB_NODELIST": "gpu[007-010]"},
+             "0", "1", "127.0.0.1", "0"),
+        ]
+        for environment, rank, nodes, master, port in rows:
+            with self.subTest(environment=environment):
+                workers, said = self.dry(**environment)
+                env = workers[0]["env"]
+                # what the operator had put there and is right is not shown as different
+                env = {**environment, **env}
+                self.assertEqual(
+                    (env["RANK"], env["GROUP_WORLD_SIZE"], env["MASTER_ADDR"], env["MASTER_PORT"]), (rank, nodes, master, port)
+                )
+                if nodes != "1":
+                    self.assertIn(f"--node-rank={rank}", said)
+
+    def test_an_index_without_a_service_is_explained(self):
+        done = muster("run", "--nnodes=2", "true", cwd=self.path, MUSTER_HOSTNAME="j-1", JOB_COMPLETION_INDEX="1")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("nothing names node 0: 'j-1' is not <job>-1.<service>", done.stderr)
+
+    def test_pods_that_each_start_a_job_of_their_own_are_warned_of(self):
+        _, said = self.dry("--nnodes=1", "--nproc_per_node=4", PET_NNODES="2", PET_NODE_RANK="1", PET_MASTER_ADDR="pt-master-0")
+        self.assertIn("muster: warning: this is one of 2 pods by PET_NNODES, but --nnodes=1 makes it a job of its own", said)
+
+    def test_an_empty_standalone_is_the_operators_true(self):
+        workers, _ = self.dry(PET_STANDALONE="", PET_NNODES="3", PET_NODE_RANK="2", PET_MASTER_ADDR="far")
+        self.assertEqual((workers[0]["env"]["RANK"], workers[0]["env"]["WORLD_SIZE"]), ("0", "1"))
+
+    def test_gpus_are_counted_by_the_driver(self):
+        driver = {"MUSTER_NVML_LIBRARY": FAKE_NVML}
+        eight = {**driver, "FAKE_NVML": " ".join(f"GPU-{i}{i}" for i in range(8))}
+        rows = [
+            ("gpu", {**eight}, 8),
+            ("auto", {**eight, "CUDA_VISIBLE_DEVICES": "GPU-3,7"}, 2),
+            ("gpu", {**eight, "CUDA_VISIBLE_DEVICES": "0,1,9,2"}, 2),
+            ("gpu", {**driver, "FAKE_NVML": "GPU-a+MIG-1+MIG-2 GPU-b", "CUDA_VISIBLE_DEVICES": "MIG-2"}, 1),
+        ]
+        for word, environment, count in rows:
+            with self.subTest(environment=environment):
+                workers, _ = self.dry(f"--nproc-per-node={word}", **environment)
+                self.assertEqual(len(workers), count)
+        done = muster("run", "--nproc-per-node=gpu", "true", **driver, FAKE_NVML="")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("gpu, but no NVIDIA GPU is visible here", done.stderr)
+        done = muster("run", "--nproc-per-node=gpu", "true", **driver, FAKE_NVML="fail")
+        self.assertIn("gpu, but no NVIDIA GPU is visible here: NVML: it does not start: Driver Not Loaded (9)", done.stderr)
+
+    def test_the_driver_is_not_asked_where_nobody_needs_it(self):
+        hung = {"MUSTER_NVML_LIBRARY": FAKE_NVML, "FAKE_NVML": "hang"}  # an answer would take 20 s, and a warning
+        _, said = self.dry("--nproc-per-node=2", "--standalone", **hung)
+        self.assertNotIn("NVML", said)
+
+    def test_virtual_local_rank(self):
+        workers, _ = self.dry("--nproc-per-node=2", "--virtual-local-rank", CUDA_VISIBLE_DEVICES="4, 6")
+        self.assertEqual([(w["env"]["LOCAL_RANK"], w["env"]["CUDA_VISIBLE_DEVICES"]) for w in workers], [("0", "4"), ("0", "6")])
+        self.refused(
+            2, "--virtual-local-rank: 3 workers, but CUDA_VISIBLE_DEVICES='4, 6' has 2 entries",
+            "run", "--nproc-per-node=3", "--virtual-local-rank", "x.py", CUDA_VISIBLE_DEVICES="4, 6",
+        )
+
+    def test_numa_binding_reaches_the_workers(self):
+        (self.path / "train.py").write_text("import os\nprint(os.environ['RANK'], sorted(os.sched_getaffinity(0)))\n")
+        cpu = max(os.sched_getaffinity(0))
+        command = ["taskset", "-c", str(cpu), os.path.abspath(MUSTER), "run", "--standalone", "--nproc-per-node=2"]
+        done = subprocess.run([*command, "--numa-binding=node", "train.py"], env=clean_environment(), cwd=self.path,
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(done.stdout.splitlines()), [f"0 [{cpu}]", f"1 [{cpu}]"])
+        self.assertIn("no GPU is visible: the workers are bound to 1 NUMA node in turn", done.stderr)
+        done = subprocess.run([*command, "--numa-binding=exclusive", "train.py"], env=clean_environment(), cwd=self.path,
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertRegex(done.stderr, r"--numa-binding: local rank 0: exclusive: NUMA node \d+ has 1 physical cores")
+
+    def test_launch_is_the_older_module(self):
+        (self.path / "train.py").write_text("import os, sys\nprint(os.environ['LOCAL_RANK'], sys.argv[1:])\n")
+        done = muster("launch", "--nproc_per_node=2", "--standalone", "train.py", "--lr", "1", cwd=self.path)
+        self.assertEqual(sorted(done.stdout.splitlines()), ["0 ['--local-rank=0', '--lr', '1']", "1 ['--local-rank=1', '--lr', '1']"])
+        done = muster("launch", "--use-env", "--standalone", "train.py", cwd=self.path)
+        self.assertEqual(done.stdout, "0 []\n")
+        done = muster("launch", "--no_python", "train.py", cwd=self.path)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("muster launch: error: --no-python needs --use-env", done.stderr)
+        self.refused(
+            2, "--use-env is a flag of muster launch; muster run never adds --local-rank, leave it out", "run", "--use-env", "x.py"
+        )
+
+    def test_env_shows_every_setting_and_its_source(self):
+        done = muster("env", "--output=json", "--tee=3", PET_NNODES="3", PET_MAX_RESTARTS="2", MUSTER_HOSTNAME="pt-worker-1")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        shown = json.loads(done.stdout)
+        settings = {row["name"]: (row["value"], row["source"], row["from"]) for row in shown["settings"]}
+        self.assertEqual(settings["tee"], ("3", "flag", "--tee"))
+        self.assertEqual(settings["max-restarts"], (2, "environment", "PET_MAX_RESTARTS"))
+        self.assertEqual(settings["node-rank"], (1, "rule", "the host name pt-worker-1"))
+        self.assertEqual(settings["master-addr"], ("pt-worker-0", "rule", "the host name pt-worker-1"))
+        self.assertEqual(settings["shutdown-timeout"], (30, "default", "default"))
+        self.assertEqual((shown["node"]["max_nodes"], shown["node"]["host_name"]), (3, "pt-worker-1"))
+        flags = set(re.findall(r"(?m)^  (?:-., )?--([\w-]+)", muster("run", "--help").stdout))
+        self.assertEqual(set(settings) - flags, set())
+        done = muster("env", "--nnodes=junk")
+        self.assertEqual(done.returncode, 2)
+        text = muster("env", PET_ROLE="trainer")
+        self.assertRegex(text.stdout, r"(?m)^role +trainer +PET_ROLE$")
 
     def test_a_pytorchjob_needs_no_flags(self):
         (self.path / "train").write_text("#!/bin/sh\n")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The gate that is cheap and total: layering, banned calls, headers that stand alone, exported symbols, sizes, tour.
 
-lint.py CHECK --source DIR --build DIR        CHECK: includes | calls | headers | symbols | linking | sizes | docs
+lint.py CHECK --source DIR --build DIR        CHECK: includes | calls | headers | symbols | linking | sizes | docs | flags
 Each check prints what it looked at and exits 1 with one line per breach.
 """
 import argparse
@@ -234,6 +234,15 @@ def check_docs(root, build):
             breaches.append(f"{name_of(root, path)} does not open with a comment that says what it is for")
     print(f"{len(folders)} folders have a README; {named} files named in them exist")
     return breaches
+
+
+def check_flags(root, build):
+    program, table = build / "bin" / "muster", root / "launcher" / "FLAGS.md"
+    printed = subprocess.run([str(program), "run", "--output=markdown", "--help"], capture_output=True, text=True, check=True)
+    print(f"{printed.stdout.count('`--')} flags are printed")
+    if printed.stdout == table.read_text():
+        return []
+    return [f"{name_of(root, table)} is not what the program prints: ninja -C build flags writes it"]
 
 
 def main():

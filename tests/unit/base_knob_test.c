@@ -124,6 +124,37 @@ static void help_shows_every_row(void **state)
     assert_non_null(strstr(out.data, "(default 0.1 s)"));
 }
 
+static void markdown_has_a_table_for_each_section(void **state)
+{
+    (void)state;
+    scope_buffer out = {0};
+    assert_int_equal(knob_markdown(&table, &out), 0);
+    assert_non_null(strstr(out.data, "## World\n\n| flag | variable | what it does |\n|---|---|---|\n"
+                                     "| `--max-restarts` | `PET_MAX_RESTARTS` | how often (default 0) |\n"
+                                     "| `--monitor-interval` |  | how long (default 0.1 s) |\n"
+                                     "| `--standalone` |  | one node |\n\n## Worker\n"));
+    assert_non_null(strstr(out.data, "| `-r`, `--role` |  | name (default default) |\n"));
+    assert_non_null(strstr(out.data, "| `--start-method` |  | how; one of spawn fork (default spawn) |\n"));
+}
+
+static void values_as_json_have_types(void **state)
+{
+    (void)state;
+    static const char *const expected[] = {"0", "0.1", "false", "\"a\\\"b\"", "\"spawn\""};
+    struct options o = {0};
+    assert_int_equal(knob_defaults(&table, &o, NULL), 0);
+    assert_int_equal(knob_set(&table, &o, NULL, row("role"), "a\"b", KNOB_FROM_FLAG, "--role", NULL), 0);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        scope_buffer out = {0};
+        assert_int_equal(knob_format_json(&rows[i], &o, &out), 0);
+        assert_string_equal(out.data, expected[i]);
+    }
+    knob_free(&table, &o);
+    scope_buffer out = {0};
+    assert_int_equal(knob_format_json(row("role"), &o, &out), 0);
+    assert_string_equal(out.data, "null");
+}
+
 static int defaults_once(void *context)
 {
     (void)context;
@@ -144,7 +175,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_ranges_and_sources),  cmocka_unit_test(environment_gives_defaults),
         cmocka_unit_test(names_prefixes_and_hints),   cmocka_unit_test(help_shows_every_row),
-        cmocka_unit_test(defaults_survive_no_memory),
+        cmocka_unit_test(defaults_survive_no_memory), cmocka_unit_test(markdown_has_a_table_for_each_section),
+        cmocka_unit_test(values_as_json_have_types),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

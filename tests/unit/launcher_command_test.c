@@ -178,6 +178,61 @@ static void the_template(void **state)
     }
 }
 
+static void a_virtual_local_rank_gives_each_its_own_gpu(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *inherited, *gpus[2]; /* what is inherited; what ranks 0 and 1 get */
+    } rows[] = {{NULL, {"0", "1"}},
+                {"CUDA_VISIBLE_DEVICES=4,5,6", {"4", "5"}},
+                {"CUDA_VISIBLE_DEVICES= GPU-a , MIG-b ", {"GPU-a", "MIG-b"}}};
+    struct run_config config = two_by_two();
+    config.virtual_local_rank = true;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *inherited[] = {(char *)rows[i].inherited, NULL};
+        for (int local_rank = 0; local_rank < 2; local_rank++) {
+            struct worker_command command = build(&config, inherited, local_rank, NULL);
+            assert_string_equal(value(&command, "CUDA_VISIBLE_DEVICES"), rows[i].gpus[local_rank]);
+            assert_string_equal(value(&command, "LOCAL_RANK"), "0");
+            assert_string_equal(value(&command, "RANK"), local_rank ? "3" : "2");
+            worker_command_free(&command);
+        }
+    }
+}
+
+static void launch_adds_the_local_rank_argument(void **state)
+{
+    (void)state;
+    struct run_config config = two_by_two();
+    config.command = COMMAND_LAUNCH;
+    struct worker_command command = build(&config, NULL, 1, NULL);
+    static const char *const expected[] = {"python3", "-u", "train.py", "--local-rank=1", "--rank", "1"};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+        assert_string_equal(command.argv[i], expected[i]);
+    worker_command_free(&command);
+    config.use_env = true;
+    command = build(&config, NULL, 1, NULL);
+    assert_string_equal(command.argv[3], "--rank");
+    worker_command_free(&command);
+}
+
+static void a_dry_run_as_json_is_a_list_of_workers(void **state)
+{
+    (void)state;
+    struct run_config config = two_by_two();
+    struct numa_mask cpus[2] = {0};
+    numa_mask_add(&cpus[0], 3);
+    numa_mask_add(&cpus[1], 4);
+    config.output = OUTPUT_JSON;
+    config.cpus = cpus;
+    scope_buffer out = {0};
+    assert_int_equal(dry_run_print(&config, NULL, &out, NULL), 0);
+    assert_memory_equal(out.data, "[{\"rank\": 2, \"local_rank\": 0, \"argv\": [\"python3\", \"-u\", ", 56);
+    assert_non_null(strstr(out.data, "\"env\": {\"RANK\": \"2\", "));
+    assert_non_null(strstr(out.data, "\"cpus\": \"3\"},\n {\"rank\": 3, "));
+    assert_string_equal(out.data + out.length - 16, ", \"cpus\": \"4\"}]\n");
+}
+
 static void the_print_shows_what_differs(void **state)
 {
     (void)state;
@@ -276,6 +331,9 @@ int main(void)
         cmocka_unit_test(threads_are_cores_by_workers),
         cmocka_unit_test(how_programs_run),
         cmocka_unit_test(the_template),
+        cmocka_unit_test(a_virtual_local_rank_gives_each_its_own_gpu),
+        cmocka_unit_test(launch_adds_the_local_rank_argument),
+        cmocka_unit_test(a_dry_run_as_json_is_a_list_of_workers),
         cmocka_unit_test(the_print_shows_what_differs),
         cmocka_unit_test(a_dry_run_shows_every_worker),
         cmocka_unit_test(programs_are_found_before_anything_starts),

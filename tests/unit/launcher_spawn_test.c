@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,6 +16,8 @@
 
 static char *const no_environment[] = {"PATH=/usr/bin:/bin", NULL};
 
+static const struct numa_mask *cpus; /* of what is started */
+
 static pid_t start(const char *path, char *const *argv, int out, int *exit_code, struct muster_error *err)
 {
     sigset_t ignored;
@@ -25,7 +28,8 @@ static pid_t start(const char *path, char *const *argv, int out, int *exit_code,
                                     .envp = no_environment,
                                     .out_fd = out,
                                     .err_fd = 2,
-                                    .ignored = &ignored};
+                                    .ignored = &ignored,
+                                    .cpus = cpus};
     return spawn_worker(&options, exit_code, err);
 }
 
@@ -70,6 +74,36 @@ static void runs_in_its_own_session(void **state)
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 5);
     buffer_free(&out);
+}
+
+static void runs_on_the_cpus_it_is_given(void **state)
+{
+    (void)state;
+    struct numa_mask allowed = {0}, one = {0}, none = {0};
+    assert_true(sched_getaffinity(0, sizeof allowed.bits, (cpu_set_t *)allowed.bits) == 0);
+    int last = 0;
+    for (int cpu = 0; cpu < NUMA_CPUS_LIMIT; cpu++)
+        last = numa_mask_has(&allowed, cpu) ? cpu : last;
+    numa_mask_add(&one, last);
+    cpus = &one;
+    struct buffer out = {0}, expected = {0};
+    int status, exit_code;
+    shell("while read -r name value; do test $name = Cpus_allowed_list: && echo $value; done < "
+          "/proc/self/status",
+          &out, &status);
+    numa_mask_print(&one, &expected);
+    buffer_text(&expected, "\n");
+    assert_string_equal(out.data, expected.data);
+    buffer_free(&out);
+    buffer_free(&expected);
+    char *const argv[] = {"true", NULL};
+    struct muster_error err = {0};
+    cpus = &none; /* the kernel refuses a set without a CPU of its own */
+    assert_int_equal(start("/bin/true", argv, 1, &exit_code, &err), -1);
+    assert_string_equal(err.text, "cannot set the CPUs of /bin/true: Invalid argument");
+    assert_int_equal(exit_code, 1);
+    assert_no_child();
+    cpus = NULL;
 }
 
 static void only_three_descriptors(void **state)
@@ -195,9 +229,10 @@ static void scope_kills_and_reaps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs_in_its_own_session), cmocka_unit_test(only_three_descriptors),
-        cmocka_unit_test(signals_are_reset),       cmocka_unit_test(has_a_parent_death_signal),
-        cmocka_unit_test(exec_errors_come_back),   cmocka_unit_test(scope_kills_and_reaps),
+        cmocka_unit_test(runs_in_its_own_session),   cmocka_unit_test(runs_on_the_cpus_it_is_given),
+        cmocka_unit_test(only_three_descriptors),    cmocka_unit_test(signals_are_reset),
+        cmocka_unit_test(has_a_parent_death_signal), cmocka_unit_test(exec_errors_come_back),
+        cmocka_unit_test(scope_kills_and_reaps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,132 @@
+/* settings.c - see settings.h. */
+#include "launcher/settings.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/base/guard.h"
+
+enum { NAME_WIDTH = 26, VALUE_WIDTH = 28, SOURCE_SIZE = CONFIG_SETTING_SIZE };
+
+/* What was worked out from the settings and the machine. */
+struct fact {
+    const char *name;
+    long long number;
+    const char *text; /* NULL: the number */
+};
+
+enum { FACTS = 7 };
+
+static void find_facts(const struct run_config *config, const struct machine *machine,
+                       struct fact facts[FACTS])
+{
+    const struct fact found[FACTS] = {
+        {"host_name", 0, machine->host_name},   {"min_nodes", config->min_nodes, NULL},
+        {"max_nodes", config->max_nodes, NULL}, {"workers", config->nproc_per_node, NULL},
+        {"cores", machine->cores, NULL},        {"gpus", machine->gpus, NULL},
+        {"mig_instances", machine->mig, NULL}};
+    memcpy(facts, found, sizeof found);
+}
+
+static const struct knob *setting_at(size_t i)
+{
+    const struct knob *knob = &config_table()->knobs[i];
+    return knob->refused || !strcmp(knob->name, "help") ? NULL : knob;
+}
+
+/* --- for people --- */
+
+static void print_row(const char *name, const char *value, const char *from, struct buffer *out)
+{
+    buffer_printf(out, "%-*s %-*s %s\n", NAME_WIDTH, name, VALUE_WIDTH, value, from);
+}
+
+static void print_text(const struct run_config *config, const struct fact *facts, struct buffer *out)
+{
+    print_row("setting", "value", "from", out);
+    for (size_t i = 0; i < config_table()->count; i++) {
+        const struct knob *knob = setting_at(i);
+        char scratch[SOURCE_SIZE];
+        scope_buffer value = {0};
+        if (!knob)
+            continue;
+        if (knob_format(knob, config, &value) < 0)
+            out->failed = true;
+        print_row(knob->name, value.length ? value.data : "-", config_origin(config, knob, scratch), out);
+    }
+    buffer_text(out, "\n");
+    for (int i = 0; i < FACTS; i++) {
+        char number[32];
+        (void)snprintf(number, sizeof number, "%lld", facts[i].number);
+        buffer_printf(out, "%-*s %s\n", NAME_WIDTH, facts[i].name, facts[i].text ? facts[i].text : number);
+    }
+}
+
+/* --- for programs --- */
+
+static void print_setting(const struct run_config *config, const struct knob *knob, struct buffer *out)
+{
+    char scratch[SOURCE_SIZE];
+    buffer_text(out, "{\"name\": ");
+    buffer_json_string(out, knob->name);
+    buffer_text(out, ", \"variable\": ");
+    buffer_json_string(out, knob->env);
+    buffer_text(out, ", \"value\": ");
+    (void)knob_format_json(knob, config, out);
+    buffer_text(out, ", \"source\": ");
+    buffer_json_string(out, knob_source_name(config->sources[knob - config_table()->knobs]));
+    buffer_text(out, ", \"from\": ");
+    buffer_json_string(out, config_origin(config, knob, scratch));
+    buffer_text(out, "}");
+}
+
+/* "name": [the lines] */
+static void print_lines(const char *name, const char *lines, struct buffer *out)
+{
+    const char *comma = "";
+    buffer_printf(out, ",\n \"%s\": [", name);
+    for (const char *at = lines ? lines : ""; *at; comma = ", ") {
+        size_t length = strcspn(at, "\n");
+        scope_free char *line = mem_strndup(at, length);
+        if (!line)
+            out->failed = true;
+        buffer_text(out, comma);
+        buffer_json_string(out, line);
+        at += length + (at[length] == '\n');
+    }
+    buffer_text(out, "]");
+}
+
+static void print_json(const struct run_config *config, const struct fact *facts, struct buffer *out)
+{
+    const char *comma = "";
+    buffer_text(out, "{\"settings\": [");
+    for (size_t i = 0; i < config_table()->count; i++) {
+        const struct knob *knob = setting_at(i);
+        if (!knob)
+            continue;
+        buffer_printf(out, "%s\n  ", comma);
+        print_setting(config, knob, out);
+        comma = ",";
+    }
+    buffer_text(out, "],\n \"node\": {");
+    for (int i = 0; i < FACTS; i++) {
+        buffer_printf(out, "%s\"%s\": ", i ? ", " : "", facts[i].name);
+        if (facts[i].text)
+            buffer_json_string(out, facts[i].text);
+        else
+            buffer_printf(out, "%lld", facts[i].number);
+    }
+    buffer_text(out, "}");
+    print_lines("notes", config->notes, out);
+    print_lines("warnings", config->warnings, out);
+    buffer_text(out, "}\n");
+}
+
+int settings_print(const struct run_config *config, const struct machine *machine, struct buffer *out)
+{
+    struct fact facts[FACTS];
+    find_facts(config, machine, facts);
+    (config->output == OUTPUT_JSON ? print_json : print_text)(config, facts, out);
+    return out->failed ? -1 : 0;
+}

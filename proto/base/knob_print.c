@@ -1,0 +1,188 @@
+/* knob_print.c - see knob.h: values as text and JSON, the table as help and as Markdown. */
+#include <string.h>
+
+#include "proto/base/guard.h"
+#include "proto/base/knob.h"
+
+static size_t list_length(char *const *list)
+{
+    size_t count = 0;
+    while (list && list[count])
+        count++;
+    return count;
+}
+
+int knob_format(const struct knob *knob, const void *options, struct buffer *out)
+{
+    const void *value = (const char *)options + knob->offset;
+    switch (knob->type) {
+    case KNOB_BOOL:
+        return buffer_text(out, *(const bool *)value ? "true" : "false");
+    case KNOB_INT:
+    case KNOB_BYTES:
+        return buffer_printf(out, "%lld", (long long)*(const int64_t *)value);
+    case KNOB_DOUBLE:
+        return buffer_printf(out, "%.15g", *(const double *)value);
+    case KNOB_CHOICE:
+        return buffer_text(out, knob->choices[*(const int *)value]);
+    case KNOB_TEXT:
+        return buffer_text(out, *(char *const *)value ? *(char *const *)value : "");
+    case KNOB_LIST: {
+        char *const *list = *(char **const *)value;
+        for (size_t n = 0; n < list_length(list); n++)
+            buffer_printf(out, "%s%s", n ? "," : "", list[n]);
+        return out->failed ? -1 : 0;
+    }
+    }
+    return -1;
+}
+
+int knob_format_json(const struct knob *knob, const void *options, struct buffer *out)
+{
+    const void *value = (const char *)options + knob->offset;
+    switch (knob->type) {
+    case KNOB_CHOICE:
+        return buffer_json_string(out, knob->choices[*(const int *)value]);
+    case KNOB_TEXT:
+        return buffer_json_string(out, *(char *const *)value);
+    case KNOB_LIST: {
+        char *const *list = *(char **const *)value;
+        buffer_text(out, "[");
+        for (size_t n = 0; n < list_length(list); n++) {
+            buffer_text(out, n ? ", " : "");
+            buffer_json_string(out, list[n]);
+        }
+        return buffer_text(out, "]");
+    }
+    default:
+        return knob_format(knob, options, out); /* true, false and numbers are written alike */
+    }
+}
+
+enum { HELP_INDENT = 28 };
+
+/* Words of text from column HELP_INDENT on, wrapped at columns. */
+static void wrap(struct buffer *out, const char *text, int columns)
+{
+    int room = columns - HELP_INDENT, used = 0;
+    for (const char *word = text; *word;) {
+        int length = (int)strcspn(word, " ");
+        if (used && used + 1 + length > room) {
+            buffer_printf(out, "\n%*s", HELP_INDENT, "");
+            used = 0;
+        }
+        buffer_printf(out, "%s%.*s", used ? " " : "", length, word);
+        used += length + (used ? 1 : 0);
+        word += length;
+        word += strspn(word, " ");
+    }
+    buffer_text(out, "\n");
+}
+
+/* "--" where the name is a flag's; "section.key" is a key of a file. */
+static const char *dashes_of(const struct knob *knob)
+{
+    return strchr(knob->name, '.') ? "" : "--";
+}
+
+/* What the row does, its choices and its default. */
+static void describe(const struct knob *knob, struct buffer *out)
+{
+    buffer_text(out, knob->refused ? knob->refused : knob->help);
+    if (!knob->refused && knob->choices) {
+        buffer_text(out, "; one of");
+        for (int i = 0; knob->choices[i]; i++)
+            buffer_printf(out, " %s", knob->choices[i]);
+    }
+    if (!knob->refused && knob->initial && *knob->initial && knob->type != KNOB_BOOL)
+        buffer_printf(out, " (default %s%s%s)", knob->initial, knob->unit ? " " : "",
+                      knob->unit ? knob->unit : "");
+}
+
+static void help_row(const struct knob *knob, int columns, struct buffer *out)
+{
+    scope_buffer left = {0}, right = {0};
+    const char *dashes = dashes_of(knob);
+    if (knob->letter)
+        buffer_printf(&left, "  -%c, %s%s", knob->letter, dashes, knob->name);
+    else
+        buffer_printf(&left, "  %s%s", dashes, knob->name);
+    describe(knob, &right);
+    if (knob->env)
+        buffer_printf(&right, " [%s]", knob->env);
+    if (left.failed || right.failed) {
+        out->failed = true;
+        return;
+    }
+    if (left.length + 2 > HELP_INDENT)
+        buffer_printf(out, "%s\n%*s", left.data, HELP_INDENT, "");
+    else
+        buffer_printf(out, "%-*s", HELP_INDENT, left.data);
+    wrap(out, right.data, columns);
+}
+
+int knob_help(const struct knob_table *table, int columns, struct buffer *out)
+{
+    const char *section = NULL;
+    for (size_t i = 0; i < table->count; i++) {
+        const struct knob *knob = &table->knobs[i];
+        if (knob->section && (!section || strcmp(section, knob->section))) {
+            buffer_printf(out, "%s%s:\n", section ? "\n" : "", knob->section);
+            section = knob->section;
+        }
+        help_row(knob, columns, out);
+    }
+    return out->failed ? -1 : 0;
+}
+
+/* text with what a cell of a table cannot hold escaped */
+static void put_cell(struct buffer *out, const char *text)
+{
+    for (const char *at = text; *at;) {
+        size_t plain = strcspn(at, "|<");
+        buffer_append(out, at, plain);
+        at += plain;
+        if (*at)
+            buffer_printf(out, "\\%c", *at++);
+    }
+}
+
+static void markdown_row(const struct knob *knob, struct buffer *out)
+{
+    scope_buffer text = {0};
+    describe(knob, &text);
+    if (text.failed) {
+        out->failed = true;
+        return;
+    }
+    buffer_text(out, "| ");
+    if (knob->letter)
+        buffer_printf(out, "`-%c`, ", knob->letter);
+    buffer_printf(out, "`%s%s` | ", dashes_of(knob), knob->name);
+    if (knob->env)
+        buffer_printf(out, "`%s`", knob->env);
+    buffer_text(out, " | ");
+    put_cell(out, text.data ? text.data : "");
+    buffer_text(out, " |\n");
+}
+
+int knob_markdown(const struct knob_table *table, struct buffer *out)
+{
+    const char *section = NULL;
+    for (size_t i = 0; i < table->count; i++) {
+        const struct knob *knob = &table->knobs[i];
+        if (knob->section && (!section || strcmp(section, knob->section))) {
+            buffer_printf(out, "%s## %s\n\n| flag | variable | what it does |\n|---|---|---|\n",
+                          section ? "\n" : "", knob->section);
+            section = knob->section;
+        }
+        markdown_row(knob, out);
+    }
+    return out->failed ? -1 : 0;
+}
+
+const char *knob_source_name(enum knob_source source)
+{
+    static const char *const names[] = {"default", "environment", "file", "flag", "rule"};
+    return (unsigned)source < sizeof names / sizeof *names ? names[source] : "unknown";
+}
