@@ -104,6 +104,23 @@ static int set_gpus(const struct pod_env_place *place, struct text_list *out)
     return none ? 0 : text_list_set(out, visible_devices, place->gpus);
 }
 
+/* Workers without a master are told neither an address nor a rank: an agent derives both from its host name,
+ * which is no use where the first one's does not resolve. */
+static int set_place(const struct pod_env_place *place, struct text_list *out)
+{
+    const struct local_job *job = place->job;
+    if (job->replicas[LOCAL_MASTER].count || job->elastic || text_list_value(out->items, "PET_MASTER_ADDR") ||
+        text_list_value(out->items, "PET_RDZV_ENDPOINT"))
+        return 0;
+    scope_free char *rank = mem_printf("%d", job->pods[place->pod].index);
+    scope_free char *port = mem_printf("%d", job->port);
+    return rank && port && text_list_set(out, "PET_MASTER_ADDR", job->pods[0].address) == 0 &&
+                   text_list_set(out, "PET_MASTER_PORT", port) == 0 &&
+                   text_list_set(out, "PET_NODE_RANK", rank) == 0
+               ? 0
+               : -1;
+}
+
 /* Where names do not resolve: the variables by which pods are found. */
 static int set_addresses(const struct pod_env_place *place, struct text_list *out)
 {
@@ -115,16 +132,18 @@ static int set_addresses(const struct pod_env_place *place, struct text_list *ou
             (address && text_list_set(out, names[i], address) < 0))
             return -1;
     }
+    if (set_place(place, out) < 0)
+        return -1;
     return text_list_set(out, "MUSTER_HOSTNAME", place->job->pods[place->pod].hostname);
 }
 
-/* All loopback addresses are every pod's own, so that looking at interfaces tells nothing: each agent is told
- * which one it is. */
+/* All loopback addresses are every pod's own, so that looking at interfaces does not tell who is to serve an
+ * endpoint: each agent is told which one it is. */
 static int set_own_address(const struct pod_env_place *place, struct text_list *out)
 {
-    const struct local_pod *pod = &place->job->pods[place->pod];
-    return text_list_value(out->items, "PET_LOCAL_ADDR") ? 0
-                                                         : text_list_set(out, "PET_LOCAL_ADDR", pod->address);
+    bool asked = text_list_value(out->items, "PET_RDZV_ENDPOINT");
+    bool known = text_list_value(out->items, "PET_LOCAL_ADDR");
+    return !asked || known ? 0 : text_list_set(out, "PET_LOCAL_ADDR", place->job->pods[place->pod].address);
 }
 
 int pod_env_build(const struct pod_env_place *place, struct text_list *out)

@@ -90,16 +90,24 @@ static bool is_executable(const char *path)
     return stat(path, &status) == 0 && S_ISREG(status.st_mode) && access(path, X_OK) == 0;
 }
 
+/* What stands behind our own link comes before what stands in front of it: another muster's link there would
+ * call us again. */
 char *python_shim_find(const char *name, const char *path)
 {
+    scope_free char *found = NULL;
+    bool behind = false;
     for (const char *at = path ? path : "/usr/local/bin:/usr/bin:/bin";; at++) {
         size_t length = strcspn(at, ":");
         scope_free char *candidate = mem_printf("%.*s/%s", length ? (int)length : 1, length ? at : ".", name);
-        if (candidate && is_executable(candidate) && !is_own(candidate))
+        bool usable = candidate && is_executable(candidate), own = usable && is_own(candidate);
+        if (usable && !own && behind)
             return take_pointer(&candidate);
+        behind |= own;
+        if (usable && !own && !found)
+            found = take_pointer(&candidate);
         at += length;
         if (!*at)
-            return NULL;
+            return take_pointer(&found);
     }
 }
 

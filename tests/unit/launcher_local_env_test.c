@@ -31,7 +31,8 @@ static struct local_pod pods[] = {
      .env = no_entries,
      .command = command},
 };
-static const struct local_job job = {.name = "j", .namespace_ = "team", .pods = pods, .pod_count = 2};
+static const struct local_job job = {
+    .name = "j", .namespace_ = "team", .pods = pods, .pod_count = 2, .port = 23456};
 
 static void hosts_file(void **state)
 {
@@ -126,9 +127,26 @@ static void environment_of_a_pod(void **state)
     assert_int_equal(pod_env_build(&place, &numbered), 0);
     assert_value(&numbered, "MASTER_ADDR", "127.77.0.1");
     assert_value(&numbered, "PET_RDZV_ENDPOINT", "127.77.0.2:7");
-    assert_value(&numbered, "PET_MASTER_ADDR", NULL);
     assert_value(&numbered, "MUSTER_HOSTNAME", "node7");
     pods[1].env = no_entries;
+}
+
+/* Workers alone find the first of them by its name, or by its address where names do not resolve. */
+static void workers_without_a_master(void **state)
+{
+    (void)state;
+    struct pod_env_place place = {.job = &job, .pod = 1, .agent_ids = "r,p", .gpus = ""};
+    scope_text_list alone = {0}, with_master = {0};
+    struct local_job led = job;
+    assert_int_equal(pod_env_build(&place, &alone), 0);
+    assert_value(&alone, "PET_MASTER_ADDR", "127.77.0.1");
+    assert_value(&alone, "PET_MASTER_PORT", "23456");
+    assert_value(&alone, "PET_NODE_RANK", "0");
+    assert_value(&alone, "PET_LOCAL_ADDR", NULL);
+    led.replicas[LOCAL_MASTER].count = 1;
+    place.job = &led;
+    assert_int_equal(pod_env_build(&place, &with_master), 0);
+    assert_value(&with_master, "PET_MASTER_ADDR", NULL);
 }
 
 /* A manifest may hide the GPUs from a pod and may say which address is its own. */
@@ -273,6 +291,18 @@ static void next_interpreter(void **state)
     scope_free char *found = python_shim_find("python3", search);
     assert_string_equal(found, path);
     assert_null(python_shim_find("python3", mine));
+    /* what is in front of us may be somebody who calls us */
+    char front[100], other[200];
+    (void)snprintf(front, sizeof front, "%s/d", folder);
+    (void)snprintf(other, sizeof other, "%s/python3", front);
+    assert_int_equal(mkdir(front, 0755) | symlink("/bin/sh", other), 0);
+    (void)snprintf(search, sizeof search, "%s:%s:%s", front, mine, real);
+    scope_free char *behind = python_shim_find("python3", search);
+    assert_string_equal(behind, path);
+    (void)snprintf(search, sizeof search, "%s:%s", front, mine);
+    scope_free char *before = python_shim_find("python3", search);
+    assert_string_equal(before, other);
+    assert_int_equal(unlink(other) | rmdir(front), 0);
     assert_int_equal(unlink(path), 0);
     (void)snprintf(path, sizeof path, "%s/python3", dead);
     assert_int_equal(rmdir(path), 0);
@@ -338,6 +368,7 @@ int main(void)
         cmocka_unit_test(hosts_file),
         cmocka_unit_test(names_into_addresses),
         cmocka_unit_test(environment_of_a_pod),
+        cmocka_unit_test(workers_without_a_master),
         cmocka_unit_test(what_the_manifest_says_stays),
         cmocka_unit_test(command_of_a_pod),
         cmocka_unit_test(gpus_are_divided),
