@@ -92,6 +92,6 @@ int tcpstore_listen(const char *address, uint16_t wanted, uint16_t *bound, struc
         return -1;
     *bound = socket_port(fd);
     if (!*bound)
-        return error_errno(err, "cannot read the port of the TCPStore's listener");
+        return error_errno(err, "cannot read the port of a listener");
     return take_fd(&fd);
 }

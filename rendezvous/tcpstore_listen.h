@@ -1,4 +1,4 @@
-/* tcpstore_listen.h - the listening socket of the TCPStore. Internal to the server. */
+/* tcpstore_listen.h - a listening TCP socket: the TCPStore's, and the launcher's metrics port. */
 #ifndef MUSTER_RENDEZVOUS_TCPSTORE_LISTEN_H
 #define MUSTER_RENDEZVOUS_TCPSTORE_LISTEN_H
 
