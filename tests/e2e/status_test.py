@@ -104,7 +104,11 @@ class Command(StatusTest):
         wait_until(lambda: self.has_agent(first), "the agent can be asked")
         self.assertEqual(self.json_of(first)["state"], "WAITING")
         self.assertIsNone(self.json_of(first)["world"])
-        self.assertIn("not formed yet, 2 nodes wanted", self.status("--pid", first.pid))
+        waiting = wait_until(lambda: self.json_of(first)["waiting"], "who is missing is known")
+        self.assertIn("node rank 1", waiting)
+        table = self.status("--pid", first.pid)
+        self.assertIn("not formed yet, 2 nodes wanted", table)
+        self.assertIn(f"waiting   {waiting}\n", table)
         second = self.start("--node-rank=1", *world, *command)
         self.pids("up", 2)
         out, err = self.status("--job", f"forming-{port}", code=2)  # both: one has to be chosen
