@@ -95,6 +95,7 @@ static struct instant next_deadline(const struct agent *agent)
     struct instant next = instant_min(agent->group.deadline, agent->sweep_at);
     if (agent->membership)
         next = instant_min(next, membership_deadline(agent->membership));
+    next = instant_min(next, sweeper_deadline(&agent->sweeper));
     next = instant_min(next, agent_beats_deadline(agent));
     return instant_min(next, pump_deadline(agent->pump));
 }
@@ -105,6 +106,10 @@ static void pass_time(struct agent *agent)
     if (instant_reached(now, pump_deadline(agent->pump)))
         pump_tick(agent->pump, now);
     agent_beats_tick(agent, now);
+    pid_t stuck = sweeper_tick(&agent->sweeper, now);
+    if (stuck)
+        log_warning(&agent->log, "process %d does not let its environment be read: it is left out",
+                    (int)stuck);
     if (instant_reached(now, agent->group.deadline))
         agent_event(agent, &(struct group_event){.kind = GROUP_DEADLINE}, NULL);
     else if (instant_reached(now, agent->sweep_at))
@@ -115,10 +120,12 @@ static int run(struct agent *agent, struct muster_error *err)
 {
     for (;;) {
         agent_ask_seat(agent);
-        if (group_wants_empty(&agent->group) && agent_is_childless())
+        if (group_wants_empty(&agent->group) && agent_is_childless()) {
+            sweeper_call_off(&agent->sweeper); /* it must not find the next round's workers */
             agent_event(agent, &(struct group_event){.kind = GROUP_EMPTY}, NULL);
-        else if (!agent->finished && loop_turn(&agent->loop, next_deadline(agent), err) < 0)
+        } else if (!agent->finished && loop_turn(&agent->loop, next_deadline(agent), err) < 0) {
             return -1;
+        }
         if (agent->finished)
             return 0;
         pass_time(agent);
@@ -131,6 +138,7 @@ static void tear_down(struct agent *agent)
 {
     agent_close_status(agent);
     agent_close_events(agent);
+    sweeper_call_off(&agent->sweeper);
     if (agent->workers)
         agent_release_workers(agent);
     guardian_dismiss(&agent->guardian);
@@ -165,6 +173,7 @@ static int run_agent(struct agent *agent)
     if (run(agent, &err) < 0) { /* the kernel refuses what it gave before: leave nothing behind */
         log_error(&agent->log, "%s", err.text);
         agent_kill_workers(agent);
+        sweeper_wait(&agent->sweeper, linger_ns);
         return EXIT_CODE_FAILURE;
     }
     agent_tell(agent, agent->group.exit_code ? EVENT_FAILED : EVENT_SUCCEEDED,
@@ -185,6 +194,7 @@ int agent_run(const struct run_config *config, const struct log_sink *log)
         return EXIT_CODE_FAILURE;
     }
     agent->config = config;
+    agent->sweeper.loop = &agent->loop;
     agent->started = agent->waiting_since = clock_now(NULL);
     agent->signals.fd = agent->seat.fd = -1;
     agent->guardian.fd = -1;

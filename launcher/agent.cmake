@@ -37,6 +37,7 @@ target_sources(muster_launcher PRIVATE
   pump.c
   resolver.c
   spawn.c
+  sweeper.c
   status.c
   status_board.c
   status_client.c

@@ -17,6 +17,7 @@
 #include "launcher/kin.h"
 #include "launcher/loop.h"
 #include "launcher/pump.h"
+#include "launcher/sweeper.h"
 #include "rendezvous/membership.h"
 
 struct agent;
@@ -78,6 +79,7 @@ struct agent {
     bool files_stall;        /* a log file of this round did not answer */
     int64_t oom_kills;       /* before the workers started; -1 unknown */
     struct instant sweep_at; /* next look for what is to be killed */
+    struct sweeper sweeper;
 
     struct observed_failure failures[AGENT_FAILURES_KEPT];
     int failure_count;

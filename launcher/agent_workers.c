@@ -9,19 +9,6 @@
 
 /* --- signalling --- */
 
-static bool leads_group(const struct agent *agent, pid_t group)
-{
-    for (int i = 0; i < agent->config->nproc_per_node; i++)
-        if (agent->workers[i].alive && agent->workers[i].pid == group)
-            return true;
-    return false;
-}
-
-static bool outside_groups(void *context, const struct kin_process *process)
-{
-    return !leads_group(context, process->group);
-}
-
 struct kin_session *agent_list_sessions(const struct agent *agent, size_t *count)
 {
     const int workers = agent->config->nproc_per_node;
@@ -33,12 +20,18 @@ struct kin_session *agent_list_sessions(const struct agent *agent, size_t *count
     return sessions;
 }
 
-static int sweep(struct agent *agent, int signal, bool (*found)(void *, const struct kin_process *))
+static void sweep(struct agent *agent, int signal)
 {
-    struct kin kin = {.id = agent->id, .parent = getpid(), .except = {getpid(), agent->guardian.pid}};
-    scope_free struct kin_session *sessions = agent_list_sessions(agent, &kin.session_count);
-    kin.sessions = sessions;
-    return kin_sweep(&kin, signal, found, agent); /* without memory, by id and parent alone */
+    struct muster_error err = {0};
+    struct sweep_order order = {
+        .kin = {.id = agent->id, .parent = getpid(), .except = {getpid(), agent->guardian.pid}},
+        .signal = signal,
+        .spare_groups = signal != SIGKILL, /* they get theirs directly, once */
+    };
+    scope_free struct kin_session *sessions = agent_list_sessions(agent, &order.kin.session_count);
+    order.kin.sessions = sessions; /* without memory, by id and parent alone */
+    if (sweeper_start(&agent->sweeper, &order, &err) < 0)
+        log_warning(&agent->log, "%s", err.text);
 }
 
 void agent_signal_workers(const struct agent *agent, int signal)
@@ -54,28 +47,29 @@ void agent_terminate_workers(struct agent *agent, int signal)
         return;
     agent_signal_workers(agent, signal);
     agent_signal_workers(agent, SIGCONT); /* a stopped process handles nothing */
-    (void)sweep(agent, signal, outside_groups);
+    sweep(agent, signal);
 }
 
 void agent_kill_workers(struct agent *agent)
 {
     agent_signal_workers(agent, SIGKILL);
-    (void)sweep(agent, SIGKILL, NULL); /* without /proc the groups are all that can be reached */
+    sweep(agent, SIGKILL);
 }
 
-static bool name_one(void *context, const struct kin_process *process)
-{
-    struct agent *agent = context;
-    log_error(&agent->log, "process %d (%s) cannot be killed: it is in state %c%s", (int)process->pid,
-              process->name, process->state,
-              process->state == 'D' ? ", inside the kernel (a driver or a file system that does not answer)"
-                                    : "");
-    return false;
-}
-
+/* As the last look found them: another one could block, and nothing can be done about them anyway. */
 void agent_name_stuck(struct agent *agent)
 {
-    (void)sweep(agent, SIGKILL, name_one);
+    for (int i = 0; i < agent->sweeper.left_count; i++) {
+        const struct kin_process *process = &agent->sweeper.left[i];
+        log_error(&agent->log, "process %d (%s) cannot be killed: it is in state %c%s", (int)process->pid,
+                  process->name, process->state,
+                  process->state == 'D'
+                      ? ", inside the kernel (a driver or a file system that does not answer)"
+                      : "");
+    }
+    if (!agent->sweeper.left_count)
+        log_error(&agent->log,
+                  "what is left of the workers cannot be killed, and /proc does not say what it is");
 }
 
 bool agent_is_childless(void)

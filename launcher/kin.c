@@ -111,6 +111,24 @@ static bool is_in(const struct kin_session *session, const struct kin_process *p
     return !session->leaderless || (kill(session->id, 0) < 0 && errno == ESRCH);
 }
 
+static bool is_unread(const struct kin *kin, pid_t pid)
+{
+    for (size_t i = 0; i < kin->unread_count; i++)
+        if (kin->unread[i] == pid)
+            return true;
+    return false;
+}
+
+static bool reads_id(const struct kin *kin, int proc, const char *name, pid_t pid)
+{
+    if (kin->reading)
+        __atomic_store_n(kin->reading, pid, __ATOMIC_RELAXED);
+    bool found = carries_id(proc, name, kin->id);
+    if (kin->reading)
+        __atomic_store_n(kin->reading, 0, __ATOMIC_RELAXED);
+    return found;
+}
+
 static bool is_kin(const struct kin *kin, int proc, const char *name, struct kin_process *process)
 {
     if (!read_stat(proc, name, process) || process->state == 'Z' || process->state == 'X')
@@ -123,19 +141,34 @@ static bool is_kin(const struct kin *kin, int proc, const char *name, struct kin
     for (size_t i = 0; i < kin->session_count; i++)
         if (is_in(&kin->sessions[i], process))
             return true;
-    return kin->id && carries_id(proc, name, kin->id);
+    return kin->id && !is_unread(kin, process->pid) && reads_id(kin, proc, name, process->pid);
+}
+
+void kin_send(int pidfd, pid_t pid, int signal)
+{
+    if (pidfd >= 0)
+        (void)syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0); /* it may be gone: that is the aim */
+    else
+        (void)kill(pid, signal);
+}
+
+static void deliver(const struct kin *kin, void *context, int pidfd, pid_t pid, int signal)
+{
+    if (kin->deliver)
+        kin->deliver(context, pidfd, pid, signal);
+    else
+        kin_send(pidfd, pid, signal);
 }
 
 static void send_signal(const struct kin *kin, int proc, const char *name, struct kin_process *process,
-                        int signal)
+                        int signal, void *context)
 {
     scope_close int pidfd = (int)syscall(SYS_pidfd_open, process->pid, 0);
     if (pidfd >= 0) { /* the pid is pinned now: look once more, so that a recycled one is spared */
         if (is_kin(kin, proc, name, process))
-            (void)syscall(SYS_pidfd_send_signal, pidfd, signal, NULL,
-                          0);                       /* it may be gone: that is the aim */
+            deliver(kin, context, pidfd, process->pid, signal);
     } else if (errno == ENOSYS || errno == EPERM) { /* Linux before 5.3, or a sandbox without it */
-        (void)kill(process->pid, signal);
+        deliver(kin, context, -1, process->pid, signal);
     }
 }
 
@@ -160,7 +193,7 @@ int kin_sweep(const struct kin *kin, int signal,
                 continue;
             count++;
             if (!found || found(context, &process))
-                send_signal(kin, proc, entry->d_name, &process, signal);
+                send_signal(kin, proc, entry->d_name, &process, signal, context);
         }
     }
 }

@@ -30,6 +30,13 @@ struct kin {
     pid_t except[2];                    /* never kin: the agent and its guardian; 0 for none */
     const struct kin_session *sessions; /* whose members are kin */
     size_t session_count;
+    const pid_t *unread; /* whose environment is not looked at: it did not answer once */
+    size_t unread_count;
+    pid_t *reading; /* atomic; whose environment is being read, which may block for ever; 0: nobody's. May be
+                       NULL */
+    /* Sends the signal in place of kin_sweep; pidfd is -1 where the kernel has none. NULL: it is sent at once
+     */
+    void (*deliver)(void *context, int pidfd, pid_t pid, int signal);
 };
 
 struct kin_process {
@@ -38,10 +45,14 @@ struct kin_process {
     char name[16]; /* the command, NUL-terminated */
 };
 
-/* Looks at every process once. found is called for each one that is kin and no zombie; where it returns true,
- * signal is sent. found NULL: all get it. Returns how many were kin, -1 where /proc cannot be read. */
+/* Looks at every process once; context is found's and deliver's. found is called for each one that is kin and
+ * no zombie; where it returns true, signal is sent. found NULL: all get it. Returns how many were kin, -1
+ * where /proc cannot be read. */
 int kin_sweep(const struct kin *kin, int signal,
               bool (*found)(void *context, const struct kin_process *process), void *context);
+
+/* What deliver does in the end. */
+void kin_send(int pidfd, pid_t pid, int signal);
 
 /* Reads a /proc/PID/stat text. The command may hold any byte, parentheses and newlines included. */
 bool kin_parse_stat(const char *text, size_t length, struct kin_process *process);

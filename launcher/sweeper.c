@@ -1,0 +1,176 @@
+/* sweeper.c - see sweeper.h. */
+#include "launcher/sweeper.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+#include "launcher/errand.h"
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+
+static const int64_t patience_ns = 2 * NS_PER_S;
+
+struct sweep {
+    struct kin kin;
+    char id[KIN_ID_LENGTH];
+    pid_t unread[SWEEPER_UNREAD_LIMIT];
+    int signal;
+    bool spare_groups;
+    pid_t reading; /* atomic */
+    pthread_mutex_t gate;
+    bool called_off; /* under gate, which is held while a signal is sent */
+    struct kin_process left[SWEEPER_LEFT_LIMIT];
+    int left_count;
+    struct kin_session sessions[];
+};
+
+/* --- the thread --- */
+
+static bool leads_group(const struct sweep *sweep, pid_t group)
+{
+    for (size_t i = 0; i < sweep->kin.session_count; i++)
+        if (sweep->sessions[i].id == group && !sweep->sessions[i].leaderless)
+            return true;
+    return false;
+}
+
+static bool found(void *context, const struct kin_process *process)
+{
+    struct sweep *sweep = context;
+    if (sweep->left_count < SWEEPER_LEFT_LIMIT)
+        sweep->left[sweep->left_count++] = *process;
+    return !sweep->spare_groups || !leads_group(sweep, process->group);
+}
+
+static void deliver(void *context, int pidfd, pid_t pid, int signal)
+{
+    struct sweep *sweep = context;
+    pthread_mutex_lock(&sweep->gate);
+    if (!sweep->called_off) {
+        kin_send(pidfd, pid, signal);
+        if (signal != SIGKILL)
+            kin_send(pidfd, pid, SIGCONT);
+    }
+    pthread_mutex_unlock(&sweep->gate);
+}
+
+static void run_sweep(void *payload)
+{
+    struct sweep *sweep = payload;
+    struct kin by_session = sweep->kin;
+    by_session.id = NULL; /* first what is found without a look into anybody's memory */
+    if (sweep->signal == SIGKILL)
+        (void)kin_sweep(&by_session, sweep->signal, found, sweep);
+    sweep->left_count = 0;
+    (void)kin_sweep(&sweep->kin, sweep->signal, found, sweep); /* without /proc the groups are all there is */
+}
+
+static void free_sweep(void *payload)
+{
+    struct sweep *sweep = payload;
+    (void)pthread_mutex_destroy(&sweep->gate); /* nobody is left to hold it */
+    mem_free(sweep);
+}
+
+/* --- the agent's side --- */
+
+static struct sweep *make(const struct sweeper *sweeper, const struct sweep_order *order)
+{
+    const size_t count = order->kin.sessions ? order->kin.session_count : 0;
+    struct sweep *sweep = mem_calloc(1, sizeof *sweep + count * sizeof *sweep->sessions);
+    if (!sweep || pthread_mutex_init(&sweep->gate, NULL)) {
+        mem_free(sweep);
+        return NULL;
+    }
+    sweep->signal = order->signal;
+    sweep->spare_groups = order->spare_groups;
+    sweep->kin = order->kin;
+    if (count)
+        memcpy(sweep->sessions, order->kin.sessions, count * sizeof *sweep->sessions);
+    sweep->kin.sessions = sweep->sessions;
+    sweep->kin.session_count = count;
+    memcpy(sweep->unread, sweeper->unread, sizeof sweep->unread);
+    sweep->kin.unread = sweep->unread;
+    sweep->kin.unread_count = (size_t)sweeper->unread_count;
+    if (order->kin.id && sweeper->unread_count < SWEEPER_UNREAD_LIMIT)
+        sweep->kin.id = memcpy(sweep->id, order->kin.id, KIN_ID_LENGTH);
+    else
+        sweep->kin.id = NULL; /* too many do not answer: sessions and children are all that is looked for */
+    sweep->kin.reading = &sweep->reading;
+    sweep->kin.deliver = deliver;
+    return sweep;
+}
+
+static void let_go(struct sweeper *sweeper)
+{
+    loop_remove(sweeper->loop, &sweeper->done);
+    errand_release(sweeper->errand);
+    sweeper->errand = NULL;
+    sweeper->sweep = NULL;
+}
+
+static void came_back(struct sweeper *sweeper)
+{
+    sweeper->left_count = sweeper->sweep->left_count;
+    memcpy(sweeper->left, sweeper->sweep->left, sizeof sweeper->left);
+    let_go(sweeper);
+}
+
+static void done_ready(void *context, uint32_t events)
+{
+    (void)events;
+    came_back(context);
+}
+
+void sweeper_call_off(struct sweeper *sweeper)
+{
+    if (!sweeper->errand)
+        return;
+    pthread_mutex_lock(&sweeper->sweep->gate);
+    sweeper->sweep->called_off = true;
+    pthread_mutex_unlock(&sweeper->sweep->gate);
+    let_go(sweeper);
+}
+
+int sweeper_start(struct sweeper *sweeper, const struct sweep_order *order, struct muster_error *err)
+{
+    if (sweeper->errand && sweeper->sweep->signal == order->signal)
+        return 0;
+    sweeper_call_off(sweeper);
+    struct sweep *sweep = make(sweeper, order);
+    if (!sweep)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to look for the workers' processes");
+    sweeper->errand = errand_start("looking for the workers' processes", run_sweep, sweep, free_sweep, err);
+    if (!sweeper->errand)
+        return -1;
+    sweeper->sweep = sweep;
+    sweeper->deadline = instant_add(clock_now(NULL), patience_ns);
+    sweeper->done = (struct loop_source){errand_fd(sweeper->errand), done_ready, sweeper};
+    if (loop_add(sweeper->loop, &sweeper->done, EPOLLIN, err) == 0)
+        return 0;
+    sweeper_wait(sweeper, patience_ns);
+    return -1;
+}
+
+void sweeper_wait(struct sweeper *sweeper, int64_t patience)
+{
+    if (sweeper->errand && errand_wait(sweeper->errand, patience))
+        came_back(sweeper);
+}
+
+struct instant sweeper_deadline(const struct sweeper *sweeper)
+{
+    return sweeper->errand ? sweeper->deadline : INSTANT_NEVER;
+}
+
+pid_t sweeper_tick(struct sweeper *sweeper, struct instant now)
+{
+    if (!instant_reached(now, sweeper_deadline(sweeper)))
+        return 0;
+    pid_t stuck = __atomic_load_n(&sweeper->sweep->reading, __ATOMIC_RELAXED);
+    if (stuck && sweeper->unread_count < SWEEPER_UNREAD_LIMIT)
+        sweeper->unread[sweeper->unread_count++] = stuck;
+    sweeper_call_off(sweeper);
+    return stuck;
+}

@@ -1,0 +1,182 @@
+/* sweeper.h: a sweep by a thread reaches what kin.h finds, wakes the loop, and sends nothing once it is
+ * called off. */
+#include "launcher/sweeper.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/support/cmocka_all.h"
+
+static char id[KIN_ID_LENGTH + 1];
+
+static pid_t start_sleeper(void)
+{
+    char variable[64];
+    (void)snprintf(variable, sizeof variable, "MUSTER_AGENT_ID=%s", id);
+    pid_t pid = fork();
+    if (pid)
+        return pid;
+    char *const argv[] = {"sleep", "1000", NULL};
+    char *const environment[] = {variable, NULL};
+    (void)setsid();
+    execve("/bin/sleep", argv, environment);
+    _exit(127);
+}
+
+/* After its exec: before it, its environment is ours. */
+static void wait_for_exec(pid_t pid)
+{
+    struct instant deadline = instant_add(clock_now(NULL), 20 * NS_PER_S);
+    char path[64], name[32] = "";
+    (void)snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
+    while (strncmp(name, "sleep", 5) != 0 && !instant_reached(clock_now(NULL), deadline)) {
+        FILE *file = fopen(path, "r");
+        if (file) {
+            if (!fgets(name, sizeof name, file))
+                name[0] = '\0';
+            (void)fclose(file);
+        }
+    }
+    assert_int_equal(strncmp(name, "sleep", 5), 0);
+}
+
+static void turn_until_idle(struct sweeper *sweeper)
+{
+    struct instant deadline = instant_add(clock_now(NULL), 20 * NS_PER_S);
+    while (sweeper->errand && !instant_reached(clock_now(NULL), deadline))
+        assert_int_equal(loop_turn(sweeper->loop, deadline, NULL), 0);
+    assert_null(sweeper->errand);
+}
+
+static int signal_of(pid_t pid)
+{
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+static bool is_alive(pid_t pid)
+{
+    return waitpid(pid, NULL, WNOHANG) == 0;
+}
+
+static void what_carries_the_id_is_reached_and_listed(void **state)
+{
+    struct sweeper *sweeper = *state;
+    pid_t pid = start_sleeper();
+    wait_for_exec(pid);
+    struct sweep_order order = {.kin = {.id = id}, .signal = SIGTERM};
+    assert_int_equal(sweeper_start(sweeper, &order, NULL), 0);
+    turn_until_idle(sweeper);
+    assert_int_equal(sweeper->left_count, 1);
+    assert_int_equal(sweeper->left[0].pid, pid);
+    assert_int_equal(signal_of(pid), SIGTERM);
+    assert_int_equal(sweeper_deadline(sweeper).ns, INSTANT_NEVER.ns);
+}
+
+/* A stopped process takes no TERM: the sweep continues it. */
+static void a_stopped_process_is_continued(void **state)
+{
+    struct sweeper *sweeper = *state;
+    pid_t pid = start_sleeper();
+    wait_for_exec(pid);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    struct sweep_order order = {.kin = {.id = id}, .signal = SIGTERM};
+    assert_int_equal(sweeper_start(sweeper, &order, NULL), 0);
+    assert_int_equal(signal_of(pid), SIGTERM);
+    sweeper_wait(sweeper, 20 * NS_PER_S);
+    assert_null(sweeper->errand);
+}
+
+static void groups_of_live_leaders_can_be_spared(void **state)
+{
+    struct sweeper *sweeper = *state;
+    pid_t pid = start_sleeper();
+    wait_for_exec(pid);
+    struct kin_session session = {pid, false};
+    struct sweep_order order = {
+        .kin = {.id = id, .sessions = &session, .session_count = 1}, .signal = SIGTERM, .spare_groups = true};
+    assert_int_equal(sweeper_start(sweeper, &order, NULL), 0);
+    turn_until_idle(sweeper);
+    assert_int_equal(sweeper->left_count, 1);
+    assert_true(is_alive(pid));
+    order.signal = SIGKILL;
+    order.spare_groups = false;
+    assert_int_equal(sweeper_start(sweeper, &order, NULL), 0);
+    assert_int_equal(signal_of(pid), SIGKILL);
+    turn_until_idle(sweeper);
+}
+
+static void what_does_not_answer_is_left_out(void **state)
+{
+    struct sweeper *sweeper = *state;
+    pid_t pid = start_sleeper();
+    wait_for_exec(pid);
+    sweeper->unread[sweeper->unread_count++] = pid;
+    struct sweep_order order = {.kin = {.id = id}, .signal = SIGKILL};
+    assert_int_equal(sweeper_start(sweeper, &order, NULL), 0);
+    turn_until_idle(sweeper);
+    assert_int_equal(sweeper->left_count, 0);
+    assert_true(is_alive(pid));
+    sweeper->unread_count = 0;
+    assert_int_equal(sweeper_start(sweeper, &order, NULL), 0);
+    assert_int_equal(signal_of(pid), SIGKILL);
+    turn_until_idle(sweeper);
+}
+
+static void an_overdue_sweep_is_called_off(void **state)
+{
+    struct sweeper *sweeper = *state;
+    struct sweep_order order = {.kin = {.id = id}, .signal = SIGKILL};
+    assert_int_equal(sweeper_start(sweeper, &order, NULL), 0);
+    struct instant due = sweeper_deadline(sweeper);
+    assert_true(due.ns != INSTANT_NEVER.ns);
+    assert_int_equal(sweeper_tick(sweeper, instant_add(due, -1)), 0);
+    assert_non_null(sweeper->errand);
+    (void)sweeper_tick(sweeper, due); /* whom it was reading is chance here */
+    assert_null(sweeper->errand);
+    /* whoever starts now is a stranger to it: the gate is shut */
+    pid_t pid = start_sleeper();
+    wait_for_exec(pid);
+    struct sweep_order harmless = {.kin = {.id = id}, .signal = SIGCONT};
+    assert_int_equal(sweeper_start(sweeper, &harmless, NULL), 0);
+    turn_until_idle(sweeper);
+    assert_true(is_alive(pid));
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(signal_of(pid), SIGKILL);
+}
+
+static int setup(void **state)
+{
+    static struct loop loop;
+    static struct sweeper sweeper;
+    (void)snprintf(id, sizeof id, "%016llx%016llx", (unsigned long long)getpid(),
+                   (unsigned long long)clock_wall_ns());
+    sweeper = (struct sweeper){.loop = &loop};
+    *state = &sweeper;
+    return loop_init(&loop, NULL);
+}
+
+static int teardown(void **state)
+{
+    struct sweeper *sweeper = *state;
+    sweeper_call_off(sweeper);
+    loop_close(sweeper->loop);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_carries_the_id_is_reached_and_listed, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_stopped_process_is_continued, setup, teardown),
+        cmocka_unit_test_setup_teardown(groups_of_live_leaders_can_be_spared, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_does_not_answer_is_left_out, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_overdue_sweep_is_called_off, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
