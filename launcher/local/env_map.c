@@ -5,24 +5,57 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/text.h"
+
+/* The slot of a name, or the empty one where it would stand. NULL in an empty map. */
+static uint32_t *slot_of(const struct env_map *map, const char *name, size_t length)
+{
+    if (!map->slot_count)
+        return NULL;
+    for (size_t at = (size_t)text_hash(TEXT_HASH_START, name, length);; at++) {
+        uint32_t *slot = &map->slots[at & (map->slot_count - 1)];
+        const char *other = *slot ? map->entries[*slot - 1].name : NULL;
+        if (!other || (!strncmp(other, name, length) && !other[length]))
+            return slot;
+    }
+}
 
 static struct env_entry *find(const struct env_map *map, const char *name, size_t length)
 {
-    for (size_t i = 0; i < map->count; i++)
-        if (!strncmp(map->entries[i].name, name, length) && !map->entries[i].name[length])
-            return &map->entries[i];
-    return NULL;
+    const uint32_t *slot = slot_of(map, name, length);
+    return slot && *slot ? &map->entries[*slot - 1] : NULL;
 }
 
+/* Room for one more entry, and at most half of the slots taken. */
+static int grow(struct env_map *map)
+{
+    if (2 * (map->count + 1) <= map->slot_count)
+        return 0;
+    size_t more = map->slot_count ? 2 * map->slot_count : 64;
+    struct env_entry *longer = mem_realloc(map->entries, more / 2, sizeof *longer);
+    if (!longer)
+        return -1;
+    map->entries = longer;
+    uint32_t *slots = mem_calloc(more, sizeof *slots);
+    if (!slots)
+        return -1;
+    mem_free(map->slots);
+    map->slots = slots;
+    map->slot_count = more;
+    for (size_t i = 0; i < map->count; i++)
+        *slot_of(map, map->entries[i].name, strlen(map->entries[i].name)) = (uint32_t)i + 1;
+    return 0;
+}
+
+/* Owns value from now on where it returns 0. */
 static int append(struct env_map *map, const char *name, char *value)
 {
-    char *copy = mem_strdup(name);
-    struct env_entry *longer = copy ? mem_realloc(map->entries, map->count + 1, sizeof *longer) : NULL;
-    if (!longer) {
-        mem_free(copy);
+    if (grow(map) < 0)
         return -1;
-    }
-    map->entries = longer;
+    char *copy = mem_strdup(name);
+    if (!copy)
+        return -1;
+    *slot_of(map, name, strlen(name)) = (uint32_t)map->count + 1;
     map->entries[map->count++] = (struct env_entry){copy, value};
     return 0;
 }
@@ -75,6 +108,7 @@ void env_map_free(struct env_map *map)
         mem_free(map->entries[i].value);
     }
     mem_free(map->entries);
+    mem_free(map->slots);
     *map = (struct env_map){0};
 }
 

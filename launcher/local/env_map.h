@@ -4,6 +4,7 @@
 #define MUSTER_LAUNCHER_LOCAL_ENV_MAP_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "launcher/text_list.h"
 #include "proto/base/buffer.h"
@@ -21,6 +22,8 @@ struct env_entry {
 struct env_map {
     struct env_entry *entries;
     size_t count, bytes;
+    uint32_t *slots; /* open addressing by the name's hash: index of the entry + 1, 0 for an empty slot */
+    size_t slot_count;
 };
 
 /* Sets or replaces; a replaced name keeps its place. */
