@@ -109,8 +109,11 @@ static void check_replicas(const struct validation *v)
     if (pods > PODS_LIMIT)
         FATAL(v, INVALID, map, REPLICAS, "%lld pods are more than the %d that one machine is given",
               (long long)pods, PODS_LIMIT);
-    else if (!pods && !v->problems->errors)
-        FATAL(v, REQUIRED, map, REPLICAS, "there is neither a Master nor a Worker");
+    if (pods)
+        return;
+    if (!v->problems->errors)
+        ERROR(v, REQUIRED, map, REPLICAS, "there is neither a Master nor a Worker");
+    problems_fatal(v->problems);
 }
 
 static void check_elastic(const struct validation *v)

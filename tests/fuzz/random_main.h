@@ -1,8 +1,8 @@
 /* random_main.h - the main of a fuzz entry that is built without libFuzzer: replays files, or mutates seeds
  * at random.
  *
- * NAME_fuzz FILE... replays files; NAME_fuzz --random COUNT [SEED] runs COUNT inputs, input i from seed SEED
- * + i. */
+ * NAME_fuzz FILE... replays files; NAME_fuzz --random COUNT [SEED [FILE...]] runs COUNT inputs, input i from
+ * seed SEED + i, made of the files and of what the program has in itself. */
 #ifndef MUSTER_TESTS_FUZZ_RANDOM_MAIN_H
 #define MUSTER_TESTS_FUZZ_RANDOM_MAIN_H
 
@@ -66,9 +66,13 @@ static size_t fuzz_mutate(const struct fuzz_seed *seeds, unsigned count, uint8_t
     return size;
 }
 
+enum { FUZZ_SEEDS = 64 };
+
 static int fuzz_main(int argc, char **argv, const struct fuzz_seed *seeds, unsigned seed_count)
 {
     int64_t count = 0, seed = 1;
+    struct fuzz_seed all[FUZZ_SEEDS];
+    struct buffer files[FUZZ_SEEDS] = {{0}};
     if (argc < 2 || strcmp(argv[1], "--random") != 0) {
         int failed = 0;
         for (int i = 1; i < argc; i++) {
@@ -82,17 +86,29 @@ static int fuzz_main(int argc, char **argv, const struct fuzz_seed *seeds, unsig
         return failed;
     }
     if (argc < 3 || !text_int64(argv[2], &count) || (argc > 3 && !text_int64(argv[3], &seed))) {
-        fprintf(stderr, "usage: %s FILE... | --random COUNT [SEED]\n", argv[0]);
+        fprintf(stderr, "usage: %s FILE... | --random COUNT [SEED [FILE...]]\n", argv[0]);
         return 2;
+    }
+    for (unsigned i = 0; i < seed_count; i++)
+        all[i] = seeds[i];
+    for (int i = 4; i < argc && seed_count < FUZZ_SEEDS; i++) {
+        struct buffer *file = &files[seed_count];
+        if (io_read_file(argv[i], (size_t)1 << 20, file, NULL) < 0) {
+            fprintf(stderr, "cannot read %s\n", argv[i]);
+            return 1;
+        }
+        all[seed_count++] = (struct fuzz_seed){file->data, file->length};
     }
     printf("%lld random inputs from seed %lld\n", (long long)count, (long long)seed);
     for (int64_t i = 0; i < count; i++) {
         uint8_t input[FUZZ_INPUT];
         fuzz_state = (uint64_t)(seed + i);
-        size_t size = fuzz_mutate(seeds, seed_count, input);
+        size_t size = fuzz_mutate(all, seed_count, input);
         if (LLVMFuzzerTestOneInput(input, size))
             return 1;
     }
+    for (unsigned i = 0; i < seed_count; i++)
+        buffer_free(&files[i]);
     return 0;
 }
 
