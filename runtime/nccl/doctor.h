@@ -1,0 +1,46 @@
+/* doctor.h - pure: is this machine fit for a job? A table of rows from a description: what was looked at,
+ * what was found, what to do.
+ *
+ * Level 0 needs nothing but the description. Levels 1 (each GPU: memory, copies, matrix products) and 2 (the
+ * network between nodes) run probes on the GPU back end; their rows stand in the table and say that they were
+ * not run. A row that cannot be answered in this container is SKIPPED, which is no fault. */
+#ifndef MUSTER_NCCL_DOCTOR_H
+#define MUSTER_NCCL_DOCTOR_H
+
+#include "proto/base/buffer.h"
+#include "proto/include/muster_error.h"
+#include "runtime/nccl/description.h"
+
+enum doctor_status { DOCTOR_FINE, DOCTOR_SKIPPED, DOCTOR_WARNING, DOCTOR_UNFIT };
+
+struct doctor_row {
+    char name[DESCRIPTION_NAME]; /* stable: "gpu-count", "shm", ... */
+    int level;
+    enum doctor_status status;
+    char found[DESCRIPTION_TEXT]; /* what was seen */
+    char cure[DESCRIPTION_TEXT];  /* what to do; "" where nothing */
+};
+
+struct doctor_report {
+    struct doctor_row *rows;
+    int count;
+};
+
+/* All rows up to level, those of higher levels as SKIPPED. report must be zeroed. */
+int doctor_examine(const struct description *description, int level, struct doctor_report *report,
+                   struct muster_error *err);
+void doctor_report_free(struct doctor_report *report);
+/* The worst of all rows; SKIPPED counts as FINE. */
+enum doctor_status doctor_verdict(const struct doctor_report *report);
+/* 0 fine, 1 warnings, 3 unfit. */
+int doctor_exit_code(enum doctor_status verdict);
+
+const char *doctor_status_name(enum doctor_status status); /* "ok", "skipped", "warning", "unfit" */
+/* A table for people, worst rows first, then all others; a JSON object {host, verdict, rows: [...]}; one line
+ * of what is wrong. */
+int doctor_print(const struct doctor_report *report, int columns, struct buffer *out);
+int doctor_json(const struct description *description, const struct doctor_report *report,
+                struct buffer *out);
+int doctor_summary(const struct doctor_report *report, struct buffer *out);
+
+#endif

@@ -1,0 +1,27 @@
+/* doctor_internal.h - what the examinations share. An examination looks at one thing and adds one row, or one
+ * for each device that has a fault. */
+#ifndef MUSTER_NCCL_DOCTOR_INTERNAL_H
+#define MUSTER_NCCL_DOCTOR_INTERNAL_H
+
+#include "runtime/nccl/doctor.h"
+
+struct examination {
+    const struct description *machine;
+    struct doctor_report *report;
+    const char *name; /* of the row */
+    int level;
+    int capacity;
+    bool failed; /* no memory */
+};
+
+/* cure "" where there is nothing to do. */
+void doctor_add(struct examination *e, enum doctor_status status, const char *cure, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+struct doctor_check {
+    const char *name;
+    void (*run)(struct examination *e);
+};
+extern const struct doctor_check doctor_gpu_checks[], doctor_host_checks[]; /* end with an empty entry */
+
+#endif
