@@ -1,0 +1,250 @@
+/* reader_host.c - the machine around the GPUs: what it is, its limits, its driver and libraries. */
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/timex.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "proto/base/guard.h"
+#include "runtime/nccl/reader_internal.h"
+
+enum { CAP_SYS_NICE_BIT = 23 };
+
+static bool is_shell(const char *name)
+{
+    static const char *const shells[] = {"sh", "bash", "dash", "ash", "zsh", "ksh", "busybox"};
+    for (size_t i = 0; i < sizeof shells / sizeof *shells; i++)
+        if (!strcmp(name, shells[i]))
+            return true;
+    return false;
+}
+
+static void read_status(struct reader *r)
+{
+    char path[READER_PATH], line[256];
+    unsigned long long capabilities;
+    if (!reader_path(r, path, "/proc/self/status"))
+        return;
+    scope_fclose FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "CapEff: %llx", &capabilities) == 1)
+            r->out->sys_nice = capabilities >> CAP_SYS_NICE_BIT & 1 ? DESCRIPTION_YES : DESCRIPTION_NO;
+}
+
+void reader_host(struct reader *r)
+{
+    struct description *out = r->out;
+    struct utsname names;
+    if (uname(&names) == 0)
+        READER_SET(out->kernel, names.release);
+    out->wsl = strcasestr(out->kernel, "microsoft") != NULL;
+    out->container = reader_exists(r, "/.dockerenv") || reader_exists(r, "/run/.containerenv");
+    (void)reader_line(r, out->vendor, sizeof out->vendor, "/sys/class/dmi/id/sys_vendor");
+    (void)reader_line(r, out->product, sizeof out->product, "/sys/class/dmi/id/product_name");
+    (void)reader_line(r, out->pid1, sizeof out->pid1, "/proc/1/comm");
+    out->pid1_is_shell = getpid() != 1 && is_shell(out->pid1);
+    read_status(r);
+}
+
+/* --- limits --- */
+
+static int64_t soft(int resource, int64_t *hard)
+{
+    struct rlimit limit;
+    if (getrlimit((__rlimit_resource_t)resource, &limit) < 0)
+        return -2;
+    if (hard)
+        *hard = limit.rlim_max == RLIM_INFINITY ? -1 : (int64_t)limit.rlim_max;
+    return limit.rlim_cur == RLIM_INFINITY ? -1 : (int64_t)limit.rlim_cur;
+}
+
+static void read_disks(struct reader *r)
+{
+    struct description *out = r->out;
+    struct statvfs disk;
+    char path[READER_PATH];
+    if (reader_path(r, path, "/dev/shm") && statvfs(path, &disk) == 0) {
+        out->shm_bytes = (int64_t)(disk.f_blocks * disk.f_frsize);
+        out->shm_free_bytes = (int64_t)(disk.f_bavail * disk.f_frsize);
+    }
+    const char *temporary = getenv("TMPDIR");
+    READER_SET(out->disk_path, *out->log_dir ? out->log_dir : temporary && *temporary ? temporary : "/tmp");
+    for (char *slash; statvfs(out->disk_path, &disk) < 0; *slash = 0) /* the directory may not be made yet */
+        if (!(slash = strrchr(out->disk_path, '/')) || slash == out->disk_path)
+            return;
+    out->disk_free_bytes = (int64_t)(disk.f_bavail * disk.f_frsize);
+    out->disk_free_inodes =
+        disk.f_files ? (int64_t)disk.f_favail : -1; /* some file systems have no number of them */
+}
+
+static void read_memory(struct reader *r)
+{
+    char path[READER_PATH], line[256];
+    long long kib, available = -1;
+    if (!reader_path(r, path, "/proc/meminfo"))
+        return;
+    scope_fclose FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "MemTotal: %lld kB", &kib) == 1)
+            r->out->memory_bytes = kib * 1024;
+        else if (sscanf(line, "MemAvailable: %lld kB", &kib) == 1)
+            available = kib * 1024;
+    }
+    if (available >= 0)
+        r->out->memory_used_bytes = r->out->memory_bytes - available;
+    int64_t limit = reader_number(r, -1, "/sys/fs/cgroup/memory.max"),
+            used = reader_number(r, -1, "/sys/fs/cgroup/memory.current");
+    if (limit <= 0) { /* version 1; no limit is a number near 2^63 */
+        limit = reader_number(r, -1, "/sys/fs/cgroup/memory/memory.limit_in_bytes");
+        used = reader_number(r, -1, "/sys/fs/cgroup/memory/memory.usage_in_bytes");
+    }
+    if (limit > 0 && limit < r->out->memory_bytes) {
+        r->out->memory_limit_bytes = limit;
+        if (used >= 0)
+            r->out->memory_used_bytes = used;
+    }
+}
+
+static void read_cpus(struct reader *r)
+{
+    cpu_set_t set;
+    char line[64];
+    double quota = 0, period = 0;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        r->out->cpus = CPU_COUNT(&set);
+    if (reader_line(r, line, sizeof line, "/sys/fs/cgroup/cpu.max") &&
+        sscanf(line, "%lf %lf", &quota, &period) == 2 && period > 0)
+        r->out->cpu_quota = quota / period;
+    else if ((quota = (double)reader_number(r, -1, "/sys/fs/cgroup/cpu/cpu.cfs_quota_us")) > 0 &&
+             (period = (double)reader_number(r, -1, "/sys/fs/cgroup/cpu/cpu.cfs_period_us")) > 0)
+        r->out->cpu_quota = quota / period;
+    while (r->out->numa_nodes < 1024 &&
+           reader_exists(r, "/sys/devices/system/node/node%d", r->out->numa_nodes))
+        r->out->numa_nodes++;
+}
+
+static void read_clock(struct reader *r)
+{
+    struct timex state = {0};
+    int answer = adjtimex(&state); /* modes 0: nothing is changed */
+    if (answer < 0)
+        return;
+    r->out->clock_synchronized =
+        answer == TIME_ERROR || (state.status & STA_UNSYNC) ? DESCRIPTION_NO : DESCRIPTION_YES;
+}
+
+void reader_limits(struct reader *r)
+{
+    struct description *out = r->out;
+    char line[64];
+    out->memlock_bytes = soft(RLIMIT_MEMLOCK, NULL);
+    out->nofile_soft = soft(RLIMIT_NOFILE, &out->nofile_hard);
+    out->stack_bytes = soft(RLIMIT_STACK, NULL);
+    out->core_bytes = soft(RLIMIT_CORE, NULL);
+    out->somaxconn = (int)reader_number(r, -1, "/proc/sys/net/core/somaxconn");
+    if (reader_line(r, line, sizeof line, "/proc/sys/net/ipv4/ip_local_port_range"))
+        (void)sscanf(line, "%d %d", &out->port_first, &out->port_last);
+    read_disks(r);
+    read_memory(r);
+    read_cpus(r);
+    read_clock(r);
+}
+
+/* --- driver and libraries --- */
+
+static void count_device(struct reader *r, const char *name, void *context)
+{
+    (void)context;
+    if (!strncmp(name, "nvidia", 6) && name[6] && strspn(name + 6, "0123456789") == strlen(name + 6))
+        r->out->device_files++;
+}
+
+/* "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.82.07  Release Build ..." */
+static void read_driver_version(struct reader *r)
+{
+    char line[256];
+    if (!reader_line(r, line, sizeof line, "/proc/driver/nvidia/version"))
+        return;
+    r->out->open_kernel_module = strstr(line, "Open Kernel Module") ? DESCRIPTION_YES : DESCRIPTION_NO;
+    for (char *rest = line, *word; (word = strsep(&rest, " "));)
+        if (strspn(word, "0123456789.") == strlen(word) && strchr(word, '.')) {
+            READER_SET(r->out->driver, word);
+            return;
+        }
+}
+
+/* Which cloud's profile brings its own settings. */
+static void read_cloud(struct reader *r)
+{
+    struct description *out = r->out;
+    bool efa = false;
+    for (int i = 0; i < out->rdma_count; i++)
+        efa |= !strcmp(out->rdma[i].vendor, "0x1d0f");
+    const char *cloud = reader_exists(r, "/usr/local/gib/scripts/set_nccl_env.sh")     ? "gib"
+                        : reader_exists(r, "/var/lib/tcpxo/lib64/nccl-env-profile.sh") ? "tcpxo"
+                        : reader_exists(r, "/run/tcpx")                                ? "tcpx"
+                        : efa && *out->net_plugin                                      ? "efa"
+                        : strstr(out->vendor, "Microsoft") && !out->wsl                ? "azure"
+                                                                                       : "";
+    READER_SET(out->cloud, cloud);
+    static const char *const topologies[] = {"/opt/microsoft/ndv5-topo.xml", "/opt/microsoft/ndv4-topo.xml"};
+    for (size_t i = 0; !strcmp(cloud, "azure") && i < sizeof topologies / sizeof *topologies; i++)
+        if (!*out->topology_file && reader_exists(r, "%s", topologies[i]))
+            READER_SET(out->topology_file, topologies[i]);
+}
+
+/* libnccl.so.2 is a link to libnccl.so.<version>. Where Python's packages put theirs depends on the
+ * interpreter: not looked for. */
+static void read_library(struct reader *r, const char *directory, size_t length)
+{
+    struct description *out = r->out;
+    char target[DESCRIPTION_NAME];
+    const int size = (int)length;
+    if (!*out->nccl && reader_link(r, target, sizeof target, "%.*s/libnccl.so.2", size, directory) &&
+        !strncmp(target, "libnccl.so.", 11) && description_version(target + 11)) {
+        READER_SET(out->nccl, target + 11);
+        (void)snprintf(out->nccl_path, sizeof out->nccl_path, "%.*s/%s", size, directory, target);
+    }
+    if (!*out->net_plugin && reader_exists(r, "%.*s/libnccl-net.so", size, directory))
+        (void)snprintf(out->net_plugin, sizeof out->net_plugin, "%.*s/libnccl-net.so", size, directory);
+}
+
+static void read_libraries(struct reader *r)
+{
+    static const char *const directories[] = {"/usr/lib/x86_64-linux-gnu",
+                                              "/usr/lib/aarch64-linux-gnu",
+                                              "/usr/lib64",
+                                              "/usr/local/lib",
+                                              "/usr/local/cuda/lib64",
+                                              "/opt/amazon/ofi-nccl/lib",
+                                              "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu",
+                                              "/opt/aws-ofi-nccl/lib"};
+    for (char *const *entry = r->options->environment; entry && *entry; entry++)
+        if (!strncmp(*entry, "LD_LIBRARY_PATH=", 16))
+            for (const char *at = *entry + 16; *at;) {
+                size_t length = strcspn(at, ":");
+                if (length > 0 && length < DESCRIPTION_TEXT)
+                    read_library(r, at, length);
+                at += length + (at[length] == ':');
+            }
+    for (size_t i = 0; i < sizeof directories / sizeof *directories; i++)
+        read_library(r, directories[i], strlen(directories[i]));
+}
+
+void reader_driver(struct reader *r)
+{
+    reader_each(r, "/dev", count_device, NULL);
+    read_driver_version(r);
+    if (*r->out->driver)
+        r->out->peermem = reader_exists(r, "/sys/module/nvidia_peermem/version") ||
+                                  reader_exists(r, "/sys/kernel/mm/memory_peers/nv_mem/version")
+                              ? DESCRIPTION_YES
+                              : DESCRIPTION_NO;
+    read_libraries(r);
+    read_cloud(r);
+}

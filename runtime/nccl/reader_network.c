@@ -1,0 +1,264 @@
+/* reader_network.c - interfaces and their addresses, the default route, the way to the master.
+ *
+ * Kinds and flags come from rtnetlink (RTM_GETLINK), since /sys does not tell a veth from a tunnel; the way
+ * to the master is the source address that the kernel gives to a UDP socket connected there, for which no
+ * packet is sent. */
+#include <net/if.h> /* before linux/, which then leaves its own out */
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <linux/if_arp.h>
+#include <linux/rtnetlink.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "proto/base/guard.h"
+#include "proto/base/mem.h"
+#include "runtime/nccl/description_internal.h"
+#include "runtime/nccl/reader_internal.h"
+
+static struct description_interface *find(struct reader *r, const char *name)
+{
+    for (int i = 0; i < r->out->interface_count; i++)
+        if (!strcmp(r->out->interfaces[i].name, name))
+            return &r->out->interfaces[i];
+    return NULL;
+}
+
+/* --- links --- */
+
+static void fill_from_sys(struct reader *r, struct description_interface *interface)
+{
+    const char *name = interface->name;
+    interface->virtual_ = !reader_exists(r, "/sys/class/net/%s/device", name);
+    interface->speed_mbit = reader_number(r, -1, "/sys/class/net/%s/speed", name);
+    if (interface->speed_mbit <= 0 ||
+        interface->speed_mbit > 4000000) /* -1 and 2^32-1: the driver does not know */
+        interface->speed_mbit = -1;
+    interface->numa_node = (int)reader_number(r, -1, "/sys/class/net/%s/device/numa_node", name);
+    (void)reader_line(r, interface->vendor, sizeof interface->vendor, "/sys/class/net/%s/device/vendor",
+                      name);
+    if (!interface->virtual_)
+        (void)reader_link(r, interface->pci, sizeof interface->pci, "/sys/class/net/%s/device", name);
+}
+
+/* The kind inside IFLA_LINKINFO: "veth", "bridge", "ipip"... */
+static void read_kind(const struct rtattr *info, char kind[DESCRIPTION_NAME])
+{
+    int length = (int)RTA_PAYLOAD(info);
+    for (const struct rtattr *a = RTA_DATA(info); RTA_OK(a, length); a = RTA_NEXT(a, length))
+        if (a->rta_type == IFLA_INFO_KIND)
+            (void)snprintf(kind, DESCRIPTION_NAME, "%.*s", (int)RTA_PAYLOAD(a), (const char *)RTA_DATA(a));
+}
+
+static void add_link(struct reader *r, struct nlmsghdr *message)
+{
+    struct ifinfomsg *link = NLMSG_DATA(message);
+    int length = (int)(message->nlmsg_len - NLMSG_LENGTH(sizeof *link));
+    struct description_interface *interface =
+        reader_grow(r, &r->out->interfaces, &r->out->interface_count, sizeof *interface);
+    if (!interface)
+        return;
+    interface->up = link->ifi_flags & IFF_UP;
+    interface->running = link->ifi_flags & IFF_RUNNING;
+    interface->loopback = link->ifi_flags & IFF_LOOPBACK;
+    for (struct rtattr *a = IFLA_RTA(link); RTA_OK(a, length); a = RTA_NEXT(a, length)) {
+        if (a->rta_type == IFLA_IFNAME)
+            READER_SET(interface->name, RTA_DATA(a));
+        else if (a->rta_type == IFLA_MTU)
+            memcpy(&interface->mtu, RTA_DATA(a), sizeof interface->mtu);
+        else if (a->rta_type == IFLA_LINKINFO)
+            read_kind(a, interface->kind);
+    }
+    if (link->ifi_type == ARPHRD_TUNNEL && !*interface->kind)
+        READER_SET(interface->kind, "ipip");
+    fill_from_sys(r, interface);
+}
+
+static bool ask_links(int fd)
+{
+    struct {
+        struct nlmsghdr head;
+        struct ifinfomsg body;
+    } request = {{.nlmsg_len = NLMSG_LENGTH(sizeof(struct ifinfomsg)),
+                  .nlmsg_type = RTM_GETLINK,
+                  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP,
+                  .nlmsg_seq = 1},
+                 {.ifi_family = AF_UNSPEC}};
+    return send(fd, &request, request.head.nlmsg_len, 0) == (ssize_t)request.head.nlmsg_len;
+}
+
+static void read_links(struct reader *r)
+{
+    enum { ANSWER = 65536 }; /* the kernel fills at most 32 KiB of a dump at once */
+    scope_close int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+    scope_free char *answer = mem_calloc(1, ANSWER);
+    if (fd < 0 || !answer || !ask_links(fd))
+        return;
+    for (;;) {
+        ssize_t got = recv(fd, answer, ANSWER, 0);
+        if (got <= 0)
+            return;
+        int left = (int)got;
+        for (struct nlmsghdr *message = (struct nlmsghdr *)answer; NLMSG_OK(message, (unsigned)left);
+             message = NLMSG_NEXT(message, left)) {
+            if (message->nlmsg_type == NLMSG_DONE || message->nlmsg_type == NLMSG_ERROR)
+                return;
+            if (message->nlmsg_type == RTM_NEWLINK)
+                add_link(r, message);
+        }
+    }
+}
+
+/* --- addresses --- */
+
+static int prefix_of(const struct sockaddr *mask)
+{
+    const unsigned char *bytes;
+    int size, bits = 0;
+    if (!mask)
+        return 0;
+    if (mask->sa_family == AF_INET) {
+        bytes = (const unsigned char *)&((const struct sockaddr_in *)(const void *)mask)->sin_addr;
+        size = 4;
+    } else {
+        bytes = (const unsigned char *)&((const struct sockaddr_in6 *)(const void *)mask)->sin6_addr;
+        size = 16;
+    }
+    for (int i = 0; i < size; i++)
+        bits += __builtin_popcount(bytes[i]);
+    return bits;
+}
+
+static enum description_scope scope_of(const struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET) {
+        uint32_t bits = ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr);
+        return bits >> 24 == 127      ? DESCRIPTION_LOOPBACK
+               : bits >> 16 == 0xa9fe ? DESCRIPTION_LINK_LOCAL
+                                      : DESCRIPTION_GLOBAL;
+    }
+    const struct in6_addr *six = &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(six)    ? DESCRIPTION_LOOPBACK
+           : IN6_IS_ADDR_LINKLOCAL(six) ? DESCRIPTION_LINK_LOCAL
+                                        : DESCRIPTION_GLOBAL;
+}
+
+static bool numeric(const struct sockaddr *address, char *out, size_t size)
+{
+    socklen_t length =
+        address->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    if (getnameinfo(address, length, out, (socklen_t)size, NULL, 0, NI_NUMERICHOST) != 0)
+        return false;
+    out[strcspn(out, "%")] =
+        0; /* the scope of a link-local address is its interface, which is said already */
+    return true;
+}
+
+static void add_address(struct reader *r, const struct ifaddrs *entry)
+{
+    struct description_interface *interface = find(r, entry->ifa_name);
+    char text[DESCRIPTION_NAME];
+    if (!interface || !numeric(entry->ifa_addr, text, sizeof text))
+        return;
+    struct description_address *address =
+        reader_grow(r, &interface->addresses, &interface->address_count, sizeof *address);
+    if (!address)
+        return;
+    READER_SET(address->text, text);
+    address->family = entry->ifa_addr->sa_family == AF_INET ? 4 : 6;
+    address->prefix = prefix_of(entry->ifa_netmask);
+    address->scope = scope_of(entry->ifa_addr);
+}
+
+void reader_interfaces(struct reader *r)
+{
+    struct ifaddrs *list = NULL;
+    r->out->sys_mounted = reader_exists(r, "/sys/class/net");
+    read_links(r);
+    if (getifaddrs(&list) < 0)
+        return;
+    for (struct ifaddrs *entry = list; entry; entry = entry->ifa_next)
+        if (entry->ifa_addr &&
+            (entry->ifa_addr->sa_family == AF_INET || entry->ifa_addr->sa_family == AF_INET6))
+            add_address(r, entry);
+    freeifaddrs(list);
+}
+
+/* --- routes --- */
+
+static void read_default_route(struct reader *r)
+{
+    char path[READER_PATH], line[512], name[64];
+    unsigned long destination, mask;
+    if (!reader_path(r, path, "/proc/net/route"))
+        return;
+    scope_fclose FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "%63s %lx %*s %*s %*s %*s %*s %lx", name, &destination, &mask) == 3 &&
+            destination == 0 && mask == 0) {
+            struct description_interface *interface = find(r, name);
+            if (interface)
+                interface->default_route = true;
+        }
+}
+
+static void read_default_route_6(struct reader *r)
+{
+    char path[READER_PATH], line[512], destination[33], name[64];
+    unsigned prefix;
+    if (!reader_path(r, path, "/proc/net/ipv6_route"))
+        return;
+    scope_fclose FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "%32s %x %*s %*s %*s %*s %*s %*s %*s %63s", destination, &prefix, name) == 3 &&
+            prefix == 0 && strspn(destination, "0") == 32) {
+            struct description_interface *interface = find(r, name);
+            if (interface && !interface->loopback)
+                interface->default_route = true;
+        }
+}
+
+/* The address that a packet to `to` would leave with; "" where there is no route. */
+static void source_towards(const char *to, char *out, size_t size)
+{
+    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_DGRAM}, *found = NULL;
+    struct sockaddr_storage own;
+    socklen_t length = sizeof own;
+    *out = 0;
+    if (getaddrinfo(to, "9", &hints, &found) != 0) /* port 9 is discard; nothing is sent */
+        return;
+    scope_close int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
+        getsockname(fd, (struct sockaddr *)&own, &length) == 0)
+        (void)numeric((struct sockaddr *)&own, out, size);
+    freeaddrinfo(found);
+}
+
+static void mark(struct reader *r, const char *address)
+{
+    for (int i = 0; i < r->out->interface_count; i++)
+        for (int k = 0; k < r->out->interfaces[i].address_count; k++)
+            if (!strcmp(r->out->interfaces[i].addresses[k].text, address))
+                r->out->interfaces[i].to_master = true;
+}
+
+/* On the master itself the kernel's route to it is the loopback: there it counts which address the others
+ * dial. */
+void reader_routes(struct reader *r)
+{
+    char own[DESCRIPTION_NAME];
+    read_default_route(r);
+    read_default_route_6(r);
+    if (r->options->dialled_address) {
+        mark(r, r->options->dialled_address);
+    } else if (*r->out->master_address) {
+        source_towards(r->out->master_address, own, sizeof own);
+        if (*own)
+            mark(r, own);
+    }
+}
