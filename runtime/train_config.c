@@ -1,21 +1,14 @@
 /* train_config.c - the table of training settings and the strict YAML reader. See train_config.h. */
 #include "runtime/train_config.h"
 
+#include <stdio.h>
 #include <string.h>
-
-#include <yaml.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
+#include "proto/tree/tree.h"
 #include "runtime/plan.h"
-
-enum {
-    FILE_LIMIT =
-        1 << 20, /* libyaml's nesting is quadratic: a configuration is small, and a larger file is not one */
-    DEPTH_LIMIT = 3, /* document, section, value: nothing of ours nests deeper */
-    KEY_LIMIT = 128,
-};
 
 #define PLAN_STRATEGY_NAME(symbol, name) name,
 static const char *const strategies[] = {PLAN_STRATEGIES(PLAN_STRATEGY_NAME) NULL};
@@ -284,32 +277,17 @@ void train_config_free(struct train_config *config)
 
 struct reader {
     const char *name;
-    yaml_parser_t parser;
     struct train_config *config;
     uint8_t sources[sizeof rows / sizeof *rows];
-    char section[KEY_LIMIT];
-    char key[KEY_LIMIT]; /* "" while a key is expected */
-    char sections_seen[8][KEY_LIMIT];
-    int section_count;
-    int depth;
     struct muster_error *err;
 };
 
-static void guard_yaml_event(yaml_event_t *event)
-{
-    yaml_event_delete(event);
-}
+enum { PLACE_SIZE = 512 };
 
-static void guard_yaml_parser(yaml_parser_t **parser)
+/* "file:line:column" */
+static const char *place(const struct reader *r, int line, int column, char out[PLACE_SIZE])
 {
-    yaml_parser_delete(*parser);
-}
-
-/* "file:line:column", counted from 1. */
-static const char *place(const struct reader *r, const yaml_event_t *event, char *out, size_t size)
-{
-    (void)snprintf(out, size, "%s:%zu:%zu", r->name, event->start_mark.line + 1,
-                   event->start_mark.column + 1);
+    (void)snprintf(out, PLACE_SIZE, "%s:%d:%d", r->name, line, column);
     return out;
 }
 
@@ -338,125 +316,77 @@ static int unknown(const char *where, const char *name, bool section, struct mus
         section ? "the sections are training, model, data, logging" : "muster-train --help lists every key");
 }
 
-static int take_section(struct reader *r, const char *name, const char *where)
+static int take_value(struct reader *r, const char *section, const struct tree_entry *entry)
 {
-    if (!is_section(name))
-        return unknown(where, name, true, r->err);
-    for (int i = 0; i < r->section_count; i++)
-        if (!strcmp(r->sections_seen[i], name))
-            return error_set(r->err, MUSTER_E_INVALID, "%s: section '%s' stands twice", where, name);
-    (void)snprintf(r->sections_seen[r->section_count++], KEY_LIMIT, "%s", name);
-    (void)snprintf(r->section, sizeof r->section, "%s", name);
-    return 0;
-}
-
-static int take_key(struct reader *r, const char *name, const char *where)
-{
-    char full[2 * KEY_LIMIT];
-    (void)snprintf(full, sizeof full, "%s.%s", r->section, name);
+    char where[PLACE_SIZE];
+    scope_free char *full = mem_printf("%s.%s", section, entry->key);
+    if (!full)
+        return error_set(r->err, MUSTER_E_NOMEM, "%s: no memory", r->name);
     const struct knob *knob = knob_find(&table, full, strlen(full), false, NULL);
     if (!knob)
-        return unknown(where, full, false, r->err);
-    if (r->sources[knob - rows] == KNOB_FROM_FILE)
-        return error_set(r->err, MUSTER_E_INVALID, "%s: key '%s' stands twice", where, full);
-    (void)snprintf(r->key, sizeof r->key, "%s", knob->name);
-    return 0;
+        return unknown(place(r, entry->line, entry->column, where), full, false, r->err);
+    place(r, entry->value->line, entry->value->column, where);
+    if (!entry->value->text) /* a scalar of any kind keeps what was written */
+        return error_set(r->err, MUSTER_E_INVALID, "%s: %s stands where a single value is expected", where,
+                         tree_kind_name(entry->value->kind));
+    scope_free char *place_and_key = mem_printf("%s: %s", where, knob->name);
+    if (!place_and_key)
+        return error_set(r->err, MUSTER_E_NOMEM, "%s: no memory", r->name);
+    return knob_set(&table, r->config, r->sources, knob, entry->value->text, KNOB_FROM_FILE, place_and_key,
+                    r->err);
 }
 
-static int take_value(struct reader *r, const char *text, const char *where)
+static int take_section(struct reader *r, const struct tree_entry *entry)
 {
-    const struct knob *knob = knob_find(&table, r->key, strlen(r->key), false, NULL);
-    char place_and_key[768];
-    (void)snprintf(place_and_key, sizeof place_and_key, "%s: %s", where, r->key);
-    if (knob_set(&table, r->config, r->sources, knob, text, KNOB_FROM_FILE, place_and_key, r->err) < 0)
-        return -1;
-    r->key[0] = '\0';
-    return 0;
-}
-
-static int take_scalar(struct reader *r, const yaml_event_t *event)
-{
-    char where[512];
-    place(r, event, where, sizeof where);
-    const char *text = (const char *)event->data.scalar.value;
-    if (strlen(text) != event->data.scalar.length)
-        return error_set(r->err, MUSTER_E_INVALID, "%s: a value contains a NUL byte", where);
-    if (event->data.scalar.anchor)
-        return error_set(r->err, MUSTER_E_INVALID, "%s: anchors are not read here; write the value out",
-                         where);
-    if (r->depth == 0)
+    const struct tree_node *section = entry->value;
+    char where[PLACE_SIZE];
+    if (!is_section(entry->key))
+        return unknown(place(r, entry->line, entry->column, where), entry->key, true, r->err);
+    place(r, section->line, section->column, where);
+    if (section->kind == TREE_NULL) /* a heading with nothing under it */
+        return 0;
+    if (section->kind == TREE_LIST)
         return error_set(r->err, MUSTER_E_INVALID,
-                         "%s: the file is not a mapping with the sections training, model, data, logging",
-                         where);
-    if (r->depth == 1 && !r->section[0])
-        return take_section(r, text, where);
-    if (r->depth == 1)
+                         "%s: a list stands where keys of section '%s' are expected", where, entry->key);
+    if (section->kind != TREE_MAP)
         return error_set(
             r->err, MUSTER_E_INVALID,
             "%s: section '%s' is a single value; its keys belong on lines of their own, indented", where,
-            r->section);
-    return r->key[0] ? take_value(r, text, where) : take_key(r, text, where);
+            entry->key);
+    for (size_t i = 0; i < section->count; i++)
+        if (take_value(r, entry->key, &section->entries[i]) < 0)
+            return -1;
+    return 0;
 }
 
-/* Returns 1 at the end of the stream, 0 to go on, -1 on error. */
-static int take_event(struct reader *r, const yaml_event_t *event)
+static int take_tree(struct reader *r, const struct tree *tree)
 {
-    char where[512];
-    place(r, event, where, sizeof where);
-    switch (event->type) {
-    case YAML_SCALAR_EVENT:
-        return take_scalar(r, event);
-    case YAML_MAPPING_START_EVENT:
-        if (event->data.mapping_start.anchor)
-            return error_set(r->err, MUSTER_E_INVALID, "%s: anchors are not read here; write the value out",
-                             where);
-        if (++r->depth >= DEPTH_LIMIT || r->key[0] || (r->depth == 2 && !r->section[0]))
-            return error_set(r->err, MUSTER_E_INVALID,
-                             "%s: a mapping stands where a single value is expected", where);
-        return 0;
-    case YAML_MAPPING_END_EVENT:
-        r->depth--;
-        r->section[0] = '\0';
-        return 0;
-    case YAML_SEQUENCE_START_EVENT:
-        return error_set(r->err, MUSTER_E_INVALID, "%s: a list stands where a single value is expected",
-                         where);
-    case YAML_ALIAS_EVENT:
-        return error_set(r->err, MUSTER_E_INVALID, "%s: aliases are not read here; write the value out",
-                         where);
-    case YAML_STREAM_END_EVENT:
-        return 1;
-    default:
-        return 0;
-    }
-}
-
-static int read_events(struct reader *r)
-{
-    for (;;) {
-        GUARD(guard_yaml_event) yaml_event_t event = {0};
-        if (!yaml_parser_parse(&r->parser, &event))
-            return error_set(r->err, MUSTER_E_INVALID, "%s:%zu:%zu: not valid YAML: %s", r->name,
-                             r->parser.problem_mark.line + 1, r->parser.problem_mark.column + 1,
-                             r->parser.problem ? r->parser.problem : "unknown problem");
-        int result = take_event(r, &event);
-        if (result)
-            return result < 0 ? -1 : 0;
-    }
+    char where[PLACE_SIZE];
+    const struct tree_node *root = tree->document_count ? tree->documents[0] : NULL;
+    if (tree->document_count > 1)
+        return error_set(r->err, MUSTER_E_INVALID, "%s: a configuration is one document, this file has %zu",
+                         place(r, tree->documents[1]->line, tree->documents[1]->column, where),
+                         tree->document_count);
+    if (root && root->kind != TREE_MAP)
+        return error_set(r->err, MUSTER_E_INVALID,
+                         "%s: the file is not a mapping with the sections training, model, data, logging",
+                         place(r, root->line, root->column, where));
+    for (size_t i = 0; root && i < root->count; i++)
+        if (take_section(r, &root->entries[i]) < 0)
+            return -1;
+    return 0;
 }
 
 static int read_yaml(const char *name, const char *text, size_t length, struct train_config *config,
                      struct muster_error *err)
 {
     struct reader r = {.name = name, .config = config, .err = err};
-    if (length > FILE_LIMIT)
-        return error_set(err, MUSTER_E_LIMIT, "%s is larger than %d bytes: that is no configuration file",
-                         name, FILE_LIMIT);
-    if (!yaml_parser_initialize(&r.parser))
-        return error_set(err, MUSTER_E_NOMEM, "%s: no memory for the YAML parser", name);
-    GUARD(guard_yaml_parser) yaml_parser_t *parser = &r.parser;
-    yaml_parser_set_input_string(parser, (const unsigned char *)text, length);
-    return read_events(&r);
+    struct tree tree;
+    if (tree_parse(name, text, length, &tree, err) < 0)
+        return -1;
+    int result = take_tree(&r, &tree);
+    tree_free(&tree);
+    return result;
 }
 
 static int override(struct train_config *config, const char *text, struct muster_error *err)
@@ -523,7 +453,7 @@ int train_config_read(const char *path, char *const *overrides, int override_cou
                       struct train_config *config, struct muster_error *err)
 {
     scope_buffer text = {0};
-    if (io_read_file(path, FILE_LIMIT, &text, err) < 0)
+    if (io_read_file(path, TREE_BYTES_LIMIT, &text, err) < 0)
         return -1;
     return train_config_parse(path, text.data ? text.data : "", text.length, overrides, override_count,
                               config, err);

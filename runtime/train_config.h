@@ -1,7 +1,7 @@
 /* train_config.h - the YAML file of muster-train: sections training, model, data, logging, read strictly.
  *
- * Every key is a row of one knob table ("training.steps"). An unknown key, a duplicate, an anchor or a value
- * out of range is an error with file, line and column, and the nearest known key. Values may be overridden by
+ * Every key is a row of one knob table ("training.steps"). An unknown key, a duplicate or a value out
+ * of range is an error with file, line and column, and the nearest known key. Values may be overridden by
  * `--set key=value`. */
 #ifndef MUSTER_RUNTIME_TRAIN_CONFIG_H
 #define MUSTER_RUNTIME_TRAIN_CONFIG_H
