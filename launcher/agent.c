@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "launcher/agent_internal.h"
+#include "launcher/exit_mode.h"
 #include "launcher/logdir.h"
 #include "launcher/resolver.h"
 #include "proto/base/error.h"
@@ -97,6 +98,7 @@ static struct instant next_deadline(const struct agent *agent)
         next = instant_min(next, membership_deadline(agent->membership));
     next = instant_min(next, sweeper_deadline(&agent->sweeper));
     next = instant_min(next, agent_beats_deadline(agent));
+    next = instant_min(next, agent->inquest_deadline);
     return instant_min(next, pump_deadline(agent->pump));
 }
 
@@ -106,6 +108,7 @@ static void pass_time(struct agent *agent)
     if (instant_reached(now, pump_deadline(agent->pump)))
         pump_tick(agent->pump, now);
     agent_beats_tick(agent, now);
+    agent_failures_tick(agent, now);
     pid_t stuck = sweeper_tick(&agent->sweeper, now);
     if (stuck)
         log_warning(&agent->log, "process %d does not let its environment be read: it is left out",
@@ -120,7 +123,8 @@ static int run(struct agent *agent, struct muster_error *err)
 {
     for (;;) {
         agent_ask_seat(agent);
-        if (group_wants_empty(&agent->group) && agent_is_childless()) {
+        agent_look_after_the_dead(agent);
+        if (group_wants_empty(&agent->group) && !agent_has_untold_failures(agent) && agent_is_childless()) {
             sweeper_call_off(&agent->sweeper); /* it must not find the next round's workers */
             agent_event(agent, &(struct group_event){.kind = GROUP_EMPTY}, NULL);
         } else if (!agent->finished && loop_turn(&agent->loop, next_deadline(agent), err) < 0) {
@@ -138,6 +142,7 @@ static void tear_down(struct agent *agent)
 {
     agent_close_status(agent);
     agent_close_events(agent);
+    agent_end_failures(agent);
     sweeper_call_off(&agent->sweeper);
     if (agent->workers)
         agent_release_workers(agent);
@@ -160,6 +165,18 @@ static void open_standard_descriptors(void)
             return; /* no /dev/null: what is written is lost either way */
 }
 
+static int shown_code(const struct agent *agent, int code)
+{
+    return exit_mode_code((enum exit_mode)agent->config->exit_mode, code, agent->ran);
+}
+
+static int fail(struct agent *agent, int code, const struct muster_error *err)
+{
+    (void)snprintf(agent->end_reason, sizeof agent->end_reason, "%s", err->text);
+    agent_tell_outcome(agent, shown_code(agent, code));
+    return shown_code(agent, code);
+}
+
 static int run_agent(struct agent *agent)
 {
     struct muster_error err = {0};
@@ -168,20 +185,22 @@ static int run_agent(struct agent *agent)
         log_error(&agent->log, "%s", err.text);
         if (agent->run_directory)
             logdir_discard(agent->config, agent->run_directory);
-        return usage ? EXIT_CODE_USAGE : EXIT_CODE_FAILURE;
+        return fail(agent, usage ? EXIT_CODE_USAGE : EXIT_CODE_FAILURE, &err);
     }
     if (run(agent, &err) < 0) { /* the kernel refuses what it gave before: leave nothing behind */
         log_error(&agent->log, "%s", err.text);
         agent_kill_workers(agent);
         sweeper_wait(&agent->sweeper, linger_ns);
-        return EXIT_CODE_FAILURE;
+        return fail(agent, EXIT_CODE_FAILURE, &err);
     }
+    agent_settle_failures(agent);
     agent_tell(agent, agent->group.exit_code ? EVENT_FAILED : EVENT_SUCCEEDED,
                instant_diff_ns(clock_now(NULL), agent->started));
     agent_keep_end(agent);
-    if (agent->group.exit_code)
-        agent_print_outcome(agent);
-    return agent->group.exit_code;
+    int exit_code = shown_code(agent, agent->group.exit_code);
+    if (exit_code)
+        agent_tell_outcome(agent, exit_code);
+    return exit_code;
 }
 
 int agent_run(const struct run_config *config, const struct log_sink *log)
@@ -196,9 +215,9 @@ int agent_run(const struct run_config *config, const struct log_sink *log)
     agent->config = config;
     agent->sweeper.loop = &agent->loop;
     agent->started = agent->waiting_since = clock_now(NULL);
-    agent->signals.fd = agent->seat.fd = -1;
+    agent->signals.fd = agent->seat.fd = agent->inquest.fd = -1;
     agent->guardian.fd = -1;
-    agent->sweep_at = agent->hang.deadline = INSTANT_NEVER;
+    agent->sweep_at = agent->hang.deadline = agent->inquest_deadline = INSTANT_NEVER;
     agent->group = (struct group){.state = GROUP_WAITING,
                                   .shutdown_grace_ns = agent_seconds_ns(config->shutdown_timeout_s),
                                   .restart_grace_ns = agent_seconds_ns(config->restart_grace_s),

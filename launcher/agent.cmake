@@ -31,9 +31,7 @@ target_sources(muster_launcher PRIVATE
   line.c
   logdir.c
   loop.c
-  oom.c
   outlet.c
-  postmortem.c
   pump.c
   resolver.c
   spawn.c

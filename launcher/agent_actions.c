@@ -1,35 +1,21 @@
 /* agent_actions.c - one step of the group (group.h), and what it asks for. See agent_internal.h. */
 #include "launcher/agent_internal.h"
-#include "launcher/report.h"
 #include "proto/base/guard.h"
 
 static const int64_t sweep_every_ns = 20 * NS_PER_MS; /* while killed processes may still have had children */
 
-static void report(struct agent *agent, enum membership_report_kind kind,
-                   const struct worker_failure *failure)
+static void report(struct agent *agent, enum membership_report_kind kind)
 {
     struct muster_error err = {0};
-    if (agent->membership && membership_report(agent->membership, agent->world.id, kind, failure, &err) < 0)
+    if (agent->membership && membership_report(agent->membership, agent->world.id, kind, NULL, &err) < 0)
         log_error(&agent->log, "%s", err.text);
-}
-
-static void do_report_failed(struct agent *agent, const struct worker_failure *failure)
-{
-    scope_buffer line = {0};
-    if (agent->failure_count < AGENT_FAILURES_KEPT)
-        agent->failures[agent->failure_count++] = (struct observed_failure){*failure, clock_now(NULL)};
-    (void)report_line(agent->config->program, failure, &line);
-    if (line.data && !line.failed)
-        log_error(&agent->log, "%s", line.data);
-    agent->failures_seen++;
-    report(agent, MEMBERSHIP_REPORT_FAILED, failure);
 }
 
 static void do_start(struct agent *agent)
 {
     struct worker_failure failure;
     struct instant begin = clock_now(NULL);
-    agent->failure_count = 0;
+    agent_begin_failures(agent);
     agent_tell(agent, EVENT_RENDEZVOUS, instant_diff_ns(begin, agent->waiting_since));
     if (agent->world.restart_count)
         log_info(&agent->log, "restart %lld of %lld: round %u starts", (long long)agent->world.restart_count,
@@ -37,7 +23,7 @@ static void do_start(struct agent *agent)
     bool started = agent_start_workers(agent, &failure) == 0;
     agent_tell(agent, EVENT_START, instant_diff_ns(clock_now(NULL), begin));
     if (started)
-        report(agent, MEMBERSHIP_REPORT_RUNNING, NULL);
+        report(agent, MEMBERSHIP_REPORT_RUNNING);
     else
         agent_event(agent, &(struct group_event){.kind = GROUP_FAILURE}, &failure);
 }
@@ -67,10 +53,10 @@ static void execute(struct agent *agent, enum group_action action, const struct 
 {
     switch (action) {
     case GROUP_REPORT_FAILED:
-        do_report_failed(agent, failure);
+        agent_report_failure(agent, failure);
         break;
     case GROUP_REPORT_DONE:
-        report(agent, MEMBERSHIP_REPORT_DONE, NULL);
+        report(agent, MEMBERSHIP_REPORT_DONE);
         break;
     case GROUP_LEAVE:
         do_leave(agent);
@@ -87,7 +73,7 @@ static void execute(struct agent *agent, enum group_action action, const struct 
     case GROUP_REPORT_STOPPED:
         agent_release_workers(agent);
         agent->waiting_since = clock_now(NULL);
-        report(agent, MEMBERSHIP_REPORT_STOPPED, NULL);
+        report(agent, MEMBERSHIP_REPORT_STOPPED);
         break;
     case GROUP_START:
         do_start(agent);

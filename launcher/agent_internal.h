@@ -16,7 +16,9 @@
 #include "launcher/job_state.h"
 #include "launcher/kin.h"
 #include "launcher/loop.h"
+#include "launcher/postmortem.h"
 #include "launcher/pump.h"
+#include "launcher/report.h"
 #include "launcher/sweeper.h"
 #include "rendezvous/membership.h"
 
@@ -42,7 +44,10 @@ struct observed_failure {
     struct instant at;
 };
 
-enum { AGENT_FAILURES_KEPT = 16 }; /* of one round, for the report; the first cause is the server's to name */
+enum {
+    AGENT_FAILURES_KEPT = 16, /* of one round, for the report; the first cause is the server's to name */
+    AGENT_STOPPED_KEPT = 64,
+};
 
 struct agent {
     const struct run_config *config;
@@ -76,16 +81,21 @@ struct agent {
     struct errand *asking;   /* while what the kernel says of it is read */
     struct inquiry *inquiry; /* of asking */
     struct loop_source answer;
-    bool files_stall;        /* a log file of this round did not answer */
-    int64_t oom_kills;       /* before the workers started; -1 unknown */
+    struct postmortem *postmortem; /* of this round; NULL: not yet, or no memory */
+    struct loop_source inquest;    /* its thread, while one is under way */
+    struct instant inquest_deadline;
     struct instant sweep_at; /* next look for what is to be killed */
     struct sweeper sweeper;
 
-    struct observed_failure failures[AGENT_FAILURES_KEPT];
+    struct observed_failure failures[AGENT_FAILURES_KEPT]; /* the best, in order */
     int failure_count;
-    int64_t failures_seen;           /* in all rounds */
-    struct membership_event verdict; /* kind VERDICT once there is one */
+    struct report_stopped stopped[AGENT_STOPPED_KEPT]; /* of this round, by us */
+    int stopped_count;                                 /* also those without room */
+    int64_t failures_seen;                             /* in all rounds */
+    struct membership_event verdict;                   /* kind VERDICT once there is one */
     bool judged;
+    char end_reason[MUSTER_ERROR_TEXT]; /* where it ends without a verdict: why; "" where nothing is known */
+    bool ran;                           /* a worker was started, in any round */
     bool finished;
 
     struct event_file *events; /* NULL: none */
@@ -162,6 +172,27 @@ void agent_reap(struct agent *agent);
 /* Fills in who failed and how: how it ended, its last words. */
 void agent_describe_end(struct agent *agent, struct worker *worker, struct worker_failure *failure);
 
+/* --- agent_failures.c --- */
+
+/* A round starts, its workers have not. */
+void agent_begin_failures(struct agent *agent);
+/* Lets go of the round's. */
+void agent_end_failures(struct agent *agent);
+/* A worker of this node failed: what is known of it, age_ns before now. The report follows when its remains
+ * were looked at. */
+void agent_report_failure(struct agent *agent, const struct worker_failure *failure);
+/* The same for one that had been told to stop: it is a failure only if its last words say so. */
+void agent_suspect(struct agent *agent, const struct worker_failure *failure);
+/* It was terminated by us. */
+void agent_note_stopped(struct agent *agent, const struct worker_failure *failure);
+/* After every turn of the loop: sends the thread for those that wait. */
+void agent_look_after_the_dead(struct agent *agent);
+void agent_failures_tick(struct agent *agent, struct instant now);
+/* The round is not over before everything is told. */
+bool agent_has_untold_failures(const struct agent *agent);
+/* At the end: waits for the thread, bounded. */
+void agent_settle_failures(struct agent *agent);
+
 /* --- agent_workers.c --- */
 
 /* signal to the session of every live worker; what has left it is not reached. */
@@ -212,7 +243,8 @@ void agent_keep_end(struct agent *agent);
 
 /* --- agent_outcome.c --- */
 
-/* The failure report, or the verdict's reason where no worker failed. */
-void agent_print_outcome(struct agent *agent);
+/* Of a run that failed: the report and the verdict, on the console and in files. exit_code: what the agent
+ * leaves with. */
+void agent_tell_outcome(struct agent *agent, int exit_code);
 
 #endif

@@ -1,42 +1,184 @@
-/* agent_outcome.c - the report at the end of a job that failed. See agent_internal.h. */
+/* agent_outcome.c - the end of a job that failed: the report, and who else is told. See agent_internal.h. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "launcher/agent_internal.h"
+#include "launcher/outcome_files.h"
 #include "launcher/report.h"
 #include "proto/base/guard.h"
+#include "proto/env_names.h"
+
+enum { LISTED_LIMIT = 1 + AGENT_FAILURES_KEPT + FAILURE_OTHERS_LIMIT };
+
+static const int64_t files_patience_ns = 2 * NS_PER_S;
 
 static bool same_worker(const struct worker_failure *a, const struct worker_failure *b)
 {
-    return a->rank == b->rank && a->pid == b->pid && a->group_rank == b->group_rank;
+    return a->rank == b->rank && a->pid == b->pid && a->group_rank == b->group_rank &&
+           a->lost_node == b->lost_node;
 }
 
-/* The verdict's cause and what else was seen here, once. */
-static int collect_failures(const struct agent *agent, struct worker_failure *list)
+static bool is_listed(const struct report_failure *list, int count, const struct worker_failure *failure)
+{
+    for (int i = 0; i < count; i++)
+        if (same_worker(&list[i].failure, failure))
+            return true;
+    return false;
+}
+
+static const struct failure_brief *brief_of(const struct membership_event *verdict,
+                                            const struct worker_failure *failure)
+{
+    for (int i = 0; i < verdict->other_count; i++) {
+        const struct failure_brief *brief = &verdict->others[i];
+        if (brief->rank == failure->rank && brief->pid == failure->pid &&
+            brief->group_rank == failure->group_rank)
+            return brief;
+    }
+    return NULL;
+}
+
+/* Where the server knows of a failure of ours, it also knows when, on the one clock for all. */
+static struct report_failure list_own(const struct agent *agent, const struct observed_failure *seen,
+                                      const struct observed_failure *cause)
+{
+    struct report_failure entry = {.failure = seen->failure};
+    const struct failure_brief *brief = agent->judged ? brief_of(&agent->verdict, &seen->failure) : NULL;
+    if (brief || cause) {
+        entry.timed = true;
+        entry.after_ns = brief ? brief->after_ns : instant_diff_ns(seen->at, cause->at);
+    }
+    return entry;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const struct report_failure *x = a, *y = b;
+    struct instant x_at = {x->timed ? x->after_ns : INT64_MAX}, y_at = {y->timed ? y->after_ns : INT64_MAX};
+    struct failure_key x_key = failure_key_of(&x->failure, x_at), y_key = failure_key_of(&y->failure, y_at);
+    return failure_key_compare(&x_key, &y_key);
+}
+
+static const struct observed_failure *find_own(const struct agent *agent,
+                                               const struct worker_failure *failure)
+{
+    for (int i = 0; i < agent->failure_count; i++)
+        if (same_worker(&agent->failures[i].failure, failure))
+            return &agent->failures[i];
+    return NULL;
+}
+
+/* The first cause as the server named it, else our best; then the rest of ours, then what the server told of
+ * others. */
+static int list_failures(const struct agent *agent, struct report_failure *list)
 {
     int count = 0;
-    struct instant now = clock_now(NULL);
-    bool caused = agent->judged && agent->verdict.failed;
-    if (caused) { /* the server saw all failures and has decided: here it stays the first */
-        list[count] = agent->verdict.failure;
-        list[count++].age_ns = INT64_MAX / 2;
-    }
+    bool judged = agent->judged && agent->verdict.failed;
+    const struct observed_failure *cause = judged                 ? find_own(agent, &agent->verdict.failure)
+                                           : agent->failure_count ? &agent->failures[0]
+                                                                  : NULL;
+    if (judged)
+        list[count++] = (struct report_failure){.failure = agent->verdict.failure, .timed = true};
     for (int i = 0; i < agent->failure_count; i++) {
         const struct observed_failure *seen = &agent->failures[i];
-        if (caused && same_worker(&seen->failure, &list[0]))
-            continue;
-        list[count] = seen->failure;
-        list[count++].age_ns = instant_diff_ns(now, seen->at);
+        if (!is_listed(list, count, &seen->failure))
+            list[count++] = list_own(agent, seen, cause);
     }
+    for (int i = 0; judged && i < agent->verdict.other_count; i++) {
+        struct report_failure entry = {.timed = true, .after_ns = agent->verdict.others[i].after_ns};
+        failure_from_brief(&agent->verdict.others[i], 0, &entry.failure);
+        if (!is_listed(list, count, &entry.failure))
+            list[count++] = entry;
+    }
+    if (count > 1)
+        qsort(list + 1, (size_t)count - 1, sizeof *list, by_key);
     return count;
 }
 
-void agent_print_outcome(struct agent *agent)
+static int total_of(const struct agent *agent, int count)
 {
-    scope_free struct worker_failure *list = mem_calloc(AGENT_FAILURES_KEPT + 1, sizeof *list);
-    scope_buffer text = {0};
-    int count = list ? collect_failures(agent, list) : 0;
-    if (count && report_format(agent->config->program, list, count, &text) == 0)
+    int total = agent->judged && agent->verdict.failed ? agent->verdict.other_total + 1 : count;
+    return total > count ? total : count;
+}
+
+static const char *reason_of(const struct agent *agent, char *scratch, size_t size)
+{
+    char name[16];
+    if (agent->judged)
+        return agent->verdict.reason;
+    if (*agent->end_reason)
+        return agent->end_reason;
+    if (agent->group.signal) {
+        (void)snprintf(scratch, size, "stopped by %s",
+                       failure_signal_name(agent->group.signal, name, sizeof name));
+        return scratch;
+    }
+    return NULL;
+}
+
+/* Off the main thread, and no longer than it may take: the files are for those who look later. */
+static void write_files(struct agent *agent, const struct report *report, const struct buffer *sentence,
+                        const struct buffer *text)
+{
+    struct muster_error err = {0};
+    scope_buffer json = {0};
+    const struct worker_failure *cause = report->count ? &report->failures[0].failure : NULL;
+    bool here = cause && *cause->error_file && find_own(agent, cause);
+    if (report_json(report, &json) < 0)
+        return;
+    struct outcome_files files = {
+        .json = json.data,
+        .json_directory = agent->run_directory,
+        .sentence = sentence->data,
+        .termination_log = agent->config->termination_log,
+        .termination_log_asked = agent->config->termination_log_asked,
+        .error_file = getenv(ENV_ERROR_FILE),
+        .cause_error_file = here ? cause->error_file : NULL,
+        .traceback = text->length ? text->data : sentence->data,
+        .exit_code = report->exit_code,
+        .wall_ns = report->wall_ns,
+    };
+    scope_buffer complaints = {0};
+    if (outcome_files_write(&files, files_patience_ns, &complaints, &err) < 0)
+        log_warning(&agent->log, "%s", err.text);
+    for (const char *line = complaints.length ? complaints.data : ""; *line;) {
+        size_t length = strcspn(line, "\n");
+        log_warning(&agent->log, "%.*s", (int)length, line);
+        line += length + (line[length] == '\n');
+    }
+}
+
+void agent_tell_outcome(struct agent *agent, int exit_code)
+{
+    char scratch[64];
+    scope_free struct report_failure *list = mem_calloc(LISTED_LIMIT, sizeof *list);
+    scope_buffer text = {0}, sentence = {0};
+    int count = list ? list_failures(agent, list) : 0;
+    int stopped = agent->stopped_count < AGENT_STOPPED_KEPT ? agent->stopped_count : AGENT_STOPPED_KEPT;
+    struct report report = {
+        .program = agent->config->program,
+        .job_id = agent->config->rdzv_id,
+        .host = agent->host,
+        .reason = reason_of(agent, scratch, sizeof scratch),
+        .failures = list,
+        .count = count,
+        .total = total_of(agent, count),
+        .stopped = agent->stopped,
+        .stopped_count = stopped,
+        .stopped_total = agent->stopped_count,
+        .exit_code = exit_code,
+        .restarts = agent->world.restart_count,
+        .max_restarts = agent->config->max_restarts,
+        .round = agent->world.id.round,
+        .wall_ns = clock_wall_ns(),
+    };
+    if (count && report_format(&report, &text) == 0)
         pump_print(agent->pump, STDERR_FILENO, text.data, text.length);
-    else if (agent->judged && agent->verdict.exit_code)
-        log_error(&agent->log, "%s", agent->verdict.reason);
+    if (report_sentence(&report, &sentence) < 0)
+        return;
+    if (count || agent->judged)
+        log_error(&agent->log, "verdict: %s", sentence.data);
+    write_files(agent, &report, &sentence, &text);
 }

@@ -9,7 +9,6 @@
 #include "launcher/agent_internal.h"
 #include "launcher/line.h"
 #include "launcher/logdir.h"
-#include "launcher/oom.h"
 #include "launcher/program.h"
 #include "launcher/spawn.h"
 #include "launcher/worker_command.h"
@@ -118,6 +117,7 @@ static int spawn_routed(struct agent *agent, struct worker *worker, const struct
     worker->pid = pid;
     worker->alive = true;
     worker->begun = clock_now(NULL);
+    agent->ran = true;
     agent->alive++;
     return 0;
 }
@@ -174,8 +174,6 @@ void agent_describe_worker(const struct agent *agent, const struct worker *worke
 
 int agent_start_workers(struct agent *agent, struct worker_failure *failure)
 {
-    agent->oom_kills = oom_count();
-    agent->files_stall = false;
     for (int i = 0; i < agent->config->nproc_per_node; i++) {
         struct worker *worker = &agent->workers[i];
         struct muster_error err = {0};
@@ -186,7 +184,8 @@ int agent_start_workers(struct agent *agent, struct worker_failure *failure)
         agent_describe_worker(agent, worker, failure);
         failure->pid = getpid(); /* there is no worker: it is this process that failed to start one */
         failure->exit_code = exit_code;
-        (void)snprintf(failure->tail, sizeof failure->tail, "%s", err.text);
+        failure->not_started = true;
+        (void)snprintf(failure->message, sizeof failure->message, "%s", err.text);
         return -1;
     }
     return 0;

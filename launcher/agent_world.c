@@ -1,5 +1,6 @@
 /* agent_world.c - this agent's seat in the world: taking it, what comes from it, and the workers' store where
  * this node serves it. See agent_internal.h. */
+#include <stdio.h>
 #include <string.h>
 
 #include "launcher/agent_internal.h"
@@ -18,6 +19,7 @@ static void on_membership(struct agent *agent, const struct membership_event *ev
         agent_event(agent, &(struct group_event){.kind = GROUP_WORLD}, NULL);
         break;
     case MEMBERSHIP_EVENT_STOP:
+        agent_reap(agent); /* who is dead already was not stopped by us */
         agent_event(agent, &(struct group_event){.kind = GROUP_STOP}, NULL);
         break;
     case MEMBERSHIP_EVENT_VERDICT:
@@ -30,6 +32,8 @@ static void on_membership(struct agent *agent, const struct membership_event *ev
         break;
     case MEMBERSHIP_EVENT_REFUSED:
         log_error(&agent->log, "refused by the server: %s", event->reason);
+        (void)snprintf(agent->end_reason, sizeof agent->end_reason, "refused by the server: %.*s",
+                       (int)sizeof agent->end_reason - 32, event->reason);
         agent_event(agent, &(struct group_event){.kind = GROUP_LOST, .exit_code = EXIT_CODE_FAILURE}, NULL);
         break;
     }
@@ -44,6 +48,7 @@ static void seat_ready(void *context, uint32_t events)
 static void lose_seat(struct agent *agent, const char *why, int exit_code)
 {
     log_error(&agent->log, "%s", why);
+    (void)snprintf(agent->end_reason, sizeof agent->end_reason, "%s", why);
     agent_event(agent, &(struct group_event){.kind = GROUP_LOST, .exit_code = exit_code}, NULL);
     if (agent->seat.fd >= 0)
         loop_remove(&agent->loop, &agent->seat);

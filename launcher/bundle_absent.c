@@ -10,20 +10,21 @@
 #define ABSENT_FUNCTIONS(X)                                                                                   \
     X(NormCreateInstance)                                                                                     \
     X(NormCreateSession)                                                                                      \
-    X(NormDestroyInstance) X(NormDestroySession) X(NormGetDescriptor) X(NormGetNextEvent) X(                  \
-        NormGetRandomSessionId) X(NormIsUnicastAddress) X(NormNodeDelete) X(NormObjectGetType)                \
-        X(NormObjectGetUserData) X(NormObjectSetUserData) X(NormSetCongestionControl) X(                      \
-            NormSetDefaultSyncPolicy) X(NormSetDefaultUnicastNack) X(NormSetLoopback)                         \
-            X(NormSetMulticastInterface) X(NormSetRxPortReuse) X(NormSetTTL) X(NormStartReceiver) X(          \
-                NormStartSender) X(NormStopInstance) X(NormStopReceiver) X(NormStopSender)                    \
-                X(NormStreamFlush) X(NormStreamOpen) X(NormStreamRead) X(NormStreamSeekMsgStart) X(           \
-                    NormStreamWrite) X(gss_accept_sec_context) X(gss_acquire_cred) X(gss_delete_sec_context)  \
-                    X(gss_display_name) X(gss_import_name) X(gss_init_sec_context) X(gss_release_buffer) X(   \
-                        gss_release_cred) X(gss_release_name) X(gss_unwrap) X(gss_wrap) X(pgm_bind3)          \
-                        X(pgm_close) X(pgm_connect) X(pgm_error_free) X(pgm_free) X(pgm_freeaddrinfo) X(      \
-                            pgm_getaddrinfo) X(pgm_getsockopt) X(pgm_gsi_create_from_data) X(pgm_recvmsgv)    \
-                            X(pgm_send) X(pgm_setsockopt) X(pgm_socket) X(gnutls_alpn_set_protocols) X(       \
-                                gnutls_bye) X(gnutls_certificate_allocate_credentials)                        \
+    X(NormDestroyInstance)                                                                                    \
+    X(NormDestroySession) X(NormGetDescriptor) X(NormGetNextEvent) X(NormGetRandomSessionId) X(               \
+        NormIsUnicastAddress) X(NormNodeDelete) X(NormObjectGetType) X(NormObjectGetUserData)                 \
+        X(NormObjectSetUserData) X(NormSetCongestionControl) X(NormSetDefaultSyncPolicy) X(                   \
+            NormSetDefaultUnicastNack) X(NormSetLoopback) X(NormSetMulticastInterface) X(NormSetRxPortReuse)  \
+            X(NormSetTTL) X(NormStartReceiver) X(NormStartSender) X(NormStopInstance) X(NormStopReceiver) X(  \
+                NormStopSender) X(NormStreamFlush) X(NormStreamOpen) X(NormStreamRead)                        \
+                X(NormStreamSeekMsgStart) X(NormStreamWrite) X(gss_accept_sec_context) X(                     \
+                    gss_acquire_cred) X(gss_delete_sec_context) X(gss_display_name) X(gss_import_name)        \
+                    X(gss_init_sec_context) X(gss_release_buffer) X(gss_release_cred) X(gss_release_name) X(  \
+                        gss_unwrap) X(gss_wrap) X(pgm_bind3) X(pgm_close) X(pgm_connect) X(pgm_error_free)    \
+                        X(pgm_free) X(pgm_freeaddrinfo) X(pgm_getaddrinfo) X(pgm_getsockopt) X(               \
+                            pgm_gsi_create_from_data) X(pgm_recvmsgv) X(pgm_send) X(pgm_setsockopt)           \
+                            X(pgm_socket) X(gnutls_alpn_set_protocols) X(gnutls_bye) X(                       \
+                                gnutls_certificate_allocate_credentials)                                      \
                                 X(gnutls_certificate_free_credentials) X(                                     \
                                     gnutls_certificate_server_set_request)                                    \
                                     X(gnutls_certificate_set_dh_params) X(                                    \
@@ -62,8 +63,8 @@ ABSENT_FUNCTIONS(ABSENT_FUNCTION)
 #define ABSENT_DATA(X)                                                                                       \
     X(NORM_INSTANCE_INVALID)                                                                                 \
     X(NORM_NODE_ANY)                                                                                         \
-    X(NORM_OBJECT_INVALID) X(NORM_SESSION_INVALID) X(GSS_C_NT_HOSTBASED_SERVICE) X(GSS_C_NT_USER_NAME)       \
-        X(gnutls_malloc)
+    X(NORM_OBJECT_INVALID)                                                                                   \
+    X(NORM_SESSION_INVALID) X(GSS_C_NT_HOSTBASED_SERVICE) X(GSS_C_NT_USER_NAME) X(gnutls_malloc)
 
 #define ABSENT_DATUM(name)                                                                                   \
     extern void *const name;                                                                                 \

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "launcher/exit_mode.h"
 #include "launcher/machine.h"
 #include "launcher/numa.h"
 #include "launcher/rdzv_conf.h"
@@ -71,6 +72,10 @@ struct run_config {
     /* health */
     int64_t metrics_port; /* 0: none */
     char *metrics_addr;   /* numeric; NULL: every address */
+    /* the end */
+    int exit_mode; /* enum exit_mode */
+    char *termination_log;
+    bool termination_log_asked; /* by name */
     /* what to do */
     enum config_command command; /* the caller's, before config_parse */
     bool dry_run, help;

@@ -39,6 +39,7 @@ int config_resolve_supervision(struct run_config *config, struct muster_error *e
         return error_set(err, MUSTER_E_INVALID,
                          "%s needs the job's own id, by which its state is found again: give --rdzv-id",
                          CONFIG_SETTING(config, "state-dir"));
+    config->termination_log_asked = config_source(config, "termination-log") != KNOB_FROM_DEFAULT;
     config->stop_signals &= ~config->forwarded_signals;
     return 0;
 }

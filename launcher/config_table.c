@@ -18,6 +18,8 @@ static const char not_honoured[] = "Flags of torchrun that are refused";
 static const char *const numa_bindings[] = {"none", "node", "socket", "exclusive", "core-complex", NULL};
 static const char *const outputs[] = {"text", "json", "markdown", NULL};
 static const char *const start_methods[] = {"spawn", "fork", "forkserver", NULL};
+static const char *const exit_modes[] = {
+    [EXIT_MODE_FIRST] = "first", [EXIT_MODE_TORCHRUN] = "torchrun", NULL};
 
 static const struct knob rows[] = {
     {.name = "standalone",
@@ -252,6 +254,23 @@ static const struct knob rows[] = {
          "where a JSON line for each event of agent and workers goes: null, console (stderr), or a file's "
          "path, which has a slash"},
 
+    {.name = "exit-code",
+     .env = "MUSTER_EXIT_CODE",
+     .type = KNOB_CHOICE,
+     .offset = AT(exit_mode),
+     .initial = "first",
+     .choices = exit_modes,
+     .section = other,
+     .help = "what a failed job leaves with: first, the first cause's code (128+n for signal n), or "
+             "torchrun, plain 1 for every failure and for a signal once workers ran"},
+    {.name = "termination-log",
+     .env = "MUSTER_TERMINATION_LOG",
+     .type = KNOB_TEXT,
+     .offset = AT(termination_log),
+     .initial = "/dev/termination-log",
+     .section = other,
+     .help = "file that gets the verdict of a failed job in one line, as Kubernetes shows it; without the "
+             "flag only where it is there already; empty for none"},
     {.name = "metrics-port",
      .env = "MUSTER_METRICS_PORT",
      .type = KNOB_INT,

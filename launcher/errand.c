@@ -14,6 +14,7 @@
 struct errand {
     int references; /* atomic */
     int done_fd;
+    bool done; /* atomic: what run wrote is there */
     void (*run)(void *);
     void (*release)(void *);
     void *payload;
@@ -33,6 +34,7 @@ static void *errand_thread(void *context)
 {
     struct errand *errand = context;
     errand->run(errand->payload);
+    __atomic_store_n(&errand->done, true, __ATOMIC_RELEASE);
     (void)eventfd_write(errand->done_fd, 1); /* one that refuses is readable already */
     errand_release(errand);
     return NULL;
@@ -50,7 +52,8 @@ struct errand *errand_start(const char *what, void (*run)(void *payload), void *
             release(payload);
         return NULL;
     }
-    *errand = (struct errand){2, fd, run, release, payload};
+    *errand =
+        (struct errand){.references = 2, .done_fd = fd, .run = run, .release = release, .payload = payload};
     int failure = thread_start(NULL, 0, errand_thread, errand);
     if (!failure)
         return errand;
@@ -70,5 +73,6 @@ bool errand_wait(const struct errand *errand, int64_t patience_ns)
 {
     struct pollfd done = {.fd = errand->done_fd, .events = POLLIN};
     int milliseconds = (int)((patience_ns + NS_PER_MS - 1) / NS_PER_MS);
-    return poll(&done, 1, milliseconds) == 1; /* signals are blocked or, in a test, cut the wait short */
+    (void)poll(&done, 1, milliseconds); /* signals are blocked or, in a test, cut the wait short */
+    return __atomic_load_n(&errand->done, __ATOMIC_ACQUIRE);
 }

@@ -6,56 +6,135 @@
 
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
+#include "proto/base/text.h"
 
-enum { TEXT_LIMIT = 65536 };
+enum { TEXT_LIMIT = 65536, DEPTH_LIMIT = 32 };
 
-int64_t oom_parse(const char *text)
+/* What the files of one version are called. */
+struct files {
+    const char *directory;        /* under the root */
+    const char *kills;            /* has a line "oom_kill N" */
+    const char *hits, *hits_name; /* the line in it; NULL: the file is one number */
+    const char *limit;
+    const char *peak, *usage; /* usage where the kernel keeps no peak */
+};
+
+static const struct files version_2 = {"",           "memory.events", "memory.events", "oom",
+                                       "memory.max", "memory.peak",   "memory.current"};
+static const struct files version_1 = {"/memory",
+                                       "memory.oom_control",
+                                       "memory.failcnt",
+                                       NULL,
+                                       "memory.limit_in_bytes",
+                                       "memory.max_usage_in_bytes",
+                                       "memory.usage_in_bytes"};
+
+int64_t oom_number(const char *text, const char *name)
 {
-    static const char name[] = "oom_kill ";
+    size_t length = strlen(name);
     for (const char *line = text; line && *line; line = strchr(line, '\n'), line += line != NULL)
-        if (!strncmp(line, name, sizeof name - 1))
-            return strtoll(line + sizeof name - 1, NULL, 10);
+        if (!strncmp(line, name, length) && line[length] == ' ')
+            return strtoll(line + length + 1, NULL, 10);
     return -1;
 }
 
-static int64_t read_counter(const char *root, const char *controller, const char *group, size_t length,
-                            const char *file)
+/* One file of one group. name: of a line; NULL: the file is one number ("max" is none). -1 where there is
+ * none. */
+static int64_t read_value(const char *group, const char *file, const char *name)
 {
     scope_buffer text = {0};
-    scope_free char *path = mem_printf("%s%s%.*s/%s", root, controller, (int)length, group, file);
-    return path && io_read_file(path, TEXT_LIMIT, &text, NULL) == 0 && text.length ? oom_parse(text.data)
-                                                                                   : -1;
+    scope_free char *path = mem_printf("%s/%s", group, file);
+    int64_t value = -1;
+    if (!path || io_read_file(path, TEXT_LIMIT, &text, NULL) < 0 || !text.length)
+        return -1;
+    if (name)
+        return oom_number(text.data, name);
+    text.data[strcspn(text.data, "\n")] = '\0';
+    return text_int64(text.data, &value) ? value : -1;
+}
+
+static bool is_limit(int64_t value)
+{
+    return value > 0 && value < INT64_MAX / 2; /* v1 writes the largest page count where there is none */
+}
+
+static void look_at_limits(const char *group, const struct files *files, struct oom_account *out)
+{
+    int64_t hits = read_value(group, files->hits, files->hits_name),
+            limit = read_value(group, files->limit, NULL);
+    if (hits > 0)
+        out->hits += hits;
+    if (is_limit(limit) && (!out->limit || limit < out->limit))
+        out->limit = limit;
+}
+
+/* The group, then those above it up to base (bytes of path), whose limits count too. */
+static bool look_upward(char *path, size_t base, const struct files *files, struct oom_account *out)
+{
+    *out = (struct oom_account){.kills = read_value(path, files->kills, "oom_kill")};
+    if (out->kills < 0)
+        return false;
+    int64_t peak = read_value(path, files->peak, NULL);
+    if (peak < 0)
+        peak = read_value(path, files->usage, NULL);
+    out->peak = peak > 0 ? peak : 0;
+    for (int level = 0; level < DEPTH_LIMIT; level++) {
+        look_at_limits(path, files, out);
+        char *slash = strrchr(path, '/');
+        if (!slash || (size_t)(slash - path) < base)
+            break;
+        *slash = '\0';
+    }
+    return true;
+}
+
+static bool names_memory(const char *controllers, size_t length)
+{
+    static const char name[] = "memory";
+    for (const char *at = controllers, *end = controllers + length; at < end;) {
+        size_t word = strcspn(at, ",:");
+        if (word == sizeof name - 1 && !strncmp(at, name, word))
+            return true;
+        at += word + 1;
+    }
+    return false;
 }
 
 /* One line of /proc/self/cgroup: number:controllers:path. */
-static int64_t read_line(const char *root, const char *line)
+static bool look_at_line(const char *root, const char *line, struct oom_account *out)
 {
     const char *controllers = strchr(line, ':'), *path = controllers ? strchr(controllers + 1, ':') : NULL;
     if (!path)
-        return -1;
+        return false;
     size_t length = (size_t)(path - controllers - 1), path_length = strcspn(path + 1, "\n");
-    bool v2 = length == 0;
-    if (!v2 && (length != strlen("memory") || strncmp(controllers + 1, "memory", length)))
-        return -1;
-    const char *directory = v2 ? "" : "/memory", *file = v2 ? "memory.events" : "memory.oom_control";
-    int64_t count = read_counter(root, directory, path + 1, path_length, file);
-    return count >= 0 ? count : read_counter(root, directory, "", 0, file);
+    const struct files *files = length == 0                             ? &version_2
+                                : names_memory(controllers + 1, length) ? &version_1
+                                                                        : NULL;
+    if (!files)
+        return false;
+    while (path_length && path[path_length] == '/') /* "/" is the mount itself */
+        path_length--;
+    scope_free char *base = mem_printf("%s%s", root, files->directory);
+    scope_free char *group = base ? mem_printf("%s%.*s", base, (int)path_length, path + 1) : NULL;
+    return group &&
+           (look_upward(group, strlen(base), files, out) || look_upward(base, strlen(base), files, out));
 }
 
-int64_t oom_read(const char *root, const char *proc_self_cgroup)
+bool oom_look(const char *root, const char *proc_self_cgroup, struct oom_account *out)
 {
-    int64_t found = -1;
-    for (const char *line = proc_self_cgroup; line && *line && found < 0; line = strchr(line, '\n')) {
+    for (const char *line = proc_self_cgroup; line && *line; line = strchr(line, '\n')) {
         line += *line == '\n';
-        found = read_line(root, line);
+        if (look_at_line(root, line, out))
+            return true;
     }
-    return found;
+    *out = (struct oom_account){0};
+    return false;
 }
 
-int64_t oom_count(void)
+bool oom_look_at_own(struct oom_account *out)
 {
     scope_buffer text = {0};
-    if (io_read_file("/proc/self/cgroup", TEXT_LIMIT, &text, NULL) < 0 || !text.length)
-        return -1;
-    return oom_read("/sys/fs/cgroup", text.data);
+    *out = (struct oom_account){0};
+    return io_read_file("/proc/self/cgroup", TEXT_LIMIT, &text, NULL) == 0 && text.length &&
+           oom_look("/sys/fs/cgroup", text.data, out);
 }

@@ -1,28 +1,13 @@
-/* report.c - see report.h. */
+/* report.c - the report for people and the sentence. See report.h. */
 #include "launcher/report.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "proto/base/clock.h"
-#include "rendezvous/failure.h"
-
-int report_first_cause(const struct worker_failure *failures, int count)
-{
-    int best = 0;
-    for (int i = 1; i < count; i++) {
-        struct instant at = {-failures[i].age_ns}, best_at = {-failures[best].age_ns};
-        if (failure_precedes(&failures[i], at, &failures[best], best_at))
-            best = i;
-    }
-    return best;
-}
-
-int report_exit_code(const struct worker_failure *failure)
-{
-    return failure_exit_code(failure);
-}
+#include "rendezvous/xid.h"
 
 /* torchrun's: the negative signal number where a signal ended the worker */
 static int shown_code(const struct worker_failure *failure)
@@ -36,6 +21,8 @@ int report_line(const char *name, const struct worker_failure *failure, struct b
                          shown_code(failure), failure->local_rank, failure->pid, name);
 }
 
+/* --- one failure --- */
+
 static void format_time(int64_t wall_ns, struct buffer *out)
 {
     time_t seconds = (time_t)(wall_ns / NS_PER_S);
@@ -47,39 +34,70 @@ static void format_time(int64_t wall_ns, struct buffer *out)
         buffer_text(out, "unknown");
 }
 
+/* The lines of text, each behind indent but for the first. */
+static void format_lines(const char *text, const char *indent, struct buffer *out)
+{
+    for (bool first = true; *text; first = false) {
+        size_t length = strcspn(text, "\n");
+        buffer_printf(out, "%s%.*s\n", first ? "" : indent, (int)length, text);
+        text += length + (text[length] == '\n');
+    }
+}
+
+/* Where there is no traceback. */
 static void format_reason(const struct worker_failure *failure, struct buffer *out)
 {
     char scratch[16];
     if (failure->lost_node)
         buffer_text(out, "the node was lost: nothing was heard of it any more");
-    else if (failure->hung)
-        buffer_printf(out, "Hung: no heartbeat after step %lld; ended by signal %d", (long long)failure->step,
+    else if (failure->not_started)
+        buffer_printf(out, "could not be started: %s", failure->message);
+    else if (failure->unkillable)
+        buffer_printf(out, "cannot be killed%s%s", *failure->message ? ": " : "", failure->message);
+    else if (failure->hung && failure->step >= 0)
+        buffer_printf(out, "Hung: no heartbeat after step %" PRId64 "; ended by signal %d", failure->step,
                       failure->signal);
+    else if (failure->hung)
+        buffer_printf(out, "Hung: no heartbeat; ended by signal %d", failure->signal);
     else if (failure->signal)
         buffer_printf(out, "Signal %d (%s) received by PID %d", failure->signal,
                       failure_signal_name(failure->signal, scratch, sizeof scratch), failure->pid);
+    else if (*failure->message)
+        buffer_text(out, failure->message);
     else
         buffer_printf(out, "exited with code %d; what it said is below or in its log", failure->exit_code);
-    if (failure->core_dumped)
-        buffer_text(out, ", core dumped");
-    if (failure->out_of_memory)
-        buffer_text(out, ", killed by the kernel because the cgroup was out of memory");
-    buffer_text(out, "\n");
+    buffer_text(out, failure->core_dumped ? ", core dumped\n" : "\n");
 }
 
-/* The lines of text, each behind indent. */
-static void format_lines(const char *text, const char *indent, struct buffer *out)
+static void format_memory(const struct worker_failure *failure, struct buffer *out)
 {
-    while (*text) {
-        size_t length = strcspn(text, "\n");
-        buffer_printf(out, "%s%.*s\n", indent, (int)length, text);
-        text += length + (text[length] == '\n');
-    }
+    char text[200];
+    failure_memory_text(failure, text, sizeof text);
+    if (*text)
+        buffer_printf(out, "  memory    : %s\n", text);
+    else if (failure->oom_kills > 0)
+        buffer_printf(out,
+                      "  memory    : the kernel killed %" PRId64
+                      " of this container's processes for want of memory "
+                      "meanwhile; a child of this worker may be one\n",
+                      failure->oom_kills);
 }
 
-static void format_failure(int index, const struct worker_failure *failure, struct buffer *out)
+static void format_gpu(const struct worker_failure *failure, struct buffer *out)
+{
+    if (!failure->xid)
+        return;
+    const struct xid_meaning *meaning = xid_meaning(failure->xid);
+    buffer_printf(out, "  gpu       : NVIDIA Xid %d at %s%s: %s; %s\n", failure->xid,
+                  *failure->pci ? failure->pci : "an unknown GPU",
+                  failure->xid_elsewhere ? " (of this node, perhaps not of this rank)" : "", meaning->what,
+                  meaning->advice);
+}
+
+static void format_failure(int index, const struct report_failure *entry, struct buffer *out)
 {
     char scratch[16];
+    const struct worker_failure *failure = &entry->failure;
     buffer_printf(out, "[%d]:\n  time      : ", index);
     format_time(failure->wall_ns, out);
     buffer_printf(out,
@@ -92,20 +110,76 @@ static void format_failure(int index, const struct worker_failure *failure, stru
                   shown_code(failure), failure->pid, failure->signal ? " (" : "",
                   failure->signal ? failure_signal_name(failure->signal, scratch, sizeof scratch) : "",
                   failure->signal ? ")" : "", *failure->error_file ? failure->error_file : "<N/A>");
-    format_reason(failure, out);
+    if (*failure->traceback)
+        format_lines(failure->traceback, "  ", out);
+    else
+        format_reason(failure, out);
+    format_memory(failure, out);
+    format_gpu(failure, out);
+    if (failure_is_cut_short(failure))
+        buffer_text(out, "  note      : it was failing already when it was told to stop\n");
+    else if (failure->told)
+        buffer_text(out, "  note      : it had been told to stop\n");
+}
+
+static void format_other(int index, const struct report_failure *entry, struct buffer *out)
+{
+    char said[FAILURE_SAID_LIMIT];
+    format_failure(index, entry, out);
+    failure_said(&entry->failure, said, sizeof said);
+    if (*said && !*entry->failure.traceback && !entry->failure.not_started)
+        buffer_printf(out, "  said      : %s\n", said);
+    if (entry->timed && entry->after_ns >= 0)
+        buffer_printf(out, "  after     : %.3f s\n", (double)entry->after_ns / NS_PER_S);
+}
+
+/* --- the sections --- */
+
+static bool follows(const struct report_failure *entry)
+{
+    return failure_class_of(&entry->failure) == FAILURE_CASCADE;
+}
+
+/* The failures but the first that follow, or that do not. Returns how many. */
+static int format_others(const struct report *report, bool followers, struct buffer *out)
+{
+    int count = 0;
+    for (int i = 1; i < report->count; i++)
+        if (follows(&report->failures[i]) == followers) {
+            format_other(i, &report->failures[i], out);
+            count++;
+        }
+    return count;
+}
+
+static void format_stopped(const struct report *report, struct buffer *out)
+{
+    for (int i = 0; i < report->stopped_count; i++) {
+        char scratch[16];
+        const struct report_stopped *worker = &report->stopped[i];
+        buffer_printf(out, "  rank %d (local_rank: %d) (pid: %d) ", worker->rank, worker->local_rank,
+                      worker->pid);
+        if (worker->signal)
+            buffer_printf(out, "ended by %s\n", failure_signal_name(worker->signal, scratch, sizeof scratch));
+        else
+            buffer_printf(out, "exited with code %d\n", worker->exit_code);
+    }
+    if (report->stopped_total > report->stopped_count)
+        buffer_printf(out, "  and %d more\n", report->stopped_total - report->stopped_count);
 }
 
 /* The longest line of text, at most 60: torchrun's width of a rule. */
-static int rule_width(const struct buffer *text)
+static int widest(const struct buffer *text, int width)
 {
     enum { WIDTH_LIMIT = 60 };
-    size_t longest = 1;
     for (size_t at = 0; at < text->length;) {
         size_t length = strcspn(text->data + at, "\n");
-        longest = length > longest ? length : longest;
+        if (length >= WIDTH_LIMIT)
+            return WIDTH_LIMIT;
+        width = (int)length > width ? (int)length : width;
         at += length + 1;
     }
-    return longest < WIDTH_LIMIT ? (int)longest : WIDTH_LIMIT;
+    return width;
 }
 
 static void format_rule(char c, int width, struct buffer *out)
@@ -116,35 +190,59 @@ static void format_rule(char c, int width, struct buffer *out)
     buffer_append(out, line, (size_t)width + 1);
 }
 
-int report_format(const char *name, const struct worker_failure *failures, int count, struct buffer *out)
+static void format_section(const char *heading, const struct buffer *text, int width, struct buffer *out)
 {
-    int first = report_first_cause(failures, count);
-    scope_buffer others = {0}, root = {0};
-    for (int i = 0; i < count; i++) {
-        if (i == first)
-            continue;
-        format_failure(i, &failures[i], &others);
-        if (failure_class_of(&failures[i]) == FAILURE_CASCADE)
-            buffer_printf(&others, "  class     : %s\n", failure_class_name(FAILURE_CASCADE));
-    }
-    if (count < 2)
+    buffer_printf(out, "%s\n%s", heading, text->length ? text->data : "");
+    format_rule('-', width, out);
+}
+
+int report_format(const struct report *report, struct buffer *out)
+{
+    scope_buffer others = {0}, followers = {0}, stopped = {0}, root = {0};
+    if (format_others(report, false, &others) == 0)
         buffer_text(&others, "  <NO_OTHER_FAILURES>\n");
-    format_failure(first, &failures[first], &root);
-    if (*failures[first].tail) {
-        buffer_text(&root, "  stderr    : the last lines\n");
-        format_lines(failures[first].tail, "    ", &root);
+    if (report->total > report->count)
+        buffer_printf(&others, "  and %d more that are not known here\n", report->total - report->count);
+    (void)format_others(report, true, &followers);
+    format_stopped(report, &stopped);
+    format_failure(0, &report->failures[0], &root);
+    if (*report->failures[0].failure.tail) {
+        buffer_text(&root, "  stderr    : the last lines\n    ");
+        format_lines(report->failures[0].failure.tail, "    ", &root);
     }
-    if (others.failed || root.failed)
+    if (others.failed || followers.failed || stopped.failed || root.failed)
         return -1;
-    int width = rule_width(&root), other_width = rule_width(&others);
-    width = width > other_width ? width : other_width;
+    int width = widest(&stopped, widest(&followers, widest(&root, widest(&others, 1))));
     buffer_text(out, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n");
     format_rule('=', width, out);
-    buffer_printf(out, "%s FAILED\n", name);
+    buffer_printf(out, "%s FAILED\n", report->program);
     format_rule('-', width, out);
-    buffer_printf(out, "Failures:\n%s", others.data);
-    format_rule('-', width, out);
+    format_section("Failures:", &others, width, out);
+    if (followers.length)
+        format_section("Followed another failure (a peer or the store was gone):", &followers, width, out);
+    if (stopped.length)
+        format_section("Terminated by the launcher:", &stopped, width, out);
     buffer_printf(out, "Root Cause (first observed failure):\n%s", root.data);
     format_rule('=', width, out);
+    return out->failed ? -1 : 0;
+}
+
+/* --- one sentence --- */
+
+int report_sentence(const struct report *report, struct buffer *out)
+{
+    char what[REPORT_SENTENCE_LIMIT - 200];
+    if (!report->count) {
+        buffer_printf(out, "%.*s", (int)sizeof what, report->reason ? report->reason : "the job failed");
+    } else {
+        failure_describe(&report->failures[0].failure, what, sizeof what);
+        buffer_text(out, what);
+        if (report->total > 1)
+            buffer_printf(out, "; %d other%s failed too", report->total - 1, report->total > 2 ? "s" : "");
+    }
+    if (report->max_restarts > 0)
+        buffer_printf(out, "; restarts used: %" PRId64 " of %" PRId64, report->restarts,
+                      report->max_restarts);
+    buffer_printf(out, "; exit code %d", report->exit_code);
     return out->failed ? -1 : 0;
 }

@@ -1,23 +1,53 @@
-/* report.h - pure: the failure report of a job, in torchrun's layout, and the names in it.
+/* report.h - pure: the verdict on a job that failed, as a report for people in torchrun's layout, one
+ * sentence, and JSON.
  *
  * Which failure is the first cause and what exit code it stands for is decided once for the whole job, by
- * rendezvous/failure.h; what is here shows it. Workers that we stopped ourselves are never among the
- * failures. */
+ * rendezvous/failure.h; what is here shows it. */
 #ifndef MUSTER_LAUNCHER_REPORT_H
 #define MUSTER_LAUNCHER_REPORT_H
 
-#include "launcher/config.h"
-#include "rendezvous/membership.h"
+#include "proto/base/buffer.h"
+#include "rendezvous/failure.h"
 
-/* The index of the first cause among count failures (>= 1), by failure_precedes; ages of one list
- * count back from one instant. */
-int report_first_cause(const struct worker_failure *failures, int count);
-/* The exit code that a failure stands for: its own code, 128 + signal, or 138 for a lost node. */
-int report_exit_code(const struct worker_failure *failure);
-/* torchrun's report layout (ChildFailedError line, rules of at most 60 '=', "Root Cause (first observed
- * failure)") with signal names, core dump and OOM words, and the last stderr lines of the first cause. name
- * is the program as typed; times are local. Returns 0, or -1 where out had no room. */
-int report_format(const char *name, const struct worker_failure *failures, int count, struct buffer *out);
+/* A worker that we ended. */
+struct report_stopped {
+    int rank, local_rank, pid;
+    int exit_code, signal; /* as in worker_failure */
+};
+
+struct report_failure {
+    struct worker_failure failure;
+    bool timed;
+    int64_t after_ns; /* timed: after the first cause; negative: before it */
+};
+
+struct report {
+    const char *program; /* as typed */
+    const char *job_id;
+    const char *host;                      /* of the agent that reports */
+    const char *reason;                    /* why the job is over where no failure is the cause; else NULL */
+    const struct report_failure *failures; /* the first cause, then the others by their keys; may be none */
+    int count;
+    int total;                            /* of failures, also those that are not known here */
+    const struct report_stopped *stopped; /* of this agent */
+    int stopped_count, stopped_total;
+    int exit_code; /* what this agent leaves with */
+    int64_t restarts, max_restarts;
+    unsigned round;
+    int64_t wall_ns; /* of the verdict */
+};
+
+/* torchrun's report: ChildFailedError line, rules of at most 60 '=', "Failures:", "Root Cause (first observed
+ * failure)" with the same six fields, the traceback of an error file included. Ours is added: signal names,
+ * core dump, memory, GPU errors, the last lines of the first cause's stderr; those that only followed, and
+ * those that we terminated, stand apart. Times are local. At least one failure. Returns 0, or -1 where out
+ * had no room. */
+int report_format(const struct report *report, struct buffer *out);
+/* What happened, in one line without newline, at most REPORT_SENTENCE_LIMIT bytes. */
+enum { REPORT_SENTENCE_LIMIT = 900 };
+int report_sentence(const struct report *report, struct buffer *out);
+/* failure.json (failure_json.md). */
+int report_json(const struct report *report, struct buffer *out);
 /* One line, without newline: `failed (exitcode: -9) local_rank: 1 (pid: 12) of binary: x` as tools expect it.
  */
 int report_line(const char *name, const struct worker_failure *failure, struct buffer *out);

@@ -76,10 +76,18 @@ bool failure_precedes(const struct worker_failure *a, struct instant a_at, const
     return failure_key_compare(&a_key, &b_key) < 0;
 }
 
+bool failure_is_cut_short(const struct worker_failure *failure)
+{
+    return failure->told && (failure->signal == SIGTERM || failure->signal == SIGINT ||
+                             failure->signal == SIGHUP || failure->signal == SIGQUIT);
+}
+
 int failure_exit_code(const struct worker_failure *failure)
 {
     if (failure->lost_node || failure->unkillable)
         return EXIT_CODE_NODE;
+    if (failure_is_cut_short(failure))
+        return EXIT_CODE_FAILURE;
     if (failure->signal > 0)
         return EXIT_CODE_SIGNAL_BASE + failure->signal;
     /* An exit status is one byte; a failure that claims 0 is still a failure. */

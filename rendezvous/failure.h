@@ -37,7 +37,7 @@ struct worker_failure {
     bool out_of_memory; /* the kernel killed it for want of memory */
     bool lost_node;     /* set by the roster only: node group_rank vanished as a whole, there is no single
                            worker; code 138 */
-    bool told;          /* it crashed after its agent had told it to stop */
+    bool told;          /* it ended after its agent had told it to stop, and not for that */
     bool not_started;   /* it could not be started; message says why, pid is its agent's */
     bool hung;          /* it gave no heartbeat any more and was ended for it; message may say how long */
     bool unkillable;    /* a process of it survived KILL: its node is unfit; code 138 */
@@ -94,6 +94,9 @@ const char *failure_class_name(enum failure_class class_);
 /* failure_signs.c: whether a text tells that the other end of a communication went away, and of no trouble of
  * its own. */
 bool failure_says_peer_gone(const char *text);
+/* Whether the last words of a worker that was told to stop show that it was failing already: its error file,
+ * or a traceback; not those of one that fell over a peer. */
+bool failure_shows_trouble(const struct worker_failure *failure);
 /* The line of text that tells most of it: the sign of a peer that is gone, else the last one. Not terminated;
  * *length of it. */
 const char *failure_telling_line(const char *text, size_t *length);
@@ -112,7 +115,10 @@ int failure_key_compare(const struct failure_key *a, const struct failure_key *b
 bool failure_precedes(const struct worker_failure *a, struct instant a_at, const struct worker_failure *b,
                       struct instant b_at);
 
-/* The exit code that a failure stands for: its own, 128 + signal, 138 for a lost or unfit node; never 0. */
+/* Whether the stop ended it while it was failing already: the signal says nothing then. */
+bool failure_is_cut_short(const struct worker_failure *failure);
+/* The exit code that a failure stands for: its own, 128 + signal, 138 for a lost or unfit node, 1 for one
+ * that was cut short; never 0. */
 int failure_exit_code(const struct worker_failure *failure);
 
 /* after_ns is left 0. */

@@ -95,6 +95,15 @@ bool failure_says_peer_gone(const char *text)
            !first_of(text, at_home, sizeof at_home / sizeof *at_home);
 }
 
+bool failure_shows_trouble(const struct worker_failure *failure)
+{
+    static const char traceback[] = "Traceback (most recent call last)";
+    if (failure_says_peer_gone(failure->tail) || failure_says_peer_gone(failure->message) ||
+        failure_says_peer_gone(failure->traceback))
+        return false;
+    return *failure->message || strstr(failure->tail, traceback);
+}
+
 const char *failure_telling_line(const char *text, size_t *length)
 {
     const char *at = first_of(text, at_home, sizeof at_home / sizeof *at_home);

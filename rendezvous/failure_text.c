@@ -15,9 +15,11 @@
     X(SIGQUIT)                                                                                               \
     X(SIGILL)                                                                                                \
     X(SIGTRAP)                                                                                               \
-    X(SIGABRT) X(SIGBUS) X(SIGFPE) X(SIGKILL) X(SIGUSR1) X(SIGSEGV) X(SIGUSR2) X(SIGPIPE) X(SIGALRM)         \
-        X(SIGTERM) X(SIGSTKFLT) X(SIGCHLD) X(SIGCONT) X(SIGSTOP) X(SIGTSTP) X(SIGTTIN) X(SIGTTOU) X(SIGURG)  \
-            X(SIGXCPU) X(SIGXFSZ) X(SIGVTALRM) X(SIGPROF) X(SIGWINCH) X(SIGIO) X(SIGPWR) X(SIGSYS)
+    X(SIGABRT)                                                                                               \
+    X(SIGBUS)                                                                                                \
+    X(SIGFPE) X(SIGKILL) X(SIGUSR1) X(SIGSEGV) X(SIGUSR2) X(SIGPIPE) X(SIGALRM) X(SIGTERM) X(SIGSTKFLT)      \
+        X(SIGCHLD) X(SIGCONT) X(SIGSTOP) X(SIGTSTP) X(SIGTTIN) X(SIGTTOU) X(SIGURG) X(SIGXCPU) X(SIGXFSZ)    \
+            X(SIGVTALRM) X(SIGPROF) X(SIGWINCH) X(SIGIO) X(SIGPWR) X(SIGSYS)
 
 const char *failure_signal_name(int signal, char *scratch, size_t size)
 {
@@ -83,7 +85,8 @@ static void describe_extras(const struct worker_failure *failure, char *out, siz
         append(out, size, ", NVIDIA Xid %d%s%s%s: %s", failure->xid, *failure->pci ? " at GPU " : "",
                failure->pci, failure->xid_elsewhere ? " of its node" : "", xid_meaning(failure->xid)->what);
     if (failure->told && failure_class_of(failure) == FAILURE_TOLD)
-        append(out, size, ", after it was told to stop");
+        append(out, size,
+               failure_is_cut_short(failure) ? " when it was told to stop" : ", after it was told to stop");
 }
 
 static void describe_saying(const struct worker_failure *failure, char *out, size_t size)
@@ -119,12 +122,14 @@ void failure_describe(const struct worker_failure *failure, char *out, size_t si
         append(out, size, "cannot be killed, so that its node is unfit");
     else if (failure->hung)
         describe_hang(failure, out, size);
+    else if (failure_is_cut_short(failure))
+        append(out, size, "failed, and was still ending");
     else if (failure->signal > 0)
         append(out, size, "was killed by signal %d (%s)", failure->signal,
                failure_signal_name(failure->signal, scratch, sizeof scratch));
     else
         append(out, size, "exited with code %d", failure->exit_code);
     describe_extras(failure, out, size);
-    if (failure->signal == 0 || failure->hung)
+    if (failure->signal == 0 || failure->hung || failure_is_cut_short(failure))
         describe_saying(failure, out, size);
 }

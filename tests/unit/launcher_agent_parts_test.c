@@ -1,5 +1,4 @@
-/* launcher_agent_parts_test.c - the loop, the out-of-memory counter, log directories, what a dead worker
- * left, the resolver. */
+/* launcher_agent_parts_test.c - the loop, log directories, the resolver. */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -10,8 +9,6 @@
 
 #include "launcher/logdir.h"
 #include "launcher/loop.h"
-#include "launcher/oom.h"
-#include "launcher/postmortem.h"
 #include "launcher/resolver.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
@@ -74,27 +71,6 @@ static void deadlines_end_a_turn(void **state)
     loop_close(&loop);
 }
 
-/* --- out of memory --- */
-
-static void oom_counters(void **state)
-{
-    (void)state;
-    assert_int_equal(oom_parse("low 0\nhigh 1\nmax 2\noom 3\noom_kill 4\noom_group_kill 5\n"), 4);
-    assert_int_equal(oom_parse("oom_kill_disable 0\nunder_oom 0\noom_kill 17\n"), 17);
-    assert_int_equal(oom_parse("oom_kill_disable 0\nunder_oom 0\n"), -1);
-    assert_int_equal(oom_parse(""), -1);
-    assert_int_equal(oom_parse(NULL), -1);
-}
-
-static void make(const char *root, const char *directory, const char *file, const char *text)
-{
-    char path[256];
-    (void)snprintf(path, sizeof path, "%s%s", root, directory);
-    assert_int_equal(io_make_directories(path, 0700, NULL), 0);
-    (void)snprintf(path, sizeof path, "%s%s/%s", root, directory, file);
-    assert_int_equal(io_write_file_atomic(path, text, strlen(text), 0600, NULL), 0);
-}
-
 static void remove_tree(const char *path)
 {
     pid_t pid = fork();
@@ -103,23 +79,6 @@ static void remove_tree(const char *path)
         _exit(1);
     }
     assert_int_equal(waitpid(pid, NULL, 0), pid);
-}
-
-static void oom_of_the_own_cgroup(void **state)
-{
-    (void)state;
-    char root[] = "/tmp/muster_oom_XXXXXX";
-    assert_non_null(mkdtemp(root));
-    make(root, "/pod/box", "memory.events", "oom_kill 3\n");
-    make(root, "", "memory.events", "oom_kill 8\n");
-    make(root, "/memory/job", "memory.oom_control", "oom_kill 6\n");
-    assert_int_equal(oom_read(root, "0::/pod/box\n"), 3);
-    assert_int_equal(oom_read(root, "0::/elsewhere\n"), 8); /* a container's own mount */
-    assert_int_equal(oom_read(root, "5:cpu:/x\n4:memory:/job\n1:name=systemd:/\n0::/pod/box\n"), 6);
-    assert_int_equal(oom_read(root, "nonsense"), -1);
-    assert_int_equal(oom_read(root, ""), -1);
-    assert_int_equal(oom_read("/no/such/root", "0::/pod/box\n"), -1);
-    remove_tree(root);
 }
 
 /* --- log directories --- */
@@ -197,38 +156,6 @@ static void empty_log_directories_are_taken_back(void **state)
     remove_tree(base);
 }
 
-/* --- what a dead worker left --- */
-
-static void remains_of_a_worker(void **state)
-{
-    (void)state;
-    char base[] = "/tmp/muster_remains_XXXXXX", log[64], fifo[64];
-    assert_non_null(mkdtemp(base));
-    (void)snprintf(log, sizeof log, "%s/log", base);
-    (void)snprintf(fifo, sizeof fifo, "%s/fifo", base);
-    struct postmortem found;
-    struct muster_error err = {0};
-    assert_int_equal(io_write_file_atomic(log, "one\ntwo\n", 8, 0600, NULL), 0);
-    assert_int_equal(postmortem_read(log, fifo, 30 * NS_PER_S, &found, &err), 0);
-    assert_string_equal(found.tail, "one\ntwo");
-    assert_false(found.wrote_error_file);
-    assert_int_equal(postmortem_read(NULL, log, 30 * NS_PER_S, &found, &err), 0);
-    assert_string_equal(found.tail, "");
-    assert_true(found.wrote_error_file);
-    assert_int_equal(postmortem_read(NULL, NULL, 0, &found, &err), 0);
-    assert_false(found.wrote_error_file);
-    /* a file that does not answer: nobody writes to the pipe, so opening it hangs */
-    assert_int_equal(mkfifo(fifo, 0600), 0);
-    assert_int_equal(postmortem_read(fifo, log, 50 * NS_PER_MS, &found, &err), -1);
-    assert_int_equal(err.code, MUSTER_E_TIMEOUT);
-    assert_non_null(strstr(err.text, fifo));
-    assert_false(found.wrote_error_file);
-    int writer = open(fifo, O_WRONLY | O_CLOEXEC); /* lets the thread go */
-    assert_true(writer >= 0);
-    close(writer);
-    remove_tree(base);
-}
-
 /* --- names --- */
 
 static int resolve(const char *host, int64_t limit_ns, char *address, size_t size, struct muster_error *err)
@@ -273,11 +200,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(removed_in_the_same_turn),
         cmocka_unit_test(deadlines_end_a_turn),
-        cmocka_unit_test(oom_counters),
-        cmocka_unit_test(oom_of_the_own_cgroup),
         cmocka_unit_test(log_directories),
         cmocka_unit_test(empty_log_directories_are_taken_back),
-        cmocka_unit_test(remains_of_a_worker),
         cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,7 +6,7 @@ muster_test(launcher_place_test SOURCES launcher_place_test.c LINK muster_launch
 muster_test(launcher_slurm_test SOURCES launcher_slurm_test.c LINK muster_launcher)
 muster_test(launcher_machine_test SOURCES launcher_machine_test.c LINK muster_launcher)
 muster_test(launcher_command_test SOURCES launcher_command_test.c LINK muster_launcher)
-muster_test(launcher_report_test SOURCES launcher_report_test.c LINK muster_launcher)
+muster_test(launcher_report_test SOURCES launcher_report_test.c LINK muster_launcher PkgConfig::JANSSON)
 muster_test(launcher_gpus_test SOURCES launcher_gpus_test.c LINK muster_launcher)
 target_compile_definitions(launcher_gpus_test PRIVATE FAKE_NVML_LIBRARY="$<TARGET_FILE:fake_nvml>")
 add_dependencies(launcher_gpus_test fake_nvml)

@@ -1,99 +1,69 @@
-/* launcher_report_test.c - which failure is the first cause, the exit code, and the report as golden text. */
+/* launcher_report_test.c - the verdict as golden text, as a sentence, as JSON; the exit code by --exit-code;
+ * the files that tell of it. */
 #include "launcher/report.h"
 
+#include <fcntl.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "launcher/error_file.h"
+#include "launcher/exit_mode.h"
+#include "launcher/outcome_files.h"
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
 #include "rendezvous/failure.h"
 #include "tests/support/cmocka_all.h"
 
-/* age in milliseconds before the report */
-static struct worker_failure failure(int rank, int exit_code, int signal, int age_ms, const char *tail)
+static struct report_failure failed(int rank, int exit_code, int signal, const char *tail)
 {
-    struct worker_failure f = {.rank = rank,
-                               .local_rank = rank,
-                               .pid = 100 + rank,
-                               .exit_code = signal ? -1 : exit_code,
-                               .signal = signal,
-                               .age_ns = age_ms * NS_PER_MS,
-                               .wall_ns = INT64_C(1700000000) * NS_PER_S,
-                               .host = "node0"};
-    strncpy(f.tail, tail, sizeof f.tail - 1);
-    return f;
+    struct report_failure entry = {.failure = {.rank = rank,
+                                               .local_rank = rank,
+                                               .pid = 100 + rank,
+                                               .exit_code = signal ? -1 : exit_code,
+                                               .signal = signal,
+                                               .wall_ns = INT64_C(1700000000) * NS_PER_S + 5 * NS_PER_MS,
+                                               .host = "node0"}};
+    strncpy(entry.failure.tail, tail, sizeof entry.failure.tail - 1);
+    return entry;
 }
 
-static const char watchdog[] = "[rank0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)";
+static struct report report_of(const struct report_failure *failures, int count)
+{
+    return (struct report){.program = "x.py",
+                           .job_id = "job",
+                           .host = "node0",
+                           .failures = failures,
+                           .count = count,
+                           .total = count,
+                           .exit_code = 3,
+                           .max_restarts = 2,
+                           .restarts = 2,
+                           .round = 2,
+                           .wall_ns = INT64_C(1700000000) * NS_PER_S};
+}
+
 static const char reset[] = "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer";
-
-static void the_first_cause(void **state)
-{
-    (void)state;
-    struct worker_failure oom = failure(4, 1, 0, 1, "");
-    oom.out_of_memory = true;
-    struct worker_failure lost = failure(5, 0, 0, 9, "");
-    lost.lost_node = true;
-    const struct {
-        struct worker_failure list[3];
-        int first;
-    } rows[] = {
-        /* a signal beats an earlier exit code; the earliest of a class; equal ages: the first */
-        {{failure(0, 1, 0, 90, ""), failure(1, 0, SIGSEGV, 5, ""), failure(2, 3, 0, 99, "")}, 1},
-        {{failure(0, 1, 0, 10, ""), failure(1, 2, 0, 90, ""), failure(2, 3, 0, 50, "")}, 1},
-        {{failure(0, 1, 0, 10, ""), failure(1, 2, 0, 10, ""), failure(2, 3, 0, 10, "")}, 0},
-        /* what follows another failure is last, whatever its age, an abort by the watchdog too */
-        {{failure(0, 1, 0, 99, reset), failure(1, 7, 0, 1, "ValueError"), failure(2, 1, 0, 98, reset)}, 1},
-        {{failure(0, 0, SIGABRT, 99, watchdog), failure(1, 7, 0, 1, ""), failure(2, 1, 0, 98, reset)}, 1},
-        {{failure(0, 0, SIGABRT, 2, "assertion failed"), failure(1, 7, 0, 9, ""),
-          failure(2, 1, 0, 98, reset)},
-         0},
-        {{failure(0, 0, SIGKILL, 2, reset), failure(1, 7, 0, 9, ""), lost}, 0},
-        /* a lost node between a signal and an exit code */
-        {{failure(0, 1, 0, 99, ""), lost, failure(2, 1, 0, 98, reset)}, 1},
-        {{oom, lost, failure(2, 1, 0, 98, "")}, 0},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        assert_int_equal(report_first_cause(rows[i].list, 3), rows[i].first);
-}
-
-static void exit_codes(void **state)
-{
-    (void)state;
-    struct worker_failure lost = failure(0, 0, 0, 0, "");
-    lost.lost_node = true;
-    struct worker_failure f = failure(0, 85, 0, 0, "");
-    assert_int_equal(report_exit_code(&f), 85);
-    f = failure(0, 0, SIGSEGV, 0, "");
-    assert_int_equal(report_exit_code(&f), 139);
-    f = failure(0, 0, 0, 0, "");
-    assert_int_equal(report_exit_code(&f), 1);
-    assert_int_equal(report_exit_code(&lost), 138);
-}
-
-static void signal_names(void **state)
-{
-    (void)state;
-    char scratch[16];
-    assert_string_equal(failure_signal_name(SIGSEGV, scratch, sizeof scratch), "SIGSEGV");
-    assert_string_equal(failure_signal_name(SIGKILL, scratch, sizeof scratch), "SIGKILL");
-    assert_string_equal(failure_signal_name(99, scratch, sizeof scratch), "SIG99");
-}
 
 static void one_line(void **state)
 {
     (void)state;
-    struct worker_failure f = failure(1, 0, SIGKILL, 0, "");
+    struct report_failure f = failed(1, 0, SIGKILL, "");
     scope_buffer out = {0};
-    assert_int_equal(report_line("train.py", &f, &out), 0);
+    assert_int_equal(report_line("train.py", &f.failure, &out), 0);
     assert_string_equal(out.data, "failed (exitcode: -9) local_rank: 1 (pid: 101) of binary: train.py");
 }
 
 static void alone(void **state)
 {
     (void)state;
-    struct worker_failure f = failure(0, 3, 0, 0, "Traceback\nValueError: no");
+    struct report_failure f = failed(0, 3, 0, "Traceback\nValueError: no");
+    struct report report = report_of(&f, 1);
     scope_buffer out = {0};
-    assert_int_equal(report_format("x.py", &f, 1, &out), 0);
+    assert_int_equal(report_format(&report, &out), 0);
     assert_string_equal(out.data, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
                                   "============================================================\n"
                                   "x.py FAILED\n"
@@ -115,45 +85,349 @@ static void alone(void **state)
                                   "============================================================\n");
 }
 
-static void with_a_cascade(void **state)
+static void rules_are_as_wide_as_the_text(void **state)
 {
     (void)state;
-    struct worker_failure list[] = {failure(0, 1, 0, 50, reset), failure(1, 0, SIGSEGV, 9, "")};
-    list[1].core_dumped = true;
-    strcpy(list[1].error_file, "/logs/1/error.json");
+    struct report_failure f = failed(0, 0, SIGSEGV, "");
+    struct report report = report_of(&f, 1);
     scope_buffer out = {0};
-    assert_int_equal(report_format("x.py", list, 2, &out), 0);
-    assert_non_null(strstr(out.data, "Failures:\n[0]:\n"));
-    assert_non_null(strstr(out.data, "  class     : followed another failure\n"));
-    assert_non_null(strstr(out.data, "Root Cause (first observed failure):\n"
-                                     "[1]:\n"
-                                     "  time      : 2023-11-14_22:13:20\n"
-                                     "  host      : node0\n"
-                                     "  rank      : 1 (local_rank: 1)\n"
-                                     "  exitcode  : -11 (pid: 101) (SIGSEGV)\n"
-                                     "  error_file: /logs/1/error.json\n"
-                                     "  traceback : Signal 11 (SIGSEGV) received by PID 101, core dumped\n"
-                                     "====="));
+    assert_int_equal(report_format(&report, &out), 0);
+    /* "  traceback : Signal 11 (SIGSEGV) received by PID 100" has 53 characters */
+    assert_non_null(strstr(out.data, "\n=====================================================\nx.py FAILED\n"
+                                     "-----------------------------------------------------\nFailures:\n"));
 }
 
-static void out_of_memory_is_named(void **state)
+static void with_all_sections(void **state)
 {
     (void)state;
-    struct worker_failure f = failure(0, 0, SIGKILL, 0, "");
-    f.out_of_memory = true;
+    static struct report_failure list[4];
+    list[0] = failed(1, 0, SIGSEGV, "the end");
+    list[0].failure.core_dumped = true;
+    list[0].failure.xid = 79;
+    strcpy(list[0].failure.pci, "0000:3b:00");
+    strcpy(list[0].failure.error_file, "/logs/1/error.json");
+    list[1] = failed(5, 7, 0, "");
+    list[1].timed = true;
+    list[1].after_ns = 250 * NS_PER_MS;
+    strcpy(list[1].failure.host, "node1");
+    strcpy(list[1].failure.message, "ValueError: no");
+    strcpy(list[1].failure.traceback, "Traceback:\n  File \"x\"\nValueError: no");
+    list[2] = failed(6, 0, SIGABRT, "");
+    list[2].failure.told = true;
+    list[3] = failed(0, 1, 0, reset);
+    static const struct report_stopped stopped[] = {{2, 2, 102, -1, SIGTERM}, {3, 3, 103, 143, 0}};
+    struct report report = report_of(list, 4);
+    report.total = 9;
+    report.stopped = stopped;
+    report.stopped_count = 2;
+    report.stopped_total = 5;
     scope_buffer out = {0};
-    assert_int_equal(report_format("x.py", &f, 1, &out), 0);
-    assert_non_null(strstr(
-        out.data, "Signal 9 (SIGKILL) received by PID 100, killed by the kernel because the cgroup was "
-                  "out of memory\n"));
+    assert_int_equal(report_format(&report, &out), 0);
+    assert_string_equal(
+        out.data,
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
+        "============================================================\n"
+        "x.py FAILED\n"
+        "------------------------------------------------------------\n"
+        "Failures:\n"
+        "[1]:\n"
+        "  time      : 2023-11-14_22:13:20\n"
+        "  host      : node1\n"
+        "  rank      : 5 (local_rank: 5)\n"
+        "  exitcode  : 7 (pid: 105)\n"
+        "  error_file: <N/A>\n"
+        "  traceback : Traceback:\n"
+        "    File \"x\"\n"
+        "  ValueError: no\n"
+        "  after     : 0.250 s\n"
+        "[2]:\n"
+        "  time      : 2023-11-14_22:13:20\n"
+        "  host      : node0\n"
+        "  rank      : 6 (local_rank: 6)\n"
+        "  exitcode  : -6 (pid: 106) (SIGABRT)\n"
+        "  error_file: <N/A>\n"
+        "  traceback : Signal 6 (SIGABRT) received by PID 106\n"
+        "  note      : it had been told to stop\n"
+        "  and 5 more that are not known here\n"
+        "------------------------------------------------------------\n"
+        "Followed another failure (a peer or the store was gone):\n"
+        "[3]:\n"
+        "  time      : 2023-11-14_22:13:20\n"
+        "  host      : node0\n"
+        "  rank      : 0 (local_rank: 0)\n"
+        "  exitcode  : 1 (pid: 100)\n"
+        "  error_file: <N/A>\n"
+        "  traceback : exited with code 1; what it said is below or in its log\n"
+        "  said      : RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer\n"
+        "------------------------------------------------------------\n"
+        "Terminated by the launcher:\n"
+        "  rank 2 (local_rank: 2) (pid: 102) ended by SIGTERM\n"
+        "  rank 3 (local_rank: 3) (pid: 103) exited with code 143\n"
+        "  and 3 more\n"
+        "------------------------------------------------------------\n"
+        "Root Cause (first observed failure):\n"
+        "[0]:\n"
+        "  time      : 2023-11-14_22:13:20\n"
+        "  host      : node0\n"
+        "  rank      : 1 (local_rank: 1)\n"
+        "  exitcode  : -11 (pid: 101) (SIGSEGV)\n"
+        "  error_file: /logs/1/error.json\n"
+        "  traceback : Signal 11 (SIGSEGV) received by PID 101, core dumped\n"
+        "  gpu       : NVIDIA Xid 79 at 0000:3b:00: the GPU has fallen off the bus; drain and reboot the "
+        "node; "
+        "replace the GPU if this comes again\n"
+        "  stderr    : the last lines\n"
+        "    the end\n"
+        "============================================================\n");
+}
+
+static void traceback_field(const struct report_failure *f, const char *expected)
+{
+    struct report report = report_of(f, 1);
+    scope_buffer out = {0};
+    assert_int_equal(report_format(&report, &out), 0);
+    if (!strstr(out.data, expected))
+        fail_msg("%s is not in\n%s", expected, out.data);
+}
+
+static void the_reason_of_each_kind(void **state)
+{
+    (void)state;
+    struct report_failure f = failed(0, 0, SIGKILL, "");
+    f.failure.out_of_memory = true;
+    f.failure.memory_limit = INT64_C(1) << 30;
+    traceback_field(&f, "  traceback : Signal 9 (SIGKILL) received by PID 100\n"
+                        "  memory    : out of memory: the container's limit is 1.00 GB\n");
+    f = failed(0, 1, 0, "");
+    f.failure.oom_kills = 2;
+    traceback_field(
+        &f, "  memory    : the kernel killed 2 of this container's processes for want of memory meanwhile; a "
+            "child of this worker may be one\n");
+    f = failed(0, 127, 0, "");
+    f.failure.not_started = true;
+    strcpy(f.failure.message, "no such program");
+    traceback_field(&f, "  traceback : could not be started: no such program\n");
+    f = failed(0, 0, 0, "");
+    f.failure.lost_node = true;
+    traceback_field(&f, "  traceback : the node was lost: nothing was heard of it any more\n");
+    f = failed(0, 0, SIGABRT, "");
+    f.failure.hung = true;
+    f.failure.step = 12;
+    traceback_field(&f, "  traceback : Hung: no heartbeat after step 12; ended by signal 6\n");
+    f.failure.step = -1;
+    traceback_field(&f, "  traceback : Hung: no heartbeat; ended by signal 6\n");
+    f = failed(0, 0, SIGKILL, "");
+    f.failure.unkillable = true;
+    traceback_field(&f, "  traceback : cannot be killed\n");
+    f = failed(0, 0, SIGTERM, "");
+    f.failure.told = true;
+    traceback_field(&f, "  note      : it was failing already when it was told to stop\n");
+    f = failed(0, 1, 0, "");
+    f.failure.xid = 4711;
+    f.failure.xid_elsewhere = true;
+    traceback_field(
+        &f, "  gpu       : NVIDIA Xid 4711 at an unknown GPU (of this node, perhaps not of this rank): an "
+            "error that is not in muster's table; ");
 }
 
 static void a_full_buffer_is_told(void **state)
 {
     (void)state;
-    struct worker_failure f = failure(0, 3, 0, 0, "");
-    scope_buffer out = {.limit = 100};
-    assert_int_equal(report_format("x.py", &f, 1, &out), -1);
+    struct report_failure f = failed(0, 3, 0, "");
+    struct report report = report_of(&f, 1);
+    scope_buffer out = {.limit = 100}, json = {.limit = 100}, sentence = {.limit = 10};
+    assert_int_equal(report_format(&report, &out), -1);
+    assert_int_equal(report_json(&report, &json), -1);
+    assert_int_equal(report_sentence(&report, &sentence), -1);
+}
+
+static void sentence_is(const struct report *report, const char *expected)
+{
+    scope_buffer out = {0};
+    assert_int_equal(report_sentence(report, &out), 0);
+    assert_string_equal(out.data, expected);
+}
+
+static void sentences(void **state)
+{
+    (void)state;
+    static struct report_failure list[3];
+    list[0] = failed(1, 3, 0, "boom");
+    struct report report = report_of(list, 1);
+    sentence_is(&report,
+                "rank 1 (pid 101 on node0) exited with code 3: boom; restarts used: 2 of 2; exit code 3");
+    report.max_restarts = 0;
+    report.total = 2;
+    sentence_is(&report,
+                "rank 1 (pid 101 on node0) exited with code 3: boom; 1 other failed too; exit code 3");
+    report.total = 9;
+    sentence_is(&report,
+                "rank 1 (pid 101 on node0) exited with code 3: boom; 8 others failed too; exit code 3");
+    report.count = report.total = 0;
+    report.reason = "1 of 2 nodes joined";
+    sentence_is(&report, "1 of 2 nodes joined; exit code 3");
+    report.reason = NULL;
+    sentence_is(&report, "the job failed; exit code 3");
+    report = report_of(list, 1); /* as long as it gets */
+    memset(list[0].failure.host, 'h', sizeof list[0].failure.host - 1);
+    memset(list[0].failure.message, 'm', sizeof list[0].failure.message - 1);
+    scope_buffer out = {0};
+    assert_int_equal(report_sentence(&report, &out), 0);
+    assert_true(out.length <= REPORT_SENTENCE_LIMIT);
+}
+
+/* A JSON reader that is not ours reads it. */
+static void failure_json(void **state)
+{
+    (void)state;
+    static struct report_failure list[2];
+    list[0] = failed(1, 0, SIGKILL, "a \"quoted\" line\n\xff and a tab\t");
+    list[0].timed = true;
+    list[0].failure.out_of_memory = true;
+    list[0].failure.oom_kills = 1;
+    list[0].failure.memory_limit = 4096;
+    list[0].failure.xid = 31;
+    list[1] = failed(0, 1, 0, reset);
+    static const struct report_stopped stopped[] = {{2, 2, 102, -1, SIGTERM}};
+    struct report report = report_of(list, 2);
+    report.stopped = stopped;
+    report.stopped_count = report.stopped_total = 1;
+    scope_buffer out = {0};
+    assert_int_equal(report_json(&report, &out), 0);
+    json_error_t why;
+    json_t *root = json_loads(out.data, JSON_REJECT_DUPLICATES, &why);
+    if (!root)
+        fail_msg("%s: %s", why.text, out.data);
+    int version, code, rank, sig, limit, xid, stopped_signal;
+    const char *class_, *time, *tail, *follower, *verdict;
+    json_t *exit_code, *after, *other_after;
+    int result = json_unpack_ex(
+        root, &why, 0,
+        "{s:i, s:i, s:s, s:{s:s, s:i, s:s, s:i, s:o, s:o, s:s, s:{s:i}, s:{s:i}}, s:[{s:s, s:o}], s:[{s:i}]}",
+        "version", &version, "exit_code", &code, "verdict", &verdict, "first_cause", "class", &class_, "rank",
+        &rank, "time", &time, "signal", &sig, "exit_code", &exit_code, "after_s", &after, "stderr", &tail,
+        "memory", "limit_bytes", &limit, "xid", "number", &xid, "others", "class", &follower, "after_s",
+        &other_after, "terminated_by_launcher", "signal", &stopped_signal);
+    if (result < 0)
+        fail_msg("%s", why.text);
+    assert_int_equal(version, 1);
+    assert_int_equal(code, 3);
+    assert_string_equal(class_, "signal");
+    assert_int_equal(rank, 1);
+    assert_string_equal(time, "2023-11-14T22:13:20.005Z");
+    assert_int_equal(sig, SIGKILL);
+    assert_true(json_is_null(exit_code));
+    assert_true(json_number_value(after) == 0.0 && json_is_real(after));
+    assert_string_equal(tail, "a \"quoted\" line\n\xef\xbf\xbd and a tab\t");
+    assert_int_equal(limit, 4096);
+    assert_int_equal(xid, 31);
+    assert_string_equal(follower, "followed another failure");
+    assert_true(json_is_null(other_after));
+    assert_int_equal(stopped_signal, SIGTERM);
+    json_decref(root);
+    buffer_clear(&out);
+    report.count = report.total = 0;
+    report.reason = "nobody came";
+    assert_int_equal(report_json(&report, &out), 0);
+    root = json_loads(out.data, 0, &why);
+    assert_non_null(root);
+    assert_true(json_is_null(json_object_get(root, "first_cause")));
+    json_decref(root);
+}
+
+static void exit_codes_by_mode(void **state)
+{
+    (void)state;
+    const struct {
+        int code;
+        bool ran;
+        int torchrun;
+    } rows[] = {{0, true, 0},      {0, false, 0},  {85, true, 1}, {139, true, 1},    {143, true, 1},
+                {143, false, 143}, {2, false, 2},  {2, true, 1},  {126, false, 126}, {127, true, 1},
+                {138, false, 1},   {138, true, 1}, {1, false, 1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(exit_mode_code(EXIT_MODE_FIRST, rows[i].code, rows[i].ran), rows[i].code);
+        assert_int_equal(exit_mode_code(EXIT_MODE_TORCHRUN, rows[i].code, rows[i].ran), rows[i].torchrun);
+    }
+}
+
+/* --- files --- */
+
+static void content_is(const char *path, const char *expected)
+{
+    scope_buffer text = {0};
+    assert_int_equal(io_read_file(path, 1 << 20, &text, NULL), 0);
+    assert_string_equal(text.data, expected);
+}
+
+static void the_files_of_an_outcome(void **state)
+{
+    (void)state;
+    char base[] = "/tmp/muster_outcome_XXXXXX", log[64], error[64], cause[64], json[64];
+    assert_non_null(mkdtemp(base));
+    (void)snprintf(log, sizeof log, "%s/termination-log", base);
+    (void)snprintf(error, sizeof error, "%s/error.json", base);
+    (void)snprintf(cause, sizeof cause, "%s/cause.json", base);
+    (void)snprintf(json, sizeof json, "%s/failure.json", base);
+    struct outcome_files files = {.json = "{}\n",
+                                  .json_directory = base,
+                                  .sentence = "it broke",
+                                  .termination_log = log,
+                                  .error_file = error,
+                                  .cause_error_file = cause,
+                                  .traceback = "the report",
+                                  .exit_code = 7};
+    struct muster_error err = {0};
+    scope_buffer complaints = {0}, text = {0};
+    assert_int_equal(outcome_files_write(&files, 60 * NS_PER_S, &complaints, &err), 0);
+    assert_int_equal(complaints.length, 0);
+    assert_int_equal(access(log, F_OK), -1); /* nobody asked for it by name */
+    content_is(json, "{}\n");
+    struct error_report report;
+    assert_int_equal(io_read_file(error, 1 << 20, &text, NULL), 0);
+    assert_int_equal(error_file_parse(text.data, text.length, &report, &err), 0);
+    assert_string_equal(report.message, "it broke"); /* there is no file of the cause */
+    /* the file of the cause, and a termination log that holds something longer */
+    static const char theirs[] = "{\"message\": {\"message\": \"V\"}}",
+                      old[] = "something that was there before\n";
+    assert_int_equal(io_write_file_atomic(cause, theirs, strlen(theirs), 0600, &err), 0);
+    assert_int_equal(io_write_file_atomic(log, old, strlen(old), 0600, &err), 0);
+    assert_int_equal(outcome_files_write(&files, 60 * NS_PER_S, &complaints, &err), 0);
+    content_is(error, "{\"message\":{\"message\":\"V\",\"errorCode\":7}}");
+    content_is(log, "it broke\n");
+    /* at most what a kubelet reads */
+    scope_buffer sentence = {0};
+    for (int i = 0; i < 5000; i++)
+        buffer_text(&sentence, "x");
+    files.sentence = sentence.data;
+    files.termination_log_asked = true;
+    assert_int_equal(unlink(log), 0);
+    assert_int_equal(outcome_files_write(&files, 60 * NS_PER_S, &complaints, &err), 0);
+    struct stat status;
+    assert_int_equal(stat(log, &status), 0);
+    assert_int_equal(status.st_size, TERMINATION_LOG_LIMIT);
+    /* each that cannot be written is told once */
+    files.termination_log = "/no/such/folder/log";
+    files.json_directory = "/no/such/folder";
+    files.error_file = "/no/such/folder/error.json";
+    assert_int_equal(outcome_files_write(&files, 60 * NS_PER_S, &complaints, &err), 0);
+    int lines = 0;
+    for (const char *at = complaints.data; (at = strchr(at, '\n')); at++)
+        lines++;
+    assert_int_equal(lines, 3);
+    /* one that does not answer */
+    assert_int_equal(unlink(log), 0);
+    assert_int_equal(mkfifo(log, 0600), 0);
+    files = (struct outcome_files){.sentence = "s", .termination_log = log};
+    assert_int_equal(outcome_files_write(&files, 20 * NS_PER_MS, &complaints, &err), -1);
+    assert_int_equal(err.code, MUSTER_E_TIMEOUT);
+    scope_close int reader = open(log, O_RDONLY | O_CLOEXEC); /* lets the thread go */
+    assert_true(reader >= 0);
+    char line[8];
+    assert_int_equal(read(reader, line, sizeof line), 2);
+    for (const char *const *at = (const char *const[]){log, error, cause, json, NULL}; *at; at++)
+        assert_int_equal(unlink(*at), 0);
+    assert_int_equal(rmdir(base), 0);
 }
 
 int main(void)
@@ -161,14 +435,16 @@ int main(void)
     (void)setenv("TZ", "UTC", 1);
     tzset();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_cause),
-        cmocka_unit_test(exit_codes),
-        cmocka_unit_test(signal_names),
         cmocka_unit_test(one_line),
         cmocka_unit_test(alone),
-        cmocka_unit_test(with_a_cascade),
-        cmocka_unit_test(out_of_memory_is_named),
+        cmocka_unit_test(rules_are_as_wide_as_the_text),
+        cmocka_unit_test(with_all_sections),
+        cmocka_unit_test(the_reason_of_each_kind),
         cmocka_unit_test(a_full_buffer_is_told),
+        cmocka_unit_test(sentences),
+        cmocka_unit_test(failure_json),
+        cmocka_unit_test(exit_codes_by_mode),
+        cmocka_unit_test(the_files_of_an_outcome),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -251,6 +251,36 @@ static void the_telling_line(void **state)
     }
 }
 
+/* A worker that fails takes time to end, and its peers notice first: told to stop, it is the cause all the
+ * same. */
+static void who_was_failing_already(void **state)
+{
+    (void)state;
+    struct worker_failure f =
+        with_tail(0, SIGTERM, "Traceback (most recent call last):\n  File x\nValueError: no");
+    f.told = true;
+    assert_true(failure_shows_trouble(&f));
+    assert_true(failure_is_cut_short(&f));
+    assert_int_equal(failure_class_of(&f), FAILURE_TOLD);
+    assert_int_equal(failure_exit_code(&f), EXIT_CODE_FAILURE);
+    described(&f,
+              "rank 0 (pid 812 on b) failed, and was still ending when it was told to stop: ValueError: no");
+    f = with_tail(3, 0, "");
+    f.told = true;
+    assert_false(failure_shows_trouble(&f));
+    assert_false(failure_is_cut_short(&f));
+    strcpy(f.message, "ValueError: no");
+    assert_true(failure_shows_trouble(&f));
+    assert_int_equal(failure_exit_code(&f), 3);
+    strcpy(f.message, "DistBackendError: NCCL error");
+    assert_false(failure_shows_trouble(&f));
+    f = with_tail(0, SIGTERM, "Traceback (most recent call last):\nBrokenPipeError: [Errno 32] Broken pipe");
+    assert_false(failure_shows_trouble(&f));
+    f = with_tail(0, SIGTERM, "step 7");
+    assert_false(failure_shows_trouble(&f));
+    assert_false(failure_is_cut_short(&f)); /* nobody had told it: the signal is the cause */
+}
+
 static void a_brief_tells_the_same(void **state)
 {
     (void)state;
@@ -365,6 +395,7 @@ int main(void)
         cmocka_unit_test(the_telling_line),
         cmocka_unit_test(a_brief_tells_the_same),
         cmocka_unit_test(xid_lines),
+        cmocka_unit_test(who_was_failing_already),
         cmocka_unit_test(xid_meanings),
         cmocka_unit_test(whose_xid_it_is),
         cmocka_unit_test(signal_names),

@@ -1,0 +1,146 @@
+/* outcome_files.c - see outcome_files.h. */
+#include "launcher/outcome_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "launcher/errand.h"
+#include "launcher/error_file.h"
+#include "proto/base/clock.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
+#include "proto/base/mem.h"
+
+#define TEXTS(X)                                                                                             \
+    X(json)                                                                                                  \
+    X(json_directory)                                                                                        \
+    X(sentence) X(termination_log) X(error_file) X(cause_error_file) X(traceback)
+
+struct writing {
+    struct outcome_files files; /* its texts are owned copies */
+    struct buffer complaints;   /* the thread's until it is done */
+};
+
+static void complain(struct writing *w, const struct muster_error *err)
+{
+    buffer_printf(&w->complaints, "%s\n", err->text);
+}
+
+static void write_json(struct writing *w)
+{
+    struct muster_error err = {0};
+    scope_free char *path = mem_printf("%s/failure.json", w->files.json_directory);
+    if (path && io_write_file_atomic(path, w->files.json, strlen(w->files.json), 0644, &err) == 0)
+        return;
+    if (!path)
+        error_set(&err, MUSTER_E_NOMEM, "no memory to write failure.json");
+    complain(w, &err);
+}
+
+/* The kubelet's file is a mount of its own: it can be written, not replaced. */
+static int write_termination_log(const struct outcome_files *files, struct muster_error *err)
+{
+    const char *path = files->termination_log;
+    struct stat status;
+    int make = files->termination_log_asked ? O_CREAT : 0;
+    scope_close int fd = open(path, O_WRONLY | O_CLOEXEC | make, 0644);
+    if (fd < 0 || fstat(fd, &status) < 0)
+        return error_errno(err, "cannot open the termination log %s", path);
+    if (S_ISREG(status.st_mode) && ftruncate(fd, 0) < 0)
+        return error_errno(err, "cannot empty the termination log %s", path);
+    char line[TERMINATION_LOG_LIMIT];
+    size_t length = strnlen(files->sentence, sizeof line - 1);
+    memcpy(line, files->sentence, length);
+    line[length] = '\n';
+    return io_write_all(fd, line, length + 1, path, err);
+}
+
+static int format_error_file(const struct outcome_files *files, struct buffer *out, struct muster_error *err)
+{
+    scope_buffer text = {0};
+    if (files->cause_error_file &&
+        io_read_file(files->cause_error_file, ERROR_FILE_LIMIT, &text, NULL) == 0 &&
+        error_file_with_code(text.data ? text.data : "", text.length, files->exit_code, out, NULL) == 0)
+        return 0;
+    buffer_clear(out);
+    if (error_file_format(files->sentence, files->traceback, files->wall_ns, files->exit_code, out) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to write %s", files->error_file);
+    return 0;
+}
+
+static void write_error_file(struct writing *w)
+{
+    struct muster_error err = {0};
+    scope_buffer text = {0};
+    if (format_error_file(&w->files, &text, &err) < 0 ||
+        io_write_file_atomic(w->files.error_file, text.data, text.length, 0644, &err) < 0)
+        complain(w, &err);
+}
+
+static void write_all(void *payload)
+{
+    struct writing *w = payload;
+    struct muster_error err = {0};
+    const struct outcome_files *files = &w->files;
+    if (files->termination_log && *files->termination_log && files->sentence &&
+        write_termination_log(files, &err) < 0 && files->termination_log_asked)
+        complain(w, &err); /* outside of a pod there is none, and nobody asked for it */
+    if (files->error_file && *files->error_file && files->sentence && files->traceback)
+        write_error_file(w);
+    if (files->json_directory && files->json)
+        write_json(w);
+}
+
+static void free_writing(void *payload)
+{
+    struct writing *w = payload;
+#define FREE_TEXT(name) mem_free((char *)w->files.name);
+    TEXTS(FREE_TEXT)
+#undef FREE_TEXT
+    buffer_free(&w->complaints);
+    mem_free(w);
+}
+
+/* NULL without memory. */
+static struct writing *copy(const struct outcome_files *files)
+{
+    struct writing *w = mem_calloc(1, sizeof *w);
+    if (!w)
+        return NULL;
+    w->files = *files;
+#define COPY_TEXT(name) w->files.name = files->name ? mem_strdup(files->name) : NULL;
+    TEXTS(COPY_TEXT)
+#undef COPY_TEXT
+    bool whole = true;
+#define CHECK_TEXT(name) whole = whole && !files->name == !w->files.name;
+    TEXTS(CHECK_TEXT)
+#undef CHECK_TEXT
+    if (whole)
+        return w;
+    free_writing(w);
+    return NULL;
+}
+
+int outcome_files_write(const struct outcome_files *files, int64_t patience_ns, struct buffer *complaints,
+                        struct muster_error *err)
+{
+    struct writing *w = copy(files);
+    if (!w)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to write down why the job failed");
+    struct errand *errand = errand_start("writing down why the job failed", write_all, w, free_writing, err);
+    if (!errand)
+        return -1;
+    bool in_time = errand_wait(errand, patience_ns);
+    if (in_time && w->complaints.length)
+        buffer_text(complaints, w->complaints.data);
+    errand_release(errand);
+    return in_time ? 0
+                   : error_set(
+                         err, MUSTER_E_TIMEOUT,
+                         "why the job failed is not written down: a file system did not answer within %.4g s",
+                         (double)patience_ns / NS_PER_S);
+}

@@ -1,0 +1,148 @@
+/* witness.c - see witness.h: the edge to the kernel's files. The rules are in witness_rules.c. */
+#include "launcher/witness.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launcher/oom.h"
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
+
+struct witness {
+    const char *gpus;
+    int kernel_log; /* -1: it cannot be read */
+    bool counted;   /* before is there */
+    struct oom_account before;
+    struct xid_report xids[WITNESS_XIDS_KEPT];
+    int xid_count;
+};
+
+struct witness_paths witness_paths(void)
+{
+    return (struct witness_paths){"/dev/kmsg", "/proc/driver/nvidia/gpus", getenv("CUDA_VISIBLE_DEVICES")};
+}
+
+struct witness *witness_open(const struct witness_paths *paths)
+{
+    struct witness *witness = mem_calloc(1, sizeof *witness);
+    if (!witness)
+        return NULL;
+    witness->gpus = paths->gpus;
+    /* each open file of the kernel log has its own place in it */
+    witness->kernel_log = open(paths->kernel_log, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (witness->kernel_log >= 0 && lseek(witness->kernel_log, 0, SEEK_END) < 0) {
+        (void)close(witness->kernel_log);
+        witness->kernel_log = -1;
+    }
+    witness->counted = oom_look_at_own(&witness->before);
+    return witness;
+}
+
+void witness_close(struct witness *witness)
+{
+    if (!witness)
+        return;
+    if (witness->kernel_log >= 0)
+        (void)close(witness->kernel_log); /* it was only read */
+    mem_free(witness);
+}
+
+/* One record a read; EPIPE says that some were overwritten before we came. */
+static void read_kernel_log(struct witness *witness)
+{
+    enum { RECORD_LIMIT = 8192, RECORDS_AT_ONCE = 100000 };
+    char record[RECORD_LIMIT];
+    for (int i = 0; witness->kernel_log >= 0 && i < RECORDS_AT_ONCE; i++) {
+        ssize_t length = read(witness->kernel_log, record, sizeof record - 1);
+        if (length < 0 && (errno == EPIPE || errno == EINTR))
+            continue;
+        if (length <= 0)
+            return;
+        record[length] = '\0';
+        struct xid_report report;
+        if (witness->xid_count < WITNESS_XIDS_KEPT && xid_parse(record, &report))
+            witness->xids[witness->xid_count++] = report;
+    }
+}
+
+static void take_uuid(const char *text, char *out, size_t size)
+{
+    static const char name[] = "GPU UUID:";
+    const char *at = strstr(text, name);
+    if (!at)
+        return;
+    at += sizeof name - 1;
+    at += strspn(at, " \t");
+    (void)snprintf(out, size, "%.*s", (int)strcspn(at, " \t\n"), at);
+}
+
+static int by_pci(const void *a, const void *b)
+{
+    return strcmp(((const struct witness_gpu *)a)->pci, ((const struct witness_gpu *)b)->pci);
+}
+
+static inline void guard_directory(DIR **directory)
+{
+    if (*directory)
+        (void)closedir(*directory);
+}
+
+/* A directory for each GPU that this container was given. */
+static int list_gpus(const char *path, struct witness_gpu *gpus)
+{
+    enum { INFORMATION_LIMIT = 65536 };
+    int count = 0;
+    DIR *GUARD(guard_directory) directory = opendir(path);
+    for (struct dirent *entry; directory && count < WITNESS_GPU_LIMIT && (entry = readdir(directory));) {
+        struct witness_gpu *gpu = &gpus[count];
+        *gpu = (struct witness_gpu){0};
+        if (!xid_pci_normalize(entry->d_name, gpu->pci))
+            continue;
+        scope_buffer text = {0};
+        scope_free char *file = mem_printf("%s/%s/information", path, entry->d_name);
+        if (file && io_read_file(file, INFORMATION_LIMIT, &text, NULL) == 0 && text.length)
+            take_uuid(text.data, gpu->uuid, sizeof gpu->uuid);
+        count++;
+    }
+    qsort(gpus, (size_t)count, sizeof *gpus, by_pci);
+    return count;
+}
+
+/* Outside of the first namespace a process has several ids, and the driver says the outermost. */
+static bool in_first_pid_namespace(void)
+{
+    scope_buffer text = {0};
+    if (io_read_file("/proc/self/status", 65536, &text, NULL) < 0 || !text.length)
+        return false;
+    const char *line = strstr(text.data, "\nNSpid:");
+    if (!line)
+        return false;
+    line += strlen("\nNSpid:");
+    line += strspn(line, " \t");
+    line += strcspn(line, " \t\n");
+    return *line == '\n';
+}
+
+void witness_hear(struct witness *witness, struct witness_account *out)
+{
+    struct oom_account now;
+    *out = (struct witness_account){0};
+    read_kernel_log(witness);
+    if (witness->counted && oom_look_at_own(&now)) {
+        out->oom_kills = now.kills > witness->before.kills ? now.kills - witness->before.kills : 0;
+        out->oom_beyond = out->oom_kills > 0 && now.hits <= witness->before.hits;
+        out->memory_limit = now.limit;
+        out->memory_peak = now.peak;
+    }
+    memcpy(out->xids, witness->xids, sizeof out->xids);
+    out->xid_count = witness->xid_count;
+    if (!out->xid_count)
+        return;
+    out->pids_comparable = in_first_pid_namespace();
+    out->gpu_count = list_gpus(witness->gpus, out->gpus);
+}

@@ -1,0 +1,83 @@
+/* witness_rules.c - pure: whose an out-of-memory kill or a GPU's error was. See witness.h. */
+#include <ctype.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "launcher/witness.h"
+
+/* The index-th entry of a list; *length of it. NULL where there are fewer. */
+static const char *entry_of(const char *list, int index, size_t *length)
+{
+    for (; index > 0; index--) {
+        list = strchr(list, ',');
+        if (!list)
+            return NULL;
+        list++;
+    }
+    list += strspn(list, " ");
+    *length = strcspn(list, ", ");
+    return *length ? list : NULL;
+}
+
+const char *witness_gpu_of(const struct witness_gpu *gpus, int count, const char *visible, int local_rank)
+{
+    size_t length = 0;
+    if (!visible)
+        return local_rank >= 0 && local_rank < count ? gpus[local_rank].pci : "";
+    const char *entry = local_rank >= 0 ? entry_of(visible, local_rank, &length) : NULL;
+    if (!entry)
+        return "";
+    if (isdigit((unsigned char)*entry)) {
+        long index = strtol(entry, NULL, 10);
+        return index < count ? gpus[index].pci : "";
+    }
+    for (int i = 0; i < count; i++) /* the driver takes any unique beginning of a UUID */
+        if (!strncmp(gpus[i].uuid, entry, length))
+            return gpus[i].pci;
+    return "";
+}
+
+static bool killed(const struct worker_failure *failure)
+{
+    return failure->signal == SIGKILL;
+}
+
+/* As many of those that died of a KILL as the kernel has killed and nobody has answered for yet. Where one of
+ * the killed was no worker (a data loader, say), its worker is told of the count. */
+static void apply_memory(const struct witness_account *account, int64_t *attributed,
+                         struct worker_failure *const failures[], int count)
+{
+    for (int i = 0; i < count; i++) {
+        struct worker_failure *failure = failures[i];
+        failure->oom_kills = account->oom_kills;
+        if (!account->oom_kills)
+            continue;
+        failure->memory_limit = account->memory_limit;
+        failure->memory_peak = account->memory_peak;
+        if (!killed(failure) || *attributed >= account->oom_kills)
+            continue;
+        (*attributed)++;
+        failure->out_of_memory = true;
+        failure->memory_host = account->oom_beyond;
+    }
+}
+
+void witness_apply(const struct witness_account *account, const char *visible, int64_t *attributed,
+                   struct worker_failure *const failures[], int count)
+{
+    apply_memory(account, attributed, failures, count);
+    for (int i = 0; i < count && account->xid_count; i++) {
+        struct worker_failure *failure = failures[i];
+        const struct xid_report *elsewhere;
+        const char *pci = witness_gpu_of(account->gpus, account->gpu_count, visible, failure->local_rank);
+        const struct xid_report *report = xid_of_worker(
+            account->xids, account->xid_count, account->pids_comparable ? failure->pid : 0, pci, &elsewhere);
+        failure->xid_elsewhere = !report && elsewhere;
+        report = report ? report : elsewhere;
+        if (!report)
+            continue;
+        failure->xid = report->number;
+        memcpy(failure->pci, report->pci, sizeof failure->pci);
+    }
+}

@@ -1,0 +1,523 @@
+/* launcher_verdict_test.c - what is found out about workers that ended: whose doing it was, error files, the
+ * kernel's counters, GPU errors, and the thread that looks. */
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launcher/end.h"
+#include "launcher/error_file.h"
+#include "launcher/oom.h"
+#include "launcher/postmortem.h"
+#include "launcher/witness.h"
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
+#include "tests/support/cmocka_all.h"
+
+/* --- ends --- */
+
+static void whose_doing_an_end_was(void **state)
+{
+    (void)state;
+    const struct {
+        enum group_state state;
+        bool leaving, exited;
+        int status;
+        enum end_kind kind;
+    } rows[] = {
+        {GROUP_RUNNING, false, true, 0, END_DONE},
+        {GROUP_RUNNING, false, true, 1, END_OWN},
+        {GROUP_RUNNING, false, false, SIGTERM, END_OWN},
+        {GROUP_STOPPING, false, true, 0, END_STOPPED},
+        {GROUP_STOPPING, false, true, 1, END_SUSPECT},
+        {GROUP_STOPPING, false, false, SIGTERM, END_SUSPECT},
+        {GROUP_STOPPING, false, false, SIGPIPE, END_SUSPECT},
+        {GROUP_STOPPING, false, false, SIGSEGV, END_TOLD},
+        {GROUP_STOPPING, false, false, SIGKILL, END_TOLD},
+        {GROUP_STOPPING, true, false, SIGKILL, END_STOPPED},
+        {GROUP_STOPPING, true, true, 1, END_STOPPED},
+        {GROUP_KILLING, false, false, SIGKILL, END_STOPPED},
+        {GROUP_KILLING, false, false, SIGSEGV, END_STOPPED},
+        {GROUP_DONE, false, true, 0, END_STOPPED},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        enum end_kind kind = end_kind_of(rows[i].state, rows[i].leaving, rows[i].exited, rows[i].status);
+        if (kind != rows[i].kind)
+            fail_msg("row %zu is %s", i, end_kind_name(kind));
+    }
+    assert_string_equal(end_kind_name(END_KIND_COUNT), "?");
+}
+
+/* --- error files --- */
+
+static int parse(const char *text, struct error_report *report)
+{
+    struct muster_error err = {0};
+    int result = error_file_parse(text, strlen(text), report, &err);
+    assert_int_equal(result < 0, *err.text != '\0');
+    return result;
+}
+
+static void error_files_of_both_shapes(void **state)
+{
+    (void)state;
+    struct error_report report;
+    assert_int_equal(
+        parse("{\"message\": {\"message\": \"ValueError: no\", \"extraInfo\": {\"py_callstack\": "
+              "\"Traceback:\\n  File\\nValueError: no\\n\", \"timestamp\": \"1700000000\"}}}",
+              &report),
+        0);
+    assert_string_equal(report.message, "ValueError: no");
+    assert_string_equal(report.traceback, "Traceback:\n  File\nValueError: no");
+    assert_true(report.timed);
+    assert_true(report.wall_ns == INT64_C(1700000000) * NS_PER_S && report.grain_ns == NS_PER_S);
+    assert_int_equal(parse("{\"message\": \"out of\\nluck\", \"timestamp\": 1700000000.5}", &report), 0);
+    assert_string_equal(report.message, "out of luck");
+    assert_string_equal(report.traceback, "");
+    assert_true(report.wall_ns == INT64_C(1700000000) * NS_PER_S + NS_PER_S / 2 && report.grain_ns == 0);
+    assert_int_equal(
+        parse("{\"message\": {\"message\": \"a\", \"extraInfo\": {\"timestamp\": \"soon\"}}}", &report), 0);
+    assert_false(report.timed);
+    assert_int_equal(parse("{\"message\": {}}", &report), 0);
+    assert_string_equal(report.message, "");
+    /* as Python writes a character beyond 16 bits, half of one (a path that is not UTF-8), and a NUL */
+    assert_int_equal(parse("{\"message\": \"\\ud83d\\ude00 \\udcff \\ud83d. \\\\ud83d\"}", &report), 0);
+    assert_string_equal(report.message, "\xf0\x9f\x98\x80 \xef\xbf\xbd \xef\xbf\xbd. \\ud83d");
+    assert_int_equal(parse("{\"message\": \"a\\u0000b\", \"x\": NaN}", &report), -1);
+    assert_int_equal(parse("{\"message\": \"a\\u0000b\"}", &report), 0);
+    assert_string_equal(report.message, "a");
+}
+
+static void error_files_that_are_refused(void **state)
+{
+    (void)state;
+    struct error_report report;
+    struct muster_error err;
+    static const char *const texts[] = {"",
+                                        "nonsense",
+                                        "{",
+                                        "[]",
+                                        "3",
+                                        "{}",
+                                        "{\"message\": 3}",
+                                        "{\"message\": []}",
+                                        "{\"message\": \"a\"} more",
+                                        "{\"message\": \"\xff\xfe\"}"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        assert_int_equal(parse(texts[i], &report), -1);
+    scope_buffer big = {0};
+    buffer_text(&big, "{\"message\": \"");
+    char *place = buffer_reserve(&big, ERROR_FILE_LIMIT);
+    assert_non_null(place);
+    memset(place, 'x', ERROR_FILE_LIMIT);
+    big.length += ERROR_FILE_LIMIT;
+    buffer_text(&big, "\"}");
+    assert_int_equal(error_file_parse(big.data, big.length, &report, &err), -1);
+    assert_int_equal(err.code, MUSTER_E_LIMIT);
+    buffer_clear(&big);
+    for (int i = 0; i < 100000; i++)
+        buffer_text(&big, "{\"message\":[");
+    assert_int_equal(error_file_parse(big.data, big.length, &report, &err), -1);
+    assert_int_equal(err.code, MUSTER_E_LIMIT);
+    buffer_clear(&big);
+    buffer_text(
+        &big,
+        "{\"message\": \"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\\\"[[[[\"}"); /* inside a text */
+    assert_int_equal(error_file_parse(big.data, big.length, &report, &err), 0);
+}
+
+static void long_texts_are_cut(void **state)
+{
+    (void)state;
+    struct error_report report;
+    scope_buffer text = {0};
+    buffer_text(&text, "{\"message\": {\"message\": \"");
+    for (int i = 0; i < 2000; i++)
+        buffer_text(&text, "m");
+    buffer_text(&text, "\", \"extraInfo\": {\"py_callstack\": \"");
+    for (int i = 0; i < 2000; i++)
+        buffer_printf(&text, "line %d\\n", i);
+    buffer_text(&text, "\"}}}");
+    assert_int_equal(parse(text.data, &report), 0);
+    assert_int_equal(strlen(report.message), sizeof report.message - 1);
+    assert_string_equal(report.message + sizeof report.message - 4, "...");
+    assert_memory_equal(report.traceback, "line ", 5); /* whole lines */
+    assert_string_equal(report.traceback + strlen(report.traceback) - 10, "\nline 1999");
+}
+
+static void error_files_are_handed_on(void **state)
+{
+    (void)state;
+    struct error_report report;
+    static const char text[] =
+        "{\"message\": {\"message\": \"V\", \"extraInfo\": {\"py_callstack\": \"T\"}}, \"more\": 1}";
+    scope_buffer out = {0}, own = {0}, plain = {0};
+    assert_int_equal(error_file_with_code(text, strlen(text), 7, &out, NULL), 0);
+    assert_non_null(strstr(out.data, "\"errorCode\":7"));
+    assert_non_null(strstr(out.data, "\"more\":1"));
+    assert_int_equal(parse(out.data, &report), 0);
+    assert_string_equal(report.message, "V");
+    assert_int_equal(error_file_with_code("{\"message\": \"V\"}", 16, 7, &plain, NULL), 0);
+    assert_string_equal(plain.data, "{\"message\":\"V\"}");
+    assert_int_equal(error_file_with_code("no", 2, 7, &plain, NULL), -1);
+    assert_int_equal(error_file_format("a \"b\"", "c\nd", INT64_C(5) * NS_PER_S, 137, &own), 0);
+    assert_int_equal(parse(own.data, &report), 0);
+    assert_string_equal(report.message, "a \"b\"");
+    assert_string_equal(report.traceback, "c\nd");
+    assert_true(report.wall_ns == 5 * NS_PER_S);
+    assert_non_null(strstr(own.data, "\"errorCode\": 137"));
+}
+
+/* --- out of memory --- */
+
+static void oom_counters(void **state)
+{
+    (void)state;
+    static const char events[] = "low 0\nhigh 1\nmax 2\noom 3\noom_kill 4\noom_group_kill 5\n";
+    assert_int_equal(oom_number(events, "oom_kill"), 4);
+    assert_int_equal(oom_number(events, "oom"), 3);
+    assert_int_equal(oom_number("oom_kill_disable 0\nunder_oom 0\noom_kill 17\n", "oom_kill"), 17);
+    assert_int_equal(oom_number("oom_kill_disable 0\nunder_oom 0\n", "oom_kill"), -1);
+    assert_int_equal(oom_number("", "oom_kill"), -1);
+    assert_int_equal(oom_number(NULL, "oom_kill"), -1);
+}
+
+static void make(const char *root, const char *directory, const char *file, const char *text)
+{
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s%s", root, directory);
+    assert_int_equal(io_make_directories(path, 0700, NULL), 0);
+    (void)snprintf(path, sizeof path, "%s%s/%s", root, directory, file);
+    assert_int_equal(io_write_file_atomic(path, text, strlen(text), 0600, NULL), 0);
+}
+
+static void remove_tree(const char *path)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        execl("/bin/rm", "rm", "-rf", path, (char *)NULL);
+        _exit(1);
+    }
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static int64_t kills(const char *root, const char *cgroup)
+{
+    struct oom_account account;
+    return oom_look(root, cgroup, &account) ? account.kills : -1;
+}
+
+static void oom_of_the_own_cgroup(void **state)
+{
+    (void)state;
+    char root[] = "/tmp/muster_oom_XXXXXX";
+    assert_non_null(mkdtemp(root));
+    make(root, "/pod/box", "memory.events", "oom 1\noom_kill 3\n");
+    make(root, "/pod/box", "memory.max", "max\n");
+    make(root, "/pod/box", "memory.peak", "700\n");
+    make(root, "/pod", "memory.max", "1000\n");
+    make(root, "/pod", "memory.events", "oom 4\noom_kill 3\n");
+    make(root, "", "memory.events", "oom_kill 8\n");
+    make(root, "", "memory.current", "55\n");
+    make(root, "/memory/job", "memory.oom_control", "oom_kill_disable 0\noom_kill 6\n");
+    make(root, "/memory/job", "memory.limit_in_bytes", "9223372036854771712\n");
+    make(root, "/memory/job", "memory.failcnt", "12\n");
+    make(root, "/memory/job", "memory.max_usage_in_bytes", "99\n");
+    make(root, "/memory", "memory.limit_in_bytes", "2000\n");
+    struct oom_account account;
+    assert_true(oom_look(root, "0::/pod/box\n", &account));
+    assert_int_equal(account.kills, 3);
+    assert_int_equal(account.hits, 5); /* of the groups above too: their limits count */
+    assert_int_equal(account.limit, 1000);
+    assert_int_equal(account.peak, 700);
+    assert_true(oom_look(root, "0::/\n", &account));
+    assert_int_equal(account.kills, 8);
+    assert_int_equal(account.peak, 55);
+    assert_int_equal(kills(root, "0::/elsewhere\n"), 8); /* a container's own mount */
+    assert_true(oom_look(root, "5:cpu:/x\n4:hugetlb,memory:/job\n1:name=systemd:/\n0::/pod/box\n", &account));
+    assert_int_equal(account.kills, 6);
+    assert_int_equal(account.hits, 12);
+    assert_int_equal(account.limit, 2000);
+    assert_int_equal(account.peak, 99);
+    assert_int_equal(kills(root, "nonsense"), -1);
+    assert_int_equal(kills(root, ""), -1);
+    assert_int_equal(kills("/no/such/root", "0::/pod/box\n"), -1);
+    remove_tree(root);
+}
+
+/* --- the witness --- */
+
+static void the_kernels_kills_find_their_workers(void **state)
+{
+    (void)state;
+    static struct witness_account account;
+    account = (struct witness_account){.oom_kills = 1, .memory_limit = 100, .memory_peak = 90};
+    struct worker_failure own = {.exit_code = 1}, killed = {.exit_code = -1, .signal = SIGKILL},
+                          also_killed = {.exit_code = -1, .signal = SIGKILL};
+    struct worker_failure *batch[] = {&own, &killed, &also_killed};
+    int64_t attributed = 0;
+    witness_apply(&account, NULL, &attributed, batch, 3);
+    assert_false(own.out_of_memory);
+    assert_int_equal(own.oom_kills, 1); /* perhaps a child of it: it is told */
+    assert_true(killed.out_of_memory);
+    assert_false(killed.memory_host);
+    assert_int_equal(killed.memory_limit, 100);
+    assert_int_equal(killed.memory_peak, 90);
+    assert_false(also_killed.out_of_memory); /* somebody else's KILL */
+    struct worker_failure later = {.exit_code = -1, .signal = SIGKILL}, *next[] = {&later};
+    witness_apply(&account, NULL, &attributed, next, 1);
+    assert_false(later.out_of_memory); /* the kill was answered for */
+    account.oom_kills = 2;
+    account.oom_beyond = true;
+    witness_apply(&account, NULL, &attributed, next, 1);
+    assert_true(later.out_of_memory);
+    assert_true(later.memory_host);
+    assert_int_equal(attributed, 2);
+}
+
+static void gpus_of_workers(void **state)
+{
+    (void)state;
+    static const struct witness_gpu gpus[] = {{"0000:3b:00", "GPU-aaa"}, {"0000:5e:00", "GPU-bbb"}};
+    const struct {
+        const char *visible;
+        int local_rank;
+        const char *pci;
+    } rows[] = {
+        {NULL, 1, "0000:5e:00"},
+        {NULL, 2, ""},
+        {"1,0", 0, "0000:5e:00"},
+        {"1, 0", 1, "0000:3b:00"},
+        {"GPU-bb", 0, "0000:5e:00"},
+        {"", 0, ""},
+        {"7", 0, ""},
+        {"1,0", 2, ""},
+        {"MIG-x", 0, ""},
+        {NULL, -1, ""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_string_equal(witness_gpu_of(gpus, 2, rows[i].visible, rows[i].local_rank), rows[i].pci);
+}
+
+static void gpu_errors_find_their_workers(void **state)
+{
+    (void)state;
+    static struct witness_account account;
+    account = (struct witness_account){.xids = {{79, "0000:5e:00", 0}, {31, "0000:3b:00", 4000}},
+                                       .xid_count = 2,
+                                       .pids_comparable = true,
+                                       .gpus = {{"0000:3b:00", ""}, {"0000:5e:00", ""}},
+                                       .gpu_count = 2};
+    struct worker_failure first = {.local_rank = 0, .pid = 1}, second = {.local_rank = 1, .pid = 2};
+    struct worker_failure *batch[] = {&first, &second};
+    int64_t attributed = 0;
+    witness_apply(&account, NULL, &attributed, batch, 2);
+    assert_int_equal(first.xid, 31);
+    assert_int_equal(second.xid, 79);
+    assert_string_equal(second.pci, "0000:5e:00");
+    assert_false(second.xid_elsewhere);
+    account.gpu_count = 0; /* nothing says whose GPU it is, but for one process id */
+    struct worker_failure known = {.local_rank = 0, .pid = 4000}, unknown = {.local_rank = 1, .pid = 2};
+    struct worker_failure *again[] = {&known, &unknown};
+    witness_apply(&account, NULL, &attributed, again, 2);
+    assert_int_equal(known.xid, 31);
+    assert_false(known.xid_elsewhere);
+    assert_int_equal(unknown.xid, 79);
+    assert_true(unknown.xid_elsewhere);
+    account.pids_comparable = false;
+    known.xid = 0;
+    witness_apply(&account, NULL, &attributed, again, 1);
+    assert_true(known.xid_elsewhere);
+}
+
+/* A file stands for the kernel log: what is behind its end when the witness comes is what it hears. */
+static void the_witness_hears_what_is_new(void **state)
+{
+    (void)state;
+    char root[] = "/tmp/muster_witness_XXXXXX", log[64], gpus[64];
+    assert_non_null(mkdtemp(root));
+    (void)snprintf(log, sizeof log, "%s/kmsg", root);
+    (void)snprintf(gpus, sizeof gpus, "%s/gpus", root);
+    make(root, "", "kmsg", "4,1,1,-;NVRM: Xid (PCI:0000:3b:00): 13, old\n");
+    make(root, "/gpus/0000:5e:00.0", "information", "Model: T4\nGPU UUID:\t GPU-bbb\nBus Location: x\n");
+    make(root, "/gpus/0000:3b:00.0", "information", "Model: T4\n");
+    make(root, "/gpus/unrelated", "information", "");
+    struct witness_paths paths = {log, gpus, NULL};
+    struct witness *witness = witness_open(&paths);
+    assert_non_null(witness);
+    static struct witness_account account;
+    witness_hear(witness, &account);
+    assert_int_equal(account.xid_count, 0);
+    scope_close int fd = open(log, O_WRONLY | O_APPEND | O_CLOEXEC);
+    static const char line[] = "4,2,9,-;NVRM: Xid (PCI:0000:5e:00): 79, GPU has fallen off the bus.\n";
+    assert_int_equal(write(fd, line, sizeof line - 1), sizeof line - 1);
+    for (int i = 0; i < 2; i++) { /* what was heard stays heard */
+        witness_hear(witness, &account);
+        assert_int_equal(account.xid_count, 1);
+        assert_int_equal(account.xids[0].number, 79);
+    }
+    assert_int_equal(account.gpu_count, 2);
+    assert_string_equal(account.gpus[0].pci, "0000:3b:00");
+    assert_string_equal(account.gpus[1].uuid, "GPU-bbb");
+    witness_close(witness);
+    paths = (struct witness_paths){"/no/such/log", "/no/such/gpus", NULL};
+    witness = witness_open(&paths);
+    assert_non_null(witness);
+    witness_hear(witness, &account);
+    assert_int_equal(account.xid_count, 0);
+    witness_close(witness);
+    witness_close(NULL);
+    remove_tree(root);
+}
+
+/* --- the thread --- */
+
+static const struct witness_paths no_paths = {"/no/such/log", "/no/such/gpus", NULL};
+
+static struct postmortem_body *look(struct postmortem *p, int *count)
+{
+    postmortem_go(p);
+    assert_true(postmortem_is_busy(p));
+    struct pollfd done = {.fd = postmortem_fd(p), .events = POLLIN};
+    if (done.fd >= 0) {
+        assert_int_equal(poll(&done, 1, 60000), 1);
+        assert_true(postmortem_wait(p, 60 * NS_PER_S));
+    }
+    return postmortem_take(p, count);
+}
+
+static void remains_of_workers(void **state)
+{
+    (void)state;
+    char base[] = "/tmp/muster_remains_XXXXXX", log[64], error[64], bad[64], missing[64];
+    assert_non_null(mkdtemp(base));
+    (void)snprintf(log, sizeof log, "%s/log", base);
+    (void)snprintf(error, sizeof error, "%s/error", base);
+    (void)snprintf(bad, sizeof bad, "%s/bad", base);
+    (void)snprintf(missing, sizeof missing, "%s/missing", base);
+    make(base, "", "log", "one\ntwo\n");
+    make(base, "", "error", "{\"message\": {\"message\": \"V\", \"extraInfo\": {\"py_callstack\": \"T\"}}}");
+    make(base, "", "bad", "{");
+    struct muster_error err = {0};
+    struct postmortem *p = postmortem_create(&no_paths, &err);
+    assert_non_null(p);
+    assert_false(postmortem_is_busy(p));
+    struct worker_failure failure = {.exit_code = 1, .tail = "from the pipe"};
+    const struct postmortem_question questions[] = {
+        {.failure = &failure, .stderr_file = log, .error_file = error, .suspect = true},
+        {.failure = &failure, .error_file = bad},
+        {.failure = &failure, .stderr_file = missing, .error_file = missing},
+        {.failure = &failure},
+    };
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(postmortem_add(p, &questions[i], &err), 0);
+    int count;
+    struct postmortem_body *bodies = look(p, &count);
+    assert_int_equal(count, 4);
+    assert_false(postmortem_is_busy(p));
+    assert_string_equal(bodies[0].failure.tail, "one\ntwo");
+    assert_string_equal(bodies[0].failure.message, "V");
+    assert_string_equal(bodies[0].failure.traceback, "T");
+    assert_string_equal(bodies[0].failure.error_file, error);
+    assert_true(bodies[0].suspect);
+    assert_string_equal(bodies[1].failure.tail, "from the pipe");
+    assert_string_equal(bodies[1].failure.error_file, bad);
+    assert_non_null(strstr(bodies[1].note, "not JSON"));
+    assert_string_equal(bodies[2].failure.error_file, "");
+    assert_string_equal(bodies[3].note, "");
+    postmortem_free_bodies(bodies, count);
+    assert_null(postmortem_take(p, &count));
+    postmortem_destroy(p);
+    postmortem_destroy(NULL);
+    remove_tree(base);
+}
+
+/* A file that does not answer: nobody writes to the pipe, so opening it hangs. */
+static void a_file_system_that_stalls(void **state)
+{
+    (void)state;
+    char base[] = "/tmp/muster_stall_XXXXXX", fifo[64], log[64];
+    assert_non_null(mkdtemp(base));
+    (void)snprintf(fifo, sizeof fifo, "%s/fifo", base);
+    (void)snprintf(log, sizeof log, "%s/log", base);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    make(base, "", "log", "words\n");
+    struct muster_error err = {0};
+    struct postmortem *p = postmortem_create(&no_paths, &err);
+    assert_non_null(p);
+    struct worker_failure first = {.rank = 1, .exit_code = 1}, second = {.rank = 2, .exit_code = 1};
+    struct postmortem_question stuck = {.failure = &first, .stderr_file = fifo},
+                               fine = {.failure = &second, .stderr_file = log};
+    int count;
+    assert_int_equal(postmortem_add(p, &stuck, &err), 0);
+    postmortem_go(p);
+    assert_int_equal(postmortem_add(p, &fine, &err), 0);
+    postmortem_go(p); /* one at a time */
+    assert_false(postmortem_wait(p, 50 * NS_PER_MS));
+    assert_null(postmortem_take(p, &count));
+    assert_true(postmortem_is_busy(p));
+    postmortem_give_up(p); /* both come as they are known: no second wait in this round */
+    assert_int_equal(postmortem_fd(p), -1);
+    struct postmortem_body *bodies = postmortem_take(p, &count);
+    assert_int_equal(count, 2);
+    assert_int_equal(bodies[0].failure.rank, 1);
+    assert_int_equal(bodies[1].failure.rank, 2);
+    assert_string_equal(bodies[1].failure.tail, "");
+    assert_false(postmortem_is_busy(p));
+    postmortem_free_bodies(bodies, count);
+    assert_int_equal(postmortem_add(p, &fine, &err), 0);
+    bodies = look(p, &count);
+    assert_int_equal(count, 1);
+    postmortem_free_bodies(bodies, count);
+    postmortem_destroy(p);
+    int writer = open(fifo, O_WRONLY | O_CLOEXEC); /* lets the thread go */
+    assert_true(writer >= 0);
+    close(writer);
+    remove_tree(base);
+}
+
+static void when_an_exception_happened(void **state)
+{
+    (void)state;
+    const int64_t s = NS_PER_S, wall = INT64_C(1700000000) * s;
+    const struct {
+        int64_t file_wall, grain, expected;
+    } rows[] = {
+        {wall - 5 * s, 0, 95 * s},    /* five seconds of tidying up */
+        {wall - 5 * s, s, 96 * s},    /* a whole second may have passed more */
+        {wall - s / 2, s, 100 * s},   /* the same second */
+        {wall + 5 * s, 0, 100 * s},   /* the clock was set back */
+        {wall - 500 * s, 0, 100 * s}, /* of an earlier run */
+        {wall - 91 * s, s, 100 * s},  /* before the round */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct instant at = postmortem_time((struct instant){10 * s}, (struct instant){100 * s}, wall,
+                                            rows[i].file_wall, rows[i].grain);
+        assert_true(at.ns == rows[i].expected);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(whose_doing_an_end_was),
+        cmocka_unit_test(error_files_of_both_shapes),
+        cmocka_unit_test(error_files_that_are_refused),
+        cmocka_unit_test(long_texts_are_cut),
+        cmocka_unit_test(error_files_are_handed_on),
+        cmocka_unit_test(oom_counters),
+        cmocka_unit_test(oom_of_the_own_cgroup),
+        cmocka_unit_test(the_kernels_kills_find_their_workers),
+        cmocka_unit_test(gpus_of_workers),
+        cmocka_unit_test(gpu_errors_find_their_workers),
+        cmocka_unit_test(the_witness_hears_what_is_new),
+        cmocka_unit_test(remains_of_workers),
+        cmocka_unit_test(a_file_system_that_stalls),
+        cmocka_unit_test(when_an_exception_happened),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
