@@ -96,8 +96,9 @@ static int write_hosts(const struct cluster *cluster, struct muster_error *err)
 static int divide_gpus(struct cluster *cluster, const struct local_options *options, struct muster_error *err)
 {
     const char *visible = options->gpus ? options->gpus : getenv("CUDA_VISIBLE_DEVICES");
-    struct machine machine;
-    machine_read(NULL, &machine); /* all that are there */
+    struct machine machine = {0};
+    if (gpu_wanted(cluster->job)) /* asking the driver takes its time */
+        machine_read(visible, &machine);
     return gpu_divide(cluster->job, visible, machine.gpus, options->gpu_shortage_allowed, &cluster->gpus,
                       err);
 }

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "launcher/machine.h"
 #include "proto/base/buffer.h"
 #include "proto/base/error.h"
 
@@ -19,7 +18,7 @@ static void take_device(const char **visible, int number, struct buffer *out)
     *visible += length + ((*visible)[length] == ',');
 }
 
-static int count_wanted(const struct local_job *job)
+int gpu_wanted(const struct local_job *job)
 {
     int wanted = 0;
     for (int i = 0; i < job->pod_count; i++)
@@ -27,10 +26,10 @@ static int count_wanted(const struct local_job *job)
     return wanted;
 }
 
-int gpu_divide(const struct local_job *job, const char *visible, int present, bool shortage_allowed,
+int gpu_divide(const struct local_job *job, const char *visible, int available, bool shortage_allowed,
                struct text_list *out, struct muster_error *err)
 {
-    int available = machine_visible_gpus(present, visible), wanted = count_wanted(job), taken = 0;
+    int wanted = gpu_wanted(job), taken = 0;
     if (wanted > available && !shortage_allowed)
         return error_set(err, MUSTER_E_LIMIT,
                          "the pods of %s ask for %d GPUs and this machine shows %d (%s); lower "

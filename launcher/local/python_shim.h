@@ -16,8 +16,8 @@ const char *python_shim_module(int argc, char *const argv[], int *rest);
 /* The muster subcommand that stands for a module ("run", "launch"), or NULL. */
 const char *python_shim_subcommand(const char *module);
 
-/* The executable called name along path that comes next after this program itself (by device and inode, so that
- * links are seen through), else the first, in fresh memory; NULL where there is none. */
+/* The executable called name along path that comes next after this program itself (by device and inode, so
+ * that links are seen through), else the first, in fresh memory; NULL where there is none. */
 char *python_shim_find(const char *name, const char *path);
 
 /* Becomes the interpreter, or muster. Returns only on failure, with the exit code. */

@@ -188,7 +188,7 @@ static void command_of_a_pod(void **state)
 
 /* --- GPUs --- */
 
-static int divide(int first, int second, const char *visible, int present, bool shortage,
+static int divide(int first, int second, const char *visible, int available, bool shortage,
                   const char *expected)
 {
     struct muster_error err = {0};
@@ -196,7 +196,7 @@ static int divide(int first, int second, const char *visible, int present, bool 
     scope_buffer seen = {0};
     pods[0].gpus = first;
     pods[1].gpus = second;
-    int result = gpu_divide(&job, visible, present, shortage, &out, &err);
+    int result = gpu_divide(&job, visible, available, shortage, &out, &err);
     if (result == 0) {
         assert_int_equal(out.count, 2);
         buffer_printf(&seen, "%s|%s", out.items[0], out.items[1]);
@@ -214,11 +214,12 @@ static void gpus_are_divided(void **state)
     assert_int_equal(divide(2, 2, NULL, 4, false, "0,1|2,3"), 0);
     assert_int_equal(divide(0, 1, NULL, 8, false, "|0"), 0);
     assert_int_equal(divide(0, 0, NULL, 0, false, "|"), 0);
-    assert_int_equal(divide(1, 2, "7,GPU-ab,3", 8, false, "7|GPU-ab,3"), 0);
+    assert_int_equal(gpu_wanted(&job), 0);
+    assert_int_equal(divide(1, 2, "7,GPU-ab,3", 3, false, "7|GPU-ab,3"), 0);
     assert_int_equal(divide(4, 4, NULL, 4, false, "ask for 8 GPUs and this machine shows 4"), -1);
-    assert_int_equal(divide(1, 1, "3", 8, false, "ask for 2 GPUs and this machine shows 1"), -1);
+    assert_int_equal(divide(1, 1, "3", 1, false, "ask for 2 GPUs and this machine shows 1"), -1);
     assert_int_equal(divide(2, 2, NULL, 3, true, "0,1|2"), 0);
-    assert_int_equal(divide(2, 2, "", 3, true, "|"), 0);
+    assert_int_equal(divide(2, 2, "", 0, true, "|"), 0);
     pods[0].gpus = pods[1].gpus = 0;
 }
 
