@@ -1,0 +1,203 @@
+"""Every manifest of k8s/ against what the API server would say: the CRDs' schemas, the built-in kinds' schemas, and a few rules of
+our own (grace period against shutdown time-out, names that refer to something, flags that exist).
+
+Runs under MUSTER_TORCH_PYTHON or .venv/bin/python, which `./dev test` gives the packages; skipped (exit 77) where they are
+missing, which is an error in CI."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCE = pathlib.Path(os.environ.get("MUSTER_SOURCE") or HERE.parent.parent)
+K8S = SOURCE / "k8s"
+NEEDED = ("yaml", "jsonschema", "kubernetes_validate", "kubeflow_trainer_api")
+KUBERNETES = "1.33"
+
+
+def require_packages():
+    wanted = os.environ.get("MUSTER_TORCH_PYTHON") or str(SOURCE / ".venv" / "bin" / "python")
+    if not os.environ.get("MUSTER_MANIFESTS_PYTHON") and os.access(wanted, os.X_OK):
+        os.environ["MUSTER_MANIFESTS_PYTHON"] = wanted
+        os.execv(wanted, [wanted, *sys.argv])
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        print(f"skipped: {sys.executable} has no {', '.join(missing)}", flush=True)
+        sys.exit(1 if os.environ.get("CI") == "true" else 77)
+
+
+require_packages()
+
+import jsonschema
+import kubernetes_validate
+import yaml
+from kubeflow_trainer_api.models import TrainerV1alpha1ClusterTrainingRuntime
+
+
+def strict(schema):
+    """The schema with unknown fields refused: the API server would drop them without a word."""
+    if isinstance(schema, list):
+        return [strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    copy = {name: strict(value) for name, value in schema.items()}
+    open_ended = schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-embedded-resource")
+    if isinstance(schema.get("properties"), dict) and "additionalProperties" not in schema and not open_ended:
+        copy["additionalProperties"] = False
+    return copy
+
+
+def crd(name):
+    schema = strict(json.loads((HERE / "schema" / name).read_text()))
+    schema["properties"]["metadata"] = {"type": "object"}
+    return jsonschema.Draft202012Validator(schema)
+
+
+CRDS = {"PyTorchJob": crd("pytorchjob.json"), "TrainJob": crd("trainjob.json")}
+
+
+def manifests():
+    """(path, document) of every document of k8s/, kustomizations and program configurations left aside."""
+    for path in sorted(K8S.rglob("*.yaml")):
+        if path.name == "kustomization.yaml" or path.parent.name == "configs":
+            continue
+        for document in yaml.safe_load_all(path.read_text()):
+            if document:
+                yield path, document
+
+
+def templates(document):
+    """Every pod template inside a document."""
+    if isinstance(document, dict):
+        if "containers" in document.get("spec", {}) and document.get("kind") != "Pod":
+            yield document
+        for value in document.values():
+            yield from templates(value)
+    elif isinstance(document, list):
+        for value in document:
+            yield from templates(value)
+
+
+def environment(container):
+    return {entry["name"]: entry.get("value") for entry in container.get("env", [])}
+
+
+def launches(template):
+    """The container of a pod that starts muster, None where it does not."""
+    for container in template["spec"]["containers"]:
+        if "torchrun" in " ".join(container.get("command", [])):
+            return container
+    return None
+
+
+class Manifests(unittest.TestCase):
+    def each(self, check):
+        """Calls check for every document, each a case of its own."""
+        found = list(manifests())
+        self.assertGreater(len(found), 15)
+        for path, document in found:
+            with self.subTest(file=str(path.relative_to(SOURCE)), kind=document["kind"]):
+                check(document)
+
+    def each_template(self, check):
+        self.each(lambda document: [check(template) for template in templates(document)])
+
+    def test_schemas(self):
+        kinds = set()
+
+        def check(document):
+            kind = document["kind"]
+            kinds.add(kind)
+            if kind in CRDS:
+                errors = sorted(CRDS[kind].iter_errors(document), key=str)
+                self.assertEqual([f"{error.json_path}: {error.message}" for error in errors], [])
+            elif kind == "ClusterTrainingRuntime":
+                read = TrainerV1alpha1ClusterTrainingRuntime.from_dict(document).to_dict()
+                self.assertEqual(lost(document, read), [])
+            else:
+                kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
+        self.each(check)
+        self.assertLessEqual(
+            {"PyTorchJob", "TrainJob", "ClusterTrainingRuntime", "Job", "Service", "Namespace", "ResourceQuota"}
+            | {"PersistentVolumeClaim", "Secret", "Deployment", "DaemonSet", "NetworkPolicy"},
+            kinds,
+        )
+
+    def test_the_check_finds_errors(self):
+        job = next(document for path, document in manifests() if path.name == "pytorchjob-one-node.yaml")
+        job["spec"]["nprocPerNode"] = 4  # a number where the schema has a string
+        job["spec"]["pytorchReplicaSpecs"]["Master"]["imagePullPolicy"] = "Always"  # in the wrong place
+        messages = " ".join(error.message for error in CRDS["PyTorchJob"].iter_errors(job))
+        self.assertIn("4 is not of type 'string'", messages)
+        self.assertIn("imagePullPolicy", messages)
+
+    def test_kustomization_lists_files_that_exist(self):
+        kustomization = yaml.safe_load((K8S / "kustomization.yaml").read_text())
+        names = list(kustomization["resources"])
+        for generator in kustomization["configMapGenerator"]:
+            names += [entry.split("=", 1)[1] for entry in generator["files"]]
+        self.assertEqual([name for name in names if not (K8S / name).is_file()], [])
+
+    def test_grace_is_longer_than_the_shutdown_timeout(self):
+        checked = []
+
+        def check(template):
+            container = launches(template)
+            if container:
+                checked.append(container)
+                grace = template["spec"].get("terminationGracePeriodSeconds", 30)
+                self.assertGreater(grace, float(environment(container).get("PET_SHUTDOWN_TIMEOUT", 30)))
+
+        self.each_template(check)
+        self.assertGreater(len(checked), 7)
+
+    def test_names_refer_to_something(self):
+        made = {("ConfigMap", "training")}  # of the kustomization
+        made |= {(document["kind"], document["metadata"]["name"]) for _, document in manifests()}
+
+        def check(template):
+            volumes = {volume["name"]: volume for volume in template["spec"].get("volumes", [])}
+            for volume in volumes.values():
+                if "configMap" in volume:
+                    self.assertIn(("ConfigMap", volume["configMap"]["name"]), made)
+                if "persistentVolumeClaim" in volume:
+                    self.assertIn(("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]), made)
+            for container in template["spec"]["containers"] + template["spec"].get("initContainers", []):
+                for mount in container.get("volumeMounts", []):
+                    self.assertIn(mount["name"], volumes)
+                for entry in container.get("env", []):
+                    secret = entry.get("valueFrom", {}).get("secretKeyRef")
+                    self.assertTrue(secret is None or ("Secret", secret["name"]) in made, entry)
+
+        self.each_template(check)
+
+    def test_variables_are_settings_of_muster(self):
+        muster = pathlib.Path(os.environ["MUSTER_BUILD"]) / "bin" / "muster"
+        known = subprocess.run([muster, "run", "--help"], capture_output=True, text=True, check=True).stdout
+
+        def check(template):
+            for container in template["spec"]["containers"]:
+                for name in environment(container):
+                    self.assertTrue(not re.match("PET_|MUSTER_", name) or re.search(rf"\b{name}\b", known), name)
+
+        self.each_template(check)
+
+
+def lost(given, read, path=""):
+    """What a typed reader dropped: fields that the kind does not have."""
+    if isinstance(given, dict) and isinstance(read, dict):
+        missing = [f"{path}.{name}" for name in given if name not in read]
+        return missing + [each for name in given if name in read for each in lost(given[name], read[name], f"{path}.{name}")]
+    if isinstance(given, list) and isinstance(read, list):
+        return [each for i, (a, b) in enumerate(zip(given, read)) for each in lost(a, b, f"{path}[{i}]")]
+    return []
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
