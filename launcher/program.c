@@ -14,7 +14,7 @@
 #include "proto/env_names.h"
 #include "proto/exit_code.h"
 
-enum { FIRST_BYTES = 4 };
+enum { FIRST_BYTES = 128 }; /* a #! line is no longer */
 
 static bool is_regular(const char *path)
 {
@@ -107,6 +107,30 @@ static int check_executable(const char *path, int *exit_code, struct muster_erro
     return 0;
 }
 
+/* Whether torchrun's way is the only one to run this: a file that is neither a binary nor a script with an
+ * interpreter of its own, a script of Python's that was not made executable, or a folder with a __main__.py.
+ */
+static bool is_for_python(const char *path)
+{
+    char bytes[FIRST_BYTES + 1] = "";
+    struct stat status;
+    if (stat(path, &status) < 0)
+        return false;
+    if (S_ISDIR(status.st_mode)) {
+        scope_free char *inside = mem_printf("%s/__main__.py", path);
+        return inside && is_regular(inside);
+    }
+    size_t length = S_ISREG(status.st_mode) ? first_bytes_of(path, bytes) : 0;
+    bool executable = access(path, X_OK) == 0;
+    if (length >= 4 && !memcmp(bytes, "\177ELF", 4))
+        return false;
+    if (length >= 2 && !memcmp(bytes, "#!", 2)) {
+        bytes[strcspn(bytes, "\n")] = 0;
+        return strstr(bytes, "python") && (!executable || !strchr(path, '/'));
+    }
+    return length > 0 && !(executable && has_other_formats());
+}
+
 /* A script for the interpreter: it must be there and readable. A folder with a __main__.py is one too. */
 static int check_script(const char *path, int *exit_code, struct muster_error *err)
 {
@@ -117,11 +141,21 @@ static int check_script(const char *path, int *exit_code, struct muster_error *e
                    ? error_set(err, MUSTER_E_NOT_FOUND, "the script '%s' does not exist", path)
                    : error_errno(err, "the script '%s' cannot be looked at", path);
     *exit_code = EXIT_CODE_CANNOT_EXECUTE;
-    if (S_ISDIR(status.st_mode))
-        return error_set(err, MUSTER_E_INVALID, "'%s' is a folder, not a script", path);
+    if (S_ISDIR(status.st_mode) && !is_for_python(path))
+        return error_set(err, MUSTER_E_INVALID, "'%s' is a folder without a __main__.py, not a script", path);
     if (access(path, R_OK) < 0)
         return error_errno(err, "the script '%s' cannot be read", path);
     return 0;
+}
+
+/* What the name alone does not tell. A program in PATH is before a file of this folder. */
+static enum program_kind find_kind(const struct run_config *config, const char *path)
+{
+    enum program_kind kind = program_kind_of(config);
+    if (kind != PROGRAM_EXECUTABLE || config->no_python)
+        return kind;
+    scope_free char *found = strchr(config->program, '/') ? NULL : program_find(config->program, path, NULL);
+    return !found && is_for_python(config->program) ? PROGRAM_PYTHON : kind;
 }
 
 static int check_command(const char *name, const char *path, int *exit_code, struct muster_error *err)
@@ -141,7 +175,7 @@ static int check_command(const char *name, const char *path, int *exit_code, str
 int program_check(struct run_config *config, const char *(*get)(void *context, const char *name),
                   void *context, int *exit_code, struct muster_error *err)
 {
-    config->kind = program_kind_of(config);
+    config->kind = find_kind(config, get(context, "PATH"));
     if (config->kind == PROGRAM_EXECUTABLE)
         return check_command(config->program, get(context, "PATH"), exit_code, err);
     const char *python = get(context, ENV_PYTHON_EXEC);

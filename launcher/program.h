@@ -4,9 +4,10 @@
 
 #include "launcher/config.h"
 
-/* Sets config->kind. get reads PATH and PYTHON_EXEC. Returns 0, or -1 with one line in err and the process
- * exit code in *exit_code: 127 where the program (or the interpreter) was not found, 126 where it cannot be
- * executed. A module's existence is not checked: only its interpreter can tell. */
+/* Sets config->kind: by the name, and Python for a file that nothing else can run, as under torchrun. get
+ * reads PATH and PYTHON_EXEC. Returns 0, or -1 with one line in err and the process exit code in *exit_code:
+ * 127 where the program (or the interpreter) was not found, 126 where it cannot be executed. A module's
+ * existence is not checked: only its interpreter can tell. */
 int program_check(struct run_config *config, const char *(*get)(void *context, const char *name),
                   void *context, int *exit_code, struct muster_error *err);
 

@@ -12,8 +12,9 @@ struct worker_command {
     int local_rank, rank;
 };
 
-/* How the program runs: a .py file (.pyc, .pyz, .pyw) under python3 -u (PYTHON_EXEC if set), -m as module,
- * anything else, and whatever --no-python names, as itself. */
+/* How the program runs, by its name alone (program_check looks at the file too): a .py file (.pyc, .pyz,
+ * .pyw) under python3 -u (PYTHON_EXEC if set), -m as module, anything else, and whatever --no-python names,
+ * as itself. */
 enum program_kind program_kind_of(const struct run_config *config);
 
 /* cores: what OMP_NUM_THREADS is derived from where it is unset and there are several workers (cores /

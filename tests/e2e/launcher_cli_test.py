@@ -114,10 +114,25 @@ class CommandLine(unittest.TestCase):
                 126,
                 "'./text' cannot be executed: it is neither ELF nor a script whose first line is #! and an interpreter",
                 "run",
+                "--no-python",
                 "./text",
                 usage=False,
             )
         self.refused(126, "'./' is a folder, not a program", "run", "--", "./", usage=False)
+
+    def test_scripts_without_a_suffix_run_as_under_torchrun(self):
+        (self.path / "train").write_text("import sys; print('plain', sys.argv[1:])\n")
+        (self.path / "tool").write_text("#!/usr/bin/env python3\nprint('not executable')\n")
+        (self.path / "package").mkdir()
+        (self.path / "package" / "__main__.py").write_text("print('folder')\n")
+        rows = [
+            (["train", "--n", "3"], "plain ['--n', '3']"), (["./train"], "plain []"), (["./tool"], "not executable"),
+            (["tool"], "not executable"), (["package"], "folder"), (["./package/"], "folder"),
+        ]
+        for command, printed in rows:
+            with self.subTest(command=command):
+                done = muster("run", "--standalone", *command, cwd=self.path)
+                self.assertEqual((done.returncode, done.stdout), (0, printed + "\n"), done.stderr)
 
     def test_subcommands(self):
         done = muster("rum")

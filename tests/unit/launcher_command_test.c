@@ -279,7 +279,7 @@ static void programs_are_found_before_anything_starts(void **state)
         {"muster-no-such-program", false, 127, "'muster-no-such-program' was not found in PATH"},
         {"/nonexistent/program", false, 127, "'/nonexistent/program' does not exist"},
         {"/etc/passwd/program", false, 127, "'/etc/passwd/program' does not exist"},
-        {"/etc/passwd", false, 126,
+        {"/etc/passwd", true, 126,
          "'/etc/passwd' is not executable; a Python script's name ends in .py, anything else needs chmod +x"},
         {"/etc", false, 126, "'/etc' is a folder, not a program"},
         {"missing.py", true, 127, "'missing.py' was not found in PATH"},
