@@ -5,43 +5,10 @@
 #include <string.h>
 
 #include "launcher/spawn.h"
+#include "launcher/text_list.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/env_names.h"
-
-/* --- a growing NULL-terminated list of owned texts --- */
-
-struct list {
-    char **items;
-    size_t count, room;
-};
-
-static void list_free(char **items)
-{
-    for (size_t i = 0; items && items[i]; i++)
-        mem_free(items[i]);
-    mem_free(items);
-}
-
-/* Takes text (NULL: an allocation of the caller's failed). */
-static int list_take(struct list *list, char *text)
-{
-    if (text && list->count + 2 > list->room) {
-        size_t room = list->room ? list->room * 2 : 16;
-        char **items = mem_realloc(list->items, room, sizeof *items);
-        if (!items) {
-            mem_free(text);
-            return -1;
-        }
-        list->items = items;
-        list->room = room;
-    }
-    if (!text)
-        return -1;
-    list->items[list->count++] = text;
-    list->items[list->count] = NULL;
-    return 0;
-}
 
 /* --- argv --- */
 
@@ -95,32 +62,23 @@ char *worker_command_argument(const char *argument, int local_rank)
     return buffer_take(&out);
 }
 
-static const char *inherited_value(char *const *inherited, const char *name)
-{
-    size_t length = strlen(name);
-    for (size_t i = 0; inherited && inherited[i]; i++)
-        if (!strncmp(inherited[i], name, length) && inherited[i][length] == '=')
-            return inherited[i] + length + 1;
-    return NULL;
-}
-
 static int build_argv(const struct run_config *config, enum program_kind kind, char *const *inherited,
-                      int local_rank, struct list *argv)
+                      int local_rank, struct text_list *argv)
 {
-    const char *python = inherited_value(inherited, ENV_PYTHON_EXEC);
+    const char *python = text_list_value(inherited, ENV_PYTHON_EXEC);
     if (kind != PROGRAM_EXECUTABLE &&
-        (list_take(argv, mem_strdup(python && *python ? python : "python3")) < 0 ||
-         list_take(argv, mem_strdup("-u")) < 0))
+        (text_list_take(argv, mem_strdup(python && *python ? python : "python3")) < 0 ||
+         text_list_take(argv, mem_strdup("-u")) < 0))
         return -1;
-    if (kind == PROGRAM_MODULE && list_take(argv, mem_strdup("-m")) < 0)
+    if (kind == PROGRAM_MODULE && text_list_take(argv, mem_strdup("-m")) < 0)
         return -1;
-    if (list_take(argv, mem_strdup(config->program)) < 0)
+    if (text_list_take(argv, mem_strdup(config->program)) < 0)
         return -1;
     if (config->command == COMMAND_LAUNCH && !config->use_env &&
-        list_take(argv, mem_printf("--local-rank=%d", config->virtual_local_rank ? 0 : local_rank)) < 0)
+        text_list_take(argv, mem_printf("--local-rank=%d", config->virtual_local_rank ? 0 : local_rank)) < 0)
         return -1;
     for (char *const *argument = config->arguments; argument && *argument; argument++)
-        if (list_take(argv, worker_command_argument(*argument, local_rank)) < 0)
+        if (text_list_take(argv, worker_command_argument(*argument, local_rank)) < 0)
             return -1;
     return 0;
 }
@@ -129,26 +87,26 @@ static int build_argv(const struct run_config *config, enum program_kind kind, c
 
 int worker_command_omp_threads(const struct run_config *config, char *const *inherited, int cores)
 {
-    if (config->nproc_per_node < 2 || inherited_value(inherited, ENV_OMP_NUM_THREADS))
+    if (config->nproc_per_node < 2 || text_list_value(inherited, ENV_OMP_NUM_THREADS))
         return 0;
     int threads = cores / config->nproc_per_node;
     return threads > 0 ? threads : 1;
 }
 
-static int set_text(struct list *overlay, const char *name, const char *value)
+static int set_text(struct text_list *overlay, const char *name, const char *value)
 {
-    return list_take(overlay, mem_printf("%s=%s", name, value));
+    return text_list_take(overlay, mem_printf("%s=%s", name, value));
 }
 
-static int set_number(struct list *overlay, const char *name, long long value)
+static int set_number(struct text_list *overlay, const char *name, long long value)
 {
-    return list_take(overlay, mem_printf("%s=%lld", name, value));
+    return text_list_take(overlay, mem_printf("%s=%lld", name, value));
 }
 
 /* value unless the user has set the variable, even to nothing */
-static int set_unless(struct list *overlay, char *const *inherited, const char *name, const char *value)
+static int set_unless(struct text_list *overlay, char *const *inherited, const char *name, const char *value)
 {
-    return inherited_value(inherited, name) ? 0 : set_text(overlay, name, value);
+    return text_list_value(inherited, name) ? 0 : set_text(overlay, name, value);
 }
 
 struct place {
@@ -159,7 +117,7 @@ struct place {
     const char *agent_id, *error_file;
 };
 
-static int set_ranks(const struct place *p, struct list *overlay)
+static int set_ranks(const struct place *p, struct text_list *overlay)
 {
     const struct membership_world *w = p->world;
     const struct {
@@ -188,9 +146,9 @@ static int set_ranks(const struct place *p, struct list *overlay)
 
 /* The one GPU of a worker with --virtual-local-rank: its entry of the list, or its number where there is
  * none. */
-static int set_own_gpu(const struct place *p, struct list *overlay)
+static int set_own_gpu(const struct place *p, struct text_list *overlay)
 {
-    const char *entry = inherited_value(p->inherited, ENV_CUDA_VISIBLE_DEVICES);
+    const char *entry = text_list_value(p->inherited, ENV_CUDA_VISIBLE_DEVICES);
     if (!entry)
         return set_number(overlay, ENV_CUDA_VISIBLE_DEVICES, p->local_rank);
     for (int i = 0; i < p->local_rank; i++)
@@ -199,10 +157,10 @@ static int set_own_gpu(const struct place *p, struct list *overlay)
     size_t length = strcspn(entry, ",");
     while (length && entry[length - 1] == ' ')
         length--;
-    return list_take(overlay, mem_printf("%s=%.*s", ENV_CUDA_VISIBLE_DEVICES, (int)length, entry));
+    return text_list_take(overlay, mem_printf("%s=%.*s", ENV_CUDA_VISIBLE_DEVICES, (int)length, entry));
 }
 
-static int set_texts(const struct place *p, struct list *overlay)
+static int set_texts(const struct place *p, struct text_list *overlay)
 {
     if (p->config->virtual_local_rank && set_own_gpu(p, overlay) < 0)
         return -1;
@@ -226,7 +184,7 @@ static int set_texts(const struct place *p, struct list *overlay)
 }
 
 /* Whether entry sets a variable that overlay sets too. */
-static bool is_overlaid(const struct list *overlay, const char *entry)
+static bool is_overlaid(const struct text_list *overlay, const char *entry)
 {
     size_t name = strcspn(entry, "=") + 1;
     for (size_t i = 0; i < overlay->count; i++)
@@ -236,16 +194,16 @@ static bool is_overlaid(const struct list *overlay, const char *entry)
 }
 
 /* What the agent inherited, without what the contract sets, then the contract. */
-static int build_environment(const struct place *p, struct list *envp)
+static int build_environment(const struct place *p, struct text_list *envp)
 {
-    struct list overlay = {0};
+    struct text_list overlay = {0};
     int result = set_ranks(p, &overlay) < 0 || set_texts(p, &overlay) < 0 ? -1 : 0;
     for (size_t i = 0; result == 0 && p->inherited && p->inherited[i]; i++)
         if (!is_overlaid(&overlay, p->inherited[i]))
-            result = list_take(envp, mem_strdup(p->inherited[i]));
+            result = text_list_take(envp, mem_strdup(p->inherited[i]));
     for (size_t i = 0; result == 0 && i < overlay.count; i++)
-        result = list_take(envp, mem_strdup(overlay.items[i]));
-    list_free(overlay.items);
+        result = text_list_take(envp, mem_strdup(overlay.items[i]));
+    text_list_free(&overlay);
     return result;
 }
 
@@ -255,10 +213,10 @@ int worker_command_build(const struct run_config *config, const struct membershi
                          struct muster_error *err)
 {
     struct place place = {config, world, inherited, local_rank, cores, agent_id, error_file};
-    struct list argv = {0}, envp = {0};
+    struct text_list argv = {0}, envp = {0};
     if (build_argv(config, kind, inherited, local_rank, &argv) < 0 || build_environment(&place, &envp) < 0) {
-        list_free(argv.items);
-        list_free(envp.items);
+        text_list_free(&argv);
+        text_list_free(&envp);
         return error_set(err, MUSTER_E_NOMEM, "no memory for the command of local rank %d", local_rank);
     }
     *command = (struct worker_command){argv.items, envp.items, local_rank, world->rank_base + local_rank};
@@ -269,8 +227,8 @@ void worker_command_free(struct worker_command *command)
 {
     if (!command)
         return;
-    list_free(command->argv);
-    list_free(command->envp);
+    text_list_free_items(command->argv);
+    text_list_free_items(command->envp);
     *command = (struct worker_command){0};
 }
 
