@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "launcher/agent_internal.h"
+#include "launcher/errand.h"
 #include "launcher/exit_mode.h"
 #include "launcher/logdir.h"
 #include "launcher/resolver.h"
@@ -85,8 +86,7 @@ static int set_up(struct agent *agent, struct muster_error *err)
     agent_warn_of_init(agent);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         return error_errno(err, "cannot become the reaper of orphans");
-    if (agent_watch_guardian(agent, err) < 0 || agent_open_status(agent, err) < 0 ||
-        agent_start_store(agent, err) < 0)
+    if (agent_watch_guardian(agent, err) < 0 || agent_open_status(agent, err) < 0)
         return -1;
     return agent_join(agent, err);
 }
@@ -99,6 +99,7 @@ static struct instant next_deadline(const struct agent *agent)
     next = instant_min(next, sweeper_deadline(&agent->sweeper));
     next = instant_min(next, agent_beats_deadline(agent));
     next = instant_min(next, agent->inquest_deadline);
+    next = instant_min(next, agent_progress_deadline(agent));
     return instant_min(next, pump_deadline(agent->pump));
 }
 
@@ -113,6 +114,8 @@ static void pass_time(struct agent *agent)
     if (stuck)
         log_warning(&agent->log, "process %d does not let its environment be read: it is left out",
                     (int)stuck);
+    if (instant_reached(now, agent_progress_deadline(agent)))
+        agent_tell_progress(agent, now);
     if (instant_reached(now, agent->group.deadline))
         agent_event(agent, &(struct group_event){.kind = GROUP_DEADLINE}, NULL);
     else if (instant_reached(now, agent->sweep_at))
@@ -149,6 +152,7 @@ static void tear_down(struct agent *agent)
     guardian_dismiss(&agent->guardian);
     membership_destroy(agent->membership, linger_ns);
     resolver_destroy(agent->resolver);
+    errand_release(agent->port_asking);
     tcpstore_server_destroy(agent->store);
     mem_free(agent->id_chain);
     mem_free(agent->run_directory);
@@ -222,6 +226,7 @@ int agent_run(const struct run_config *config, const struct log_sink *log)
                                   .shutdown_grace_ns = agent_seconds_ns(config->shutdown_timeout_s),
                                   .restart_grace_ns = agent_seconds_ns(config->restart_grace_s),
                                   .kill_bound_ns = AGENT_KILL_BOUND_NS,
+                                  .drains = config->elastic,
                                   .deadline = INSTANT_NEVER};
     agent->pump = pump_create(&agent->loop, &err);
     int exit_code = EXIT_CODE_FAILURE;

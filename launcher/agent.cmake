@@ -11,6 +11,7 @@ target_sources(muster_launcher PRIVATE
   agent_guardian.c
   agent_outcome.c
   agent_reap.c
+  agent_serve.c
   agent_signals.c
   agent_start.c
   agent_state.c
@@ -34,6 +35,7 @@ target_sources(muster_launcher PRIVATE
   outlet.c
   pump.c
   resolver.c
+  server_choice.c
   spawn.c
   sweeper.c
   status.c

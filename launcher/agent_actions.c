@@ -41,9 +41,21 @@ static void do_leave(struct agent *agent)
         log_debug(&agent->log, "%s", err.text); /* we go all the same */
 }
 
+static void do_drain(struct agent *agent)
+{
+    struct muster_error err = {0};
+    if (agent->membership &&
+        membership_drain(agent->membership, agent->group.exit_code, agent->group.shutdown_grace_ns, &err) < 0)
+        log_debug(&agent->log, "%s", err.text); /* unanswered, it goes alone */
+}
+
 static void do_remind(struct agent *agent)
 {
     int64_t left = instant_diff_ns(agent->group.deadline, clock_now(NULL)) / NS_PER_S;
+    if (agent->group.state == GROUP_DRAINING) {
+        log_info(&agent->log, "already stopping, together with the other nodes");
+        return;
+    }
     log_info(&agent->log, "already stopping; what still runs %s in %lld s",
              agent->group.state == GROUP_KILLING ? "was killed, giving up" : "is killed",
              (long long)(left > 0 ? left : 0));
@@ -57,6 +69,9 @@ static void execute(struct agent *agent, enum group_action action, const struct 
         break;
     case GROUP_REPORT_DONE:
         report(agent, MEMBERSHIP_REPORT_DONE);
+        break;
+    case GROUP_DRAIN:
+        do_drain(agent);
         break;
     case GROUP_LEAVE:
         do_leave(agent);

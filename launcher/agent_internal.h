@@ -19,6 +19,7 @@
 #include "launcher/postmortem.h"
 #include "launcher/pump.h"
 #include "launcher/report.h"
+#include "launcher/server_choice.h"
 #include "launcher/sweeper.h"
 #include "rendezvous/membership.h"
 
@@ -66,7 +67,11 @@ struct agent {
     struct membership *membership;
     struct resolver *resolver;
     struct tcpstore_server *store;
-    struct instant started, join_deadline, waiting_since;
+    bool serves_here;                    /* the roster, or is trying to */
+    struct errand *port_asking;          /* while who holds the port to serve on is looked for */
+    struct port_question *port_question; /* of port_asking */
+    struct loop_source port_answer;
+    struct instant started, join_deadline, waiting_since, progress_at;
     struct agent_audience *audience; /* who can ask for the status; agent_status.c */
 
     struct group group;
@@ -124,10 +129,32 @@ void agent_sweep(struct agent *agent);
 /* --- agent_world.c --- */
 
 int agent_join(struct agent *agent, struct muster_error *err);
-/* Where this node serves it. */
-int agent_start_store(struct agent *agent, struct muster_error *err);
+/* address: what the server's host binds or its clients connect to; NULL in process. */
+int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *address,
+                    struct muster_error *err);
+/* The seat is gone, or cannot be had: says why, and the workers stop. */
+void agent_lose_seat(struct agent *agent, const char *why, int exit_code);
+/* While the world forms: who is waited for, every now and then. */
+struct instant agent_progress_deadline(const struct agent *agent);
+void agent_tell_progress(struct agent *agent, struct instant now);
 /* Handles what the seat has; called after every turn of the loop. */
 void agent_ask_seat(struct agent *agent);
+
+/* --- agent_serve.c --- */
+
+static inline uint16_t agent_master_port(const struct agent *agent)
+{
+    return (uint16_t)agent->config->master_port; /* never 0 with several nodes */
+}
+/* Takes the seat that hosts the roster, and opens the workers' store beside it. */
+int agent_serve(struct agent *agent, struct muster_error *err);
+const char *agent_address_to_serve(const struct agent *agent);
+/* What workers are told to connect to, if this agent has group rank 0. */
+const char *agent_store_address(const struct agent *agent);
+/* Of an elastic job: whether this node serves it (server_choice.h); the second when agent->resolver is done.
+ */
+enum server_choice agent_choose_server(const struct agent *agent);
+bool agent_serves_resolved(const struct agent *agent);
 
 /* --- agent_signals.c --- */
 

@@ -52,8 +52,8 @@ static void collect(struct agent *agent)
 static void judge(struct agent *agent, struct worker *worker, enum group_state state)
 {
     struct worker_failure failure;
-    enum end_kind kind =
-        end_kind_of(state, agent->group.leaving, worker->end_code == CLD_EXITED, worker->end_status);
+    enum end_kind kind = end_kind_of(state, agent->group.leaving || agent->group.planned,
+                                     worker->end_code == CLD_EXITED, worker->end_status);
     if (kind == END_DONE) {
         agent_tell_worker(agent, worker, NULL);
         return;
@@ -83,6 +83,6 @@ void agent_reap(struct agent *agent)
         if (news)
             judge(agent, worker, state);
     }
-    if (agent->group.state == GROUP_RUNNING && agent->alive == 0)
+    if ((agent->group.state == GROUP_RUNNING || agent->group.state == GROUP_DRAINING) && agent->alive == 0)
         agent_event(agent, &(struct group_event){.kind = GROUP_SUCCESS}, NULL);
 }

@@ -8,7 +8,7 @@
 #include "proto/exit_code.h"
 #include "rendezvous/tcpstore_server.h"
 
-enum { DEFAULT_MASTER_PORT = 29500 };
+static const int64_t first_progress_ns = 5 * NS_PER_S, progress_every_ns = 15 * NS_PER_S;
 
 static void on_membership(struct agent *agent, const struct membership_event *event)
 {
@@ -20,7 +20,11 @@ static void on_membership(struct agent *agent, const struct membership_event *ev
         break;
     case MEMBERSHIP_EVENT_STOP:
         agent_reap(agent); /* who is dead already was not stopped by us */
-        agent_event(agent, &(struct group_event){.kind = GROUP_STOP}, NULL);
+        log_info(&agent->log, "the workers stop: %s", event->reason);
+        agent_event(
+            agent,
+            &(struct group_event){.kind = GROUP_STOP, .grace_ns = event->grace_ns, .planned = event->planned},
+            NULL);
         break;
     case MEMBERSHIP_EVENT_VERDICT:
         agent->verdict = *event;
@@ -45,7 +49,7 @@ static void seat_ready(void *context, uint32_t events)
     (void)events;
 }
 
-static void lose_seat(struct agent *agent, const char *why, int exit_code)
+void agent_lose_seat(struct agent *agent, const char *why, int exit_code)
 {
     log_error(&agent->log, "%s", why);
     (void)snprintf(agent->end_reason, sizeof agent->end_reason, "%s", why);
@@ -64,16 +68,11 @@ void agent_ask_seat(struct agent *agent)
         struct muster_error err = {0};
         int got = membership_next(agent->membership, &event, &err);
         if (got < 0)
-            lose_seat(agent, err.text, EXIT_CODE_NODE);
+            agent_lose_seat(agent, err.text, EXIT_CODE_NODE);
         if (got <= 0)
             return;
         on_membership(agent, &event);
     }
-}
-
-static uint16_t master_port(const struct run_config *config)
-{
-    return (uint16_t)(config->master_port ? config->master_port : DEFAULT_MASTER_PORT);
 }
 
 /* The keys of the last round (NCCL's ids among them) must not be found in the next one. Not later: a worker
@@ -87,9 +86,8 @@ static void world_forms(void *context, struct world_id id)
         log_error(&agent->log, "%s", err.text);
 }
 
-/* address: what the server's host binds or its clients connect to; NULL in process. */
-static int take_seat(struct agent *agent, enum membership_mode mode, const char *address,
-                     struct muster_error *err)
+int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *address,
+                    struct muster_error *err)
 {
     const struct run_config *config = agent->config;
     if (mode != MEMBERSHIP_CLIENT && agent_resume_job(agent, err) < 0)
@@ -98,9 +96,10 @@ static int take_seat(struct agent *agent, enum membership_mode mode, const char 
         .mode = mode,
         .job_id = config->rdzv_id,
         .agent_name = agent->host,
-        .node_rank = (int)config->node_rank,
+        .node_rank = config->wanted_rank,
         .min_nodes = config->min_nodes,
         .max_nodes = config->max_nodes,
+        .elastic = config->elastic,
         .local_world_size = config->nproc_per_node,
         .role = config->role,
         .max_restarts = config->max_restarts,
@@ -108,10 +107,14 @@ static int take_seat(struct agent *agent, enum membership_mode mode, const char 
         .backoff_ns = agent_seconds_ns(config->restart_backoff_s),
         .backoff_cap_ns = agent_seconds_ns(config->restart_backoff_s > 60 ? config->restart_backoff_s : 60),
         .host = address,
-        .port = master_port(config),
-        .store_addr = config->master_addr,
+        .host_name = config->master_addr,
+        .port = agent_master_port(agent),
+        .store_addr = agent_store_address(agent),
         .store_port = agent->store ? tcpstore_server_port(agent->store) : 0,
         .join_timeout_ns = instant_diff_ns(agent->join_deadline, clock_now(NULL)),
+        .last_call_ns = agent_seconds_ns(config->last_call_timeout_s),
+        .regroup_ns = agent_seconds_ns(config->regroup_interval_s),
+        .notice_ns = agent_seconds_ns(config->shutdown_timeout_s),
         .stop_timeout_ns = agent_seconds_ns(config->restart_grace_s) + 2 * AGENT_KILL_BOUND_NS,
         .world_forms = world_forms,
         .context = agent,
@@ -133,10 +136,13 @@ static void name_ready(void *context, uint32_t events)
     char address[RESOLVER_ADDRESS_LIMIT];
     (void)events;
     loop_remove(&agent->loop, &agent->name);
-    if (resolver_result(agent->resolver, address, sizeof address, &err) < 0)
-        lose_seat(agent, err.text, EXIT_CODE_NODE);
-    else if (take_seat(agent, MEMBERSHIP_CLIENT, address, &err) < 0)
-        lose_seat(agent, err.text, EXIT_CODE_FAILURE);
+    if (resolver_result(agent->resolver, address, sizeof address, &err) < 0) {
+        agent_lose_seat(agent, err.text, EXIT_CODE_NODE);
+        return;
+    }
+    bool serves = agent->config->elastic && agent_serves_resolved(agent);
+    if ((serves ? agent_serve(agent, &err) : agent_take_seat(agent, MEMBERSHIP_CLIENT, address, &err)) < 0)
+        agent_lose_seat(agent, err.text, EXIT_CODE_FAILURE);
 }
 
 static int resolve(struct agent *agent, struct muster_error *err)
@@ -148,51 +154,41 @@ static int resolve(struct agent *agent, struct muster_error *err)
     return loop_add(&agent->loop, &agent->name, EPOLLIN, err);
 }
 
-/* What node 0 binds: MASTER_ADDR where it is an address of this machine, else every address, since the own
- * name is often mapped to a loopback address that no other node reaches. */
-static const char *address_to_serve(struct agent *agent)
-{
-    const char *given = agent->config->master_addr;
-    if (!strcmp(given, "localhost")) /* nobody elsewhere can mean us by it */
-        return "127.0.0.1";
-    if (resolver_is_numeric(given) && resolver_is_local(given))
-        return given;
-    log_info(&agent->log, "serving the job on every address of this machine, port %u",
-             (unsigned)master_port(agent->config));
-    return "0.0.0.0";
-}
-
 int agent_join(struct agent *agent, struct muster_error *err)
 {
     const struct run_config *config = agent->config;
-    agent->join_deadline = instant_add(clock_now(NULL), agent_seconds_ns(config->join_timeout_s));
-    if (config->max_nodes == 1)
-        return take_seat(agent, MEMBERSHIP_IN_PROCESS, NULL, err);
-    if (config->node_rank == 0)
-        return take_seat(agent, MEMBERSHIP_SERVER, address_to_serve(agent), err);
-    if (resolver_is_numeric(config->master_addr))
-        return take_seat(agent, MEMBERSHIP_CLIENT, config->master_addr, err);
-    return resolve(agent, err);
+    struct instant now = clock_now(NULL);
+    enum server_choice choice = SERVER_CHOICE_JOIN;
+    agent->join_deadline = instant_add(now, agent_seconds_ns(config->join_timeout_s));
+    agent->progress_at = instant_add(now, first_progress_ns);
+    if (config->elastic)
+        choice = agent_choose_server(agent);
+    else if (config->max_nodes == 1 || config->node_rank == 0)
+        choice = SERVER_CHOICE_SERVE;
+    else if (!resolver_is_numeric(config->master_addr))
+        choice = SERVER_CHOICE_RESOLVE;
+    if (choice == SERVER_CHOICE_SERVE)
+        return agent_serve(agent, err);
+    return choice == SERVER_CHOICE_JOIN ? agent_take_seat(agent, MEMBERSHIP_CLIENT, config->master_addr, err)
+                                        : resolve(agent, err);
 }
 
-/* The store of the workers: on the loopback address where that is what they are told, else on every one. */
-int agent_start_store(struct agent *agent, struct muster_error *err)
+/* --- while the world forms --- */
+
+struct instant agent_progress_deadline(const struct agent *agent)
 {
-    const struct run_config *config = agent->config;
-    struct tcpstore_server_options options = {.log = &agent->log};
-    if (config->node_rank != 0 && config->max_nodes > 1)
-        return 0; /* node 0's agent serves it */
-    if (!strcmp(config->master_addr, "localhost"))
-        options.address = "127.0.0.1";
-    else if (!strncmp(config->master_addr, "127.", 4) && resolver_is_numeric(config->master_addr))
-        options.address = config->master_addr;
-    if (config->max_nodes == 1) {                     /* nothing else wants the port */
-        options.port = (uint16_t)config->master_port; /* 0 with --standalone, unless the flag was given */
-        return tcpstore_server_start(&options, &agent->store, err);
-    }
-    options.port = (uint16_t)(master_port(config) + 1); /* beside the rendezvous; 65536 wraps to any */
-    if (options.port && tcpstore_server_start(&options, &agent->store, NULL) == 0)
-        return 0;
-    options.port = 0;
-    return tcpstore_server_start(&options, &agent->store, err);
+    bool waits = agent->group.state == GROUP_WAITING && agent->config->max_nodes > 1 && !agent->finished;
+    return waits ? agent->progress_at : INSTANT_NEVER;
+}
+
+void agent_tell_progress(struct agent *agent, struct instant now)
+{
+    char text[MUSTER_ERROR_TEXT] = "";
+    agent->progress_at = instant_add(now, progress_every_ns);
+    if (agent->membership)
+        membership_progress(agent->membership, text, sizeof text);
+    else if (agent->resolver)
+        (void)snprintf(text, sizeof text, "the name %s does not resolve yet", agent->config->master_addr);
+    if (*text)
+        log_info(&agent->log, "waiting for the world: %s", text);
 }

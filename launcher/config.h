@@ -36,13 +36,16 @@ struct run_config {
     bool standalone;
     char *nnodes; /* as typed, "2" or "1:4" */
     int min_nodes, max_nodes;
+    bool elastic; /* several nodes that meet and are ranked at master_addr:master_port, which is the endpoint
+                   */
     int64_t node_rank;
+    int wanted_rank;    /* node_rank; -1 in an elastic job where nothing said it */
     char *nproc;        /* as typed: a number, cpu, gpu or auto */
     int nproc_per_node; /* >= 1 after config_resolve */
     char *master_addr;
     int64_t master_port; /* 0: choose */
     char *rdzv_id;
-    char *rdzv_backend;   /* static or c10d; only static with several nodes */
+    char *rdzv_backend;   /* static or c10d */
     char *rdzv_endpoint;  /* host:port; with static it is another spelling of master_addr and master_port */
     char *rdzv_conf_text; /* as typed */
     struct rdzv_conf rdzv_conf;
@@ -50,7 +53,11 @@ struct run_config {
     int64_t max_restarts;
     double restart_backoff_s;
     char *state_dir; /* NULL: none */
-    double join_timeout_s;
+    double join_timeout_s, last_call_timeout_s, regroup_interval_s;
+    char *local_addr;          /* NULL: not given */
+    char *full_name;           /* of this machine, "" where unknown; elastic jobs only */
+    char *port_range;          /* as typed; NULL: any */
+    int first_port, last_port; /* of port_range; 0: any */
     /* workers */
     bool module, no_python;
     bool virtual_local_rank;

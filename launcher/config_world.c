@@ -13,6 +13,7 @@
 #include "proto/env_names.h"
 
 enum { DEFAULT_PORT = 29500, HOST_LIMIT = 253 };
+static const char default_endpoint_port[] = "29400"; /* torchrun's, of c10d */
 
 /* Sets aside what the environment says of other nodes. */
 static int leave_aside(struct run_config *config, const char *reason, struct muster_error *err)
@@ -74,54 +75,86 @@ static int resolve_nodes(struct run_config *config, struct muster_error *err)
         config->max_nodes = config->min_nodes;
     if (config->min_nodes > config->max_nodes)
         return error_set(err, MUSTER_E_INVALID, "%s: '%s' has a minimum above its maximum", where, text);
-    if (config->min_nodes < config->max_nodes)
-        return error_set(
-            err, MUSTER_E_UNSUPPORTED,
-            "%s: '%s' asks for a world that changes its size, which is not there yet; give one number", where,
-            text);
     if (config->standalone && config->max_nodes > 1)
         return error_set(err, MUSTER_E_INVALID, "--standalone is one node, but %s is %s", where, text);
     return 0;
 }
 
-/* --rdzv-endpoint host:port as master_addr and master_port. */
-static int take_endpoint(struct run_config *config, struct muster_error *err)
+/* --rdzv-endpoint host:port as master_addr and master_port. port: what stands where none is given; NULL: one
+ * must be. */
+static int take_endpoint(struct run_config *config, const char *port, struct muster_error *err)
 {
     const char *where = CONFIG_SETTING(config, "rdzv-endpoint"), *text = config->rdzv_endpoint;
-    const char *colon = strrchr(text, ':');
-    int64_t port;
-    if (!colon || colon == text || !text_int64(colon + 1, &port) || port < 1 || port > 65535)
+    const char *colon = strrchr(text, ':'), *bracket = strrchr(text, ']');
+    int64_t number;
+    if (colon && bracket > colon) /* "[::1]" */
+        colon = NULL;
+    const char *given = colon ? colon + 1 : port;
+    if (!given || colon == text || !text_int64(given, &number) || number < 1 || number > 65535)
         return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not host:port with a port of 1 to 65535", where,
                          text);
-    scope_free char *host = mem_strndup(text, (size_t)(colon - text));
+    scope_free char *host = mem_strndup(text, colon ? (size_t)(colon - text) : strlen(text));
     if (!host)
         return error_set(err, MUSTER_E_NOMEM, "no memory");
     const char *reason = said_by(config, "rdzv-endpoint", "--rdzv-endpoint");
     return config_set(config, "master-addr", host, reason, err) < 0 ||
-                   config_set(config, "master-port", colon + 1, reason, err) < 0
+                   config_set(config, "master-port", given, reason, err) < 0
                ? -1
                : 0;
 }
 
-static int resolve_backend(struct run_config *config, struct muster_error *err)
+/* Where the nodes meet: torchrun's localhost where nothing is said. */
+static int take_meeting_point(struct run_config *config, bool endpoint, const struct machine *machine,
+                              struct muster_error *err)
+{
+    config->elastic = true;
+    config->full_name = mem_strdup(machine->full_name);
+    if (!config->full_name)
+        return error_set(err, MUSTER_E_NOMEM, "no memory");
+    config->wanted_rank =
+        config_source(config, "node-rank") != KNOB_FROM_DEFAULT ? (int)config->node_rank : -1;
+    if (endpoint)
+        return take_endpoint(config, default_endpoint_port, err);
+    return config_set(config, "master-addr", "localhost", "--rdzv-backend=c10d", err) < 0 ||
+                   config_set(config, "master-port", default_endpoint_port, "--rdzv-backend=c10d", err) < 0
+               ? -1
+               : config_warn(
+                     config, err,
+                     "no --rdzv-endpoint was given: only nodes on this machine can meet, at localhost:%s",
+                     default_endpoint_port);
+}
+
+/* As torchrun: a static world has the largest number of nodes. */
+static int fix_nodes(struct run_config *config, struct muster_error *err)
+{
+    int least = config->min_nodes;
+    config->min_nodes = config->max_nodes;
+    if (least == config->max_nodes)
+        return 0;
+    return config_note(
+        config, err,
+        "%s: '%s' means %d nodes with --rdzv-backend=static, as torchrun has it; for a world that "
+        "grows and shrinks give --rdzv-backend=c10d and --rdzv-endpoint",
+        CONFIG_SETTING(config, "nnodes"), config->nnodes, config->max_nodes);
+}
+
+static int resolve_backend(struct run_config *config, const struct machine *machine, struct muster_error *err)
 {
     const char *where = CONFIG_SETTING(config, "rdzv-backend"), *backend = config->rdzv_backend;
     bool fixed = !strcmp(backend, "static"), endpoint = config->rdzv_endpoint && *config->rdzv_endpoint;
     if (!strncmp(backend, "etcd", 4))
         return error_set(
             err, MUSTER_E_UNSUPPORTED,
-            "%s: '%s' is not supported, no etcd is needed; use static with --node-rank, --master-addr and "
-            "--master-port",
+            "%s: '%s' is not supported, no etcd is needed; use c10d with --rdzv-endpoint, or static with "
+            "--node-rank, --master-addr and --master-port",
             where, backend);
     if (!fixed && strcmp(backend, "c10d"))
         return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not one of static, c10d", where, backend);
-    if (!fixed && config->max_nodes > 1)
-        return error_set(
-            err, MUSTER_E_UNSUPPORTED,
-            "%s: c10d with several nodes is not there yet; use static with --node-rank, --master-addr and "
-            "--master-port",
-            where);
-    return fixed && endpoint ? take_endpoint(config, err) : 0;
+    if (!fixed)
+        return config->max_nodes > 1 ? take_meeting_point(config, endpoint, machine, err) : 0;
+    if (fix_nodes(config, err) < 0)
+        return -1;
+    return endpoint ? take_endpoint(config, NULL, err) : 0;
 }
 
 static int resolve_master(struct run_config *config, struct muster_error *err)
@@ -155,11 +188,35 @@ static int apply_rdzv_conf(struct run_config *config, struct muster_error *err)
     if (wait > 0 && !config_is_said(config, "join-timeout") &&
         config_set(config, "join-timeout", number, reason, err) < 0)
         return -1;
+    (void)snprintf(number, sizeof number, "%.15g", conf->last_call_timeout);
+    if (conf->last_call_timeout > 0 && !config_is_said(config, "last-call-timeout") &&
+        config_set(config, "last-call-timeout", number, reason, err) < 0)
+        return -1;
     (void)snprintf(number, sizeof number, "%lld", (long long)conf->rank);
     if (conf->rank >= 0 && !config->standalone && !config_is_said(config, "node-rank") &&
         config_set(config, "node-rank", number, reason, err) < 0)
         return -1;
     return aside.length ? config_note(config, err, "%s: without meaning here: %s", where, aside.data) : 0;
+}
+
+/* --port-range first-last */
+static int resolve_ports(struct run_config *config, struct muster_error *err)
+{
+    const char *text = config->port_range;
+    int64_t first, last;
+    if (!text || !*text)
+        return 0;
+    size_t length = strcspn(text, "-:");
+    scope_free char *begin = mem_strndup(text, length);
+    if (!begin)
+        return error_set(err, MUSTER_E_NOMEM, "no memory");
+    if (!text[length] || !text_int64(begin, &first) || !text_int64(text + length + 1, &last) || first < 1 ||
+        last < first || last > 65535)
+        return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not first-last with ports of 1 to 65535",
+                         CONFIG_SETTING(config, "port-range"), text);
+    config->first_port = (int)first;
+    config->last_port = (int)last;
+    return 0;
 }
 
 /* --- the place in the world --- */
@@ -295,12 +352,16 @@ int config_resolve_world(struct run_config *config, const struct config_environm
     if (config->standalone && apply_standalone(config, err) < 0)
         return -1;
     if (apply_rdzv_conf(config, err) < 0 || resolve_nodes(config, err) < 0 ||
-        leave_other_pods(config, environment, err) < 0 || resolve_backend(config, err) < 0 ||
+        leave_other_pods(config, environment, err) < 0 || resolve_backend(config, machine, err) < 0 ||
         find_place(config, environment, machine, err) < 0)
         return -1;
+    if (!config->elastic)
+        config->wanted_rank = (int)config->node_rank;
     if (is_fixed(config) && config->node_rank >= config->max_nodes)
         return error_set(err, MUSTER_E_INVALID, "%s: '%lld' is not below the number of nodes, %d (%s)",
                          CONFIG_SETTING(config, "node-rank"), (long long)config->node_rank, config->max_nodes,
                          CONFIG_SETTING(config, "nnodes"));
-    return resolve_master(config, err) < 0 ? -1 : warn_of_the_master(config, environment, err);
+    if (resolve_master(config, err) < 0 || resolve_ports(config, err) < 0)
+        return -1;
+    return warn_of_the_master(config, environment, err);
 }

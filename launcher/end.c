@@ -24,7 +24,7 @@ static bool answers_a_stop(int signal)
 enum end_kind end_kind_of(enum group_state state, bool leaving, bool exited, int status)
 {
     bool clean = exited && status == 0;
-    if (state == GROUP_RUNNING)
+    if (state == GROUP_RUNNING || state == GROUP_DRAINING)
         return clean ? END_DONE : END_OWN;
     if (state != GROUP_STOPPING || leaving || clean)
         return END_STOPPED;

@@ -34,6 +34,9 @@ const char *group_action_name(enum group_action action)
     return (unsigned)action < GROUP_ACTION_COUNT ? names[action] : "?";
 }
 
+/* A server that does not answer for so long does not serve. */
+static const int64_t drain_answer_ns = NS_PER_S;
+
 struct step {
     struct group *group;
     const struct group_event *event;
@@ -95,6 +98,7 @@ static void ignore(struct step *s)
 static void start(struct step *s)
 {
     s->group->state = GROUP_RUNNING;
+    s->group->planned = false;
     act(s, GROUP_START);
 }
 
@@ -119,7 +123,8 @@ static void succeed(struct step *s)
 static void stop(struct step *s)
 {
     s->group->stop_asked = true;
-    begin_stop(s, SIGTERM, s->group->restart_grace_ns);
+    s->group->planned = s->event->planned;
+    begin_stop(s, SIGTERM, s->event->grace_ns ? s->event->grace_ns : s->group->restart_grace_ns);
 }
 
 static void stop_too(struct step *s)
@@ -151,11 +156,54 @@ static void end_done(struct step *s)
     begin_stop(s, SIGTERM, s->group->restart_grace_ns);
 }
 
+static void quit_alone(struct step *s)
+{
+    act(s, GROUP_LEAVE);
+    begin_stop(s, s->group->signal, s->group->shutdown_grace_ns);
+}
+
+static void drain(struct step *s)
+{
+    s->group->state = GROUP_DRAINING;
+    s->group->signal = s->event->signal;
+    s->group->deadline = instant_add(s->now, drain_answer_ns);
+    act(s, GROUP_DRAIN);
+}
+
+/* The last exited 0 while the others were being asked. */
+static void succeed_last(struct step *s)
+{
+    act(s, GROUP_REPORT_DONE);
+    quit_alone(s);
+}
+
+/* Everybody stops, and this agent goes when its workers have ended. */
+static void drain_with_all(struct step *s)
+{
+    begin_stop(s, s->group->signal, s->event->grace_ns ? s->event->grace_ns : s->group->shutdown_grace_ns);
+}
+
+static void remind(struct step *s)
+{
+    act(s, GROUP_REMIND);
+}
+
 static void quit(struct step *s)
 {
     decide(s, signal_code(s));
+    if (s->group->drains) {
+        drain(s);
+        return;
+    }
     act(s, GROUP_LEAVE);
     begin_stop(s, s->event->signal, s->group->shutdown_grace_ns);
+}
+
+static void quit_done(struct step *s)
+{
+    decide(s, signal_code(s));
+    s->group->signal = s->event->signal;
+    quit_alone(s);
 }
 
 /* A signal while the stop is under way takes no step back and leaves none out. */
@@ -164,7 +212,7 @@ static void quit_too(struct step *s)
     if (s->group->leaving)
         act(s, GROUP_REMIND);
     decide(s, signal_code(s));
-    act(s, GROUP_LEAVE);
+    act(s, s->group->drains ? GROUP_DRAIN : GROUP_LEAVE);
 }
 
 static void quit_now(struct step *s)
@@ -204,10 +252,11 @@ static void give_up(struct step *s)
 static void (*const table[GROUP_STATE_COUNT][GROUP_EVENT_COUNT])(struct step *) = {
     [GROUP_WAITING] = {start, NULL, NULL, NULL, stopped, end_now, quit_now, end_now, NULL},
     [GROUP_RUNNING] = {NULL, fail, succeed, NULL, stop, end, quit, end, NULL},
+    [GROUP_DRAINING] = {NULL, fail, succeed_last, NULL, drain_with_all, end, remind, end, quit_alone},
     [GROUP_STOPPING] = {NULL, fail_too, NULL, empty, stop_too, end_too, quit_too, end_too, kill_all},
     [GROUP_KILLING] = {NULL, NULL, NULL, empty, stop_too, end_too, quit_too, end_too, give_up},
     [GROUP_HALTED] = {NULL, NULL, NULL, NULL, stopped, end_now, quit_now, end_now, NULL},
-    [GROUP_DONE] = {NULL, NULL, NULL, NULL, stop, end, quit, end_done, NULL},
+    [GROUP_DONE] = {NULL, NULL, NULL, NULL, stop, end, quit_done, end_done, NULL},
     [GROUP_OVER] = {ignore, ignore, ignore, ignore, ignore, ignore, ignore, ignore, ignore},
 };
 

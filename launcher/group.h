@@ -2,7 +2,8 @@
  *
  *   WAITING --WORLD--> RUNNING --all exited 0--> DONE
  *                         |  a failure, STOP, VERDICT, a signal to the agent, the seat lost
- *                         v
+ *                         v                     (an elastic job: the signal leads to DRAINING, and the STOP
+ *                         |                      that it asks for, or a second, to STOPPING)
  *                      STOPPING (TERM sent) --grace--> KILLING (KILL sent) --bound--> OVER, unkillable: 138
  *                         |                               |
  *                         +----------- EMPTY -------------+--> WAITING (stopped for a new round), HALTED (the
@@ -21,6 +22,7 @@
 #define GROUP_STATES(X)                                                                                      \
     X(GROUP_WAITING, "WAITING", "no workers; a world is awaited")                                            \
     X(GROUP_RUNNING, "RUNNING", "workers run; some may have exited 0")                                       \
+    X(GROUP_DRAINING, "DRAINING", "the agent is to go and has asked that all may save; the stop is awaited") \
     X(GROUP_STOPPING, "STOPPING", "told to end; the grace period runs")                                      \
     X(GROUP_KILLING, "KILLING", "killed; the kernel is awaited")                                             \
     X(GROUP_HALTED, "HALTED", "none is left after a failure; the server's word is awaited")                  \
@@ -42,6 +44,7 @@
 #define GROUP_ACTIONS(X)                                                                                     \
     X(GROUP_REPORT_FAILED, "REPORT_FAILED")                                                                  \
     X(GROUP_REPORT_DONE, "REPORT_DONE")                                                                      \
+    X(GROUP_DRAIN, "DRAIN")           /* ask the server for a planned stop of all */                         \
     X(GROUP_LEAVE, "LEAVE")           /* tell the server that this agent goes with exit_code */              \
     X(GROUP_TERMINATE, "TERMINATE")   /* send `signal` and CONT to all */                                    \
     X(GROUP_KILL, "KILL")             /* send KILL to all, until none is left */                             \
@@ -59,8 +62,10 @@ enum group_action { GROUP_ACTIONS(GROUP_ENUM) GROUP_ACTION_COUNT };
 
 struct group_event {
     enum group_event_kind kind;
-    int exit_code; /* VERDICT, LOST: what to leave with */
-    int signal;    /* SIGNAL */
+    int exit_code;    /* VERDICT, LOST: what to leave with */
+    int signal;       /* SIGNAL */
+    int64_t grace_ns; /* STOP: what workers get; 0: restart_grace_ns */
+    bool planned;     /* STOP: nodes come or go, nothing failed */
 };
 
 struct group {
@@ -69,6 +74,8 @@ struct group {
     int64_t restart_grace_ns;  /* after anything else: the others cannot finish */
     int64_t kill_bound_ns;     /* how long the killed may take */
     struct instant deadline;   /* of STOPPING and KILLING; else never */
+    bool drains;               /* an elastic job: others can go on without this node */
+    bool planned;              /* STOPPING, KILLING: for a change of nodes */
     bool stop_asked;           /* the server waits for REPORT_STOPPED */
     bool leaving;              /* exit_code is decided */
     int exit_code;

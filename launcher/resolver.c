@@ -27,8 +27,10 @@ struct resolver {
     int cancel_fd;  /* nobody waits any more */
     struct instant deadline;
     char *host;
-    char address[RESOLVER_ADDRESS_LIMIT]; /* written by the thread before done_fd */
-    int failure;                          /* of getaddrinfo; 0: address is filled */
+    /* written by the thread before done_fd */
+    char addresses[RESOLVER_ADDRESSES_KEPT][RESOLVER_ADDRESS_LIMIT];
+    int count;
+    int failure; /* of getaddrinfo; 0: there is an address */
 };
 
 static void release(struct resolver *r)
@@ -50,6 +52,20 @@ static void raise_fd(int fd)
     (void)done; /* an eventfd that refuses is readable already */
 }
 
+static int keep(struct resolver *r, const struct addrinfo *list, bool four)
+{
+    for (const struct addrinfo *at = list; at; at = at->ai_next) {
+        if ((at->ai_family == AF_INET) != four || r->count == RESOLVER_ADDRESSES_KEPT)
+            continue;
+        int failure = getnameinfo(at->ai_addr, at->ai_addrlen, r->addresses[r->count], RESOLVER_ADDRESS_LIMIT,
+                                  NULL, 0, NI_NUMERICHOST);
+        if (failure)
+            return failure;
+        r->count++;
+    }
+    return 0;
+}
+
 /* IPv4 first where there is a choice: it is what clusters route. */
 static int look_up(struct resolver *r)
 {
@@ -57,14 +73,10 @@ static int look_up(struct resolver *r)
     int failure = getaddrinfo(r->host, NULL, &hints, &list);
     if (failure)
         return failure;
-    const struct addrinfo *chosen = list;
-    for (const struct addrinfo *at = list; at; at = at->ai_next)
-        if (at->ai_family == AF_INET) {
-            chosen = at;
-            break;
-        }
-    failure = getnameinfo(chosen->ai_addr, chosen->ai_addrlen, r->address, sizeof r->address, NULL, 0,
-                          NI_NUMERICHOST);
+    r->count = 0;
+    failure = keep(r, list, true);
+    if (!failure)
+        failure = keep(r, list, false);
     freeaddrinfo(list);
     return failure;
 }
@@ -136,8 +148,13 @@ int resolver_result(struct resolver *r, char *address, size_t size, struct muste
     if (r->failure)
         return error_set(err, MUSTER_E_TIMEOUT, "the host name %s could not be resolved: %s", r->host,
                          gai_strerror(r->failure));
-    (void)snprintf(address, size, "%s", r->address); /* RESOLVER_ADDRESS_LIMIT holds every address */
+    (void)snprintf(address, size, "%s", r->addresses[0]); /* RESOLVER_ADDRESS_LIMIT holds every address */
     return 0;
+}
+
+const char *resolver_address(const struct resolver *r, int index)
+{
+    return index >= 0 && index < r->count ? r->addresses[index] : NULL;
 }
 
 void resolver_destroy(struct resolver *r)

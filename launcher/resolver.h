@@ -11,7 +11,7 @@
 #include "proto/base/clock.h"
 #include "proto/include/muster_error.h"
 
-enum { RESOLVER_ADDRESS_LIMIT = 64 };
+enum { RESOLVER_ADDRESS_LIMIT = 64, RESOLVER_ADDRESSES_KEPT = 16 };
 
 /* Whether text is an IPv4 or IPv6 address already. */
 bool resolver_is_numeric(const char *text);
@@ -27,6 +27,8 @@ int resolver_fd(const struct resolver *resolver);
 /* The outcome: 0 with the address, -1 with why the last attempt failed. Only after resolver_fd was readable.
  */
 int resolver_result(struct resolver *resolver, char *address, size_t size, struct muster_error *err);
+/* After a result: all addresses of the name, the first is the result's; NULL behind the last one. */
+const char *resolver_address(const struct resolver *resolver, int index);
 /* Does not wait for a thread that hangs in a look-up: it lets go by itself. Accepts NULL. */
 void resolver_destroy(struct resolver *resolver);
 

@@ -5,6 +5,7 @@
  * before client_next says 0, and after anything was sent the deadline is "now" until client_next was called.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
@@ -19,7 +20,7 @@ struct carrier {
     struct wire_message message; /* scratch for what has come */
     bool drain;                  /* the descriptor may be silent although there is something */
     const struct log_sink *log;
-    char server[MEMBERSHIP_NAME_LIMIT];
+    char server[2 * MEMBERSHIP_NAME_LIMIT];
 };
 
 static bool socket_send(void *context, const struct wire_message *message)
@@ -132,7 +133,9 @@ static int open_parts(struct membership *m, struct muster_error *err)
         .context = c,
     };
     c->log = m->options.log;
-    (void)snprintf(c->server, sizeof c->server, "%s:%u", m->options.host, m->options.port);
+    bool named = m->options.host_name && strcmp(m->options.host_name, m->options.host) != 0;
+    (void)snprintf(c->server, sizeof c->server, "%s%s%s:%u%s", named ? m->options.host_name : "",
+                   named ? " (" : "", m->options.host, m->options.port, named ? ")" : "");
     if (zmq_socket_connect_dealer(&c->socket, m->options.host, m->options.port, err))
         return -1;
     c->client = client_create(&options, clock_now(m->options.clock), err);

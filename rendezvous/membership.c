@@ -30,14 +30,15 @@ static void free_options(struct membership_options *options)
     mem_free((char *)options->agent_name);
     mem_free((char *)options->role);
     mem_free((char *)options->host);
+    mem_free((char *)options->host_name);
     mem_free((char *)options->store_addr);
 }
 
 static int copy_options(struct membership *m, const struct membership_options *options,
                         struct muster_error *err)
 {
-    const char **texts[] = {&m->options.job_id, &m->options.agent_name, &m->options.role, &m->options.host,
-                            &m->options.store_addr};
+    const char **texts[] = {&m->options.job_id, &m->options.agent_name, &m->options.role,
+                            &m->options.host,   &m->options.host_name,  &m->options.store_addr};
     m->options = *options;
     if (!m->options.role)
         m->options.role = "default";

@@ -52,6 +52,7 @@ struct membership_options {
     int64_t backoff_ns, backoff_cap_ns; /* wait before a restart, doubled with each one in a row */
     const char *host; /* numeric address of the server (server mode: to bind, client mode: to connect); NULL
                          in process */
+    const char *host_name; /* client: host as it was given, for messages; NULL: nothing else */
     uint16_t port;
     const char *store_addr; /* what workers get as MASTER_ADDR if this agent becomes group rank 0 */
     uint16_t store_port;    /* the TCPStore that this agent serves */

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
@@ -63,35 +64,66 @@ static bool process_has_socket(const char *pid, const char *link)
     return false;
 }
 
-static bool find_process(uint64_t inode, char *text, size_t size)
+/* Two programs are one where their files are. */
+static bool is_same_program(const char *pid)
+{
+    char path[64];
+    struct stat theirs, ours;
+    (void)snprintf(path, sizeof path, "/proc/%.20s/exe", pid);
+    return stat(path, &theirs) == 0 && stat("/proc/self/exe", &ours) == 0 && theirs.st_dev == ours.st_dev &&
+           theirs.st_ino == ours.st_ino;
+}
+
+static void describe_process(const char *pid, struct port_holder *holder)
+{
+    char path[64];
+    scope_buffer command = {0};
+    (void)snprintf(path, sizeof path, "/proc/%.20s/comm", pid);
+    bool named = !io_read_file(path, COMMAND_LIMIT, &command, NULL) && command.length > 0;
+    int length = named ? (int)strcspn(command.data, "\n") : 1;
+    (void)snprintf(holder->command, sizeof holder->command, "%.*s", length, named ? command.data : "?");
+    holder->pid = (int)strtol(pid, NULL, 10); /* digits only, and below 2^22 */
+    holder->same_program = is_same_program(pid);
+}
+
+static void find_process(uint64_t inode, struct port_holder *holder)
 {
     char link[64];
     (void)snprintf(link, sizeof link, "socket:[%" PRIu64 "]", inode);
     GUARD(guard_closedir) DIR *processes = opendir("/proc");
     if (!processes)
-        return false;
-    for (struct dirent *entry; (entry = readdir(processes));) {
-        if (!isdigit((unsigned char)entry->d_name[0]) || !process_has_socket(entry->d_name, link))
-            continue;
-        char path[64];
-        scope_buffer command = {0};
-        (void)snprintf(path, sizeof path, "/proc/%.20s/comm", entry->d_name);
-        bool named = !io_read_file(path, COMMAND_LIMIT, &command, NULL) && command.length > 0;
-        (void)snprintf(text, size, "pid %.20s (%.*s)", entry->d_name,
-                       named ? (int)strcspn(command.data, "\n") : 1, named ? command.data : "?");
-        return true;
-    }
-    return false;
+        return;
+    for (struct dirent *entry; (entry = readdir(processes));)
+        if (isdigit((unsigned char)entry->d_name[0]) && process_has_socket(entry->d_name, link)) {
+            describe_process(entry->d_name, holder);
+            return;
+        }
 }
 
-const char *port_holder_describe(uint16_t port, char *text, size_t size)
+void port_holder_find(uint16_t port, struct port_holder *holder)
 {
     bool listening = false, listening6 = false;
     uint64_t inode = find_inode("/proc/net/tcp", port, &listening);
     uint64_t inode6 = listening ? 0 : find_inode("/proc/net/tcp6", port, &listening6);
     if (inode6 && (listening6 || !inode))
         inode = inode6;
-    if (!inode || !find_process(inode, text, size))
+    *holder = (struct port_holder){0};
+    if (inode)
+        find_process(inode, holder);
+}
+
+const char *port_holder_text(const struct port_holder *holder, char *text, size_t size)
+{
+    if (holder->pid)
+        (void)snprintf(text, size, "pid %d (%s)", holder->pid, holder->command);
+    else
         (void)snprintf(text, size, "a process that /proc does not show");
     return text;
+}
+
+const char *port_holder_describe(uint16_t port, char *text, size_t size)
+{
+    struct port_holder holder;
+    port_holder_find(port, &holder);
+    return port_holder_text(&holder, text, size);
 }

@@ -2,6 +2,7 @@
 #ifndef MUSTER_RENDEZVOUS_PORT_HOLDER_H
 #define MUSTER_RENDEZVOUS_PORT_HOLDER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -9,10 +10,20 @@
 extern "C" {
 #endif
 
-/* Writes "pid 4711 (python3)" for the process that listens on the port, from /proc/net/tcp, tcp6 and the
- * descriptors in /proc; "a process that /proc does not show" where it cannot be found (another user's,
- * another pid namespace). Returns text. The processes are read one after another, so the answer is a help,
- * not a proof. */
+struct port_holder {
+    int pid;           /* 0: not found (another user's, another pid namespace) */
+    char command[17];  /* its name, as the kernel keeps it; "?" where unknown */
+    bool same_program; /* it executes the file that this process does */
+};
+
+/* Looks into /proc/net/tcp, tcp6 and the descriptors in /proc; may take long where many processes are. The
+ * processes are read one after another, so the answer is a help, not a proof. */
+void port_holder_find(uint16_t port, struct port_holder *holder);
+
+/* Writes "pid 4711 (python3)" for the holder, "a process that /proc does not show" where it was not found.
+ * Returns text. */
+const char *port_holder_text(const struct port_holder *holder, char *text, size_t size);
+/* Both in one. */
 const char *port_holder_describe(uint16_t port, char *text, size_t size);
 
 #ifdef __cplusplus

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "proto/base/error.h"
-#include "rendezvous/port_holder.h"
 #include "rendezvous/wire.h"
 #include "rendezvous/zmq_calls.h"
 
@@ -72,14 +71,10 @@ static int open_socket(struct zmq_socket *s, int type, struct muster_error *err)
 
 static int bind_error(const char *where, uint16_t port, struct muster_error *err)
 {
-    char holder[128];
     if (errno != EADDRINUSE)
         return fail(err, where);
-    return error_set(
-        err, MUSTER_E_IO,
-        "port %u is in use by %s, and this node must serve the job's world on it: stop that program or "
-        "choose another --master-port (whatever serves there is not joined as a client)",
-        port, port_holder_describe(port, holder, sizeof holder));
+    return error_set(err, MUSTER_E_BUSY, "port %u is in use, and this node must serve the job's world on it",
+                     port);
 }
 
 static int bind_router(struct zmq_socket *s, const char *host, uint16_t port, const struct log_sink *log,

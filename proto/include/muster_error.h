@@ -34,7 +34,8 @@ struct muster_error {
     X(MUSTER_E_LIMIT, "limit", "a documented bound was exceeded")                                            \
     X(MUSTER_E_CANCELLED, "cancelled", "stopped by request")                                                 \
     X(MUSTER_E_REFUSED, "refused", "the other side said no and why")                                         \
-    X(MUSTER_E_STATE, "state", "called in a state that does not allow it")
+    X(MUSTER_E_STATE, "state", "called in a state that does not allow it")                                   \
+    X(MUSTER_E_BUSY, "busy", "somebody else holds it: a port, a file, a device")
 
 enum muster_error_code {
 #define MUSTER_ERROR_ENUM(code, name, meaning) code,

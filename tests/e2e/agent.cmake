@@ -1,3 +1,5 @@
 # The agent under fire: kills, signals, restarts, logs.
 muster_script_test(e2e_agent COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/agent_test.py)
 muster_script_test(e2e_status COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/status_test.py)
+# Worlds that grow and shrink.
+muster_script_test(e2e_elastic COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/elastic_test.py)

@@ -11,3 +11,4 @@ muster_test(launcher_job_state_test SOURCES launcher_job_state_test.c LINK muste
 muster_test(launcher_event_line_test SOURCES launcher_event_line_test.c LINK muster_launcher)
 muster_test(launcher_sweeper_test SOURCES launcher_sweeper_test.c LINK muster_launcher)
 muster_test(launcher_verdict_test SOURCES launcher_verdict_test.c LINK muster_launcher)
+muster_test(launcher_server_choice_test SOURCES launcher_server_choice_test.c LINK muster_launcher)

@@ -275,8 +275,6 @@ static void bad_usage_is_one_clear_line(void **state)
         {"--nnodes=1:2:3 x.py", "", "--nnodes: '1:2:3' is not a number of nodes of 1 to 1000000"},
         {"--nnodes=0 x.py", "", "--nnodes: '0' is not a number of nodes of 1 to 1000000"},
         {"--nnodes=3:2 x.py", "", "--nnodes: '3:2' has a minimum above its maximum"},
-        {"--nnodes=1:4 x.py", "",
-         "--nnodes: '1:4' asks for a world that changes its size, which is not there yet; give one number"},
         {"--standalone --nnodes=2 x.py", "", "--standalone is one node, but --nnodes is 2"},
         {"--nnodes=2 --node-rank=2 x.py", "",
          "--node-rank: '2' is not below the number of nodes, 2 (--nnodes)"},
@@ -287,14 +285,15 @@ static void bad_usage_is_one_clear_line(void **state)
         {"--nnodes=2 x.py", "JOB_COMPLETION_INDEX=2 PET_MASTER_ADDR=m",
          "JOB_COMPLETION_INDEX: '2' is not below the number of nodes, 2 (--nnodes)"},
         {"--rdzv-backend=etcd x.py", "",
-         "--rdzv-backend: 'etcd' is not supported, no etcd is needed; use static with --node-rank, "
-         "--master-addr and "
-         "--master-port"},
+         "--rdzv-backend: 'etcd' is not supported, no etcd is needed; use c10d with --rdzv-endpoint, or "
+         "static with --node-rank, --master-addr and --master-port"},
         {"--rdzv-backend=zk x.py", "", "--rdzv-backend: 'zk' is not one of static, c10d"},
-        {"--nnodes=2 --rdzv-backend=c10d x.py", "",
-         "--rdzv-backend: c10d with several nodes is not there yet; use static with --node-rank, "
-         "--master-addr and "
-         "--master-port"},
+        {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=h:0 x.py", "",
+         "--rdzv-endpoint: 'h:0' is not host:port with a port of 1 to 65535"},
+        {"--nnodes=2 --port-range=7 x.py", "",
+         "--port-range: '7' is not first-last with ports of 1 to 65535"},
+        {"--nnodes=2 --port-range=9-8 x.py", "",
+         "--port-range: '9-8' is not first-last with ports of 1 to 65535"},
         {"--nnodes=2 --rdzv-endpoint=host x.py", "",
          "--rdzv-endpoint: 'host' is not host:port with a port of 1 to 65535"},
         {"--master-port=70000 x.py", "", "--master-port: '70000' is outside 0 to 65535"},
@@ -311,9 +310,6 @@ static void bad_usage_is_one_clear_line(void **state)
          "--numa-binding: 'x.py' is not one of none, node, socket, exclusive, core-complex"},
         {"--use-env x.py", "",
          "--use-env is a flag of muster launch; muster run never adds --local-rank, leave it out"},
-        {"x.py", "PET_LOCAL_ADDR=h",
-         "PET_LOCAL_ADDR=h: not there yet; use --master-addr to name node 0 by an address that all nodes "
-         "reach"},
         {"x.py", "PET_NNODES=2 PET_NODE_RANK=0 PET_RDZV_CONF=timeout=soon",
          "PET_RDZV_CONF: timeout: 'soon' is not a number of seconds above 0 and up to 1e+07"},
         {"--rdzv-conf=a x.py", "", "--rdzv-conf: 'a' has no value; it reads key=value,key=value"},
@@ -330,13 +326,67 @@ static void bad_usage_is_one_clear_line(void **state)
 static void refused_variables_that_change_nothing_pass(void **state)
 {
     (void)state;
-    static const char *const harmless[] = {"PET_RUN_PATH=0", "PET_LOCAL_ADDR="};
+    static const char *const harmless[] = {"PET_RUN_PATH=0"};
     for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++) {
         struct parsed *p = parse("x.py", harmless[i]);
         assert_parsed(p);
         assert_null(p->config.warnings);
         config_free(&p->config);
     }
+}
+
+static void nodes_that_meet(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *variables;
+        int least, most, rank;
+        const char *host;
+        int port;
+        double last_call;
+        int is_host;
+    } rows[] = {
+        {"--nnodes=2:4 --rdzv-backend=c10d --rdzv-endpoint=web-0 x.py", "", 2, 4, -1, "web-0", 29400, 30,
+         RDZV_CONF_UNSET},
+        {"x.py", "PET_NNODES=1:3 PET_RDZV_BACKEND=c10d PET_RDZV_ENDPOINT=pt-worker-0:23456", 1, 3, -1,
+         "pt-worker-0", 23456, 30, RDZV_CONF_UNSET},
+        {"--nnodes=2 --node-rank=1 --rdzv-backend=c10d --rdzv-endpoint=[::1]:7 x.py", "", 2, 2, 1, "::1", 7,
+         30, RDZV_CONF_UNSET},
+        {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=[fe80::2] x.py", "", 2, 2, -1, "fe80::2", 29400, 30,
+         RDZV_CONF_UNSET},
+        {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=h --rdzv-conf=is_host=1,last_call_timeout=2 x.py",
+         "", 2, 2, -1, "h", 29400, 2, 1},
+        {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=h --last-call-timeout=7 x.py",
+         "PET_RDZV_CONF=last_call_timeout=2,is_host=false", 2, 2, -1, "h", 29400, 7, 0},
+        {"--nnodes=1:2 --rdzv-backend=c10d x.py", "", 1, 2, -1, "localhost", 29400, 30, RDZV_CONF_UNSET},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct parsed *p = parse(rows[i].line, rows[i].variables);
+        assert_parsed(p);
+        assert_true(p->config.elastic);
+        assert_int_equal(p->config.min_nodes, rows[i].least);
+        assert_int_equal(p->config.max_nodes, rows[i].most);
+        assert_int_equal(p->config.wanted_rank, rows[i].rank);
+        assert_string_equal(p->config.master_addr, rows[i].host);
+        assert_int_equal(p->config.master_port, rows[i].port);
+        assert_true(p->config.last_call_timeout_s == rows[i].last_call);
+        assert_int_equal(p->config.rdzv_conf.is_host, rows[i].is_host);
+        config_free(&p->config);
+    }
+}
+
+static void a_range_of_nodes_is_its_most_where_ranks_are_given(void **state)
+{
+    (void)state;
+    struct parsed *p = parse("--nnodes=1:3 --node-rank=2 --master-addr=h --port-range=100-200 x.py", "");
+    assert_parsed(p);
+    assert_false(p->config.elastic);
+    assert_int_equal(p->config.min_nodes, 3);
+    assert_int_equal(p->config.wanted_rank, 2);
+    assert_int_equal(p->config.first_port, 100);
+    assert_int_equal(p->config.last_port, 200);
+    assert_non_null(strstr(p->config.notes, "means 3 nodes with --rdzv-backend=static"));
+    config_free(&p->config);
 }
 
 static void every_refused_flag_says_what_to_use(void **state)
@@ -531,6 +581,8 @@ int main(void)
         cmocka_unit_test(rules_do_not_overrule),
         cmocka_unit_test(lone_pods_are_warned_of),
         cmocka_unit_test(an_elastic_job_with_a_master_is_warned_of),
+        cmocka_unit_test(nodes_that_meet),
+        cmocka_unit_test(a_range_of_nodes_is_its_most_where_ranks_are_given),
         cmocka_unit_test(standalone_leaves_the_environment_aside),
         cmocka_unit_test(bad_usage_is_one_clear_line),
         cmocka_unit_test(refused_variables_that_change_nothing_pass),

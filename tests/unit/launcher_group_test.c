@@ -58,6 +58,13 @@ static const char whole_table[] = "WAITING WORLD -> RUNNING START\n"
                                   "RUNNING VERDICT -> STOPPING 1s code=9 TERMINATE\n"
                                   "RUNNING SIGNAL -> STOPPING 30s code=130 LEAVE TERMINATE\n"
                                   "RUNNING LOST -> STOPPING 1s code=9 TERMINATE\n"
+                                  "DRAINING FAILURE -> STOPPING 1s REPORT_FAILED TERMINATE\n"
+                                  "DRAINING SUCCESS -> STOPPING 30s REPORT_DONE LEAVE TERMINATE\n"
+                                  "DRAINING STOP -> STOPPING 30s TERMINATE\n"
+                                  "DRAINING VERDICT -> STOPPING 1s code=9 TERMINATE\n"
+                                  "DRAINING SIGNAL -> DRAINING REMIND\n"
+                                  "DRAINING LOST -> STOPPING 1s code=9 TERMINATE\n"
+                                  "DRAINING DEADLINE -> STOPPING 30s LEAVE TERMINATE\n"
                                   "STOPPING FAILURE -> STOPPING REPORT_FAILED\n"
                                   "STOPPING EMPTY -> HALTED\n"
                                   "STOPPING STOP -> STOPPING stop-asked\n"
@@ -171,6 +178,36 @@ static void second_signal_changes_nothing(void **state)
     assert_int_equal(group.exit_code, 143);
 }
 
+/* In an elastic job the others go on, and all may save first. */
+static void an_agent_that_drains(void **state)
+{
+    (void)state;
+    struct group group = fresh(GROUP_RUNNING);
+    group.drains = true;
+    struct group_event term = {.kind = GROUP_SIGNAL, .signal = SIGTERM};
+    assert_int_equal(step(&group, term, 10), BIT(GROUP_DRAIN));
+    assert_int_equal(group.state, GROUP_DRAINING);
+    assert_int_equal(group.deadline.ns, 11 * NS_PER_S);
+    struct group unanswered = group;
+    struct group_event stop = {.kind = GROUP_STOP, .grace_ns = 25 * NS_PER_S};
+    assert_int_equal(step(&group, stop, 10), BIT(GROUP_TERMINATE));
+    assert_int_equal(group.deadline.ns, 35 * NS_PER_S);
+    assert_int_equal(step(&group, (struct group_event){.kind = GROUP_EMPTY}, 20),
+                     BIT(GROUP_LEAVE) | BIT(GROUP_EXIT));
+    assert_int_equal(group.exit_code, 143);
+    /* nobody answers */
+    assert_int_equal(step(&unanswered, (struct group_event){.kind = GROUP_DEADLINE}, 11),
+                     BIT(GROUP_LEAVE) | BIT(GROUP_TERMINATE));
+    assert_int_equal(unanswered.deadline.ns, 41 * NS_PER_S);
+    /* a planned stop is under way: it leaves when its workers have ended */
+    group = fresh(GROUP_RUNNING);
+    group.drains = true;
+    (void)step(&group, stop, 10);
+    assert_int_equal(step(&group, term, 11), BIT(GROUP_DRAIN));
+    assert_int_equal(step(&group, (struct group_event){.kind = GROUP_EMPTY}, 20),
+                     BIT(GROUP_LEAVE) | BIT(GROUP_EXIT));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -179,6 +216,7 @@ int main(void)
         cmocka_unit_test(restart_goes_round),
         cmocka_unit_test(stop_after_empty),
         cmocka_unit_test(second_signal_changes_nothing),
+        cmocka_unit_test(an_agent_that_drains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

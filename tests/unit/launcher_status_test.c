@@ -69,7 +69,8 @@ static void json(void **state)
     assert_string_equal(
         out.data,
         "{\"version\": \"1.2.3\", \"host\": \"node-1\", \"pid\": 4711, \"uptime_s\": 3723.500, "
-        "\"job_id\": \"a \\\"job\\\"\\\\\\u000a\\u001b[31m\", \"program\": \"train.py\", \"role\": \"default\", "
+        "\"job_id\": \"a \\\"job\\\"\\\\\\u000a\\u001b[31m\", \"program\": \"train.py\", \"role\": "
+        "\"default\", "
         "\"state\": \"RUNNING\", \"exit_code\": null, \"node_rank\": 1, \"min_nodes\": 2, \"max_nodes\": 2, "
         "\"waiting\": \"\", \"world\": {\"round\": 1, \"group_rank\": 1, \"group_world_size\": 2, "
         "\"rank_base\": 4, \"world_size\": 8, \"master_addr\": \"node-0\", \"master_port\": 29501}, "
@@ -227,11 +228,11 @@ static void metrics(void **state)
             fail_msg("not there: %s", wanted[i]);
     }
     assert_null(strstr(out.data, "muster_worker_step{rank=\"5\"")); /* it has not beaten */
-    assert_int_equal(check_exposition(out.data), 29);
+    assert_int_equal(check_exposition(out.data), 30);
     buffer_clear(&out);
     status_metrics(early, &out);
     assert_non_null(strstr(out.data, "\nmuster_world_size 0\n"));
-    assert_int_equal(check_exposition(out.data), 23);
+    assert_int_equal(check_exposition(out.data), 24);
 }
 
 /* --- */

@@ -1,0 +1,181 @@
+/* agent_serve.c - serving the job: who does, the workers' store beside the roster, and what follows where the
+ * port is taken. See agent_internal.h. */
+#include <string.h>
+
+#include "launcher/agent_internal.h"
+#include "launcher/errand.h"
+#include "launcher/resolver.h"
+#include "launcher/server_choice.h"
+#include "proto/base/error.h"
+#include "proto/exit_code.h"
+#include "rendezvous/port_holder.h"
+#include "rendezvous/tcpstore_server.h"
+
+/* --- the workers' store --- */
+
+/* What workers are told to connect to. */
+const char *agent_store_address(const struct agent *agent)
+{
+    const struct run_config *config = agent->config;
+    return config->elastic && config->local_addr && *config->local_addr ? config->local_addr
+                                                                        : config->master_addr;
+}
+
+/* Beside the rendezvous where nodes have ranks beforehand (65536 wraps to any), else in the range, else any.
+ */
+static int start_store_of_many(struct agent *agent, struct tcpstore_server_options *options,
+                               struct muster_error *err)
+{
+    const struct run_config *config = agent->config;
+    options->port = (uint16_t)(config->elastic ? 0 : agent_master_port(agent) + 1);
+    if (options->port && tcpstore_server_start(options, &agent->store, NULL) == 0)
+        return 0;
+    for (int port = config->first_port; port && port <= config->last_port; port++) {
+        options->port = (uint16_t)port;
+        if (tcpstore_server_start(options, &agent->store, NULL) == 0)
+            return 0;
+    }
+    options->port = 0;
+    if (config->first_port)
+        return error_set(err, MUSTER_E_BUSY,
+                         "--port-range: no port of %d to %d is free for the workers' store",
+                         config->first_port, config->last_port);
+    return tcpstore_server_start(options, &agent->store, err);
+}
+
+/* On the loopback address where that is what workers are told, else on every one. */
+static int start_store(struct agent *agent, struct muster_error *err)
+{
+    const struct run_config *config = agent->config;
+    const char *told = agent_store_address(agent);
+    struct tcpstore_server_options options = {.log = &agent->log};
+    if (!strcmp(told, "localhost"))
+        options.address = "127.0.0.1";
+    else if (!strncmp(told, "127.", 4) && resolver_is_numeric(told))
+        options.address = told;
+    if (config->max_nodes > 1)
+        return start_store_of_many(agent, &options, err);
+    options.port = (uint16_t)config->master_port; /* 0 with --standalone, unless the flag was given */
+    return tcpstore_server_start(&options, &agent->store, err);
+}
+
+/* --- the port is taken --- */
+
+struct port_question {
+    uint16_t port;
+    struct port_holder holder;
+};
+
+static void ask_holder(void *payload)
+{
+    struct port_question *question = payload;
+    port_holder_find(question->port, &question->holder);
+}
+
+/* What the master's address is where no other agent of this machine must be met. */
+static const char *own_address(const char *bound)
+{
+    return !strcmp(bound, "0.0.0.0") ? "127.0.0.1" : bound;
+}
+
+/* Several agents of one machine may have one endpoint: the first to come serves, the others join it. Whether
+ * it is this job's is for its server to say. Anything else on the port is an error. */
+static void holder_known(void *context, uint32_t events)
+{
+    struct agent *agent = context;
+    const struct run_config *config = agent->config;
+    const struct port_holder holder = agent->port_question->holder;
+    struct muster_error err = {0};
+    char text[64];
+    (void)events;
+    loop_remove(&agent->loop, &agent->port_answer);
+    errand_release(agent->port_asking);
+    agent->port_asking = NULL;
+    port_holder_text(&holder, text, sizeof text);
+    if (config->elastic && config->rdzv_conf.is_host <= 0 && holder.same_program) {
+        log_info(&agent->log, "port %u of this machine is served by another agent, %s: joining it",
+                 (unsigned)agent_master_port(agent), text);
+        tcpstore_server_destroy(agent->store);
+        agent->store = NULL;
+        if (agent_take_seat(agent, MEMBERSHIP_CLIENT, own_address(agent_address_to_serve(agent)), &err) < 0)
+            agent_lose_seat(agent, err.text, EXIT_CODE_FAILURE);
+        return;
+    }
+    error_set(&err, MUSTER_E_BUSY,
+              "port %u is in use by %s, and this node must serve the job's world on it: stop that program or "
+              "choose another %s (whatever serves there is not joined as a client)",
+              (unsigned)agent_master_port(agent), text,
+              config->elastic ? "port in --rdzv-endpoint" : "--master-port");
+    agent_lose_seat(agent, err.text, EXIT_CODE_FAILURE);
+}
+
+static int ask_who_holds(struct agent *agent, struct muster_error *err)
+{
+    struct port_question *question = mem_calloc(1, sizeof *question);
+    if (!question)
+        return error_set(err, MUSTER_E_NOMEM, "no memory");
+    question->port = agent_master_port(agent);
+    agent->port_question = question;
+    agent->port_asking = errand_start("finding who holds a port", ask_holder, question, mem_free, err);
+    if (!agent->port_asking)
+        return -1;
+    agent->port_answer = (struct loop_source){errand_fd(agent->port_asking), holder_known, agent};
+    return loop_add(&agent->loop, &agent->port_answer, EPOLLIN, err);
+}
+
+/* --- who serves --- */
+
+/* What this node binds: the master's address where it is one of this machine, else every address, since the
+ * own name is often mapped to a loopback address that no other node reaches. */
+const char *agent_address_to_serve(const struct agent *agent)
+{
+    const char *given = agent->config->master_addr;
+    if (!strcmp(given, "localhost")) /* nobody elsewhere can mean us by it */
+        return "127.0.0.1";
+    return resolver_is_numeric(given) && resolver_is_local(given) ? given : "0.0.0.0";
+}
+
+int agent_serve(struct agent *agent, struct muster_error *err)
+{
+    const char *address = agent_address_to_serve(agent);
+    agent->serves_here = true;
+    if (start_store(agent, err) < 0)
+        return -1;
+    if (agent->config->max_nodes == 1)
+        return agent_take_seat(agent, MEMBERSHIP_IN_PROCESS, NULL, err);
+    if (!strcmp(address, "0.0.0.0"))
+        log_info(&agent->log, "serving the job on every address of this machine, port %u",
+                 (unsigned)agent_master_port(agent));
+    if (agent_take_seat(agent, MEMBERSHIP_SERVER, address, err) == 0)
+        return 0;
+    return err->code == MUSTER_E_BUSY ? ask_who_holds(agent, err) : -1;
+}
+
+static struct server_question question_of(const struct agent *agent)
+{
+    const struct run_config *config = agent->config;
+    return (struct server_question){.endpoint = config->master_addr,
+                                    .is_host = config->rdzv_conf.is_host,
+                                    .local_addr = config->local_addr,
+                                    .host_name = agent->host,
+                                    .full_name = config->full_name,
+                                    .is_numeric = resolver_is_numeric,
+                                    .is_local = resolver_is_local};
+}
+
+enum server_choice agent_choose_server(const struct agent *agent)
+{
+    struct server_question question = question_of(agent);
+    return server_choose(&question);
+}
+
+static const char *address_at(const void *context, int index)
+{
+    return resolver_address(context, index);
+}
+
+bool agent_serves_resolved(const struct agent *agent)
+{
+    struct server_question question = question_of(agent);
+    return server_choose_resolved(&question, address_at, agent->resolver);
+}

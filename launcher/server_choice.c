@@ -1,0 +1,55 @@
+/* server_choice.c - see server_choice.h. */
+#include "launcher/server_choice.h"
+
+#include <string.h>
+#include <strings.h>
+
+static bool is_given(const char *text)
+{
+    return text && *text;
+}
+
+/* Names have no case, and may end in a dot. */
+static bool same_name(const char *a, const char *b)
+{
+    size_t a_length = strlen(a), b_length = strlen(b);
+    a_length -= a_length && a[a_length - 1] == '.';
+    b_length -= b_length && b[b_length - 1] == '.';
+    return a_length && a_length == b_length && !strncasecmp(a, b, a_length);
+}
+
+/* Whether the address is this node's. Where it was told which one it has, that alone counts: several nodes of
+ * one machine have all its addresses. */
+static bool is_ours(const struct server_question *question, const char *address)
+{
+    if (is_given(question->local_addr))
+        return !strcmp(address, question->local_addr);
+    return question->is_local(address);
+}
+
+enum server_choice server_choose(const struct server_question *question)
+{
+    const char *endpoint = question->endpoint;
+    bool numeric = question->is_numeric(endpoint);
+    if (question->is_host > 0)
+        return SERVER_CHOICE_SERVE;
+    if (question->is_host == 0)
+        return numeric ? SERVER_CHOICE_JOIN : SERVER_CHOICE_RESOLVE;
+    if (numeric)
+        return is_ours(question, endpoint) ? SERVER_CHOICE_SERVE : SERVER_CHOICE_JOIN;
+    bool named = same_name(endpoint, question->host_name) || same_name(endpoint, question->full_name) ||
+                 (is_given(question->local_addr) && same_name(endpoint, question->local_addr));
+    return named ? SERVER_CHOICE_SERVE : SERVER_CHOICE_RESOLVE;
+}
+
+bool server_choose_resolved(const struct server_question *question,
+                            const char *(*address)(const void *context, int index), const void *context)
+{
+    const char *found;
+    if (question->is_host >= 0)
+        return question->is_host > 0;
+    for (int i = 0; (found = address(context, i)); i++)
+        if (is_ours(question, found))
+            return true;
+    return false;
+}

@@ -1,0 +1,223 @@
+"""Elastic jobs end to end: real agents on loopback addresses that meet, grow, shrink, lose each other and come back.
+
+    MUSTER_BUILD=build python3 tests/e2e/elastic_test.py [TestClass.test_name ...]
+
+Each agent has an address and a name of its own, as pods have; workers are small shell programs that say what they were given
+and wait for a file named finish."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import unittest
+
+from harness import AgentTest, free_port, wait_until
+
+# rank, size, group rank, groups, restart count, address, port
+WORKER = """#!/bin/sh
+trap 'echo saved > "saved.$MUSTER_ROUND.$RANK"; exit 0' TERM
+text="$RANK $WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE $TORCHELASTIC_RESTART_COUNT $MASTER_ADDR $MASTER_PORT $MUSTER_HOSTNAME"
+echo "$text" > "seen.$MUSTER_ROUND.$RANK.new" && mv "seen.$MUSTER_ROUND.$RANK.new" "seen.$MUSTER_ROUND.$RANK"
+while [ ! -e finish ]; do sleep 0.05; done
+"""
+
+
+class ElasticTest(AgentTest):
+    def setUp(self):
+        super().setUp()
+        self.port = free_port()
+        self.worker = self.script("worker.sh", WORKER)
+        os.chmod(self.worker, 0o755)
+
+    def node(self, k, nnodes, *arguments, nproc=1, rest=None, **options):
+        """The agent node-k on 127.0.0.<k+1>; node 0 serves."""
+        return self.start(
+            f"--nnodes={nnodes}",
+            f"--nproc-per-node={nproc}",
+            "--rdzv-backend=c10d",
+            f"--rdzv-endpoint=127.0.0.1:{self.port}",
+            f"--local-addr=127.0.0.{k + 1}",
+            "--last-call-timeout=1",
+            "--regroup-interval=1",
+            "--max-restarts=3",
+            *arguments,
+            *(rest or ["--", self.worker]),
+            env={"MUSTER_HOSTNAME": f"node-{k}"},
+            **options,
+        )
+
+    def seen(self, round_, size):
+        """What the workers of a round of this size were given, by rank, when all of them have said so."""
+
+        def read():
+            names = [self.folder / f"seen.{round_}.{rank}" for rank in range(size)]
+            if not all(name.exists() for name in names):
+                return None
+            rows = [name.read_text().split() for name in names]
+            return rows if all(row[1] == str(size) for row in rows) else None
+
+        return wait_until(read, f"round {round_} with {size} workers: {sorted(os.listdir(self.folder))}")
+
+    def finish_all(self, processes, code=0):
+        (self.folder / "finish").touch()
+        return [self.finish(process, code) for process in processes]
+
+
+class Forming(ElasticTest):
+    def test_one_of_two_starts_after_the_last_call(self):
+        (self.folder / "finish").touch()
+        process = self.start(
+            "--nnodes=1:2",
+            "--nproc-per-node=4",
+            "--rdzv-backend=c10d",
+            f"--rdzv-endpoint=localhost:{self.port}",
+            "--rdzv-id=some-job",
+            "--rdzv-conf='join_timeout=5,last_call_timeout=1,timeout=5'",
+            "--",
+            self.worker,
+        )
+        self.finish(process, 0)
+        rows = self.seen(0, 4)
+        self.assertEqual([row[:5] for row in rows], [[str(r), "4", "0", "1", "0"] for r in range(4)])
+
+    def test_unequal_nodes_are_ranked_by_name(self):
+        nodes = [self.node(k, "3", nproc=k + 1) for k in (0, 2, 1)]
+        rows = self.seen(0, 6)
+        self.assertEqual([row[2] for row in rows], list("011222"))
+        self.assertEqual({row[7] for row in rows}, {"node-0", "node-1", "node-2"})
+        self.assertEqual({row[5] for row in rows}, {"127.0.0.1"})
+        self.assertEqual(len({row[6] for row in rows}), 1)
+        self.finish_all(nodes)
+
+    def test_a_wanted_rank_is_honoured(self):
+        nodes = [self.node(k, "3", *(["--node-rank=1"] if k == 2 else [])) for k in range(3)]
+        rows = self.seen(0, 3)
+        self.assertEqual([row[7] for row in rows], ["node-0", "node-2", "node-1"])
+        self.finish_all(nodes)
+
+    def test_two_agents_of_one_host_share_an_endpoint(self):
+        def agent():
+            return self.start(
+                "--nnodes=2", "--nproc-per-node=4", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{self.port}", "--", self.worker
+            )
+
+        agents = [agent(), agent()]
+        self.seen(0, 8)
+        self.finish_all(agents)
+
+    def test_whatever_else_holds_the_port_is_named(self):
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", self.port))
+            holder.listen()
+            _, err = self.finish(self.node(0, "2"), 1)
+        self.assertRegex(err, rf"port {self.port} is in use by pid {os.getpid()} \(python3?[^)]*\)")
+
+    def test_term_while_forming_leaves_at_once(self):
+        server, client = self.node(0, "3"), self.node(1, "3")
+        time.sleep(0.3)  # wherever they are by then
+        for process in (client, server):
+            begin = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(timeout=30), 143)
+            self.assertLess(time.monotonic() - begin, 5)
+
+    def test_the_store_listens_in_the_port_range(self):
+        first = free_port()
+        nodes = [self.node(k, "2", f"--port-range={first}-{first + 1}") for k in range(2)]
+        rows = self.seen(0, 2)
+        self.assertIn(int(rows[1][6]), (first, first + 1))
+        self.finish_all(nodes)
+
+    def test_what_is_waited_for_is_told(self):
+        # the line comes after five seconds
+        client = self.node(1, "2:3", stderr=subprocess.PIPE)
+        line = ""
+        while "waiting for the world" not in line:
+            line = client.stderr.readline()
+            self.assertTrue(line, "the agent ended")
+        self.assertIn(f"no answer yet from the server 127.0.0.1:{self.port}", line)
+        client.send_signal(signal.SIGTERM)
+        self.finish(client, 143)
+
+
+class Changing(ElasticTest):
+    def test_nodes_are_lost_come_and_go(self):
+        nodes = [self.node(k, "2:4") for k in range(4)]
+        self.seen(0, 4)
+        nodes[2].kill()  # the guardian takes its workers
+        nodes[2].wait()
+        rows = self.seen(1, 3)
+        self.assertEqual([row[4] for row in rows], ["1"] * 3)
+        self.assertEqual([row[7] for row in rows], ["node-0", "node-1", "node-3"])
+        nodes[2] = self.node(2, "2:4")
+        rows = self.seen(2, 4)
+        self.assertEqual([row[4] for row in rows], ["1"] * 4)  # a newcomer costs nothing
+        nodes[1].send_signal(signal.SIGTERM)
+        rows = self.seen(3, 3)
+        self.assertEqual([row[4] for row in rows], ["1"] * 3)  # nor does one who says that it goes
+        self.assertNotIn("node-1", [row[7] for row in rows])
+        self.finish(nodes[1], 143)
+        for rank in range(4):
+            self.assertTrue((self.folder / f"saved.2.{rank}").exists(), rank)  # all were told in time
+        self.finish_all([nodes[0], nodes[2], nodes[3]])
+
+    def test_an_agent_is_killed_and_started_again(self):
+        agents = [self.node(k, "2") for k in range(2)]
+        self.seen(0, 2)
+        agents[1].kill()
+        agents[1].wait()
+        agents[1] = self.node(1, "2")
+        rows = self.seen(1, 2)
+        self.assertEqual([row[4] for row in rows], ["1", "1"])
+        self.finish_all(agents)
+
+    def test_a_spare_takes_over(self):
+        nodes = [self.node(k, "1:2") for k in range(2)]
+        self.seen(0, 2)
+        spare = self.node(2, "1:2")
+        time.sleep(0.5)
+        nodes[1].send_signal(signal.SIGTERM)
+        self.finish(nodes[1], 143)
+        rows = self.seen(1, 2)
+        self.assertEqual([row[7] for row in rows], ["node-0", "node-2"])
+        self.finish_all([nodes[0], spare])
+
+    def test_the_server_frozen_a_drain_goes_alone(self):
+        nodes = [self.node(k, "2") for k in range(2)]
+        self.seen(0, 2)
+        nodes[0].send_signal(signal.SIGSTOP)
+        try:
+            nodes[1].send_signal(signal.SIGTERM)
+            self.finish(nodes[1], 143)
+        finally:
+            nodes[0].send_signal(signal.SIGCONT)
+        nodes[0].send_signal(signal.SIGTERM)
+        self.finish(nodes[0], 143)
+
+    def test_the_server_goes_and_all_with_it(self):
+        nodes = [self.node(k, "2") for k in range(2)]
+        self.seen(0, 2)
+        nodes[0].send_signal(signal.SIGTERM)
+        for process in nodes:
+            self.finish(process, 143)
+
+    def test_a_spare_learns_how_it_ended(self):
+
+        nodes = [self.node(k, "2", "--shutdown-timeout=30") for k in range(2)]
+        self.seen(0, 2)
+        nodes[1].send_signal(signal.SIGSTOP)
+        (self.folder / "finish").touch()
+        try:
+            late = self.node(2, "2")
+            time.sleep(0.2)
+        finally:
+            nodes[1].send_signal(signal.SIGCONT)
+        for process in [*nodes, late]:
+            self.finish(process, 0)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[1:]], verbosity=2)

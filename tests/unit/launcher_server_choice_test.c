@@ -1,0 +1,83 @@
+/* launcher_server_choice_test.c - which node serves an elastic job. */
+#include <string.h>
+
+#include "launcher/resolver.h"
+#include "launcher/server_choice.h"
+#include "tests/support/cmocka_all.h"
+
+static bool local_10(const char *address)
+{
+    return !strncmp(address, "10.0.0.7", 9) || !strncmp(address, "127.", 4);
+}
+
+static const char *at(const void *context, int index)
+{
+    const char *const *addresses = context;
+    return addresses[index];
+}
+
+static void every_rule(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *endpoint;
+        int is_host;
+        const char *local_addr;
+        enum server_choice first;
+        const char *addresses[3];
+        bool serves; /* where it was resolved */
+    } rows[] = {
+        {"10.0.0.7", -1, NULL, SERVER_CHOICE_SERVE, {NULL}, false},
+        {"10.0.0.8", -1, NULL, SERVER_CHOICE_JOIN, {NULL}, false},
+        {"127.0.0.1", -1, NULL, SERVER_CHOICE_SERVE, {NULL}, false},
+        /* pods on one machine: an address is one pod's */
+        {"127.0.0.2", -1, "127.0.0.3", SERVER_CHOICE_JOIN, {NULL}, false},
+        {"127.0.0.2", -1, "127.0.0.2", SERVER_CHOICE_SERVE, {NULL}, false},
+        {"svc", -1, "127.0.0.3", SERVER_CHOICE_RESOLVE, {"127.0.0.2"}, false},
+        {"svc", -1, "127.0.0.3", SERVER_CHOICE_RESOLVE, {"127.0.0.2", "127.0.0.3"}, true},
+        /* names */
+        {"web-0", -1, NULL, SERVER_CHOICE_SERVE, {NULL}, false},
+        {"WEB-0.", -1, NULL, SERVER_CHOICE_SERVE, {NULL}, false},
+        {"web-0.ns.svc", -1, NULL, SERVER_CHOICE_SERVE, {NULL}, false},
+        {"web-0.other.svc", -1, NULL, SERVER_CHOICE_RESOLVE, {"10.0.0.9"}, false},
+        {"web-1", -1, NULL, SERVER_CHOICE_RESOLVE, {"10.0.0.8", "10.0.0.7"}, true},
+        {"localhost", -1, NULL, SERVER_CHOICE_RESOLVE, {"127.0.0.1"}, true},
+        /* is_host decides alone */
+        {"10.0.0.8", 1, NULL, SERVER_CHOICE_SERVE, {NULL}, false},
+        {"10.0.0.7", 0, NULL, SERVER_CHOICE_JOIN, {NULL}, false},
+        {"web-0", 0, NULL, SERVER_CHOICE_RESOLVE, {"10.0.0.7"}, false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct server_question question = {.endpoint = rows[i].endpoint,
+                                           .is_host = rows[i].is_host,
+                                           .local_addr = rows[i].local_addr,
+                                           .host_name = "web-0",
+                                           .full_name = "web-0.ns.svc",
+                                           .is_numeric = resolver_is_numeric,
+                                           .is_local = local_10};
+        if (server_choose(&question) != rows[i].first)
+            fail_msg("row %zu (%s)", i, rows[i].endpoint);
+        if (rows[i].first == SERVER_CHOICE_RESOLVE &&
+            server_choose_resolved(&question, at, rows[i].addresses) != rows[i].serves)
+            fail_msg("row %zu (%s), resolved", i, rows[i].endpoint);
+    }
+}
+
+static void an_unknown_host_name_is_nobodys(void **state)
+{
+    (void)state;
+    struct server_question question = {.endpoint = "svc",
+                                       .is_host = -1,
+                                       .host_name = "",
+                                       .full_name = "",
+                                       .is_numeric = resolver_is_numeric,
+                                       .is_local = local_10};
+    assert_int_equal(server_choose(&question), SERVER_CHOICE_RESOLVE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_rule),
+                                       cmocka_unit_test(an_unknown_host_name_is_nobodys)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
