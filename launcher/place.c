@@ -42,14 +42,13 @@ struct replica {
     int job_length;
     bool master;
     int64_t index;
-    const char *domain; /* "" or from the first dot on */
+    const char *domain; /* what follows the index: "" or from a dot on */
 };
 
-/* The number behind the last dash of the first label, and where that dash is. */
-static bool read_index(const char *name, int64_t *index, size_t *dash)
+/* The number behind the last dash of the first label bytes, and where that dash is. */
+static bool read_index(const char *name, size_t label, int64_t *index, size_t *dash)
 {
     char digits[16];
-    size_t label = strcspn(name, ".");
     for (*dash = label; *dash && name[*dash] != '-'; (*dash)--)
         ;
     size_t length = label - *dash - 1;
@@ -57,30 +56,35 @@ static bool read_index(const char *name, int64_t *index, size_t *dash)
            copy(digits, sizeof digits, name + *dash + 1, length) && text_int64(digits, index);
 }
 
+/* A job's name may have dots, and the host name a domain: the whole is tried first. */
 static bool read_replica(const char *name, struct replica *replica)
 {
     static const char master[] = "-master", worker[] = "-worker";
     enum { ROLE_LENGTH = sizeof master - 1 };
-    size_t dash;
-    if (!read_index(name, &replica->index, &dash) || dash <= ROLE_LENGTH)
-        return false;
-    const char *role = name + dash - ROLE_LENGTH;
-    replica->master = !strncmp(role, master, ROLE_LENGTH);
-    if (!replica->master && strncmp(role, worker, ROLE_LENGTH))
-        return false;
-    replica->name = name;
-    replica->job_length = (int)(role - name);
-    replica->domain = name + strcspn(name, ".");
-    return true;
+    const size_t ends[] = {strlen(name), strcspn(name, ".")};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        size_t dash;
+        if (!read_index(name, ends[i], &replica->index, &dash) || dash <= ROLE_LENGTH)
+            continue;
+        const char *role = name + dash - ROLE_LENGTH;
+        replica->master = !strncmp(role, master, ROLE_LENGTH);
+        if (!replica->master && strncmp(role, worker, ROLE_LENGTH))
+            continue;
+        replica->name = name;
+        replica->job_length = (int)(role - name);
+        replica->domain = name + ends[i];
+        return true;
+    }
+    return false;
 }
 
-/* Whether the first label of host is that of the job's replica 0 of this role. */
+/* Whether host is the job's replica 0 of this role, with a domain or without. */
 static bool names_first(const struct replica *replica, const char *host, const char *role)
 {
     char expected[PLACE_HOST_SIZE];
-    size_t label = strcspn(host, ".");
     (void)snprintf(expected, sizeof expected, "%.*s-%s-0", replica->job_length, replica->name, role);
-    return strlen(expected) == label && !strncmp(host, expected, label);
+    size_t length = strlen(expected);
+    return !strncmp(host, expected, length) && (!host[length] || host[length] == '.');
 }
 
 static bool is_loopback_name(const char *host)
@@ -130,7 +134,7 @@ static int indexed_job(const struct place_known *known, struct place_found *foun
     if (known->master_addr)
         return 1;
     const char *name = *known->full_name ? known->full_name : known->host_name;
-    if (!strchr(name, '.') || !read_index(name, &in_name, &dash) || in_name != index)
+    if (!strchr(name, '.') || !read_index(name, strcspn(name, "."), &in_name, &dash) || in_name != index)
         return error_set(
             err, MUSTER_E_INVALID,
             "JOB_COMPLETION_INDEX=%lld is this node's rank, but nothing names node 0: '%.100s' is not "

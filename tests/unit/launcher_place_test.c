@@ -31,6 +31,10 @@ static const struct {
      "a-worker-b-worker-0", 23456},
     {"full name", 3, NULL, -1, "", "pt-worker-2.ns.svc", "", "the host name pt-worker-2.ns.svc", 0, 2,
      "pt-worker-0.ns.svc", 23456},
+    {"dots", 3, NULL, -1, "", "my.job-worker-1", "", "the host name my.job-worker-1", 0, 1, "my.job-worker-0",
+     23456},
+    {"dots and a domain", 3, "my-master-0.ns", 1, "", "my-worker-1.ns-1", "",
+     "the host name my-worker-1.ns-1", 0, 2, "", 0},
     {"own port", 3, NULL, 1234, "", "pt-worker-1", "", "the host name pt-worker-1", 0, 1, "pt-worker-0", 0},
     {"own master", 3, "pt-worker-0", -1, "", "pt-worker-1", "", "the host name pt-worker-1", 0, 1, "", 23456},
     /* a Master that is named makes worker i node i + 1 */
