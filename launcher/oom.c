@@ -12,22 +12,36 @@ enum { TEXT_LIMIT = 65536, DEPTH_LIMIT = 32 };
 
 /* What the files of one version are called. */
 struct files {
-    const char *directory;        /* under the root */
-    const char *kills;            /* has a line "oom_kill N" */
-    const char *hits, *hits_name; /* the line in it; NULL: the file is one number */
+    const char *directory; /* under the root */
+    const char *kills;     /* has a line "oom_kill N" */
+    const char *hits[2];   /* NULL: there is none */
+    const char *hits_name; /* the line in it; NULL: the file is one number */
     const char *limit;
     const char *peak, *usage; /* usage where the kernel keeps no peak */
 };
 
-static const struct files version_2 = {"",           "memory.events", "memory.events", "oom",
-                                       "memory.max", "memory.peak",   "memory.current"};
-static const struct files version_1 = {"/memory",
-                                       "memory.oom_control",
-                                       "memory.failcnt",
-                                       NULL,
-                                       "memory.limit_in_bytes",
-                                       "memory.max_usage_in_bytes",
-                                       "memory.usage_in_bytes"};
+static const struct files version_2 = {
+    .directory = "",
+    .kills = "memory.events",
+    .hits = {"memory.events"},
+    .hits_name = "oom",
+    .limit = "memory.max",
+    .peak = "memory.peak",
+    .usage = "memory.current",
+};
+static const struct files version_1 = {
+    .directory = "/memory",
+    .kills = "memory.oom_control",
+    .hits = {"memory.failcnt", "memory.memsw.failcnt"}, /* memory with swap has a limit of its own */
+    .limit = "memory.limit_in_bytes",
+    .peak = "memory.max_usage_in_bytes",
+    .usage = "memory.usage_in_bytes",
+};
+
+bool oom_is_full(const struct oom_account *account)
+{
+    return account->limit > 0 && account->peak >= account->limit - account->limit / 64;
+}
 
 int64_t oom_number(const char *text, const char *name)
 {
@@ -60,10 +74,11 @@ static bool is_limit(int64_t value)
 
 static void look_at_limits(const char *group, const struct files *files, struct oom_account *out)
 {
-    int64_t hits = read_value(group, files->hits, files->hits_name),
-            limit = read_value(group, files->limit, NULL);
-    if (hits > 0)
-        out->hits += hits;
+    int64_t limit = read_value(group, files->limit, NULL);
+    for (int i = 0; i < 2 && files->hits[i]; i++) {
+        int64_t hits = read_value(group, files->hits[i], files->hits_name);
+        out->hits += hits > 0 ? hits : 0;
+    }
     if (is_limit(limit) && (!out->limit || limit < out->limit))
         out->limit = limit;
 }

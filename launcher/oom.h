@@ -17,6 +17,9 @@ struct oom_account {
     int64_t peak;  /* bytes; 0: unknown */
 };
 
+/* Whether the group has come as near to its limit as makes no difference: new kernels do not count hits of
+ * v1's limits any more. Pure. */
+bool oom_is_full(const struct oom_account *account);
 /* The value of the line "name N" in a text of such lines; -1 where there is none. Pure. */
 int64_t oom_number(const char *text, const char *name);
 /* Of the group that a /proc/self/cgroup text names; root is "/sys/fs/cgroup". Where the named path is not

@@ -14,7 +14,7 @@
 #include "proto/base/io.h"
 
 struct witness {
-    const char *gpus;
+    char *gpus;
     int kernel_log; /* -1: it cannot be read */
     bool counted;   /* before is there */
     struct oom_account before;
@@ -32,7 +32,11 @@ struct witness *witness_open(const struct witness_paths *paths)
     struct witness *witness = mem_calloc(1, sizeof *witness);
     if (!witness)
         return NULL;
-    witness->gpus = paths->gpus;
+    witness->gpus = mem_strdup(paths->gpus);
+    if (!witness->gpus) {
+        mem_free(witness);
+        return NULL;
+    }
     /* each open file of the kernel log has its own place in it */
     witness->kernel_log = open(paths->kernel_log, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (witness->kernel_log >= 0 && lseek(witness->kernel_log, 0, SEEK_END) < 0) {
@@ -49,6 +53,7 @@ void witness_close(struct witness *witness)
         return;
     if (witness->kernel_log >= 0)
         (void)close(witness->kernel_log); /* it was only read */
+    mem_free(witness->gpus);
     mem_free(witness);
 }
 
@@ -135,7 +140,7 @@ void witness_hear(struct witness *witness, struct witness_account *out)
     read_kernel_log(witness);
     if (witness->counted && oom_look_at_own(&now)) {
         out->oom_kills = now.kills > witness->before.kills ? now.kills - witness->before.kills : 0;
-        out->oom_beyond = out->oom_kills > 0 && now.hits <= witness->before.hits;
+        out->oom_beyond = out->oom_kills > 0 && now.hits <= witness->before.hits && !oom_is_full(&now);
         out->memory_limit = now.limit;
         out->memory_peak = now.peak;
     }

@@ -18,7 +18,7 @@ enum { WITNESS_XIDS_KEPT = 32, WITNESS_GPU_LIMIT = 64, WITNESS_UUID_LIMIT = 48 }
 struct witness_paths {
     const char *kernel_log; /* "/dev/kmsg"; records are told from now on */
     const char *gpus;       /* "/proc/driver/nvidia/gpus" */
-    const char *visible;    /* CUDA_VISIBLE_DEVICES; NULL: all. Must live as long as the witness */
+    const char *visible;    /* CUDA_VISIBLE_DEVICES; NULL: all */
 };
 /* This machine's; the visible devices are those of this process. */
 struct witness_paths witness_paths(void);
@@ -42,7 +42,7 @@ struct witness_account {
 
 struct witness;
 
-/* NULL without memory. */
+/* paths are copied. NULL without memory. */
 struct witness *witness_open(const struct witness_paths *paths);
 void witness_close(struct witness *witness); /* accepts NULL */
 /* Everything since it was opened; one caller at a time. */

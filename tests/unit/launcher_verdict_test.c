@@ -226,6 +226,7 @@ static void oom_of_the_own_cgroup(void **state)
     make(root, "/memory/job", "memory.oom_control", "oom_kill_disable 0\noom_kill 6\n");
     make(root, "/memory/job", "memory.limit_in_bytes", "9223372036854771712\n");
     make(root, "/memory/job", "memory.failcnt", "12\n");
+    make(root, "/memory/job", "memory.memsw.failcnt", "3\n");
     make(root, "/memory/job", "memory.max_usage_in_bytes", "99\n");
     make(root, "/memory", "memory.limit_in_bytes", "2000\n");
     struct oom_account account;
@@ -240,9 +241,12 @@ static void oom_of_the_own_cgroup(void **state)
     assert_int_equal(kills(root, "0::/elsewhere\n"), 8); /* a container's own mount */
     assert_true(oom_look(root, "5:cpu:/x\n4:hugetlb,memory:/job\n1:name=systemd:/\n0::/pod/box\n", &account));
     assert_int_equal(account.kills, 6);
-    assert_int_equal(account.hits, 12);
+    assert_int_equal(account.hits, 15);
     assert_int_equal(account.limit, 2000);
     assert_int_equal(account.peak, 99);
+    assert_false(oom_is_full(&account));
+    account.peak = 1990;
+    assert_true(oom_is_full(&account));
     assert_int_equal(kills(root, "nonsense"), -1);
     assert_int_equal(kills(root, ""), -1);
     assert_int_equal(kills("/no/such/root", "0::/pod/box\n"), -1);
