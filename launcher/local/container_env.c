@@ -6,6 +6,7 @@
 #include "launcher/local/container_sources.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/mem.h"
 
 struct filling {
     const struct container_place *place;
@@ -103,6 +104,20 @@ static int add_operators(const struct filling *f)
     return result;
 }
 
+/* What the caller asked for: literal, like a value on a command line. */
+static int add_extra(const struct filling *f)
+{
+    for (char *const *entry = f->place->extra; entry && *entry; entry++) {
+        size_t length = strcspn(*entry, "=");
+        scope_free char *name = mem_strndup(*entry, length);
+        if (!name)
+            return error_set(f->err, MUSTER_E_NOMEM, "no memory for a pod's environment");
+        if (env_map_set(f->env, name, *entry + length + 1, f->err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 int container_env(const struct container_place *place, struct env_map *env, struct problems *problems,
                   struct muster_error *err)
 {
@@ -115,5 +130,5 @@ int container_env(const struct container_place *place, struct env_map *env, stru
     for (size_t i = 0; list && list->kind == TREE_LIST && i < list->count; i++)
         if (add_entry(&f, list->items[i], PATH_INDEX(PATH_FIELD(place->path, "env"), i)) < 0)
             return -1;
-    return add_operators(&f);
+    return add_extra(&f) < 0 ? -1 : add_operators(&f);
 }

@@ -21,6 +21,7 @@ struct container_place {
     enum local_replica_type type;
     int index;
     const char *pod_name, *address;
+    char *const *extra; /* NAME=value, NULL-terminated, over what the manifest says; NULL: none */
     const struct tree_node *container;
     const struct path *path; /* of the container */
 };

@@ -73,7 +73,7 @@ static int read_files(struct command *command, struct muster_error *err)
 
 static int build(struct command *command, struct muster_error *err)
 {
-    struct manifest_settings settings = {.job = command->settings.job};
+    struct manifest_settings settings = {.job = command->settings.job, .env = command->settings.env};
     ssize_t length = readlink("/proc/self/exe", command->program, sizeof command->program - 1);
     if (length < 0)
         return error_errno(err, "cannot find this program itself by /proc/self/exe");

@@ -1,6 +1,8 @@
 /* local_settings.c - see local_settings.h. */
 #include "launcher/local/local_settings.h"
 
+#include <string.h>
+
 #include "proto/base/error.h"
 #include "proto/base/knob_args.h"
 
@@ -32,6 +34,14 @@ static const struct knob rows[] = {
      .offset = AT(entrypoint),
      .section = manifest,
      .help = "what the image starts where a container has no command, e.g. \"python3 -u\""},
+    {.name = "env",
+     .letter = 'e',
+     .type = KNOB_LIST,
+     .offset = AT(env),
+     .section = manifest,
+     .help =
+         "NAME=value for every pod, in the place of what the manifest says of NAME: where a cluster mounts "
+         "a volume, a path of this machine, say; may be given again"},
     {.name = "validate",
      .type = KNOB_CHOICE,
      .offset = AT(validate),
@@ -126,6 +136,14 @@ const struct knob_table *local_settings_table(void)
     return &table;
 }
 
+static int check_env(char *const *entries, struct muster_error *err)
+{
+    for (; entries && *entries; entries++)
+        if (**entries == '=' || !strchr(*entries, '='))
+            return error_set(err, MUSTER_E_INVALID, "--env: '%.200s' is not NAME=value", *entries);
+    return 0;
+}
+
 static int check(const struct local_settings *settings, int argc, char *const argv[], int at,
                  const uint8_t *sources, struct muster_error *err)
 {
@@ -139,7 +157,7 @@ static int check(const struct local_settings *settings, int argc, char *const ar
     if (!settings->dry_run &&
         sources[knob_find(table, "output", 6, false, NULL) - table->knobs] == KNOB_FROM_FLAG)
         return error_set(err, MUSTER_E_INVALID, "--output is how --dry-run prints; give that too");
-    return 0;
+    return check_env(settings->env, err);
 }
 
 int local_settings_parse(int argc, char *const argv[], struct local_settings *settings,

@@ -13,6 +13,7 @@ enum local_validation { LOCAL_VALIDATE_STRICT, LOCAL_VALIDATE_WARN };
 
 struct local_settings {
     char **files; /* NULL-terminated; NULL: none */
+    char **env;   /* NAME=value, checked; the same */
     char *job, *entrypoint;
     int validate; /* enum local_validation */
     bool dry_run;

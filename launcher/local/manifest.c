@@ -171,9 +171,16 @@ static int add_pod(struct building *b, enum local_replica_type type, int index)
     const struct path *template_ = PATH_FIELD(PATH_KEY(specs, replica->entry->key), "template");
     const struct path *path =
         PATH_INDEX(PATH_FIELD(PATH_FIELD(template_, "spec"), "containers"), (size_t)replica->pytorch);
-    const struct container_place place = {&b->source,   b->documents, &b->settings->machine,
-                                          type,         index,        pod->name,
-                                          pod->address, container,    path};
+    const struct container_place place = {.job = &b->source,
+                                          .documents = b->documents,
+                                          .machine = &b->settings->machine,
+                                          .type = type,
+                                          .index = index,
+                                          .pod_name = pod->name,
+                                          .address = pod->address,
+                                          .extra = b->settings->env,
+                                          .container = container,
+                                          .path = path};
     return fill_environment(b, &place, pod);
 }
 

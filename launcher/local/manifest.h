@@ -8,6 +8,7 @@
 struct manifest_settings {
     const char *job; /* metadata.name of the PyTorchJob; NULL: the only one */
     struct pod_command_settings command;
+    char *const *env; /* NAME=value, NULL-terminated, set after the manifest's own; NULL: none */
     struct local_machine machine;
 };
 

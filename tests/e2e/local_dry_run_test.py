@@ -373,5 +373,22 @@ class CommandLine(unittest.TestCase):
         self.assertIn("  PET_NODE_RANK=1\n", out)
 
 
+
+class Env(unittest.TestCase):
+    def test_a_value_of_the_command_line_is_over_the_manifests_and_under_the_operators(self):
+        container = {"env": [{"name": "DATA", "value": "/data"}, {"name": "KEEP", "value": "k"}], "command": ["run", "$(DATA)"]}
+        code, pods, err = pods_of(pytorchjob(container), "--env=DATA=/here", "-e", "NEW=a=b", "--env", "PET_NNODES=9")
+        self.assertEqual(code, 0, err)
+        for pod in pods:
+            self.assertEqual([pod["env"][name] for name in ("DATA", "KEEP", "NEW", "PET_NNODES")], ["/here", "k", "a=b", "2"])
+            self.assertEqual(pod["command"], ["run", "/here"])
+
+    def test_what_is_no_assignment(self):
+        for text in ("DATA", "=x"):
+            code, pods, err = pods_of(pytorchjob(), f"--env={text}")
+            self.assertEqual((code, pods), (2, None))
+            self.assertIn(f"'{text}' is not NAME=value", err)
+
+
 if __name__ == "__main__":
     sys.exit(unittest.main(verbosity=1))
