@@ -8,6 +8,7 @@
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "proto/exit_code.h"
+#include "rendezvous/mutation.h"
 
 static const int64_t beat_every_ns = CLIENT_BEAT_MS * NS_PER_MS;
 static const int64_t lost_after_ns = CLIENT_LOST_AFTER_MS * NS_PER_MS;
@@ -99,7 +100,7 @@ static void renew_lease(struct client *client, uint64_t answered)
 
 static struct instant lease_end(const struct client *client)
 {
-    bool bound = client->lease_ns && client->held.epoch && !client->done &&
+    bool bound = !MUTATED(MUTATION_NO_LEASE) && client->lease_ns && client->held.epoch && !client->done &&
                  !world_id_equal(client->stopping, client->held);
     return bound ? instant_add(client->lease_from, client->lease_ns) : INSTANT_NEVER;
 }
@@ -199,7 +200,7 @@ static int stop_held(struct client *client, struct muster_error *err, const char
 static int give_withheld(struct client *client, struct instant now, struct muster_error *err)
 {
     bool leased = !client->lease_ns || now.ns < instant_add(client->lease_from, client->lease_ns).ns;
-    if (!client->withheld || client->held.epoch || !leased)
+    if (!client->withheld || (client->held.epoch && !MUTATED(MUTATION_LATE_WORKERS)) || !leased)
         return 0;
     client->withheld = false;
     client->held = client->world.world.id;
@@ -209,7 +210,8 @@ static int give_withheld(struct client *client, struct instant now, struct muste
 
 static bool is_old(const struct client *client, struct world_id id)
 {
-    return id.epoch == client->newest.epoch && id.round < client->newest.round;
+    return !MUTATED(MUTATION_OLD_ROUND) && id.epoch == client->newest.epoch &&
+           id.round < client->newest.round;
 }
 
 /* The server may have lost this agent and got it back without the workers that it has meanwhile: a JOIN that
@@ -227,7 +229,7 @@ static int on_world(struct client *client, const struct membership_event *event,
     client->world = *event;
     client->send_at = now; /* a beat: its answer renews the lease */
     if (client->held.epoch && !world_id_equal(client->stopping, client->held) &&
-        stop_held(client, err, "the job goes on with round %u", id.round))
+        !MUTATED(MUTATION_LATE_WORKERS) && stop_held(client, err, "the job goes on with round %u", id.round))
         return -1;
     return give_withheld(client, now, err);
 }
@@ -284,7 +286,7 @@ int client_receive(struct client *client, const struct wire_message *message, st
         client->lease_ns = message->lease_ns;
         renew_lease(client, message->number);
         accepted(client, message->sequence, now);
-        if (client->held.epoch && message->number <= client->held_at)
+        if (client->held.epoch && message->number <= client->held_at && !MUTATED(MUTATION_LATE_WORKERS))
             unseat(client, now); /* it joined without the workers that it has by now */
         return 0;
     case WIRE_AGAIN:

@@ -11,6 +11,7 @@
 #include "proto/base/error.h"
 #include "proto/exit_code.h"
 #include "rendezvous/failure.h"
+#include "rendezvous/mutation.h"
 #include "rendezvous/roster_internal.h"
 
 static struct roster_member *sender(struct roster_work *w)
@@ -57,7 +58,8 @@ static void rejoin(struct roster_work *w, struct roster_member *member)
     roster_act(w, ROSTER_ACCEPT, member->session, slot, NULL);
     if (member->state == MEMBER_ASSIGNED)
         roster_act(w, ROSTER_SEND_WORLD, member->session, slot, NULL);
-    else if (member->state == MEMBER_STOPPING || member->state == MEMBER_STRAY)
+    else if ((member->state == MEMBER_STOPPING && !MUTATED(MUTATION_LOST_STOP)) ||
+             member->state == MEMBER_STRAY)
         roster_act(w, ROSTER_SEND_STOP, member->session, slot, NULL);
     else if (member->state == MEMBER_LEAVING && member->verdict_sent)
         roster_act(w, ROSTER_SEND_VERDICT, member->session, slot, NULL);
@@ -284,7 +286,9 @@ static int on_report(struct roster_work *w)
     if (w->event->report.sequence <= member->sequence)
         return 0; /* a duplicate */
     struct world_id id = w->event->report.id;
-    bool current = member->held.epoch && id.epoch == member->held.epoch && id.round == member->held.round;
+    bool current = MUTATED(MUTATION_OLD_REPORT) ? member->held.epoch != 0
+                                                : member->held.epoch && id.epoch == member->held.epoch &&
+                                                      id.round == member->held.round;
     enum report_outcome outcome = current ? report_table[member->state][kind] : REPORT_CROSSED;
     if (outcome == REPORT_UNKNOWN)
         return error_set(w->err, MUSTER_E_STATE, "agent \"%.128s\" reports %s while it is %s", member->name,
@@ -344,7 +348,7 @@ static void check_losses(struct roster_work *w)
             continue;
         struct instant limit = instant_add(member->last_heard, roster->lost_after_ns);
         if (instant_reached(w->now, limit))
-            must_stop |= roster_lose(w, member);
+            must_stop |= roster_lose(w, member) && !MUTATED(MUTATION_NO_LOSS);
         else
             next = instant_min(next, limit);
     }

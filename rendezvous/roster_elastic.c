@@ -7,6 +7,7 @@
 
 #include "proto/base/error.h"
 #include "proto/exit_code.h"
+#include "rendezvous/mutation.h"
 #include "rendezvous/roster_internal.h"
 
 enum { REGROUP_WAIT_FACTOR = 32 };
@@ -24,7 +25,7 @@ bool roster_elastic_is_ready(struct roster_work *w)
 {
     struct roster *roster = w->roster;
     int present = roster->count[MEMBER_JOINED];
-    if (!roster->dead && !instant_reached(w->now, roster->fence)) {
+    if (!roster->dead && !MUTATED(MUTATION_NO_FENCE) && !instant_reached(w->now, roster->fence)) {
         roster->last_call = present >= roster->min_nodes ? roster->fence : INSTANT_NEVER;
         return false;
     }
@@ -194,6 +195,8 @@ int roster_elastic_on_drain(struct roster_work *w)
         roster_set_state(roster, member, MEMBER_LEAVING);
     if (roster_has_workers(member)) {
         roster_describe_member(roster, member, who, sizeof who);
+        if (MUTATED(MUTATION_DRAIN_COSTS))
+            roster_record_lost(roster, member);
         roster_begin_planned_stop(w, w->event->grace_ns, "%s leaves: %s", who,
                                   member->local ? "the server goes with it" : "the others go on without it");
     }

@@ -9,6 +9,7 @@
 #include "proto/exit_code.h"
 #include "rendezvous/backoff.h"
 #include "rendezvous/failure.h"
+#include "rendezvous/mutation.h"
 #include "rendezvous/roster_internal.h"
 
 /* For rates of clocks that differ, and to kill what does not end. */
@@ -244,7 +245,7 @@ static void form_again(struct roster_work *w)
 {
     struct roster *roster = w->roster;
     int64_t wait = hold_back(w);
-    roster->restart_count += roster->failed;
+    roster->restart_count += roster->failed + (roster->failed && MUTATED(MUTATION_TWO_COUNTS));
     roster->id.round++;
     roster->world_out = false;
     roster->failed = roster->planned = false;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/mutation.h"
 #include "rendezvous/roster_internal.h"
 
 static bool refuse(char *refusal, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -105,7 +106,7 @@ static int elastic_slot(const struct roster *roster, const struct roster_join *j
     for (int i = 0; i < roster->slot_count; i++) {
         const struct roster_member *member = &roster->members[i];
         bool mine = roster_incarnation_equal(member->incarnation, join->incarnation);
-        if (mine && member->name[0])
+        if (mine && member->name[0] && !MUTATED(MUTATION_TWO_SEATS))
             return i;
         if (roster_seat_taken(member))
             continue;
@@ -149,7 +150,7 @@ int roster_join_slot(const struct roster *roster, const struct roster_join *join
     }
     /* The hosting agent cannot be gone: whoever claims its rank under its name is a second one. */
     bool same = roster_seat_taken(member) && roster_incarnation_equal(member->incarnation, join->incarnation);
-    if (roster_seat_taken(member) && !same &&
+    if (roster_seat_taken(member) && !same && !MUTATED(MUTATION_TWO_HOLDERS) &&
         (member->local || strcmp(member->name, join->agent_name) != 0)) {
         refuse(refusal, size,
                "node rank %d is held by agent \"%.128s\", which is alive; agent \"%.128s\" claims it too: "

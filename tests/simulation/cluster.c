@@ -219,7 +219,7 @@ static void turn(struct cluster *cluster, int i)
 /* When a client's loop is to look again. */
 static void schedule_turns(struct cluster *cluster)
 {
-    for (int i = 1; i < CLUSTER_NODE_LIMIT; i++) {
+    for (int i = 1; i < cluster->used; i++) {
         struct node *node = &cluster->nodes[i];
         if (!node->client || is_frozen(cluster, node))
             continue;
@@ -237,7 +237,7 @@ static void schedule_turns(struct cluster *cluster)
 
 static int node_of_session(const struct cluster *cluster, uint64_t session)
 {
-    for (int i = 1; i < CLUSTER_NODE_LIMIT; i++)
+    for (int i = 1; i < cluster->used; i++)
         if (cluster->nodes[i].session == session)
             return i;
     return -1;
@@ -391,6 +391,7 @@ static void start_agent(struct cluster *cluster, int i, int rank)
         return;
     }
     node->phase = NODE_UP;
+    cluster->used = i < cluster->used ? cluster->used : i + 1;
     node->life++;
     node->claimed_rank = rank;
     node->verdict = -1;
@@ -575,12 +576,12 @@ static void begin_calm(struct cluster *cluster, int64_t run_ns)
 {
     cluster->calm = true;
     cluster->calm_run_ns = run_ns;
-    for (int i = 0; i < cluster->options.nodes; i++) {
+    for (int i = 0; i < cluster->options.nodes || i < cluster->used; i++) {
         struct node *node = &cluster->nodes[i];
         heal(cluster, i);
         /* The server takes the roster with it; one that comes back knows nothing. */
         bool server_left = cluster->nodes[0].phase == NODE_EXITED;
-        if (node->phase != NODE_UP && !server_left)
+        if (node->phase != NODE_UP && !server_left && i < cluster->options.nodes)
             after(cluster, NS_PER_S, i, HAPPEN_START);
         if (node->workers == WORKERS_RUNNING)
             after(cluster, run_ns, i, HAPPEN_FINISH);

@@ -17,11 +17,12 @@
 #include "proto/base/buffer.h"
 #include "rendezvous/roster.h"
 
-enum { CLUSTER_NODE_LIMIT = 8 };
+enum { CLUSTER_NODE_LIMIT = 64 };
 
 struct cluster_options {
     uint64_t seed;
     int nodes; /* static: the world's; elastic: those that a calm cluster starts; 0: all */
+    bool strangers; /* static: other names may take a lost node's rank, whose workers may still be stopping */
     bool elastic;
     int min_nodes, max_nodes;                 /* elastic; nodes beyond max are spares */
     int64_t last_call_ns, regroup_ns;         /* elastic; 0: the roster's own */

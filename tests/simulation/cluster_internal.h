@@ -98,6 +98,7 @@ struct cluster {
     struct roster *roster;
     struct roster_actions actions;
     struct node nodes[CLUSTER_NODE_LIMIT];
+    int used; /* nodes that were ever started are below */
     struct sim_link links[CLUSTER_NODE_LIMIT];
     uint64_t last_session;
     struct happening *heap;

@@ -61,7 +61,7 @@ static bool trains(const struct cluster *cluster, const struct seen_world *world
 static void check_leases(struct cluster *cluster)
 {
     int64_t lease = roster_lease_ns(cluster->roster);
-    for (int i = 1; i < CLUSTER_NODE_LIMIT; i++) {
+    for (int i = 1; i < cluster->used; i++) {
         const struct node *node = &cluster->nodes[i];
         if (node->cut && works(cluster, node) && instant_diff_ns(cluster->now, node->cut_at) > lease)
             cluster_break(cluster, "%s works %.3f s after it was cut off", node->name,
@@ -72,7 +72,7 @@ static void check_leases(struct cluster *cluster)
 static void check_one_trains(struct cluster *cluster)
 {
     const struct seen_world *first = NULL;
-    for (int i = 0; i < CLUSTER_NODE_LIMIT; i++) {
+    for (int i = 0; i < cluster->used; i++) {
         const struct node *node = &cluster->nodes[i];
         const struct seen_world *world = works(cluster, node) ? find_world(cluster, node->world.id) : NULL;
         if (!world || world == first || !trains(cluster, world))
@@ -88,7 +88,7 @@ static void check_one_trains(struct cluster *cluster)
 static void check_one_world(struct cluster *cluster)
 {
     const struct node *first = NULL;
-    for (int i = 0; i < CLUSTER_NODE_LIMIT; i++) {
+    for (int i = 0; i < cluster->used; i++) {
         const struct node *node = &cluster->nodes[i];
         if (!has_workers(node))
             continue;
@@ -103,8 +103,8 @@ static void check_one_world(struct cluster *cluster)
 /* Each rank of a round is held by one incarnation: no two live agents have workers under one rank. */
 static void check_one_holder(struct cluster *cluster)
 {
-    for (int a = 0; a < CLUSTER_NODE_LIMIT; a++)
-        for (int b = a + 1; b < CLUSTER_NODE_LIMIT; b++) {
+    for (int a = 0; a < cluster->used; a++)
+        for (int b = a + 1; b < cluster->used; b++) {
             const struct node *x = &cluster->nodes[a], *y = &cluster->nodes[b];
             if (has_workers(x) && has_workers(y) && world_id_equal(x->world.id, y->world.id) &&
                 x->world.group_rank == y->world.group_rank)
@@ -131,7 +131,7 @@ static void check_restarts(struct cluster *cluster)
 static int count_ready(const struct cluster *cluster)
 {
     int ready = 0;
-    for (int i = 0; i < CLUSTER_NODE_LIMIT; i++) {
+    for (int i = 0; i < cluster->used; i++) {
         const struct node *node = &cluster->nodes[i];
         ready += node->phase == NODE_UP && !node->cut && node->verdict < 0 && !node->draining &&
                  instant_reached(cluster->now, node->frozen_until) && node->workers == WORKERS_NONE;
@@ -176,10 +176,10 @@ static void check_progress(struct cluster *cluster)
 void cluster_check(struct cluster *cluster)
 {
     check_progress(cluster);
-    if (cluster->options.elastic) {
-        check_one_trains(cluster);
+    check_one_trains(cluster);
+    if (cluster->options.elastic)
         check_leases(cluster);
-    } else
+    else if (!cluster->options.strangers)
         check_one_world(cluster);
     check_one_holder(cluster);
     check_restarts(cluster);
@@ -257,9 +257,8 @@ static void check_static_ranks(struct cluster *cluster, int node, const struct m
 void cluster_check_world(struct cluster *cluster, int node, const struct membership_world *world)
 {
     struct node *self = &cluster->nodes[node];
-    if (cluster->options.elastic)
-        check_ranks(cluster, node, world);
-    else
+    check_ranks(cluster, node, world);
+    if (!cluster->options.elastic)
         check_static_ranks(cluster, node, world);
     if (self->saw_world && world->id.round <= self->highest_round)
         cluster_break(cluster, "%s acts on round %u after round %u", self->name, world->id.round,

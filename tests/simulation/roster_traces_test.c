@@ -1,6 +1,7 @@
 /* roster_traces_test.c - the life of a job as text: each scenario's trace, with its times, is the test and
  * the documentation. */
 #include <stdio.h>
+#include <string.h>
 
 #include "tests/simulation/cluster.h"
 #include "tests/support/cmocka_all.h"
@@ -10,6 +11,8 @@ static void expect_trace(struct cluster *cluster, int64_t until_ms, const char *
     cluster_run(cluster, until_ms);
     if (cluster_broken(cluster))
         fail_msg("%s\n%s", cluster_broken(cluster), cluster_trace(cluster));
+    if (strcmp(cluster_trace(cluster), expected) != 0)
+        (void)fputs(cluster_trace(cluster), stderr); /* cmocka's message has a limit */
     assert_string_equal(cluster_trace(cluster), expected);
 }
 
@@ -314,6 +317,45 @@ static void term_ends_the_job_with_143(void **state)
     cluster_destroy(c);
 }
 
+static void an_elastic_world_grows_and_shrinks(void **state)
+{
+    (void)state;
+    struct cluster *c = cluster_create(&(struct cluster_options){.elastic = true,
+                                                                 .nodes = 3,
+                                                                 .min_nodes = 2,
+                                                                 .max_nodes = 3,
+                                                                 .last_call_ns = 5 * NS_PER_S,
+                                                                 .regroup_ns = 2 * NS_PER_S});
+    cluster_start(c, 0, 0);
+    cluster_start(c, 100, 1);
+    cluster_start(c, 6000, 2);
+    cluster_term(c, 9000, 1);
+    cluster_finish(c, 10000, 0);
+    cluster_finish(c, 10000, 2);
+    expect_trace(c, 20000, "");
+    cluster_destroy(c);
+}
+
+static void an_agent_without_an_answer_stops_when_its_lease_ends(void **state)
+{
+    (void)state;
+    struct cluster *c = cluster_create(&(struct cluster_options){.elastic = true,
+                                                                 .nodes = 2,
+                                                                 .min_nodes = 1,
+                                                                 .max_nodes = 2,
+                                                                 .max_restarts = 1,
+                                                                 .last_call_ns = 7 * NS_PER_S,
+                                                                 .regroup_ns = 2 * NS_PER_S});
+    cluster_start(c, 0, 0);
+    cluster_start(c, 0, 1);
+    cluster_cut(c, 1000, 1);
+    cluster_heal(c, 8000, 1);
+    cluster_finish(c, 13000, 0);
+    cluster_finish(c, 13000, 1);
+    expect_trace(c, 20000, "");
+    cluster_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -326,6 +368,8 @@ int main(void)
         cmocka_unit_test(a_signal_wins_over_what_was_heard_before),
         cmocka_unit_test(a_short_cut_costs_nothing),
         cmocka_unit_test(term_ends_the_job_with_143),
+        cmocka_unit_test(an_elastic_world_grows_and_shrinks),
+        cmocka_unit_test(an_agent_without_an_answer_stops_when_its_lease_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
