@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "proto/base/clock.h"
-#include "rendezvous/xid.h"
+#include "proto/xid.h"
 
 /* torchrun's: the negative signal number where a signal ended the worker */
 static int shown_code(const struct worker_failure *failure)

@@ -6,7 +6,7 @@
 
 #include "launcher/report.h"
 #include "proto/base/clock.h"
-#include "rendezvous/xid.h"
+#include "proto/xid.h"
 
 enum { SCHEMA_VERSION = 1 };
 

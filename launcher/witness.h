@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "proto/xid.h"
 #include "rendezvous/failure.h"
-#include "rendezvous/xid.h"
 
 enum { WITNESS_XIDS_KEPT = 32, WITNESS_GPU_LIMIT = 64, WITNESS_UUID_LIMIT = 48 };
 

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "proto/base/clock.h"
+#include "proto/xid.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,7 +21,7 @@ enum {
     FAILURE_NAME_LIMIT = 256,
     FAILURE_TAIL_LIMIT = 4096,
     FAILURE_MESSAGE_LIMIT = 1024,
-    FAILURE_PCI_LIMIT = 16,  /* "0000:3b:00" */
+    FAILURE_PCI_LIMIT = XID_PCI_LIMIT,
     FAILURE_BRIEF_HOST = 64, /* a longer name is cut */
     FAILURE_SAID_LIMIT = 160,
     FAILURE_OTHERS_LIMIT = 15, /* that a verdict names beside the first cause */

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "proto/base/text.h"
+#include "proto/xid.h"
 #include "rendezvous/failure.h"
-#include "rendezvous/xid.h"
 
 /* glibc's sigabbrev_np is newer than many images that this program is copied into */
 #define SIGNALS(X)                                                                                           \

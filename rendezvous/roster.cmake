@@ -10,8 +10,7 @@ add_library(muster_roster STATIC
   roster_elastic.c
   roster_job.c
   roster_join.c
-  roster_world.c
-  xid.c)
+  roster_world.c)
 target_link_libraries(muster_roster PRIVATE muster_flags PUBLIC muster_base)
 
 # The messages. The generated code is not held to our warnings.

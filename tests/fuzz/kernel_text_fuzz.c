@@ -6,7 +6,7 @@
 #include "launcher/oom.h"
 #include "launcher/witness.h"
 #include "proto/base/mem.h"
-#include "rendezvous/xid.h"
+#include "proto/xid.h"
 #include "tests/fuzz/random_main.h"
 
 static void check(bool holds)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "proto/exit_code.h"
-#include "rendezvous/xid.h"
+#include "proto/xid.h"
 #include "tests/support/cmocka_all.h"
 
 static struct worker_failure with_tail(int exit_code, int signal, const char *tail)

@@ -1,15 +1,15 @@
 /* xid.h - pure: the NVIDIA driver's error reports in the kernel log ("NVRM: Xid (PCI:0000:3b:00): 79, ...")
  * and what their numbers mean. */
-#ifndef MUSTER_RENDEZVOUS_XID_H
-#define MUSTER_RENDEZVOUS_XID_H
+#ifndef MUSTER_XID_H
+#define MUSTER_XID_H
 
 #include <stdbool.h>
-
-#include "rendezvous/failure.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+enum { XID_PCI_LIMIT = 16 }; /* "0000:3b:00" */
 
 enum xid_kind {
     XID_FOLLOWER, /* a report of what was done after an error, or a change of state: not a cause */
@@ -29,15 +29,15 @@ const struct xid_meaning *xid_meaning(int number);
 
 struct xid_report {
     int number;
-    char pci[FAILURE_PCI_LIMIT]; /* domain:bus:device in lower case, without the function */
-    int pid;                     /* that the driver named, in the machine's own numbering; 0: none */
+    char pci[XID_PCI_LIMIT]; /* domain:bus:device in lower case, without the function */
+    int pid;                 /* that the driver named, in the machine's own numbering; 0: none */
 };
 
 /* Whether the line (of dmesg or /dev/kmsg, NUL- or newline-terminated) is such a report. */
 bool xid_parse(const char *line, struct xid_report *out);
 /* A PCI address ("00000000:3B:00.0" as NVML and /proc/driver/nvidia write it) as in xid_report.pci; false
  * where it is none. */
-bool xid_pci_normalize(const char *text, char out[FAILURE_PCI_LIMIT]);
+bool xid_pci_normalize(const char *text, char out[XID_PCI_LIMIT]);
 
 /* Among count reports of one round the one that explains the end of the worker of this pid (0: unknown to the
  * driver) on the GPU of this PCI address ("": unknown); machine before program, then the first. NULL: none of

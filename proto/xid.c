@@ -1,5 +1,5 @@
 /* xid.c - see xid.h. The table holds the numbers that training jobs meet. */
-#include "rendezvous/xid.h"
+#include "proto/xid.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -78,7 +78,7 @@ static const char *take_hex(const char *at, int digits, bool longer, unsigned *o
 }
 
 /* The address at the beginning of text; returns what follows it, NULL where there is none. */
-static const char *take_pci(const char *text, char out[FAILURE_PCI_LIMIT])
+static const char *take_pci(const char *text, char out[XID_PCI_LIMIT])
 {
     unsigned domain, bus, device;
     const char *at = take_hex(text, 4, true, &domain);
@@ -90,11 +90,11 @@ static const char *take_pci(const char *text, char out[FAILURE_PCI_LIMIT])
     at = take_hex(at + 1, 2, false, &device);
     if (!at || domain > 0xfffff)
         return NULL;
-    (void)snprintf(out, FAILURE_PCI_LIMIT, "%04x:%02x:%02x", domain, bus & 0xff, device & 0xff);
+    (void)snprintf(out, XID_PCI_LIMIT, "%04x:%02x:%02x", domain, bus & 0xff, device & 0xff);
     return at;
 }
 
-bool xid_pci_normalize(const char *text, char out[FAILURE_PCI_LIMIT])
+bool xid_pci_normalize(const char *text, char out[XID_PCI_LIMIT])
 {
     const char *end = take_pci(text, out);
     return end && (*end == '\0' || *end == '.' || *end == '\n');
