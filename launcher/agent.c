@@ -147,6 +147,7 @@ static void tear_down(struct agent *agent)
     agent_close_events(agent);
     agent_end_failures(agent);
     sweeper_call_off(&agent->sweeper);
+    agent_stop_cleaning(agent);
     if (agent->workers)
         agent_release_workers(agent);
     guardian_dismiss(&agent->guardian);
@@ -227,6 +228,7 @@ int agent_run(const struct run_config *config, const struct log_sink *log)
                                   .restart_grace_ns = agent_seconds_ns(config->restart_grace_s),
                                   .kill_bound_ns = AGENT_KILL_BOUND_NS,
                                   .drains = config->elastic,
+                                  .clean_bound_ns = AGENT_CLEAN_BOUND_NS,
                                   .deadline = INSTANT_NEVER};
     agent->pump = pump_create(&agent->loop, &err);
     int exit_code = EXIT_CODE_FAILURE;

@@ -7,6 +7,7 @@ target_sources(muster_launcher PRIVATE
   agent.c
   agent_actions.c
   agent_beats.c
+  agent_clean.c
   agent_events.c
   agent_guardian.c
   agent_outcome.c
@@ -18,6 +19,7 @@ target_sources(muster_launcher PRIVATE
   agent_status.c
   agent_workers.c
   agent_world.c
+  cleanup.c
   errand.c
   event_line.c
   group.c

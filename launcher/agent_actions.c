@@ -85,7 +85,11 @@ static void execute(struct agent *agent, enum group_action action, const struct 
     case GROUP_NAME_STUCK:
         agent_name_stuck(agent);
         break;
+    case GROUP_CLEAN:
+        agent_clean(agent);
+        break;
     case GROUP_REPORT_STOPPED:
+        agent_stop_cleaning(agent);
         agent_release_workers(agent);
         agent->waiting_since = clock_now(NULL);
         report(agent, MEMBERSHIP_REPORT_STOPPED);

@@ -50,6 +50,8 @@ enum {
     AGENT_STOPPED_KEPT = 64,
 };
 
+enum { AGENT_DEAD_KEPT = 4096 + 1024 };
+
 struct agent {
     const struct run_config *config;
     struct log_sink log; /* through the pump, so that it never blocks */
@@ -91,6 +93,12 @@ struct agent {
     struct instant inquest_deadline;
     struct instant sweep_at; /* next look for what is to be killed */
     struct sweeper sweeper;
+    pid_t dead[AGENT_DEAD_KEPT]; /* reaped in this round: workers and what they left */
+    int dead_count;
+    int64_t round_wall_ns;   /* when this round's workers were started */
+    struct errand *cleaning; /* while what they left is removed */
+    struct cleanup *cleanup; /* of cleaning */
+    struct loop_source cleaned;
 
     struct observed_failure failures[AGENT_FAILURES_KEPT]; /* the best, in order */
     int failure_count;
@@ -113,6 +121,8 @@ struct agent {
 };
 
 #define AGENT_KILL_BOUND_NS (30 * NS_PER_S) /* a killed process that frees much memory needs seconds */
+
+#define AGENT_CLEAN_BOUND_NS (5 * NS_PER_S)
 
 static inline int64_t agent_seconds_ns(double seconds)
 {
@@ -175,6 +185,12 @@ int agent_start_workers(struct agent *agent, struct worker_failure *failure);
 /* Fills in who failed, when and where; not how. */
 void agent_describe_worker(const struct agent *agent, const struct worker *worker,
                            struct worker_failure *failure);
+
+/* --- agent_clean.c --- */
+
+/* Removes what the dead of this round left behind; GROUP_CLEANED comes when it is done. */
+void agent_clean(struct agent *agent);
+void agent_stop_cleaning(struct agent *agent);
 
 /* --- agent_beats.c --- */
 

@@ -36,6 +36,8 @@ static void collect(struct agent *agent)
         if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
             return;
         struct worker *worker = find_worker(agent, info.si_pid);
+        if (agent->dead_count < AGENT_DEAD_KEPT)
+            agent->dead[agent->dead_count++] = info.si_pid;
         if (!worker)
             continue; /* an orphan that became ours */
         worker->alive = false;

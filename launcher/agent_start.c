@@ -174,6 +174,8 @@ void agent_describe_worker(const struct agent *agent, const struct worker *worke
 
 int agent_start_workers(struct agent *agent, struct worker_failure *failure)
 {
+    agent->dead_count = 0;
+    agent->round_wall_ns = clock_wall_ns();
     for (int i = 0; i < agent->config->nproc_per_node; i++) {
         struct worker *worker = &agent->workers[i];
         struct muster_error err = {0};

@@ -115,7 +115,8 @@ int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *
         .last_call_ns = agent_seconds_ns(config->last_call_timeout_s),
         .regroup_ns = agent_seconds_ns(config->regroup_interval_s),
         .notice_ns = agent_seconds_ns(config->shutdown_timeout_s),
-        .stop_timeout_ns = agent_seconds_ns(config->restart_grace_s) + 2 * AGENT_KILL_BOUND_NS,
+        .stop_timeout_ns =
+            agent_seconds_ns(config->restart_grace_s) + 2 * AGENT_KILL_BOUND_NS + AGENT_CLEAN_BOUND_NS,
         .world_forms = world_forms,
         .context = agent,
         .log = &agent->log,

@@ -70,9 +70,18 @@ static void over(struct step *s)
 
 static void stopped(struct step *s)
 {
+    s->group->deadline = INSTANT_NEVER;
     s->group->state = GROUP_WAITING;
     s->group->stop_asked = false;
     act(s, GROUP_REPORT_STOPPED);
+}
+
+/* The next round would die of what this one left. */
+static void clean(struct step *s)
+{
+    s->group->state = GROUP_CLEANING;
+    s->group->deadline = instant_add(s->now, s->group->clean_bound_ns);
+    act(s, GROUP_CLEAN);
 }
 
 static void begin_stop(struct step *s, int signal, int64_t grace_ns)
@@ -227,7 +236,7 @@ static void empty(struct step *s)
     if (s->group->leaving)
         over(s);
     else if (s->group->stop_asked)
-        stopped(s);
+        clean(s);
     else
         s->group->state = GROUP_HALTED;
 }
@@ -248,16 +257,18 @@ static void give_up(struct step *s)
     over(s);
 }
 
-/* Columns: WORLD, FAILURE, SUCCESS, EMPTY, STOP, VERDICT, SIGNAL, LOST, DEADLINE. NULL: cannot happen. */
+/* Columns: WORLD, FAILURE, SUCCESS, EMPTY, STOP, VERDICT, SIGNAL, LOST, DEADLINE, CLEANED. NULL: cannot
+ * happen. */
 static void (*const table[GROUP_STATE_COUNT][GROUP_EVENT_COUNT])(struct step *) = {
-    [GROUP_WAITING] = {start, NULL, NULL, NULL, stopped, end_now, quit_now, end_now, NULL},
-    [GROUP_RUNNING] = {NULL, fail, succeed, NULL, stop, end, quit, end, NULL},
-    [GROUP_DRAINING] = {NULL, fail, succeed_last, NULL, drain_with_all, end, remind, end, quit_alone},
-    [GROUP_STOPPING] = {NULL, fail_too, NULL, empty, stop_too, end_too, quit_too, end_too, kill_all},
-    [GROUP_KILLING] = {NULL, NULL, NULL, empty, stop_too, end_too, quit_too, end_too, give_up},
-    [GROUP_HALTED] = {NULL, NULL, NULL, NULL, stopped, end_now, quit_now, end_now, NULL},
-    [GROUP_DONE] = {NULL, NULL, NULL, NULL, stop, end, quit_done, end_done, NULL},
-    [GROUP_OVER] = {ignore, ignore, ignore, ignore, ignore, ignore, ignore, ignore, ignore},
+    [GROUP_WAITING] = {start, NULL, NULL, NULL, stopped, end_now, quit_now, end_now, NULL, ignore},
+    [GROUP_RUNNING] = {NULL, fail, succeed, NULL, stop, end, quit, end, NULL, ignore},
+    [GROUP_DRAINING] = {NULL, fail, succeed_last, NULL, drain_with_all, end, remind, end, quit_alone, ignore},
+    [GROUP_STOPPING] = {NULL, fail_too, NULL, empty, stop_too, end_too, quit_too, end_too, kill_all, ignore},
+    [GROUP_KILLING] = {NULL, NULL, NULL, empty, stop_too, end_too, quit_too, end_too, give_up, ignore},
+    [GROUP_CLEANING] = {NULL, NULL, NULL, NULL, ignore, end_now, quit_now, end_now, stopped, stopped},
+    [GROUP_HALTED] = {NULL, NULL, NULL, NULL, clean, end_now, quit_now, end_now, NULL, ignore},
+    [GROUP_DONE] = {NULL, NULL, NULL, NULL, stop, end, quit_done, end_done, NULL, ignore},
+    [GROUP_OVER] = {ignore, ignore, ignore, ignore, ignore, ignore, ignore, ignore, ignore, ignore},
 };
 
 int group_step(struct group *group, const struct group_event *event, struct instant now, unsigned *actions,

@@ -6,8 +6,9 @@
  *                         |                      that it asks for, or a second, to STOPPING)
  *                      STOPPING (TERM sent) --grace--> KILLING (KILL sent) --bound--> OVER, unkillable: 138
  *                         |                               |
- *                         +----------- EMPTY -------------+--> WAITING (stopped for a new round), HALTED (the
- *                                                              server's word is awaited) or OVER
+ *                         +----------- EMPTY -------------+--> CLEANING (stopped for a new round) -->
+ * WAITING, HALTED (the server's word is awaited) or OVER
+ *
  * The shell (agent.c) turns what it sees into events and executes actions in the order of their numbers. */
 #ifndef MUSTER_LAUNCHER_GROUP_H
 #define MUSTER_LAUNCHER_GROUP_H
@@ -25,6 +26,7 @@
     X(GROUP_DRAINING, "DRAINING", "the agent is to go and has asked that all may save; the stop is awaited") \
     X(GROUP_STOPPING, "STOPPING", "told to end; the grace period runs")                                      \
     X(GROUP_KILLING, "KILLING", "killed; the kernel is awaited")                                             \
+    X(GROUP_CLEANING, "CLEANING", "stopped for a new round; what the dead left behind is removed")           \
     X(GROUP_HALTED, "HALTED", "none is left after a failure; the server's word is awaited")                  \
     X(GROUP_DONE, "DONE", "all exited 0; the verdict is awaited")                                            \
     X(GROUP_OVER, "OVER", "the agent leaves")
@@ -38,7 +40,8 @@
     X(GROUP_VERDICT, "VERDICT", "the job is over")                                                           \
     X(GROUP_SIGNAL, "SIGNAL", "the agent was asked to end by a signal")                                      \
     X(GROUP_LOST, "LOST", "the seat in the world is gone")                                                   \
-    X(GROUP_DEADLINE, "DEADLINE", "group->deadline is reached")
+    X(GROUP_DEADLINE, "DEADLINE", "group->deadline is reached")                                              \
+    X(GROUP_CLEANED, "CLEANED", "what the dead left behind is removed")
 
 /* In the order in which they are executed. */
 #define GROUP_ACTIONS(X)                                                                                     \
@@ -49,6 +52,7 @@
     X(GROUP_TERMINATE, "TERMINATE")   /* send `signal` and CONT to all */                                    \
     X(GROUP_KILL, "KILL")             /* send KILL to all, until none is left */                             \
     X(GROUP_NAME_STUCK, "NAME_STUCK") /* say which processes cannot be killed */                             \
+    X(GROUP_CLEAN, "CLEAN")           /* remove what the dead left behind, then CLEANED */                   \
     X(GROUP_REPORT_STOPPED, "REPORT_STOPPED")                                                                \
     X(GROUP_START, "START")   /* start the workers, then report RUNNING or FAILURE */                        \
     X(GROUP_REMIND, "REMIND") /* say that the agent is ending already */                                     \
@@ -73,7 +77,8 @@ struct group {
     int64_t shutdown_grace_ns; /* after a signal to the agent */
     int64_t restart_grace_ns;  /* after anything else: the others cannot finish */
     int64_t kill_bound_ns;     /* how long the killed may take */
-    struct instant deadline;   /* of STOPPING and KILLING; else never */
+    int64_t clean_bound_ns;    /* how long cleaning may take */
+    struct instant deadline;   /* of STOPPING, KILLING and CLEANING; else never */
     bool drains;               /* an elastic job: others can go on without this node */
     bool planned;              /* STOPPING, KILLING: for a change of nodes */
     bool stop_asked;           /* the server waits for REPORT_STOPPED */

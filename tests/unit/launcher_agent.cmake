@@ -12,3 +12,4 @@ muster_test(launcher_event_line_test SOURCES launcher_event_line_test.c LINK mus
 muster_test(launcher_sweeper_test SOURCES launcher_sweeper_test.c LINK muster_launcher)
 muster_test(launcher_verdict_test SOURCES launcher_verdict_test.c LINK muster_launcher)
 muster_test(launcher_server_choice_test SOURCES launcher_server_choice_test.c LINK muster_launcher)
+muster_test(launcher_cleanup_test SOURCES launcher_cleanup_test.c LINK muster_launcher)

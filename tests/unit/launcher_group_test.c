@@ -12,6 +12,7 @@ static struct group fresh(enum group_state state)
                           .shutdown_grace_ns = 30 * NS_PER_S,
                           .restart_grace_ns = NS_PER_S,
                           .kill_bound_ns = 20 * NS_PER_S,
+                          .clean_bound_ns = 5 * NS_PER_S,
                           .deadline = INSTANT_NEVER};
 }
 
@@ -52,12 +53,14 @@ static const char whole_table[] = "WAITING WORLD -> RUNNING START\n"
                                   "WAITING VERDICT -> OVER code=9 LEAVE EXIT\n"
                                   "WAITING SIGNAL -> OVER code=130 LEAVE EXIT\n"
                                   "WAITING LOST -> OVER code=9 LEAVE EXIT\n"
+                                  "WAITING CLEANED -> WAITING\n"
                                   "RUNNING FAILURE -> STOPPING 1s REPORT_FAILED TERMINATE\n"
                                   "RUNNING SUCCESS -> DONE REPORT_DONE\n"
                                   "RUNNING STOP -> STOPPING 1s stop-asked TERMINATE\n"
                                   "RUNNING VERDICT -> STOPPING 1s code=9 TERMINATE\n"
                                   "RUNNING SIGNAL -> STOPPING 30s code=130 LEAVE TERMINATE\n"
                                   "RUNNING LOST -> STOPPING 1s code=9 TERMINATE\n"
+                                  "RUNNING CLEANED -> RUNNING\n"
                                   "DRAINING FAILURE -> STOPPING 1s REPORT_FAILED TERMINATE\n"
                                   "DRAINING SUCCESS -> STOPPING 30s REPORT_DONE LEAVE TERMINATE\n"
                                   "DRAINING STOP -> STOPPING 30s TERMINATE\n"
@@ -65,6 +68,7 @@ static const char whole_table[] = "WAITING WORLD -> RUNNING START\n"
                                   "DRAINING SIGNAL -> DRAINING REMIND\n"
                                   "DRAINING LOST -> STOPPING 1s code=9 TERMINATE\n"
                                   "DRAINING DEADLINE -> STOPPING 30s LEAVE TERMINATE\n"
+                                  "DRAINING CLEANED -> DRAINING\n"
                                   "STOPPING FAILURE -> STOPPING REPORT_FAILED\n"
                                   "STOPPING EMPTY -> HALTED\n"
                                   "STOPPING STOP -> STOPPING stop-asked\n"
@@ -72,20 +76,30 @@ static const char whole_table[] = "WAITING WORLD -> RUNNING START\n"
                                   "STOPPING SIGNAL -> STOPPING code=130 LEAVE\n"
                                   "STOPPING LOST -> STOPPING code=9\n"
                                   "STOPPING DEADLINE -> KILLING 20s KILL\n"
+                                  "STOPPING CLEANED -> STOPPING\n"
                                   "KILLING EMPTY -> HALTED\n"
                                   "KILLING STOP -> KILLING stop-asked\n"
                                   "KILLING VERDICT -> KILLING code=9\n"
                                   "KILLING SIGNAL -> KILLING code=130 LEAVE\n"
                                   "KILLING LOST -> KILLING code=9\n"
                                   "KILLING DEADLINE -> OVER code=138 LEAVE NAME_STUCK EXIT\n"
-                                  "HALTED STOP -> WAITING REPORT_STOPPED\n"
+                                  "KILLING CLEANED -> KILLING\n"
+                                  "CLEANING STOP -> CLEANING\n"
+                                  "CLEANING VERDICT -> OVER code=9 LEAVE EXIT\n"
+                                  "CLEANING SIGNAL -> OVER code=130 LEAVE EXIT\n"
+                                  "CLEANING LOST -> OVER code=9 LEAVE EXIT\n"
+                                  "CLEANING DEADLINE -> WAITING REPORT_STOPPED\n"
+                                  "CLEANING CLEANED -> WAITING REPORT_STOPPED\n"
+                                  "HALTED STOP -> CLEANING 5s CLEAN\n"
                                   "HALTED VERDICT -> OVER code=9 LEAVE EXIT\n"
                                   "HALTED SIGNAL -> OVER code=130 LEAVE EXIT\n"
                                   "HALTED LOST -> OVER code=9 LEAVE EXIT\n"
+                                  "HALTED CLEANED -> HALTED\n"
                                   "DONE STOP -> STOPPING 1s stop-asked TERMINATE\n"
                                   "DONE VERDICT -> STOPPING 1s code=9 TERMINATE\n"
                                   "DONE SIGNAL -> STOPPING 30s code=130 LEAVE TERMINATE\n"
                                   "DONE LOST -> STOPPING 1s code=0 TERMINATE\n"
+                                  "DONE CLEANED -> DONE\n"
                                   "OVER WORLD -> OVER\n"
                                   "OVER FAILURE -> OVER\n"
                                   "OVER SUCCESS -> OVER\n"
@@ -94,7 +108,8 @@ static const char whole_table[] = "WAITING WORLD -> RUNNING START\n"
                                   "OVER VERDICT -> OVER\n"
                                   "OVER SIGNAL -> OVER\n"
                                   "OVER LOST -> OVER\n"
-                                  "OVER DEADLINE -> OVER\n";
+                                  "OVER DEADLINE -> OVER\n"
+                                  "OVER CLEANED -> OVER\n";
 
 static void every_cell(void **state)
 {
@@ -140,7 +155,9 @@ static void restart_goes_round(void **state)
         assert_true(group_wants_empty(&group));
         assert_int_equal(group.signal, SIGTERM);
         assert_int_equal(step(&group, (struct group_event){.kind = GROUP_STOP}, 1), 0);
-        assert_int_equal(step(&group, (struct group_event){.kind = GROUP_EMPTY}, 1),
+        assert_int_equal(step(&group, (struct group_event){.kind = GROUP_EMPTY}, 1), BIT(GROUP_CLEAN));
+        assert_int_equal(group.state, GROUP_CLEANING);
+        assert_int_equal(step(&group, (struct group_event){.kind = GROUP_CLEANED}, 1),
                          BIT(GROUP_REPORT_STOPPED));
         assert_int_equal(group.state, GROUP_WAITING);
         assert_int_equal(group.deadline.ns, INSTANT_NEVER.ns);
@@ -157,7 +174,7 @@ static void stop_after_empty(void **state)
     (void)step(&group, (struct group_event){.kind = GROUP_EMPTY}, 0);
     assert_int_equal(group.state, GROUP_HALTED);
     assert_false(group_wants_empty(&group));
-    assert_int_equal(step(&group, (struct group_event){.kind = GROUP_STOP}, 0), BIT(GROUP_REPORT_STOPPED));
+    assert_int_equal(step(&group, (struct group_event){.kind = GROUP_STOP}, 0), BIT(GROUP_CLEAN));
 }
 
 static void second_signal_changes_nothing(void **state)

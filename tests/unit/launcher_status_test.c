@@ -228,11 +228,11 @@ static void metrics(void **state)
             fail_msg("not there: %s", wanted[i]);
     }
     assert_null(strstr(out.data, "muster_worker_step{rank=\"5\"")); /* it has not beaten */
-    assert_int_equal(check_exposition(out.data), 30);
+    assert_int_equal(check_exposition(out.data), 22 + GROUP_STATE_COUNT);
     buffer_clear(&out);
     status_metrics(early, &out);
     assert_non_null(strstr(out.data, "\nmuster_world_size 0\n"));
-    assert_int_equal(check_exposition(out.data), 24);
+    assert_int_equal(check_exposition(out.data), 16 + GROUP_STATE_COUNT);
 }
 
 /* --- */

@@ -1,0 +1,109 @@
+/* cleanup.h: what is left over from dead workers, and everything that looks like it and is not. */
+#include "launcher/cleanup.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "proto/base/clock.h"
+#include "tests/support/cmocka_all.h"
+
+static void only_leftovers_of_the_dead_are_ours(void **state)
+{
+    (void)state;
+    static const pid_t dead[] = {812, 813};
+    static const struct {
+        const char *name;
+        uid_t uid;
+        int64_t changed_ns;
+        bool in_use, sees_all, ours;
+    } rows[] = {
+        {"torch_812_1234_0", 7, 150, false, false, true},
+        {"torch_813_1234_0", 7, 150, true, false, false}, /* somebody maps it */
+        {"torch_812_1234_0", 8, 150, false, true, false}, /* another user's */
+        {"torch_812_1234_0", 7, 99, false, true, false},  /* older than the round: the number was another's */
+        {"torch_814_1234_0", 7, 150, false, true, false}, /* not one of ours */
+        {"torch_81", 7, 150, false, true, false},
+        {"torch_812", 7, 150, false, true, false},
+        {"torch__812_", 7, 150, false, true, false},
+        {"__KMP_REGISTERED_LIB_813_7", 7, 150, false, false, true},
+        {"nccl-Ab3dE6", 7, 150, false, true, true},
+        {"nccl-Ab3dE6", 7, 150, false, false, false}, /* another pod may use it unseen */
+        {"nccl-Ab3dE6", 7, 150, true, true, false},
+        {"nccl-Ab3dE6", 7, 99, false, true, false},
+        {"nccl", 7, 150, false, true, false},
+        {"psm_1234", 7, 150, false, true, false}, /* nobody can tell whose */
+        {"sem.mp-abc", 7, 150, false, true, false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct cleanup_scope scope = {7, 100, rows[i].sees_all, dead, 2};
+        struct cleanup_file file = {rows[i].name, rows[i].uid, rows[i].changed_ns, rows[i].in_use};
+        assert_int_equal(cleanup_is_ours(&file, &scope), rows[i].ours);
+    }
+}
+
+static void put_file(const char *directory, const char *name)
+{
+    char path[128];
+    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
+    int fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, 4096), 0);
+    (void)close(fd);
+}
+
+static bool is_there(const char *directory, const char *name)
+{
+    char path[128];
+    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
+    return access(path, F_OK) == 0;
+}
+
+static void what_is_mapped_or_open_stays(void **state)
+{
+    (void)state;
+    char directory[] = "/tmp/muster-cleanup-XXXXXX", path[128];
+    static const pid_t dead[] = {812};
+    static const char *const names[] = {"torch_812_free", "torch_812_mapped", "torch_812_open",
+                                        "torch_999_other"};
+    assert_non_null(mkdtemp(directory));
+    struct cleanup_scope scope = {geteuid(), clock_wall_ns() - NS_PER_S, false, dead, 1};
+    for (int i = 0; i < 4; i++)
+        put_file(directory, names[i]);
+    (void)snprintf(path, sizeof path, "%s/torch_812_mapped", directory);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    void *map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+    assert_true(map != MAP_FAILED);
+    (void)close(fd);
+    (void)snprintf(path, sizeof path, "%s/torch_812_open", directory);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+
+    struct cleanup *cleanup;
+    struct errand *errand = cleanup_start(&scope, directory, &cleanup, NULL);
+    assert_non_null(errand);
+    assert_true(errand_wait(errand, 60 * NS_PER_S));
+    assert_int_equal(cleanup->count, 1);
+    assert_string_equal(cleanup->removed.data, "torch_812_free");
+    errand_release(errand);
+    assert_false(is_there(directory, names[0]));
+    for (int i = 1; i < 4; i++) {
+        assert_true(is_there(directory, names[i]));
+        (void)snprintf(path, sizeof path, "%s/%s", directory, names[i]);
+        (void)unlink(path);
+    }
+    (void)close(fd);
+    (void)munmap(map, 4096);
+    (void)rmdir(directory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_leftovers_of_the_dead_are_ours),
+        cmocka_unit_test(what_is_mapped_or_open_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
