@@ -107,6 +107,7 @@ static int spawn_routed(struct agent *agent, struct worker *worker, const struct
                                     .out_fd = out.fd,
                                     .err_fd = error.fd,
                                     .extra_fd = beats,
+                                    .mark = kin_mark(agent->id),
                                     .ignored = &agent->ignored,
                                     .descriptors = &agent->descriptors,
                                     .cpus = agent->config->cpus ? &agent->config->cpus[worker->local_rank]

@@ -59,11 +59,11 @@ static void kill_all(void)
                       .except = {getpid(), 0},
                       .sessions = guarded.sessions,
                       .session_count = guarded.count};
-    struct kin by_session = kin;
-    by_session.id = NULL;
+    struct kin blind = kin;
+    blind.blind = true;
     for (int looks = 0, clean = 0; looks < LOOKS_LIMIT; looks++) {
         /* first without a look into anybody's memory, which may block at a stranger that is stuck */
-        (void)kin_sweep(&by_session, SIGKILL, NULL, NULL);
+        (void)kin_sweep(&blind, SIGKILL, NULL, NULL);
         int found = kin_sweep(&kin, SIGKILL, NULL, NULL);
         if (found < 0)
             return; /* no /proc: the parent-death signal has done what can be done */

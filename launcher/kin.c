@@ -50,6 +50,30 @@ bool kin_parse_stat(const char *text, size_t length, struct kin_process *process
     return true;
 }
 
+uint64_t kin_mark(const char *id)
+{
+    uint64_t bits = 0;
+    for (int i = 0; i < 16; i++) {
+        unsigned char c = (unsigned char)id[i];
+        bits = bits << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+    }
+    return UINT64_C(1) << 62 | bits >> 3;
+}
+
+bool kin_parse_mark(const char *limits, size_t length, uint64_t mark)
+{
+    static const char name[] = "Max realtime timeout";
+    const char *end = limits + length, *at = memmem(limits, length, name, sizeof name - 1);
+    uint64_t value = 0;
+    if (!at)
+        return false;
+    for (at += sizeof name - 1; at < end && *at == ' '; at++)
+        ;
+    for (; at < end && *at >= '0' && *at <= '9'; at++)
+        value = value * 10 + (uint64_t)(*at - '0');
+    return value == mark;
+}
+
 /* --- /proc --- */
 
 static ssize_t read_some(int fd, char *out, size_t size)
@@ -80,6 +104,14 @@ static bool read_stat(int proc, const char *pid, struct kin_process *process)
     scope_close int fd = open_in(proc, pid, "stat");
     ssize_t got = fd >= 0 ? read_some(fd, text, sizeof text) : -1;
     return got > 0 && kin_parse_stat(text, (size_t)got, process);
+}
+
+static bool carries_mark(int proc, const char *pid, uint64_t mark)
+{
+    char text[4096]; /* the whole is less than 2,000 bytes */
+    scope_close int fd = open_in(proc, pid, "limits");
+    ssize_t got = fd >= 0 ? read_some(fd, text, sizeof text) : -1;
+    return got > 0 && kin_parse_mark(text, (size_t)got, mark);
 }
 
 /* Wherever it stands in an environment, 128 random bits are ours. */
@@ -141,7 +173,9 @@ static bool is_kin(const struct kin *kin, int proc, const char *name, struct kin
     for (size_t i = 0; i < kin->session_count; i++)
         if (is_in(&kin->sessions[i], process))
             return true;
-    return kin->id && !is_unread(kin, process->pid) && reads_id(kin, proc, name, process->pid);
+    if (kin->id && carries_mark(proc, name, kin_mark(kin->id)))
+        return true;
+    return kin->id && !kin->blind && !is_unread(kin, process->pid) && reads_id(kin, proc, name, process->pid);
 }
 
 void kin_send(int pidfd, pid_t pid, int signal)

@@ -1,8 +1,10 @@
 /* kin.h - finds and signals every process that belongs to an agent, wherever it has hidden.
  *
- * A process is kin where it carries the agent's id in its environment, lives in a session that the agent
- * started, or is a child of the agent (which is a subreaper, so that orphans become its children). Signals go
- * through a pidfd that was opened before the last look, so that a recycled pid is never hit.
+ * A process is kin where it carries the agent's mark (kin_mark) or, in its environment, the agent's id, lives
+ * in a session that the agent started, or is a child of the agent (which is a subreaper, so that orphans
+ * become its children). The mark survives what a daemon does: a session of its own, an empty environment, a
+ * parent that ends. Signals go through a pidfd that was opened before the last look, so that a recycled pid
+ * is never hit.
  *
  * Guardians are never kin, not even those of an agent that runs inside this one: they see to their own
  * agent's kin and leave by themselves.
@@ -13,6 +15,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 enum { KIN_ID_LENGTH = 32 }; /* 128 random bits in hexadecimal */
@@ -25,7 +28,8 @@ struct kin_session {
 };
 
 struct kin {
-    const char *id;                     /* KIN_ID_LENGTH bytes; NULL: not looked for */
+    const char *id;                     /* KIN_ID_LENGTH bytes; NULL: not looked for, nor is its mark */
+    bool blind;                         /* no environment is looked at: that may block */
     pid_t parent;                       /* its children are kin; 0: not looked for */
     pid_t except[2];                    /* never kin: the agent and its guardian; 0 for none */
     const struct kin_session *sessions; /* whose members are kin */
@@ -50,6 +54,13 @@ struct kin_process {
  * where /proc cannot be read. */
 int kin_sweep(const struct kin *kin, int signal,
               bool (*found)(void *context, const struct kin_process *process), void *context);
+
+/* What every process of an agent carries as the soft limit of RLIMIT_RTTIME: inherited over fork and exec,
+ * without effect (it bounds, in microseconds, what real-time processes compute without a pause: 140,000
+ * years), and read without a look into the process's memory. 61 bits of the id. */
+uint64_t kin_mark(const char *id);
+/* Whether a /proc/PID/limits text carries the mark. */
+bool kin_parse_mark(const char *limits, size_t length, uint64_t mark);
 
 /* What deliver does in the end. */
 void kin_send(int pidfd, pid_t pid, int signal);

@@ -96,6 +96,16 @@ static bool take_extra(int fd)
     return fd == SPAWN_EXTRA_FD ? fcntl(fd, F_SETFD, 0) == 0 : dup2(fd, SPAWN_EXTRA_FD) >= 0;
 }
 
+/* A hard limit below it is somebody's wish: then it is found by its environment alone. */
+static void put_mark(uint64_t mark)
+{
+    struct rlimit limit;
+    if (!mark || getrlimit(RLIMIT_RTTIME, &limit) < 0 || limit.rlim_max < mark)
+        return;
+    limit.rlim_cur = mark;
+    (void)setrlimit(RLIMIT_RTTIME, &limit); /* up to the hard limit is always allowed */
+}
+
 /* Everything from first on closes at the exec, whoever opened it. */
 static void close_rest(unsigned first)
 {
@@ -130,6 +140,7 @@ static void run_child(const struct child *child)
         fail(child, SPAWN_DESCRIPTORS);
     if (o->cpus && sched_setaffinity(0, sizeof o->cpus->bits, (const cpu_set_t *)o->cpus->bits) < 0)
         fail(child, SPAWN_CPUS);
+    put_mark(o->mark);
     reset_signals(child);
     (void)execve(o->path, o->argv, o->envp);
     fail(child, SPAWN_EXEC);

@@ -4,6 +4,7 @@
 #define MUSTER_LAUNCHER_SPAWN_H
 
 #include <signal.h>
+#include <stdint.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 
@@ -13,19 +14,20 @@
 enum { SPAWN_EXTRA_FD = 3 };
 
 struct spawn_options {
-    const char *path;                 /* what is executed: no search in PATH here */
-    char *const *argv;                /* NULL-terminated */
-    char *const *envp;                /* NULL-terminated */
-    int out_fd, err_fd;               /* become 1 and 2; stay the caller's */
-    int extra_fd;                     /* becomes SPAWN_EXTRA_FD; stays the caller's; -1: none */
-    const sigset_t *ignored;          /* what this process ignores (spawn_ignored_signals) */
+    const char *path;        /* what is executed: no search in PATH here */
+    char *const *argv;       /* NULL-terminated */
+    char *const *envp;       /* NULL-terminated */
+    int out_fd, err_fd;      /* become 1 and 2; stay the caller's */
+    uint64_t mark;           /* the worker's and its children's soft RLIMIT_RTTIME (kin_mark); 0: none */
+    int extra_fd;            /* becomes SPAWN_EXTRA_FD; stays the caller's; -1: none */
+    const sigset_t *ignored; /* what this process ignores (spawn_ignored_signals) */
     const struct rlimit *descriptors; /* the worker's RLIMIT_NOFILE; NULL: as here */
     const char *directory;            /* where it runs; NULL: as here */
     /* What else the child does before it executes, by system calls only: it borrows the parent's memory.
      * -1 with errno where it cannot. NULL: nothing. */
     int (*enter)(const void *context);
     const void *enter_context;
-    const struct numa_mask *cpus;     /* where it may run; NULL: as here */
+    const struct numa_mask *cpus; /* where it may run; NULL: as here */
 };
 
 /* The signals that this process ignores. Those of a terminal's or session's end (HUP, INT, QUIT) stay ignored

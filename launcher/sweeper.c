@@ -58,10 +58,10 @@ static void deliver(void *context, int pidfd, pid_t pid, int signal)
 static void run_sweep(void *payload)
 {
     struct sweep *sweep = payload;
-    struct kin by_session = sweep->kin;
-    by_session.id = NULL; /* first what is found without a look into anybody's memory */
+    struct kin blind = sweep->kin;
+    blind.blind = true; /* first what is found without a look into anybody's memory */
     if (sweep->signal == SIGKILL)
-        (void)kin_sweep(&by_session, sweep->signal, found, sweep);
+        (void)kin_sweep(&blind, sweep->signal, found, sweep);
     sweep->left_count = 0;
     (void)kin_sweep(&sweep->kin, sweep->signal, found, sweep); /* without /proc the groups are all there is */
 }
@@ -93,10 +93,9 @@ static struct sweep *make(const struct sweeper *sweeper, const struct sweep_orde
     memcpy(sweep->unread, sweeper->unread, sizeof sweep->unread);
     sweep->kin.unread = sweep->unread;
     sweep->kin.unread_count = (size_t)sweeper->unread_count;
-    if (order->kin.id && sweeper->unread_count < SWEEPER_UNREAD_LIMIT)
+    if (order->kin.id)
         sweep->kin.id = memcpy(sweep->id, order->kin.id, KIN_ID_LENGTH);
-    else
-        sweep->kin.id = NULL; /* too many do not answer: sessions and children are all that is looked for */
+    sweep->kin.blind = sweeper->unread_count == SWEEPER_UNREAD_LIMIT; /* too many do not answer */
     sweep->kin.reading = &sweep->reading;
     sweep->kin.deliver = deliver;
     return sweep;

@@ -166,7 +166,7 @@ static int on_leave_running(struct roster_work *w)
     struct roster *roster = w->roster;
     struct roster_member *member = sender(w);
     char who[MUSTER_ERROR_TEXT - 100];
-    if (member->state == MEMBER_DONE) {
+    if (member->state == MEMBER_DONE && !member->local) { /* with the hosting agent the server goes */
         roster_vacate(roster, member, MEMBER_DONE_GONE);
     } else if (roster->elastic) {
         roster_elastic_on_leave(w, member, leave_code(w));

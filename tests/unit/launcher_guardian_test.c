@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,6 +43,22 @@ static void parses_stat(void **state)
                                          "42 (a) R", "42 (a) R 1 2", ")(",    "x (a) R 1 2 3"};
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)
         assert_false(kin_parse_stat(broken[i], strlen(broken[i]), &p));
+}
+
+static void parses_the_mark(void **state)
+{
+    (void)state;
+    static const char limits[] =
+        "Limit                     Soft Limit           Hard Limit           Units     \n"
+        "Max realtime priority     0                    0                              \n"
+        "Max realtime timeout      4611686018427387905  unlimited            us        \n";
+    uint64_t mark = kin_mark("00000000000000080000000000000000");
+    assert_true(mark == UINT64_C(4611686018427387905));
+    assert_true(kin_parse_mark(limits, sizeof limits - 1, mark));
+    assert_false(kin_parse_mark(limits, sizeof limits - 1, mark + 1));
+    assert_false(kin_parse_mark("", 0, mark));
+    assert_false(kin_parse_mark("Max realtime timeout  unlimited", 31, mark));
+    assert_true(kin_mark("ffffffffffffffff") < UINT64_MAX / 2);
 }
 
 /* A process that carries an id in its environment and holds `held`; detached: in a session of its own. */
@@ -82,6 +99,29 @@ static void await_kin(const struct kin *kin, int expected)
             fail_msg("%d processes are kin, not %d", count(kin), expected);
         else
             (void)poll(NULL, 0, 1);
+}
+
+/* As a daemon leaves everything behind: the mark stays. */
+static void the_mark_survives_an_empty_environment(void **state)
+{
+    (void)state;
+    pid_t pid = fork();
+    if (pid == 0) {
+        char *const argv[] = {"sleep", "1000", NULL}, *const nothing[] = {NULL};
+        struct rlimit limit = {kin_mark(id), RLIM_INFINITY};
+        if (setrlimit(RLIMIT_RTTIME, &limit) < 0)
+            _exit(1);
+        (void)setsid();
+        execve("/bin/sleep", argv, nothing);
+        _exit(127);
+    }
+    struct kin kin = {.id = id, .blind = true}, other = {.id = other_id};
+    await_kin(&kin, 1);
+    assert_int_equal(count(&other), 0);
+    assert_int_equal(kin_sweep(&kin, SIGKILL, NULL, NULL), 1);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
 }
 
 static void kill_and_reap(pid_t pid)
@@ -295,6 +335,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(parses_stat, make_ids),
+        cmocka_unit_test_setup(parses_the_mark, make_ids),
+        cmocka_unit_test_setup(the_mark_survives_an_empty_environment, make_ids),
         cmocka_unit_test_setup(kin_by_id_session_and_parent, make_ids),
         cmocka_unit_test_setup(a_number_used_again_is_a_strangers, make_ids),
         cmocka_unit_test_setup(a_successor_is_born_knowing, make_ids),

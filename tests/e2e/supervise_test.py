@@ -1,0 +1,412 @@
+"""Supervision end to end: every signal at every phase, once, twice and KILL; workers that do not want to end; hangs; restarts
+that outlive the agent. After each, nobody is left and the exit code is the right one.
+
+    MUSTER_BUILD=build python3 tests/e2e/supervise_test.py [--full] [TestClass.test_name ...]
+
+--full takes the whole matrix; without it every signal, phase and kind of worker is there at least once."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from harness import MUSTER, AgentTest, alive, environment, free_port, wait_until
+
+FULL = "--full" in sys.argv
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+WORKER = """import os, signal, subprocess, sys, time
+kind, folder, rank = sys.argv[1], os.environ["E2E_FOLDER"], os.environ["RANK"]
+def note(name, pid=None):
+    with open(f"{folder}/{name}.{rank}", "w") as f:
+        f.write(f"{pid or os.getpid()}\\n")
+stops = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+if kind == "deaf":
+    for number in stops:
+        signal.signal(number, signal.SIG_IGN)
+else:
+    for number in stops:  # also where it was ignored when we were started
+        signal.signal(number, signal.SIG_DFL)
+if kind == "polite":
+    def handle(number, frame):
+        note("saved")
+        os._exit(0)
+    for number in stops:
+        signal.signal(number, handle)
+if kind == "daemon":  # out of the session, out of the parent's sight, nothing in its environment
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        os.execve("/bin/sh", ["sh", "-c", f"echo $$ > '{folder}/daemon.{rank}'; exec sleep 1000"], {"PATH": os.environ["PATH"]})
+    os.waitpid(child, 0)
+else:
+    note("daemon")
+note("pid")
+if kind == "stopped":
+    os.kill(os.getpid(), signal.SIGSTOP)
+if kind == "leaves":
+    os._exit(0)
+while True:
+    time.sleep(1000)
+"""
+
+# kind: (whether the grace must run out before it is gone, whether sh -c stands before it)
+KINDS = {
+    "plain": (False, False),
+    "polite": (False, False),
+    "stopped": (False, False),
+    "daemon": (False, False),
+    "shell": (False, True),
+    "deaf": (True, False),
+}
+
+
+class SuperviseTest(AgentTest):
+    def command(self, kind):
+        path = self.script("worker.py", WORKER)
+        if kind == "shell":
+            return ["--", "sh", "-c", f"python3 '{path}' plain; true"]
+        return [path, kind]
+
+    def wait_said(self, process, text):
+        """Reads stderr until the text is there; what was read is kept for finish_all."""
+        said = getattr(process, "said", "")
+        deadline = time.monotonic() + 60
+        os.set_blocking(process.stderr.fileno(), False)
+        while text not in said:
+            self.assertLess(time.monotonic(), deadline, f"'{text}' was not said:\n{said}")
+            try:
+                chunk = os.read(process.stderr.fileno(), 65536)
+                if not chunk:
+                    break
+                said += chunk.decode()
+            except BlockingIOError:
+                time.sleep(0.005)
+        os.set_blocking(process.stderr.fileno(), True)
+        process.said = said
+        self.assertIn(text, said)
+
+    def all_gone(self, pids):
+        wait_until(lambda: not [pid for pid in pids if alive(pid)], f"the processes {pids} are gone", 20)
+
+    def family(self, count):
+        return self.pids("pid", count) + self.pids("daemon", count)
+
+    def clear(self):
+        for old in list(self.folder.glob("*.[0-9]")):
+            old.unlink()
+
+
+class Phases(SuperviseTest):
+    """Each phase is a function that brings agents there and returns (the one to signal, the others, workers and what they
+    started)."""
+
+    def phase_forming_client(self, kind):
+        port = free_port()
+        agent = self.start("--nnodes=2", "--node-rank=1", f"--master-port={port}", *self.command(kind))
+        wait_until(lambda: self.handles(agent, signal.SIGTERM), "the agent watches signals")
+        return agent, [], []
+
+    def phase_forming_server(self, kind):
+        agent = self.start("--nnodes=2", "--node-rank=0", f"--master-port={free_port()}", *self.command(kind))
+        wait_until(lambda: self.handles(agent, signal.SIGTERM), "the agent watches signals")
+        return agent, [], []
+
+    def phase_starting(self, kind):
+        agent = self.start("--standalone", "--nproc-per-node=6", "--shutdown-timeout=0.5", *self.command(kind))
+        return agent, [], self.pids("pid", 1)
+
+    def phase_running(self, kind):
+        agent = self.start("--standalone", "--nproc-per-node=2", "--shutdown-timeout=0.5", *self.command(kind))
+        return agent, [], self.family(2)
+
+    def phase_stopping(self, kind):
+        agent = self.start("--standalone", "--nproc-per-node=2", "--shutdown-timeout=1", *self.command("deaf"))
+        family = self.family(2)
+        agent.send_signal(signal.SIGTERM)
+        self.wait_said(agent, "stopping the workers")
+        return agent, [], family
+
+    def phase_exit_barrier(self, kind):
+        port = free_port()
+        agents = [
+            self.start(
+                "--nnodes=2", f"--node-rank={rank}", f"--master-port={port}", "--shutdown-timeout=0.5",
+                *self.command("leaves" if rank == 0 else "plain"),
+            )
+            for rank in (0, 1)
+        ]
+        first, second = self.pids("pid", 2)
+        wait_until(lambda: not alive(first), "node 0's worker has left")
+        return agents[0], agents[1:], [first, second]
+
+    @staticmethod
+    def handles(process, number):
+        """Whether the agent blocks the signal already, so that it is read and not acted on by the kernel."""
+        try:
+            with open(f"/proc/{process.pid}/status") as file:
+                masks = dict(line.split(":\t") for line in file if line.startswith("SigBlk"))
+            return int(masks["SigBlk"], 16) >> (number - 1) & 1
+        except (OSError, KeyError):
+            return False
+
+    def one(self, phase, number, kind, times):
+        with self.subTest(phase=phase, signal=number.name, kind=kind, times=times):
+            self.clear()
+            agent, others, family = getattr(self, f"phase_{phase}")(kind)
+            for _ in range(times):
+                agent.send_signal(number)
+            if number == signal.SIGKILL:
+                code = -number
+            elif phase == "stopping":
+                code = 143  # the first word is the last
+            else:
+                code = 128 + number
+            agent.wait(timeout=60)
+            self.assertEqual(agent.returncode, code, getattr(agent, "said", "") + agent.stderr.read())
+            for other in others:
+                other.wait(timeout=60)
+                self.assertEqual(other.returncode, 138 if number == signal.SIGKILL else code)
+            self.all_gone(family)
+
+    def test_matrix(self):
+        phases = [name[len("phase_") :] for name in dir(self) if name.startswith("phase_")]
+        if FULL:
+            rows = list(itertools.product(phases, (*STOPS, signal.SIGKILL), KINDS, (1, 2)))
+        else:
+            numbers = itertools.cycle((*STOPS, signal.SIGKILL))
+            rows = [(phase, next(numbers), kind, 2) for phase, kind in zip(phases, itertools.cycle(KINDS))]
+            rows += [("running", next(numbers), kind, 1) for kind in KINDS]
+            rows += [(phase, signal.SIGKILL, "plain", 1) for phase in phases]
+            rows += [("running", number, "plain", 2) for number in STOPS]
+        for phase, number, kind, times in rows:
+            if number == signal.SIGKILL and times == 2 or kind == "polite" and phase == "starting" and not FULL:
+                continue
+            self.one(phase, number, kind, times)
+
+    def test_a_polite_worker_is_never_cut_off(self):
+        for number, second in ((signal.SIGTERM, signal.SIGTERM), (signal.SIGINT, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT)):
+            self.clear()
+            agent = self.start("--standalone", "--nproc-per-node=2", *self.command("polite"))
+            family = self.family(2)
+            agent.send_signal(number)
+            agent.send_signal(second)
+            agent.wait(timeout=60)
+            self.assertEqual(self.pids("saved", 2), self.pids("pid", 2))
+            self.assertIn(agent.returncode, (128 + number, 128 + second))  # both may have been there at the first look
+            self.all_gone(family)
+
+    def test_a_signal_that_is_not_listed_has_its_default_action(self):
+        agent = self.start("--standalone", "--signals-to-handle=TERM", *self.command("plain"))
+        family = self.family(1)
+        agent.send_signal(signal.SIGINT)
+        agent.wait(timeout=60)
+        self.assertEqual(agent.returncode, -signal.SIGINT)
+        self.all_gone(family)
+
+    def test_passed_on_signals_stop_nothing(self):
+        path = self.script(
+            "notice.py",
+            "import os, signal, sys, time\n"
+            "def note(n, f):\n"
+            "    open(f\"{os.environ['E2E_FOLDER']}/noticed.{os.environ['RANK']}\", 'w').write(f'{os.getpid()}\\n')\n"
+            "signal.signal(signal.SIGUSR1, note)\n"
+            "open(f\"{os.environ['E2E_FOLDER']}/pid.{os.environ['RANK']}\", 'w').write(f'{os.getpid()}\\n')\n"
+            "while True:\n"
+            "    time.sleep(1000)\n",
+        )
+        agent = self.start("--standalone", "--nproc-per-node=2", "--forward-signals=USR1", path)
+        workers = self.pids("pid", 2)
+        agent.send_signal(signal.SIGUSR1)
+        self.assertEqual(self.pids("noticed", 2), workers)
+        self.assertTrue(all(map(alive, workers)))
+        agent.send_signal(signal.SIGTERM)
+        self.finish(agent, 143)
+
+    def test_orphans_are_reaped_while_workers_run(self):
+        path = self.script(
+            "orphans.py",
+            "import os, time\n"
+            "for i in range(20):\n"
+            "    if os.fork() == 0:\n"
+            "        if os.fork() == 0:\n"
+            "            time.sleep(0.05)\n"
+            "        os._exit(0)\n"
+            "    os.wait()\n"
+            "open(os.environ['E2E_FOLDER'] + '/pid.0', 'w').write(f'{os.getpid()}\\n')\n"
+            "time.sleep(1000)\n",
+        )
+        agent = self.start("--standalone", path)
+        worker = self.pids("pid", 1)[0]
+        children = f"/proc/{agent.pid}/task/{agent.pid}/children"
+
+        def only_the_worker():
+            with open(children) as file:
+                pids = set(map(int, file.read().split()))
+            return worker in pids and len(pids) <= 2  # the guardian is one
+
+        wait_until(only_the_worker, "the orphans are reaped")
+        agent.send_signal(signal.SIGTERM)
+        self.finish(agent, 143)
+
+    def test_a_shell_as_process_1_is_warned_of(self):
+        probe = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+        if subprocess.run([*probe, "true"], capture_output=True).returncode:
+            self.skipTest("no namespaces here")
+        for shell, warned in ((f"'{MUSTER}' run --standalone true; true", True), (f"exec '{MUSTER}' run --standalone true", False)):
+            done = subprocess.run([*probe, "sh", "-c", shell], capture_output=True, text=True, env=environment(), timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual("start it with: exec muster run" in done.stderr, warned, done.stderr)
+
+
+BEAT = """import os, signal, sys, time
+rank, count, fd = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(os.environ["MUSTER_HEARTBEAT_FD"])
+how = sys.argv[1]
+if how == "tells":
+    signal.signal(signal.SIGUSR1, lambda n, f: print("asked", flush=True))
+for step in range(10):
+    if step == 5 and rank == 1 and count == 0:
+        def here_it_hangs():
+            if how == "stopped":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            while True:
+                time.sleep(1000)
+        here_it_hangs()
+    if step == 6 and count == 0:
+        time.sleep(1000)  # a collective that rank 1 does not join
+    os.write(fd, b"%d\\n" % step)
+os.write(fd, b"-1\\n")
+time.sleep(1.5)  # longer than the timeout: a phase that is not watched
+"""
+
+
+class Hangs(SuperviseTest):
+    def test_the_rank_behind_is_named_and_shown(self):
+        for how in ("silent", "stopped", "tells"):
+            out, err = self.run_muster(
+                "--standalone", "--nproc-per-node=3", "--hang-timeout=1", self.script("beat.py", BEAT), how, code=134
+            )
+            self.assertIn("rank 1 (pid ", err)
+            self.assertIn("last steps here: step 4: rank 1; step 5: ranks 0, 2", err)
+            self.assertIn("in here_it_hangs", err)  # Python's own stack
+            self.assertRegex(err, r"pid \d+ \(python3\) is in state [ST]; \d+ thread")
+            self.assertIn("rank      : 1", err[err.index("Root Cause") :])
+            self.assertEqual("asked" in out, how == "tells")
+
+    def test_the_round_restarts(self):
+        _, err = self.run_muster(
+            "--standalone", "--nproc-per-node=2", "--hang-timeout=1", "--max-restarts=1", self.script("beat.py", BEAT), "silent"
+        )
+        self.assertIn("hangs: no heartbeat for 1 s", err)
+        self.assertNotIn("Root Cause", err)
+
+    def test_who_never_beats_is_not_suspected(self):
+        self.run_muster("--standalone", "--hang-timeout=0.1", "--", "sleep", "0.7")
+
+    def test_two_nodes_agree(self):
+        port = free_port()
+        path = self.script("beat.py", BEAT)
+        agents = [
+            self.start("--nnodes=2", f"--node-rank={rank}", f"--master-port={port}", "--hang-timeout=1", path, "silent")
+            for rank in (0, 1)
+        ]
+        for agent in agents:
+            _, err = self.finish(agent, 134)
+            self.assertIn("Root Cause", err)
+
+
+class Kept(SuperviseTest):
+    def test_restarts_are_counted_on_over_lives(self):
+        path = self.script("count.sh", "#!/bin/sh\necho $TORCHELASTIC_RESTART_COUNT\necho 1 > \"$E2E_FOLDER/pid.0\"\nsleep 1000\n")
+        os.chmod(path, 0o755)
+        where = ["--rdzv-id=job", f"--state-dir={self.folder}/state", "--max-restarts=1"]
+        for life in (0, 1):
+            self.clear()
+            agent = self.start(*where, "--", path)
+            self.pids("pid", 1)
+            state = self.folder / "state" / "job.muster-job"
+            wait_until(lambda: state.exists() and f"restarts {life}\n" in state.read_text(), "the count is kept")
+            agent.kill()
+            self.assertEqual(agent.communicate(timeout=60)[0], f"{life}\n")
+        _, err = self.run_muster(*where, "--", path, code=1)
+        self.assertIn("1 of 1 restarts were used", err)
+        _, err = self.run_muster(*where, "--", path, code=1)
+        self.assertIn("is over", err)
+
+    def test_a_job_that_is_over_stays_so(self):
+        for id, script, code in (("good", "exit 0", 0), ("bad", "exit 7", 7)):
+            where = [f"--rdzv-id={id}", f"--state-dir={self.folder}/state", "--", "sh", "-c", f"echo ran; {script}"]
+            self.assertEqual(self.run_muster(*where, code=code)[0], "ran\n")
+            self.assertEqual(self.run_muster(*where, code=code)[0], "")
+
+    def test_a_signal_costs_no_restart(self):
+        where = ["--rdzv-id=job", f"--state-dir={self.folder}/state"]
+        agent = self.start(*where, *self.command("plain"))
+        self.pids("pid", 1)
+        agent.send_signal(signal.SIGTERM)
+        self.finish(agent, 143)
+        self.assertEqual(self.run_muster(*where, "--", "sh", "-c", "echo $TORCHELASTIC_RESTART_COUNT")[0], "0\n")
+
+    def test_a_damaged_state_is_an_error_that_says_what_to_do(self):
+        (self.folder / "job.muster-job").write_text("junk")
+        _, err = self.run_muster("--rdzv-id=job", f"--state-dir={self.folder}", "true", code=2)
+        self.assertIn("remove it to begin the job anew", err)
+
+    def test_leftovers_in_shared_memory(self):
+        path = self.script(
+            "shm.py",
+            "import os\n"
+            "name = f'/dev/shm/torch_{os.getpid()}_1_0'\n"
+            "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+            "    open(name, 'w').close()\n"
+            "    os._exit(3)\n",
+        )
+        _, err = self.run_muster("--standalone", "--max-restarts=1", path)
+        self.assertRegex(err, r"removed 1 files of dead workers from /dev/shm: torch_\d+_1_0")
+
+
+class Events(SuperviseTest):
+    def test_a_restart_in_events(self):
+        file = self.folder / "events"
+        self.run_muster(
+            "--standalone", "--nproc-per-node=2", "--max-restarts=1", f"--event-log-handler={file}", "--",
+            "sh", "-c", "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; [ $RANK = 1 ] && exit 3; sleep 1000",
+        )
+        events = [json.loads(line) for line in file.read_text().splitlines()]
+        seen = [(e["name"].rsplit(".", 1)[1], e["source"], e["metadata"]["global_rank"], e["metadata"]["exit_code"]) for e in events]
+        self.assertEqual(
+            seen[:5],
+            [
+                ("RENDEZVOUS", "AGENT", None, None),
+                ("START", "AGENT", None, None),
+                ("FAILED", "WORKER", 1, 3),
+                ("TERMINATED", "WORKER", 0, -15),
+                ("RENDEZVOUS", "AGENT", None, None),
+            ],
+        )
+        self.assertEqual(sorted(seen[6:8], key=str), [("SUCCEEDED", "WORKER", rank, 0) for rank in (0, 1)])
+        self.assertEqual(seen[8], ("SUCCEEDED", "AGENT", None, 0))
+        self.assertTrue(all(e["name"].startswith("torchelastic.worker.status.") for e in events))
+
+    @unittest.skipUnless(FULL, "takes more than a minute")
+    def test_who_left_early_is_named_after_a_minute(self):
+        agent = self.start("--standalone", "--nproc-per-node=2", "--", "sh", "-c", "[ $RANK = 1 ] && exit 0; sleep 1000")
+        deadline = time.monotonic() + 70
+        while "exited 0 60 s ago" not in getattr(agent, "said", "") and time.monotonic() < deadline:
+            try:
+                self.wait_said(agent, "exited 0 60 s ago")
+            except AssertionError:
+                continue
+        self.assertIn("rank 1", agent.said)
+        agent.send_signal(signal.SIGTERM)
+        self.finish(agent, 143)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2, argv=[argument for argument in sys.argv if argument != "--full"])
