@@ -36,7 +36,7 @@ int gpu_divide(const struct local_job *job, const char *visible, int available, 
                          "limits.nvidia.com/gpu, or let the last pods go without with --allow-gpu-shortage",
                          job->name, wanted, available,
                          visible ? "as CUDA_VISIBLE_DEVICES or --gpus narrows them" : "all of them");
-    for (int i = 0; i < job->pod_count; i++) {
+    for (int i = 0; i < job->pod_count + job->spare_count; i++) {
         scope_buffer list = {0};
         for (int k = 0; k < job->pods[i].gpus && taken < available; k++) {
             if (k)

@@ -8,7 +8,7 @@ void local_job_free(struct local_job *job)
 {
     if (!job)
         return;
-    for (int i = 0; i < job->pod_count; i++) {
+    for (int i = 0; i < job->pod_count + job->spare_count; i++) {
         struct local_pod *pod = &job->pods[i];
         mem_free(pod->name);
         mem_free(pod->hostname);

@@ -52,7 +52,8 @@ struct local_job {
     bool suspended;            /* spec.runPolicy.suspend */
     struct local_pod *pods;    /* master first, then workers by index */
     int pod_count;
-    int port;       /* the master's (elastic: worker's) pytorchjob-port, 23456 by default */
+    int spare_count; /* elastic: workers behind these, up to max_replicas, for scaling up */
+    int port;        /* the master's (elastic: worker's) pytorchjob-port, 23456 by default */
     char *warnings; /* newline-separated, NULL for none: unknown fields, deprecated ones, what is not emulated
                      */
 };

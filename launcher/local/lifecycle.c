@@ -71,7 +71,7 @@ static bool is_wanted(const struct lifecycle *life, int pod)
 static struct tally count_pods(const struct lifecycle *life, enum local_replica_type type)
 {
     struct tally tally = {0};
-    for (int i = 0; i < life->job->pod_count; i++) {
+    for (int i = 0; i < life->pod_count; i++) {
         if (life->job->pods[i].type != type)
             continue;
         tally.active += kubelet_is_active(life->pods[i].state);
@@ -114,7 +114,7 @@ static bool is_past_backoff_limit(const struct lifecycle *life)
     int64_t limit = life->job->backoff_limit, restarts = 0, failed = 0;
     if (limit < 0)
         return false;
-    for (int i = 0; i < life->job->pod_count; i++) {
+    for (int i = 0; i < life->pod_count; i++) {
         const struct lifecycle_pod *pod = &life->pods[i];
         failed += pod->state == POD_FAILED;
         if (kubelet_is_active(pod->state) && kubelet_policy(life, i) != LOCAL_RESTART_NEVER)
@@ -128,7 +128,7 @@ static int last_failure(const struct lifecycle *life)
 {
     int code = 0;
     struct instant latest = {INT64_MIN};
-    for (int i = 0; i < life->job->pod_count; i++) {
+    for (int i = 0; i < life->pod_count; i++) {
         const struct lifecycle_pod *pod = &life->pods[i];
         if (!pod->has_code || !pod->exit_code || pod->last_end.ns < latest.ns)
             continue;
@@ -174,7 +174,7 @@ static bool has_failed_for_good(const struct lifecycle *life, int pod)
 /* Until the pod that is made anew runs. (The operator may call the job Running a moment before.) */
 static bool is_restarting(const struct lifecycle *life)
 {
-    for (int i = 0; i < life->job->pod_count; i++)
+    for (int i = 0; i < life->pod_count; i++)
         if (life->pods[i].state == POD_PENDING)
             return conditions_hold(&life->conditions, CONDITION_RESTARTING);
     return false;
@@ -189,7 +189,7 @@ static void update_status(struct lifecycle *life, struct instant now)
     }
     if (count_pods(life, decider).active && !is_restarting(life))
         set_condition(life, CONDITION_RUNNING, true, "PyTorchJobRunning");
-    for (int i = 0; i < life->job->pod_count; i++)
+    for (int i = 0; i < life->pod_count; i++)
         if (has_failed_for_good(life, i)) {
             finish(life, false, life->pods[i].exit_code, now);
             return;
@@ -213,7 +213,7 @@ static void recreate(struct lifecycle *life, int pod, struct instant now)
 /* Pods as the job wants them: failed ones anew, missing ones made, surplus ones deleted. */
 static void manage_pods(struct lifecycle *life, struct instant now)
 {
-    for (int i = 0; i < life->job->pod_count; i++) {
+    for (int i = 0; i < life->pod_count; i++) {
         enum pod_state state = life->pods[i].state;
         if (!is_wanted(life, i))
             kubelet_step(life, i, POD_DELETE, 0, now);
@@ -226,7 +226,7 @@ static void manage_pods(struct lifecycle *life, struct instant now)
 
 static void delete_pods(struct lifecycle *life, bool ended_too, struct instant now)
 {
-    for (int i = 0; i < life->job->pod_count; i++) {
+    for (int i = 0; i < life->pod_count; i++) {
         enum pod_state state = life->pods[i].state;
         if (ended_too || (state != POD_SUCCEEDED && state != POD_FAILED))
             kubelet_step(life, i, POD_DELETE, 0, now);
@@ -236,7 +236,7 @@ static void delete_pods(struct lifecycle *life, bool ended_too, struct instant n
 /* The operator makes no pod of a finished job any more. */
 static void drop_pending(struct lifecycle *life, struct instant now)
 {
-    for (int i = 0; i < life->job->pod_count; i++)
+    for (int i = 0; i < life->pod_count; i++)
         if (life->pods[i].state == POD_PENDING)
             kubelet_step(life, i, POD_DELETE, 0, now);
 }
@@ -249,7 +249,7 @@ static void clean_up(struct lifecycle *life, struct instant now)
         delete_pods(life, life->job->clean_policy == LOCAL_CLEAN_ALL, now);
         return;
     }
-    for (int i = 0; i < life->job->pod_count; i++)
+    for (int i = 0; i < life->pod_count; i++)
         if (life->leaving && life->pods[i].state == POD_BACKOFF)
             kubelet_step(life, i, POD_DELETE, 0, now); /* we would leave before it could achieve anything */
     if (instant_reached(now, life->linger_until))
@@ -259,7 +259,7 @@ static void clean_up(struct lifecycle *life, struct instant now)
 static void say_linger(const struct lifecycle *life)
 {
     int running = 0;
-    for (int i = 0; i < life->job->pod_count; i++)
+    for (int i = 0; i < life->pod_count; i++)
         running += kubelet_is_active(life->pods[i].state);
     if (life->job->clean_policy != LOCAL_CLEAN_NONE || !running)
         return;
@@ -292,7 +292,7 @@ static void reconcile(struct lifecycle *life, struct instant now)
 
 static void pass_time(struct lifecycle *life, struct instant now)
 {
-    for (int i = 0; i < life->job->pod_count; i++)
+    for (int i = 0; i < life->pod_count; i++)
         if (instant_reached(now, life->pods[i].deadline))
             kubelet_step(life, i, POD_DEADLINE, 0, now);
 }
@@ -344,6 +344,13 @@ static void delete_job(struct lifecycle *life, int signal, struct instant now)
     life->state = JOB_DELETED;
 }
 
+static void scale(struct lifecycle *life, int workers)
+{
+    log_info(life->log, "job %s: %d workers are wanted instead of %d", life->job->name, workers,
+             life->wanted[LOCAL_WORKER]);
+    life->wanted[LOCAL_WORKER] = workers;
+}
+
 static void handle(struct lifecycle *life, const struct job_event *event, struct instant now)
 {
     switch (event->kind) {
@@ -365,7 +372,7 @@ static void handle(struct lifecycle *life, const struct job_event *event, struct
             resume(life, now);
         break;
     case JOB_SCALE:
-        life->wanted[LOCAL_WORKER] = event->number;
+        scale(life, event->number);
         break;
     case JOB_DELETE:
         delete_job(life, event->number, now);
@@ -377,7 +384,7 @@ static void handle(struct lifecycle *life, const struct job_event *event, struct
 
 static bool has_stuck_pod(const struct lifecycle *life)
 {
-    for (int i = 0; i < life->job->pod_count; i++)
+    for (int i = 0; i < life->pod_count; i++)
         if (life->pods[i].state == POD_STUCK)
             return true;
     return false;
@@ -396,7 +403,7 @@ void lifecycle_step(struct lifecycle *life, const struct job_event *event, struc
 struct instant lifecycle_deadline(const struct lifecycle *life)
 {
     struct instant next = life->active_deadline;
-    for (int i = 0; i < life->job->pod_count; i++) {
+    for (int i = 0; i < life->pod_count; i++) {
         next = instant_min(next, life->pods[i].deadline);
         if (kubelet_is_active(life->pods[i].state))
             next = instant_min(next, life->linger_until);
@@ -408,7 +415,7 @@ bool lifecycle_over(const struct lifecycle *life)
 {
     if (life->state == JOB_ACTIVE || life->state == JOB_SUSPENDED)
         return false;
-    for (int i = 0; i < life->job->pod_count; i++)
+    for (int i = 0; i < life->pod_count; i++)
         if (kubelet_is_live(life->pods[i].state))
             return false;
     return true;
@@ -423,13 +430,14 @@ int lifecycle_init(struct lifecycle *life, const struct local_job *job,
     *life = (struct lifecycle){.job = job,
                                .options = *options,
                                .log = log,
+                               .pod_count = job->pod_count + job->spare_count,
                                .state = JOB_SUSPENDED, /* until it begins */
                                .active_deadline = INSTANT_NEVER,
                                .linger_until = INSTANT_NEVER};
-    life->pods = mem_calloc((size_t)job->pod_count, sizeof *life->pods);
+    life->pods = mem_calloc((size_t)life->pod_count, sizeof *life->pods);
     if (!life->pods)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for %d pods", job->pod_count);
-    for (int i = 0; i < job->pod_count; i++)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for %d pods", life->pod_count);
+    for (int i = 0; i < life->pod_count; i++)
         life->pods[i] = (struct lifecycle_pod){
             .deadline = INSTANT_NEVER, .first_start = INSTANT_NEVER, .last_end = INSTANT_NEVER};
     for (int type = 0; type < LOCAL_REPLICA_TYPES; type++)

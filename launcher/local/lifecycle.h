@@ -107,7 +107,8 @@ struct lifecycle {
     const struct local_job *job;
     struct lifecycle_options options;
     const struct log_sink *log; /* what happens, in words; NULL: nobody listens */
-    struct lifecycle_pod *pods; /* job->pod_count, as in job->pods */
+    struct lifecycle_pod *pods; /* as in job->pods, spares included */
+    int pod_count;
     int wanted[LOCAL_REPLICA_TYPES];
     enum job_state state;
     struct conditions conditions;

@@ -7,7 +7,11 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
-enum { JOB_BYTES_LIMIT = 64 << 20 /* of all pods' environments together */, ADDRESSES_IN_A_ROW = 250 };
+enum {
+    JOB_BYTES_LIMIT = 64 << 20, /* of all pods' environments together */
+    ADDRESSES_IN_A_ROW = 250,
+    SPARES_LIMIT = 64 /* a machine runs no more */
+};
 
 struct building {
     const struct documents *documents;
@@ -154,8 +158,9 @@ static int add_pod(struct building *b, enum local_replica_type type, int index)
     const struct tree_node *spec = tree_get(tree_get(replica->entry->value, "template"), "spec");
     const struct tree_node *container = replica->containers->items[replica->pytorch];
     const char *directory = tree_text(tree_get(container, "workingDir"));
-    const int number = b->job->pod_count;
-    struct local_pod *pod = &b->job->pods[b->job->pod_count++];
+    const int number = b->job->pod_count + b->job->spare_count;
+    struct local_pod *pod = &b->job->pods[number];
+    b->job->pod_count++;
     pod->type = type;
     pod->index = index;
     pod->gpus = count_gpus(container);
@@ -184,11 +189,32 @@ static int add_pod(struct building *b, enum local_replica_type type, int index)
     return fill_environment(b, &place, pod);
 }
 
+/* Workers that an elastic job may have beyond those that it begins with. */
+static int64_t count_spares(const struct building *b)
+{
+    int64_t spares = b->source.elastic ? b->source.max_replicas - b->source.replicas[LOCAL_WORKER].count : 0;
+    return spares < 0 ? 0 : spares < SPARES_LIMIT ? spares : SPARES_LIMIT;
+}
+
+/* They stand behind the pods; nothing is to be said of them that was not said of those. */
+static int add_spares(struct building *b)
+{
+    int64_t spares = count_spares(b), first = b->source.replicas[LOCAL_WORKER].count;
+    for (int64_t i = 0; i < spares && b->bytes <= JOB_BYTES_LIMIT; i++) {
+        if (add_pod(b, LOCAL_WORKER, (int)(first + i)) < 0)
+            return -1;
+        b->job->pod_count--;
+        b->job->spare_count++;
+    }
+    return 0;
+}
+
 static int add_pods(struct building *b)
 {
     int64_t total = 0;
     for (int type = 0; type < LOCAL_REPLICA_TYPES; type++)
         total += b->source.replicas[type].count > 0 ? b->source.replicas[type].count : 0;
+    total += count_spares(b);
     b->job->pods = mem_calloc((size_t)total + 1, sizeof *b->job->pods);
     if (!b->job->pods)
         return no_memory(b);
@@ -207,7 +233,7 @@ static int add_pods(struct building *b)
                                  b->source.file, JOB_BYTES_LIMIT);
         }
     }
-    return 0;
+    return add_spares(b);
 }
 
 /* --- the job --- */

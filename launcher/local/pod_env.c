@@ -13,7 +13,7 @@ static const char visible_devices[] = "CUDA_VISIBLE_DEVICES", usual_path[] = "/u
 
 int pod_env_hosts(const struct local_job *job, const char *machine_hosts, struct buffer *out)
 {
-    for (int i = 0; i < job->pod_count; i++) {
+    for (int i = 0; i < job->pod_count + job->spare_count; i++) {
         const struct local_pod *pod = &job->pods[i];
         const char *ns = job->namespace_ ? job->namespace_ : "default";
         buffer_printf(out, "%s %s %s.%s %s.%s.svc %s.%s.svc.cluster.local", pod->address, pod->name,
@@ -36,7 +36,7 @@ int pod_env_numeric(const struct local_job *job, const char *address, char **num
 {
     size_t length = strcspn(address, ":");
     *numeric = NULL;
-    for (int i = 0; i < job->pod_count; i++)
+    for (int i = 0; i < job->pod_count + job->spare_count; i++)
         if (names_pod(&job->pods[i], address, length))
             return (*numeric = mem_printf("%s%s", job->pods[i].address, address + length)) ? 0 : -1;
     return 0;
@@ -141,9 +141,9 @@ static int set_addresses(const struct pod_env_place *place, struct text_list *ou
  * endpoint: each agent is told which one it is. */
 static int set_own_address(const struct pod_env_place *place, struct text_list *out)
 {
-    bool asked = text_list_value(out->items, "PET_RDZV_ENDPOINT");
-    bool known = text_list_value(out->items, "PET_LOCAL_ADDR");
-    return !asked || known ? 0 : text_list_set(out, "PET_LOCAL_ADDR", place->job->pods[place->pod].address);
+    const struct local_pod *pod = &place->job->pods[place->pod];
+    return text_list_value(out->items, "PET_LOCAL_ADDR") ? 0
+                                                         : text_list_set(out, "PET_LOCAL_ADDR", pod->address);
 }
 
 int pod_env_build(const struct pod_env_place *place, struct text_list *out)

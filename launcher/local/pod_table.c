@@ -47,13 +47,16 @@ static const char *condition_of(const struct lifecycle *life)
 int pod_table_format(const struct lifecycle *life, struct instant now, struct buffer *out)
 {
     int width = 3;
-    for (int i = 0; i < life->job->pod_count; i++)
+    for (int i = 0; i < life->pod_count; i++)
         if ((int)strlen(life->job->pods[i].name) > width)
             width = (int)strlen(life->job->pods[i].name);
     buffer_printf(out, "%-*s  %-13s  %-14s  %8s  %9s  %9s\n", width, "pod", "end", "exit code", "restarts",
                   "recreated", "seconds");
-    for (int i = 0; i < life->job->pod_count; i++) {
+    for (int i = 0; i < life->pod_count; i++) {
         const struct lifecycle_pod *pod = &life->pods[i];
+        bool spare = i >= life->job->pod_count && pod->first_start.ns == INSTANT_NEVER.ns;
+        if (spare)
+            continue;
         buffer_printf(out, "%-*s  %-13s", width, life->job->pods[i].name, end_of(pod));
         format_code(pod, out);
         buffer_printf(out, "  %8d  %9d  %9.1f\n", pod->restarts, pod->recreated, duration_s(pod, now));

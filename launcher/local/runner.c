@@ -40,7 +40,8 @@ struct runner {
     struct cluster cluster;
     struct pod_place place;
     struct lifecycle life;
-    struct pod_process *pods; /* job->pod_count */
+    struct pod_process *pods; /* as in job->pods, spares included */
+    int pod_count;
     struct instant sweep_at;
     bool told_to_end;
 };
@@ -98,7 +99,7 @@ static void execute(struct runner *r, int pod, enum pod_action action)
 static void handle(struct runner *r, const struct job_event *event)
 {
     lifecycle_step(&r->life, event, clock_now(NULL));
-    for (int i = 0; i < r->job->pod_count; i++) {
+    for (int i = 0; i < r->pod_count; i++) {
         unsigned actions = r->life.pods[i].actions;
         r->life.pods[i].actions = 0;
         for (int action = 0; action < POD_ACTION_COUNT; action++)
@@ -115,7 +116,7 @@ static void reap(struct runner *r)
         siginfo_t info = {0};
         if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
             return;
-        for (int i = 0; i < r->job->pod_count; i++) /* others are orphans that became ours */
+        for (int i = 0; i < r->pod_count; i++) /* others are orphans that became ours */
             if (r->pods[i].alive && r->pods[i].pid == info.si_pid) {
                 pod_process_reaped(&r->pods[i], info.si_code, info.si_status);
                 (void)guardian_reaped(&r->guardian, info.si_pid, NULL);
@@ -128,7 +129,7 @@ static void reap(struct runner *r)
 static void sweep(struct runner *r)
 {
     r->sweep_at = INSTANT_NEVER;
-    for (int i = 0; i < r->job->pod_count; i++) {
+    for (int i = 0; i < r->pod_count; i++) {
         struct pod_process *pod = &r->pods[i];
         enum pod_state state = r->life.pods[i].state;
         if (!pod->ended && state != POD_KILLING)
@@ -155,6 +156,19 @@ static void take_stop(struct runner *r, int number, unsigned sender)
     handle(r, &(struct job_event){.kind = JOB_DELETE, .number = number});
 }
 
+/* What an autoscaler would do, within the job's bounds. */
+static void scale(struct runner *r, int change)
+{
+    const struct local_job *job = r->job;
+    int workers = r->life.wanted[LOCAL_WORKER] + change;
+    int there = job->replicas[LOCAL_WORKER].count + job->spare_count;
+    if (!job->elastic || workers < job->min_replicas || workers > job->max_replicas || workers > there)
+        log_warning(&r->log, "job %s cannot have %d workers: %s", job->name, workers,
+                    job->elastic ? "its elasticPolicy bounds them" : "it has no elasticPolicy");
+    else
+        handle(r, &(struct job_event){.kind = JOB_SCALE, .number = workers});
+}
+
 static void signals_ready(void *context, uint32_t events)
 {
     struct runner *r = context;
@@ -167,6 +181,10 @@ static void signals_ready(void *context, uint32_t events)
             handle(r, &(struct job_event){.kind = JOB_SUSPEND});
         else if (info.ssi_signo == SIGUSR2)
             handle(r, &(struct job_event){.kind = JOB_RESUME});
+        else if ((int)info.ssi_signo == SIGRTMIN + 1)
+            scale(r, 1);
+        else if ((int)info.ssi_signo == SIGRTMIN + 2)
+            scale(r, -1);
         else
             take_stop(r, (int)info.ssi_signo, info.ssi_pid);
     }
@@ -176,8 +194,8 @@ static void signals_ready(void *context, uint32_t events)
  * so that a console that went away is an error of write, not an end. */
 static int watch_signals(struct runner *r, struct muster_error *err)
 {
-    static const int taken[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-    static const bool may_stay_ignored[] = {false, true, true, true, false, false};
+    const int taken[] = {SIGTERM, SIGUSR1, SIGUSR2, SIGRTMIN + 1, SIGRTMIN + 2, SIGINT, SIGHUP, SIGQUIT};
+    enum { ALWAYS = 5 }; /* the first of them, ignored or not */
     struct sigaction initial = {.sa_handler = SIG_DFL};
     sigset_t watched, blocked;
     spawn_ignored_signals(&r->ignored);
@@ -186,7 +204,7 @@ static int watch_signals(struct runner *r, struct muster_error *err)
     sigemptyset(&watched);
     sigaddset(&watched, SIGCHLD);
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
-        if (!may_stay_ignored[i] || sigismember(&r->ignored, taken[i]) == 0)
+        if (i < ALWAYS || sigismember(&r->ignored, taken[i]) == 0)
             sigaddset(&watched, taken[i]);
     blocked = watched;
     sigaddset(&blocked, SIGPIPE);
@@ -219,11 +237,10 @@ static void guardian_gone(void *context, uint32_t events)
 static int start_guardian(struct runner *r, struct muster_error *err)
 {
     size_t count = 0;
-    scope_free struct kin_session *sessions =
-        mem_calloc((size_t)r->job->pod_count, sizeof(struct kin_session));
+    scope_free struct kin_session *sessions = mem_calloc((size_t)r->pod_count, sizeof(struct kin_session));
     if (!sessions)
         return error_set(err, MUSTER_E_NOMEM, "no memory to start the guardian");
-    for (int i = 0; i < r->job->pod_count; i++)
+    for (int i = 0; i < r->pod_count; i++)
         if (r->pods[i].pid)
             sessions[count++] = (struct kin_session){r->pods[i].pid, !r->pods[i].alive};
     if (guardian_start(r->cluster.id, sessions, count, &r->guardian, err) < 0)
@@ -237,10 +254,10 @@ static int start_guardian(struct runner *r, struct muster_error *err)
 
 static int make_pods(struct runner *r, struct muster_error *err)
 {
-    r->pods = mem_calloc((size_t)r->job->pod_count, sizeof *r->pods);
+    r->pods = mem_calloc((size_t)r->pod_count, sizeof *r->pods);
     if (!r->pods)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for %d pods", r->job->pod_count);
-    for (int i = 0; i < r->job->pod_count; i++) {
+        return error_set(err, MUSTER_E_NOMEM, "no memory for %d pods", r->pod_count);
+    for (int i = 0; i < r->pod_count; i++) {
         r->pods[i].spec = &r->job->pods[i];
         r->pods[i].index = i;
         if (cluster_make_id(r->pods[i].id, err) < 0)
@@ -294,6 +311,9 @@ static void announce(const struct runner *r)
         log_info(&r->log, "namespaces are not permitted here: the pods' host names do not resolve, so that "
                           "MASTER_ADDR, PET_MASTER_ADDR and PET_RDZV_ENDPOINT are addresses, and gethostname "
                           "gives this machine's name");
+    if (r->job->elastic && r->job->max_replicas > r->job->min_replicas)
+        log_info(&r->log, "job %s has %d to %d workers: kill -RTMIN+1 %d adds one, RTMIN+2 takes one away",
+                 r->job->name, r->job->min_replicas, r->job->max_replicas, (int)getpid());
     if (r->job->suspended)
         log_info(&r->log, "job %s is suspended by its manifest: kill -USR2 %d resumes it (USR1 suspends)",
                  r->job->name, (int)getpid());
@@ -356,7 +376,7 @@ static int run_job(struct runner *r)
     }
     if (started)
         kill_rest(r);
-    for (int i = 0; r->pods && i < r->job->pod_count; i++)
+    for (int i = 0; r->pods && i < r->pod_count; i++)
         pod_process_release(&r->pods[i], &r->place);
     if (started)
         print_table(r);
@@ -367,6 +387,7 @@ int local_run(const struct local_job *job, const struct local_options *options, 
 {
     struct muster_error err = {0};
     struct runner r = {.job = job,
+                       .pod_count = job->pod_count + job->spare_count,
                        .options = options,
                        .log = *log,
                        .signals.fd = -1,

@@ -221,6 +221,86 @@ if os.environ["RANK"] == "2" and not os.path.exists({str(marker)!r}):
         self.assertTrue((self.folder / "told").exists())
 
 
+class Elastic(LocalTest):
+    """Workers that come and go. A script says who it is, and ends when the test says so."""
+
+    SCRIPT = """
+import os, time
+print("round", os.environ["MUSTER_ROUND"], "rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], flush=True)
+open("agent." + os.environ["HOSTNAME"][-1], "w").write(str(os.getppid()) + "\\n")
+open("seen." + os.environ["MUSTER_ROUND"] + "." + os.environ["WORLD_SIZE"] + "." + os.environ["RANK"], "w").close()
+while not os.path.exists("end"):
+    time.sleep(0.01)
+"""
+
+    def begin(self, minimum, maximum, workers):
+        script = self.script("w.py", self.SCRIPT)
+        elastic = {
+            "minReplicas": minimum,
+            "maxReplicas": maximum,
+            "maxRestarts": 9,
+            "rdzvConf": [{"key": "last_call_timeout", "value": "1"}],
+        }
+        worker = replica(workers, ["torchrun", script], port=free_port())
+        return self.start_local(self.manifest(None, worker, "1", elasticPolicy=elastic))
+
+    def await_world(self, size):
+        """Waits for a round that all of `size` workers are in."""
+
+        def rounds():
+            names = [path.name.split(".") for path in self.folder.glob(f"seen.*.{size}.*")]
+            return [r for r in {name[1] for name in names} if sum(name[1] == r for name in names) == size]
+
+        wait_until(rounds, f"a world of {size}")
+
+    def forget(self):
+        for path in self.folder.glob("seen.*"):
+            path.unlink()
+
+    def end(self, process):
+        (self.folder / "end").touch()
+        return self.finish(process, 0)
+
+    def test_agent_killed(self):
+        process = self.begin(1, 2, 2)
+        self.await_world(2)
+        agent = self.pids("agent", 2)[1]
+        self.forget()
+        os.kill(agent, signal.SIGKILL)
+        self.await_world(2)
+        _, err = self.end(process)
+        self.assertIn("pod j-worker-1: exit code 137, its container starts again", err)
+
+    def test_serving_agent_killed(self):
+        """Rounds may be counted from 0 again: the world that counts is one of new agents."""
+        process = self.begin(1, 2, 2)
+        self.await_world(2)
+        server = self.pids("agent", 2)[0]
+        self.forget()
+        os.kill(server, signal.SIGKILL)
+        self.await_world(2)
+        self.assertNotEqual(self.pids("agent", 2)[0], server)
+        _, err = self.end(process)
+        self.assertIn("pod j-worker-0: exit code 137, its container starts again", err)
+
+    def test_scaled(self):
+        process = self.begin(1, 3, 2)
+        self.await_world(2)
+        process.send_signal(signal.SIGRTMIN + 1)
+        self.await_world(3)
+        self.forget()
+        process.send_signal(signal.SIGRTMIN + 2)
+        self.await_world(2)
+        process.send_signal(signal.SIGRTMIN + 2)
+        self.await_world(1)
+        process.send_signal(signal.SIGRTMIN + 2)
+        _, err = self.end(process)
+        self.assertIn("job j cannot have 0 workers: its elasticPolicy bounds them", err)
+        self.assertRegex(err, r"(?m)^j-worker-0 +succeeded +0 +0 +0 ")
+        self.assertRegex(err, r"(?m)^j-worker-1 +deleted ")
+        self.assertRegex(err, r"(?m)^j-worker-2 +deleted ")
+
+
 class Signals(LocalTest):
     def running(self):
         script = self.script(

@@ -49,6 +49,8 @@ static void make_job(struct fixture *f, int masters, int workers, int spare, enu
         add_pod(f, LOCAL_MASTER, i);
     for (int i = 0; i < workers + spare; i++)
         add_pod(f, LOCAL_WORKER, i);
+    f->job.pod_count -= spare;
+    f->job.spare_count = spare;
 }
 
 static struct lifecycle_options usual(void)
@@ -107,7 +109,7 @@ static unsigned take_actions(struct fixture *f, int pod)
 
 static void take_all_actions(struct fixture *f)
 {
-    for (int i = 0; i < f->job.pod_count; i++)
+    for (int i = 0; i < f->life.pod_count; i++)
         (void)take_actions(f, i);
 }
 
@@ -120,7 +122,7 @@ static enum pod_state state_of(const struct fixture *f, int pod)
 
 static int pod_named(const struct fixture *f, const char *name)
 {
-    for (int i = 0; i < f->job.pod_count; i++)
+    for (int i = 0; i < f->life.pod_count; i++)
         if (!strcmp(f->names[i], name))
             return i;
     fail_msg("no pod %s", name);

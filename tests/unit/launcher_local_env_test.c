@@ -142,7 +142,7 @@ static void workers_without_a_master(void **state)
     assert_value(&alone, "PET_MASTER_ADDR", "127.77.0.1");
     assert_value(&alone, "PET_MASTER_PORT", "23456");
     assert_value(&alone, "PET_NODE_RANK", "0");
-    assert_value(&alone, "PET_LOCAL_ADDR", NULL);
+    assert_value(&alone, "PET_LOCAL_ADDR", "127.77.0.2");
     led.replicas[LOCAL_MASTER].count = 1;
     place.job = &led;
     assert_int_equal(pod_env_build(&place, &with_master), 0);
@@ -220,6 +220,16 @@ static void gpus_are_divided(void **state)
     assert_int_equal(divide(1, 1, "3", 1, false, "ask for 2 GPUs and this machine shows 1"), -1);
     assert_int_equal(divide(2, 2, NULL, 3, true, "0,1|2"), 0);
     assert_int_equal(divide(2, 2, "", 0, true, "|"), 0);
+    /* a spare is not counted and gets what is left */
+    struct local_job elastic = job;
+    scope_text_list out = {0};
+    elastic.pod_count = elastic.spare_count = 1;
+    pods[0].gpus = pods[1].gpus = 2;
+    assert_int_equal(gpu_wanted(&elastic), 2);
+    assert_int_equal(gpu_divide(&elastic, NULL, 3, false, &out, NULL), 0);
+    assert_int_equal(out.count, 2);
+    assert_string_equal(out.items[0], "0,1");
+    assert_string_equal(out.items[1], "2");
     pods[0].gpus = pods[1].gpus = 0;
 }
 
@@ -351,7 +361,7 @@ static void table_of_pods(void **state)
          .first_start = {NS_PER_S},
          .last_end = {2 * NS_PER_S}},
     };
-    struct lifecycle life = {.job = &job, .pods = ends, .state = JOB_SUCCEEDED};
+    struct lifecycle life = {.job = &job, .pods = ends, .pod_count = 2, .state = JOB_SUCCEEDED};
     scope_buffer out = {0};
     conditions_set(&life.conditions, CONDITION_RUNNING, true, "PyTorchJobRunning");
     conditions_set(&life.conditions, CONDITION_SUCCEEDED, true, "PyTorchJobSucceeded");
