@@ -332,7 +332,41 @@ static void an_elastic_world_grows_and_shrinks(void **state)
     cluster_term(c, 9000, 1);
     cluster_finish(c, 10000, 0);
     cluster_finish(c, 10000, 2);
-    expect_trace(c, 20000, "");
+    expect_trace(
+        c, 20000,
+        "0.000 node0 joins\n"
+        "0.100 node1 joins\n"
+        "5.101 job FORMING -> STARTING\n"
+        "5.101 node0 starts workers 0-0 of 2, round 0\n"
+        "5.102 node1 starts workers 1-1 of 2, round 0\n"
+        "5.203 job STARTING -> RUNNING\n"
+        "6.000 node2 joins\n"
+        "7.101 job RUNNING -> STOPPING\n"
+        "7.101 node0 stops round 0: 1 more node came: the world grows from 2 to 3\n"
+        "7.102 node1 stops round 0: 1 more node came: the world grows from 2 to 3\n"
+        "7.203 job STOPPING -> STARTING\n"
+        "7.203 node0 starts workers 0-0 of 3, round 1\n"
+        "7.204 node1 starts workers 1-1 of 3, round 1\n"
+        "7.204 node2 starts workers 2-2 of 3, round 1\n"
+        "7.305 job STARTING -> RUNNING\n"
+        "9.000 node1 gets TERM\n"
+        "9.001 job RUNNING -> STOPPING\n"
+        "9.001 node0 stops round 1: agent \"node1\" (node rank 1) leaves: the others go on without it\n"
+        "9.002 node1 stops round 1: agent \"node1\" (node rank 1) leaves: the others go on without it\n"
+        "9.002 node2 stops round 1: agent \"node1\" (node rank 1) leaves: the others go on without it\n"
+        "9.102 node1 exits 143\n"
+        "9.103 job STOPPING -> STARTING\n"
+        "9.103 node0 starts workers 0-0 of 2, round 2\n"
+        "9.104 node2 starts workers 1-1 of 2, round 2\n"
+        "9.205 job STARTING -> RUNNING\n"
+        "10.000 node0 is done\n"
+        "10.000 node2 is done\n"
+        "10.001 job RUNNING -> FINISHING\n"
+        "10.002 node2 verdict 0: all workers exited 0\n"
+        "10.007 node2 exits 0\n"
+        "10.008 job FINISHING -> FINISHED\n"
+        "10.008 node0 verdict 0: all workers exited 0\n"
+        "10.013 node0 exits 0\n");
     cluster_destroy(c);
 }
 
