@@ -58,6 +58,31 @@ int config_refuse_environment(const struct config_environment *environment, stru
 /* Nodes, this node's rank, master_addr and master_port: flags and variables, then the rules of place.h. */
 int config_resolve_world(struct run_config *config, const struct config_environment *environment,
                          const struct machine *machine, struct muster_error *err);
+/* --- parts of the world, for each other: config_world.c and config_place.c --- */
+
+/* A number of nodes. */
+bool config_parse_count(const char *text, size_t length, int *out);
+/* min_nodes and max_nodes from nnodes. */
+int config_resolve_nodes(struct run_config *config, struct muster_error *err);
+/* Whether the nodes have ranks before they meet. */
+bool config_is_fixed(const struct run_config *config);
+/* Sets aside what the environment says of other nodes. */
+int config_leave_aside(struct run_config *config, const char *reason, struct muster_error *err);
+/* Where nothing said this node's rank, the rules of place.h. A standalone job has one node; in a world whose
+ * members the server ranks, nobody has a rank beforehand. */
+int config_find_place(struct run_config *config, const struct config_environment *environment,
+                      const struct machine *machine, struct muster_error *err);
+/* A pod of many that a flag makes a job of its own: what the environment says of the others does not concern
+ * it. */
+int config_leave_other_pods(struct run_config *config, const struct config_environment *environment,
+                            struct muster_error *err);
+/* Elastic and with a Master: the operator counts workers in PET_NNODES, but the Master runs the command too.
+ */
+int config_warn_of_the_master(struct run_config *config, const struct config_environment *environment,
+                              struct muster_error *err);
+
+/* --- */
+
 /* The streams of --redirects and --tee. */
 int config_check_logs(const struct run_config *config, struct muster_error *err);
 /* --nproc-per-node: a number (out is it), a word that config_resolve_workers resolves (out is 0) or an error.

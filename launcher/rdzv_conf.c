@@ -25,13 +25,13 @@ static const struct conf_key {
     {"join_timeout", SECONDS, AT(join_timeout), 0},
     {"last_call_timeout", SECONDS, AT(last_call_timeout), 0},
     {"timeout", SECONDS, AT(timeout), 0},
-    {"read_timeout", SECONDS, AT(read_timeout), 0},
-    {"keep_alive_interval", SECONDS, AT(keep_alive_interval), 0},
-    {"keep_alive_max_attempt", COUNT, AT(keep_alive_max_attempt), 1},
     {"rank", COUNT, AT(rank), 0},
     {"is_host", FLAG, AT(is_host), 0},
     {"store_type", STORE_TYPE, NOWHERE, 0},
     {"close_timeout", SECONDS, NOWHERE, 0},
+    {"read_timeout", SECONDS, NOWHERE, 0},
+    {"keep_alive_interval", SECONDS, NOWHERE, 0},
+    {"keep_alive_max_attempt", COUNT, NOWHERE, 1},
     {"heartbeat_timeout", SECONDS, NOWHERE, 0},
     {"use_libuv", FLAG, NOWHERE, 0},
 };
@@ -162,8 +162,7 @@ int rdzv_conf_parse(const char *text, const char *where, struct rdzv_conf *conf,
                     struct muster_error *err)
 {
     const double unset = RDZV_CONF_UNSET;
-    *conf = (struct rdzv_conf){unset, unset,           unset,           unset,
-                               unset, RDZV_CONF_UNSET, RDZV_CONF_UNSET, RDZV_CONF_UNSET};
+    *conf = (struct rdzv_conf){unset, unset, unset, RDZV_CONF_UNSET, RDZV_CONF_UNSET};
     struct piece all = unquote(trim((struct piece){text ? text : "", text ? strlen(text) : 0}));
     if (!all.length)
         return 0;

@@ -15,16 +15,14 @@ enum { RDZV_CONF_UNSET = -1 };
 
 /* RDZV_CONF_UNSET where the key was not given. Durations are in seconds and above 0. */
 struct rdzv_conf {
-    double join_timeout, last_call_timeout, timeout, read_timeout;
-    double keep_alive_interval;
-    int64_t keep_alive_max_attempt;
+    double join_timeout, last_call_timeout, timeout;
     int64_t rank;
     int is_host; /* 0 or 1 */
 };
 
 /* where names the setting in errors ("--rdzv-conf", "PET_RDZV_CONF"). aside gets the names of the given keys
  * that mean nothing here, separated by ", ", each once: unknown ones, and those that tune what muster does
- * otherwise (close_timeout, heartbeat_timeout, use_libuv). text may be NULL. */
+ * otherwise (close_timeout, keep_alive_interval, use_libuv and others). text may be NULL. */
 int rdzv_conf_parse(const char *text, const char *where, struct rdzv_conf *conf, struct buffer *aside,
                     struct muster_error *err);
 

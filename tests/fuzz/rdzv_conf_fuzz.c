@@ -28,8 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check(*err.text != 0);
     } else {
         check(is_duration(conf.join_timeout) && is_duration(conf.last_call_timeout) &&
-              is_duration(conf.timeout) && is_duration(conf.read_timeout) &&
-              is_duration(conf.keep_alive_interval));
+              is_duration(conf.timeout));
         check(conf.is_host >= -1 && conf.is_host <= 1 && conf.rank >= -1);
         check(!aside.failed && aside.length <= 2 * strlen(text));
     }
