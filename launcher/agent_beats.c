@@ -100,6 +100,8 @@ static void answer_ready(void *context, uint32_t events)
 {
     struct agent *agent = context;
     (void)events;
+    if (!errand_is_done(agent->asking))
+        return;
     int asked = agent->inquiry->asked;
     log_lines(agent, agent->inquiry->text.data ? agent->inquiry->text.data : "");
     forget_answer(agent);

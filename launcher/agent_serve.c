@@ -84,10 +84,12 @@ static void holder_known(void *context, uint32_t events)
 {
     struct agent *agent = context;
     const struct run_config *config = agent->config;
-    const struct port_holder holder = agent->port_question->holder;
     struct muster_error err = {0};
     char text[64];
     (void)events;
+    if (!errand_is_done(agent->port_asking))
+        return;
+    const struct port_holder holder = agent->port_question->holder;
     loop_remove(&agent->loop, &agent->port_answer);
     errand_release(agent->port_asking);
     agent->port_asking = NULL;

@@ -148,6 +148,8 @@ static void saved(void *context, uint32_t events)
 {
     struct agent *agent = context;
     (void)events;
+    if (!errand_is_done(agent->saving))
+        return;
     take_saved(agent);
     if (agent->save_again)
         save(agent);

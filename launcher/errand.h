@@ -17,7 +17,8 @@ struct errand;
  * at once where starting failed; NULL: nothing to free. what: for error texts. */
 struct errand *errand_start(const char *what, void (*run)(void *payload), void *payload,
                             void (*release)(void *payload), struct muster_error *err);
-/* Readable, and stays so, once run has returned. */
+/* Readable, and stays so, once run has returned. Before the payload is looked at, errand_is_done must say so
+ * too: that is what orders the two threads' memory. */
 int errand_fd(const struct errand *errand);
 /* Whether run has returned, so that the payload may be looked at; waits so long for it. */
 bool errand_wait(const struct errand *errand, int64_t patience_ns);

@@ -118,8 +118,10 @@ static void came_back(struct sweeper *sweeper)
 
 static void done_ready(void *context, uint32_t events)
 {
+    struct sweeper *sweeper = context;
     (void)events;
-    came_back(context);
+    if (errand_is_done(sweeper->errand))
+        came_back(sweeper);
 }
 
 void sweeper_call_off(struct sweeper *sweeper)

@@ -131,8 +131,10 @@ bool xid_parse(const char *line, struct xid_report *out)
     if (strncmp(at, "): ", 3) != 0 || !take_number(at + 3, &out->number) || out->number == 0)
         return false;
     const char *pid = memmem(at, (size_t)(line + length - at), "pid=", 4);
-    if (pid && !take_number(pid + 4, &out->pid)) /* also written as <unknown> or quoted */
-        (void)take_number(pid + 5, &out->pid);
+    if (pid) { /* a number, quoted or not, or '<unknown>' */
+        pid += strlen("pid=");
+        (void)take_number(pid + (*pid == '\''), &out->pid);
+    }
     return true;
 }
 

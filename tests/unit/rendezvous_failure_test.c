@@ -319,6 +319,7 @@ static void xid_lines(void **state)
         {"NVRM: Xid (PCI:0000:3b:00): 43, pid='777', Ch 10", 43, 777, "0000:3b:00"},
         {"NVRM: Xid (0000:03:00): 13, Graphics Exception", 13, 0, "0000:03:00"},
         {"NVRM: Xid (PCI:00000001:3b:00.0): 48", 48, 0, "0001:3b:00"},
+        {"NVRM: Xid (PCI:0000:3b:00): 43, pid=", 43, 0, "0000:3b:00"},
         {"NVRM: Xid (PCI:0000:3b:00): ", 0, 0, ""},
         {"NVRM: Xid (PCI:0000:3b:00 79", 0, 0, ""},
         {"NVRM: Xid (PCI:zz:3b:00): 79", 0, 0, ""},
