@@ -10,6 +10,7 @@
 
 #include "launcher/agent_internal.h"
 #include "launcher/errand.h"
+#include "launcher/error_directory.h"
 #include "launcher/exit_mode.h"
 #include "launcher/logdir.h"
 #include "launcher/resolver.h"
@@ -51,8 +52,12 @@ static int raise_descriptors(struct agent *agent, struct muster_error *err)
 static int prepare_logs(struct agent *agent, struct muster_error *err)
 {
     uint64_t bits;
-    if (!logdir_wanted(agent->config))
+    const char *asked = agent->config->log_dir;
+    if (!logdir_wanted(agent->config)) {
+        if (!asked || strcmp(asked, "/dev/null") != 0)
+            agent->error_directory = error_directory_make(getenv("TMPDIR"));
         return 0;
+    }
     if (getrandom(&bits, sizeof bits, 0) != sizeof bits)
         return error_errno(err, "getrandom");
     agent->run_directory = logdir_make(agent->config, bits, err);
@@ -156,6 +161,9 @@ static void tear_down(struct agent *agent)
     errand_release(agent->port_asking);
     tcpstore_server_destroy(agent->store);
     mem_free(agent->id_chain);
+    if (agent->error_directory)
+        error_directory_discard(agent->error_directory, agent->failure_count > 0 && agent->group.exit_code);
+    mem_free(agent->error_directory);
     mem_free(agent->run_directory);
     mem_free(agent->program);
     mem_free(agent->workers);

@@ -4,6 +4,7 @@
 
 #include "launcher/agent_internal.h"
 #include "proto/base/guard.h"
+#include "proto/exit_code.h"
 #include "rendezvous/failure.h"
 
 /* much less than the silence after which the server takes this node for lost */
@@ -63,7 +64,8 @@ static void tell(struct agent *agent, struct worker_failure *failure, struct ins
     failure->age_ns = instant_diff_ns(clock_now(NULL), at);
     keep(agent, failure, at);
     agent->failures_seen++;
-    if (!failure->not_started && !failure->hung) /* of a hang, all that hung are told of where it is seen */
+    if (!failure->not_started && !failure->hung &&
+        !failure->unkillable) /* of a hang, all that hung are told of where it is seen */
         agent_tell_worker(agent, &agent->workers[failure->local_rank], failure);
     (void)report_line(agent->config->program, failure, &line);
     if (line.data && !line.failed)
@@ -194,6 +196,24 @@ void agent_report_failure(struct agent *agent, const struct worker_failure *fail
 void agent_suspect(struct agent *agent, const struct worker_failure *failure)
 {
     add(agent, failure, true);
+}
+
+void agent_report_unkillable(struct agent *agent)
+{
+    struct worker_failure failure;
+    const struct kin_process *process = agent->sweeper.left_count ? &agent->sweeper.left[0] : NULL;
+    int rank = agent->config->nproc_per_node - 1;
+    while (rank > 0 && !agent->workers[rank].alive)
+        rank--; /* 0 also where all workers are gone and one of their children is left */
+    agent_describe_worker(agent, &agent->workers[rank], &failure);
+    failure.unkillable = true;
+    failure.exit_code = EXIT_CODE_NODE;
+    if (process) {
+        failure.pid = (int)process->pid;
+        (void)snprintf(failure.message, sizeof failure.message, "process %d (%s) is in state %c",
+                       (int)process->pid, process->name, process->state);
+    }
+    tell(agent, &failure, clock_now(NULL));
 }
 
 void agent_note_stopped(struct agent *agent, const struct worker_failure *failure)

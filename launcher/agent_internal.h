@@ -79,6 +79,7 @@ struct agent {
     struct group group;
     struct membership_world world;
     char *run_directory;    /* NULL: no log files */
+    char *error_directory;  /* of error files where there are no log files; NULL: none either */
     char *program;          /* what is executed */
     struct worker *workers; /* nproc_per_node */
     int alive;
@@ -226,6 +227,8 @@ void agent_end_failures(struct agent *agent);
 void agent_report_failure(struct agent *agent, const struct worker_failure *failure);
 /* The same for one that had been told to stop: it is a failure only if its last words say so. */
 void agent_suspect(struct agent *agent, const struct worker_failure *failure);
+/* What is left of the workers (the sweeper knows) survives KILL: the node is unfit, which the others are told. */
+void agent_report_unkillable(struct agent *agent);
 /* It was terminated by us. */
 void agent_note_stopped(struct agent *agent, const struct worker_failure *failure);
 /* After every turn of the loop: sends the thread for those that wait. */

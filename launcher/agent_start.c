@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "launcher/agent_internal.h"
+#include "launcher/error_directory.h"
 #include "launcher/line.h"
 #include "launcher/logdir.h"
 #include "launcher/program.h"
@@ -146,6 +147,9 @@ static int start_worker(struct agent *agent, struct worker *worker, int *exit_co
         if (!worker->error_file)
             return directory ? error_set(err, MUSTER_E_NOMEM, "no memory for a path") : -1;
     }
+    if (agent->error_directory)
+        worker->error_file =
+            error_directory_file(agent->error_directory, agent->world.id.round, worker->local_rank);
     const struct run_config *config = agent->config;
     if (worker_command_build(config, &agent->world, worker->local_rank, config->kind, environ, config->cores,
                              agent->id_chain, worker->error_file, &command, err) < 0)

@@ -70,6 +70,7 @@ void agent_name_stuck(struct agent *agent)
     if (!agent->sweeper.left_count)
         log_error(&agent->log,
                   "what is left of the workers cannot be killed, and /proc does not say what it is");
+    agent_report_unkillable(agent);
 }
 
 bool agent_is_childless(void)

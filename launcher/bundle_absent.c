@@ -11,11 +11,12 @@
     X(NormCreateInstance)                                                                                     \
     X(NormCreateSession)                                                                                      \
     X(NormDestroyInstance)                                                                                    \
-    X(NormDestroySession) X(NormGetDescriptor) X(NormGetNextEvent) X(NormGetRandomSessionId) X(               \
-        NormIsUnicastAddress) X(NormNodeDelete) X(NormObjectGetType) X(NormObjectGetUserData)                 \
-        X(NormObjectSetUserData) X(NormSetCongestionControl) X(NormSetDefaultSyncPolicy) X(                   \
-            NormSetDefaultUnicastNack) X(NormSetLoopback) X(NormSetMulticastInterface) X(NormSetRxPortReuse)  \
-            X(NormSetTTL) X(NormStartReceiver) X(NormStartSender) X(NormStopInstance) X(NormStopReceiver) X(  \
+    X(NormDestroySession)                                                                                     \
+    X(NormGetDescriptor) X(NormGetNextEvent) X(NormGetRandomSessionId) X(NormIsUnicastAddress) X(             \
+        NormNodeDelete) X(NormObjectGetType) X(NormObjectGetUserData) X(NormObjectSetUserData)                \
+        X(NormSetCongestionControl) X(NormSetDefaultSyncPolicy) X(NormSetDefaultUnicastNack) X(               \
+            NormSetLoopback) X(NormSetMulticastInterface) X(NormSetRxPortReuse) X(NormSetTTL)                 \
+            X(NormStartReceiver) X(NormStartSender) X(NormStopInstance) X(NormStopReceiver) X(                \
                 NormStopSender) X(NormStreamFlush) X(NormStreamOpen) X(NormStreamRead)                        \
                 X(NormStreamSeekMsgStart) X(NormStreamWrite) X(gss_accept_sec_context) X(                     \
                     gss_acquire_cred) X(gss_delete_sec_context) X(gss_display_name) X(gss_import_name)        \

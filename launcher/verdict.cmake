@@ -2,6 +2,7 @@
 target_sources(muster_launcher PRIVATE
   agent_failures.c
   end.c
+  error_directory.c
   error_file.c
   exit_mode.c
   oom.c

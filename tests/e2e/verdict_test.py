@@ -120,6 +120,23 @@ class ErrorFiles(AgentTest):
         self.assertIn("traceback : out of luck\n", root_cause(err))
         self.assertIn("exited with code 7: out of luck", verdict_of(err))
 
+    def test_without_a_log_directory_too(self):
+        path = self.script("record.py", RECORD)
+        temporary = self.folder / "tmp"
+        temporary.mkdir()
+        _, err = self.run_muster("--standalone", path, "dict", 7, code=7, env={"TMPDIR": str(temporary)})
+        self.assertIn("exited with code 7: ValueError: no", verdict_of(err))
+        (kept,) = temporary.glob("*/*")
+        self.assertIn(f"error_file: {kept}\n", root_cause(err))
+        kept.unlink()
+        kept.parent.rmdir()
+        self.run_muster("--standalone", path, "dict", 0, env={"TMPDIR": str(temporary)})  # written, and no failure
+        self.run_muster("--standalone", "--", "sh", "-c", "exit 4", code=4, env={"TMPDIR": str(temporary)})
+        self.run_muster("--standalone", "--log-dir=/dev/null", "--", "sh", "-c", '[ -z "$TORCHELASTIC_ERROR_FILE" ]',
+                        env={"TMPDIR": str(temporary)})
+        self.run_muster("--standalone", "--", "sh", "-c", '[ -z "$TORCHELASTIC_ERROR_FILE" ]', env={"TMPDIR": "/no/such/folder"})
+        self.assertEqual(list(temporary.iterdir()), [])
+
     def test_what_cannot_be_read_is_said_and_does_no_harm(self):
         for shape in ("broken", "deep", "huge"):
             err = self.record(shape)
@@ -301,6 +318,46 @@ class Memory(AgentTest):
         )
         _, err = self.run_muster("--standalone", path, code=1, preexec_fn=self.join)
         self.assertRegex(root_cause(err), r"  memory    : the kernel killed 1 of this container's processes for want of memory")
+
+
+@unittest.skipUnless(FULL, "takes the half minute that a killed process is waited for")
+class Unkillable(AgentTest):
+    """A process in a frozen cgroup (version 1) is in state D and survives KILL, as one that hangs in a driver does."""
+
+    def test_it_is_named_and_its_node_unfit(self):
+        group = pathlib.Path(f"/sys/fs/cgroup/freezer/muster-e2e-{os.getpid()}")
+        try:
+            group.mkdir()
+        except OSError:
+            self.skipTest("no freezer cgroup can be made here")
+        try:
+            self.freeze(group)
+        finally:
+            (group / "freezer.state").write_text("THAWED")
+            wait_until(lambda: not (group / "cgroup.procs").read_text(), "the thawed are gone")
+            group.rmdir()
+
+    def freeze(self, group):
+        path = self.script(
+            "frozen.py",
+            "import os, sys, time\n"
+            "group = sys.argv[1]\n"
+            "if os.environ['RANK'] == '0':\n"
+            "    with open(group + '/cgroup.procs', 'w') as file:\n"
+            "        file.write(str(os.getpid()))\n"
+            "    open('in', 'w').close()\n"
+            "    time.sleep(1000)\n"
+            "while not os.path.exists('in'):\n"
+            "    time.sleep(0.001)\n"
+            "with open(group + '/freezer.state', 'w') as file:\n"
+            "    file.write('FROZEN')\n"
+            "sys.exit(3)\n",
+        )
+        _, err = self.run_muster("--standalone", "--nproc-per-node=2", path, group, code=138)
+        self.assertIn("rank      : 0 ", root_cause(err))
+        self.assertRegex(root_cause(err), r"traceback : cannot be killed: process \d+ \(python3?\S*\) is in state D\n")
+        self.assertIn("exitcode  : 3 ", err)  # the one that failed first is told too
+        self.assertIn("so that its node is unfit", verdict_of(err))
 
 
 class GpuErrors(AgentTest):

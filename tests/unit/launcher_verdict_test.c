@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "launcher/end.h"
+#include "launcher/error_directory.h"
 #include "launcher/error_file.h"
 #include "launcher/oom.h"
 #include "launcher/postmortem.h"
@@ -484,6 +485,27 @@ static void a_file_system_that_stalls(void **state)
     remove_tree(base);
 }
 
+static void a_folder_for_error_files(void **state)
+{
+    (void)state;
+    struct stat status;
+    char *directory = error_directory_make(NULL);
+    assert_non_null(directory);
+    assert_int_equal(stat(directory, &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0700);
+    char *file = error_directory_file(directory, 3, 1);
+    assert_string_equal(file + strlen(directory), "/error_3_1.json");
+    assert_int_equal(io_write_file_atomic(file, "{}", 2, 0600, NULL), 0);
+    error_directory_discard(directory, true);
+    assert_int_equal(access(file, F_OK), 0);
+    error_directory_discard(directory, false);
+    assert_int_equal(access(directory, F_OK), -1);
+    error_directory_discard(directory, false);
+    mem_free(file);
+    mem_free(directory);
+    assert_null(error_directory_make("/no/such/folder"));
+}
+
 static void when_an_exception_happened(void **state)
 {
     (void)state;
@@ -521,6 +543,7 @@ int main(void)
         cmocka_unit_test(the_witness_hears_what_is_new),
         cmocka_unit_test(remains_of_workers),
         cmocka_unit_test(a_file_system_that_stalls),
+        cmocka_unit_test(a_folder_for_error_files),
         cmocka_unit_test(when_an_exception_happened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
