@@ -204,5 +204,18 @@ int local_settings_help(const char *name, int columns, struct buffer *out)
         "and\n"
         "python -m torch.distributed.run are muster run.\n\n",
         name);
-    return knob_help(local_settings_table(), columns, out);
+    if (knob_help(local_settings_table(), columns, out) < 0)
+        return -1;
+    return buffer_text(
+        out, "\nSignals:\n"
+             "  TERM, INT, HUP, QUIT    the job is deleted: SIGTERM to each pod, its grace period, SIGKILL\n"
+             "  USR1, USR2              the job is suspended, resumed\n"
+             "  RTMIN+1, RTMIN+2        an elastic job gets one worker more, one less\n"
+             "\nExit code:\n"
+             "  0                       the job succeeded\n"
+             "  2                       the flags or the manifest are wrong, or there are too few GPUs\n"
+             "  138                     a process of a pod cannot be killed\n"
+             "  128+n                   signal n deleted the job\n"
+             "  any other               the job failed: the code of the container that failed it (1 for "
+             "a deadline)\n");
 }
