@@ -21,6 +21,7 @@ struct pending_report {
     struct world_id id;
     enum membership_report_kind kind;
     uint64_t sequence;
+    struct instant made; /* the failure's age is counted to here */
     struct worker_failure failure;
 };
 
@@ -108,13 +109,15 @@ static struct instant lease_end(const struct client *client)
 /* -- reports
  * ------------------------------------------------------------------------------------------------------ */
 
-static bool send_report(struct client *client, const struct pending_report *report)
+static bool send_report(struct client *client, const struct pending_report *report, struct instant now)
 {
     client->message.kind = WIRE_REPORT;
     client->message.id = report->id;
     client->message.report = report->kind;
     client->message.sequence = report->sequence;
     client->message.failure = report->failure;
+    client->message.failure.age_ns +=
+        instant_diff_ns(now, report->made); /* it may have waited for a connection */
     return send_now(client);
 }
 
@@ -138,13 +141,14 @@ int client_report(struct client *client, struct world_id id, enum membership_rep
     report->id = id;
     report->kind = kind;
     report->sequence = ++client->sequence;
+    report->made = now;
     if (failure)
         report->failure = *failure;
     *client->last = report;
     client->last = &report->next;
     /* Without a connection it goes out after the next ACCEPT. */
     if (client->seated)
-        (void)send_report(client, report);
+        (void)send_report(client, report, now);
     if (kind == MEMBERSHIP_REPORT_DONE && world_id_equal(client->held, id))
         client->done = true;
     if (kind == MEMBERSHIP_REPORT_STOPPED && world_id_equal(client->held, id)) {
@@ -167,7 +171,7 @@ static void accepted(struct client *client, uint64_t arrived, struct instant now
     forget_reports(client, arrived);
     /* One that does not get out stays, and goes out after the next ACCEPT. */
     for (const struct pending_report *report = client->first; report; report = report->next)
-        if (!send_report(client, report))
+        if (!send_report(client, report, now))
             break;
 }
 

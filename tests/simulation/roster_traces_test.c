@@ -259,6 +259,24 @@ static void a_signal_wins_over_what_was_heard_before(void **state)
     cluster_destroy(c);
 }
 
+/* What could not be told at once is as old as it is: the one that died first is the first cause. */
+static void a_report_that_waits_keeps_its_age(void **state)
+{
+    (void)state;
+    struct cluster *c = cluster_create(&(struct cluster_options){.nodes = 3});
+    for (int i = 0; i < 3; i++)
+        cluster_start(c, 0, i);
+    cluster_cut(c, 900, 1);
+    cluster_kill(c, 1000, 1);
+    cluster_kill(c, 1500, 2);
+    cluster_heal(c, 2000, 1);
+    cluster_run(c, 20000);
+    assert_null(cluster_broken(c));
+    assert_non_null(
+        strstr(cluster_trace(c), "node0 verdict 137: rank 1 (pid 1001 on node1) was killed by signal 9"));
+    cluster_destroy(c);
+}
+
 static void a_short_cut_costs_nothing(void **state)
 {
     (void)state;
@@ -429,6 +447,7 @@ int main(void)
         cmocka_unit_test(a_node_is_lost_and_comes_back),
         cmocka_unit_test(a_lost_node_wins_over_those_that_follow),
         cmocka_unit_test(a_signal_wins_over_what_was_heard_before),
+        cmocka_unit_test(a_report_that_waits_keeps_its_age),
         cmocka_unit_test(a_short_cut_costs_nothing),
         cmocka_unit_test(term_ends_the_job_with_143),
         cmocka_unit_test(an_elastic_world_grows_and_shrinks),
