@@ -20,6 +20,8 @@ static void cleaned(void *context, uint32_t events)
 {
     struct agent *agent = context;
     (void)events;
+    if (!errand_is_done(agent->cleaning))
+        return;
     if (agent->cleanup->count)
         log_info(&agent->log, "removed %d files of dead workers from /dev/shm: %s", agent->cleanup->count,
                  agent->cleanup->removed.data ? agent->cleanup->removed.data : "");

@@ -51,7 +51,7 @@ struct run_config {
     struct rdzv_conf rdzv_conf;
     char *role;
     int64_t max_restarts;
-    double restart_backoff_s;
+    double restart_backoff_s, exit_barrier_s;
     char *state_dir; /* NULL: none */
     double join_timeout_s, last_call_timeout_s, regroup_interval_s;
     char *local_addr;          /* NULL: not given */

@@ -213,6 +213,7 @@ struct roster *membership_make_roster(const struct membership *m, struct muster_
         .elastic = m->options.elastic,
         .max_restarts = m->options.max_restarts,
         .restart_count = m->options.restart_count,
+        .exit_barrier_ns = m->options.exit_barrier_ns,
         .backoff_ns = m->options.backoff_ns,
         .backoff_cap_ns = m->options.backoff_cap_ns,
         .last_call_ns = m->options.last_call_ns,

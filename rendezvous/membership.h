@@ -50,6 +50,7 @@ struct membership_options {
     /* read by the seat that hosts the roster */
     int64_t restart_count;              /* used up by former lives of the job */
     int64_t backoff_ns, backoff_cap_ns; /* wait before a restart, doubled with each one in a row */
+    int64_t exit_barrier_ns;            /* bound on the wait for others to leave; 0: 300 s */
     const char *host; /* numeric address of the server (server mode: to bind, client mode: to connect); NULL
                          in process */
     const char *host_name; /* client: host as it was given, for messages; NULL: nothing else */

@@ -321,6 +321,25 @@ class Hangs(SuperviseTest):
             self.assertIn("Root Cause", err)
 
 
+class Barrier(SuperviseTest):
+    def test_the_serving_agent_does_not_wait_for_ever(self):
+        port, path = free_port(), self.script("worker.py", WORKER)
+        script = f"[ $RANK = 0 ] && exit 0; setsid python3 '{path}' deaf & while [ ! -s pid.1 ]; do sleep 0.05; done"
+        first, second = (
+            self.start(
+                "--nnodes=2", f"--node-rank={rank}", f"--master-port={port}", "--restart-grace=1000", "--", "sh", "-c", script,
+                env={"TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT": "1"},
+            )
+            for rank in (0, 1)
+        )
+        self.finish(first, 0)  # the other has the verdict too, but what its worker left behind does not end
+        self.assertIsNone(second.poll())
+        left = int((self.folder / "pid.1").read_text())
+        self.assertTrue(alive(left))
+        os.kill(left, signal.SIGKILL)
+        self.finish(second, 0)
+
+
 class Kept(SuperviseTest):
     def test_restarts_are_counted_on_over_lives(self):
         path = self.script("count.sh", "#!/bin/sh\necho $TORCHELASTIC_RESTART_COUNT\necho 1 > \"$E2E_FOLDER/pid.0\"\nsleep 1000\n")
