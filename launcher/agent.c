@@ -34,7 +34,6 @@ static int make_identity(struct agent *agent, struct muster_error *err)
     agent->id_chain = outer && *outer ? mem_printf("%s,%s", outer, agent->id) : mem_strdup(agent->id);
     if (!agent->id_chain)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the agent's id");
-    machine_host_name(agent->host);
     return 0;
 }
 
@@ -46,24 +45,6 @@ static int raise_descriptors(struct agent *agent, struct muster_error *err)
         return error_errno(err, "getrlimit");
     struct rlimit raised = {agent->descriptors.rlim_max, agent->descriptors.rlim_max};
     (void)setrlimit(RLIMIT_NOFILE, &raised); /* up to the hard limit is always allowed */
-    return 0;
-}
-
-static int prepare_logs(struct agent *agent, struct muster_error *err)
-{
-    uint64_t bits;
-    const char *asked = agent->config->log_dir;
-    if (!logdir_wanted(agent->config)) {
-        if (!asked || strcmp(asked, "/dev/null") != 0)
-            agent->error_directory = error_directory_make(getenv("TMPDIR"));
-        return 0;
-    }
-    if (getrandom(&bits, sizeof bits, 0) != sizeof bits)
-        return error_errno(err, "getrandom");
-    agent->run_directory = logdir_make(agent->config, bits, err);
-    if (!agent->run_directory)
-        return -1;
-    log_info(&agent->log, "log directory: %s", agent->run_directory);
     return 0;
 }
 
@@ -84,7 +65,7 @@ static int set_up(struct agent *agent, struct muster_error *err)
         return 0;
     }
     if (agent_watch_signals(agent, err) < 0 || make_identity(agent, err) < 0 ||
-        raise_descriptors(agent, err) < 0 || prepare_logs(agent, err) < 0)
+        raise_descriptors(agent, err) < 0 || agent_prepare_logs(agent, err) < 0)
         return -1;
     if (agent_open_events(agent, err) < 0)
         return -1;
@@ -105,6 +86,7 @@ static struct instant next_deadline(const struct agent *agent)
     next = instant_min(next, agent_beats_deadline(agent));
     next = instant_min(next, agent->inquest_deadline);
     next = instant_min(next, agent_progress_deadline(agent));
+    next = instant_min(next, agent_logs_deadline(agent));
     return instant_min(next, pump_deadline(agent->pump));
 }
 
@@ -121,6 +103,7 @@ static void pass_time(struct agent *agent)
                     (int)stuck);
     if (instant_reached(now, agent_progress_deadline(agent)))
         agent_tell_progress(agent, now);
+    agent_logs_tick(agent, now);
     if (instant_reached(now, agent->group.deadline))
         agent_event(agent, &(struct group_event){.kind = GROUP_DEADLINE}, NULL);
     else if (instant_reached(now, agent->sweep_at))
@@ -238,18 +221,18 @@ int agent_run(const struct run_config *config, const struct log_sink *log)
                                   .drains = config->elastic,
                                   .clean_bound_ns = AGENT_CLEAN_BOUND_NS,
                                   .deadline = INSTANT_NEVER};
-    agent->pump = pump_create(&agent->loop, &err);
+    machine_host_name(agent->host);
     int exit_code = EXIT_CODE_FAILURE;
-    if (agent->pump) {
+    if (agent_open_pump(agent, &err) == 0) {
         agent->log = *log;
         agent->log.write = pump_log;
         agent->log.context = agent->pump;
         exit_code = run_agent(agent);
         tear_down(agent);
-        (void)pump_destroy(agent->pump); /* what a stuck console did not take cannot be told either */
     } else {
         log_error(log, "%s", err.text);
     }
+    agent_close_pump(agent);
     if (agent->signals.fd >= 0)
         (void)close(agent->signals.fd);
     loop_close(&agent->loop);

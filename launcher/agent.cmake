@@ -10,6 +10,7 @@ target_sources(muster_launcher PRIVATE
   agent_clean.c
   agent_events.c
   agent_guardian.c
+  agent_logs.c
   agent_outcome.c
   agent_reap.c
   agent_serve.c
@@ -32,13 +33,19 @@ target_sources(muster_launcher PRIVATE
   job_state.c
   kin.c
   line.c
+  log_files.c
+  log_filter.c
+  log_record.c
   logdir.c
   loop.c
   outlet.c
+  outlet_threads.c
   pump.c
+  pump_format.c
   resolver.c
   server_choice.c
   spawn.c
+  spool.c
   sweeper.c
   status.c
   status_board.c
@@ -47,7 +54,8 @@ target_sources(muster_launcher PRIVATE
   status_http.c
   status_metrics.c
   status_socket.c
-  tail.c)
+  tail.c
+  target.c)
 target_link_libraries(muster_launcher PUBLIC muster_rendezvous muster_tcpstore Threads::Threads PRIVATE ${CMAKE_DL_LIBS})
 # microhttpd.h alone: the library is loaded where a metrics port is asked for (http_calls.h)
 target_include_directories(muster_launcher SYSTEM PRIVATE ${MICROHTTPD_INCLUDE_DIRS})

@@ -13,13 +13,18 @@ static void report(struct agent *agent, enum membership_report_kind kind)
 
 static void do_start(struct agent *agent)
 {
-    struct worker_failure failure;
-    struct instant begin = clock_now(NULL);
     agent_begin_failures(agent);
-    agent_tell(agent, EVENT_RENDEZVOUS, instant_diff_ns(begin, agent->waiting_since));
+    agent_tell(agent, EVENT_RENDEZVOUS, instant_diff_ns(clock_now(NULL), agent->waiting_since));
     if (agent->world.restart_count)
         log_info(&agent->log, "restart %lld of %lld: round %u starts", (long long)agent->world.restart_count,
                  (long long)agent->config->max_restarts, agent->world.id.round);
+    agent_open_logs(agent);
+}
+
+void agent_begin_round(struct agent *agent)
+{
+    struct worker_failure failure;
+    struct instant begin = clock_now(NULL);
     bool started = agent_start_workers(agent, &failure) == 0;
     agent_tell(agent, EVENT_START, instant_diff_ns(clock_now(NULL), begin));
     if (started)

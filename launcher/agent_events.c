@@ -14,11 +14,13 @@
 #include "proto/base/guard.h"
 #include "rendezvous/failure.h"
 
-static const int64_t open_patience_ns = 5 * NS_PER_S, finish_patience_ns = NS_PER_S;
+static const int64_t open_patience_ns = 5 * NS_PER_S, finish_patience_ns = NS_PER_S,
+                     finish_limit_ns = 10 * NS_PER_S;
 
 struct event_file {
-    int fd, wake_fd;
+    int wake_fd;
     struct outlet *outlet;
+    struct target *target;
 };
 
 /* --- the file --- */
@@ -77,13 +79,23 @@ int agent_open_events(struct agent *agent, struct muster_error *err)
     struct event_file *file = mem_calloc(1, sizeof *file);
     if (!file)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the event log");
-    *file = (struct event_file){open_bounded(handler, err), eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), NULL};
-    if (file->fd >= 0 && file->wake_fd < 0)
-        error_errno(err, "cannot make an eventfd");
-    if (file->fd >= 0 && file->wake_fd >= 0)
-        file->outlet = outlet_create("the event log", file->wake_fd, err);
     agent->events = file;
-    return file->outlet ? 0 : -1;
+    file->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (file->wake_fd < 0)
+        return error_errno(err, "cannot make an eventfd");
+    scope_close int fd = open_bounded(handler, err);
+    if (fd < 0)
+        return -1;
+    file->outlet = outlet_create(&(struct outlet_options){.wake_fd = file->wake_fd}, err);
+    if (!file->outlet)
+        return -1;
+    struct log_style json = {LOG_FORMAT_JSON, agent->host}; /* of a notice that lines are missing */
+    struct target_options target = {.fd = fd, .owned = true, .name = "the event log", .style = &json};
+    file->target = outlet_target(file->outlet, &target);
+    if (!file->target)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the event log");
+    (void)take_fd(&fd);
+    return 0;
 }
 
 void agent_close_events(struct agent *agent)
@@ -91,14 +103,14 @@ void agent_close_events(struct agent *agent)
     struct event_file *file = agent->events;
     if (!file)
         return;
-    size_t left = outlet_finish(file->outlet, finish_patience_ns);
-    if (left) /* a thread still hangs in a write to it: the descriptors are left to the end of the process */
-        log_warning(&agent->log, "%zu bytes of events are not written: %s does not answer", left,
-                    agent->config->event_log_handler);
-    if (!left && file->fd >= 0)
-        (void)close(file->fd); /* appended lines; a late error of the disk changes nothing any more */
-    if (!left && file->wake_fd >= 0)
-        (void)close(file->wake_fd);
+    struct outlet_lost lost;
+    struct instant limit = instant_add(clock_now(NULL), finish_limit_ns);
+    bool ended = outlet_finish(file->outlet, finish_patience_ns, limit, &lost);
+    if (lost.bytes)
+        log_warning(&agent->log, "%llu bytes of events are not written: %s does not take them",
+                    (unsigned long long)lost.bytes, agent->config->event_log_handler);
+    if (ended && file->wake_fd >= 0)
+        (void)close(file->wake_fd); /* else a thread that hangs may still write to it */
     mem_free(file);
     agent->events = NULL;
 }
@@ -125,10 +137,14 @@ static void emit(struct agent *agent, struct event_line *line)
         pump_print(agent->pump, STDERR_FILENO, text.data, text.length);
         return;
     }
-    struct outlet_piece piece = {
-        .fd = agent->events->fd, .data = text.data, .length = text.length, .ends = true};
-    if (!outlet_put(agent->events->outlet, &piece))
-        outlet_drop(agent->events->outlet, &piece);
+    struct outlet_piece piece = {.target = agent->events->target,
+                                 .data = text.data,
+                                 .length = text.length,
+                                 .lines = 1,
+                                 .starts = true,
+                                 .ends = true,
+                                 .keep = true};
+    (void)outlet_put(agent->events->outlet, &piece); /* where it is refused it is counted */
 }
 
 static bool wanted(const struct agent *agent)

@@ -66,6 +66,7 @@ struct agent {
     struct guardian guardian;
     int guardians; /* started so far */
     struct pump *pump;
+    struct agent_logs *logs; /* agent_logs.c */
     struct membership *membership;
     struct resolver *resolver;
     struct tcpstore_server *store;
@@ -137,6 +138,33 @@ void agent_event(struct agent *agent, const struct group_event *event, const str
 /* KILL to all that is left, and when to look again. */
 void agent_sweep(struct agent *agent);
 
+/* Starts the workers, whose log files are open. */
+void agent_begin_round(struct agent *agent);
+
+/* --- agent_logs.c --- */
+
+/* Where one stream of one worker goes. */
+struct agent_route {
+    int fd; /* what the worker gets; ours to close where owned */
+    bool owned;
+};
+
+int agent_open_pump(struct agent *agent, struct muster_error *err);
+void agent_close_pump(struct agent *agent);
+/* Makes the run directory, where files are wanted. */
+int agent_prepare_logs(struct agent *agent, struct muster_error *err);
+/* Has the log files of a round opened, then begins the round; at once where there are none. */
+void agent_open_logs(struct agent *agent);
+/* Whether a round waits for its files: it runs, and has no worker yet. */
+bool agent_awaits_logs(const struct agent *agent);
+struct instant agent_logs_deadline(const struct agent *agent);
+void agent_logs_tick(struct agent *agent, struct instant now);
+/* The round is over, or its files are not awaited any longer. */
+void agent_close_logs(struct agent *agent);
+/* Only while a round begins. */
+int agent_route_stream(struct agent *agent, struct worker *worker, int stream, struct agent_route *route,
+                       struct muster_error *err);
+
 /* --- agent_world.c --- */
 
 int agent_join(struct agent *agent, struct muster_error *err);
@@ -184,6 +212,8 @@ int agent_watch_guardian(struct agent *agent, struct muster_error *err);
  * started are left to be stopped. */
 int agent_start_workers(struct agent *agent, struct worker_failure *failure);
 /* Fills in who failed, when and where; not how. */
+void agent_describe_start(const struct agent *agent, const struct worker *worker, const char *why,
+                          struct worker_failure *failure);
 void agent_describe_worker(const struct agent *agent, const struct worker *worker,
                            struct worker_failure *failure);
 

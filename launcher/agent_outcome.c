@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "launcher/agent_internal.h"
 #include "launcher/outcome_files.h"
@@ -175,7 +174,7 @@ void agent_tell_outcome(struct agent *agent, int exit_code)
         .wall_ns = clock_wall_ns(),
     };
     if (count && report_format(&report, &text) == 0)
-        pump_print(agent->pump, STDERR_FILENO, text.data, text.length);
+        pump_say(agent->pump, LOG_LEVEL_ERROR, text.data);
     if (report_sentence(&report, &sentence) < 0)
         return;
     if (count || agent->judged)

@@ -85,6 +85,7 @@ void agent_reap(struct agent *agent)
         if (news)
             judge(agent, worker, state);
     }
-    if ((agent->group.state == GROUP_RUNNING || agent->group.state == GROUP_DRAINING) && agent->alive == 0)
+    if ((agent->group.state == GROUP_RUNNING || agent->group.state == GROUP_DRAINING) && agent->alive == 0 &&
+        !agent_awaits_logs(agent))
         agent_event(agent, &(struct group_event){.kind = GROUP_SUCCESS}, NULL);
 }

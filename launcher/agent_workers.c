@@ -83,6 +83,7 @@ bool agent_is_childless(void)
 
 void agent_release_workers(struct agent *agent)
 {
+    agent_close_logs(agent);
     for (int i = 0; i < agent->config->nproc_per_node; i++) {
         struct worker *worker = &agent->workers[i];
         if (worker->pid)

@@ -124,14 +124,13 @@ void config_free(struct run_config *config)
     if (!config)
         return;
     knob_free(config_table(), config);
-    mem_free(config->line_prefix);
     mem_free(config->place_source);
     mem_free(config->full_name);
     mem_free(config->cpus);
     config->cpus = NULL;
     mem_free(config->notes);
     mem_free(config->warnings);
-    config->full_name = config->line_prefix = config->place_source = config->notes = config->warnings = NULL;
+    config->full_name = config->place_source = config->notes = config->warnings = NULL;
 }
 
 int config_help(const char *name, int columns, struct buffer *out)

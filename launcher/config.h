@@ -73,9 +73,14 @@ struct run_config {
     enum program_kind kind; /* after program_check (launcher/program.h) */
     /* logs */
     char *log_dir;
-    char *event_log_handler; /* null, console, or a path with a slash */
-    char *redirects, *tee;   /* as typed: a number or local:value,... */
-    char *line_prefix;       /* template with ${role_name} ${rank} ${local_rank} */
+    char *event_log_handler;  /* null, console, or a path with a slash */
+    char *redirects, *tee;    /* as typed: a number or local:value,... */
+    char *line_prefix;        /* template of launcher/line.h; NULL until config_check_logs, "" for none */
+    char *local_ranks_filter; /* as typed; NULL: all are shown */
+    char *duplicate_stdout_filters, *duplicate_stderr_filters; /* as typed */
+    int log_format;                                            /* enum log_format of launcher/log_record.h */
+    int64_t log_max_size, log_keep;                            /* bytes, 0: no bound; older files */
+    int64_t log_spool_size;                                    /* bytes; 0: no spool */
     /* health */
     int64_t metrics_port; /* 0: none */
     char *metrics_addr;   /* numeric; NULL: every address */

@@ -43,8 +43,9 @@ int config_read_environment(struct run_config *config, const struct config_envir
         config_set(config, "shutdown-timeout", grace, shutdown_timeout_name, err) < 0)
         return -1;
     const char *prefix = config_get(environment, ENV_LINE_PREFIX);
-    config->line_prefix = mem_strdup(prefix ? prefix : "[${role_name}${local_rank}]:");
-    return config->line_prefix ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory");
+    if (prefix && config_source(config, "log-line-prefix-template") == KNOB_FROM_DEFAULT)
+        return config_set(config, "log-line-prefix-template", prefix, ENV_LINE_PREFIX, err);
+    return 0;
 }
 
 /* Whether a refused row's variable asks for what is done anyway: switched off, or its default. */

@@ -83,8 +83,8 @@ int config_warn_of_the_master(struct run_config *config, const struct config_env
 
 /* --- */
 
-/* The streams of --redirects and --tee. */
-int config_check_logs(const struct run_config *config, struct muster_error *err);
+/* The streams of --redirects and --tee, and the filters. */
+int config_check_logs(struct run_config *config, struct muster_error *err);
 /* --nproc-per-node: a number (out is it), a word that config_resolve_workers resolves (out is 0) or an error.
  */
 int config_parse_nproc(const struct run_config *config, int *out, struct muster_error *err);

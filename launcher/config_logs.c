@@ -2,7 +2,9 @@
 #include "launcher/config_internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "launcher/log_filter.h"
 #include "proto/base/error.h"
 
 /* One "local:value" of a map; returns what follows it, or NULL. */
@@ -36,13 +38,40 @@ int config_streams(const char *value, int local_rank)
     }
 }
 
-int config_check_logs(const struct run_config *config, struct muster_error *err)
+static int check_streams(const struct run_config *config, const char *name, const char *value,
+                         struct muster_error *err)
 {
-    if (config_streams(config->redirects, 0) < 0 || config_streams(config->tee, 0) < 0) {
-        bool first = config_streams(config->redirects, 0) < 0;
-        return error_set(
-            err, MUSTER_E_INVALID, "%s: '%s' is not 0, 1, 2, 3 or a map of local ranks such as 0:1,1:3",
-            CONFIG_SETTING(config, first ? "redirects" : "tee"), first ? config->redirects : config->tee);
-    }
-    return 0;
+    if (config_streams(value, 0) >= 0)
+        return 0;
+    return error_set(err, MUSTER_E_INVALID,
+                     "%s: '%s' is not 0, 1, 2, 3 or a map of local ranks such as 0:1,1:3",
+                     CONFIG_SETTING(config, name), value);
+}
+
+/* A filter without a stream that it could filter is a mistake worth a word. */
+static int check_filter(struct run_config *config, const char *name, const char *text, int bit,
+                        struct muster_error *err)
+{
+    int first = config_streams(config->tee, 0);
+    bool map = strchr(config->tee, ':') != NULL;
+    if (!text || !*text || map || first & bit)
+        return 0;
+    return config_note(config, err,
+                       "%s has nothing to filter: it looks at lines of --tee, and --tee=%s has no %s",
+                       CONFIG_SETTING(config, name), config->tee, bit == STREAM_STDOUT ? "stdout" : "stderr");
+}
+
+int config_check_logs(struct run_config *config, struct muster_error *err)
+{
+    if (check_streams(config, "redirects", config->redirects, err) < 0 ||
+        check_streams(config, "tee", config->tee, err) < 0)
+        return -1;
+    if (log_filter_shows(config->local_ranks_filter, 0) < 0)
+        return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not a list of local ranks such as 0,2",
+                         CONFIG_SETTING(config, "local-ranks-filter"), config->local_ranks_filter);
+    if (check_filter(config, "duplicate-stdout-filters", config->duplicate_stdout_filters, STREAM_STDOUT,
+                     err) < 0)
+        return -1;
+    return check_filter(config, "duplicate-stderr-filters", config->duplicate_stderr_filters, STREAM_STDERR,
+                        err);
 }

@@ -61,26 +61,70 @@ void line_free(struct line_splitter *s)
     buffer_free(&s->partial);
 }
 
-static bool macro(const char **at, const char *name)
+enum { MACRO_LIMIT = 16 };
+
+/* The name behind a dollar, with or without braces; returns the length of all of it, 0 where there is none.
+ */
+static size_t macro_at(const char *at, char name[MACRO_LIMIT])
 {
-    size_t length = strlen(name);
-    if (strncmp(*at, name, length))
-        return false;
-    *at += length;
-    return true;
+    bool braced = at[1] == '{';
+    const char *start = at + 1 + braced;
+    size_t length = strspn(start, "abcdefghijklmnopqrstuvwxyz_");
+    if (!length || length >= MACRO_LIMIT || (braced && start[length] != '}'))
+        return 0;
+    memcpy(name, start, length);
+    name[length] = '\0';
+    return length + 1 + 2 * (size_t)braced;
 }
 
-int line_prefix(const char *pattern, const char *role, int rank, int local_rank, struct buffer *out)
+/* Appends what the name stands for; false where it stands for nothing. */
+static bool put_macro(const char *name, const struct line_names *names, struct buffer *out)
 {
-    for (const char *at = pattern ? pattern : "[${role_name}${local_rank}]:"; *at;) {
-        if (macro(&at, "${role_name}"))
-            buffer_text(out, role);
-        else if (macro(&at, "${local_rank}"))
-            buffer_printf(out, "%d", local_rank);
-        else if (macro(&at, "${rank}"))
-            buffer_printf(out, "%d", rank);
+    const struct {
+        const char *name, *text;
+        long long number;
+    } macros[] = {{"role_name", names->role, 0},
+                  {"rank", NULL, names->rank},
+                  {"local_rank", NULL, names->local_rank},
+                  {"hostname", names->host, 0},
+                  {"node_rank", NULL, names->node_rank},
+                  {"restart", NULL, names->restart},
+                  {"time", names->time, 0}};
+    for (size_t i = 0; i < sizeof macros / sizeof *macros; i++) {
+        if (strcmp(macros[i].name, name) != 0)
+            continue;
+        if (macros[i].text)
+            buffer_text(out, macros[i].text);
         else
-            buffer_append(out, at++, 1);
+            buffer_printf(out, "%lld", macros[i].number);
+        return true;
+    }
+    return false;
+}
+
+int line_prefix(const char *pattern, const struct line_names *names, struct buffer *out)
+{
+    for (const char *at = pattern; *at;) {
+        char name[MACRO_LIMIT];
+        size_t length = *at == '$' ? macro_at(at, name) : 0;
+        if (length && put_macro(name, names, out)) {
+            at += length;
+            continue;
+        }
+        buffer_append(out, at, 1);
+        at += at[0] == '$' && at[1] == '$' ? 2 : 1;
     }
     return out->failed ? -1 : 0;
+}
+
+bool line_prefix_has_time(const char *pattern)
+{
+    for (const char *at = pattern; (at = strchr(at, '$')); at++) {
+        char name[MACRO_LIMIT];
+        if (at[1] == '$')
+            at++;
+        else if (macro_at(at, name) && !strcmp(name, "time"))
+            return true;
+    }
+    return false;
 }

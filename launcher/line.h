@@ -31,8 +31,22 @@ void line_flush(struct line_splitter *s, const struct line_sink *sink);
 bool line_pending(const struct line_splitter *s);
 void line_free(struct line_splitter *s);
 
-/* The prefix of one worker's lines, appended: pattern with ${role_name}, ${rank} and ${local_rank} replaced;
- * NULL is torchrun's "[${role_name}${local_rank}]:". */
-int line_prefix(const char *pattern, const char *role, int rank, int local_rank, struct buffer *out);
+/* What a prefix may name. */
+struct line_names {
+    const char *role, *host, *time;
+    int rank, local_rank, node_rank;
+    long long restart;
+};
+
+/* torchrun's, and ours where lines of several nodes may come together */
+#define LINE_PREFIX_ONE_NODE   "[${role_name}${local_rank}]:"
+#define LINE_PREFIX_MANY_NODES "[${hostname} ${role_name}${rank}]: "
+
+/* The prefix of one worker's lines, appended: pattern with ${role_name}, ${rank}, ${local_rank}, ${hostname},
+ * ${node_rank}, ${restart} and ${time} replaced; the braces may be left out, $$ is a dollar, and anything
+ * else stays as it is. */
+int line_prefix(const char *pattern, const struct line_names *names, struct buffer *out);
+/* Whether the prefix changes with the time. */
+bool line_prefix_has_time(const char *pattern);
 
 #endif

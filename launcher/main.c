@@ -9,11 +9,13 @@
 #include "launcher/dry_run.h"
 #include "launcher/local/local_command.h"
 #include "launcher/local/python_shim.h"
+#include "launcher/log_record.h"
 #include "launcher/machine.h"
 #include "launcher/program.h"
 #include "launcher/settings.h"
 #include "launcher/status_command.h"
 #include "launcher/worker_command.h"
+#include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
@@ -48,6 +50,21 @@ static const char *read_variable(void *context, const char *name)
 {
     (void)context;
     return getenv(name);
+}
+
+/* The log until the agent has its own way to the console. */
+struct early_log {
+    struct log_style style;
+    char host[MACHINE_NAME_SIZE];
+};
+
+static void write_early(void *context, enum log_level level, const char *line)
+{
+    const struct early_log *early = context;
+    scope_buffer record = {0};
+    if (log_record_agent(&early->style, level, clock_wall_ns(), line, &record) == 0)
+        (void)io_write_all(STDERR_FILENO, record.data, record.length, "standard error",
+                           NULL); /* gone: lost */
 }
 
 /* One text to a descriptor; a console that is gone is no failure of ours beyond the exit code. */
@@ -121,10 +138,12 @@ static int resolve(struct run_config *config, struct machine *machine, struct mu
 static int run_resolved(const char *shown, struct run_config *config)
 {
     struct muster_error err = {0};
-    int exit_code = EXIT_CODE_FAILURE, log_fd = STDERR_FILENO;
+    int exit_code = EXIT_CODE_FAILURE;
+    struct early_log early = {.style = {(enum log_format)config->log_format, early.host}};
+    machine_host_name(early.host);
     int level = getenv("LOGLEVEL") ? log_level_parse(getenv("LOGLEVEL")) : LOG_LEVEL_INFO;
-    struct log_sink log = {.write = log_write_to_fd,
-                           .context = &log_fd,
+    struct log_sink log = {.write = write_early,
+                           .context = &early,
                            .threshold = level < 0 ? LOG_LEVEL_INFO : (enum log_level)level,
                            .who = "muster"};
     if (program_check(config, read_variable, NULL, &exit_code, &err) < 0)

@@ -1,269 +1,212 @@
-/* outlet.c - see outlet.h. Two buffers: producers fill one under the lock, the thread writes the other
- * without it, and they change places when the thread is done. */
+/* outlet.c - the queue of an outlet; see outlet.h and outlet_internal.h. */
 #include "launcher/outlet.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <poll.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
-#include "proto/base/buffer.h"
+#include "launcher/outlet_internal.h"
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "proto/base/thread.h"
 
-enum { STACK_BYTES = 256 * 1024, BATCH = 64 };
+/* --- life --- */
 
-/* In the buffers before the bytes of each piece. */
-struct record {
-    int fd;
-    uint32_t length; /* RECORD_CLOSE: no bytes, the descriptor is closed */
-};
-#define RECORD_CLOSE UINT32_MAX
-
-struct outlet {
-    pthread_mutex_t lock;
-    pthread_cond_t filled, drained;
-    pthread_t thread;
-    bool started, closing, ended;
-    bool abandoned; /* the thread is the last one here */
-    bool wanted;    /* somebody waits for room */
-    int last_fd;    /* where the last line went */
-    const char *name;
-    int wake_fd;
-    struct buffer filling;                  /* under the lock */
-    struct buffer writing;                  /* the thread's own */
-    size_t in_hand;                         /* bytes in writing, under the lock */
-    const void *open;                       /* owner of the line that has not ended */
-    int64_t busy_since;                     /* ns, atomic; INT64_MAX: not in a write */
-    uint64_t dropped_pieces, dropped_bytes; /* not told yet */
-    struct outlet_lost lost;
-};
-
-static void wake(const struct outlet *o)
+static int init_locks(struct outlet *o)
 {
-    uint64_t one = 1;
-    ssize_t done = write(o->wake_fd, &one, sizeof one);
-    (void)done; /* an eventfd refuses only where it is at its maximum: then it is readable already */
+    pthread_condattr_t attributes;
+    if (pthread_condattr_init(&attributes))
+        return -1;
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* a clock that Linux has */
+    int failed = pthread_mutex_init(&o->lock, NULL) || pthread_cond_init(&o->filled, &attributes) ||
+                 pthread_cond_init(&o->spill, NULL) || pthread_cond_init(&o->drained, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+    return failed ? -1 : 0;
 }
 
-/* --- the thread --- */
-
-static void refused(struct outlet *o, size_t bytes, int error)
+struct outlet *outlet_create(const struct outlet_options *options, struct muster_error *err)
 {
-    pthread_mutex_lock(&o->lock);
-    bool first = !o->lost.error;
-    o->lost.pieces++;
-    o->lost.bytes += bytes;
-    o->lost.error = error;
-    pthread_mutex_unlock(&o->lock);
-    if (first)
-        wake(o);
-}
-
-/* One write, repeated where it was interrupted or where somebody else made the descriptor non-blocking. */
-static ssize_t write_some(struct outlet *o, int fd, const struct iovec *parts, int count)
-{
-    for (;;) {
-        __atomic_store_n(&o->busy_since, clock_now(NULL).ns, __ATOMIC_RELAXED);
-        ssize_t done = writev(fd, parts, count);
-        int error = errno;
-        __atomic_store_n(&o->busy_since, INT64_MAX, __ATOMIC_RELAXED);
-        if (done >= 0 || (error != EINTR && error != EAGAIN)) {
-            errno = error;
-            return done;
-        }
-        struct pollfd wait = {.fd = fd, .events = POLLOUT};
-        __atomic_store_n(&o->busy_since, clock_now(NULL).ns, __ATOMIC_RELAXED);
-        if (error == EAGAIN)
-            (void)poll(&wait, 1, -1); /* interrupted or not, the write is tried again */
+    struct outlet *o = mem_calloc(1, sizeof *o);
+    if (!o || init_locks(o) < 0) {
+        mem_free(o);
+        error_set(err, MUSTER_E_NOMEM, "no memory for a queue of output");
+        return NULL;
     }
-}
-
-/* All of the parts, in as many writes as the descriptor wants. */
-static void write_parts(struct outlet *o, int fd, struct iovec *parts, int count, size_t total)
-{
-    while (total) {
-        ssize_t done = write_some(o, fd, parts, count);
-        if (done < 0) {
-            refused(o, total, errno);
-            return;
-        }
-        total -= (size_t)done;
-        for (size_t left = (size_t)done; left;) {
-            size_t step = left < parts->iov_len ? left : parts->iov_len;
-            parts->iov_base = (char *)parts->iov_base + step;
-            parts->iov_len -= step;
-            left -= step;
-            if (!parts->iov_len) {
-                parts++;
-                count--;
-            }
-        }
-    }
-}
-
-/* Writes the records of the buffer: one alone, or several short ones for the same descriptor together. */
-static void write_records(struct outlet *o)
-{
-    const struct buffer *b = &o->writing;
-    size_t at = 0;
-    while (at < b->length) {
-        struct iovec parts[BATCH];
-        int count = 0, fd = -1;
-        size_t total = 0;
-        while (at < b->length && count < BATCH) {
-            struct record record;
-            memcpy(&record, b->data + at, sizeof record);
-            bool closes = record.length == RECORD_CLOSE;
-            if (count && (closes || record.fd != fd || total + record.length > PIPE_BUF))
-                break;
-            if (closes) {
-                at += sizeof record;
-                (void)close(record.fd); /* what the file did not take was refused by write already */
-                continue;
-            }
-            parts[count++] = (struct iovec){b->data + at + sizeof record, record.length};
-            fd = record.fd;
-            total += record.length;
-            at += sizeof record + record.length;
-        }
-        write_parts(o, fd, parts, count, total);
-    }
+    o->references = 1;
+    o->wake_fd = options->wake_fd;
+    o->spool_folder =
+        options->spool_folder && options->spool_limit > 0 ? mem_strdup(options->spool_folder) : NULL;
+    o->spool_useless = !o->spool_folder; /* also without memory for its name */
+    o->spool_fd = -1;
+    o->full_since = o->spool_since = INSTANT_NEVER;
+    spool_init(&o->spool, options->spool_limit);
+    return o;
 }
 
 static void outlet_free(struct outlet *o)
 {
+    while (o->targets) {
+        struct target *t = o->targets;
+        o->targets = t->next;
+        target_destroy(t);
+    }
+    if (o->spool_fd >= 0)
+        (void)close(o->spool_fd); /* an unlinked file that nobody needs */
+    mem_free(o->spool_folder);
     buffer_free(&o->filling);
+    buffer_free(&o->spilling);
     buffer_free(&o->writing);
     pthread_cond_destroy(&o->filled);
+    pthread_cond_destroy(&o->spill);
     pthread_cond_destroy(&o->drained);
     pthread_mutex_destroy(&o->lock);
     mem_free(o);
 }
 
-static void *outlet_thread(void *context)
+void outlet_unlock_and_leave(struct outlet *o)
 {
-    struct outlet *o = context;
-    pthread_mutex_lock(&o->lock);
-    for (;;) {
-        while (!o->filling.length && !o->closing)
-            pthread_cond_wait(&o->filled, &o->lock);
-        if (!o->filling.length)
-            break;
-        struct buffer full = o->filling;
-        o->filling = o->writing;
-        o->writing = full;
-        o->in_hand = full.length;
-        bool wanted = o->wanted;
-        o->wanted = false;
-        pthread_mutex_unlock(&o->lock);
-        if (wanted)
-            wake(o);
-        write_records(o);
-        buffer_clear(&o->writing);
-        pthread_mutex_lock(&o->lock);
-        o->in_hand = 0;
-    }
-    o->ended = true;
-    pthread_cond_broadcast(&o->drained);
-    bool abandoned = o->abandoned;
+    bool last = --o->references == 0;
     pthread_mutex_unlock(&o->lock);
-    if (abandoned)
+    if (last)
         outlet_free(o);
-    return NULL;
 }
 
-/* The thread takes no signal: they are the main thread's, by signalfd. */
-static bool start_thread(struct outlet *o)
+struct target *outlet_target(struct outlet *o, const struct target_options *options)
 {
-    o->started = thread_start(&o->thread, STACK_BYTES, outlet_thread, o) == 0;
-    return o->started;
-}
-
-/* --- producers --- */
-
-struct outlet *outlet_create(const char *name, int wake_fd, struct muster_error *err)
-{
-    struct outlet *o = mem_calloc(1, sizeof *o);
-    if (!o) {
-        error_set(err, MUSTER_E_NOMEM, "no memory for the queue of %s", name);
+    struct target *t = target_create(options);
+    if (!t)
         return NULL;
-    }
-    pthread_condattr_t attributes;
-    pthread_mutex_init(&o->lock, NULL); /* on Linux none of these can fail */
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&o->filled, &attributes);
-    pthread_cond_init(&o->drained, &attributes);
-    pthread_condattr_destroy(&attributes);
-    o->name = name;
-    o->wake_fd = wake_fd;
-    o->busy_since = INT64_MAX;
-    return o;
+    pthread_mutex_lock(&o->lock);
+    t->next = o->targets;
+    o->targets = t;
+    pthread_mutex_unlock(&o->lock);
+    return t;
+}
+
+void outlet_release(struct outlet *o, struct target *target)
+{
+    if (!target)
+        return;
+    pthread_mutex_lock(&o->lock);
+    target->closed = o->release_asked = true;
+    (void)outlet_start_writer(o); /* where it cannot be started the end closes it */
+    pthread_cond_signal(&o->filled);
+    pthread_mutex_unlock(&o->lock);
+}
+
+/* --- room --- */
+
+/* Whether the spool may help, and is asked to. */
+static bool ask_spool(struct outlet *o)
+{
+    if (o->spool_useless || (!o->spooler_started && !outlet_start_spooler(o)))
+        return false;
+    o->spool_wanted = true;
+    pthread_cond_signal(&o->spill);
+    return true;
+}
+
+/* Waits a little longer for something that is full: true while it should. */
+static bool has_patience(struct instant *since, struct instant now)
+{
+    if (since->ns == INSTANT_NEVER.ns)
+        *since = now;
+    return !instant_reached(now, instant_add(*since, OUTLET_PATIENCE_NS));
+}
+
+static bool accepts_locked(struct outlet *o, size_t bytes, bool keep, struct instant now)
+{
+    if (o->filling.length + sizeof(struct target_record) + bytes <= OUTLET_LIMIT)
+        return true;
+    if (!o->late && (instant_reached(now, o->grudge) && has_patience(&o->full_since, now)))
+        return false;
+    if (!o->late)
+        o->grudge = instant_add(now, OUTLET_GRUDGE_NS);
+    o->late = true;
+    if (!keep || o->spool_late || !ask_spool(o))
+        return true; /* to be refused and counted */
+    if (has_patience(&o->spool_since, now))
+        return false;
+    o->spool_late = true;
+    return true;
+}
+
+bool outlet_accepts(struct outlet *o, size_t bytes, bool keep, struct instant now)
+{
+    pthread_mutex_lock(&o->lock);
+    bool accepts = accepts_locked(o, bytes, keep, now);
+    if (!accepts)
+        o->wanted = true;
+    pthread_mutex_unlock(&o->lock);
+    return accepts;
+}
+
+struct instant outlet_due(struct outlet *o)
+{
+    pthread_mutex_lock(&o->lock);
+    struct instant since = o->late ? o->spool_since : o->full_since;
+    bool waits = o->wanted;
+    pthread_mutex_unlock(&o->lock);
+    return waits ? instant_add(since, OUTLET_PATIENCE_NS) : INSTANT_NEVER;
+}
+
+/* --- pieces --- */
+
+static void refuse(struct outlet *o, const struct outlet_piece *piece)
+{
+    o->refused_bytes += piece->length;
+    o->refused_lines += piece->lines;
+    piece->target->put_bytes += piece->length;
+    piece->target->put_lines += piece->lines;
 }
 
 /* Room for a record of length bytes at the end of filling; NULL where there is none. */
-static char *reserve(struct outlet *o, int fd, size_t length, bool must)
+static char *reserve(struct outlet *o, const struct outlet_piece *piece, size_t length)
 {
-    size_t need = sizeof(struct record) + length;
-    if (length >= RECORD_CLOSE || (!must && o->filling.length + need > OUTLET_LIMIT))
+    size_t need = sizeof(struct target_record) + length;
+    bool spooling = o->spilling.length || !spool_is_empty(&o->spool);
+    bool fits = o->filling.length + need <= OUTLET_LIMIT + (piece->urgent ? OUTLET_URGENT : 0);
+    if (!piece->keep && o->late && (spooling || !fits))
+        return NULL;
+    if (!fits && (!piece->must || (o->late && (o->spool_late || o->spool_useless))))
         return NULL;
     char *out = buffer_reserve(&o->filling, need);
-    if (!out) {
-        o->filling.failed = false; /* no memory now is no failure for ever */
-        return NULL;
-    }
-    struct record record = {fd, (uint32_t)length};
-    memcpy(out, &record, sizeof record);
-    o->filling.length += need;
-    return out + sizeof record;
-}
-
-/* The line that tells of dropped ones, once there is room. */
-static void tell_dropped(struct outlet *o, int fd, bool must)
-{
-    char line[160];
-    if (!o->dropped_pieces)
-        return;
-    int length = snprintf(line, sizeof line,
-                          "%smuster: warning: %llu lines (%llu bytes) are not shown: %s did not keep up\n",
-                          o->open ? "\n" : "", (unsigned long long)o->dropped_pieces,
-                          (unsigned long long)o->dropped_bytes, o->name);
-    char *out = reserve(o, fd, (size_t)length, must);
     if (!out)
-        return;
-    memcpy(out, line, (size_t)length);
-    o->dropped_pieces = o->dropped_bytes = 0;
-    o->open = NULL;
+        o->filling.failed = false; /* no memory now is no failure for ever */
+    return out;
 }
 
 static bool put_locked(struct outlet *o, const struct outlet_piece *piece)
 {
-    if ((!o->started && !start_thread(o)) || o->closing)
+    struct target *t = piece->target;
+    if (o->closing || t->closed || !outlet_start_writer(o))
         return false;
-    if (piece->owner)
-        tell_dropped(o, piece->fd, piece->must);
-    bool follows = !piece->owner || o->open == piece->owner;
-    size_t separator = piece->owner && o->open && !follows ? 1 : 0;
-    size_t prefix = follows || !piece->prefix ? 0 : piece->prefix_length;
-    char *out = reserve(o, piece->fd, separator + prefix + piece->length, piece->must);
+    bool follows = t->open == piece->owner && !piece->starts;
+    size_t separator = piece->owner && t->open && !follows ? 1 : 0;
+    size_t prefix = piece->owner && !piece->starts && !follows && piece->prefix ? piece->prefix_length : 0;
+    size_t length = separator + prefix + piece->length;
+    char *out = reserve(o, piece, length);
     if (!out)
         return false;
+    struct target_record record = {.target = t,
+                                   .bytes_before = t->put_bytes,
+                                   .lines_before = t->put_lines,
+                                   .length = (uint32_t)length,
+                                   .lines = piece->lines,
+                                   .starts = !piece->owner || !follows};
+    memcpy(out, &record, sizeof record);
+    out += sizeof record;
     if (separator)
         *out++ = '\n';
     if (prefix)
         memcpy(out, piece->prefix, prefix);
     memcpy(out + prefix, piece->data, piece->length);
-    if (piece->owner) {
-        o->open = piece->ends ? NULL : piece->owner;
-        o->last_fd = piece->fd;
-    }
+    o->filling.length += sizeof record + length;
+    t->put_bytes += length;
+    t->put_lines += piece->lines;
+    if (piece->owner)
+        t->open = piece->ends ? NULL : piece->owner;
     pthread_cond_signal(&o->filled);
+    if (o->spool_wanted && o->filling.length >= OUTLET_SPILL)
+        pthread_cond_signal(&o->spill);
     return true;
 }
 
@@ -272,7 +215,7 @@ bool outlet_put(struct outlet *o, const struct outlet_piece *piece)
     pthread_mutex_lock(&o->lock);
     bool taken = put_locked(o, piece);
     if (!taken)
-        o->wanted = true;
+        refuse(o, piece);
     pthread_mutex_unlock(&o->lock);
     return taken;
 }
@@ -280,94 +223,82 @@ bool outlet_put(struct outlet *o, const struct outlet_piece *piece)
 void outlet_drop(struct outlet *o, const struct outlet_piece *piece)
 {
     pthread_mutex_lock(&o->lock);
-    o->dropped_pieces++;
-    o->dropped_bytes += piece->length;
-    o->lost.pieces++;
-    o->lost.bytes += piece->length;
+    refuse(o, piece);
     pthread_mutex_unlock(&o->lock);
 }
 
-void outlet_forget(struct outlet *o, const void *owner)
+void outlet_forget(struct outlet *o, struct target *target, const void *owner)
 {
     pthread_mutex_lock(&o->lock);
-    if (o->open == owner)
-        o->open = o; /* which owns no piece */
+    if (target->open == owner)
+        target->open = o; /* which owns no piece */
     pthread_mutex_unlock(&o->lock);
 }
 
-size_t outlet_room(struct outlet *o, size_t wanted)
-{
-    pthread_mutex_lock(&o->lock);
-    size_t room = o->filling.length < OUTLET_LIMIT ? OUTLET_LIMIT - o->filling.length : 0;
-    if (room < wanted)
-        o->wanted = true;
-    pthread_mutex_unlock(&o->lock);
-    return room;
-}
+/* --- the end --- */
 
-void outlet_close(struct outlet *o, int fd)
+static struct outlet_lost lost_locked(const struct outlet *o, bool all)
 {
-    if (fd < 0)
-        return;
-    pthread_mutex_lock(&o->lock);
-    char *out = o->started && !o->closing ? reserve(o, fd, 0, true) : NULL;
-    if (out) {
-        struct record record = {fd, RECORD_CLOSE};
-        memcpy(out - sizeof record, &record, sizeof record);
-        pthread_cond_signal(&o->filled);
+    struct outlet_lost lost = {.bytes = o->closed_bytes,
+                               .lines = o->closed_lines,
+                               .error = __atomic_load_n(&o->error, __ATOMIC_RELAXED)};
+    uint64_t gap_bytes = o->closed_gap_bytes, gap_lines = o->closed_gap_lines;
+    for (const struct target *t = o->targets; t; t = t->next) {
+        uint64_t unseen = t->put_lines - __atomic_load_n(&t->seen_lines, __ATOMIC_RELAXED);
+        lost.bytes += all ? t->put_bytes - __atomic_load_n(&t->written_bytes, __ATOMIC_RELAXED)
+                          : __atomic_load_n(&t->lost_bytes, __ATOMIC_RELAXED);
+        lost.lines += __atomic_load_n(&t->lost_lines, __ATOMIC_RELAXED) + (all ? unseen : 0);
+        gap_bytes += __atomic_load_n(&t->gap_bytes, __ATOMIC_RELAXED);
+        gap_lines += __atomic_load_n(&t->gap_lines, __ATOMIC_RELAXED);
     }
-    bool idle = !o->started;
-    pthread_mutex_unlock(&o->lock);
-    if (!out && idle)
-        (void)close(fd); /* nothing was ever put; without memory for a record it closes at our end */
-}
-
-struct instant outlet_busy_since(struct outlet *o)
-{
-    return (struct instant){__atomic_load_n(&o->busy_since, __ATOMIC_RELAXED)};
+    if (all)
+        return lost;
+    /* gaps are seen when the writer comes to them, which it has not where it hangs: count their causes */
+    uint64_t causes = o->refused_bytes + o->spool.dropped;
+    lost.bytes += causes > gap_bytes ? causes - gap_bytes : 0;
+    lost.lines += o->refused_lines - (gap_lines < o->refused_lines ? gap_lines : o->refused_lines);
+    return lost;
 }
 
 struct outlet_lost outlet_lost(struct outlet *o)
 {
     pthread_mutex_lock(&o->lock);
-    struct outlet_lost lost = o->lost;
+    struct outlet_lost lost = lost_locked(o, false);
     pthread_mutex_unlock(&o->lock);
     return lost;
 }
 
-/* Waits until the thread has ended or hangs; with the lock. */
-static void await_end(struct outlet *o, int64_t patience_ns)
+/* Waits until the writer has ended or nothing moves; with the lock. */
+static void await_end(struct outlet *o, int64_t patience_ns, struct instant limit)
 {
-    while (o->started && !o->ended) {
-        struct instant now = clock_now(NULL), limit = instant_add(outlet_busy_since(o), patience_ns);
-        if (instant_reached(now, limit))
+    uint64_t moved = __atomic_load_n(&o->moved, __ATOMIC_RELAXED);
+    struct instant end = instant_add(clock_now(NULL), patience_ns);
+    while (o->writer_started && !o->writer_ended) {
+        struct instant now = clock_now(NULL);
+        uint64_t later = __atomic_load_n(&o->moved, __ATOMIC_RELAXED);
+        if (later != moved)
+            end = instant_add(now, patience_ns);
+        moved = later;
+        if (instant_reached(now, instant_min(end, limit)))
             return;
-        struct timespec until = instant_timespec(instant_min(limit, instant_add(now, patience_ns)));
+        struct timespec until = instant_timespec(instant_min(end, limit));
         (void)pthread_cond_timedwait(&o->drained, &o->lock, &until); /* late or not, we look again */
     }
 }
 
-size_t outlet_finish(struct outlet *o, int64_t patience_ns)
+bool outlet_finish(struct outlet *o, int64_t patience_ns, struct instant limit, struct outlet_lost *lost)
 {
+    *lost = (struct outlet_lost){0};
     if (!o)
-        return 0;
+        return true;
     pthread_mutex_lock(&o->lock);
-    if (o->started)
-        tell_dropped(o, o->last_fd, true);
     o->closing = true;
-    pthread_cond_signal(&o->filled);
-    await_end(o, patience_ns);
-    bool started = o->started, ended = !started || o->ended;
-    size_t left = ended ? 0 : o->filling.length + o->in_hand;
-    if (!ended) {
-        pthread_detach(o->thread);
-        o->abandoned = true;
-    }
-    pthread_mutex_unlock(&o->lock);
-    if (!ended)
-        return left;
-    if (started)
-        pthread_join(o->thread, NULL);
-    outlet_free(o);
-    return 0;
+    pthread_cond_broadcast(&o->filled);
+    await_end(o, patience_ns, limit);
+    bool ended = !o->writer_started || o->writer_ended;
+    *lost = lost_locked(o, true);
+    o->spooler_stops = true;
+    pthread_cond_signal(&o->spill);
+    outlet_unlock_and_leave(o);
+    return ended;
 }

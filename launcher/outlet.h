@@ -1,10 +1,19 @@
-/* outlet.h - a bounded queue of text and a thread that writes it, so that a slow or stuck console or disk
- * never holds the thread that supervises.
+/* outlet.h - a bounded queue of text for targets, and a thread that writes it, so that a slow or stuck
+ * console or disk never holds the thread that supervises, nor a worker for longer than OUTLET_PATIENCE_NS.
  *
- * The thread starts with the first piece. Pieces of one owner that make up a line are kept together: where
- * another owner's piece comes in between, the open line is ended first, and what follows gets its prefix
- * again. Whole lines reach the descriptor by one write each, several short ones by one write of at most
- * PIPE_BUF bytes (which a pipe takes in one), and no descriptor is ever switched to non-blocking. */
+ *            memory                          disk                memory
+ *   put --> filling --(spooler thread)--> spilling --> spool --> writing --(writer thread)--> targets
+ *              \______________________________________________/
+ *                       where the targets keep up
+ *
+ * A queue that stays full for OUTLET_PATIENCE_NS is late: what must be kept goes through an unlinked spool
+ * file then, and what need not (its log file has it) is refused. Where the spool is late too, or there is
+ * none, everything is refused. What the spool has no room for takes the place of the oldest. Whatever is
+ * refused, dropped or not taken by the descriptor is counted, and its place in the text tells how much it
+ * was.
+ *
+ * The threads start with the first piece and the first spill. No descriptor is ever switched to non-blocking.
+ */
 #ifndef MUSTER_LAUNCHER_OUTLET_H
 #define MUSTER_LAUNCHER_OUTLET_H
 
@@ -12,50 +21,72 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "launcher/target.h"
 #include "proto/base/clock.h"
 #include "proto/include/muster_error.h"
 
-/* Bytes that wait, at most; as many again may be in the thread's hands. */
-enum { OUTLET_LIMIT = 512 * 1024 };
+/* Bytes that wait, at most; as many again may be in each thread's hands. */
+enum { OUTLET_LIMIT = 512 * 1024, OUTLET_URGENT = 64 * 1024 };
+
+/* Targets that take OUTLET_LIMIT within this time keep up: 10 MB/s. Who puts waits so long, and then not
+ * again for OUTLET_GRUDGE_NS. */
+#define OUTLET_PATIENCE_NS (50 * NS_PER_MS)
+#define OUTLET_GRUDGE_NS   (5 * NS_PER_S)
+
+struct outlet_options {
+    int wake_fd; /* an eventfd that is added to when there is room again after it was missed, and when a write
+                    failed for the first time */
+    const char *spool_folder; /* copied; NULL: no spool */
+    int64_t spool_limit;      /* bytes */
+};
 
 struct outlet_piece {
-    int fd;             /* where it goes; must stay open until outlet_finish */
-    const void *owner;  /* whose line it is a piece of; NULL: raw bytes, no lines, no prefix */
-    const char *prefix; /* before each line of the owner; may be NULL */
+    struct target *target;
+    const void *owner; /* whose line it is a piece of; NULL: raw bytes, no lines */
+    const char
+        *prefix; /* before a piece that goes on with a line which somebody else has ended; may be NULL */
     size_t prefix_length;
     const char *data;
-    size_t length;
-    bool ends; /* the piece ends its line */
-    bool must; /* taken beyond the limit too: the caller asked for room before it read */
+    size_t length; /* at most UINT32_MAX / 2 */
+    uint32_t lines;
+    bool starts; /* begins at the beginning of a line */
+    bool ends;   /* ends at the end of one */
+    bool keep;   /* nothing else has it: it may go to the spool */
+    bool must;   /* room was asked for before it was read: it may go beyond the limit */
+    bool urgent; /* the agent's own: there is some room that is kept for it */
 };
 
 struct outlet_lost {
-    uint64_t pieces, bytes; /* given to outlet_drop, or refused by the descriptor */
-    int error;              /* errno of the last refusal, 0 for none */
+    uint64_t lines, bytes; /* so far; a spool that is still to be written is not in it */
+    int error;             /* errno of the last refusal, 0 for none */
 };
 
 struct outlet;
 
-/* wake_fd: an eventfd that is added to when there is room again after it was missed, and when a write failed
- * for the first time. name is used in the line that tells of dropped ones ("the console"). */
-struct outlet *outlet_create(const char *name, int wake_fd, struct muster_error *err);
-/* Takes a copy of the piece; false: there is no room, nothing was taken. Any thread. */
+struct outlet *outlet_create(const struct outlet_options *options, struct muster_error *err);
+
+/* A target of this outlet, which owns it; NULL: no memory, and options->fd is not closed. */
+struct target *outlet_target(struct outlet *o, const struct target_options *options);
+/* Nothing more is put for it: it is closed when everything is written. Accepts NULL. */
+void outlet_release(struct outlet *o, struct target *target);
+
+/* Whether to go on reading: false where waiting is worth it. Ask again when wake_fd says so and at
+ * outlet_due; what is put after true may still be refused, and is counted then. */
+bool outlet_accepts(struct outlet *o, size_t bytes, bool keep, struct instant now);
+/* Never where nobody waits. */
+struct instant outlet_due(struct outlet *o);
+/* Takes a copy of the piece; false: it was refused and counted. Any thread. */
 bool outlet_put(struct outlet *o, const struct outlet_piece *piece);
-/* The caller gives up a piece: it is counted, and the next piece that fits is preceded by a line that says
- * how many were dropped. */
+/* Counts a piece that the caller gives up: the rest of a line whose beginning was refused. */
 void outlet_drop(struct outlet *o, const struct outlet_piece *piece);
 /* The owner goes, and its address may become another's: a line that it left open is nobody's now. */
-void outlet_forget(struct outlet *o, const void *owner);
-/* Bytes that fit before the limit; asking where there are fewer than `wanted` arms wake_fd. */
-size_t outlet_room(struct outlet *o, size_t wanted);
-/* Closes fd when everything that was put for it is written. Accepts -1. */
-void outlet_close(struct outlet *o, int fd);
-/* Since when the thread has been inside one write; INSTANT_NEVER where it is not. */
-struct instant outlet_busy_since(struct outlet *o);
+void outlet_forget(struct outlet *o, struct target *target, const void *owner);
+
 struct outlet_lost outlet_lost(struct outlet *o);
-/* Waits until everything is written and ends the thread. Gives up where one write takes longer than patience:
- * then the outlet is left to the thread that hangs in it, which frees it if it ever gets on, and the
- * bytes not written are returned. Accepts NULL. */
-size_t outlet_finish(struct outlet *o, int64_t patience_ns);
+/* Waits until everything is written and ends the threads. Gives up where nothing moves for patience, and at
+ * all events at limit: then the outlet is left to the thread that hangs, which frees it if it ever gets on.
+ * *lost gets all that did not arrive, what is left included. Returns whether everything was handed over or
+ * refused. Accepts NULL. */
+bool outlet_finish(struct outlet *o, int64_t patience_ns, struct instant limit, struct outlet_lost *lost);
 
 #endif

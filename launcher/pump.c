@@ -1,146 +1,107 @@
-/* pump.c - see pump.h. */
+/* pump.c - see pump.h. The streams have an epoll of their own: while a queue is full, the loop does not look
+ * at it, which pauses all of them by one call. */
 #include "launcher/pump.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/line.h"
-#include "launcher/outlet.h"
+#include "launcher/pump_internal.h"
 #include "launcher/tail.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 
-enum { READ_BYTES = 65536, DRAIN_READS = 8 };
+enum { DRAIN_READS = 16, TURN_EVENTS = 64 };
 
 static const int64_t flush_after_ns = 50 * NS_PER_MS, /* a person does not notice, a writer has finished */
-    patience_ns = NS_PER_S;                           /* a console that took nothing for so long is stuck */
-
-struct pump_stream {
-    struct pump_stream *next;
-    struct pump *pump;
-    struct loop_source source;
-    int file, console;
-    struct outlet *outlet; /* of the console */
-    char *prefix;
-    struct line_splitter lines;
-    struct instant flush_at; /* an unfinished line is passed on */
-    bool paused;             /* waits for room */
-    bool dropping;           /* the rest of a line whose beginning was dropped */
-    bool ended;
-    struct tail *tail;
-};
-
-struct pump {
-    struct loop *loop;
-    struct pump_stream *streams;
-    struct outlet *consoles[3]; /* by descriptor number; 1 and 2 are one where they are the same file */
-    struct outlet *files;
-    struct loop_source wake;      /* an outlet has room again, or lost something */
-    bool console_lost, file_lost; /* said already */
-    char *chunk;                  /* READ_BYTES */
-};
+    console_patience_ns = NS_PER_S,                   /* at the end: nothing moves for so long */
+    file_patience_ns = 5 * NS_PER_S, finish_limit_ns = 30 * NS_PER_S;
 
 /* --- reading --- */
 
-/* Whether the line goes on in a queue or is to be given up. */
-static bool is_stuck(struct outlet *outlet, struct instant now)
-{
-    struct instant since = outlet_busy_since(outlet);
-    return instant_reached(now, instant_add(since, patience_ns));
-}
-
-static void give_piece(void *context, const char *data, size_t length, bool ends)
-{
-    struct pump_stream *s = context;
-    bool only_copy = s->file < 0;
-    struct outlet_piece piece = {.fd = s->console,
-                                 .owner = s,
-                                 .prefix = s->prefix,
-                                 .prefix_length = s->prefix ? strlen(s->prefix) : 0,
-                                 .data = data,
-                                 .length = length,
-                                 .ends = ends,
-                                 .must = only_copy && !is_stuck(s->outlet, clock_now(NULL))};
-    if (s->dropping || !outlet_put(s->outlet, &piece)) {
-        outlet_drop(s->outlet, &piece);
-        s->dropping = !ends;
-    }
-}
-
-static const struct line_sink *sink_of(struct pump_stream *s, struct line_sink *sink)
-{
-    *sink = (struct line_sink){.piece = give_piece, .context = s};
-    return sink;
-}
-
-static void watch(struct pump_stream *s, bool reading)
-{
-    if (s->paused != reading)
-        return;
-    s->paused = !reading;
-    if (!reading) /* not even for a hang-up, which would come again and again */
-        loop_remove(s->pump->loop, &s->source);
-    else if (loop_add(s->pump->loop, &s->source, EPOLLIN, NULL) < 0)
-        s->ended = true; /* no memory in the kernel: what the worker still says is lost */
-}
-
-/* What must have room before the stream is read: its file always, the console where nothing else keeps the
- * lines. */
+/* Whether what is read now has somewhere to go; false: better wait a little. */
 static bool has_room(struct pump_stream *s, struct instant now)
 {
     struct pump *pump = s->pump;
-    if (s->file >= 0)
-        return outlet_room(pump->files, READ_BYTES) >= READ_BYTES;
-    return outlet_room(s->outlet, READ_BYTES) >= READ_BYTES || is_stuck(s->outlet, now);
+    bool filed = s->file || s->matches;
+    if (filed && !outlet_accepts(pump->files, PUMP_READ_BYTES, true, now))
+        return false;
+    return !s->console || outlet_accepts(s->outlet, PUMP_READ_BYTES, !s->file, now);
 }
 
-/* Passes a chunk on. The file's queue was asked for room. */
 static void pass_on(struct pump_stream *s, const char *data, size_t length)
 {
-    struct line_sink sink;
-    struct outlet_piece piece = {.fd = s->file, .data = data, .length = length, .must = true};
-    if (s->file >= 0 && !outlet_put(s->pump->files, &piece))
-        outlet_drop(s->pump->files, &piece); /* no memory */
+    struct pump *pump = s->pump;
+    struct outlet_piece piece = {
+        .target = s->file, .data = data, .length = length, .keep = true, .must = true};
+    if (s->file)
+        (void)outlet_put(pump->files, &piece); /* where it is refused it is counted */
     if (s->tail)
         tail_add(s->tail, data, length);
-    line_feed(&s->lines, data, length, sink_of(s, &sink));
-    s->flush_at = line_pending(&s->lines) ? instant_add(clock_now(NULL), flush_after_ns) : INSTANT_NEVER;
+    if (!s->console && !s->matches)
+        return;
+    pump_format(s, data, length);
+    bool waits = line_pending(&s->lines) && pump->style.format != LOG_FORMAT_JSON;
+    s->flush_at = waits ? instant_add(clock_now(NULL), flush_after_ns) : INSTANT_NEVER;
+    pump->flush_at = instant_min(pump->flush_at, s->flush_at);
+}
+
+static void end_stream(struct pump_stream *s)
+{
+    if (!s->ended)
+        (void)epoll_ctl(s->pump->streams_source.fd, EPOLL_CTL_DEL, s->fd, NULL); /* it is in there */
+    s->ended = true;
 }
 
 /* One read. 1: there may be more; 0: empty or ended. */
 static int read_once(struct pump_stream *s)
 {
+    ssize_t got;
     if (s->ended)
         return 0;
-    ssize_t got;
     do
-        got = read(s->source.fd, s->pump->chunk, READ_BYTES);
+        got = read(s->fd, s->pump->chunk, s->read_bytes);
     while (got < 0 && errno == EINTR);
     if (got > 0) {
         pass_on(s, s->pump->chunk, (size_t)got);
         return 1;
     }
-    if (got == 0 || errno != EAGAIN) {
-        s->ended = true;
-        if (!s->paused)
-            loop_remove(s->pump->loop, &s->source);
-    }
+    if (got == 0 || errno != EAGAIN)
+        end_stream(s);
     return 0;
 }
 
-static void stream_ready(void *context, uint32_t events)
+static void pause_streams(struct pump *pump, bool paused)
 {
-    struct pump_stream *s = context;
-    (void)events; /* a hang-up is an end of file once the pipe is empty */
-    if (has_room(s, clock_now(NULL)))
-        (void)read_once(s);
-    else
-        watch(s, false);
+    if (pump->paused == paused)
+        return;
+    pump->paused = paused;
+    if (paused)
+        loop_remove(pump->loop, &pump->streams_source);
+    else if (loop_add(pump->loop, &pump->streams_source, EPOLLIN, NULL) < 0)
+        pump->paused = true; /* no memory in the kernel: the next tick tries again */
+}
+
+static void streams_ready(void *context, uint32_t events)
+{
+    struct pump *pump = context;
+    struct epoll_event ready[TURN_EVENTS];
+    (void)events;
+    int count = epoll_wait(pump->streams_source.fd, ready, TURN_EVENTS, 0); /* interrupted: it comes again */
+    struct instant now = clock_now(NULL);
+    for (int i = 0; i < count; i++) {
+        struct pump_stream *s = ready[i].data.ptr;
+        if (!has_room(s, now)) {
+            pause_streams(pump, true);
+            return;
+        }
+        (void)read_once(s); /* a hang-up is an end of file once the pipe is empty */
+    }
 }
 
 void pump_drain(struct pump_stream *s)
@@ -154,50 +115,82 @@ void pump_drain(struct pump_stream *s)
 
 static void stream_free(struct pump_stream *s)
 {
+    if (!s)
+        return;
     line_free(&s->lines);
-    mem_free(s->prefix);
+    buffer_free(&s->head);
+    buffer_free(&s->prefix);
     mem_free(s->tail);
-    if (s->source.fd >= 0)
-        (void)close(s->source.fd); /* a pipe's read end */
+    mem_free(s->pattern);
+    if (s->fd >= 0)
+        (void)close(s->fd); /* a pipe's read end */
     mem_free(s);
 }
 
-/* The same terminal, file or pipe: one queue then, so that lines keep their order. */
-static bool same_file(int a, int b)
+static struct pump_stream *make_stream(struct pump *pump, const struct pump_stream_options *options)
 {
-    struct stat x, y;
-    return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    struct pump_stream *s = mem_calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    s->pump = pump;
+    s->fd = -1;
+    s->stream = options->stream;
+    s->console = options->console;
+    s->outlet = pump->consoles[options->stream];
+    s->shown = pump->shown[options->stream];
+    s->matches = options->matches;
+    s->filter = options->filter;
+    s->pattern = options->prefix ? mem_strdup(options->prefix) : NULL;
+    s->names = options->names;
+    s->timed = s->pattern && line_prefix_has_time(s->pattern);
+    s->read_bytes = PUMP_READ_BYTES;
+    s->flush_at = INSTANT_NEVER;
+    s->tail = options->tail ? mem_calloc(1, sizeof *s->tail) : NULL;
+    bool json = pump->style.format == LOG_FORMAT_JSON;
+    bool complete =
+        (!options->tail || s->tail) && (!options->prefix || s->pattern) && pump_format_prepare(s, json) == 0;
+    if (complete)
+        return s;
+    stream_free(s);
+    return NULL;
 }
 
 struct pump_stream *pump_add(struct pump *pump, const struct pump_stream_options *options,
                              struct muster_error *err)
 {
-    scope_close int fd = options->fd, file = options->file;
-    struct pump_stream *s = mem_calloc(1, sizeof *s);
-    bool complete = s && (!options->prefix || (s->prefix = mem_strdup(options->prefix))) &&
-                    (!options->tail || (s->tail = mem_calloc(1, sizeof *s->tail)));
-    if (!complete) {
-        error_set(err, MUSTER_E_NOMEM, "no memory for a worker's output");
-    } else {
-        s->source = (struct loop_source){.fd = fd, .ready = stream_ready, .context = s};
-        complete = loop_add(pump->loop, &s->source, EPOLLIN, err) == 0;
-    }
-    if (!complete) {
+    scope_close int fd = options->fd;
+    struct pump_stream *s = make_stream(pump, options);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = s};
+    int added = s ? epoll_ctl(pump->streams_source.fd, EPOLL_CTL_ADD, fd, &event) : -1;
+    if (added < 0) {
         if (s)
-            s->source.fd = -1; /* closed by its guard */
-        if (s)
-            stream_free(s);
+            error_errno(err, "cannot watch the output of a worker");
+        else
+            error_set(err, MUSTER_E_NOMEM, "no memory for a worker's output");
+        stream_free(s);
+        pump_release(pump, options->file);
         return NULL;
     }
-    s->source.fd = take_fd(&fd);
-    s->file = take_fd(&file);
-    s->pump = pump;
-    s->console = options->console;
-    s->outlet = pump->consoles[options->console];
-    s->flush_at = INSTANT_NEVER;
+    s->fd = take_fd(&fd);
+    s->file = options->file;
     s->next = pump->streams;
     pump->streams = s;
     return s;
+}
+
+struct target *pump_file(struct pump *pump, const struct target_options *options, struct muster_error *err)
+{
+    struct target *file = outlet_target(pump->files, options);
+    if (!file) {
+        (void)close(options->fd); /* nothing was written */
+        error_set(err, MUSTER_E_NOMEM, "no memory for a log file");
+    }
+    return file;
+}
+
+void pump_release(struct pump *pump, struct target *file)
+{
+    outlet_release(pump->files, file);
 }
 
 void pump_tail(const struct pump_stream *s, char *out, size_t size)
@@ -210,19 +203,20 @@ void pump_tail(const struct pump_stream *s, char *out, size_t size)
 
 void pump_close(struct pump_stream *s)
 {
-    struct line_sink sink;
     if (!s)
         return;
+    struct pump *pump = s->pump;
     pump_drain(s);
-    line_flush(&s->lines, sink_of(s, &sink));
-    outlet_forget(s->outlet, s);
-    if (!s->ended && !s->paused)
-        loop_remove(s->pump->loop, &s->source);
-    struct pump_stream **link = &s->pump->streams;
+    pump_format_end(s);
+    outlet_forget(s->outlet, s->shown, s);
+    if (s->matches)
+        outlet_forget(pump->files, s->matches, s);
+    end_stream(s);
+    struct pump_stream **link = &pump->streams;
     while (*link != s)
         link = &(*link)->next;
     *link = s->next;
-    outlet_close(s->pump->files, s->file);
+    outlet_release(pump->files, s->file);
     stream_free(s);
 }
 
@@ -236,36 +230,29 @@ bool pump_idle(const struct pump *pump)
     return !s;
 }
 
-bool pump_waits(const struct pump *pump)
-{
-    const struct pump_stream *s = pump->streams;
-    while (s && (s->ended || !s->paused))
-        s = s->next;
-    return s;
-}
-
 struct instant pump_deadline(const struct pump *pump)
 {
-    struct instant next = INSTANT_NEVER;
-    for (const struct pump_stream *s = pump->streams; s; s = s->next) {
-        next = instant_min(next, s->flush_at);
-        if (s->paused && !s->ended && s->file < 0)
-            next = instant_min(next, instant_add(outlet_busy_since(s->outlet), patience_ns));
-    }
-    return next;
+    struct instant next = pump->flush_at;
+    if (!pump->paused)
+        return next;
+    next = instant_min(next, outlet_due(pump->files));
+    next = instant_min(next, outlet_due(pump->consoles[1]));
+    return instant_min(next, outlet_due(pump->consoles[2]));
 }
 
 void pump_tick(struct pump *pump, struct instant now)
 {
-    for (struct pump_stream *s = pump->streams; s; s = s->next) {
-        struct line_sink sink;
-        if (instant_reached(now, s->flush_at)) {
-            line_flush(&s->lines, sink_of(s, &sink));
-            s->flush_at = INSTANT_NEVER;
+    if (instant_reached(now, pump->flush_at)) {
+        pump->flush_at = INSTANT_NEVER;
+        for (struct pump_stream *s = pump->streams; s; s = s->next) {
+            if (instant_reached(now, s->flush_at)) {
+                pump_format_flush(s);
+                s->flush_at = INSTANT_NEVER;
+            }
+            pump->flush_at = instant_min(pump->flush_at, s->flush_at);
         }
-        if (s->paused && !s->ended && has_room(s, now))
-            watch(s, true);
     }
+    pause_streams(pump, false); /* whoever has no room yet says so at once */
 }
 
 struct pump_lost pump_lost(struct pump *pump)
@@ -287,9 +274,11 @@ static void say_lost(struct pump *pump, struct outlet *outlet, const char *what,
         return;
     *said = true;
     char line[200], reason[100];
-    int length = snprintf(line, sizeof line, "muster: warning: %s cannot be written: %s\n", what,
-                          strerror_r(lost.error, reason, sizeof reason));
-    pump_print(pump, STDERR_FILENO, line, (size_t)length);
+    (void)snprintf(line, sizeof line, "muster: warning: %s cannot be written: %s%s", what,
+                   strerror_r(lost.error, reason, sizeof reason),
+                   lost.error == ENOSPC || lost.error == EDQUOT ? "; what comes waits until there is space"
+                                                                : "");
+    pump_say(pump, LOG_LEVEL_WARNING, line);
 }
 
 static void outlets_ready(void *context, uint32_t events)
@@ -299,89 +288,191 @@ static void outlets_ready(void *context, uint32_t events)
     (void)events;
     ssize_t got = read(pump->wake.fd, &count, sizeof count);
     (void)got; /* the outlets say what it was */
-    say_lost(pump, pump->files, "a log file of the workers", &pump->file_lost);
+    say_lost(pump, pump->files, "a log file", &pump->file_lost);
     say_lost(pump, pump->consoles[STDOUT_FILENO], "the console", &pump->console_lost);
     pump_tick(pump, clock_now(NULL));
 }
 
+/* --- the agent's own words --- */
+
+static void print(struct pump *pump, struct outlet *outlet, struct target *target, const char *text,
+                  size_t length)
+{
+    struct outlet_piece piece = {.target = target,
+                                 .owner = pump,
+                                 .data = text,
+                                 .length = length,
+                                 .lines = 1,
+                                 .starts = true,
+                                 .ends = true,
+                                 .keep = true,
+                                 .urgent = true};
+    (void)outlet_put(outlet, &piece); /* where it is refused it is counted */
+}
+
 void pump_print(struct pump *pump, int console, const char *text, size_t length)
 {
-    struct outlet_piece piece = {.fd = console, .owner = pump, .data = text, .length = length, .ends = true};
-    if (!outlet_put(pump->consoles[console], &piece))
-        outlet_drop(pump->consoles[console], &piece);
+    print(pump, pump->consoles[console], pump->shown[console], text, length);
+}
+
+/* agent.log has times in either case. */
+static int record_for_log(const struct pump *pump, enum log_level level, const char *text, struct buffer *out)
+{
+    static const struct log_style timed = {.format = LOG_FORMAT_TIMED};
+    bool json = pump->style.format == LOG_FORMAT_JSON;
+    return log_record_agent(json ? &pump->style : &timed, level, clock_wall_ns(), text, out);
+}
+
+void pump_say(struct pump *pump, enum log_level level, const char *text)
+{
+    scope_buffer record = {0};
+    if (log_record_agent(&pump->style, level, clock_wall_ns(), text, &record) == 0)
+        pump_print(pump, STDERR_FILENO, record.data, record.length);
+    struct target *file = __atomic_load_n(&pump->log, __ATOMIC_ACQUIRE);
+    buffer_clear(&record);
+    if (file && record_for_log(pump, level, text, &record) == 0)
+        print(pump, pump->files, file, record.data, record.length);
 }
 
 void pump_log(void *context, enum log_level level, const char *line)
 {
-    char out[1100];
-    (void)level; /* stands in the line */
-    int length = snprintf(out, sizeof out, "%s\n", line);
-    if (length > 0 && length < (int)sizeof out)
-        pump_print(context, STDERR_FILENO, out, (size_t)length);
+    pump_say(context, level, line);
+}
+
+void pump_keep_log(struct pump *pump, struct target *file)
+{
+    __atomic_store_n(&pump->log, file, __ATOMIC_RELEASE);
 }
 
 /* --- life --- */
 
 /* Standard output first: where it is stuck, standard error can tell. */
-static size_t finish_consoles(struct pump *pump)
+static size_t finish_consoles(struct pump *pump, struct instant limit)
 {
-    if (pump->consoles[2] == pump->consoles[1])
-        return outlet_finish(pump->consoles[1], patience_ns);
-    char line[160];
-    uint64_t lost = pump->consoles[1] ? outlet_lost(pump->consoles[1]).bytes : 0;
-    size_t left = outlet_finish(pump->consoles[1], patience_ns);
-    if (left) { /* nobody reads standard output any more, so its own line of dropped ones is stuck in it */
-        int length =
-            snprintf(line, sizeof line,
-                     "muster: warning: standard output is stuck: %llu bytes of the workers are not shown\n",
-                     (unsigned long long)(lost + left));
-        pump_print(pump, STDERR_FILENO, line, (size_t)length);
+    struct outlet_lost out = {0}, error = {0};
+    bool one = pump->consoles[1] == pump->consoles[2];
+    if (!one && !outlet_finish(pump->consoles[1], console_patience_ns, limit, &out)) {
+        char line[160]; /* nobody reads standard output any more: what it tells itself is stuck in it */
+        (void)snprintf(line, sizeof line,
+                       "muster: warning: standard output is stuck: %llu bytes of the workers are not shown",
+                       (unsigned long long)out.bytes);
+        pump_say(pump, LOG_LEVEL_WARNING, line);
     }
-    return left + outlet_finish(pump->consoles[2], patience_ns);
+    (void)outlet_finish(pump->consoles[2], console_patience_ns, limit, &error); /* there is nobody to tell */
+    return out.bytes + error.bytes;
+}
+
+/* Into agent.log, where nobody may have read the console. */
+static void note_unshown(struct pump *pump)
+{
+    struct outlet_lost lost = pump->log ? outlet_lost(pump->consoles[1]) : (struct outlet_lost){0};
+    if (pump->log && pump->consoles[2] != pump->consoles[1]) {
+        struct outlet_lost more = outlet_lost(pump->consoles[2]);
+        lost.lines += more.lines;
+        lost.bytes += more.bytes;
+    }
+    struct target *log = pump->log;
+    pump->log = NULL; /* nothing after it */
+    if (!lost.bytes)
+        return;
+    char line[160];
+    scope_buffer record = {0};
+    (void)snprintf(line, sizeof line,
+                   "muster: warning: %llu lines (%llu bytes) were not shown on the console",
+                   (unsigned long long)lost.lines, (unsigned long long)lost.bytes);
+    if (record_for_log(pump, LOG_LEVEL_WARNING, line, &record) == 0)
+        print(pump, pump->files, log, record.data, record.length);
 }
 
 /* The files first: what did not get there can still be told on the console. */
 static size_t finish_outlets(struct pump *pump)
 {
-    char line[120];
-    uint64_t lost = pump->files ? outlet_lost(pump->files).bytes : 0;
-    size_t left = outlet_finish(pump->files, patience_ns);
-    if (lost + left) {
-        int length = snprintf(line, sizeof line,
-                              "muster: warning: %llu bytes of the workers are missing in the log files\n",
-                              (unsigned long long)(lost + left));
-        pump_print(pump, STDERR_FILENO, line, (size_t)length);
+    struct instant limit = instant_add(clock_now(NULL), finish_limit_ns);
+    struct outlet_lost files = {0};
+    note_unshown(pump);
+    (void)outlet_finish(pump->files, file_patience_ns, limit, &files);
+    if (files.bytes) {
+        char line[120];
+        (void)snprintf(line, sizeof line,
+                       "muster: warning: %llu bytes of the workers are missing in the log files",
+                       (unsigned long long)files.bytes);
+        pump_say(pump, LOG_LEVEL_WARNING, line);
     }
-    return left + finish_consoles(pump);
+    return files.bytes + finish_consoles(pump, limit);
 }
 
-struct pump *pump_create(struct loop *loop, struct muster_error *err)
+/* The same terminal, file or pipe: one queue then, so that lines keep their order. */
+static bool same_file(int a, int b)
 {
-    scope_free struct pump *pump = mem_calloc(1, sizeof *pump);
-    scope_free char *chunk = mem_calloc(READ_BYTES, 1);
-    if (!pump || !chunk) {
+    struct stat x, y;
+    return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static int make_outlets(struct pump *pump, const struct pump_options *options, struct muster_error *err)
+{
+    struct outlet_options outlet = {pump->wake.fd, options->spool_folder, options->spool_limit};
+    struct target_options console = {.fd = STDOUT_FILENO, .name = "the console", .style = &pump->style};
+    pump->files = outlet_create(&outlet, err);
+    pump->consoles[1] = pump->files ? outlet_create(&outlet, err) : NULL;
+    bool one = same_file(STDOUT_FILENO, STDERR_FILENO);
+    pump->consoles[2] = one ? pump->consoles[1] : pump->consoles[1] ? outlet_create(&outlet, err) : NULL;
+    if (!pump->consoles[2])
+        return -1;
+    pump->shown[1] = outlet_target(pump->consoles[1], &console);
+    console.fd = STDERR_FILENO;
+    pump->shown[2] = one ? pump->shown[1] : outlet_target(pump->consoles[2], &console);
+    return pump->shown[1] && pump->shown[2] ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory for the console");
+}
+
+static int watch_sources(struct pump *pump, struct muster_error *err)
+{
+    int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), streams = epoll_create1(EPOLL_CLOEXEC);
+    pump->wake = (struct loop_source){.fd = wake, .ready = outlets_ready, .context = pump};
+    pump->streams_source = (struct loop_source){.fd = streams, .ready = streams_ready, .context = pump};
+    if (wake < 0 || streams < 0)
+        return error_errno(err, "eventfd or epoll for the workers' output");
+    if (loop_add(pump->loop, &pump->wake, EPOLLIN, err) < 0)
+        return -1;
+    pump->watched = true;
+    return loop_add(pump->loop, &pump->streams_source, EPOLLIN, err);
+}
+
+static void pump_free(struct pump *pump, bool keep_wake)
+{
+    if (pump->watched) {
+        loop_remove(pump->loop, &pump->wake);
+        if (!pump->paused)
+            loop_remove(pump->loop, &pump->streams_source);
+    }
+    if (pump->wake.fd >= 0 && !keep_wake)
+        (void)close(pump->wake.fd); /* an eventfd */
+    if (pump->streams_source.fd >= 0)
+        (void)close(pump->streams_source.fd); /* an epoll */
+    buffer_free(&pump->block);
+    buffer_free(&pump->matched);
+    mem_free(pump->chunk);
+    mem_free(pump);
+}
+
+struct pump *pump_create(const struct pump_options *options, struct muster_error *err)
+{
+    struct pump *pump = mem_calloc(1, sizeof *pump);
+    if (!pump) {
         error_set(err, MUSTER_E_NOMEM, "no memory for the workers' output");
         return NULL;
     }
-    scope_close int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (wake < 0) {
-        error_errno(err, "eventfd");
-        return NULL;
-    }
-    pump->loop = loop;
-    pump->wake = (struct loop_source){.fd = wake, .ready = outlets_ready, .context = pump};
-    bool complete =
-        (pump->consoles[1] = outlet_create("the console", wake, err)) &&
-        (pump->consoles[2] = same_file(1, 2) ? pump->consoles[1] : outlet_create("the console", wake, err)) &&
-        (pump->files = outlet_create("the log files", wake, err)) &&
-        loop_add(loop, &pump->wake, EPOLLIN, err) == 0;
-    if (!complete) {
-        (void)finish_outlets(pump); /* nothing was put in */
-        return NULL;
-    }
-    pump->chunk = take_pointer(&chunk);
-    (void)take_fd(&wake);
-    return take_pointer(&pump);
+    pump->loop = options->loop;
+    pump->style = options->style;
+    pump->flush_at = INSTANT_NEVER;
+    pump->wake.fd = pump->streams_source.fd = -1;
+    pump->chunk = mem_calloc(PUMP_READ_BYTES, 1);
+    if (!pump->chunk)
+        error_set(err, MUSTER_E_NOMEM, "no memory for the workers' output");
+    if (pump->chunk && watch_sources(pump, err) == 0 && make_outlets(pump, options, err) == 0)
+        return pump;
+    (void)finish_outlets(pump); /* nothing was put in */
+    pump_free(pump, false);
+    return NULL;
 }
 
 size_t pump_destroy(struct pump *pump)
@@ -391,10 +482,6 @@ size_t pump_destroy(struct pump *pump)
     while (pump->streams)
         pump_close(pump->streams);
     size_t left = finish_outlets(pump);
-    loop_remove(pump->loop, &pump->wake);
-    if (!left)
-        (void)close(pump->wake.fd); /* an outlet that hangs may still write to it */
-    mem_free(pump->chunk);
-    mem_free(pump);
+    pump_free(pump, left > 0); /* an outlet that hangs may still write to the eventfd */
     return left;
 }

@@ -1,24 +1,15 @@
 /* pump.h - carries the workers' output from their pipes to log files and to the console.
  *
- * A worker's stream that is only redirected does not come here: the file is the worker's own descriptor. For
- * the others, this is what happens to a byte that the worker's write accepted:
+ * What happens to a byte that a worker's write accepted, where the place it goes to is slow (takes less than
+ * 10 MB/s), full (no space) or stuck (no write returns) is the table in logs.md. In short: a worker waits 50
+ * ms at most, once in five seconds; a log file, and a console line that no log file has, go through an
+ * unlinked spool then; a console line that a log file has is left out; all that is left out is counted and
+ * told, there where it is missing.
  *
- *            | slow                          | full (no space)             | stuck (no write returns)
- *   ---------+-------------------------------+-----------------------------+-----------------------------------
- *   file     | waits in a queue, then the    | lost, counted and said; the | waits in a queue, then the
- * worker (tee)    | worker waits, as for a file   | console still gets its      | waits, as for a file of its
- * own | of its own: nothing is lost   | lines, the worker goes on   | spool    | there is none: the queue of
- * an outlet (512 KiB in memory, as much again being written) is all | that stands between a worker and a
- * console console, | with a file beside it: whole  | as stuck                    | whole lines are dropped at
- * once tee      | lines are dropped when the    |                             | when the queue is full, and
- * counted; | queue is full, and counted    |                             | the file has them console, | the
- * worker waits, as it would | lost, counted and said      | the worker waits one second, then alone    |
- * writing to it itself: nothing |                             | whole lines are dropped and counted | is lost
- * |                             | until something moves again
- *
- * Supervision waits for none of them. Memory is bounded: a line of any length is passed on in pieces of 64
+ * Supervision waits for none of it, and memory is bounded: a line of any length is passed on in pieces of 64
  * KiB. The end of a stream that stops in the middle of a line is shown after 50 ms, so that prompts and
- * progress bars live. All functions are the loop's thread's, but for pump_print and the log sink. */
+ * progress bars live (not in JSON). All functions are the loop's thread's, but for pump_say, pump_print and
+ * the log sink. */
 #ifndef MUSTER_LAUNCHER_PUMP_H
 #define MUSTER_LAUNCHER_PUMP_H
 
@@ -26,21 +17,43 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "launcher/line.h"
+#include "launcher/log_filter.h"
+#include "launcher/log_record.h"
 #include "launcher/loop.h"
+#include "launcher/outlet.h"
 #include "proto/base/log.h"
 
 struct pump;
 struct pump_stream;
 
-struct pump_stream_options {
-    int fd;             /* the pipe's read end, non-blocking; taken, also on failure */
-    int console;        /* 1 or 2: where its lines go */
-    int file;           /* the log file; taken, also on failure; -1: none */
-    const char *prefix; /* before each line on the console; copied; NULL: none */
-    bool tail;          /* keep the last lines */
+struct pump_options {
+    struct loop *loop;
+    struct log_style style;   /* of the console; host must outlive the pump */
+    const char *spool_folder; /* NULL: no spool */
+    int64_t spool_limit;      /* bytes, each for the log files and for the console */
 };
 
-struct pump *pump_create(struct loop *loop, struct muster_error *err);
+struct pump_stream_options {
+    int fd;                 /* the pipe's read end, non-blocking; taken, also on failure */
+    int stream;             /* 1 or 2: what it is */
+    bool console;           /* its lines are shown */
+    struct target *file;    /* of pump_file; the stream's from now on, also on failure; may be NULL */
+    struct target *matches; /* of pump_file: where lines that match go too; may be NULL */
+    const struct log_filter *filter; /* must outlive the stream */
+    const char *prefix;              /* pattern of the prefix (line.h); copied; NULL: none */
+    struct line_names names;         /* role and host must outlive the stream */
+    bool tail;                       /* keep the last lines */
+};
+
+struct pump *pump_create(const struct pump_options *options, struct muster_error *err);
+
+/* A log file that this agent writes; options as for target_create, with fd owned (taken, also on failure).
+ * Given to a stream, or released by pump_release. NULL: no memory. */
+struct target *pump_file(struct pump *pump, const struct target_options *options, struct muster_error *err);
+/* Closes the file once everything is written. Accepts NULL. */
+void pump_release(struct pump *pump, struct target *file);
+
 /* Owned by the pump until pump_close. */
 struct pump_stream *pump_add(struct pump *pump, const struct pump_stream_options *options,
                              struct muster_error *err);
@@ -52,9 +65,8 @@ void pump_tail(const struct pump_stream *stream, char *out, size_t size);
 /* Drains, passes on an unfinished line and frees. Accepts NULL. */
 void pump_close(struct pump_stream *stream);
 
-/* Whether every stream has ended; whether one waits for room in a queue. */
+/* Whether every stream has ended. */
 bool pump_idle(const struct pump *pump);
-bool pump_waits(const struct pump *pump);
 
 /* Bytes that were dropped or refused so far. What the console lost may be in a file. */
 struct pump_lost {
@@ -66,13 +78,19 @@ struct pump_lost pump_lost(struct pump *pump);
 struct instant pump_deadline(const struct pump *pump);
 void pump_tick(struct pump *pump, struct instant now);
 
-/* The agent's own words: whole lines to console 1 or 2, never blocking. Any thread. */
+/* The agent's own words, never blocking, any thread. pump_say: a text of one or more lines, which becomes a
+ * record of the console's style and goes into the agent's log file too. pump_print: whole lines as they are.
+ */
+void pump_say(struct pump *pump, enum log_level level, const char *text);
 void pump_print(struct pump *pump, int console, const char *text, size_t length);
 /* A log sink's write function; context is the pump. */
 void pump_log(void *context, enum log_level level, const char *line);
+/* What pump_say and pump_log write goes into this file too, with times; of pump_file, the pump's from now on.
+ */
+void pump_keep_log(struct pump *pump, struct target *file);
 
-/* Closes every stream, waits for the console and the files as long as they move and frees. Returns the bytes
- * that were not written. Accepts NULL. */
+/* Closes every stream, waits for the console and the files as long as they move (30 s at most) and frees.
+ * Returns the bytes that did not arrive. Accepts NULL. */
 size_t pump_destroy(struct pump *pump);
 
 #endif

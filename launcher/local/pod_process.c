@@ -47,9 +47,16 @@ static int open_stream(struct pod_process *pod, int stream, const struct pod_pla
         return error_errno(err, "cannot make a pipe (ulimit -n limits them)");
     (void)fcntl(ends[0], F_SETFL, O_NONBLOCK); /* ours alone; the pod's end stays blocking */
     scope_close int write_end = ends[1];
+    struct target_options log = {.fd = file, .owned = true, .name = "the log file"};
+    struct target *target = file >= 0 ? pump_file(place->pump, &log, err) : NULL;
+    if (take_fd(&file) >= 0 && !target) {
+        (void)close(ends[0]); /* a pipe's read end */
+        return -1;
+    }
     struct pump_stream_options options = {.fd = ends[0],
-                                          .console = stream,
-                                          .file = take_fd(&file),
+                                          .stream = stream,
+                                          .console = true,
+                                          .file = target,
                                           .prefix = place->options->no_prefix ? NULL : prefix};
     pod->streams[stream] = pump_add(place->pump, &options, err);
     if (!pod->streams[stream])

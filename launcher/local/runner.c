@@ -398,7 +398,7 @@ int local_run(const struct local_job *job, const struct local_options *options, 
         return EXIT_CODE_FAILURE;
     }
     int exit_code = EXIT_CODE_FAILURE;
-    r.pump = pump_create(&r.loop, &err);
+    r.pump = pump_create(&(struct pump_options){.loop = &r.loop, .style = {LOG_FORMAT_TEXT, ""}}, &err);
     if (r.pump) {
         r.log.write = pump_log;
         r.log.context = r.pump;

@@ -67,7 +67,7 @@ int buffer_printf(struct buffer *b, const char *format, ...)
 }
 
 /* Length of the well-formed UTF-8 sequence at s, 0 where there is none (Unicode 15, table 3-7). */
-static size_t utf8_length(const unsigned char *s)
+static size_t utf8_length(const unsigned char *s, size_t left)
 {
     if (s[0] < 0x80)
         return 1;
@@ -75,6 +75,8 @@ static size_t utf8_length(const unsigned char *s)
                : (s[0] & 0xF0) == 0xE0        ? 3
                : s[0] >= 0xF0 && s[0] <= 0xF4 ? 4
                                               : 0;
+    if (n > left)
+        return 0;
     for (size_t i = 1; i < n; i++)
         if ((s[i] & 0xC0) != 0x80)
             return 0;
@@ -84,14 +86,23 @@ static size_t utf8_length(const unsigned char *s)
     return n;
 }
 
-int buffer_json_string(struct buffer *b, const char *text)
+static bool is_plain(unsigned char c)
 {
-    if (!text)
-        return buffer_text(b, "null");
+    return c >= 0x20 && c < 0x7F && c != '"' && c != '\\';
+}
+
+int buffer_json_bytes(struct buffer *b, const char *data, size_t length)
+{
     buffer_text(b, "\"");
-    for (const unsigned char *s = (const unsigned char *)text; *s;) {
-        size_t n = utf8_length(s);
-        if (!n) {
+    const unsigned char *s = (const unsigned char *)data, *end = s + length;
+    while (s < end) {
+        size_t plain = 0, left = (size_t)(end - s), n;
+        while (plain < left && is_plain(s[plain]))
+            plain++;
+        if (plain) {
+            buffer_append(b, s, plain);
+            s += plain;
+        } else if (!(n = utf8_length(s, left))) {
             buffer_text(b, "\\ufffd");
             s++;
         } else if (*s == '"' || *s == '\\') {
@@ -104,6 +115,11 @@ int buffer_json_string(struct buffer *b, const char *text)
         }
     }
     return buffer_text(b, "\"");
+}
+
+int buffer_json_string(struct buffer *b, const char *text)
+{
+    return text ? buffer_json_bytes(b, text, strlen(text)) : buffer_text(b, "null");
 }
 
 void buffer_consume(struct buffer *b, size_t length)

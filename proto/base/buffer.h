@@ -25,6 +25,8 @@ int buffer_text(struct buffer *b, const char *text);
 int buffer_printf(struct buffer *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* text as a JSON string with its quotes; invalid UTF-8 becomes U+FFFD. text NULL: null. */
 int buffer_json_string(struct buffer *b, const char *text);
+/* The same for length bytes, which may hold NULs. */
+int buffer_json_bytes(struct buffer *b, const char *data, size_t length);
 /* Makes room for more bytes and returns where they go (then add to length), or NULL. */
 char *buffer_reserve(struct buffer *b, size_t more);
 /* Drops length bytes at the front. */

@@ -6,3 +6,4 @@ muster_script_test(e2e_elastic COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/elast
 # Every signal at every phase, hangs, what outlives an agent.
 muster_script_test(e2e_supervise COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/supervise_test.py)
 muster_script_test(e2e_supervise_matrix COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/supervise_test.py --full LABELS full TIMEOUT 1800)
+muster_script_test(e2e_logs COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/logs_test.py)

@@ -22,7 +22,7 @@ static void defaults_are_torchruns(void **state)
     assert_true(c->min_nodes == 1 && c->max_nodes == 1 && c->node_rank == 0 && c->master_port == 0);
     assert_string_equal(c->master_addr, "127.0.0.1");
     assert_string_equal(c->role, "default");
-    assert_string_equal(c->line_prefix, "[${role_name}${local_rank}]:");
+    assert_null(c->line_prefix);
     assert_true(c->max_restarts == 0 && c->shutdown_timeout_s == 30 && c->cores == 4);
     assert_string_equal(c->rdzv_id, "01234567-89ab-4def-bedc-ba9876543210");
     assert_string_equal(c->program, "train.py");

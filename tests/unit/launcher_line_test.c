@@ -147,17 +147,31 @@ static void no_byte_is_lost_without_memory(void **state)
 static void assert_prefix(const char *template, const char *expected)
 {
     struct buffer out = {0};
-    assert_int_equal(line_prefix(template, "trainer", 13, 5, &out), 0);
-    assert_string_equal(out.data, expected);
+    struct line_names names = {.role = "trainer",
+                               .host = "node7",
+                               .time = "2026-11-21T16:45:44.123Z",
+                               .rank = 13,
+                               .local_rank = 5,
+                               .node_rank = 1,
+                               .restart = 2};
+    assert_int_equal(line_prefix(template, &names, &out), 0);
+    assert_string_equal(out.data ? out.data : "", expected);
     buffer_free(&out);
 }
 
 static void prefixes(void **state)
 {
     (void)state;
-    assert_prefix(NULL, "[trainer5]:");
+    assert_prefix(LINE_PREFIX_ONE_NODE, "[trainer5]:");
+    assert_prefix(LINE_PREFIX_MANY_NODES, "[node7 trainer13]: ");
     assert_prefix("${role_name}/${rank}.${local_rank}: ", "trainer/13.5: ");
-    assert_prefix("$rank ${world} $", "$rank ${world} $");
+    assert_prefix("${time} ${node_rank} ${restart}|", "2026-11-21T16:45:44.123Z 1 2|");
+    assert_prefix("$rank ${world} $", "13 ${world} $"); /* as Python's templates: braces may be left out */
+    assert_prefix("$$rank $ranks ${rank $", "$rank $ranks ${rank $");
+    assert_prefix("", "");
+    assert_true(line_prefix_has_time("a $time b"));
+    assert_true(line_prefix_has_time("${rank}${time}"));
+    assert_false(line_prefix_has_time("$$time ${timer} time"));
 }
 
 static void assert_tail(const char *bytes, const char *expected)

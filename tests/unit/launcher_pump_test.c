@@ -1,22 +1,18 @@
-/* launcher_pump_test.c - output through queues and threads: order, prefixes, slow, stuck and full. */
+/* launcher_pump_test.c - workers' output from their pipes to files and the console: prefixes, JSON, filters,
+ * slow and stuck consoles. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/line.h"
-#include "launcher/outlet.h"
 #include "launcher/pump.h"
 #include "proto/base/buffer.h"
 #include "proto/base/mem.h"
 #include "tests/support/cmocka_all.h"
-
-static const int64_t patience_ns = 200 * NS_PER_MS;
 
 static void read_rest(int fd, struct buffer *out)
 {
@@ -24,117 +20,6 @@ static void read_rest(int fd, struct buffer *out)
     for (ssize_t got; (got = read(fd, chunk, sizeof chunk)) > 0;)
         buffer_append(out, chunk, (size_t)got);
     close(fd);
-}
-
-static bool put(struct outlet *o, int fd, const void *owner, const char *text, bool ends)
-{
-    struct outlet_piece piece = {.fd = fd,
-                                 .owner = owner,
-                                 .prefix = "> ",
-                                 .prefix_length = 2,
-                                 .data = text,
-                                 .length = strlen(text),
-                                 .ends = ends};
-    return outlet_put(o, &piece);
-}
-
-/* Another owner's line ends an open one, and what follows gets its prefix again. */
-static void lines_are_kept_together(void **state)
-{
-    (void)state;
-    int ends[2], wake = eventfd(0, EFD_NONBLOCK), a, b;
-    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-    struct outlet *o = outlet_create("the console", wake, NULL);
-    assert_true(put(o, ends[1], &a, "one\n", true));
-    assert_true(put(o, ends[1], &a, "tw", false));
-    assert_true(put(o, ends[1], &a, "o\n", true));
-    assert_true(put(o, ends[1], &a, "three", false));
-    assert_true(put(o, ends[1], &b, "four\n", true));
-    assert_true(put(o, ends[1], &a, " more\n", true));
-    assert_true(put(o, ends[1], &a, "five", false));
-    outlet_forget(o, &a); /* and another begins at its address */
-    assert_true(put(o, ends[1], &a, "six\n", true));
-    assert_int_equal(outlet_finish(o, patience_ns), 0);
-    close(ends[1]);
-    struct buffer out = {0};
-    read_rest(ends[0], &out);
-    assert_string_equal(out.data, "> one\n> two\n> three\n> four\n>  more\n> five\n> six\n");
-    buffer_free(&out);
-    close(wake);
-}
-
-static void stuck_is_counted_and_left(void **state)
-{
-    (void)state;
-    int ends[2], wake = eventfd(0, EFD_NONBLOCK), a;
-    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-    struct outlet *o = outlet_create("the console", wake, NULL);
-    char line[1000];
-    memset(line, 'x', sizeof line);
-    line[sizeof line - 2] = '\n';
-    line[sizeof line - 1] = '\0';
-    int taken = 0, dropped = 0;
-    bool hangs = false;
-    while (dropped < 1000 || !hangs) { /* until the pipe and both buffers are full */
-        struct outlet_piece piece = {
-            .fd = ends[1], .owner = &a, .data = line, .length = sizeof line - 1, .ends = true};
-        if (outlet_put(o, &piece)) {
-            taken++;
-            continue;
-        }
-        outlet_drop(o, &piece);
-        dropped++;
-        hangs = instant_reached(clock_now(NULL), instant_add(outlet_busy_since(o), 100 * NS_PER_MS));
-    }
-    assert_true(taken < 1500); /* about 1.1 MB */
-    assert_true(outlet_room(o, OUTLET_LIMIT) < sizeof line + 100);
-    /* it moves again: room is told through the eventfd, and the next line is preceded by the count */
-    struct buffer out = {0};
-    char chunk[4096];
-    struct pollfd p = {.fd = wake, .events = POLLIN};
-    uint64_t woken;
-    assert_int_equal(buffer_text(&out, ""), 0);
-    (void)read(wake, &woken, sizeof woken); /* of the first change of the buffers, long ago */
-    while (poll(&p, 1, 0) == 0) {
-        ssize_t got = read(ends[0], chunk, sizeof chunk);
-        assert_true(got > 0);
-        buffer_append(&out, chunk, (size_t)got);
-    }
-    assert_true(put(o, ends[1], &a, "after\n", true));
-    /* nobody reads any more: what is left is told in bytes, and nobody waits for ever */
-    assert_true(outlet_finish(o, patience_ns) > 0);
-    while (!strstr(out.data, "after\n")) { /* the thread that was left goes on when there is room */
-        ssize_t got = read(ends[0], chunk, sizeof chunk);
-        assert_true(got > 0);
-        buffer_append(&out, chunk, (size_t)got);
-    }
-    int told = 0, notices = 0;
-    static const char words[] = "muster: warning: ";
-    for (const char *at = out.data; (at = strstr(at, words)); at++, notices++)
-        told += atoi(at + sizeof words - 1);
-    assert_int_equal(told, dropped);
-    assert_true(out.length > (size_t)taken * (sizeof line - 1) && notices > 0);
-    buffer_free(&out);
-    /* ends and wake stay open: the thread may still be on its way out */
-}
-
-static void refusals_are_counted(void **state)
-{
-    (void)state;
-    int full = open("/dev/full", O_WRONLY | O_CLOEXEC), wake = eventfd(0, EFD_NONBLOCK);
-    assert_true(full >= 0);
-    struct outlet *o = outlet_create("the log files", wake, NULL);
-    struct outlet_piece raw = {.fd = full, .data = "bytes", .length = 5};
-    assert_true(outlet_put(o, &raw));
-    struct pollfd p = {.fd = wake, .events = POLLIN};
-    assert_int_equal(poll(&p, 1, 10000), 1); /* told at once */
-    struct outlet_lost lost = outlet_lost(o);
-    assert_int_equal(lost.error, ENOSPC);
-    assert_int_equal(lost.bytes, 5);
-    outlet_close(o, full); /* the outlet's to close now */
-    assert_int_equal(outlet_finish(o, patience_ns), 0);
-    assert_int_equal(fcntl(full, F_GETFD), -1);
-    close(wake);
 }
 
 /* --- the pump, with its own console: descriptors 1 and 2 are pipes while a test runs --- */
@@ -146,7 +31,7 @@ struct bench {
     int kept_out, kept_err;
 };
 
-static void bench_open(struct bench *b)
+static void bench_open(struct bench *b, enum log_format format)
 {
     assert_int_equal(loop_init(&b->loop, NULL), 0);
     assert_int_equal(pipe2(b->console, O_CLOEXEC), 0);
@@ -156,7 +41,9 @@ static void bench_open(struct bench *b)
     dup2(b->console[1], 1);
     dup2(b->console[1], 2);
     close(b->console[1]);
-    b->pump = pump_create(&b->loop, NULL);
+    struct pump_options options = {
+        .loop = &b->loop, .style = {format, "node7"}, .spool_folder = "/tmp", .spool_limit = 16 << 20};
+    b->pump = pump_create(&options, NULL);
 }
 
 static size_t bench_close(struct bench *b, struct buffer *out)
@@ -174,16 +61,23 @@ static size_t bench_close(struct bench *b, struct buffer *out)
     return left;
 }
 
+static struct target *file_of(struct bench *b, int fd)
+{
+    struct target_options options = {.fd = fd, .owned = true, .name = "the log file"};
+    return pump_file(b->pump, &options, NULL);
+}
+
 /* A stream; *writer is what a worker would write to. */
-static struct pump_stream *add(struct bench *b, int *writer, int console, const char *prefix, int file)
+static struct pump_stream *add(struct bench *b, int *writer, struct pump_stream_options options)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0)
         return NULL;
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     *writer = ends[1];
-    struct pump_stream_options options = {
-        .fd = ends[0], .console = console, .file = file, .prefix = prefix, .tail = console == 2};
+    options.fd = ends[0];
+    options.tail = options.stream == 2;
+    options.names = (struct line_names){.role = "default", .host = "node7", .rank = 4};
     return pump_add(b->pump, &options, NULL);
 }
 
@@ -210,8 +104,13 @@ static void tee_prefix_and_tail(void **state)
     struct buffer out = {0}, file = {0};
     char path[] = "/tmp/muster_pump_XXXXXX", tail[256];
     int log = mkostemp(path, O_CLOEXEC | O_APPEND), one, two;
-    bench_open(&b);
-    struct pump_stream *s1 = add(&b, &one, 1, "[default0]:", log), *s2 = add(&b, &two, 2, NULL, -1);
+    bench_open(&b, LOG_FORMAT_TEXT);
+    struct pump_stream *s1 = add(&b, &one,
+                                 (struct pump_stream_options){.stream = 1,
+                                                              .console = true,
+                                                              .file = file_of(&b, log),
+                                                              .prefix = LINE_PREFIX_ONE_NODE}),
+                       *s2 = add(&b, &two, (struct pump_stream_options){.stream = 2, .console = true});
     write_text(one, "a\nb");
     write_text(two, "to stderr\nlast words");
     turn(&b, 300 * NS_PER_MS); /* the halves of lines are shown by now */
@@ -239,7 +138,60 @@ static void tee_prefix_and_tail(void **state)
     unlink(path);
 }
 
-/* A worker that writes much to a console that is slow: it waits, and nothing is lost. */
+static void json_and_filters(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct buffer out = {0}, matched = {0};
+    char path[] = "/tmp/muster_pump_XXXXXX";
+    int one, two, log = mkostemp(path, O_CLOEXEC | O_APPEND);
+    struct log_filter filter;
+    assert_int_equal(log_filter_parse("loss", &filter), 0);
+    bench_open(&b, LOG_FORMAT_JSON);
+    struct target *matches = file_of(&b, log);
+    struct pump_stream *s1 = add(&b, &one,
+                                 (struct pump_stream_options){
+                                     .stream = 1, .console = true, .matches = matches, .filter = &filter}),
+                       *s2 = add(&b, &two, (struct pump_stream_options){.stream = 2}); /* not shown */
+    write_text(one, "a loss of 1\nnothing\nloss ");
+    write_text(two, "silent\n");
+    turn(&b, 200 * NS_PER_MS); /* an unfinished line is no record yet */
+    write_text(one, "2\nlast");
+    close(one);
+    close(two);
+    turn(&b, 10 * NS_PER_S);
+    char tail[100];
+    pump_close(s1);
+    pump_drain(s2);
+    pump_tail(s2, tail, sizeof tail);
+    pump_close(s2);
+    pump_release(b.pump, matches);
+    pump_say(b.pump, LOG_LEVEL_WARNING, "muster: warning: careful");
+    size_t left = bench_close(&b, &out);
+    log_filter_free(&filter);
+    assert_int_equal(left, 0);
+    assert_string_equal(tail, "silent");
+    static const char *const expected[] = {
+        "\"rank\":4,\"local_rank\":0,\"message\":\"a loss of 1\"}", "\"message\":\"nothing\"}",
+        "\"message\":\"loss 2\"}", "\"message\":\"last\"}", "\"level\":\"warning\",\"message\":\"careful\"}"};
+    const char *at = out.data;
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        const char *end = strchr(at, '\n'), *found = strstr(at, expected[i]);
+        assert_non_null(end);
+        assert_true(found && found < end);
+        at = end + 1;
+    }
+    assert_int_equal(*at, 0);
+    read_rest(open(path, O_RDONLY | O_CLOEXEC), &matched);
+    assert_non_null(strstr(matched.data, "a loss of 1"));
+    assert_non_null(strstr(matched.data, "loss 2"));
+    assert_null(strstr(matched.data, "nothing"));
+    buffer_free(&out);
+    buffer_free(&matched);
+    unlink(path);
+}
+
+/* A worker that writes much to a console that is slow: nothing is lost. */
 static void slow_console_loses_nothing(void **state)
 {
     (void)state;
@@ -247,8 +199,8 @@ static void slow_console_loses_nothing(void **state)
     struct bench b;
     struct buffer out = {0};
     int writer;
-    bench_open(&b);
-    struct pump_stream *s = add(&b, &writer, 1, NULL, -1);
+    bench_open(&b, LOG_FORMAT_TEXT);
+    struct pump_stream *s = add(&b, &writer, (struct pump_stream_options){.stream = 1, .console = true});
     int console = b.console[0];
     pid_t worker = fork();
     if (worker == 0) {
@@ -321,8 +273,13 @@ static int run_stuck(const char *path)
     struct bench b;
     struct buffer out = {0};
     int log = open(path, O_WRONLY | O_APPEND | O_CLOEXEC), plain, teed, status = 1;
-    bench_open(&b);
-    struct pump_stream *s1 = add(&b, &plain, 1, NULL, -1), *s2 = add(&b, &teed, 1, "[default0]:", log);
+    bench_open(&b, LOG_FORMAT_TEXT);
+    struct pump_stream *s1 = add(&b, &plain, (struct pump_stream_options){.stream = 1, .console = true}),
+                       *s2 = add(&b, &teed,
+                                 (struct pump_stream_options){.stream = 1,
+                                                              .console = true,
+                                                              .file = file_of(&b, log),
+                                                              .prefix = LINE_PREFIX_ONE_NODE});
     pid_t worker = fork();
     if (worker == 0)
         write_lines(plain, teed, STUCK_LINES);
@@ -363,9 +320,10 @@ int main(void)
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     sigaction(SIGPIPE, &ignore, NULL); /* as blocked in the agent */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_are_kept_together),    cmocka_unit_test(stuck_is_counted_and_left),
-        cmocka_unit_test(refusals_are_counted),       cmocka_unit_test(tee_prefix_and_tail),
-        cmocka_unit_test(slow_console_loses_nothing), cmocka_unit_test(stuck_console_does_not_hold_workers),
+        cmocka_unit_test(tee_prefix_and_tail),
+        cmocka_unit_test(json_and_filters),
+        cmocka_unit_test(slow_console_loses_nothing),
+        cmocka_unit_test(stuck_console_does_not_hold_workers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

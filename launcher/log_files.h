@@ -1,0 +1,56 @@
+/* log_files.h - making the log directories and opening the log files, by a thread of its own: they may lie
+ * on a network file system that does not answer, and heartbeats must go on meanwhile.
+ *
+ * Two errands: the run directory with the agent's own log, once; and the files of all workers of one round.
+ */
+#ifndef MUSTER_LAUNCHER_LOG_FILES_H
+#define MUSTER_LAUNCHER_LOG_FILES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "launcher/config.h"
+
+struct log_files;
+
+/* An open file; fd -1: there is none. */
+struct log_file {
+    int fd;
+    int64_t size; /* of a regular file that was there already */
+    char *path;
+};
+
+struct log_round {
+    const char *run; /* the run directory */
+    int64_t attempt;
+    int workers;
+    const uint8_t *streams; /* enum stream_bits for each local rank: which files it needs */
+    unsigned filtered;      /* enum stream_bits: the files that all of them share */
+};
+
+/* Makes the run directory (logdir.h); with --log-dir agent.log in it too. random: 64 random bits. */
+struct log_files *log_files_prepare(const struct run_config *config, uint64_t random,
+                                    struct muster_error *err);
+/* Makes the directories of a round and opens its files for appending. An error.json of an earlier round with
+ * the same attempt number gets another name. */
+struct log_files *log_files_open(const struct log_round *round, struct muster_error *err);
+
+/* Readable once it is done. */
+int log_files_fd(const struct log_files *files);
+bool log_files_done(const struct log_files *files);
+/* What it is at, for saying what hangs; valid until log_files_release. */
+const char *log_files_path(const struct log_files *files);
+/* When done: 0, or -1 with what went wrong. */
+int log_files_result(const struct log_files *files, struct muster_error *err);
+
+/* When done and well: the run directory; the agent's log; a file of a worker; a shared file. What is taken is
+ * the caller's: fd to close, path to free. */
+char *log_files_take_run(struct log_files *files);
+struct log_file log_files_take_log(struct log_files *files);
+struct log_file log_files_take(struct log_files *files, int local_rank, int stream);
+struct log_file log_files_take_filtered(struct log_files *files, int stream);
+
+/* Closes what was not taken, also where the thread is still at it. Accepts NULL. */
+void log_files_release(struct log_files *files);
+
+#endif

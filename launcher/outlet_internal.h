@@ -1,0 +1,48 @@
+/* outlet_internal.h - what outlet.c (the queue) and outlet_threads.c (writer and spooler) share. */
+#ifndef MUSTER_LAUNCHER_OUTLET_INTERNAL_H
+#define MUSTER_LAUNCHER_OUTLET_INTERNAL_H
+
+#include <pthread.h>
+
+#include "launcher/outlet.h"
+#include "launcher/spool.h"
+
+enum { OUTLET_SPILL = OUTLET_LIMIT / 2 }; /* bytes of a batch, at least */
+
+struct outlet {
+    pthread_mutex_t lock;
+    pthread_cond_t filled, spill, drained; /* for the writer, the spooler, the one who finishes */
+    int references;                        /* the owner's and each thread's */
+    bool writer_started, writer_ended, spooler_started, spooler_stops, closing;
+    bool release_asked; /* a target was closed */
+    int wake_fd;
+    char *spool_folder;
+
+    struct buffer filling, spilling, writing; /* runs of struct target_record and bytes */
+    struct target *targets;
+
+    bool wanted;                                    /* somebody waits for room */
+    bool late, spool_late;                          /* was full for too long */
+    struct instant full_since, spool_since, grudge; /* never: not full; no patience until then */
+
+    bool spool_wanted, spool_useless; /* useless: there is no file to be had */
+    bool spill_busy;                  /* the spooler is inside of writing `spilling` */
+    bool spill_taken, spill_reading;  /* the writer has taken it, is inside of it */
+    bool truncate;                    /* the file is not needed for now */
+    int spool_fd;
+    struct spool spool;
+
+    uint64_t closed_bytes, closed_lines; /* lost by targets that are gone */
+    uint64_t closed_gap_bytes, closed_gap_lines;
+    uint64_t refused_bytes, refused_lines; /* before they came into the queue */
+    uint64_t moved;                        /* bytes ever written, atomic: shows that something moves */
+    int error;                             /* atomic */
+};
+
+/* With the lock. False: no thread. */
+bool outlet_start_writer(struct outlet *o);
+bool outlet_start_spooler(struct outlet *o);
+/* Gives up one reference; the last frees. With the lock, which it lets go. */
+void outlet_unlock_and_leave(struct outlet *o);
+
+#endif

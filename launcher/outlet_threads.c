@@ -1,0 +1,353 @@
+/* outlet_threads.c - the two threads of an outlet; see outlet.h and outlet_internal.h.
+ *
+ * The writer takes what is oldest: the spool's first batch, else what the spooler has in hand, else what is
+ * being filled. The spooler moves what is being filled to disk while the outlet is late. */
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launcher/outlet_internal.h"
+#include "proto/base/thread.h"
+
+enum { STACK_BYTES = 256 * 1024 };
+
+static const int64_t space_after_ns = NS_PER_S; /* a disk that was full is tried again */
+
+static void wake(const struct outlet *o)
+{
+    uint64_t one = 1;
+    ssize_t done = write(o->wake_fd, &one, sizeof one);
+    (void)done; /* an eventfd refuses only where it is at its maximum: then it is readable already */
+}
+
+/* With the lock: whoever waits for room may look again. */
+static void tell_room(struct outlet *o)
+{
+    if (o->wanted)
+        wake(o);
+    o->wanted = false;
+}
+
+/* --- writing --- */
+
+static void note_error(struct outlet *o, int error)
+{
+    if (__atomic_exchange_n(&o->error, error, __ATOMIC_RELAXED) != error)
+        wake(o);
+}
+
+/* A disk without space gets some when somebody tidies up: until then what comes waits in the queue and the
+ * spool. False at the end of the run. */
+static bool await_space(struct outlet *o)
+{
+    struct timespec until = instant_timespec(instant_add(clock_now(NULL), space_after_ns));
+    pthread_mutex_lock(&o->lock);
+    int late = 0;
+    while (!o->closing && !late)
+        late = pthread_cond_timedwait(&o->filled, &o->lock, &until);
+    bool closing = o->closing;
+    pthread_mutex_unlock(&o->lock);
+    return !closing;
+}
+
+/* Whether a write that failed is worth another try. */
+static bool may_retry(struct outlet *o, int fd, int error)
+{
+    struct pollfd room = {.fd = fd, .events = POLLOUT};
+    if (error == EINTR)
+        return true;
+    if (error == EAGAIN) {        /* somebody else made the descriptor non-blocking */
+        (void)poll(&room, 1, -1); /* interrupted or not, the write is tried again */
+        return true;
+    }
+    note_error(o, error);
+    return (error == ENOSPC || error == EDQUOT) && await_space(o);
+}
+
+static void advance(struct iovec **parts, int *count, size_t done)
+{
+    while (done) {
+        size_t step = done < (*parts)->iov_len ? done : (*parts)->iov_len;
+        (*parts)->iov_base = (char *)(*parts)->iov_base + step;
+        (*parts)->iov_len -= step;
+        done -= step;
+        if (!(*parts)->iov_len) {
+            (*parts)++;
+            (*count)--;
+        }
+    }
+}
+
+static size_t write_parts(void *context, int fd, struct iovec *parts, int count)
+{
+    struct outlet *o = context;
+    size_t total = 0;
+    while (count) {
+        ssize_t done = writev(fd, parts, count);
+        if (done < 0 && may_retry(o, fd, errno))
+            continue;
+        if (done < 0)
+            break;
+        total += (size_t)done;
+        (void)__atomic_add_fetch(&o->moved, (uint64_t)done, __ATOMIC_RELAXED);
+        advance(&parts, &count, (size_t)done);
+    }
+    return total;
+}
+
+static void write_records(struct outlet *o, const struct buffer *b)
+{
+    struct target_port port = {write_parts, o};
+    struct target_batch batch = {0};
+    for (size_t at = 0; at < b->length;) {
+        struct target_record record;
+        memcpy(&record, b->data + at, sizeof record);
+        at += sizeof record;
+        target_take(&batch, &port, &record, b->data + at);
+        at += record.length;
+    }
+    target_flush(&batch, &port);
+}
+
+/* --- the writer --- */
+
+/* Everything has gone to the writer: the targets keep up. */
+static void take_filling(struct outlet *o)
+{
+    struct buffer full = o->filling;
+    o->filling = o->writing;
+    o->writing = full;
+    o->late = o->spool_late = o->spool_wanted = false;
+    o->full_since = o->spool_since = INSTANT_NEVER;
+    tell_room(o);
+}
+
+/* The oldest batch of the spool into `writing`; lets the lock go while it reads. */
+static void take_spooled(struct outlet *o)
+{
+    struct spool_batch batch;
+    bool found = spool_oldest(&o->spool, &batch);
+    pthread_mutex_unlock(&o->lock);
+    char *data = found ? buffer_reserve(&o->writing, batch.length) : NULL;
+    bool read = data && spool_read(o->spool_fd, batch.offset, data, batch.length) == 0;
+    pthread_mutex_lock(&o->lock);
+    if (!data)
+        o->writing.failed = false;
+    /* where it was dropped while it was read, or cannot be read, the next one tells what is missing */
+    bool there = found && spool_take(&o->spool, batch.id);
+    if (there && read)
+        o->writing.length += batch.length;
+    else if (there)
+        o->spool.dropped += batch.length;
+    if (spool_is_empty(&o->spool) && !o->spill_busy) {
+        o->truncate = true;
+        pthread_cond_signal(&o->spill);
+    }
+}
+
+/* What the spooler has in hand, which may hang there. Both only read it. */
+static bool write_spilling(struct outlet *o)
+{
+    o->spill_taken = o->spill_reading = true;
+    pthread_mutex_unlock(&o->lock);
+    write_records(o, &o->spilling);
+    pthread_mutex_lock(&o->lock);
+    o->spill_reading = false;
+    if (!o->spill_busy) {
+        buffer_clear(&o->spilling);
+        o->spill_taken = false;
+        pthread_cond_signal(&o->spill);
+    }
+    return true;
+}
+
+static bool has_work(const struct outlet *o)
+{
+    return !spool_is_empty(&o->spool) || (o->spilling.length && !o->spill_taken) || o->filling.length;
+}
+
+/* With the lock, which it lets go while it writes. False: there is nothing. */
+static bool write_oldest(struct outlet *o)
+{
+    if (!has_work(o))
+        return false;
+    if (!spool_is_empty(&o->spool))
+        take_spooled(o);
+    else if (o->spilling.length && !o->spill_taken)
+        return write_spilling(o);
+    else
+        take_filling(o);
+    pthread_mutex_unlock(&o->lock);
+    write_records(o, &o->writing);
+    buffer_clear(&o->writing);
+    pthread_mutex_lock(&o->lock);
+    return true;
+}
+
+/* Nothing is queued: what a target has not seen was refused or dropped, and is told of now. With the lock,
+ * which it lets go meanwhile; only this thread takes targets out of the list. */
+static void settle_targets(struct outlet *o)
+{
+    struct target_port port = {write_parts, o};
+    for (struct target *t = o->targets; t; t = t->next) {
+        t->due_bytes = t->put_bytes;
+        t->due_lines = t->put_lines;
+    }
+    for (struct target *t = o->targets; t; t = t->next) {
+        pthread_mutex_unlock(&o->lock);
+        target_settle(t, &port);
+        pthread_mutex_lock(&o->lock);
+    }
+}
+
+/* Without the lock meanwhile: closing a file on NFS writes it. */
+static void close_targets(struct outlet *o)
+{
+    for (struct target **link = &o->targets; *link;) {
+        struct target *t = *link;
+        if (!t->closed || t->put_bytes != t->seen_bytes) {
+            link = &t->next;
+            continue;
+        }
+        *link = t->next;
+        o->closed_bytes += t->lost_bytes;
+        o->closed_lines += t->lost_lines;
+        o->closed_gap_bytes += t->gap_bytes;
+        o->closed_gap_lines += t->gap_lines;
+        pthread_mutex_unlock(&o->lock);
+        target_destroy(t);
+        pthread_mutex_lock(&o->lock);
+        link = &o->targets; /* others may have put new ones at its beginning */
+    }
+}
+
+static void *writer_thread(void *context)
+{
+    struct outlet *o = context;
+    pthread_mutex_lock(&o->lock);
+    for (;;) {
+        if (write_oldest(o))
+            continue;
+        o->release_asked = false;
+        bool closing = o->closing;
+        settle_targets(o);
+        close_targets(o);
+        if (has_work(o))
+            continue;
+        if (closing)
+            break;
+        if (!o->closing && !o->release_asked)
+            pthread_cond_wait(&o->filled, &o->lock);
+    }
+    o->writer_ended = true;
+    pthread_cond_broadcast(&o->drained);
+    outlet_unlock_and_leave(o);
+    return NULL;
+}
+
+/* --- the spooler --- */
+
+/* Writes `spilling` into the ring; without the lock. */
+static bool store(struct outlet *o, int64_t *offset)
+{
+    if (o->spool_fd < 0)
+        o->spool_fd = spool_open(o->spool_folder); /* the writer asks for it only when there is a batch */
+    bool useless = o->spool_fd < 0, stored = false, again = !useless;
+    while (again && !stored) {
+        pthread_mutex_lock(&o->lock);
+        again = spool_place(&o->spool, o->spilling.length, offset);
+        pthread_mutex_unlock(&o->lock);
+        if (!again)
+            break;
+        stored = spool_write(o->spool_fd, *offset, o->spilling.data, o->spilling.length) == 0;
+        bool full = !stored && (errno == ENOSPC || errno == EDQUOT);
+        pthread_mutex_lock(&o->lock);
+        again = full && spool_shrink(&o->spool, *offset, o->spilling.length);
+        pthread_mutex_unlock(&o->lock);
+    }
+    pthread_mutex_lock(&o->lock);
+    o->spool_useless = useless;
+    o->spool_wanted &= !useless;
+    pthread_mutex_unlock(&o->lock);
+    return stored;
+}
+
+/* With the lock, which it lets go while it writes. What has no room is lost, and the writer sees the gap. */
+static void spill(struct outlet *o)
+{
+    struct buffer full = o->filling;
+    o->filling = o->spilling;
+    o->spilling = full;
+    o->spill_busy = true;
+    o->spool_late = false;
+    o->spool_since = INSTANT_NEVER;
+    tell_room(o);
+    pthread_mutex_unlock(&o->lock);
+    int64_t offset;
+    bool stored = store(o, &offset);
+    pthread_mutex_lock(&o->lock);
+    o->spill_busy = false;
+    if (o->spool_useless && !o->spill_taken) {
+        /* it stays in memory, and is the last that went this way */
+    } else if (stored && !o->spill_taken) {
+        spool_add(&o->spool, offset, o->spilling.length);
+    } else if (!o->spill_taken) {
+        o->spool.dropped += o->spilling.length;
+    }
+    if (!o->spill_reading && (o->spill_taken || !o->spool_useless)) {
+        buffer_clear(&o->spilling);
+        o->spill_taken = false;
+    }
+    pthread_cond_signal(&o->filled);
+}
+
+/* Gives the disk back; only this thread adds to the ring. */
+static void cut(struct outlet *o)
+{
+    o->truncate = false;
+    if (o->spool_fd < 0 || !spool_is_empty(&o->spool))
+        return;
+    pthread_mutex_unlock(&o->lock);
+    bool done = ftruncate(o->spool_fd, 0) == 0;
+    pthread_mutex_lock(&o->lock);
+    if (done)
+        spool_reset(&o->spool);
+}
+
+static void *spooler_thread(void *context)
+{
+    struct outlet *o = context;
+    pthread_mutex_lock(&o->lock);
+    while (!o->spooler_stops) {
+        if (o->truncate)
+            cut(o);
+        else if (o->spool_wanted && o->filling.length >= OUTLET_SPILL && !o->spilling.length)
+            spill(o);
+        else
+            pthread_cond_wait(&o->spill, &o->lock);
+    }
+    outlet_unlock_and_leave(o);
+    return NULL;
+}
+
+/* --- starting --- */
+
+static bool start(struct outlet *o, bool *started, void *(*run)(void *))
+{
+    if (*started)
+        return true;
+    *started = thread_start(NULL, STACK_BYTES, run, o) == 0;
+    o->references += *started;
+    return *started;
+}
+
+bool outlet_start_writer(struct outlet *o)
+{
+    return start(o, &o->writer_started, writer_thread);
+}
+
+bool outlet_start_spooler(struct outlet *o)
+{
+    return start(o, &o->spooler_started, spooler_thread);
+}

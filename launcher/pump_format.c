@@ -1,0 +1,140 @@
+/* pump_format.c - a stream's bytes as lines of the console, with prefixes or as JSON; see pump_internal.h.
+ *
+ * The lines of one read are put together, so that the queue's lock is taken once for all of them. */
+#include <string.h>
+
+#include "launcher/pump_internal.h"
+
+enum { BLOCK_LIMIT = 128 * 1024 };
+
+static const char default_time[] = "1970-01-01T00:00:00.000Z";
+
+static int expand_prefix(struct pump_stream *s)
+{
+    buffer_clear(&s->prefix);
+    return s->pattern ? line_prefix(s->pattern, &s->names, &s->prefix) : 0;
+}
+
+int pump_format_prepare(struct pump_stream *s, bool json)
+{
+    s->names.time = default_time;
+    if (json) {
+        s->read_bytes = PUMP_READ_BYTES / 4; /* empty lines become a hundred bytes each */
+        return log_record_head(&s->pump->style, s->stream, s->names.rank, s->names.local_rank, &s->head);
+    }
+    return expand_prefix(s);
+}
+
+/* Gives what is put together to an outlet. */
+static bool put_block(struct pump_stream *s, struct outlet *outlet, struct target *target,
+                      struct buffer *block, uint32_t lines, bool starts, bool keep)
+{
+    struct outlet_piece piece = {.target = target,
+                                 .owner = s,
+                                 .prefix = s->prefix.data,
+                                 .prefix_length = s->prefix.length,
+                                 .data = block->data,
+                                 .length = block->length,
+                                 .lines = lines,
+                                 .starts = starts,
+                                 .ends = block->length && block->data[block->length - 1] == '\n',
+                                 .keep = keep,
+                                 .must = true};
+    bool taken = !block->length || outlet_put(outlet, &piece);
+    buffer_clear(block);
+    return taken;
+}
+
+static void put_blocks(struct pump_stream *s)
+{
+    struct pump *pump = s->pump;
+    if (!put_block(s, s->outlet, s->shown, &pump->block, pump->block_lines, pump->block_starts, !s->file))
+        s->dropping = s->middle;
+    if (s->matches)
+        (void)put_block(s, pump->files, s->matches, &pump->matched, pump->matched_lines, pump->matched_starts,
+                        true);
+    pump->block_lines = pump->matched_lines = 0;
+}
+
+/* One piece in the style of the console; starts: the piece begins its line. */
+static void style_piece(struct pump_stream *s, struct buffer *out, const char *data, size_t length,
+                        bool starts, bool ends)
+{
+    if (s->pump->style.format == LOG_FORMAT_JSON) {
+        bool partial = !ends && !s->last && data[length - 1] != '\r';
+        (void)log_record_worker(&s->head, s->pump->time, data, length, partial, out);
+        return;
+    }
+    if (starts)
+        buffer_append(out, s->prefix.data, s->prefix.length);
+    buffer_append(out, data, length);
+}
+
+static void show(struct pump_stream *s, const char *data, size_t length, bool starts, bool ends)
+{
+    struct pump *pump = s->pump;
+    if (s->dropping && !starts) {
+        struct outlet_piece piece = {.target = s->shown, .length = length, .lines = ends};
+        outlet_drop(s->outlet, &piece);
+        return;
+    }
+    s->dropping = false;
+    if (!pump->block.length)
+        pump->block_starts = starts || pump->style.format == LOG_FORMAT_JSON;
+    pump->block_lines += ends;
+    style_piece(s, &pump->block, data, length, starts, ends);
+}
+
+static void give_piece(void *context, const char *data, size_t length, bool ends)
+{
+    struct pump_stream *s = context;
+    struct pump *pump = s->pump;
+    bool starts = !s->middle;
+    s->middle = !ends && (pump->style.format != LOG_FORMAT_JSON || data[length - 1] != '\r');
+    if (s->console)
+        show(s, data, length, starts, ends);
+    if (s->matches) {
+        s->matching = log_filter_matches(s->filter, data, length) || (!starts && s->matching);
+        if (s->matching) {
+            if (!pump->matched.length)
+                pump->matched_starts = starts;
+            pump->matched_lines += ends;
+            style_piece(s, &pump->matched, data, length, starts, ends);
+        }
+    }
+    if (pump->block.length >= BLOCK_LIMIT || pump->matched.length >= BLOCK_LIMIT)
+        put_blocks(s);
+}
+
+static void begin(struct pump_stream *s, struct line_sink *sink)
+{
+    *sink = (struct line_sink){.piece = give_piece, .context = s};
+    if (!s->timed && s->pump->style.format != LOG_FORMAT_JSON)
+        return;
+    log_record_time(clock_wall_ns(), s->pump->time);
+    s->names.time = s->pump->time;
+    if (s->timed)
+        (void)expand_prefix(s); /* without memory it is cut */
+}
+
+void pump_format(struct pump_stream *s, const char *data, size_t length)
+{
+    struct line_sink sink;
+    begin(s, &sink);
+    line_feed(&s->lines, data, length, &sink);
+    put_blocks(s);
+}
+
+void pump_format_flush(struct pump_stream *s)
+{
+    struct line_sink sink;
+    begin(s, &sink);
+    line_flush(&s->lines, &sink);
+    put_blocks(s);
+}
+
+void pump_format_end(struct pump_stream *s)
+{
+    s->last = true;
+    pump_format_flush(s);
+}

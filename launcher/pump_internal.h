@@ -1,0 +1,64 @@
+/* pump_internal.h - what pump.c (streams) and pump_format.c (their lines) share. */
+#ifndef MUSTER_LAUNCHER_PUMP_INTERNAL_H
+#define MUSTER_LAUNCHER_PUMP_INTERNAL_H
+
+#include "launcher/pump.h"
+#include "launcher/tail.h"
+
+enum { PUMP_READ_BYTES = 65536 }; /* a pipe's usual capacity */
+
+struct pump_stream {
+    struct pump_stream *next;
+    struct pump *pump;
+    int fd, stream;
+    bool console, ended;
+    struct target *file, *matches, *shown; /* shown: the console */
+    struct outlet *outlet;                 /* of the console */
+    const struct log_filter *filter;
+    size_t read_bytes; /* less where prefixes make much of little */
+    struct tail *tail;
+
+    char *pattern; /* of the prefix */
+    struct line_names names;
+    bool timed; /* the prefix changes with the time */
+    struct buffer prefix, head;
+    struct line_splitter lines;
+    struct instant flush_at; /* an unfinished line is passed on */
+    bool last;               /* what comes now is the end of the stream */
+    bool middle;             /* of a line: the next piece goes on with it */
+    bool matching;           /* the line went to the matches */
+    bool dropping;           /* the rest of a line whose beginning was refused */
+};
+
+struct pump {
+    struct loop *loop;
+    struct log_style style;
+    struct pump_stream *streams;
+    struct outlet *consoles[3]; /* by descriptor number; 1 and 2 are one where they are the same file */
+    struct target *shown[3];
+    struct outlet *files;
+    struct target *log;                      /* agent.log; atomic */
+    struct loop_source wake, streams_source; /* an outlet has room or lost something; a stream is readable */
+    bool watched, paused;
+    struct instant flush_at;      /* the earliest of the streams' */
+    bool console_lost, file_lost; /* said already */
+    char *chunk;                  /* PUMP_READ_BYTES */
+    /* of the stream whose bytes are being passed on */
+    struct buffer block, matched;
+    uint32_t block_lines, matched_lines;
+    bool block_starts, matched_starts;
+    char time[LOG_TIME_SIZE];
+};
+
+/* --- pump_format.c --- */
+
+/* Works out what is the same in each line. -1: no memory. */
+int pump_format_prepare(struct pump_stream *s, bool json);
+/* Lines for the console and for the matches out of the next bytes of a stream. */
+void pump_format(struct pump_stream *s, const char *data, size_t length);
+/* What there is of a line that has not ended. */
+void pump_format_flush(struct pump_stream *s);
+/* The same, and there is no more to come. */
+void pump_format_end(struct pump_stream *s);
+
+#endif

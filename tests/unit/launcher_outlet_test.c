@@ -1,0 +1,298 @@
+/* launcher_outlet_test.c - the queue of output and its threads: order, room, the spool, full disks, and
+ * targets of which nothing comes back. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "launcher/outlet.h"
+#include "proto/base/guard.h"
+#include "tests/support/cmocka_all.h"
+
+static const int64_t patience_ns = 200 * NS_PER_MS, long_ns = 60 * NS_PER_S;
+
+struct bench {
+    struct outlet *outlet;
+    struct target *target;
+    int ends[2], wake;
+};
+
+/* An outlet on a pipe. */
+static void bench_open(struct bench *b, const char *spool_folder, int64_t spool_limit)
+{
+    assert_int_equal(pipe2(b->ends, O_CLOEXEC), 0);
+    b->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    struct outlet_options options = {b->wake, spool_folder, spool_limit};
+    b->outlet = outlet_create(&options, NULL);
+    struct target_options target = {.fd = b->ends[1], .owned = true, .name = "the console"};
+    b->target = outlet_target(b->outlet, &target);
+    assert_non_null(b->target);
+}
+
+static struct outlet_lost bench_close(struct bench *b, bool ends)
+{
+    struct outlet_lost lost;
+    assert_int_equal(outlet_finish(b->outlet, ends ? long_ns : patience_ns, INSTANT_NEVER, &lost), ends);
+    if (ends)
+        close(b->wake); /* else the thread may still be on its way out */
+    return lost;
+}
+
+static void read_rest(int fd, struct buffer *out)
+{
+    char chunk[65536];
+    for (ssize_t got; (got = read(fd, chunk, sizeof chunk)) > 0;)
+        buffer_append(out, chunk, (size_t)got);
+    close(fd);
+}
+
+static bool put(struct bench *b, const void *owner, const char *text, bool starts, bool keep)
+{
+    size_t length = strlen(text);
+    struct outlet_piece piece = {.target = b->target,
+                                 .owner = owner,
+                                 .prefix = "> ",
+                                 .prefix_length = 2,
+                                 .data = text,
+                                 .length = length,
+                                 .lines = text[length - 1] == '\n',
+                                 .starts = starts,
+                                 .ends = text[length - 1] == '\n',
+                                 .keep = keep};
+    return outlet_put(b->outlet, &piece);
+}
+
+/* Another owner's line ends an open one, and what follows gets its prefix again. */
+static void lines_are_kept_together(void **state)
+{
+    (void)state;
+    struct bench b;
+    int x, y;
+    bench_open(&b, NULL, 0);
+    assert_true(put(&b, &x, "> one\n", true, true));
+    assert_true(put(&b, &x, "> tw", true, true));
+    assert_true(put(&b, &x, "o\n", false, true));
+    assert_true(put(&b, &x, "> three", true, true));
+    assert_true(put(&b, &y, "> four\n", true, true));
+    assert_true(put(&b, &x, " more\n", false, true));
+    assert_true(put(&b, &x, "> five", true, true));
+    outlet_forget(b.outlet, b.target, &x); /* and another begins at its address */
+    assert_true(put(&b, &x, "> six\n", true, true));
+    struct outlet_lost lost = bench_close(&b, true);
+    assert_int_equal(lost.bytes, 0);
+    struct buffer out = {0};
+    read_rest(b.ends[0], &out);
+    assert_string_equal(out.data, "> one\n> two\n> three\n> four\n>  more\n> five\n> six\n");
+    buffer_free(&out);
+}
+
+/* Numbered lines of 100 bytes until `want` have been refused, or `count` were put. Returns how many were put.
+ */
+static int fill(struct bench *b, int count, int refusals, bool keep)
+{
+    char line[101];
+    int refused = 0, i = 0;
+    while (i < count && refused < refusals) {
+        struct instant now = clock_now(NULL);
+        if (!outlet_accepts(b->outlet, 100, keep, now)) { /* waits as the pump does */
+            struct pollfd p = {.fd = b->wake, .events = POLLIN};
+            uint64_t woken;
+            int64_t left = instant_diff_ns(outlet_due(b->outlet), now);
+            (void)poll(&p, 1, left > 0 ? (int)(left / NS_PER_MS) + 1 : 0);
+            (void)!read(b->wake, &woken, sizeof woken);
+            continue;
+        }
+        (void)snprintf(line, sizeof line, "%099d\n", i++);
+        refused += !put(b, b, line, true, keep);
+    }
+    return i;
+}
+
+/* Reads to the end: numbered lines in order, and notices that account for each one that is not there. Returns
+ * how many lines came. */
+static int check(int fd, int count)
+{
+    struct buffer out = {0};
+    int next = 0, shown = 0;
+    read_rest(fd, &out);
+    for (char *at = out.data, *end; at && *at; at = end + 1) {
+        end = strchr(at, '\n');
+        assert_non_null(end);
+        if (*at == 'm') {
+            int bytes = atoi(at + strlen("muster: warning: "));
+            assert_int_equal(bytes % 100, 0);
+            next += bytes / 100;
+            continue;
+        }
+        assert_int_equal(end - at, 99);
+        assert_int_equal(strtol(at, NULL, 10), next);
+        next++;
+        shown++;
+    }
+    assert_int_equal(next, count);
+    buffer_free(&out);
+    return shown;
+}
+
+/* Nobody reads, nothing else has the lines, there is no spool: refused, counted, told in the right place. */
+static void stuck_without_a_spool(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_open(&b, NULL, 0);
+    int count = fill(&b, 1000000, 1000, true);
+    assert_true(count < 20000); /* the pipe and two buffers of 512 KiB */
+    struct outlet_lost lost = outlet_lost(b.outlet);
+    assert_int_equal(lost.bytes, 1000 * 100);
+    assert_int_equal(lost.lines, 1000);
+    lost = bench_close(&b, false);
+    assert_true(lost.bytes > 1000 * 100);
+    /* the thread that was left goes on when there is room, and takes everything with it */
+    int shown = check(b.ends[0], count);
+    assert_int_equal(shown, count - 1000);
+}
+
+/* The same with a spool that has room: nothing is lost. */
+static void stuck_with_a_spool(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_open(&b, "/tmp", 64 << 20);
+    int count = fill(&b, 200000, 1, true);
+    assert_int_equal(count, 200000); /* 20 MB */
+    assert_int_equal(outlet_lost(b.outlet).bytes, 0);
+    struct outlet_lost lost = bench_close(&b, false);
+    assert_true(lost.bytes >= 200000 * 100 - 65536); /* what the pipe holds came */
+    assert_int_equal(check(b.ends[0], count), count);
+}
+
+/* What need not be kept does not go there. */
+static void what_a_file_has_is_refused(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_open(&b, "/tmp", 64 << 20);
+    int count = fill(&b, 200000, 1000, false);
+    assert_true(count < 20000);
+    (void)bench_close(&b, false);
+    assert_int_equal(check(b.ends[0], count), count - 1000);
+}
+
+/* A spool that is too small keeps the last lines. */
+static void the_oldest_of_the_spool_goes(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_open(&b, "/tmp", 2 << 20);
+    int count = fill(&b, 200000, 1000000, true);
+    assert_true(outlet_lost(b.outlet).bytes > 10000000);
+    char chunk[100]; /* the first line is in the pipe, the last ones in memory and in the spool */
+    assert_int_equal(read(b.ends[0], chunk, sizeof chunk), 100);
+    (void)bench_close(&b, false);
+    struct buffer out = {0};
+    read_rest(b.ends[0], &out);
+    char last[100];
+    (void)snprintf(last, sizeof last, "%099d", count - 1);
+    assert_non_null(strstr(out.data, last));
+    assert_non_null(strstr(out.data, "bytes are missing here"));
+    assert_in_range(out.length, 1 << 20, 4 << 20);
+    buffer_free(&out);
+}
+
+/* A folder that is not there is no spool. */
+static void no_place_for_a_spool(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_open(&b, "/no/such/folder", 64 << 20);
+    int count = fill(&b, 1000000, 1000, true);
+    assert_true(count < 100000);
+    struct outlet_lost lost = bench_close(&b, false);
+    assert_true(lost.bytes >= 1000 * 100);
+    assert_true(check(b.ends[0], count) < count);
+}
+
+/* It was stuck, now it moves: everything comes, in order, and then new lines go the short way again. */
+static void it_moves_again(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_open(&b, "/tmp", 64 << 20);
+    int count = fill(&b, 100000, 1, true);
+    assert_int_equal(count, 100000);
+    struct buffer out = {0};
+    char chunk[100000];
+    while (out.length < (size_t)count * 100) {
+        ssize_t got = read(b.ends[0], chunk, sizeof chunk);
+        assert_true(got > 0);
+        buffer_append(&out, chunk, (size_t)got);
+    }
+    for (int i = 0; i < count; i++)
+        assert_int_equal(atoi(out.data + (size_t)i * 100), i);
+    assert_true(put(&b, &b, "after\n", true, true));
+    assert_int_equal(read(b.ends[0], chunk, sizeof chunk), 6);
+    assert_int_equal(bench_close(&b, true).bytes, 0);
+    close(b.ends[0]);
+    buffer_free(&out);
+}
+
+/* A full disk: what comes waits until there is space, and is counted where there is none to the end. */
+static void a_full_disk_is_waited_for(void **state)
+{
+    (void)state;
+    int wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    struct outlet_options options = {wake, NULL, 0};
+    struct outlet *o = outlet_create(&options, NULL);
+    struct target_options full = {.fd = open("/dev/full", O_WRONLY | O_CLOEXEC), .owned = true, .name = "it"};
+    assert_true(full.fd >= 0);
+    struct target *t = outlet_target(o, &full);
+    struct outlet_piece raw = {.target = t, .data = "bytes", .length = 5, .keep = true};
+    assert_true(outlet_put(o, &raw));
+    struct pollfd p = {.fd = wake, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, 10000), 1); /* told at once */
+    struct outlet_lost lost = outlet_lost(o);
+    assert_int_equal(lost.error, ENOSPC);
+    assert_int_equal(lost.bytes, 0); /* not yet */
+    outlet_release(o, t);
+    assert_true(outlet_finish(o, NS_PER_S, INSTANT_NEVER, &lost));
+    assert_int_equal(lost.bytes, 5);
+    assert_int_equal(fcntl(full.fd, F_GETFD), -1); /* the outlet's to close */
+    close(wake);
+}
+
+/* A reader that went away is no reason to wait. */
+static void a_reader_that_went_away(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_open(&b, "/tmp", 64 << 20);
+    close(b.ends[0]);
+    int count = fill(&b, 100000, 1, true);
+    assert_int_equal(count, 100000);
+    struct outlet_lost lost = bench_close(&b, true);
+    assert_int_equal(lost.error, EPIPE);
+    assert_int_equal(lost.bytes, (uint64_t)count * 100);
+    assert_int_equal(lost.lines, count);
+}
+
+int main(void)
+{
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    sigaction(SIGPIPE, &ignore, NULL); /* as blocked in the agent */
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lines_are_kept_together),
+        cmocka_unit_test(stuck_without_a_spool),
+        cmocka_unit_test(stuck_with_a_spool),
+        cmocka_unit_test(what_a_file_has_is_refused),
+        cmocka_unit_test(the_oldest_of_the_spool_goes),
+        cmocka_unit_test(no_place_for_a_spool),
+        cmocka_unit_test(it_moves_again),
+        cmocka_unit_test(a_full_disk_is_waited_for),
+        cmocka_unit_test(a_reader_that_went_away),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
