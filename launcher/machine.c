@@ -198,6 +198,16 @@ void machine_host_name(char out[MACHINE_NAME_SIZE])
     out[MACHINE_NAME_SIZE - 1] = 0; /* gethostname does not end a name that it cuts */
 }
 
+/* By the namespace's number, which the kernel has fixed for the first (PROC_PID_INIT_INO). How many ids a
+ * process has in /proc says nothing: a container's own /proc shows the innermost alone. */
+bool machine_in_first_pid_namespace(void)
+{
+    char name[64];
+    ssize_t length = readlink("/proc/self/ns/pid", name, sizeof name - 1);
+    name[length > 0 ? length : 0] = 0;
+    return !strcmp(name, "pid:[4026531836]");
+}
+
 static void read_names(struct machine *machine)
 {
     scope_buffer hosts = {0};

@@ -29,6 +29,9 @@ struct machine {
  * share a kernel, else the kernel's. "" where there is none. */
 void machine_host_name(char out[MACHINE_NAME_SIZE]);
 
+/* Whether process ids that the kernel or a driver tells are ours: not inside a container. */
+bool machine_in_first_pid_namespace(void);
+
 /* Reads the machine. visible_devices is CUDA_VISIBLE_DEVICES or NULL. Cannot fail: what cannot be read does
  * not limit. */
 void machine_read(const char *visible_devices, struct machine *machine);

@@ -6,6 +6,7 @@
 
 #include "launcher/agent.h"
 #include "launcher/binding.h"
+#include "launcher/doctor_command.h"
 #include "launcher/dry_run.h"
 #include "launcher/local/local_command.h"
 #include "launcher/local/python_shim.h"
@@ -35,6 +36,7 @@ static int run_main(const char *shown, int argc, char *argv[]);
 static int launch_main(const char *shown, int argc, char *argv[]);
 static int env_main(const char *shown, int argc, char *argv[]);
 static int status_main(const char *shown, int argc, char *argv[]);
+static int doctor_main(const char *shown, int argc, char *argv[]);
 
 static const struct subcommand subcommands[] = {
     {"run", "start, watch and restart workers; muster run --help lists its flags", run_main},
@@ -43,6 +45,8 @@ static const struct subcommand subcommands[] = {
      launch_main},
     {"env", "every setting of muster run as it would be here, and where it comes from", env_main},
     {"status", "how the agent on this machine or in this container is doing", status_main},
+    {"doctor", "whether this machine is fit for a job: GPUs, network, memory, limits, disk, clock",
+     doctor_main},
 };
 enum { SUBCOMMAND_COUNT = sizeof subcommands / sizeof *subcommands };
 
@@ -200,14 +204,28 @@ static int env_main(const char *shown, int argc, char *argv[])
     return command_main(COMMAND_ENV, shown, argc, argv);
 }
 
-static int status_main(const char *shown, int argc, char *argv[])
+/* A command that gives back what it has to say. */
+static int told_main(int (*command)(int argc, char *const argv[], struct buffer *out,
+                                    struct buffer *complaint),
+                     int argc, char *argv[])
 {
     scope_buffer out = {0}, complaint = {0};
-    (void)shown;
-    int exit_code = status_command(argc, argv, &out, &complaint);
+    int exit_code = command(argc, argv, &out, &complaint);
     bool told = (!complaint.length || print(STDERR_FILENO, &complaint) == EXIT_CODE_OK) &&
                 (!out.length || print(STDOUT_FILENO, &out) == EXIT_CODE_OK);
     return told && !out.failed ? exit_code : EXIT_CODE_FAILURE;
+}
+
+static int status_main(const char *shown, int argc, char *argv[])
+{
+    (void)shown;
+    return told_main(status_command, argc, argv);
+}
+
+static int doctor_main(const char *shown, int argc, char *argv[])
+{
+    (void)shown;
+    return told_main(doctor_command, argc, argv);
 }
 
 static int muster_help(void)

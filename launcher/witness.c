@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "launcher/machine.h"
 #include "launcher/oom.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
@@ -118,21 +119,6 @@ static int list_gpus(const char *path, struct witness_gpu *gpus)
     return count;
 }
 
-/* Outside of the first namespace a process has several ids, and the driver says the outermost. */
-static bool in_first_pid_namespace(void)
-{
-    scope_buffer text = {0};
-    if (io_read_file("/proc/self/status", 65536, &text, NULL) < 0 || !text.length)
-        return false;
-    const char *line = strstr(text.data, "\nNSpid:");
-    if (!line)
-        return false;
-    line += strlen("\nNSpid:");
-    line += strspn(line, " \t");
-    line += strcspn(line, " \t\n");
-    return *line == '\n';
-}
-
 void witness_hear(struct witness *witness, struct witness_account *out)
 {
     struct oom_account now;
@@ -148,6 +134,6 @@ void witness_hear(struct witness *witness, struct witness_account *out)
     out->xid_count = witness->xid_count;
     if (!out->xid_count)
         return;
-    out->pids_comparable = in_first_pid_namespace();
+    out->pids_comparable = machine_in_first_pid_namespace();
     out->gpu_count = list_gpus(witness->gpus, out->gpus);
 }

@@ -78,7 +78,8 @@ static void access_control(struct decider *d)
 {
     for (int i = 0; i < d->machine->gpu_link_count; i++) {
         const struct description_link *link = &d->machine->gpu_links[i];
-        if (!link->acs || link->distance == DESCRIPTION_NVLINK || link->p2p_read == DESCRIPTION_NO)
+        if (link->acs != DESCRIPTION_YES || link->distance == DESCRIPTION_NVLINK ||
+            link->p2p_read == DESCRIPTION_NO)
             continue;
         decide_warn(d, "acs", "",
                     "a PCIe switch between GPU %d and %d has ACS on: direct copies are slow or hang; switch "

@@ -19,6 +19,7 @@ enum {
     DESCRIPTION_NAME = 64,  /* interface, device, GPU, driver names */
     DESCRIPTION_TEXT = 256, /* paths, host names, reasons */
     DESCRIPTION_GPUS_LIMIT = 64,
+    DESCRIPTION_XIDS_LIMIT = 64,
     DESCRIPTION_LIST_LIMIT = 1024 /* of every list; what is beyond is counted in `omitted` */
 };
 
@@ -105,18 +106,23 @@ struct description_gpu {
     int mig_devices;
     int nvlinks_up, nvlinks;                /* links that are up; that the GPU has (0: none, -1 unknown) */
     enum description_flag ecc;              /* ECC mode */
-    int64_t ecc_uncorrected, ecc_corrected; /* aggregate; -1 unknown */
+    int64_t ecc_uncorrected, ecc_corrected; /* of the GPU's whole life; -1 unknown */
+    int64_t ecc_uncorrected_now;            /* since the driver was loaded or the GPU reset; -1 unknown */
     int64_t retired_pages;                  /* -1 unknown */
     enum description_flag remap_pending, remap_failed;
     char recovery_action[DESCRIPTION_NAME]; /* "none", "reset", "reboot", "drain P2P", "drain and reset"; ""
                                                unknown */
     int pcie_generation, pcie_generation_max, pcie_width,
-        pcie_width_max;           /* 0 unknown; an idle GPU drops its generation */
-    int temperature_c;            /* -1 unknown */
-    uint64_t throttle_reasons;    /* NVML's bits */
-    int processes;                /* that compute on it now; -1 unknown */
-    bool lost;                    /* NVML: fell off the bus */
-    char error[DESCRIPTION_TEXT]; /* what NVML said where it did not answer; "" */
+        pcie_width_max;                    /* 0 unknown; an idle GPU drops its generation */
+    int temperature_c;                     /* -1 unknown */
+    uint64_t throttle_reasons;             /* NVML's bits */
+    int processes;                         /* that compute on it now; -1 unknown */
+    char fabric_state[DESCRIPTION_NAME];   /* NVSwitch: "completed", "not started", "in progress", "failed";
+                                              "" none or unknown */
+    char fabric_cluster[DESCRIPTION_NAME]; /* of GPUs that share an NVLink fabric across nodes; "" none */
+    int fabric_clique;                     /* -1 unknown */
+    bool lost;                             /* NVML: fell off the bus */
+    char error[DESCRIPTION_TEXT];          /* what NVML said where it did not answer; "" */
 };
 
 /* Of a pair of GPUs a < b, or of GPU a and RDMA port or interface b. */
@@ -125,7 +131,7 @@ struct description_link {
     enum description_distance distance;
     int nvlinks;                               /* between a and b (through a switch: to it) */
     enum description_flag p2p_read, p2p_write; /* GPUs only */
-    bool acs;                                  /* a bridge on the way has ACS redirection on */
+    enum description_flag acs; /* a bridge between a and b sends what passes up to the CPU (ACS) */
 };
 
 /* A file that NCCL reads, and the variables in it in order. */
@@ -186,8 +192,9 @@ struct description {
     enum description_flag nvml; /* YES: it answered; NO: no library or no driver; UNKNOWN: it was not asked or
                                    did not answer in time */
     char nvml_error[DESCRIPTION_TEXT];
-    char visible_devices[DESCRIPTION_TEXT];                       /* CUDA_VISIBLE_DEVICES; "-" where unset */
-    int device_files;                                             /* /dev/nvidia<n> */
+    char visible_devices[DESCRIPTION_TEXT]; /* CUDA_VISIBLE_DEVICES; "-" where unset */
+    int device_files;                       /* /dev/nvidia<n> */
+    int pci_gpus; /* NVIDIA GPUs on the PCI bus, of which a container may have been given some; -1 unknown */
     char driver[DESCRIPTION_NAME], cuda_driver[DESCRIPTION_NAME]; /* "580.82.07", "13.0"; "" unknown */
     enum description_flag open_kernel_module, peermem, fabric_manager;
     char nccl[DESCRIPTION_NAME];          /* version "2.27.5"; "" unknown */
@@ -204,7 +211,10 @@ struct description {
     int64_t memory_bytes, memory_limit_bytes, memory_used_bytes; /* limit -1: none */
     int64_t disk_free_bytes, disk_free_inodes;                   /* of log_dir, else of TMPDIR; -1 unknown */
     char disk_path[DESCRIPTION_TEXT];
-    double clock_offset_s; /* against the master's or the kernel's own estimate; 0 unknown */
+    char disk_error[DESCRIPTION_TEXT]; /* why nothing can be written there; "" for fine or unknown */
+    double clock_offset_s;             /* this clock before (+) or behind (-) the one it is held against: the
+                                          time stamp of a file just written to disk_path, which is the file
+                                          server's where that is another machine's disk; 0 unknown */
     enum description_flag clock_synchronized; /* adjtimex */
     int somaxconn;                            /* -1 unknown */
     int port_first, port_last;                /* ip_local_port_range; 0 unknown */
@@ -219,6 +229,10 @@ struct description {
 
 /* Everything unknown, no lists. */
 void description_init(struct description *description);
+/* A GPU, a pair, a process of which nothing is known. */
+void description_gpu_init(struct description_gpu *gpu);
+void description_link_init(struct description_link *link);
+void description_process_init(struct description_process *process);
 /* Frees the lists and zeroes. */
 void description_free(struct description *description);
 /* The value in force of a variable and where it comes from; NULL where nobody set it. */

@@ -106,6 +106,7 @@ static const struct description_field gpu_fields[] = {
     FLAG(description_gpu, ecc),
     INT64(description_gpu, ecc_uncorrected, -1),
     INT64(description_gpu, ecc_corrected, -1),
+    INT64(description_gpu, ecc_uncorrected_now, -1),
     INT64(description_gpu, retired_pages, -1),
     FLAG(description_gpu, remap_pending),
     FLAG(description_gpu, remap_failed),
@@ -117,6 +118,9 @@ static const struct description_field gpu_fields[] = {
     INT(description_gpu, temperature_c, -1),
     FIELD(description_gpu, throttle_reasons, UINT64, 0),
     INT(description_gpu, processes, -1),
+    TEXT(description_gpu, fabric_state),
+    TEXT(description_gpu, fabric_cluster),
+    INT(description_gpu, fabric_clique, -1),
     BOOL(description_gpu, lost),
     TEXT(description_gpu, error),
 };
@@ -129,7 +133,7 @@ static const struct description_field pair_fields[] = {
     INT(description_link, nvlinks, 0),
     FLAG(description_link, p2p_read),
     FLAG(description_link, p2p_write),
-    BOOL(description_link, acs),
+    FLAG(description_link, acs),
 };
 TABLE(pair, description_link);
 
@@ -186,6 +190,7 @@ static const struct description_field description_fields[] = {
     TEXT(description, nvml_error),
     TEXT(description, visible_devices),
     INT(description, device_files, 0),
+    INT(description, pci_gpus, -1),
     TEXT(description, driver),
     TEXT(description, cuda_driver),
     FLAG(description, open_kernel_module),
@@ -212,6 +217,7 @@ static const struct description_field description_fields[] = {
     INT64(description, disk_free_bytes, -1),
     INT64(description, disk_free_inodes, -1),
     TEXT(description, disk_path),
+    TEXT(description, disk_error),
     DOUBLE(description, clock_offset_s),
     FLAG(description, clock_synchronized),
     INT(description, somaxconn, -1),
@@ -226,6 +232,21 @@ TABLE(description, description);
 const struct description_table *description_table(void)
 {
     return &description;
+}
+
+void description_gpu_init(struct description_gpu *gpu_)
+{
+    description_record_init(&gpu, gpu_);
+}
+
+void description_link_init(struct description_link *link)
+{
+    description_record_init(&pair, link);
+}
+
+void description_process_init(struct description_process *process_)
+{
+    description_record_init(&process, process_);
 }
 
 _Static_assert(sizeof(enum description_distance) == sizeof(int) &&

@@ -1,9 +1,10 @@
 /* doctor_gpu.c - examinations of GPUs and their driver. */
 #include <string.h>
 
+#include "proto/xid.h"
 #include "runtime/nccl/doctor_internal.h"
 
-enum { HOT_C = 90, RETIRED_PAGES_LIMIT = 60, XID_RECENT_S = 24 * 3600 };
+enum { HOT_C = 90, RETIRED_PAGES_LIMIT = 60, XID_RECENT_S = 24 * 3600, HIDDEN_MEMORY_LIMIT = 1 << 30 };
 
 /* NVML's clocks-throttle bits that mean a fault of the machine and not mere load. */
 enum { THROTTLE_HW_SLOWDOWN = 0x8, THROTTLE_HW_THERMAL = 0x40, THROTTLE_POWER_BRAKE = 0x80 };
@@ -19,34 +20,63 @@ static void driver_answers(struct examination *e)
     if (m->nvml == DESCRIPTION_YES)
         doctor_add(e, DOCTOR_FINE, "", "driver %s, CUDA up to %s", *m->driver ? m->driver : "unknown",
                    *m->cuda_driver ? m->cuda_driver : "unknown");
-    else if (m->device_files == 0 && !wants_gpus(e))
-        doctor_add(e, DOCTOR_SKIPPED, "", "no GPU on this machine, none asked for");
+    else if (m->device_files == 0 && !wants_gpus(e) && m->pci_gpus > 0 && !m->container)
+        doctor_add(e, DOCTOR_WARNING, "install the driver, or load it: modprobe nvidia",
+                   "%d NVIDIA GPUs on the PCI bus, and no driver", m->pci_gpus);
+    else if (m->device_files == 0 && !wants_gpus(e) && m->nvml != DESCRIPTION_UNKNOWN)
+        doctor_add(e, DOCTOR_SKIPPED, "", "no GPU here, none asked for");
     else if (m->nvml == DESCRIPTION_UNKNOWN)
-        doctor_add(e, m->device_files ? DOCTOR_UNFIT : DOCTOR_SKIPPED,
-                   m->device_files
-                       ? "a driver that does not answer needs its node rebooted: see dmesg for NVRM"
-                       : "",
-                   "NVML: %s", *m->nvml_error ? m->nvml_error : "was not asked");
+        doctor_add(
+            e, *m->nvml_error ? DOCTOR_UNFIT : DOCTOR_SKIPPED,
+            *m->nvml_error ? "a driver that does not answer needs its node rebooted: see dmesg for NVRM" : "",
+            "%s", *m->nvml_error ? m->nvml_error : "NVML was not asked");
     else
         doctor_add(e, wants_gpus(e) ? DOCTOR_UNFIT : DOCTOR_WARNING,
                    "install the driver, or in a pod request nvidia.com/gpu and use the NVIDIA runtime class",
-                   "NVML: %s, /dev/nvidia* has %d", *m->nvml_error ? m->nvml_error : "is not there",
+                   "%s; %d GPUs in /dev", *m->nvml_error ? m->nvml_error : "NVML is not there",
                    m->device_files);
+}
+
+/* What CUDA gives to programs: a divided GPU counts as its MIG instances; CUDA_VISIBLE_DEVICES, by number or
+ * UUID, ends at the first negative entry. */
+static int devices(const struct description *m)
+{
+    int count = m->nvml == DESCRIPTION_YES ? 0 : m->gpu_count ? m->gpu_count : m->device_files;
+    for (int i = 0; m->nvml == DESCRIPTION_YES && i < m->gpu_count; i++)
+        count += m->gpus[i].mig == DESCRIPTION_YES ? m->gpus[i].mig_devices : 1;
+    return count;
+}
+
+static int visible(const struct description *m, int all)
+{
+    if (!strcmp(m->visible_devices, "-"))
+        return all;
+    int count = 0;
+    for (const char *at = m->visible_devices; *at && *at != '-' && count < all; count++) {
+        at += strcspn(at, ",");
+        at += *at == ',';
+    }
+    return count;
 }
 
 static void gpu_count(struct examination *e)
 {
     const struct description *m = e->machine;
-    int seen = m->nvml == DESCRIPTION_YES ? m->gpu_count : m->device_files;
+    const long long wanted = m->gpus_wanted;
+    int all = devices(m), seen = visible(m, all);
     if (!wants_gpus(e))
         doctor_add(e, seen ? DOCTOR_FINE : DOCTOR_SKIPPED, "", "%d GPUs, no number asked for", seen);
-    else if (seen < m->gpus_wanted)
+    else if (seen < wanted && all >= wanted)
+        doctor_add(e, DOCTOR_UNFIT, "unset CUDA_VISIBLE_DEVICES, or name as many GPUs as the job wants",
+                   "%d GPUs, %lld asked for: CUDA_VISIBLE_DEVICES=%.60s leaves out the others", seen, wanted,
+                   m->visible_devices);
+    else if (seen < wanted)
         doctor_add(e, DOCTOR_UNFIT,
                    "a GPU fell off the bus, or the pod asks for fewer: compare nvidia-smi -L with the node's "
                    "capacity",
-                   "%d GPUs, %lld asked for", seen, (long long)m->gpus_wanted);
+                   "%d GPUs, %lld asked for", seen, wanted);
     else
-        doctor_add(e, DOCTOR_FINE, "", "%d GPUs, %lld asked for", seen, (long long)m->gpus_wanted);
+        doctor_add(e, DOCTOR_FINE, "", "%d GPUs, %lld asked for", seen, wanted);
 }
 
 static void gpu_lost(struct examination *e)
@@ -56,27 +86,40 @@ static void gpu_lost(struct examination *e)
         if (gpu->lost)
             doctor_add(e, DOCTOR_UNFIT,
                        "reset the GPU (nvidia-smi -r) or reboot the node; twice in a row: replace it",
-                       "GPU %d (%s) fell off the bus", gpu->index, gpu->pci);
+                       "GPU %d (%s) fell off the bus", gpu->index, *gpu->pci ? gpu->pci : "address unknown");
         else if (*gpu->error)
             doctor_add(e, DOCTOR_WARNING, "see nvidia-smi -q and the kernel log", "GPU %d (%s): %s",
-                       gpu->index, gpu->pci, gpu->error);
+                       gpu->index, *gpu->pci ? gpu->pci : "address unknown", gpu->error);
     }
+    if (e->machine->nvml == DESCRIPTION_YES && !e->machine->container && /* which may have been given some */
+        e->machine->pci_gpus > e->machine->gpu_count)
+        doctor_add(e, DOCTOR_WARNING,
+                   "see dmesg for NVRM: the driver could not start them, or they are given "
+                   "to virtual machines",
+                   "%d GPUs on the PCI bus, the driver has %d", e->machine->pci_gpus, e->machine->gpu_count);
 }
 
+/* Errors of long ago were dealt with by retiring memory; those since the last reset may go on. */
 static void ecc(struct examination *e)
 {
-    bool known = false, bad = false;
+    int clean = 0;
+    long long before = 0;
     for (int i = 0; i < e->machine->gpu_count; i++) {
         const struct description_gpu *gpu = &e->machine->gpus[i];
-        known |= gpu->ecc_uncorrected >= 0;
-        if (gpu->ecc_uncorrected > 0) {
-            bad = true;
-            doctor_add(e, DOCTOR_WARNING, "look at nvidia-smi -q -d ECC; the count grows: take the node out",
-                       "GPU %d (%s) has had %lld uncorrectable memory errors", gpu->index, gpu->pci,
-                       (long long)gpu->ecc_uncorrected);
+        if (gpu->ecc_uncorrected_now > 0) {
+            doctor_add(e, DOCTOR_WARNING,
+                       "reset the GPU (nvidia-smi -r); if the count grows, take the node out",
+                       "GPU %d (%s): %lld uncorrectable memory errors since its last reset", gpu->index,
+                       gpu->pci, (long long)gpu->ecc_uncorrected_now);
+            continue;
         }
+        clean += gpu->ecc_uncorrected >= 0 || gpu->ecc_uncorrected_now == 0;
+        before += gpu->ecc_uncorrected > 0 ? gpu->ecc_uncorrected : 0;
     }
-    if (known && !bad)
+    if (clean && before)
+        doctor_add(e, DOCTOR_FINE, "", "no uncorrectable memory error since the last reset, %lld before it",
+                   before);
+    else if (clean)
         doctor_add(e, DOCTOR_FINE, "", "no uncorrectable memory error");
 }
 
@@ -91,7 +134,7 @@ static void row_remaps(struct examination *e)
             doctor_add(e, DOCTOR_WARNING, "reset the GPU before the next job: nvidia-smi -r",
                        "GPU %d (%s): a row remap waits for a reset", gpu->index, gpu->pci);
         else if (gpu->retired_pages > RETIRED_PAGES_LIMIT)
-            doctor_add(e, DOCTOR_WARNING, "NVIDIA's limit for a replacement is 60",
+            doctor_add(e, DOCTOR_WARNING, "NVIDIA replaces a GPU beyond 60",
                        "GPU %d (%s): %lld retired pages", gpu->index, gpu->pci,
                        (long long)gpu->retired_pages);
     }
@@ -107,64 +150,117 @@ static void recovery_action(struct examination *e)
     }
 }
 
-/* Xids after which a GPU is not to be used before a reset or a reboot. */
-static bool is_fatal_xid(int xid)
+/* A report's address has no function ("0000:3b:00"). */
+static bool is_ours(const struct description *m, const struct description_xid *xid)
 {
-    static const int fatal[] = {48, 62, 64, 74, 79, 95, 109, 119, 120, 136, 140, 143};
-    for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
-        if (fatal[i] == xid)
+    for (int i = 0; i < m->gpu_count; i++)
+        if (*xid->pci && !strncmp(m->gpus[i].pci, xid->pci, strlen(xid->pci)))
             return true;
     return false;
 }
 
-static void xids(struct examination *e)
+static bool is_recent(const struct description_xid *xid)
+{
+    return xid->age_s <= XID_RECENT_S; /* unknown ages count */
+}
+
+/* The last report of the worst kind about each GPU of ours makes a row. */
+static void xids_of(struct examination *e, const struct description_gpu *gpu)
 {
     const struct description_xid *worst = NULL;
-    int recent = 0;
+    int count = 0;
     for (int i = 0; i < e->machine->xid_count; i++) {
         const struct description_xid *xid = &e->machine->xids[i];
-        if (xid->age_s > XID_RECENT_S)
+        if (!is_recent(xid) || !*xid->pci || strncmp(gpu->pci, xid->pci, strlen(xid->pci)) != 0)
             continue;
-        recent++;
-        if (!worst || (is_fatal_xid(xid->xid) && !is_fatal_xid(worst->xid)))
+        count++;
+        if (!worst || xid_meaning(xid->xid)->kind >= xid_meaning(worst->xid)->kind)
             worst = xid;
     }
     if (!worst)
         return;
-    doctor_add(e, is_fatal_xid(worst->xid) ? DOCTOR_UNFIT : DOCTOR_WARNING,
-               is_fatal_xid(worst->xid) ? "reset the GPU or reboot the node before the next job"
-                                        : "an application's error, or the first sign of a sick GPU: watch it",
-               "%d Xid%s in the last day, Xid %d at %s: %s", recent, recent == 1 ? "" : "s", worst->xid,
-               worst->pci, worst->text);
+    const struct xid_meaning *meaning = xid_meaning(worst->xid);
+    doctor_add(e, meaning->kind == XID_MACHINE ? DOCTOR_UNFIT : DOCTOR_WARNING, meaning->advice,
+               "GPU %d (%s): %d report%s of the driver in the last day, Xid %d: %s", gpu->index, gpu->pci,
+               count, count == 1 ? "" : "s", worst->xid, meaning->what);
+}
+
+static void xids(struct examination *e)
+{
+    int others = 0;
+    const char *where = "";
+    for (int i = 0; i < e->machine->gpu_count; i++)
+        xids_of(e, &e->machine->gpus[i]);
+    for (int i = 0; i < e->machine->xid_count; i++)
+        if (is_recent(&e->machine->xids[i]) && !is_ours(e->machine, &e->machine->xids[i])) {
+            others++;
+            where = e->machine->xids[i].pci;
+        }
+    if (others) /* a container's neighbours; or a GPU that is gone, which the count of GPUs tells */
+        doctor_add(e, DOCTOR_SKIPPED, "", "%d Xid report%s in the last day about GPUs that are not here (%s)",
+                   others, others == 1 ? "" : "s", where);
+}
+
+/* How many links of this GPU should be up: as many as the best GPU of the same name here has, since cards
+ * without bridges and pairs with few show links that nobody connected. */
+static int links_expected(const struct description *m, const struct description_gpu *gpu)
+{
+    int most = 0;
+    for (int i = 0; i < m->gpu_count; i++)
+        if (!strcmp(m->gpus[i].name, gpu->name) && m->gpus[i].nvlinks_up > most)
+            most = m->gpus[i].nvlinks_up;
+    return most;
 }
 
 static void nvlink(struct examination *e)
 {
-    int whole = 0;
+    int whole = 0, partly = 0, without = 0;
     for (int i = 0; i < e->machine->gpu_count; i++) {
         const struct description_gpu *gpu = &e->machine->gpus[i];
+        int expected = links_expected(e->machine, gpu);
         if (gpu->nvlinks <= 0 || gpu->nvlinks_up < 0)
             continue;
-        if (gpu->nvlinks_up < gpu->nvlinks)
-            doctor_add(
-                e, DOCTOR_UNFIT, "reset the GPUs; if it stays, a cable, a bridge or the baseboard is broken",
-                "GPU %d (%s): %d of %d NVLinks are up", gpu->index, gpu->pci, gpu->nvlinks_up, gpu->nvlinks);
-        else
+        if (gpu->nvlinks_up < expected)
+            doctor_add(e, DOCTOR_UNFIT,
+                       "reset the GPUs; if it stays, a cable, a bridge or the baseboard is broken",
+                       "GPU %d (%s): %d of %d NVLinks are up, its neighbours have %d", gpu->index, gpu->pci,
+                       gpu->nvlinks_up, gpu->nvlinks, expected);
+        else if (gpu->nvlinks_up == gpu->nvlinks)
             whole++;
+        else if (gpu->nvlinks_up > 0)
+            partly++;
+        else
+            without++;
     }
     if (whole)
-        doctor_add(e, DOCTOR_FINE, "", "all NVLinks of %d GPUs are up", whole);
+        doctor_add(e, DOCTOR_FINE, "", "all NVLinks of %d GPU%s are up", whole, whole == 1 ? "" : "s");
+    if (partly)
+        doctor_add(e, DOCTOR_WARNING,
+                   "right for cards with a bridge; on a baseboard with NVSwitch reset the GPUs",
+                   "%d GPU%s: the same part of the NVLinks is up on all", partly, partly == 1 ? "" : "s");
+    if (without)
+        doctor_add(e, DOCTOR_SKIPPED, "", "%d GPU%s could have NVLink, and nothing is connected", without,
+                   without == 1 ? "" : "s");
 }
 
-static void fabric_manager(struct examination *e)
+/* NVSwitch: the GPUs register with the fabric manager, and CUDA does not start before. */
+static void fabric(struct examination *e)
 {
-    const struct description *m = e->machine;
-    if (m->gpu_count < 8 || m->gpus[0].nvlinks <= 0 || m->fabric_manager == DESCRIPTION_UNKNOWN)
-        return;
-    if (m->fabric_manager == DESCRIPTION_NO &&
-        !m->container) /* a container does not see the host's services */
-        doctor_add(e, DOCTOR_UNFIT, "systemctl start nvidia-fabricmanager (of the driver's version)",
-                   "NVSwitch without a running fabric manager: CUDA does not start");
+    int completed = 0;
+    for (int i = 0; i < e->machine->gpu_count; i++) {
+        const struct description_gpu *gpu = &e->machine->gpus[i];
+        if (!strcmp(gpu->fabric_state, "completed"))
+            completed++;
+        else if (*gpu->fabric_state)
+            doctor_add(e, DOCTOR_UNFIT,
+                       "systemctl status nvidia-fabricmanager (of the driver's version); it is on the host, "
+                       "not in a pod",
+                       "GPU %d (%s): NVLink fabric %s: CUDA does not start", gpu->index, gpu->pci,
+                       gpu->fabric_state);
+    }
+    if (completed)
+        doctor_add(e, DOCTOR_FINE, "", "%d GPU%s registered in the NVLink fabric", completed,
+                   completed == 1 ? " is" : "s are");
 }
 
 static void pcie(struct examination *e)
@@ -202,8 +298,24 @@ static void throttle(struct examination *e)
     }
 }
 
+/* Memory that nobody is seen to use: NVML tells a container only of its own processes. */
+static void hidden_memory(struct examination *e, const struct description_gpu *gpu)
+{
+    for (int i = 0; i < e->machine->gpu_process_count; i++)
+        if (e->machine->gpu_processes[i].gpu == gpu->index)
+            return;
+    if (gpu->memory_used_bytes > HIDDEN_MEMORY_LIMIT)
+        doctor_add(e, DOCTOR_WARNING,
+                   "another container uses this GPU, or a process died without giving its memory back: "
+                   "nvidia-smi on the host tells",
+                   "GPU %d (%s): %lld MiB are in use, by no process that is seen here", gpu->index, gpu->pci,
+                   (long long)(gpu->memory_used_bytes >> 20));
+}
+
 static void leftovers(struct examination *e)
 {
+    bool known = false;
+    int before = e->report->count;
     for (int i = 0; i < e->machine->gpu_process_count; i++) {
         const struct description_process *process = &e->machine->gpu_processes[i];
         if (!process->ours)
@@ -215,6 +327,12 @@ static void leftovers(struct examination *e)
                        (long long)(process->memory_bytes > 0 ? process->memory_bytes >> 20 : 0),
                        process->gpu);
     }
+    for (int i = 0; i < e->machine->gpu_count; i++) {
+        known |= e->machine->gpus[i].processes >= 0;
+        hidden_memory(e, &e->machine->gpus[i]);
+    }
+    if (known && e->report->count == before)
+        doctor_add(e, DOCTOR_FINE, "", "nothing else computes on the GPUs");
 }
 
 const struct doctor_check doctor_gpu_checks[] = {
@@ -226,7 +344,7 @@ const struct doctor_check doctor_gpu_checks[] = {
     {"recovery-action", recovery_action},
     {"xid", xids},
     {"nvlink", nvlink},
-    {"fabric-manager", fabric_manager},
+    {"fabric", fabric},
     {"pcie", pcie},
     {"throttle", throttle},
     {"gpu-processes", leftovers},

@@ -126,15 +126,21 @@ static void open_files(struct examination *e)
 static void disk(struct examination *e)
 {
     const struct description *m = e->machine;
-    if (m->disk_free_bytes < 0)
-        doctor_add(e, DOCTOR_SKIPPED, "", "the log directory's disk cannot be asked");
+    static const char cure[] = "make room, or choose another --log-dir";
+    if (m->disk_free_bytes < 0 && *m->disk_error)
+        doctor_add(e, DOCTOR_WARNING, "is its file server there? choose another --log-dir", "%.120s: %.100s",
+                   m->disk_path, m->disk_error);
+    else if (m->disk_free_bytes < 0)
+        doctor_add(e, DOCTOR_SKIPPED, "", "the log directory's disk was not asked");
     else if (m->disk_free_bytes < 16 * mib || m->disk_free_inodes == 0)
-        doctor_add(e, DOCTOR_UNFIT, "make room, or choose another --log-dir",
-                   "%.120s has %lld MiB and %lld files free", m->disk_path,
+        doctor_add(e, DOCTOR_UNFIT, cure, "%.120s has %lld MiB and %lld files free", m->disk_path,
                    (long long)(m->disk_free_bytes / mib), (long long)m->disk_free_inodes);
+    else if (*m->disk_error)
+        doctor_add(e, DOCTOR_UNFIT, "give write permission, or choose another --log-dir",
+                   "nothing can be written to %.120s: %.100s", m->disk_path, m->disk_error);
     else if (m->disk_free_bytes < gib)
-        doctor_add(e, DOCTOR_WARNING, "make room, or choose another --log-dir", "%.120s has %lld MiB free",
-                   m->disk_path, (long long)(m->disk_free_bytes / mib));
+        doctor_add(e, DOCTOR_WARNING, cure, "%.120s has %lld MiB free", m->disk_path,
+                   (long long)(m->disk_free_bytes / mib));
     else
         doctor_add(e, DOCTOR_FINE, "", "%.120s has %lld GiB free", m->disk_path,
                    (long long)(m->disk_free_bytes / gib));
@@ -179,10 +185,10 @@ static void clock_(struct examination *e)
     double offset = fabs(e->machine->clock_offset_s);
     static const char cure[] =
         "start chronyd or systemd-timesyncd on the node; logs, certificates and object stores depend on it";
-    if (offset >= clock_unfit_s)
-        doctor_add(e, DOCTOR_UNFIT, cure, "the clock is off by %.0f s", e->machine->clock_offset_s);
-    else if (offset >= clock_warning_s)
-        doctor_add(e, DOCTOR_WARNING, cure, "the clock is off by %.1f s", e->machine->clock_offset_s);
+    if (offset >= clock_warning_s)
+        doctor_add(e, offset >= clock_unfit_s ? DOCTOR_UNFIT : DOCTOR_WARNING, cure,
+                   "this clock is %.1f s %s the one that stamps files in %.120s", offset,
+                   e->machine->clock_offset_s > 0 ? "ahead of" : "behind", e->machine->disk_path);
     else if (e->machine->clock_synchronized == DESCRIPTION_NO)
         doctor_add(e, DOCTOR_WARNING, cure, "nobody keeps the clock right (adjtimex says unsynchronized)");
     else if (e->machine->clock_synchronized == DESCRIPTION_YES)

@@ -163,8 +163,9 @@ int reader_read(const struct reader_options *options, struct description *descri
     reader_routes(&r);
     reader_rdma(&r);
     reader_driver(&r);
+    reader_gpus(&r);
     reader_settings(&r);
-    if (!r.failed)
+    if (!r.failed && reader_distances(options->root, description, err) == 0)
         return 0;
     description_free(description);
     return error_set(err, MUSTER_E_NOMEM, "no memory to describe this machine");

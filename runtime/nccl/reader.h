@@ -1,10 +1,14 @@
 /* reader.h - fills a description from the machine: /sys, /proc, rtnetlink, the environment and NCCL's files.
  *
- * Everything that can be read without blocking is read here, in about a millisecond; NVML is asked by
- * reader_gpus, which can block and belongs into a process of its own. Files are found below a root directory,
- * so that tests bring their own /sys and /proc. */
+ * reader_read reads what answers at once, in about a millisecond. What can block is asked apart, in a process
+ * of its own: the driver (nvml_describe.h) and the disk (reader_disk). Files are found below a root
+ * directory, so that tests bring their own /sys and /proc; links and addresses of interfaces are always the
+ * kernel's. */
 #ifndef MUSTER_NCCL_READER_H
 #define MUSTER_NCCL_READER_H
+
+#include <stdbool.h>
+#include <stdint.h>
 
 #include "proto/include/muster_error.h"
 #include "runtime/nccl/description.h"
@@ -20,10 +24,31 @@ struct reader_options {
     const char *log_dir;         /* NULL: none */
     int nnodes, local_workers;
     int64_t gpus_wanted; /* -1: none asked */
+    bool thorough;       /* also what a launch does not need: every device of the PCI bus is looked at */
 };
 
 /* description needs no initialisation. Errors are MUSTER_E_NOMEM only: what cannot be read is unknown. */
 int reader_read(const struct reader_options *options, struct description *description,
                 struct muster_error *err);
+
+/* Distances that nobody knows yet, and access control, of all pairs of GPUs and of GPUs and RDMA ports, from
+ * the PCI tree. reader_read does it for the GPUs that it found; again when NVML has named others. */
+int reader_distances(const char *root, struct description *description, struct muster_error *err);
+
+/* What the disk of a directory (made or not; NULL: TMPDIR, /tmp) says: room, whether a file can be written
+ * there, and how far the clock that stamps it is from this process's. Blocks for as long as a file server
+ * does. */
+struct reader_disk {
+    char path[DESCRIPTION_TEXT], error[DESCRIPTION_TEXT];
+    int64_t free_bytes, free_inodes; /* -1 unknown */
+    double clock_offset_s;
+};
+void reader_disk_read(const char *directory, struct reader_disk *disk);
+void reader_disk_keep(const struct reader_disk *disk, struct description *description);
+
+/* The driver's error reports in the kernel log (root's /dev/kmsg), the newest DESCRIPTION_XIDS_LIMIT of them;
+ * uptime_ns is the machine's now. Reads the whole log: some ten milliseconds where it is large. */
+int reader_kernel_log(const char *root, int64_t uptime_ns, struct description *description,
+                      struct muster_error *err);
 
 #endif

@@ -63,23 +63,14 @@ static int64_t soft(int resource, int64_t *hard)
     return limit.rlim_cur == RLIM_INFINITY ? -1 : (int64_t)limit.rlim_cur;
 }
 
-static void read_disks(struct reader *r)
+static void read_shared_memory(struct reader *r)
 {
-    struct description *out = r->out;
     struct statvfs disk;
     char path[READER_PATH];
-    if (reader_path(r, path, "/dev/shm") && statvfs(path, &disk) == 0) {
-        out->shm_bytes = (int64_t)(disk.f_blocks * disk.f_frsize);
-        out->shm_free_bytes = (int64_t)(disk.f_bavail * disk.f_frsize);
-    }
-    const char *temporary = getenv("TMPDIR");
-    READER_SET(out->disk_path, *out->log_dir ? out->log_dir : temporary && *temporary ? temporary : "/tmp");
-    for (char *slash; statvfs(out->disk_path, &disk) < 0; *slash = 0) /* the directory may not be made yet */
-        if (!(slash = strrchr(out->disk_path, '/')) || slash == out->disk_path)
-            return;
-    out->disk_free_bytes = (int64_t)(disk.f_bavail * disk.f_frsize);
-    out->disk_free_inodes =
-        disk.f_files ? (int64_t)disk.f_favail : -1; /* some file systems have no number of them */
+    if (!reader_path(r, path, "/dev/shm") || statvfs(path, &disk) < 0)
+        return;
+    r->out->shm_bytes = (int64_t)(disk.f_blocks * disk.f_frsize);
+    r->out->shm_free_bytes = (int64_t)(disk.f_bavail * disk.f_frsize);
 }
 
 static void read_memory(struct reader *r)
@@ -149,7 +140,7 @@ void reader_limits(struct reader *r)
     out->somaxconn = (int)reader_number(r, -1, "/proc/sys/net/core/somaxconn");
     if (reader_line(r, line, sizeof line, "/proc/sys/net/ipv4/ip_local_port_range"))
         (void)sscanf(line, "%d %d", &out->port_first, &out->port_last);
-    read_disks(r);
+    read_shared_memory(r);
     read_memory(r);
     read_cpus(r);
     read_clock(r);

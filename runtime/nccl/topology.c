@@ -121,7 +121,7 @@ static void warnings(const struct description *d, struct buffer *out)
                           i, d->rdma[nic].device);
     }
     for (int i = 0; i < d->gpu_link_count; i++)
-        if (d->gpu_links[i].acs && d->gpu_links[i].distance != DESCRIPTION_NVLINK)
+        if (d->gpu_links[i].acs == DESCRIPTION_YES && d->gpu_links[i].distance != DESCRIPTION_NVLINK)
             buffer_printf(
                 out, "warning: ACS is on between GPU%d and GPU%d: direct copies go up to the CPU and back\n",
                 d->gpu_links[i].a, d->gpu_links[i].b);

@@ -1,0 +1,26 @@
+/* describe.h - this machine as a description, everything asked: what answers at once, the master's name, the
+ * log directory's disk, the kernel log, and NVML. For `muster doctor` and for a check before a job. */
+#ifndef MUSTER_LAUNCHER_DESCRIBE_H
+#define MUSTER_LAUNCHER_DESCRIBE_H
+
+#include <stdint.h>
+
+#include "proto/include/muster_error.h"
+#include "runtime/nccl/description.h"
+
+struct describe_request {
+    const char *master;       /* name or address; NULL or "": one node */
+    const char *log_dir;      /* NULL: none, TMPDIR's disk is looked at */
+    int nnodes;               /* 0 unknown */
+    int local_workers;        /* 0: as many as there are GPUs, at least one */
+    int64_t gpus_wanted;      /* -1: none asked */
+    int64_t nvml_patience_ns; /* that a sick driver may take */
+    char *const *environment; /* NULL-terminated NAME=value */
+};
+
+/* Whatever can block has a bound, all of them without NVML's under a second. Fails without memory only. For a
+ * program that still has one thread. */
+int describe_machine(const struct describe_request *request, struct description *description,
+                     struct muster_error *err);
+
+#endif

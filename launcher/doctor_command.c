@@ -1,0 +1,230 @@
+/* doctor_command.c - see doctor_command.h. */
+#include "launcher/doctor_command.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "launcher/describe.h"
+#include "proto/base/clock.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
+#include "proto/base/knob_args.h"
+#include "proto/exit_code.h"
+#include "runtime/nccl/description_json.h"
+#include "runtime/nccl/doctor.h"
+#include "runtime/nccl/topology.h"
+
+enum { HELP_COLUMNS = 110, DESCRIPTION_FILE_LIMIT = 16 << 20 };
+enum output { OUTPUT_TEXT, OUTPUT_JSON };
+
+struct options {
+    int64_t level, gpus, nnodes, workers;
+    bool describe, topology, help;
+    int output;
+    char *from, *master, *log_dir;
+    double nvml_timeout_s;
+};
+
+#define AT(member) KNOB_OFFSET(options, member)
+
+static const char *const outputs[] = {"text", "json", NULL};
+static const char shown[] = "What to show", job[] = "The job that the machine is to be fit for";
+static const struct knob rows[] = {
+    {.name = "level",
+     .type = KNOB_INT,
+     .offset = AT(level),
+     .initial = "0",
+     .max = 2,
+     .section = shown,
+     .help =
+         "0 looks; 1 also tries each GPU, 2 also the network between nodes: both need the GPU back end and "
+         "are listed as skipped without it"},
+    {.name = "output",
+     .letter = 'o',
+     .type = KNOB_CHOICE,
+     .offset = AT(output),
+     .initial = "text",
+     .choices = outputs,
+     .section = shown,
+     .help = "how to print the rows"},
+    {.name = "describe",
+     .type = KNOB_BOOL,
+     .offset = AT(describe),
+     .section = shown,
+     .help = "print the machine as JSON instead: what a bug report needs, and what --from reads"},
+    {.name = "topology",
+     .type = KNOB_BOOL,
+     .offset = AT(topology),
+     .section = shown,
+     .help = "print GPUs and RDMA ports as a matrix of NCCL's distances instead"},
+    {.name = "from",
+     .type = KNOB_TEXT,
+     .offset = AT(from),
+     .section = shown,
+     .help = "take the machine from a file that --describe printed, and ask nothing of this one"},
+    {.name = "nvml-timeout",
+     .env = "MUSTER_NVML_TIMEOUT",
+     .type = KNOB_DOUBLE,
+     .offset = AT(nvml_timeout_s),
+     .initial = "5",
+     .min = 0.1,
+     .max = 600,
+     .unit = "s",
+     .section = shown,
+     .help = "how long the NVIDIA driver may take; one that hangs makes the machine unfit"},
+    {.name = "help",
+     .letter = 'h',
+     .type = KNOB_BOOL,
+     .offset = AT(help),
+     .section = shown,
+     .help = "print this and exit"},
+    {.name = "gpus",
+     .type = KNOB_INT,
+     .offset = AT(gpus),
+     .initial = "-1",
+     .min = -1,
+     .max = 1024,
+     .section = job,
+     .help = "GPUs (or MIG instances) that must be there; -1: no number is asked for"},
+    {.name = "nproc-per-node",
+     .type = KNOB_INT,
+     .offset = AT(workers),
+     .max = 4096,
+     .section = job,
+     .help = "workers on this node, for shared memory and cores; 0: one for each GPU"},
+    {.name = "nnodes",
+     .type = KNOB_INT,
+     .offset = AT(nnodes),
+     .initial = "1",
+     .min = 1,
+     .max = 100000,
+     .section = job,
+     .help = "nodes of the job; with more than one the way to the master is looked at"},
+    {.name = "master-addr",
+     .env = "MASTER_ADDR",
+     .type = KNOB_TEXT,
+     .offset = AT(master),
+     .section = job,
+     .help = "name or address of the node that the others dial"},
+    {.name = "log-dir",
+     .env = "PET_LOG_DIR",
+     .type = KNOB_TEXT,
+     .offset = AT(log_dir),
+     .section = job,
+     .help = "whose disk is looked at; TMPDIR's unless set"},
+};
+static const struct knob_table table = {rows, sizeof rows / sizeof *rows};
+
+static const char *read_variable(void *context, const char *name)
+{
+    (void)context;
+    return getenv(name);
+}
+
+static int read_file(const struct options *options, struct description *description, struct muster_error *err)
+{
+    scope_buffer text = {0};
+    if (io_read_file(options->from, DESCRIPTION_FILE_LIMIT, &text, err) < 0)
+        return -1;
+    if (description_read(options->from, text.data ? text.data : "", text.length, description, err) < 0)
+        return -1;
+    if (options->gpus >= 0)
+        description->gpus_wanted = options->gpus;
+    return 0;
+}
+
+static int read_machine(const struct options *options, struct description *description,
+                        struct muster_error *err)
+{
+    struct describe_request request = {.master = options->master,
+                                       .log_dir = options->log_dir,
+                                       .nnodes = (int)options->nnodes,
+                                       .local_workers = (int)options->workers,
+                                       .gpus_wanted = options->gpus,
+                                       .nvml_patience_ns = (int64_t)(options->nvml_timeout_s * NS_PER_S),
+                                       .environment = environ};
+    return describe_machine(&request, description, err);
+}
+
+static int examine(const struct options *options, const struct description *description, struct buffer *out,
+                   struct muster_error *err)
+{
+    struct doctor_report report = {0};
+    if (doctor_examine(description, (int)options->level, &report, err) < 0)
+        return EXIT_CODE_FAILURE;
+    if (options->output == OUTPUT_JSON)
+        (void)doctor_json(description, &report, out); /* out remembers a failure */
+    else
+        (void)doctor_print(&report, HELP_COLUMNS, out);
+    int code = doctor_exit_code(doctor_verdict(&report));
+    doctor_report_free(&report);
+    return code;
+}
+
+static int show(const struct options *options, const struct description *description, struct buffer *out,
+                struct muster_error *err)
+{
+    if (options->describe)
+        (void)description_write(description, out); /* out remembers a failure */
+    else if (options->topology)
+        (void)topology_print(description, out);
+    else
+        return examine(options, description, out, err);
+    return EXIT_CODE_OK;
+}
+
+static void help(struct buffer *out)
+{
+    buffer_text(
+        out, "usage: muster doctor [flags]\n\n"
+             "Looks whether this machine is fit for a job and says what to do about what is wrong. It "
+             "changes\nnothing and starts nothing; the NVIDIA driver is asked in a process of its own.\n\n");
+    (void)knob_help(&table, HELP_COLUMNS, out); /* out remembers a failure */
+    buffer_text(out, "\nExit codes: 0 fit; 1 fit with warnings; 3 unfit; 2 bad usage\n");
+}
+
+static int check(const struct options *options, struct muster_error *err)
+{
+    if (options->describe && options->topology)
+        return error_set(err, MUSTER_E_INVALID, "--describe and --topology are two answers; choose one");
+    if (options->topology && options->output == OUTPUT_JSON)
+        return error_set(err, MUSTER_E_INVALID,
+                         "--topology is a matrix for people; --describe has the same as JSON (gpu_links, "
+                         "nic_links)");
+    return 0;
+}
+
+static int run(const struct options *options, struct buffer *out, struct muster_error *err)
+{
+    struct description description;
+    if (check(options, err) < 0 || (options->from ? read_file : read_machine)(options, &description, err) < 0)
+        return err->code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE;
+    int code = show(options, &description, out, err);
+    description_free(&description);
+    return code;
+}
+
+int doctor_command(int argc, char *const argv[], struct buffer *out, struct buffer *complaint)
+{
+    struct muster_error err = {0};
+    struct options options = {0};
+    uint8_t sources[sizeof rows / sizeof *rows] = {0};
+    int at = 0, code = EXIT_CODE_USAGE;
+    bool ready = knob_defaults(&table, &options, &err) == 0 &&
+                 knob_read_environment(&table, &options, sources, read_variable, NULL, &err) == 0 &&
+                 knob_parse_flags(&table, &options, sources, argc, argv, &at, &options.help, &err) == 0;
+    if (ready && !options.help && at < argc)
+        ready = error_set(&err, MUSTER_E_INVALID, "'%s' is not a flag; --help lists them", argv[at]) == 0;
+    if (ready && options.help) {
+        help(out);
+        code = EXIT_CODE_OK;
+    } else if (ready) {
+        code = run(&options, out, &err);
+    }
+    if (err.code)
+        buffer_printf(complaint, "muster doctor: error: %s\n", err.text);
+    knob_free(&table, &options);
+    return code;
+}

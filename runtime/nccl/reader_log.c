@@ -1,0 +1,82 @@
+/* reader_log.c - the driver's error reports in the kernel log.
+ *
+ * /dev/kmsg gives one record a read, "<level>,<number>,<microseconds since boot>,<flags>;<text>\n" and lines
+ * that begin with a blank behind it. Containers seldom have it: then nothing is known, which is no fault. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "proto/base/clock.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/xid.h"
+#include "runtime/nccl/reader_internal.h"
+
+/* Room for a new report; the oldest makes way. */
+static struct description_xid *next_report(struct reader *r)
+{
+    struct description *out = r->out;
+    if (out->xid_count < DESCRIPTION_XIDS_LIMIT)
+        return reader_grow(r, &out->xids, &out->xid_count, sizeof *out->xids);
+    memmove(out->xids, out->xids + 1, (DESCRIPTION_XIDS_LIMIT - 1) * sizeof *out->xids);
+    out->omitted++;
+    struct description_xid *last = &out->xids[DESCRIPTION_XIDS_LIMIT - 1];
+    *last = (struct description_xid){0};
+    return last;
+}
+
+/* Seconds since a record was written; -1 where it does not say. */
+static int64_t age_of(const char *record, int64_t uptime_ns)
+{
+    long long since_boot_us;
+    if (sscanf(record, "%*u,%*u,%lld,", &since_boot_us) != 1 || since_boot_us < 0)
+        return -1;
+    int64_t age_ns = uptime_ns - (int64_t)since_boot_us * NS_PER_US;
+    return age_ns > 0 ? age_ns / NS_PER_S : 0; /* the log's clock and ours are set apart by a little */
+}
+
+static void take_line(struct reader *r, const char *line, int64_t uptime_ns)
+{
+    struct xid_report report;
+    if (!xid_parse(line, &report))
+        return;
+    struct description_xid *xid = next_report(r);
+    if (!xid)
+        return;
+    const char *text = strstr(line, "NVRM: Xid");
+    xid->xid = report.number;
+    READER_SET(xid->pci, report.pci);
+    READER_SET(xid->text, text ? text : line);
+    xid->age_s = age_of(line, uptime_ns);
+}
+
+int reader_kernel_log(const char *root, int64_t uptime_ns, struct description *description,
+                      struct muster_error *err)
+{
+    enum { RECORD_LIMIT = 8192, RECORDS_LIMIT = 200000 };
+    const struct reader_options options = {.root = root};
+    struct reader r = {.options = &options, .out = description};
+    char path[READER_PATH], record[RECORD_LIMIT];
+    if (!reader_path(&r, path, "/dev/kmsg"))
+        return 0;
+    scope_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    for (int i = 0; fd >= 0 && i < RECORDS_LIMIT; i++) {
+        ssize_t length = read(fd, record, sizeof record - 1);
+        if (length < 0 && (errno == EPIPE || errno == EINTR)) /* EPIPE: records were overwritten meanwhile */
+            continue;
+        if (length <= 0) /* EAGAIN: the end of what there is */
+            break;
+        record[length] = 0;
+        for (char *line = record; *line;) {
+            size_t size = strcspn(line, "\n");
+            bool last = !line[size];
+            line[size] = 0;
+            take_line(&r, line, uptime_ns);
+            line += size + !last;
+        }
+    }
+    return r.failed ? error_set(err, MUSTER_E_NOMEM, "no memory to describe this machine") : 0;
+}

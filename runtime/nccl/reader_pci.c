@@ -1,0 +1,247 @@
+/* reader_pci.c - GPUs on the PCI bus, without asking their driver: address, NUMA node, CPUs, link width; the
+ * distances of GPUs and RDMA ports, and access control on the bridges between them.
+ *
+ * /sys shows a container every GPU of its machine, also those that it was not given. The driver's own list,
+ * /proc/driver/nvidia/gpus, has those that it was given; its files are not read, because a sick driver blocks
+ * who reads them, but the names of its directories are. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/mem.h"
+#include "runtime/nccl/description_internal.h"
+#include "runtime/nccl/pci.h"
+#include "runtime/nccl/reader_internal.h"
+
+/* --- GPUs --- */
+
+static bool is_gpu(struct reader *r, const char *address)
+{
+    enum { NVIDIA = 0x10de, VGA = 0x0300, CONTROLLER_3D = 0x0302 };
+    if (reader_number(r, 0, "/sys/bus/pci/devices/%s/vendor", address) != NVIDIA)
+        return false;
+    int64_t class_ = reader_number(r, 0, "/sys/bus/pci/devices/%s/class", address) >> 8;
+    return class_ == VGA || class_ == CONTROLLER_3D;
+}
+
+static void count_gpu(struct reader *r, const char *name, void *context)
+{
+    (void)context;
+    if (is_gpu(r, name))
+        r->out->pci_gpus++;
+}
+
+static void add_gpu(struct reader *r, const char *name)
+{
+    char line[DESCRIPTION_NAME];
+    if (r->out->gpu_count >= DESCRIPTION_GPUS_LIMIT) {
+        r->out->omitted++;
+        return;
+    }
+    struct description_gpu *gpu = reader_grow(r, &r->out->gpus, &r->out->gpu_count, sizeof *gpu);
+    if (!gpu)
+        return;
+    description_gpu_init(gpu);
+    gpu->index = r->out->gpu_count - 1;
+    READER_SET(gpu->pci, name);
+    gpu->numa_node = (int)reader_number(r, -1, "/sys/bus/pci/devices/%s/numa_node", name);
+    (void)reader_line(r, gpu->cpus, sizeof gpu->cpus, "/sys/bus/pci/devices/%s/local_cpulist", name);
+    gpu->pcie_width = (int)reader_number(r, 0, "/sys/bus/pci/devices/%s/current_link_width", name);
+    gpu->pcie_width_max = (int)reader_number(r, 0, "/sys/bus/pci/devices/%s/max_link_width", name);
+    if (gpu->pcie_width > 32 || gpu->pcie_width_max > 32) /* 63 or 255: a virtual device that knows none */
+        gpu->pcie_width = gpu->pcie_width_max = 0;
+    /* the kernel writes "16.0 GT/s PCIe", or "Unknown" */
+    if (reader_line(r, line, sizeof line, "/sys/bus/pci/devices/%s/current_link_speed", name))
+        gpu->pcie_generation = pci_generation(strtod(line, NULL));
+    if (reader_line(r, line, sizeof line, "/sys/bus/pci/devices/%s/max_link_speed", name))
+        gpu->pcie_generation_max = pci_generation(strtod(line, NULL));
+}
+
+static void add_listed(struct reader *r, const char *name, void *context)
+{
+    (void)context;
+    char lower[DESCRIPTION_NAME];
+    reader_set(lower, sizeof lower, name);
+    for (char *at = lower; *at; at++)
+        if (*at >= 'A' && *at <= 'F')
+            *at = (char)(*at | 32);
+    add_gpu(r, lower);
+}
+
+static void add_any(struct reader *r, const char *name, void *context)
+{
+    (void)context;
+    if (is_gpu(r, name))
+        add_gpu(r, name);
+}
+
+static int by_address(const void *a, const void *b)
+{
+    return strcmp(((const struct description_gpu *)a)->pci, ((const struct description_gpu *)b)->pci);
+}
+
+static void list_gpus(struct reader *r)
+{
+    struct description *out = r->out;
+    bool listed = reader_exists(r, "/proc/driver/nvidia/gpus");
+    if (listed)
+        reader_each(r, "/proc/driver/nvidia/gpus", add_listed, NULL);
+    else
+        reader_each(r, "/sys/bus/pci/devices", add_any, NULL);
+    if (!listed && out->gpu_count != out->device_files) { /* some are not ours, and nothing tells which */
+        mem_free(out->gpus);
+        out->gpus = NULL;
+        out->gpu_count = 0;
+    }
+    if (out->gpu_count)
+        qsort(out->gpus, (size_t)out->gpu_count, sizeof *out->gpus, by_address);
+    for (int i = 0; i < out->gpu_count; i++)
+        out->gpus[i].index = i;
+}
+
+void reader_gpus(struct reader *r)
+{
+    if (r->options->thorough && reader_exists(r, "/sys/bus/pci/devices")) {
+        r->out->pci_gpus = 0;
+        reader_each(r, "/sys/bus/pci/devices", count_gpu, NULL);
+    }
+    if (r->out->device_files > 0)
+        list_gpus(r);
+}
+
+/* --- distances --- */
+
+enum { BRIDGES_KEPT = 128, CONFIGURATION = 4096 };
+
+struct survey {
+    struct reader r;
+    struct pci_path gpus[DESCRIPTION_GPUS_LIMIT];
+    int gpu_count;
+    struct {
+        char name[PCI_NAME];
+        enum description_flag redirects;
+    } bridges[BRIDGES_KEPT]; /* pairs share most of theirs */
+    int bridge_count;
+    enum description_flag redirects; /* of the pair that is looked at */
+};
+
+static enum description_flag read_bridge(const struct reader *r, const char *name)
+{
+    char path[READER_PATH];
+    uint8_t configuration[CONFIGURATION];
+    if (!reader_path(r, path, "/sys/bus/pci/devices/%s/config", name))
+        return DESCRIPTION_UNKNOWN;
+    scope_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? -1 : read(fd, configuration, sizeof configuration);
+    return length > 0 ? pci_acs_redirects(configuration, (size_t)length) : DESCRIPTION_UNKNOWN;
+}
+
+static enum description_flag ask_bridge(struct survey *survey, const char *name)
+{
+    for (int i = 0; i < survey->bridge_count; i++)
+        if (!strcmp(survey->bridges[i].name, name))
+            return survey->bridges[i].redirects;
+    enum description_flag answer = read_bridge(&survey->r, name);
+    if (survey->bridge_count < BRIDGES_KEPT) {
+        reader_set(survey->bridges[survey->bridge_count].name, PCI_NAME, name);
+        survey->bridges[survey->bridge_count++].redirects = answer;
+    }
+    return answer;
+}
+
+/* One bridge that redirects is enough; one that nobody may read leaves it open. */
+static void add_bridge(const char *name, void *context)
+{
+    struct survey *survey = context;
+    enum description_flag answer = ask_bridge(survey, name);
+    if (answer == DESCRIPTION_YES || (answer == DESCRIPTION_UNKNOWN && survey->redirects == DESCRIPTION_NO))
+        survey->redirects = answer;
+}
+
+static void read_path(const struct reader *r, const char *address, struct pci_path *out)
+{
+    char path[READER_PATH], target[READER_PATH];
+    *out = (struct pci_path){0};
+    if (!*address || !reader_path(r, path, "/sys/bus/pci/devices/%s", address))
+        return;
+    ssize_t length = readlink(path, target, sizeof target - 1);
+    if (length <= 0)
+        return;
+    target[length] = 0;
+    pci_path_parse(target, out);
+}
+
+/* Access control matters where traffic could turn round below the host bridge. */
+static void measure(struct survey *survey, const struct pci_path *a, const struct pci_path *b, int numa_a,
+                    int numa_b, struct description_link *link)
+{
+    if (link->distance == DESCRIPTION_DISTANCE_UNKNOWN)
+        link->distance = pci_distance(a, b, numa_a, numa_b, survey->r.out->numa_nodes);
+    if (link->distance != DESCRIPTION_PIX && link->distance != DESCRIPTION_PXB)
+        return;
+    survey->redirects = DESCRIPTION_NO;
+    pci_between(a, b, add_bridge, survey);
+    link->acs = survey->redirects;
+}
+
+static struct description_link *find_link(struct description_link *links, int count, int a, int b)
+{
+    for (int i = 0; i < count; i++)
+        if (links[i].a == a && links[i].b == b)
+            return &links[i];
+    return NULL;
+}
+
+static struct description_link *get_link(struct reader *r, struct description_link **links, int *count, int a,
+                                         int b)
+{
+    struct description_link *link = find_link(*links, *count, a, b);
+    if (link)
+        return link;
+    link = reader_grow(r, links, count, sizeof *link);
+    if (link) {
+        description_link_init(link);
+        link->a = a;
+        link->b = b;
+    }
+    return link;
+}
+
+static void measure_gpu(struct survey *survey, int a)
+{
+    struct description *d = survey->r.out;
+    for (int b = a + 1; b < survey->gpu_count; b++) {
+        struct description_link *link = get_link(&survey->r, &d->gpu_links, &d->gpu_link_count, a, b);
+        if (link)
+            measure(survey, &survey->gpus[a], &survey->gpus[b], d->gpus[a].numa_node, d->gpus[b].numa_node,
+                    link);
+    }
+    for (int b = 0; b < d->rdma_count; b++) {
+        struct pci_path nic;
+        struct description_link *link = get_link(&survey->r, &d->nic_links, &d->nic_link_count, a, b);
+        if (!link)
+            return;
+        read_path(&survey->r, d->rdma[b].pci, &nic);
+        measure(survey, &survey->gpus[a], &nic, d->gpus[a].numa_node, d->rdma[b].numa_node, link);
+    }
+}
+
+int reader_distances(const char *root, struct description *description, struct muster_error *err)
+{
+    if (description->gpu_count == 0)
+        return 0;
+    const struct reader_options options = {.root = root};
+    scope_free struct survey *survey = mem_calloc(1, sizeof *survey);
+    if (!survey)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to describe this machine");
+    survey->r = (struct reader){.options = &options, .out = description};
+    for (int i = 0; i < description->gpu_count && i < DESCRIPTION_GPUS_LIMIT; i++, survey->gpu_count++)
+        read_path(&survey->r, description->gpus[i].pci, &survey->gpus[i]);
+    for (int i = 0; i < survey->gpu_count; i++)
+        measure_gpu(survey, i);
+    return survey->r.failed ? error_set(err, MUSTER_E_NOMEM, "no memory to describe this machine") : 0;
+}
