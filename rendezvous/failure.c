@@ -15,8 +15,10 @@ static bool ended_by_its_peer(const struct worker_failure *failure)
         return true;
     if (failure->signal != 0 && failure->signal != SIGABRT)
         return false;
-    return failure_says_peer_gone(failure->tail) || failure_says_peer_gone(failure->message) ||
-           failure_says_peer_gone(failure->traceback);
+    /* an exception that it wrote down is why it ended, whatever its communication said while it did */
+    if (*failure->message)
+        return failure_says_peer_gone(failure->message);
+    return failure_says_peer_gone(failure->tail);
 }
 
 enum failure_class failure_class_of(const struct worker_failure *failure)

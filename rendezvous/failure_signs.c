@@ -79,44 +79,107 @@ static const char *const at_home[] = {
     "MemoryError",
 };
 
-static const char *first_of(const char *text, const char *const *signs, size_t count)
+static const char *first_of(const char *text, size_t length, const char *const *signs, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const char *at = strstr(text, signs[i]);
+        const char *at = memmem(text, length, signs[i], strlen(signs[i]));
         if (at)
             return at;
     }
     return NULL;
 }
 
+static const char *sign_of_peer(const char *text, size_t length)
+{
+    return first_of(text, length, peer_gone, sizeof peer_gone / sizeof *peer_gone);
+}
+
+static const char *sign_of_home(const char *text)
+{
+    return first_of(text, strlen(text), at_home, sizeof at_home / sizeof *at_home);
+}
+
+/* PyTorch puts "[rank3]: " before each line of a traceback. */
+static const char *behind_rank(const char *line)
+{
+    if (strncmp(line, "[rank", 5) != 0)
+        return line;
+    const char *at = line + 5 + strspn(line + 5, "0123456789");
+    return strncmp(at, "]: ", 3) ? line : at + 3;
+}
+
+/* "ValueError: no" or "KeyboardInterrupt": a name with dots, then a colon or the end of the line. */
+static bool names_exception(const char *line)
+{
+    size_t length = strspn(line, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.");
+    return length > 3 && (line[0] | 32) >= 'a' && (line[0] | 32) <= 'z' &&
+           (line[length] == '\n' || line[length] == '\0' || !strncmp(line + length, ": ", 2));
+}
+
+/* The line with which the last Python traceback in text ends: not indented, behind one that is. The head of
+ * the traceback need not be there: only last lines are kept. NULL: there is none. */
+static const char *last_exception(const char *text)
+{
+    const char *found = NULL;
+    bool indented = false;
+    for (const char *line = text; *line;) {
+        const char *words = behind_rank(line);
+        if (indented && names_exception(words))
+            found = line;
+        indented = words[0] == ' ' && words[1] == ' ';
+        line += strcspn(line, "\n");
+        line += *line == '\n';
+    }
+    return found;
+}
+
+/* How much of text an exception's words may be: what C++ says when the process then falls apart is not among
+ * them. */
+static size_t words_of_exception(const char *exception)
+{
+    const char *end = strstr(exception, "terminate called");
+    return end ? (size_t)(end - exception) : strlen(exception);
+}
+
 bool failure_says_peer_gone(const char *text)
 {
-    return first_of(text, peer_gone, sizeof peer_gone / sizeof *peer_gone) &&
-           !first_of(text, at_home, sizeof at_home / sizeof *at_home);
+    const char *exception = last_exception(text);
+    if (sign_of_home(text))
+        return false;
+    if (exception)
+        return sign_of_peer(exception, words_of_exception(exception)) != NULL;
+    return sign_of_peer(text, strlen(text)) != NULL;
 }
 
 bool failure_shows_trouble(const struct worker_failure *failure)
 {
     static const char traceback[] = "Traceback (most recent call last)";
-    if (failure_says_peer_gone(failure->tail) || failure_says_peer_gone(failure->message) ||
-        failure_says_peer_gone(failure->traceback))
-        return false;
-    return *failure->message || strstr(failure->tail, traceback);
+    if (*failure->message)
+        return !failure_says_peer_gone(failure->message);
+    return !failure_says_peer_gone(failure->tail) && strstr(failure->tail, traceback);
+}
+
+/* The last line that holds anything. */
+static const char *last_line(const char *text)
+{
+    size_t end = strlen(text);
+    while (end && strchr("\n ", text[end - 1]))
+        end--;
+    return text + (end ? end - 1 : 0);
 }
 
 const char *failure_telling_line(const char *text, size_t *length)
 {
-    const char *at = first_of(text, at_home, sizeof at_home / sizeof *at_home);
+    const char *at = sign_of_home(text);
     if (!at)
-        at = first_of(text, peer_gone, sizeof peer_gone / sizeof *peer_gone);
-    if (!at) { /* the last line that holds anything */
-        size_t end = strlen(text);
-        while (end && strchr("\n ", text[end - 1]))
-            end--;
-        at = text + (end ? end - 1 : 0);
-    }
+        at = last_exception(text);
+    if (!at)
+        at = sign_of_peer(text, strlen(text));
+    if (!at)
+        at = last_line(text);
     while (at > text && at[-1] != '\n')
         at--;
+    at = behind_rank(at);
     *length = strcspn(at, "\n");
     return at;
 }

@@ -18,9 +18,10 @@
     X(SIGABRT)                                                                                               \
     X(SIGBUS)                                                                                                \
     X(SIGFPE)                                                                                                \
-    X(SIGKILL) X(SIGUSR1) X(SIGSEGV) X(SIGUSR2) X(SIGPIPE) X(SIGALRM) X(SIGTERM) X(SIGSTKFLT) X(SIGCHLD)     \
-        X(SIGCONT) X(SIGSTOP) X(SIGTSTP) X(SIGTTIN) X(SIGTTOU) X(SIGURG) X(SIGXCPU) X(SIGXFSZ) X(SIGVTALRM)  \
-            X(SIGPROF) X(SIGWINCH) X(SIGIO) X(SIGPWR) X(SIGSYS)
+    X(SIGKILL)                                                                                               \
+    X(SIGUSR1) X(SIGSEGV) X(SIGUSR2) X(SIGPIPE) X(SIGALRM) X(SIGTERM) X(SIGSTKFLT) X(SIGCHLD) X(SIGCONT)     \
+        X(SIGSTOP) X(SIGTSTP) X(SIGTTIN) X(SIGTTOU) X(SIGURG) X(SIGXCPU) X(SIGXFSZ) X(SIGVTALRM) X(SIGPROF)  \
+            X(SIGWINCH) X(SIGIO) X(SIGPWR) X(SIGSYS)
 
 const char *failure_signal_name(int signal, char *scratch, size_t size)
 {
@@ -131,6 +132,8 @@ void failure_describe(const struct worker_failure *failure, char *out, size_t si
     else
         append(out, size, "exited with code %d", failure->exit_code);
     describe_extras(failure, out, size);
-    if (failure->signal == 0 || failure->hung || failure_is_cut_short(failure))
+    bool speaks =
+        failure->signal == 0 || failure->signal == SIGABRT || *failure->message; /* of why it ended */
+    if (speaks || failure->hung || failure_is_cut_short(failure))
         describe_saying(failure, out, size);
 }

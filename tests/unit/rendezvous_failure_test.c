@@ -61,7 +61,25 @@ static void the_class_of_every_kind(void **state)
         {with_tail(1, 0, "rank 1 (pid 7) is gone in all_gather"), FAILURE_CASCADE},
         /* in the exception or its traceback, where stderr is not known */
         {{.exit_code = 1, .message = "DistBackendError: NCCL error"}, FAILURE_CASCADE},
-        {{.exit_code = 1, .traceback = "  ...\nDistStoreError: wait timeout after 3ms"}, FAILURE_CASCADE},
+        /* a traceback is what ended it; what the process says when it then falls apart is not */
+        {with_tail(
+             0, SIGABRT,
+             "[rank1]:   File \"t.py\", line 11\n[rank1]: ValueError: bad batch\nterminate called after "
+             "throwing an instance of 'gloo::IoException'\n  what():  Connection closed by peer"),
+         FAILURE_SIGNAL},
+        {with_tail(0, SIGABRT,
+                   "  File \"t.py\", line 1\nRuntimeError: Connection closed by peer\nterminate called"),
+         FAILURE_CASCADE},
+        {with_tail(
+             1, 0,
+             "  File \"x\"\nKeyError: 1\n\nDuring handling of the above exception, another occurred:\n\n"
+             "  File \"y\"\ntorch.distributed.DistStoreError: wait timeout after 3ms"),
+         FAILURE_CASCADE},
+        {{.exit_code = -1,
+          .signal = SIGABRT,
+          .message = "ValueError: no",
+          .tail = "Connection closed by peer"},
+         FAILURE_SIGNAL},
         /* trouble of its own, though communication is what said so */
         {with_tail(1, 0, "NCCL error in: x.cpp:1, unhandled cuda error (run with NCCL_DEBUG=INFO)"),
          FAILURE_EXIT},
@@ -240,6 +258,9 @@ static void the_telling_line(void **state)
         {"\n\n", ""},
         {"one", "one"},
         {"one\ntwo\n", "two"},
+        {"[rank2]:   File x\n[rank2]: torch.X: no\nwarning: tidying up", "torch.X: no"},
+        {"  File x\nnot an exception at all\nlast", "last"},
+        {"  File x\nKeyboardInterrupt", "KeyboardInterrupt"},
         {"a\nConnection reset by peer\nin thread 3", "Connection reset by peer"},
         {"x\nCUDA out of memory. Tried\nNCCL error\nend", "CUDA out of memory. Tried"},
     };
