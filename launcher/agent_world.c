@@ -53,12 +53,12 @@ void agent_lose_seat(struct agent *agent, const char *why, int exit_code)
 {
     log_error(&agent->log, "%s", why);
     (void)snprintf(agent->end_reason, sizeof agent->end_reason, "%s", why);
-    agent_event(agent, &(struct group_event){.kind = GROUP_LOST, .exit_code = exit_code}, NULL);
     if (agent->seat.fd >= 0)
         loop_remove(&agent->loop, &agent->seat);
     agent->seat.fd = -1;
     membership_destroy(agent->membership, 0);
     agent->membership = NULL;
+    agent_event(agent, &(struct group_event){.kind = GROUP_LOST, .exit_code = exit_code}, NULL);
 }
 
 void agent_ask_seat(struct agent *agent)

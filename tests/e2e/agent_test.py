@@ -209,7 +209,7 @@ class Signals(AgentTest):
         process = self.start("--standalone", "--nproc-per-node=2", self.script("stay.py", STAY), "polite", "0.7")
         workers = self.pids("pid", 2)
         process.send_signal(signal.SIGTERM)
-        time.sleep(0.2)  # inside the grace period: nothing to wait for shows from outside
+        self.wait_said(process, "stopping the workers")  # else the agent may find both at one look, the lower number first
         for _ in range(3):
             process.send_signal(signal.SIGINT)
             process.send_signal(signal.SIGTERM)

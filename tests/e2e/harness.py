@@ -143,6 +143,24 @@ class AgentTest(unittest.TestCase):
         self.assertEqual(process.returncode, code, f"stdout:\n{out}\nstderr:\n{err}")
         return out or "", err or ""
 
+    def wait_said(self, process, text):
+        """Reads stderr until the text is there; what was read is kept in process.said."""
+        said = getattr(process, "said", "")
+        deadline = time.monotonic() + 60
+        os.set_blocking(process.stderr.fileno(), False)
+        while text not in said:
+            self.assertLess(time.monotonic(), deadline, f"'{text}' was not said:\n{said}")
+            try:
+                chunk = os.read(process.stderr.fileno(), 65536)
+                if not chunk:
+                    break
+                said += chunk.decode()
+            except BlockingIOError:
+                time.sleep(0.005)
+        os.set_blocking(process.stderr.fileno(), True)
+        process.said = said
+        self.assertIn(text, said)
+
     def run_muster(self, *arguments, code=0, **options):
         return self.finish(self.start(*arguments, **options), code)
 

@@ -74,24 +74,6 @@ class SuperviseTest(AgentTest):
             return ["--", "sh", "-c", f"python3 '{path}' plain; true"]
         return [path, kind]
 
-    def wait_said(self, process, text):
-        """Reads stderr until the text is there; what was read is kept for finish_all."""
-        said = getattr(process, "said", "")
-        deadline = time.monotonic() + 60
-        os.set_blocking(process.stderr.fileno(), False)
-        while text not in said:
-            self.assertLess(time.monotonic(), deadline, f"'{text}' was not said:\n{said}")
-            try:
-                chunk = os.read(process.stderr.fileno(), 65536)
-                if not chunk:
-                    break
-                said += chunk.decode()
-            except BlockingIOError:
-                time.sleep(0.005)
-        os.set_blocking(process.stderr.fileno(), True)
-        process.said = said
-        self.assertIn(text, said)
-
     def all_gone(self, pids):
         wait_until(lambda: not [pid for pid in pids if alive(pid)], f"the processes {pids} are gone", 20)
 
