@@ -10,6 +10,7 @@
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "rendezvous/client.h"
+#include "rendezvous/connection.h"
 #include "rendezvous/zmq_calls.h"
 #include "rendezvous/zmq_socket.h"
 
@@ -18,7 +19,8 @@ struct carrier {
     struct client *client;
     struct buffer frame;         /* scratch for what is sent */
     struct wire_message message; /* scratch for what has come */
-    bool drain;                  /* the descriptor may be silent although there is something */
+    struct connection connection;
+    bool drain; /* the descriptor may be silent although there is something */
     const struct log_sink *log;
     char server[2 * MEMBERSHIP_NAME_LIMIT];
 };
@@ -34,6 +36,41 @@ static bool socket_send(void *context, const struct wire_message *message)
     }
     c->drain = true;
     return zmq_socket_send(&c->socket, NULL, 0, c->frame.data, c->frame.length) == 0;
+}
+
+static void note_connection(struct carrier *c, int event, struct instant now)
+{
+    static const struct {
+        int number;
+        enum connection_event event;
+    } table[] = {
+        {ZMQ_EVENT_CONNECT_DELAYED, CONNECTION_BEGINS},
+        {ZMQ_EVENT_CONNECT_RETRIED, CONNECTION_FAILS},
+        {ZMQ_EVENT_CONNECTED, CONNECTION_OPENS},
+        {ZMQ_EVENT_HANDSHAKE_SUCCEEDED, CONNECTION_GREETS},
+        {ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL, CONNECTION_CONFUSES},
+        {ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL, CONNECTION_CONFUSES},
+        {ZMQ_EVENT_DISCONNECTED, CONNECTION_CLOSES},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (table[i].number == event && connection_step(&c->connection, table[i].event, now) &&
+            c->connection.state == CONNECTION_STRANGE)
+            log_warning(c->log, "%s: %s", c->server, connection_words(&c->connection));
+}
+
+static void watch_connection(struct carrier *c, struct instant now)
+{
+    int event, value;
+    while (zmq_socket_next_event(&c->socket, &event, &value))
+        note_connection(c, event, now);
+}
+
+/* The error that ends the seat, with what is known of the connection. */
+static int explain(const struct carrier *c, struct muster_error *err)
+{
+    const char *words = connection_words(&c->connection);
+    struct muster_error plain = *err;
+    return *words ? error_set(err, (enum muster_error_code)plain.code, "%s; %s", plain.text, words) : -1;
 }
 
 static int receive_all(struct carrier *c, struct instant now, struct muster_error *err)
@@ -69,12 +106,15 @@ static int client_next(struct membership *m, struct membership_event *event, str
 {
     struct carrier *c = m->carrier;
     struct instant now = clock_now(m->options.clock);
+    watch_connection(c, now);
     client_wake(c->client, now);
     if (receive_all(c, now, err))
         return -1;
     if (client_take_event(c->client, event))
         return 1;
-    if (client_turn(c->client, now, err) || (c->drain && receive_all(c, now, err)))
+    if (client_turn(c->client, now, err))
+        return err ? explain(c, err) : -1;
+    if (c->drain && receive_all(c, now, err))
         return -1;
     return client_take_event(c->client, event);
 }
@@ -103,10 +143,12 @@ static int client_carrier_drain(struct membership *m, int exit_code, int64_t gra
 static void client_carrier_progress(const struct membership *m, char *out, size_t size)
 {
     const char *known = client_progress(m->carrier->client);
+    const char *words = connection_words(&m->carrier->connection);
     if (known[0])
         (void)snprintf(out, size, "%s; server %s", known, m->carrier->server);
     else
-        (void)snprintf(out, size, "no answer yet from the server %s", m->carrier->server);
+        (void)snprintf(out, size, "no answer yet from the server %s%s%s", m->carrier->server,
+                       *words ? ": " : "", words);
 }
 
 static void client_close(struct membership *m, int64_t linger_ns)

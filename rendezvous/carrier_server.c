@@ -24,6 +24,8 @@
 enum {
     LOCAL_SESSION = 1,
     PROGRESS_EVERY_MS = 500,
+    CONFIRM_AFTER_MS = 100,
+    FDS_KNOWN = 65536,    /* what connections with higher ones do is not told */
     COMPLAINT_LIMIT = 20, /* log lines about broken peers; a stranger must not fill the disk */
 };
 
@@ -53,7 +55,11 @@ struct carrier {
     unsigned complaints;
     struct world_id told;               /* the last world that was announced */
     char progress[WIRE_PROGRESS_LIMIT]; /* written under lock */
-    struct instant progress_at;         /* when it may be worked out again */
+    uint64_t unspoken[FDS_KNOWN / 64];
+    int suspect; /* slot whose connection has ended, but not yet its route */
+    uint64_t suspect_session;
+    struct instant confirm_at;
+    struct instant progress_at; /* when it may be worked out again */
     const struct membership_options *options;
     const struct clock *clock;
     const struct log_sink *log;
@@ -89,6 +95,7 @@ struct sender {
     uint64_t session;
     const void *id;
     size_t id_size;
+    int fd;
 };
 
 static void deliver_local(struct carrier *c, const struct roster_action *action)
@@ -126,10 +133,10 @@ static void send_action(struct carrier *c, const struct roster_action *action, c
         const struct route *route = action->member >= 0 ? &c->routes.slots[action->member] : NULL;
         if (!route || route->session != action->session)
             return; /* it has just been found broken */
-        to = (struct sender){action->session, route->id, route->id_size};
+        to = (struct sender){action->session, route->id, route->id_size, route->fd};
     }
     if (action->kind == ROSTER_ACCEPT)
-        routes_set(&c->routes, action->member, to.session, to.id, to.id_size);
+        routes_set(&c->routes, action->member, to.session, to.id, to.id_size, to.fd);
     if (action->kind == ROSTER_ACCEPT) {
         c->message.kind = WIRE_ACCEPT;
         c->message.member = action->member;
@@ -233,15 +240,15 @@ static bool to_event(struct carrier *c, struct roster_event *event)
     }
 }
 
-static void handle_frame(struct carrier *c, const void *id, size_t id_size, const void *data, size_t size)
+static void handle_frame(struct carrier *c, const struct sender *peer, const void *data, size_t size)
 {
     struct muster_error err;
-    if (id_size > ROUTE_ID_LIMIT)
+    if (peer->id_size > ROUTE_ID_LIMIT)
         return complain(c, "a peer set a routing id of its own");
     if (wire_decode(data, size, &c->message, &err))
         return complain(c, err.text);
-    int slot = routes_find(&c->routes, id, id_size);
-    struct sender from = {.id = id, .id_size = id_size};
+    int slot = routes_find(&c->routes, peer->id, peer->id_size);
+    struct sender from = *peer;
     struct roster_event event = {.member = slot};
     if (!to_event(c, &event))
         return complain(c, "a peer sent what only a server sends");
@@ -258,6 +265,65 @@ static void handle_frame(struct carrier *c, const void *id, size_t id_size, cons
         /* A beat that does not get out is followed by the next one. */
         (void)send_message(c, &from);
     }
+}
+
+/* A connection's end is known before its route is gone: a send that fails is the proof. Whether it fails. */
+static bool confirm_gone(struct carrier *c, int slot)
+{
+    const struct route *route = &c->routes.slots[slot];
+    struct sender to = {route->session, route->id, route->id_size, route->fd};
+    uint64_t session = route->session;
+    c->message.kind = WIRE_BEAT;
+    c->message.sequence = roster_report_sequence(c->roster, slot);
+    c->message.number = 0; /* answers nothing */
+    c->message.progress[0] = '\0';
+    if (send_message(c, &to) == 0)
+        return false;
+    routes_remove(&c->routes, slot, session);
+    struct roster_event gone = {.kind = ROSTER_DISCONNECT, .session = session, .member = slot};
+    (void)step(c, &gone, &to);
+    return true;
+}
+
+/* Whether nothing was heard on the connection since it was accepted. */
+static bool is_unspoken(const struct carrier *c, int fd)
+{
+    return fd >= 0 && fd < FDS_KNOWN && (c->unspoken[fd / 64] >> fd % 64 & 1);
+}
+
+static void set_unspoken(struct carrier *c, int fd, bool unspoken)
+{
+    if (fd < 0 || fd >= FDS_KNOWN)
+        return;
+    uint64_t bit = UINT64_C(1) << fd % 64;
+    c->unspoken[fd / 64] = unspoken ? c->unspoken[fd / 64] | bit : c->unspoken[fd / 64] & ~bit;
+}
+
+static void handle_connection(struct carrier *c, int event, int value)
+{
+    if (event == ZMQ_EVENT_ACCEPTED)
+        set_unspoken(c, value, true);
+    if (event == ZMQ_EVENT_DISCONNECTED && is_unspoken(c, value))
+        complain(c, "something that connected to the job's port does not speak muster's protocol: "
+                    "torchrun, or another program; run the same muster on all nodes");
+    int slot = event == ZMQ_EVENT_DISCONNECTED ? routes_find_fd(&c->routes, value) : -1;
+    if (slot < 0 || confirm_gone(c, slot))
+        return;
+    c->suspect = slot;
+    c->suspect_session = c->routes.slots[slot].session;
+    c->confirm_at = instant_add(clock_now(c->clock), CONFIRM_AFTER_MS * NS_PER_MS);
+}
+
+static void watch_connections(struct carrier *c, struct instant now)
+{
+    int event, value;
+    while (zmq_socket_next_event(&c->socket, &event, &value))
+        handle_connection(c, event, value);
+    if (!instant_reached(now, c->confirm_at))
+        return;
+    c->confirm_at = INSTANT_NEVER;
+    if (c->routes.slots[c->suspect].session == c->suspect_session && c->suspect_session)
+        (void)confirm_gone(c, c->suspect); /* if not, its silence will tell */
 }
 
 static bool receive_one(struct carrier *c)
@@ -277,10 +343,12 @@ static bool receive_one(struct carrier *c)
         whole = !more && ++frames == 1;
         frames += more;
     }
-    if (whole)
-        handle_frame(c, zmq_calls.msg_data(&id), zmq_calls.msg_size(&id), zmq_calls.msg_data(&body),
-                     zmq_calls.msg_size(&body));
-    else
+    if (whole) {
+        struct sender peer = {0, zmq_calls.msg_data(&id), zmq_calls.msg_size(&id),
+                              zmq_calls.msg_get(&body, ZMQ_SRCFD)};
+        set_unspoken(c, peer.fd, false);
+        handle_frame(c, &peer, zmq_calls.msg_data(&body), zmq_calls.msg_size(&body));
+    } else
         complain(c, "a peer sent a message of more than one frame");
     zmq_calls.msg_close(&body);
     zmq_calls.msg_close(&id);
@@ -323,7 +391,7 @@ static int wait_for_work(struct carrier *c)
     pthread_mutex_lock(&c->lock);
     struct instant due = c->closing ? c->close_deadline : INSTANT_NEVER;
     pthread_mutex_unlock(&c->lock);
-    due = instant_min(due, roster_deadline(c->roster));
+    due = instant_min(due, instant_min(c->confirm_at, roster_deadline(c->roster)));
     int64_t left = instant_diff_ns(due, clock_now(c->clock));
     long timeout = -1;
     if (due.ns != INT64_MAX)
@@ -331,8 +399,9 @@ static int wait_for_work(struct carrier *c)
     zmq_pollitem_t items[] = {
         {.socket = c->socket.socket, .events = ZMQ_POLLIN},
         {.fd = c->wake_fd, .events = ZMQ_POLLIN},
+        {.socket = c->socket.monitor, .events = ZMQ_POLLIN},
     };
-    if (zmq_calls.poll(items, 2, timeout) < 0 && errno != EINTR)
+    if (zmq_calls.poll(items, 3, timeout) < 0 && errno != EINTR)
         return -1;
     return 0;
 }
@@ -364,6 +433,7 @@ static void *serve(void *context)
         }
         /* All messages before the clock: after a freeze everybody would look lost. */
         drain_fd(c->wake_fd);
+        watch_connections(c, clock_now(c->clock));
         while (receive_one(c))
             ;
         run_commands(c);
@@ -554,6 +624,7 @@ int carrier_server_open(struct membership *m, struct muster_error *err)
     c->last = &c->first;
     c->last_session = LOCAL_SESSION;
     c->local_member = -1;
+    c->confirm_at = INSTANT_NEVER;
     c->options = &m->options;
     c->clock = m->options.clock;
     c->log = m->options.log;

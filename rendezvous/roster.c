@@ -14,6 +14,8 @@
 #include "rendezvous/mutation.h"
 #include "rendezvous/roster_internal.h"
 
+static const int64_t reconnect_ns = NS_PER_S; /* agents try again after a tenth of it */
+
 static struct roster_member *sender(struct roster_work *w)
 {
     return &w->roster->members[w->event->member];
@@ -22,6 +24,7 @@ static struct roster_member *sender(struct roster_work *w)
 static void heard(struct roster_work *w, struct roster_member *member)
 {
     member->last_heard = w->now;
+    member->lost_at = INSTANT_NEVER;
     if (!member->local)
         w->roster->loss_check =
             instant_min(w->roster->loss_check, instant_add(w->now, w->roster->lost_after_ns));
@@ -207,10 +210,14 @@ static int on_beat(struct roster_work *w)
     return 0;
 }
 
-/* A connection may come back; the agent is lost when it stays silent. */
+/* A connection that broke comes back in a moment where the agent lives. */
 static int on_disconnect(struct roster_work *w)
 {
-    sender(w)->session = 0;
+    struct roster_member *member = sender(w);
+    member->session = 0;
+    member->lost_at = instant_add(w->now, reconnect_ns);
+    if (!member->local)
+        w->roster->loss_check = instant_min(w->roster->loss_check, member->lost_at);
     return 0;
 }
 
@@ -346,7 +353,8 @@ static void check_losses(struct roster_work *w)
         struct roster_member *member = &roster->members[i];
         if (!roster_seat_taken(member) || member->local)
             continue;
-        struct instant limit = instant_add(member->last_heard, roster->lost_after_ns);
+        struct instant limit =
+            instant_min(member->lost_at, instant_add(member->last_heard, roster->lost_after_ns));
         if (instant_reached(w->now, limit))
             must_stop |= roster_lose(w, member) && !MUTATED(MUTATION_NO_LOSS);
         else

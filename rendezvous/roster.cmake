@@ -2,6 +2,7 @@
 add_library(muster_roster STATIC
   backoff.c
   client.c
+  connection.c
   event_queue.c
   failure.c
   failure_signs.c

@@ -26,9 +26,10 @@ struct roster_member {
     struct roster_incarnation superseded[ROSTER_SUPERSEDED_KEPT]; /* a ring */
     unsigned superseded_count;
     struct instant last_heard;
-    int wanted_rank; /* -1: any */
-    int group_rank;  /* in the last world that it or its name was in; -1: none */
-    uint32_t round;  /* of that world */
+    struct instant lost_at; /* unless it comes back before: its connection broke; never: not known to */
+    int wanted_rank;        /* -1: any */
+    int group_rank;         /* in the last world that it or its name was in; -1: none */
+    uint32_t round;         /* of that world */
     int local_world_size;
     int rank_base, role_rank_base, role_world_size; /* in the current round */
     uint16_t store_port;

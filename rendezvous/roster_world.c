@@ -131,6 +131,7 @@ struct roster *roster_create(const struct roster_options *options, struct instan
     roster->loss_check = roster->last_call = roster->regroup = roster->hold_until = INSTANT_NEVER;
     for (int i = 0; i < slots; i++) {
         roster->members[i].group_rank = -1;
+        roster->members[i].lost_at = INSTANT_NEVER;
         roster->by_rank[i] = i; /* for ever in a static world */
     }
     if (!options->elastic)

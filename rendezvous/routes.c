@@ -43,13 +43,22 @@ int routes_find(const struct routes *routes, const void *id, size_t id_size)
     return -1;
 }
 
-void routes_set(struct routes *routes, int slot, uint64_t session, const void *id, size_t id_size)
+int routes_find_fd(const struct routes *routes, int fd)
+{
+    for (int slot = 0; slot < routes->slot_count; slot++)
+        if (routes->slots[slot].session && routes->slots[slot].fd == fd)
+            return slot;
+    return -1;
+}
+
+void routes_set(struct routes *routes, int slot, uint64_t session, const void *id, size_t id_size, int fd)
 {
     struct route *route = &routes->slots[slot];
     routes_remove(routes, slot, route->session);
     memcpy(route->id, id, id_size);
     route->id_size = id_size;
     route->session = session;
+    route->fd = fd;
     int *bucket = bucket_of(routes, id, id_size);
     route->next = *bucket;
     *bucket = slot;

@@ -16,6 +16,7 @@ struct route {
     uint64_t session; /* 0: no route */
     unsigned char id[ROUTE_ID_LIMIT];
     size_t id_size;
+    int fd;   /* of its connection; -1: unknown */
     int next; /* slot in the same bucket, -1: none */
 };
 
@@ -29,8 +30,10 @@ int routes_init(struct routes *routes, int slot_count, struct muster_error *err)
 void routes_free(struct routes *routes);
 /* The slot behind the id, or -1. */
 int routes_find(const struct routes *routes, const void *id, size_t id_size);
+/* The slot whose connection has the descriptor, or -1. A look at every slot. */
+int routes_find_fd(const struct routes *routes, int fd);
 /* Replaces the slot's route. id_size <= ROUTE_ID_LIMIT. */
-void routes_set(struct routes *routes, int slot, uint64_t session, const void *id, size_t id_size);
+void routes_set(struct routes *routes, int slot, uint64_t session, const void *id, size_t id_size, int fd);
 /* Removes the slot's route if it is the session's. */
 void routes_remove(struct routes *routes, int slot, uint64_t session);
 

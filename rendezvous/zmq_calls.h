@@ -24,7 +24,9 @@
     X(msg_more)                                                                                              \
     X(msg_data)                                                                                              \
     X(msg_size)                                                                                              \
+    X(msg_get)                                                                                               \
     X(msg_close)                                                                                             \
+    X(socket_monitor)                                                                                        \
     X(poll)                                                                                                  \
     X(strerror)
 

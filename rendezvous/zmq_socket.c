@@ -89,7 +89,7 @@ static int bind_router(struct zmq_socket *s, const char *host, uint16_t port, co
         {ZMQ_BACKLOG, BACKLOG},    {ZMQ_IPV6, six},
         {ZMQ_LINGER, 0},
     };
-    if (apply(s->socket, settings, sizeof settings / sizeof settings[0], err))
+    if (apply(s->socket, settings, sizeof settings / sizeof settings[0], err) || zmq_socket_watch(s, err))
         return -1;
     if (zmq_calls.bind(s->socket, where) == 0)
         return 0;
@@ -128,7 +128,7 @@ static int connect_dealer(struct zmq_socket *s, const char *host, uint16_t port,
         {ZMQ_IPV6, six},
         {ZMQ_LINGER, 0},
     };
-    if (apply(s->socket, settings, sizeof settings / sizeof settings[0], err))
+    if (apply(s->socket, settings, sizeof settings / sizeof settings[0], err) || zmq_socket_watch(s, err))
         return -1;
     return zmq_calls.connect(s->socket, where) ? fail(err, where) : 0;
 }
@@ -145,6 +145,8 @@ int zmq_socket_connect_dealer(struct zmq_socket *s, const char *host, uint16_t p
 
 void zmq_socket_close(struct zmq_socket *s, int linger_ms)
 {
+    if (s->monitor)
+        (void)zmq_calls.close(s->monitor); /* a socket of ours */
     if (s->socket) {
         /* Neither can fail on a socket and context of ours, and there is nothing left to do if they did. */
         (void)zmq_calls.setsockopt(s->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
@@ -169,6 +171,42 @@ int zmq_socket_send(const struct zmq_socket *s, const void *id, size_t id_size, 
         sent = zmq_calls.send(s->socket, data, size, ZMQ_DONTWAIT);
     while (sent < 0 && errno == EINTR);
     return sent < 0 ? -1 : 0;
+}
+
+int zmq_socket_watch(struct zmq_socket *s, struct muster_error *err)
+{
+    static const char address[] = "inproc://connections"; /* of this context, which has one socket */
+    enum { WATCHED = ZMQ_EVENT_ALL & ~(ZMQ_EVENT_LISTENING | ZMQ_EVENT_MONITOR_STOPPED) };
+    if (zmq_calls.socket_monitor(s->socket, address, WATCHED) < 0)
+        return fail(err, "cannot watch a ZeroMQ socket");
+    s->monitor = zmq_calls.socket(s->context, ZMQ_PAIR);
+    if (!s->monitor || zmq_calls.connect(s->monitor, address))
+        return fail(err, "cannot watch a ZeroMQ socket");
+    return 0;
+}
+
+/* Two frames: 16 bits of event and 32 of value, then the endpoint. */
+bool zmq_socket_next_event(const struct zmq_socket *s, int *event, int *value)
+{
+    zmq_msg_t message;
+    uint16_t number = 0;
+    int32_t detail = 0;
+    bool more = true, got = false;
+    while (s->monitor && more) {
+        zmq_calls.msg_init(&message);
+        more = zmq_calls.msg_recv(&message, s->monitor, ZMQ_DONTWAIT) >= 0;
+        if (more && !got && zmq_calls.msg_size(&message) >= sizeof number + sizeof detail) {
+            const char *data = zmq_calls.msg_data(&message);
+            memcpy(&number, data, sizeof number);
+            memcpy(&detail, data + sizeof number, sizeof detail);
+            got = true;
+        }
+        more = more && zmq_calls.msg_more(&message);
+        zmq_calls.msg_close(&message);
+    }
+    *event = number;
+    *value = detail;
+    return got;
 }
 
 bool zmq_socket_readable(const struct zmq_socket *s)

@@ -15,11 +15,11 @@
 
 struct zmq_socket {
     void *context, *socket;
+    void *monitor; /* NULL: not watched */
 };
 
 /* Numeric addresses only: libzmq resolves names with a call that may block for minutes. A host address that
- * is not of this machine binds the wildcard, with a warning to log. A port that is taken is MUSTER_E_IO and
- * names it and its holder. */
+ * is not of this machine binds the wildcard, with a warning to log. A port that is taken is MUSTER_E_BUSY. */
 int zmq_socket_bind_router(struct zmq_socket *s, const char *host, uint16_t port, const struct log_sink *log,
                            struct muster_error *err);
 int zmq_socket_connect_dealer(struct zmq_socket *s, const char *host, uint16_t port,
@@ -31,6 +31,11 @@ void zmq_socket_close(struct zmq_socket *s, int linger_ms);
  * is no room or no connection, EHOSTUNREACH where the route is gone. */
 int zmq_socket_send(const struct zmq_socket *s, const void *id, size_t id_size, const void *data,
                     size_t size);
+
+/* From now on zmq_socket_next_event has what happens to connections; before bind or connect. */
+int zmq_socket_watch(struct zmq_socket *s, struct muster_error *err);
+/* Whether there was one: event is ZMQ_EVENT_..., value what it tells, mostly the connection's descriptor. */
+bool zmq_socket_next_event(const struct zmq_socket *s, int *event, int *value);
 
 /* What the descriptor shows can only be trusted after this says 0: it is edge-triggered, and any call may eat
  * the edge. */

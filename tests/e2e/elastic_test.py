@@ -5,8 +5,8 @@
 Each agent has an address and a name of its own, as pods have; workers are small shell programs that say what they were given
 and wait for a file named finish."""
 
+import contextlib
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -130,6 +130,41 @@ class Forming(ElasticTest):
         rows = self.seen(0, 2)
         self.assertIn(int(rows[1][6]), (first, first + 1))
         self.finish_all(nodes)
+
+    def test_an_endpoint_where_nothing_listens(self):
+        _, err = self.finish(self.node(1, "2", "--join-timeout=2"), 138)
+        self.assertIn(f"the server of the job's world at 127.0.0.1:{self.port} did not answer within 2 s; nothing listens there", err)
+
+    def test_an_endpoint_that_is_not_ours(self):
+        # torch's TCPStore reads a greeting of five bytes and closes where it is another one
+        with socket.create_server(("127.0.0.1", self.port)) as listener:
+            listener.settimeout(30)
+            process = self.node(1, "2", "--join-timeout=3")
+            for _ in range(3):
+                connection, _ = listener.accept()
+                with connection:
+                    connection.settimeout(10)
+                    connection.recv(5)
+            _, err = self.finish(process, 138)
+        self.assertIn("what listens there does not speak muster's protocol: torchrun, or another program on this port", err)
+
+    def test_a_stranger_at_our_port(self):
+        server = self.node(0, "2")
+        with wait_until(self.connected, "the server listens") as stranger:
+            stranger.sendall(b"\0\xe7\x1c\x7f\x3c" * 20)  # as torch's TCPStore client greets
+            stranger.settimeout(10)
+            with contextlib.suppress(ConnectionResetError):
+                while stranger.recv(100):
+                    pass
+        server.send_signal(signal.SIGTERM)
+        _, err = self.finish(server, 143)
+        self.assertIn("something that connected to the job's port does not speak muster's protocol: torchrun", err)
+
+    def connected(self):
+        try:
+            return socket.create_connection(("127.0.0.1", self.port))
+        except ConnectionRefusedError:
+            return None
 
     def test_what_is_waited_for_is_told(self):
         # the line comes after five seconds

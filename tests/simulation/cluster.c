@@ -508,6 +508,38 @@ static void drain_alone(struct cluster *cluster, int i)
     leave_now(cluster, i);
 }
 
+/* The server sees the connection end, unless the network is gone as well. */
+static void tell_broken(struct cluster *cluster, int i)
+{
+    const struct node *node = &cluster->nodes[i];
+    if (!node->client || node->cut)
+        return;
+    cluster_schedule(cluster,
+                     (struct happening){.at = instant_add(cluster->now, cluster->options.delay_max_ns),
+                                        .kind = HAPPEN_BROKEN,
+                                        .node = i,
+                                        .rank = node->slot,
+                                        .session = node->session});
+}
+
+static void connection_broken(struct cluster *cluster, const struct happening *h)
+{
+    struct roster_event event = {.kind = ROSTER_DISCONNECT, .session = h->session, .member = h->rank};
+    if (cluster->nodes[0].phase == NODE_UP)
+        (void)roster_take(cluster, &event);
+}
+
+static void break_connection(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->phase != NODE_UP || node->cut || !node->client)
+        return;
+    trace(cluster, node, "has its connection broken");
+    cluster->faults++; /* its last word may be lost with it */
+    tell_broken(cluster, i);
+    new_connection(cluster, node);
+}
+
 static void crash(struct cluster *cluster, int i)
 {
     struct node *node = &cluster->nodes[i];
@@ -515,6 +547,7 @@ static void crash(struct cluster *cluster, int i)
         return;
     trace(cluster, node, "crashes");
     cluster->faults++;
+    tell_broken(cluster, i);
     end_agent(cluster, i, NODE_EXITED, 137);
     if (cluster->calm)
         after(cluster, NS_PER_S, i, HAPPEN_START);
@@ -610,7 +643,7 @@ static void arrive(struct cluster *cluster, const struct happening *happening)
 static bool postpone(struct cluster *cluster, struct happening *h)
 {
     enum happening_kind kind = h->kind;
-    bool at_server = (kind == HAPPEN_ARRIVE && h->to_server) || kind == HAPPEN_TICK;
+    bool at_server = (kind == HAPPEN_ARRIVE && h->to_server) || kind == HAPPEN_TICK || kind == HAPPEN_BROKEN;
     const struct node *node = &cluster->nodes[at_server ? 0 : h->node];
     bool own = at_server || kind == HAPPEN_ARRIVE || kind == HAPPEN_STARTED || kind == HAPPEN_STOPPED ||
                kind == HAPPEN_EXIT || kind == HAPPEN_UNANSWERED || kind == HAPPEN_FINISH;
@@ -647,6 +680,12 @@ static void happen(struct cluster *cluster, const struct happening *h)
         break;
     case HAPPEN_FOLLOW:
         fail_worker(cluster, h->node, true);
+        break;
+    case HAPPEN_BREAK:
+        break_connection(cluster, h->node);
+        break;
+    case HAPPEN_BROKEN:
+        connection_broken(cluster, h);
         break;
     case HAPPEN_FREEZE:
         freeze(cluster, h->node, h->value);

@@ -21,7 +21,7 @@ enum { CLUSTER_NODE_LIMIT = 64 };
 
 struct cluster_options {
     uint64_t seed;
-    int nodes; /* static: the world's; elastic: those that a calm cluster starts; 0: all */
+    int nodes;      /* static: the world's; elastic: those that a calm cluster starts; 0: all */
     bool strangers; /* static: other names may take a lost node's rank, whose workers may still be stopping */
     bool elastic;
     int min_nodes, max_nodes;                 /* elastic; nodes beyond max are spares */
@@ -48,6 +48,8 @@ void cluster_crash(struct cluster *cluster, int64_t at_ms,
                    int node); /* the agent and its workers vanish without a word */
 void cluster_cut(struct cluster *cluster, int64_t at_ms, int node);  /* its network goes away */
 void cluster_heal(struct cluster *cluster, int64_t at_ms, int node); /* and comes back, on a new connection */
+void cluster_reset(struct cluster *cluster, int64_t at_ms,
+                   int node); /* its connection breaks, both ends see it, and there is a new one */
 void cluster_freeze(struct cluster *cluster, int64_t at_ms, int node,
                     int64_t for_ms); /* its agent and its workers do nothing for a while */
 void cluster_kill(struct cluster *cluster, int64_t at_ms,

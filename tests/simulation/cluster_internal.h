@@ -45,6 +45,8 @@ enum happening_kind {
     HAPPEN_CRASH,
     HAPPEN_CUT,
     HAPPEN_HEAL,
+    HAPPEN_BREAK,
+    HAPPEN_BROKEN, /* the server sees that a connection has ended */
     HAPPEN_FREEZE,
     HAPPEN_THAW,
     HAPPEN_KILL,
@@ -69,6 +71,7 @@ struct happening {
     unsigned life, connection, batch;
     bool to_server;
     int64_t value;
+    uint64_t session;             /* BROKEN */
     struct wire_message *message; /* owned; only as much of it as its kind needs */
 };
 

@@ -46,6 +46,11 @@ void cluster_follow(struct cluster *cluster, int64_t at_ms, int node)
     at(cluster, at_ms, node, HAPPEN_FOLLOW);
 }
 
+void cluster_reset(struct cluster *cluster, int64_t at_ms, int node)
+{
+    at(cluster, at_ms, node, HAPPEN_BREAK);
+}
+
 void cluster_freeze(struct cluster *cluster, int64_t at_ms, int node, int64_t for_ms)
 {
     cluster_schedule(cluster, (struct happening){.at = {at_ms * NS_PER_MS},

@@ -56,8 +56,10 @@ static struct cluster *random_job(uint64_t seed, struct plan *plan)
     for (int k = 0; k < faults; k++) {
         int64_t at = (int64_t)(next(&random) % FAULTS_UNTIL_MS);
         int node = (int)(next(&random) % (uint64_t)nodes);
-        uint64_t kind = next(&random) % 10;
-        if (kind < 3 || (node == 0 && kind < 9)) {
+        uint64_t kind = next(&random) % 11;
+        if (kind == 10) {
+            cluster_reset(cluster, at, node);
+        } else if (kind < 3 || (node == 0 && kind < 9)) {
             cluster_kill(cluster, at, node);
         } else if (kind < 5) {
             cluster_crash(cluster, at, node);
@@ -83,8 +85,10 @@ static void elastic_faults(struct cluster *cluster, struct plan *plan, uint64_t 
     for (int k = 0; k < faults; k++) {
         int64_t at = (int64_t)(next(random) % FAULTS_UNTIL_MS);
         int node = (int)(next(random) % (uint64_t)plan->nodes);
-        uint64_t kind = next(random) % 14;
-        if (kind < 3) {
+        uint64_t kind = next(random) % 15;
+        if (kind == 14) {
+            cluster_reset(cluster, at, node);
+        } else if (kind < 3) {
             cluster_kill(cluster, at, node);
         } else if (kind < 5 && node) {
             cluster_crash(cluster, at, node);

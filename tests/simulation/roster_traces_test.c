@@ -161,9 +161,9 @@ static void a_node_is_lost_and_comes_back(void **state)
                  "0.002 node1 starts workers 1-1 of 2, round 0\n"
                  "0.103 job STARTING -> RUNNING\n"
                  "1.000 node1 crashes\n"
-                 "3.003 job RUNNING -> STOPPING\n"
-                 "3.003 node0 stops round 0: node rank 1 (node1) is lost: restart 1 of 1\n"
-                 "3.103 job STOPPING -> FORMING\n"
+                 "2.001 job RUNNING -> STOPPING\n"
+                 "2.001 node0 stops round 0: node rank 1 (node1) is lost: restart 1 of 1\n"
+                 "2.101 job STOPPING -> FORMING\n"
                  "6.000 node1 joins as node rank 1\n"
                  "6.001 job FORMING -> STARTING\n"
                  "6.001 node0 starts workers 0-0 of 2, round 1\n"
@@ -207,12 +207,12 @@ static void a_lost_node_wins_over_those_that_follow(void **state)
                  "1.002 node1 a worker loses its peer\n"
                  "1.002 node1 stops round 0: rank 0 (pid 1000 on node0) exited with code 1: Connection "
                  "closed by peer: no restarts left\n"
-                 "3.003 job STOPPING -> FINISHING\n"
-                 "3.004 node1 verdict 138: node rank 2 (node2) is lost; restarts used: 0 of 0\n"
-                 "3.009 node1 exits 138\n"
-                 "3.010 job FINISHING -> FAILED\n"
-                 "3.010 node0 verdict 138: node rank 2 (node2) is lost; restarts used: 0 of 0\n"
-                 "3.015 node0 exits 138\n");
+                 "2.001 job STOPPING -> FINISHING\n"
+                 "2.002 node1 verdict 138: node rank 2 (node2) is lost; restarts used: 0 of 0\n"
+                 "2.007 node1 exits 138\n"
+                 "2.008 job FINISHING -> FAILED\n"
+                 "2.008 node0 verdict 138: node rank 2 (node2) is lost; restarts used: 0 of 0\n"
+                 "2.013 node0 exits 138\n");
     cluster_destroy(c);
 }
 
@@ -274,6 +274,34 @@ static void a_report_that_waits_keeps_its_age(void **state)
     assert_null(cluster_broken(c));
     assert_non_null(
         strstr(cluster_trace(c), "node0 verdict 137: rank 1 (pid 1001 on node1) was killed by signal 9"));
+    cluster_destroy(c);
+}
+
+static void a_broken_connection_costs_nothing(void **state)
+{
+    (void)state;
+    struct cluster *c = cluster_create(&(struct cluster_options){.nodes = 2, .max_restarts = 1});
+    cluster_start(c, 0, 0);
+    cluster_start(c, 0, 1);
+    cluster_reset(c, 1000, 1);
+    cluster_finish(c, 3000, 0);
+    cluster_finish(c, 3000, 1);
+    expect_trace(c, 20000,
+                 "0.000 node0 joins as node rank 0\n"
+                 "0.000 node1 joins as node rank 1\n"
+                 "0.001 job FORMING -> STARTING\n"
+                 "0.001 node0 starts workers 0-0 of 2, round 0\n"
+                 "0.002 node1 starts workers 1-1 of 2, round 0\n"
+                 "0.103 job STARTING -> RUNNING\n"
+                 "1.000 node1 has its connection broken\n"
+                 "3.000 node0 is done\n"
+                 "3.000 node1 is done\n"
+                 "3.001 job RUNNING -> FINISHING\n"
+                 "3.002 node1 verdict 0: all workers exited 0\n"
+                 "3.007 node1 exits 0\n"
+                 "3.008 job FINISHING -> FINISHED\n"
+                 "3.008 node0 verdict 0: all workers exited 0\n"
+                 "3.013 node0 exits 0\n");
     cluster_destroy(c);
 }
 
@@ -448,6 +476,7 @@ int main(void)
         cmocka_unit_test(a_lost_node_wins_over_those_that_follow),
         cmocka_unit_test(a_signal_wins_over_what_was_heard_before),
         cmocka_unit_test(a_report_that_waits_keeps_its_age),
+        cmocka_unit_test(a_broken_connection_costs_nothing),
         cmocka_unit_test(a_short_cut_costs_nothing),
         cmocka_unit_test(term_ends_the_job_with_143),
         cmocka_unit_test(an_elastic_world_grows_and_shrinks),

@@ -5,3 +5,4 @@ muster_test(rendezvous_wire_test SOURCES rendezvous_wire_test.c LINK muster_rend
 muster_test(rendezvous_process_test SOURCES rendezvous_process_test.c LINK muster_rendezvous)
 muster_test(rendezvous_network_test SOURCES rendezvous_network_test.c LINK muster_rendezvous PkgConfig::ZMQ)
 muster_test(rendezvous_elastic_test SOURCES rendezvous_elastic_test.c LINK muster_roster)
+muster_test(rendezvous_connection_test SOURCES rendezvous_connection_test.c LINK muster_roster)
