@@ -190,5 +190,6 @@ int nvmlDeviceGetMaxMigDeviceCount(struct fake_device *device, unsigned *count)
 
 int nvmlDeviceGetMigDeviceHandleByIndex(struct fake_device *device, unsigned index, struct fake_device **out)
 {
+    FAKE_ENTER(device);
     return find(device->gpu, (int)index, out);
 }

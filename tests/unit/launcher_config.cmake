@@ -11,3 +11,7 @@ muster_test(launcher_gpus_test SOURCES launcher_gpus_test.c LINK muster_launcher
 target_compile_definitions(launcher_gpus_test PRIVATE FAKE_NVML_LIBRARY="$<TARGET_FILE:fake_nvml>")
 add_dependencies(launcher_gpus_test fake_nvml)
 muster_test(launcher_numa_test SOURCES launcher_numa_test.c LINK muster_launcher)
+muster_test(launcher_gpu_facts_test SOURCES launcher_gpu_facts_test.c LINK muster_launcher)
+add_dependencies(launcher_gpu_facts_test fake_nvml fake_nvml_old)
+target_compile_definitions(launcher_gpu_facts_test PRIVATE FAKE_NVML_LIBRARY="$<TARGET_FILE:fake_nvml>"
+  FAKE_NVML_OLD_LIBRARY="$<TARGET_FILE:fake_nvml_old>")
