@@ -187,14 +187,16 @@ static int ask_pcie(const struct asking *a)
                      {a->nvml->pcie_generation_max, &gpu->pcie_generation_max},
                      {a->nvml->pcie_width, &gpu->pcie_width},
                      {a->nvml->pcie_width_max, &gpu->pcie_width_max}};
-    for (size_t i = 0; i < sizeof questions / sizeof *questions; i++) {
+    int worst = NVML_SUCCESS; /* virtual GPUs know some of the four */
+    for (size_t i = 0; i < sizeof questions / sizeof *questions && worst != NVML_ERROR_GPU_IS_LOST; i++) {
         unsigned value = 0;
         int code = questions[i].call ? questions[i].call(a->device, &value) : NVML_ERROR_FUNCTION_NOT_FOUND;
-        if (code != NVML_SUCCESS)
-            return code;
-        *questions[i].out = (int)value;
+        if (code == NVML_SUCCESS)
+            *questions[i].out = (int)value;
+        else if (code != NVML_ERROR_NOT_SUPPORTED)
+            worst = code;
     }
-    return NVML_SUCCESS;
+    return worst;
 }
 
 static int ask_temperature(const struct asking *a)

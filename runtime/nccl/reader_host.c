@@ -88,32 +88,13 @@ static void read_memory(struct reader *r)
     }
     if (available >= 0)
         r->out->memory_used_bytes = r->out->memory_bytes - available;
-    int64_t limit = reader_number(r, -1, "/sys/fs/cgroup/memory.max"),
-            used = reader_number(r, -1, "/sys/fs/cgroup/memory.current");
-    if (limit <= 0) { /* version 1; no limit is a number near 2^63 */
-        limit = reader_number(r, -1, "/sys/fs/cgroup/memory/memory.limit_in_bytes");
-        used = reader_number(r, -1, "/sys/fs/cgroup/memory/memory.usage_in_bytes");
-    }
-    if (limit > 0 && limit < r->out->memory_bytes) {
-        r->out->memory_limit_bytes = limit;
-        if (used >= 0)
-            r->out->memory_used_bytes = used;
-    }
 }
 
 static void read_cpus(struct reader *r)
 {
     cpu_set_t set;
-    char line[64];
-    double quota = 0, period = 0;
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         r->out->cpus = CPU_COUNT(&set);
-    if (reader_line(r, line, sizeof line, "/sys/fs/cgroup/cpu.max") &&
-        sscanf(line, "%lf %lf", &quota, &period) == 2 && period > 0)
-        r->out->cpu_quota = quota / period;
-    else if ((quota = (double)reader_number(r, -1, "/sys/fs/cgroup/cpu/cpu.cfs_quota_us")) > 0 &&
-             (period = (double)reader_number(r, -1, "/sys/fs/cgroup/cpu/cpu.cfs_period_us")) > 0)
-        r->out->cpu_quota = quota / period;
     while (r->out->numa_nodes < 1024 &&
            reader_exists(r, "/sys/devices/system/node/node%d", r->out->numa_nodes))
         r->out->numa_nodes++;
@@ -143,6 +124,7 @@ void reader_limits(struct reader *r)
     read_shared_memory(r);
     read_memory(r);
     read_cpus(r);
+    reader_cgroup(r);
     read_clock(r);
 }
 
