@@ -106,7 +106,7 @@ int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *
         .restart_count = agent->state.restart_count,
         .backoff_ns = agent_seconds_ns(config->restart_backoff_s),
         .backoff_cap_ns = agent_seconds_ns(config->restart_backoff_s > 60 ? config->restart_backoff_s : 60),
-        .exit_barrier_ns = agent_seconds_ns(config->exit_barrier_s),
+        .exit_barrier_ns = agent_seconds_ns(config->exit_barrier_s) + 1, /* 0 would be the default */
         .host = address,
         .host_name = config->master_addr,
         .port = agent_master_port(agent),
