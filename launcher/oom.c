@@ -46,9 +46,12 @@ bool oom_is_full(const struct oom_account *account)
 int64_t oom_number(const char *text, const char *name)
 {
     size_t length = strlen(name);
-    for (const char *line = text; line && *line; line = strchr(line, '\n'), line += line != NULL)
+    for (const char *line = text; line && *line;) {
         if (!strncmp(line, name, length) && line[length] == ' ')
             return strtoll(line + length + 1, NULL, 10);
+        line += strcspn(line, "\n");
+        line += *line == '\n';
+    }
     return -1;
 }
 
