@@ -4,6 +4,7 @@ left behind.
 Standard library only. MUSTER_BUILD names the build directory. Every process of a test carries E2E_FOLDER, by which it is found
 wherever it hides."""
 
+import ctypes
 import os
 import pathlib
 import re
@@ -54,6 +55,29 @@ def alive(pid):
     except OSError:
         return False
     return text[text.rindex(b")") + 2 :][:1] not in (b"Z", b"X")
+
+
+def adopt_orphans():
+    """From now on whatever loses its parent below this process becomes its child, as under an init: nothing that a test's
+    programs leave behind can hide, whatever its session and environment are."""
+    PR_SET_CHILD_SUBREAPER = 36
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def children():
+    """{pid: (name, state)} of this process's children, the dead ones that nobody waited for included."""
+    found = {}
+    for task in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{task}/children") as file:
+            for pid in file.read().split():
+                try:
+                    with open(f"/proc/{pid}/stat") as stat:
+                        text = stat.read()
+                except OSError:
+                    continue
+                found[int(pid)] = (text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2])
+    return found
 
 
 def wait_until(condition, what, limit=LIMIT):
