@@ -383,7 +383,7 @@ class GpuErrors(AgentTest):
 
 class Codes(AgentTest):
     def test_as_torchrun(self):
-        for body in ("exit 85", "kill -SEGV $$", "exit 127", "exit 2"):
+        for body in ("exit 85", "kill -SEGV $$$$", "exit 127", "exit 2"):
             _, err = self.run_muster("--standalone", "--exit-code=torchrun", "--", "sh", "-c", body, code=1)
             self.assertTrue(verdict_of(err).endswith("exit code 1"), verdict_of(err))
         self.run_muster("--standalone", "--exit-code=torchrun", "--", "true")
