@@ -81,7 +81,7 @@ class SuperviseTest(AgentTest):
         return self.pids("pid", count) + self.pids("daemon", count)
 
     def clear(self):
-        for old in list(self.folder.glob("*.[0-9]")):
+        for old in [*self.folder.glob("*.[0-9]"), *self.folder.glob("go")]:
             old.unlink()
 
 
@@ -128,6 +128,59 @@ class Phases(SuperviseTest):
         wait_until(lambda: not alive(first), "node 0's worker has left")
         return agents[0], agents[1:], [first, second]
 
+    def phase_back_off(self, kind):
+        path = self.script("fails.sh", "echo $$ > \"$E2E_FOLDER/pid.$RANK\"\n[ $RANK = 1 ] && exit 3\nsleep 1000\n")
+        agent = self.start(
+            "--standalone", "--nproc-per-node=2", "--max-restarts=2", "--restart-backoff=60", "--", "sh", path
+        )
+        workers = self.pids("pid", 2)
+        self.all_gone(workers)
+        return agent, [], workers
+
+    def phase_stopping_to_restart(self, kind):
+        return self.after_a_failure("--max-restarts=1", "--restart-backoff=60")
+
+    def phase_stopping_to_end(self, kind):
+        return self.after_a_failure()
+
+    def after_a_failure(self, *arguments):
+        """One of three has failed, another does not want to go."""
+        path = self.script("worker.py", WORKER)
+        agent = self.start(
+            "--standalone", "--nproc-per-node=3", "--restart-grace=1", "--shutdown-timeout=1", *arguments, "--",
+            "sh", "-c",
+            f"[ $RANK = 0 ] || exec python3 '{path}' deaf; while [ ! -e go ]; do sleep 0.01; done; exit 9",
+        )
+        wait_until(lambda: (self.folder / "pid.1").exists() and (self.folder / "pid.2").exists(), "two workers that are deaf")
+        (self.folder / "pid.0").write_text("0\n")
+        family = self.pids("pid", 3)[1:]
+        (self.folder / "go").touch()
+        self.wait_said(agent, "rank 0 ")
+        return agent, [], family
+
+    def elastic(self, node, *command):
+        return self.start(
+            "--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}", f"--local-addr=127.0.0.{node + 1}",
+            "--shutdown-timeout=0.5", "--join-timeout=3", *command, env={"MUSTER_HOSTNAME": f"node-{node}"},
+        )
+
+    def phase_elastic_forming_server(self, kind):
+        self.port = free_port()
+        agent = self.elastic(0, *self.command(kind))
+        wait_until(lambda: self.handles(agent, signal.SIGTERM), "the agent watches signals")
+        return agent, [], []
+
+    def phase_elastic_forming_client(self, kind):
+        self.port = free_port()
+        agent = self.elastic(1, *self.command(kind))
+        wait_until(lambda: self.handles(agent, signal.SIGTERM), "the agent watches signals")
+        return agent, [], []
+
+    def phase_elastic_server_running(self, kind):
+        self.port = free_port()
+        agents = [self.elastic(node, *self.command(kind)) for node in (0, 1)]
+        return agents[0], agents[1:], self.family(2)
+
     @staticmethod
     def handles(process, number):
         """Whether the agent blocks the signal already, so that it is read and not acted on by the kernel."""
@@ -171,6 +224,24 @@ class Phases(SuperviseTest):
             if number == signal.SIGKILL and times == 2 or kind == "polite" and phase == "starting" and not FULL:
                 continue
             self.one(phase, number, kind, times)
+
+    def test_a_node_that_is_done_may_go(self):
+        """At the exit barrier, its part done: the others lose nothing with it and end well."""
+        for number in (*STOPS, signal.SIGKILL):
+            with self.subTest(signal=number.name):
+                self.clear()
+                port = free_port()
+                work = "echo $$$$ > pid.$RANK; [ $RANK = 1 ] || while [ ! -e go ]; do sleep 0.01; done"
+                server, client = [
+                    self.start("--nnodes=2", f"--node-rank={rank}", f"--master-port={port}", "--", "sh", "-c", work) for rank in (0, 1)
+                ]
+                first, second = self.pids("pid", 2)
+                wait_until(lambda: not os.path.exists(f"/proc/{second}"), "node 1 has seen its worker leave")
+                client.send_signal(number)
+                self.finish(client, -number if number == signal.SIGKILL else 128 + number)
+                self.assertTrue(alive(first))
+                (self.folder / "go").touch()
+                self.finish(server, 0)
 
     def test_a_polite_worker_is_never_cut_off(self):
         for number, second in ((signal.SIGTERM, signal.SIGTERM), (signal.SIGINT, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT)):
