@@ -168,7 +168,6 @@ static const struct knob rows[] = {
      .type = KNOB_DOUBLE,
      .offset = AT(exit_barrier_s),
      .initial = "300",
-     .min = 0.001,
      .max = 1e7,
      .unit = "s",
      .section = world,
