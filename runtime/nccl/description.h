@@ -183,6 +183,9 @@ struct description {
     int gpu_link_count;
     struct description_link *nic_links; /* GPU a, RDMA port b (index into rdma) */
     int nic_link_count;
+    struct description_link
+        *interface_links; /* GPU a, interface b (index into interfaces) that is a PCI card */
+    int interface_link_count;
     struct description_process *gpu_processes;
     int gpu_process_count;
     struct description_xid *xids;

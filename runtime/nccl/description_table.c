@@ -183,6 +183,7 @@ static const struct description_field description_fields[] = {
     LIST(description, gpus, gpu_count, gpu),
     LIST(description, gpu_links, gpu_link_count, pair),
     LIST(description, nic_links, nic_link_count, pair),
+    LIST(description, interface_links, interface_link_count, pair),
     LIST(description, gpu_processes, gpu_process_count, process),
     LIST(description, xids, xid_count, xid),
     INT(description, omitted, 0),

@@ -62,10 +62,11 @@ static int take_gpus(const struct nvml_report *report, struct description *d)
     mem_free(d->gpus);
     mem_free(d->gpu_links);
     mem_free(d->nic_links);
+    mem_free(d->interface_links);
     d->gpus = gpus;
     d->gpu_count = count;
-    d->gpu_links = d->nic_links = NULL; /* their numbers may mean other GPUs now */
-    d->gpu_link_count = d->nic_link_count = 0;
+    d->gpu_links = d->nic_links = d->interface_links = NULL; /* their numbers may mean other GPUs now */
+    d->gpu_link_count = d->nic_link_count = d->interface_link_count = 0;
     return 0;
 }
 

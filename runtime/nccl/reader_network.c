@@ -19,6 +19,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "runtime/nccl/description_internal.h"
+#include "runtime/nccl/pci.h"
 #include "runtime/nccl/reader_internal.h"
 
 static struct description_interface *find(struct reader *r, const char *name)
@@ -31,6 +32,20 @@ static struct description_interface *find(struct reader *r, const char *name)
 
 /* --- links --- */
 
+/* The PCI card that it is a part of; virtio puts a device of its own between. */
+static void read_address(struct reader *r, struct description_interface *interface)
+{
+    char path[READER_PATH], target[READER_PATH];
+    struct pci_path way;
+    if (!reader_path(r, path, "/sys/class/net/%s", interface->name))
+        return;
+    ssize_t length = readlink(path, target, sizeof target - 1);
+    target[length > 0 ? length : 0] = 0;
+    pci_path_parse(target, &way);
+    if (way.depth > 0)
+        READER_SET(interface->pci, way.hops[way.depth - 1]);
+}
+
 static void fill_from_sys(struct reader *r, struct description_interface *interface)
 {
     const char *name = interface->name;
@@ -42,8 +57,7 @@ static void fill_from_sys(struct reader *r, struct description_interface *interf
     interface->numa_node = (int)reader_number(r, -1, "/sys/class/net/%s/device/numa_node", name);
     (void)reader_line(r, interface->vendor, sizeof interface->vendor, "/sys/class/net/%s/device/vendor",
                       name);
-    if (!interface->virtual_)
-        (void)reader_link(r, interface->pci, sizeof interface->pci, "/sys/class/net/%s/device", name);
+    read_address(r, interface);
 }
 
 /* The kind inside IFLA_LINKINFO: "veth", "bridge", "ipip"... */

@@ -220,13 +220,18 @@ static void measure_gpu(struct survey *survey, int a)
             measure(survey, &survey->gpus[a], &survey->gpus[b], d->gpus[a].numa_node, d->gpus[b].numa_node,
                     link);
     }
-    for (int b = 0; b < d->rdma_count; b++) {
-        struct pci_path nic;
-        struct description_link *link = get_link(&survey->r, &d->nic_links, &d->nic_link_count, a, b);
-        if (!link)
-            return;
-        read_path(&survey->r, d->rdma[b].pci, &nic);
-        measure(survey, &survey->gpus[a], &nic, d->gpus[a].numa_node, d->rdma[b].numa_node, link);
+}
+
+static void measure_card(struct survey *survey, const char *pci, int numa_node, int b,
+                         struct description_link **links, int *count)
+{
+    struct description *d = survey->r.out;
+    struct pci_path card;
+    read_path(&survey->r, pci, &card);
+    for (int a = 0; a < survey->gpu_count; a++) {
+        struct description_link *link = get_link(&survey->r, links, count, a, b);
+        if (link)
+            measure(survey, &survey->gpus[a], &card, d->gpus[a].numa_node, numa_node, link);
     }
 }
 
@@ -243,5 +248,12 @@ int reader_distances(const char *root, struct description *description, struct m
         read_path(&survey->r, description->gpus[i].pci, &survey->gpus[i]);
     for (int i = 0; i < survey->gpu_count; i++)
         measure_gpu(survey, i);
+    for (int i = 0; i < description->rdma_count; i++)
+        measure_card(survey, description->rdma[i].pci, description->rdma[i].numa_node, i,
+                     &description->nic_links, &description->nic_link_count);
+    for (int i = 0; i < description->interface_count; i++)
+        if (*description->interfaces[i].pci)
+            measure_card(survey, description->interfaces[i].pci, description->interfaces[i].numa_node, i,
+                         &description->interface_links, &description->interface_link_count);
     return survey->r.failed ? error_set(err, MUSTER_E_NOMEM, "no memory to describe this machine") : 0;
 }

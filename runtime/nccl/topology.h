@@ -6,8 +6,9 @@
 #include "proto/base/buffer.h"
 #include "runtime/nccl/description.h"
 
-/* Appends the matrix (rows and columns GPU0.., then RDMA ports and physical interfaces as NIC0..), CPUs and
- * NUMA node of each, the legend of the words that occur, and warnings. A machine without GPUs says so. */
+/* Appends the matrix (a row a GPU; columns the GPUs, then RDMA ports and the interfaces that are cards of
+ * their own as NIC0..), NUMA node and CPUs of each GPU, what the numbers mean, the legend of the words that
+ * occur, and warnings. A machine without GPUs says so. */
 int topology_print(const struct description *description, struct buffer *out);
 
 #endif
