@@ -67,7 +67,7 @@ static int set_up(struct agent *agent, struct muster_error *err)
     if (agent_watch_signals(agent, err) < 0 || make_identity(agent, err) < 0 ||
         raise_descriptors(agent, err) < 0 || agent_prepare_logs(agent, err) < 0)
         return -1;
-    if (agent_open_events(agent, err) < 0)
+    if (agent_open_events(agent, err) < 0 || agent_open_tuning(agent, err) < 0)
         return -1;
     agent_warn_of_init(agent);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
@@ -133,6 +133,7 @@ static void tear_down(struct agent *agent)
 {
     agent_close_status(agent);
     agent_close_events(agent);
+    agent_close_tuning(agent);
     agent_end_failures(agent);
     sweeper_call_off(&agent->sweeper);
     agent_stop_cleaning(agent);
@@ -199,7 +200,7 @@ static int run_agent(struct agent *agent)
     return exit_code;
 }
 
-int agent_run(const struct run_config *config, const struct log_sink *log)
+int agent_run(const struct run_config *config, struct tune *tune, const struct log_sink *log)
 {
     struct muster_error err = {0};
     open_standard_descriptors();
@@ -209,6 +210,7 @@ int agent_run(const struct run_config *config, const struct log_sink *log)
         return EXIT_CODE_FAILURE;
     }
     agent->config = config;
+    agent->tune = tune;
     agent->sweeper.loop = &agent->loop;
     agent->started = agent->waiting_since = clock_now(NULL);
     agent->signals.fd = agent->seat.fd = agent->inquest.fd = -1;

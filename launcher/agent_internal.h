@@ -69,13 +69,17 @@ struct agent {
     struct agent_logs *logs; /* agent_logs.c */
     struct membership *membership;
     struct resolver *resolver;
+    bool resolved; /* its addresses can be asked for */
     struct tcpstore_server *store;
     bool serves_here;                    /* the roster, or is trying to */
     struct errand *port_asking;          /* while who holds the port to serve on is looked for */
     struct port_question *port_question; /* of port_asking */
     struct loop_source port_answer;
     struct instant started, join_deadline, waiting_since, progress_at;
-    struct agent_audience *audience; /* who can ask for the status; agent_status.c */
+    struct tune *tune;                     /* the caller's */
+    struct agent_tuning *tuning;           /* agent_tune.c */
+    char server_address[DESCRIPTION_NAME]; /* numeric, as this node or the others dial it; "" unknown */
+    struct agent_audience *audience;       /* who can ask for the status; agent_status.c */
 
     struct group group;
     struct membership_world world;
@@ -195,6 +199,16 @@ const char *agent_store_address(const struct agent *agent);
 enum server_choice agent_choose_server(const struct agent *agent);
 bool agent_serves_resolved(const struct agent *agent);
 
+/* --- agent_tune.c --- */
+
+int agent_open_tuning(struct agent *agent, struct muster_error *err);
+/* Waits for what is being written, bounded. */
+void agent_close_tuning(struct agent *agent);
+/* A world is there, its workers are about to start: decides what they get, and says so where it is news. */
+int agent_tune(struct agent *agent, struct muster_error *err);
+/* What workers inherit. */
+char *const *agent_environment(const struct agent *agent);
+
 /* --- agent_signals.c --- */
 
 int agent_watch_signals(struct agent *agent, struct muster_error *err);
@@ -257,7 +271,8 @@ void agent_end_failures(struct agent *agent);
 void agent_report_failure(struct agent *agent, const struct worker_failure *failure);
 /* The same for one that had been told to stop: it is a failure only if its last words say so. */
 void agent_suspect(struct agent *agent, const struct worker_failure *failure);
-/* What is left of the workers (the sweeper knows) survives KILL: the node is unfit, which the others are told. */
+/* What is left of the workers (the sweeper knows) survives KILL: the node is unfit, which the others are
+ * told. */
 void agent_report_unkillable(struct agent *agent);
 /* It was terminated by us. */
 void agent_note_stopped(struct agent *agent, const struct worker_failure *failure);

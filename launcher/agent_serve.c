@@ -137,12 +137,23 @@ const char *agent_address_to_serve(const struct agent *agent)
     return resolver_is_numeric(given) && resolver_is_local(given) ? given : "0.0.0.0";
 }
 
+/* Which of this machine's addresses the others dial, where they have a name for it: for the choice of an
+ * interface (agent_tune.c), and no reason to wait or to fail. */
+static void start_own_look_up(struct agent *agent)
+{
+    const struct run_config *config = agent->config;
+    if (config->max_nodes > 1 && agent->tune->looked && !agent->resolver &&
+        !resolver_is_numeric(config->master_addr))
+        agent->resolver = resolver_start(config->master_addr, agent->join_deadline, NULL);
+}
+
 int agent_serve(struct agent *agent, struct muster_error *err)
 {
     const char *address = agent_address_to_serve(agent);
     agent->serves_here = true;
     if (start_store(agent, err) < 0)
         return -1;
+    start_own_look_up(agent);
     if (agent->config->max_nodes == 1)
         return agent_take_seat(agent, MEMBERSHIP_IN_PROCESS, NULL, err);
     if (!strcmp(address, "0.0.0.0"))

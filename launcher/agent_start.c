@@ -81,8 +81,9 @@ static int start_worker(struct agent *agent, struct worker *worker, int *exit_co
         worker->error_file =
             error_directory_file(agent->error_directory, agent->world.id.round, worker->local_rank);
     const struct run_config *config = agent->config;
-    if (worker_command_build(config, &agent->world, worker->local_rank, config->kind, environ, config->cores,
-                             agent->id_chain, worker->error_file, &command, err) < 0)
+    if (worker_command_build(config, &agent->world, worker->local_rank, config->kind,
+                             agent_environment(agent), config->cores, agent->id_chain, worker->error_file,
+                             &command, err) < 0)
         return -1;
     *exit_code = EXIT_CODE_NOT_FOUND;
     if (find_program(agent, command.argv[0], err) < 0)
@@ -121,9 +122,13 @@ int agent_start_workers(struct agent *agent, struct worker_failure *failure)
 {
     agent->dead_count = 0;
     agent->round_wall_ns = clock_wall_ns();
+    struct muster_error err = {0};
+    if (agent_tune(agent, &err) < 0) {
+        agent_describe_start(agent, &(struct worker){.rank = agent->world.rank_base}, err.text, failure);
+        return -1;
+    }
     for (int i = 0; i < agent->config->nproc_per_node; i++) {
         struct worker *worker = &agent->workers[i];
-        struct muster_error err = {0};
         *worker = (struct worker){.local_rank = i, .rank = agent->world.rank_base + i};
         int exit_code;
         if (start_worker(agent, worker, &exit_code, &err) == 0)

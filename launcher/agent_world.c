@@ -92,6 +92,8 @@ int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *
     const struct run_config *config = agent->config;
     if (mode != MEMBERSHIP_CLIENT && agent_resume_job(agent, err) < 0)
         return -1;
+    if (mode == MEMBERSHIP_CLIENT)
+        (void)snprintf(agent->server_address, sizeof agent->server_address, "%s", address);
     struct membership_options options = {
         .mode = mode,
         .job_id = config->rdzv_id,
@@ -142,6 +144,7 @@ static void name_ready(void *context, uint32_t events)
         agent_lose_seat(agent, err.text, EXIT_CODE_NODE);
         return;
     }
+    agent->resolved = true;
     bool serves = agent->config->elastic && agent_serves_resolved(agent);
     if ((serves ? agent_serve(agent, &err) : agent_take_seat(agent, MEMBERSHIP_CLIENT, address, &err)) < 0)
         agent_lose_seat(agent, err.text, EXIT_CODE_FAILURE);

@@ -15,6 +15,7 @@
 #include "launcher/numa.h"
 #include "launcher/rdzv_conf.h"
 #include "launcher/signal_list.h"
+#include "launcher/tune_mode.h"
 #include "proto/base/buffer.h"
 #include "proto/base/knob.h"
 #include "proto/include/muster_error.h"
@@ -84,6 +85,9 @@ struct run_config {
     /* health */
     int64_t metrics_port; /* 0: none */
     char *metrics_addr;   /* numeric; NULL: every address */
+    int nccl_tune;        /* enum tune_mode */
+    char *nccl_policy;    /* a file; NULL: none */
+    int pre_flight;       /* level + 1 of what is examined before joining; 0: nothing */
     /* the end */
     int exit_mode; /* enum exit_mode */
     char *termination_log;

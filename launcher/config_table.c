@@ -11,6 +11,7 @@
 static const char world[] = "World";
 static const char workers[] = "Workers";
 static const char logs[] = "Logs";
+static const char nccl[] = "NCCL and health";
 static const char other[] = "Other";
 static const char not_honoured[] = "Flags of torchrun that are refused";
 
@@ -22,6 +23,10 @@ static const char *const exit_modes[] = {
     [EXIT_MODE_FIRST] = "first", [EXIT_MODE_TORCHRUN] = "torchrun", NULL};
 /* in the order of enum log_format */
 static const char *const log_formats[] = {"text", "timed", "json", NULL};
+
+static const char *const tune_modes[] = {
+    [TUNE_ON] = "on", [TUNE_OFF] = "off", [TUNE_EXPLAIN] = "explain", NULL};
+static const char *const pre_flight_levels[] = {"off", "0", "1", "2", NULL};
 
 static const struct knob rows[] = {
     {.name = "standalone",
@@ -373,6 +378,34 @@ static const struct knob rows[] = {
      .section = logs,
      .help = "how much output that a slow console or disk does not take may wait in an unlinked file in "
              "TMPDIR, for each of them; then the oldest goes and is counted. 0: none waits"},
+
+    {.name = "nccl-tune",
+     .env = "MUSTER_NCCL_TUNE",
+     .type = KNOB_CHOICE,
+     .offset = AT(nccl_tune),
+     .initial = "on",
+     .choices = tune_modes,
+     .section = nccl,
+     .help = "on: workers get what NCCL, gloo and PyTorch cannot know of this machine (which interface "
+             "reaches the other nodes), never in place of what is set already; explain: also print every "
+             "decision with its reason; off: only what --nccl-policy says"},
+    {.name = "nccl-policy",
+     .env = "MUSTER_NCCL_POLICY",
+     .type = KNOB_TEXT,
+     .offset = AT(nccl_policy),
+     .section = nccl,
+     .help = "YAML file with the variables that a site adds, pins and forbids, by node pool "
+             "(MUSTER_NODE_POOL), GPU model, NCCL version and number of nodes; a job that sets a forbidden "
+             "one does not start"},
+    {.name = "pre-flight",
+     .env = "MUSTER_PRE_FLIGHT",
+     .type = KNOB_CHOICE,
+     .offset = AT(pre_flight),
+     .initial = "off",
+     .choices = pre_flight_levels,
+     .section = nccl,
+     .help = "examine this node before it joins, as muster doctor does at that level; an unfit one says why "
+             "and exits 138, so that a spare takes its place; levels 1 and 2 need the GPU back end"},
 
     {.name = "exit-code",
      .env = "MUSTER_EXIT_CODE",

@@ -41,8 +41,8 @@ static void explain(const struct run_config *config, struct buffer *out)
                   config->max_nodes > 1 ? ", MASTER_PORT that of the workers' store" : "");
 }
 
-int dry_run_print(const struct run_config *config, char *const *inherited, struct buffer *out,
-                  struct muster_error *err)
+int dry_run_print(const struct run_config *config, char *const *inherited, char *const *given,
+                  struct buffer *out, struct muster_error *err)
 {
     int before = (int)config->node_rank * config->nproc_per_node,
         all = config->max_nodes * config->nproc_per_node;
@@ -59,8 +59,8 @@ int dry_run_print(const struct run_config *config, char *const *inherited, struc
         buffer_text(out, "[");
     for (int local_rank = 0; local_rank < config->nproc_per_node; local_rank++) {
         struct worker_command command;
-        if (worker_command_build(config, &world, local_rank, config->kind, inherited, config->cores,
-                                 "dry-run", NULL, &command, err) < 0)
+        if (worker_command_build(config, &world, local_rank, config->kind, given ? given : inherited,
+                                 config->cores, "dry-run", NULL, &command, err) < 0)
             return -1;
         (config->output == OUTPUT_JSON ? print_json : print_text)(config, &command, inherited, out);
         worker_command_free(&command);

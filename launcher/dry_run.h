@@ -4,9 +4,10 @@
 
 #include "launcher/config.h"
 
-/* The command and the environment of every worker that this node would start, appended. config is resolved;
- * inherited is the agent's environ. */
-int dry_run_print(const struct run_config *config, char *const *inherited, struct buffer *out,
-                  struct muster_error *err);
+/* The command and the environment of every worker that this node would start, appended: what differs from
+ * inherited, the agent's environ. given: what workers get of it, with NCCL's variables (launcher/tune.h);
+ * NULL: inherited. config is resolved. */
+int dry_run_print(const struct run_config *config, char *const *inherited, char *const *given,
+                  struct buffer *out, struct muster_error *err);
 
 #endif

@@ -15,6 +15,8 @@
 #include "launcher/program.h"
 #include "launcher/settings.h"
 #include "launcher/status_command.h"
+#include "launcher/text_list.h"
+#include "launcher/tune.h"
 #include "launcher/worker_command.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
@@ -106,13 +108,21 @@ static void announce(const struct run_config *config, const struct log_sink *log
                  config->nproc_per_node, config->cores);
 }
 
-static int dry_run(const char *shown, const struct run_config *config)
+/* NCCL's environment as it is known before the node joins. */
+static int look(const struct run_config *config, bool always, struct tune *tune, struct muster_error *err)
+{
+    struct tune_place place = tune_place_before(config);
+    return tune_read(config, environ, always, tune, err) < 0 || tune_decide(tune, &place, err) < 0 ? -1 : 0;
+}
+
+static int dry_run(const char *shown, const struct run_config *config, const struct tune *tune)
 {
     struct muster_error err = {0};
     scope_buffer out = {0};
-    if (dry_run_print(config, environ, &out, &err) < 0)
-        return fail(shown, err.text, EXIT_CODE_FAILURE);
-    return print(STDOUT_FILENO, &out);
+    char **given = tune_environment(tune, environ, &err);
+    int result = given ? dry_run_print(config, environ, given, &out, &err) : -1;
+    text_list_free_items(given);
+    return result < 0 ? fail(shown, err.text, EXIT_CODE_FAILURE) : print(STDOUT_FILENO, &out);
 }
 
 static int run_help(const char *shown, const struct run_config *config)
@@ -153,17 +163,24 @@ static int run_resolved(const char *shown, struct run_config *config)
     if (program_check(config, read_variable, NULL, &exit_code, &err) < 0)
         return fail(shown, err.text, exit_code);
     announce(config, &log);
+    struct tune __attribute__((cleanup(tune_free))) tune = {0};
+    if (look(config, false, &tune, &err) < 0 || tune_check(&tune, &err) < 0)
+        return fail(shown, err.text, err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
     if (config->dry_run)
-        return dry_run(shown, config);
-    return agent_run(config, &log);
+        return dry_run(shown, config, &tune);
+    return agent_run(config, &tune, &log);
 }
 
-static int print_settings(const struct run_config *config, const struct machine *machine)
+static int print_settings(const char *shown, const struct run_config *config, const struct machine *machine)
 {
+    struct muster_error err = {0};
     scope_buffer out = {0};
+    struct tune __attribute__((cleanup(tune_free))) tune = {0};
+    if (look(config, true, &tune, &err) < 0)
+        return fail(shown, err.text, err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
     int log_fd = STDERR_FILENO;
     struct log_sink log = {.write = log_write_to_fd, .context = &log_fd, .who = "muster"};
-    (void)settings_print(config, machine, &out); /* out remembers a failure */
+    (void)settings_print(config, machine, &tune.decisions, &out); /* out remembers a failure */
     if (config->output == OUTPUT_TEXT)
         announce_lines(config->warnings, LOG_LEVEL_WARNING, &log);
     return print(STDOUT_FILENO, &out);
@@ -182,7 +199,7 @@ static int command_main(enum config_command command, const char *shown, int argc
     else if (*err.text || resolve(&config, machine, &err) < 0)
         exit_code = fail(shown, err.text, err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
     else if (command == COMMAND_ENV)
-        exit_code = print_settings(&config, machine);
+        exit_code = print_settings(shown, &config, machine);
     else
         exit_code = run_resolved(shown, &config);
     config_free(&config);

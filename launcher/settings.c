@@ -6,7 +6,7 @@
 
 #include "proto/base/guard.h"
 
-enum { NAME_WIDTH = 26, VALUE_WIDTH = 28, SOURCE_SIZE = CONFIG_SETTING_SIZE };
+enum { NAME_WIDTH = 26, VALUE_WIDTH = 28, SOURCE_SIZE = CONFIG_SETTING_SIZE, COLUMNS = 120 };
 
 /* What was worked out from the settings and the machine. */
 struct fact {
@@ -41,7 +41,8 @@ static void print_row(const char *name, const char *value, const char *from, str
     buffer_printf(out, "%-*s %-*s %s\n", NAME_WIDTH, name, VALUE_WIDTH, value, from);
 }
 
-static void print_text(const struct run_config *config, const struct fact *facts, struct buffer *out)
+static void print_text(const struct run_config *config, const struct fact *facts,
+                       const struct decision_list *nccl, struct buffer *out)
 {
     print_row("setting", "value", "from", out);
     for (size_t i = 0; i < config_table()->count; i++) {
@@ -60,6 +61,8 @@ static void print_text(const struct run_config *config, const struct fact *facts
         (void)snprintf(number, sizeof number, "%lld", facts[i].number);
         buffer_printf(out, "%-*s %s\n", NAME_WIDTH, facts[i].name, facts[i].text ? facts[i].text : number);
     }
+    buffer_text(out, nccl->count ? "\n" : "");
+    (void)decision_print(nccl, COLUMNS, out);
 }
 
 /* --- for programs --- */
@@ -97,7 +100,8 @@ static void print_lines(const char *name, const char *lines, struct buffer *out)
     buffer_text(out, "]");
 }
 
-static void print_json(const struct run_config *config, const struct fact *facts, struct buffer *out)
+static void print_json(const struct run_config *config, const struct fact *facts,
+                       const struct decision_list *nccl, struct buffer *out)
 {
     const char *comma = "";
     buffer_text(out, "{\"settings\": [");
@@ -120,13 +124,17 @@ static void print_json(const struct run_config *config, const struct fact *facts
     buffer_text(out, "}");
     print_lines("notes", config->notes, out);
     print_lines("warnings", config->warnings, out);
+    buffer_text(out, ",\n \"nccl\": ");
+    (void)decision_json(nccl, out);
     buffer_text(out, "}\n");
 }
 
-int settings_print(const struct run_config *config, const struct machine *machine, struct buffer *out)
+int settings_print(const struct run_config *config, const struct machine *machine,
+                   const struct decision_list *nccl, struct buffer *out)
 {
+    static const struct decision_list none = {0};
     struct fact facts[FACTS];
     find_facts(config, machine, facts);
-    (config->output == OUTPUT_JSON ? print_json : print_text)(config, facts, out);
+    (config->output == OUTPUT_JSON ? print_json : print_text)(config, facts, nccl ? nccl : &none, out);
     return out->failed ? -1 : 0;
 }

@@ -36,6 +36,10 @@
     X(ENV_HOSTNAME, "MUSTER_HOSTNAME", "the agent's host name, where pods share a kernel's (muster local)")  \
     X(ENV_HEARTBEAT_FD, "MUSTER_HEARTBEAT_FD", "where a worker may tell its step: one line a beat")          \
     X(ENV_NVML_LIBRARY, "MUSTER_NVML_LIBRARY", "the file of NVML, libnvidia-ml.so.1 unless set")             \
+    X(ENV_NODE_POOL, "MUSTER_NODE_POOL",                                                                     \
+      "the node's pool as the cluster's operator names it, for --nccl-policy")                               \
+    X(ENV_DESCRIPTION, "MUSTER_DESCRIPTION",                                                                 \
+      "a file of muster doctor --describe, decided about in place of this machine (tests, replays)")         \
     X(ENV_ROUND, "MUSTER_ROUND", "number of this forming of the world, from 0")
 
 #define MUSTER_ENV_DECLARE(symbol, name, meaning) static const char symbol[] __attribute__((unused)) = name;

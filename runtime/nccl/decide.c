@@ -116,12 +116,20 @@ bool decide_has_profile(const struct decider *d)
     return false;
 }
 
+const struct description_interface *decide_default_route(const struct decider *d)
+{
+    for (int i = 0; i < d->machine->interface_count; i++)
+        if (d->machine->interfaces[i].default_route && decide_is_candidate(&d->machine->interfaces[i]))
+            return &d->machine->interfaces[i];
+    return NULL;
+}
+
 const struct description_interface *decide_route(const struct decider *d)
 {
     for (int i = 0; i < d->machine->interface_count; i++)
         if (d->machine->interfaces[i].to_master)
             return &d->machine->interfaces[i];
-    return NULL;
+    return decide_default_route(d);
 }
 
 bool decide_is_candidate(const struct description_interface *interface)
@@ -174,6 +182,7 @@ static void pin(struct decider *d, const struct policy *policy, const struct pol
     const struct description_setting *user = description_setting_of(d->machine, entry->name);
     drop(d->list, entry->name, DECISION_SET);
     drop(d->list, entry->name, DECISION_KEPT);
+    drop(d->list, entry->name, DECISION_WARNED); /* of a value that no worker sees */
     if (user && strcmp(user->value, entry->value))
         decide_add(d, DECISION_SET, entry->name, entry->value, "pinned by %s:%d (%s); %s has %.60s",
                    policy->file, entry->line, reason_of(entry), user->source, user->value);
@@ -220,26 +229,51 @@ static int by_name(const void *a, const void *b)
     return order ? order : strcmp(x->reason, y->reason);
 }
 
-int decide(const struct description *description, const struct policy *policy, struct decision_list *list,
-           struct muster_error *err)
+static void run_rules(struct decider *d)
 {
     static const struct decide_rule *const topics[] = {
         decide_rules_socket, decide_rules_rdma, decide_rules_gpu, decide_rules_values, decide_rules_torch};
-    struct decider d = {
-        .machine = description, .list = list, .version = description_version(description->nccl)};
     for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
         for (const struct decide_rule *rule = topics[i]; rule->name; rule++) {
-            d.rule = rule->name;
-            rule->run(&d);
+            d->rule = rule->name;
+            rule->run(d);
         }
-    apply_policy(&d, policy);
-    if (d.failed) {
-        decision_list_free(list);
+}
+
+static int finish(struct decider *d, const struct policy *policy, struct muster_error *err)
+{
+    apply_policy(d, policy);
+    if (d->failed) {
+        decision_list_free(d->list);
         return error_set(err, MUSTER_E_NOMEM, "no memory for NCCL's settings");
     }
-    if (list->count > 1)
-        qsort(list->items, (size_t)list->count, sizeof *list->items, by_name);
+    if (d->list->count > 1)
+        qsort(d->list->items, (size_t)d->list->count, sizeof *d->list->items, by_name);
     return 0;
+}
+
+int decide(const struct description *description, const struct policy *policy, struct decision_list *list,
+           struct muster_error *err)
+{
+    struct decider d = {
+        .machine = description, .list = list, .version = description_version(description->nccl)};
+    run_rules(&d);
+    return finish(&d, policy, err);
+}
+
+int decide_policy(const struct description *description, const struct policy *policy,
+                  struct decision_list *list, struct muster_error *err)
+{
+    struct decider d = {.machine = description, .list = list};
+    return finish(&d, policy, err);
+}
+
+const struct decision *decision_first(const struct decision_list *list, enum decision_kind kind)
+{
+    for (int i = 0; i < list->count; i++)
+        if (list->items[i].kind == kind)
+            return &list->items[i];
+    return NULL;
 }
 
 const char *decision_kind_name(enum decision_kind kind)

@@ -38,13 +38,19 @@ struct decision_list {
 /* Fills list, which must be zeroed. */
 int decide(const struct description *description, const struct policy *policy, struct decision_list *list,
            struct muster_error *err);
+/* The same without muster's own rules: what the policy says and nothing else. */
+int decide_policy(const struct description *description, const struct policy *policy,
+                  struct decision_list *list, struct muster_error *err);
+/* Accepts NULL. */
 void decision_list_free(struct decision_list *list);
+/* The first decision of a kind; NULL: there is none. */
+const struct decision *decision_first(const struct decision_list *list, enum decision_kind kind);
 
 const char *decision_kind_name(enum decision_kind kind); /* "set", "kept", "warned", "forbidden" */
 /* A table for people, and a JSON array of {variable, value, kind, reason, rule}; appended. */
 int decision_print(const struct decision_list *list, int columns, struct buffer *out);
 int decision_json(const struct decision_list *list, struct buffer *out);
-/* One line: "NCCL: 3 set, 1 kept, 2 warnings (NCCL_SOCKET_IFNAME==eth0: reaches 10.0.0.7; ...)". */
+/* One line: "NCCL: 3 set (NCCL_DEBUG=WARN, ...), 1 kept, 2 warnings (/dev/shm, NCCL_IB_DISABLE)". */
 int decision_summary(const struct decision_list *list, struct buffer *out);
 
 #endif

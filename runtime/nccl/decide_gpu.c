@@ -137,7 +137,14 @@ static void multi_instance(struct decider *d)
         }
 }
 
+static void driver_is_silent(struct decider *d)
+{
+    if (decide_has_gpus(d) && d->machine->nvml == DESCRIPTION_UNKNOWN && *d->machine->nvml_error)
+        decide_warn(d, "nvml", "", "%.180s; see muster doctor", d->machine->nvml_error);
+}
+
 const struct decide_rule decide_rules_gpu[] = {
+    {"driver", driver_is_silent},
     {"shared-memory", shared_memory},
     {"shared-memory-off", shared_memory_off},
     {"p2p-off", p2p_off},

@@ -36,7 +36,9 @@ bool decide_many_nodes(const struct decider *d);
 bool decide_has_gpus(const struct decider *d);
 /* Whether a vendor's plug-in brings its own settings (EFA, TCPX, TCPXO, gIB). */
 bool decide_has_profile(const struct decider *d);
-/* The interface that the route to the master leaves by; NULL unknown. */
+/* The first candidate with a default route; NULL: none. */
+const struct description_interface *decide_default_route(const struct decider *d);
+/* The interface that the route to the master leaves by, else the one with the default route; NULL unknown. */
 const struct description_interface *decide_route(const struct decider *d);
 /* Whether the interface is one that NCCL takes without being told: up, an address, not lo* or docker*. */
 bool decide_is_candidate(const struct description_interface *interface);

@@ -74,6 +74,30 @@ int decision_json(const struct decision_list *list, struct buffer *out)
     return buffer_text(out, list->count ? "\n]" : "]");
 }
 
+/* Up to four entries of a kind: their settings or, of warnings, their names alone. */
+static void list_kind(const struct decision_list *list, enum decision_kind kind, struct buffer *out)
+{
+    enum { SHOWN = 4 };
+    int count = 0;
+    const char *before = NULL;
+    for (int i = 0; i < list->count; i++) {
+        const struct decision *decision = &list->items[i];
+        if (decision->kind != kind || (before && !strcmp(before, decision->name)))
+            continue; /* several warnings of one variable stand side by side */
+        before = decision->name;
+        if (kind == DECISION_SET && !strncmp(decision->name, "TORCH_", 6))
+            continue; /* where the flight recorder writes is nobody's surprise */
+        if (count++ >= SHOWN)
+            continue;
+        buffer_printf(out, "%s%s", count == 1 ? " (" : ", ", decision->name);
+        if (kind == DECISION_SET)
+            buffer_printf(out, "=%.60s", decision->value);
+    }
+    if (count > SHOWN)
+        buffer_printf(out, " and %d more", count - SHOWN);
+    buffer_text(out, count ? ")" : "");
+}
+
 static int count_of(const struct decision_list *list, enum decision_kind kind)
 {
     int count = 0;
@@ -84,15 +108,16 @@ static int count_of(const struct decision_list *list, enum decision_kind kind)
 
 int decision_summary(const struct decision_list *list, struct buffer *out)
 {
-    int set = count_of(list, DECISION_SET), kept = count_of(list, DECISION_KEPT),
-        warned = count_of(list, DECISION_WARNED), shown = 0;
+    int kept = count_of(list, DECISION_KEPT), warned = count_of(list, DECISION_WARNED);
     if (list->count == 0)
         return buffer_text(out, "NCCL: nothing to set");
-    buffer_printf(out, "NCCL: %d set, %d kept, %d warning%s", set, kept, warned, warned == 1 ? "" : "s");
-    for (int i = 0; i < list->count; i++)
-        if (list->items[i].kind == DECISION_SET && strncmp(list->items[i].name, "TORCH_", 6) &&
-            strcmp(list->items[i].name, "TP_SOCKET_IFNAME") && shown++ < 4)
-            buffer_printf(out, "%s%s=%.60s", shown == 1 ? " (" : ", ", list->items[i].name,
-                          list->items[i].value);
-    return buffer_text(out, shown ? ")" : "");
+    buffer_printf(out, "NCCL: %d set", count_of(list, DECISION_SET));
+    list_kind(list, DECISION_SET, out);
+    if (kept)
+        buffer_printf(out, ", %d kept as found", kept);
+    if (warned) {
+        buffer_printf(out, ", %d warning%s", warned, warned == 1 ? "" : "s");
+        list_kind(list, DECISION_WARNED, out);
+    }
+    return out->failed ? -1 : 0;
 }

@@ -33,12 +33,16 @@ static int automatic(const struct decider *d, char *names, size_t size)
     return count;
 }
 
-static const struct description_interface *default_route(const struct decider *d)
+enum { WHY = 2 * DESCRIPTION_NAME + 32 };
+
+/* Why this interface. */
+static void explain(const struct decider *d, const struct description_interface *route, char *out,
+                    size_t size)
 {
-    for (int i = 0; i < d->machine->interface_count; i++)
-        if (d->machine->interfaces[i].default_route && decide_is_candidate(&d->machine->interfaces[i]))
-            return &d->machine->interfaces[i];
-    return NULL;
+    if (route->to_master && *d->machine->master_address)
+        (void)snprintf(out, size, "%s is the way to %s", route->name, d->machine->master_address);
+    else
+        (void)snprintf(out, size, "%s has the default route", route->name);
 }
 
 static bool has_ib_interface(const struct decider *d)
@@ -51,31 +55,34 @@ static bool has_ib_interface(const struct decider *d)
 
 static void socket_interface(struct decider *d)
 {
-    char names[96], value[DESCRIPTION_NAME + 1];
+    char names[96], value[DESCRIPTION_NAME + 1], why[WHY];
     int count = automatic(d, names, sizeof names);
-    const struct description_interface *route = decide_many_nodes(d) ? decide_route(d) : default_route(d);
+    const struct description_interface *route =
+        decide_many_nodes(d) ? decide_route(d) : decide_default_route(d);
     if (!decide_has_gpus(d) || decide_has_profile(d) || has_ib_interface(d) || !route ||
         !decide_is_candidate(route) || count < 2)
         return; /* nothing to choose, or somebody else chooses well */
     (void)snprintf(value, sizeof value, "=%s", route->name);
+    explain(d, route, why, sizeof why);
     if (decide_many_nodes(d))
-        decide_set(d, "NCCL_SOCKET_IFNAME", value, "%s is the way to %s; by itself NCCL would use %s",
-                   route->name, d->machine->master_address, names);
+        decide_set(d, "NCCL_SOCKET_IFNAME", value, "%s; by itself NCCL would use %s", why, names);
     else
         decide_set(d, "NCCL_SOCKET_IFNAME", value,
                    "the default route; one node needs one interface, NCCL would take %s", names);
 }
 
-/* Gloo takes the address of the host's own name, which /etc/hosts often maps to a loopback address. */
+/* Gloo takes the address of the host's own name, which /etc/hosts often maps to a loopback address. Where the
+ * master is reached through the loopback all nodes are on this machine, and nothing has to be chosen. */
 static void gloo_interface(struct decider *d)
 {
     const struct description_interface *route = decide_route(d);
-    if (!decide_many_nodes(d) || !route)
+    char why[WHY];
+    if (!decide_many_nodes(d) || !route || route->loopback)
         return;
-    decide_set(d, "GLOO_SOCKET_IFNAME", route->name, "%s is the way to %s", route->name,
-               d->machine->master_address);
-    decide_set(d, "TP_SOCKET_IFNAME", route->name, "%s is the way to %s", route->name,
-               d->machine->master_address);
+    explain(d, route, why, sizeof why);
+    decide_set(d, "GLOO_SOCKET_IFNAME", route->name, "%s; gloo would take the address of this host's name",
+               why);
+    decide_set(d, "TP_SOCKET_IFNAME", route->name, "%s", why);
 }
 
 static void socket_family(struct decider *d)
@@ -140,8 +147,9 @@ static void check_interface_of(struct decider *d, const char *variable, bool ncc
     }
     if (!decide_many_nodes(d) || !route || route->loopback || list_matches(value, route->name, nccl))
         return;
-    decide_warn(d, variable, value, "%s is the way to %s and is left out: nodes may not reach each other",
-                route->name, d->machine->master_address);
+    char why[WHY];
+    explain(d, route, why, sizeof why);
+    decide_warn(d, variable, value, "%s and is left out: nodes may not reach each other", why);
 }
 
 /* "eth1" also takes eth10: NCCL compares beginnings unless there is an = in front. */

@@ -51,4 +51,9 @@ void reader_disk_keep(const struct reader_disk *disk, struct description *descri
 int reader_kernel_log(const char *root, int64_t uptime_ns, struct description *description,
                       struct muster_error *err);
 
+/* Marks anew the interface by which the master is reached, once its address is known: the kernel's route to
+ * it, or on the master itself (here) the interface that holds it. Nothing is sent. Where
+ * there is no route, the marks stay. */
+void reader_route(struct description *description, const char *master_address, bool here);
+
 #endif

@@ -253,26 +253,43 @@ static void source_towards(const char *to, char *out, size_t size)
     freeaddrinfo(found);
 }
 
-static void mark(struct reader *r, const char *address)
+/* Loopback addresses are a whole network, of which the interface holds one. */
+static bool is_loopback(const char *address)
 {
-    for (int i = 0; i < r->out->interface_count; i++)
-        for (int k = 0; k < r->out->interfaces[i].address_count; k++)
-            if (!strcmp(r->out->interfaces[i].addresses[k].text, address))
-                r->out->interfaces[i].to_master = true;
+    return !strncmp(address, "127.", 4) || !strcmp(address, "::1");
+}
+
+static bool holds(const struct description_interface *interface, const char *address)
+{
+    for (int i = 0; i < interface->address_count; i++)
+        if (!strcmp(interface->addresses[i].text, address))
+            return true;
+    return is_loopback(address) && interface->loopback;
 }
 
 /* On the master itself the kernel's route to it is the loopback: there it counts which address the others
  * dial. */
+void reader_route(struct description *description, const char *master_address, bool here)
+{
+    char own[DESCRIPTION_NAME] = "";
+    if (here)
+        (void)snprintf(own, sizeof own, "%s", master_address);
+    else if (*master_address)
+        source_towards(master_address, own, sizeof own);
+    const struct description_interface *found = NULL;
+    for (int i = 0; i < description->interface_count && *own && !found; i++)
+        if (holds(&description->interfaces[i], own))
+            found = &description->interfaces[i];
+    for (int i = 0; i < description->interface_count && found; i++)
+        description->interfaces[i].to_master = &description->interfaces[i] == found;
+}
+
 void reader_routes(struct reader *r)
 {
-    char own[DESCRIPTION_NAME];
     read_default_route(r);
     read_default_route_6(r);
-    if (r->options->dialled_address) {
-        mark(r, r->options->dialled_address);
-    } else if (*r->out->master_address) {
-        source_towards(r->out->master_address, own, sizeof own);
-        if (*own)
-            mark(r, own);
-    }
+    if (r->options->dialled_address)
+        reader_route(r->out, r->options->dialled_address, true);
+    else
+        reader_route(r->out, r->out->master_address, false);
 }

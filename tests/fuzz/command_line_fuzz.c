@@ -66,11 +66,11 @@ static void check_resolved(struct run_config *config, const struct machine *mach
         char scratch[CONFIG_SETTING_SIZE];
         check(config_origin(config, &config_table()->knobs[i], scratch) != NULL);
     }
-    check(settings_print(config, machine, &settings) == 0);
+    check(settings_print(config, machine, NULL, &settings) == 0);
     if (config->nproc_per_node > 4 || !config->program)
         return;
     config->kind = program_kind_of(config);
-    check(dry_run_print(config, input->variables, &workers, NULL) == 0);
+    check(dry_run_print(config, input->variables, NULL, &workers, NULL) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

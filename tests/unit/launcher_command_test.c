@@ -226,7 +226,7 @@ static void a_dry_run_as_json_is_a_list_of_workers(void **state)
     config.output = OUTPUT_JSON;
     config.cpus = cpus;
     scope_buffer out = {0};
-    assert_int_equal(dry_run_print(&config, NULL, &out, NULL), 0);
+    assert_int_equal(dry_run_print(&config, NULL, NULL, &out, NULL), 0);
     assert_memory_equal(out.data, "[{\"rank\": 2, \"local_rank\": 0, \"argv\": [\"python3\", \"-u\", ", 56);
     assert_non_null(strstr(out.data, "\"env\": {\"RANK\": \"2\", "));
     assert_non_null(strstr(out.data, "\"cpus\": \"3\"},\n {\"rank\": 3, "));
@@ -252,7 +252,7 @@ static void a_dry_run_shows_every_worker(void **state)
     (void)state;
     struct run_config config = two_by_two();
     scope_buffer out = {0};
-    assert_int_equal(dry_run_print(&config, NULL, &out, NULL), 0);
+    assert_int_equal(dry_run_print(&config, NULL, NULL, &out, NULL), 0);
     assert_non_null(strstr(out.data, "worker 2 (local rank 0)"));
     assert_non_null(strstr(out.data, "worker 3 (local rank 1)"));
     assert_non_null(strstr(out.data, "    WORLD_SIZE=4\n"));

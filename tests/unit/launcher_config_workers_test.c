@@ -190,7 +190,7 @@ static void every_setting_is_printed_with_its_source(void **state)
     struct parsed *p = parse_as(COMMAND_ENV, "--tee=3", "PET_NNODES=3", &worker_one);
     assert_parsed(p);
     scope_buffer out = {0};
-    assert_int_equal(settings_print(&p->config, &worker_one, &out), 0);
+    assert_int_equal(settings_print(&p->config, &worker_one, NULL, &out), 0);
     static const char *const lines[] = {
         "\nnnodes                     3                            PET_NNODES\n",
         "\nnode-rank                  1                            the host name pt-worker-1\n",
@@ -217,7 +217,7 @@ static void settings_as_json_have_types(void **state)
     struct parsed *p = parse_as(COMMAND_ENV, "--output=json --max-restarts=2", "PET_NNODES=3", &worker_one);
     assert_parsed(p);
     scope_buffer out = {0};
-    assert_int_equal(settings_print(&p->config, &worker_one, &out), 0);
+    assert_int_equal(settings_print(&p->config, &worker_one, NULL, &out), 0);
     static const char *const pieces[] = {
         "{\"name\": \"nnodes\", \"variable\": \"PET_NNODES\", \"value\": \"3\", \"source\": \"environment\", "
         "\"from\": "

@@ -1,0 +1,198 @@
+/* tune.c - see tune.h. */
+#include "launcher/tune.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "launcher/gpu_facts.h"
+#include "launcher/gpus.h"
+#include "launcher/machine.h"
+#include "launcher/resolver.h"
+#include "launcher/text_list.h"
+#include "proto/base/clock.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
+#include "proto/env_names.h"
+#include "runtime/nccl/description_json.h"
+#include "runtime/nccl/reader.h"
+
+enum { FILE_LIMIT = 4 << 20 };
+
+static const int64_t nvml_patience_ns = 5 * NS_PER_S;
+
+/* --- reading --- */
+
+static int read_policy(const char *path, struct tune *tune, struct muster_error *err)
+{
+    scope_buffer text = {0};
+    if (!path || !*path)
+        return 0;
+    if (io_read_file(path, FILE_LIMIT, &text, err) < 0 ||
+        policy_parse(path, text.data ? text.data : "", text.length, &tune->policy, err) < 0)
+        return error_wrap(err, "--nccl-policy");
+    return 0;
+}
+
+/* Workers want a GPU each where there are any: a node that has lost some is found by that. */
+static int64_t gpus_wanted(const struct run_config *config)
+{
+    return !strcmp(config->nproc, "gpu") || gpus_have_driver() ? config->nproc_per_node : -1;
+}
+
+static bool policy_names_gpus(const struct policy *policy)
+{
+    for (int i = 0; i < policy->count; i++)
+        if (policy->entries[i].gpu)
+            return true;
+    return false;
+}
+
+/* Only where the answer counts: it can take seconds. One worker alone shares its GPU with nobody. */
+static bool asks_driver(const struct run_config *config, const struct tune *tune)
+{
+    bool counts = tune->mode == TUNE_EXPLAIN ||
+                  (tune->mode == TUNE_ON && (config->nproc_per_node > 1 || config->max_nodes > 1));
+    return gpus_have_driver() && (counts || policy_names_gpus(&tune->policy));
+}
+
+static int read_machine(const struct run_config *config, char *const *environment, struct tune *tune,
+                        struct muster_error *err)
+{
+    char host[MACHINE_NAME_SIZE];
+    machine_host_name(host);
+    const struct reader_options options = {
+        .root = "",
+        .environment = environment,
+        .home = getenv("HOME"),
+        .host = host,
+        .master = config->max_nodes > 1 ? config->master_addr : NULL,
+        .nnodes = config->max_nodes,
+        .local_workers = config->nproc_per_node,
+        .gpus_wanted = gpus_wanted(config),
+    };
+    if (reader_read(&options, &tune->machine, err) < 0)
+        return -1;
+    if (!asks_driver(config, tune))
+        return 0;
+    return gpu_facts_read(nvml_patience_ns, &tune->machine, err) < 0
+               ? -1
+               : reader_distances("", &tune->machine, err);
+}
+
+/* Another machine's description in the place of this one's, with its way to its master. The job, its settings
+ * and its files are this run's. */
+static int replay(const char *path, struct tune *tune, struct muster_error *err)
+{
+    scope_buffer text = {0};
+    struct description *own = &tune->machine, other;
+    if (io_read_file(path, FILE_LIMIT, &text, err) < 0 ||
+        description_read(path, text.data ? text.data : "", text.length, &other, err) < 0)
+        return error_wrap(err, "%s", ENV_DESCRIPTION);
+    other.nnodes = own->nnodes;
+    other.local_workers = own->local_workers;
+    memcpy(other.master, own->master, sizeof other.master);
+    memcpy(other.log_dir, own->log_dir, sizeof other.log_dir);
+    if (*own->node_pool)
+        memcpy(other.node_pool, own->node_pool, sizeof other.node_pool);
+    mem_free(other.settings);
+    other.settings = take_pointer(&own->settings);
+    other.setting_count = own->setting_count;
+    own->setting_count = 0;
+    description_free(own);
+    *own = other;
+    return 0;
+}
+
+static bool can_matter(const struct run_config *config, const struct tune *tune)
+{
+    bool rules = tune->mode != TUNE_OFF && (config->max_nodes > 1 || gpus_have_driver());
+    return rules || tune->mode == TUNE_EXPLAIN || tune->policy.count > 0;
+}
+
+int tune_read(const struct run_config *config, char *const *environment, bool always, struct tune *tune,
+              struct muster_error *err)
+{
+    const char *file = text_list_value(environment, ENV_DESCRIPTION);
+    *tune = (struct tune){.mode = (enum tune_mode)config->nccl_tune};
+    if (read_policy(config->nccl_policy, tune, err) < 0)
+        return -1;
+    bool replays = file && *file;
+    if (!always && !replays && !can_matter(config, tune))
+        return 0;
+    if (read_machine(config, environment, tune, err) < 0)
+        return -1;
+    tune->looked = true;
+    tune->replayed = replays;
+    return replays ? replay(file, tune, err) : 0;
+}
+
+void tune_free(struct tune *tune)
+{
+    decision_list_free(&tune->decisions);
+    policy_free(&tune->policy);
+    description_free(&tune->machine);
+    tune->looked = false;
+}
+
+/* --- deciding --- */
+
+struct tune_place tune_place_before(const struct run_config *config)
+{
+    const char *address =
+        config->max_nodes > 1 && resolver_is_numeric(config->master_addr) ? config->master_addr : NULL;
+    return (struct tune_place){config->max_nodes, address, address && resolver_is_local(address), NULL};
+}
+
+int tune_decide(struct tune *tune, const struct tune_place *place, struct muster_error *err)
+{
+    struct description *machine = &tune->machine;
+    if (!tune->looked)
+        return 0;
+    decision_list_free(&tune->decisions);
+    machine->nnodes = place->nnodes;
+    (void)snprintf(machine->log_dir, sizeof machine->log_dir, "%s", place->log_dir ? place->log_dir : "");
+    if (place->master_address && !tune->replayed) {
+        (void)snprintf(machine->master_address, sizeof machine->master_address, "%s", place->master_address);
+        reader_route(machine, place->master_address, place->here);
+    }
+    return tune->mode == TUNE_OFF ? decide_policy(machine, &tune->policy, &tune->decisions, err)
+                                  : decide(machine, &tune->policy, &tune->decisions, err);
+}
+
+int tune_check(const struct tune *tune, struct muster_error *err)
+{
+    const struct decision *forbidden = decision_first(&tune->decisions, DECISION_FORBIDDEN);
+    if (!forbidden)
+        return 0;
+    return error_set(err, MUSTER_E_INVALID, "%s=%.100s: %s", forbidden->name, forbidden->value,
+                     forbidden->reason);
+}
+
+char **tune_environment(const struct tune *tune, char *const *inherited, struct muster_error *err)
+{
+    struct text_list list = {0};
+    int result = 0;
+    for (size_t i = 0; result == 0 && inherited && inherited[i]; i++)
+        result = text_list_take(&list, mem_strdup(inherited[i]));
+    for (int i = 0; result == 0 && i < tune->decisions.count; i++)
+        if (tune->decisions.items[i].kind == DECISION_SET)
+            result = text_list_set(&list, tune->decisions.items[i].name, tune->decisions.items[i].value);
+    if (result == 0 && !list.items) /* nothing at all: a list all the same */
+        list.items = mem_calloc(1, sizeof *list.items);
+    if (result == 0 && list.items)
+        return list.items;
+    text_list_free(&list);
+    (void)error_set(err, MUSTER_E_NOMEM, "no memory for the workers' environment");
+    return NULL;
+}
+
+int tune_json(const struct tune *tune, struct buffer *out)
+{
+    buffer_text(out, "{\"decisions\": ");
+    (void)decision_json(&tune->decisions, out);
+    buffer_text(out, ",\n\"description\": ");
+    (void)description_write(&tune->machine, out);
+    return buffer_text(out, "}\n"); /* out remembers a failure */
+}
