@@ -68,6 +68,17 @@ def measure(build, commands, rounds, torch_rounds, environment):
     return found
 
 
+def describe_cost(build, rounds, environment):
+    """Reading the machine without NVML and deciding NCCL's environment, which a launch does once: [(ms, ms), ...]."""
+    found = []
+    for _ in range(rounds + 1):
+        done = subprocess.run(
+            [str(build / "benchmarks" / "describe_once")], env=environment, capture_output=True, text=True, check=True
+        )
+        found.append(tuple(int(ns) / 1e6 for ns in done.stdout.split()))
+    return found[1:]
+
+
 def check_starts(build, workers, environment, scratch):
     """What starts no workers is fast too: each of them must leave a file."""
     mark = [
@@ -122,6 +133,13 @@ def main():
                 f"{peak['torchrun'] / peak['muster run']:.0f}x memory"
             )
         print(f"  agent's peak memory: {peak['muster run']:.1f} MB, bar 10 MB")
+    with tempfile.TemporaryDirectory(prefix="muster-launch-") as scratch:
+        costs = describe_cost(build, options.rounds, clean_environment(scratch))
+    reading, deciding = (statistics.median(cost[i] for cost in costs) for i in (0, 1))
+    print(
+        f"\nNCCL's environment, without NVML: reading the machine {reading:.2f} ms, deciding {deciding:.2f} ms "
+        f"({min(map(sum, costs)):.2f} to {max(map(sum, costs)):.2f} together, {len(costs)} runs), bar 2 ms"
+    )
 
 
 if __name__ == "__main__":

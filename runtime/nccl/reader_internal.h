@@ -32,7 +32,8 @@ bool reader_exists(const struct reader *r, const char *format, ...) __attribute_
  * out. */
 void reader_each(struct reader *r, const char *directory,
                  void (*each)(struct reader *r, const char *name, void *context), void *context);
-/* Room for one more item of a list (zeroed), or NULL (r->failed; `omitted` is counted beyond the limit). */
+/* Room for one more item of a list that grew by this alone (zeroed), or NULL (r->failed; `omitted` is counted
+ * beyond the limit). */
 void *reader_grow(struct reader *r, void *items_pointer, int *count, size_t size);
 /* text into a field, cut where it is too long. */
 void reader_set(char *field, size_t size, const char *text);

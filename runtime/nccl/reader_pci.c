@@ -188,7 +188,7 @@ static void measure(struct survey *survey, const struct pci_path *a, const struc
     link->acs = survey->redirects;
 }
 
-static struct description_link *find_link(struct description_link *links, int count, int a, int b)
+static const struct description_link *find_link(const struct description_link *links, int count, int a, int b)
 {
     for (int i = 0; i < count; i++)
         if (links[i].a == a && links[i].b == b)
@@ -196,43 +196,86 @@ static struct description_link *find_link(struct description_link *links, int co
     return NULL;
 }
 
-static struct description_link *get_link(struct reader *r, struct description_link **links, int *count, int a,
-                                         int b)
+/* A list of pairs that is made anew: what is known of a pair is taken over. */
+struct pairs {
+    struct description_link **links; /* of the description */
+    int *count;
+    struct description_link *items; /* NULL without memory */
+    int used;
+};
+
+static struct pairs begin_pairs(struct description_link **links, int *count, int limit)
 {
-    struct description_link *link = find_link(*links, *count, a, b);
-    if (link)
-        return link;
-    link = reader_grow(r, links, count, sizeof *link);
-    if (link) {
-        description_link_init(link);
-        link->a = a;
-        link->b = b;
-    }
+    return (struct pairs){links, count, mem_calloc(limit > 0 ? (size_t)limit : 1, sizeof **links), 0};
+}
+
+static struct description_link *next_pair(struct pairs *pairs, int a, int b)
+{
+    const struct description_link *known = find_link(*pairs->links, *pairs->count, a, b);
+    struct description_link *link = &pairs->items[pairs->used++];
+    description_link_init(link);
+    if (known)
+        *link = *known;
+    link->a = a;
+    link->b = b;
     return link;
 }
 
-static void measure_gpu(struct survey *survey, int a)
+static void end_pairs(struct pairs *pairs)
 {
-    struct description *d = survey->r.out;
-    for (int b = a + 1; b < survey->gpu_count; b++) {
-        struct description_link *link = get_link(&survey->r, &d->gpu_links, &d->gpu_link_count, a, b);
-        if (link)
-            measure(survey, &survey->gpus[a], &survey->gpus[b], d->gpus[a].numa_node, d->gpus[b].numa_node,
-                    link);
-    }
+    mem_free(*pairs->links);
+    *pairs->links = pairs->items;
+    *pairs->count = pairs->used;
 }
 
-static void measure_card(struct survey *survey, const char *pci, int numa_node, int b,
-                         struct description_link **links, int *count)
+static bool measure_gpus(struct survey *survey)
 {
     struct description *d = survey->r.out;
+    const int gpus = survey->gpu_count;
+    struct pairs pairs = begin_pairs(&d->gpu_links, &d->gpu_link_count, gpus * (gpus - 1) / 2);
+    if (!pairs.items)
+        return false;
+    for (int a = 0; a < gpus; a++)
+        for (int b = a + 1; b < gpus; b++)
+            measure(survey, &survey->gpus[a], &survey->gpus[b], d->gpus[a].numa_node, d->gpus[b].numa_node,
+                    next_pair(&pairs, a, b));
+    end_pairs(&pairs);
+    return true;
+}
+
+static void measure_card(struct survey *survey, struct pairs *pairs, const char *pci, int numa_node, int b)
+{
     struct pci_path card;
     read_path(&survey->r, pci, &card);
-    for (int a = 0; a < survey->gpu_count; a++) {
-        struct description_link *link = get_link(&survey->r, links, count, a, b);
-        if (link)
-            measure(survey, &survey->gpus[a], &card, d->gpus[a].numa_node, numa_node, link);
-    }
+    for (int a = 0; a < survey->gpu_count; a++)
+        measure(survey, &survey->gpus[a], &card, survey->r.out->gpus[a].numa_node, numa_node,
+                next_pair(pairs, a, b));
+}
+
+static bool measure_rdma(struct survey *survey)
+{
+    struct description *d = survey->r.out;
+    struct pairs pairs = begin_pairs(&d->nic_links, &d->nic_link_count, survey->gpu_count * d->rdma_count);
+    if (!pairs.items)
+        return false;
+    for (int i = 0; i < d->rdma_count; i++)
+        measure_card(survey, &pairs, d->rdma[i].pci, d->rdma[i].numa_node, i);
+    end_pairs(&pairs);
+    return true;
+}
+
+static bool measure_interfaces(struct survey *survey)
+{
+    struct description *d = survey->r.out;
+    struct pairs pairs =
+        begin_pairs(&d->interface_links, &d->interface_link_count, survey->gpu_count * d->interface_count);
+    if (!pairs.items)
+        return false;
+    for (int i = 0; i < d->interface_count; i++)
+        if (*d->interfaces[i].pci)
+            measure_card(survey, &pairs, d->interfaces[i].pci, d->interfaces[i].numa_node, i);
+    end_pairs(&pairs);
+    return true;
 }
 
 int reader_distances(const char *root, struct description *description, struct muster_error *err)
@@ -246,14 +289,7 @@ int reader_distances(const char *root, struct description *description, struct m
     survey->r = (struct reader){.options = &options, .out = description};
     for (int i = 0; i < description->gpu_count && i < DESCRIPTION_GPUS_LIMIT; i++, survey->gpu_count++)
         read_path(&survey->r, description->gpus[i].pci, &survey->gpus[i]);
-    for (int i = 0; i < survey->gpu_count; i++)
-        measure_gpu(survey, i);
-    for (int i = 0; i < description->rdma_count; i++)
-        measure_card(survey, description->rdma[i].pci, description->rdma[i].numa_node, i,
-                     &description->nic_links, &description->nic_link_count);
-    for (int i = 0; i < description->interface_count; i++)
-        if (*description->interfaces[i].pci)
-            measure_card(survey, description->interfaces[i].pci, description->interfaces[i].numa_node, i,
-                         &description->interface_links, &description->interface_link_count);
-    return survey->r.failed ? error_set(err, MUSTER_E_NOMEM, "no memory to describe this machine") : 0;
+    return measure_gpus(survey) && measure_rdma(survey) && measure_interfaces(survey)
+               ? 0
+               : error_set(err, MUSTER_E_NOMEM, "no memory to describe this machine");
 }

@@ -14,6 +14,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
+#include "runtime/nccl/description_json.h"
 #include "runtime/nccl/reader.h"
 
 /* --- a root directory --- */
@@ -258,6 +259,30 @@ static void gpus_of_the_bus(void **state)
     assert_true(d.nic_links[0].distance == DESCRIPTION_PIX && d.nic_links[0].acs == DESCRIPTION_NO);
     assert_true(d.nic_links[1].distance == DESCRIPTION_PIX && d.nic_links[1].acs == DESCRIPTION_YES);
     assert_int_equal(d.nic_links[2].distance, DESCRIPTION_SYS);
+    description_free(&d);
+}
+
+/* As after NVML, which knows the NVLinks; lists that others made are of the size that they have. */
+static void what_is_known_of_pairs_stays(void **state)
+{
+    (void)state;
+    static const char json[] =
+        "{\"version\": 1, \"numa_nodes\": 2, \"gpus\": [{\"index\": 0, \"pci\": \"0000:13:00.0\", "
+        "\"numa_node\": 0}, {\"index\": 1, \"pci\": \"0000:14:00.0\", \"numa_node\": 0}, {\"index\": 2, "
+        "\"pci\": "
+        "\"0000:9a:00.0\", \"numa_node\": 1}], \"gpu_links\": [{\"a\": 1, \"b\": 2, \"distance\": \"NV\", "
+        "\"nvlinks\": 4, \"p2p_read\": true}]}";
+    struct description d;
+    make_gpus();
+    assert_int_equal(description_read("test", json, sizeof json - 1, &d, NULL), 0);
+    assert_int_equal(reader_distances(root, &d, NULL), 0);
+    assert_int_equal(d.gpu_link_count, 3);
+    assert_true(d.gpu_links[0].a == 0 && d.gpu_links[0].b == 1 && d.gpu_links[0].distance == DESCRIPTION_PIX);
+    assert_int_equal(d.gpu_links[1].distance, DESCRIPTION_SYS);
+    assert_true(d.gpu_links[2].distance == DESCRIPTION_NVLINK && d.gpu_links[2].nvlinks == 4 &&
+                d.gpu_links[2].p2p_read == DESCRIPTION_YES);
+    assert_int_equal(reader_distances(root, &d, NULL), 0); /* again changes nothing */
+    assert_true(d.gpu_link_count == 3 && d.gpu_links[2].nvlinks == 4);
     description_free(&d);
 }
 
@@ -542,6 +567,7 @@ int main(void)
         TEST(roce_with_several_gids),
         TEST(infiniband_and_efa),
         TEST(gpus_of_the_bus),
+        TEST(what_is_known_of_pairs_stays),
         TEST(a_container_has_the_gpus_that_it_was_given),
         TEST(a_launch_without_gpus_looks_at_no_bus),
         TEST(drivers_and_libraries),
