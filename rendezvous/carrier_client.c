@@ -52,10 +52,14 @@ static void note_connection(struct carrier *c, int event, struct instant now)
         {ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL, CONNECTION_CONFUSES},
         {ZMQ_EVENT_DISCONNECTED, CONNECTION_CLOSES},
     };
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (table[i].number == event && connection_step(&c->connection, table[i].event, now) &&
-            c->connection.state == CONNECTION_STRANGE)
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (table[i].number != event)
+            continue;
+        if (table[i].event == CONNECTION_CLOSES)
+            client_broken(c->client, now);
+        if (connection_step(&c->connection, table[i].event, now) && c->connection.state == CONNECTION_STRANGE)
             log_warning(c->log, "%s: %s", c->server, connection_words(&c->connection));
+    }
 }
 
 static void watch_connection(struct carrier *c, struct instant now)

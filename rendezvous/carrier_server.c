@@ -142,6 +142,7 @@ static void send_action(struct carrier *c, const struct roster_action *action, c
         c->message.member = action->member;
         c->message.sequence = roster_report_sequence(c->roster, action->member);
         c->message.lease_ns = roster_lease_ns(c->roster);
+        c->message.epoch = roster_epoch(c->roster);
     } else if (action->kind == ROSTER_AGAIN) {
         c->message.kind = WIRE_AGAIN;
     } else {

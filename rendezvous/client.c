@@ -11,6 +11,7 @@
 #include "rendezvous/mutation.h"
 
 static const int64_t beat_every_ns = CLIENT_BEAT_MS * NS_PER_MS;
+static const int64_t reconnect_ns = NS_PER_S; /* as the server waits for us */
 static const int64_t lost_after_ns = CLIENT_LOST_AFTER_MS * NS_PER_MS;
 
 /* Answers that come later renew nothing; 32 s. */
@@ -48,9 +49,14 @@ struct client {
                     */
     struct membership_event world; /* where withheld */
     struct world_id newest_before; /* where withheld: newest without it */
-    uint64_t held_at;              /* numbers when held was set */
+    uint64_t epoch;                /* of the server that accepted us last */
+    struct world_id last_world;    /* world that was given out */
+    int last_nodes;
+    int64_t restart_count; /* of the last world that was given out */
+    uint64_t held_at;      /* numbers when held was set */
     /* the lease; lease_ns 0: there is none */
     int64_t lease_ns;
+    struct instant gone_at;    /* the server, unless it is heard before; never: its connection did not end */
     struct instant lease_from; /* the server has heard of us at that time or later */
     uint64_t numbers;          /* of JOINs and beats */
     struct instant sent_at[NUMBERS_KEPT];
@@ -76,6 +82,10 @@ static void send_join(struct client *client, struct instant now)
     client->message.kind = WIRE_JOIN;
     client->message.join = client->options.join;
     client->message.join.held = client->held;
+    client->message.join.restart_count = client->restart_count;
+    client->message.join.last = client->last_world;
+    client->message.join.last_nodes = client->last_nodes;
+    client->message.join.epoch = client->epoch;
     client->join_sent = send_now(client);
 }
 
@@ -103,7 +113,9 @@ static struct instant lease_end(const struct client *client)
 {
     bool bound = !MUTATED(MUTATION_NO_LEASE) && client->lease_ns && client->held.epoch && !client->done &&
                  !world_id_equal(client->stopping, client->held);
-    return bound ? instant_add(client->lease_from, client->lease_ns) : INSTANT_NEVER;
+    if (!bound)
+        return INSTANT_NEVER;
+    return instant_min(client->gone_at, instant_add(client->lease_from, client->lease_ns));
 }
 
 /* -- reports
@@ -208,6 +220,9 @@ static int give_withheld(struct client *client, struct instant now, struct muste
         return 0;
     client->withheld = false;
     client->held = client->world.world.id;
+    client->last_world = client->held;
+    client->last_nodes = client->world.world.group_world_size;
+    client->restart_count = client->world.world.restart_count;
     client->held_at = client->numbers;
     return queue_event(client, &client->world, err);
 }
@@ -285,9 +300,11 @@ int client_receive(struct client *client, const struct wire_message *message, st
                    struct muster_error *err)
 {
     client->heard = now;
+    client->gone_at = INSTANT_NEVER;
     switch (message->kind) {
     case WIRE_ACCEPT:
         client->lease_ns = message->lease_ns;
+        client->epoch = message->epoch;
         renew_lease(client, message->number);
         accepted(client, message->sequence, now);
         if (client->held.epoch && message->number <= client->held_at && !MUTATED(MUTATION_LATE_WORKERS))
@@ -351,7 +368,7 @@ static int check_lease(struct client *client, struct instant now, struct muster_
         return 0;
     return stop_held(client, err,
                      "the server %s has not answered for %.4g s: the others may go on without this node",
-                     client->options.server, (double)client->lease_ns / NS_PER_S);
+                     client->options.server, (double)instant_diff_ns(now, client->heard) / NS_PER_S);
 }
 
 int client_turn(struct client *client, struct instant now, struct muster_error *err)
@@ -372,6 +389,11 @@ int client_turn(struct client *client, struct instant now, struct muster_error *
     if (!client->seated && !client->over && (due || !client->join_sent))
         send_join(client, now);
     return 0;
+}
+
+void client_broken(struct client *client, struct instant now)
+{
+    client->gone_at = instant_min(client->gone_at, instant_add(now, reconnect_ns));
 }
 
 void client_wake(struct client *client, struct instant now)
@@ -408,6 +430,12 @@ void client_drain(struct client *client, int exit_code, int64_t grace_ns)
         (void)send_now(client);
 }
 
+int64_t client_silence_ns(const struct client *client, struct instant now)
+{
+    int64_t silence = instant_diff_ns(now, client->heard);
+    return silence > lost_after_ns ? silence : 0;
+}
+
 const char *client_progress(const struct client *client)
 {
     return client->seated ? client->progress : "";
@@ -439,6 +467,7 @@ struct client *client_create(const struct client_options *options, struct instan
     }
     client->options = *options;
     client->last = &client->first;
+    client->gone_at = INSTANT_NEVER;
     client->send_at = client->heard = client->woken = now;
     client->join_limit = instant_add(now, options->join_timeout_ns);
     return client;

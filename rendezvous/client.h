@@ -46,6 +46,9 @@ bool client_has_room(const struct client *client);
 /* Sends what is due. Call after client_receive, at client_deadline, and when a connection may have come. -1:
  * the server is lost (MUSTER_E_PEER while a world is held, MUSTER_E_TIMEOUT while joining). */
 int client_turn(struct client *client, struct instant now, struct muster_error *err);
+/* The connection has ended: the server's process is gone, with the workers of group rank 0, unless it is
+ * heard again within a second. Otherwise ours are stopped, where there is a lease. */
+void client_broken(struct client *client, struct instant now);
 /* Before the messages of one turn are received: after a freeze of this process the silence is our own, and
  * the server gets its full time to answer again. A lease that ended meanwhile has ended all the same. */
 void client_wake(struct client *client, struct instant now);
@@ -58,6 +61,8 @@ int client_report(struct client *client, struct world_id id, enum membership_rep
                   const struct worker_failure *failure, struct instant now, struct muster_error *err);
 /* Asks that all save and stop. Not repeated: the agent that gets no STOP for it goes alone. */
 void client_drain(struct client *client, int exit_code, int64_t grace_ns);
+/* How long the server was not heard, if long enough to miss it; else 0. */
+int64_t client_silence_ns(const struct client *client, struct instant now);
 /* While the world forms, who is waited for, as the server says; "" where it says nothing. */
 const char *client_progress(const struct client *client);
 /* Nothing is sent after it. A leave without a connection is not heard. */

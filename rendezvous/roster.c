@@ -82,6 +82,7 @@ static void take_seat(struct roster_work *w, struct roster_member *member)
     member->held = join->held;
     member->local = join->local;
     member->draining = member->verdict_sent = false;
+    member->last = join->last;
     member->wanted_rank = join->node_rank;
     member->arrival = ++roster->arrivals;
     if (strcmp(member->name, join->agent_name) != 0)
@@ -97,12 +98,15 @@ static void take_seat(struct roster_work *w, struct roster_member *member)
         /* Its part of this round is done: it waits with the others. */
         roster_set_state(roster, member, MEMBER_DONE);
     } else if (join->held.epoch) {
-        /* It was given up while it was cut off; its workers belong to a world that is over. */
+        /* It was given up while it was cut off, or the server was lost; its workers belong to a world that is
+         * over. */
         roster_set_state(roster, member, MEMBER_STRAY);
         roster_act(w, ROSTER_SEND_STOP, member->session, roster_slot_of(roster, member), NULL);
     } else {
         roster_set_state(roster, member, MEMBER_JOINED);
     }
+    if (roster->elastic && join->epoch && join->epoch != roster->id.epoch)
+        roster_elastic_on_return(w, join);
 }
 
 static int on_join(struct roster_work *w)

@@ -29,8 +29,12 @@
  * their workers. A world is followed by another only when one of its working members has stopped (the others
  * get nowhere without it) or the leases of all who were lost are over. A server that has just been started,
  * and may not be the job's first, is kept by its last call, which is longer than a lease (for a last call of
- * 5 s or more); it forms earlier only with max_nodes agents, which leaves no member for another world unless
- * there are more agents than that.
+ * 5 s or more); it forms earlier only with max_nodes agents none of whom has seen another server of the job,
+ * which leaves no member for another world unless there are more agents than that.
+ *
+ * The state is soft: a server that is started again knows nothing. In an elastic job the agents register with
+ * it what they hold; it stops that round, whose server was lost with its workers, and forms the next one, at
+ * the cost of a restart. Round and restart count go on from the largest that was reported.
  *
  * A beat costs O(1); forming, stopping and the verdict cost O(1) a member; a tick looks at all members, and
  * is due about once in lost_after. */
@@ -148,6 +152,10 @@ struct roster_join {
     uint16_t store_port;
     bool local;           /* set by the carrier, never read from the wire: the agent that hosts this roster */
     struct world_id held; /* the world whose workers it still has; 0,0: none */
+    struct world_id last; /* the last world it had, and how many nodes that has; 0,0: none */
+    int last_nodes;
+    int64_t restart_count; /* of that world */
+    uint64_t epoch;        /* of the server that accepted it last; 0: none has */
 };
 
 struct roster_event {
@@ -209,6 +217,7 @@ enum roster_job_state roster_state(const struct roster *roster);
 enum roster_member_state roster_member_state(const struct roster *roster, int member);
 struct world_id roster_world_id(const struct roster *roster);
 int64_t roster_restart_count(const struct roster *roster);
+uint64_t roster_epoch(const struct roster *roster);
 /* How long an agent's workers may run after a beat of its that was answered; 0: without end (static). */
 int64_t roster_lease_ns(const struct roster *roster);
 /* The last report of the slot's incarnation that was seen. */

@@ -14,8 +14,30 @@ enum { REGROUP_WAIT_FACTOR = 32 };
 
 static const int64_t gather_ns = NS_PER_S; /* from a newcomer to the change, so that others come along */
 
+/* For rates of clocks that differ, and to kill what does not end. */
+static const int64_t fence_margin_ns = 2 * NS_PER_S;
+
+void roster_fence_from(struct roster *roster, struct instant renewed)
+{
+    struct instant stopped = instant_add(renewed, roster->lease_ns + fence_margin_ns);
+    roster->fence = roster->fence.ns > stopped.ns ? roster->fence : stopped;
+}
+
 /* -- forming
  * ------------------------------------------------------------------------------------------------------ */
+
+/* Whether all members of the former server's world are here and have stopped, but for group rank 0, which was
+ * lost with it. */
+static bool is_accounted_for(const struct roster *roster)
+{
+    int stopped = 0;
+    for (int i = 0; i < roster->slot_count; i++) {
+        const struct roster_member *member = &roster->members[i];
+        stopped += member->state == MEMBER_JOINED && member->last.epoch == roster->before.epoch &&
+                   member->last.round == roster->before.round;
+    }
+    return roster->before.epoch && !roster->world_seen && stopped >= roster->before_nodes - 1;
+}
 
 /* After a stop there is no last call if min_nodes are left: newcomers change the world when they come. The
  * first world has one, whose length also keeps a server that has just been started, and may not be the job's
@@ -25,7 +47,10 @@ bool roster_elastic_is_ready(struct roster_work *w)
 {
     struct roster *roster = w->roster;
     int present = roster->count[MEMBER_JOINED];
-    if (!roster->dead && !MUTATED(MUTATION_NO_FENCE) && !instant_reached(w->now, roster->fence)) {
+    bool accounted = is_accounted_for(roster);
+    roster->regrouping |= accounted;
+    if (!roster->dead && !accounted && !MUTATED(MUTATION_NO_FENCE) &&
+        !instant_reached(w->now, roster->fence)) {
         roster->last_call = present >= roster->min_nodes ? roster->fence : INSTANT_NEVER;
         return false;
     }
@@ -36,6 +61,8 @@ bool roster_elastic_is_ready(struct roster_work *w)
         roster->last_call = INSTANT_NEVER;
         return false;
     }
+    if (MUTATED(MUTATION_EMPTY_SERVER))
+        return true;
     if (roster->last_call.ns == INT64_MAX)
         roster->last_call = instant_add(w->now, roster->regrouping ? 0 : roster->last_call_ns);
     return instant_reached(w->now, roster->last_call);
@@ -138,6 +165,30 @@ int roster_elastic_choose(struct roster *roster)
             while (!take_rank(roster, rank, nodes, chosen[i]))
                 rank++;
     return nodes;
+}
+
+/* -- the return of a server
+ * -------------------------------------------------------------------------------------- */
+
+/* The agent that served it, group rank 0, vanished with its workers: that costs a restart, once. */
+void roster_elastic_on_return(struct roster_work *w, const struct roster_join *join)
+{
+    struct roster *roster = w->roster;
+    if (roster->state != JOB_FORMING || roster->world_seen)
+        return; /* a world of this life came first */
+    roster_fence_from(roster, roster->created);
+    if (!join->last.epoch || roster->id.round > join->last.round)
+        return; /* it had none, or one that was heard of */
+    roster->before = join->last;
+    roster->before_nodes = join->last_nodes;
+    roster->id.round = join->last.round + 1;
+    if (roster->restart_count < join->restart_count + 1)
+        roster->restart_count = join->restart_count + 1;
+    if (roster->restart_count > roster->max_restarts)
+        roster_give_verdict(w, EXIT_CODE_NODE, false,
+                            "the agent that served the job was lost in round %u; restarts used: %" PRId64
+                            " of %" PRId64,
+                            join->last.round, join->restart_count, roster->max_restarts);
 }
 
 /* -- members that come

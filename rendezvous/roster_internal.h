@@ -27,6 +27,7 @@ struct roster_member {
     unsigned superseded_count;
     struct instant last_heard;
     struct instant lost_at; /* unless it comes back before: its connection broke; never: not known to */
+    struct world_id last;   /* that it had when it joined */
     int wanted_rank;        /* -1: any */
     int group_rank;         /* in the last world that it or its name was in; -1: none */
     uint32_t round;         /* of that world */
@@ -57,6 +58,7 @@ struct roster {
     enum roster_job_state state;
     struct world_id id; /* of the world that is out, or is being formed */
     bool world_out;     /* id was given to somebody */
+    bool world_seen;    /* there was a world in this life of the server */
     int64_t restart_count;
     int64_t backoff_ns, backoff_cap_ns;
     uint64_t jitter;
@@ -64,6 +66,9 @@ struct roster {
     struct instant formed_at;  /* the world that is or was out */
     struct instant hold_until; /* FORMING: no world goes out before; never: none is held back */
     uint64_t arrivals;
+    struct instant created;
+    struct world_id before; /* the last world of a former life of the server, as far as it is known */
+    int before_nodes;
     int world_nodes, world_size;   /* of the world that is out: its nodes are by_rank[0..world_nodes-1] */
     struct instant state_deadline; /* FORMING: join; STOPPING: stop; FINISHING: exit barrier; else never */
     struct instant loss_check;     /* no member can be lost before */
@@ -132,6 +137,10 @@ void roster_settle(struct roster_work *w);
 
 /* --- roster_elastic.c: an elastic world's own rules --- */
 
+/* The next world waits for the end of a lease that was renewed at this time, or before, unless the last one
+ * is dead. */
+void roster_fence_from(struct roster *roster, struct instant renewed);
+
 /* FORMING: whether the world is to form now; keeps the last call. */
 bool roster_elastic_is_ready(struct roster_work *w);
 /* Chooses among the JOINED, and puts their slots into by_rank; how many. */
@@ -140,6 +149,8 @@ int roster_elastic_choose(struct roster *roster);
 void roster_elastic_plan_regroup(struct roster_work *w);
 /* The time for it has come. */
 void roster_elastic_regroup(struct roster_work *w);
+/* The server was started again, and hears of the world that it served before. */
+void roster_elastic_on_return(struct roster_work *w, const struct roster_join *join);
 int roster_elastic_on_drain(struct roster_work *w);
 /* The agent of a member that is not done leaves. */
 void roster_elastic_on_leave(struct roster_work *w, struct roster_member *member, int code);

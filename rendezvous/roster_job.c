@@ -12,9 +12,6 @@
 #include "rendezvous/mutation.h"
 #include "rendezvous/roster_internal.h"
 
-/* For rates of clocks that differ, and to kill what does not end. */
-static const int64_t fence_margin_ns = 2 * NS_PER_S;
-
 void roster_act(struct roster_work *w, enum roster_action_kind kind, uint64_t session, int member,
                 const char *reason)
 {
@@ -89,8 +86,7 @@ bool roster_lose(struct roster_work *w, struct roster_member *member)
     if (must_stop || (member->state == MEMBER_STOPPING && !member->draining))
         roster_record_lost(roster, member);
     if (must_stop || (member->state == MEMBER_STOPPING && !member->was_done)) {
-        struct instant stopped = instant_add(member->last_heard, roster->lease_ns + fence_margin_ns);
-        roster->fence = roster->fence.ns > stopped.ns ? roster->fence : stopped;
+        roster_fence_from(roster, member->last_heard);
     }
     roster_vacate(roster, member, member->state == MEMBER_DONE ? MEMBER_DONE_GONE : MEMBER_EMPTY);
     return must_stop;
@@ -207,7 +203,7 @@ static void form_world(struct roster_work *w)
     if (roster->elastic)
         roster->world_nodes = roster_elastic_choose(roster);
     roster_assign_ranks(roster);
-    roster->world_out = true;
+    roster->world_out = roster->world_seen = true;
     roster->regrouping = false;
     roster->last_call = INSTANT_NEVER;
     roster->formed_at = roster->fence = w->now;

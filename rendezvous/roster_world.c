@@ -122,6 +122,7 @@ struct roster *roster_create(const struct roster_options *options, struct instan
         return NULL;
     }
     take_options(roster, options);
+    roster->created = now;
     roster->scratch = roster->by_rank + slots;
     roster->slot_count = slots;
     roster->local_slot = -1;
@@ -356,6 +357,11 @@ struct world_id roster_world_id(const struct roster *roster)
 int64_t roster_restart_count(const struct roster *roster)
 {
     return roster->restart_count;
+}
+
+uint64_t roster_epoch(const struct roster *roster)
+{
+    return roster->id.epoch;
 }
 
 int64_t roster_lease_ns(const struct roster *roster)

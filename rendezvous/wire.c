@@ -21,7 +21,7 @@ const char *wire_kind_name(enum wire_kind kind)
 /* The message tree of one frame: every part that an envelope may point to, on the packer's stack. */
 struct parts {
     Muster__Envelope envelope;
-    Muster__WorldId id;
+    Muster__WorldId id, last;
     Muster__Failure failure;
     Muster__Brief briefs[FAILURE_OTHERS_LIMIT], *others[FAILURE_OTHERS_LIMIT];
     union {
@@ -39,12 +39,12 @@ struct parts {
     } body;
 };
 
-static Muster__WorldId *pack_id(struct parts *parts, struct world_id id)
+static Muster__WorldId *pack_id(Muster__WorldId *out, struct world_id id)
 {
-    muster__world_id__init(&parts->id);
-    parts->id.epoch = id.epoch;
-    parts->id.round = id.round;
-    return &parts->id;
+    muster__world_id__init(out);
+    out->epoch = id.epoch;
+    out->round = id.round;
+    return out;
 }
 
 static ProtobufCBinaryData pack_bytes(const char *text)
@@ -147,8 +147,13 @@ static void pack_join(struct parts *parts, const struct wire_message *message)
     out->store_addr = (char *)join->store_addr;
     out->store_port = join->store_port;
     out->number = message->number;
+    out->restart_count = join->restart_count;
+    out->last_nodes = join->last_nodes;
+    if (join->last.epoch)
+        out->last = pack_id(&parts->last, join->last);
+    out->epoch = join->epoch;
     if (join->held.epoch)
-        out->held = pack_id(parts, join->held);
+        out->held = pack_id(&parts->id, join->held);
 }
 
 static void pack_world(struct parts *parts, const struct membership_world *world)
@@ -156,7 +161,7 @@ static void pack_world(struct parts *parts, const struct membership_world *world
     Muster__World *out = parts->envelope.world = &parts->body.world;
     muster__world__init(out);
     parts->envelope.body_case = MUSTER__ENVELOPE__BODY_WORLD;
-    out->id = pack_id(parts, world->id);
+    out->id = pack_id(&parts->id, world->id);
     out->group_rank = world->group_rank;
     out->group_world_size = world->group_world_size;
     out->rank_base = world->rank_base;
@@ -178,7 +183,7 @@ static void pack_event(struct parts *parts, const struct membership_event *event
         parts->envelope.stop = &parts->body.stop;
         muster__stop__init(&parts->body.stop);
         parts->envelope.body_case = MUSTER__ENVELOPE__BODY_STOP;
-        parts->body.stop.id = pack_id(parts, event->stopped);
+        parts->body.stop.id = pack_id(&parts->id, event->stopped);
         parts->body.stop.reason = pack_bytes(event->reason);
         parts->body.stop.planned = event->planned;
         parts->body.stop.grace_ns = event->grace_ns;
@@ -200,7 +205,7 @@ static void pack_report(struct parts *parts, const struct wire_message *message)
     Muster__Report *out = parts->envelope.report = &parts->body.report;
     muster__report__init(out);
     parts->envelope.body_case = MUSTER__ENVELOPE__BODY_REPORT;
-    out->id = pack_id(parts, message->id);
+    out->id = pack_id(&parts->id, message->id);
     out->kind = (Muster__ReportKind)(message->report + 1); /* 0 is "none" on the wire */
     out->sequence = message->sequence;
     if (message->report == MEMBERSHIP_REPORT_FAILED)
@@ -248,6 +253,7 @@ static void pack(struct parts *parts, const struct wire_message *message)
         envelope->accept->report_sequence = message->sequence;
         envelope->accept->lease_ns = message->lease_ns;
         envelope->accept->number = message->number;
+        envelope->accept->epoch = message->epoch;
         break;
     case WIRE_AGAIN:
         envelope->again = &parts->body.again;
@@ -402,7 +408,14 @@ static int take_join(struct wire_message *out, const Muster__Envelope *envelope,
         .local_world_size = in->local_world_size,
         .role = texts->role,
         .store_addr = texts->store_addr,
+        .restart_count = in->restart_count,
+        .last_nodes = in->last_nodes,
+        .epoch = in->epoch,
     };
+    if (in->restart_count < 0 || in->last_nodes < 0)
+        return bad(err, "a count below 0");
+    if (in->last && take_id(&out->join.last, in->last, err))
+        return -1;
     if (in->held && take_id(&out->join.held, in->held, err))
         return -1;
     if (take_port(&out->join.store_port, in->store_port, err) ||
@@ -518,6 +531,7 @@ static int take(struct wire_message *out, const Muster__Envelope *in, struct mus
         out->sequence = in->accept->report_sequence;
         out->lease_ns = in->accept->lease_ns;
         out->number = in->accept->number;
+        out->epoch = in->accept->epoch;
         return out->lease_ns < 0 ? bad(err, "a lease below 0") : 0;
     case MUSTER__ENVELOPE__BODY_AGAIN:
         out->kind = WIRE_AGAIN;

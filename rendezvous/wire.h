@@ -50,6 +50,7 @@ struct wire_message {
     int member;         /* ACCEPT */
     uint64_t number;    /* JOIN, BEAT, ACCEPT */
     int64_t lease_ns;   /* ACCEPT */
+    uint64_t epoch;     /* ACCEPT */
     uint64_t sequence;  /* REPORT: its own; ACCEPT, BEAT: the last that has arrived */
     struct world_id id; /* REPORT */
     enum membership_report_kind report;

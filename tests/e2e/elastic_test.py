@@ -209,6 +209,26 @@ class Changing(ElasticTest):
         self.assertEqual([row[4] for row in rows], ["1", "1"])
         self.finish_all(agents)
 
+    def test_the_server_is_killed_and_comes_back(self):
+        nodes = [self.node(k, "2:3") for k in range(3)]
+        self.seen(0, 3)
+        nodes[0].kill()
+        nodes[0].wait()
+        nodes[0] = self.node(0, "2:3")
+        rows = self.seen(1, 3)
+        self.assertEqual([row[4] for row in rows], ["1"] * 3)  # the loss costs a restart, and the count goes on
+        self.assertEqual(rows[0][7], "node-0")
+        self.finish_all(nodes)
+
+    def test_the_server_is_killed_and_no_restart_is_left(self):
+        nodes = [self.node(k, "2", "--max-restarts=0") for k in range(2)]
+        self.seen(0, 2)
+        nodes[0].kill()
+        nodes[0].wait()
+        nodes[0] = self.node(0, "2", "--max-restarts=0")
+        for process in nodes:
+            self.finish(process, 138)
+
     def test_a_spare_takes_over(self):
         nodes = [self.node(k, "1:2") for k in range(2)]
         self.seen(0, 2)

@@ -255,6 +255,7 @@ static void to_client(struct cluster *cluster, const struct roster_action *actio
         message.member = action->member;
         message.sequence = roster_report_sequence(cluster->roster, action->member);
         message.lease_ns = roster_lease_ns(cluster->roster);
+        message.epoch = roster_epoch(cluster->roster);
         message.number = cluster->nodes[i].number;
     } else if (action->kind == ROSTER_AGAIN) {
         message.kind = WIRE_AGAIN;
@@ -407,6 +408,8 @@ static void start_agent(struct cluster *cluster, int i, int rank)
         trace(cluster, node, "joins");
     struct roster_join join = join_of(cluster, i);
     if (i == 0) {
+        if (node->life > 1)
+            cluster_make_roster(cluster);
         struct roster_event event = {.kind = ROSTER_JOIN, .join = &join};
         local_step(cluster, &event);
         return;
@@ -537,6 +540,7 @@ static void break_connection(struct cluster *cluster, int i)
     trace(cluster, node, "has its connection broken");
     cluster->faults++; /* its last word may be lost with it */
     tell_broken(cluster, i);
+    client_broken(node->client, cluster->now);
     new_connection(cluster, node);
 }
 
@@ -548,6 +552,12 @@ static void crash(struct cluster *cluster, int i)
     trace(cluster, node, "crashes");
     cluster->faults++;
     tell_broken(cluster, i);
+    for (int other = 1; i == 0 && other < cluster->used; other++) {
+        struct node *client = &cluster->nodes[other];
+        new_connection(cluster, client);
+        if (client->client && !client->cut)
+            client_broken(client->client, cluster->now);
+    }
     end_agent(cluster, i, NODE_EXITED, 137);
     if (cluster->calm)
         after(cluster, NS_PER_S, i, HAPPEN_START);
@@ -719,7 +729,7 @@ static void happen(struct cluster *cluster, const struct happening *h)
         break;
     case HAPPEN_TICK:
         /* the server leaves with its agent */
-        if (cluster->options.elastic && cluster->nodes[0].phase == NODE_EXITED)
+        if (cluster->options.elastic && cluster->nodes[0].phase != NODE_UP)
             break;
         if (h->at.ns == cluster->tick_at.ns) {
             struct roster_event tick = {.kind = ROSTER_TICK};

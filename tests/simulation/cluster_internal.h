@@ -104,6 +104,7 @@ struct cluster {
     int used; /* nodes that were ever started are below */
     struct sim_link links[CLUSTER_NODE_LIMIT];
     uint64_t last_session;
+    int server_lives;
     struct happening *heap;
     size_t count, capacity;
     uint64_t order;
@@ -123,6 +124,9 @@ struct cluster {
     char broken[512];
     struct buffer trace;
 };
+
+/* cluster_script.c: the server starts, and knows nothing */
+void cluster_make_roster(struct cluster *cluster);
 
 /* cluster_queue.c */
 void cluster_schedule(struct cluster *cluster, struct happening happening);

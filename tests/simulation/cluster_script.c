@@ -100,6 +100,27 @@ static void fill_defaults(struct cluster_options *options)
             options->local_world_size[i] = 1;
 }
 
+void cluster_make_roster(struct cluster *cluster)
+{
+    struct roster_options roster = {
+        .job_id = "job",
+        .min_nodes = cluster->options.min_nodes,
+        .max_nodes = cluster->options.max_nodes,
+        .elastic = cluster->options.elastic,
+        .last_call_ns = cluster->options.last_call_ns,
+        .regroup_ns = cluster->options.regroup_ns,
+        .max_restarts = cluster->options.max_restarts,
+        .epoch = cluster_draw(cluster) | 1,
+        .join_timeout_ns = cluster->options.join_timeout_ns,
+    };
+    roster_destroy(cluster->roster);
+    cluster->roster = cluster_need(roster_create(&roster, cluster->now, NULL));
+    cluster->tick_at = INSTANT_NEVER;
+    cluster->seen_restarts = 0;
+    cluster->verdict = -1;
+    cluster->server_lives++;
+}
+
 struct cluster *cluster_create(const struct cluster_options *options)
 {
     struct cluster *cluster = cluster_need(mem_calloc(1, sizeof *cluster));
@@ -109,18 +130,7 @@ struct cluster *cluster_create(const struct cluster_options *options)
     cluster->last_session = LOCAL_SESSION;
     cluster->tick_at = INSTANT_NEVER;
     cluster->verdict = -1;
-    struct roster_options roster = {
-        .job_id = "job",
-        .min_nodes = cluster->options.min_nodes,
-        .max_nodes = cluster->options.max_nodes,
-        .elastic = options->elastic,
-        .last_call_ns = options->last_call_ns,
-        .regroup_ns = options->regroup_ns,
-        .max_restarts = options->max_restarts,
-        .epoch = cluster_draw(cluster) | 1,
-        .join_timeout_ns = cluster->options.join_timeout_ns,
-    };
-    cluster->roster = cluster_need(roster_create(&roster, cluster->now, NULL));
+    cluster_make_roster(cluster);
     if (roster_actions_init(&cluster->actions, roster_slot_count(cluster->roster), NULL))
         abort();
     for (int i = 0; i < CLUSTER_NODE_LIMIT; i++) {

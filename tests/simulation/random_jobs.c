@@ -22,6 +22,8 @@ static uint64_t next(uint64_t *random)
 
 struct plan {
     bool elastic;
+    bool none_done_early; /* a server that was done and dies while there are spares is not told from a new one
+                           */
     int nodes;
     bool term; /* somebody gets TERM */
 };
@@ -99,7 +101,8 @@ static void elastic_faults(struct cluster *cluster, struct plan *plan, uint64_t 
         } else if (kind < 9) {
             cluster_freeze(cluster, at, node, (int64_t)(next(random) % 5000));
         } else if (kind < 10) {
-            cluster_finish(cluster, at, node);
+            if (!plan->none_done_early)
+                cluster_finish(cluster, at, node);
         } else if (node || kind == 13) {
             cluster_term(cluster, at, node);
             if (node)
@@ -134,7 +137,16 @@ static struct cluster *random_elastic_job(uint64_t seed, struct plan *plan)
     };
     for (int i = 0; i < plan->nodes; i++)
         options.local_world_size[i] = 1 + (int)(next(&random) % 8);
+    bool server_dies = next(&random) % 3 == 0;
+    plan->none_done_early = server_dies && plan->nodes > max;
+    if (server_dies) /* its last call must be longer than a lease */
+        options.last_call_ns += 4500 * NS_PER_MS;
     struct cluster *cluster = cluster_create(&options);
+    if (server_dies) {
+        int64_t at = 4000 + (int64_t)(next(&random) % (FAULTS_UNTIL_MS - 4000));
+        cluster_crash(cluster, at, 0);
+        cluster_start(cluster, at + 100 + (int64_t)(next(&random) % 5000), 0);
+    }
     for (int i = 0; i < plan->nodes; i++) /* some are late, when the world runs */
         cluster_start(cluster, (int64_t)(next(&random) % (i % 3 == 2 ? 15000 : 3000)), i);
     elastic_faults(cluster, plan, &random);

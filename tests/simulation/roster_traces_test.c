@@ -432,36 +432,76 @@ static void an_agent_without_an_answer_stops_when_its_lease_ends(void **state)
     cluster_heal(c, 8000, 1);
     cluster_finish(c, 13000, 0);
     cluster_finish(c, 13000, 1);
-    expect_trace(c, 20000,
+    expect_trace(
+        c, 20000,
+        "0.000 node0 joins\n"
+        "0.000 node1 joins\n"
+        "0.001 job FORMING -> STARTING\n"
+        "0.001 node0 starts workers 0-0 of 2, round 0\n"
+        "0.002 node1 starts workers 1-1 of 2, round 0\n"
+        "0.103 job STARTING -> RUNNING\n"
+        "1.000 node1 is cut off\n"
+        "3.003 job RUNNING -> STOPPING\n"
+        "3.003 node0 stops round 0: node rank 1 (node1) is lost: restart 1 of 1\n"
+        "3.103 job STOPPING -> STARTING\n"
+        "3.103 node0 starts workers 0-0 of 1, round 1\n"
+        "3.203 job STARTING -> RUNNING\n"
+        "5.502 node1 stops round 0: the server node0 has not answered for 4.998 s: the others may go on "
+        "without this node\n"
+        "8.000 node1 is connected again\n"
+        "9.005 job RUNNING -> STOPPING\n"
+        "9.005 node0 stops round 1: 1 more node came: the world grows from 1 to 2\n"
+        "9.105 job STOPPING -> STARTING\n"
+        "9.105 node0 starts workers 0-0 of 2, round 2\n"
+        "9.106 node1 starts workers 1-1 of 2, round 2\n"
+        "9.207 job STARTING -> RUNNING\n"
+        "13.000 node0 is done\n"
+        "13.000 node1 is done\n"
+        "13.001 job RUNNING -> FINISHING\n"
+        "13.002 node1 verdict 0: all workers exited 0\n"
+        "13.007 node1 exits 0\n"
+        "13.008 job FINISHING -> FINISHED\n"
+        "13.008 node0 verdict 0: all workers exited 0\n"
+        "13.013 node0 exits 0\n");
+    cluster_destroy(c);
+}
+
+/* Its workers die with it. The others stop, and wait for it; the newcomer knows nothing, and goes on
+ * counting. */
+static void the_server_dies_and_comes_back(void **state)
+{
+    (void)state;
+    struct cluster *c = cluster_create(&(struct cluster_options){
+        .elastic = true, .nodes = 2, .min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
+    cluster_start(c, 0, 0);
+    cluster_start(c, 0, 1);
+    cluster_crash(c, 1000, 0);
+    cluster_start(c, 4000, 0);
+    cluster_finish(c, 30000, 0);
+    cluster_finish(c, 30000, 1);
+    expect_trace(c, 40000,
                  "0.000 node0 joins\n"
                  "0.000 node1 joins\n"
                  "0.001 job FORMING -> STARTING\n"
                  "0.001 node0 starts workers 0-0 of 2, round 0\n"
                  "0.002 node1 starts workers 1-1 of 2, round 0\n"
                  "0.103 job STARTING -> RUNNING\n"
-                 "1.000 node1 is cut off\n"
-                 "3.003 job RUNNING -> STOPPING\n"
-                 "3.003 node0 stops round 0: node rank 1 (node1) is lost: restart 1 of 1\n"
-                 "3.103 job STOPPING -> STARTING\n"
-                 "3.103 node0 starts workers 0-0 of 1, round 1\n"
-                 "3.203 job STARTING -> RUNNING\n"
-                 "5.502 node1 stops round 0: the server node0 has not answered for 5 s: the others may go on "
-                 "without this node\n"
-                 "8.000 node1 is connected again\n"
-                 "9.005 job RUNNING -> STOPPING\n"
-                 "9.005 node0 stops round 1: 1 more node came: the world grows from 1 to 2\n"
-                 "9.105 job STOPPING -> STARTING\n"
-                 "9.105 node0 starts workers 0-0 of 2, round 2\n"
-                 "9.106 node1 starts workers 1-1 of 2, round 2\n"
-                 "9.207 job STARTING -> RUNNING\n"
-                 "13.000 node0 is done\n"
-                 "13.000 node1 is done\n"
-                 "13.001 job RUNNING -> FINISHING\n"
-                 "13.002 node1 verdict 0: all workers exited 0\n"
-                 "13.007 node1 exits 0\n"
-                 "13.008 job FINISHING -> FINISHED\n"
-                 "13.008 node0 verdict 0: all workers exited 0\n"
-                 "13.013 node0 exits 0\n");
+                 "1.000 node0 crashes\n"
+                 "2.000 node1 stops round 0: the server node0 has not answered for 1.496 s: the others may "
+                 "go on without this node\n"
+                 "4.000 node0 joins\n"
+                 "4.005 job FORMING -> STARTING\n"
+                 "4.005 node0 starts workers 0-0 of 2, round 1\n"
+                 "4.006 node1 starts workers 1-1 of 2, round 1\n"
+                 "4.107 job STARTING -> RUNNING\n"
+                 "30.000 node0 is done\n"
+                 "30.000 node1 is done\n"
+                 "30.001 job RUNNING -> FINISHING\n"
+                 "30.002 node1 verdict 0: all workers exited 0\n"
+                 "30.007 node1 exits 0\n"
+                 "30.008 job FINISHING -> FINISHED\n"
+                 "30.008 node0 verdict 0: all workers exited 0\n"
+                 "30.013 node0 exits 0\n");
     cluster_destroy(c);
 }
 
@@ -481,6 +521,7 @@ int main(void)
         cmocka_unit_test(term_ends_the_job_with_143),
         cmocka_unit_test(an_elastic_world_grows_and_shrinks),
         cmocka_unit_test(an_agent_without_an_answer_stops_when_its_lease_ends),
+        cmocka_unit_test(the_server_dies_and_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,7 +56,11 @@ static struct wire_message some_join(void)
                                           .store_addr = "10.0.0.2",
                                           .store_port = 65535,
                                           .local = true,
-                                          .held = some_id}};
+                                          .held = some_id,
+                                          .last = {7, 8},
+                                          .last_nodes = 64,
+                                          .restart_count = 3,
+                                          .epoch = UINT64_MAX}};
 }
 
 /* Static: a message is larger than a comfortable stack frame. */
@@ -88,6 +92,9 @@ static void a_join_comes_through(void **state)
     assert_true(join->incarnation.high == UINT64_MAX && join->incarnation.low == 1);
     assert_int_equal(join->local_world_size, 8);
     assert_true(join->held.epoch == some_id.epoch && join->held.round == 7);
+    assert_true(join->last.epoch == 7 && join->last.round == 8 && join->epoch == UINT64_MAX);
+    assert_int_equal(join->last_nodes, 64);
+    assert_int_equal(join->restart_count, 3);
     assert_false(join->local); /* nobody can claim it from outside */
 }
 
