@@ -2,8 +2,6 @@
 #include "launcher/agent_internal.h"
 #include "proto/base/guard.h"
 
-static const int64_t sweep_every_ns = 20 * NS_PER_MS; /* while killed processes may still have had children */
-
 static void report(struct agent *agent, enum membership_report_kind kind)
 {
     struct muster_error err = {0};
@@ -35,8 +33,10 @@ void agent_begin_round(struct agent *agent)
 
 void agent_sweep(struct agent *agent)
 {
+    struct instant now = clock_now(NULL);
+    struct instant since = instant_add(agent->group.deadline, -agent->group.kill_bound_ns); /* of KILLING */
     agent_kill_workers(agent);
-    agent->sweep_at = instant_add(clock_now(NULL), sweep_every_ns);
+    agent->sweep_at = instant_add(now, sweeper_pause_ns(instant_diff_ns(now, since)));
 }
 
 static void do_leave(struct agent *agent)

@@ -15,7 +15,12 @@ static int start_guardian(struct agent *agent, struct muster_error *err)
     scope_free struct kin_session *sessions = agent_list_sessions(agent, &count);
     if (!sessions)
         return error_set(err, MUSTER_E_NOMEM, "no memory to start the guardian");
-    if (guardian_start(agent->id, sessions, count, &agent->guardian, err) < 0)
+    const char *folder = agent->error_directory;
+    struct guardian_task task = {.id = agent->id,
+                                 .sessions = sessions,
+                                 .session_count = count,
+                                 .folder = folder && *folder == '/' ? folder : NULL};
+    if (guardian_start(&task, &agent->guardian, err) < 0)
         return -1;
     agent->guardians++;
     return 0;

@@ -29,7 +29,7 @@ struct note {
 /* --- the guardian itself --- */
 
 static struct {
-    char id[KIN_ID_LENGTH];
+    const char *id, *folder; /* in our copy of the agent's memory, which nobody frees */
     struct kin_session sessions[GUARDIAN_SESSIONS_LIMIT];
     size_t count;
 } guarded;
@@ -48,30 +48,36 @@ static void take_note(const struct note *note)
         guarded.sessions[i] = guarded.sessions[--guarded.count];
 }
 
-/* Kills until a few looks in a row find nothing: a process may be born behind a look's back, and in the
+/* Kills until so many looks in a row find nothing: a process may be born behind a look's back, and in the
  * middle of an exec its environment reads empty for as long as it waits for a processor. */
-static void kill_all(void)
+static void kill_kin(const struct kin *kin, int clean_looks)
 {
-    enum { LOOKS_LIMIT = 1000, PAUSE_MS = 10 }; /* 10 s; what lives then cannot be killed */
+    enum { LOOKS_LIMIT = 500, PAUSE_MS = 10 }; /* 5 s; what lives then cannot be killed */
     static const int clean_pauses_ms[] = {0, 10, 50, 200};
-    enum { CLEAN_LOOKS = sizeof clean_pauses_ms / sizeof *clean_pauses_ms };
-    struct kin kin = {.id = guarded.id,
-                      .except = {getpid(), 0},
-                      .sessions = guarded.sessions,
-                      .session_count = guarded.count};
-    struct kin blind = kin;
-    blind.blind = true;
     for (int looks = 0, clean = 0; looks < LOOKS_LIMIT; looks++) {
-        /* first without a look into anybody's memory, which may block at a stranger that is stuck */
-        (void)kin_sweep(&blind, SIGKILL, NULL, NULL);
-        int found = kin_sweep(&kin, SIGKILL, NULL, NULL);
+        int found = kin_sweep(kin, SIGKILL, NULL, NULL);
         if (found < 0)
             return; /* no /proc: the parent-death signal has done what can be done */
-        if (!found && clean == CLEAN_LOOKS)
+        if (!found && clean == clean_looks)
             return;
         (void)poll(NULL, 0, found ? PAUSE_MS : clean_pauses_ms[clean]); /* the dead need a moment to go */
         clean = found ? 0 : clean + 1;
     }
+}
+
+/* All that can be found without a look into anybody's memory is dead before the first such look, which may
+ * block for ever at a stranger that is stuck in the kernel. */
+static void kill_all(void)
+{
+    enum { BLIND_CLEAN_LOOKS = 2, CLEAN_LOOKS = 4 };
+    struct kin kin = {.id = guarded.id,
+                      .blind = true,
+                      .except = {getpid(), 0},
+                      .sessions = guarded.sessions,
+                      .session_count = guarded.count};
+    kill_kin(&kin, BLIND_CLEAN_LOOKS);
+    kin.blind = false;
+    kill_kin(&kin, CLEAN_LOOKS);
 }
 
 static void close_between(unsigned first, unsigned last)
@@ -95,13 +101,14 @@ static void detach(int fd)
     close_between((unsigned)fd + 1, UINT_MAX);
 }
 
-static void __attribute__((noreturn))
-guard(const char *id, const struct kin_session *sessions, size_t count, int fd)
+static void __attribute__((noreturn)) guard(const struct guardian_task *task, int fd)
 {
-    memcpy(guarded.id, id, KIN_ID_LENGTH);
-    guarded.count = count < GUARDIAN_SESSIONS_LIMIT ? count : GUARDIAN_SESSIONS_LIMIT;
+    guarded.id = task->id;
+    guarded.folder = task->folder;
+    guarded.count =
+        task->session_count < GUARDIAN_SESSIONS_LIMIT ? task->session_count : GUARDIAN_SESSIONS_LIMIT;
     for (size_t i = 0; i < guarded.count; i++)
-        guarded.sessions[i] = sessions[i];
+        guarded.sessions[i] = task->sessions[i];
     detach(fd);
     for (;;) {
         struct note note;
@@ -114,13 +121,14 @@ guard(const char *id, const struct kin_session *sessions, size_t count, int fd)
             break; /* cannot be: notes are atomic. Whatever it is, the agent cannot reach us any more */
     }
     kill_all();
+    if (guarded.folder)
+        (void)rmdir(guarded.folder); /* what is in it is for those who look later */
     _exit(0);
 }
 
 /* --- the agent's half --- */
 
-int guardian_start(const char *id, const struct kin_session *sessions, size_t session_count,
-                   struct guardian *guardian, struct muster_error *err)
+int guardian_start(const struct guardian_task *task, struct guardian *guardian, struct muster_error *err)
 {
     int ends[2];
     *guardian = (struct guardian){.fd = -1};
@@ -132,7 +140,7 @@ int guardian_start(const char *id, const struct kin_session *sessions, size_t se
     if (pid < 0)
         return error_errno(err, "cannot start the guardian");
     if (pid == 0)
-        guard(id, sessions, session_count, reader);
+        guard(task, reader);
     /* a dead or stopped guardian must not stop the agent */
     (void)fcntl(writer, F_SETFL, O_NONBLOCK);
     *guardian = (struct guardian){.pid = pid, .fd = take_fd(&writer)};

@@ -20,10 +20,16 @@ struct guardian {
     int fd;    /* ours; closes on exec. It reports EPOLLERR where the guardian died */
 };
 
-/* id: KIN_ID_LENGTH bytes. Call before the first worker; the successor of a guardian that died is born
- * knowing the sessions there are, so that there is no moment at which it would miss one. */
-int guardian_start(const char *id, const struct kin_session *sessions, size_t session_count,
-                   struct guardian *guardian, struct muster_error *err);
+struct guardian_task {
+    const char *id;                     /* KIN_ID_LENGTH bytes */
+    const struct kin_session *sessions; /* that there are already */
+    size_t session_count;
+    const char *folder; /* removed behind a killed agent where it is empty; absolute; NULL: none */
+};
+
+/* Call before the first worker; the successor of a guardian that died is born knowing the sessions there are,
+ * so that there is no moment at which it would miss one. */
+int guardian_start(const struct guardian_task *task, struct guardian *guardian, struct muster_error *err);
 /* A session that was started; one whose leader was reaped (kin.h); one that has no member left. */
 int guardian_add(struct guardian *guardian, pid_t session, struct muster_error *err);
 int guardian_reaped(struct guardian *guardian, pid_t session, struct muster_error *err);

@@ -201,7 +201,7 @@ static void send_signal(const struct kin *kin, int proc, const char *name, struc
     if (pidfd >= 0) { /* the pid is pinned now: look once more, so that a recycled one is spared */
         if (is_kin(kin, proc, name, process))
             deliver(kin, context, pidfd, process->pid, signal);
-    } else if (errno == ENOSYS || errno == EPERM) { /* Linux before 5.3, or a sandbox without it */
+    } else if (errno != ESRCH) { /* Linux before 5.3, a sandbox without it, or no descriptor is left */
         deliver(kin, context, -1, process->pid, signal);
     }
 }

@@ -154,6 +154,12 @@ int sweeper_start(struct sweeper *sweeper, const struct sweep_order *order, stru
     return -1;
 }
 
+int64_t sweeper_pause_ns(int64_t elapsed_ns)
+{
+    const int64_t least_ns = 20 * NS_PER_MS, most_ns = NS_PER_S, pause_ns = elapsed_ns / 8;
+    return pause_ns < least_ns ? least_ns : pause_ns < most_ns ? pause_ns : most_ns;
+}
+
 void sweeper_wait(struct sweeper *sweeper, int64_t patience)
 {
     if (sweeper->errand && errand_wait(sweeper->errand, patience))

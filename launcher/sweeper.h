@@ -40,6 +40,9 @@ struct sweep_order {
 int sweeper_start(struct sweeper *sweeper, const struct sweep_order *order, struct muster_error *err);
 /* Returns when nothing will be sent any more. */
 void sweeper_call_off(struct sweeper *sweeper);
+/* How long to wait before the next sweep for KILL, so long after the first: often while the killed may still
+ * have had children, seldom where something cannot be killed. Pure. */
+int64_t sweeper_pause_ns(int64_t elapsed_ns);
 /* Waits so long for the sweep that is under way. */
 void sweeper_wait(struct sweeper *sweeper, int64_t patience_ns);
 /* When sweeper_tick is due; never where no sweep is under way. */

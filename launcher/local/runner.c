@@ -243,7 +243,8 @@ static int start_guardian(struct runner *r, struct muster_error *err)
     for (int i = 0; i < r->pod_count; i++)
         if (r->pods[i].pid)
             sessions[count++] = (struct kin_session){r->pods[i].pid, !r->pods[i].alive};
-    if (guardian_start(r->cluster.id, sessions, count, &r->guardian, err) < 0)
+    struct guardian_task task = {.id = r->cluster.id, .sessions = sessions, .session_count = count};
+    if (guardian_start(&task, &r->guardian, err) < 0)
         return -1;
     r->guardians++;
     r->guard = (struct loop_source){r->guardian.fd, guardian_gone, r};

@@ -277,9 +277,12 @@ class Leftovers(AgentTest):
 
     def test_nobody_outlives_a_killed_agent_by_a_second(self):
         path = self.script("family.py", FAMILY)
-        process = self.start("--standalone", "--nproc-per-node=2", "--", "sh", "-c", f"python3 '{path}'; true")
+        process = self.start(
+            "--standalone", "--nproc-per-node=2", "--", "sh", "-c", f"python3 '{path}'; true", env={"TMPDIR": str(self.folder)}
+        )
         family = self.family(2)
         self.assertTrue(all(map(alive, family)))
+        self.assertEqual(len(list(self.folder.glob("muster_errors_*"))), 1)
         process.kill()
         begin = time.monotonic()
         wait_until(lambda: not [pid for pid in family if alive(pid)], "the descendants are gone", 10)
@@ -289,6 +292,7 @@ class Leftovers(AgentTest):
             return [p for p in os.listdir("/proc") if p.isdigit() and self.is_guardian_here(p)]
 
         wait_until(lambda: not guardians(), "the guardian is gone", 10)
+        self.assertEqual(list(self.folder.glob("muster_errors_*")), [])
 
     def is_guardian_here(self, pid):
         try:

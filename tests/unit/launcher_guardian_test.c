@@ -5,7 +5,9 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -172,7 +174,7 @@ static void a_number_used_again_is_a_strangers(void **state)
     assert_int_equal(count(&kin), 0);
     struct guardian guardian;
     struct muster_error err = {0};
-    assert_int_equal(guardian_start(id, NULL, 0, &guardian, &err), 0);
+    assert_int_equal(guardian_start(&(struct guardian_task){.id = id}, &guardian, &err), 0);
     assert_int_equal(guardian_add(&guardian, stranger, &err), 0);
     assert_int_equal(guardian_reaped(&guardian, stranger, &err), 0);
     close(guardian.fd); /* as if the agent had died */
@@ -189,14 +191,43 @@ static void a_successor_is_born_knowing(void **state)
     struct kin_session session = {.id = worker};
     struct kin kin = {.sessions = &session, .session_count = 1};
     await_kin(&kin, 1);
+    struct guardian_task task = {.id = id, .sessions = &session, .session_count = 1};
     struct guardian guardian;
     struct muster_error err = {0};
-    assert_int_equal(guardian_start(id, &session, 1, &guardian, &err), 0);
+    assert_int_equal(guardian_start(&task, &guardian, &err), 0);
     close(guardian.fd);
     assert_int_equal(waitpid(guardian.pid, NULL, __WALL), guardian.pid);
     int status;
     assert_int_equal(waitpid(worker, &status, 0), worker);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+/* The folder that a killed agent cannot take back itself; not where something is in it. */
+static void an_empty_folder_is_taken_back(void **state)
+{
+    (void)state;
+    char parent[] = "/tmp/guardian_XXXXXX", empty[64], full[64], kept[80];
+    struct muster_error err = {0};
+    assert_non_null(mkdtemp(parent));
+    (void)snprintf(empty, sizeof empty, "%s/empty", parent);
+    (void)snprintf(full, sizeof full, "%s/full", parent);
+    (void)snprintf(kept, sizeof kept, "%s/kept", full);
+    const char *const folders[] = {empty, full};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        struct guardian guardian;
+        struct guardian_task task = {.id = id, .folder = folders[i]};
+        assert_int_equal(mkdir(folders[i], 0700), 0);
+        if (folders[i] == full)
+            assert_int_equal(mkdir(kept, 0700), 0);
+        assert_int_equal(guardian_start(&task, &guardian, &err), 0);
+        close(guardian.fd); /* as if the agent had died */
+        assert_int_equal(waitpid(guardian.pid, NULL, __WALL), guardian.pid);
+    }
+    assert_int_equal(access(empty, F_OK), -1);
+    assert_int_equal(access(kept, F_OK), 0);
+    assert_int_equal(rmdir(kept), 0);
+    assert_int_equal(rmdir(full), 0);
+    assert_int_equal(rmdir(parent), 0);
 }
 
 /* What a leader leaves behind is still ours. */
@@ -240,7 +271,7 @@ static void be_agent(int held, int ready)
 {
     struct guardian guardian;
     struct muster_error err;
-    if (guardian_start(id, NULL, 0, &guardian, &err) < 0)
+    if (guardian_start(&(struct guardian_task){.id = id}, &guardian, &err) < 0)
         _exit(1);
     pid_t worker = fork();
     if (worker == 0) {
@@ -286,7 +317,7 @@ static void dismissed_guardian_kills_nobody(void **state)
     (void)state;
     struct guardian guardian;
     struct muster_error err = {0};
-    assert_int_equal(guardian_start(id, NULL, 0, &guardian, &err), 0);
+    assert_int_equal(guardian_start(&(struct guardian_task){.id = id}, &guardian, &err), 0);
     pid_t pid = guardian.pid, carrier = start_sleeper(id, true, 0);
     assert_int_equal(guardian_add(&guardian, carrier, &err), 0);
     assert_int_equal(guardian_remove(&guardian, carrier, &err), 0);
@@ -308,7 +339,7 @@ static void guardian_is_apart(void **state)
     struct muster_error err = {0};
     int held[2];
     assert_int_equal(pipe2(held, O_CLOEXEC), 0);
-    assert_int_equal(guardian_start(id, NULL, 0, &guardian, &err), 0);
+    assert_int_equal(guardian_start(&(struct guardian_task){.id = id}, &guardian, &err), 0);
     close(held[1]);
     assert_all_gone(held[0], 10000);
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGTSTP};
@@ -340,6 +371,7 @@ int main(void)
         cmocka_unit_test_setup(kin_by_id_session_and_parent, make_ids),
         cmocka_unit_test_setup(a_number_used_again_is_a_strangers, make_ids),
         cmocka_unit_test_setup(a_successor_is_born_knowing, make_ids),
+        cmocka_unit_test_setup(an_empty_folder_is_taken_back, make_ids),
         cmocka_unit_test_setup(a_session_outlives_its_leader, make_ids),
         cmocka_unit_test_setup(zombies_are_not_kin, make_ids),
         cmocka_unit_test_setup(nobody_outlives_a_killed_agent, make_ids),

@@ -128,6 +128,17 @@ static void what_does_not_answer_is_left_out(void **state)
     turn_until_idle(sweeper);
 }
 
+static void sweeps_become_seldom(void **state)
+{
+    (void)state;
+    assert_int_equal(sweeper_pause_ns(-1), 20 * NS_PER_MS);
+    assert_int_equal(sweeper_pause_ns(0), 20 * NS_PER_MS);
+    assert_int_equal(sweeper_pause_ns(160 * NS_PER_MS), 20 * NS_PER_MS);
+    assert_int_equal(sweeper_pause_ns(800 * NS_PER_MS), 100 * NS_PER_MS);
+    assert_int_equal(sweeper_pause_ns(8 * NS_PER_S), NS_PER_S);
+    assert_int_equal(sweeper_pause_ns(INT64_MAX), NS_PER_S);
+}
+
 static void an_overdue_sweep_is_called_off(void **state)
 {
     struct sweeper *sweeper = *state;
@@ -177,6 +188,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(groups_of_live_leaders_can_be_spared, setup, teardown),
         cmocka_unit_test_setup_teardown(what_does_not_answer_is_left_out, setup, teardown),
         cmocka_unit_test_setup_teardown(an_overdue_sweep_is_called_off, setup, teardown),
+        cmocka_unit_test(sweeps_become_seldom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
