@@ -164,6 +164,20 @@ static bool is_recent(const struct description_xid *xid)
     return xid->age_s <= XID_RECENT_S; /* unknown ages count */
 }
 
+/* Not every error of a GPU outlives the program that it hit, a reset leaves the log as it was, and a driver
+ * that is new enough says itself whether anything is left to do. */
+static enum doctor_status after_xid(const struct description_gpu *gpu, int number,
+                                    const struct xid_meaning *meaning)
+{
+    enum { CONTAINED_MEMORY_ERROR = 94 };
+    if (meaning->kind == XID_FOLLOWER)
+        return DOCTOR_FINE;
+    if (meaning->kind == XID_PROGRAM || meaning->number != number || number == CONTAINED_MEMORY_ERROR ||
+        !strcmp(gpu->recovery_action, "none"))
+        return DOCTOR_WARNING;
+    return DOCTOR_UNFIT;
+}
+
 /* The last report of the worst kind about each GPU of ours makes a row. */
 static void xids_of(struct examination *e, const struct description_gpu *gpu)
 {
@@ -180,7 +194,8 @@ static void xids_of(struct examination *e, const struct description_gpu *gpu)
     if (!worst)
         return;
     const struct xid_meaning *meaning = xid_meaning(worst->xid);
-    doctor_add(e, meaning->kind == XID_MACHINE ? DOCTOR_UNFIT : DOCTOR_WARNING, meaning->advice,
+    enum doctor_status status = after_xid(gpu, worst->xid, meaning);
+    doctor_add(e, status, status == DOCTOR_FINE ? "" : meaning->advice,
                "GPU %d (%s): %d report%s of the driver in the last day, Xid %d: %s", gpu->index, gpu->pci,
                count, count == 1 ? "" : "s", worst->xid, meaning->what);
 }
