@@ -9,6 +9,7 @@ function(muster_pkg name module package)
   endif()
 endfunction()
 muster_pkg(ZMQ libzmq libzmq3-dev)
+muster_pkg(SODIUM libsodium libsodium-dev)
 muster_pkg(PROTOBUF_C libprotobuf-c libprotobuf-c-dev)
 set(PROTOBUF_C_LINK PkgConfig::PROTOBUF_C) # what to link; a bundle takes the archive
 muster_pkg(YAML yaml-0.1 libyaml-dev)

@@ -44,6 +44,8 @@ target_sources(muster_launcher PRIVATE
   pump.c
   pump_format.c
   resolver.c
+  secret_command.c
+  secret_file.c
   server_choice.c
   spawn.c
   spool.c

@@ -13,6 +13,7 @@
 #include "launcher/log_record.h"
 #include "launcher/machine.h"
 #include "launcher/program.h"
+#include "launcher/secret_command.h"
 #include "launcher/settings.h"
 #include "launcher/status_command.h"
 #include "launcher/text_list.h"
@@ -39,6 +40,7 @@ static int launch_main(const char *shown, int argc, char *argv[]);
 static int env_main(const char *shown, int argc, char *argv[]);
 static int status_main(const char *shown, int argc, char *argv[]);
 static int doctor_main(const char *shown, int argc, char *argv[]);
+static int secret_main(const char *shown, int argc, char *argv[]);
 
 static const struct subcommand subcommands[] = {
     {"run", "start, watch and restart workers; muster run --help lists its flags", run_main},
@@ -49,6 +51,7 @@ static const struct subcommand subcommands[] = {
     {"status", "how the agent on this machine or in this container is doing", status_main},
     {"doctor", "whether this machine is fit for a job: GPUs, network, memory, limits, disk, clock",
      doctor_main},
+    {"secret", "make the secret that keeps strangers out of a job of several nodes", secret_main},
 };
 enum { SUBCOMMAND_COUNT = sizeof subcommands / sizeof *subcommands };
 
@@ -243,6 +246,19 @@ static int doctor_main(const char *shown, int argc, char *argv[])
 {
     (void)shown;
     return told_main(doctor_command, argc, argv);
+static int secret_main(const char *shown, int argc, char *argv[])
+{
+    scope_buffer complaint = {0};
+    struct buffer out = {0};
+    (void)shown;
+    int exit_code = secret_command(argc, argv, &out, &complaint);
+    bool told = (!complaint.length || print(STDERR_FILENO, &complaint) == EXIT_CODE_OK) &&
+                (!out.length || print(STDOUT_FILENO, &out) == EXIT_CODE_OK);
+    told = told && !out.failed;
+    if (out.data)
+        secret_wipe(out.data, out.capacity);
+    buffer_free(&out);
+    return told ? exit_code : EXIT_CODE_FAILURE;
 }
 
 static int muster_help(void)

@@ -30,21 +30,24 @@ add_library(muster_rendezvous_messages STATIC
 target_include_directories(muster_rendezvous_messages SYSTEM PUBLIC ${rendezvous_generated})
 target_link_libraries(muster_rendezvous_messages PUBLIC ${PROTOBUF_C_LINK})
 
-set(zmq_calls zmq_calls.c)
+set(outside_calls zmq_calls.c sodium_calls.c)
 if(MUSTER_BUNDLE)
-  set(zmq_calls zmq_calls_bundle.c)
+  set(outside_calls zmq_calls_bundle.c sodium_calls_bundle.c)
 endif()
 add_library(muster_rendezvous STATIC
   carrier_client.c
   carrier_process.c
   carrier_server.c
   membership.c
+  ${outside_calls}
+  refusals.c
   routes.c
+  secret.c
   wire.c
-  ${zmq_calls}
+  zap.c
   zmq_socket.c)
 target_link_libraries(muster_rendezvous
   PRIVATE muster_flags muster_rendezvous_messages muster_tcpstore ${CMAKE_DL_LIBS}
   PUBLIC muster_roster Threads::Threads)
-# zmq.h alone: the library is loaded with the first socket (zmq_calls.h)
-target_include_directories(muster_rendezvous SYSTEM PRIVATE ${ZMQ_INCLUDE_DIRS})
+# zmq.h and sodium.h alone: the libraries are loaded where they are needed (zmq_calls.h, sodium_calls.h)
+target_include_directories(muster_rendezvous SYSTEM PRIVATE ${ZMQ_INCLUDE_DIRS} ${SODIUM_INCLUDE_DIRS})

@@ -6,3 +6,6 @@ muster_test(rendezvous_process_test SOURCES rendezvous_process_test.c LINK muste
 muster_test(rendezvous_network_test SOURCES rendezvous_network_test.c LINK muster_rendezvous PkgConfig::ZMQ)
 muster_test(rendezvous_elastic_test SOURCES rendezvous_elastic_test.c LINK muster_roster)
 muster_test(rendezvous_connection_test SOURCES rendezvous_connection_test.c LINK muster_roster)
+muster_test(rendezvous_secret_test SOURCES rendezvous_secret_test.c LINK muster_rendezvous)
+muster_test(rendezvous_zap_test SOURCES rendezvous_zap_test.c LINK muster_rendezvous)
+muster_test(launcher_secret_test SOURCES launcher_secret_test.c LINK muster_launcher)

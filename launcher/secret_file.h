@@ -1,0 +1,35 @@
+/* secret_file.h - the file that holds a job's secret: reading it, and who else could. */
+#ifndef MUSTER_LAUNCHER_SECRET_FILE_H
+#define MUSTER_LAUNCHER_SECRET_FILE_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "proto/include/muster_error.h"
+#include "rendezvous/secret.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum secret_exposure {
+    SECRET_PRIVATE,
+    SECRET_OPEN_TO_GROUP, /* ours, and the group may read it */
+    SECRET_OPEN_TO_ALL,
+};
+
+/* Pure. A file that belongs to somebody else and is read through our group is how Kubernetes mounts a Secret
+ * for a pod with fsGroup, and no exposure. */
+enum secret_exposure secret_file_exposure(mode_t mode, uid_t owner, uid_t user);
+
+/* Reads it; nothing of it stays in memory but *out, which the caller wipes. *exposure and *mode are of the
+ * file. MUSTER_E_INVALID names the file and what is wrong. */
+int secret_file_read(const char *path, struct job_secret *out, enum secret_exposure *exposure, mode_t *mode,
+                     struct muster_error *err);
+/* What is to be said of the exposure, for a log line; "" for SECRET_PRIVATE. */
+const char *secret_exposure_words(enum secret_exposure exposure);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

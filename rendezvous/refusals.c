@@ -1,0 +1,87 @@
+/* refusals.c - see refusals.h. */
+#include "rendezvous/refusals.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static const int64_t first_interval_ns = 60 * NS_PER_S, last_interval_ns = 3600 * NS_PER_S;
+
+static const char *const words[] = {
+#define REFUSAL_WORDS(symbol, words) [symbol] = words,
+    REFUSALS(REFUSAL_WORDS)
+#undef REFUSAL_WORDS
+};
+
+static const char *const names[] = {
+    [REFUSAL_NO_SECRET] = "no secret",         [REFUSAL_SECRET_UNWANTED] = "an unwanted secret",
+    [REFUSAL_OTHER_SECRET] = "another secret", [REFUSAL_OTHER_JOB] = "another job id",
+    [REFUSAL_CROWD] = "too many connections",  [REFUSAL_STRANGER] = "not muster's protocol",
+    [REFUSAL_SILENT] = "no greeting",          [REFUSAL_MALFORMED] = "a malformed request",
+};
+_Static_assert(sizeof names / sizeof *names == REFUSAL_COUNT, "a name for each reason");
+
+const char *refusal_name(enum refusal reason)
+{
+    return names[reason];
+}
+
+static const char *shown(const char *address)
+{
+    return *address ? address : "a peer";
+}
+
+bool refusals_note(struct refusals *refusals, enum refusal reason, const char *address, struct instant now,
+                   char line[REFUSAL_LINE_SIZE])
+{
+    __typeof__(refusals->reasons[0]) *of = &refusals->reasons[reason];
+    (void)snprintf(of->address, sizeof of->address, "%s", address);
+    if (of->total++) {
+        of->untold++;
+        return false;
+    }
+    of->interval_ns = first_interval_ns;
+    of->tell_at = instant_add(now, of->interval_ns);
+    (void)snprintf(line, REFUSAL_LINE_SIZE, "refused %s: %s", shown(of->address), words[reason]);
+    return true;
+}
+
+bool refusals_next(struct refusals *refusals, struct instant now, char line[REFUSAL_LINE_SIZE])
+{
+    for (int reason = 0; reason < REFUSAL_COUNT; reason++) {
+        __typeof__(refusals->reasons[0]) *of = &refusals->reasons[reason];
+        if (!of->untold || !instant_reached(now, of->tell_at))
+            continue;
+        (void)snprintf(line, REFUSAL_LINE_SIZE,
+                       "refused %" PRIu64 " more (%" PRIu64 " in all), the last %s: %s", of->untold,
+                       of->total, shown(of->address), words[reason]);
+        of->untold = 0;
+        of->interval_ns *= 2;
+        if (of->interval_ns > last_interval_ns)
+            of->interval_ns = last_interval_ns;
+        of->tell_at = instant_add(now, of->interval_ns);
+        return true;
+    }
+    return false;
+}
+
+struct instant refusals_deadline(const struct refusals *refusals)
+{
+    struct instant next = INSTANT_NEVER;
+    for (int reason = 0; reason < REFUSAL_COUNT; reason++)
+        if (refusals->reasons[reason].untold)
+            next = instant_min(next, refusals->reasons[reason].tell_at);
+    return next;
+}
+
+bool refusals_total(const struct refusals *refusals, char line[REFUSAL_LINE_SIZE])
+{
+    int length = 0;
+    line[0] = '\0';
+    for (int reason = 0; reason < REFUSAL_COUNT; reason++)
+        if (refusals->reasons[reason].total && length < REFUSAL_LINE_SIZE)
+            length +=
+                snprintf(line + length, (size_t)(REFUSAL_LINE_SIZE - length), "%s%" PRIu64 " (%s)",
+                         length ? ", " : "connections that were refused: ", refusals->reasons[reason].total,
+                         names[reason]);
+    return length > 0;
+}

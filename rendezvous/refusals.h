@@ -1,0 +1,65 @@
+/* refusals.h - pure: who was kept out of the job, why, and how often the log is told.
+ *
+ * A reason is said at once when it comes up first; from then on it is counted, and a line with the count
+ * follows after a minute, then two, up to an hour: a stranger can neither fill the log nor go unseen. */
+#ifndef MUSTER_RENDEZVOUS_REFUSALS_H
+#define MUSTER_RENDEZVOUS_REFUSALS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/base/clock.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* symbol, what follows "refused <address>: " */
+#define REFUSALS(X)                                                                                          \
+    X(REFUSAL_NO_SECRET, "it came without the job's secret, and this job has one: start every node with "    \
+                         "the same --secret-file")                                                           \
+    X(REFUSAL_SECRET_UNWANTED, "it came with a secret, and this server was started without one: give "       \
+                               "--secret-file to all nodes or to none")                                      \
+    X(REFUSAL_OTHER_SECRET, "it has another secret, or none that muster made")                               \
+    X(REFUSAL_OTHER_JOB, "it has this secret, but another job id: --rdzv-id must be equal on all nodes")     \
+    X(REFUSAL_CROWD, "too many connections are open")                                                        \
+    X(REFUSAL_STRANGER,                                                                                      \
+      "it does not speak muster's protocol: torchrun, a port scan, a health check, or another program")      \
+    X(REFUSAL_SILENT, "it connected and did not complete the greeting")                                      \
+    X(REFUSAL_MALFORMED, "a request for admission was not understood")
+
+enum refusal {
+#define REFUSAL_ENUM(symbol, words) symbol,
+    REFUSALS(REFUSAL_ENUM)
+#undef REFUSAL_ENUM
+        REFUSAL_COUNT
+};
+
+enum { REFUSAL_ADDRESS_SIZE = 64, REFUSAL_LINE_SIZE = 320 };
+
+struct refusals {
+    struct {
+        uint64_t total, untold;
+        struct instant tell_at; /* when the untold may be told */
+        int64_t interval_ns;
+        char address[REFUSAL_ADDRESS_SIZE]; /* the last one's, "" where unknown */
+    } reasons[REFUSAL_COUNT];
+};
+
+/* Counts one; address "" where unknown. Whether line is to be logged now. */
+bool refusals_note(struct refusals *refusals, enum refusal reason, const char *address, struct instant now,
+                   char line[REFUSAL_LINE_SIZE]);
+/* A line that has become due; call until it says false. */
+bool refusals_next(struct refusals *refusals, struct instant now, char line[REFUSAL_LINE_SIZE]);
+/* When refusals_next has one. */
+struct instant refusals_deadline(const struct refusals *refusals);
+/* A line with the totals of all reasons, "" where nobody was refused. Whether there is one. */
+bool refusals_total(const struct refusals *refusals, char line[REFUSAL_LINE_SIZE]);
+/* The reason in a word, "no-secret"; for tables and totals. */
+const char *refusal_name(enum refusal reason);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

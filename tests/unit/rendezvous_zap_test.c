@@ -1,0 +1,203 @@
+/* zap.h: who comes in, on hostile frames too; refusals.h: how often the log is told. */
+#include "rendezvous/zap.h"
+
+#include <stdio.h>
+
+#include "tests/support/cmocka_all.h"
+
+static const unsigned char key[SECRET_KEY_SIZE] = "0123456789abcdef0123456789abcdeF";
+static const unsigned char other[SECRET_KEY_SIZE] = "0123456789abcdef0123456789abcdef";
+
+#define TEXT(text)                                                                                           \
+    {                                                                                                        \
+        text, sizeof(text) - 1                                                                               \
+    }
+#define KEY(bytes)                                                                                           \
+    {                                                                                                        \
+        bytes, SECRET_KEY_SIZE                                                                               \
+    }
+#define HEAD TEXT("1.0"), TEXT("7"), TEXT(ZAP_DOMAIN), TEXT("10.1.2.3"), TEXT("")
+
+static const char long_id[ZAP_ID_LIMIT + 1];
+
+static const struct {
+    bool keys, crowded;
+    struct zap_frame frames[ZAP_FRAMES_LIMIT];
+    size_t count;
+    const char *code;
+    enum refusal refusal;
+} table[] = {
+    {true, false, {HEAD, TEXT("CURVE"), KEY(key)}, 7, "200", 0},
+    {false, false, {HEAD, TEXT("NULL")}, 6, "200", 0},
+    {true, true, {HEAD, TEXT("CURVE"), KEY(key)}, 7, "200", 0},
+    {false, true, {HEAD, TEXT("NULL")}, 6, "300", REFUSAL_CROWD},
+    /* the wrong key, mechanism, or none */
+    {true, false, {HEAD, TEXT("CURVE"), KEY(other)}, 7, "400", REFUSAL_OTHER_JOB},
+    {true, false, {HEAD, TEXT("NULL")}, 6, "400", REFUSAL_NO_SECRET},
+    {true, false, {HEAD, TEXT("NULL"), KEY(key)}, 7, "400", REFUSAL_NO_SECRET},
+    {true, false, {HEAD, TEXT("PLAIN"), TEXT("user"), TEXT("password")}, 8, "400", REFUSAL_NO_SECRET},
+    {true, false, {HEAD, TEXT("curve"), KEY(key)}, 7, "400", REFUSAL_NO_SECRET},
+    {true, false, {HEAD, TEXT("CURVE\0"), KEY(key)}, 7, "400", REFUSAL_NO_SECRET},
+    {true, false, {HEAD, TEXT("")}, 6, "400", REFUSAL_NO_SECRET},
+    {false, false, {HEAD, TEXT("CURVE"), KEY(key)}, 7, "400", REFUSAL_SECRET_UNWANTED},
+    /* the key in pieces, too long, twice, not at all */
+    {true, false, {HEAD, TEXT("CURVE"), {key, SECRET_KEY_SIZE - 1}}, 7, "500", REFUSAL_MALFORMED},
+    {true, false, {HEAD, TEXT("CURVE"), {key, 0}}, 7, "500", REFUSAL_MALFORMED},
+    {true, false, {HEAD, TEXT("CURVE"), {NULL, 0}}, 7, "500", REFUSAL_MALFORMED},
+    {true, false, {HEAD, TEXT("CURVE"), {long_id, SECRET_KEY_SIZE + 1}}, 7, "500", REFUSAL_MALFORMED},
+    {true, false, {HEAD, TEXT("CURVE")}, 6, "500", REFUSAL_MALFORMED},
+    {true, false, {HEAD, TEXT("CURVE"), KEY(key), KEY(key)}, 8, "500", REFUSAL_MALFORMED},
+    {false, false, {HEAD, TEXT("NULL"), TEXT("")}, 7, "500", REFUSAL_MALFORMED},
+    /* another protocol, another domain, an id that cannot be sent back, too few frames */
+    {true,
+     false,
+     {TEXT("2.0"), TEXT("7"), TEXT(ZAP_DOMAIN), TEXT(""), TEXT(""), TEXT("CURVE"), KEY(key)},
+     7,
+     "500",
+     REFUSAL_MALFORMED},
+    {true,
+     false,
+     {TEXT("1.0"), TEXT("7"), TEXT(""), TEXT(""), TEXT(""), TEXT("CURVE"), KEY(key)},
+     7,
+     "500",
+     REFUSAL_MALFORMED},
+    {false,
+     false,
+     {TEXT("1.0"), TEXT("7"), TEXT("global"), TEXT(""), TEXT(""), TEXT("NULL")},
+     6,
+     "500",
+     REFUSAL_MALFORMED},
+    {true,
+     false,
+     {TEXT("1.0"), TEXT(""), TEXT(ZAP_DOMAIN), TEXT(""), TEXT(""), TEXT("CURVE"), KEY(key)},
+     7,
+     "500",
+     REFUSAL_MALFORMED},
+    {true,
+     false,
+     {TEXT("1.0"), {long_id, sizeof long_id}, TEXT(ZAP_DOMAIN), TEXT(""), TEXT(""), TEXT("CURVE"), KEY(key)},
+     7,
+     "500",
+     REFUSAL_MALFORMED},
+    {true, false, {HEAD, TEXT("CURVE"), KEY(key)}, 5, "500", REFUSAL_MALFORMED},
+    {true, false, {HEAD}, 1, "500", REFUSAL_MALFORMED},
+    {true, false, {HEAD}, 0, "500", REFUSAL_MALFORMED},
+};
+
+static void only_the_key_comes_in(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct zap_rules rules = {table[i].keys ? key : NULL, table[i].crowded};
+        struct zap_answer answer;
+        zap_decide(&rules, table[i].frames, table[i].count, &answer);
+        if (strcmp(answer.code, table[i].code) != 0)
+            fail_msg("row %zu: %s instead of %s", i, answer.code, table[i].code);
+        assert_int_equal(answer.refused, strcmp(table[i].code, "200") != 0);
+        if (answer.refused)
+            assert_int_equal(answer.refusal, table[i].refusal);
+        assert_true(answer.id_size <= ZAP_ID_LIMIT);
+    }
+}
+
+static void the_answer_names_request_and_peer(void **state)
+{
+    (void)state;
+    struct zap_rules rules = {key, false};
+    struct zap_answer answer;
+    zap_decide(&rules, table[0].frames, table[0].count, &answer);
+    assert_int_equal(answer.id_size, 1);
+    assert_int_equal(answer.id[0], '7');
+    assert_string_equal(answer.address, "10.1.2.3");
+}
+
+static void an_address_that_would_spoil_the_log_is_left_out(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"10.1.2.3\nmuster: ok", "a b", "\x1b[31m", "\xff"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const struct zap_frame frames[] = {
+            TEXT("1.0"), TEXT("7"), TEXT(ZAP_DOMAIN), {bad[i], strlen(bad[i])}, TEXT(""), TEXT("NULL")};
+        struct zap_rules rules = {NULL, false};
+        struct zap_answer answer;
+        zap_decide(&rules, frames, 6, &answer);
+        assert_string_equal(answer.address, "");
+        assert_string_equal(answer.code, "200");
+    }
+}
+
+/* --- the log --- */
+
+static struct instant at(int64_t seconds)
+{
+    return (struct instant){seconds * NS_PER_S};
+}
+
+static void a_reason_is_told_once_and_then_counted(void **state)
+{
+    (void)state;
+    struct refusals refusals = {0};
+    char line[REFUSAL_LINE_SIZE];
+    assert_int_equal(refusals_deadline(&refusals).ns, INT64_MAX);
+    assert_true(refusals_note(&refusals, REFUSAL_NO_SECRET, "10.1.2.3", at(100), line));
+    assert_non_null(strstr(line, "refused 10.1.2.3: it came without the job's secret"));
+    assert_int_equal(refusals_deadline(&refusals).ns, INT64_MAX);
+    for (int i = 0; i < 41; i++)
+        assert_false(refusals_note(&refusals, REFUSAL_NO_SECRET, i < 40 ? "10.1.2.4" : "", at(101), line));
+    assert_true(refusals_note(&refusals, REFUSAL_STRANGER, "", at(101), line)); /* another reason */
+    assert_non_null(strstr(line, "refused a peer: it does not speak"));
+    assert_int_equal(refusals_deadline(&refusals).ns, at(160).ns);
+    assert_false(refusals_next(&refusals, at(159), line));
+    assert_true(refusals_next(&refusals, at(160), line));
+    assert_non_null(strstr(line, "refused 41 more (42 in all), the last a peer: it came without"));
+    assert_false(refusals_next(&refusals, at(160), line));
+    assert_true(refusals_total(&refusals, line));
+    assert_string_equal(line, "connections that were refused: 42 (no secret), 1 (not muster's protocol)");
+}
+
+static void a_flood_is_a_few_lines_a_day(void **state)
+{
+    (void)state;
+    struct refusals refusals = {0};
+    char line[REFUSAL_LINE_SIZE];
+    int lines = 0;
+    for (int64_t second = 0; second < 24 * 3600; second++) {
+        for (int reason = 0; reason < REFUSAL_COUNT; reason++)
+            lines += refusals_note(&refusals, (enum refusal)reason, "::1", at(second), line);
+        while (refusals_next(&refusals, at(second), line))
+            lines++;
+    }
+    assert_in_range(lines, REFUSAL_COUNT * 24, REFUSAL_COUNT * 32);
+}
+
+static void the_longest_lines_fit(void **state)
+{
+    (void)state;
+    struct refusals refusals = {0};
+    char line[REFUSAL_LINE_SIZE], address[REFUSAL_ADDRESS_SIZE];
+    memset(address, 'x', sizeof address);
+    address[sizeof address - 1] = '\0';
+    assert_false(refusals_total(&refusals, line));
+    for (int reason = 0; reason < REFUSAL_COUNT; reason++) {
+        assert_true(refusals_note(&refusals, (enum refusal)reason, address, at(0), line));
+        assert_true(strlen(line) < sizeof line - 1);
+        refusals.reasons[reason].untold = refusals.reasons[reason].total = UINT64_MAX;
+    }
+    while (refusals_next(&refusals, at(100), line))
+        assert_true(strlen(line) < sizeof line - 1);
+    assert_true(refusals_total(&refusals, line));
+    assert_true(strlen(line) < sizeof line);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_the_key_comes_in),
+        cmocka_unit_test(the_answer_names_request_and_peer),
+        cmocka_unit_test(an_address_that_would_spoil_the_log_is_left_out),
+        cmocka_unit_test(a_reason_is_told_once_and_then_counted),
+        cmocka_unit_test(a_flood_is_a_few_lines_a_day),
+        cmocka_unit_test(the_longest_lines_fit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
