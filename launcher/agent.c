@@ -69,6 +69,8 @@ static int set_up(struct agent *agent, struct muster_error *err)
         return -1;
     if (agent_open_events(agent, err) < 0 || agent_open_tuning(agent, err) < 0)
         return -1;
+    if (agent_read_secret(agent, err) < 0)
+        return -1;
     agent_warn_of_init(agent);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         return error_errno(err, "cannot become the reaper of orphans");
@@ -152,6 +154,7 @@ static void tear_down(struct agent *agent)
     mem_free(agent->program);
     mem_free(agent->workers);
     mem_free(agent->beats);
+    secret_wipe(&agent->keys, sizeof agent->keys);
 }
 
 /* Standard descriptors that are closed would be taken by the first files that are opened. */

@@ -13,6 +13,7 @@ target_sources(muster_launcher PRIVATE
   agent_logs.c
   agent_outcome.c
   agent_reap.c
+  agent_secret.c
   agent_serve.c
   agent_signals.c
   agent_start.c

@@ -59,7 +59,10 @@ struct agent {
     char id[KIN_ID_LENGTH + 1];
     char *id_chain;            /* MUSTER_AGENT_ID of the workers: the outer agents' ids, then ours */
     struct rlimit descriptors; /* what this process inherited; its own soft limit may be higher */
-    sigset_t ignored;          /* what this process inherited as ignored */
+    struct rlimit core_dumps;  /* the same */
+    struct job_keys keys;      /* of the job's secret */
+    bool has_keys;
+    sigset_t ignored; /* what this process inherited as ignored */
 
     struct loop loop;
     struct loop_source signals, seat, guard, name;
@@ -208,6 +211,13 @@ void agent_close_tuning(struct agent *agent);
 int agent_tune(struct agent *agent, struct muster_error *err);
 /* What workers inherit. */
 char *const *agent_environment(const struct agent *agent);
+
+/* --- agent_secret.c --- */
+
+/* Where several nodes have a secret: reads it, once, and sees to it that no core dump holds it. */
+int agent_read_secret(struct agent *agent, struct muster_error *err);
+/* This node serves the job at address: whether everybody who reaches it may join is said loudly. */
+void agent_warn_of_strangers(const struct agent *agent, const char *address);
 
 /* --- agent_signals.c --- */
 

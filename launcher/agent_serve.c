@@ -159,8 +159,10 @@ int agent_serve(struct agent *agent, struct muster_error *err)
     if (!strcmp(address, "0.0.0.0"))
         log_info(&agent->log, "serving the job on every address of this machine, port %u",
                  (unsigned)agent_master_port(agent));
-    if (agent_take_seat(agent, MEMBERSHIP_SERVER, address, err) == 0)
+    if (agent_take_seat(agent, MEMBERSHIP_SERVER, address, err) == 0) {
+        agent_warn_of_strangers(agent, address);
         return 0;
+    }
     return err->code == MUSTER_E_BUSY ? ask_who_holds(agent, err) : -1;
 }
 

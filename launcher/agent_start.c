@@ -42,6 +42,7 @@ static int spawn_routed(struct agent *agent, struct worker *worker, const struct
                                     .mark = kin_mark(agent->id),
                                     .ignored = &agent->ignored,
                                     .descriptors = &agent->descriptors,
+                                    .core_dumps = agent->has_keys ? &agent->core_dumps : NULL,
                                     .cpus = agent->config->cpus ? &agent->config->cpus[worker->local_rank]
                                                                 : NULL};
     pid_t pid = spawn_worker(&options, exit_code, err);

@@ -68,7 +68,8 @@ void agent_ask_seat(struct agent *agent)
         struct muster_error err = {0};
         int got = membership_next(agent->membership, &event, &err);
         if (got < 0)
-            agent_lose_seat(agent, err.text, EXIT_CODE_NODE);
+            agent_lose_seat(agent, err.text,
+                            err.code == MUSTER_E_REFUSED ? EXIT_CODE_FAILURE : EXIT_CODE_NODE);
         if (got <= 0)
             return;
         on_membership(agent, &event);
@@ -112,6 +113,7 @@ int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *
         .host = address,
         .host_name = config->master_addr,
         .port = agent_master_port(agent),
+        .keys = agent->has_keys ? &agent->keys : NULL,
         .store_addr = agent_store_address(agent),
         .store_port = agent->store ? tcpstore_server_port(agent->store) : 0,
         .join_timeout_ns = instant_diff_ns(agent->join_deadline, clock_now(NULL)),

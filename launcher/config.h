@@ -59,6 +59,8 @@ struct run_config {
     char *full_name;           /* of this machine, "" where unknown; elastic jobs only */
     char *port_range;          /* as typed; NULL: any */
     int first_port, last_port; /* of port_range; 0: any */
+    char *secret_file;         /* NULL: none */
+    bool require_auth;
     /* workers */
     bool module, no_python;
     bool virtual_local_rank;

@@ -197,6 +197,22 @@ static const struct knob rows[] = {
      .section = world,
      .help = "how long to wait for all nodes"},
 
+    {.name = "secret-file",
+     .env = "MUSTER_SECRET_FILE",
+     .type = KNOB_TEXT,
+     .offset = AT(secret_file),
+     .section = world,
+     .help = "file with the job's secret (muster secret makes one), the same on all nodes: only who has it "
+             "joins the job or serves it, and what agents say to each other is encrypted; the workers' own "
+             "traffic is not. With one node it is not read"},
+    {.name = "require-auth",
+     .env = "MUSTER_REQUIRE_AUTH",
+     .type = KNOB_BOOL,
+     .offset = AT(require_auth),
+     .section = world,
+     .help = "several nodes that meet at another than a loopback address need --secret-file: without it the "
+             "job does not start"},
+
     {.name = "module",
      .letter = 'm',
      .env = "PET_MODULE",

@@ -223,6 +223,28 @@ bool config_is_fixed(const struct run_config *config)
            (!strcmp(config->rdzv_backend, "static") && config->min_nodes == config->max_nodes);
 }
 
+/* What can only mean this machine. A name that resolves to it cannot be told from others here. */
+static bool is_loopback(const char *host)
+{
+    return !strcmp(host, "localhost") || !strcmp(host, "::1") ||
+           (!strncmp(host, "127.", 4) && strspn(host, "0123456789.") == strlen(host));
+}
+
+static int check_secret(struct run_config *config, struct muster_error *err)
+{
+    if (config->secret_file && !*config->secret_file) { /* as PET_*: empty is not given */
+        mem_free(config->secret_file);
+        config->secret_file = NULL;
+    }
+    if (!config->require_auth || config->secret_file || config->max_nodes == 1 ||
+        is_loopback(config->master_addr))
+        return 0;
+    return error_set(err, MUSTER_E_INVALID,
+                     "%s: %d nodes that meet at '%s' need the job's secret: give all of them --secret-file "
+                     "(muster secret makes one)",
+                     CONFIG_SETTING(config, "require-auth"), config->max_nodes, config->master_addr);
+}
+
 int config_resolve_world(struct run_config *config, const struct config_environment *environment,
                          const struct machine *machine, struct muster_error *err)
 {
@@ -238,7 +260,7 @@ int config_resolve_world(struct run_config *config, const struct config_environm
         return error_set(err, MUSTER_E_INVALID, "%s: '%lld' is not below the number of nodes, %d (%s)",
                          CONFIG_SETTING(config, "node-rank"), (long long)config->node_rank, config->max_nodes,
                          CONFIG_SETTING(config, "nnodes"));
-    if (resolve_master(config, err) < 0 || resolve_ports(config, err) < 0)
+    if (resolve_master(config, err) < 0 || resolve_ports(config, err) < 0 || check_secret(config, err) < 0)
         return -1;
     return config_warn_of_the_master(config, environment, err);
 }

@@ -233,6 +233,8 @@ static int told_main(int (*command)(int argc, char *const argv[], struct buffer 
     int exit_code = command(argc, argv, &out, &complaint);
     bool told = (!complaint.length || print(STDERR_FILENO, &complaint) == EXIT_CODE_OK) &&
                 (!out.length || print(STDOUT_FILENO, &out) == EXIT_CODE_OK);
+    if (out.data)
+        secret_wipe(out.data, out.capacity); /* muster secret's holds one */
     return told && !out.failed ? exit_code : EXIT_CODE_FAILURE;
 }
 
@@ -246,19 +248,12 @@ static int doctor_main(const char *shown, int argc, char *argv[])
 {
     (void)shown;
     return told_main(doctor_command, argc, argv);
+}
+
 static int secret_main(const char *shown, int argc, char *argv[])
 {
-    scope_buffer complaint = {0};
-    struct buffer out = {0};
     (void)shown;
-    int exit_code = secret_command(argc, argv, &out, &complaint);
-    bool told = (!complaint.length || print(STDERR_FILENO, &complaint) == EXIT_CODE_OK) &&
-                (!out.length || print(STDOUT_FILENO, &out) == EXIT_CODE_OK);
-    told = told && !out.failed;
-    if (out.data)
-        secret_wipe(out.data, out.capacity);
-    buffer_free(&out);
-    return told ? exit_code : EXIT_CODE_FAILURE;
+    return told_main(secret_command, argc, argv);
 }
 
 static int muster_help(void)

@@ -138,6 +138,8 @@ static void run_child(const struct child *child)
     close_rest(o->extra_fd >= 0 ? SPAWN_EXTRA_FD + 1 : SPAWN_EXTRA_FD);
     if (o->descriptors && setrlimit(RLIMIT_NOFILE, o->descriptors) < 0)
         fail(child, SPAWN_DESCRIPTORS);
+    if (o->core_dumps)
+        (void)setrlimit(RLIMIT_CORE, o->core_dumps); /* what was inherited: always allowed */
     if (o->cpus && sched_setaffinity(0, sizeof o->cpus->bits, (const cpu_set_t *)o->cpus->bits) < 0)
         fail(child, SPAWN_CPUS);
     put_mark(o->mark);

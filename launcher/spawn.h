@@ -22,6 +22,7 @@ struct spawn_options {
     int extra_fd;            /* becomes SPAWN_EXTRA_FD; stays the caller's; -1: none */
     const sigset_t *ignored; /* what this process ignores (spawn_ignored_signals) */
     const struct rlimit *descriptors; /* the worker's RLIMIT_NOFILE; NULL: as here */
+    const struct rlimit *core_dumps;  /* its RLIMIT_CORE; NULL: as here */
     const char *directory;            /* where it runs; NULL: as here */
     /* What else the child does before it executes, by system calls only: it borrows the parent's memory.
      * -1 with errno where it cannot. NULL: nothing. */

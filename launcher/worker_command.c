@@ -193,13 +193,23 @@ static bool is_overlaid(const struct text_list *overlay, const char *entry)
     return false;
 }
 
+/* What is the agent's alone: where the job's secret is. */
+static bool is_withheld(const char *entry)
+{
+    static const char *const names[] = {"MUSTER_SECRET_FILE=", "MUSTER_REQUIRE_AUTH="};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strncmp(entry, names[i], strlen(names[i])))
+            return true;
+    return false;
+}
+
 /* What the agent inherited, without what the contract sets, then the contract. */
 static int build_environment(const struct place *p, struct text_list *envp)
 {
     struct text_list overlay = {0};
     int result = set_ranks(p, &overlay) < 0 || set_texts(p, &overlay) < 0 ? -1 : 0;
     for (size_t i = 0; result == 0 && p->inherited && p->inherited[i]; i++)
-        if (!is_overlaid(&overlay, p->inherited[i]))
+        if (!is_overlaid(&overlay, p->inherited[i]) && !is_withheld(p->inherited[i]))
             result = text_list_take(envp, mem_strdup(p->inherited[i]));
     for (size_t i = 0; result == 0 && i < overlay.count; i++)
         result = text_list_take(envp, mem_strdup(overlay.items[i]));

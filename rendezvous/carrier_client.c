@@ -11,6 +11,7 @@
 #include "proto/base/mem.h"
 #include "rendezvous/client.h"
 #include "rendezvous/connection.h"
+#include "rendezvous/handshake.h"
 #include "rendezvous/zmq_calls.h"
 #include "rendezvous/zmq_socket.h"
 
@@ -20,6 +21,7 @@ struct carrier {
     struct buffer frame;         /* scratch for what is sent */
     struct wire_message message; /* scratch for what has come */
     struct connection connection;
+    struct zmq_socket_options where;
     bool drain; /* the descriptor may be silent although there is something */
     const struct log_sink *log;
     char server[2 * MEMBERSHIP_NAME_LIMIT];
@@ -38,35 +40,52 @@ static bool socket_send(void *context, const struct wire_message *message)
     return zmq_socket_send(&c->socket, NULL, 0, c->frame.data, c->frame.length) == 0;
 }
 
-static void note_connection(struct carrier *c, int event, struct instant now)
+/* CONNECTION_EVENT_COUNT where the event says nothing. */
+static enum connection_event meaning(int event, int value, bool keys)
 {
     static const struct {
         int number;
         enum connection_event event;
     } table[] = {
-        {ZMQ_EVENT_CONNECT_DELAYED, CONNECTION_BEGINS},
-        {ZMQ_EVENT_CONNECT_RETRIED, CONNECTION_FAILS},
-        {ZMQ_EVENT_CONNECTED, CONNECTION_OPENS},
-        {ZMQ_EVENT_HANDSHAKE_SUCCEEDED, CONNECTION_GREETS},
-        {ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL, CONNECTION_CONFUSES},
-        {ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL, CONNECTION_CONFUSES},
+        {ZMQ_EVENT_CONNECT_DELAYED, CONNECTION_BEGINS}, {ZMQ_EVENT_CONNECT_RETRIED, CONNECTION_FAILS},
+        {ZMQ_EVENT_CONNECTED, CONNECTION_OPENS},        {ZMQ_EVENT_HANDSHAKE_SUCCEEDED, CONNECTION_GREETS},
         {ZMQ_EVENT_DISCONNECTED, CONNECTION_CLOSES},
     };
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        if (table[i].number != event)
-            continue;
-        if (table[i].event == CONNECTION_CLOSES)
-            client_broken(c->client, now);
-        if (connection_step(&c->connection, table[i].event, now) && c->connection.state == CONNECTION_STRANGE)
-            log_warning(c->log, "%s: %s", c->server, connection_words(&c->connection));
+    switch (handshake_fault(event, value)) {
+    case HANDSHAKE_MISMATCH:
+        return keys ? CONNECTION_WANTS_NO_SECRET : CONNECTION_WANTS_SECRET;
+    case HANDSHAKE_DENIED:
+        return CONNECTION_DENIES;
+    case HANDSHAKE_CRYPTO:
+    case HANDSHAKE_BROKEN:
+        return keys ? CONNECTION_BREAKS_OFF : CONNECTION_CONFUSES;
+    case HANDSHAKE_STRANGE:
+    case HANDSHAKE_LATER:
+        return CONNECTION_CONFUSES;
+    default:
+        break;
     }
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (table[i].number == event)
+            return table[i].event;
+    return CONNECTION_EVENT_COUNT;
+}
+
+static void note_connection(struct carrier *c, int event, int value, struct instant now)
+{
+    enum connection_event known = meaning(event, value, c->where.keys != NULL);
+    if (known == CONNECTION_CLOSES)
+        client_broken(c->client, now);
+    if (known != CONNECTION_EVENT_COUNT && connection_step(&c->connection, known, now) &&
+        connection_is_judged(&c->connection))
+        log_warning(c->log, "%s: %s", c->server, connection_words(&c->connection));
 }
 
 static void watch_connection(struct carrier *c, struct instant now)
 {
     int event, value;
     while (zmq_socket_next_event(&c->socket, &event, &value))
-        note_connection(c, event, now);
+        note_connection(c, event, value, now);
 }
 
 /* The error that ends the seat, with what is known of the connection. */
@@ -75,6 +94,20 @@ static int explain(const struct carrier *c, struct muster_error *err)
     const char *words = connection_words(&c->connection);
     struct muster_error plain = *err;
     return *words ? error_set(err, (enum muster_error_code)plain.code, "%s; %s", plain.text, words) : -1;
+}
+
+/* Where libzmq does not try again, we do, for a while: the server may just be being replaced. Once there was
+ * a seat its loss is told by the server's silence. */
+static int retry_connection(struct carrier *c, struct instant now, struct muster_error *err)
+{
+    if (connection_is_hopeless(&c->connection) && !client_was_seated(c->client))
+        return error_set(err, MUSTER_E_REFUSED,
+                         "the server of the job's world at %s does not take this node: %s", c->server,
+                         connection_words(&c->connection));
+    if (!instant_reached(now, connection_retry(&c->connection)))
+        return 0;
+    connection_retried(&c->connection);
+    return zmq_socket_connect_again(&c->socket, &c->where, err);
 }
 
 static int receive_all(struct carrier *c, struct instant now, struct muster_error *err)
@@ -103,7 +136,9 @@ static int client_fd(const struct membership *m)
 
 static struct instant client_due(const struct membership *m)
 {
-    return m->carrier->drain ? (struct instant){0} : client_deadline(m->carrier->client);
+    struct carrier *c = m->carrier;
+    return c->drain ? (struct instant){0}
+                    : instant_min(client_deadline(c->client), connection_retry(&c->connection));
 }
 
 static int client_next(struct membership *m, struct membership_event *event, struct muster_error *err)
@@ -112,7 +147,7 @@ static int client_next(struct membership *m, struct membership_event *event, str
     struct instant now = clock_now(m->options.clock);
     watch_connection(c, now);
     client_wake(c->client, now);
-    if (receive_all(c, now, err))
+    if (retry_connection(c, now, err) || receive_all(c, now, err))
         return -1;
     if (client_take_event(c->client, event))
         return 1;
@@ -182,7 +217,8 @@ static int open_parts(struct membership *m, struct muster_error *err)
     bool named = m->options.host_name && strcmp(m->options.host_name, m->options.host) != 0;
     (void)snprintf(c->server, sizeof c->server, "%s%s%s:%u%s", named ? m->options.host_name : "",
                    named ? " (" : "", m->options.host, m->options.port, named ? ")" : "");
-    if (zmq_socket_connect_dealer(&c->socket, m->options.host, m->options.port, err))
+    c->where = (struct zmq_socket_options){m->options.host, m->options.port, m->options.keys, c->log};
+    if (zmq_socket_connect_dealer(&c->socket, &c->where, err))
         return -1;
     c->client = client_create(&options, clock_now(m->options.clock), err);
     return c->client ? 0 : -1;

@@ -15,6 +15,7 @@
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "proto/base/thread.h"
+#include "rendezvous/gate.h"
 #include "rendezvous/membership_carrier.h"
 #include "rendezvous/routes.h"
 #include "rendezvous/wire.h"
@@ -25,7 +26,8 @@ enum {
     LOCAL_SESSION = 1,
     PROGRESS_EVERY_MS = 500,
     CONFIRM_AFTER_MS = 100,
-    FDS_KNOWN = 65536,    /* what connections with higher ones do is not told */
+    TURN_BASE = 1000, /* messages that are read before anything else is done, and for each slot */
+    TURN_PER_SLOT = 4,
     COMPLAINT_LIMIT = 20, /* log lines about broken peers; a stranger must not fill the disk */
 };
 
@@ -55,7 +57,7 @@ struct carrier {
     unsigned complaints;
     struct world_id told;               /* the last world that was announced */
     char progress[WIRE_PROGRESS_LIMIT]; /* written under lock */
-    uint64_t unspoken[FDS_KNOWN / 64];
+    struct gate gate;
     int suspect; /* slot whose connection has ended, but not yet its route */
     uint64_t suspect_session;
     struct instant confirm_at;
@@ -286,40 +288,24 @@ static bool confirm_gone(struct carrier *c, int slot)
     return true;
 }
 
-/* Whether nothing was heard on the connection since it was accepted. */
-static bool is_unspoken(const struct carrier *c, int fd)
+static void handle_connection(struct carrier *c, int event, int value, struct instant now)
 {
-    return fd >= 0 && fd < FDS_KNOWN && (c->unspoken[fd / 64] >> fd % 64 & 1);
-}
-
-static void set_unspoken(struct carrier *c, int fd, bool unspoken)
-{
-    if (fd < 0 || fd >= FDS_KNOWN)
-        return;
-    uint64_t bit = UINT64_C(1) << fd % 64;
-    c->unspoken[fd / 64] = unspoken ? c->unspoken[fd / 64] | bit : c->unspoken[fd / 64] & ~bit;
-}
-
-static void handle_connection(struct carrier *c, int event, int value)
-{
-    if (event == ZMQ_EVENT_ACCEPTED)
-        set_unspoken(c, value, true);
-    if (event == ZMQ_EVENT_DISCONNECTED && is_unspoken(c, value))
-        complain(c, "something that connected to the job's port does not speak muster's protocol: "
-                    "torchrun, or another program; run the same muster on all nodes");
+    gate_watch(&c->gate, event, value, now);
     int slot = event == ZMQ_EVENT_DISCONNECTED ? routes_find_fd(&c->routes, value) : -1;
     if (slot < 0 || confirm_gone(c, slot))
         return;
     c->suspect = slot;
     c->suspect_session = c->routes.slots[slot].session;
-    c->confirm_at = instant_add(clock_now(c->clock), CONFIRM_AFTER_MS * NS_PER_MS);
+    c->confirm_at = instant_add(now, CONFIRM_AFTER_MS * NS_PER_MS);
 }
 
 static void watch_connections(struct carrier *c, struct instant now)
 {
     int event, value;
     while (zmq_socket_next_event(&c->socket, &event, &value))
-        handle_connection(c, event, value);
+        handle_connection(c, event, value, now);
+    gate_answer(&c->gate, &c->socket, now);
+    gate_tick(&c->gate, now);
     if (!instant_reached(now, c->confirm_at))
         return;
     c->confirm_at = INSTANT_NEVER;
@@ -347,13 +333,22 @@ static bool receive_one(struct carrier *c)
     if (whole) {
         struct sender peer = {0, zmq_calls.msg_data(&id), zmq_calls.msg_size(&id),
                               zmq_calls.msg_get(&body, ZMQ_SRCFD)};
-        set_unspoken(c, peer.fd, false);
+        gate_heard(&c->gate, peer.fd);
         handle_frame(c, &peer, zmq_calls.msg_data(&body), zmq_calls.msg_size(&body));
     } else
         complain(c, "a peer sent a message of more than one frame");
     zmq_calls.msg_close(&body);
     zmq_calls.msg_close(&id);
     return true;
+}
+
+/* Bounded, so that a peer that never stops cannot keep the clock from being looked at. Peers are read in
+ * turn: each that lives has been heard by then. */
+static void receive_many(struct carrier *c)
+{
+    int left = TURN_BASE + TURN_PER_SLOT * roster_slot_count(c->roster);
+    while (left-- > 0 && receive_one(c))
+        ;
 }
 
 static void run_commands(struct carrier *c)
@@ -393,6 +388,7 @@ static int wait_for_work(struct carrier *c)
     struct instant due = c->closing ? c->close_deadline : INSTANT_NEVER;
     pthread_mutex_unlock(&c->lock);
     due = instant_min(due, instant_min(c->confirm_at, roster_deadline(c->roster)));
+    due = instant_min(due, gate_deadline(&c->gate));
     int64_t left = instant_diff_ns(due, clock_now(c->clock));
     long timeout = -1;
     if (due.ns != INT64_MAX)
@@ -401,8 +397,9 @@ static int wait_for_work(struct carrier *c)
         {.socket = c->socket.socket, .events = ZMQ_POLLIN},
         {.fd = c->wake_fd, .events = ZMQ_POLLIN},
         {.socket = c->socket.monitor, .events = ZMQ_POLLIN},
+        {.socket = c->socket.zap, .events = ZMQ_POLLIN},
     };
-    if (zmq_calls.poll(items, 3, timeout) < 0 && errno != EINTR)
+    if (zmq_calls.poll(items, 4, timeout) < 0 && errno != EINTR)
         return -1;
     return 0;
 }
@@ -415,6 +412,9 @@ static void refresh_progress(struct carrier *c, struct instant now)
     c->progress_at = instant_add(now, PROGRESS_EVERY_MS * NS_PER_MS);
     pthread_mutex_lock(&c->lock);
     roster_describe_progress(c->roster, c->progress, sizeof c->progress);
+    size_t length = strlen(c->progress);
+    if (length)
+        gate_describe(&c->gate, c->progress + length, sizeof c->progress - length);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -435,8 +435,7 @@ static void *serve(void *context)
         /* All messages before the clock: after a freeze everybody would look lost. */
         drain_fd(c->wake_fd);
         watch_connections(c, clock_now(c->clock));
-        while (receive_one(c))
-            ;
+        receive_many(c);
         run_commands(c);
         if (instant_reached(clock_now(c->clock), roster_deadline(c->roster))) {
             struct roster_event tick = {.kind = ROSTER_TICK};
@@ -563,6 +562,7 @@ static void server_close(struct membership *m, int64_t linger_ns)
         close(c->ready_fd);
     mem_free(c->broken);
     buffer_free(&c->frame);
+    gate_close(&c->gate);
     routes_free(&c->routes);
     roster_actions_free(&c->actions);
     roster_destroy(c->roster);
@@ -596,7 +596,10 @@ static int open_parts(struct membership *m, struct muster_error *err)
     c->ready_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (c->wake_fd < 0 || c->ready_fd < 0)
         return error_errno(err, "cannot make an eventfd");
-    if (zmq_socket_bind_router(&c->socket, m->options.host, m->options.port, m->options.log, err))
+    const struct zmq_socket_options where = {m->options.host, m->options.port, m->options.keys,
+                                             m->options.log};
+    gate_init(&c->gate, where.keys ? where.keys->client_public : NULL, slots, c->log);
+    if (zmq_socket_bind_router(&c->socket, &where, err))
         return -1;
     struct roster_join join = membership_join(m, true);
     struct roster_event event = {.kind = ROSTER_JOIN, .session = LOCAL_SESSION, .join = &join};

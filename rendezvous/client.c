@@ -441,6 +441,11 @@ const char *client_progress(const struct client *client)
     return client->seated ? client->progress : "";
 }
 
+bool client_was_seated(const struct client *client)
+{
+    return client->ever_seated;
+}
+
 void client_leave(struct client *client, int exit_code)
 {
     if (client->left)

@@ -65,6 +65,8 @@ void client_drain(struct client *client, int exit_code, int64_t grace_ns);
 int64_t client_silence_ns(const struct client *client, struct instant now);
 /* While the world forms, who is waited for, as the server says; "" where it says nothing. */
 const char *client_progress(const struct client *client);
+/* Whether the server has taken it at any time. */
+bool client_was_seated(const struct client *client);
 /* Nothing is sent after it. A leave without a connection is not heard. */
 void client_leave(struct client *client, int exit_code);
 /* Leaves with the verdict's code if there was a verdict and no leave: a server that is not told waits for

@@ -3,6 +3,18 @@
 
 /* An address that answers "no" does so in a moment; one that does not answer takes the whole limit. */
 static const int64_t refusal_ns = 1500 * NS_PER_MS;
+static const int64_t retry_ns = NS_PER_S, patience_ns = 5 * NS_PER_S;
+
+/* What is known of the other side, and stays said until it greets. */
+static bool is_judged(enum connection_state state)
+{
+    return state >= CONNECTION_STRANGE && state <= CONNECTION_BROKEN_OFF;
+}
+
+static bool is_definite(enum connection_state state)
+{
+    return state >= CONNECTION_LACKS_SECRET && state <= CONNECTION_OTHER_JOB;
+}
 
 static enum connection_state next_state(const struct connection *connection, enum connection_event event,
                                         struct instant now)
@@ -12,17 +24,27 @@ static enum connection_state next_state(const struct connection *connection, enu
     case CONNECTION_BEGINS: /* what was wrong stays said until something changes */
         return state == CONNECTION_NEW ? CONNECTION_TRYING : state;
     case CONNECTION_FAILS:
-        if (state == CONNECTION_OPEN || state == CONNECTION_STRANGE)
-            return CONNECTION_STRANGE;
+        if (state == CONNECTION_OPEN || is_judged(state))
+            return is_judged(state) ? state : CONNECTION_STRANGE;
         return instant_diff_ns(now, connection->begun) < refusal_ns ? CONNECTION_REFUSED : CONNECTION_SILENT;
     case CONNECTION_OPENS:
-        return state == CONNECTION_STRANGE ? state : CONNECTION_OPEN;
+        return is_judged(state) ? state : CONNECTION_OPEN;
     case CONNECTION_GREETS:
         return CONNECTION_GREETED;
-    case CONNECTION_CONFUSES:
-        return CONNECTION_STRANGE;
+    case CONNECTION_CONFUSES: /* also where the close came before the other side's greeting was read */
+        return is_definite(state) ? state : CONNECTION_STRANGE;
+    case CONNECTION_WANTS_SECRET:
+        return CONNECTION_LACKS_SECRET;
+    case CONNECTION_WANTS_NO_SECRET:
+        return CONNECTION_HAS_SECRET;
+    case CONNECTION_DENIES:
+        return CONNECTION_OTHER_JOB;
+    case CONNECTION_BREAKS_OFF:
+        return is_definite(state) ? state : CONNECTION_BROKEN_OFF;
     default: /* CONNECTION_CLOSES */
-        return state == CONNECTION_GREETED ? CONNECTION_BROKEN : CONNECTION_STRANGE;
+        if (state == CONNECTION_GREETED)
+            return CONNECTION_BROKEN;
+        return is_judged(state) ? state : CONNECTION_STRANGE;
     }
 }
 
@@ -32,7 +54,34 @@ bool connection_step(struct connection *connection, enum connection_event event,
     connection->state = next_state(connection, event, now);
     if (event == CONNECTION_BEGINS)
         connection->begun = now;
-    return connection->state != before;
+    connection->ended = event >= CONNECTION_CONFUSES ? now : (struct instant){0};
+    if (event >= CONNECTION_WANTS_SECRET && event <= CONNECTION_DENIES)
+        connection->told = now;
+    if (connection->state == before)
+        return false;
+    connection->since = now;
+    return true;
+}
+
+bool connection_is_judged(const struct connection *connection)
+{
+    return is_judged(connection->state);
+}
+
+bool connection_is_hopeless(const struct connection *connection)
+{
+    return is_definite(connection->state) &&
+           instant_diff_ns(connection->told, connection->since) >= patience_ns;
+}
+
+struct instant connection_retry(const struct connection *connection)
+{
+    return connection->ended.ns ? instant_add(connection->ended, retry_ns) : INSTANT_NEVER;
+}
+
+void connection_retried(struct connection *connection)
+{
+    connection->ended = (struct instant){0};
 }
 
 const char *connection_words(const struct connection *connection)

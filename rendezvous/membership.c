@@ -44,6 +44,10 @@ static int copy_options(struct membership *m, const struct membership_options *o
         m->options.role = "default";
     if (!m->options.store_addr)
         m->options.store_addr = "";
+    if (options->keys) {
+        m->keys = *options->keys;
+        m->options.keys = &m->keys;
+    }
     int failed = 0;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (failed)
@@ -91,6 +95,7 @@ struct membership *membership_open(const struct membership_options *options, str
     }
     if (copy_options(m, options, err) || random_bytes(&m->incarnation, sizeof m->incarnation, err) ||
         openers[options->mode](m, err)) {
+        secret_wipe(&m->keys, sizeof m->keys);
         free_options(&m->options);
         mem_free(m);
         return NULL;
@@ -177,6 +182,7 @@ void membership_destroy(struct membership *m, int64_t linger_ns)
     if (!m)
         return;
     m->operations->close(m, linger_ns > 0 ? linger_ns : 0);
+    secret_wipe(&m->keys, sizeof m->keys);
     free_options(&m->options);
     mem_free(m);
 }

@@ -26,6 +26,7 @@
 #include "proto/base/log.h"
 #include "proto/include/muster_error.h"
 #include "rendezvous/failure.h"
+#include "rendezvous/secret.h"
 
 enum membership_mode { MEMBERSHIP_IN_PROCESS, MEMBERSHIP_SERVER, MEMBERSHIP_CLIENT };
 
@@ -55,8 +56,10 @@ struct membership_options {
                          in process */
     const char *host_name; /* client: host as it was given, for messages; NULL: nothing else */
     uint16_t port;
-    const char *store_addr; /* what workers get as MASTER_ADDR if this agent becomes group rank 0 */
-    uint16_t store_port;    /* the TCPStore that this agent serves */
+    const struct job_keys *keys; /* of the job's secret: only who has them joins or serves; NULL: anybody.
+                                    Copied, and wiped with the seat */
+    const char *store_addr;      /* what workers get as MASTER_ADDR if this agent becomes group rank 0 */
+    uint16_t store_port;         /* the TCPStore that this agent serves */
     int64_t join_timeout_ns;
     int64_t last_call_ns, regroup_ns, notice_ns; /* as in roster.h; read by the server only */
     int64_t stop_timeout_ns; /* bound on STOP -> STOPPED, longer than the agents' grace; 0: 60 s. Read by the
@@ -122,7 +125,8 @@ int membership_fd(const struct membership *m);
 /* When membership_next must be called even if the descriptor is silent. */
 struct instant membership_deadline(const struct membership *m);
 /* 1: event is filled; 0: nothing now; -1: the seat is lost (MUSTER_E_TIMEOUT while joining, MUSTER_E_PEER
- * where the server is gone), err says why: stop the workers and exit with EXIT_CODE_NODE. */
+ * where the server is gone: exit with EXIT_CODE_NODE; MUSTER_E_REFUSED where it does not go together with
+ * this node: exit with EXIT_CODE_FAILURE), err says why: stop the workers. */
 int membership_next(struct membership *m, struct membership_event *event, struct muster_error *err);
 /* Reports about world id; an id that is not the current one is ignored (it is stale by definition). failure
  * is read for FAILED only. */

@@ -28,7 +28,8 @@ struct carrier_operations {
 struct membership {
     const struct carrier_operations *operations;
     struct carrier *carrier;
-    struct membership_options options; /* texts are owned copies */
+    struct membership_options options; /* texts are owned copies; keys is NULL or points to keys below */
+    struct job_keys keys;
     struct roster_incarnation incarnation;
     struct world_id current;
     uint64_t sequence; /* of the last report */

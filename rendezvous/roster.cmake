@@ -40,6 +40,8 @@ add_library(muster_rendezvous STATIC
   carrier_server.c
   membership.c
   ${outside_calls}
+  gate.c
+  handshake.c
   refusals.c
   routes.c
   secret.c

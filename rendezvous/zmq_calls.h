@@ -18,6 +18,7 @@
     X(getsockopt)                                                                                            \
     X(bind)                                                                                                  \
     X(connect)                                                                                               \
+    X(disconnect)                                                                                            \
     X(send)                                                                                                  \
     X(msg_init)                                                                                              \
     X(msg_recv)                                                                                              \
@@ -27,6 +28,7 @@
     X(msg_get)                                                                                               \
     X(msg_close)                                                                                             \
     X(socket_monitor)                                                                                        \
+    X(has)                                                                                                   \
     X(poll)                                                                                                  \
     X(strerror)
 

@@ -9,6 +9,7 @@
 
 #include "proto/base/error.h"
 #include "rendezvous/wire.h"
+#include "rendezvous/zap.h"
 #include "rendezvous/zmq_calls.h"
 
 enum {
@@ -16,7 +17,12 @@ enum {
     RECONNECT_MS = 100,
     RECONNECT_MAX_MS = 5000, /* thousands of agents do not hammer a server that is gone */
     CONNECT_LIMIT_MS = 3000,
-    BACKLOG = 4096, /* all agents of a large job start in one second */
+    BACKLOG = 4096,      /* all agents of a large job start in one second */
+    WAITING_LIMIT = 100, /* messages of one peer that we have not read; it is not read from until we have */
+    PING_MS =
+        10000, /* only for peers that are gone without a word: the protocol's own beats find them sooner */
+    PONG_LIMIT_MS = 30000,
+    ZAP_ENFORCE_DOMAIN = 93, /* in libzmq since 4.3.0; zmq.h names it only with ZMQ_BUILD_DRAFT_API */
     ENDPOINT_LIMIT = 64 + INET6_ADDRSTRLEN,
 };
 
@@ -77,47 +83,91 @@ static int bind_error(const char *where, uint16_t port, struct muster_error *err
                      port);
 }
 
-static int bind_router(struct zmq_socket *s, const char *host, uint16_t port, const struct log_sink *log,
-                       struct muster_error *err)
+/* libzmq copies the keys, and keeps them until the socket is closed. */
+static int set_keys(void *socket, bool server, const struct job_keys *keys, struct muster_error *err)
+{
+    const struct {
+        int option;
+        const unsigned char *key;
+    } of_server[] = {{ZMQ_CURVE_SECRETKEY, keys->server_secret}},
+      of_client[] = {{ZMQ_CURVE_SERVERKEY, keys->server_public},
+                     {ZMQ_CURVE_PUBLICKEY, keys->client_public},
+                     {ZMQ_CURVE_SECRETKEY, keys->client_secret}},
+      *row = server ? of_server : of_client;
+    const size_t count = server ? 1 : 3;
+    const int yes = 1;
+    if (!zmq_calls.has("curve"))
+        return error_set(err, MUSTER_E_UNSUPPORTED,
+                         "this machine's libzmq was built without CURVE, which a job with a secret needs: "
+                         "Debian's libzmq5 has it");
+    if (server && zmq_calls.setsockopt(socket, ZMQ_CURVE_SERVER, &yes, sizeof yes))
+        return fail(err, "cannot use the job's secret");
+    for (size_t i = 0; i < count; i++)
+        if (zmq_calls.setsockopt(socket, row[i].option, row[i].key, SECRET_KEY_SIZE))
+            return fail(err, "cannot use the job's secret");
+    return 0;
+}
+
+/* With a domain, and only then, libzmq asks about every connection; enforced, nobody comes in where nobody
+ * answers. It also turns away peers of ZeroMQ's protocols before 3.0, which a stranger's bytes look like. */
+static int ask_about_peers(struct zmq_socket *s, struct muster_error *err)
+{
+    const int yes = 1, none = 0;
+    s->zap = zmq_calls.socket(s->context, ZMQ_REP);
+    if (!s->zap || zmq_calls.setsockopt(s->zap, ZMQ_LINGER, &none, sizeof none) ||
+        zmq_calls.bind(s->zap, "inproc://zeromq.zap.01") ||
+        zmq_calls.setsockopt(s->socket, ZMQ_ZAP_DOMAIN, ZAP_DOMAIN, strlen(ZAP_DOMAIN)) ||
+        zmq_calls.setsockopt(s->socket, ZAP_ENFORCE_DOMAIN, &yes, sizeof yes))
+        return fail(err, "cannot watch who connects");
+    return 0;
+}
+
+static int bind_router(struct zmq_socket *s, const struct zmq_socket_options *o, struct muster_error *err)
 {
     char where[ENDPOINT_LIMIT];
     bool six;
-    if (endpoint(where, sizeof where, host, port, &six, err))
+    if (endpoint(where, sizeof where, o->host, o->port, &six, err))
         return -1;
     const struct setting settings[] = {
-        {ZMQ_ROUTER_MANDATORY, 1}, {ZMQ_HANDSHAKE_IVL, HANDSHAKE_LIMIT_MS},
-        {ZMQ_BACKLOG, BACKLOG},    {ZMQ_IPV6, six},
+        {ZMQ_ROUTER_MANDATORY, 1},
+        {ZMQ_HANDSHAKE_IVL, HANDSHAKE_LIMIT_MS},
+        {ZMQ_BACKLOG, BACKLOG},
+        {ZMQ_RCVHWM, WAITING_LIMIT},
+        {ZMQ_HEARTBEAT_IVL, PING_MS},
+        {ZMQ_HEARTBEAT_TIMEOUT, PONG_LIMIT_MS},
+        {ZMQ_IPV6, six},
         {ZMQ_LINGER, 0},
     };
-    if (apply(s->socket, settings, sizeof settings / sizeof settings[0], err) || zmq_socket_watch(s, err))
+    if (apply(s->socket, settings, sizeof settings / sizeof settings[0], err) || zmq_socket_watch(s, err) ||
+        ask_about_peers(s, err) || (o->keys && set_keys(s->socket, true, o->keys, err)))
         return -1;
     if (zmq_calls.bind(s->socket, where) == 0)
         return 0;
     if (errno != EADDRNOTAVAIL && errno != ENODEV)
-        return bind_error(where, port, err);
-    log_warning(log,
+        return bind_error(where, o->port, err);
+    log_warning(o->log,
                 "%s is not an address of this machine: serving the job's world on all addresses, port %u",
-                host, port);
-    (void)snprintf(where, sizeof where, six ? "tcp://[::]:%u" : "tcp://0.0.0.0:%u", port);
-    return zmq_calls.bind(s->socket, where) ? bind_error(where, port, err) : 0;
+                o->host, o->port);
+    (void)snprintf(where, sizeof where, six ? "tcp://[::]:%u" : "tcp://0.0.0.0:%u", o->port);
+    return zmq_calls.bind(s->socket, where) ? bind_error(where, o->port, err) : 0;
 }
 
-int zmq_socket_bind_router(struct zmq_socket *s, const char *host, uint16_t port, const struct log_sink *log,
+int zmq_socket_bind_router(struct zmq_socket *s, const struct zmq_socket_options *options,
                            struct muster_error *err)
 {
     if (open_socket(s, ZMQ_ROUTER, err))
         return -1;
-    int failed = bind_router(s, host, port, log, err);
+    int failed = bind_router(s, options, err);
     if (failed)
         zmq_socket_close(s, 0);
     return failed;
 }
 
-static int connect_dealer(struct zmq_socket *s, const char *host, uint16_t port, struct muster_error *err)
+static int connect_dealer(struct zmq_socket *s, const struct zmq_socket_options *o, struct muster_error *err)
 {
     char where[ENDPOINT_LIMIT];
     bool six;
-    if (endpoint(where, sizeof where, host, port, &six, err))
+    if (endpoint(where, sizeof where, o->host, o->port, &six, err))
         return -1;
     const struct setting settings[] = {
         {ZMQ_IMMEDIATE, 1},
@@ -128,30 +178,49 @@ static int connect_dealer(struct zmq_socket *s, const char *host, uint16_t port,
         {ZMQ_IPV6, six},
         {ZMQ_LINGER, 0},
     };
-    if (apply(s->socket, settings, sizeof settings / sizeof settings[0], err) || zmq_socket_watch(s, err))
+    if (apply(s->socket, settings, sizeof settings / sizeof settings[0], err) || zmq_socket_watch(s, err) ||
+        (o->keys && set_keys(s->socket, false, o->keys, err)))
         return -1;
     return zmq_calls.connect(s->socket, where) ? fail(err, where) : 0;
 }
 
-int zmq_socket_connect_dealer(struct zmq_socket *s, const char *host, uint16_t port, struct muster_error *err)
+int zmq_socket_connect_dealer(struct zmq_socket *s, const struct zmq_socket_options *options,
+                              struct muster_error *err)
 {
     if (open_socket(s, ZMQ_DEALER, err))
         return -1;
-    int failed = connect_dealer(s, host, port, err);
+    int failed = connect_dealer(s, options, err);
     if (failed)
         zmq_socket_close(s, 0);
     return failed;
 }
 
+int zmq_socket_connect_again(struct zmq_socket *s, const struct zmq_socket_options *options,
+                             struct muster_error *err)
+{
+    char where[ENDPOINT_LIMIT];
+    bool six;
+    if (endpoint(where, sizeof where, options->host, options->port, &six, err))
+        return -1;
+    (void)zmq_calls.disconnect(s->socket, where); /* one that has ended by itself may be forgotten already */
+    return zmq_calls.connect(s->socket, where) ? fail(err, where) : 0;
+}
+
 void zmq_socket_close(struct zmq_socket *s, int linger_ms)
 {
-    if (s->monitor)
-        (void)zmq_calls.close(s->monitor); /* a socket of ours */
+    /* The events end before their reader: libzmq's thread would wait for it with the socket's lock. */
+    if (s->monitor) {
+        (void)zmq_calls.socket_monitor(s->socket, NULL, 0);
+        (void)zmq_calls.close(s->monitor);
+    }
     if (s->socket) {
-        /* Neither can fail on a socket and context of ours, and there is nothing left to do if they did. */
+        /* None of these can fail on sockets and a context of ours; there is nothing left to do if they did.
+         */
         (void)zmq_calls.setsockopt(s->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
         (void)zmq_calls.close(s->socket);
     }
+    if (s->zap)
+        (void)zmq_calls.close(s->zap);
     while (s->context && zmq_calls.ctx_term(s->context) && errno == EINTR)
         ;
     *s = (struct zmq_socket){0};
@@ -177,10 +246,12 @@ int zmq_socket_watch(struct zmq_socket *s, struct muster_error *err)
 {
     static const char address[] = "inproc://connections"; /* of this context, which has one socket */
     enum { WATCHED = ZMQ_EVENT_ALL & ~(ZMQ_EVENT_LISTENING | ZMQ_EVENT_MONITOR_STOPPED) };
+    const int unlimited = 0; /* libzmq's thread must never wait for us: we may be waiting for it */
     if (zmq_calls.socket_monitor(s->socket, address, WATCHED) < 0)
         return fail(err, "cannot watch a ZeroMQ socket");
     s->monitor = zmq_calls.socket(s->context, ZMQ_PAIR);
-    if (!s->monitor || zmq_calls.connect(s->monitor, address))
+    if (!s->monitor || zmq_calls.setsockopt(s->monitor, ZMQ_RCVHWM, &unlimited, sizeof unlimited) ||
+        zmq_calls.connect(s->monitor, address))
         return fail(err, "cannot watch a ZeroMQ socket");
     return 0;
 }

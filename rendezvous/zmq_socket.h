@@ -12,18 +12,31 @@
 
 #include "proto/base/log.h"
 #include "proto/include/muster_error.h"
+#include "rendezvous/secret.h"
 
 struct zmq_socket {
     void *context, *socket;
     void *monitor; /* NULL: not watched */
+    void *zap;     /* of a ROUTER: where libzmq asks about every connection (zap.h) */
 };
 
-/* Numeric addresses only: libzmq resolves names with a call that may block for minutes. A host address that
- * is not of this machine binds the wildcard, with a warning to log. A port that is taken is MUSTER_E_BUSY. */
-int zmq_socket_bind_router(struct zmq_socket *s, const char *host, uint16_t port, const struct log_sink *log,
+struct zmq_socket_options {
+    const char *host; /* numeric: libzmq resolves names with a call that may block for minutes */
+    uint16_t port;
+    const struct job_keys *keys; /* NULL: no secret, and nothing is encrypted */
+    const struct log_sink *log;
+};
+
+/* A host address that is not of this machine binds the wildcard, with a warning to log. A port that is taken
+ * is MUSTER_E_BUSY. Until a request at s->zap is answered (zap.h, gate.h), its connection is not heard. */
+int zmq_socket_bind_router(struct zmq_socket *s, const struct zmq_socket_options *options,
                            struct muster_error *err);
-int zmq_socket_connect_dealer(struct zmq_socket *s, const char *host, uint16_t port,
+int zmq_socket_connect_dealer(struct zmq_socket *s, const struct zmq_socket_options *options,
                               struct muster_error *err);
+/* Gives up the DEALER's connection to options and begins anew: libzmq does not try again where the two sides
+ * do not go together. */
+int zmq_socket_connect_again(struct zmq_socket *s, const struct zmq_socket_options *options,
+                             struct muster_error *err);
 /* Closes; what was sent has linger_ms to get out. Accepts a zeroed struct. */
 void zmq_socket_close(struct zmq_socket *s, int linger_ms);
 

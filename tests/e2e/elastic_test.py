@@ -158,7 +158,7 @@ class Forming(ElasticTest):
                     pass
         server.send_signal(signal.SIGTERM)
         _, err = self.finish(server, 143)
-        self.assertIn("something that connected to the job's port does not speak muster's protocol: torchrun", err)
+        self.assertIn("refused 127.0.0.1: it does not speak muster's protocol: torchrun", err)
 
     def connected(self):
         try:

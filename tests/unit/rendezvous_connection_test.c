@@ -46,8 +46,74 @@ static void every_story(void **state)
         "");
 }
 
+static void secrets_that_do_not_go_together(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"started without one", "the server without", "another job id"};
+    for (int i = 0; i < 3; i++) {
+        enum connection_event refusal = (enum connection_event)(CONNECTION_WANTS_SECRET + i);
+        assert_non_null(strstr(TELL({CONNECTION_OPENS, 1}, {refusal, 1}, {CONNECTION_CLOSES, 0}), words[i]));
+        /* what else is seen of the same refusal says less */
+        assert_non_null(strstr(TELL({CONNECTION_OPENS, 1}, {refusal, 1}, {CONNECTION_CLOSES, 0},
+                                    {CONNECTION_FAILS, 0}, {CONNECTION_BEGINS, 100}, {CONNECTION_OPENS, 1},
+                                    {CONNECTION_CONFUSES, 1}, {CONNECTION_BREAKS_OFF, 1}),
+                               words[i]));
+        assert_string_equal(TELL({CONNECTION_OPENS, 1}, {refusal, 1}, {CONNECTION_CLOSES, 0},
+                                 {CONNECTION_OPENS, 1000}, {CONNECTION_GREETS, 1}),
+                            "");
+    }
+    assert_non_null(strstr(TELL({CONNECTION_OPENS, 1}, {CONNECTION_BREAKS_OFF, 1}), "is not the one"));
+}
+
+static void hope_ends_when_the_same_is_said_for_long(void **state)
+{
+    (void)state;
+    struct connection connection = {0};
+    struct instant now = {NS_PER_S};
+    for (int second = 0; second < 5; second++, now = instant_add(now, NS_PER_S)) {
+        (void)connection_step(&connection, CONNECTION_OPENS, now);
+        (void)connection_step(&connection, CONNECTION_DENIES, now);
+        (void)connection_step(&connection, CONNECTION_CLOSES, now);
+        assert_false(connection_is_hopeless(&connection));
+    }
+    (void)connection_step(&connection, CONNECTION_FAILS, instant_add(now, 3600 * NS_PER_S));
+    assert_false(connection_is_hopeless(&connection)); /* it is gone */
+    (void)connection_step(&connection, CONNECTION_DENIES, now);
+    assert_true(connection_is_hopeless(&connection));
+    (void)connection_step(&connection, CONNECTION_GREETS, now);
+    assert_false(connection_is_hopeless(&connection));
+
+    /* a guess is no reason to give up */
+    connection = (struct connection){0};
+    (void)connection_step(&connection, CONNECTION_BREAKS_OFF, now);
+    (void)connection_step(&connection, CONNECTION_BREAKS_OFF, instant_add(now, 3600 * NS_PER_S));
+    assert_false(connection_is_hopeless(&connection));
+}
+
+static void what_libzmq_gives_up_is_begun_again(void **state)
+{
+    (void)state;
+    struct connection connection = {0};
+    struct instant now = {NS_PER_S};
+    (void)connection_step(&connection, CONNECTION_OPENS, now);
+    assert_int_equal(connection_retry(&connection).ns, INT64_MAX);
+    (void)connection_step(&connection, CONNECTION_CLOSES, now);
+    assert_int_equal(connection_retry(&connection).ns, 2 * NS_PER_S);
+    (void)connection_step(&connection, CONNECTION_FAILS, now); /* libzmq: I try again */
+    assert_int_equal(connection_retry(&connection).ns, INT64_MAX);
+    (void)connection_step(&connection, CONNECTION_DENIES, now);
+    assert_int_equal(connection_retry(&connection).ns, 2 * NS_PER_S);
+    connection_retried(&connection);
+    assert_int_equal(connection_retry(&connection).ns, INT64_MAX);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_story)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_story),
+        cmocka_unit_test(secrets_that_do_not_go_together),
+        cmocka_unit_test(hope_ends_when_the_same_is_said_for_long),
+        cmocka_unit_test(what_libzmq_gives_up_is_begun_again),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

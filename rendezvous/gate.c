@@ -1,0 +1,229 @@
+/* gate.c - see gate.h. */
+#include "rendezvous/gate.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "proto/base/mem.h"
+#include "rendezvous/handshake.h"
+#include "rendezvous/zap.h"
+#include "rendezvous/zmq_calls.h"
+
+enum {
+    ANSWERS_A_TURN = 1000,
+    OPEN_BASE = 1024, /* strangers that are borne with, beside the job's own connections */
+    OPEN_PER_SLOT = 4,
+    DOORS_LIMIT = 65536, /* what connections with higher descriptors do is not told */
+    FIRST_DOORS = 64,
+};
+
+void gate_init(struct gate *gate, const unsigned char *client_public, int slots, const struct log_sink *log)
+{
+    *gate = (struct gate){
+        .client_public = client_public,
+        .log = log,
+        .open_limit = OPEN_BASE + OPEN_PER_SLOT * (unsigned)slots,
+        .pending = -1,
+    };
+}
+
+static void refuse(struct gate *gate, enum refusal reason, const char *address, struct instant now)
+{
+    char line[REFUSAL_LINE_SIZE];
+    if (refusals_note(&gate->refusals, reason, address, now, line))
+        log_warning(gate->log, "%s", line);
+}
+
+/* --- connections --- */
+
+/* NULL where there is no room to remember it. */
+static struct gate_door *door_of(struct gate *gate, int fd)
+{
+    if (fd < 0 || fd >= DOORS_LIMIT)
+        return NULL;
+    if ((size_t)fd < gate->door_count)
+        return &gate->doors[fd];
+    size_t count = gate->door_count ? gate->door_count : FIRST_DOORS;
+    while (count <= (size_t)fd)
+        count *= 2;
+    struct gate_door *doors = mem_realloc(gate->doors, count, sizeof *doors);
+    if (!doors)
+        return NULL;
+    memset(doors + gate->door_count, 0, (count - gate->door_count) * sizeof *doors);
+    gate->doors = doors;
+    gate->door_count = count;
+    return &doors[fd];
+}
+
+static void read_address(int fd, char out[REFUSAL_ADDRESS_SIZE])
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in four;
+        struct sockaddr_in6 six;
+    } peer = {0};
+    socklen_t size = sizeof peer;
+    out[0] = '\0';
+    if (getpeername(fd, &peer.any, &size) < 0)
+        return;
+    const void *bytes = peer.any.sa_family == AF_INET6 ? (const void *)&peer.six.sin6_addr
+                                                       : (const void *)&peer.four.sin_addr;
+    if (!inet_ntop(peer.any.sa_family, bytes, out, REFUSAL_ADDRESS_SIZE))
+        out[0] = '\0';
+}
+
+static void accepted(struct gate *gate, int fd)
+{
+    struct gate_door *door = door_of(gate, fd);
+    if (!door)
+        return;
+    gate->open += !door->open;
+    door->open = true;
+    door->heard = false;
+    read_address(fd, door->address);
+}
+
+/* Why a greeting failed comes right before the end of its connection. One that was answered "not you" is
+ * counted already. */
+static void closed(struct gate *gate, int fd, struct instant now)
+{
+    struct gate_door *door = door_of(gate, fd);
+    bool known = door && door->open;
+    int reason = gate->pending;
+    gate->pending = -1;
+    if (known) {
+        door->open = false;
+        gate->open--;
+    }
+    if (known && door->heard)
+        return;
+    if (reason < 0 && gate->denied)
+        gate->denied--;
+    else
+        refuse(gate, reason < 0 ? REFUSAL_STRANGER : (enum refusal)reason, known ? door->address : "", now);
+}
+
+static int reason_of(const struct gate *gate, enum handshake_fault fault)
+{
+    switch (fault) {
+    case HANDSHAKE_MISMATCH:
+        return gate->client_public ? REFUSAL_NO_SECRET : REFUSAL_SECRET_UNWANTED;
+    case HANDSHAKE_CRYPTO:
+        return REFUSAL_OTHER_SECRET;
+    case HANDSHAKE_STRANGE:
+        return REFUSAL_STRANGER;
+    case HANDSHAKE_BROKEN:
+        return REFUSAL_SILENT;
+    default: /* told by gate_answer */
+        return -1;
+    }
+}
+
+void gate_watch(struct gate *gate, int event, int value, struct instant now)
+{
+    enum handshake_fault fault = handshake_fault(event, value);
+    if (fault != HANDSHAKE_FINE)
+        gate->pending = reason_of(gate, fault);
+    else if (event == ZMQ_EVENT_ACCEPTED)
+        accepted(gate, value);
+    else if (event == ZMQ_EVENT_DISCONNECTED)
+        closed(gate, value, now);
+}
+
+void gate_heard(struct gate *gate, int fd)
+{
+    if (fd >= 0 && (size_t)fd < gate->door_count)
+        gate->doors[fd].heard = true;
+}
+
+/* --- libzmq's questions --- */
+
+static void send_answer(const struct zmq_socket *s, const struct zap_answer *answer)
+{
+    const struct zap_frame frames[] = {
+        {"1.0", 3}, {answer->id, answer->id_size}, {answer->code, strlen(answer->code)}, {"", 0}, {"", 0},
+        {"", 0}};
+    const size_t count = sizeof frames / sizeof *frames;
+    for (size_t i = 0; i < count; i++)
+        /* One that does not go out leaves a connection unanswered, which its time limit ends. */
+        (void)zmq_calls.send(s->zap, frames[i].data, frames[i].size,
+                             ZMQ_DONTWAIT | (i + 1 < count ? ZMQ_SNDMORE : 0));
+}
+
+/* How many frames it has, 0 where there is none; the last place takes all that are too many. */
+static size_t receive_question(const struct zmq_socket *s, zmq_msg_t messages[ZAP_FRAMES_LIMIT])
+{
+    size_t count = 0;
+    for (bool more = true; more; count++) {
+        zmq_msg_t *message = &messages[count < ZAP_FRAMES_LIMIT ? count : ZAP_FRAMES_LIMIT - 1];
+        if (zmq_calls.msg_recv(message, s->zap, ZMQ_DONTWAIT) < 0)
+            break;
+        more = zmq_calls.msg_more(message);
+    }
+    return count;
+}
+
+/* Whether there was a question. */
+static bool answer_one(struct gate *gate, const struct zmq_socket *s, struct instant now)
+{
+    zmq_msg_t messages[ZAP_FRAMES_LIMIT];
+    struct zap_frame frames[ZAP_FRAMES_LIMIT];
+    struct zap_answer answer = {0};
+    const struct zap_rules rules = {gate->client_public, gate->open > gate->open_limit};
+    for (int i = 0; i < ZAP_FRAMES_LIMIT; i++)
+        zmq_calls.msg_init(&messages[i]);
+    size_t count = receive_question(s, messages);
+    for (int i = 0; i < ZAP_FRAMES_LIMIT; i++)
+        frames[i] = (struct zap_frame){zmq_calls.msg_data(&messages[i]), zmq_calls.msg_size(&messages[i])};
+    if (count) {
+        zap_decide(&rules, frames, count, &answer);
+        send_answer(s, &answer);
+    }
+    for (int i = 0; i < ZAP_FRAMES_LIMIT; i++)
+        zmq_calls.msg_close(&messages[i]);
+    if (answer.refused) {
+        gate->denied++;
+        refuse(gate, answer.refusal, answer.address, now);
+    }
+    return count > 0;
+}
+
+void gate_answer(struct gate *gate, const struct zmq_socket *s, struct instant now)
+{
+    for (int i = 0; i < ANSWERS_A_TURN && answer_one(gate, s, now); i++)
+        ;
+}
+
+/* --- the log --- */
+
+void gate_tick(struct gate *gate, struct instant now)
+{
+    char line[REFUSAL_LINE_SIZE];
+    while (refusals_next(&gate->refusals, now, line))
+        log_warning(gate->log, "%s", line);
+}
+
+struct instant gate_deadline(const struct gate *gate)
+{
+    return refusals_deadline(&gate->refusals);
+}
+
+void gate_describe(const struct gate *gate, char *out, size_t size)
+{
+    char line[REFUSAL_LINE_SIZE];
+    if (refusals_total(&gate->refusals, line) && strlen(line) + 3 <= size)
+        (void)snprintf(out, size, "; %s", line);
+}
+
+void gate_close(struct gate *gate)
+{
+    char line[REFUSAL_LINE_SIZE];
+    if (refusals_total(&gate->refusals, line))
+        log_info(gate->log, "%s", line);
+    mem_free(gate->doors);
+    gate->doors = NULL;
+    gate->door_count = 0;
+}

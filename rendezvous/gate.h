@@ -1,0 +1,49 @@
+/* gate.h - the server's door: answers libzmq's questions about who may come in, and keeps the book of who was
+ * refused and what the log was told of it (refusals.h). For the thread that owns the server's sockets.
+ *
+ * A connection is known by its descriptor from its acceptance on. Its address is asked for at that moment;
+ * for one that has already gone, or whose number has gone to the next one, it is missing or the next one's.
+ */
+#ifndef MUSTER_RENDEZVOUS_GATE_H
+#define MUSTER_RENDEZVOUS_GATE_H
+
+#include "proto/base/log.h"
+#include "rendezvous/refusals.h"
+#include "rendezvous/zmq_socket.h"
+
+struct gate_door {
+    bool open, heard; /* heard: a message came from it */
+    char address[REFUSAL_ADDRESS_SIZE];
+};
+
+/* Zeroed but for the first part. */
+struct gate {
+    const unsigned char *client_public; /* of the job; NULL: no secret */
+    const struct log_sink *log;
+    unsigned open_limit; /* without a secret: newcomers are sent away while more connections are open */
+
+    struct gate_door *doors; /* by descriptor */
+    size_t door_count;
+    unsigned open;
+    unsigned denied; /* told "not you" and not yet closed */
+    int pending;     /* enum refusal of the connection that is about to be closed; -1: none is known */
+    struct refusals refusals;
+};
+
+void gate_init(struct gate *gate, const unsigned char *client_public, int slots, const struct log_sink *log);
+/* An event of the server's socket. */
+void gate_watch(struct gate *gate, int event, int value, struct instant now);
+/* A message came on the connection; -1: unknown. */
+void gate_heard(struct gate *gate, int fd);
+/* Answers a bounded number of questions that wait. */
+void gate_answer(struct gate *gate, const struct zmq_socket *s, struct instant now);
+/* Logs what has become due; gate_deadline says when. */
+void gate_tick(struct gate *gate, struct instant now);
+struct instant gate_deadline(const struct gate *gate);
+/* "; connections that were refused: ..." where there were any; NUL-terminated, nothing where it does not fit.
+ */
+void gate_describe(const struct gate *gate, char *out, size_t size);
+/* Logs the totals, where there are any, and frees. */
+void gate_close(struct gate *gate);
+
+#endif
