@@ -10,7 +10,6 @@
 
 #include "launcher/agent_internal.h"
 #include "launcher/errand.h"
-#include "launcher/error_directory.h"
 #include "launcher/exit_mode.h"
 #include "launcher/logdir.h"
 #include "launcher/resolver.h"
@@ -57,15 +56,15 @@ static int set_up(struct agent *agent, struct muster_error *err)
     if (!agent->workers || !agent->beats)
         return error_set(err, MUSTER_E_NOMEM, "no memory for %d workers", config->nproc_per_node);
     bool over;
-    if (agent_read_job(agent, &over, err) < 0)
+    if (agent_watch_signals(agent, err) < 0 || agent_read_job(agent, &over, err) < 0)
         return -1;
     if (over) {
         agent->finished = true;
         agent->group.exit_code = agent->state.exit_code;
         return 0;
     }
-    if (agent_watch_signals(agent, err) < 0 || make_identity(agent, err) < 0 ||
-        raise_descriptors(agent, err) < 0 || agent_prepare_logs(agent, err) < 0)
+    if (make_identity(agent, err) < 0 || raise_descriptors(agent, err) < 0 ||
+        agent_prepare_logs(agent, err) < 0)
         return -1;
     if (agent_open_events(agent, err) < 0 || agent_open_tuning(agent, err) < 0)
         return -1;
@@ -147,8 +146,7 @@ static void tear_down(struct agent *agent)
     errand_release(agent->port_asking);
     tcpstore_server_destroy(agent->store);
     mem_free(agent->id_chain);
-    if (agent->error_directory)
-        error_directory_discard(agent->error_directory, agent->failure_count > 0 && agent->group.exit_code);
+    agent_discard_error_directory(agent);
     mem_free(agent->error_directory);
     mem_free(agent->run_directory);
     mem_free(agent->program);
@@ -177,15 +175,22 @@ static int fail(struct agent *agent, int code, const struct muster_error *err)
     return shown_code(agent, code);
 }
 
+static int set_up_code(const struct agent *agent, const struct muster_error *err)
+{
+    if (agent->early_signal)
+        return EXIT_CODE_SIGNAL_BASE + agent->early_signal;
+    return err->code == MUSTER_E_INVALID || err->code == MUSTER_E_UNSUPPORTED ? EXIT_CODE_USAGE
+                                                                              : EXIT_CODE_FAILURE;
+}
+
 static int run_agent(struct agent *agent)
 {
     struct muster_error err = {0};
     if (set_up(agent, &err) < 0) {
-        bool usage = err.code == MUSTER_E_INVALID || err.code == MUSTER_E_UNSUPPORTED;
         log_error(&agent->log, "%s", err.text);
         if (agent->run_directory)
             logdir_discard(agent->config, agent->run_directory);
-        return fail(agent, usage ? EXIT_CODE_USAGE : EXIT_CODE_FAILURE, &err);
+        return fail(agent, set_up_code(agent, &err), &err);
     }
     if (run(agent, &err) < 0) { /* the kernel refuses what it gave before: leave nothing behind */
         log_error(&agent->log, "%s", err.text);

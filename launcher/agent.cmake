@@ -8,6 +8,7 @@ target_sources(muster_launcher PRIVATE
   agent_actions.c
   agent_beats.c
   agent_clean.c
+  agent_errors.c
   agent_events.c
   agent_guardian.c
   agent_logs.c

@@ -48,7 +48,7 @@ static void open_file(void *payload)
         error_errno(&opening->err, "--event-log-handler: cannot open %s", opening->path);
 }
 
-static int open_bounded(const char *path, struct muster_error *err)
+static int open_bounded(struct agent *agent, const char *path, struct muster_error *err)
 {
     struct opening *opening = mem_calloc(1, sizeof *opening);
     if (!opening || !(opening->path = mem_strdup(path))) {
@@ -60,9 +60,8 @@ static int open_bounded(const char *path, struct muster_error *err)
     if (!errand)
         return -1;
     int fd = -1;
-    if (!errand_wait(errand, open_patience_ns))
-        error_set(err, MUSTER_E_TIMEOUT, "--event-log-handler: %s did not answer within %.4g s", path,
-                  (double)open_patience_ns / NS_PER_S);
+    if (agent_await_errand(agent, errand, open_patience_ns, path, err) < 0)
+        (void)error_wrap(err, "--event-log-handler");
     else if (opening->fd < 0)
         error_set(err, (enum muster_error_code)opening->err.code, "%s", opening->err.text);
     else
@@ -83,7 +82,7 @@ int agent_open_events(struct agent *agent, struct muster_error *err)
     file->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (file->wake_fd < 0)
         return error_errno(err, "cannot make an eventfd");
-    scope_close int fd = open_bounded(handler, err);
+    scope_close int fd = open_bounded(agent, handler, err);
     if (fd < 0)
         return -1;
     file->outlet = outlet_create(&(struct outlet_options){.wake_fd = file->wake_fd}, err);

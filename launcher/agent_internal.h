@@ -118,6 +118,7 @@ struct agent {
     bool judged;
     char end_reason[MUSTER_ERROR_TEXT]; /* where it ends without a verdict: why; "" where nothing is known */
     bool ran;                           /* a worker was started, in any round */
+    int early_signal;                   /* one that stops the job came while it was set up; 0: none */
     bool finished;
 
     struct event_file *events; /* NULL: none */
@@ -222,6 +223,12 @@ void agent_warn_of_strangers(const struct agent *agent, const char *address);
 /* --- agent_signals.c --- */
 
 int agent_watch_signals(struct agent *agent, struct muster_error *err);
+/* Before the loop turns: waits so long until fd is readable. -1 with MUSTER_E_TIMEOUT, or MUSTER_E_CANCELLED
+ * where a signal that stops the job comes first (early_signal). what: for the error. */
+int agent_await(struct agent *agent, int fd, int64_t patience_ns, const char *what, struct muster_error *err);
+/* The same for the end of an errand, whose payload may be looked at then. */
+int agent_await_errand(struct agent *agent, const struct errand *errand, int64_t patience_ns,
+                       const char *what, struct muster_error *err);
 /* Where PID 1 is a shell that keeps signals to itself, says so and what helps. */
 void agent_warn_of_init(const struct agent *agent);
 
@@ -262,6 +269,13 @@ void agent_reset_hang(struct agent *agent);
 /* When to call agent_beats_tick. */
 struct instant agent_beats_deadline(const struct agent *agent);
 void agent_beats_tick(struct agent *agent, struct instant now);
+
+/* --- agent_errors.c --- */
+
+/* -1 where a signal stops the job meanwhile. Where it cannot be made there is none. */
+int agent_make_error_directory(struct agent *agent, struct muster_error *err);
+/* At the end, bounded. */
+void agent_discard_error_directory(struct agent *agent);
 
 /* --- agent_reap.c --- */
 
@@ -330,9 +344,8 @@ void agent_tell_worker(struct agent *agent, const struct worker *worker,
 
 /* --- agent_state.c --- */
 
-/* Reads what --state-dir knows of the job; *over: it has ended, with agent->state.exit_code. Blocks, with a
- * bound.
- */
+/* Reads what --state-dir knows of the job; *over: it has ended, with agent->state.exit_code. Waits as
+ * agent_await does. */
 int agent_read_job(struct agent *agent, bool *over, struct muster_error *err);
 /* This agent will serve the job: what is used up counts. -1 (MUSTER_E_STATE) where that is more than there
  * is. */

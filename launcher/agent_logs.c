@@ -1,7 +1,6 @@
 /* agent_logs.c - the workers' output as one agent arranges it: the run directory, the files of a round, and
  * where each stream of a worker goes. See agent_internal.h. */
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,6 @@
 #include <unistd.h>
 
 #include "launcher/agent_internal.h"
-#include "launcher/error_directory.h"
 #include "launcher/log_files.h"
 #include "launcher/logdir.h"
 #include "proto/base/error.h"
@@ -88,29 +86,20 @@ static struct target *take_target(struct agent *agent, struct log_file file, str
 
 /* --- the run directory --- */
 
-/* Nothing else happens yet, so that waiting here holds up nobody; a signal ends it. */
+/* Nothing else happens yet, so that waiting here holds up nobody. */
 static int await_directory(struct agent *agent, const struct log_files *files, struct muster_error *err)
 {
-    struct pollfd events[] = {{.fd = log_files_fd(files), .events = POLLIN},
-                              {.fd = agent->signals.fd, .events = POLLIN}};
-    if (poll(events, 2, (int)(opening_bound_ns / NS_PER_MS)) > 0 && events[0].revents)
-        return log_files_result(files, err);
-    if (events[1].revents)
-        return error_set(err, MUSTER_E_STATE, "stopped by a signal while waiting for %s",
-                         log_files_path(files));
-    return error_set(err, MUSTER_E_TIMEOUT, "--log-dir: %s: its file system did not answer within %d s",
-                     log_files_path(files), (int)(opening_bound_ns / NS_PER_S));
+    if (agent_await(agent, log_files_fd(files), opening_bound_ns, "the log directory", err) < 0)
+        return error_wrap(err, "--log-dir: %s", log_files_path(files)); /* where it is by now */
+    return log_files_done(files) ? log_files_result(files, err)
+                                 : error_set(err, MUSTER_E_STATE, "--log-dir: woken too early");
 }
 
 int agent_prepare_logs(struct agent *agent, struct muster_error *err)
 {
     uint64_t bits;
-    const char *asked = agent->config->log_dir;
-    if (!logdir_wanted(agent->config)) {
-        if (!asked || strcmp(asked, "/dev/null") != 0)
-            agent->error_directory = error_directory_make(getenv("TMPDIR"));
-        return 0;
-    }
+    if (!logdir_wanted(agent->config))
+        return agent_make_error_directory(agent, err);
     if (getrandom(&bits, sizeof bits, 0) != sizeof bits)
         return error_errno(err, "getrandom");
     struct log_files *files = log_files_prepare(agent->config, bits, err);

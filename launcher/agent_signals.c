@@ -1,11 +1,14 @@
 /* agent_signals.c - signals to the agent: those that stop the job become events, others are passed on to the
  * workers; and a word where PID 1 keeps them from us. See agent_internal.h. */
+#include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "launcher/agent_internal.h"
+#include "launcher/errand.h"
 #include "launcher/spawn.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -82,6 +85,55 @@ int agent_watch_signals(struct agent *agent, struct muster_error *err)
     agent->signals = (struct loop_source){fd, signals_ready, agent};
     return loop_add(&agent->loop, &agent->signals, EPOLLIN, err);
 }
+
+/* --- before the loop turns --- */
+
+/* -1 where it stops the job. */
+static int take_early(struct agent *agent, const char *what, struct muster_error *err)
+{
+    char scratch[16];
+    struct signalfd_siginfo info;
+    if (read(agent->signals.fd, &info, sizeof info) != sizeof info || info.ssi_signo == SIGCHLD)
+        return 0;
+    const int number = (int)info.ssi_signo;
+    const char *name = failure_signal_name(number, scratch, sizeof scratch);
+    if (agent->config->forwarded_signals & signal_bit(number)) {
+        pass_on(agent, number, name, info.ssi_pid);
+        return 0;
+    }
+    agent->early_signal = number;
+    return error_set(err, MUSTER_E_CANCELLED, "stopped by %s from pid %u while waiting for %s", name,
+                     (unsigned)info.ssi_pid, what);
+}
+
+int agent_await(struct agent *agent, int fd, int64_t patience_ns, const char *what, struct muster_error *err)
+{
+    const struct instant limit = instant_add(clock_now(NULL), patience_ns);
+    for (;;) {
+        int64_t left_ns = instant_diff_ns(limit, clock_now(NULL));
+        struct pollfd events[] = {{.fd = fd, .events = POLLIN}, {.fd = agent->signals.fd, .events = POLLIN}};
+        int count = left_ns > 0 ? poll(events, 2, (int)((left_ns + NS_PER_MS - 1) / NS_PER_MS)) : 0;
+        if (count < 0 && errno != EINTR)
+            return error_errno(err, "cannot wait for %s", what);
+        if (count == 0)
+            return error_set(err, MUSTER_E_TIMEOUT, "%s: its file system did not answer within %.4g s", what,
+                             (double)patience_ns / NS_PER_S);
+        if (count > 0 && events[0].revents)
+            return 0;
+        if (count > 0 && take_early(agent, what, err) < 0)
+            return -1;
+    }
+}
+
+int agent_await_errand(struct agent *agent, const struct errand *errand, int64_t patience_ns,
+                       const char *what, struct muster_error *err)
+{
+    if (agent_await(agent, errand_fd(errand), patience_ns, what, err) < 0)
+        return -1;
+    return errand_is_done(errand) ? 0 : error_set(err, MUSTER_E_STATE, "%s: woken too early", what);
+}
+
+/* --- process 1 --- */
 
 /* Neither file makes the kernel look into the memory of PID 1, so neither can block. */
 static bool read_text(const char *path, char *out, size_t size)

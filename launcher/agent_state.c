@@ -88,10 +88,8 @@ static int read_state(struct agent *agent, struct muster_error *err)
         file ? errand_start("reading the job's state", read_file, file, state_file_free, err) : NULL;
     if (!errand)
         return -1;
-    int result = errand_wait(errand, read_patience_ns)
-                     ? parse_found(agent, file, err)
-                     : error_set(err, MUSTER_E_TIMEOUT, "--state-dir: %s did not answer within %.4g s",
-                                 agent->config->state_dir, (double)read_patience_ns / NS_PER_S);
+    int result = agent_await_errand(agent, errand, read_patience_ns, agent->config->state_dir, err);
+    result = result < 0 ? error_wrap(err, "--state-dir") : parse_found(agent, file, err);
     errand_release(errand);
     return result;
 }

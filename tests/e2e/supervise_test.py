@@ -8,13 +8,14 @@ that outlive the agent. After each, nobody is left and the exit code is the righ
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 import unittest
 
-from harness import MUSTER, AgentTest, alive, environment, free_port, wait_until
+from harness import LIMIT, MUSTER, AgentTest, alive, environment, free_port, wait_until
 
 FULL = "--full" in sys.argv
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -404,8 +405,9 @@ class Kept(SuperviseTest):
             self.pids("pid", 1)
             state = self.folder / "state" / "job.muster-job"
             wait_until(lambda: state.exists() and f"restarts {life}\n" in state.read_text(), "the count is kept")
+            self.assertEqual(agent.stdout.readline(), f"{life}\n")  # it comes through the agent
             agent.kill()
-            self.assertEqual(agent.communicate(timeout=60)[0], f"{life}\n")
+            agent.wait(LIMIT)
         _, err = self.run_muster(*where, "--", path, code=1)
         self.assertIn("1 of 1 restarts were used", err)
         _, err = self.run_muster(*where, "--", path, code=1)
@@ -424,6 +426,23 @@ class Kept(SuperviseTest):
         agent.send_signal(signal.SIGTERM)
         self.finish(agent, 143)
         self.assertEqual(self.run_muster(*where, "--", "sh", "-c", "echo $TORCHELASTIC_RESTART_COUNT")[0], "0\n")
+
+    def test_a_signal_ends_the_wait_for_a_volume(self):
+        fifo = self.folder / "job.muster-job"  # whoever opens it waits for the other end
+        os.mkfifo(fifo)
+        for flags in (["--rdzv-id=job", f"--state-dir={self.folder}"], [f"--event-log-handler={fifo}"]):
+            agent = self.start(*flags, "--", "true")
+            wait_until(lambda: self.waits_for_a_thread(agent.pid), "a thread is at it and signals are watched")
+            agent.send_signal(signal.SIGTERM)
+            _, err = self.finish(agent, 143)
+            self.assertIn(f"muster: error: {flags[-1].split('=')[0]}: stopped by SIGTERM", err)
+
+    @staticmethod
+    def waits_for_a_thread(pid):
+        with open(f"/proc/{pid}/status") as file:
+            status = file.read()
+        blocked = int(re.search(r"SigBlk:\s*(\w+)", status).group(1), 16)
+        return blocked >> (signal.SIGTERM - 1) & 1 and int(re.search(r"Threads:\s*(\d+)", status).group(1)) > 1
 
     def test_a_damaged_state_is_an_error_that_says_what_to_do(self):
         (self.folder / "job.muster-job").write_text("junk")
