@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "launcher/agent_internal.h"
@@ -23,11 +22,8 @@ static const int64_t linger_ns = 2 * NS_PER_S; /* for the last messages to the s
 
 static int make_identity(struct agent *agent, struct muster_error *err)
 {
-    unsigned char bits[KIN_ID_LENGTH / 2];
-    if (getrandom(bits, sizeof bits, 0) != sizeof bits)
+    if (kin_make_id(agent->id) < 0)
         return error_errno(err, "getrandom");
-    for (size_t i = 0; i < sizeof bits; i++)
-        (void)snprintf(agent->id + 2 * i, 3, "%02x", bits[i]);
     const char *outer =
         getenv(ENV_AGENT_ID); /* we may be a worker of another agent, which must find ours too */
     agent->id_chain = outer && *outer ? mem_printf("%s,%s", outer, agent->id) : mem_strdup(agent->id);

@@ -71,6 +71,7 @@ static void kill_all(void)
 {
     enum { BLIND_CLEAN_LOOKS = 2, CLEAN_LOOKS = 4 };
     struct kin kin = {.id = guarded.id,
+                      .family = true,
                       .blind = true,
                       .except = {getpid(), 0},
                       .sessions = guarded.sessions,

@@ -21,7 +21,7 @@ struct guardian {
 };
 
 struct guardian_task {
-    const char *id;                     /* KIN_ID_LENGTH bytes */
+    const char *id;                     /* KIN_ID_LENGTH bytes; marks of its whole family are looked for */
     const struct kin_session *sessions; /* that there are already */
     size_t session_count;
     const char *folder; /* removed behind a killed agent where it is empty; absolute; NULL: none */

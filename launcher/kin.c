@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -25,6 +26,34 @@ static bool parse_number(const char **at, const char *end, long *out)
     *out = negative ? -value : value;
     *at = c;
     return c > first;
+}
+
+static void put_digits(char *out, unsigned value, int count)
+{
+    while (count--) {
+        out[count] = "0123456789abcdef"[value & 15];
+        value >>= 4;
+    }
+}
+
+int kin_make_id(char id[KIN_ID_LENGTH + 1])
+{
+    unsigned char bits[KIN_ID_LENGTH / 2];
+    if (getrandom(bits, sizeof bits, 0) != sizeof bits)
+        return -1;
+    for (size_t i = 0; i < sizeof bits; i++)
+        put_digits(id + 2 * i, bits[i], 2);
+    id[KIN_ID_LENGTH] = '\0';
+    return 0;
+}
+
+int kin_make_part_id(const char *run, unsigned number, char id[KIN_ID_LENGTH + 1])
+{
+    if (kin_make_id(id) < 0)
+        return -1;
+    memcpy(id, run, KIN_FAMILY_LENGTH);
+    put_digits(id + KIN_FAMILY_LENGTH, number % KIN_PARTS_LIMIT, 3); /* all of them are in the mark */
+    return 0;
 }
 
 bool kin_parse_stat(const char *text, size_t length, struct kin_process *process)
@@ -50,6 +79,10 @@ bool kin_parse_stat(const char *text, size_t length, struct kin_process *process
     return true;
 }
 
+/* In a mark: above the id's bits, and the number of those behind its family's. */
+static const uint64_t mark_flag = UINT64_C(1) << 62;
+enum { OTHER_BITS = (16 - KIN_FAMILY_LENGTH) * 4 - 3 };
+
 uint64_t kin_mark(const char *id)
 {
     uint64_t bits = 0;
@@ -57,21 +90,21 @@ uint64_t kin_mark(const char *id)
         unsigned char c = (unsigned char)id[i];
         bits = bits << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
     }
-    return UINT64_C(1) << 62 | bits >> 3;
+    return mark_flag | bits >> 3;
 }
 
-bool kin_parse_mark(const char *limits, size_t length, uint64_t mark)
+uint64_t kin_parse_mark(const char *limits, size_t length)
 {
     static const char name[] = "Max realtime timeout";
     const char *end = limits + length, *at = memmem(limits, length, name, sizeof name - 1);
     uint64_t value = 0;
     if (!at)
-        return false;
+        return 0;
     for (at += sizeof name - 1; at < end && *at == ' '; at++)
         ;
     for (; at < end && *at >= '0' && *at <= '9'; at++)
         value = value * 10 + (uint64_t)(*at - '0');
-    return value == mark;
+    return value & mark_flag ? value : 0;
 }
 
 /* --- /proc --- */
@@ -106,12 +139,13 @@ static bool read_stat(int proc, const char *pid, struct kin_process *process)
     return got > 0 && kin_parse_stat(text, (size_t)got, process);
 }
 
-static bool carries_mark(int proc, const char *pid, uint64_t mark)
+static bool carries_mark(const struct kin *kin, int proc, const char *pid)
 {
     char text[4096]; /* the whole is less than 2,000 bytes */
     scope_close int fd = open_in(proc, pid, "limits");
     ssize_t got = fd >= 0 ? read_some(fd, text, sizeof text) : -1;
-    return got > 0 && kin_parse_mark(text, (size_t)got, mark);
+    uint64_t differs = kin_mark(kin->id) ^ (got > 0 ? kin_parse_mark(text, (size_t)got) : 0);
+    return !(kin->family ? differs >> OTHER_BITS : differs);
 }
 
 /* Wherever it stands in an environment, 128 random bits are ours. */
@@ -173,7 +207,7 @@ static bool is_kin(const struct kin *kin, int proc, const char *name, struct kin
     for (size_t i = 0; i < kin->session_count; i++)
         if (is_in(&kin->sessions[i], process))
             return true;
-    if (kin->id && carries_mark(proc, name, kin_mark(kin->id)))
+    if (kin->id && carries_mark(kin, proc, name))
         return true;
     return kin->id && !kin->blind && !is_unread(kin, process->pid) && reads_id(kin, proc, name, process->pid);
 }

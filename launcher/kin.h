@@ -18,7 +18,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { KIN_ID_LENGTH = 32 }; /* 128 random bits in hexadecimal */
+enum {
+    KIN_ID_LENGTH = 32,     /* 128 random bits in hexadecimal */
+    KIN_FAMILY_LENGTH = 12, /* 48 of them, which the parts of one run may share */
+};
 
 #define KIN_GUARDIAN_NAME "muster-guardian" /* 15 bytes: as long as a command can be */
 
@@ -28,10 +31,11 @@ struct kin_session {
 };
 
 struct kin {
-    const char *id;                     /* KIN_ID_LENGTH bytes; NULL: not looked for, nor is its mark */
-    bool blind;                         /* no environment is looked at: that may block */
-    pid_t parent;                       /* its children are kin; 0: not looked for */
-    pid_t except[2];                    /* never kin: the agent and its guardian; 0 for none */
+    const char *id;  /* KIN_ID_LENGTH bytes; NULL: not looked for, nor is its mark */
+    bool family;     /* marks of all ids with the same first KIN_FAMILY_LENGTH bytes count */
+    bool blind;      /* no environment is looked at: that may block */
+    pid_t parent;    /* its children are kin; 0: not looked for */
+    pid_t except[2]; /* never kin: the agent and its guardian; 0 for none */
     const struct kin_session *sessions; /* whose members are kin */
     size_t session_count;
     const pid_t *unread; /* whose environment is not looked at: it did not answer once */
@@ -59,8 +63,15 @@ int kin_sweep(const struct kin *kin, int signal,
  * without effect (it bounds, in microseconds, what real-time processes compute without a pause: 140,000
  * years), and read without a look into the process's memory. 61 bits of the id. */
 uint64_t kin_mark(const char *id);
-/* Whether a /proc/PID/limits text carries the mark. */
-bool kin_parse_mark(const char *limits, size_t length, uint64_t mark);
+/* The mark that a /proc/PID/limits text carries, 0 where it has none. */
+uint64_t kin_parse_mark(const char *limits, size_t length);
+
+/* A fresh id: KIN_ID_LENGTH digits and a NUL. -1 with errno. */
+int kin_make_id(char id[KIN_ID_LENGTH + 1]);
+/* The id of a part of a run, which is of the run's family; parts with different numbers below KIN_PARTS_LIMIT
+ * have different marks. -1 with errno. */
+enum { KIN_PARTS_LIMIT = 4096 };
+int kin_make_part_id(const char *run, unsigned number, char id[KIN_ID_LENGTH + 1]);
 
 /* What deliver does in the end. */
 void kin_send(int pidfd, pid_t pid, int signal);

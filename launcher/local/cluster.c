@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,16 +17,6 @@
 #include "proto/base/io.h"
 
 enum { HOSTS_LIMIT = 1 << 20 };
-
-int cluster_make_id(char id[KIN_ID_LENGTH + 1], struct muster_error *err)
-{
-    unsigned char bits[KIN_ID_LENGTH / 2];
-    if (getrandom(bits, sizeof bits, 0) != sizeof bits)
-        return error_errno(err, "getrandom");
-    for (size_t i = 0; i < sizeof bits; i++)
-        (void)snprintf(id + 2 * i, 3, "%02x", bits[i]);
-    return 0;
-}
 
 /* --- the folder --- */
 
@@ -109,8 +98,10 @@ int cluster_set_up(struct cluster *cluster, const struct local_job *job, const s
                    struct muster_error *err)
 {
     *cluster = (struct cluster){.job = job};
-    if (cluster_make_id(cluster->id, err) < 0 || divide_gpus(cluster, options, err) < 0 ||
-        make_folder(cluster, err) < 0 || make_links(cluster, err) < 0 || write_hosts(cluster, err) < 0) {
+    if (kin_make_id(cluster->id) < 0)
+        return error_errno(err, "getrandom");
+    if (divide_gpus(cluster, options, err) < 0 || make_folder(cluster, err) < 0 ||
+        make_links(cluster, err) < 0 || write_hosts(cluster, err) < 0) {
         cluster_tear_down(cluster);
         return -1;
     }

@@ -11,7 +11,7 @@
 
 struct cluster {
     const struct local_job *job;
-    char id[KIN_ID_LENGTH + 1]; /* of this run: all of its processes carry it */
+    char id[KIN_ID_LENGTH + 1]; /* of this run: all of its processes carry it, or the mark of its family */
     char *folder;               /* of our own, in TMPDIR or /tmp */
     char *commands;             /* in it: links torchrun, python, python3 to this program */
     char *hosts;                /* in it: the pods' /etc/hosts */
@@ -24,8 +24,5 @@ int cluster_set_up(struct cluster *cluster, const struct local_job *job, const s
                    struct muster_error *err);
 /* Removes the folder. Accepts one that was not set up. */
 void cluster_tear_down(struct cluster *cluster);
-
-/* A fresh identity for kin.h, KIN_ID_LENGTH digits and a NUL. */
-int cluster_make_id(char id[KIN_ID_LENGTH + 1], struct muster_error *err);
 
 #endif

@@ -27,7 +27,7 @@ struct pod_place {
 struct pod_process {
     const struct local_pod *spec;
     int index;                  /* in the job */
-    char id[KIN_ID_LENGTH + 1]; /* carried by all of its processes */
+    char id[KIN_ID_LENGTH + 1]; /* carried by all of its processes, or its mark; of the run's family */
     pid_t pid;                  /* the first process and its session; 0: none */
     bool alive;                 /* not reaped */
     bool ended;                 /* reaped, or it could not be started; the rest of the pod is being killed */

@@ -261,8 +261,8 @@ static int make_pods(struct runner *r, struct muster_error *err)
     for (int i = 0; i < r->pod_count; i++) {
         r->pods[i].spec = &r->job->pods[i];
         r->pods[i].index = i;
-        if (cluster_make_id(r->pods[i].id, err) < 0)
-            return -1;
+        if (kin_make_part_id(r->cluster.id, (unsigned)i, r->pods[i].id) < 0)
+            return error_errno(err, "getrandom");
     }
     return 0;
 }
@@ -290,9 +290,10 @@ static int close_input(struct muster_error *err)
 /* Everything that can fail before there is a pod. */
 static int set_up(struct runner *r, struct muster_error *err)
 {
-    if (close_input(err) < 0 || make_pods(r, err) < 0 || start_life(r, err) < 0 ||
+    if (close_input(err) < 0 || start_life(r, err) < 0 ||
         (r->options->log_dir && io_make_directories(r->options->log_dir, 0755, err) < 0) ||
-        cluster_set_up(&r->cluster, r->job, r->options, err) < 0 || watch_signals(r, err) < 0)
+        cluster_set_up(&r->cluster, r->job, r->options, err) < 0 || make_pods(r, err) < 0 ||
+        watch_signals(r, err) < 0)
         return -1;
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         return error_errno(err, "cannot become the reaper of orphans");
@@ -345,7 +346,8 @@ static int run(struct runner *r, struct muster_error *err)
 /* Orphans that hid even from their pods: whatever is ours by identity or by adoption. */
 static void kill_rest(const struct runner *r)
 {
-    struct kin kin = {.id = r->cluster.id, .parent = getpid(), .except = {getpid(), r->guardian.pid}};
+    struct kin kin = {
+        .id = r->cluster.id, .family = true, .parent = getpid(), .except = {getpid(), r->guardian.pid}};
     for (int clean = 0, looks = 0; clean < 2 && looks < 100; looks++) {
         clean = kin_sweep(&kin, SIGKILL, NULL, NULL) > 0 ? 0 : clean + 1;
         if (clean < 2)

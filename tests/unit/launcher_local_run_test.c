@@ -84,7 +84,7 @@ static void start(struct fixture *f)
         return;
     struct sigaction initial = {.sa_handler = SIG_DFL};
     (void)sigaction(SIGINT, &initial, NULL); /* a shell's background ignores it, and so would the run */
-    (void)setenv("TMPDIR", f->folder, 1); /* a killed run leaves its folder */
+    (void)setenv("TMPDIR", f->folder, 1);    /* a killed run leaves its folder */
     int out = open(path_of(f, "out"), O_WRONLY | O_CREAT | O_APPEND, 0600);
     int err = open(path_of(f, "err"), O_WRONLY | O_CREAT | O_APPEND, 0600);
     if (dup2(out, 1) < 0 || dup2(err, 2) < 0)
@@ -317,9 +317,29 @@ static void assert_nobody_holds(int fd)
     close(fd);
 }
 
-/* A daemon in a session of its own, with an environment of its own or without. */
-static const char leaves_daemons[] =
-    "(setsid sleep 1000 >held &); (setsid env -i sleep 1000 >held &); sleep 1000 >held & ";
+/* A child, a daemon in a session of its own, and one that has no environment either; they hold the pipe, and
+ * the last one is in its place when the script goes on. */
+static const char leaves_daemons[] = "exec 3>held; sleep 1000 & (setsid sleep 1000 &); "
+                                     "(setsid env -i /bin/sh -c ': >hidden; exec /bin/sleep 1000' &); "
+                                     "while ! [ -e hidden ]; do sleep 0.01; done; ";
+
+/* Nothing of the pod but its mark: found while the job goes on, not only at its end. */
+static void a_hidden_orphan_ends_with_its_container(void **state)
+{
+    (void)state;
+    struct fixture f;
+    char script[300] = "";
+    make_job(&f, LOCAL_RESTART_ON_FAILURE, "touch up; while ! [ -e gone ]; do sleep 0.02; done", 1, script);
+    (void)snprintf(script, sizeof script, "%sexit 0", leaves_daemons);
+    int held = open_reader(&f);
+    start(&f);
+    await_file(&f, "up");
+    assert_nobody_holds(held);
+    assert_int_equal(waitpid(f.pid, NULL, WNOHANG), 0);
+    close(open(path_of(&f, "gone"), O_WRONLY | O_CREAT, 0600));
+    finish(&f, 0);
+    remove_files(&f);
+}
 
 static void a_container_ends_with_its_first_process(void **state)
 {
@@ -340,8 +360,7 @@ static void nothing_outlives_a_killed_run(void **state)
     struct fixture f;
     char script[300] = "";
     make_job(&f, LOCAL_RESTART_NEVER, script, 0, NULL);
-    (void)snprintf(script, sizeof script, "%stouch up; wait",
-                   "sleep 1000 >held & setsid sleep 1000 >held & ");
+    (void)snprintf(script, sizeof script, "%stouch up; wait", leaves_daemons);
     int held = open_reader(&f);
     start(&f);
     await_file(&f, "up");
@@ -452,6 +471,7 @@ int main(void)
         cmocka_unit_test(a_signal_ends_pods_in_order),
         cmocka_unit_test(suspended_and_resumed),
         cmocka_unit_test(a_container_ends_with_its_first_process),
+        cmocka_unit_test(a_hidden_orphan_ends_with_its_container),
         cmocka_unit_test(nothing_outlives_a_killed_run),
         cmocka_unit_test(names_of_pods),
         cmocka_unit_test(gpus_of_pods),
