@@ -7,6 +7,13 @@
 
 enum { GUARDIANS_LIMIT = 4 };
 
+/* Where it is empty: what is in it is for those who look later. */
+static void remove_error_directory(const void *folder)
+{
+    if (folder && *(const char *)folder == '/')
+        (void)rmdir(folder);
+}
+
 static int start_guardian(struct agent *agent, struct muster_error *err)
 {
     if (getpid() == 1)
@@ -15,11 +22,11 @@ static int start_guardian(struct agent *agent, struct muster_error *err)
     scope_free struct kin_session *sessions = agent_list_sessions(agent, &count);
     if (!sessions)
         return error_set(err, MUSTER_E_NOMEM, "no memory to start the guardian");
-    const char *folder = agent->error_directory;
     struct guardian_task task = {.id = agent->id,
                                  .sessions = sessions,
                                  .session_count = count,
-                                 .folder = folder && *folder == '/' ? folder : NULL};
+                                 .afterwards = remove_error_directory,
+                                 .context = agent->error_directory};
     if (guardian_start(&task, &agent->guardian, err) < 0)
         return -1;
     agent->guardians++;

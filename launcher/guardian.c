@@ -29,7 +29,7 @@ struct note {
 /* --- the guardian itself --- */
 
 static struct {
-    const char *id, *folder; /* in our copy of the agent's memory, which nobody frees */
+    const char *id; /* in our copy of the agent's memory, which nobody frees */
     struct kin_session sessions[GUARDIAN_SESSIONS_LIMIT];
     size_t count;
 } guarded;
@@ -105,7 +105,6 @@ static void detach(int fd)
 static void __attribute__((noreturn)) guard(const struct guardian_task *task, int fd)
 {
     guarded.id = task->id;
-    guarded.folder = task->folder;
     guarded.count =
         task->session_count < GUARDIAN_SESSIONS_LIMIT ? task->session_count : GUARDIAN_SESSIONS_LIMIT;
     for (size_t i = 0; i < guarded.count; i++)
@@ -122,8 +121,8 @@ static void __attribute__((noreturn)) guard(const struct guardian_task *task, in
             break; /* cannot be: notes are atomic. Whatever it is, the agent cannot reach us any more */
     }
     kill_all();
-    if (guarded.folder)
-        (void)rmdir(guarded.folder); /* what is in it is for those who look later */
+    if (task->afterwards)
+        task->afterwards(task->context);
     _exit(0);
 }
 

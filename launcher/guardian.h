@@ -24,7 +24,10 @@ struct guardian_task {
     const char *id;                     /* KIN_ID_LENGTH bytes; marks of its whole family are looked for */
     const struct kin_session *sessions; /* that there are already */
     size_t session_count;
-    const char *folder; /* removed behind a killed agent where it is empty; absolute; NULL: none */
+    /* Called behind a killed agent once nobody is left, in the guardian, whose working directory is the root:
+     * by system calls only. NULL: nothing */
+    void (*afterwards)(const void *context);
+    const void *context;
 };
 
 /* Call before the first worker; the successor of a guardian that died is born knowing the sessions there are,

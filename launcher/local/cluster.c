@@ -2,8 +2,8 @@
 #include "launcher/local/cluster.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,6 +20,10 @@ enum { HOSTS_LIMIT = 1 << 20 };
 
 /* --- the folder --- */
 
+/* Behind "bin/" stands the link's name. */
+static const char commands_name[] = "bin", hosts_name[] = "hosts";
+static const char *const link_paths[] = {"bin/torchrun", "bin/python", "bin/python3"};
+
 static char *join(const char *folder, const char *name, struct muster_error *err)
 {
     char *path = mem_printf("%s/%s", folder, name);
@@ -30,15 +34,18 @@ static char *join(const char *folder, const char *name, struct muster_error *err
 
 static int make_folder(struct cluster *cluster, struct muster_error *err)
 {
-    const char *base = getenv("TMPDIR");
-    scope_free char *path = join(base && *base ? base : "/tmp", "muster_local_XXXXXX", err);
+    const char *given = getenv("TMPDIR"), *where = given && *given ? given : "/tmp";
+    char base[PATH_MAX]; /* pods may run anywhere */
+    if (!realpath(where, base))
+        return error_errno(err, "cannot use the folder %s (TMPDIR says where)", where);
+    scope_free char *path = join(base, "muster_local_XXXXXX", err);
     if (!path)
         return -1;
     if (!mkdtemp(path))
         return error_errno(err, "cannot make a folder like %s (TMPDIR says where)", path);
     cluster->folder = take_pointer(&path);
-    cluster->commands = join(cluster->folder, "bin", err);
-    cluster->hosts = join(cluster->folder, "hosts", err);
+    cluster->commands = join(cluster->folder, commands_name, err);
+    cluster->hosts = join(cluster->folder, hosts_name, err);
     if (!cluster->commands || !cluster->hosts)
         return -1;
     /* pods may run as anybody that the command changes to */
@@ -46,8 +53,6 @@ static int make_folder(struct cluster *cluster, struct muster_error *err)
         return error_errno(err, "cannot make %s", cluster->commands);
     return 0;
 }
-
-static const char *const link_names[] = {"torchrun", "python", "python3"};
 
 /* torchrun is ours even where there is none; an interpreter is only stood before, never invented. */
 static int make_links(const struct cluster *cluster, struct muster_error *err)
@@ -57,11 +62,12 @@ static int make_links(const struct cluster *cluster, struct muster_error *err)
     if (length < 0)
         return error_errno(err, "cannot read /proc/self/exe");
     own[length] = '\0';
-    for (size_t i = 0; i < sizeof link_names / sizeof *link_names; i++) {
-        scope_free char *interpreter = python_shim_find(link_names[i], getenv("PATH"));
-        if (python_shim_is_name(link_names[i]) && !interpreter)
+    for (size_t i = 0; i < sizeof link_paths / sizeof *link_paths; i++) {
+        const char *name = link_paths[i] + sizeof commands_name;
+        scope_free char *interpreter = python_shim_find(name, getenv("PATH"));
+        if (python_shim_is_name(name) && !interpreter)
             continue;
-        scope_free char *path = join(cluster->commands, link_names[i], err);
+        scope_free char *path = join(cluster->folder, link_paths[i], err);
         if (!path)
             return -1;
         if (symlink(own, path) < 0)
@@ -110,24 +116,23 @@ int cluster_set_up(struct cluster *cluster, const struct local_job *job, const s
 }
 
 /* What is not there, or not ours any more, is no failure: the folder is in a temporary place. */
-static void remove_folder(const struct cluster *cluster)
+void cluster_remove_folder(const void *context)
 {
-    for (size_t i = 0; cluster->commands && i < sizeof link_names / sizeof *link_names; i++) {
-        scope_free char *path = join(cluster->commands, link_names[i], NULL);
-        if (path)
-            (void)unlink(path);
-    }
-    if (cluster->hosts)
-        (void)unlink(cluster->hosts);
-    if (cluster->commands)
-        (void)rmdir(cluster->commands);
+    const struct cluster *cluster = context;
+    int folder = cluster->folder ? open(cluster->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (folder < 0)
+        return;
+    for (size_t i = 0; i < sizeof link_paths / sizeof *link_paths; i++)
+        (void)unlinkat(folder, link_paths[i], 0);
+    (void)unlinkat(folder, hosts_name, 0);
+    (void)unlinkat(folder, commands_name, AT_REMOVEDIR);
+    (void)close(folder);
     (void)rmdir(cluster->folder);
 }
 
 void cluster_tear_down(struct cluster *cluster)
 {
-    if (cluster->folder)
-        remove_folder(cluster);
+    cluster_remove_folder(cluster);
     mem_free(cluster->folder);
     mem_free(cluster->commands);
     mem_free(cluster->hosts);

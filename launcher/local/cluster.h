@@ -22,7 +22,9 @@ struct cluster {
 /* Makes the folder and looks at the machine. On failure (MUSTER_E_LIMIT: too few GPUs) nothing is left. */
 int cluster_set_up(struct cluster *cluster, const struct local_job *job, const struct local_options *options,
                    struct muster_error *err);
-/* Removes the folder. Accepts one that was not set up. */
+/* Removes the folder of a struct cluster, by system calls only: for a guardian. */
+void cluster_remove_folder(const void *cluster);
+/* Frees all, the folder too. Accepts one that was not set up. */
 void cluster_tear_down(struct cluster *cluster);
 
 #endif

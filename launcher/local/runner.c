@@ -243,7 +243,11 @@ static int start_guardian(struct runner *r, struct muster_error *err)
     for (int i = 0; i < r->pod_count; i++)
         if (r->pods[i].pid)
             sessions[count++] = (struct kin_session){r->pods[i].pid, !r->pods[i].alive};
-    struct guardian_task task = {.id = r->cluster.id, .sessions = sessions, .session_count = count};
+    struct guardian_task task = {.id = r->cluster.id,
+                                 .sessions = sessions,
+                                 .session_count = count,
+                                 .afterwards = cluster_remove_folder,
+                                 .context = &r->cluster};
     if (guardian_start(&task, &r->guardian, err) < 0)
         return -1;
     r->guardians++;

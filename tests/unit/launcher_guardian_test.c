@@ -228,6 +228,11 @@ static void a_successor_is_born_knowing(void **state)
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
+static void remove_folder(const void *path)
+{
+    (void)rmdir(path);
+}
+
 /* The folder that a killed agent cannot take back itself; not where something is in it. */
 static void an_empty_folder_is_taken_back(void **state)
 {
@@ -241,7 +246,7 @@ static void an_empty_folder_is_taken_back(void **state)
     const char *const folders[] = {empty, full};
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         struct guardian guardian;
-        struct guardian_task task = {.id = id, .folder = folders[i]};
+        struct guardian_task task = {.id = id, .afterwards = remove_folder, .context = folders[i]};
         assert_int_equal(mkdir(folders[i], 0700), 0);
         if (folders[i] == full)
             assert_int_equal(mkdir(kept, 0700), 0);

@@ -2,6 +2,7 @@
  * child. */
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -84,7 +85,7 @@ static void start(struct fixture *f)
         return;
     struct sigaction initial = {.sa_handler = SIG_DFL};
     (void)sigaction(SIGINT, &initial, NULL); /* a shell's background ignores it, and so would the run */
-    (void)setenv("TMPDIR", f->folder, 1);    /* a killed run leaves its folder */
+    (void)setenv("TMPDIR", f->folder, 1);
     int out = open(path_of(f, "out"), O_WRONLY | O_CREAT | O_APPEND, 0600);
     int err = open(path_of(f, "err"), O_WRONLY | O_CREAT | O_APPEND, 0600);
     if (dup2(out, 1) < 0 || dup2(err, 2) < 0)
@@ -354,6 +355,14 @@ static void a_container_ends_with_its_first_process(void **state)
     remove_files(&f);
 }
 
+static bool has_own_folder(const struct fixture *f)
+{
+    glob_t found = {0};
+    int result = glob(path_of(f, "muster_local_*"), 0, NULL, &found);
+    globfree(&found);
+    return result == 0;
+}
+
 static void nothing_outlives_a_killed_run(void **state)
 {
     (void)state;
@@ -364,9 +373,16 @@ static void nothing_outlives_a_killed_run(void **state)
     int held = open_reader(&f);
     start(&f);
     await_file(&f, "up");
+    assert_true(has_own_folder(&f));
     kill(f.pid, SIGKILL);
     assert_int_equal(waitpid(f.pid, NULL, 0), f.pid);
     assert_nobody_holds(held);
+    struct instant deadline = instant_add(clock_now(NULL), 30 * NS_PER_S);
+    while (has_own_folder(&f)) /* it goes too */
+        if (instant_reached(clock_now(NULL), deadline))
+            fail_msg("the run's folder stays");
+        else
+            (void)poll(NULL, 0, 2);
     remove_files(&f);
 }
 
