@@ -245,6 +245,24 @@ def check_flags(root, build):
     return [f"{name_of(root, table)} is not what the program prints: ninja -C build flags writes it"]
 
 
+def check_complaints(root, build):
+    table, breaches, named = root / "launcher" / "complaints.md", [], 0
+    for number, line in enumerate(table.read_text().splitlines(), 1):
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if len(cells) < 3 or cells[0] in ("complaint", "---"):
+            continue
+        tests = re.findall(r"`([^`]+)::([^`]+)`", cells[2])
+        if bool(tests) == ("*not yet*" in cells[1]):
+            breaches.append(f"{name_of(root, table)}:{number}: a row names its tests or says *not yet*")
+        for file, test in tests:
+            path, named = root / "tests" / file, named + 1
+            opening = rf"def {test}\(" if path.suffix == ".py" else rf"static void {test}\("
+            if not path.exists() or not re.search(opening, path.read_text()):
+                breaches.append(f"{name_of(root, table)}:{number}: there is no test {file}::{test}")
+    print(f"{named} tests are named")
+    return breaches
+
+
 def main():
     checks = {name[6:]: function for name, function in globals().items() if name.startswith("check_")}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
