@@ -263,6 +263,7 @@ static int connect_until(struct tcpstore_client *c, struct muster_error *err)
 {
     struct instant start = clock_now(NULL), deadline = instant_add(start, c->timeout_ns);
     int64_t delay = BACKOFF_MIN_NS;
+    struct muster_error cause = {0};
     for (unsigned attempts = 1;; attempts++) {
         struct muster_error failed = {0};
         c->fd = tcpstore_stream_connect(c->host, c->port, deadline, &failed);
@@ -272,13 +273,16 @@ static int connect_until(struct tcpstore_client *c, struct muster_error *err)
             close(c->fd);
             c->fd = -1;
         }
+        /* an attempt that our own limit cut short says less than the one before it */
+        if (failed.code != MUSTER_E_TIMEOUT || !cause.code)
+            cause = failed;
         struct instant next = instant_add(clock_now(NULL), jittered(delay));
         bool final = failed.code == MUSTER_E_PROTOCOL || failed.code == MUSTER_E_NOMEM;
         if (final || instant_reached(next, deadline))
             return error_set(err, final ? failed.code : MUSTER_E_TIMEOUT,
                              "cannot connect to the TCPStore at %s:%u: %u attempts in %.1f s, the last: %s",
                              c->host, c->port, attempts,
-                             (double)instant_diff_ns(clock_now(NULL), start) / (double)NS_PER_S, failed.text);
+                             (double)instant_diff_ns(clock_now(NULL), start) / (double)NS_PER_S, cause.text);
         clock_sleep_until(next);
         delay = 2 * delay < BACKOFF_MAX_NS ? 2 * delay : BACKOFF_MAX_NS;
     }
