@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "launcher/describe.h"
@@ -132,6 +133,8 @@ static int read_file(const struct options *options, struct description *descript
         return -1;
     if (options->gpus >= 0)
         description->gpus_wanted = options->gpus;
+    if (options->workers > 0)
+        description->local_workers = (int)options->workers;
     return 0;
 }
 
@@ -185,7 +188,21 @@ static void help(struct buffer *out)
     buffer_text(out, "\nExit codes: 0 fit; 1 fit with warnings; 3 unfit; 2 bad usage\n");
 }
 
-static int check(const struct options *options, struct muster_error *err)
+/* What only a machine that is asked can answer. */
+static int check_file(const uint8_t *sources, struct muster_error *err)
+{
+    static const char *const live[] = {"nnodes", "master-addr", "log-dir", "nvml-timeout"};
+    for (size_t i = 0; i < sizeof live / sizeof *live; i++) {
+        const struct knob *knob = knob_find(&table, live[i], strlen(live[i]), false, NULL);
+        if (knob && sources[knob - rows] == KNOB_FROM_FLAG)
+            return error_set(
+                err, MUSTER_E_INVALID,
+                "--%s asks this machine, and --from takes the machine from a file; leave out one", live[i]);
+    }
+    return 0;
+}
+
+static int check(const struct options *options, const uint8_t *sources, struct muster_error *err)
 {
     if (options->describe && options->topology)
         return error_set(err, MUSTER_E_INVALID, "--describe and --topology are two answers; choose one");
@@ -193,13 +210,15 @@ static int check(const struct options *options, struct muster_error *err)
         return error_set(err, MUSTER_E_INVALID,
                          "--topology is a matrix for people; --describe has the same as JSON (gpu_links, "
                          "nic_links)");
-    return 0;
+    return options->from ? check_file(sources, err) : 0;
 }
 
-static int run(const struct options *options, struct buffer *out, struct muster_error *err)
+static int run(const struct options *options, const uint8_t *sources, struct buffer *out,
+               struct muster_error *err)
 {
     struct description description;
-    if (check(options, err) < 0 || (options->from ? read_file : read_machine)(options, &description, err) < 0)
+    if (check(options, sources, err) < 0 ||
+        (options->from ? read_file : read_machine)(options, &description, err) < 0)
         return err->code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE;
     int code = show(options, &description, out, err);
     description_free(&description);
@@ -221,7 +240,7 @@ int doctor_command(int argc, char *const argv[], struct buffer *out, struct buff
         help(out);
         code = EXIT_CODE_OK;
     } else if (ready) {
-        code = run(&options, out, &err);
+        code = run(&options, sources, out, &err);
     }
     if (err.code)
         buffer_printf(complaint, "muster doctor: error: %s\n", err.text);

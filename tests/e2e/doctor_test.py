@@ -13,7 +13,7 @@ import sys
 import tempfile
 import unittest
 
-from harness import BUILD, LIMIT, MUSTER, environment
+from harness import BUILD, LIMIT, MUSTER, environment, wait_until
 
 FAKE_NVML = str(BUILD / "tests" / "fake_nvml.so")
 SANITIZED = os.environ.get("MUSTER_SANITIZED", "")
@@ -119,6 +119,7 @@ class Command(DoctorTest):
             (["--topology", "--output=json"], "--describe has the same as JSON"),
             (["--from=/nonexistent"], "/nonexistent"),
             (["--from", broken], "broken.json:2:2: there is no field 'gpu'; did you mean gpus"),
+            (["--from", broken, "--log-dir=/x"], "--log-dir asks this machine"),
             (["--level=3"], "--level"),
             (["--nvml-timeout=0"], "--nvml-timeout"),
             (["--gpu=1", "x"], "'x' is not a flag"),
@@ -209,6 +210,24 @@ class FileSystems(DoctorTest):
         report = self.report("--log-dir", self.folder)
         self.assertTrue(self.rows(report, "disk"))
         self.assertEqual(os.listdir(self.folder), [])
+
+    @unittest.skipUnless(shutil.which("fsfreeze") and shutil.which("mkfs.ext4"), "needs fsfreeze and mkfs.ext4")
+    def test_a_disk_that_does_not_answer(self):
+        image, folder = self.folder / "image", self.folder / "disk"
+        folder.mkdir()
+        with open(image, "wb") as file:
+            file.truncate(16 << 20)
+        subprocess.run(["mkfs.ext4", "-q", image], check=True)
+        if subprocess.run(["mount", "-o", "loop", image, folder], capture_output=True).returncode != 0:
+            self.skipTest("needs a loop device")
+        unmounted = lambda: subprocess.run(["umount", folder], capture_output=True).returncode == 0
+        self.addCleanup(wait_until, unmounted, "the process that hung there is gone")
+        subprocess.run(["fsfreeze", "-f", folder], check=True)  # who writes there waits, for ever and deaf to SIGKILL
+        try:
+            report = self.report("--log-dir", folder)
+        finally:
+            subprocess.run(["fsfreeze", "-u", folder], check=True)
+        self.assert_row(report, "disk", "warning", "the disk did not answer in 0.6 s")
 
     def test_low_memlock_where_there_is_rdma(self):
         port = 'class/infiniband/mlx5_0/ports/1'
