@@ -231,13 +231,29 @@ static int by_name(const void *a, const void *b)
 
 static void run_rules(struct decider *d)
 {
-    static const struct decide_rule *const topics[] = {
-        decide_rules_socket, decide_rules_rdma, decide_rules_gpu, decide_rules_values, decide_rules_torch};
+    static const struct decide_rule *const topics[] = {decide_rules_socket, decide_rules_rdma,
+                                                       decide_rules_cloud,  decide_rules_gpu,
+                                                       decide_rules_values, decide_rules_torch};
     for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
         for (const struct decide_rule *rule = topics[i]; rule->name; rule++) {
             d->rule = rule->name;
             rule->run(d);
         }
+}
+
+/* That a variable is for debugging need not be said where its value is wrong anyway. */
+static void drop_repetitions(struct decision_list *list)
+{
+    int kept = 0;
+    for (int i = 0; i < list->count; i++) {
+        bool said = false;
+        for (int k = 0; k < list->count && !strcmp(list->items[i].rule, "debugging"); k++)
+            said |= list->items[k].kind == DECISION_WARNED && strcmp(list->items[k].rule, "debugging") &&
+                    !strcmp(list->items[k].name, list->items[i].name);
+        if (!said)
+            list->items[kept++] = list->items[i];
+    }
+    list->count = kept;
 }
 
 static int finish(struct decider *d, const struct policy *policy, struct muster_error *err)
@@ -258,6 +274,7 @@ int decide(const struct description *description, const struct policy *policy, s
     struct decider d = {
         .machine = description, .list = list, .version = description_version(description->nccl)};
     run_rules(&d);
+    drop_repetitions(list);
     return finish(&d, policy, err);
 }
 

@@ -1,15 +1,27 @@
 /* decide_gpu.c - rules about what GPUs of one node share: memory under /dev/shm, P2P, the vendor's topology
  * file. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/nccl/decide_internal.h"
 
 static const int64_t mib = 1 << 20;
 
+/* What ranks can have of their own: GPUs, or the parts of one that is divided. */
+static int devices(const struct decider *d)
+{
+    int count = 0;
+    for (int i = 0; i < d->machine->gpu_count; i++)
+        count += d->machine->gpus[i].mig == DESCRIPTION_YES && d->machine->gpus[i].mig_devices > 0
+                     ? d->machine->gpus[i].mig_devices
+                     : 1;
+    return count;
+}
+
 static int workers(const struct decider *d)
 {
-    int gpus = d->machine->gpu_count ? d->machine->gpu_count : d->machine->device_files;
+    int gpus = d->machine->gpu_count ? devices(d) : d->machine->device_files;
     return d->machine->local_workers > 0 && d->machine->local_workers < gpus ? d->machine->local_workers
                                                                              : gpus;
 }
@@ -89,13 +101,26 @@ static void access_control(struct decider *d)
     }
 }
 
-/* Clouds that hide the PCI tree from the guest ship it as a file. */
+/* Clouds that hide the PCI tree from the guest ship it as files, one for each type of machine; an image may
+ * have several, and a wrong one is worse than none. */
 static void topology_file(struct decider *d)
 {
-    if (decide_has_gpus(d) && *d->machine->topology_file)
-        decide_set(d, "NCCL_TOPO_FILE", d->machine->topology_file,
-                   "%s hides the PCI tree; this is its vendor's description",
-                   *d->machine->vendor ? d->machine->vendor : "this machine");
+    static const struct {
+        const char *type, *gpu;
+    } types[] = {{"ndv4", "A100"}, {"ndv5", "H100"}, {"ndv5", "H200"}};
+    const char *gpu = d->machine->gpu_count > 0 ? d->machine->gpus[0].name : "";
+    char path[DESCRIPTION_TEXT];
+    for (const char *at = d->machine->topology_file; *at;) {
+        size_t length = strcspn(at, ":");
+        (void)snprintf(path, sizeof path, "%.*s", (int)length, at);
+        for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+            if (strstr(path, types[i].type) && strstr(gpu, types[i].gpu)) {
+                decide_set(d, "NCCL_TOPO_FILE", path, "%s hides the PCI tree; this is its own map of it",
+                           *d->machine->vendor ? d->machine->vendor : "this machine");
+                return;
+            }
+        at += length + (at[length] == ':');
+    }
 }
 
 /* 2.24 to 2.26.4 ask for NUMA memory in a way that containers refuse, and do not fall back. */
@@ -119,10 +144,31 @@ static void thread_stack(struct decider *d)
 
 static void more_workers_than_gpus(struct decider *d)
 {
-    if (d->machine->gpus_wanted > d->machine->gpu_count && d->machine->gpu_count > 0)
+    const int count = devices(d);
+    if (d->machine->gpus_wanted > count && count > 0)
         decide_warn(d, "gpus", "",
-                    "%lld workers want a GPU each, %d are visible: two ranks on one GPU are an error to NCCL",
-                    (long long)d->machine->gpus_wanted, d->machine->gpu_count);
+                    "%lld workers want a GPU each, %d %s there: two ranks on one GPU are an error to NCCL",
+                    (long long)d->machine->gpus_wanted, count, count == 1 ? "is" : "are");
+}
+
+/* NVSwitch of Hopper and later adds up inside the switch. */
+static void switch_sums_off(struct decider *d)
+{
+    const char *value = decide_user(d, "NCCL_NVLS_ENABLE");
+    bool switched = d->machine->gpu_count >= 4 && d->machine->gpus[0].compute_major >= 9 &&
+                    d->machine->gpus[0].nvlinks_up >= 16;
+    if (value && switched && strtoll(value, NULL, 0) == 0)
+        decide_warn(d, "NCCL_NVLS_ENABLE", value,
+                    "NVSwitch is not let add up: large all-reduces are a fifth to a third slower; leave it "
+                    "out unless its set-up fails");
+}
+
+static void hidden_tree(struct decider *d)
+{
+    if (decide_has_gpus(d) && !d->machine->sys_mounted)
+        decide_warn(d, "/sys", "",
+                    "it is not mounted in this container: NCCL cannot see which GPUs and NICs are near each "
+                    "other; mount it read-only");
 }
 
 static void multi_instance(struct decider *d)
@@ -153,6 +199,8 @@ const struct decide_rule decide_rules_gpu[] = {
     {"host-memory", host_memory},
     {"stack", thread_stack},
     {"gpu-count", more_workers_than_gpus},
+    {"switch-sums", switch_sums_off},
+    {"sys", hidden_tree},
     {"multi-instance", multi_instance},
     {0},
 };

@@ -51,6 +51,6 @@ struct decide_rule {
     void (*run)(struct decider *d);
 };
 extern const struct decide_rule decide_rules_socket[], decide_rules_rdma[], decide_rules_gpu[],
-    decide_rules_values[], decide_rules_torch[];
+    decide_rules_cloud[], decide_rules_values[], decide_rules_torch[];
 
 #endif

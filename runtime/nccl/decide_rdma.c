@@ -5,11 +5,6 @@
 
 #include "runtime/nccl/decide_internal.h"
 
-static bool is_amazon(const struct description_rdma *port)
-{
-    return !strcmp(port->vendor, "0x1d0f");
-}
-
 static int usable_ports(const struct decider *d)
 {
     int count = 0;
@@ -132,60 +127,114 @@ static void ib_address_family(struct decider *d)
 
 /* --- why it would fall back to TCP, 10 to 50 times slower, without a word --- */
 
+/* What the ports are like; a port of another kind than those that carry data does not count. */
+struct ports {
+    int active, down_count;
+    const struct description_rdma *closed, *down; /* one of them; NULL: none */
+};
+
+static struct ports look_at_ports(const struct decider *d)
+{
+    const bool infiniband = has_infiniband(d);
+    struct ports ports = {0};
+    for (int i = 0; i < d->machine->rdma_count; i++) {
+        const struct description_rdma *port = &d->machine->rdma[i];
+        if (infiniband && port->ethernet)
+            continue;
+        if (!strcmp(port->state, "ACTIVE")) {
+            ports.active += port->uverbs;
+            ports.closed = port->uverbs ? ports.closed : port;
+        } else if (*port->state && !ports.down_count++) {
+            ports.down = port;
+        }
+    }
+    return ports;
+}
+
 static void rdma_left_unused(struct decider *d)
 {
     const struct description *m = d->machine;
-    int active = 0;
-    const struct description_rdma *closed = NULL, *down = NULL;
+    char more[32] = "";
     if (!decide_has_gpus(d) || !decide_many_nodes(d) || m->rdma_count == 0)
         return;
-    for (int i = 0; i < m->rdma_count; i++) {
-        const struct description_rdma *port = &m->rdma[i];
-        if (strcmp(port->state, "ACTIVE"))
-            down = *port->state ? port : down;
-        else if (port->uverbs)
-            active++;
-        else
-            closed = port;
-    }
-    if (closed && active == 0)
+    const struct ports ports = look_at_ports(d);
+    if (ports.closed && ports.active == 0)
         decide_warn(d, "rdma", "",
                     "%s is ACTIVE but /dev/infiniband is not in this container: request the RDMA resource "
                     "for the pod, or NCCL falls back to TCP",
-                    closed->device);
-    if (down)
-        decide_warn(d, "rdma", "", "%s port %d is %s (%s): NCCL goes on without it", down->device, down->port,
-                    down->state, *down->phys_state ? down->phys_state : "no physical state");
-    if (active > 0 && m->memlock_bytes >= 0 && m->memlock_bytes < (int64_t)1 << 30)
+                    ports.closed->device);
+    if (ports.down_count > 1)
+        (void)snprintf(more, sizeof more, " and %d more", ports.down_count - 1);
+    if (ports.down)
+        decide_warn(d, "rdma", "", "%s port %d%s: %s (%s), NCCL goes on without; see muster doctor",
+                    ports.down->device, ports.down->port, more, ports.down->state,
+                    *ports.down->phys_state ? ports.down->phys_state : "no physical state");
+    if (ports.active > 0 && m->memlock_bytes >= 0 && m->memlock_bytes < (int64_t)1 << 30)
         decide_warn(d, "memlock", "",
                     "%lld KiB of memory may be locked, RDMA needs it unlimited: ulimit -l unlimited, in a "
                     "pod the capability IPC_LOCK",
                     (long long)(m->memlock_bytes / 1024));
-    if (active > 0 && decide_user_is_one(d, "NCCL_IB_DISABLE"))
-        decide_warn(
-            d, "NCCL_IB_DISABLE", decide_user(d, "NCCL_IB_DISABLE"),
-            "%d RDMA ports are ready and NCCL is told not to use them: leave it out, unless it is for a test",
-            active);
+    if (ports.active > 0 && decide_user_is_one(d, "NCCL_IB_DISABLE"))
+        decide_warn(d, "NCCL_IB_DISABLE", decide_user(d, "NCCL_IB_DISABLE"),
+                    "%d RDMA port%s ready and NCCL is told not to use %s: leave it out, unless it is for a "
+                    "test",
+                    ports.active, ports.active == 1 ? " is" : "s are", ports.active == 1 ? "it" : "them");
 }
 
-static void efa(struct decider *d)
+/* NIC and GPU exchange data without the CPU by the module nvidia-peermem, or by dma-buf of the open driver.
+ */
+static void gpu_direct(struct decider *d)
 {
     const struct description *m = d->machine;
-    bool card = false, accelerated = !strncmp(m->product, "p4", 2) || !strncmp(m->product, "p5", 2) ||
-                                     !strncmp(m->product, "p6", 2);
-    for (int i = 0; i < m->rdma_count; i++)
-        card |= is_amazon(&m->rdma[i]);
-    if (!decide_has_gpus(d) || !decide_many_nodes(d))
+    if (decide_has_gpus(d) && decide_many_nodes(d) && !decide_has_profile(d) && usable_ports(d) > 0 &&
+        m->peermem == DESCRIPTION_NO && m->open_kernel_module == DESCRIPTION_NO)
+        decide_warn(d, "gpu-direct", "",
+                    "neither nvidia-peermem nor the open kernel modules are loaded: RDMA goes through the "
+                    "CPU's memory; modprobe nvidia-peermem on the node");
+}
+
+/* --- what the user set --- */
+
+static bool hca_item_matches(const char *item, size_t length, bool exact, const char *device)
+{
+    const char *colon = memchr(item, ':', length);
+    size_t name = colon ? (size_t)(colon - item) : length;
+    return !strncmp(device, item, name) && (!exact || strlen(device) == name);
+}
+
+/* Items of NCCL_IB_HCA that match no device, or another one than they name. */
+static void hca_of_user(struct decider *d)
+{
+    const char *value = decide_user(d, "NCCL_IB_HCA"), *at = value;
+    if (!value || d->machine->rdma_count == 0)
         return;
-    if (card && !*m->net_plugin)
-        decide_warn(d, "efa", "",
-                    "EFA devices are here but no libnccl-net plug-in: install aws-ofi-nccl in the image, or "
-                    "NCCL uses TCP");
-    else if (!card && accelerated && strstr(m->vendor, "Amazon"))
-        decide_warn(
-            d, "efa", "",
-            "%s has EFA, but no device is in this container: request vpc.amazonaws.com/efa and hugepages-2Mi",
-            m->product);
+    const bool exclude = *at == '^';
+    at += exclude;
+    const bool exact = *at == '=';
+    at += exact;
+    bool any = false;
+    for (size_t length; *at; at += length + (at[length] == ',')) {
+        const char *meant = NULL, *also = NULL;
+        length = strcspn(at, ",");
+        for (int i = 0; i < d->machine->rdma_count && length > 0; i++) {
+            const char *device = d->machine->rdma[i].device;
+            if (hca_item_matches(at, length, true, device))
+                meant = device;
+            else if (hca_item_matches(at, length, exact, device))
+                also = device;
+        }
+        any |= meant || also;
+        if (meant && also) {
+            decide_warn(d, "NCCL_IB_HCA", value,
+                        "%s is a beginning and takes %s too; an = in front of the "
+                        "list makes the names exact",
+                        meant, also);
+            return;
+        }
+    }
+    if (!any && !exclude)
+        decide_warn(d, "NCCL_IB_HCA", value, "no RDMA device matches (%s is there): NCCL falls back to TCP",
+                    d->machine->rdma[0].device);
 }
 
 static void gid_left_over(struct decider *d)
@@ -202,7 +251,8 @@ const struct decide_rule decide_rules_rdma[] = {
     {"ib-gid-index", ib_gid_index},
     {"ib-address-family", ib_address_family},
     {"rdma-unused", rdma_left_unused},
-    {"efa", efa},
+    {"gpu-direct", gpu_direct},
+    {"hca-of-user", hca_of_user},
     {"gid-left-over", gid_left_over},
     {0},
 };

@@ -47,10 +47,16 @@ static void blocking_wait(struct decider *d)
                     "it switches PyTorch's watchdog off, so that a hang is not noticed: leave it out");
 }
 
+static void errors_unhandled(struct decider *d)
+{
+    const char *value = decide_user(d, "TORCH_NCCL_ASYNC_ERROR_HANDLING");
+    if (value && !strcmp(value, "0"))
+        decide_warn(d, "TORCH_NCCL_ASYNC_ERROR_HANDLING", value,
+                    "a collective that times out is then waited for without end: leave it out");
+}
+
 const struct decide_rule decide_rules_torch[] = {
-    {"nccl-debug", nccl_debug},
-    {"nccl-debug-file", nccl_debug_file},
-    {"flight-recorder", flight_recorder},
-    {"blocking-wait", blocking_wait},
-    {0},
+    {"nccl-debug", nccl_debug},           {"nccl-debug-file", nccl_debug_file},
+    {"flight-recorder", flight_recorder}, {"blocking-wait", blocking_wait},
+    {"error-handling", errors_unhandled}, {0},
 };

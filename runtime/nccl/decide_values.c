@@ -40,6 +40,14 @@ static const char *const integers[] = {
     "NCCL_PXN_DISABLE",
     "NCCL_RAS_ENABLE",
     "NCCL_LAUNCH_ORDER_IMPLICIT",
+    "NCCL_IB_PCI_RELAXED_ORDERING",
+    "NCCL_IB_ROCE_VERSION_NUM",
+    "NCCL_IGNORE_CPU_AFFINITY",
+    "NCCL_NET_GDR_C2C",
+    "NCCL_P2P_NET_CHUNKSIZE",
+    "NCCL_RUNTIME_CONNECT",
+    "NCCL_SET_STACK_SIZE",
+    "NCCL_SOCKET_RETRY_CNT",
 };
 
 static bool is_integer(const char *text)
@@ -160,9 +168,9 @@ static void socket_threads(struct decider *d)
  */
 static void debugging(struct decider *d)
 {
-    static const char *const variables[] = {"NCCL_NTHREADS",      "NCCL_BUFFSIZE",      "NCCL_P2P_LEVEL",
-                                            "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_ALGO",
-                                            "NCCL_PROTO",         "NCCL_NET_GDR_LEVEL", "NCCL_NET_GDR_READ"};
+    static const char *const variables[] = {
+        "NCCL_NTHREADS", "NCCL_BUFFSIZE", "NCCL_P2P_LEVEL",     "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS",
+        "NCCL_ALGO",     "NCCL_PROTO",    "NCCL_NET_GDR_LEVEL", "NCCL_NET_GDR_READ",  "NCCL_CUMEM_ENABLE"};
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
         const char *value = decide_user(d, variables[i]);
         if (value && decide_has_gpus(d) &&
@@ -170,6 +178,15 @@ static void debugging(struct decider *d)
             decide_warn(d, variables[i], value,
                         "NVIDIA calls it a debugging variable: leave it out in production");
     }
+}
+
+/* 4.096 us times 2 to the timeout, for each of the retries: 23 and more is minutes. */
+static void slow_to_notice(struct decider *d)
+{
+    const char *value = decide_user(d, "NCCL_IB_TIMEOUT");
+    if (value && is_integer(value) && strtoll(value, NULL, 0) > 22 && d->machine->rdma_count > 0)
+        decide_warn(d, "NCCL_IB_TIMEOUT", value,
+                    "a dead link is noticed after minutes: 22 is enough for a fabric that flaps");
 }
 
 static void net_by_name(struct decider *d)
@@ -194,6 +211,7 @@ const struct decide_rule decide_rules_values[] = {
     {"ll128", protocol_ll128},
     {"socket-threads", socket_threads},
     {"debugging", debugging},
+    {"ib-timeout", slow_to_notice},
     {"net-by-name", net_by_name},
     {0},
 };

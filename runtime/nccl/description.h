@@ -204,7 +204,7 @@ struct description {
     char nccl_path[DESCRIPTION_TEXT];     /* the library it was read from */
     char net_plugin[DESCRIPTION_TEXT];    /* libnccl-net*.so found first; "" for none */
     char cloud[DESCRIPTION_NAME];         /* "efa", "tcpx", "tcpxo", "gib", "azure", "oci", "" */
-    char topology_file[DESCRIPTION_TEXT]; /* a vendor's topology XML that is there */
+    char topology_file[DESCRIPTION_TEXT]; /* a vendor's topology XMLs that are there, ':' between */
 
     int64_t shm_bytes, shm_free_bytes;                                        /* /dev/shm; -1: none */
     int64_t memlock_bytes, nofile_soft, nofile_hard, stack_bytes, core_bytes; /* -1 unlimited, -2 unknown */

@@ -166,9 +166,12 @@ static void read_cloud(struct reader *r)
                                                                                        : "";
     READER_SET(out->cloud, cloud);
     static const char *const topologies[] = {"/opt/microsoft/ndv5-topo.xml", "/opt/microsoft/ndv4-topo.xml"};
-    for (size_t i = 0; !strcmp(cloud, "azure") && i < sizeof topologies / sizeof *topologies; i++)
-        if (!*out->topology_file && reader_exists(r, "%s", topologies[i]))
-            READER_SET(out->topology_file, topologies[i]);
+    for (size_t i = 0; !strcmp(cloud, "azure") && i < sizeof topologies / sizeof *topologies; i++) {
+        size_t length = strlen(out->topology_file);
+        if (reader_exists(r, "%s", topologies[i]))
+            (void)snprintf(out->topology_file + length, sizeof out->topology_file - length, "%s%s",
+                           length ? ":" : "", topologies[i]);
+    }
 }
 
 /* libnccl.so.2 is a link to libnccl.so.<version>. Where Python's packages put theirs depends on the

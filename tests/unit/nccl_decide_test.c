@@ -16,7 +16,7 @@
 #include "runtime/nccl/description_json.h"
 #include "runtime/nccl/policy.h"
 
-enum { MACHINES_LEAST = 2, COLUMNS = 120 };
+enum { MACHINES_LEAST = 25, COLUMNS = 120 };
 
 static char *slurp(const char *path, size_t *length)
 {
