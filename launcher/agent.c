@@ -100,6 +100,7 @@ static void pass_time(struct agent *agent)
                     (int)stuck);
     if (instant_reached(now, agent_progress_deadline(agent)))
         agent_tell_progress(agent, now);
+    agent_follow_server(agent, now);
     agent_logs_tick(agent, now);
     if (instant_reached(now, agent->group.deadline))
         agent_event(agent, &(struct group_event){.kind = GROUP_DEADLINE}, NULL);

@@ -74,6 +74,8 @@ struct agent {
     struct resolver *resolver;
     bool resolved; /* its addresses can be asked for */
     struct tcpstore_server *store;
+    struct instant look_up_at;           /* the server's name may be looked up again */
+    bool following;                      /* resolver is for that */
     bool serves_here;                    /* the roster, or is trying to */
     struct errand *port_asking;          /* while who holds the port to serve on is looked for */
     struct port_question *port_question; /* of port_asking */
@@ -184,6 +186,8 @@ void agent_lose_seat(struct agent *agent, const char *why, int exit_code);
 /* While the world forms: who is waited for, every now and then. */
 struct instant agent_progress_deadline(const struct agent *agent);
 void agent_tell_progress(struct agent *agent, struct instant now);
+/* Where the server of an elastic job is silent, looks whether its name has another address now. */
+void agent_follow_server(struct agent *agent, struct instant now);
 /* Handles what the seat has; called after every turn of the loop. */
 void agent_ask_seat(struct agent *agent);
 

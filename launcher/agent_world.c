@@ -8,7 +8,8 @@
 #include "proto/exit_code.h"
 #include "rendezvous/tcpstore_server.h"
 
-static const int64_t first_progress_ns = 5 * NS_PER_S, progress_every_ns = 15 * NS_PER_S;
+static const int64_t first_progress_ns = 5 * NS_PER_S, progress_every_ns = 15 * NS_PER_S,
+                     look_up_every_ns = 5 * NS_PER_S;
 
 static void on_membership(struct agent *agent, const struct membership_event *event)
 {
@@ -178,6 +179,45 @@ int agent_join(struct agent *agent, struct muster_error *err)
         return agent_serve(agent, err);
     return choice == SERVER_CHOICE_JOIN ? agent_take_seat(agent, MEMBERSHIP_CLIENT, config->master_addr, err)
                                         : resolve(agent, err);
+}
+
+/* --- a server that comes back elsewhere --- */
+
+static void moved(void *context, uint32_t events)
+{
+    struct agent *agent = context;
+    struct muster_error err = {0};
+    char address[RESOLVER_ADDRESS_LIMIT];
+    (void)events;
+    loop_remove(&agent->loop, &agent->name);
+    if (resolver_result(agent->resolver, address, sizeof address, &err) < 0)
+        log_debug(&agent->log, "%s", err.text); /* asked again soon */
+    else if (agent->membership && membership_move(agent->membership, address, &err) < 0)
+        log_warning(&agent->log, "%s", err.text);
+    resolver_destroy(agent->resolver);
+    agent->resolver = NULL;
+    agent->following = false;
+}
+
+/* A pod that is started again often has its name and another address. */
+void agent_follow_server(struct agent *agent, struct instant now)
+{
+    struct muster_error err = {0};
+    if (!agent->config->elastic || !agent->membership || !instant_reached(now, agent->look_up_at) ||
+        !membership_silence_ns(agent->membership) || resolver_is_numeric(agent->config->master_addr))
+        return;
+    agent->look_up_at = instant_add(now, look_up_every_ns);
+    if (agent->following)
+        return; /* still on its way */
+    resolver_destroy(agent->resolver);
+    agent->resolver = resolver_start(agent->config->master_addr, agent->look_up_at, &err);
+    agent->following = agent->resolver != NULL;
+    if (agent->resolver) {
+        agent->name = (struct loop_source){resolver_fd(agent->resolver), moved, agent};
+        if (loop_add(&agent->loop, &agent->name, EPOLLIN, &err) == 0)
+            return;
+    }
+    log_warning(&agent->log, "%s", err.text);
 }
 
 /* --- while the world forms --- */

@@ -27,6 +27,13 @@ struct carrier {
     char server[2 * MEMBERSHIP_NAME_LIMIT];
 };
 
+static void name_server(struct carrier *c, const struct membership *m, const char *host)
+{
+    bool named = m->options.host_name && strcmp(m->options.host_name, host) != 0;
+    (void)snprintf(c->server, sizeof c->server, "%s%s%s:%u%s", named ? m->options.host_name : "",
+                   named ? " (" : "", host, m->options.port, named ? ")" : "");
+}
+
 static bool socket_send(void *context, const struct wire_message *message)
 {
     struct carrier *c = context;
@@ -190,6 +197,26 @@ static void client_carrier_progress(const struct membership *m, char *out, size_
                        *words ? ": " : "", words);
 }
 
+static int64_t client_carrier_silence(const struct membership *m)
+{
+    return client_silence_ns(m->carrier->client, clock_now(m->options.clock));
+}
+
+/* host lives as long as the seat: it becomes options.host. */
+static int client_carrier_move(struct membership *m, const char *host, struct muster_error *err)
+{
+    struct carrier *c = m->carrier;
+    struct zmq_socket_options there = c->where;
+    there.host = host;
+    if (zmq_socket_move(&c->socket, &c->where, &there, err))
+        return -1;
+    c->where = there;
+    c->drain = true;
+    c->connection = (struct connection){0};
+    name_server(c, m, host);
+    return 0;
+}
+
 static void client_close(struct membership *m, int64_t linger_ns)
 {
     struct carrier *c = m->carrier;
@@ -214,9 +241,7 @@ static int open_parts(struct membership *m, struct muster_error *err)
         .context = c,
     };
     c->log = m->options.log;
-    bool named = m->options.host_name && strcmp(m->options.host_name, m->options.host) != 0;
-    (void)snprintf(c->server, sizeof c->server, "%s%s%s:%u%s", named ? m->options.host_name : "",
-                   named ? " (" : "", m->options.host, m->options.port, named ? ")" : "");
+    name_server(c, m, m->options.host);
     c->where = (struct zmq_socket_options){m->options.host, m->options.port, m->options.keys, c->log};
     if (zmq_socket_connect_dealer(&c->socket, &c->where, err))
         return -1;
@@ -234,6 +259,8 @@ int carrier_client_open(struct membership *m, struct muster_error *err)
         .leave = client_carrier_leave,
         .drain = client_carrier_drain,
         .progress = client_carrier_progress,
+        .silence = client_carrier_silence,
+        .move = client_carrier_move,
         .close = client_close,
     };
     m->operations = &operations;

@@ -167,6 +167,27 @@ void membership_progress(const struct membership *m, char *out, size_t size)
         m->operations->progress(m, out, size);
 }
 
+int64_t membership_silence_ns(const struct membership *m)
+{
+    return m->operations->silence ? m->operations->silence(m) : 0;
+}
+
+int membership_move(struct membership *m, const char *host, struct muster_error *err)
+{
+    if (!m->operations->move || !strcmp(host, m->options.host))
+        return 0;
+    char *copy = mem_strdup(host);
+    if (!copy)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for an address");
+    if (m->operations->move(m, copy, err)) {
+        mem_free(copy);
+        return -1;
+    }
+    mem_free((char *)m->options.host);
+    m->options.host = copy;
+    return 0;
+}
+
 int membership_leave(struct membership *m, int exit_code, struct muster_error *err)
 {
     if (m->left)

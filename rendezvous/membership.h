@@ -138,6 +138,10 @@ int membership_report(struct membership *m, struct world_id id, enum membership_
 int membership_drain(struct membership *m, int exit_code, int64_t grace_ns, struct muster_error *err);
 /* While the world forms, who is waited for, for people ("" where nothing is known); NUL-terminated. */
 void membership_progress(const struct membership *m, char *out, size_t size);
+/* Of a client seat: how long the server was not heard, if long enough to miss it; else 0. */
+int64_t membership_silence_ns(const struct membership *m);
+/* Of a client seat: its server's name stands for this numeric address now. */
+int membership_move(struct membership *m, const char *host, struct muster_error *err);
 /* Leaves with a word (TERM): the others are told at once. exit_code is what this agent will exit with. */
 int membership_leave(struct membership *m, int exit_code, struct muster_error *err);
 /* Closes without blocking longer than linger_ns for messages in flight; the serving agent, once there is a

@@ -19,6 +19,9 @@ struct carrier_operations {
     int (*leave)(struct membership *m, int exit_code, struct muster_error *err);
     /* NULL in process: such a world is static and never waits */
     int (*drain)(struct membership *m, int exit_code, int64_t grace_ns, struct muster_error *err);
+    /* NULL but for clients */
+    int64_t (*silence)(const struct membership *m);
+    int (*move)(struct membership *m, const char *host, struct muster_error *err);
     void (*progress)(const struct membership *m, char *out, size_t size);
     void (*close)(struct membership *m, int64_t linger_ns); /* frees the carrier */
 };

@@ -17,8 +17,8 @@
     X(setsockopt)                                                                                            \
     X(getsockopt)                                                                                            \
     X(bind)                                                                                                  \
-    X(connect)                                                                                               \
     X(disconnect)                                                                                            \
+    X(connect)                                                                                               \
     X(send)                                                                                                  \
     X(msg_init)                                                                                              \
     X(msg_recv)                                                                                              \

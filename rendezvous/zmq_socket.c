@@ -206,6 +206,21 @@ int zmq_socket_connect_again(struct zmq_socket *s, const struct zmq_socket_optio
     return zmq_calls.connect(s->socket, where) ? fail(err, where) : 0;
 }
 
+int zmq_socket_move(struct zmq_socket *s, const struct zmq_socket_options *from,
+                    const struct zmq_socket_options *to, struct muster_error *err)
+{
+    char before[ENDPOINT_LIMIT], after[ENDPOINT_LIMIT];
+    bool six;
+    if (endpoint(before, sizeof before, from->host, from->port, &six, err) ||
+        endpoint(after, sizeof after, to->host, to->port, &six, err))
+        return -1;
+    int value = six;
+    if (zmq_calls.setsockopt(s->socket, ZMQ_IPV6, &value, sizeof value))
+        return fail(err, after);
+    (void)zmq_calls.disconnect(s->socket, before); /* one that has ended by itself may be forgotten already */
+    return zmq_calls.connect(s->socket, after) ? fail(err, after) : 0;
+}
+
 void zmq_socket_close(struct zmq_socket *s, int linger_ms)
 {
     /* The events end before their reader: libzmq's thread would wait for it with the socket's lock. */

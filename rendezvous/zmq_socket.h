@@ -37,6 +37,9 @@ int zmq_socket_connect_dealer(struct zmq_socket *s, const struct zmq_socket_opti
  * do not go together. */
 int zmq_socket_connect_again(struct zmq_socket *s, const struct zmq_socket_options *options,
                              struct muster_error *err);
+/* A DEALER's other end is at another address now: to instead of from. */
+int zmq_socket_move(struct zmq_socket *s, const struct zmq_socket_options *from,
+                    const struct zmq_socket_options *to, struct muster_error *err);
 /* Closes; what was sent has linger_ms to get out. Accepts a zeroed struct. */
 void zmq_socket_close(struct zmq_socket *s, int linger_ms);
 

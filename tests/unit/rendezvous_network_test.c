@@ -409,6 +409,32 @@ const char *__tsan_default_suppressions(void)
     return "called_from_lib:libzmq.so\nrace:libzmq.so\n";
 }
 
+/* The name of the server's host stands for another address than before. */
+static void a_client_follows_its_server(void **state)
+{
+    struct fixture *f = *state;
+    struct membership_options server = options_of(f, 0), client = options_of(f, 1);
+    client.host = "127.0.0.3"; /* where nobody is */
+    client.host_name = "web-0";
+    open_seat(f, 0, &server);
+    open_seat(f, 1, &client);
+    struct instant limit = instant_add(clock_now(NULL), PATIENCE_S * NS_PER_S);
+    while (!membership_silence_ns(f->seats[1]) && !instant_reached(clock_now(NULL), limit))
+        turn(f, limit);
+    assert_true(membership_silence_ns(f->seats[1]) > 0);
+    char text[MUSTER_ERROR_TEXT];
+    membership_progress(f->seats[1], text, sizeof text);
+    char expected[128];
+    (void)snprintf(expected, sizeof expected, "no answer yet from the server web-0 (127.0.0.3:%u)", f->port);
+    assert_non_null(strstr(text, expected));
+    assert_int_equal(membership_move(f->seats[1], "127.0.0.1", &f->err), 0);
+    (void)both_start(f);
+    assert_int_equal(membership_silence_ns(f->seats[1]), 0);
+    assert_int_equal(membership_silence_ns(f->seats[0]), 0);
+    close_seat(f, 1, 0);
+    close_seat(f, 0, 0);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -420,6 +446,7 @@ int main(void)
         TEST(a_new_start_supersedes_the_old),
         TEST(a_node_that_vanishes_costs_a_restart),
         TEST(a_server_that_vanishes_is_noticed),
+        TEST(a_client_follows_its_server),
         TEST(a_mismatch_is_named),
         TEST(nobody_comes),
         TEST(an_occupied_port_is_named),
