@@ -158,7 +158,8 @@ class Forming(ElasticTest):
                     pass
         server.send_signal(signal.SIGTERM)
         _, err = self.finish(server, 143)
-        self.assertIn("refused 127.0.0.1: it does not speak muster's protocol: torchrun", err)
+        # a connection that is over already has no address any more
+        self.assertRegex(err, r"refused (127\.0\.0\.1|a peer): it does not speak muster's protocol: torchrun")
 
     def connected(self):
         try:
