@@ -119,6 +119,18 @@ int config_resolve(struct run_config *config, const struct machine *machine,
     return config_announce(config, err);
 }
 
+void config_salvage(struct run_config *config, const char *(*get)(void *context, const char *name),
+                    void *context)
+{
+    struct config_environment environment = {get, context};
+    const struct knob *knob = config_row("termination-log");
+    const char *text = config_get(&environment, knob->env);
+    if (text && config_source(config, knob->name) == KNOB_FROM_DEFAULT)
+        (void)knob_set(config_table(), config, config->sources, knob, text, KNOB_FROM_ENVIRONMENT, knob->env,
+                       NULL); /* without memory it is told on stderr alone */
+    config->termination_log_asked = config_source(config, knob->name) != KNOB_FROM_DEFAULT;
+}
+
 void config_free(struct run_config *config)
 {
     if (!config)

@@ -124,6 +124,10 @@ bool config_wants_gpus(const struct run_config *config, const struct machine *ma
 int config_resolve(struct run_config *config, const struct machine *machine,
                    const char *(*get)(void *context, const char *name), void *context,
                    struct muster_error *err);
+/* Where config_parse has failed, its environment may not have been read: what must be known all the same,
+ * where to tell of it (termination_log). Changes nothing after a config_parse that succeeded. */
+void config_salvage(struct run_config *config, const char *(*get)(void *context, const char *name),
+                    void *context);
 /* What set a row: its flag or variable, a rule's reason, "default". scratch is for the flag. */
 enum { CONFIG_SETTING_SIZE = 64 };
 const char *config_origin(const struct run_config *config, const struct knob *knob,

@@ -13,6 +13,7 @@
 #include "launcher/log_record.h"
 #include "launcher/machine.h"
 #include "launcher/program.h"
+#include "launcher/refusal.h"
 #include "launcher/secret_command.h"
 #include "launcher/settings.h"
 #include "launcher/status_command.h"
@@ -84,11 +85,16 @@ static int print(int fd, const struct buffer *text)
                : EXIT_CODE_FAILURE;
 }
 
-static int fail(const char *shown, const char *message, int exit_code)
+static int fail(const char *shown, struct run_config *config, const char *message, int exit_code)
 {
+    scope_buffer complaints = {0};
     if (exit_code == EXIT_CODE_USAGE)
         (void)fprintf(stderr, "usage: %s [flags] [--] program [arguments]\n", shown);
     (void)fprintf(stderr, "%s: error: %s\n", shown, message);
+    config_salvage(config, read_variable, NULL);
+    refusal_write(shown, config, message, exit_code, &complaints);
+    if (complaints.length)
+        (void)print(STDERR_FILENO, &complaints);
     return exit_code;
 }
 
@@ -118,14 +124,14 @@ static int look(const struct run_config *config, bool always, struct tune *tune,
     return tune_read(config, environ, always, tune, err) < 0 || tune_decide(tune, &place, err) < 0 ? -1 : 0;
 }
 
-static int dry_run(const char *shown, const struct run_config *config, const struct tune *tune)
+static int dry_run(const char *shown, struct run_config *config, const struct tune *tune)
 {
     struct muster_error err = {0};
     scope_buffer out = {0};
     char **given = tune_environment(tune, environ, &err);
     int result = given ? dry_run_print(config, environ, given, &out, &err) : -1;
     text_list_free_items(given);
-    return result < 0 ? fail(shown, err.text, EXIT_CODE_FAILURE) : print(STDOUT_FILENO, &out);
+    return result < 0 ? fail(shown, config, err.text, EXIT_CODE_FAILURE) : print(STDOUT_FILENO, &out);
 }
 
 static int run_help(const char *shown, const struct run_config *config)
@@ -164,23 +170,25 @@ static int run_resolved(const char *shown, struct run_config *config)
                            .threshold = level < 0 ? LOG_LEVEL_INFO : (enum log_level)level,
                            .who = "muster"};
     if (program_check(config, read_variable, NULL, &exit_code, &err) < 0)
-        return fail(shown, err.text, exit_code);
+        return fail(shown, config, err.text, exit_code);
     announce(config, &log);
     struct tune __attribute__((cleanup(tune_free))) tune = {0};
     if (look(config, false, &tune, &err) < 0 || tune_check(&tune, &err) < 0)
-        return fail(shown, err.text, err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
+        return fail(shown, config, err.text,
+                    err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
     if (config->dry_run)
         return dry_run(shown, config, &tune);
     return agent_run(config, &tune, &log);
 }
 
-static int print_settings(const char *shown, const struct run_config *config, const struct machine *machine)
+static int print_settings(const char *shown, struct run_config *config, const struct machine *machine)
 {
     struct muster_error err = {0};
     scope_buffer out = {0};
     struct tune __attribute__((cleanup(tune_free))) tune = {0};
     if (look(config, true, &tune, &err) < 0)
-        return fail(shown, err.text, err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
+        return fail(shown, config, err.text,
+                    err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
     int log_fd = STDERR_FILENO;
     struct log_sink log = {.write = log_write_to_fd, .context = &log_fd, .who = "muster"};
     (void)settings_print(config, machine, &tune.decisions, &out); /* out remembers a failure */
@@ -196,11 +204,12 @@ static int command_main(enum config_command command, const char *shown, int argc
     scope_free struct machine *machine = mem_calloc(1, sizeof *machine);
     int exit_code = EXIT_CODE_FAILURE;
     if (!machine)
-        return fail(shown, "no memory", exit_code);
+        return fail(shown, &config, "no memory", exit_code);
     if (config_parse(argc, argv, read_variable, NULL, &config, &err) == 0 && config.help)
         exit_code = run_help(shown, &config);
     else if (*err.text || resolve(&config, machine, &err) < 0)
-        exit_code = fail(shown, err.text, err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
+        exit_code =
+            fail(shown, &config, err.text, err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
     else if (command == COMMAND_ENV)
         exit_code = print_settings(shown, &config, machine);
     else

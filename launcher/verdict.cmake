@@ -8,6 +8,7 @@ target_sources(muster_launcher PRIVATE
   oom.c
   outcome_files.c
   postmortem.c
+  refusal.c
   report.c
   report_json.c
   witness.c

@@ -435,7 +435,7 @@ class Kept(SuperviseTest):
     def test_a_signal_ends_the_wait_for_a_volume(self):
         fifo = self.folder / "job.muster-job"  # whoever opens it waits for the other end
         os.mkfifo(fifo)
-        for flags in (["--rdzv-id=job", f"--state-dir={self.folder}"], [f"--event-log-handler={fifo}"]):
+        for flags in (["--rdzv-id=job", f"--state-dir={self.folder}"], ["--log-dir=/dev/null", f"--event-log-handler={fifo}"]):
             agent = self.start(*flags, "--", "true")
             wait_until(lambda: self.waits_for_a_thread(agent.pid), "a thread is at it and signals are watched")
             agent.send_signal(signal.SIGTERM)

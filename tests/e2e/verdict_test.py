@@ -7,6 +7,7 @@
 import json
 import os
 import pathlib
+import re
 import resource
 import signal
 import subprocess
@@ -433,6 +434,26 @@ class Files(AgentTest):
                         f"--termination-log={log}", "true", code=138)
         self.assertIn("1 of 2 nodes joined", log.read_text())
 
+    def test_a_refusal_is_told_there_too(self):
+        log, error = self.folder / "log", self.folder / "error.json"
+        rows = [
+            (["--bogus", "true"], 2, "muster run: unknown flag --bogus"),
+            (["--nproc-per-node=0", "true"], 2, "is outside 1 to 4096 workers"),
+            (["--no-python", "no-such-program"], 127, "'no-such-program' was not found in PATH"),
+        ]
+        for arguments, code, said in rows:
+            self.run_muster(*arguments, code=code, env={"MUSTER_TERMINATION_LOG": str(log), "TORCHELASTIC_ERROR_FILE": str(error)})
+            self.assertRegex(log.read_text(), f"{re.escape(said)}.*; exit code {code}\n$")
+            message = json.loads(error.read_text())["message"]
+            self.assertIn(said, message["message"])
+            self.assertEqual(message["errorCode"], code)
+            log.unlink()
+        self.run_muster(f"--termination-log={log}", "--bogus", code=2)
+        self.assertIn("--bogus", log.read_text())
+        log.unlink()
+        self.run_muster(f"--termination-log={log}", "--dry-run", "no-such-program", code=127)
+        self.assertFalse(log.exists())
+
     def test_failure_json(self):
         path = self.script(
             "fail.py",
@@ -453,7 +474,7 @@ class Files(AgentTest):
         self.assertEqual((cause["class"], cause["rank"], cause["exit_code"], cause["signal"]), ("exit code", 1, 5, None))
         self.assertEqual(cause["stderr"], 'said "this"')
         self.assertEqual([(w["rank"], w["signal_name"]) for w in report["terminated_by_launcher"]], [(0, "SIGTERM")])
-        self.assertEqual(sorted(p.name for p in found.parent.iterdir() if p.is_file()), ["failure.json"])
+        self.assertEqual(sorted(p.name for p in found.parent.iterdir() if p.is_file()), ["agent.log", "failure.json"])
         documented = pathlib.Path(__file__).resolve().parents[2].joinpath("launcher/failure_json.md").read_text()
         for name in [*report, *cause, *cause["memory"]]:
             self.assertIn(f"`{name}`", documented)
