@@ -43,12 +43,20 @@ static int start_store_of_many(struct agent *agent, struct tcpstore_server_optio
     return tcpstore_server_start(options, &agent->store, err);
 }
 
-/* On the loopback address where that is what workers are told, else on every one. */
+static const char *bind_address(const struct agent *agent)
+{
+    const char *given = agent->config->bind_addr;
+    return given && *given ? given : NULL;
+}
+
+/* On the loopback address where that is what workers are told, else where --bind-addr says, else on every
+ * one.
+ */
 static int start_store(struct agent *agent, struct muster_error *err)
 {
     const struct run_config *config = agent->config;
     const char *told = agent_store_address(agent);
-    struct tcpstore_server_options options = {.log = &agent->log};
+    struct tcpstore_server_options options = {.address = bind_address(agent), .log = &agent->log};
     if (!strcmp(told, "localhost"))
         options.address = "127.0.0.1";
     else if (!strncmp(told, "127.", 4) && resolver_is_numeric(told))
@@ -127,14 +135,17 @@ static int ask_who_holds(struct agent *agent, struct muster_error *err)
 
 /* --- who serves --- */
 
-/* What this node binds: the master's address where it is one of this machine, else every address, since the
- * own name is often mapped to a loopback address that no other node reaches. */
+/* What this node binds: the master's address where it is one of this machine, else --bind-addr, else every
+ * address, since the own name is often mapped to a loopback address that no other node reaches. */
 const char *agent_address_to_serve(const struct agent *agent)
 {
     const char *given = agent->config->master_addr;
     if (!strcmp(given, "localhost")) /* nobody elsewhere can mean us by it */
         return "127.0.0.1";
-    return resolver_is_numeric(given) && resolver_is_local(given) ? given : "0.0.0.0";
+    if (resolver_is_numeric(given) && resolver_is_local(given))
+        return given;
+    const char *bound = bind_address(agent);
+    return bound ? bound : "0.0.0.0";
 }
 
 /* Which of this machine's addresses the others dial, where they have a name for it: for the choice of an

@@ -56,6 +56,7 @@ struct run_config {
     char *state_dir; /* NULL: none */
     double join_timeout_s, last_call_timeout_s, regroup_interval_s;
     char *local_addr;          /* NULL: not given */
+    char *bind_addr;           /* numeric; NULL: not given */
     char *full_name;           /* of this machine, "" where unknown; elastic jobs only */
     char *port_range;          /* as typed; NULL: any */
     int first_port, last_port; /* of port_range; 0: any */

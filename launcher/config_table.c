@@ -136,6 +136,14 @@ static const struct knob rows[] = {
      .section = world,
      .help = "address of this node as the others reach it: with c10d it serves the job if --rdzv-endpoint is "
              "this address, and is MASTER_ADDR of the workers then"},
+    {.name = "bind-addr",
+     .env = "MUSTER_BIND_ADDR",
+     .type = KNOB_TEXT,
+     .offset = AT(bind_addr),
+     .section = world,
+     .help =
+         "numeric address at which the node that serves the job listens, for nodes and workers, where the "
+         "master is given by name; without it every address of the machine"},
     {.name = "port-range",
      .env = "MUSTER_PORT_RANGE",
      .type = KNOB_TEXT,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "launcher/resolver.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
@@ -197,6 +198,16 @@ static int apply_rdzv_conf(struct run_config *config, struct muster_error *err)
     return aside.length ? config_note(config, err, "%s: without meaning here: %s", where, aside.data) : 0;
 }
 
+static int check_bind_addr(struct run_config *config, struct muster_error *err)
+{
+    const char *text = config->bind_addr;
+    return !text || !*text || resolver_is_numeric(text)
+               ? 0
+               : error_set(err, MUSTER_E_INVALID,
+                           "%s: '%.100s' is not a numeric address, like 10.0.0.1 or ::1",
+                           CONFIG_SETTING(config, "bind-addr"), text);
+}
+
 /* --port-range first-last */
 static int resolve_ports(struct run_config *config, struct muster_error *err)
 {
@@ -260,7 +271,8 @@ int config_resolve_world(struct run_config *config, const struct config_environm
         return error_set(err, MUSTER_E_INVALID, "%s: '%lld' is not below the number of nodes, %d (%s)",
                          CONFIG_SETTING(config, "node-rank"), (long long)config->node_rank, config->max_nodes,
                          CONFIG_SETTING(config, "nnodes"));
-    if (resolve_master(config, err) < 0 || resolve_ports(config, err) < 0 || check_secret(config, err) < 0)
+    if (resolve_master(config, err) < 0 || check_bind_addr(config, err) < 0 ||
+        resolve_ports(config, err) < 0 || check_secret(config, err) < 0)
         return -1;
     return config_warn_of_the_master(config, environment, err);
 }

@@ -24,7 +24,7 @@ struct local_pod {
     char *name;     /* <job>-master-0, <job>-worker-<i> */
     char *hostname; /* the same, unless the template names one */
     char *address;  /* loopback address that the name stands for, also the pod's status.podIP: 127.77.0.1 for
-                       the first pod, 127.77.0.2 for the second */
+                       the first pod, 127.77.0.2 for the second (network.h) */
     enum local_replica_type type;
     int index;         /* within its replica type */
     char **env;        /* NULL-terminated NAME=value: the effective map of the container named pytorch, user's

@@ -10,6 +10,7 @@
 #include "launcher/local/local_print.h"
 #include "launcher/local/local_settings.h"
 #include "launcher/local/manifest.h"
+#include "launcher/local/network.h"
 #include "launcher/local/runner.h"
 #include "launcher/machine.h"
 #include "proto/base/error.h"
@@ -25,6 +26,7 @@ struct command {
     struct problems problems;
     struct local_job job;
     struct text_list entrypoint;
+    int network; /* claims it; -1: none is claimed */
     char program[PATH_MAX], node[HOST_NAME_MAX + 1];
     struct log_sink log;
 };
@@ -84,6 +86,8 @@ static int build(struct command *command, struct muster_error *err)
     settings.command =
         (struct pod_command_settings){command->entrypoint.items, command->program, command->settings.dry_run};
     read_machine(command, &settings.machine);
+    if (!command->settings.dry_run)
+        settings.network = network_claim(&command->network);
     return read_files(command, err) < 0
                ? -1
                : manifest_build(&command->documents, &settings, &command->job, &command->problems, err);
@@ -135,7 +139,8 @@ int local_command(const char *shown, int argc, char *argv[])
     struct muster_error err = {0};
     int exit_code, log_fd = STDERR_FILENO;
     int level = getenv("LOGLEVEL") ? log_level_parse(getenv("LOGLEVEL")) : LOG_LEVEL_INFO;
-    struct command command = {.log = {.write = log_write_to_fd,
+    struct command command = {.network = -1,
+                              .log = {.write = log_write_to_fd,
                                       .context = &log_fd,
                                       .threshold = level < 0 ? LOG_LEVEL_INFO : (enum log_level)level,
                                       .who = shown}};
@@ -150,5 +155,7 @@ int local_command(const char *shown, int argc, char *argv[])
     documents_free(&command.documents);
     text_list_free(&command.entrypoint);
     local_settings_free(&command.settings);
+    if (command.network >= 0)
+        (void)close(command.network); /* nothing was written */
     return exit_code;
 }

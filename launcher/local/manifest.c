@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "launcher/local/network.h"
 #include "launcher/local/quantity.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -167,7 +168,8 @@ static int add_pod(struct building *b, enum local_replica_type type, int index)
     pod->grace_s = (double)pytorchjob_integer(spec, "terminationGracePeriodSeconds", PYTORCHJOB_GRACE_S);
     pod->name = operator_pod_name(&b->source, type, index);
     pod->hostname = pod->name ? copy_or(tree_text(tree_get(spec, "hostname")), pod->name) : NULL;
-    pod->address = mem_printf("127.77.%d.%d", number / ADDRESSES_IN_A_ROW, number % ADDRESSES_IN_A_ROW + 1);
+    pod->address = mem_printf("127.%d.%d.%d", b->settings->network ? b->settings->network : NETWORK_FIRST,
+                              number / ADDRESSES_IN_A_ROW, number % ADDRESSES_IN_A_ROW + 1);
     if (!pod->name || !pod->hostname || !pod->address)
         return no_memory(b);
     if (directory && *directory && !(pod->working_dir = mem_strdup(directory)))

@@ -10,6 +10,7 @@ struct manifest_settings {
     struct pod_command_settings command;
     char *const *env; /* NAME=value, NULL-terminated, set after the manifest's own; NULL: none */
     struct local_machine machine;
+    int network; /* second number of the pods' addresses; 0: NETWORK_FIRST */
 };
 
 /* Chooses the PyTorchJob, defaults it, validates it and makes its pods. Everything found goes to problems;

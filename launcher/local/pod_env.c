@@ -138,12 +138,16 @@ static int set_addresses(const struct pod_env_place *place, struct text_list *ou
 }
 
 /* All loopback addresses are every pod's own, so that looking at interfaces does not tell who is to serve an
- * endpoint: each agent is told which one it is. */
+ * endpoint: each agent is told which one it is. And it listens there alone, as in a network of its own: one
+ * port serves every pod, and every run. */
 static int set_own_address(const struct pod_env_place *place, struct text_list *out)
 {
+    static const char *const names[] = {"PET_LOCAL_ADDR", "MUSTER_BIND_ADDR", "MUSTER_METRICS_ADDR"};
     const struct local_pod *pod = &place->job->pods[place->pod];
-    return text_list_value(out->items, "PET_LOCAL_ADDR") ? 0
-                                                         : text_list_set(out, "PET_LOCAL_ADDR", pod->address);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!text_list_value(pod->env, names[i]) && text_list_set(out, names[i], pod->address) < 0)
+            return -1;
+    return 0;
 }
 
 int pod_env_build(const struct pod_env_place *place, struct text_list *out)

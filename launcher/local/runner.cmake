@@ -5,6 +5,7 @@ target_sources(muster_launcher PRIVATE
   local/gpu_division.c
   local/kubelet.c
   local/lifecycle.c
+  local/network.c
   local/pod_env.c
   local/pod_isolation.c
   local/pod_process.c

@@ -5,5 +5,5 @@ muster_script_test(compat_real_scripts COMMAND python3 ${CMAKE_CURRENT_SOURCE_DI
   TIMEOUT 900)
 muster_script_test(compat_manifests_run COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/manifests_run_test.py one-node LABELS compat
   TIMEOUT 600)
-muster_script_test(compat_manifests_run_all COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/manifests_run_test.py master-workers
+muster_script_test(compat_manifests_run_all COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/manifests_run_test.py master-workers elastic
   LABELS full TIMEOUT 900)

@@ -290,6 +290,8 @@ static void bad_usage_is_one_clear_line(void **state)
         {"--rdzv-backend=zk x.py", "", "--rdzv-backend: 'zk' is not one of static, c10d"},
         {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=h:0 x.py", "",
          "--rdzv-endpoint: 'h:0' is not host:port with a port of 1 to 65535"},
+        {"--nnodes=2 --bind-addr=eth0 x.py", "",
+         "--bind-addr: 'eth0' is not a numeric address, like 10.0.0.1 or ::1"},
         {"--nnodes=2 --port-range=7 x.py", "",
          "--port-range: '7' is not first-last with ports of 1 to 65535"},
         {"--nnodes=2 --port-range=9-8 x.py", "",

@@ -94,8 +94,13 @@ static void environment_of_a_pod(void **state)
                                       "TORCHELASTIC_RUN_ID=z",
                                       "MUSTER_AGENT_ID=outer",
                                       "MUSTER_ROUND=3",
+                                      "MUSTER_METRICS_ADDR=127.0.0.1",
                                       NULL};
-    static char *own[] = {"A=inner", "MASTER_ADDR=j-master-0", "RANK=1", "PET_RDZV_ENDPOINT=j-worker-0:7",
+    static char *own[] = {"A=inner",
+                          "MASTER_ADDR=j-master-0",
+                          "RANK=1",
+                          "PET_RDZV_ENDPOINT=j-worker-0:7",
+                          "MUSTER_BIND_ADDR=0.0.0.0",
                           NULL};
     struct pod_env_place place = {.job = &job,
                                   .pod = 1,
@@ -121,6 +126,8 @@ static void environment_of_a_pod(void **state)
     assert_value(&named, "MASTER_ADDR", "j-master-0");
     assert_value(&named, "CUDA_VISIBLE_DEVICES", "2,3");
     assert_value(&named, "PET_LOCAL_ADDR", "127.77.0.2");
+    assert_value(&named, "MUSTER_METRICS_ADDR", "127.77.0.2");
+    assert_value(&named, "MUSTER_BIND_ADDR", "0.0.0.0");
     assert_value(&named, "HOSTNAME", "node7");
     assert_value(&named, "MUSTER_HOSTNAME", NULL);
     place.named = false;

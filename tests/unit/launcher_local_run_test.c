@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launcher/local/network.h"
 #include "launcher/local/pod_isolation.h"
 #include "launcher/local/runner.h"
 #include "proto/base/clock.h"
@@ -388,6 +389,18 @@ static void nothing_outlives_a_killed_run(void **state)
 
 /* --- what a pod sees --- */
 
+static void runs_at_once_have_networks_of_their_own(void **state)
+{
+    (void)state;
+    int first_fd, second_fd, first = network_claim(&first_fd), second = network_claim(&second_fd);
+    assert_true(first_fd >= 0 && second_fd >= 0);
+    assert_in_range(first, NETWORK_FIRST, NETWORK_LAST);
+    assert_in_range(second, NETWORK_FIRST, NETWORK_LAST);
+    assert_int_not_equal(first, second);
+    close(first_fd);
+    close(second_fd);
+}
+
 static bool has_namespaces(void)
 {
     return pod_isolation_probe("/etc/hosts").kind != POD_ISOLATION_NONE;
@@ -489,6 +502,7 @@ int main(void)
         cmocka_unit_test(a_container_ends_with_its_first_process),
         cmocka_unit_test(a_hidden_orphan_ends_with_its_container),
         cmocka_unit_test(nothing_outlives_a_killed_run),
+        cmocka_unit_test(runs_at_once_have_networks_of_their_own),
         cmocka_unit_test(names_of_pods),
         cmocka_unit_test(gpus_of_pods),
         cmocka_unit_test(no_input),
