@@ -15,9 +15,6 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
-/* A file system that needs longer to open files is taken for one that hangs. */
-static const int64_t opening_bound_ns = 30 * NS_PER_S;
-
 struct agent_logs {
     struct log_files *opening; /* of this round, until its workers are started */
     struct loop_source opened;
@@ -89,7 +86,8 @@ static struct target *take_target(struct agent *agent, struct log_file file, str
 /* Nothing else happens yet, so that waiting here holds up nobody. */
 static int await_directory(struct agent *agent, const struct log_files *files, struct muster_error *err)
 {
-    if (agent_await(agent, log_files_fd(files), opening_bound_ns, "the log directory", err) < 0)
+    if (agent_await(agent, log_files_fd(files), agent_seconds_ns(agent->config->log_open_timeout_s),
+                    "the log directory", err) < 0)
         return error_wrap(err, "--log-dir: %s", log_files_path(files)); /* where it is by now */
     return log_files_done(files) ? log_files_result(files, err)
                                  : error_set(err, MUSTER_E_STATE, "--log-dir: woken too early");
@@ -155,7 +153,7 @@ static int send_for_files(struct agent *agent, struct muster_error *err)
     if (!logs->opening)
         return -1;
     logs->opened = (struct loop_source){log_files_fd(logs->opening), files_opened, agent};
-    logs->deadline = instant_add(clock_now(NULL), opening_bound_ns);
+    logs->deadline = instant_add(clock_now(NULL), agent_seconds_ns(agent->config->log_open_timeout_s));
     return loop_add(&agent->loop, &logs->opened, EPOLLIN, err);
 }
 
@@ -231,8 +229,8 @@ void agent_logs_tick(struct agent *agent, struct instant now)
     if (!instant_reached(now, logs->deadline))
         return;
     error_set(&err, MUSTER_E_TIMEOUT,
-              "the log file %s could not be opened: its file system did not answer within %d s",
-              log_files_path(logs->opening), (int)(opening_bound_ns / NS_PER_S));
+              "the log file %s could not be opened: its file system did not answer within %.4g s",
+              log_files_path(logs->opening), agent->config->log_open_timeout_s);
     agent_close_logs(agent);
     if (agent->group.state == GROUP_RUNNING || agent->group.state == GROUP_DRAINING)
         fail_round(agent, &err);

@@ -84,7 +84,8 @@ struct run_config {
     char *duplicate_stdout_filters, *duplicate_stderr_filters; /* as typed */
     int log_format;                                            /* enum log_format of launcher/log_record.h */
     int64_t log_max_size, log_keep;                            /* bytes, 0: no bound; older files */
-    int64_t log_spool_size;                                    /* bytes; 0: no spool */
+    double log_open_timeout_s;
+    int64_t log_spool_size; /* bytes; 0: no spool */
     /* health */
     int64_t metrics_port; /* 0: none */
     char *metrics_addr;   /* numeric; NULL: every address */

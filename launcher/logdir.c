@@ -2,6 +2,7 @@
 #include "launcher/logdir.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -73,7 +74,11 @@ char *logdir_make(const struct run_config *config, uint64_t random, struct muste
         error_wrap(err, "--log-dir");
         return NULL;
     }
-    return take_pointer(&run);
+    char whole[PATH_MAX]; /* workers may go elsewhere, and have their error file's name from it */
+    if (!realpath(run, whole))
+        return take_pointer(&run);
+    char *absolute = mem_strdup(whole);
+    return absolute ? absolute : take_pointer(&run);
 }
 
 void logdir_discard(const struct run_config *config, const char *run)

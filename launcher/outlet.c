@@ -8,6 +8,8 @@
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 
+enum { KICK_BYTES = OUTLET_LIMIT / 4 }; /* waiting for outlet_kick no longer */
+
 /* --- life --- */
 
 static int init_locks(struct outlet *o)
@@ -104,26 +106,44 @@ static bool ask_spool(struct outlet *o)
     return true;
 }
 
-/* Waits a little longer for something that is full: true while it should. */
-static bool has_patience(struct instant *since, struct instant now)
+/* Whether the window has not passed yet; begins it. */
+static bool in_window(struct instant *since, int64_t window_ns, struct instant now)
 {
     if (since->ns == INSTANT_NEVER.ns)
         *since = now;
-    return !instant_reached(now, instant_add(*since, OUTLET_PATIENCE_NS));
+    return !instant_reached(now, instant_add(*since, window_ns));
+}
+
+/* Whether the targets make room soon, by what they took in the last window. */
+static bool keeps_up(struct outlet *o, struct instant now)
+{
+    uint64_t moved = __atomic_load_n(&o->moved, __ATOMIC_RELAXED);
+    if (!instant_reached(now, o->grudge))
+        return false;
+    if (o->full_since.ns == INSTANT_NEVER.ns)
+        o->moved_then = moved;
+    if (in_window(&o->full_since, OUTLET_WINDOW_NS, now))
+        return true;
+    if (moved - o->moved_then < OUTLET_PACE)
+        return false;
+    o->full_since = now;
+    o->moved_then = moved;
+    return true;
 }
 
 static bool accepts_locked(struct outlet *o, size_t bytes, bool keep, struct instant now)
 {
     if (o->filling.length + sizeof(struct target_record) + bytes <= OUTLET_LIMIT)
         return true;
-    if (!o->late && (instant_reached(now, o->grudge) && has_patience(&o->full_since, now)))
+    if (!o->late && keeps_up(o, now))
         return false;
     if (!o->late)
-        o->grudge = instant_add(now, OUTLET_GRUDGE_NS);
+        o->late_since = now;
+    o->grudge = o->late ? o->grudge : instant_add(now, OUTLET_GRUDGE_NS);
     o->late = true;
     if (!keep || o->spool_late || !ask_spool(o))
         return true; /* to be refused and counted */
-    if (has_patience(&o->spool_since, now))
+    if (in_window(&o->spool_since, OUTLET_SPOOL_WINDOW_NS, now))
         return false;
     o->spool_late = true;
     return true;
@@ -142,10 +162,11 @@ bool outlet_accepts(struct outlet *o, size_t bytes, bool keep, struct instant no
 struct instant outlet_due(struct outlet *o)
 {
     pthread_mutex_lock(&o->lock);
-    struct instant since = o->late ? o->spool_since : o->full_since;
+    struct instant due = o->late ? instant_add(o->spool_since, OUTLET_SPOOL_WINDOW_NS)
+                                 : instant_add(o->full_since, OUTLET_WINDOW_NS);
     bool waits = o->wanted;
     pthread_mutex_unlock(&o->lock);
-    return waits ? instant_add(since, OUTLET_PATIENCE_NS) : INSTANT_NEVER;
+    return waits ? due : INSTANT_NEVER;
 }
 
 /* --- pieces --- */
@@ -204,7 +225,8 @@ static bool put_locked(struct outlet *o, const struct outlet_piece *piece)
     t->put_lines += piece->lines;
     if (piece->owner)
         t->open = piece->ends ? NULL : piece->owner;
-    pthread_cond_signal(&o->filled);
+    if (!piece->must || o->filling.length >= KICK_BYTES)
+        pthread_cond_signal(&o->filled);
     if (o->spool_wanted && o->filling.length >= OUTLET_SPILL)
         pthread_cond_signal(&o->spill);
     return true;
@@ -218,6 +240,14 @@ bool outlet_put(struct outlet *o, const struct outlet_piece *piece)
         refuse(o, piece);
     pthread_mutex_unlock(&o->lock);
     return taken;
+}
+
+void outlet_kick(struct outlet *o)
+{
+    pthread_mutex_lock(&o->lock);
+    if (o->filling.length)
+        pthread_cond_signal(&o->filled);
+    pthread_mutex_unlock(&o->lock);
 }
 
 void outlet_drop(struct outlet *o, const struct outlet_piece *piece)

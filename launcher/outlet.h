@@ -1,12 +1,12 @@
 /* outlet.h - a bounded queue of text for targets, and a thread that writes it, so that a slow or stuck
- * console or disk never holds the thread that supervises, nor a worker for longer than OUTLET_PATIENCE_NS.
+ * console or disk never holds the thread that supervises, nor a worker for longer than OUTLET_WINDOW_NS.
  *
  *            memory                          disk                memory
  *   put --> filling --(spooler thread)--> spilling --> spool --> writing --(writer thread)--> targets
  *              \______________________________________________/
  *                       where the targets keep up
  *
- * A queue that stays full for OUTLET_PATIENCE_NS is late: what must be kept goes through an unlinked spool
+ * A queue that stays full for OUTLET_WINDOW_NS is late: what must be kept goes through an unlinked spool
  * file then, and what need not (its log file has it) is refused. Where the spool is late too, or there is
  * none, everything is refused. What the spool has no room for takes the place of the oldest. Whatever is
  * refused, dropped or not taken by the descriptor is counted, and its place in the text tells how much it
@@ -26,12 +26,15 @@
 #include "proto/include/muster_error.h"
 
 /* Bytes that wait, at most; as many again may be in each thread's hands. */
-enum { OUTLET_LIMIT = 512 * 1024, OUTLET_URGENT = 64 * 1024 };
+enum { OUTLET_LIMIT = 1024 * 1024, OUTLET_URGENT = 64 * 1024 };
 
-/* Targets that take OUTLET_LIMIT within this time keep up: 10 MB/s. Who puts waits so long, and then not
- * again for OUTLET_GRUDGE_NS. */
-#define OUTLET_PATIENCE_NS (50 * NS_PER_MS)
-#define OUTLET_GRUDGE_NS   (5 * NS_PER_S)
+/* Who puts waits for room as long as this much is written in each window: 5 MB/s. Else the targets do not
+ * keep up, and for OUTLET_GRUDGE_NS nobody waits again, unless they turn out to be quick after all. The
+ * spool, which is asked then, has a window of its own: all of it. */
+enum { OUTLET_PACE = 512 * 1024 };
+#define OUTLET_WINDOW_NS       (100 * NS_PER_MS)
+#define OUTLET_SPOOL_WINDOW_NS (500 * NS_PER_MS)
+#define OUTLET_GRUDGE_NS       (5 * NS_PER_S)
 
 struct outlet_options {
     int wake_fd; /* an eventfd that is added to when there is room again after it was missed, and when a write
@@ -52,7 +55,7 @@ struct outlet_piece {
     bool starts; /* begins at the beginning of a line */
     bool ends;   /* ends at the end of one */
     bool keep;   /* nothing else has it: it may go to the spool */
-    bool must;   /* room was asked for before it was read: it may go beyond the limit */
+    bool must;   /* room was asked for before it was read: it may go beyond the limit; outlet_kick follows */
     bool urgent; /* the agent's own: there is some room that is kept for it */
 };
 
@@ -77,6 +80,8 @@ bool outlet_accepts(struct outlet *o, size_t bytes, bool keep, struct instant no
 struct instant outlet_due(struct outlet *o);
 /* Takes a copy of the piece; false: it was refused and counted. Any thread. */
 bool outlet_put(struct outlet *o, const struct outlet_piece *piece);
+/* Has what was put with `must` written: once for many pieces, since each time wakes a thread. */
+void outlet_kick(struct outlet *o);
 /* Counts a piece that the caller gives up: the rest of a line whose beginning was refused. */
 void outlet_drop(struct outlet *o, const struct outlet_piece *piece);
 /* The owner goes, and its address may become another's: a line that it left open is nobody's now. */

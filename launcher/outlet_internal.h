@@ -24,6 +24,8 @@ struct outlet {
     bool wanted;                                    /* somebody waits for room */
     bool late, spool_late;                          /* was full for too long */
     struct instant full_since, spool_since, grudge; /* never: not full; no patience until then */
+    struct instant late_since;
+    uint64_t moved_then; /* moved at full_since */
 
     bool spool_wanted, spool_useless; /* useless: there is no file to be had */
     bool spill_busy;                  /* the spooler is inside of writing `spilling` */

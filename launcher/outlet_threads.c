@@ -84,7 +84,7 @@ static size_t write_parts(void *context, int fd, struct iovec *parts, int count)
     struct outlet *o = context;
     size_t total = 0;
     while (count) {
-        ssize_t done = writev(fd, parts, count);
+        ssize_t done = count == 1 ? write(fd, parts->iov_base, parts->iov_len) : writev(fd, parts, count);
         if (done < 0 && may_retry(o, fd, errno))
             continue;
         if (done < 0)
@@ -100,10 +100,13 @@ static void write_records(struct outlet *o, const struct buffer *b)
 {
     struct target_port port = {write_parts, o};
     struct target_batch batch = {0};
+    bool much = b->length >= OUTLET_LIMIT / 4;
     for (size_t at = 0; at < b->length;) {
         struct target_record record;
         memcpy(&record, b->data + at, sizeof record);
         at += sizeof record;
+        if (much)
+            target_expect_much(record.target);
         target_take(&batch, &port, &record, b->data + at);
         at += record.length;
     }
@@ -118,6 +121,9 @@ static void take_filling(struct outlet *o)
     struct buffer full = o->filling;
     o->filling = o->writing;
     o->writing = full;
+    /* it was a moment without a processor and not a slow target: who puts may wait for it again */
+    if (o->late && !instant_reached(clock_now(NULL), instant_add(o->late_since, 2 * OUTLET_WINDOW_NS)))
+        o->grudge = (struct instant){0};
     o->late = o->spool_late = o->spool_wanted = false;
     o->full_since = o->spool_since = INSTANT_NEVER;
     tell_room(o);

@@ -16,7 +16,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 
-enum { DRAIN_READS = 16, TURN_EVENTS = 64 };
+enum { DRAIN_READS = 5, TURN_EVENTS = 64 };
 
 static const int64_t flush_after_ns = 50 * NS_PER_MS, /* a person does not notice, a writer has finished */
     console_patience_ns = NS_PER_S,                   /* at the end: nothing moves for so long */
@@ -80,11 +80,17 @@ static void pause_streams(struct pump *pump, bool paused)
 {
     if (pump->paused == paused)
         return;
-    pump->paused = paused;
-    if (paused)
-        loop_remove(pump->loop, &pump->streams_source);
-    else if (loop_add(pump->loop, &pump->streams_source, EPOLLIN, NULL) < 0)
-        pump->paused = true; /* no memory in the kernel: the next tick tries again */
+    /* not removed: adding an epoll to another one costs a walk over all that are in it */
+    if (loop_modify(pump->loop, &pump->streams_source, paused ? 0 : EPOLLIN, NULL) == 0)
+        pump->paused = paused;
+}
+
+static void kick(struct pump *pump)
+{
+    outlet_kick(pump->files);
+    outlet_kick(pump->consoles[1]);
+    if (pump->consoles[2] != pump->consoles[1])
+        outlet_kick(pump->consoles[2]);
 }
 
 static void streams_ready(void *context, uint32_t events)
@@ -94,14 +100,14 @@ static void streams_ready(void *context, uint32_t events)
     (void)events;
     int count = epoll_wait(pump->streams_source.fd, ready, TURN_EVENTS, 0); /* interrupted: it comes again */
     struct instant now = clock_now(NULL);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && !pump->paused; i++) {
         struct pump_stream *s = ready[i].data.ptr;
-        if (!has_room(s, now)) {
+        if (has_room(s, now))
+            (void)read_once(s); /* a hang-up is an end of file once the pipe is empty */
+        else
             pause_streams(pump, true);
-            return;
-        }
-        (void)read_once(s); /* a hang-up is an end of file once the pipe is empty */
     }
+    kick(pump);
 }
 
 void pump_drain(struct pump_stream *s)
@@ -109,6 +115,8 @@ void pump_drain(struct pump_stream *s)
     /* without asking for room: it is little, and the worker's end is told now */
     for (int i = 0; s && i < DRAIN_READS && read_once(s); i++)
         ;
+    if (s)
+        kick(s->pump);
 }
 
 /* --- streams --- */
@@ -208,6 +216,7 @@ void pump_close(struct pump_stream *s)
     struct pump *pump = s->pump;
     pump_drain(s);
     pump_format_end(s);
+    kick(pump);
     outlet_forget(s->outlet, s->shown, s);
     if (s->matches)
         outlet_forget(pump->files, s->matches, s);
@@ -240,17 +249,27 @@ struct instant pump_deadline(const struct pump *pump)
     return instant_min(next, outlet_due(pump->consoles[2]));
 }
 
+/* The line has not gone on for a while. What is in the pipe may be its end: the reader was not looked at
+ * while a queue was full. */
+static void flush_waiting(struct pump_stream *s, struct instant now)
+{
+    s->flush_at = INSTANT_NEVER;
+    if (!has_room(s, now))
+        s->flush_at = instant_add(now, flush_after_ns);
+    else if (!read_once(s))
+        pump_format_flush(s);
+}
+
 void pump_tick(struct pump *pump, struct instant now)
 {
     if (instant_reached(now, pump->flush_at)) {
         pump->flush_at = INSTANT_NEVER;
         for (struct pump_stream *s = pump->streams; s; s = s->next) {
-            if (instant_reached(now, s->flush_at)) {
-                pump_format_flush(s);
-                s->flush_at = INSTANT_NEVER;
-            }
+            if (instant_reached(now, s->flush_at))
+                flush_waiting(s, now);
             pump->flush_at = instant_min(pump->flush_at, s->flush_at);
         }
+        kick(pump);
     }
     pause_streams(pump, false); /* whoever has no room yet says so at once */
 }
@@ -351,11 +370,12 @@ static size_t finish_consoles(struct pump *pump, struct instant limit)
 {
     struct outlet_lost out = {0}, error = {0};
     bool one = pump->consoles[1] == pump->consoles[2];
-    if (!one && !outlet_finish(pump->consoles[1], console_patience_ns, limit, &out)) {
-        char line[160]; /* nobody reads standard output any more: what it tells itself is stuck in it */
+    bool ended = one || outlet_finish(pump->consoles[1], console_patience_ns, limit, &out);
+    if (!ended || (out.error && out.bytes)) { /* it cannot tell itself */
+        char line[160];
         (void)snprintf(line, sizeof line,
-                       "muster: warning: standard output is stuck: %llu bytes of the workers are not shown",
-                       (unsigned long long)out.bytes);
+                       "muster: warning: standard output %s: %llu bytes of the workers are not shown",
+                       ended ? "cannot be written" : "is stuck", (unsigned long long)out.bytes);
         pump_say(pump, LOG_LEVEL_WARNING, line);
     }
     (void)outlet_finish(pump->consoles[2], console_patience_ns, limit, &error); /* there is nobody to tell */
@@ -441,8 +461,7 @@ static void pump_free(struct pump *pump, bool keep_wake)
 {
     if (pump->watched) {
         loop_remove(pump->loop, &pump->wake);
-        if (!pump->paused)
-            loop_remove(pump->loop, &pump->streams_source);
+        loop_remove(pump->loop, &pump->streams_source);
     }
     if (pump->wake.fd >= 0 && !keep_wake)
         (void)close(pump->wake.fd); /* an eventfd */

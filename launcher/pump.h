@@ -1,8 +1,8 @@
 /* pump.h - carries the workers' output from their pipes to log files and to the console.
  *
  * What happens to a byte that a worker's write accepted, where the place it goes to is slow (takes less than
- * 10 MB/s), full (no space) or stuck (no write returns) is the table in logs.md. In short: a worker waits 50
- * ms at most, once in five seconds; a log file, and a console line that no log file has, go through an
+ * 5 MB/s), full (no space) or stuck (no write returns) is the table in logs.md. In short: a worker waits
+ * 100 ms at most, once in five seconds; a log file, and a console line that no log file has, go through an
  * unlinked spool then; a console line that a log file has is left out; all that is left out is counted and
  * told, there where it is missing.
  *

@@ -117,11 +117,60 @@ static void begin(struct pump_stream *s, struct line_sink *sink)
         (void)expand_prefix(s); /* without memory it is cut */
 }
 
+/* Whole lines for the console alone, as text: what many loud workers write, without a call for each line. */
+static void show_lines(struct pump_stream *s, const char *data, size_t length)
+{
+    struct buffer *block = &s->pump->block;
+    size_t prefix = s->prefix.length;
+    if (!block->length)
+        s->pump->block_starts = true;
+    while (length) {
+        const char *newline = memchr(data, '\n', length);
+        size_t line = (size_t)(newline + 1 - data);
+        char *out = buffer_reserve(block, prefix + line);
+        if (!out) { /* no memory now: as if the queue had no room */
+            struct outlet_piece piece = {.target = s->shown, .length = line, .lines = 1};
+            block->failed = false;
+            outlet_drop(s->outlet, &piece);
+            data += line;
+            length -= line;
+            continue;
+        }
+        if (prefix)
+            memcpy(out, s->prefix.data, prefix);
+        memcpy(out + prefix, data, line);
+        block->length += prefix + line;
+        s->pump->block_lines++;
+        data += line;
+        length -= line;
+        if (block->length >= BLOCK_LIMIT)
+            put_blocks(s);
+    }
+}
+
+/* How much of data are whole lines that show_lines may have; in the middle of a line none. */
+static size_t plain_lines(const struct pump_stream *s, const char *data, size_t length)
+{
+    bool plain = s->console && !s->matches && s->pump->style.format != LOG_FORMAT_JSON && !s->middle &&
+                 !s->dropping && !line_pending(&s->lines);
+    const char *last = plain ? memrchr(data, '\n', length) : NULL;
+    return last ? (size_t)(last + 1 - data) : 0;
+}
+
 void pump_format(struct pump_stream *s, const char *data, size_t length)
 {
     struct line_sink sink;
     begin(s, &sink);
-    line_feed(&s->lines, data, length, &sink);
+    if (line_pending(&s->lines) || s->middle) { /* to the end of that line first */
+        const char *newline = memchr(data, '\n', length);
+        size_t part = newline ? (size_t)(newline + 1 - data) : length;
+        line_feed(&s->lines, data, part, &sink);
+        data += part;
+        length -= part;
+    }
+    size_t lines = plain_lines(s, data, length);
+    show_lines(s, data, lines);
+    line_feed(&s->lines, data + lines, length - lines, &sink);
     put_blocks(s);
 }
 

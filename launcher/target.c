@@ -15,7 +15,7 @@
 
 /* A pipe takes a write of PIPE_BUF in one, so that lines of several processes do not mix; one of a longer
  * line moves on at least so often that a slow reader does not look like one that hangs. */
-enum { LONG_LINE_STEP = 16384 };
+enum { LONG_LINE_STEP = 16384, LARGE_PIPE = 1024 * 1024 };
 
 struct target *target_create(const struct target_options *options)
 {
@@ -29,6 +29,7 @@ struct target *target_create(const struct target_options *options)
     t->at_start = true;
     bool regular = fstat(t->fd, &status) == 0 && S_ISREG(status.st_mode);
     t->atom = regular ? 0 : PIPE_BUF;
+    t->large = regular;
     bool rotates = regular && options->max_size > 0 && options->path;
     t->size = options->size;
     t->max_size = rotates ? options->max_size : 0;
@@ -41,6 +42,14 @@ struct target *target_create(const struct target_options *options)
     t->owned = false; /* the caller's still */
     target_destroy(t);
     return NULL;
+}
+
+void target_expect_much(struct target *t)
+{
+    if (!t->large && fcntl(t->fd, F_GETPIPE_SZ) < LARGE_PIPE)
+        (void)fcntl(t->fd, F_SETPIPE_SZ,
+                    LARGE_PIPE); /* not a pipe, or over the user's limit: it works without */
+    t->large = true;
 }
 
 void target_destroy(struct target *t)

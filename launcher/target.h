@@ -44,6 +44,7 @@ struct target {
     /* the thread */
     int fd;
     bool owned, at_start; /* at_start: of a line */
+    bool large;           /* a pipe that was made larger, or need not */
     size_t atom;          /* at most so much by one write, by whole lines; 0: no bound */
     const char *name;
     struct log_style style;
@@ -73,6 +74,8 @@ struct target_port {
     void *context;
 };
 
+/* Much is to be written: a pipe is made larger, so that writer and reader take turns less often. */
+void target_expect_much(struct target *t);
 /* NULL without memory; fd is then not closed. */
 struct target *target_create(const struct target_options *options);
 /* Closes what it owns. Accepts NULL. */

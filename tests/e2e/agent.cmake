@@ -7,3 +7,4 @@ muster_script_test(e2e_elastic COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/elast
 muster_script_test(e2e_supervise COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/supervise_test.py)
 muster_script_test(e2e_supervise_matrix COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/supervise_test.py --full LABELS full TIMEOUT 1800)
 muster_script_test(e2e_logs COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/logs_test.py)
+muster_script_test(e2e_logs_matrix COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/logs_matrix_test.py)

@@ -163,5 +163,145 @@ class Logs(AgentTest):
         os.close(controller)
 
 
+class Filters(AgentTest):
+    SAY = ("--", "sh", "-c", "echo out $RANK; echo err $RANK >&2")
+
+    def test_local_ranks_filter_is_for_the_console(self):
+        out, err = self.run_muster("--standalone", "--nproc-per-node=3", "--local-ranks-filter=0,2", *self.SAY)
+        self.assertEqual(sorted(out.splitlines()), ["out 0", "out 2"])
+        self.assertEqual(sorted(line for line in err.splitlines() if line.startswith("err")), ["err 0", "err 2"])
+        out, err = self.run_muster(
+            "--standalone", "--nproc-per-node=12", "--local-ranks-filter=11", "--log-dir=logs", "--tee=10:3,11:3", *self.SAY
+        )
+        self.assertEqual(out, "[default11]:out 11\n")
+        files = {p.parent.name + "/" + p.name: p.read_text() for p in (self.folder / "logs").rglob("std*.log")}
+        self.assertEqual(files, {f"{r}/std{s}.log": f"{s} {r}\n" for r in (10, 11) for s in ("out", "err")})
+
+    def test_the_report_has_the_last_words_of_a_rank_that_is_not_shown(self):
+        _, err = self.run_muster(
+            "--standalone", "--nproc-per-node=2", "--local-ranks-filter=0", "--", "sh", "-c",
+            "[ $RANK = 0 ] && sleep 1000; echo unheard >&2; exit 4", code=4,
+        )
+        self.assertNotIn("unheard", err.splitlines())
+        self.assertIn("unheard", err[err.index("Root Cause") :])
+
+    def test_a_bad_filter_is_named(self):
+        _, err = self.run_muster("--standalone", "--local-ranks-filter=0;1", "true", code=2)
+        self.assertIn("--local-ranks-filter: '0;1' is not a list of local ranks", err)
+
+    def test_duplicate_filters(self):
+        path = self.script("say.sh", "echo loss,a $RANK; echo other; echo an Error $RANK; echo an Error of stderr >&2\n")
+        self.run_muster(
+            "--standalone", "--nproc-per-node=2", "--log-dir=logs", "--tee=3", "--local-ranks-filter=0",
+            "--duplicate-stdout-filters=loss,,a,Error", "--duplicate-stderr-filters", "Error", "--", "sh", path,
+        )
+        (out,) = (self.folder / "logs").glob("*/attempt_0/filtered_stdout.log")
+        (err,) = (self.folder / "logs").glob("*/attempt_0/filtered_stderr.log")
+        wanted = [f"[default{rank}]:{text} {rank}" for rank in (0, 1) for text in ("an Error", "loss,a")]
+        self.assertEqual(sorted(out.read_text().splitlines()), wanted)
+        self.assertEqual(sorted(err.read_text().splitlines()), [f"[default{rank}]:an Error of stderr" for rank in (0, 1)])
+        _, said = self.run_muster("--standalone", "--duplicate-stdout-filters=x", "true")
+        self.assertIn("--duplicate-stdout-filters has nothing to filter", said)
+
+
+class Prefixes(AgentTest):
+    def teed(self, *flags, env=None):
+        return self.run_muster("--standalone", "--log-dir=logs", "--tee=1", *flags, "--", "echo", "hello", env=env)[0]
+
+    def test_templates(self):
+        self.assertEqual(self.teed(), "[default0]:hello\n")
+        self.assertEqual(self.teed(env={"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[rank${rank}]: "}), "[rank0]: hello\n")
+        self.assertEqual(self.teed(env={"PET_LOG_LINE_PREFIX_TEMPLATE": "$local_rank|"}), "0|hello\n")
+        self.assertEqual(self.teed("--log-line-prefix-template="), "hello\n")  # raw
+        host = socket.gethostname()
+        self.assertEqual(
+            self.teed("--log-line-prefix-template=${hostname}/${node_rank}/${restart} "), f"{host}/0/0 hello\n"
+        )
+        self.assertRegex(self.teed("--log-line-prefix-template=${time} "), r"^\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}Z hello\n$")
+
+    def test_several_nodes_say_host_and_rank(self):
+        port = free_port()
+        nodes = [
+            self.start("--nnodes=2", f"--node-rank={rank}", "--master-addr=127.0.0.1", f"--master-port={port}", "--tee=1",
+                       f"--log-dir=logs{rank}", "--", "echo", "hello")
+            for rank in (0, 1)
+        ]
+        for rank, process in enumerate(nodes):
+            self.assertEqual(self.finish(process, 0)[0], f"[{socket.gethostname()} default{rank}]: hello\n")
+
+
+class Formats(AgentTest):
+    def test_json(self):
+        before = datetime.datetime.now(datetime.timezone.utc)
+        out, err = self.run_muster(
+            "--standalone", "--nproc-per-node=2", "--log-format=json", "--log-dir=logs", "--", "python3", "-c",
+            "import os, sys; print('say \\x07 \"é\" ' + os.environ['RANK']); sys.stdout.buffer.write(b'\\xff\\n');"
+            "sys.stdout.write('no end'); sys.stderr.write('x' * 100000); sys.exit(7)", code=7,
+        )
+        records = [json.loads(line) for line in (out + err).splitlines()]
+        for record in records:
+            moment = datetime.datetime.fromisoformat(record["time"].replace("Z", "+00:00"))
+            self.assertLess(abs(moment - before), datetime.timedelta(minutes=2))
+            self.assertEqual(record["host"], socket.gethostname())
+            keys = ["time", "host", "stream", "rank", "local_rank", "message"] if "stream" in record else ["time", "host", "level", "message"]
+            self.assertEqual([key for key in record if key != "partial"], keys)
+        for rank in (0, 1):
+            said = [r["message"] for r in records if r.get("rank") == rank and r["stream"] == "stdout"]
+            self.assertIn(said, (["say \a \"é\" %d" % rank, "\ufffd", "no end"], []))  # the other one may have been stopped
+            parts = [r for r in records if r.get("rank") == rank and r["stream"] == "stderr"]
+            if parts:
+                self.assertEqual("".join(r["message"] for r in parts), "x" * 100000)
+                self.assertEqual([r.get("partial", False) for r in parts], [True] * (len(parts) - 1) + [False])
+        self.assertTrue(any(r.get("level") == "error" and "Root Cause" in r["message"] for r in records))
+        (log,) = (self.folder / "logs").glob("*/agent.log")
+        self.assertTrue(any("Root Cause" in json.loads(line)["message"] for line in log.read_text().splitlines()))
+
+    def test_timed(self):
+        _, err = self.run_muster("--standalone", "--log-format=timed", "--log-dir=logs", "--", "sh", "-c", "exit 3", code=3)
+        self.assertRegex(err, r"(?m)^\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}Z muster: log directory: ")
+        self.assertRegex(err, r"(?m)^\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}Z muster: error: failed \(exitcode: 3\)")
+        (log,) = (self.folder / "logs").glob("*/agent.log")
+        self.assertRegex(log.read_text(), r"(?m)^\d{4}.*Z muster: error: failed \(exitcode: 3\)")
+
+
+class Files(AgentTest):
+    def test_rotation(self):
+        for flag in ("--tee=1", "--redirects=1"):
+            with self.subTest(flag):
+                folder = f"logs{flag[2]}"
+                out, _ = self.run_muster(
+                    "--standalone", f"--log-dir={folder}", flag, "--log-max-size=10k", "--log-keep=3", "--", "python3", "-c",
+                    "for i in range(1000): print('%099d' % i)",
+                )
+                self.assertEqual(len(out), 1000 * 111 if flag == "--tee=1" else 0)
+                files = sorted((self.folder / folder).glob("*/attempt_0/0/stdout.log*"))
+                self.assertEqual([f.name for f in files], ["stdout.log", "stdout.log.1", "stdout.log.2", "stdout.log.3"])
+                text = "".join(f.read_text() for f in reversed(files))
+                self.assertEqual([int(line) for line in text.splitlines()], list(range(1000 - len(text) // 100, 1000)))
+                for file in files:
+                    self.assertLessEqual(file.stat().st_size, 10240)
+                    self.assertEqual(file.read_bytes()[-1:], b"\n")
+                self.assertEqual({f.stat().st_size for f in files[1:]}, {10200})
+
+    def test_a_log_directory_that_is_a_file(self):
+        (self.folder / "logs").write_text("in the way")
+        _, err = self.run_muster("--standalone", "--log-dir=logs", "--tee=3", "true", code=1)
+        self.assertIn("--log-dir: ", err)
+        self.assertIn("logs", err)
+
+    def test_dev_null_is_no_files(self):
+        out, err = self.run_muster(
+            "--standalone", "--log-dir=/dev/null", "--tee=3", "--redirects=3", "--", "sh", "-c", "echo out; echo err >&2",
+            env={"TMPDIR": str(self.folder)},
+        )
+        self.assertEqual(out, "out\n")
+        self.assertIn("err\n", err)
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_error_files_have_whole_paths(self):
+        out, _ = self.run_muster("--standalone", "--log-dir=logs", "--", "sh", "-c", "echo $TORCHELASTIC_ERROR_FILE")
+        self.assertRegex(out, r"^/.*/logs/[^/]+/attempt_0/0/error\.json\n$")
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

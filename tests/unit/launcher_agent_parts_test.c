@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launcher/log_files.h"
 #include "launcher/logdir.h"
 #include "launcher/loop.h"
 #include "launcher/resolver.h"
@@ -132,6 +133,59 @@ static void log_directories(void **state)
     remove_tree(base);
 }
 
+static struct log_files *open_round(const char *run, const uint8_t *streams, struct muster_error *err)
+{
+    struct log_round round = {.run = run, .attempt = 1, .workers = 2, .streams = streams, .filtered = 2};
+    struct log_files *files = log_files_open(&round, err);
+    assert_non_null(files);
+    struct pollfd done = {.fd = log_files_fd(files), .events = POLLIN};
+    assert_int_equal(poll(&done, 1, 60000), 1);
+    assert_true(log_files_done(files));
+    return files;
+}
+
+/* A round that comes again with the same attempt appends, and finds no error file of the earlier one. */
+static void files_of_a_round(void **state)
+{
+    (void)state;
+    char run[] = "/tmp/muster_logdir_XXXXXX";
+    assert_non_null(mkdtemp(run));
+    static const uint8_t streams[] = {STREAM_BOTH, STREAM_STDERR};
+    struct muster_error err = {0};
+    scope_free char *report = mem_printf("%s/attempt_1/0/error.json", run);
+    scope_free char *aside = mem_printf("%s.1", report);
+    for (int i = 0; i < 2; i++) {
+        struct log_files *files = open_round(run, streams, &err);
+        assert_int_equal(log_files_result(files, &err), 0);
+        struct log_file file = log_files_take(files, 0, 1), none = log_files_take(files, 1, 1);
+        assert_true(file.fd >= 0);
+        assert_int_equal(none.fd, -1);
+        assert_int_equal(log_files_take(files, 0, 1).fd, -1); /* taken */
+        assert_int_equal(file.size, i * 4);
+        assert_int_equal(write(file.fd, "text", 4), 4);
+        struct log_file shared = log_files_take_filtered(files, 2);
+        assert_true(shared.fd >= 0);
+        assert_int_equal(log_files_take_filtered(files, 1).fd, -1);
+        close(file.fd);
+        close(shared.fd);
+        mem_free(file.path);
+        mem_free(shared.path);
+        log_files_release(files); /* closes the rest */
+        assert_int_equal(access(report, F_OK), -1);
+        assert_int_equal(access(aside, F_OK), i - 1);
+        if (i == 0)
+            assert_int_equal(io_write_file_atomic(report, "{}", 2, 0600, NULL), 0);
+    }
+    scope_free char *missing = mem_printf("%s/attempt_1/1/stderr.log", run);
+    assert_int_equal(unlink(missing), 0);
+    assert_int_equal(mkdir(missing, 0700), 0);
+    struct log_files *files = open_round(run, streams, &err);
+    assert_int_equal(log_files_result(files, &err), -1);
+    assert_non_null(strstr(err.text, missing));
+    log_files_release(files);
+    remove_tree(run);
+}
+
 /* A run that ends before its first worker leaves no folder; what holds something stays. */
 static void empty_log_directories_are_taken_back(void **state)
 {
@@ -201,6 +255,7 @@ int main(void)
         cmocka_unit_test(removed_in_the_same_turn),
         cmocka_unit_test(deadlines_end_a_turn),
         cmocka_unit_test(log_directories),
+        cmocka_unit_test(files_of_a_round),
         cmocka_unit_test(empty_log_directories_are_taken_back),
         cmocka_unit_test(names),
     };
