@@ -62,7 +62,8 @@ static int set_up(struct agent *agent, struct muster_error *err)
     if (make_identity(agent, err) < 0 || raise_descriptors(agent, err) < 0 ||
         agent_prepare_logs(agent, err) < 0)
         return -1;
-    if (agent_open_events(agent, err) < 0 || agent_open_tuning(agent, err) < 0)
+    if (agent_open_events(agent, err) < 0 || agent_open_tuning(agent, err) < 0 ||
+        agent_open_facts(agent, err) < 0)
         return -1;
     if (agent_read_secret(agent, err) < 0)
         return -1;
@@ -131,6 +132,7 @@ static void tear_down(struct agent *agent)
 {
     agent_close_status(agent);
     agent_close_events(agent);
+    agent_close_facts(agent);
     agent_close_tuning(agent);
     agent_end_failures(agent);
     sweeper_call_off(&agent->sweeper);

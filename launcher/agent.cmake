@@ -10,6 +10,7 @@ target_sources(muster_launcher PRIVATE
   agent_clean.c
   agent_errors.c
   agent_events.c
+  agent_facts.c
   agent_guardian.c
   agent_logs.c
   agent_outcome.c

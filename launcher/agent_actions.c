@@ -25,10 +25,12 @@ void agent_begin_round(struct agent *agent)
     struct instant begin = clock_now(NULL);
     bool started = agent_start_workers(agent, &failure) == 0;
     agent_tell(agent, EVENT_START, instant_diff_ns(clock_now(NULL), begin));
-    if (started)
+    if (started) {
         report(agent, MEMBERSHIP_REPORT_RUNNING);
-    else
+        agent_exchange_facts(agent);
+    } else {
         agent_event(agent, &(struct group_event){.kind = GROUP_FAILURE}, &failure);
+    }
 }
 
 void agent_sweep(struct agent *agent)

@@ -83,6 +83,7 @@ struct agent {
     struct instant started, join_deadline, waiting_since, progress_at;
     struct tune *tune;                     /* the caller's */
     struct agent_tuning *tuning;           /* agent_tune.c */
+    struct agent_facts *facts;             /* agent_facts.c */
     char server_address[DESCRIPTION_NAME]; /* numeric, as this node or the others dial it; "" unknown */
     struct agent_audience *audience;       /* who can ask for the status; agent_status.c */
 
@@ -223,6 +224,14 @@ char *const *agent_environment(const struct agent *agent);
 int agent_read_secret(struct agent *agent, struct muster_error *err);
 /* This node serves the job at address: whether everybody who reaches it may join is said loudly. */
 void agent_warn_of_strangers(const struct agent *agent, const char *address);
+
+/* --- agent_facts.c --- */
+
+int agent_open_facts(struct agent *agent, struct muster_error *err);
+/* Accepts an agent that has not opened them. */
+void agent_close_facts(struct agent *agent);
+/* The workers of a world were started: tells the other nodes what this one has, in the background. */
+void agent_exchange_facts(struct agent *agent);
 
 /* --- agent_signals.c --- */
 

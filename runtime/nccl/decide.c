@@ -116,20 +116,30 @@ bool decide_has_profile(const struct decider *d)
     return false;
 }
 
+static const struct description_interface *default_route(const struct description *machine)
+{
+    for (int i = 0; i < machine->interface_count; i++)
+        if (machine->interfaces[i].default_route && decide_is_candidate(&machine->interfaces[i]))
+            return &machine->interfaces[i];
+    return NULL;
+}
+
+const struct description_interface *decide_interface(const struct description *description)
+{
+    for (int i = 0; i < description->interface_count; i++)
+        if (description->interfaces[i].to_master)
+            return &description->interfaces[i];
+    return default_route(description);
+}
+
 const struct description_interface *decide_default_route(const struct decider *d)
 {
-    for (int i = 0; i < d->machine->interface_count; i++)
-        if (d->machine->interfaces[i].default_route && decide_is_candidate(&d->machine->interfaces[i]))
-            return &d->machine->interfaces[i];
-    return NULL;
+    return default_route(d->machine);
 }
 
 const struct description_interface *decide_route(const struct decider *d)
 {
-    for (int i = 0; i < d->machine->interface_count; i++)
-        if (d->machine->interfaces[i].to_master)
-            return &d->machine->interfaces[i];
-    return decide_default_route(d);
+    return decide_interface(d->machine);
 }
 
 bool decide_is_candidate(const struct description_interface *interface)

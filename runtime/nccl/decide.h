@@ -41,6 +41,9 @@ int decide(const struct description *description, const struct policy *policy, s
 /* The same without muster's own rules: what the policy says and nothing else. */
 int decide_policy(const struct description *description, const struct policy *policy,
                   struct decision_list *list, struct muster_error *err);
+/* The interface that reaches the other nodes: the one on the way to the master, else the first that NCCL would
+ * take and that has a default route; NULL unknown. */
+const struct description_interface *decide_interface(const struct description *description);
 /* Accepts NULL. */
 void decision_list_free(struct decision_list *list);
 /* The first decision of a kind; NULL: there is none. */

@@ -10,7 +10,7 @@ import pathlib
 import subprocess
 import unittest
 
-from harness import MUSTER, AgentTest, environment
+from harness import MUSTER, AgentTest, environment, free_port, wait_until
 
 MACHINES = pathlib.Path(__file__).resolve().parents[1] / "data" / "machines"
 SHOW = ["sh", "-c", "env | grep -E '^(NCCL|GLOO|TP_|TORCH_FR)' | sort"]
@@ -118,6 +118,54 @@ class Shown(AgentTest):
         rows = {row["variable"]: row for row in json.loads(out)["nccl"]}
         self.assertEqual(rows["NCCL_SOCKET_IFNAME"]["kind"], "set")
         self.assertEqual(rows["NCCL_SOCKET_IFNAME"]["rule"], "socket-interface")
+
+
+class Nodes(AgentTest):
+    """Two agents of one job on two machines."""
+
+    def begin(self, rank, port, description, *command):
+        path = self.folder / f"machine.{rank}.json"
+        path.write_text(json.dumps(description))
+        with open(self.folder / f"stderr.{rank}", "w") as log:
+            return self.start(
+                "--nnodes=2", f"--node-rank={rank}", "--master-addr=127.0.0.1", f"--master-port={port}",
+                "sh", "-c", 'while [ ! -e "$E2E_FOLDER/go" ]; do sleep 0.02; done; exec "$@"', "sh", *command,
+                env={"MUSTER_DESCRIPTION": str(path), "MUSTER_HOSTNAME": f"node-{rank}"}, stderr=log,
+            )  # fmt: skip
+
+    def log(self, rank):
+        return (self.folder / f"stderr.{rank}").read_text()
+
+    def differ(self, *command):
+        """Runs the command on both nodes after the first has named the differences; what they print."""
+        description = json.loads((MACHINES / "dgx-h100.json").read_text())
+        port = free_port()
+        agents = [self.begin(0, port, description, *command)]
+        description.update(nccl="2.21.5", rdma=[])
+        description["gpus"].pop()
+        agents.append(self.begin(1, port, description, *command))
+        wait_until(lambda: "RDMA" in self.log(0), "the differences")
+        (self.folder / "go").touch()
+        return [self.finish(agent, 0)[0] for agent in agents]
+
+    def test_differences_are_named_once_by_the_first(self):
+        self.differ("true")
+        lines = [line for line in self.log(0).splitlines() if "the nodes differ" in line]
+        self.assertEqual(len(lines), 3, self.log(0))
+        self.assertIn("NCCL 2.27.5 on node-0; 2.21.5 on node-1", lines[0])
+        self.assertIn("GPUs 8 on node-0; 7 on node-1", lines[1])
+        self.assertIn("RDMA ready on node-0; missing on node-1", lines[2])
+        self.assertNotIn("the nodes differ", self.log(1))
+
+    def test_the_store_is_the_workers_own_after_that(self):
+        count = self.script(
+            "count.py",
+            "import os, socket, struct\n"
+            "store = socket.create_connection((os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])))\n"
+            "store.sendall(bytes([0]) + struct.pack('<I', 0x3C85F7CE) + bytes([7]))  # VALIDATE, GETNUMKEYS\n"
+            "print(*struct.unpack('<q', store.recv(8, socket.MSG_WAITALL)))\n",
+        )
+        self.assertEqual(self.differ("python3", count), ["0\n", "0\n"])
 
 
 if __name__ == "__main__":
