@@ -10,9 +10,12 @@
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
 #include "proto/env_names.h"
+#include "rendezvous/roster.h"
 
 enum { DEFAULT_PORT = 29500, HOST_LIMIT = 253 };
 static const char default_endpoint_port[] = "29400"; /* torchrun's, of c10d */
+
+_Static_assert((int)CONFIG_NODES_LIMIT == (int)ROSTER_MEMBER_LIMIT, "what is taken here can be served");
 
 /* Sets aside what the environment says of other nodes. */
 int config_leave_aside(struct run_config *config, const char *reason, struct muster_error *err)

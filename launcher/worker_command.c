@@ -244,27 +244,6 @@ void worker_command_free(struct worker_command *command)
 
 /* --- --dry-run --- */
 
-/* text so that a shell reads it as one word; what needs no quotes gets none */
-static void print_quoted(struct buffer *out, const char *text)
-{
-    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%^";
-    if (*text && strspn(text, safe) == strlen(text)) {
-        buffer_text(out, text);
-        return;
-    }
-    buffer_text(out, "'");
-    for (const char *at = text; *at;) {
-        size_t plain = strcspn(at, "'");
-        buffer_append(out, at, plain);
-        at += plain;
-        if (*at) {
-            buffer_text(out, "'\\''");
-            at++;
-        }
-    }
-    buffer_text(out, "'");
-}
-
 static bool is_inherited(char *const *inherited, const char *entry)
 {
     for (size_t i = 0; inherited && inherited[i]; i++)
@@ -278,7 +257,7 @@ int worker_command_print(const struct worker_command *command, char *const *inhe
     buffer_printf(out, "worker %d (local rank %d)\n ", command->rank, command->local_rank);
     for (char **argument = command->argv; *argument; argument++) {
         buffer_text(out, " ");
-        print_quoted(out, *argument);
+        buffer_shell_word(out, *argument);
     }
     buffer_text(out, "\n");
     for (char **entry = command->envp; *entry; entry++) {
@@ -288,7 +267,7 @@ int worker_command_print(const struct worker_command *command, char *const *inhe
         if (!(*entry)[name])
             continue; /* no variable */
         buffer_printf(out, "    %.*s=", (int)name, *entry);
-        print_quoted(out, *entry + name + 1);
+        buffer_shell_word(out, *entry + name + 1);
         buffer_text(out, "\n");
     }
     return out->failed ? -1 : 0;

@@ -56,26 +56,6 @@ int local_print_json(const struct local_job *job, struct buffer *out)
 
 /* --- text --- */
 
-static void add_word(struct buffer *out, const char *word)
-{
-    static const char safe[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789@%+=:,./-_";
-    if (*word && strspn(word, safe) == strlen(word)) {
-        buffer_text(out, word);
-        return;
-    }
-    buffer_text(out, "'");
-    for (const char *at = word; *at;) {
-        size_t plain = strcspn(at, "'");
-        buffer_append(out, at, plain);
-        at += plain;
-        if (*at) {
-            buffer_text(out, "'\\''");
-            at++;
-        }
-    }
-    buffer_text(out, "'");
-}
-
 static void add_summary(const struct local_job *job, struct buffer *out)
 {
     static const char *const restarts[] = {"OnFailure", "Always", "Never", "ExitCode"};
@@ -110,7 +90,7 @@ int local_print_text(const struct local_job *job, struct buffer *out)
         buffer_text(out, "\n  command:");
         for (char *const *word = pod->command; word && *word; word++) {
             buffer_text(out, " ");
-            add_word(out, *word);
+            buffer_shell_word(out, *word);
         }
         buffer_text(out, pod->command ? "\n" : " (the image's, not known here)\n");
         for (char *const *entry = pod->env; *entry; entry++)

@@ -122,6 +122,24 @@ int buffer_json_string(struct buffer *b, const char *text)
     return text ? buffer_json_bytes(b, text, strlen(text)) : buffer_text(b, "null");
 }
 
+int buffer_shell_word(struct buffer *b, const char *text)
+{
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
+    if (*text && strspn(text, safe) == strlen(text))
+        return buffer_text(b, text);
+    buffer_text(b, "'");
+    for (const char *at = text; *at;) {
+        size_t plain = strcspn(at, "'");
+        buffer_append(b, at, plain);
+        at += plain;
+        if (*at) {
+            buffer_text(b, "'\\''");
+            at++;
+        }
+    }
+    return buffer_text(b, "'");
+}
+
 void buffer_consume(struct buffer *b, size_t length)
 {
     if (length >= b->length) {

@@ -27,6 +27,8 @@ int buffer_printf(struct buffer *b, const char *format, ...) __attribute__((form
 int buffer_json_string(struct buffer *b, const char *text);
 /* The same for length bytes, which may hold NULs. */
 int buffer_json_bytes(struct buffer *b, const char *data, size_t length);
+/* text so that a shell reads it as one word; what needs no quotes gets none. */
+int buffer_shell_word(struct buffer *b, const char *text);
 /* Makes room for more bytes and returns where they go (then add to length), or NULL. */
 char *buffer_reserve(struct buffer *b, size_t more);
 /* Drops length bytes at the front. */

@@ -80,6 +80,22 @@ static void files_are_replaced_whole(void **state)
     (void)rmdir(directory);
 }
 
+static void words_for_a_shell(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {{"a-b_c=1./:,@%+", "a-b_c=1./:,@%+"},
+                                          {"", "''"},
+                                          {"a b", "'a b'"},
+                                          {"$x", "'$x'"},
+                                          {"it's", "'it'\\''s'"},
+                                          {"^", "'^'"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        scope_buffer out = {0};
+        assert_int_equal(buffer_shell_word(&out, rows[i][0]), 0);
+        assert_string_equal(out.data, rows[i][1]);
+    }
+}
+
 static void time_is_a_type(void **state)
 {
     (void)state;
@@ -96,9 +112,9 @@ static void time_is_a_type(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_are_strict), cmocka_unit_test(nearest_helps_and_does_not_guess),
-        cmocka_unit_test(bytes_for_people),   cmocka_unit_test(files_are_replaced_whole),
-        cmocka_unit_test(time_is_a_type),
+        cmocka_unit_test(numbers_are_strict),       cmocka_unit_test(nearest_helps_and_does_not_guess),
+        cmocka_unit_test(bytes_for_people),         cmocka_unit_test(words_for_a_shell),
+        cmocka_unit_test(files_are_replaced_whole), cmocka_unit_test(time_is_a_type),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
