@@ -59,6 +59,8 @@ static int set_up(struct agent *agent, struct muster_error *err)
         agent->group.exit_code = agent->state.exit_code;
         return 0;
     }
+    if (agent->tune->unfit)
+        return error_set(err, MUSTER_E_STATE, "%s; it does not join the job", agent->tune->unfit);
     if (make_identity(agent, err) < 0 || raise_descriptors(agent, err) < 0 ||
         agent_prepare_logs(agent, err) < 0)
         return -1;
@@ -178,6 +180,8 @@ static int set_up_code(const struct agent *agent, const struct muster_error *err
 {
     if (agent->early_signal)
         return EXIT_CODE_SIGNAL_BASE + agent->early_signal;
+    if (agent->tune->unfit)
+        return EXIT_CODE_NODE;
     return err->code == MUSTER_E_INVALID || err->code == MUSTER_E_UNSUPPORTED ? EXIT_CODE_USAGE
                                                                               : EXIT_CODE_FAILURE;
 }

@@ -12,6 +12,7 @@
 #include "launcher/local/python_shim.h"
 #include "launcher/log_record.h"
 #include "launcher/machine.h"
+#include "launcher/pre_flight.h"
 #include "launcher/program.h"
 #include "launcher/refusal.h"
 #include "launcher/secret_command.h"
@@ -178,6 +179,8 @@ static int run_resolved(const char *shown, struct run_config *config)
                     err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
     if (config->dry_run)
         return dry_run(shown, config, &tune);
+    if (pre_flight_examine(config, &log, &tune, &err) < 0)
+        return fail(shown, config, err.text, EXIT_CODE_FAILURE);
     return agent_run(config, &tune, &log);
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "launcher/describe.h"
 #include "launcher/gpu_facts.h"
 #include "launcher/gpus.h"
 #include "launcher/machine.h"
@@ -81,6 +82,24 @@ static int read_machine(const struct run_config *config, char *const *environmen
                : reader_distances("", &tune->machine, err);
 }
 
+/* What a launch reads, and besides the disk, the kernel log and every device: for --pre-flight. */
+static int examine_machine(const struct run_config *config, char *const *environment, struct tune *tune,
+                           struct muster_error *err)
+{
+    const struct describe_request request = {
+        .master = config->max_nodes > 1 ? config->master_addr : NULL,
+        .log_dir = config->log_dir && *config->log_dir && strcmp(config->log_dir, "/dev/null")
+                       ? config->log_dir
+                       : NULL,
+        .nnodes = config->max_nodes,
+        .local_workers = config->nproc_per_node,
+        .gpus_wanted = gpus_wanted(config),
+        .nvml_patience_ns = nvml_patience_ns,
+        .environment = environment,
+    };
+    return describe_machine(&request, &tune->machine, err);
+}
+
 /* Another machine's description in the place of this one's, with its way to its master. The job, its settings
  * and its files are this run's. */
 static int replay(const char *path, struct tune *tune, struct muster_error *err)
@@ -92,6 +111,7 @@ static int replay(const char *path, struct tune *tune, struct muster_error *err)
         return error_wrap(err, "%s", ENV_DESCRIPTION);
     other.nnodes = own->nnodes;
     other.local_workers = own->local_workers;
+    other.gpus_wanted = other.gpu_count > 0 ? own->local_workers : own->gpus_wanted;
     memcpy(other.master, own->master, sizeof other.master);
     memcpy(other.log_dir, own->log_dir, sizeof other.log_dir);
     if (*own->node_pool)
@@ -119,9 +139,9 @@ int tune_read(const struct run_config *config, char *const *environment, bool al
     if (read_policy(config->nccl_policy, tune, err) < 0)
         return -1;
     bool replays = file && *file;
-    if (!always && !replays && !can_matter(config, tune))
+    if (!always && !replays && !config->pre_flight && !can_matter(config, tune))
         return 0;
-    if (read_machine(config, environment, tune, err) < 0)
+    if ((config->pre_flight && !replays ? examine_machine : read_machine)(config, environment, tune, err) < 0)
         return -1;
     tune->looked = true;
     tune->replayed = replays;
@@ -133,6 +153,8 @@ void tune_free(struct tune *tune)
     decision_list_free(&tune->decisions);
     policy_free(&tune->policy);
     description_free(&tune->machine);
+    mem_free(tune->unfit);
+    tune->unfit = NULL;
     tune->looked = false;
 }
 

@@ -18,6 +18,7 @@ struct tune {
     struct description machine;
     struct policy policy; /* empty where there is no file */
     struct decision_list decisions;
+    char *unfit; /* why this node must not join (pre_flight.h); NULL: it may */
 };
 
 /* What is known of a world when its workers are to start. */
@@ -30,7 +31,7 @@ struct tune_place {
 
 /* Reads the policy file, and this machine (or the file that MUSTER_DESCRIPTION names) where something can
  * matter; always: also where nothing can, for a person who asks. Blocks: NVML for some seconds where there
- * are GPUs. For a program that still has one thread. MUSTER_E_INVALID or what the file system says where a
+ * are GPUs; with --pre-flight all that muster doctor asks. For a program that still has one thread. MUSTER_E_INVALID or what the file system says where a
  * file cannot be used. tune needs no initialisation; tune_free on success and on failure. */
 int tune_read(const struct run_config *config, char *const *environment, bool always, struct tune *tune,
               struct muster_error *err);

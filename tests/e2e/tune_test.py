@@ -168,5 +168,68 @@ class Nodes(AgentTest):
         self.assertEqual(self.differ("python3", count), ["0\n", "0\n"])
 
 
+class PreFlight(AgentTest):
+    def changed(self, name, change):
+        description = json.loads((MACHINES / f"{name}.json").read_text())
+        change(description)
+        path = self.folder / "machine.json"
+        path.write_text(json.dumps(description))
+        return {"MUSTER_DESCRIPTION": str(path)}
+
+    def without_a_gpu(self):
+        return self.changed("dgx-h100", lambda description: description["gpus"].pop())
+
+    def test_an_unfit_node_says_why_and_does_not_start(self):
+        log = self.folder / "termination-log"
+        out, err = self.run_muster(
+            "--standalone", "--nproc-per-node=8", "--pre-flight=0", f"--termination-log={log}", "echo", "ran",
+            env=self.without_a_gpu(), code=138,
+        )  # fmt: skip
+        self.assertEqual(out, "")
+        self.assertRegex(err, r"error: pre-flight: gpu-count: 7 GPUs.*, 8 (are )?asked for")
+        self.assertIn("this node is unfit: gpu-count", err)
+        self.assertIn("unfit", log.read_text())
+        out, _ = self.run_muster(  # what was not asked for is not looked at
+            "--standalone", "--nproc-per-node=8", "echo", "ran", env=self.without_a_gpu()
+        )
+        self.assertEqual(out, "ran\n" * 8)
+
+    def test_warnings_are_said_once_and_stop_nothing(self):
+        out, err = self.run_muster(
+            "--standalone", "--nproc-per-node=4", "--pre-flight=0", "--max-restarts=1", "sh", "-c",
+            "echo $RANK; exit $((1 - TORCHELASTIC_RESTART_COUNT))",
+            env=self.changed("t4-x4-pcie-pod", lambda description: description.update(shm_bytes=512 << 20)),
+        )  # fmt: skip
+        self.assertEqual(err.count("warning: pre-flight: shm:"), 1, err)
+        self.assertGreaterEqual(len(out.split()), 5)
+
+    def test_this_machine_is_examined(self):
+        out, err = self.run_muster("--standalone", "--pre-flight=0", "echo", "ran")
+        self.assertEqual(out, "ran\n", err)
+        logs = self.folder / "file"
+        logs.write_text("")  # where a folder should be
+        _, err = self.run_muster("--standalone", "--pre-flight=0", f"--log-dir={logs}/x", "true", code=138)
+        self.assertRegex(err, "error: pre-flight: disk: ")
+
+    def test_higher_levels_are_refused(self):
+        for level in (1, 2):
+            _, err = self.run_muster("--standalone", f"--pre-flight={level}", "true", code=2)
+            self.assertIn(f"--pre-flight: level {level} needs the GPU back end", err)
+
+    def test_a_spare_takes_the_place(self):
+        port = free_port()
+        arguments = [
+            "--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=spare", "--pre-flight=0",
+            "--nproc-per-node=8", "sh", "-c", "echo $MUSTER_HOSTNAME",
+        ]  # fmt: skip
+        first = self.start(*arguments, env=machine("dgx-h100", MUSTER_HOSTNAME="first"))
+        unfit = self.start(*arguments, env={**self.without_a_gpu(), "MUSTER_HOSTNAME": "unfit"})
+        out, _ = self.finish(unfit, 138)
+        self.assertEqual(out, "")
+        spare = self.start(*arguments, env=machine("dgx-h100", MUSTER_HOSTNAME="spare"))
+        self.assertEqual(self.finish(first, 0)[0].split(), ["first"] * 8)
+        self.assertEqual(self.finish(spare, 0)[0].split(), ["spare"] * 8)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -1,0 +1,34 @@
+/* pre_flight.c - see pre_flight.h. */
+#include "launcher/pre_flight.h"
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "runtime/nccl/doctor.h"
+
+static void say(const struct doctor_report *report, const struct log_sink *log)
+{
+    for (int i = 0; i < report->count; i++) {
+        const struct doctor_row *row = &report->rows[i];
+        if (row->status != DOCTOR_WARNING && row->status != DOCTOR_UNFIT)
+            continue;
+        log_write(log, row->status == DOCTOR_UNFIT ? LOG_LEVEL_ERROR : LOG_LEVEL_WARNING,
+                  "pre-flight: %s: %s%s%s", row->name, row->found, *row->cure ? "; " : "", row->cure);
+    }
+}
+
+int pre_flight_examine(const struct run_config *config, const struct log_sink *log, struct tune *tune,
+                       struct muster_error *err)
+{
+    struct doctor_report __attribute__((cleanup(doctor_report_free))) report = {0};
+    scope_buffer why = {0};
+    if (!config->pre_flight)
+        return 0;
+    if (doctor_examine(&tune->machine, config->pre_flight - 1, &report, err) < 0)
+        return -1;
+    say(&report, log);
+    if (doctor_verdict(&report) != DOCTOR_UNFIT)
+        return 0;
+    if (doctor_summary(&report, &why) == 0)
+        tune->unfit = buffer_take(&why);
+    return tune->unfit ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory for what is wrong with this node");
+}
