@@ -20,40 +20,10 @@ import threading
 import time
 import unittest
 
-from harness import MUSTER, AgentTest, adopt_orphans, alive, children, environment, wait_until
+from harness import MUSTER, AdoptingTest, alive, environment, wait_until
 
 FULL = "--full" in sys.argv
 IS_ROOT = os.geteuid() == 0
-
-
-class FaultTest(AgentTest):
-    @classmethod
-    def setUpClass(cls):
-        adopt_orphans()
-        cls.before = set(children())
-
-    def new_children(self):
-        mine = {process.pid for process in self.started}
-        return {pid: about for pid, about in children().items() if pid not in mine and pid not in self.before}
-
-    def left_by(self, agent, code):
-        """Waits for the agent's end and proves that it left nobody: at once where it ended by itself, as soon as the guardian has
-        done its work where it was killed."""
-        agent.wait(timeout=60)
-        if agent.returncode >= 0:
-            self.assertEqual(self.new_children(), {}, "the agent left these behind")
-        else:
-            wait_until(lambda: all(state == "Z" for _, state in self.new_children().values()), "nobody outlives the agent", 10)
-        self.assertEqual(agent.returncode, code)
-
-    def reap(self):
-        for pid in self.new_children():
-            os.waitpid(pid, 0x40000000)  # __WALL: a guardian sends no SIGCHLD
-
-    def nothing_left(self):
-        super().nothing_left()
-        wait_until(lambda: all(state == "Z" for _, state in self.new_children().values()), "every orphan is gone", 10)
-        self.reap()
 
 
 # --- lines of the dying ---
@@ -78,7 +48,7 @@ while True:
 """
 
 
-class Printing(FaultTest):
+class Printing(AdoptingTest):
     RANKS = 4
 
     def check_lines(self, text):
@@ -172,7 +142,7 @@ def told(text):
     return "".join(re.findall(r"^muster: warning: .*\d+ bytes.*$", text, re.MULTILINE))
 
 
-class Shouting(FaultTest):
+class Shouting(AdoptingTest):
     """64 workers write 5 MB at once to where nothing goes on."""
 
     RANKS = 64
@@ -249,7 +219,7 @@ class Shouting(FaultTest):
                 )
                 self.started.append(process)
                 out, err = self.finish(process, code)
-                self.assertEqual(self.new_children(), {})
+                self.nobody_is_left()
                 logs = sorted((self.folder / "copy").rglob("stdout.log"))
                 self.assertEqual(len(logs), self.RANKS)
                 if flags == ("--tee=1",):
@@ -303,7 +273,7 @@ time.sleep(1000)
 """
 
 
-class Families(FaultTest):
+class Families(AdoptingTest):
     WAYS = ("plain", "setsid", "twice", "env", "setsid+twice", "setsid+env", "setsid+twice+env", "setsid+twice+env+deaf")
     ENDS = (("leave", None, 0), ("fail", None, 4), ("crash", None, 139), ("stay", signal.SIGTERM, 143), ("stop", signal.SIGTERM, 143),
             ("stay", signal.SIGKILL, -9), ("stop", signal.SIGKILL, -9))
@@ -323,7 +293,6 @@ class Families(FaultTest):
                 (self.folder / "go").touch()
             self.left_by(agent, code)
             self.assertFalse([pid for pid in family if alive(pid)])
-            self.reap()
 
     def test_no_hiding_place(self):
         rows = list(itertools.product(self.WAYS, self.ENDS, (False, True)))
@@ -352,7 +321,7 @@ class Families(FaultTest):
 
 @unittest.skipUnless(IS_ROOT and subprocess.run(["unshare", "-pf", "--mount-proc", "true"], capture_output=True).returncode == 0,
                      "no process namespaces here")
-class Process1(FaultTest):
+class Process1(AdoptingTest):
     def start_init(self, *arguments):
         process = subprocess.Popen(
             ["unshare", "--pid", "--fork", "--mount-proc", MUSTER, "run", "--standalone", *map(str, arguments)],

@@ -202,3 +202,35 @@ class AgentTest(unittest.TestCase):
             return found
 
         return wait_until(read, f"{count} pids in {name}.*")
+
+
+class AdoptingTest(AgentTest):
+    """A test that adopts what its agents leave behind, and proves that this is nobody."""
+
+    @classmethod
+    def setUpClass(cls):
+        adopt_orphans()
+        cls.before = set(children())
+
+    def new_children(self):
+        mine = {process.pid for process in self.started}
+        return {pid: about for pid, about in children().items() if pid not in mine and pid not in self.before}
+
+    def nobody_is_left(self, killed=False):
+        """To be called when all agents have ended: at once there is nobody, not even a zombie; where an agent was killed, as soon
+        as its guardian has done its work, and the dead are this process's to bury."""
+        if not killed:
+            self.assertEqual(self.new_children(), {}, "the agents left these behind")
+            return
+        wait_until(lambda: all(state == "Z" for _, state in self.new_children().values()), "nobody outlives the agents", 10)
+        for pid in self.new_children():
+            os.waitpid(pid, 0x40000000)  # __WALL: a guardian sends no SIGCHLD
+
+    def left_by(self, agent, code):
+        agent.wait(timeout=LIMIT)
+        self.nobody_is_left(killed=agent.returncode < 0)
+        self.assertEqual(agent.returncode, code)
+
+    def nothing_left(self):
+        super().nothing_left()
+        self.nobody_is_left(killed=True)

@@ -15,7 +15,7 @@ import sys
 import time
 import unittest
 
-from harness import LIMIT, MUSTER, AgentTest, alive, environment, free_port, wait_until
+from harness import LIMIT, MUSTER, AdoptingTest, alive, environment, free_port, wait_until
 
 FULL = "--full" in sys.argv
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -68,7 +68,7 @@ KINDS = {
 }
 
 
-class SuperviseTest(AgentTest):
+class SuperviseTest(AdoptingTest):
     def command(self, kind):
         path = self.script("worker.py", WORKER)
         if kind == "shell":
@@ -213,7 +213,8 @@ class Phases(SuperviseTest):
             for other in others:
                 other.wait(timeout=60)
                 self.assertEqual(other.returncode, 138 if number == signal.SIGKILL else code)
-            self.all_gone(family)
+            self.nobody_is_left(killed=number == signal.SIGKILL)
+            self.assertFalse([pid for pid in family if alive(pid)])
 
     def test_matrix(self):
         phases = [name[len("phase_") :] for name in dir(self) if name.startswith("phase_")]
