@@ -49,6 +49,7 @@ struct local_job {
     enum local_clean_policy clean_policy;
     int64_t backoff_limit;     /* -1: none */
     int64_t active_deadline_s; /* -1: none */
+    int64_t ttl_s;             /* ttlSecondsAfterFinished, -1: none */
     bool suspended;            /* spec.runPolicy.suspend */
     struct local_pod *pods;    /* master first, then workers by index */
     int pod_count;

@@ -38,7 +38,7 @@ static void ignore(struct step *s)
 
 static void create(struct step *s)
 {
-    s->pod->restart_count = 0;
+    s->pod->restart_count = s->pod->failures_in_row = 0; /* the kubelet knows nothing of the one before */
     enter(s, POD_PENDING, s->now);
 }
 

@@ -2,12 +2,16 @@
  */
 #include "launcher/local/lifecycle.h"
 
+#include <stdio.h>
+
 #include "launcher/local/kubelet.h"
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "proto/exit_code.h"
 
 enum { RETRYABLE_FROM = 128, BACKOFF_FIRST_S = 10, BACKOFF_LIMIT_S = 300 };
+
+static const int64_t tell_after_ns = NS_PER_S;
 
 /* --- names and rules --- */
 
@@ -94,13 +98,25 @@ static void set_condition(struct lifecycle *life, enum condition_type type, bool
         log_info(life->log, "job %s: %s%s", life->job->name, condition_name(type), status ? "" : " no more");
 }
 
+/* cleanPodPolicy None: pods may go on until ttlSecondsAfterFinished deletes the job, or we leave. */
+static void begin_to_linger(struct lifecycle *life, struct instant now)
+{
+    const struct local_job *job = life->job;
+    int64_t patience = life->options.linger_ns;
+    life->leaving = patience != INT64_MAX;
+    if (job->ttl_s >= 0 && job->ttl_s * NS_PER_S < patience)
+        patience = job->ttl_s * NS_PER_S;
+    life->linger_until = instant_add(now, patience);
+    if (job->clean_policy == LOCAL_CLEAN_NONE && patience > tell_after_ns)
+        life->linger_told = instant_add(now, tell_after_ns);
+}
+
 static void finish(struct lifecycle *life, bool succeeded, int exit_code, struct instant now)
 {
     life->state = succeeded ? JOB_SUCCEEDED : JOB_FAILED;
     life->exit_code = succeeded ? EXIT_CODE_OK : exit_code ? exit_code : EXIT_CODE_FAILURE;
     life->active_deadline = INSTANT_NEVER;
-    life->linger_until = instant_add(now, life->options.linger_ns);
-    life->leaving = life->linger_until.ns != INSTANT_NEVER.ns;
+    begin_to_linger(life, now);
     set_condition(life, succeeded ? CONDITION_SUCCEEDED : CONDITION_FAILED, true,
                   succeeded ? "PyTorchJobSucceeded" : "PyTorchJobFailed");
 }
@@ -241,6 +257,21 @@ static void drop_pending(struct lifecycle *life, struct instant now)
             kubelet_step(life, i, POD_DELETE, 0, now);
 }
 
+static void tell_linger(struct lifecycle *life, struct instant now)
+{
+    char end[48] = "waiting for them";
+    int running = 0;
+    for (int i = 0; i < life->pod_count; i++)
+        running += kubelet_is_active(life->pods[i].state);
+    life->linger_told = INSTANT_NEVER;
+    if (life->linger_until.ns != INSTANT_NEVER.ns)
+        (void)snprintf(end, sizeof end, "ended in %.1f s",
+                       (double)instant_diff_ns(life->linger_until, now) / (double)NS_PER_S);
+    if (running)
+        log_info(life->log, "job %s is decided, cleanPodPolicy None leaves %d pod%s running: %s",
+                 life->job->name, running, running == 1 ? "" : "s", end);
+}
+
 /* cleanPodPolicy. What it leaves running runs on for as long as we stay. */
 static void clean_up(struct lifecycle *life, struct instant now)
 {
@@ -254,21 +285,8 @@ static void clean_up(struct lifecycle *life, struct instant now)
             kubelet_step(life, i, POD_DELETE, 0, now); /* we would leave before it could achieve anything */
     if (instant_reached(now, life->linger_until))
         delete_pods(life, false, now);
-}
-
-static void say_linger(const struct lifecycle *life)
-{
-    int running = 0;
-    for (int i = 0; i < life->pod_count; i++)
-        running += kubelet_is_active(life->pods[i].state);
-    if (life->job->clean_policy != LOCAL_CLEAN_NONE || !running)
-        return;
-    if (life->leaving)
-        log_info(life->log, "job %s is decided, cleanPodPolicy None leaves %d pods running: ended in %.1f s",
-                 life->job->name, running, (double)life->options.linger_ns / (double)NS_PER_S);
-    else
-        log_info(life->log, "job %s is decided, cleanPodPolicy None leaves %d pods running: waiting for them",
-                 life->job->name, running);
+    else if (instant_reached(now, life->linger_told))
+        tell_linger(life, now);
 }
 
 /* --- one look --- */
@@ -281,8 +299,6 @@ static void reconcile(struct lifecycle *life, struct instant now)
             update_status(life, now);
         if (life->state == JOB_ACTIVE)
             manage_pods(life, now);
-        else
-            say_linger(life);
     }
     if (life->state == JOB_SUSPENDED || life->state == JOB_DELETED)
         delete_pods(life, true, now);
@@ -406,7 +422,7 @@ struct instant lifecycle_deadline(const struct lifecycle *life)
     for (int i = 0; i < life->pod_count; i++) {
         next = instant_min(next, life->pods[i].deadline);
         if (kubelet_is_active(life->pods[i].state))
-            next = instant_min(next, life->linger_until);
+            next = instant_min(next, instant_min(life->linger_until, life->linger_told));
     }
     return next;
 }
@@ -433,7 +449,8 @@ int lifecycle_init(struct lifecycle *life, const struct local_job *job,
                                .pod_count = job->pod_count + job->spare_count,
                                .state = JOB_SUSPENDED, /* until it begins */
                                .active_deadline = INSTANT_NEVER,
-                               .linger_until = INSTANT_NEVER};
+                               .linger_until = INSTANT_NEVER,
+                               .linger_told = INSTANT_NEVER};
     life->pods = mem_calloc((size_t)life->pod_count, sizeof *life->pods);
     if (!life->pods)
         return error_set(err, MUSTER_E_NOMEM, "no memory for %d pods", life->pod_count);

@@ -11,8 +11,8 @@
  * cleaned up, have a failed pod made anew, or missing pods created. Time is passed in.
  *
  * Differences from a cluster: the active deadline fires when it is reached (there, when the operator looks
- * next time); a pod is made anew after RECREATE_S instead of scheduling; ttlSecondsAfterFinished has no
- * meaning, as nothing of the job stays. */
+ * next time); a pod is made anew after RECREATE_S instead of scheduling; what a finished job leaves running
+ * ends with our patience (linger_ns) where ttlSecondsAfterFinished does not end it before. */
 #ifndef MUSTER_LAUNCHER_LOCAL_LIFECYCLE_H
 #define MUSTER_LAUNCHER_LOCAL_LIFECYCLE_H
 
@@ -112,9 +112,12 @@ struct lifecycle {
     int wanted[LOCAL_REPLICA_TYPES];
     enum job_state state;
     struct conditions conditions;
-    struct instant active_deadline, linger_until;
-    bool leaving;  /* decided, and we stay for a bounded time only: no container is started again */
-    int exit_code; /* what `muster local` leaves with, once decided */
+    struct instant active_deadline;
+    struct instant linger_until; /* decided: the pods that were left running are deleted then */
+    struct instant
+        linger_told; /* when that is worth a word: most pods end by themselves at once; never: not */
+    bool leaving;    /* decided, and we stay for a bounded time only: no container is started again */
+    int exit_code;   /* what `muster local` leaves with, once decided */
 };
 
 /* Nothing happens before JOB_BEGIN. job stays the caller's and must live as long. */

@@ -72,6 +72,8 @@ static void add_summary(const struct local_job *job, struct buffer *out)
         buffer_printf(out, " backoffLimit %lld,", (long long)job->backoff_limit);
     if (job->active_deadline_s >= 0)
         buffer_printf(out, " %lld s at most,", (long long)job->active_deadline_s);
+    if (job->ttl_s >= 0)
+        buffer_printf(out, " deleted %lld s after its end,", (long long)job->ttl_s);
     buffer_printf(out, " port %d, cleanPodPolicy %s%s\n", job->port, cleans[job->clean_policy],
                   job->suspended ? ", suspended" : "");
 }

@@ -87,7 +87,9 @@ static const struct knob rows[] = {
      .type = KNOB_BOOL,
      .offset = AT(keep_going),
      .section = run,
-     .help = "wait for pods that a finished job leaves running (cleanPodPolicy None), as long as they like"},
+     .help =
+         "wait for pods that a finished job leaves running (cleanPodPolicy None), as long as they like, or "
+         "until ttlSecondsAfterFinished deletes them"},
     {.name = "linger",
      .type = KNOB_DOUBLE,
      .offset = AT(linger_s),

@@ -260,6 +260,7 @@ static int fill_job(struct building *b)
     job->clean_policy = source->clean_policy;
     job->backoff_limit = pytorchjob_integer(source->run_policy, "backoffLimit", -1);
     job->active_deadline_s = pytorchjob_integer(source->run_policy, "activeDeadlineSeconds", -1);
+    job->ttl_s = pytorchjob_integer(source->run_policy, "ttlSecondsAfterFinished", -1);
     job->suspended = suspend && suspend->kind == TREE_BOOL && suspend->boolean;
     bool of_worker = source->elastic || !source->replicas[LOCAL_MASTER].entry;
     job->port = source->replicas[of_worker ? LOCAL_WORKER : LOCAL_MASTER].port;

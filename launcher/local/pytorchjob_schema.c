@@ -86,7 +86,7 @@ FIELDS(elastic, ROW("minReplicas", INT32), ROW("maxReplicas", INT32), ROW("maxRe
        NOTED("metrics", ANY, NULL, "nothing scales the job here"));
 FIELDS(run_policy, ROW("cleanPodPolicy", TEXT), ROW("activeDeadlineSeconds", INT64),
        ROW("backoffLimit", INT32), ROW("suspend", BOOL), ROW("managedBy", TEXT),
-       NOTED("ttlSecondsAfterFinished", INT32, NULL, "nothing is left to delete after a local run"),
+       ROW("ttlSecondsAfterFinished", INT32),
        NOTED("schedulingPolicy", ANY, NULL, "there is no scheduler here: all pods start at once"));
 FIELDS(spec, OF("pytorchReplicaSpecs", OBJECT_MAP, &replica), ROW("nprocPerNode", TEXT),
        OF("elasticPolicy", OBJECT, &elastic), OF("runPolicy", OBJECT, &run_policy));

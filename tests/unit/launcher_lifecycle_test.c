@@ -42,7 +42,8 @@ static void add_pod(struct fixture *f, enum local_replica_type type, int index)
 static void make_job(struct fixture *f, int masters, int workers, int spare, enum local_restart_policy policy)
 {
     memset(f, 0, sizeof *f);
-    f->job = (struct local_job){.name = "j", .pods = f->pods, .backoff_limit = -1, .active_deadline_s = -1};
+    f->job = (struct local_job){
+        .name = "j", .pods = f->pods, .backoff_limit = -1, .active_deadline_s = -1, .ttl_s = -1};
     f->job.replicas[LOCAL_MASTER] = (struct local_replica){masters, policy};
     f->job.replicas[LOCAL_WORKER] = (struct local_replica){workers, policy};
     for (int i = 0; i < masters; i++)
@@ -388,6 +389,11 @@ static void back_off_doubles_and_is_forgotten(void **state)
     step(&f, JOB_POD_ENDED, 0, 1);
     assert_int_equal(state_of(&f, 0), POD_RUNNING); /* as the first time: at once */
     assert_int_equal(lifecycle_backoff_ns(1000000), 300 * NS_PER_S);
+    step(&f, JOB_SUSPEND, 0, 0);
+    step(&f, JOB_POD_ENDED, 0, 143);
+    step(&f, JOB_RESUME, 0, 0);
+    step(&f, JOB_POD_ENDED, 0, 1);
+    assert_int_equal(state_of(&f, 0), POD_RUNNING); /* a new pod has not failed before */
     finish(&f);
 }
 
@@ -519,11 +525,44 @@ static void pods_of_a_decided_job_linger(void **state)
     step(&f, JOB_POD_ENDED, 1, 1); /* not started again either */
     assert_int_equal(state_of(&f, 1), POD_FAILED);
     take_all_actions(&f);
-    assert_int_equal(wait_ns(&f), 10 * NS_PER_S);
+    assert_null(strstr(f.told.data, "leaves"));
+    assert_int_equal(wait_ns(&f), NS_PER_S); /* told of what did not end at once */
+    assert_non_null(strstr(f.told.data, "cleanPodPolicy None leaves 1 pod running: ended in 9.0 s\n"));
+    assert_int_equal(take_actions(&f, 2), 0);
+    assert_int_equal(wait_ns(&f), 9 * NS_PER_S);
     assert_int_equal(take_actions(&f, 2), 1u << POD_TERMINATE);
     step(&f, JOB_POD_ENDED, 2, 143);
     assert_true(lifecycle_over(&f.life));
     assert_int_equal(f.life.exit_code, 0);
+    finish(&f);
+}
+
+/* The job is deleted, and its pods with it, however patient we are. */
+static void time_to_live(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct lifecycle_options options = usual();
+    options.linger_ns = INT64_MAX;
+    make_job(&f, 1, 1, 0, LOCAL_RESTART_ON_FAILURE);
+    f.job.ttl_s = 5;
+    begin_with(&f, options);
+    step(&f, JOB_POD_ENDED, 0, 0);
+    step(&f, JOB_POD_ENDED, 1, 1);
+    assert_int_equal(state_of(&f, 1), POD_RUNNING); /* started again as long as there is a job */
+    take_all_actions(&f);
+    assert_int_equal(wait_ns(&f), NS_PER_S);
+    assert_non_null(strstr(f.told.data, "leaves 1 pod running: ended in 4.0 s\n"));
+    assert_int_equal(wait_ns(&f), 4 * NS_PER_S);
+    assert_int_equal(take_actions(&f, 1), 1u << POD_TERMINATE);
+    finish(&f);
+    make_job(&f, 1, 1, 0, LOCAL_RESTART_ON_FAILURE);
+    f.job.ttl_s = 0;
+    begin_with(&f, options);
+    take_all_actions(&f);
+    step(&f, JOB_POD_ENDED, 0, 0);
+    assert_int_equal(take_actions(&f, 1), 1u << POD_TERMINATE);
+    assert_null(strstr(f.told.data, "leaves"));
     finish(&f);
 }
 
@@ -539,6 +578,8 @@ static void kept_going(void **state)
     step(&f, JOB_POD_ENDED, 0, 0);
     step(&f, JOB_POD_ENDED, 1, 1);
     assert_int_equal(state_of(&f, 1), POD_RUNNING);
+    assert_int_equal(wait_ns(&f), NS_PER_S);
+    assert_non_null(strstr(f.told.data, "leaves 1 pod running: waiting for them\n"));
     assert_int_equal(lifecycle_deadline(&f.life).ns, INSTANT_NEVER.ns);
     assert_false(lifecycle_over(&f.life));
     take_all_actions(&f);
@@ -676,6 +717,7 @@ int main(void)
         cmocka_unit_test(backoff_limit_sums_pods),
         cmocka_unit_test(active_deadline),
         cmocka_unit_test(pods_of_a_decided_job_linger),
+        cmocka_unit_test(time_to_live),
         cmocka_unit_test(kept_going),
         cmocka_unit_test(a_signal_deletes_the_job),
         cmocka_unit_test(suspended_and_resumed),

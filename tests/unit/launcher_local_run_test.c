@@ -59,7 +59,8 @@ static void make_job(struct fixture *f, enum local_restart_policy policy, const 
     memset(f, 0, sizeof *f);
     (void)snprintf(f->folder, sizeof f->folder, "/tmp/muster_run_XXXXXX");
     assert_non_null(mkdtemp(f->folder));
-    f->job = (struct local_job){.name = "j", .pods = f->pods, .backoff_limit = -1, .active_deadline_s = -1};
+    f->job = (struct local_job){
+        .name = "j", .pods = f->pods, .backoff_limit = -1, .active_deadline_s = -1, .ttl_s = -1};
     f->options = local_options_default();
     f->options.backoff_scale = 0;
     f->options.linger_s = 0;
