@@ -45,10 +45,14 @@ static int fail(const struct command *command, const struct muster_error *err)
     return ours ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE;
 }
 
-static int help(const char *shown)
+/* out remembers a failure */
+static int help(const char *shown, int output)
 {
     scope_buffer out = {0};
-    (void)local_settings_help(shown, HELP_COLUMNS, &out); /* out remembers a failure */
+    if (output == LOCAL_OUTPUT_MARKDOWN)
+        (void)local_settings_markdown(&out);
+    else
+        (void)local_settings_help(shown, HELP_COLUMNS, &out);
     return print(&out);
 }
 
@@ -147,7 +151,7 @@ int local_command(const char *shown, int argc, char *argv[])
     if (local_settings_parse(argc, argv, &command.settings, &err) < 0)
         exit_code = fail(&command, &err);
     else if (command.settings.help)
-        exit_code = help(shown);
+        exit_code = help(shown, command.settings.output);
     else
         exit_code = build(&command, &err) < 0 ? fail(&command, &err) : run_or_print(&command);
     local_job_free(&command.job);

@@ -12,8 +12,26 @@ static const char manifest[] = "Manifest";
 static const char run[] = "Run";
 static const char other[] = "Other";
 
+struct meaning {
+    const char *name, *meaning;
+};
+
+static const struct meaning signals[] = {
+    {"TERM, INT, HUP, QUIT", "the job is deleted: SIGTERM to each pod, its grace period, SIGKILL"},
+    {"USR1, USR2", "the job is suspended, resumed"},
+    {"RTMIN+1, RTMIN+2", "an elastic job gets one worker more, one less"},
+};
+
+static const struct meaning exit_codes[] = {
+    {"0", "the job succeeded"},
+    {"2", "the flags or the manifest are wrong, or there are too few GPUs"},
+    {"138", "a process of a pod cannot be killed"},
+    {"128+n", "signal n deleted the job"},
+    {"any other", "the job failed: the code of the container that failed it (1 for a deadline)"},
+};
+
 static const char *const validations[] = {"strict", "warn", NULL};
-static const char *const outputs[] = {"text", "json", NULL};
+static const char *const outputs[] = {"text", "json", "markdown", NULL};
 
 static const struct knob rows[] = {
     {.name = "filename",
@@ -123,7 +141,7 @@ static const struct knob rows[] = {
      .initial = "text",
      .choices = outputs,
      .section = other,
-     .help = "how --dry-run prints"},
+     .help = "how --dry-run prints (text, json), and --help behind it (text, markdown)"},
     {.name = "help",
      .letter = 'h',
      .type = KNOB_BOOL,
@@ -154,6 +172,8 @@ static int check(const struct local_settings *settings, int argc, char *const ar
         return error_set(err, MUSTER_E_INVALID,
                          "'%.200s' is no flag; manifests are named by -f, e.g. -f %.100s", argv[at],
                          argv[at]);
+    if (settings->output == LOCAL_OUTPUT_MARKDOWN)
+        return error_set(err, MUSTER_E_INVALID, "--output=markdown is a form of --help, give that behind it");
     if (!settings->files)
         return error_set(err, MUSTER_E_INVALID, "no manifest was given; name one by -f, e.g. -f job.yaml");
     if (!settings->dry_run &&
@@ -208,16 +228,31 @@ int local_settings_help(const char *name, int columns, struct buffer *out)
         name);
     if (knob_help(local_settings_table(), columns, out) < 0)
         return -1;
-    return buffer_text(
-        out, "\nSignals:\n"
-             "  TERM, INT, HUP, QUIT    the job is deleted: SIGTERM to each pod, its grace period, SIGKILL\n"
-             "  USR1, USR2              the job is suspended, resumed\n"
-             "  RTMIN+1, RTMIN+2        an elastic job gets one worker more, one less\n"
-             "\nExit code:\n"
-             "  0                       the job succeeded\n"
-             "  2                       the flags or the manifest are wrong, or there are too few GPUs\n"
-             "  138                     a process of a pod cannot be killed\n"
-             "  128+n                   signal n deleted the job\n"
-             "  any other               the job failed: the code of the container that failed it (1 for "
-             "a deadline)\n");
+    buffer_text(out, "\nSignals:\n");
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        buffer_printf(out, "  %-22s  %s\n", signals[i].name, signals[i].meaning);
+    buffer_text(out, "\nExit code:\n");
+    for (size_t i = 0; i < sizeof exit_codes / sizeof *exit_codes; i++)
+        buffer_printf(out, "  %-22s  %s\n", exit_codes[i].name, exit_codes[i].meaning);
+    return out->failed ? -1 : 0;
+}
+
+static void add_table(const char *title, const char *column, const struct meaning *rows, size_t count,
+                      struct buffer *out)
+{
+    buffer_printf(out, "\n## %s\n\n| %s | what it means |\n|---|---|\n", title, column);
+    for (size_t i = 0; i < count; i++)
+        buffer_printf(out, "| %s | %s |\n", rows[i].name, rows[i].meaning);
+}
+
+int local_settings_markdown(struct buffer *out)
+{
+    buffer_text(out,
+                "# The flags of `muster local`\n\n"
+                "Printed by `muster local --output=markdown --help`; `ninja -C build flags` writes it here. "
+                "Dashes and underscores are\nequal, unique prefixes are enough.\n\n");
+    (void)knob_markdown(local_settings_table(), out); /* out remembers a failure */
+    add_table("Signals", "signal", signals, sizeof signals / sizeof *signals, out);
+    add_table("Exit codes", "code", exit_codes, sizeof exit_codes / sizeof *exit_codes, out);
+    return out->failed ? -1 : 0;
 }

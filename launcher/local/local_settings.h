@@ -8,7 +8,7 @@
 #include "launcher/local/runner.h"
 #include "proto/base/knob.h"
 
-enum local_output { LOCAL_OUTPUT_TEXT, LOCAL_OUTPUT_JSON };
+enum local_output { LOCAL_OUTPUT_TEXT, LOCAL_OUTPUT_JSON, LOCAL_OUTPUT_MARKDOWN };
 enum local_validation { LOCAL_VALIDATE_STRICT, LOCAL_VALIDATE_WARN };
 
 struct local_settings {
@@ -32,5 +32,7 @@ void local_settings_free(struct local_settings *settings);
 /* The runner's part of them, which borrows their texts. */
 struct local_options local_settings_options(const struct local_settings *settings);
 int local_settings_help(const char *name, int columns, struct buffer *out);
+/* FLAGS.md of this folder, appended. */
+int local_settings_markdown(struct buffer *out);
 
 #endif

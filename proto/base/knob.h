@@ -87,7 +87,8 @@ int knob_format(const struct knob *knob, const void *options, struct buffer *out
 /* The value as JSON, appended: true, false, a number, a string, a list of strings, or null for a text that is
  * not set. */
 int knob_format_json(const struct knob *knob, const void *options, struct buffer *out);
-/* The rows as tables of Markdown, one for each section. */
+/* The rows as tables of Markdown, one for each section; with a column for the variables where there are any.
+ */
 int knob_markdown(const struct knob_table *table, struct buffer *out);
 /* The help text of all rows, by section, at most columns wide. */
 int knob_help(const struct knob_table *table, int columns, struct buffer *out);

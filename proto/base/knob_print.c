@@ -147,7 +147,7 @@ static void put_cell(struct buffer *out, const char *text)
     }
 }
 
-static void markdown_row(const struct knob *knob, struct buffer *out)
+static void markdown_row(const struct knob *knob, bool variables, struct buffer *out)
 {
     scope_buffer text = {0};
     describe(knob, &text);
@@ -161,7 +161,7 @@ static void markdown_row(const struct knob *knob, struct buffer *out)
     buffer_printf(out, "`%s%s` | ", dashes_of(knob), knob->name);
     if (knob->env)
         buffer_printf(out, "`%s`", knob->env);
-    buffer_text(out, " | ");
+    buffer_text(out, variables ? " | " : "");
     put_cell(out, text.data ? text.data : "");
     buffer_text(out, " |\n");
 }
@@ -169,14 +169,17 @@ static void markdown_row(const struct knob *knob, struct buffer *out)
 int knob_markdown(const struct knob_table *table, struct buffer *out)
 {
     const char *section = NULL;
+    bool variables = false;
+    for (size_t i = 0; i < table->count; i++)
+        variables |= table->knobs[i].env != NULL;
     for (size_t i = 0; i < table->count; i++) {
         const struct knob *knob = &table->knobs[i];
         if (knob->section && (!section || strcmp(section, knob->section))) {
-            buffer_printf(out, "%s## %s\n\n| flag | variable | what it does |\n|---|---|---|\n",
-                          section ? "\n" : "", knob->section);
+            buffer_printf(out, "%s## %s\n\n| flag |%s what it does |\n|---|---|%s\n", section ? "\n" : "",
+                          knob->section, variables ? " variable |" : "", variables ? "---|" : "");
             section = knob->section;
         }
-        markdown_row(knob, out);
+        markdown_row(knob, variables, out);
     }
     return out->failed ? -1 : 0;
 }

@@ -237,12 +237,14 @@ def check_docs(root, build):
 
 
 def check_flags(root, build):
-    program, table = build / "bin" / "muster", root / "launcher" / "FLAGS.md"
-    printed = subprocess.run([str(program), "run", "--output=markdown", "--help"], capture_output=True, text=True, check=True)
-    print(f"{printed.stdout.count('`--')} flags are printed")
-    if printed.stdout == table.read_text():
-        return []
-    return [f"{name_of(root, table)} is not what the program prints: ninja -C build flags writes it"]
+    breaches = []
+    for command, table in ("run", root / "launcher" / "FLAGS.md"), ("local", root / "launcher" / "local" / "FLAGS.md"):
+        call = [str(build / "bin" / "muster"), command, "--output=markdown", "--help"]
+        printed = subprocess.run(call, capture_output=True, text=True, check=True).stdout
+        print(f"{printed.count('`--')} flags of muster {command} are printed")
+        if printed != table.read_text():
+            breaches.append(f"{name_of(root, table)} is not what the program prints: ninja -C build flags writes it")
+    return breaches
 
 
 def check_complaints(root, build):
