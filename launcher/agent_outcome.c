@@ -60,6 +60,12 @@ static int by_key(const void *a, const void *b)
     return failure_key_compare(&x_key, &y_key);
 }
 
+static int by_rank(const void *a, const void *b)
+{
+    const struct report_stopped *x = a, *y = b;
+    return x->rank - y->rank;
+}
+
 static const struct observed_failure *find_own(const struct agent *agent,
                                                const struct worker_failure *failure)
 {
@@ -156,6 +162,7 @@ void agent_tell_outcome(struct agent *agent, int exit_code)
     scope_buffer text = {0}, sentence = {0};
     int count = list ? list_failures(agent, list) : 0;
     int stopped = agent->stopped_count < AGENT_STOPPED_KEPT ? agent->stopped_count : AGENT_STOPPED_KEPT;
+    qsort(agent->stopped, (size_t)stopped, sizeof *agent->stopped, by_rank); /* not in the order of luck */
     struct report report = {
         .program = agent->config->program,
         .job_id = agent->config->rdzv_id,
