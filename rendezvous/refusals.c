@@ -35,12 +35,16 @@ bool refusals_note(struct refusals *refusals, enum refusal reason, const char *a
 {
     __typeof__(refusals->reasons[0]) *of = &refusals->reasons[reason];
     (void)snprintf(of->address, sizeof of->address, "%s", address);
-    if (of->total++) {
+    bool first = of->total++ == 0, first_known = *address && !of->placed;
+    of->placed = of->placed || *address;
+    if (!first && !first_known) {
         of->untold++;
         return false;
     }
-    of->interval_ns = first_interval_ns;
-    of->tell_at = instant_add(now, of->interval_ns);
+    if (first) {
+        of->interval_ns = first_interval_ns;
+        of->tell_at = instant_add(now, of->interval_ns);
+    }
     (void)snprintf(line, REFUSAL_LINE_SIZE, "refused %s: %s", shown(of->address), words[reason]);
     return true;
 }

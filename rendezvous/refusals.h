@@ -1,7 +1,8 @@
 /* refusals.h - pure: who was kept out of the job, why, and how often the log is told.
  *
- * A reason is said at once when it comes up first; from then on it is counted, and a line with the count
- * follows after a minute, then two, up to an hour: a stranger can neither fill the log nor go unseen. */
+ * A reason is said at once when it comes up first, and when it first comes with an address; from then on it
+ * is counted, and a line with the count follows after a minute, then two, up to an hour: a stranger can
+ * neither fill the log nor go unseen. */
 #ifndef MUSTER_RENDEZVOUS_REFUSALS_H
 #define MUSTER_RENDEZVOUS_REFUSALS_H
 
@@ -43,6 +44,7 @@ struct refusals {
         uint64_t total, untold;
         struct instant tell_at; /* when the untold may be told */
         int64_t interval_ns;
+        bool placed;                        /* a line has named an address */
         char address[REFUSAL_ADDRESS_SIZE]; /* the last one's, "" where unknown */
     } reasons[REFUSAL_COUNT];
 };

@@ -155,6 +155,21 @@ static void a_reason_is_told_once_and_then_counted(void **state)
     assert_string_equal(line, "connections that were refused: 42 (no secret), 1 (not muster's protocol)");
 }
 
+static void an_address_is_told_when_it_is_first_known(void **state)
+{
+    (void)state;
+    struct refusals refusals = {0};
+    char line[REFUSAL_LINE_SIZE];
+    assert_true(refusals_note(&refusals, REFUSAL_SILENT, "", at(1), line));
+    assert_non_null(strstr(line, "refused a peer: "));
+    assert_false(refusals_note(&refusals, REFUSAL_SILENT, "", at(2), line));
+    assert_true(refusals_note(&refusals, REFUSAL_SILENT, "10.1.2.3", at(3), line));
+    assert_non_null(strstr(line, "refused 10.1.2.3: "));
+    assert_false(refusals_note(&refusals, REFUSAL_SILENT, "10.1.2.4", at(4), line));
+    assert_true(refusals_next(&refusals, at(61), line));
+    assert_non_null(strstr(line, "refused 2 more (4 in all), the last 10.1.2.4: "));
+}
+
 static void a_flood_is_a_few_lines_a_day(void **state)
 {
     (void)state;
@@ -196,6 +211,7 @@ int main(void)
         cmocka_unit_test(the_answer_names_request_and_peer),
         cmocka_unit_test(an_address_that_would_spoil_the_log_is_left_out),
         cmocka_unit_test(a_reason_is_told_once_and_then_counted),
+        cmocka_unit_test(an_address_is_told_when_it_is_first_known),
         cmocka_unit_test(a_flood_is_a_few_lines_a_day),
         cmocka_unit_test(the_longest_lines_fit),
     };

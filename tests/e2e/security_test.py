@@ -1,0 +1,392 @@
+"""Who may join a job, and what strangers at its port can do: real agents on loopback addresses, with and without a secret.
+
+    MUSTER_BUILD=build python3 tests/e2e/security_test.py [TestClass.test_name ...]"""
+
+import contextlib
+import os
+import random
+import re
+import resource
+import signal
+import socket
+import subprocess
+import threading
+import unittest
+
+from harness import MUSTER, AgentTest, environment, free_port, wait_until
+
+# says what it was given and waits for a file named finish
+WORKER = """#!/bin/sh
+{ env; echo "core=$(ulimit -c)"; } > "seen.$RANK.new" && mv "seen.$RANK.new" "seen.$RANK"
+while [ ! -e finish ]; do sleep 0.05; done
+"""
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+READY = b"\x05READY" + b"\x0bSocket-Type\0\0\0\x06DEALER" + b"\x08Identity\0\0\0\0"
+READY = bytes([4, len(READY)]) + READY
+TLS_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(range(190))
+
+
+class SecurityTest(AgentTest):
+    def setUp(self):
+        super().setUp()
+        self.port = free_port()
+        self.worker = self.script("worker.sh", WORKER)
+        os.chmod(self.worker, 0o755)
+
+    def secret(self, name="secret", mode=0o600):
+        path = self.folder / name
+        path.write_bytes(subprocess.run([MUSTER, "secret"], check=True, capture_output=True).stdout)
+        path.chmod(mode)
+        return path
+
+    def node(self, rank, *arguments, port=None, join=60, rest=None, **options):
+        return self.start(
+            "--nnodes=2",
+            f"--node-rank={rank}",
+            "--master-addr=127.0.0.1",
+            f"--master-port={port or self.port}",
+            f"--join-timeout={join}",
+            *arguments,
+            *(rest or ["--", self.worker]),
+            **{"env": {"MUSTER_HOSTNAME": f"node-{rank}"}, **options},
+        )
+
+    def seen(self, rank):
+        path = self.folder / f"seen.{rank}"
+        wait_until(path.exists, f"{path} is there")
+        return dict(line.split("=", 1) for line in path.read_text().splitlines() if "=" in line)
+
+    def finish_all(self, *processes):
+        (self.folder / "finish").touch()
+        return [self.finish(process, 0)[1] for process in processes]
+
+    def stop(self, process):
+        process.send_signal(signal.SIGTERM)
+        return self.finish(process, 143)[1]
+
+    def stream(self, data=b""):
+        """A connection to the server that has said data."""
+        peer = wait_until(self.connected, "the server listens")
+        peer.settimeout(10)
+        with contextlib.suppress(OSError):  # the server may close before it has read all
+            peer.sendall(data)
+        return peer
+
+    def connected(self):
+        try:
+            return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        except OSError:
+            return None
+
+
+def until_closed(peer):
+    """What came until the server closed the connection."""
+    got = b""
+    with contextlib.suppress(ConnectionError), peer:
+        while more := peer.recv(65536):
+            got += more
+    return got
+
+
+class TheSecret(SecurityTest):
+    def test_who_has_it_joins(self):
+        secret = self.secret()
+        nodes = [self.node(rank, f"--secret-file={secret}") for rank in range(2)]
+        self.seen(1)
+        for err in self.finish_all(*nodes):
+            self.assertEqual(err, "")
+
+    def test_the_server_turns_away_who_has_another_none_or_another_job(self):
+        """and still takes the one that it waits for."""
+        secret, other = self.secret(), self.secret("other")
+        server = self.node(0, f"--secret-file={secret}")
+        wrong = self.node(1, f"--secret-file={other}", join=4)
+        _, err = self.finish(wrong, 138)
+        self.assertIn("breaks off at our greeting: its job secret is not the one in this node's --secret-file", err)
+        _, err = self.finish(self.node(1), 1)
+        self.assertIn("does not take this node: the server has a job secret and this node was started without one", err)
+        _, err = self.finish(self.node(1, f"--secret-file={secret}", "--rdzv-id=another"), 1)
+        self.assertIn("does not take this node: the server has this job secret and another job id: --rdzv-id", err)
+        right = self.node(1, f"--secret-file={secret}")
+        self.seen(1)
+        err, _ = self.finish_all(server, right)
+        self.assertIn("refused 127.0.0.1: it has another secret", err)
+        self.assertIn("refused 127.0.0.1: it came without the job's secret", err)
+        self.assertIn("refused 127.0.0.1: it has this secret, but another job id", err)
+        self.assertRegex(err, r"connections that were refused: \d+ \(no secret\), \d+ \(another secret\), \d+ \(another job id\)")
+
+    def test_a_secret_that_only_the_client_has(self):
+        server = self.node(0)
+        _, err = self.finish(self.node(1, f"--secret-file={self.secret()}"), 1)
+        self.assertIn("this node was started with --secret-file and the server without", err)
+        self.assertIn("it came with a secret, and this server was started without one", self.stop(server))
+
+    def test_members_go_on_while_a_stranger_tries(self):
+        secret = self.secret()
+        nodes = [self.node(rank, f"--secret-file={secret}") for rank in range(2)]
+        self.seen(1)
+        self.finish(self.node(1, "--max-restarts=3"), 1)
+        err, _ = self.finish_all(*nodes)
+        self.assertIn("refused 127.0.0.1: it came without the job's secret", err)
+
+    def test_elastic_jobs_have_it_too(self):
+        secret = self.secret()
+        arguments = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}", f"--secret-file={secret}"]
+        nodes = [
+            self.start(*arguments, f"--local-addr=127.0.0.{k + 1}", "--", self.worker, env={"MUSTER_HOSTNAME": f"node-{k}"})
+            for k in range(2)
+        ]
+        self.seen(1)
+        self.finish_all(*nodes)
+
+    def test_a_recorded_session_is_of_no_use(self):
+        """A relay hears everything: it learns nothing, and saying the same again does not let it in."""
+        secret, name, said = self.secret(), "a-name-to-look-for", bytearray()
+        listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self.relay, args=(listener, said), daemon=True).start()
+        self.addCleanup(listener.close)
+        self.addCleanup(listener.shutdown, socket.SHUT_RDWR)  # ends the accept
+        server = self.node(0, f"--secret-file={secret}", f"--rdzv-id={name}")
+        client = self.node(1, f"--secret-file={secret}", f"--rdzv-id={name}", port=listener.getsockname()[1])
+        self.seen(1)
+        recorded = bytes(said)
+        self.assertIn(b"CURVE", recorded)
+        self.assertNotIn(name.encode(), recorded)
+        self.assertNotIn(b"node-1", recorded)
+        answer = until_closed(self.stream(recorded))
+        self.assertNotIn(b"\x05READY", answer)
+        err, _ = self.finish_all(server, client)
+        self.assertRegex(err, "refused (127.0.0.1|a peer): ")  # it may be gone before its address is asked for
+
+    def relay(self, listener, said):
+        def pump(source, sink, heard):
+            with contextlib.suppress(OSError):
+                while data := source.recv(65536):
+                    if heard is not None:
+                        heard += data
+                    sink.sendall(data)
+                sink.shutdown(socket.SHUT_WR)
+
+        with contextlib.suppress(OSError), contextlib.ExitStack() as sockets:
+            while True:
+                near = sockets.enter_context(listener.accept()[0])
+                try:
+                    far = sockets.enter_context(socket.create_connection(("127.0.0.1", self.port)))
+                except OSError:
+                    near.close()
+                    continue
+                for job in ((near, far, said), (far, near, None)):
+                    threading.Thread(target=pump, args=job, daemon=True).start()
+
+
+class Keeping(SecurityTest):
+    def test_it_is_in_no_worker_and_nowhere_else(self):
+        secret = self.secret()
+        text = secret.read_text().strip()
+        cores = (4096 * 512, resource.getrlimit(resource.RLIMIT_CORE)[1])
+        if cores[1] != resource.RLIM_INFINITY and cores[1] < cores[0]:
+            self.skipTest("core files are forbidden here")
+
+        def preexec():
+            resource.setrlimit(resource.RLIMIT_CORE, cores)
+
+        variables = {"MUSTER_SECRET_FILE": str(secret), "MUSTER_REQUIRE_AUTH": "1"}
+        nodes = [
+            self.node(k, env={"MUSTER_HOSTNAME": f"node-{k}", **variables}, preexec_fn=preexec, rest=["--", self.worker])
+            for k in range(2)
+        ]
+        seen = [self.seen(k) for k in range(2)]
+        for worker in seen:
+            self.assertEqual([name for name in worker if name in variables], [])
+            self.assertIn(worker["core"], ("2048", "4096"))  # blocks of 1,024 or 512 bytes
+        for node in nodes:
+            with open(f"/proc/{node.pid}/limits") as file:
+                self.assertRegex(file.read(), r"Max core file size +[01] ")
+            with open(f"/proc/{node.pid}/cmdline") as line, open(f"/proc/{node.pid}/environ") as inherited:
+                self.assertNotIn(text, line.read() + inherited.read())
+            memory = self.memory(node.pid)
+            self.assertIn(str(secret).encode(), memory)  # the search finds what is there
+            digits = text.split(":")[1]
+            self.assertNotIn(digits.encode(), memory)
+            self.assertNotIn(bytes.fromhex(digits), memory)
+        self.finish_all(*nodes)
+
+    def memory(self, pid):
+        """All that the process can write to."""
+        found = []
+        with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as mem:
+            for line in maps:
+                first, last = (int(part, 16) for part in line.split()[0].split("-"))
+                if line.split()[1].startswith("rw") and "[v" not in line:
+                    mem.seek(first)
+                    with contextlib.suppress(OSError):
+                        found.append(mem.read(last - first))
+        return b"\n".join(found)
+
+    def test_a_file_that_others_can_read_is_warned_of(self):
+        for mode, words in ((0o644, "every user of this machine"), (0o640, "its group")):
+            node = self.node(1, f"--secret-file={self.secret(mode=mode)}", join=0.5)
+            self.assertRegex(self.finish(node, 138)[1], rf"warning: secret file .*/secret has mode {mode:04o}, {words} can read")
+
+    def test_a_file_that_holds_none_is_bad_usage(self):
+        junk = self.folder / "junk"
+        junk.write_text("replace-me\n")
+        _, err = self.finish(self.node(0, f"--secret-file={junk}"), 2)
+        self.assertIn("holds no job secret: it does not begin with 'muster-secret-1:'; muster secret makes one", err)
+        _, err = self.finish(self.node(0, f"--secret-file={self.folder}/missing"), 2)
+        self.assertIn("missing: No such file or directory", err)
+
+    def test_one_node_does_not_read_it(self):
+        self.run_muster("--standalone", "--secret-file=/nowhere", "--require-auth", "--", "true")
+
+    def test_making_and_checking(self):
+        def call(*arguments):
+            return subprocess.run([MUSTER, "secret", *arguments], capture_output=True, text=True, env=environment())
+
+        self.assertRegex(call().stdout, r"\Amuster-secret-1:[0-9a-f]{64}\n\Z")
+        self.assertEqual(call("--check", str(self.secret())).returncode, 0)
+        self.assertEqual(call("--check", "/dev/null").returncode, 1)
+        manifest = call("--output=kubernetes", "--name=job-secret", "--namespace=training")
+        self.assertRegex(manifest.stdout, r'\n  name: "job-secret"\n  namespace: "training"\n')
+
+
+class WithoutOne(SecurityTest):
+    def reached_from_outside(self, *arguments):
+        """A server by a name that is not the loopback's, so that it binds every address."""
+        return self.start(
+            "--nnodes=2", "--node-rank=0", f"--master-addr={socket.gethostname()}", f"--master-port={self.port}", *arguments, "--", "true"
+        )
+
+    def test_it_is_said_loudly_and_once(self):
+        server = self.reached_from_outside()
+        self.stream().close()
+        err = self.stop(server)
+        self.assertEqual(err.count(f"WHOEVER REACHES PORT {self.port} OF THIS MACHINE CAN JOIN THE JOB OR END IT"), 1)
+
+    def test_with_a_secret_or_on_the_loopback_nothing_is_said(self):
+        server = self.reached_from_outside("--require-auth", f"--secret-file={self.secret()}")
+        self.stream().close()
+        self.assertNotIn("WHOEVER", self.stop(server))
+        server = self.node(0, "--require-auth")
+        self.stream().close()
+        self.assertNotIn("WHOEVER", self.stop(server))
+
+    def test_require_auth_makes_it_an_error_on_every_node(self):
+        for rank in range(2):
+            arguments = ["--nnodes=2", f"--node-rank={rank}", "--master-addr=10.1.2.3", "--master-port=29500"]
+            _, err = self.run_muster(*arguments, "--require-auth", "--", "true", code=2)
+            self.assertIn("--require-auth: 2 nodes that meet at '10.1.2.3' need the job's secret", err)
+            self.assertNotIn("warning", err)
+
+
+class HostilePeers(SecurityTest):
+    HALF_OPEN = 400
+    GROWTH_KB = 64 * 1024
+
+    def peak(self, process):
+        with open(f"/proc/{process.pid}/status") as file:
+            return int(re.search(r"VmHWM:\s+(\d+) kB", file.read()).group(1))
+
+    def scan(self):
+        for _ in range(300):
+            self.stream().close()
+
+    def talk(self):
+        """What other programs say, and noise: every one is closed in the end."""
+        noise = random.Random(7)
+        said = [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", TLS_HELLO, b"\0" * 5000, b"\xff" * 5000]
+        said += [noise.randbytes(noise.randrange(1, 3000)) for _ in range(40)]
+        said += [GREETING[:12] + noise.randbytes(200) for _ in range(20)]
+        said += [GREETING + noise.randbytes(noise.randrange(1, 300)) for _ in range(20)]
+        for peer in [self.stream(data) for data in said]:
+            until_closed(peer)
+
+    def giant_frames(self):
+        for flags in (0x02, 0x06):
+            frame = bytes([flags]) + (1 << 40).to_bytes(8, "big")
+            for data in (frame, GREETING + frame, GREETING + READY + frame + b"x" * 100000):
+                until_closed(self.stream(data))
+
+    def attack(self, server, between):
+        """between: what is done while hundreds of connections say nothing."""
+        before = self.peak(server)
+        self.scan()
+        self.talk()
+        self.giant_frames()
+        idle = [self.stream() for _ in range(self.HALF_OPEN)]
+        between()
+        for peer in idle:
+            until_closed(peer)
+        self.assertLess(self.peak(server) - before, self.GROWTH_KB)
+
+    def check_log(self, err):
+        lines = [line for line in err.splitlines() if "refused" in line]
+        total = sum(int(count) for count in re.findall(r"(\d+) \(", lines[-1]))
+        self.assertIn("connections that were refused: ", lines[-1])
+        self.assertGreater(total, 300 + self.HALF_OPEN)
+        self.assertLess(len(lines), 15)
+        self.assertLess(len(err.splitlines()), 60)
+
+    def test_with_a_secret(self):
+        secret = self.secret()
+        server = self.node(0, f"--secret-file={secret}")
+        client = []
+
+        def join():
+            client.append(self.node(1, f"--secret-file={secret}"))
+            self.seen(1)
+
+        self.stream().close()
+        self.attack(server, join)
+        handshake = self.stream(GREETING + READY)
+        self.assertNotIn(b"READY", until_closed(handshake))
+        err, _ = self.finish_all(server, client[0])
+        self.check_log(err)
+        self.assertRegex(err, "refused (127.0.0.1|a peer): it came without the job's secret")  # some are gone too soon
+
+    def test_without_one_members_go_on(self):
+        server, client = self.node(0), self.node(1)
+        self.seen(1)
+        strangers = [self.stream(GREETING + READY) for _ in range(200)]  # in, and silent
+        for stranger in strangers:
+            self.assertTrue(stranger.recv(100))
+        strangers[0].sendall(b"\0\x40" + bytes(64))  # a message that is none
+        strangers[1].sendall(b"\1\0\1\0\0\0")  # many frames
+        strangers[2].sendall(b"\2" + (65537).to_bytes(8, "big") + bytes(65537))  # a byte too long
+        until_closed(strangers[2])
+        self.attack(server, lambda: None)
+        for stranger in strangers:
+            stranger.close()
+        err, _ = self.finish_all(server, client)
+        self.check_log(err)
+
+    def test_a_flood_of_messages_does_not_stop_the_clock(self):
+        """A stranger that was let in sends as fast as it can; the server still sees that a member is gone."""
+        server, client = self.node(0), self.node(1)
+        self.seen(1)
+        over, flood = threading.Event(), self.stream(GREETING + READY)
+        flood.settimeout(None)
+
+        def pour():
+            with contextlib.suppress(OSError):
+                while not over.is_set():
+                    flood.sendall((b"\0\x10" + bytes(16)) * 3000)
+
+        thread = threading.Thread(target=pour)
+        thread.start()
+        client.send_signal(signal.SIGSTOP)
+        try:
+            _, err = self.finish(server, 138)
+        finally:
+            over.set()
+            with contextlib.suppress(OSError):
+                flood.shutdown(socket.SHUT_RDWR)
+            flood.close()
+            thread.join()
+            client.kill()
+        self.assertIn("node-1", err)
+        self.assertLess(len(err.splitlines()), 80)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
