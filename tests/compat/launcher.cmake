@@ -7,3 +7,5 @@ muster_script_test(compat_manifests_run COMMAND python3 ${CMAKE_CURRENT_SOURCE_D
   TIMEOUT 600)
 muster_script_test(compat_manifests_run_all COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/manifests_run_test.py master-workers elastic
   LABELS full TIMEOUT 900)
+muster_script_test(compat_gloo_interface COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/gloo_interface_test.py LABELS compat
+  TIMEOUT 600)
