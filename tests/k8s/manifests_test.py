@@ -11,6 +11,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -187,6 +188,34 @@ class Manifests(unittest.TestCase):
                     self.assertTrue(not re.match("PET_|MUSTER_", name) or re.search(rf"\b{name}\b", known), name)
 
         self.each_template(check)
+
+
+class Policy(unittest.TestCase):
+    def test_muster_reads_it(self):
+        muster = pathlib.Path(os.environ["MUSTER_BUILD"]) / "bin" / "muster"
+        document = next(document for path, document in manifests() if path.name == "nccl-policy.yaml")
+        [(name, text)] = document["data"].items()
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / name
+            path.write_text(text)
+            for forbidden in (False, True):
+                done = subprocess.run(
+                    [muster, "run", f"--nccl-policy={path}", "--standalone", "--dry-run", "true"],
+                    capture_output=True,
+                    text=True,
+                    env={"PATH": os.environ["PATH"], **({"NCCL_IB_DISABLE": "1"} if forbidden else {})},
+                )
+                self.assertEqual(done.returncode, 2 if forbidden else 0, done.stderr)
+                self.assertEqual("nccl-policy.yaml:4 forbids it" in done.stderr, forbidden, done.stderr)
+
+    def test_the_job_that_names_it_mounts_it(self):
+        document = next(document for path, document in manifests() if path.name == "pytorchjob-master-workers.yaml")
+        policy = next(document for path, document in manifests() if path.name == "nccl-policy.yaml")
+        for template in templates(document):
+            container = launches(template)
+            folder, name = environment(container)["MUSTER_NCCL_POLICY"].rsplit("/", 1)
+            self.assertIn(name, policy["data"])
+            self.assertIn({"name": "nccl-policy", "mountPath": folder, "readOnly": True}, container["volumeMounts"])
 
 
 def lost(given, read, path=""):
