@@ -174,8 +174,7 @@ static void read_cloud(struct reader *r)
     }
 }
 
-/* libnccl.so.2 is a link to libnccl.so.<version>. Where Python's packages put theirs depends on the
- * interpreter: not looked for. */
+/* libnccl.so.2 is a link to libnccl.so.<version>. */
 static void read_library(struct reader *r, const char *directory, size_t length)
 {
     struct description *out = r->out;
@@ -208,6 +207,8 @@ static void read_libraries(struct reader *r)
                     read_library(r, at, length);
                 at += length + (at[length] == ':');
             }
+    if (r->options->thorough || r->out->device_files > 0 || r->out->wsl)
+        reader_python(r); /* found by torch before those of the system */
     for (size_t i = 0; i < sizeof directories / sizeof *directories; i++)
         read_library(r, directories[i], strlen(directories[i]));
 }

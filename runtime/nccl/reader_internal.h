@@ -46,6 +46,7 @@ void reader_host(struct reader *r);
 void reader_limits(struct reader *r);
 void reader_cgroup(struct reader *r); /* after the machine's own memory */
 void reader_driver(struct reader *r);
+void reader_python(struct reader *r); /* where no library was found before */
 void reader_gpus(struct reader *r); /* after reader_driver, which counts /dev/nvidia<n> */
 void reader_settings(struct reader *r);
 

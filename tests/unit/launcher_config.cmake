@@ -15,3 +15,5 @@ muster_test(launcher_gpu_facts_test SOURCES launcher_gpu_facts_test.c LINK muste
 add_dependencies(launcher_gpu_facts_test fake_nvml fake_nvml_old)
 target_compile_definitions(launcher_gpu_facts_test PRIVATE FAKE_NVML_LIBRARY="$<TARGET_FILE:fake_nvml>"
   FAKE_NVML_OLD_LIBRARY="$<TARGET_FILE:fake_nvml_old>")
+muster_test(launcher_tune_test SOURCES launcher_tune_test.c LINK muster_launcher)
+target_compile_definitions(launcher_tune_test PRIVATE MUSTER_MACHINES="${CMAKE_SOURCE_DIR}/tests/data/machines")

@@ -340,6 +340,37 @@ static void drivers_and_libraries(void **state)
     description_free(&d);
 }
 
+static void nccl_of_pythons_packages(void **state)
+{
+    static const struct {
+        const char *environment, *package, *version;
+    } rows[] = {
+        {"PATH=/nowhere:/opt/venv/bin:/usr/bin",
+         "/opt/venv/lib/python3.11/site-packages/nvidia_nccl_cu12-2.27.5.dist-info/METADATA", "2.27.5"},
+        {"PATH=/usr/bin",
+         "/usr/local/lib/python3.12/dist-packages/nvidia_nccl_cu13-2.28.9.dist-info/METADATA", "2.28.9"},
+        {"PYTHON_EXEC=/opt/conda/bin/python",
+         "/opt/conda/lib/python3.10/site-packages/nvidia_nccl_cu12-2.21.5.dist-info/METADATA", "2.21.5"},
+        {"PATH=/opt/venv/bin",
+         "/opt/venv/lib/python3.11/site-packages/nvidia_nccl_cu12-new.dist-info/METADATA", ""},
+        {"PATH=/opt/venv/bin", "/opt/venv/lib/python3.11/site-packages/nvidia_nccl_cu12/METADATA", ""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct description d;
+        char *environment[] = {(char *)rows[i].environment, NULL};
+        if (i > 0)
+            assert_int_equal(drop_root(state) + make_root(state), 0);
+        put("/opt/venv/bin/python3", "");
+        put("/usr/bin/python3", "");
+        put(rows[i].package, "");
+        read_with((struct reader_options){.environment = environment, .gpus_wanted = -1, .thorough = true},
+                  &d);
+        assert_string_equal(d.nccl, rows[i].version);
+        assert_true(!*d.nccl || strstr(d.nccl_path, "-packages/nvidia/nccl/lib/libnccl.so.2"));
+        description_free(&d);
+    }
+}
+
 static void a_proprietary_driver(void **state)
 {
     (void)state;
@@ -571,6 +602,7 @@ int main(void)
         TEST(a_container_has_the_gpus_that_it_was_given),
         TEST(a_launch_without_gpus_looks_at_no_bus),
         TEST(drivers_and_libraries),
+        TEST(nccl_of_pythons_packages),
         TEST(a_proprietary_driver),
         TEST(limits_of_cgroups_2),
         TEST(limits_of_cgroups_1),
