@@ -201,6 +201,8 @@ static void files_opened(void *context, uint32_t events)
     struct agent *agent = context;
     struct muster_error err = {0};
     (void)events;
+    if (!log_files_done(agent->logs->opening))
+        return; /* it is, but for the order in which one thread sees what another has written */
     stop_waiting(agent);
     bool wanted = agent->group.state == GROUP_RUNNING || agent->group.state == GROUP_DRAINING;
     bool opened = log_files_result(agent->logs->opening, &err) == 0 && take_filtered(agent, &err) == 0;

@@ -83,7 +83,6 @@ bool agent_is_childless(void)
 
 void agent_release_workers(struct agent *agent)
 {
-    agent_close_logs(agent);
     for (int i = 0; i < agent->config->nproc_per_node; i++) {
         struct worker *worker = &agent->workers[i];
         if (worker->pid)
@@ -96,4 +95,5 @@ void agent_release_workers(struct agent *agent)
         mem_free(worker->error_file);
         *worker = (struct worker){.local_rank = i};
     }
+    agent_close_logs(agent); /* what the streams share, after them */
 }

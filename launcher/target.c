@@ -13,9 +13,9 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 
-/* A pipe takes a write of PIPE_BUF in one, so that lines of several processes do not mix; one of a longer
- * line moves on at least so often that a slow reader does not look like one that hangs. */
-enum { LONG_LINE_STEP = 16384, LARGE_PIPE = 1024 * 1024 };
+/* A pipe takes a write of PIPE_BUF in one or not at all: lines of several processes do not mix, and of one
+ * that never returns it is known that nothing has come of it. Longer lines go by steps of this. */
+enum { LONG_LINE_STEP = PIPE_BUF, LARGE_PIPE = 1024 * 1024 };
 
 struct target *target_create(const struct target_options *options)
 {
