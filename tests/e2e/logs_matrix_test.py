@@ -8,24 +8,15 @@ test's own, which root alone can make; others skip those tests."""
 
 import collections
 import os
+import os, sys
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
-
-from harness import BUILD, AgentTest, free_port, wait_until
-
-PRIVATE = "MUSTER_E2E_PRIVATE_MOUNTS"
-SANITIZED = bool(os.environ.get("MUSTER_SANITIZED"))
-LINE = 100
-LINES = 100000  # of a worker, 10 MB
-NOTICE = re.compile(r"muster: warning: (\d+) (?:lines \((\d+) bytes\) are not shown|bytes are missing here)")
-
-# Numbered lines, then a file that says that all of them were written.
-SHOUT = """
-import os, sys
 rank, count = os.environ["RANK"], int(sys.argv[1])
 for start in range(0, count, 80):
     lines = "".join("%02d %096d\\n" % (int(rank), i) for i in range(start, min(start + 80, count)))
@@ -107,7 +98,10 @@ class LogsTest(AgentTest):
     def slow_spool(self, milliseconds):
         if SANITIZED:
             self.skipTest("a preloaded library and a sanitizer do not go together")
-        return {"LD_PRELOAD": str(BUILD / "tests" / "slow_writes.so"), "SLOW_WRITES_MS": str(milliseconds)}
+        place = tempfile.TemporaryDirectory(prefix="muster-preload-", dir="/tmp")  # LD_PRELOAD takes a blank for a separator
+        self.addCleanup(place.cleanup)
+        library = shutil.copy(BUILD / "tests" / "slow_writes.so", place.name)
+        return {"LD_PRELOAD": library, "SLOW_WRITES_MS": str(milliseconds)}
 
     def file_text(self, folder="logs", attempt=0, rank=0):
         (path,) = (self.folder / folder).glob(f"*/attempt_{attempt}/{rank}/stdout.log")
