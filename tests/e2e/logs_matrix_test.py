@@ -8,7 +8,6 @@ test's own, which root alone can make; others skip those tests."""
 
 import collections
 import os
-import os, sys
 import pathlib
 import re
 import shutil
@@ -17,6 +16,18 @@ import sys
 import tempfile
 import threading
 import unittest
+
+from harness import BUILD, AgentTest, free_port, wait_until
+
+PRIVATE = "MUSTER_E2E_PRIVATE_MOUNTS"
+SANITIZED = bool(os.environ.get("MUSTER_SANITIZED"))
+LINE = 100
+LINES = 100000  # of a worker, 10 MB
+NOTICE = re.compile(r"muster: warning: (\d+) (?:lines \((\d+) bytes\) are not shown|bytes are missing here)")
+
+# Numbered lines, then a file that says that all of them were written.
+SHOUT = """
+import os, sys
 rank, count = os.environ["RANK"], int(sys.argv[1])
 for start in range(0, count, 80):
     lines = "".join("%02d %096d\\n" % (int(rank), i) for i in range(start, min(start + 80, count)))
