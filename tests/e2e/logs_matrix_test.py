@@ -8,7 +8,6 @@ test's own, which root alone can make; others skip those tests."""
 
 import collections
 import os
-import pathlib
 import re
 import shutil
 import subprocess
