@@ -7,70 +7,121 @@
  * addresses matter to the linker. A library that needs another name does not link, and so is noticed. */
 #include <stddef.h>
 
-#define ABSENT_FUNCTIONS(X)                                                                                   \
-    X(NormCreateInstance)                                                                                     \
-    X(NormCreateSession)                                                                                      \
-    X(NormDestroyInstance)                                                                                    \
-    X(NormDestroySession)                                                                                     \
-    X(NormGetDescriptor) X(NormGetNextEvent) X(NormGetRandomSessionId) X(NormIsUnicastAddress) X(             \
-        NormNodeDelete) X(NormObjectGetType) X(NormObjectGetUserData) X(NormObjectSetUserData)                \
-        X(NormSetCongestionControl) X(NormSetDefaultSyncPolicy) X(NormSetDefaultUnicastNack) X(               \
-            NormSetLoopback) X(NormSetMulticastInterface) X(NormSetRxPortReuse) X(NormSetTTL)                 \
-            X(NormStartReceiver) X(NormStartSender) X(NormStopInstance) X(NormStopReceiver) X(                \
-                NormStopSender) X(NormStreamFlush) X(NormStreamOpen) X(NormStreamRead)                        \
-                X(NormStreamSeekMsgStart) X(NormStreamWrite) X(gss_accept_sec_context) X(                     \
-                    gss_acquire_cred) X(gss_delete_sec_context) X(gss_display_name) X(gss_import_name)        \
-                    X(gss_init_sec_context) X(gss_release_buffer) X(gss_release_cred) X(gss_release_name) X(  \
-                        gss_unwrap) X(gss_wrap) X(pgm_bind3) X(pgm_close) X(pgm_connect) X(pgm_error_free)    \
-                        X(pgm_free) X(pgm_freeaddrinfo) X(pgm_getaddrinfo) X(pgm_getsockopt) X(               \
-                            pgm_gsi_create_from_data) X(pgm_recvmsgv) X(pgm_send) X(pgm_setsockopt)           \
-                            X(pgm_socket) X(gnutls_alpn_set_protocols) X(gnutls_bye) X(                       \
-                                gnutls_certificate_allocate_credentials)                                      \
-                                X(gnutls_certificate_free_credentials) X(                                     \
-                                    gnutls_certificate_server_set_request)                                    \
-                                    X(gnutls_certificate_set_dh_params) X(                                    \
-                                        gnutls_certificate_set_retrieve_function2)                            \
-                                        X(gnutls_certificate_set_retrieve_function3) X(                       \
-                                            gnutls_certificate_set_x509_key_mem)                              \
-                                            X(gnutls_certificate_set_x509_key_mem2) X(                        \
-                                                gnutls_certificate_set_x509_trust_mem) X(gnutls_cipher_get)   \
-                                                X(gnutls_credentials_set) X(gnutls_deinit) X(                 \
-                                                    gnutls_dh_params_deinit) X(gnutls_dh_params_import_pkcs3) \
-                                                    X(gnutls_dh_params_init) X(gnutls_handshake) X(           \
-                                                        gnutls_init) X(gnutls_priority_deinit)                \
-                                                        X(gnutls_priority_init) X(gnutls_priority_set) X(     \
-                                                            gnutls_protocol_get_version)                      \
-                                                            X(gnutls_psk_allocate_server_credentials) X(      \
-                                                                gnutls_psk_free_server_credentials)           \
-                                                                X(gnutls_psk_set_server_credentials_function) \
-                                                                    X(gnutls_record_check_pending) X(         \
-                                                                        gnutls_record_get_direction)          \
-                                                                        X(gnutls_record_recv) X(              \
-                                                                            gnutls_record_send)               \
-                                                                            X(gnutls_session_get_ptr) X(      \
-                                                                                gnutls_session_set_ptr)       \
-                                                                                X(gnutls_strerror) X(         \
-                                                                                    gnutls_transport_set_int2)
-
-#define ABSENT_FUNCTION(name)                                                                                \
+#define ABSENT(name)                                                                                         \
     void name(void);                                                                                         \
     void name(void)                                                                                          \
     {                                                                                                        \
         __builtin_trap();                                                                                    \
     }
-ABSENT_FUNCTIONS(ABSENT_FUNCTION)
+
+/* clang-format off */
+/* norm */
+ABSENT(NormCreateInstance)
+ABSENT(NormCreateSession)
+ABSENT(NormDestroyInstance)
+ABSENT(NormDestroySession)
+ABSENT(NormGetDescriptor)
+ABSENT(NormGetNextEvent)
+ABSENT(NormGetRandomSessionId)
+ABSENT(NormIsUnicastAddress)
+ABSENT(NormNodeDelete)
+ABSENT(NormObjectGetType)
+ABSENT(NormObjectGetUserData)
+ABSENT(NormObjectSetUserData)
+ABSENT(NormSetCongestionControl)
+ABSENT(NormSetDefaultSyncPolicy)
+ABSENT(NormSetDefaultUnicastNack)
+ABSENT(NormSetLoopback)
+ABSENT(NormSetMulticastInterface)
+ABSENT(NormSetRxPortReuse)
+ABSENT(NormSetTTL)
+ABSENT(NormStartReceiver)
+ABSENT(NormStartSender)
+ABSENT(NormStopInstance)
+ABSENT(NormStopReceiver)
+ABSENT(NormStopSender)
+ABSENT(NormStreamFlush)
+ABSENT(NormStreamOpen)
+ABSENT(NormStreamRead)
+ABSENT(NormStreamSeekMsgStart)
+ABSENT(NormStreamWrite)
+/* GSSAPI */
+ABSENT(gss_accept_sec_context)
+ABSENT(gss_acquire_cred)
+ABSENT(gss_delete_sec_context)
+ABSENT(gss_display_name)
+ABSENT(gss_import_name)
+ABSENT(gss_init_sec_context)
+ABSENT(gss_release_buffer)
+ABSENT(gss_release_cred)
+ABSENT(gss_release_name)
+ABSENT(gss_unwrap)
+ABSENT(gss_wrap)
+/* pgm */
+ABSENT(pgm_bind3)
+ABSENT(pgm_close)
+ABSENT(pgm_connect)
+ABSENT(pgm_error_free)
+ABSENT(pgm_free)
+ABSENT(pgm_freeaddrinfo)
+ABSENT(pgm_getaddrinfo)
+ABSENT(pgm_getsockopt)
+ABSENT(pgm_gsi_create_from_data)
+ABSENT(pgm_recvmsgv)
+ABSENT(pgm_send)
+ABSENT(pgm_setsockopt)
+ABSENT(pgm_socket)
+/* TLS */
+ABSENT(gnutls_alpn_set_protocols)
+ABSENT(gnutls_bye)
+ABSENT(gnutls_certificate_allocate_credentials)
+ABSENT(gnutls_certificate_free_credentials)
+ABSENT(gnutls_certificate_server_set_request)
+ABSENT(gnutls_certificate_set_dh_params)
+ABSENT(gnutls_certificate_set_retrieve_function2)
+ABSENT(gnutls_certificate_set_retrieve_function3)
+ABSENT(gnutls_certificate_set_x509_key_mem)
+ABSENT(gnutls_certificate_set_x509_key_mem2)
+ABSENT(gnutls_certificate_set_x509_trust_mem)
+ABSENT(gnutls_cipher_get)
+ABSENT(gnutls_credentials_set)
+ABSENT(gnutls_deinit)
+ABSENT(gnutls_dh_params_deinit)
+ABSENT(gnutls_dh_params_import_pkcs3)
+ABSENT(gnutls_dh_params_init)
+ABSENT(gnutls_handshake)
+ABSENT(gnutls_init)
+ABSENT(gnutls_priority_deinit)
+ABSENT(gnutls_priority_init)
+ABSENT(gnutls_priority_set)
+ABSENT(gnutls_protocol_get_version)
+ABSENT(gnutls_psk_allocate_server_credentials)
+ABSENT(gnutls_psk_free_server_credentials)
+ABSENT(gnutls_psk_set_server_credentials_function)
+ABSENT(gnutls_record_check_pending)
+ABSENT(gnutls_record_get_direction)
+ABSENT(gnutls_record_recv)
+ABSENT(gnutls_record_send)
+ABSENT(gnutls_session_get_ptr)
+ABSENT(gnutls_session_set_ptr)
+ABSENT(gnutls_strerror)
+ABSENT(gnutls_transport_set_int2)
+/* clang-format on */
 
 /* Handles that are compared with, and a function that TLS sessions would allocate by. */
-#define ABSENT_DATA(X)                                                                                       \
-    X(NORM_INSTANCE_INVALID)                                                                                 \
-    X(NORM_NODE_ANY)                                                                                         \
-    X(NORM_OBJECT_INVALID)                                                                                   \
-    X(NORM_SESSION_INVALID) X(GSS_C_NT_HOSTBASED_SERVICE) X(GSS_C_NT_USER_NAME) X(gnutls_malloc)
-
 #define ABSENT_DATUM(name)                                                                                   \
     extern void *const name;                                                                                 \
     void *const name = NULL;
-ABSENT_DATA(ABSENT_DATUM)
+
+/* clang-format off */
+ABSENT_DATUM(NORM_INSTANCE_INVALID)
+ABSENT_DATUM(NORM_NODE_ANY)
+ABSENT_DATUM(NORM_OBJECT_INVALID)
+ABSENT_DATUM(NORM_SESSION_INVALID)
+ABSENT_DATUM(GSS_C_NT_HOSTBASED_SERVICE)
+ABSENT_DATUM(GSS_C_NT_USER_NAME)
+ABSENT_DATUM(gnutls_malloc)
+/* clang-format on */
 
 /* Run through by every ZeroMQ context: true, done. */
 int pgm_init(void *error);
