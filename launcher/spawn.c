@@ -27,7 +27,7 @@
 #define SPAWN_STEPS(X)                                                                                       \
     X(SPAWN_SESSION, "cannot make a session for")                                                            \
     X(SPAWN_ENTER, "cannot set up the namespaces of")                                                        \
-    X(SPAWN_DIRECTORY, "cannot enter the working directory of")                                              \
+    X(SPAWN_DIRECTORY, "cannot enter the working directory")                                                 \
     X(SPAWN_PARENT, "the agent is gone before it started")                                                   \
     X(SPAWN_DESCRIPTORS, "cannot set up stdout, stderr and the limit of descriptors for")                    \
     X(SPAWN_CPUS, "cannot set the CPUs of")                                                                  \
@@ -192,6 +192,8 @@ static int explain(const struct spawn_options *options, const struct obstacle *o
             hint = " (neither a binary of this machine nor a script with a #! line)";
     }
     errno = obstacle->error;
+    if (obstacle->step == SPAWN_DIRECTORY)
+        return error_errno(err, "%s %s", step_texts[SPAWN_DIRECTORY], options->directory);
     return error_errno(err, "%s %s%s", step_texts[obstacle->step], options->path, hint);
 }
 

@@ -127,9 +127,9 @@ static int run_or_print(struct command *command)
     report(command);
     int printed = command->settings.dry_run && !command->problems.fatal ? dry_run(command) : EXIT_CODE_OK;
     if (refused) {
-        log_error(&command->log, "a cluster would not run this job (%zu error%s)%s", command->problems.errors,
+        log_error(&command->log, "%zu error%s: the job is not run%s", command->problems.errors,
                   command->problems.errors == 1 ? "" : "s",
-                  command->problems.fatal ? "" : "; --validate=warn goes on all the same");
+                  command->problems.fatal ? "" : "; --validate=warn runs it all the same");
         return EXIT_CODE_USAGE;
     }
     if (command->settings.dry_run)

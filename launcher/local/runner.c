@@ -57,7 +57,10 @@ static void start_pod(struct runner *r, int i)
 {
     struct muster_error err = {0};
     if (pod_process_start(&r->pods[i], &r->place, &err) < 0) {
-        log_error(&r->log, "pod %s cannot be started: %s", r->job->pods[i].name, err.text);
+        log_error(&r->log, "pod %s cannot be started: %s%s", r->job->pods[i].name, err.text,
+                  err.code == MUSTER_E_NOT_FOUND
+                      ? "; images are not used here, what they hold has to be on this machine"
+                      : "");
         r->sweep_at = clock_now(NULL); /* its end is seen in the next turn, signals first */
     }
 }

@@ -263,7 +263,7 @@ spec:
                      f"{path}:9:17: spec.pytorchReplicaSpecs[Master].replicas: Forbidden: must be 1, not 2",
                      f"{path}:10:7: spec.pytorchReplicaSpecs[Master].imagePullPolicy: unknown field",
                      f"{path}:16:15: spec.pytorchReplicaSpecs[Master].template.spec.containers[0].comand: unknown field, which a "
-                     "cluster drops silently; did you mean command?", "a cluster would not run this job (3 errors)"):
+                     "cluster drops silently; did you mean command?", "error: 3 errors: the job is not run"):
             self.assertIn(line, err)
 
     def test_validation_may_be_softened(self):

@@ -226,7 +226,8 @@ static void what_cannot_be_started(void **state)
     make_job(&f, LOCAL_RESTART_NEVER, "", 0, NULL);
     f.commands[0][0] = "no-such-program-anywhere";
     run(&f, 127);
-    assert_in(&f.err, "pod j-master-0 cannot be started: 'no-such-program-anywhere' was not found in PATH\n");
+    assert_in(&f.err, "pod j-master-0 cannot be started: 'no-such-program-anywhere' was not found in PATH; "
+                      "images are not used here, what they hold has to be on this machine\n");
     remove_files(&f);
     make_job(&f, LOCAL_RESTART_NEVER, "", 0, NULL);
     f.commands[0][0] = "/etc/hosts";
@@ -243,7 +244,8 @@ static void what_cannot_be_started(void **state)
     make_job(&f, LOCAL_RESTART_NEVER, "true", 0, NULL);
     f.pods[0].working_dir = "/no/such/folder";
     run(&f, 1);
-    assert_in(&f.err, "working directory");
+    assert_in(&f.err,
+              "cannot enter the working directory /no/such/folder: No such file or directory; images are");
     assert_in(&f.err, "pod j-master-0 failed without an exit code\n");
     remove_files(&f);
 }
