@@ -8,7 +8,6 @@ an interface that no other node reaches; each node's default route leaves by tha
 
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +17,10 @@ import unittest
 import torch_python
 
 torch_python.require()
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
+
+import namespaces
 
 LIMIT = 120  # of any wait
 BUILD = pathlib.Path(torch_python.build()).resolve()
@@ -34,41 +37,6 @@ dist.destroy_process_group()
 """
 
 
-def run(*command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
-    if done.returncode:
-        raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
-    return done.stdout
-
-
-class Node:
-    """A network namespace with a host name of its own and a private /etc/hosts; it lives as long as its holder."""
-
-    def __init__(self, number, folder):
-        self.number = number
-        self.hosts = folder / f"hosts.{number}"
-        self.hosts.write_text("127.0.0.1 localhost\n")
-        self.holder = subprocess.Popen(
-            ["unshare", "--net", "--uts", "--mount", "sh", "-c",
-             f'hostname node{number} && mount --bind "{self.hosts}" /etc/hosts && echo ready && exec cat'],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        if self.holder.stdout.readline() != "ready\n":
-            raise OSError(self.holder.stderr.read())
-
-    def command(self, *command):
-        return ["nsenter", "-t", str(self.holder.pid), "--net", "--uts", "--mount", *command]
-
-    def ip(self, *arguments):
-        run(*self.command("ip", *arguments))
-
-    def close(self):
-        self.holder.stdin.close()
-        self.holder.wait()
-        for stream in (self.holder.stdout, self.holder.stderr):
-            stream.close()
-
-
 class Interfaces(unittest.TestCase):
     def setUp(self):
         scratch = tempfile.TemporaryDirectory(prefix="muster-gloo-")
@@ -78,7 +46,7 @@ class Interfaces(unittest.TestCase):
         self.job.write_text(JOB)
         self.nodes = []
         for number in range(2):
-            node = Node(number, self.folder)
+            node = namespaces.Node(number, self.folder)
             self.addCleanup(node.close)
             self.nodes.append(node)
         pids = [str(node.holder.pid) for node in self.nodes]
@@ -157,23 +125,7 @@ class Interfaces(unittest.TestCase):
             self.assertIn(f"    GLOO_SOCKET_IFNAME={interface}\n", out)
 
 
-def can_make_namespaces():
-    if os.geteuid() != 0 or not shutil.which("ip"):
-        return False
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            node = Node(0, pathlib.Path(folder))
-            try:
-                node.ip("link", "add", "x0", "type", "veth", "peer", "name", "x1")
-            finally:
-                node.close()
-    except OSError as error:
-        print(error)
-        return False
-    return True
-
-
 if __name__ == "__main__":
-    if not can_make_namespaces():
+    if not namespaces.can_be_made():
         torch_python.skip("network namespaces cannot be made here (root, iproute2, veth interfaces)")
     unittest.main()
