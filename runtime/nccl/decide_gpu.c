@@ -185,7 +185,7 @@ static void multi_instance(struct decider *d)
 
 static void driver_is_silent(struct decider *d)
 {
-    if (decide_has_gpus(d) && d->machine->nvml == DESCRIPTION_UNKNOWN && *d->machine->nvml_error)
+    if (d->machine->nvml == DESCRIPTION_UNKNOWN && *d->machine->nvml_error)
         decide_warn(d, "nvml", "", "%.180s; see muster doctor", d->machine->nvml_error);
 }
 

@@ -10,7 +10,7 @@ import pathlib
 import subprocess
 import unittest
 
-from harness import MUSTER, AgentTest, environment, free_port, wait_until
+from harness import BUILD, MUSTER, AgentTest, environment, free_port, wait_until
 
 MACHINES = pathlib.Path(__file__).resolve().parents[1] / "data" / "machines"
 SHOW = ["sh", "-c", "env | grep -E '^(NCCL|GLOO|TP_|TORCH_FR)' | sort"]
@@ -49,6 +49,15 @@ class Workers(AgentTest):
             self.skipTest("this machine has GPUs")
         out, err = self.run_muster("--standalone", *SHOW, env={"NCCL_IB_DISABLE": "true"})
         self.assertEqual((out, err), ("NCCL_IB_DISABLE=true\n", ""))
+
+    def test_a_driver_that_hangs_costs_its_time_limit_and_is_named(self):
+        [library] = BUILD.rglob("fake_nvml.so")
+        out, err = self.run_muster(
+            "--standalone", "--nproc-per-node=2", "echo", "ran",
+            env={"MUSTER_NVML_LIBRARY": str(library), "FAKE_NVML": "hang"},
+        )  # fmt: skip
+        self.assertEqual(out, "ran\nran\n")
+        self.assertRegex(err, r"warning: NCCL: .*1 warning \(nvml\)")
 
     def test_decisions_and_machine_are_kept_with_the_logs(self):
         logs = self.folder / "logs"
