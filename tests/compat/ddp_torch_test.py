@@ -14,6 +14,8 @@ import sys
 import tempfile
 import unittest
 
+import torch_python
+
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = pathlib.Path(os.environ.get("MUSTER_SOURCE", HERE.parent.parent))
 MUSTER = pathlib.Path(os.environ.get("MUSTER_BUILD", SOURCE / "build")).resolve() / "bin" / "muster"
@@ -40,11 +42,8 @@ def command(*arguments):
     return [str(MUSTER), "run", *map(str, arguments)]
 
 
-def muster(*arguments, timeout=150, **more):
-    return subprocess.run(
-        command(*arguments), env=environment(**more), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=timeout,
-    )
+def muster(*arguments, timeout=150, folder=None, **more):
+    return torch_python.run(command(*arguments), folder, env=environment(**more), timeout=timeout)
 
 
 def free_ports(count):
@@ -86,19 +85,20 @@ class UnderMuster(unittest.TestCase):
             self.assertLess(result["last"], result["first"] / 4)
 
     def test_ddp_trains(self):
-        done = muster("--standalone", "--nproc_per_node=2", HERE / "ddp_train.py", self.path)
+        done = muster("--standalone", "--nproc_per_node=2", HERE / "ddp_train.py", self.path, folder=self.path)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.check_training(world=2, restarts=0)
 
     def test_a_killed_worker_brings_all_back(self):
         done = muster(
-            "--standalone", "--nproc_per_node=2", "--max-restarts=3", HERE / "ddp_train.py", self.path, "--kill-rank=1"
+            "--standalone", "--nproc_per_node=2", "--max-restarts=3", HERE / "ddp_train.py", self.path, "--kill-rank=1",
+            folder=self.path,
         )
         self.assertEqual(done.returncode, 0, done.stderr)
         self.check_training(world=2, restarts=1)
 
     def test_a_killed_worker_is_named(self):
-        done = muster("--standalone", "--nproc_per_node=2", HERE / "ddp_train.py", self.path, "--kill-rank=1")
+        done = muster("--standalone", "--nproc_per_node=2", HERE / "ddp_train.py", self.path, "--kill-rank=1", folder=self.path)
         self.assertEqual(done.returncode, 128 + signal.SIGKILL, done.stderr)
         self.assertRegex(done.stderr, r"failed \(exitcode: -9\) local_rank: 1 \(pid: \d+\) of binary: ")
         self.assertIn("Root Cause (first observed failure):", done.stderr)

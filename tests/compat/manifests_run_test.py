@@ -5,7 +5,6 @@ usage: manifests_run_test.py [NAME ...]: one-node, master-workers, elastic; all 
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import unittest
 
@@ -23,10 +22,10 @@ class Manifests(unittest.TestCase):
         drop = ("PET_", "MUSTER_", "TORCHELASTIC_", "MASTER_", "RANK", "WORLD_SIZE", "LOGLEVEL")
         kept = {key: value for key, value in os.environ.items() if not key.startswith(drop)}
         kept.update(PYTHON_EXEC=sys.executable, OMP_NUM_THREADS="1")
-        done = subprocess.run(
+        done = torch_python.run(
             [str(MUSTER), "local", "-f", str(SOURCE / "k8s" / "cpu" / f"{name}.yaml"), "--env", f"TRAINING={SOURCE}/k8s/training",
              "--env", "STEPS=10", "--keep-going"],
-            env=kept, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400,
+            env=kept, timeout=400,
         )
         said = done.stdout + done.stderr
         self.assertEqual(done.returncode, 0, said)

@@ -51,12 +51,10 @@ class RealScripts(unittest.TestCase):
 
     def run_script(self, script, *arguments, launcher=(str(MUSTER), "run"), flags=(), folder=None):
         command = [*launcher, "--standalone", "--nproc_per_node=2", *flags, str(HERE / "scripts" / script)]
-        done = subprocess.run(
-            [*command, str(folder or self.folder), *arguments], env=environment(), stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=300,
-        )
+        folder = folder or self.folder
+        done = torch_python.run([*command, str(folder), *arguments], folder, env=environment(), timeout=300)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        return self.results(folder or self.folder)
+        return self.results(folder)
 
     def results(self, folder):
         found = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(2)]

@@ -4,6 +4,8 @@ MUSTER_TORCH_PYTHON, else .venv/bin/python in the source tree. Where torch canno
 status 77 after one line that says why.
 """
 import os
+import shutil
+import subprocess
 import sys
 
 SKIPPED = 77
@@ -23,6 +25,22 @@ def build():
 def skip(why):
     print(f"skipped: {why}", flush=True)
     sys.exit(SKIPPED)
+
+
+def run(command, folder=None, **options):
+    """subprocess.run without input and with text for output; folder is what the command fills.
+
+    A gloo thread of PyTorch outlives destroy_process_group, and where it lets go of a tensor only after the interpreter has begun
+    to end, which needs a busy machine, it takes the process down with it (seen with PyTorch 2.13). A run in which that is said is no
+    answer about muster and is made again."""
+    for _ in range(5):
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **options)
+        if "terminate called without an active exception" not in done.stdout + done.stderr:
+            break
+        print("a gloo thread ended its process behind the script: once more", flush=True)
+        for path in folder.iterdir() if folder else ():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return done
 
 
 def require():
