@@ -167,6 +167,8 @@ class Manifests(unittest.TestCase):
             for volume in volumes.values():
                 if "configMap" in volume:
                     self.assertIn(("ConfigMap", volume["configMap"]["name"]), made)
+                if "secret" in volume:
+                    self.assertIn(("Secret", volume["secret"]["secretName"]), made)
                 if "persistentVolumeClaim" in volume:
                     self.assertIn(("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]), made)
             for container in template["spec"]["containers"] + template["spec"].get("initContainers", []):
@@ -188,6 +190,55 @@ class Manifests(unittest.TestCase):
                     self.assertTrue(not re.match("PET_|MUSTER_", name) or re.search(rf"\b{name}\b", known), name)
 
         self.each_template(check)
+
+
+class JobSecret(unittest.TestCase):
+    """Pods of several nodes have the job's secret as a file that only they can read, and no other pod does."""
+
+    ONE_POD = ("pytorchjob-one-node.yaml",)
+
+    def pods(self):
+        """(file, template, container) of what starts muster; the CPU variants are for one machine."""
+        for path, document in manifests():
+            for template in templates(document):
+                container = launches(template)
+                if container and path.parent.name != "cpu":
+                    yield path.name, template, container
+
+    def test_nodes_of_a_job_have_it(self):
+        names = set()
+        secrets = {each["metadata"]["name"]: each for _, each in manifests() if each["kind"] == "Secret"}
+        for name, template, container in self.pods():
+            path = environment(container).get("MUSTER_SECRET_FILE")
+            with self.subTest(file=name):
+                if name in self.ONE_POD:
+                    self.assertIsNone(path)
+                    continue
+                names.add(name)
+                folder, key = path.rsplit("/", 1)
+                mount = next(mount for mount in container["volumeMounts"] if mount["mountPath"] == folder)
+                self.assertTrue(mount["readOnly"])
+                volume = next(volume for volume in template["spec"]["volumes"] if volume["name"] == mount["name"])
+                self.assertEqual(volume["secret"]["defaultMode"], 0o400)
+                self.assertIn(key, secrets[volume["secret"]["secretName"]]["stringData"])
+                # without the group a user that is not root could not read it
+                self.assertIn("fsGroup", template["spec"]["securityContext"])
+                others = template["spec"]["containers"] + template["spec"].get("initContainers", [])
+                holders = [each["name"] for each in others for each_mount in each.get("volumeMounts", []) if each_mount["name"] == mount["name"]]
+                self.assertEqual(holders, [container["name"]])
+        self.assertEqual(names, {"pytorchjob-elastic.yaml", "pytorchjob-master-workers.yaml", "indexed-job.yaml", "trainjob.yaml"})
+
+    def test_muster_secret_makes_what_stands_there(self):
+        muster = pathlib.Path(os.environ["MUSTER_BUILD"]) / "bin" / "muster"
+        path = K8S / "02-secrets.yaml"
+        command = re.search(r"muster (secret --output=kubernetes .*?) \|", path.read_text()).group(1)
+        made = yaml.safe_load(subprocess.run([muster, *command.split()], capture_output=True, text=True, check=True).stdout)
+        kubernetes_validate.validate(made, KUBERNETES, strict=True)
+        placeholder = next(each for each in yaml.safe_load_all(path.read_text()) if each["metadata"]["name"] == made["metadata"]["name"])
+        self.assertTrue(made["stringData"]["secret"].startswith("muster-secret-1:"))
+        self.assertEqual(placeholder["stringData"], {"secret": "replace-me"})  # never a real one
+        made["stringData"] = placeholder["stringData"]
+        self.assertEqual(made, placeholder)
 
 
 class Policy(unittest.TestCase):
