@@ -1,6 +1,8 @@
-"""Nodes of their own on one machine: network namespaces with a host name and a private /etc/hosts. Needs root.
+"""Nodes of their own on one machine: namespaces for network, host name, mounts and processes. Needs root.
 
-Standard library only. Nothing of them has a name outside: they end with the process that holds them."""
+Standard library only. Nothing of them has a name outside: they, and every process in them, end with the process that made
+them, however it ends: the kernel kills what is left in a process namespace when its first process goes, and that one waits for
+the end of a pipe whose other end is ours. `cluster.py` puts them on one network and does harm to them."""
 
 import os
 import pathlib
@@ -11,33 +13,64 @@ import tempfile
 LIMIT = 120  # of any command
 
 
-def run(*command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+def run(*command, given=None):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, input=given)
     if done.returncode:
         raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
     return done.stdout
 
 
 class Node:
-    """A network namespace with a host name of its own and a private /etc/hosts; it lives as long as its holder."""
+    """Namespaces with a host name, a private /etc/hosts, /dev/shm and, where resolver is given, a name server of its own; they live as
+    long as their holder, and so does every process in them."""
 
-    def __init__(self, number, folder):
+    SET_UP = """
+hostname "$1" && mount --bind "$2" /etc/hosts && mount -t tmpfs tmpfs /dev/shm && ip link set lo up || exit 1
+if [ -n "$3" ]; then mount --bind "$3" /etc/resolv.conf && mount --bind "$4" /etc/nsswitch.conf || exit 1; fi
+trap '' CHLD # inherited by the program below: the dead that it adopts are gone at once
+echo ready
+exec cat
+"""
+
+    def __init__(self, number, folder, name=None, resolver=None):
         self.number = number
+        self.name = name or f"node{number}"
         self.hosts = folder / f"hosts.{number}"
         self.hosts.write_text("127.0.0.1 localhost\n")
+        switch = folder / "nsswitch.conf"  # no resolver of the machine is asked instead
+        switch.write_text("hosts: files dns\n")
         self.holder = subprocess.Popen(
-            ["unshare", "--net", "--uts", "--mount", "sh", "-c",
-             f'hostname node{number} && mount --bind "{self.hosts}" /etc/hosts && echo ready && exec cat'],
+            ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--mount-proc",
+             "sh", "-c", self.SET_UP, "sh", self.name, self.hosts, resolver or "", switch],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         if self.holder.stdout.readline() != "ready\n":
             raise OSError(self.holder.stderr.read())
+        self.processes = os.readlink(f"/proc/{self.holder.pid}/ns/pid_for_children")
 
     def command(self, *command):
-        return ["nsenter", "-t", str(self.holder.pid), "--net", "--uts", "--mount", *command]
+        """What runs the command in this node; its process is a child of what this starts."""
+        of_holder = f"/proc/{self.holder.pid}/ns"
+        return ["nsenter", "-t", str(self.holder.pid), "--net", "--uts", "--mount", f"--pid={of_holder}/pid_for_children", *command]
 
     def ip(self, *arguments):
-        run(*self.command("ip", *arguments))
+        """In its network alone: a process that is named here (netns PID) is named as outside."""
+        run("nsenter", "-t", str(self.holder.pid), "--net", "ip", *arguments)
+
+    def pids(self):
+        """Those of its processes, as they are numbered outside; the holder and the dead are not among them."""
+        found = []
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                if os.readlink(f"/proc/{entry}/ns/pid") != self.processes:
+                    continue
+                with open(f"/proc/{entry}/status") as file:
+                    status = dict(line.split(":\t", 1) for line in file if ":\t" in line)
+            except OSError:  # it has just ended
+                continue
+            if status["State"][0] not in "ZX" and status["NSpid"].split()[-1] != "1":
+                found.append(int(entry))
+        return sorted(found)
 
     def close(self):
         self.holder.stdin.close()

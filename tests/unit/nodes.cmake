@@ -1,0 +1,1 @@
+muster_test(delay_queue_test SOURCES delay_queue_test.c LINK muster_delay_queue)
