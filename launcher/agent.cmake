@@ -13,6 +13,7 @@ target_sources(muster_launcher PRIVATE
   agent_facts.c
   agent_guardian.c
   agent_logs.c
+  agent_notices.c
   agent_outcome.c
   agent_reap.c
   agent_secret.c
@@ -42,6 +43,7 @@ target_sources(muster_launcher PRIVATE
   log_record.c
   logdir.c
   loop.c
+  notice.c
   outlet.c
   outlet_threads.c
   pump.c

@@ -12,6 +12,7 @@ static void report(struct agent *agent, enum membership_report_kind kind)
 static void do_start(struct agent *agent)
 {
     agent_begin_failures(agent);
+    agent->stop = (struct membership_event){0};
     agent_tell(agent, EVENT_RENDEZVOUS, instant_diff_ns(clock_now(NULL), agent->waiting_since));
     if (agent->world.restart_count)
         log_info(&agent->log, "restart %lld of %lld: round %u starts", (long long)agent->world.restart_count,
@@ -83,6 +84,9 @@ static void execute(struct agent *agent, enum group_action action, const struct 
     case GROUP_LEAVE:
         do_leave(agent);
         break;
+    case GROUP_ANNOUNCE:
+        agent_announce(agent);
+        break;
     case GROUP_TERMINATE:
         agent_terminate_workers(agent, agent->group.signal);
         break;
@@ -118,6 +122,7 @@ void agent_event(struct agent *agent, const struct group_event *event, const str
     struct muster_error err = {0};
     unsigned actions;
     enum group_state before = agent->group.state;
+    agent->group.listens = agent_count_listeners(agent) > 0;
     if (group_step(&agent->group, event, clock_now(NULL), &actions, &err) < 0) {
         log_error(&agent->log, "internal: %s", err.text);
         return;
@@ -126,6 +131,8 @@ void agent_event(struct agent *agent, const struct group_event *event, const str
               group_state_name(agent->group.state));
     if (agent->group.state != GROUP_RUNNING)
         agent_reset_hang(agent);
+    if (before == GROUP_SAVING && agent->group.state != before)
+        agent_end_notice(agent);
     if (agent->group.state != GROUP_KILLING)
         agent->sweep_at = INSTANT_NEVER;
     for (int action = 0; action < GROUP_ACTION_COUNT; action++)

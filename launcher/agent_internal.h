@@ -16,6 +16,7 @@
 #include "launcher/job_state.h"
 #include "launcher/kin.h"
 #include "launcher/loop.h"
+#include "launcher/notice.h"
 #include "launcher/postmortem.h"
 #include "launcher/pump.h"
 #include "launcher/report.h"
@@ -34,9 +35,11 @@ struct worker {
     struct pump_stream *streams[3]; /* by descriptor number; NULL where it does not pass through us */
     struct agent *agent;            /* where beats is open */
     struct loop_source beats;       /* its heartbeats; fd -1: closed */
-    struct instant begun, ended;    /* ended: where it was reaped */
-    bool named;                     /* as one that left early */
-    char *stderr_file;              /* where stderr is redirected only */
+    struct loop_source notices;     /* our end of its notice socket; fd -1: closed */
+    struct notice_listener listener;
+    struct instant begun, ended; /* ended: where it was reaped */
+    bool named;                  /* as one that left early */
+    char *stderr_file;           /* where stderr is redirected only */
     char *error_file;
 };
 
@@ -96,7 +99,9 @@ struct agent {
     int alive;
     struct heartbeat *beats; /* nproc_per_node */
     struct hang hang;
-    int behind;              /* local rank of the worker that the hang is told of */
+    int behind; /* local rank of the worker that the hang is told of */
+    struct membership_event
+        stop;                /* why this round is stopped, as the server said; no STOP where it did not */
     struct errand *asking;   /* while what the kernel says of it is read */
     struct inquiry *inquiry; /* of asking */
     struct loop_source answer;
@@ -282,6 +287,20 @@ void agent_reset_hang(struct agent *agent);
 /* When to call agent_beats_tick. */
 struct instant agent_beats_deadline(const struct agent *agent);
 void agent_beats_tick(struct agent *agent, struct instant now);
+
+/* --- agent_notices.c --- */
+
+/* *theirs becomes the worker's; worker->notices.fd is -1 until then. */
+int agent_open_notices(struct agent *agent, struct worker *worker, int *theirs, struct muster_error *err);
+void agent_close_notices(struct agent *agent, struct worker *worker);
+/* Live workers that listen, as far as they have said so by now. */
+int agent_count_listeners(struct agent *agent);
+/* What stops the round, as the server said or as this agent was asked. */
+enum membership_change agent_coming(const struct agent *agent);
+/* SAVING begins, or its end comes nearer: those that listen are told, the others get the signal. */
+void agent_announce(struct agent *agent);
+/* SAVING is over: says who did not use the time. */
+void agent_end_notice(struct agent *agent);
 
 /* --- agent_errors.c --- */
 

@@ -85,7 +85,8 @@ void agent_reap(struct agent *agent)
         if (news)
             judge(agent, worker, state);
     }
-    if ((agent->group.state == GROUP_RUNNING || agent->group.state == GROUP_DRAINING) && agent->alive == 0 &&
+    state = agent->group.state;
+    if ((state == GROUP_RUNNING || state == GROUP_DRAINING || state == GROUP_SAVING) && agent->alive == 0 &&
         !agent_awaits_logs(agent))
         agent_event(agent, &(struct group_event){.kind = GROUP_SUCCESS}, NULL);
 }

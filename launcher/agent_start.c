@@ -30,15 +30,17 @@ static int spawn_routed(struct agent *agent, struct worker *worker, const struct
     if (agent_route_stream(agent, worker, STDOUT_FILENO, &out, err) < 0 ||
         agent_route_stream(agent, worker, STDERR_FILENO, &error, err) < 0)
         return -1;
-    scope_close int beats = -1;
-    if (agent_open_beats(agent, worker, &beats, err) < 0)
+    scope_close int beats = -1, notices = -1;
+    if (agent_open_beats(agent, worker, &beats, err) < 0 ||
+        agent_open_notices(agent, worker, &notices, err) < 0)
         return -1;
     struct spawn_options options = {.path = agent->program,
                                     .argv = command->argv,
                                     .envp = command->envp,
                                     .out_fd = out.fd,
                                     .err_fd = error.fd,
-                                    .extra_fd = beats,
+                                    .extra_fds = {beats, notices},
+                                    .extra_count = 2,
                                     .mark = kin_mark(agent->id),
                                     .ignored = &agent->ignored,
                                     .descriptors = &agent->descriptors,
@@ -130,7 +132,7 @@ int agent_start_workers(struct agent *agent, struct worker_failure *failure)
     }
     for (int i = 0; i < agent->config->nproc_per_node; i++) {
         struct worker *worker = &agent->workers[i];
-        *worker = (struct worker){.local_rank = i, .rank = agent->world.rank_base + i};
+        *worker = (struct worker){.local_rank = i, .rank = agent->world.rank_base + i, .notices.fd = -1};
         int exit_code;
         if (start_worker(agent, worker, &exit_code, &err) == 0)
             continue;

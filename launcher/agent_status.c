@@ -46,9 +46,18 @@ static void fill_worker(const struct agent *agent, int local_rank, struct instan
     out->signal = exited ? 0 : worker->end_status;
 }
 
+static void fill_notice(struct agent *agent, struct instant now, struct agent_status *status)
+{
+    if (agent->group.state != GROUP_SAVING)
+        return;
+    status->notice.coming = notice_change_name(agent_coming(agent));
+    status->notice.listeners = agent_count_listeners(agent);
+    status->notice.left_ns = instant_diff_ns(agent->group.deadline, now);
+}
+
 static struct agent_status *fill(void *context)
 {
-    const struct agent *agent = context;
+    struct agent *agent = context;
     const struct run_config *config = agent->config;
     struct agent_status *status = status_create(config->nproc_per_node);
     struct instant now = clock_now(NULL);
@@ -71,6 +80,7 @@ static struct agent_status *fill(void *context)
     status->world = agent->world;
     if (agent->membership && agent->group.state == GROUP_WAITING)
         membership_progress(agent->membership, status->waiting, sizeof status->waiting);
+    fill_notice(agent, now, status);
     status->max_restarts = config->max_restarts;
     status->failures = agent->failures_seen;
     struct pump_lost lost = pump_lost(agent->pump);

@@ -87,8 +87,10 @@ void agent_release_workers(struct agent *agent)
         struct worker *worker = &agent->workers[i];
         if (worker->pid)
             (void)guardian_remove(&agent->guardian, worker->pid, NULL); /* a dead one knows nothing anyway */
-        if (worker->agent)
+        if (worker->agent) {
             agent_close_beats(agent, worker);
+            agent_close_notices(agent, worker);
+        }
         pump_close(worker->streams[STDOUT_FILENO]);
         pump_close(worker->streams[STDERR_FILENO]);
         mem_free(worker->stderr_file);

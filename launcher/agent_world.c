@@ -22,6 +22,7 @@ static void on_membership(struct agent *agent, const struct membership_event *ev
     case MEMBERSHIP_EVENT_STOP:
         agent_reap(agent); /* who is dead already was not stopped by us */
         log_info(&agent->log, "the workers stop: %s", event->reason);
+        agent->stop = *event;
         agent_event(
             agent,
             &(struct group_event){.kind = GROUP_STOP, .grace_ns = event->grace_ns, .planned = event->planned},
@@ -120,7 +121,8 @@ int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *
         .join_timeout_ns = instant_diff_ns(agent->join_deadline, clock_now(NULL)),
         .last_call_ns = agent_seconds_ns(config->last_call_timeout_s),
         .regroup_ns = agent_seconds_ns(config->regroup_interval_s),
-        .notice_ns = agent_seconds_ns(config->shutdown_timeout_s),
+        .notice_ns = agent_seconds_ns(config->notice_timeout_s ? config->notice_timeout_s
+                                                               : config->shutdown_timeout_s),
         .stop_timeout_ns =
             agent_seconds_ns(config->restart_grace_s) + 2 * AGENT_KILL_BOUND_NS + AGENT_CLEAN_BOUND_NS,
         .world_forms = world_forms,

@@ -69,6 +69,7 @@ struct run_config {
     int numa_binding;       /* enum numa_binding */
     struct numa_mask *cpus; /* of each worker, nproc_per_node of them; NULL: unbound (launcher/binding.h) */
     double shutdown_timeout_s;                   /* grace between TERM and KILL */
+    double notice_timeout_s;                     /* the same where nodes join; 0: shutdown_timeout_s */
     char *signals_to_handle, *forward_signals;   /* as typed: names separated by commas */
     signal_bits stop_signals, forwarded_signals; /* the same, without what is no signal */
     double hang_timeout_s;                       /* 0: off */

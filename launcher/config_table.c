@@ -264,6 +264,17 @@ static const struct knob rows[] = {
      .unit = "s",
      .section = workers,
      .help = "grace between SIGTERM and SIGKILL; TORCH_ELASTIC_SHUTDOWN_TIMEOUT gives the default too"},
+    {.name = "notice-timeout",
+     .env = "MUSTER_NOTICE_TIMEOUT",
+     .type = KNOB_DOUBLE,
+     .offset = AT(notice_timeout_s),
+     .initial = "0",
+     .max = 1e7,
+     .unit = "s",
+     .section = workers,
+     .help = "elastic, read by the node that serves the job: how long workers that listen for notices "
+             "(MUSTER_NOTICE_FD) have to save and end before newcomers are taken in; 0 is as long as "
+             "--shutdown-timeout, which is also the time before a node leaves or the job stops"},
     {.name = "restart-grace",
      .env = "MUSTER_RESTART_GRACE",
      .type = KNOB_DOUBLE,

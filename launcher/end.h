@@ -23,8 +23,8 @@ enum end_kind { END_KINDS(END_ENUM) END_KIND_COUNT };
 #undef END_ENUM
 
 /* state: of the group when the end was seen. leaving: the agent ends whatever its workers do, or its nodes
- * change: what they die of then is nobody's failure. status: the
- * exit code where exited is set, else the signal. */
+ * change: what they die of then is nobody's failure (in SAVING too: it ended as it had been told it may).
+ * status: the exit code where exited is set, else the signal. */
 enum end_kind end_kind_of(enum group_state state, bool leaving, bool exited, int status);
 const char *end_kind_name(enum end_kind kind);
 

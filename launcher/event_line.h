@@ -20,6 +20,7 @@
 #define EVENT_STATES(X)                                                                                      \
     X(EVENT_RENDEZVOUS, "RENDEZVOUS", "agent: a world was formed; duration since it was waited for")         \
     X(EVENT_START, "START", "agent: its workers were started; duration of starting them")                    \
+    X(EVENT_NOTICE, "NOTICE", "agent: its workers were told of a planned stop; duration: what they have")    \
     X(EVENT_SUCCEEDED, "SUCCEEDED", "worker: it exited 0; agent: it leaves with 0")                          \
     X(EVENT_FAILED, "FAILED", "worker: it ended by itself otherwise; agent: it leaves with another code")    \
     X(EVENT_TERMINATED, "TERMINATED", "worker: it ended after it was told to")

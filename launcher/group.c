@@ -92,6 +92,27 @@ static void begin_stop(struct step *s, int signal, int64_t grace_ns)
     act(s, GROUP_TERMINATE);
 }
 
+/* SAVING ends so long before its KILL: who did not use the time needs no more than after a failure. */
+static int64_t last_ns(const struct step *s, int64_t grace_ns)
+{
+    return s->group->restart_grace_ns < grace_ns / 2 ? s->group->restart_grace_ns : grace_ns / 2;
+}
+
+/* A stop of which workers can be told in time. It takes no longer for those that listen. */
+static void begin_announced_stop(struct step *s, int signal, int64_t grace_ns)
+{
+    struct group *group = s->group;
+    if (!group->listens || grace_ns <= 0) {
+        begin_stop(s, signal, grace_ns < group->shutdown_grace_ns ? grace_ns : group->shutdown_grace_ns);
+        return;
+    }
+    group->state = GROUP_SAVING;
+    group->signal = signal;
+    group->kill_at = instant_add(s->now, grace_ns);
+    group->deadline = instant_add(group->kill_at, -last_ns(s, grace_ns));
+    act(s, GROUP_ANNOUNCE);
+}
+
 static int signal_code(const struct step *s)
 {
     return EXIT_CODE_SIGNAL_BASE + s->event->signal;
@@ -133,7 +154,10 @@ static void stop(struct step *s)
 {
     s->group->stop_asked = true;
     s->group->planned = s->event->planned;
-    begin_stop(s, SIGTERM, s->event->grace_ns ? s->event->grace_ns : s->group->restart_grace_ns);
+    if (s->event->planned && s->event->grace_ns)
+        begin_announced_stop(s, SIGTERM, s->event->grace_ns);
+    else
+        begin_stop(s, SIGTERM, s->event->grace_ns ? s->event->grace_ns : s->group->restart_grace_ns);
 }
 
 static void stop_too(struct step *s)
@@ -168,7 +192,7 @@ static void end_done(struct step *s)
 static void quit_alone(struct step *s)
 {
     act(s, GROUP_LEAVE);
-    begin_stop(s, s->group->signal, s->group->shutdown_grace_ns);
+    begin_announced_stop(s, s->group->signal, s->group->shutdown_grace_ns);
 }
 
 static void drain(struct step *s)
@@ -189,7 +213,11 @@ static void succeed_last(struct step *s)
 /* Everybody stops, and this agent goes when its workers have ended. */
 static void drain_with_all(struct step *s)
 {
-    begin_stop(s, s->group->signal, s->event->grace_ns ? s->event->grace_ns : s->group->shutdown_grace_ns);
+    int64_t grace_ns = s->event->grace_ns ? s->event->grace_ns : s->group->shutdown_grace_ns;
+    if (s->event->planned)
+        begin_announced_stop(s, s->group->signal, grace_ns);
+    else
+        begin_stop(s, s->group->signal, grace_ns);
 }
 
 static void remind(struct step *s)
@@ -205,7 +233,7 @@ static void quit(struct step *s)
         return;
     }
     act(s, GROUP_LEAVE);
-    begin_stop(s, s->event->signal, s->group->shutdown_grace_ns);
+    begin_announced_stop(s, s->event->signal, s->group->shutdown_grace_ns);
 }
 
 static void quit_done(struct step *s)
@@ -222,6 +250,34 @@ static void quit_too(struct step *s)
         act(s, GROUP_REMIND);
     decide(s, signal_code(s));
     act(s, s->group->drains ? GROUP_DRAIN : GROUP_LEAVE);
+}
+
+/* The agent's own time may be shorter than what the workers were told. */
+static void quit_saving(struct step *s)
+{
+    struct group *group = s->group;
+    struct instant limit = instant_add(s->now, group->shutdown_grace_ns);
+    bool shorter = !group->leaving && limit.ns < group->kill_at.ns;
+    quit_too(s);
+    if (!shorter)
+        return;
+    group->kill_at = limit;
+    group->deadline = instant_min(group->deadline, instant_add(limit, -last_ns(s, group->shutdown_grace_ns)));
+    act(s, GROUP_ANNOUNCE);
+}
+
+/* The time to save is over, or nobody is left who uses it. */
+static void stop_saving(struct step *s)
+{
+    begin_stop(s, s->group->signal, instant_diff_ns(s->group->kill_at, s->now));
+}
+
+/* Something failed meanwhile: the others cannot finish. */
+static void stop_in_saving(struct step *s)
+{
+    s->group->stop_asked = true;
+    if (!s->event->planned)
+        begin_stop(s, s->group->signal, s->group->restart_grace_ns);
 }
 
 static void quit_now(struct step *s)
@@ -263,6 +319,8 @@ static void (*const table[GROUP_STATE_COUNT][GROUP_EVENT_COUNT])(struct step *) 
     [GROUP_WAITING] = {start, NULL, NULL, NULL, stopped, end_now, quit_now, end_now, NULL, ignore},
     [GROUP_RUNNING] = {NULL, fail, succeed, NULL, stop, end, quit, end, NULL, ignore},
     [GROUP_DRAINING] = {NULL, fail, succeed_last, NULL, drain_with_all, end, remind, end, quit_alone, ignore},
+    [GROUP_SAVING] = {NULL, fail_too, stop_saving, NULL, stop_in_saving, end_too, quit_saving, end_too,
+                      stop_saving, ignore},
     [GROUP_STOPPING] = {NULL, fail_too, NULL, empty, stop_too, end_too, quit_too, end_too, kill_all, ignore},
     [GROUP_KILLING] = {NULL, NULL, NULL, empty, stop_too, end_too, quit_too, end_too, give_up, ignore},
     [GROUP_CLEANING] = {NULL, NULL, NULL, NULL, ignore, end_now, quit_now, end_now, stopped, stopped},

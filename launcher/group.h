@@ -4,6 +4,8 @@
  *                         |  a failure, STOP, VERDICT, a signal to the agent, the seat lost
  *                         v                     (an elastic job: the signal leads to DRAINING, and the STOP
  *                         |                      that it asks for, or a second, to STOPPING)
+ *                         |                     (a planned STOP, a signal: where workers listen (notice.md),
+ *                         |                      SAVING comes before STOPPING)
  *                      STOPPING (TERM sent) --grace--> KILLING (KILL sent) --bound--> OVER, unkillable: 138
  *                         |                               |
  *                         +----------- EMPTY -------------+--> CLEANING (stopped for a new round) -->
@@ -24,6 +26,7 @@
     X(GROUP_WAITING, "WAITING", "no workers; a world is awaited")                                            \
     X(GROUP_RUNNING, "RUNNING", "workers run; some may have exited 0")                                       \
     X(GROUP_DRAINING, "DRAINING", "the agent is to go and has asked that all may save; the stop is awaited") \
+    X(GROUP_SAVING, "SAVING", "told of what comes; those that listen save and end by themselves")            \
     X(GROUP_STOPPING, "STOPPING", "told to end; the grace period runs")                                      \
     X(GROUP_KILLING, "KILLING", "killed; the kernel is awaited")                                             \
     X(GROUP_CLEANING, "CLEANING", "stopped for a new round; what the dead left behind is removed")           \
@@ -34,7 +37,7 @@
 #define GROUP_EVENTS(X)                                                                                      \
     X(GROUP_WORLD, "WORLD", "a world was formed")                                                            \
     X(GROUP_FAILURE, "FAILURE", "a worker failed by itself, or could not be started")                        \
-    X(GROUP_SUCCESS, "SUCCESS", "the last worker exited 0")                                                  \
+    X(GROUP_SUCCESS, "SUCCESS", "the last worker exited 0; SAVING: it ended, in whatever way")               \
     X(GROUP_EMPTY, "EMPTY", "no process of this agent is left")                                              \
     X(GROUP_STOP, "STOP", "the server stops the round")                                                      \
     X(GROUP_VERDICT, "VERDICT", "the job is over")                                                           \
@@ -47,10 +50,11 @@
 #define GROUP_ACTIONS(X)                                                                                     \
     X(GROUP_REPORT_FAILED, "REPORT_FAILED")                                                                  \
     X(GROUP_REPORT_DONE, "REPORT_DONE")                                                                      \
-    X(GROUP_DRAIN, "DRAIN")           /* ask the server for a planned stop of all */                         \
-    X(GROUP_LEAVE, "LEAVE")           /* tell the server that this agent goes with exit_code */              \
-    X(GROUP_TERMINATE, "TERMINATE")   /* send `signal` and CONT to all */                                    \
-    X(GROUP_KILL, "KILL")             /* send KILL to all, until none is left */                             \
+    X(GROUP_DRAIN, "DRAIN")         /* ask the server for a planned stop of all */                           \
+    X(GROUP_LEAVE, "LEAVE")         /* tell the server that this agent goes with exit_code */                \
+    X(GROUP_ANNOUNCE, "ANNOUNCE")   /* tell those that listen until when; `signal` and CONT to the others */ \
+    X(GROUP_TERMINATE, "TERMINATE") /* send `signal` and CONT to all */                                      \
+    X(GROUP_KILL, "KILL")           /* send KILL to all, until none is left */                               \
     X(GROUP_NAME_STUCK, "NAME_STUCK") /* say which processes cannot be killed */                             \
     X(GROUP_CLEAN, "CLEAN")           /* remove what the dead left behind, then CLEANED */                   \
     X(GROUP_REPORT_STOPPED, "REPORT_STOPPED")                                                                \
@@ -68,7 +72,7 @@ struct group_event {
     enum group_event_kind kind;
     int exit_code;    /* VERDICT, LOST: what to leave with */
     int signal;       /* SIGNAL */
-    int64_t grace_ns; /* STOP: what workers get; 0: restart_grace_ns */
+    int64_t grace_ns; /* STOP: what workers get, all in all; 0: restart_grace_ns */
     bool planned;     /* STOP: nodes come or go, nothing failed */
 };
 
@@ -78,9 +82,11 @@ struct group {
     int64_t restart_grace_ns;  /* after anything else: the others cannot finish */
     int64_t kill_bound_ns;     /* how long the killed may take */
     int64_t clean_bound_ns;    /* how long cleaning may take */
-    struct instant deadline;   /* of STOPPING, KILLING and CLEANING; else never */
+    struct instant deadline;   /* of SAVING, STOPPING, KILLING and CLEANING; else never */
+    struct instant kill_at;    /* SAVING: what is told to end at the deadline is killed then */
+    bool listens;              /* set by the shell before each step: a live worker listens for notices */
     bool drains;               /* an elastic job: others can go on without this node */
-    bool planned;              /* STOPPING, KILLING: for a change of nodes */
+    bool planned;              /* SAVING, STOPPING, KILLING: for a change of nodes */
     bool stop_asked;           /* the server waits for REPORT_STOPPED */
     bool leaving;              /* exit_code is decided */
     int exit_code;

@@ -91,9 +91,14 @@ static void reset_signals(const struct child *child)
 }
 
 /* What stands there is copied already, or is close-on-exec and the parent's. */
-static bool take_extra(int fd)
+static bool take_extras(const int *fds, int count)
 {
-    return fd == SPAWN_EXTRA_FD ? fcntl(fd, F_SETFD, 0) == 0 : dup2(fd, SPAWN_EXTRA_FD) >= 0;
+    for (int i = 0; i < count; i++) {
+        int wanted = SPAWN_EXTRA_FD + i;
+        if (fds[i] == wanted ? fcntl(wanted, F_SETFD, 0) < 0 : dup2(fds[i], wanted) < 0)
+            return false;
+    }
+    return true;
 }
 
 /* A hard limit below it is somebody's wish: then it is found by its environment alone. */
@@ -133,9 +138,9 @@ static void run_child(const struct child *child)
     /* the caller's descriptors are above 2, or are the very number that they become */
     if ((o->out_fd != 1 && dup2(o->out_fd, 1) < 0) || (o->err_fd != 2 && dup2(o->err_fd, 2) < 0))
         fail(child, SPAWN_DESCRIPTORS);
-    if (o->extra_fd >= 0 && !take_extra(o->extra_fd))
+    if (!take_extras(o->extra_fds, o->extra_count))
         fail(child, SPAWN_DESCRIPTORS);
-    close_rest(o->extra_fd >= 0 ? SPAWN_EXTRA_FD + 1 : SPAWN_EXTRA_FD);
+    close_rest((unsigned)(SPAWN_EXTRA_FD + o->extra_count));
     if (o->descriptors && setrlimit(RLIMIT_NOFILE, o->descriptors) < 0)
         fail(child, SPAWN_DESCRIPTORS);
     if (o->core_dumps)
@@ -207,8 +212,10 @@ pid_t spawn_worker(const struct spawn_options *options, int *exit_code, struct m
     if (pipe2(ends, O_CLOEXEC) < 0)
         return error_errno(err, "cannot make a pipe for %s (ulimit -n limits them)", options->path);
     scope_close int reader = ends[0], writer = ends[1];
-    if (writer <= SPAWN_EXTRA_FD) { /* the child overwrites what stands there */
-        int higher = fcntl(writer, F_DUPFD_CLOEXEC, SPAWN_EXTRA_FD + 1);
+    const int free_of_extras =
+        SPAWN_EXTRA_FD + SPAWN_EXTRA_LIMIT; /* the child overwrites what stands below */
+    if (writer < free_of_extras) {
+        int higher = fcntl(writer, F_DUPFD_CLOEXEC, free_of_extras);
         if (higher < 0)
             return error_errno(err, "cannot make a pipe for %s (ulimit -n limits them)", options->path);
         guard_close(&writer);

@@ -1,5 +1,5 @@
-/* spawn.h - starts one worker: its own session, the parent-death signal, only three descriptors, and an exec
- * error that comes back as an error. */
+/* spawn.h - starts one worker: its own session, the parent-death signal, three descriptors and those that it
+ * is given, and an exec error that comes back as an error. */
 #ifndef MUSTER_LAUNCHER_SPAWN_H
 #define MUSTER_LAUNCHER_SPAWN_H
 
@@ -11,16 +11,19 @@
 #include "launcher/numa.h"
 #include "proto/include/muster_error.h"
 
-enum { SPAWN_EXTRA_FD = 3 };
+enum { SPAWN_EXTRA_FD = 3, SPAWN_EXTRA_LIMIT = 2 };
 
 struct spawn_options {
-    const char *path;        /* what is executed: no search in PATH here */
-    char *const *argv;       /* NULL-terminated */
-    char *const *envp;       /* NULL-terminated */
-    int out_fd, err_fd;      /* become 1 and 2; stay the caller's */
-    uint64_t mark;           /* the worker's and its children's soft RLIMIT_RTTIME (kin_mark); 0: none */
-    int extra_fd;            /* becomes SPAWN_EXTRA_FD; stays the caller's; -1: none */
-    const sigset_t *ignored; /* what this process ignores (spawn_ignored_signals) */
+    const char *path;   /* what is executed: no search in PATH here */
+    char *const *argv;  /* NULL-terminated */
+    char *const *envp;  /* NULL-terminated */
+    int out_fd, err_fd; /* become 1 and 2; stay the caller's */
+    uint64_t mark;      /* the worker's and its children's soft RLIMIT_RTTIME (kin_mark); 0: none */
+    /* Become SPAWN_EXTRA_FD and what follows; stay the caller's. None may be the number that one before it
+     * becomes. */
+    int extra_fds[SPAWN_EXTRA_LIMIT];
+    int extra_count;
+    const sigset_t *ignored;          /* what this process ignores (spawn_ignored_signals) */
     const struct rlimit *descriptors; /* the worker's RLIMIT_NOFILE; NULL: as here */
     const struct rlimit *core_dumps;  /* its RLIMIT_CORE; NULL: as here */
     const char *directory;            /* where it runs; NULL: as here */

@@ -57,6 +57,15 @@ static void json_worker(const struct status_worker *worker, struct buffer *out)
     buffer_text(out, "}");
 }
 
+static void json_notice(const struct agent_status *status, struct buffer *out)
+{
+    if (status->notice.coming)
+        buffer_printf(out, "\"notice\": {\"coming\": \"%s\", \"listeners\": %d, \"left_s\": %.3f}, ",
+                      status->notice.coming, status->notice.listeners, seconds(status->notice.left_ns));
+    else
+        buffer_text(out, "\"notice\": null, ");
+}
+
 static void json_world(const struct agent_status *status, struct buffer *out)
 {
     const struct membership_world *world = &status->world;
@@ -88,6 +97,7 @@ void status_json(const struct agent_status *status, struct buffer *out)
     buffer_printf(out, "\"node_rank\": %d, \"min_nodes\": %d, \"max_nodes\": %d, ", status->node_rank,
                   status->min_nodes, status->max_nodes);
     json_text(out, "waiting", status->waiting);
+    json_notice(status, out);
     json_world(status, out);
     buffer_printf(out, "\"restarts\": %lld, \"max_restarts\": %lld, \"failures\": %lld, ",
                   (long long)status->world.restart_count, (long long)status->max_restarts,
@@ -186,6 +196,10 @@ void status_table(const struct agent_status *status, struct buffer *out)
     if (status->leaving)
         buffer_printf(out, "; leaves with exit code %d", status->exit_code);
     buffer_text(out, "\n");
+    if (status->notice.coming)
+        buffer_printf(out, "%-10s%s; %d worker%s here may save for %.1f s more\n", "notice",
+                      status->notice.coming, status->notice.listeners,
+                      status->notice.listeners == 1 ? "" : "s", seconds(status->notice.left_ns));
     table_world(status, out);
     buffer_printf(out, "%-10s%lld of %lld used; %lld worker failure%s on this node\n", "restarts",
                   (long long)status->world.restart_count, (long long)status->max_restarts,

@@ -47,6 +47,11 @@ struct agent_status {
     bool formed;                     /* there is or was a world; else `world` is not filled */
     struct membership_world world;   /* the last one */
     char waiting[MUSTER_ERROR_TEXT]; /* who is still missing, where this agent can tell; "" otherwise */
+    struct {
+        const char *coming; /* as in notice.h; NULL: nothing is announced */
+        int listeners;      /* workers of this node that were told and still run */
+        int64_t left_ns;    /* until they are told to end */
+    } notice;
     int64_t max_restarts;
     int64_t failures;                             /* of this node's workers, in all rounds */
     uint64_t file_bytes_lost, console_bytes_lost; /* of the workers' output; a file may have the latter */

@@ -137,6 +137,7 @@ static int set_ranks(const struct place *p, struct text_list *overlay)
         {ENV_MAX_RESTARTS, p->config->max_restarts},
         {ENV_ROUND, w->id.round},
         {ENV_HEARTBEAT_FD, SPAWN_EXTRA_FD},
+        {ENV_NOTICE_FD, SPAWN_EXTRA_FD + 1},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (set_number(overlay, numbers[i].name, numbers[i].value) < 0)

@@ -35,6 +35,7 @@
     X(ENV_AGENT_ID, "MUSTER_AGENT_ID", "marks every descendant of one agent, so that none can outlive it")   \
     X(ENV_HOSTNAME, "MUSTER_HOSTNAME", "the agent's host name, where pods share a kernel's (muster local)")  \
     X(ENV_HEARTBEAT_FD, "MUSTER_HEARTBEAT_FD", "where a worker may tell its step: one line a beat")          \
+    X(ENV_NOTICE_FD, "MUSTER_NOTICE_FD", "where a worker may listen for planned stops: one line each")       \
     X(ENV_NVML_LIBRARY, "MUSTER_NVML_LIBRARY", "the file of NVML, libnvidia-ml.so.1 unless set")             \
     X(ENV_NODE_POOL, "MUSTER_NODE_POOL",                                                                     \
       "the node's pool as the cluster's operator names it, for --nccl-policy")                               \

@@ -92,12 +92,25 @@ enum membership_event_kind {
     MEMBERSHIP_EVENT_REFUSED, /* the server does not take this agent; reason names the differing field */
 };
 
+/* What a planned STOP is for. symbol, name, meaning */
+#define MEMBERSHIP_CHANGES(X)                                                                                \
+    X(MEMBERSHIP_CHANGE_NONE, "", "it is not told")                                                          \
+    X(MEMBERSHIP_CHANGE_JOIN, "nodes-join", "newcomers are taken in")                                        \
+    X(MEMBERSHIP_CHANGE_LEAVE, "node-leaves", "a node goes, the others go on")                               \
+    X(MEMBERSHIP_CHANGE_END, "job-stops", "the job ends with it")
+
+#define MEMBERSHIP_CHANGE_ENUM(symbol, name, meaning) symbol,
+enum membership_change { MEMBERSHIP_CHANGES(MEMBERSHIP_CHANGE_ENUM) MEMBERSHIP_CHANGE_COUNT };
+#undef MEMBERSHIP_CHANGE_ENUM
+
 struct membership_event {
     enum membership_event_kind kind;
     struct membership_world world;
     struct world_id stopped;
     bool planned; /* STOP: members come or go, nothing failed: how workers end from now on is no failure */
     int64_t grace_ns; /* STOP, planned: what workers get to save and end; else 0, the agent's own grace */
+    enum membership_change change; /* STOP, planned */
+    int next_nodes; /* STOP, planned: of the next world, if no more come or go; 0: not known, or none */
     int exit_code;
     bool failed;                   /* VERDICT: there is a failure */
     struct worker_failure failure; /* the first cause */

@@ -221,13 +221,20 @@ void roster_elastic_regroup(struct roster_work *w)
         roster->regroup_wait_ns = roster->regroup_ns;
     else if (roster->regroup_wait_ns < REGROUP_WAIT_FACTOR * roster->regroup_ns)
         roster->regroup_wait_ns *= 2;
-    roster_begin_planned_stop(w, roster->notice_ns, "%d more node%s came: the world grows from %d to %d",
+    roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_JOIN, nodes, roster->notice_ns,
+                              "%d more node%s came: the world grows from %d to %d",
                               roster->count[MEMBER_JOINED], roster->count[MEMBER_JOINED] > 1 ? "s" : "",
                               roster->world_nodes, nodes < roster->max_nodes ? nodes : roster->max_nodes);
 }
 
 /* -- members that go
  * ---------------------------------------------------------------------------------------------- */
+
+/* Of the world that comes when one member of this one goes: spares come in. */
+static int nodes_without_one(const struct roster *roster)
+{
+    return roster->world_nodes - 1 + roster->count[MEMBER_JOINED];
+}
 
 int roster_elastic_on_drain(struct roster_work *w)
 {
@@ -248,7 +255,9 @@ int roster_elastic_on_drain(struct roster_work *w)
         roster_describe_member(roster, member, who, sizeof who);
         if (MUTATED(MUTATION_DRAIN_COSTS))
             roster_record_lost(roster, member);
-        roster_begin_planned_stop(w, w->event->grace_ns, "%s leaves: %s", who,
+        enum membership_change change = member->local ? MEMBERSHIP_CHANGE_END : MEMBERSHIP_CHANGE_LEAVE;
+        roster_begin_planned_stop(w, change, nodes_without_one(roster), w->event->grace_ns, "%s leaves: %s",
+                                  who,
                                   member->local ? "the server goes with it" : "the others go on without it");
     }
     roster_settle(w);
@@ -273,7 +282,8 @@ void roster_elastic_on_leave(struct roster_work *w, struct roster_member *member
     else if (had_workers && unfit)
         roster_begin_stop(w);
     else if (had_workers)
-        roster_begin_planned_stop(w, 0, "%s left with exit code %d", who, code);
+        roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_LEAVE, nodes_without_one(roster), 0,
+                                  "%s left with exit code %d", who, code);
 }
 
 void roster_elastic_evict_stuck(struct roster_work *w)

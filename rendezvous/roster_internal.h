@@ -81,6 +81,8 @@ struct roster {
     int64_t regroup_wait_ns;  /* from formed_at; regroup_ns or a multiple */
     bool planned;             /* STOPPING: for a change of members */
     int64_t stop_grace_ns;    /* of a planned stop */
+    enum membership_change change; /* the same */
+    int next_nodes;                /* the same */
     /* the causes of the current round */
     bool failed;
     struct worker_failure cause; /* the best so far */
@@ -126,8 +128,10 @@ void roster_record_lost(struct roster *roster, const struct roster_member *membe
 bool roster_lose(struct roster_work *w, struct roster_member *member);
 /* The world stops: for its recorded cause, or, planned, because its members change. */
 void roster_begin_stop(struct roster_work *w);
-void roster_begin_planned_stop(struct roster_work *w, int64_t grace_ns, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+/* nodes: that the next one would have; fewer than it needs are none. */
+void roster_begin_planned_stop(struct roster_work *w, enum membership_change change, int nodes,
+                               int64_t grace_ns, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
 void roster_give_verdict(struct roster_work *w, int code, bool failed, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void roster_give_failure_verdict(struct roster_work *w);

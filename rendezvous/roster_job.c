@@ -135,14 +135,19 @@ void roster_begin_stop(struct roster_work *w)
     stop_members(w);
 }
 
-void roster_begin_planned_stop(struct roster_work *w, int64_t grace_ns, const char *format, ...)
+void roster_begin_planned_stop(struct roster_work *w, enum membership_change change, int nodes,
+                               int64_t grace_ns, const char *format, ...)
 {
+    struct roster *roster = w->roster;
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(w->roster->stop_reason, sizeof w->roster->stop_reason, format, arguments);
+    (void)vsnprintf(roster->stop_reason, sizeof roster->stop_reason, format, arguments);
     va_end(arguments);
-    w->roster->planned = true;
-    w->roster->stop_grace_ns = grace_ns;
+    roster->planned = true;
+    roster->change = change;
+    nodes = nodes < roster->max_nodes ? nodes : roster->max_nodes;
+    roster->next_nodes = nodes < roster->min_nodes || change == MEMBERSHIP_CHANGE_END ? 0 : nodes;
+    roster->stop_grace_ns = grace_ns;
     stop_members(w);
 }
 

@@ -320,7 +320,11 @@ void roster_fill_event(const struct roster *roster, const struct roster_action *
         event->kind = MEMBERSHIP_EVENT_STOP;
         event->stopped = roster->members[action->member].held;
         event->planned = roster->planned && roster->members[action->member].state == MEMBER_STOPPING;
-        event->grace_ns = event->planned ? roster->stop_grace_ns : 0;
+        if (event->planned) {
+            event->grace_ns = roster->stop_grace_ns;
+            event->change = roster->change;
+            event->next_nodes = roster->next_nodes;
+        }
         reason = roster->stop_reason;
         break;
     case ROSTER_SEND_VERDICT:

@@ -187,6 +187,8 @@ static void pack_event(struct parts *parts, const struct membership_event *event
         parts->body.stop.reason = pack_bytes(event->reason);
         parts->body.stop.planned = event->planned;
         parts->body.stop.grace_ns = event->grace_ns;
+        parts->body.stop.change = (uint32_t)event->change;
+        parts->body.stop.next_nodes = event->next_nodes;
         break;
     case MEMBERSHIP_EVENT_VERDICT:
         pack_verdict(parts, event);
@@ -489,8 +491,11 @@ static int take_event(struct wire_message *out, const Muster__Envelope *in, stru
         event->kind = MEMBERSHIP_EVENT_STOP;
         event->planned = in->stop->planned;
         event->grace_ns = in->stop->grace_ns;
-        if (event->grace_ns < 0)
-            return bad(err, "a grace below 0");
+        if (event->grace_ns < 0 || in->stop->next_nodes < 0)
+            return bad(err, "a grace or a number of nodes below 0");
+        event->next_nodes = in->stop->next_nodes;
+        if (in->stop->change < MEMBERSHIP_CHANGE_COUNT)
+            event->change = (enum membership_change)in->stop->change;
         if (take_id(&event->stopped, in->stop->id, err))
             return -1;
         return take_bytes(event->reason, sizeof event->reason, in->stop->reason, err);

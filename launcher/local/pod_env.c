@@ -53,6 +53,7 @@ static bool is_placement(const char *entry)
                                          "SLURM_",
                                          "MUSTER_ROUND=",
                                          "MUSTER_HEARTBEAT_",
+                                         "MUSTER_NOTICE_FD=",
                                          "MASTER_",
                                          "GROUP_",
                                          "ROLE_",

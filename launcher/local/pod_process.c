@@ -138,7 +138,6 @@ static pid_t spawn(struct pod_process *pod, const struct pod_place *place, int *
                                     .out_fd = out,
                                     .err_fd = error,
                                     .mark = kin_mark(pod->id),
-                                    .extra_fd = -1,
                                     .ignored = place->ignored,
                                     .directory = pod->spec->working_dir,
                                     .enter = pod_isolation_enter,

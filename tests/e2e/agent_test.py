@@ -68,7 +68,7 @@ class Environment(AgentTest):
         with open("/dev/null") as leaked:
             os.set_inheritable(leaked.fileno(), True)
             out, _ = self.run_muster("--standalone", path, close_fds=False)
-        self.assertEqual(out.splitlines(), ["True", "[0, 1, 2, 3]", "set()"])  # 3: MUSTER_HEARTBEAT_FD
+        self.assertEqual(out.splitlines(), ["True", "[0, 1, 2, 3, 4]", "set()"])  # MUSTER_HEARTBEAT_FD, MUSTER_NOTICE_FD
 
 
 DIE = """import os, sys, time

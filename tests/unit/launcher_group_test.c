@@ -28,6 +28,8 @@ static void format_cell(enum group_state state, enum group_event_kind kind, stru
 {
     struct group group = fresh(state);
     struct group_event event = {.kind = kind, .exit_code = 9, .signal = SIGINT};
+    if (state == GROUP_SAVING)
+        group.kill_at = (struct instant){7 * NS_PER_S};
     struct muster_error err = {0};
     unsigned actions;
     if (group_step(&group, &event, (struct instant){0}, &actions, &err) < 0) {
@@ -69,6 +71,14 @@ static const char whole_table[] = "WAITING WORLD -> RUNNING START\n"
                                   "DRAINING LOST -> STOPPING 1s code=9 TERMINATE\n"
                                   "DRAINING DEADLINE -> STOPPING 30s LEAVE TERMINATE\n"
                                   "DRAINING CLEANED -> DRAINING\n"
+                                  "SAVING FAILURE -> SAVING REPORT_FAILED\n"
+                                  "SAVING SUCCESS -> STOPPING 7s TERMINATE\n"
+                                  "SAVING STOP -> STOPPING 1s stop-asked TERMINATE\n"
+                                  "SAVING VERDICT -> SAVING code=9\n"
+                                  "SAVING SIGNAL -> SAVING code=130 LEAVE\n"
+                                  "SAVING LOST -> SAVING code=9\n"
+                                  "SAVING DEADLINE -> STOPPING 7s TERMINATE\n"
+                                  "SAVING CLEANED -> SAVING\n"
                                   "STOPPING FAILURE -> STOPPING REPORT_FAILED\n"
                                   "STOPPING EMPTY -> HALTED\n"
                                   "STOPPING STOP -> STOPPING stop-asked\n"
@@ -225,9 +235,80 @@ static void an_agent_that_drains(void **state)
                      BIT(GROUP_LEAVE) | BIT(GROUP_EXIT));
 }
 
+/* Workers that listen are told before a planned stop, and only then. */
+static void who_listens_gets_time_to_save(void **state)
+{
+    (void)state;
+    struct group group = fresh(GROUP_RUNNING);
+    struct group_event stop = {.kind = GROUP_STOP, .planned = true, .grace_ns = 20 * NS_PER_S};
+    group.listens = true;
+    struct group silent = group, failed = group;
+    assert_int_equal(step(&group, stop, 100), BIT(GROUP_ANNOUNCE));
+    assert_int_equal(group.state, GROUP_SAVING);
+    assert_int_equal(group.deadline.ns, 119 * NS_PER_S); /* restart_grace_ns before the KILL */
+    assert_false(group_wants_empty(&group));
+    struct group late = group;
+    /* they ended in time: what they left is told to end, and has no less time than was promised */
+    assert_int_equal(step(&group, (struct group_event){.kind = GROUP_SUCCESS}, 103), BIT(GROUP_TERMINATE));
+    assert_int_equal(group.deadline.ns, 120 * NS_PER_S);
+    assert_int_equal(group.signal, SIGTERM);
+    assert_int_equal(step(&group, (struct group_event){.kind = GROUP_EMPTY}, 103), BIT(GROUP_CLEAN));
+    /* they did not */
+    assert_int_equal(step(&late, (struct group_event){.kind = GROUP_DEADLINE}, 119), BIT(GROUP_TERMINATE));
+    assert_int_equal(late.deadline.ns, 120 * NS_PER_S);
+    /* nobody listens: the grace of this node is the limit */
+    silent.listens = false;
+    stop.grace_ns = 600 * NS_PER_S;
+    assert_int_equal(step(&silent, stop, 100), BIT(GROUP_TERMINATE));
+    assert_int_equal(silent.deadline.ns, 130 * NS_PER_S);
+    /* a failure leaves no time: the others are inside of a collective */
+    stop = (struct group_event){.kind = GROUP_STOP};
+    assert_int_equal(step(&failed, stop, 100), BIT(GROUP_TERMINATE));
+    assert_int_equal(failed.deadline.ns, 101 * NS_PER_S);
+}
+
+static void the_agents_own_time_is_the_limit(void **state)
+{
+    (void)state;
+    struct group group = fresh(GROUP_RUNNING);
+    struct group_event stop = {.kind = GROUP_STOP, .planned = true, .grace_ns = 600 * NS_PER_S};
+    struct group_event term = {.kind = GROUP_SIGNAL, .signal = SIGTERM};
+    group.listens = group.drains = true;
+    (void)step(&group, stop, 0);
+    assert_int_equal(group.deadline.ns, 599 * NS_PER_S);
+    assert_int_equal(step(&group, term, 10), BIT(GROUP_DRAIN) | BIT(GROUP_ANNOUNCE));
+    assert_int_equal(group.deadline.ns, 39 * NS_PER_S);
+    assert_int_equal(step(&group, term, 20), BIT(GROUP_DRAIN) | BIT(GROUP_REMIND)); /* and no further */
+    assert_int_equal(group.deadline.ns, 39 * NS_PER_S);
+    (void)step(&group, (struct group_event){.kind = GROUP_DEADLINE}, 39);
+    assert_int_equal(group.deadline.ns, 40 * NS_PER_S);
+    /* one that is asked alone: at most half of a short grace is kept for those who do not end */
+    group = fresh(GROUP_RUNNING);
+    group.listens = true;
+    group.shutdown_grace_ns = NS_PER_S;
+    assert_int_equal(step(&group, term, 0), BIT(GROUP_LEAVE) | BIT(GROUP_ANNOUNCE));
+    assert_int_equal(group.deadline.ns, NS_PER_S / 2);
+    /* and with no grace there is none */
+    group = fresh(GROUP_RUNNING);
+    group.listens = true;
+    group.shutdown_grace_ns = 0;
+    assert_int_equal(step(&group, term, 0), BIT(GROUP_LEAVE) | BIT(GROUP_TERMINATE));
+    /* a drain that is answered, and one that is not */
+    group = fresh(GROUP_RUNNING);
+    group.listens = group.drains = true;
+    (void)step(&group, term, 0);
+    struct group alone = group;
+    stop.grace_ns = 30 * NS_PER_S;
+    assert_int_equal(step(&group, stop, 0), BIT(GROUP_ANNOUNCE));
+    assert_int_equal(step(&alone, (struct group_event){.kind = GROUP_DEADLINE}, 1),
+                     BIT(GROUP_LEAVE) | BIT(GROUP_ANNOUNCE));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_listens_gets_time_to_save),
+        cmocka_unit_test(the_agents_own_time_is_the_limit),
         cmocka_unit_test(every_cell),
         cmocka_unit_test(names),
         cmocka_unit_test(restart_goes_round),

@@ -22,8 +22,7 @@ static pid_t start(const char *path, char *const *argv, int out, int *exit_code,
 {
     sigset_t ignored;
     spawn_ignored_signals(&ignored);
-    struct spawn_options options = {.extra_fd = -1,
-                                    .path = path,
+    struct spawn_options options = {.path = path,
                                     .argv = argv,
                                     .envp = no_environment,
                                     .out_fd = out,

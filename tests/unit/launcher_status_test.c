@@ -72,7 +72,8 @@ static void json(void **state)
         "\"job_id\": \"a \\\"job\\\"\\\\\\u000a\\u001b[31m\", \"program\": \"train.py\", \"role\": "
         "\"default\", "
         "\"state\": \"RUNNING\", \"exit_code\": null, \"node_rank\": 1, \"min_nodes\": 2, \"max_nodes\": 2, "
-        "\"waiting\": \"\", \"world\": {\"round\": 1, \"group_rank\": 1, \"group_world_size\": 2, "
+        "\"waiting\": \"\", \"notice\": null, \"world\": {\"round\": 1, \"group_rank\": 1, "
+        "\"group_world_size\": 2, "
         "\"rank_base\": 4, \"world_size\": 8, \"master_addr\": \"node-0\", \"master_port\": 29501}, "
         "\"restarts\": 1, \"max_restarts\": 3, \"failures\": 2, \"file_bytes_lost\": 10, "
         "\"console_bytes_lost\": 5000000000, \"workers\": ["
@@ -84,8 +85,13 @@ static void json(void **state)
         "\"signal\": 9}, "
         "{\"rank\": 7, \"local_rank\": 3, \"pid\": 0, \"state\": \"absent\"}]}\n");
     buffer_clear(&out);
+    early->notice.coming = "node-leaves";
+    early->notice.listeners = 2;
+    early->notice.left_ns = 28500 * NS_PER_MS;
     status_json(early, &out);
     assert_non_null(strstr(out.data, "\"exit_code\": 143,"));
+    assert_non_null(strstr(
+        out.data, "\"notice\": {\"coming\": \"node-leaves\", \"listeners\": 2, \"left_s\": 28.500}, "));
     assert_non_null(strstr(out.data, "\"waiting\": \"1 of 2 nodes joined; missing: node rank 0\""));
     assert_non_null(strstr(out.data, "\"world\": null,"));
     assert_non_null(strstr(out.data, "\"workers\": []}\n"));
@@ -112,7 +118,11 @@ static void table(void **state)
         "     6      2       102  signal 9           -  -\n"
         "     7      3         -  absent             -  -\n");
     buffer_clear(&out);
+    early->notice.coming = "job-stops";
+    early->notice.listeners = 1;
+    early->notice.left_ns = 28500 * NS_PER_MS;
     status_table(early, &out);
+    assert_non_null(strstr(out.data, "notice    job-stops; 1 worker here may save for 28.5 s more\n"));
     assert_non_null(strstr(out.data, "; leaves with exit code 143\n"));
     assert_non_null(strstr(out.data, "world     not formed yet, 2 nodes wanted\n"
                                      "waiting   1 of 2 nodes joined; missing: node rank 0\n"));

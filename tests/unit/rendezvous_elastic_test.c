@@ -295,6 +295,7 @@ static void newcomers_are_gathered_and_rate_limited(void **state)
     assert_true(f->stop[1].planned);
     assert_int_equal(f->stop[1].grace_ns, NOTICE_S * NS_PER_S);
     assert_string_equal(f->stop[1].reason, "1 more node came: the world grows from 3 to 4");
+    assert_true(f->stop[1].change == MEMBERSHIP_CHANGE_JOIN && f->stop[1].next_nodes == 4);
     report(f, 1, MEMBERSHIP_REPORT_FAILED); /* how a worker ends after a planned stop is no failure */
     stop_and_form(f, three, 3);
     assert_int_equal(f->worlds, 4);
@@ -333,6 +334,7 @@ static void a_drain_lets_all_save_and_costs_nothing(void **state)
     assert_int_equal(f->stop[0].grace_ns, 25 * NS_PER_S);
     assert_string_equal(f->stop[2].reason,
                         "agent \"node1\" (node rank 1) leaves: the others go on without it");
+    assert_true(f->stop[0].change == MEMBERSHIP_CHANGE_LEAVE && f->stop[0].next_nodes == 2);
     report(f, 0, MEMBERSHIP_REPORT_STOPPED);
     report(f, 2, MEMBERSHIP_REPORT_STOPPED);
     assert_int_equal(roster_state(f->roster), JOB_STOPPING); /* it still saves */
@@ -386,6 +388,7 @@ static void the_serving_agent_takes_the_job_along(void **state)
     event_of(f, 0, (struct roster_event){.kind = ROSTER_DRAIN, .exit_code = 143, .grace_ns = 5 * NS_PER_S});
     assert_int_equal(f->stops, 3);
     assert_string_equal(f->stop[1].reason, "agent \"node0\" (node rank 0) leaves: the server goes with it");
+    assert_true(f->stop[1].change == MEMBERSHIP_CHANGE_END && f->stop[1].next_nodes == 0);
     event_of(f, 0, (struct roster_event){.kind = ROSTER_LEAVE, .exit_code = 143});
     assert_int_equal(f->verdicts, 2);
     assert_int_equal(f->verdict[1].exit_code, 143);

@@ -137,6 +137,8 @@ static void events_come_through(void **state)
         (struct membership_event){.kind = MEMBERSHIP_EVENT_STOP, .stopped = some_id, .reason = "because"};
     message.event.planned = true;
     message.event.grace_ns = 30 * NS_PER_S;
+    message.event.change = MEMBERSHIP_CHANGE_LEAVE;
+    message.event.next_nodes = 7;
     assert_memory_equal(&round_trip(&message)->event, &message.event, sizeof message.event);
     message.event = (struct membership_event){
         .kind = MEMBERSHIP_EVENT_VERDICT, .exit_code = 139, .failed = true, .failure = some_failure()};
