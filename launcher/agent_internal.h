@@ -192,7 +192,7 @@ void agent_lose_seat(struct agent *agent, const char *why, int exit_code);
 /* While the world forms: who is waited for, every now and then. */
 struct instant agent_progress_deadline(const struct agent *agent);
 void agent_tell_progress(struct agent *agent, struct instant now);
-/* Where the server of an elastic job is silent, looks whether its name has another address now. */
+/* Where the server is silent, looks whether its name has another address now. */
 void agent_follow_server(struct agent *agent, struct instant now);
 /* Handles what the seat has; called after every turn of the loop. */
 void agent_ask_seat(struct agent *agent);

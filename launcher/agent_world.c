@@ -185,6 +185,28 @@ int agent_join(struct agent *agent, struct muster_error *err)
 
 /* --- a server that comes back elsewhere --- */
 
+/* Where a name has several addresses and the one that is in use is silent, the others have their turn. */
+static const char *next_address(const struct resolver *resolver, const char *present)
+{
+    const char *address;
+    for (int i = 0; (address = resolver_address(resolver, i)); i++)
+        if (!strcmp(address, present) && resolver_address(resolver, i + 1))
+            return resolver_address(resolver, i + 1);
+    return resolver_address(resolver, 0);
+}
+
+static void move_seat(struct agent *agent, const char *address)
+{
+    struct muster_error err = {0};
+    if (!strcmp(address, agent->server_address))
+        return;
+    log_info(&agent->log, "the server's name %s stands for %s now", agent->config->master_addr, address);
+    if (membership_move(agent->membership, address, &err) < 0)
+        log_warning(&agent->log, "%s", err.text);
+    else
+        (void)snprintf(agent->server_address, sizeof agent->server_address, "%s", address);
+}
+
 static void moved(void *context, uint32_t events)
 {
     struct agent *agent = context;
@@ -194,8 +216,8 @@ static void moved(void *context, uint32_t events)
     loop_remove(&agent->loop, &agent->name);
     if (resolver_result(agent->resolver, address, sizeof address, &err) < 0)
         log_debug(&agent->log, "%s", err.text); /* asked again soon */
-    else if (agent->membership && membership_move(agent->membership, address, &err) < 0)
-        log_warning(&agent->log, "%s", err.text);
+    else if (agent->membership)
+        move_seat(agent, next_address(agent->resolver, agent->server_address));
     resolver_destroy(agent->resolver);
     agent->resolver = NULL;
     agent->following = false;
@@ -205,7 +227,7 @@ static void moved(void *context, uint32_t events)
 void agent_follow_server(struct agent *agent, struct instant now)
 {
     struct muster_error err = {0};
-    if (!agent->config->elastic || !agent->membership || !instant_reached(now, agent->look_up_at) ||
+    if (!agent->membership || !instant_reached(now, agent->look_up_at) ||
         !membership_silence_ns(agent->membership) || resolver_is_numeric(agent->config->master_addr))
         return;
     agent->look_up_at = instant_add(now, look_up_every_ns);

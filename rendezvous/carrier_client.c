@@ -15,6 +15,8 @@
 #include "rendezvous/zmq_calls.h"
 #include "rendezvous/zmq_socket.h"
 
+static const int64_t shortest_patience_ns = 5 * NS_PER_S, longest_patience_ns = 60 * NS_PER_S;
+
 struct carrier {
     struct zmq_socket socket;
     struct client *client;
@@ -22,7 +24,9 @@ struct carrier {
     struct wire_message message; /* scratch for what has come */
     struct connection connection;
     struct zmq_socket_options where;
-    bool drain; /* the descriptor may be silent although there is something */
+    bool drain;          /* the descriptor may be silent although there is something */
+    bool missed;         /* the server, and that was said */
+    int64_t patience_ns; /* with a connection on which nothing comes */
     const struct log_sink *log;
     char server[2 * MEMBERSHIP_NAME_LIMIT];
 };
@@ -81,7 +85,7 @@ static enum connection_event meaning(int event, int value, bool keys)
 static void note_connection(struct carrier *c, int event, int value, struct instant now)
 {
     enum connection_event known = meaning(event, value, c->where.keys != NULL);
-    if (known == CONNECTION_CLOSES)
+    if (known == CONNECTION_CLOSES || known == CONNECTION_FAILS)
         client_broken(c->client, now);
     if (known != CONNECTION_EVENT_COUNT && connection_step(&c->connection, known, now) &&
         connection_is_judged(&c->connection))
@@ -117,6 +121,38 @@ static int retry_connection(struct carrier *c, struct instant now, struct muster
     return zmq_socket_connect_again(&c->socket, &c->where, err);
 }
 
+/* A host that dies without a word leaves a connection that never ends, and after a cut TCP takes as long
+ * again to notice that it is over. */
+static struct instant renewal_due(const struct carrier *c)
+{
+    bool greeted = c->connection.state == CONNECTION_GREETED;
+    return greeted ? instant_add(client_heard(c->client), c->patience_ns) : INSTANT_NEVER;
+}
+
+static int renew_connection(struct carrier *c, struct instant now, struct muster_error *err)
+{
+    if (!instant_reached(now, renewal_due(c)))
+        return 0;
+    c->patience_ns = c->patience_ns * 2 < longest_patience_ns ? c->patience_ns * 2 : longest_patience_ns;
+    c->connection = (struct connection){0};
+    c->drain = true;
+    return zmq_socket_connect_again(&c->socket, &c->where, err);
+}
+
+/* Says once that the server is lost, and once that it is back. */
+static void tell_silence(struct carrier *c, const struct membership *m, struct instant now)
+{
+    bool missed = client_was_seated(c->client) && client_silence_ns(c->client, now) > 0;
+    if (missed == c->missed || m->left || m->over)
+        return;
+    c->missed = missed;
+    if (missed)
+        log_warning(c->log, "server lost: %s was not heard for %.4g s; looking for it", c->server,
+                    (double)client_silence_ns(c->client, now) / NS_PER_S);
+    else
+        log_info(c->log, "the server %s is back", c->server);
+}
+
 static int receive_all(struct carrier *c, struct instant now, struct muster_error *err)
 {
     zmq_msg_t body;
@@ -130,6 +166,7 @@ static int receive_all(struct carrier *c, struct instant now, struct muster_erro
                 log_warning(c->log, "rendezvous: %s: %s", c->server, why.text);
             else
                 failed = client_receive(c->client, &c->message, now, err);
+            c->patience_ns = shortest_patience_ns;
         }
         zmq_calls.msg_close(&body);
     }
@@ -145,7 +182,8 @@ static struct instant client_due(const struct membership *m)
 {
     struct carrier *c = m->carrier;
     return c->drain ? (struct instant){0}
-                    : instant_min(client_deadline(c->client), connection_retry(&c->connection));
+                    : instant_min(client_deadline(c->client),
+                                  instant_min(renewal_due(c), connection_retry(&c->connection)));
 }
 
 static int client_next(struct membership *m, struct membership_event *event, struct muster_error *err)
@@ -154,8 +192,9 @@ static int client_next(struct membership *m, struct membership_event *event, str
     struct instant now = clock_now(m->options.clock);
     watch_connection(c, now);
     client_wake(c->client, now);
-    if (retry_connection(c, now, err) || receive_all(c, now, err))
+    if (retry_connection(c, now, err) || receive_all(c, now, err) || renew_connection(c, now, err))
         return -1;
+    tell_silence(c, m, now);
     if (client_take_event(c->client, event))
         return 1;
     if (client_turn(c->client, now, err))
@@ -236,11 +275,13 @@ static int open_parts(struct membership *m, struct muster_error *err)
     struct client_options options = {
         .join = membership_join(m, false),
         .join_timeout_ns = m->options.join_timeout_ns,
+        .max_restarts = m->options.max_restarts,
         .server = c->server,
         .send = socket_send,
         .context = c,
     };
     c->log = m->options.log;
+    c->patience_ns = shortest_patience_ns;
     name_server(c, m, m->options.host);
     c->where = (struct zmq_socket_options){m->options.host, m->options.port, m->options.keys, c->log};
     if (zmq_socket_connect_dealer(&c->socket, &c->where, err))

@@ -26,7 +26,8 @@ enum {
     LOCAL_SESSION = 1,
     PROGRESS_EVERY_MS = 500,
     CONFIRM_AFTER_MS = 100,
-    TURN_BASE = 1000, /* messages that are read before anything else is done, and for each slot */
+    STOOD_STILL_MS = 1250, /* half of what makes a node lost */
+    TURN_BASE = 1000,      /* messages that are read before anything else is done, and for each slot */
     TURN_PER_SLOT = 4,
     COMPLAINT_LIMIT = 20, /* log lines about broken peers; a stranger must not fill the disk */
 };
@@ -264,6 +265,7 @@ static void handle_frame(struct carrier *c, const struct sender *peer, const voi
     if (event.kind == ROSTER_BEAT && actions == 0) {
         c->message.kind = WIRE_BEAT;
         c->message.sequence = roster_report_sequence(c->roster, slot);
+        c->message.server_done = roster_server_done(c->roster);
         memcpy(c->message.progress, c->progress, sizeof c->progress);
         /* A beat that does not get out is followed by the next one. */
         (void)send_message(c, &from);
@@ -280,6 +282,7 @@ static bool confirm_gone(struct carrier *c, int slot)
     c->message.sequence = roster_report_sequence(c->roster, slot);
     c->message.number = 0; /* answers nothing */
     c->message.progress[0] = '\0';
+    c->message.server_done = (struct world_id){0};
     if (send_message(c, &to) == 0)
         return false;
     routes_remove(&c->routes, slot, session);
@@ -382,6 +385,19 @@ static bool may_end(struct carrier *c, struct instant now)
                        instant_reached(now, deadline));
 }
 
+/* After a freeze of this process the others' silence was ours: some have given their connections up for new
+ * ones meanwhile, and need a moment to register. */
+static void note_freeze(struct carrier *c, struct instant due)
+{
+    struct instant now = clock_now(c->clock);
+    int64_t late = instant_diff_ns(now, due);
+    if (due.ns == INT64_MAX || late < STOOD_STILL_MS * NS_PER_MS)
+        return;
+    log_warning(c->log, "this process stood still for about %.4g s: the other nodes get time to come back",
+                (double)late / NS_PER_S);
+    roster_wake(c->roster, now);
+}
+
 static int wait_for_work(struct carrier *c)
 {
     pthread_mutex_lock(&c->lock);
@@ -401,6 +417,7 @@ static int wait_for_work(struct carrier *c)
     };
     if (zmq_calls.poll(items, 4, timeout) < 0 && errno != EINTR)
         return -1;
+    note_freeze(c, due);
     return 0;
 }
 

@@ -51,6 +51,7 @@ struct client {
     struct world_id newest_before; /* where withheld: newest without it */
     uint64_t epoch;                /* of the server that accepted us last */
     struct world_id last_world;    /* world that was given out */
+    struct world_id server_done;   /* the world that the server has done its part of */
     int last_nodes;
     int64_t restart_count; /* of the last world that was given out */
     uint64_t held_at;      /* numbers when held was set */
@@ -86,6 +87,9 @@ static void send_join(struct client *client, struct instant now)
     client->message.join.last = client->last_world;
     client->message.join.last_nodes = client->last_nodes;
     client->message.join.epoch = client->epoch;
+    client->message.join.held_done = client->done;
+    client->message.join.server_done =
+        client->server_done.epoch && world_id_equal(client->server_done, client->last_world);
     client->join_sent = send_now(client);
 }
 
@@ -109,13 +113,24 @@ static void renew_lease(struct client *client, uint64_t answered)
         client->lease_from = from;
 }
 
+/* A static world cannot do without the node that served it, and a new server of it would have to restart. */
+static bool is_hopeless(const struct client *client)
+{
+    return !client->options.join.elastic && client->gone_at.ns != INT64_MAX && client->last_world.epoch &&
+           client->restart_count >= client->options.max_restarts &&
+           !world_id_equal(client->server_done, client->last_world);
+}
+
 static struct instant lease_end(const struct client *client)
 {
-    bool bound = !MUTATED(MUTATION_NO_LEASE) && client->lease_ns && client->held.epoch && !client->done &&
+    bool bound = !MUTATED(MUTATION_NO_LEASE) && client->held.epoch && !client->done &&
                  !world_id_equal(client->stopping, client->held);
     if (!bound)
         return INSTANT_NEVER;
-    return instant_min(client->gone_at, instant_add(client->lease_from, client->lease_ns));
+    struct instant lease =
+        client->lease_ns ? instant_add(client->lease_from, client->lease_ns) : INSTANT_NEVER;
+    bool runs_on = world_id_equal(client->server_done, client->held) || is_hopeless(client);
+    return runs_on ? lease : instant_min(client->gone_at, lease);
 }
 
 /* -- reports
@@ -315,6 +330,8 @@ int client_receive(struct client *client, const struct wire_message *message, st
         return 0;
     case WIRE_BEAT:
         memcpy(client->progress, message->progress, sizeof client->progress);
+        if (message->server_done.epoch)
+            client->server_done = message->server_done;
         renew_lease(client, message->number);
         forget_reports(client, message->sequence);
         return give_withheld(client, now, err);
@@ -345,8 +362,10 @@ bool client_take_event(struct client *client, struct membership_event *event)
 static struct instant silence_limit(const struct client *client)
 {
     struct instant lost = instant_add(client->heard, lost_after_ns);
+    if (is_hopeless(client))
+        return client->gone_at;
     if (client->held.epoch)
-        return client->lease_ns ? instant_add(client->heard, client->options.join_timeout_ns) : lost;
+        return instant_add(client->heard, client->options.join_timeout_ns);
     return client->seated && lost.ns > client->join_limit.ns ? lost : client->join_limit;
 }
 
@@ -354,21 +373,34 @@ static int check_silence(const struct client *client, struct instant now, struct
 {
     if (client->over || !instant_reached(now, silence_limit(client)))
         return 0;
-    if (client->held.epoch)
-        return error_set(err, MUSTER_E_PEER, "the server of the job's world at %s was not heard for %.4g s",
-                         client->options.server, (double)instant_diff_ns(now, client->heard) / NS_PER_S);
+    if (is_hopeless(client))
+        return error_set(
+            err, MUSTER_E_PEER,
+            "the node that serves the job's world is lost: %s was not heard for %.4g s; restarts "
+            "used: %lld of %lld",
+            client->options.server, (double)instant_diff_ns(now, client->heard) / NS_PER_S,
+            (long long)client->restart_count, (long long)client->options.max_restarts);
+    bool had_world = client->last_world.epoch != 0;
+    double waited =
+        (double)(client->held.epoch ? instant_diff_ns(now, client->heard) : client->options.join_timeout_ns) /
+        NS_PER_S;
+    if (had_world)
+        return error_set(err, MUSTER_E_PEER,
+                         "the node that serves the job's world is lost: %s did not come back within %.4g s",
+                         client->options.server, waited);
     return error_set(err, MUSTER_E_TIMEOUT, "the server of the job's world at %s %s within %.4g s",
                      client->options.server, client->ever_seated ? "did not come back" : "did not answer",
-                     (double)client->options.join_timeout_ns / NS_PER_S);
+                     waited);
 }
 
 static int check_lease(struct client *client, struct instant now, struct muster_error *err)
 {
     if (client->over || !instant_reached(now, lease_end(client)))
         return 0;
-    return stop_held(client, err,
-                     "the server %s has not answered for %.4g s: the others may go on without this node",
-                     client->options.server, (double)instant_diff_ns(now, client->heard) / NS_PER_S);
+    const char *why = client->lease_ns ? "the others may go on without this node"
+                                       : "it is lost, and its workers with it; waiting until it comes back";
+    return stop_held(client, err, "the server %s has not answered for %.4g s: %s", client->options.server,
+                     (double)instant_diff_ns(now, client->heard) / NS_PER_S, why);
 }
 
 int client_turn(struct client *client, struct instant now, struct muster_error *err)
@@ -428,6 +460,11 @@ void client_drain(struct client *client, int exit_code, int64_t grace_ns)
     client->message.grace_ns = grace_ns;
     if (client->seated)
         (void)send_now(client);
+}
+
+struct instant client_heard(const struct client *client)
+{
+    return client->heard;
 }
 
 int64_t client_silence_ns(const struct client *client, struct instant now)

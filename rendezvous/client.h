@@ -9,8 +9,11 @@
  * nothing; the server drops what it has seen by its sequence number. Each WORLD and each STOP is given out
  * once, however often it comes.
  *
- * In an elastic world the seat holds a lease, from the sending of each beat that was answered. When it ends
- * the workers are stopped (a STOP of its own), and the client goes on looking for the server. */
+ * A server that is lost is looked for until the join timeout. Workers that cannot get on without group rank
+ * 0's are stopped as soon as those are known to be gone (a STOP of the client's own). In an elastic world the
+ * seat also holds a lease, from the sending of each beat that was answered, and workers are stopped when it
+ * ends. In a static world nobody goes on without this node, so that workers of a server that is only silent
+ * run on; but one that is gone when no restart is left ends the seat at once. */
 #ifndef MUSTER_RENDEZVOUS_CLIENT_H
 #define MUSTER_RENDEZVOUS_CLIENT_H
 
@@ -26,7 +29,8 @@ enum { CLIENT_LOST_AFTER_MS = 2500, CLIENT_BEAT_MS = 500 };
 struct client_options {
     struct roster_join join; /* its texts must outlive the client; held is the client's own matter */
     int64_t join_timeout_ns;
-    const char *server; /* for messages: "10.0.0.1:23456"; must outlive the client */
+    int64_t max_restarts; /* static: a server that is lost with its workers is waited for while one is left */
+    const char *server;   /* for messages: "10.0.0.1:23456"; must outlive the client */
     /* Hands a message to the connection. Whether it took it; false where there is none now. */
     bool (*send)(void *context, const struct wire_message *message);
     void *context;
@@ -46,8 +50,8 @@ bool client_has_room(const struct client *client);
 /* Sends what is due. Call after client_receive, at client_deadline, and when a connection may have come. -1:
  * the server is lost (MUSTER_E_PEER while a world is held, MUSTER_E_TIMEOUT while joining). */
 int client_turn(struct client *client, struct instant now, struct muster_error *err);
-/* The connection has ended: the server's process is gone, with the workers of group rank 0, unless it is
- * heard again within a second. Otherwise ours are stopped, where there is a lease. */
+/* The connection has ended, or there is none to be had: the server's process is gone, unless it is heard
+ * again within a second, and the workers of group rank 0 with it, unless they are known to be done. */
 void client_broken(struct client *client, struct instant now);
 /* Before the messages of one turn are received: after a freeze of this process the silence is our own, and
  * the server gets its full time to answer again. A lease that ended meanwhile has ended all the same. */
@@ -61,6 +65,8 @@ int client_report(struct client *client, struct world_id id, enum membership_rep
                   const struct worker_failure *failure, struct instant now, struct muster_error *err);
 /* Asks that all save and stop. Not repeated: the agent that gets no STOP for it goes alone. */
 void client_drain(struct client *client, int exit_code, int64_t grace_ns);
+/* When the server was last heard, as far as it counts (client_wake). */
+struct instant client_heard(const struct client *client);
 /* How long the server was not heard, if long enough to miss it; else 0. */
 int64_t client_silence_ns(const struct client *client, struct instant now);
 /* While the world forms, who is waited for, as the server says; "" where it says nothing. */

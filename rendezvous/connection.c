@@ -3,6 +3,9 @@
 
 /* An address that answers "no" does so in a moment; one that does not answer takes the whole limit. */
 static const int64_t refusal_ns = 1500 * NS_PER_MS;
+
+/* libzmq gives a greeting up after 2 s; who closes it does so sooner. */
+static const int64_t mute_ns = 1800 * NS_PER_MS;
 static const int64_t retry_ns = NS_PER_S, patience_ns = 5 * NS_PER_S;
 
 /* What is known of the other side, and stays said until it greets. */
@@ -24,23 +27,28 @@ static enum connection_state next_state(const struct connection *connection, enu
     case CONNECTION_BEGINS: /* what was wrong stays said until something changes */
         return state == CONNECTION_NEW ? CONNECTION_TRYING : state;
     case CONNECTION_FAILS:
-        if (state == CONNECTION_OPEN || is_judged(state))
-            return is_judged(state) ? state : CONNECTION_STRANGE;
+        if (is_judged(state) && state != CONNECTION_MUTE)
+            return state;
+        if (state == CONNECTION_OPEN)
+            return CONNECTION_STRANGE;
         return instant_diff_ns(now, connection->begun) < refusal_ns ? CONNECTION_REFUSED : CONNECTION_SILENT;
     case CONNECTION_OPENS:
         return is_judged(state) ? state : CONNECTION_OPEN;
     case CONNECTION_GREETS:
         return CONNECTION_GREETED;
-    case CONNECTION_CONFUSES: /* also where the close came before the other side's greeting was read */
-        return is_definite(state) ? state : CONNECTION_STRANGE;
+    case CONNECTION_CONFUSES:
+    case CONNECTION_BREAKS_OFF: /* also where the close came before the other side's greeting was read */
+        if (is_definite(state))
+            return state;
+        if (connection->opened.ns && instant_diff_ns(now, connection->opened) >= mute_ns)
+            return CONNECTION_MUTE;
+        return event == CONNECTION_CONFUSES ? CONNECTION_STRANGE : CONNECTION_BROKEN_OFF;
     case CONNECTION_WANTS_SECRET:
         return CONNECTION_LACKS_SECRET;
     case CONNECTION_WANTS_NO_SECRET:
         return CONNECTION_HAS_SECRET;
     case CONNECTION_DENIES:
         return CONNECTION_OTHER_JOB;
-    case CONNECTION_BREAKS_OFF:
-        return is_definite(state) ? state : CONNECTION_BROKEN_OFF;
     default: /* CONNECTION_CLOSES */
         if (state == CONNECTION_GREETED)
             return CONNECTION_BROKEN;
@@ -54,6 +62,8 @@ bool connection_step(struct connection *connection, enum connection_event event,
     connection->state = next_state(connection, event, now);
     if (event == CONNECTION_BEGINS)
         connection->begun = now;
+    if (event == CONNECTION_OPENS)
+        connection->opened = now;
     connection->ended = event >= CONNECTION_CONFUSES ? now : (struct instant){0};
     if (event >= CONNECTION_WANTS_SECRET && event <= CONNECTION_DENIES)
         connection->told = now;

@@ -22,6 +22,9 @@ extern "C" {
     X(CONNECTION_STRANGE,                                                                                    \
       "what listens there does not speak muster's protocol: torchrun, or another program on this port; run " \
       "the same muster on all nodes")                                                                        \
+    X(CONNECTION_MUTE,                                                                                       \
+      "what listens there takes connections and says nothing: its process stands still, or it is no server " \
+      "of muster")                                                                                           \
     X(CONNECTION_LACKS_SECRET,                                                                               \
       "the server has a job secret and this node was started without one: give every node the same "         \
       "--secret-file")                                                                                       \
@@ -60,10 +63,11 @@ enum connection_event {
 
 struct connection {
     enum connection_state state;
-    struct instant begun; /* the last attempt */
-    struct instant since; /* when the state became what it is */
-    struct instant told;  /* the other side last said that the two do not go together */
-    struct instant ended; /* the last attempt, which no other one follows so far; 0: it goes on */
+    struct instant begun;  /* the last attempt */
+    struct instant opened; /* the last connection */
+    struct instant since;  /* when the state became what it is */
+    struct instant told;   /* the other side last said that the two do not go together */
+    struct instant ended;  /* the last attempt, which no other one follows so far; 0: it goes on */
 };
 
 /* Returns whether the state is another one now. */

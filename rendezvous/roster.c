@@ -97,6 +97,9 @@ static void take_seat(struct roster_work *w, struct roster_member *member)
     if (member->state == MEMBER_DONE_GONE && roster->state != JOB_STOPPING) {
         /* Its part of this round is done: it waits with the others. */
         roster_set_state(roster, member, MEMBER_DONE);
+    } else if (join->held.epoch && roster_return_keeps(roster, join)) {
+        member->was_done = join->held_done;
+        roster_set_state(roster, member, MEMBER_KEEPS);
     } else if (join->held.epoch) {
         /* It was given up while it was cut off, or the server was lost; its workers belong to a world that is
          * over. */
@@ -105,8 +108,8 @@ static void take_seat(struct roster_work *w, struct roster_member *member)
     } else {
         roster_set_state(roster, member, MEMBER_JOINED);
     }
-    if (roster->elastic && join->epoch && join->epoch != roster->id.epoch)
-        roster_elastic_on_return(w, join);
+    if (join->epoch && join->epoch != roster->epoch)
+        roster_on_return(w, join);
 }
 
 static int on_join(struct roster_work *w)
@@ -235,7 +238,8 @@ enum report_outcome {
     REPORT_FAILS,
     REPORT_COLLECT, /* one more failure of a world that is stopping */
     REPORT_ENDS,
-    REPORT_ENDED, /* before our STOP came: it does not keep the others from working on */
+    REPORT_ENDED,  /* before our STOP came: it does not keep the others from working on */
+    REPORT_BREAKS, /* a world that might have gone on under a new server */
     REPORT_STOPS,
     REPORT_GIVES_UP, /* its lease was over */
 };
@@ -249,6 +253,7 @@ static const unsigned char report_table[MEMBER_STATE_COUNT][4] = {
     [MEMBER_RUNNING] = {REPORT_UNKNOWN, REPORT_FAILS, REPORT_ENDS, REPORT_GIVES_UP},
     [MEMBER_DONE] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
     [MEMBER_DONE_GONE] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
+    [MEMBER_KEEPS] = {REPORT_CROSSED, REPORT_BREAKS, REPORT_ENDED, REPORT_STOPS},
     [MEMBER_STOPPING] = {REPORT_CROSSED, REPORT_COLLECT, REPORT_ENDED, REPORT_STOPS},
     [MEMBER_STOPPED] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
     [MEMBER_STRAY] = {REPORT_CROSSED, REPORT_CROSSED, REPORT_CROSSED, REPORT_STOPS},
@@ -272,7 +277,7 @@ static void on_stopped(struct roster *roster, struct roster_member *member)
     if (member->draining)
         roster_set_state(roster, member, MEMBER_LEAVING);
     else
-        roster_set_state(roster, member, member->state == MEMBER_STRAY ? MEMBER_JOINED : MEMBER_STOPPED);
+        roster_set_state(roster, member, member->state == MEMBER_STOPPING ? MEMBER_STOPPED : MEMBER_JOINED);
 }
 
 /* The server did not answer it for a lease, and it has stopped its workers unasked. */
@@ -314,6 +319,10 @@ static int on_report(struct roster_work *w)
         break;
     case REPORT_ENDED:
         member->was_done = true;
+        break;
+    case REPORT_BREAKS:
+        roster_set_state(roster, member, MEMBER_STRAY);
+        roster_act(w, ROSTER_SEND_STOP, member->session, roster_slot_of(roster, member), NULL);
         break;
     case REPORT_FAILS:
         collect(w, member);

@@ -32,9 +32,11 @@
  * 5 s or more); it forms earlier only with max_nodes agents none of whom has seen another server of the job,
  * which leaves no member for another world unless there are more agents than that.
  *
- * The state is soft: a server that is started again knows nothing. In an elastic job the agents register with
- * it what they hold; it stops that round, whose server was lost with its workers, and forms the next one, at
- * the cost of a restart. Round and restart count go on from the largest that was reported.
+ * The state is soft: a server that is started again knows nothing, and the agents register with it what they
+ * hold. As a rule its own workers were lost with it: it stops that round and forms the next one, at the cost
+ * of a restart. Round and restart count go on from the largest that was reported. In a static world whose
+ * server had done its part nothing was lost: if all others still run that round, or are done with it, the new
+ * server takes it over as it is.
  *
  * A beat costs O(1); forming, stopping and the verdict cost O(1) a member; a tick looks at all members, and
  * is due about once in lost_after. */
@@ -77,6 +79,7 @@ enum { ROSTER_ROLE_LIMIT = 64, ROSTER_LOCAL_WORLD_LIMIT = 65536 };
     X(MEMBER_RUNNING, "RUNNING", "started its workers")                                                      \
     X(MEMBER_DONE, "DONE", "all its workers exited 0")                                                       \
     X(MEMBER_DONE_GONE, "DONE_GONE", "was done when it left or was lost")                                    \
+    X(MEMBER_KEEPS, "KEEPS", "has workers of a former server's world, which may go on")                      \
     X(MEMBER_STOPPING, "STOPPING", "was told to stop its workers")                                           \
     X(MEMBER_STOPPED, "STOPPED", "none of its workers is left")                                              \
     X(MEMBER_STRAY, "STRAY", "came back with workers of a world that is over; was told to stop them")        \
@@ -152,8 +155,10 @@ struct roster_join {
     uint16_t store_port;
     bool local;           /* set by the carrier, never read from the wire: the agent that hosts this roster */
     struct world_id held; /* the world whose workers it still has; 0,0: none */
+    bool held_done;       /* they have all exited 0 */
     struct world_id last; /* the last world it had, and how many nodes that has; 0,0: none */
     int last_nodes;
+    bool server_done;      /* static: its server said that its own workers of that world have all exited 0 */
     int64_t restart_count; /* of that world */
     uint64_t epoch;        /* of the server that accepted it last; 0: none has */
 };
@@ -224,6 +229,11 @@ int64_t roster_lease_ns(const struct roster *roster);
 uint64_t roster_report_sequence(const struct roster *roster, int member);
 /* While the world forms, who is waited for ("37 of 64 nodes; missing: node ranks 4, 9-11"); "" otherwise. */
 void roster_describe_progress(const struct roster *roster, char *out, size_t size);
+/* Static: the world that is out, if the hosting agent's part of it is done; else 0,0. Agents remember it:
+ * they can do without a server that is lost then. */
+struct world_id roster_server_done(const struct roster *roster);
+/* The caller stood still for so long that the others' silence means nothing: they get the full time again. */
+void roster_wake(struct roster *roster, struct instant now);
 /* Whether anybody but the hosting agent still holds a seat. */
 bool roster_has_remote(const struct roster *roster);
 /* One line: "RUNNING round 1 restarts 1/3: 0=RUNNING 1=DONE". */

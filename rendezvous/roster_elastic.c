@@ -167,30 +167,6 @@ int roster_elastic_choose(struct roster *roster)
     return nodes;
 }
 
-/* -- the return of a server
- * -------------------------------------------------------------------------------------- */
-
-/* The agent that served it, group rank 0, vanished with its workers: that costs a restart, once. */
-void roster_elastic_on_return(struct roster_work *w, const struct roster_join *join)
-{
-    struct roster *roster = w->roster;
-    if (roster->state != JOB_FORMING || roster->world_seen)
-        return; /* a world of this life came first */
-    roster_fence_from(roster, roster->created);
-    if (!join->last.epoch || roster->id.round > join->last.round)
-        return; /* it had none, or one that was heard of */
-    roster->before = join->last;
-    roster->before_nodes = join->last_nodes;
-    roster->id.round = join->last.round + 1;
-    if (roster->restart_count < join->restart_count + 1)
-        roster->restart_count = join->restart_count + 1;
-    if (roster->restart_count > roster->max_restarts)
-        roster_give_verdict(w, EXIT_CODE_NODE, false,
-                            "the agent that served the job was lost in round %u; restarts used: %" PRId64
-                            " of %" PRId64,
-                            join->last.round, join->restart_count, roster->max_restarts);
-}
-
 /* -- members that come
  * -------------------------------------------------------------------------------------------- */
 

@@ -48,6 +48,7 @@ struct roster_cause {
 struct roster {
     /* options */
     char job_id[MEMBERSHIP_NAME_LIMIT];
+    uint64_t epoch; /* of this life; id has another one while a world goes on that a former server formed */
     bool elastic;
     int min_nodes, max_nodes;
     int slot_count;
@@ -69,6 +70,7 @@ struct roster {
     struct instant created;
     struct world_id before; /* the last world of a former life of the server, as far as it is known */
     int before_nodes;
+    bool before_counted;           /* that its server was lost with its workers has cost its restart */
     int world_nodes, world_size;   /* of the world that is out: its nodes are by_rank[0..world_nodes-1] */
     struct instant state_deadline; /* FORMING: join; STOPPING: stop; FINISHING: exit barrier; else never */
     struct instant loss_check;     /* no member can be lost before */
@@ -120,6 +122,8 @@ void roster_act(struct roster_work *w, enum roster_action_kind kind, uint64_t se
 void roster_set_state(struct roster *roster, struct roster_member *member, enum roster_member_state state);
 /* The agent is gone; state is EMPTY or DONE_GONE. */
 void roster_vacate(struct roster *roster, struct roster_member *member, enum roster_member_state state);
+/* FORMING: roster->id is the world of all that KEEP, and the hosting agent's part of it is done. */
+void roster_adopt_world(struct roster_work *w);
 /* One more cause of the present round's end; the best one stays. */
 void roster_record(struct roster *roster, const struct worker_failure *failure, int slot, struct instant at);
 /* The node held workers of the world, and nobody will ever say what became of them. */
@@ -153,13 +157,20 @@ int roster_elastic_choose(struct roster *roster);
 void roster_elastic_plan_regroup(struct roster_work *w);
 /* The time for it has come. */
 void roster_elastic_regroup(struct roster_work *w);
-/* The server was started again, and hears of the world that it served before. */
-void roster_elastic_on_return(struct roster_work *w, const struct roster_join *join);
 int roster_elastic_on_drain(struct roster_work *w);
 /* The agent of a member that is not done leaves. */
 void roster_elastic_on_leave(struct roster_work *w, struct roster_member *member, int code);
 /* STOPPING has taken too long: those who do not stop are put out. */
 void roster_elastic_evict_stuck(struct roster_work *w);
+
+/* --- roster_return.c: a server that was started again --- */
+
+/* Hears of the world that it served before. */
+void roster_on_return(struct roster_work *w, const struct roster_join *join);
+/* Whether the agent's workers may go on: of the JOIN of an agent that still has some. */
+bool roster_return_keeps(const struct roster *roster, const struct roster_join *join);
+/* FORMING with members that KEEP: takes their world over or stops it, if that can be said. Whether it did. */
+bool roster_return_settle(struct roster_work *w);
 
 /* --- roster_world.c --- */
 

@@ -225,6 +225,23 @@ static void form_world(struct roster_work *w)
     }
 }
 
+/* Its ranks are its slots. Who served it before, and who does now, have nothing left to do. */
+void roster_adopt_world(struct roster_work *w)
+{
+    struct roster *roster = w->roster;
+    roster_assign_ranks(roster);
+    roster->world_out = roster->world_seen = true;
+    roster->formed_at = w->now;
+    set_job_state(w, JOB_RUNNING, 0);
+    for (int i = 0; i < roster->slot_count; i++) {
+        struct roster_member *member = &roster->members[i];
+        member->group_rank = i;
+        member->round = roster->id.round;
+        bool runs = member->state == MEMBER_KEEPS && !member->was_done;
+        roster_set_state(roster, member, runs ? MEMBER_RUNNING : MEMBER_DONE);
+    }
+}
+
 /* How long the next world is held back: not at all after a planned stop. */
 static int64_t hold_back(struct roster_work *w)
 {
@@ -247,7 +264,7 @@ static void form_again(struct roster_work *w)
     struct roster *roster = w->roster;
     int64_t wait = hold_back(w);
     roster->restart_count += roster->failed + (roster->failed && MUTATED(MUTATION_TWO_COUNTS));
-    roster->id.round++;
+    roster->id = (struct world_id){roster->epoch, roster->id.round + 1};
     roster->world_out = false;
     roster->failed = roster->planned = false;
     roster->seen_count = roster->seen_total = 0;
@@ -294,6 +311,8 @@ static bool settle_once(struct roster_work *w)
     enum roster_job_state before = roster->state;
     switch (roster->state) {
     case JOB_FORMING:
+        if (count[MEMBER_KEEPS])
+            return roster_return_settle(w);
         if (is_ready(w))
             form_world(w);
         break;

@@ -60,11 +60,6 @@ bool roster_join_fits(const struct roster *roster, const struct roster_join *joi
                       roster->max_nodes - 1, roster->max_nodes);
     if (!join->incarnation.high && !join->incarnation.low)
         return refuse(refusal, size, "incarnation: missing");
-    if (!roster->elastic && join->held.epoch && join->held.epoch != roster->id.epoch)
-        return refuse(
-            refusal, size,
-            "the server was started again and does not know the world that this agent runs (round %u)",
-            join->held.round);
     return true;
 }
 

@@ -6,6 +6,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
+#include "proto/exit_code.h"
 #include "rendezvous/failure.h"
 #include "rendezvous/roster_internal.h"
 
@@ -126,6 +127,7 @@ struct roster *roster_create(const struct roster_options *options, struct instan
     roster->scratch = roster->by_rank + slots;
     roster->slot_count = slots;
     roster->local_slot = -1;
+    roster->epoch = options->epoch;
     roster->id = (struct world_id){options->epoch, 0};
     roster->count[MEMBER_EMPTY] = slots;
     roster->state_deadline = instant_add(now, options->join_timeout_ns);
@@ -306,6 +308,14 @@ static void fill_causes(const struct roster *roster, struct membership_event *ev
     }
 }
 
+/* Why workers of a world that is over are stopped. */
+static const char *stray_reason(const struct roster *roster, int slot)
+{
+    return roster->members[slot].held.epoch == roster->epoch
+               ? "the server had lost this node, and the job goes on in another round"
+               : "the server was started again, and the job goes on in another round";
+}
+
 void roster_fill_event(const struct roster *roster, const struct roster_action *action,
                        struct membership_event *event)
 {
@@ -325,7 +335,8 @@ void roster_fill_event(const struct roster *roster, const struct roster_action *
             event->change = roster->change;
             event->next_nodes = roster->next_nodes;
         }
-        reason = roster->stop_reason;
+        reason = roster->members[action->member].state == MEMBER_STRAY ? stray_reason(roster, action->member)
+                                                                       : roster->stop_reason;
         break;
     case ROSTER_SEND_VERDICT:
         event->kind = MEMBERSHIP_EVENT_VERDICT;
@@ -365,7 +376,7 @@ int64_t roster_restart_count(const struct roster *roster)
 
 uint64_t roster_epoch(const struct roster *roster)
 {
-    return roster->id.epoch;
+    return roster->epoch;
 }
 
 int64_t roster_lease_ns(const struct roster *roster)
@@ -376,6 +387,28 @@ int64_t roster_lease_ns(const struct roster *roster)
 uint64_t roster_report_sequence(const struct roster *roster, int member)
 {
     return member >= 0 && member < roster->slot_count ? roster->members[member].sequence : 0;
+}
+
+struct world_id roster_server_done(const struct roster *roster)
+{
+    if (roster->elastic || roster->local_slot < 0 || !roster->world_out)
+        return (struct world_id){0};
+    bool done = roster->members[roster->local_slot].state == MEMBER_DONE ||
+                (roster->state == JOB_FINISHING && roster->verdict_code == EXIT_CODE_OK);
+    return done ? roster->id : (struct world_id){0};
+}
+
+void roster_wake(struct roster *roster, struct instant now)
+{
+    for (int i = 0; i < roster->slot_count; i++) {
+        struct roster_member *member = &roster->members[i];
+        if (!roster_seat_taken(member))
+            continue;
+        member->last_heard = now;
+        if (member->lost_at.ns != INSTANT_NEVER.ns)
+            member->lost_at = instant_add(now, roster->lost_after_ns);
+    }
+    roster->loss_check = instant_add(now, roster->lost_after_ns);
 }
 
 bool roster_has_remote(const struct roster *roster)

@@ -152,6 +152,8 @@ static void pack_join(struct parts *parts, const struct wire_message *message)
     if (join->last.epoch)
         out->last = pack_id(&parts->last, join->last);
     out->epoch = join->epoch;
+    out->held_done = join->held_done;
+    out->server_done = join->server_done;
     if (join->held.epoch)
         out->held = pack_id(&parts->id, join->held);
 }
@@ -246,6 +248,8 @@ static void pack(struct parts *parts, const struct wire_message *message)
         envelope->beat->report_sequence = message->sequence;
         envelope->beat->number = message->number;
         envelope->beat->progress = (char *)message->progress;
+        if (message->server_done.epoch)
+            envelope->beat->server_done = pack_id(&parts->id, message->server_done);
         break;
     case WIRE_ACCEPT:
         envelope->accept = &parts->body.accept;
@@ -413,6 +417,8 @@ static int take_join(struct wire_message *out, const Muster__Envelope *envelope,
         .restart_count = in->restart_count,
         .last_nodes = in->last_nodes,
         .epoch = in->epoch,
+        .held_done = in->held_done,
+        .server_done = in->server_done,
     };
     if (in->restart_count < 0 || in->last_nodes < 0)
         return bad(err, "a count below 0");
@@ -529,6 +535,9 @@ static int take(struct wire_message *out, const Muster__Envelope *in, struct mus
         out->kind = WIRE_BEAT;
         out->sequence = in->beat->report_sequence;
         out->number = in->beat->number;
+        out->server_done = (struct world_id){0};
+        if (in->beat->server_done && take_id(&out->server_done, in->beat->server_done, err))
+            return -1;
         return take_text(out->progress, sizeof out->progress, in->beat->progress, err);
     case MUSTER__ENVELOPE__BODY_ACCEPT:
         out->kind = WIRE_ACCEPT;

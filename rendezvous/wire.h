@@ -55,6 +55,7 @@ struct wire_message {
     struct world_id id; /* REPORT */
     enum membership_report_kind report;
     char progress[WIRE_PROGRESS_LIMIT]; /* BEAT of the server; "" where the world is not forming */
+    struct world_id server_done;        /* BEAT of the server (roster.h); 0,0: not so */
     struct roster_join join;            /* JOIN; local is never sent */
     struct wire_texts texts;
     struct worker_failure failure; /* REPORT of FAILED */

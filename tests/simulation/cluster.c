@@ -342,6 +342,7 @@ static void server_receives(struct cluster *cluster, int i, const struct wire_me
         beat->kind = WIRE_BEAT;
         beat->number = message->number;
         beat->sequence = roster_report_sequence(cluster->roster, node->slot);
+        beat->server_done = roster_server_done(cluster->roster);
         put_on_wire(cluster, i, false, beat);
         mem_free(beat);
     }
@@ -419,6 +420,7 @@ static void start_agent(struct cluster *cluster, int i, int rank)
     struct client_options options = {
         .join = join,
         .join_timeout_ns = cluster->options.join_timeout_ns,
+        .max_restarts = cluster->options.max_restarts,
         .server = "node0",
         .send = client_sends,
         .context = &cluster->links[i],
@@ -558,7 +560,7 @@ static void crash(struct cluster *cluster, int i)
         if (client->client && !client->cut)
             client_broken(client->client, cluster->now);
     }
-    end_agent(cluster, i, NODE_EXITED, 137);
+    end_agent(cluster, i, NODE_EXITED, KILLED);
     if (cluster->calm)
         after(cluster, NS_PER_S, i, HAPPEN_START);
 }
@@ -728,8 +730,7 @@ static void happen(struct cluster *cluster, const struct happening *h)
             turn(cluster, h->node);
         break;
     case HAPPEN_TICK:
-        /* the server leaves with its agent */
-        if (cluster->options.elastic && cluster->nodes[0].phase != NODE_UP)
+        if (cluster_has_no_server(cluster))
             break;
         if (h->at.ns == cluster->tick_at.ns) {
             struct roster_event tick = {.kind = ROSTER_TICK};

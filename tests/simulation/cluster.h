@@ -39,8 +39,8 @@ struct cluster;
 struct cluster *cluster_create(const struct cluster_options *options);
 void cluster_destroy(struct cluster *cluster);
 
-/* What happens, and when (milliseconds from the start). Node 0 serves and must not be cut; in an elastic job
- * it may crash, and the server with it. */
+/* What happens, and when (milliseconds from the start). Node 0 serves and must not be cut; it may
+ * crash, and the server with it. */
 void cluster_start(struct cluster *cluster, int64_t at_ms,
                    int node); /* the agent starts, with a fresh incarnation */
 void cluster_claim(struct cluster *cluster, int64_t at_ms, int node,

@@ -38,7 +38,7 @@ struct node {
     int verdict; /* -1: none */
 };
 
-enum { LOCAL_SESSION = 1 };
+enum { LOCAL_SESSION = 1, KILLED = 137 };
 
 enum happening_kind {
     HAPPEN_START,
@@ -124,6 +124,13 @@ struct cluster {
     char broken[512];
     struct buffer trace;
 };
+
+/* Whether the roster stands still: who serves has crashed, or has left an elastic job. */
+static inline bool cluster_has_no_server(const struct cluster *cluster)
+{
+    const struct node *server = &cluster->nodes[0];
+    return server->phase != NODE_UP && (cluster->options.elastic || server->exit_code == KILLED);
+}
 
 /* cluster_script.c: the server starts, and knows nothing */
 void cluster_make_roster(struct cluster *cluster);

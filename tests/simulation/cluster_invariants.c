@@ -167,7 +167,7 @@ static void check_progress(struct cluster *cluster)
         cluster->state = state;
         cluster->state_since = cluster->now;
     }
-    if (cluster->options.elastic && cluster->nodes[0].phase != NODE_UP)
+    if (cluster_has_no_server(cluster))
         return; /* nor does the server */
     if (cluster->options.elastic)
         check_forming(cluster);

@@ -76,6 +76,11 @@ static struct cluster *random_job(uint64_t seed, struct plan *plan)
             plan->term = true;
         }
     }
+    if (next(&random) % 4 == 0) { /* and the server with it */
+        int64_t at = (int64_t)(next(&random) % FAULTS_UNTIL_MS);
+        cluster_crash(cluster, at, 0);
+        cluster_start(cluster, at + (int64_t)(next(&random) % 6000), 0);
+    }
     cluster_calm(cluster, FAULTS_UNTIL_MS, CALM_RUN_MS);
     return cluster;
 }

@@ -321,11 +321,54 @@ static void a_node_that_vanishes_costs_a_restart(void **state)
 static void a_server_that_vanishes_is_noticed(void **state)
 {
     struct fixture *f = *state;
-    open_pair(f);
+    for (int i = 0; i < 2; i++) {
+        struct membership_options options = options_of(f, i);
+        options.max_restarts = 0;
+        open_seat(f, i, &options);
+    }
     (void)both_start(f);
     close_seat(f, 0, 0);
     assert_int_equal(next_of(f, 1), -1);
     assert_int_equal(f->err.code, MUSTER_E_PEER);
+    assert_non_null(strstr(f->err.text, "is lost: 127.0.0.1"));
+}
+
+static void a_server_that_comes_back_goes_on(void **state)
+{
+    struct fixture *f = *state;
+    open_pair(f);
+    struct world_id first = both_start(f);
+    close_seat(f, 0, 0);
+    expect(f, 1, MEMBERSHIP_EVENT_STOP);
+    report(f, 1, first, MEMBERSHIP_REPORT_STOPPED);
+    struct membership_options options = options_of(f, 0);
+    open_seat(f, 0, &options);
+    struct world_id id = both_start(f);
+    assert_int_equal(id.round, 1);
+    assert_int_not_equal(id.epoch, first.epoch);
+    assert_int_equal(f->events[1].world.restart_count, 1);
+}
+
+/* It died when its own part was done: the other's work is not lost with it. */
+static void a_server_that_was_done_takes_over(void **state)
+{
+    struct fixture *f = *state;
+    open_pair(f);
+    struct world_id id = both_start(f);
+    report(f, 0, id, MEMBERSHIP_REPORT_DONE);
+    /* it learns of that with the next beat's answer */
+    struct instant limit = instant_add(clock_now(NULL), 1500 * NS_PER_MS);
+    while (!instant_reached(clock_now(NULL), limit))
+        turn(f, limit);
+    close_seat(f, 0, 0);
+    struct membership_options options = options_of(f, 0);
+    open_seat(f, 0, &options);
+    report(f, 1, id, MEMBERSHIP_REPORT_DONE);
+    expect(f, 1, MEMBERSHIP_EVENT_VERDICT);
+    assert_int_equal(f->events[1].exit_code, 0);
+    close_seat(f, 1, NS_PER_S);
+    expect(f, 0, MEMBERSHIP_EVENT_VERDICT);
+    assert_int_equal(f->events[0].exit_code, 0);
 }
 
 static void a_mismatch_is_named(void **state)
@@ -446,6 +489,8 @@ int main(void)
         TEST(a_new_start_supersedes_the_old),
         TEST(a_node_that_vanishes_costs_a_restart),
         TEST(a_server_that_vanishes_is_noticed),
+        TEST(a_server_that_comes_back_goes_on),
+        TEST(a_server_that_was_done_takes_over),
         TEST(a_client_follows_its_server),
         TEST(a_mismatch_is_named),
         TEST(nobody_comes),

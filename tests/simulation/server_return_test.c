@@ -1,0 +1,206 @@
+/* server_return_test.c - a static job whose serving agent dies and is started again, as text. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/simulation/cluster.h"
+#include "tests/support/cmocka_all.h"
+
+static void expect_trace(struct cluster *cluster, int64_t until_ms, const char *expected)
+{
+    cluster_run(cluster, until_ms);
+    if (cluster_broken(cluster))
+        fail_msg("%s\n%s", cluster_broken(cluster), cluster_trace(cluster));
+    if (strcmp(cluster_trace(cluster), expected) != 0)
+        (void)fputs(cluster_trace(cluster), stderr); /* cmocka's message has a limit */
+    assert_string_equal(cluster_trace(cluster), expected);
+    cluster_destroy(cluster);
+}
+
+static struct cluster *make(int nodes, int64_t max_restarts)
+{
+    struct cluster *c =
+        cluster_create(&(struct cluster_options){.nodes = nodes, .max_restarts = max_restarts});
+    for (int i = 0; i < nodes; i++)
+        cluster_start(c, 0, i);
+    return c;
+}
+
+static void while_it_runs(void **state)
+{
+    (void)state;
+    struct cluster *c = make(2, 1);
+    cluster_crash(c, 1000, 0);
+    cluster_start(c, 20000, 0);
+    for (int i = 0; i < 2; i++)
+        cluster_finish(c, 30000, i);
+    expect_trace(c, 60000,
+                 "0.000 node0 joins as node rank 0\n"
+                 "0.000 node1 joins as node rank 1\n"
+                 "0.001 job FORMING -> STARTING\n"
+                 "0.001 node0 starts workers 0-0 of 2, round 0\n"
+                 "0.002 node1 starts workers 1-1 of 2, round 0\n"
+                 "0.103 job STARTING -> RUNNING\n"
+                 "1.000 node0 crashes\n"
+                 "2.000 node1 stops round 0: the server node0 has not answered for 1.496 s: it is lost, and "
+                 "its workers with it; waiting until it comes back\n"
+                 "20.000 node0 joins as node rank 0\n"
+                 "20.005 job FORMING -> STARTING\n"
+                 "20.005 node0 starts workers 0-0 of 2, round 1\n"
+                 "20.006 node1 starts workers 1-1 of 2, round 1\n"
+                 "20.107 job STARTING -> RUNNING\n"
+                 "30.000 node0 is done\n"
+                 "30.000 node1 is done\n"
+                 "30.001 job RUNNING -> FINISHING\n"
+                 "30.002 node1 verdict 0: all workers exited 0\n"
+                 "30.007 node1 exits 0\n"
+                 "30.008 job FINISHING -> FINISHED\n"
+                 "30.008 node0 verdict 0: all workers exited 0\n"
+                 "30.013 node0 exits 0\n");
+}
+
+static void while_it_forms(void **state)
+{
+    (void)state;
+    struct cluster *c = cluster_create(&(struct cluster_options){.nodes = 3});
+    cluster_start(c, 0, 0);
+    cluster_start(c, 0, 1);
+    cluster_crash(c, 1000, 0);
+    cluster_start(c, 5000, 0);
+    cluster_start(c, 6000, 2);
+    for (int i = 0; i < 3; i++)
+        cluster_finish(c, 10000, i);
+    expect_trace(c, 60000,
+                 "0.000 node0 joins as node rank 0\n"
+                 "0.000 node1 joins as node rank 1\n"
+                 "1.000 node0 crashes\n"
+                 "5.000 node0 joins as node rank 0\n"
+                 "6.000 node2 joins as node rank 2\n"
+                 "6.001 job FORMING -> STARTING\n"
+                 "6.001 node0 starts workers 0-0 of 3, round 0\n"
+                 "6.002 node1 starts workers 1-1 of 3, round 0\n"
+                 "6.002 node2 starts workers 2-2 of 3, round 0\n"
+                 "6.103 job STARTING -> RUNNING\n"
+                 "10.000 node0 is done\n"
+                 "10.000 node1 is done\n"
+                 "10.000 node2 is done\n"
+                 "10.001 job RUNNING -> FINISHING\n"
+                 "10.002 node1 verdict 0: all workers exited 0\n"
+                 "10.002 node2 verdict 0: all workers exited 0\n"
+                 "10.007 node1 exits 0\n"
+                 "10.007 node2 exits 0\n"
+                 "10.008 job FINISHING -> FINISHED\n"
+                 "10.008 node0 verdict 0: all workers exited 0\n"
+                 "10.013 node0 exits 0\n");
+}
+
+/* At the exit barrier: nobody's work is lost, and no restart is needed. */
+static void when_its_own_part_is_done(void **state)
+{
+    (void)state;
+    struct cluster *c = make(3, 0);
+    cluster_finish(c, 1000, 0);
+    cluster_finish(c, 1500, 1);
+    cluster_crash(c, 3000, 0);
+    cluster_start(c, 9000, 0);
+    cluster_finish(c, 20000, 2);
+    expect_trace(c, 60000,
+                 "0.000 node0 joins as node rank 0\n"
+                 "0.000 node1 joins as node rank 1\n"
+                 "0.000 node2 joins as node rank 2\n"
+                 "0.001 job FORMING -> STARTING\n"
+                 "0.001 node0 starts workers 0-0 of 3, round 0\n"
+                 "0.002 node1 starts workers 1-1 of 3, round 0\n"
+                 "0.002 node2 starts workers 2-2 of 3, round 0\n"
+                 "0.103 job STARTING -> RUNNING\n"
+                 "1.000 node0 is done\n"
+                 "1.500 node1 is done\n"
+                 "3.000 node0 crashes\n"
+                 "9.000 node0 joins as node rank 0\n"
+                 "9.005 job FORMING -> RUNNING\n"
+                 "20.000 node2 is done\n"
+                 "20.001 job RUNNING -> FINISHING\n"
+                 "20.002 node1 verdict 0: all workers exited 0\n"
+                 "20.002 node2 verdict 0: all workers exited 0\n"
+                 "20.007 node1 exits 0\n"
+                 "20.007 node2 exits 0\n"
+                 "20.008 job FINISHING -> FINISHED\n"
+                 "20.008 node0 verdict 0: all workers exited 0\n"
+                 "20.013 node0 exits 0\n");
+}
+
+static void with_no_restart_left(void **state)
+{
+    (void)state;
+    struct cluster *c = make(2, 0);
+    cluster_crash(c, 1000, 0);
+    expect_trace(c, 60000,
+                 "0.000 node0 joins as node rank 0\n"
+                 "0.000 node1 joins as node rank 1\n"
+                 "0.001 job FORMING -> STARTING\n"
+                 "0.001 node0 starts workers 0-0 of 2, round 0\n"
+                 "0.002 node1 starts workers 1-1 of 2, round 0\n"
+                 "0.103 job STARTING -> RUNNING\n"
+                 "1.000 node0 crashes\n"
+                 "2.000 node1 lost its seat: the node that serves the job's world is lost: node0 was not "
+                 "heard for 1.496 s; restarts used: 0 of 0\n"
+                 "2.100 node1 exits 138\n");
+}
+
+/* Its silence alone does not stop anybody. */
+static void it_freezes_and_thaws(void **state)
+{
+    (void)state;
+    struct cluster *c = make(2, 0);
+    cluster_freeze(c, 1000, 0, 20000);
+    for (int i = 0; i < 2; i++)
+        cluster_finish(c, 30000, i);
+    expect_trace(c, 60000,
+                 "0.000 node0 joins as node rank 0\n"
+                 "0.000 node1 joins as node rank 1\n"
+                 "0.001 job FORMING -> STARTING\n"
+                 "0.001 node0 starts workers 0-0 of 2, round 0\n"
+                 "0.002 node1 starts workers 1-1 of 2, round 0\n"
+                 "0.103 job STARTING -> RUNNING\n"
+                 "1.000 node0 freezes for 20.000 s\n"
+                 "30.000 node0 is done\n"
+                 "30.000 node1 is done\n"
+                 "30.001 job RUNNING -> FINISHING\n"
+                 "30.002 node1 verdict 0: all workers exited 0\n"
+                 "30.007 node1 exits 0\n"
+                 "30.008 job FINISHING -> FINISHED\n"
+                 "30.008 node0 verdict 0: all workers exited 0\n"
+                 "30.013 node0 exits 0\n");
+}
+
+static void it_never_comes_back(void **state)
+{
+    (void)state;
+    struct cluster *c = make(2, 1);
+    cluster_crash(c, 1000, 0);
+    expect_trace(c, 100000,
+                 "0.000 node0 joins as node rank 0\n"
+                 "0.000 node1 joins as node rank 1\n"
+                 "0.001 job FORMING -> STARTING\n"
+                 "0.001 node0 starts workers 0-0 of 2, round 0\n"
+                 "0.002 node1 starts workers 1-1 of 2, round 0\n"
+                 "0.103 job STARTING -> RUNNING\n"
+                 "1.000 node0 crashes\n"
+                 "2.000 node1 stops round 0: the server node0 has not answered for 1.496 s: it is lost, and "
+                 "its workers with it; waiting until it comes back\n"
+                 "62.100 node1 lost its seat: the node that serves the job's world is lost: node0 did not "
+                 "come back within 60 s\n"
+                 "62.105 node1 exits 138\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(while_it_runs),
+        cmocka_unit_test(while_it_forms),
+        cmocka_unit_test(when_its_own_part_is_done),
+        cmocka_unit_test(with_no_restart_left),
+        cmocka_unit_test(it_freezes_and_thaws),
+        cmocka_unit_test(it_never_comes_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
