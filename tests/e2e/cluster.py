@@ -96,6 +96,11 @@ def ruleset(harm):
     return "\n".join([*lines, "}"]) + "\n"
 
 
+def hardware_of(address):
+    """A link address for an IP address, always the same, so that nobody's neighbour table is ever wrong."""
+    return "02:42:" + ":".join(f"{int(byte):02x}" for byte in address.split("."))
+
+
 def children(pid):
     try:
         with open(f"/proc/{pid}/task/{pid}/children") as file:
@@ -188,8 +193,7 @@ class Node:
         self.pod = namespaces.Node(self.number, self.cluster.folder, self.name, self.cluster.resolver)
         self.pod.hosts.write_text(f"127.0.0.1 localhost\n{self.address} {self.name}\n")
         hub, pod = self.cluster.hub, self.pod
-        hardware = "02:42:" + ":".join(f"{int(byte):02x}" for byte in self.address.split("."))  # so that nobody has an old one
-        pod.ip("link", "add", "eth0", "address", hardware, "type", "veth", "peer", "name", self.port, "netns", str(hub.holder.pid))
+        pod.ip("link", "add", "eth0", "address", hardware_of(self.address), "type", "veth", "peer", "name", self.port, "netns", str(hub.holder.pid))
         pod.ip("addr", "add", f"{self.address}/16", "brd", "+", "dev", "eth0")
         hub.ip("link", "set", self.port, "master", "br0", "up")
         pod.ip("link", "set", "eth0", "up")
@@ -361,7 +365,7 @@ class Cluster:
         self.table.write_text("{}")
         self.hub = namespaces.Node(10000, self.folder, name="hub")
         try:
-            self.hub.ip("link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
+            self.hub.ip("link", "add", "br0", "address", hardware_of(HUB), "type", "bridge", "mcast_snooping", "0")
             self.hub.ip("addr", "add", f"{HUB}/16", "dev", "br0")
             self.hub.ip("link", "set", "br0", "up")
             self.helper(sys.executable, HERE / "name_server.py", self.table, HUB)
