@@ -1,0 +1,198 @@
+"""Our TCPStore server and PyTorch's own under PyTorch's own clients: operations per second of the server's processor time, and wall time.
+
+    python3 benchmarks/tcpstore.py --build BUILD_DIR [--rounds N] [--clients 1,8,64] [--only OPERATION,...] [--torch-python PYTHON]
+
+Each server is a process of its own. In each round every operation runs against each server, one after the other in changing order,
+so that a noisy machine disturbs all alike; what counts is the median of the rounds' ratios. The bare server is the physical limit: an
+epoll loop with one recv and one send for each request and nothing behind them. The clients are threads of one process (1 client) or of
+a few; a client makes one call after the other."""
+
+import argparse
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+
+from support import store_servers
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent
+SUPPORT = pathlib.Path(__file__).resolve().parent / "support"
+VALUE_BYTES = 16
+BAR = 1.3
+THREADS = 16  # of one process: more only wait for its interpreter's lock
+# Calls of all clients together in one measurement: 50 ms of the server's processor time or more.
+CALLS = {
+    "set": 60000, "get": 4000, "add": 6000, "check": 6000, "compare_set": 6000, "wait": 6000, "append": 60000, "multi_set": 16000,
+    "multi_get": 4000, "queue": 4000, "wake": 4000,
+}
+NOT_BARE = ("wake",)  # the bare server parks nobody
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", default=str(SOURCE / "build"))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--clients", default="1,8,64")
+    parser.add_argument("--only", default=",".join(CALLS), help="operations to measure")
+    parser.add_argument("--ranks", type=int, default=64, help="of init_process_group; 0: not measured")
+    parser.add_argument("--rank-rounds", type=int, default=5, help="runs of init_process_group with each server")
+    parser.add_argument(
+        "--torch-python", default=os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv" / "bin" / "python"))
+    )
+    return parser.parse_args()
+
+
+class Crew:
+    """The processes that hold all clients of one size."""
+
+    def __init__(self, python, clients, servers):
+        self.clients, self.turn, self.processes = clients, 0, []
+        ports = [f"{name}={server.port}" for name, server in servers.items()]
+        for first in range(0, clients, THREADS):
+            command = [python, str(SUPPORT / "store_clients.py"), first, min(THREADS, clients - first), clients, *ports]
+            self.processes.append(
+                subprocess.Popen(
+                    list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                    env=store_servers.quiet_environment(),
+                )
+            )
+        self.expect_ready()
+
+    def expect_ready(self):
+        for process in self.processes:
+            if process.stdout.readline() != "ready\n":
+                sys.exit("tcpstore.py: a process with clients has failed")
+
+    def tell(self, line):
+        for process in self.processes:
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+
+    def run(self, name, server, operation, calls):
+        """(seconds of wall time, seconds of the server's processor time, calls made)"""
+        each = max(1, calls // self.clients)
+        self.turn += 1
+        self.tell(f"{name} {operation} {each} {self.turn}")
+        self.expect_ready()
+        before = server.cpu_ns()
+        self.tell("")
+        times = [tuple(map(int, process.stdout.readline().split())) for process in self.processes]
+        if not all(times):
+            sys.exit(f"tcpstore.py: {operation} with {self.clients} clients of {name} has failed")
+        wall = max(end for _, end in times) - min(start for start, _ in times)
+        return wall / 1e9, (server.cpu_ns() - before) / 1e9, each * self.clients
+
+    def close(self):
+        for process in self.processes:
+            process.stdin.close()
+        for process in self.processes:
+            process.wait(timeout=60)
+
+
+def measure(crew, servers, operations, rounds):
+    """{(operation, server): [(calls per second, calls per processor second), ...]}; a first round is not counted."""
+    found = {(operation, name): [] for operation in operations for name in servers}
+    for turn in range(rounds + 1):
+        for operation in operations:
+            names = [name for name in servers if name != "bare" or operation not in NOT_BARE]
+            shift = turn % len(names)
+            for name in names[shift:] + names[:shift]:
+                calls = CALLS[operation] if turn else CALLS[operation] // 10
+                wall, cpu, made = crew.run(name, servers[name], operation, calls)
+                if turn:
+                    found[operation, name].append((made / wall, made / cpu))
+    return found
+
+
+def ratio(found, operation, ours, theirs, column):
+    pairs = zip(found[operation, ours], found[operation, theirs])
+    return statistics.median(a[column] / b[column] for a, b in pairs)
+
+
+def report(clients, found, operations):
+    """Prints one table; returns [(what, ratio per processor second, ratio of wall time), ...]."""
+    print(f"\n{clients} client{'s' if clients > 1 else ''}: calls a second of the server's processor time (and of wall time), medians")
+    print(f"  {'':12}{'muster':>17}{'torch':>17}{'bare':>17}   muster/torch: cpu  wall   muster/bare: cpu")
+    ratios = []
+    for operation in operations:
+        cells = ""
+        for name in ("muster", "torch", "bare"):
+            samples = found[operation, name]
+            cells += f"{statistics.median(s[1] for s in samples):9.0f} ({statistics.median(s[0] for s in samples):5.0f})" if samples else f"{'-':>17}"
+        cpu, wall = (ratio(found, operation, "muster", "torch", column) for column in (1, 0))
+        limit = f"{ratio(found, operation, 'muster', 'bare', 1):.2f}" if found[operation, "bare"] else "-"
+        print(f"  {operation:12}{cells}{cpu:20.2f}{wall:6.2f}{limit:>19}")
+        ratios.append((f"{operation} with {clients}", cpu, wall))
+    return ratios
+
+
+def init_groups(options, build):
+    """{server: [(seconds until all ranks have a group, seconds of the server's processor time), ...]}"""
+    found = {"muster": [], "torch": []}
+    starters = {
+        "muster": lambda: store_servers.muster_server(build), "torch": lambda: store_servers.torch_server(options.torch_python)
+    }
+    for turn in range(options.rank_rounds):
+        for name in list(starters)[:: 1 if turn % 2 else -1]:
+            server = starters[name]()
+            command = [options.torch_python, str(SUPPORT / "store_ranks.py"), str(options.ranks), str(server.port)]
+            done = subprocess.run(command, env=store_servers.quiet_environment(), stdout=subprocess.PIPE, text=True, check=True)
+            found[name].append((int(done.stdout) / 1e9, server.cpu_ns() / 1e9))
+            server.close()
+    return found
+
+
+def report_groups(ranks, found):
+    print(f"\ninit_process_group (gloo) of {ranks} ranks, forked after the import, until all have it; {len(found['torch'])} runs each")
+    for name, samples in found.items():
+        walls = sorted(wall for wall, _ in samples)
+        print(
+            f"  {name:8}{statistics.median(walls):7.2f} s  ({walls[0]:.2f} to {walls[-1]:.2f})   the server's processor time "
+            f"{statistics.median(cpu for _, cpu in samples) * 1e3:.1f} ms"
+        )
+    wall, cpu = (statistics.median(b[i] / a[i] for a, b in zip(found["muster"], found["torch"])) for i in (0, 1))
+    print(f"  torch / muster: {wall:.2f}x wall time, bar 1; {cpu:.2f}x processor time of the server")
+
+
+def main():
+    options = arguments()
+    store_servers.enter_own_network()
+    build = pathlib.Path(options.build).resolve()
+    version = store_servers.torch_version(options.torch_python)
+    if version is None:
+        sys.exit(f"tcpstore.py: {options.torch_python} has no torch (MUSTER_TORCH_PYTHON names another interpreter)")
+    operations = [name for name in re.split("[, ]+", options.only) if name in CALLS]
+    print(f"tcpstore: our server and torch {version}'s (libuv) under torch's clients; {options.rounds} rounds; bar {BAR}x per processor second")
+    ratios = []
+    for clients in map(int, filter(None, options.clients.split(","))):
+        servers = {
+            "muster": store_servers.muster_server(build),
+            "torch": store_servers.torch_server(options.torch_python),
+            "bare": store_servers.bare_server(build, VALUE_BYTES),
+        }
+        crew = Crew(options.torch_python, max(clients, 1), servers)
+        alone = [name for name in operations if clients > 1 or name != "wake"]
+        found = measure(crew, servers, alone, options.rounds)
+        crew.close()
+        if clients == 1 and "wake" in operations:  # one that wakes another
+            crew = Crew(options.torch_python, 2, servers)
+            found |= measure(crew, servers, ["wake"], options.rounds)
+            crew.close()
+        for server in servers.values():
+            server.close()
+        ratios += report(clients, found, operations)
+    if ratios:
+        missed = [f"{what} clients {cpu:.2f}" for what, cpu, _ in ratios if cpu < BAR]
+        slower = [f"{what} clients {wall:.2f}" for what, _, wall in ratios if wall < 1]
+        cpu, wall = (statistics.geometric_mean(r[i] for r in ratios) for i in (1, 2))
+        print(f"\nall rows together (geometric mean): {cpu:.2f}x per processor second, {wall:.2f}x in wall time")
+        print(f"bar of {BAR}x per processor second: {'reached in every row' if not missed else 'missed by ' + ', '.join(missed)}")
+        print(f"no slower in wall time: {'true of every row' if not slower else 'not so for ' + ', '.join(slower)}")
+    if options.ranks:
+        report_groups(options.ranks, init_groups(options, build))
+
+
+if __name__ == "__main__":
+    main()
