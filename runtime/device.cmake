@@ -1,6 +1,7 @@
 # Devices, comms and the world: what a rank is made of before there is a model.
 add_library(muster_device STATIC
   agree.c
+  last_step.c
   comm.c
   comm_call.c
   comm_delay.c

@@ -25,6 +25,7 @@
 #include "runtime/gpt.h"
 #include "runtime/host_threads.h"
 #include "runtime/include/muster.h"
+#include "runtime/last_step.h"
 #include "runtime/lr.h"
 #include "runtime/progress.h"
 #include "runtime/safetensors.h"
@@ -55,6 +56,8 @@ struct run {
     int32_t *tokens, *targets; /* (micro_batches, B, T) */
     void **weights;            /* full parameters, rank 0 only, after the training */
     struct progress progress;
+    bool listens;           /* for notices of a stop */
+    bool cut_short;         /* all ranks have stopped for one, before the last step */
     int64_t resident_bytes; /* as it was at resident_at */
     struct instant resident_at;
     bool terminal, line_open; /* a progress line stands there without its end */
@@ -332,14 +335,25 @@ static void show_progress(struct run *run, struct progress_step *step, bool last
     (void)fflush(stdout); /* a console that is gone does not stop the training */
 }
 
+/* After a step, on every rank: whether all of them end here, since a stop was announced to one. */
+static int look_for_notice(struct run *run, struct last_step *last, int64_t step, struct muster_error *err)
+{
+    struct muster_notice notice = {.size = sizeof notice};
+    int told = run->listens ? muster_notice(&notice, err) : 0;
+    if (told < 0 || (run->listens && last_step_reached(last, step, told, &run->cut_short, err) < 0))
+        return -1;
+    return 0;
+}
+
 static int train(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
+    struct last_step last = {.store = run->world_size > 1 ? world_store(run->world) : NULL};
     const struct lr_schedule schedule = {.peak = c->learning_rate,
                                          .minimum = c->min_learning_rate,
                                          .warmup_steps = c->warmup_steps,
                                          .total_steps = c->steps};
-    for (int64_t step = 0; step < c->steps; step++) {
+    for (int64_t step = 0; step < c->steps && !run->cut_short; step++) {
         data_batch(run->data, step, run->rank, run->world_size, run->micro_batches, (int)c->micro_batch,
                    run->tokens, run->targets);
         const struct trainer_step_values values = {
@@ -372,14 +386,24 @@ static int train(struct run *run, struct muster_error *err)
                                       .comm_ns = stats.comm_ns,
                                       .exposed_ns = stats.exposed_ns};
         progress_add(&run->progress, &shown);
-        show_progress(run, &shown, step + 1 == c->steps);
+        bool final = step + 1 == c->steps;
+        if (!final && look_for_notice(run, &last, step, err) < 0)
+            return -1;
+        show_progress(run, &shown, final || run->cut_short);
         if (muster_heartbeat(step, err) < 0)
             return -1;
     }
     if (muster_heartbeat(-1, err) < 0) /* what follows takes longer than a step */
         return -1;
     if (run->rank == 0) {
-        int64_t count = c->steps < PROGRESS_LOSSES ? c->steps : PROGRESS_LOSSES;
+        int64_t done = run->progress.done, count = done < PROGRESS_LOSSES ? done : PROGRESS_LOSSES;
+        if (run->cut_short)
+            fprintf(
+                stderr,
+                "muster-train: warning: a stop was announced: all ranks end after step %lld of %lld; there "
+                "are no checkpoints yet, so that a next round begins with step 1%s\n",
+                (long long)done, (long long)c->steps,
+                saves(run) ? "; the parameters as they are now are saved" : "");
         printf("mean loss of the last %lld steps: %.4f\n", (long long)count,
                progress_mean_loss(&run->progress));
     }
@@ -426,7 +450,8 @@ static int print_sample(const struct run *run, struct muster_error *err)
 static int finish(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    if (c->sample_length && gather_weights(run, err) < 0)
+    const bool samples = c->sample_length && !run->cut_short; /* there may not be the time */
+    if (samples && gather_weights(run, err) < 0)
         return -1;
     if (saves(run) && trainer_save(run->trainer, c->output, err) < 0)
         return -1;
@@ -435,7 +460,7 @@ static int finish(struct run *run, struct muster_error *err)
         return 0;
     if (saves(run))
         printf("saved %s\n", c->output);
-    return c->sample_length ? print_sample(run, err) : 0;
+    return samples ? print_sample(run, err) : 0;
 }
 
 static void close_run(struct run *run)
@@ -463,6 +488,10 @@ static int run_training(struct run *run, struct muster_error *err)
     run->terminal = isatty(STDOUT_FILENO);
     if (open_run(run, err) < 0)
         return -1;
+    int listens = muster_notice_listen(err);
+    if (listens < 0)
+        return -1;
+    run->listens = listens > 0;
     say_start(run);
     if (train(run, err) < 0)
         return -1;

@@ -8,6 +8,7 @@ add_library(muster_runtime STATIC
   gpt.c
   gpt_layers.c
   heartbeat.c
+  notice.c
   lr.c
   rng.c
   safetensors.c
@@ -21,7 +22,7 @@ target_link_libraries(muster_runtime PRIVATE muster_flags PUBLIC muster_plan mus
 add_library(libmuster SHARED api_trainer.c)
 target_link_libraries(libmuster PRIVATE muster_flags muster_runtime)
 target_link_options(libmuster PRIVATE -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/libmuster.map -Wl,--no-undefined
-  -Wl,-u,muster_world_open -Wl,-u,muster_heartbeat)
+  -Wl,-u,muster_world_open -Wl,-u,muster_heartbeat -Wl,-u,muster_notice)
 set_target_properties(libmuster PROPERTIES OUTPUT_NAME muster LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/libmuster.map
   VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 target_include_directories(libmuster INTERFACE ${CMAKE_SOURCE_DIR})

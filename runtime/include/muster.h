@@ -29,6 +29,34 @@ MUSTER_API const char *muster_version(void);
  * reads it. */
 MUSTER_API int muster_heartbeat(int64_t step, struct muster_error *err);
 
+/* ---- stops that are planned ---- */
+
+enum muster_coming {
+    MUSTER_STOP_COMES,  /* of a kind that this library does not know */
+    MUSTER_NODES_JOIN,  /* the job goes on with more nodes */
+    MUSTER_NODE_LEAVES, /* the job goes on without a node */
+    MUSTER_JOB_STOPS
+};
+
+struct muster_notice {
+    uint32_t size;             /* sizeof(struct muster_notice), set by the caller */
+    int32_t coming;            /* enum muster_coming */
+    int32_t round;             /* that ends */
+    int32_t nodes, next_nodes; /* of this round and the next; next_nodes 0: none, -1: not known */
+    int32_t reserved;
+    int64_t deadline_ns; /* CLOCK_MONOTONIC: who still runs gets SIGTERM then */
+    double left_s;       /* until then, from this call */
+};
+
+/* Tells the launcher that this rank acts on notices: instead of a SIGTERM it gets the time to finish its
+ * step, save and end by itself. All ranks do so, or none. 1; 0 outside of muster run. -1 (MUSTER_E_INVALID)
+ * where MUSTER_NOTICE_FD names no socket, (MUSTER_E_IO) where nobody hears it. */
+MUSTER_API int muster_notice_listen(struct muster_error *err);
+/* Whether a stop was announced to this rank: 1, and so from then on; 0 while there is none. notice may be
+ * NULL. Never blocks. Ranks hear of it at different steps: before they act on it they have to agree on one,
+ * say by an all_reduce of the answer once a step (launcher/notice.md has it in Python). -1 as above. */
+MUSTER_API int muster_notice(struct muster_notice *notice, struct muster_error *err);
+
 /* ---- the world: who we are among how many ---- */
 
 /* One rank's membership in a job. An object belongs to one thread at a time. */

@@ -13,7 +13,7 @@ import sys
 import time
 import unittest
 
-from harness import MUSTER, AgentTest, free_port, wait_until
+from harness import BUILD, MUSTER, AgentTest, free_port, wait_until
 
 # LISTEN: all, none, or the local ranks that do; LEAVE=no: what they are told is written down and not followed
 WORKER = r"""
@@ -196,6 +196,29 @@ class OneNode(NoticeTest):
             self.assertEqual((notice["coming"], notice["nodes"], notice["next_nodes"]), ("job-stops", 1, 0))
         self.never("termed")
         self.assertIn('"state": "NOTICE"', err)
+
+    def test_by_libmuster(self):
+        """muster_notice by ctypes, as a Python program without os.read would have it."""
+        script = self.script(
+            "library.py",
+            "import ctypes, os, sys, time\n"
+            "class Notice(ctypes.Structure):\n"
+            "    _fields_ = [('size', ctypes.c_uint32), *((name, ctypes.c_int32) for name in ('coming', 'round', 'nodes', 'next_nodes', 'reserved')),\n"
+            "                ('deadline_ns', ctypes.c_int64), ('left_s', ctypes.c_double)]\n"
+            "library = ctypes.CDLL(sys.argv[1])\n"
+            "notice = Notice(ctypes.sizeof(Notice))\n"
+            "assert library.muster_notice(ctypes.byref(notice), None) == 0\n"
+            "assert library.muster_notice_listen(None) == 1\n"
+            "open('seen.0.0', 'w').write('.')\n"
+            "while not (told := library.muster_notice(ctypes.byref(notice), None)):\n    time.sleep(0.02)\n"
+            "assert told == 1 and 0 < notice.left_s <= 29 and abs(notice.deadline_ns - time.monotonic_ns()) < 30e9\n"
+            "print(notice.coming, notice.round, notice.nodes, notice.next_nodes)\n",
+        )
+        agent = self.start("--standalone", script, str(BUILD / "lib" / "libmuster.so"))
+        self.words("seen", 0, 1)
+        agent.send_signal(signal.SIGTERM)
+        out, err = self.finish(agent, 143)
+        self.assertEqual((out, "Traceback" in err), ("3 0 1 0\n", False), err)
 
     def test_what_a_worker_leaves_behind_is_told_to_end(self):
         script = self.script(

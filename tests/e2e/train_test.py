@@ -7,6 +7,7 @@ import os
 import pathlib
 import pty
 import re
+import signal
 import socket
 import struct
 import subprocess
@@ -94,6 +95,25 @@ class Train(unittest.TestCase):
 
     def test_two_ranks(self):
         self.check_good(self.run_program(self.config(), ranks=2), 30)
+
+    def test_a_stop_that_is_announced_ends_all_ranks_after_the_same_step(self):
+        for ranks in (1, 2):
+            command = [MUSTER, "run", "--standalone", f"--nproc_per_node={ranks}", TRAIN, self.config(steps=1000000)]
+            run = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.path)
+            for line in run.stdout:
+                if line.startswith("step "):
+                    break
+            run.send_signal(signal.SIGTERM)
+            out, err = run.communicate(timeout=120)
+            self.assertEqual(run.returncode, 143, err)
+            after = re.search(r"all ranks end after step (\d+) of 1000000; there are no checkpoints yet", err)
+            self.assertTrue(after, err)
+            self.assertEqual(re.findall(r"step (\d+)/", out)[-1], after.group(1))
+            self.assertNotIn("still runs", err)  # every rank left by itself
+            self.assertIn("saved ", out)
+            self.assertNotIn("sample:", out)
+            header, data = tensors(self.path / "model.safetensors")
+            self.assertEqual(max(t["data_offsets"][1] for t in header.values()), len(data))
 
     def test_same_run_twice_is_the_same_to_the_bit(self):
         for ranks in (0, 2):

@@ -1,0 +1,121 @@
+/* notice.c - hears from the launcher that this round is about to be stopped; the protocol is in
+ * launcher/notice.md. A notice is looked at and stays where it is, so nothing has to be remembered here. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "proto/base/clock.h"
+#include "proto/base/error.h"
+#include "proto/base/text.h"
+#include "proto/env_names.h"
+#include "runtime/include/muster.h"
+
+enum { NOTICES_LIMIT = 4096 }; /* bytes: a round has one notice of 1,024 at most, rarely a second */
+
+/* 1 with the descriptor; 0 where there is no launcher; -1 where a child that did not inherit the socket may
+ * have a file of its own there. */
+static int find_socket(int *out, struct muster_error *err)
+{
+    const char *text = getenv(ENV_NOTICE_FD);
+    struct stat status;
+    int64_t fd;
+    if (!text || !*text)
+        return 0;
+    if (!text_int64(text, &fd) || fd < 0 || fd > INT32_MAX || fstat((int)fd, &status) < 0 ||
+        !S_ISSOCK(status.st_mode))
+        return error_set(err, MUSTER_E_INVALID, "%s=%.32s is not the descriptor of a socket; unset it",
+                         ENV_NOTICE_FD, text);
+    *out = (int)fd;
+    return 1;
+}
+
+int muster_notice_listen(struct muster_error *err)
+{
+    static const char word[] = "ready\n";
+    int fd, found = find_socket(&fd, err);
+    if (found <= 0)
+        return found;
+    ssize_t done;
+    do
+        done = send(fd, word, sizeof word - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (done < 0 && errno == EINTR);
+    return done < 0 ? error_errno(err, "the launcher does not hear that this rank listens") : 1;
+}
+
+/* The number behind a name, which stands once: quotes inside of texts are escaped. */
+static int64_t number_of(const char *line, const char *name, int64_t missing)
+{
+    const char *at = strstr(line, name);
+    if (!at)
+        return missing;
+    char *end;
+    errno = 0;
+    long long value = strtoll(at + strlen(name), &end, 10);
+    return end == at + strlen(name) || errno ? missing : value;
+}
+
+static enum muster_coming coming_of(const char *line)
+{
+    static const struct {
+        const char *text;
+        enum muster_coming coming;
+    } rows[] = {
+        {"\"coming\": \"nodes-join\"", MUSTER_NODES_JOIN},
+        {"\"coming\": \"node-leaves\"", MUSTER_NODE_LEAVES},
+        {"\"coming\": \"job-stops\"", MUSTER_JOB_STOPS},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strstr(line, rows[i].text))
+            return rows[i].coming;
+    return MUSTER_STOP_COMES;
+}
+
+static void read_line(const char *line, struct muster_notice *out)
+{
+    *out = (struct muster_notice){
+        .size = out->size,
+        .coming = coming_of(line),
+        .round = (int32_t)number_of(line, "\"round\": ", -1),
+        .nodes = (int32_t)number_of(line, "\"nodes\": ", -1),
+        .next_nodes = (int32_t)number_of(line, "\"next_nodes\": ", -1),
+        .deadline_ns = number_of(line, "\"deadline_monotonic_ns\": ", 0),
+    };
+    out->left_s = (double)(out->deadline_ns - clock_now(NULL).ns) / (double)NS_PER_S;
+}
+
+/* The last whole line, without its end; NULL where there is none. */
+static const char *last_line(char *text)
+{
+    char *end = strrchr(text, '\n');
+    if (!end)
+        return NULL;
+    *end = '\0';
+    char *before = strrchr(text, '\n');
+    return before ? before + 1 : text;
+}
+
+int muster_notice(struct muster_notice *notice, struct muster_error *err)
+{
+    char text[NOTICES_LIMIT];
+    int fd, found = find_socket(&fd, err);
+    if (notice && notice->size != sizeof *notice)
+        return error_set(err, MUSTER_E_INVALID, "muster_notice.size is %u, but this libmuster has %zu",
+                         (unsigned)notice->size, sizeof *notice);
+    if (found <= 0)
+        return found;
+    ssize_t got;
+    do
+        got = recv(fd, text, sizeof text - 1, MSG_PEEK | MSG_DONTWAIT);
+    while (got < 0 && errno == EINTR);
+    if (got < 0 && errno != EAGAIN)
+        return error_errno(err, "cannot hear the launcher's notices");
+    text[got > 0 ? got : 0] = '\0'; /* at its end, the agent is gone and this process soon */
+    const char *line = last_line(text);
+    if (line && notice)
+        read_line(line, notice);
+    return line != NULL;
+}
