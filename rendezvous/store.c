@@ -257,9 +257,7 @@ static int step_add(struct store *s, const struct store_request *r, struct store
     int64_t old = 0;
     if (store_name_read_number(store_name_find(s, r->key), "add", &old, err))
         return -1;
-    if (__builtin_add_overflow(old, r->number, &a->number))
-        return error_set(err, MUSTER_E_LIMIT, "add: %" PRId64 " + %" PRId64 " of key \"%s\" leaves 64 bits",
-                         old, r->number, store_key_text(r->key).text);
+    (void)__builtin_add_overflow(old, r->number, &a->number); /* wraps, as PyTorch's server does */
     struct store_name *name = store_name_obtain(s, r->key, "add", err);
     if (!name)
         return -1;
@@ -336,9 +334,6 @@ static int step_barrier(struct store *s, const struct store_request *r, struct s
                         struct muster_error *err)
 {
     int64_t arrived = 0;
-    if (r->number < 1)
-        return error_set(err, MUSTER_E_INVALID, "barrier of key \"%s\": a world of %" PRId64 " is below 1",
-                         store_key_text(r->key).text, r->number);
     if (store_name_read_number(store_name_find(s, r->key), "barrier", &arrived, err))
         return -1;
     if (arrived == INT64_MAX)

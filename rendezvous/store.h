@@ -6,7 +6,8 @@
  * its waits.
  *
  * Semantics follow PyTorch's TCPStore, so that its clients can be served:
- * - values are opaque bytes; ADD and BARRIER keep a decimal number as text in the value;
+ * - values are opaque bytes; ADD and BARRIER keep a decimal number as text in the value, read what the value
+ * begins with, and wrap at 64 bits; a barrier opens for who arrives at or beyond the world's size;
  * - COMPARE_SET answers with the value that is in the store afterwards, except that a missing key with a
  * non-empty `expected` stores nothing and answers with `expected`;
  * - queues live beside the keys under the same names and are not counted by NUM_KEYS; a name with a non-empty
@@ -84,7 +85,7 @@ struct store_request {
     struct store_bytes key;
     struct store_bytes value;         /* SET, APPEND, QUEUE_PUSH; COMPARE_SET: the desired one */
     struct store_bytes expected;      /* COMPARE_SET */
-    int64_t number;                   /* ADD: delta; BARRIER: world size, >= 1 */
+    int64_t number;                   /* ADD: delta; BARRIER: world size */
     const struct store_bytes *keys;   /* CHECK, WAIT, MULTI_GET, MULTI_SET: count names */
     const struct store_bytes *values; /* MULTI_SET: count values */
     size_t count;

@@ -1,6 +1,7 @@
 /* store_names.c - names of a store: hash table, values, queues and the bytes they cost. */
 #include "rendezvous/store_internal.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -212,6 +213,25 @@ void store_name_write_number(struct store *s, struct store_name *name, int64_t n
     name->present = true;
 }
 
+/* As C++'s stoll reads, which PyTorch's server uses: blanks, a sign, digits; what follows is not looked at.
+ */
+static bool leading_number(struct store_bytes value, int64_t *number)
+{
+    const char *at = value.data, *end = at + value.length;
+    while (at < end && isspace((unsigned char)*at))
+        at++;
+    bool negative = at < end && *at == '-';
+    at += at < end && (*at == '-' || *at == '+');
+    if (at == end || !isdigit((unsigned char)*at))
+        return false;
+    for (*number = 0; at < end && isdigit((unsigned char)*at); at++) {
+        int digit = negative ? '0' - *at : *at - '0';
+        if (__builtin_mul_overflow(*number, 10, number) || __builtin_add_overflow(*number, digit, number))
+            return false;
+    }
+    return true;
+}
+
 int store_name_read_number(const struct store_name *name, const char *what, int64_t *number,
                            struct muster_error *err)
 {
@@ -219,13 +239,10 @@ int store_name_read_number(const struct store_name *name, const char *what, int6
     if (!name || !name->present)
         return 0;
     struct store_bytes value = {name->value, name->value_length};
-    char text[STORE_NUMBER_LENGTH] = "";
-    if (value.length > 0 && value.length < sizeof text)
-        memcpy(text, value.data, value.length);
-    if (strlen(text) != value.length || !text_int64(text, number))
+    if (!leading_number(value, number))
         return error_set(err, MUSTER_E_INVALID,
-                         "%s: the value \"%s\" of key \"%s\" is not a decimal number of 64 bits", what,
-                         store_key_text(value).text, store_key_text(store_name_key(name)).text);
+                         "%s: the value \"%s\" of key \"%s\" does not begin with a decimal number of 64 bits",
+                         what, store_key_text(value).text, store_key_text(store_name_key(name)).text);
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include "proto/base/buffer.h"
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
+#include "rendezvous/tcpstore_greeting.h"
 #include "rendezvous/tcpstore_parser.h"
 
 /* Buffers of an idle connection above this are given back: thousands of workers are connected and silent. */
@@ -418,15 +419,32 @@ static size_t output_waiting(const struct tcpstore_connection *c)
     return c->output.length - c->output_sent;
 }
 
-/* A greeting begins with VALIDATE, and nothing else is understood before it. */
-static int check_greeting(const struct tcpstore_connection *c, const char *data, size_t length,
+/* Learns what the peer is; 0 also where more bytes are needed for that. */
+static int check_greeting(struct tcpstore_connection *c, const char *data, size_t length,
                           struct muster_error *err)
 {
-    if (c->state != TCPSTORE_STATE_GREETING || !length || data[0] == TCPSTORE_VALIDATE)
+    if (c->parser.dialect != TCPSTORE_DIALECT_UNKNOWN)
+        return 0;
+    return tcpstore_greeting(data, length, &c->engine->limits, &c->parser.dialect, err);
+}
+
+/* Without a magic number, the first key has to tell a client from what only looks like one. */
+static int check_first_key(const struct tcpstore_connection *c, const char *data, struct muster_error *err)
+{
+    const struct tcpstore_parser *p = &c->parser;
+    if (c->state != TCPSTORE_STATE_GREETING || p->dialect != TCPSTORE_DIALECT_2_1 || !p->count)
+        return 0;
+    struct store_bytes key = {data + p->spans[0].offset, p->spans[0].length};
+    if (tcpstore_greeting_key(key))
         return 0;
     return error_set(err, MUSTER_E_PROTOCOL,
-                     "its first byte is 0x%02X, not VALIDATE: not a TCPStore client of torch 2.1 or later",
-                     (unsigned)(unsigned char)data[0]);
+                     "it begins with %s of a key that no client of PyTorch writes: not a TCPStore client",
+                     tcpstore_query_name(p->query));
+}
+
+static bool is_cancel(const struct tcpstore_connection *c, char query)
+{
+    return query == TCPSTORE_CANCEL_WAIT - (c->parser.dialect == TCPSTORE_DIALECT_2_1);
 }
 
 /* Serves the next request if it is complete and its turn. 1: served; 0: nothing to do now; -1: broken. */
@@ -437,14 +455,16 @@ static int connection_step(struct tcpstore_connection *c, struct muster_error *e
         return 0;
     const char *data = c->input.data + c->input_used;
     /* What comes behind a parked wait has to wait for it, unless it is its end. */
-    if (c->state == TCPSTORE_STATE_PARKED && data[0] != TCPSTORE_CANCEL_WAIT)
+    if (c->state == TCPSTORE_STATE_PARKED && !is_cancel(c, data[0]))
         return 0;
     if (check_greeting(c, data, length, err))
         return -1;
+    if (c->parser.dialect == TCPSTORE_DIALECT_UNKNOWN)
+        return 0;
     enum tcpstore_parsed parsed = tcpstore_parse(&c->parser, data, length, &c->engine->limits, err);
     if (parsed == TCPSTORE_PARSE_MORE)
         return 0;
-    if (parsed == TCPSTORE_PARSE_BROKEN || connection_serve(c, data, err))
+    if (parsed == TCPSTORE_PARSE_BROKEN || check_first_key(c, data, err) || connection_serve(c, data, err))
         return -1;
     c->input_used += c->parser.cursor;
     tcpstore_parser_reset(&c->parser);

@@ -1,11 +1,11 @@
 /* tcpstore.h - PyTorch's TCPStore protocol as a pure engine: bytes of many connections in, bytes out, over
  * one store.
  *
- * Wire format (client of torch 2.1 and later; the query numbers are those of torch 2.13's QueryType):
- * little-endian integers, no alignment, no framing; a string or vector is a u64 length and its bytes. A
- * connection opens with VALIDATE. Requests may be split at any byte and pipelined; replies come in the order
- * of the requests. While a WAIT or BARRIER is parked, later requests of that connection stay queued, except a
- * CANCEL_WAIT that comes next.
+ * Wire format (the query numbers are those of torch 2.13's QueryType): little-endian integers, no alignment,
+ * no framing; a string or vector is a u64 length and its bytes. A connection opens with VALIDATE; that of a
+ * client of torch 2.1, which has none, opens with any request, and its query numbers are lower by one.
+ * Requests may be split at any byte and pipelined; replies come in the order of the requests. While a WAIT or
+ * BARRIER is parked, later requests of that connection stay queued, except a CANCEL_WAIT that comes next.
  *
  * The shell feeds what it received, then asks `tcpstore_next_touched` until NULL for the connections whose
  * output grew or that broke the protocol, sends output, and says what was sent. One thread at a time. */
@@ -56,6 +56,13 @@ enum tcpstore_query {
         TCPSTORE_QUERY_COUNT
 };
 
+/* How a client numbers its queries. */
+enum tcpstore_dialect {
+    TCPSTORE_DIALECT_UNKNOWN, /* too few bytes to say */
+    TCPSTORE_DIALECT_VALIDATED,
+    TCPSTORE_DIALECT_2_1 /* SET is 0, CANCEL_WAIT 11 the last */
+};
+
 /* The one-byte replies. */
 enum { TCPSTORE_READY = 0, TCPSTORE_NOT_READY = 1, TCPSTORE_STOP_WAITING = 0, TCPSTORE_WAIT_CANCELED = 1 };
 
@@ -70,7 +77,7 @@ enum { TCPSTORE_READY = 0, TCPSTORE_NOT_READY = 1, TCPSTORE_STOP_WAITING = 0, TC
 
 /* state, printable name */
 #define TCPSTORE_STATES(X)                                                                                   \
-    X(TCPSTORE_STATE_GREETING, "greeting") /* VALIDATE has not arrived */                                    \
+    X(TCPSTORE_STATE_GREETING, "greeting") /* neither VALIDATE nor a request has arrived */                  \
     X(TCPSTORE_STATE_OPEN, "open")         /* requests are served */                                         \
     X(TCPSTORE_STATE_PARKED, "parked")     /* a WAIT or BARRIER waits for its keys */                        \
     X(TCPSTORE_STATE_BROKEN, "broken")     /* nothing more is served; close it */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "proto/base/error.h"
+#include "proto/base/guard.h"
 #include "proto/base/mem.h"
 
 /* A list of spans longer than this is given back after the request that needed it. */
@@ -118,10 +119,13 @@ enum tcpstore_parsed tcpstore_parse(struct tcpstore_parser *p, const char *data,
     if (!p->started) {
         if (!length)
             return TCPSTORE_PARSE_MORE;
-        p->query = (uint8_t)data[0];
-        if (p->query >= TCPSTORE_QUERY_COUNT)
-            return error_set(err, MUSTER_E_PROTOCOL, "unknown query %u: this server knows 0 to %d", p->query,
-                             TCPSTORE_QUERY_COUNT - 1);
+        bool is_old = p->dialect == TCPSTORE_DIALECT_2_1; /* the same queries from SET to CANCEL_WAIT */
+        unsigned query = (unsigned char)data[0];
+        unsigned count = is_old ? TCPSTORE_CANCEL_WAIT : TCPSTORE_QUERY_COUNT;
+        if (query >= count)
+            return error_set(err, MUSTER_E_PROTOCOL, "unknown query %u: this server knows 0 to %u%s", query,
+                             count - 1, is_old ? " of torch 2.1" : "");
+        p->query = (uint8_t)(query + is_old);
         p->started = true;
         p->field = query_body(p->query);
         p->cursor = 1;
@@ -150,9 +154,11 @@ enum tcpstore_parsed tcpstore_parse(struct tcpstore_parser *p, const char *data,
 
 void tcpstore_parser_reset(struct tcpstore_parser *p)
 {
-    if (p->capacity > SPANS_KEPT)
-        tcpstore_parser_free(p);
-    *p = (struct tcpstore_parser){.spans = p->spans, .capacity = p->capacity};
+    if (p->capacity > SPANS_KEPT) {
+        mem_free(take_pointer(&p->spans));
+        p->capacity = 0;
+    }
+    *p = (struct tcpstore_parser){.dialect = p->dialect, .spans = p->spans, .capacity = p->capacity};
 }
 
 void tcpstore_parser_free(struct tcpstore_parser *p)

@@ -17,14 +17,15 @@ struct tcpstore_span {
 };
 
 struct tcpstore_parser {
-    bool started;      /* the query byte was read */
-    bool counted;      /* the count of the present K or P field was read */
-    uint8_t query;     /* an enum tcpstore_query once started */
-    const char *field; /* what comes next in the query's body */
-    size_t left;       /* strings still to come in the present K or P field */
-    size_t cursor;     /* bytes of the request read so far; its size once it is complete */
-    int64_t number;    /* the u or i field */
-    size_t count;      /* the strings of the request, in order */
+    enum tcpstore_dialect dialect; /* the caller's; kept by reset */
+    bool started;                  /* the query byte was read */
+    bool counted;                  /* the count of the present K or P field was read */
+    uint8_t query;                 /* an enum tcpstore_query once started */
+    const char *field;             /* what comes next in the query's body */
+    size_t left;                   /* strings still to come in the present K or P field */
+    size_t cursor;                 /* bytes of the request read so far; its size once it is complete */
+    int64_t number;                /* the u or i field */
+    size_t count;                  /* the strings of the request, in order */
     size_t capacity;
     struct tcpstore_span *spans;
 };

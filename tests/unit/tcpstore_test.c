@@ -354,8 +354,10 @@ static void bad_bytes_break_the_connection(void **state)
         int code;
         const char *says;
     } cases[] = {
-        {"GET / HTTP/1.1\r\n", 16, MUSTER_E_PROTOCOL, "first byte is 0x47, not VALIDATE"},
-        {"\0\1\2\3\4", 5, MUSTER_E_PROTOCOL, "VALIDATE carries 0x04030201, not 0x3C85F7CE"},
+        {"GET / HTTP/1.1\r\n", 16, MUSTER_E_PROTOCOL, "first byte is 0x47, and what follows is neither"},
+        {"\0\1\2\3\4", 5, MUSTER_E_PROTOCOL, "first byte is 0x00, and what follows is neither"},
+        {"\0\xCE\xF7\x85\x3C\0\1\2\3\4", 10, MUSTER_E_PROTOCOL,
+         "VALIDATE carries 0x04030201, not 0x3C85F7CE"},
         {"\0\xCE\xF7\x85\x3C\x13", 6, MUSTER_E_PROTOCOL, "unknown query 19: this server knows 0 to 18"},
         {"\0\xCE\xF7\x85\x3C\xFF", 6, MUSTER_E_PROTOCOL, "unknown query 255"},
         {"\0\xCE\xF7\x85\x3C\x03\x01\x20\0\0\0\0\0\0", 14, MUSTER_E_LIMIT,
@@ -366,7 +368,6 @@ static void bad_bytes_break_the_connection(void **state)
          "WAIT of 131073 keys: at most 131072"},
         {"\0\xCE\xF7\x85\x3C\x0B\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", 14, MUSTER_E_LIMIT,
          "MULTI_SET of 1844674"},
-        {"\0\xCE\xF7\x85\x3C\x12\x01\0\0\0\0\0\0\0k\0\0\0\0\0\0\0\0", 23, MUSTER_E_INVALID, "a world of 0"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tcpstore *t = tcpstore_create(NULL, NULL);
@@ -388,7 +389,7 @@ static void bad_bytes_break_the_connection(void **state)
     put_set(&request, "n", "word");
     put_add(&request, "n", 1);
     feed(d, &request);
-    expect_broken(d, MUSTER_E_INVALID, "\"word\" of key \"n\" is not a decimal number");
+    expect_broken(d, MUSTER_E_INVALID, "\"word\" of key \"n\" does not begin with a decimal number");
     tcpstore_destroy(t);
 }
 
