@@ -2,6 +2,7 @@
  * of the group (agent_actions.c); the other parts are listed in agent_internal.h. */
 #include "launcher/agent.h"
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -43,6 +44,15 @@ static int raise_descriptors(struct agent *agent, struct muster_error *err)
     return 0;
 }
 
+/* One arena for all threads: each would have its own, and grow it by a system call for every connection. Some
+ * thousand agents that come at once take a tenth of their time for that. */
+static void share_heap(void)
+{
+#ifdef M_ARENA_MAX
+    (void)mallopt(M_ARENA_MAX, 1); /* a hint */
+#endif
+}
+
 /* Everything that can fail before there is a world. */
 static int set_up(struct agent *agent, struct muster_error *err)
 {
@@ -61,6 +71,7 @@ static int set_up(struct agent *agent, struct muster_error *err)
     }
     if (agent->tune->unfit)
         return error_set(err, MUSTER_E_STATE, "%s; it does not join the job", agent->tune->unfit);
+    share_heap();
     if (make_identity(agent, err) < 0 || raise_descriptors(agent, err) < 0 ||
         agent_prepare_logs(agent, err) < 0)
         return -1;

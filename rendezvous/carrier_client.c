@@ -283,7 +283,11 @@ static int open_parts(struct membership *m, struct muster_error *err)
     c->log = m->options.log;
     c->patience_ns = shortest_patience_ns;
     name_server(c, m, m->options.host);
-    c->where = (struct zmq_socket_options){m->options.host, m->options.port, m->options.keys, c->log};
+    c->where = (struct zmq_socket_options){.host = m->options.host,
+                                           .port = m->options.port,
+                                           .keys = m->options.keys,
+                                           .nodes = m->options.max_nodes,
+                                           .log = c->log};
     if (zmq_socket_connect_dealer(&c->socket, &c->where, err))
         return -1;
     c->client = client_create(&options, clock_now(m->options.clock), err);

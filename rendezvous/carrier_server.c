@@ -5,7 +5,7 @@
  * queue; a mutex guards both, and an eventfd each way wakes the other side. The thread blocks all signals and
  * does no file I/O but for the log sink. */
 #include <errno.h>
-#include <poll.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -406,16 +406,10 @@ static int wait_for_work(struct carrier *c)
     due = instant_min(due, instant_min(c->confirm_at, roster_deadline(c->roster)));
     due = instant_min(due, gate_deadline(&c->gate));
     int64_t left = instant_diff_ns(due, clock_now(c->clock));
-    long timeout = -1;
+    int64_t timeout = -1;
     if (due.ns != INT64_MAX)
-        timeout = left <= 0 ? 0 : (long)((left + NS_PER_MS - 1) / NS_PER_MS);
-    zmq_pollitem_t items[] = {
-        {.socket = c->socket.socket, .events = ZMQ_POLLIN},
-        {.fd = c->wake_fd, .events = ZMQ_POLLIN},
-        {.socket = c->socket.monitor, .events = ZMQ_POLLIN},
-        {.socket = c->socket.zap, .events = ZMQ_POLLIN},
-    };
-    if (zmq_calls.poll(items, 4, timeout) < 0 && errno != EINTR)
+        timeout = left <= 0 ? 0 : (left + NS_PER_MS - 1) / NS_PER_MS;
+    if (zmq_socket_wait(&c->socket, c->wake_fd, timeout < INT_MAX ? (int)timeout : INT_MAX) && errno != EINTR)
         return -1;
     note_freeze(c, due);
     return 0;
@@ -444,7 +438,7 @@ static void *serve(void *context)
         if (wait_for_work(c)) {
             pthread_mutex_lock(&c->lock);
             error_set(&c->fatal, MUSTER_E_IO, "the rendezvous server cannot wait for messages: %s",
-                      zmq_calls.strerror(errno));
+                      strerror(errno));
             pthread_mutex_unlock(&c->lock);
             signal_fd(c->ready_fd);
             break;
@@ -613,8 +607,11 @@ static int open_parts(struct membership *m, struct muster_error *err)
     c->ready_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (c->wake_fd < 0 || c->ready_fd < 0)
         return error_errno(err, "cannot make an eventfd");
-    const struct zmq_socket_options where = {m->options.host, m->options.port, m->options.keys,
-                                             m->options.log};
+    const struct zmq_socket_options where = {.host = m->options.host,
+                                             .port = m->options.port,
+                                             .keys = m->options.keys,
+                                             .nodes = m->options.max_nodes,
+                                             .log = m->options.log};
     gate_init(&c->gate, where.keys ? where.keys->client_public : NULL, slots, c->log);
     if (zmq_socket_bind_router(&c->socket, &where, err))
         return -1;

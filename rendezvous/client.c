@@ -28,8 +28,6 @@ struct pending_report {
 
 struct client {
     struct client_options options;
-    struct event_queue queue;
-    struct wire_message message; /* scratch for what is sent */
     bool seated, ever_seated;
     bool join_sent;  /* while not seated: on this connection, as far as is known */
     bool left, over; /* over: a VERDICT or REFUSED has come */
@@ -47,7 +45,6 @@ struct client {
     bool done;     /* with the held world */
     bool withheld; /* world has come, but there is no lease to work under, or older workers are to stop first
                     */
-    struct membership_event world; /* where withheld */
     struct world_id newest_before; /* where withheld: newest without it */
     uint64_t epoch;                /* of the server that accepted us last */
     struct world_id last_world;    /* world that was given out */
@@ -61,6 +58,10 @@ struct client {
     struct instant lease_from; /* the server has heard of us at that time or later */
     uint64_t numbers;          /* of JOINs and beats */
     struct instant sent_at[NUMBERS_KEPT];
+    /* what is large, so that the rest lies together */
+    struct wire_message message;   /* scratch for what is sent */
+    struct membership_event world; /* where withheld */
+    struct event_queue queue;
 };
 
 static bool send_now(struct client *client)
@@ -208,7 +209,7 @@ static int queue_event(struct client *client, const struct membership_event *eve
     if (!place)
         return error_set(err, MUSTER_E_LIMIT, "more than %d events wait: membership_next is not called",
                          EVENT_QUEUE_LIMIT);
-    *place = *event;
+    membership_event_copy(place, event);
     return 0;
 }
 
@@ -260,7 +261,7 @@ static int on_world(struct client *client, const struct membership_event *event,
         client->newest_before = client->newest;
     client->newest = id;
     client->withheld = true;
-    client->world = *event;
+    membership_event_copy(&client->world, event);
     client->send_at = now; /* a beat: its answer renews the lease */
     if (client->held.epoch && !world_id_equal(client->stopping, client->held) &&
         !MUTATED(MUTATION_LATE_WORKERS) && stop_held(client, err, "the job goes on with round %u", id.round))

@@ -112,13 +112,13 @@ struct membership_event {
     enum membership_change change; /* STOP, planned */
     int next_nodes; /* STOP, planned: of the next world, if no more come or go; 0: not known, or none */
     int exit_code;
-    bool failed;                   /* VERDICT: there is a failure */
-    struct worker_failure failure; /* the first cause */
-    struct failure_brief
-        others[FAILURE_OTHERS_LIMIT]; /* VERDICT: what else failed in the round, best first */
-    int other_count;                  /* of others */
-    int other_total;                  /* also those that others has no room for */
+    bool failed;     /* VERDICT: there is a failure */
+    int other_count; /* of others */
+    int other_total; /* also those that others has no room for */
     char reason[MUSTER_ERROR_TEXT];
+    /* Large, last, and only to be read where failed. */
+    struct worker_failure failure;                     /* the first cause */
+    struct failure_brief others[FAILURE_OTHERS_LIMIT]; /* what else failed in the round, best first */
 };
 
 enum membership_report_kind {

@@ -59,12 +59,16 @@ static inline bool world_id_equal(struct world_id a, struct world_id b)
     return a.epoch == b.epoch && a.round == b.round;
 }
 
+/* Empties an event, and copies one, but for the large parts that it does not have. */
+void membership_event_clear(struct membership_event *event);
+void membership_event_copy(struct membership_event *to, const struct membership_event *from);
+
 /* Events between a carrier and its caller. Few can wait: each WORLD, STOP and VERDICT needs an answer before
  * the next. */
 enum { EVENT_QUEUE_LIMIT = 8 };
 struct event_queue {
-    struct membership_event events[EVENT_QUEUE_LIMIT];
     unsigned first, count;
+    struct membership_event events[EVENT_QUEUE_LIMIT];
 };
 /* The place of a new last event, or NULL where the queue is full. */
 struct membership_event *event_queue_push(struct event_queue *queue);

@@ -8,6 +8,7 @@
 #include "proto/base/mem.h"
 #include "proto/exit_code.h"
 #include "rendezvous/failure.h"
+#include "rendezvous/membership_carrier.h"
 #include "rendezvous/roster_internal.h"
 
 #define ROSTER_NAME(symbol, name, meaning) [symbol] = (name),
@@ -319,7 +320,7 @@ static const char *stray_reason(const struct roster *roster, int slot)
 void roster_fill_event(const struct roster *roster, const struct roster_action *action,
                        struct membership_event *event)
 {
-    memset(event, 0, sizeof *event);
+    membership_event_clear(event);
     const char *reason = "";
     switch (action->kind) {
     case ROSTER_SEND_WORLD:

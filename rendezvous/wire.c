@@ -7,6 +7,7 @@
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "rendezvous.pb-c.h"
+#include "rendezvous/membership_carrier.h"
 
 const char *wire_kind_name(enum wire_kind kind)
 {
@@ -489,7 +490,7 @@ static int take_event(struct wire_message *out, const Muster__Envelope *in, stru
 {
     struct membership_event *event = &out->event;
     out->kind = WIRE_EVENT;
-    *event = (struct membership_event){0};
+    membership_event_clear(event);
     switch (in->body_case) {
     case MUSTER__ENVELOPE__BODY_WORLD:
         return take_world(event, in->world, err);

@@ -29,7 +29,6 @@
     X(msg_close)                                                                                             \
     X(socket_monitor)                                                                                        \
     X(has)                                                                                                   \
-    X(poll)                                                                                                  \
     X(strerror)
 
 /* zmq_calls.send is zmq_send, with the type that zmq.h gives it. */

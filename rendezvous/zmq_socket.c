@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +14,11 @@
 #include "rendezvous/zmq_calls.h"
 
 enum {
-    HANDSHAKE_LIMIT_MS = 2000, /* a peer that connects and says nothing holds a descriptor no longer */
+    /* A peer that connects and says nothing holds a descriptor no longer. A greeting with a secret costs both
+     * sides about a quarter of a millisecond each, and where all agents of a job come at once the last one's
+     * turn comes after all others': it must not be sent away, only to come again. */
+    HANDSHAKE_LIMIT_MS = 2000,
+    HANDSHAKE_MS_A_NODE = 2,
     RECONNECT_MS = 100,
     RECONNECT_MAX_MS = 5000, /* thousands of agents do not hammer a server that is gone */
     CONNECT_LIMIT_MS = 3000,
@@ -24,6 +29,15 @@ enum {
     PONG_LIMIT_MS = 30000,
     ZAP_ENFORCE_DOMAIN = 93, /* in libzmq since 4.3.0; zmq.h names it only with ZMQ_BUILD_DRAFT_API */
     ENDPOINT_LIMIT = 64 + INET6_ADDRSTRLEN,
+};
+
+/* What the gate and connection.h want to know: each event is a message of three frames. */
+enum {
+    GREETING_FAILED = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                      ZMQ_EVENT_HANDSHAKE_FAILED_AUTH,
+    SERVER_EVENTS = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | GREETING_FAILED,
+    CLIENT_EVENTS = ZMQ_EVENT_CONNECT_DELAYED | ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_CONNECTED |
+                    ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | GREETING_FAILED,
 };
 
 struct setting {
@@ -58,7 +72,7 @@ static int endpoint(char *out, size_t size, const char *host, uint16_t port, boo
 }
 
 /* libzmq starts its threads with the first socket; they inherit the mask of the thread that makes it. */
-static int open_socket(struct zmq_socket *s, int type, struct muster_error *err)
+static int open_socket(struct zmq_socket *s, int type, void *shared, struct muster_error *err)
 {
     sigset_t all, before;
     if (zmq_calls_load(err))
@@ -66,8 +80,8 @@ static int open_socket(struct zmq_socket *s, int type, struct muster_error *err)
     sigfillset(&all);
     if (pthread_sigmask(SIG_SETMASK, &all, &before))
         return error_set(err, MUSTER_E_IO, "cannot block signals");
-    s->context = zmq_calls.ctx_new();
-    s->socket = s->context ? zmq_calls.socket(s->context, type) : NULL;
+    s->context = shared ? NULL : zmq_calls.ctx_new();
+    s->socket = shared || s->context ? zmq_calls.socket(shared ? shared : s->context, type) : NULL;
     int failed = s->socket ? 0 : fail(err, "cannot make a ZeroMQ socket");
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL); /* it has just worked with the same arguments */
     if (failed)
@@ -122,6 +136,20 @@ static int ask_about_peers(struct zmq_socket *s, struct muster_error *err)
     return 0;
 }
 
+/* From now on zmq_socket_next_event has these events; before bind or connect. */
+static int watch(struct zmq_socket *s, int events, struct muster_error *err)
+{
+    static const char address[] = "inproc://connections"; /* of this context, which has one socket */
+    const int unlimited = 0; /* libzmq's thread must never wait for us: we may be waiting for it */
+    if (zmq_calls.socket_monitor(s->socket, address, events) < 0)
+        return fail(err, "cannot watch a ZeroMQ socket");
+    s->monitor = zmq_calls.socket(s->context, ZMQ_PAIR);
+    if (!s->monitor || zmq_calls.setsockopt(s->monitor, ZMQ_RCVHWM, &unlimited, sizeof unlimited) ||
+        zmq_calls.connect(s->monitor, address))
+        return fail(err, "cannot watch a ZeroMQ socket");
+    return 0;
+}
+
 static int bind_router(struct zmq_socket *s, const struct zmq_socket_options *o, struct muster_error *err)
 {
     char where[ENDPOINT_LIMIT];
@@ -130,7 +158,7 @@ static int bind_router(struct zmq_socket *s, const struct zmq_socket_options *o,
         return -1;
     const struct setting settings[] = {
         {ZMQ_ROUTER_MANDATORY, 1},
-        {ZMQ_HANDSHAKE_IVL, HANDSHAKE_LIMIT_MS},
+        {ZMQ_HANDSHAKE_IVL, HANDSHAKE_LIMIT_MS + HANDSHAKE_MS_A_NODE * o->nodes},
         {ZMQ_BACKLOG, BACKLOG},
         {ZMQ_RCVHWM, WAITING_LIMIT},
         {ZMQ_HEARTBEAT_IVL, PING_MS},
@@ -138,8 +166,9 @@ static int bind_router(struct zmq_socket *s, const struct zmq_socket_options *o,
         {ZMQ_IPV6, six},
         {ZMQ_LINGER, 0},
     };
-    if (apply(s->socket, settings, sizeof settings / sizeof settings[0], err) || zmq_socket_watch(s, err) ||
-        ask_about_peers(s, err) || (o->keys && set_keys(s->socket, true, o->keys, err)))
+    if (apply(s->socket, settings, sizeof settings / sizeof settings[0], err) ||
+        watch(s, SERVER_EVENTS, err) || ask_about_peers(s, err) ||
+        (o->keys && set_keys(s->socket, true, o->keys, err)))
         return -1;
     if (zmq_calls.bind(s->socket, where) == 0)
         return 0;
@@ -155,7 +184,7 @@ static int bind_router(struct zmq_socket *s, const struct zmq_socket_options *o,
 int zmq_socket_bind_router(struct zmq_socket *s, const struct zmq_socket_options *options,
                            struct muster_error *err)
 {
-    if (open_socket(s, ZMQ_ROUTER, err))
+    if (open_socket(s, ZMQ_ROUTER, NULL, err))
         return -1;
     int failed = bind_router(s, options, err);
     if (failed)
@@ -171,15 +200,15 @@ static int connect_dealer(struct zmq_socket *s, const struct zmq_socket_options 
         return -1;
     const struct setting settings[] = {
         {ZMQ_IMMEDIATE, 1},
-        {ZMQ_HANDSHAKE_IVL, HANDSHAKE_LIMIT_MS},
+        {ZMQ_HANDSHAKE_IVL, HANDSHAKE_LIMIT_MS + HANDSHAKE_MS_A_NODE * o->nodes},
         {ZMQ_RECONNECT_IVL, RECONNECT_MS},
         {ZMQ_RECONNECT_IVL_MAX, RECONNECT_MAX_MS},
         {ZMQ_CONNECT_TIMEOUT, CONNECT_LIMIT_MS},
         {ZMQ_IPV6, six},
         {ZMQ_LINGER, 0},
     };
-    if (apply(s->socket, settings, sizeof settings / sizeof settings[0], err) || zmq_socket_watch(s, err) ||
-        (o->keys && set_keys(s->socket, false, o->keys, err)))
+    if (apply(s->socket, settings, sizeof settings / sizeof settings[0], err) ||
+        (s->context && watch(s, CLIENT_EVENTS, err)) || (o->keys && set_keys(s->socket, false, o->keys, err)))
         return -1;
     return zmq_calls.connect(s->socket, where) ? fail(err, where) : 0;
 }
@@ -187,7 +216,7 @@ static int connect_dealer(struct zmq_socket *s, const struct zmq_socket_options 
 int zmq_socket_connect_dealer(struct zmq_socket *s, const struct zmq_socket_options *options,
                               struct muster_error *err)
 {
-    if (open_socket(s, ZMQ_DEALER, err))
+    if (open_socket(s, ZMQ_DEALER, options->context, err))
         return -1;
     int failed = connect_dealer(s, options, err);
     if (failed)
@@ -257,20 +286,6 @@ int zmq_socket_send(const struct zmq_socket *s, const void *id, size_t id_size, 
     return sent < 0 ? -1 : 0;
 }
 
-int zmq_socket_watch(struct zmq_socket *s, struct muster_error *err)
-{
-    static const char address[] = "inproc://connections"; /* of this context, which has one socket */
-    enum { WATCHED = ZMQ_EVENT_ALL & ~(ZMQ_EVENT_LISTENING | ZMQ_EVENT_MONITOR_STOPPED) };
-    const int unlimited = 0; /* libzmq's thread must never wait for us: we may be waiting for it */
-    if (zmq_calls.socket_monitor(s->socket, address, WATCHED) < 0)
-        return fail(err, "cannot watch a ZeroMQ socket");
-    s->monitor = zmq_calls.socket(s->context, ZMQ_PAIR);
-    if (!s->monitor || zmq_calls.setsockopt(s->monitor, ZMQ_RCVHWM, &unlimited, sizeof unlimited) ||
-        zmq_calls.connect(s->monitor, address))
-        return fail(err, "cannot watch a ZeroMQ socket");
-    return 0;
-}
-
 /* Two frames: 16 bits of event and 32 of value, then the endpoint. */
 bool zmq_socket_next_event(const struct zmq_socket *s, int *event, int *value)
 {
@@ -295,21 +310,46 @@ bool zmq_socket_next_event(const struct zmq_socket *s, int *event, int *value)
     return got;
 }
 
-bool zmq_socket_readable(const struct zmq_socket *s)
+static bool readable(void *socket)
 {
     int events = 0;
     size_t size = sizeof events;
     int result;
     do
-        result = zmq_calls.getsockopt(s->socket, ZMQ_EVENTS, &events, &size);
+        result = zmq_calls.getsockopt(socket, ZMQ_EVENTS, &events, &size);
     while (result && errno == EINTR);
     return result == 0 && (events & ZMQ_POLLIN);
 }
 
-int zmq_socket_fd(const struct zmq_socket *s)
+static int fd_of(void *socket)
 {
     int fd = -1;
     size_t size = sizeof fd;
     /* Only a closed socket has none. */
-    return zmq_calls.getsockopt(s->socket, ZMQ_FD, &fd, &size) ? -1 : fd;
+    return zmq_calls.getsockopt(socket, ZMQ_FD, &fd, &size) ? -1 : fd;
+}
+
+bool zmq_socket_readable(const struct zmq_socket *s)
+{
+    return readable(s->socket);
+}
+
+int zmq_socket_fd(const struct zmq_socket *s)
+{
+    return fd_of(s->socket);
+}
+
+/* zmq_poll looks at every socket before it sleeps and after, each time with a system call; a crowd that comes
+ * wakes its server thousands of times. */
+int zmq_socket_wait(const struct zmq_socket *s, int fd, int timeout_ms)
+{
+    void *const sockets[] = {s->socket, s->monitor, s->zap};
+    enum { SOCKETS = sizeof sockets / sizeof *sockets };
+    struct pollfd watched[SOCKETS + 1] = {{fd, POLLIN, 0}};
+    for (size_t i = 0; i < SOCKETS; i++) {
+        if (readable(sockets[i]))
+            timeout_ms = 0;
+        watched[i + 1] = (struct pollfd){fd_of(sockets[i]), POLLIN, 0};
+    }
+    return poll(watched, SOCKETS + 1, timeout_ms) < 0 ? -1 : 0;
 }

@@ -15,7 +15,8 @@
 #include "rendezvous/secret.h"
 
 struct zmq_socket {
-    void *context, *socket;
+    void *context; /* NULL: another's */
+    void *socket;
     void *monitor; /* NULL: not watched */
     void *zap;     /* of a ROUTER: where libzmq asks about every connection (zap.h) */
 };
@@ -24,7 +25,9 @@ struct zmq_socket_options {
     const char *host; /* numeric: libzmq resolves names with a call that may block for minutes */
     uint16_t port;
     const struct job_keys *keys; /* NULL: no secret, and nothing is encrypted */
+    int nodes;                   /* how many may greet at once: the time for a greeting allows for it */
     const struct log_sink *log;
+    void *context; /* a DEALER's: one that many share, in which none is watched; NULL: one of its own */
 };
 
 /* A host address that is not of this machine binds the wildcard, with a warning to log. A port that is taken
@@ -48,14 +51,16 @@ void zmq_socket_close(struct zmq_socket *s, int linger_ms);
 int zmq_socket_send(const struct zmq_socket *s, const void *id, size_t id_size, const void *data,
                     size_t size);
 
-/* From now on zmq_socket_next_event has what happens to connections; before bind or connect. */
-int zmq_socket_watch(struct zmq_socket *s, struct muster_error *err);
-/* Whether there was one: event is ZMQ_EVENT_..., value what it tells, mostly the connection's descriptor. */
+/* What happens to connections. Whether there was anything: event is ZMQ_EVENT_..., value what it tells,
+ * mostly the connection's descriptor. */
 bool zmq_socket_next_event(const struct zmq_socket *s, int *event, int *value);
 
 /* What the descriptor shows can only be trusted after this says 0: it is edge-triggered, and any call may eat
  * the edge. */
 bool zmq_socket_readable(const struct zmq_socket *s);
 int zmq_socket_fd(const struct zmq_socket *s);
+/* Of a ROUTER: waits until there may be a message, an event or a question, or fd is readable; -1 with errno.
+ */
+int zmq_socket_wait(const struct zmq_socket *s, int fd, int timeout_ms);
 
 #endif
