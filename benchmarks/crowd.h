@@ -1,0 +1,45 @@
+/* crowd.h - what the two processes of the benchmark `crowd` agree on: the one that serves, and the one that
+ * plays all other agents. */
+#ifndef MUSTER_BENCHMARKS_CROWD_H
+#define MUSTER_BENCHMARKS_CROWD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/secret.h"
+
+enum crowd_kind {
+    CROWD_OURS, /* the server's carrier, and a seat (client.h) behind each connection */
+    CROWD_BARE, /* a ROUTER that echoes and as many DEALERs that say one message */
+    CROWD_TCP,  /* the same by plain TCP: what any protocol pays */
+};
+
+struct crowd {
+    enum crowd_kind kind;
+    int agents; /* of the world; one of them serves */
+    bool elastic, keyed;
+    int hold_s; /* how long the world is kept, to see what it costs */
+    uint16_t port;
+    struct job_keys keys; /* where keyed */
+};
+
+/* What the serving process has used, as it says on request. */
+struct crowd_usage {
+    int64_t cpu_ns;
+    int64_t resident_kb;
+};
+
+enum { CROWD_MESSAGE = 128 }; /* bytes of a bare echo; a JOIN has about as many */
+
+/* Forks the server. A byte written to *control asks for a struct crowd_usage; end-of-file ends it. It listens
+ * when the function returns. */
+void crowd_serve(const struct crowd *crowd, int *control);
+
+/* The options that both sides set on a bare socket: the same as ours, as far as they cost anything. */
+void crowd_bare_options(void *socket, const struct crowd *crowd, bool server);
+
+struct crowd_usage crowd_usage_now(void);
+/* Prints the reason, with errno's text where it is not 0, and exits. */
+void crowd_die(const char *what) __attribute__((noreturn));
+
+#endif

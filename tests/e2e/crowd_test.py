@@ -1,0 +1,41 @@
+"""All agents of a large job come at once, over real sockets: the server takes every one of them at the first try, with and without
+a secret. The agents are seats in one process (benchmarks/crowd.c).
+
+    MUSTER_BUILD=build python3 tests/e2e/crowd_test.py [--full]      500 agents; --full: 4,000"""
+
+import resource
+import subprocess
+import sys
+import unittest
+
+from harness import BUILD
+
+CROWD = BUILD / "benchmarks" / "crowd"
+AGENTS = 500
+
+
+class Crowd(unittest.TestCase):
+    def form(self, *flags):
+        needed, (_, hard) = 2 * AGENTS + 100, resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard < needed:
+            self.skipTest(f"{AGENTS} agents in one process need {needed} descriptors; the limit is {hard}")
+        done = subprocess.run([CROWD, "ours", str(AGENTS), *flags], capture_output=True, text=True, timeout=600)
+        self.assertEqual(done.stderr, "")  # nobody was refused, not even to come again
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("wall_ns", done.stdout)
+
+    def test_static(self):
+        self.form()
+
+    def test_static_with_a_secret(self):
+        self.form("--secret")
+
+    def test_elastic_with_a_secret(self):
+        self.form("--elastic", "--secret")
+
+
+if __name__ == "__main__":
+    if "--full" in sys.argv:
+        sys.argv.remove("--full")
+        AGENTS = 4000
+    unittest.main(verbosity=2)
