@@ -1,8 +1,8 @@
 /* tcpstore_loop.c - see tcpstore_loop.h.
  *
- * Level-triggered epoll; one read a turn and peer, so that a busy client cannot starve the others. A peer
- * that is closed while a batch of events is handled is buried after the batch: a later event may still point
- * at it. */
+ * Level-triggered epoll; one read a turn and peer, so that a busy client cannot starve the others. All
+ * requests of a turn are read and served first, then all replies leave together (see send_batch.h). A peer
+ * that is closed in a turn is buried at its end: a later event may still point at it. */
 #include "rendezvous/tcpstore_loop.h"
 
 #include <errno.h>
@@ -16,6 +16,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
+#include "rendezvous/send_batch.h"
 #include "rendezvous/tcpstore.h"
 
 enum {
@@ -61,6 +62,7 @@ struct tcpstore_loop {
     struct instant log_period;
     unsigned log_lines, log_lost;
     char *scratch; /* READ_SIZE */
+    struct send_batch sends;
 };
 
 /* --- words about peers --- */
@@ -168,34 +170,54 @@ static void peer_watch(struct tcpstore_loop *loop, struct peer *p)
         peer_drop(loop, p, "epoll refuses it");
 }
 
-/* Sends what the socket takes. false: the peer is gone. */
-static bool peer_flush(struct peer *p)
+/* What became of a peer whose replies were sent: the engine's word first, then the socket's. */
+static void peer_settle(struct tcpstore_loop *loop, struct peer *p, bool there)
 {
-    for (struct store_bytes out; (out = tcpstore_output(p->connection)).length > 0;) {
-        ssize_t sent = send(p->fd, out.data, out.length, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent < 0 && errno == EINTR)
-            continue;
-        if (sent < 0)
-            return errno == EAGAIN || errno == EWOULDBLOCK;
-        tcpstore_sent(p->connection, (size_t)sent);
-    }
-    return true;
+    const struct muster_error *reason = tcpstore_broken_reason(p->connection);
+    if (reason && reason->code != MUSTER_E_CANCELLED)
+        peer_drop(loop, p, reason->text);
+    else if (reason || !there)
+        peer_close(loop, p);
+    else
+        peer_watch(loop, p);
 }
 
-/* Sends replies and closes what broke, for everybody whom the last request touched. */
+static struct send_job reply_job(struct peer *p)
+{
+    struct store_bytes out = tcpstore_output(p->connection);
+    return (struct send_job){.fd = p->fd, .data = out.data, .length = out.length, .owner = p};
+}
+
+/* Sends replies. What a socket does not take now waits for EPOLLOUT. */
+static void send_replies(struct tcpstore_loop *loop, struct send_job *jobs, size_t count)
+{
+    send_batch_run(&loop->sends, jobs, count);
+    for (size_t i = 0; i < count; i++) {
+        struct peer *p = jobs[i].owner;
+        ssize_t sent = jobs[i].result;
+        if (sent > 0)
+            tcpstore_sent(p->connection, (size_t)sent); /* may serve and touch, but closes nobody */
+        peer_settle(loop, p, sent >= 0 || sent == -EAGAIN || sent == -EINTR);
+    }
+}
+
+/* Sends replies and closes what broke, for everybody whom the turn has touched. */
 static void settle(struct tcpstore_loop *loop)
 {
-    for (struct tcpstore_connection *c; (c = tcpstore_next_touched(loop->engine));) {
-        struct peer *p = tcpstore_owner(c);
-        bool there = peer_flush(p);
-        const struct muster_error *reason = tcpstore_broken_reason(c);
-        if (reason && reason->code != MUSTER_E_CANCELLED)
-            peer_drop(loop, p, reason->text);
-        else if (reason || !there)
-            peer_close(loop, p);
-        else
-            peer_watch(loop, p);
-    }
+    size_t count;
+    do {
+        struct send_job jobs[SEND_BATCH_MAX];
+        struct tcpstore_connection *c;
+        count = 0;
+        while (count < SEND_BATCH_MAX && (c = tcpstore_next_touched(loop->engine))) {
+            jobs[count] = reply_job(tcpstore_owner(c));
+            if (jobs[count].length > 0)
+                count++;
+            else
+                peer_settle(loop, tcpstore_owner(c), true);
+        }
+        send_replies(loop, jobs, count);
+    } while (count > 0); /* what was sent may have let more be served */
 }
 
 static void peer_read(struct tcpstore_loop *loop, struct peer *p)
@@ -210,9 +232,6 @@ static void peer_read(struct tcpstore_loop *loop, struct peer *p)
     tcpstore_feed(p->connection, loop->scratch, (size_t)got);
     if (tcpstore_state(p->connection) != TCPSTORE_STATE_GREETING)
         leave_greeting(loop, p);
-    settle(loop);
-    if (p->fd >= 0)
-        peer_watch(loop, p); /* a parked peer may be full now without having been touched */
 }
 
 static void peer_event(struct tcpstore_loop *loop, struct peer *p, uint32_t events)
@@ -220,13 +239,8 @@ static void peer_event(struct tcpstore_loop *loop, struct peer *p, uint32_t even
     if (p->fd < 0)
         return;
     if (events & EPOLLOUT) {
-        if (!peer_flush(p)) {
-            peer_close(loop, p);
-            return;
-        }
-        settle(loop);
-        if (p->fd >= 0)
-            peer_watch(loop, p);
+        struct send_job job = reply_job(p);
+        send_replies(loop, &job, job.length > 0);
     }
     if (p->fd >= 0 && events & EPOLLIN)
         peer_read(loop, p);
@@ -377,6 +391,8 @@ void tcpstore_loop_destroy(struct tcpstore_loop *loop)
 {
     if (!loop)
         return;
+    send_batch_free(&loop->sends);
+    loop->sends.refused = true; /* this may be a thread that SIGPIPE would end */
     if (loop->engine)
         close_all(loop);
     bury(loop);
@@ -413,19 +429,39 @@ void tcpstore_loop_stats(const struct tcpstore_loop *loop, struct tcpstore_serve
     };
 }
 
-/* Milliseconds for epoll_wait until the next thing that is due, rounded up; -1 for never. */
-static int next_timeout(const struct tcpstore_loop *loop, struct instant now)
+/* The next thing that is due by the clock. */
+static struct instant next_due(const struct tcpstore_loop *loop)
 {
-    struct instant due = loop->accept_again;
-    if (loop->greeting_first)
-        due = instant_min(due, loop->greeting_first->greeted_by);
+    return loop->greeting_first ? instant_min(loop->accept_again, loop->greeting_first->greeted_by)
+                                : loop->accept_again;
+}
+
+/* Milliseconds for epoll_wait until then, rounded up; -1 for never. */
+static int next_timeout(const struct tcpstore_loop *loop)
+{
+    struct instant due = next_due(loop);
     if (due.ns == INSTANT_NEVER.ns)
         return -1;
-    int64_t left = instant_diff_ns(due, now);
+    int64_t left = instant_diff_ns(due, clock_now(NULL));
     if (left <= 0)
         return 0;
     left = (left + NS_PER_MS - 1) / NS_PER_MS;
     return left > LONGEST_SLEEP_MS ? LONGEST_SLEEP_MS : (int)left;
+}
+
+static void do_what_is_due(struct tcpstore_loop *loop)
+{
+    if (next_due(loop).ns == INSTANT_NEVER.ns)
+        return;
+    struct instant now = clock_now(NULL);
+    drop_silent_peers(loop, now);
+    if (instant_reached(now, loop->accept_again))
+        (void)set_accepting(loop, true); /* a failure is tried again at the next turn */
+}
+
+static bool is_peer(const struct tcpstore_loop *loop, const struct epoll_event *event)
+{
+    return event->data.ptr != &loop->listener && event->data.ptr != &loop->bell;
 }
 
 int tcpstore_loop_run(struct tcpstore_loop *loop, struct muster_error *err)
@@ -433,21 +469,24 @@ int tcpstore_loop_run(struct tcpstore_loop *loop, struct muster_error *err)
     struct epoll_event events[EVENTS];
     bool goes_on = true;
     while (goes_on) {
-        int count = epoll_wait(loop->epoll, events, EVENTS, next_timeout(loop, clock_now(NULL)));
+        int count = epoll_wait(loop->epoll, events, EVENTS, next_timeout(loop));
         if (count < 0 && errno != EINTR)
             return error_errno(err, "epoll_wait of the TCPStore on port %u", loop->port);
         for (int i = 0; i < count; i++) {
-            if (events[i].data.ptr == &loop->listener)
-                accept_peers(loop);
-            else if (events[i].data.ptr == &loop->bell)
-                goes_on = loop->on_bell(loop->context);
-            else
+            if (is_peer(loop, &events[i]))
                 peer_event(loop, events[i].data.ptr, events[i].events);
+            else if (events[i].data.ptr == &loop->listener)
+                accept_peers(loop);
+            else
+                goes_on = loop->on_bell(loop->context);
         }
-        struct instant now = clock_now(NULL);
-        drop_silent_peers(loop, now);
-        if (instant_reached(now, loop->accept_again))
-            (void)set_accepting(loop, true); /* a failure is tried again at the next turn */
+        settle(loop);
+        for (int i = 0; i < count; i++) {
+            struct peer *p = is_peer(loop, &events[i]) ? events[i].data.ptr : NULL;
+            if (p && p->fd >= 0)
+                peer_watch(loop, p); /* a parked peer may be full now without having been touched */
+        }
+        do_what_is_due(loop);
         bury(loop);
     }
     return 0;
