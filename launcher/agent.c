@@ -243,6 +243,7 @@ int agent_run(const struct run_config *config, struct tune *tune, const struct l
                                   .restart_grace_ns = agent_seconds_ns(config->restart_grace_s),
                                   .kill_bound_ns = AGENT_KILL_BOUND_NS,
                                   .drains = config->elastic,
+                                  .ends_together = !config->elastic && config->max_nodes > 1,
                                   .clean_bound_ns = AGENT_CLEAN_BOUND_NS,
                                   .deadline = INSTANT_NEVER};
     machine_host_name(agent->host);

@@ -113,6 +113,12 @@ static void begin_announced_stop(struct step *s, int signal, int64_t grace_ns)
     act(s, GROUP_ANNOUNCE);
 }
 
+/* The server is told that this agent goes: by and by where all are stopping for it, otherwise now. */
+static void say_going(struct step *s)
+{
+    act(s, s->group->drains || (s->group->ends_together && s->group->planned) ? GROUP_DRAIN : GROUP_LEAVE);
+}
+
 static int signal_code(const struct step *s)
 {
     return EXIT_CODE_SIGNAL_BASE + s->event->signal;
@@ -214,6 +220,7 @@ static void succeed_last(struct step *s)
 static void drain_with_all(struct step *s)
 {
     int64_t grace_ns = s->event->grace_ns ? s->event->grace_ns : s->group->shutdown_grace_ns;
+    s->group->planned = s->event->planned;
     if (s->event->planned)
         begin_announced_stop(s, s->group->signal, grace_ns);
     else
@@ -228,7 +235,7 @@ static void remind(struct step *s)
 static void quit(struct step *s)
 {
     decide(s, signal_code(s));
-    if (s->group->drains) {
+    if (s->group->drains || (s->group->ends_together && s->group->listens)) {
         drain(s);
         return;
     }
@@ -249,7 +256,7 @@ static void quit_too(struct step *s)
     if (s->group->leaving)
         act(s, GROUP_REMIND);
     decide(s, signal_code(s));
-    act(s, s->group->drains ? GROUP_DRAIN : GROUP_LEAVE);
+    say_going(s);
 }
 
 /* The agent's own time may be shorter than what the workers were told. */

@@ -2,7 +2,8 @@
  *
  *   WAITING --WORLD--> RUNNING --all exited 0--> DONE
  *                         |  a failure, STOP, VERDICT, a signal to the agent, the seat lost
- *                         v                     (an elastic job: the signal leads to DRAINING, and the STOP
+ *                         v                     (an elastic job, or a static one where
+ *                         |                      workers listen: the signal leads to DRAINING, and the STOP
  *                         |                      that it asks for, or a second, to STOPPING)
  *                         |                     (a planned STOP, a signal: where workers listen (notice.md),
  *                         |                      SAVING comes before STOPPING)
@@ -86,6 +87,7 @@ struct group {
     struct instant kill_at;    /* SAVING: what is told to end at the deadline is killed then */
     bool listens;              /* set by the shell before each step: a live worker listens for notices */
     bool drains;               /* an elastic job: others can go on without this node */
+    bool ends_together;        /* a static job on several nodes: who listens here gets time by a drain too */
     bool planned;              /* SAVING, STOPPING, KILLING: for a change of nodes */
     bool stop_asked;           /* the server waits for REPORT_STOPPED */
     bool leaving;              /* exit_code is decided */

@@ -155,8 +155,8 @@ int membership_drain(struct membership *m, int exit_code, int64_t grace_ns, stru
 {
     if (m->left || m->over)
         return 0;
-    if (!m->options.elastic || !m->operations->drain)
-        return error_set(err, MUSTER_E_STATE, "a static world cannot go on without a node");
+    if (!m->operations->drain)
+        return error_set(err, MUSTER_E_STATE, "a job on one node has nobody else to tell");
     return m->operations->drain(m, exit_code, grace_ns, err);
 }
 

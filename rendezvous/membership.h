@@ -145,9 +145,10 @@ int membership_next(struct membership *m, struct membership_event *event, struct
  * is read for FAILED only. */
 int membership_report(struct membership *m, struct world_id id, enum membership_report_kind kind,
                       const struct worker_failure *failure, struct muster_error *err);
-/* An elastic world's agent is to go, with exit_code: all agents are sent a planned STOP, so that everybody's
- * workers can save within grace_ns. When ours have ended the agent leaves (membership_leave) instead of
- * reporting STOPPED. A drain may stay unanswered. */
+/* The agent is to go, with exit_code: all agents are sent a planned STOP, so that everybody's workers can
+ * save within grace_ns. When ours have ended the agent leaves (membership_leave) instead of reporting
+ * STOPPED; the others of an elastic world go on, those of a static one get their verdict. A drain may stay
+ * unanswered. Not for a seat in process. */
 int membership_drain(struct membership *m, int exit_code, int64_t grace_ns, struct muster_error *err);
 /* While the world forms, who is waited for, for people ("" where nothing is known); NUL-terminated. */
 void membership_progress(const struct membership *m, char *out, size_t size);

@@ -193,8 +193,14 @@ static int on_leave_running(struct roster_work *w)
 static int on_leave_stopping(struct roster_work *w)
 {
     struct roster *roster = w->roster;
+    char who[MUSTER_ERROR_TEXT - 100];
     if (roster->elastic) {
         roster_elastic_on_leave(w, sender(w), leave_code(w));
+    } else if (roster->planned && sender(w)->local) { /* the others keep the time that they were given */
+        roster_describe_member(roster, sender(w), who, sizeof who);
+        roster_vacate(roster, sender(w), MEMBER_EMPTY);
+        roster_give_verdict(w, leave_code(w), false, "%s, which serves the job, left with exit code %d", who,
+                            leave_code(w));
     } else {
         if (!roster->leave_code)
             roster->leave_code = leave_code(w);
@@ -202,6 +208,35 @@ static int on_leave_stopping(struct roster_work *w)
     }
     roster_settle(w);
     return 0;
+}
+
+/* A static world cannot go on without a node: all are told that the job ends. Where there are no workers, or
+ * it ends already, there is nothing to save. */
+static int on_drain_static(struct roster_work *w)
+{
+    struct roster *roster = w->roster;
+    struct roster_member *member = sender(w);
+    char who[MUSTER_ERROR_TEXT - 100];
+    bool runs = roster->state == JOB_STARTING || roster->state == JOB_RUNNING;
+    if (!(runs && roster_has_workers(member)) && roster->state != JOB_STOPPING)
+        return 0;
+    if (!roster->leave_code)
+        roster->leave_code = leave_code(w);
+    member->draining = true;
+    if (runs) {
+        roster_describe_member(roster, member, who, sizeof who);
+        roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_END, 0, w->event->grace_ns,
+                                  "%s was asked to end, and the job ends with it", who);
+    }
+    roster_settle(w);
+    return 0;
+}
+
+static int on_drain(struct roster_work *w)
+{
+    if (w->event->grace_ns < 0)
+        return error_set(w->err, MUSTER_E_INVALID, "DRAIN with a grace below 0");
+    return w->roster->elastic ? roster_elastic_on_drain(w) : on_drain_static(w);
 }
 
 static int on_leave_finishing(struct roster_work *w)
@@ -461,20 +496,17 @@ static int on_tick_finishing(struct roster_work *w)
 
 /* Columns: JOIN, LEAVE, DRAIN, REPORT, BEAT, DISCONNECT, TICK. */
 static int (*const step_table[JOB_STATE_COUNT][ROSTER_EVENT_COUNT])(struct roster_work *) = {
-    [JOB_FORMING] = {on_join, on_leave_forming, roster_elastic_on_drain, on_report, on_beat, on_disconnect,
-                     on_tick_forming},
-    [JOB_STARTING] = {on_join, on_leave_running, roster_elastic_on_drain, on_report, on_beat, on_disconnect,
-                      on_tick},
-    [JOB_RUNNING] = {on_join, on_leave_running, roster_elastic_on_drain, on_report, on_beat, on_disconnect,
-                     on_tick},
-    [JOB_STOPPING] = {on_join, on_leave_stopping, roster_elastic_on_drain, on_report, on_beat, on_disconnect,
+    [JOB_FORMING] = {on_join, on_leave_forming, on_drain, on_report, on_beat, on_disconnect, on_tick_forming},
+    [JOB_STARTING] = {on_join, on_leave_running, on_drain, on_report, on_beat, on_disconnect, on_tick},
+    [JOB_RUNNING] = {on_join, on_leave_running, on_drain, on_report, on_beat, on_disconnect, on_tick},
+    [JOB_STOPPING] = {on_join, on_leave_stopping, on_drain, on_report, on_beat, on_disconnect,
                       on_tick_stopping},
-    [JOB_FINISHING] = {on_join_late, on_leave_finishing, roster_elastic_on_drain, on_report_late, on_beat,
-                       on_disconnect, on_tick_finishing},
-    [JOB_FINISHED] = {on_join_late, on_leave_finishing, roster_elastic_on_drain, on_report_late, on_beat,
-                      on_disconnect, on_tick_finishing},
-    [JOB_FAILED] = {on_join_late, on_leave_finishing, roster_elastic_on_drain, on_report_late, on_beat,
-                    on_disconnect, on_tick_finishing},
+    [JOB_FINISHING] = {on_join_late, on_leave_finishing, on_drain, on_report_late, on_beat, on_disconnect,
+                       on_tick_finishing},
+    [JOB_FINISHED] = {on_join_late, on_leave_finishing, on_drain, on_report_late, on_beat, on_disconnect,
+                      on_tick_finishing},
+    [JOB_FAILED] = {on_join_late, on_leave_finishing, on_drain, on_report_late, on_beat, on_disconnect,
+                    on_tick_finishing},
 };
 
 static bool holds_slot(const struct roster *roster, const struct roster_event *event)

@@ -217,11 +217,6 @@ int roster_elastic_on_drain(struct roster_work *w)
     struct roster *roster = w->roster;
     struct roster_member *member = &roster->members[w->event->member];
     char who[MUSTER_ERROR_TEXT - 100];
-    if (!roster->elastic)
-        return error_set(w->err, MUSTER_E_STATE,
-                         "a static world cannot go on without a node: it has no DRAIN");
-    if (w->event->grace_ns < 0)
-        return error_set(w->err, MUSTER_E_INVALID, "DRAIN with a grace below 0");
     if (roster->state >= JOB_FINISHING || member->draining)
         return 0;
     member->draining = true;

@@ -91,7 +91,7 @@ struct roster {
     struct instant cause_at;
     struct roster_cause seen[FAILURE_OTHERS_LIMIT + 1]; /* the best, in order; the first is cause */
     int seen_count, seen_total;
-    int leave_code; /* of an agent that left while the world was stopping; 0: none */
+    int leave_code; /* static: of an agent that left, or is to, while the world was stopping; 0: none */
     /* what the next STOP and the VERDICT say */
     char stop_reason[MUSTER_ERROR_TEXT];
     int verdict_code;

@@ -287,6 +287,8 @@ static void decide(struct roster_work *w)
     struct roster *roster = w->roster;
     if (roster->failed && roster->restart_count >= roster->max_restarts)
         roster_give_failure_verdict(w);
+    else if (roster->leave_code && roster->planned)
+        roster_give_verdict(w, roster->leave_code, false, "%s", roster->stop_reason);
     else if (roster->leave_code)
         roster_give_verdict(w, roster->leave_code, false,
                             "an agent left with exit code %d while the world was stopping",

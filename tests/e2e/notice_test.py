@@ -186,6 +186,54 @@ class Elastic(NoticeTest):
         self.never("termed")
 
 
+class Static(NoticeTest):
+    def start_nodes(self, **env):
+        nodes = [
+            self.start(
+                "--nnodes=2", f"--node-rank={k}", "--master-addr=127.0.0.1", f"--master-port={self.port}", "--shutdown-timeout=20",
+                self.worker, env={"MUSTER_HOSTNAME": f"node-{k}", **env}
+            )
+            for k in range(2)
+        ]
+        self.runs(0, 2)
+        return nodes
+
+    def test_one_is_asked_to_end_and_all_save(self):
+        for asked in (0, 1):
+            with self.subTest(asked=asked):
+                nodes = self.start_nodes()
+                nodes[asked].send_signal(signal.SIGTERM)
+                for node in nodes:
+                    self.finish(node, 143)
+                for notice in self.notices(0, 2):
+                    self.assertEqual((notice["coming"], notice["next_nodes"]), ("job-stops", 0))
+                    self.assertTrue(18 < notice["deadline_s"] <= 19, notice)
+                self.never("termed")
+            for path in self.folder.glob("*.0.*"):
+                path.unlink()
+
+    def test_all_are_asked_to_end_at_once(self):
+        nodes = self.start_nodes()
+        for node in nodes:
+            node.send_signal(signal.SIGTERM)
+        for node in nodes:
+            self.finish(node, 143)
+        self.assertEqual({notice["coming"] for notice in self.notices(0, 2)}, {"job-stops"})
+        self.never("termed")
+
+    def test_one_that_does_not_leave_keeps_its_time_when_the_server_has_gone(self):
+        slow = self.start("--nnodes=2", "--node-rank=1", "--master-addr=127.0.0.1", f"--master-port={self.port}", "--shutdown-timeout=20",
+                          self.worker, env={"MUSTER_HOSTNAME": "node-1", "LEAVE": "no"})
+        server = self.start("--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", f"--master-port={self.port}", "--shutdown-timeout=4",
+                            self.worker, env={"MUSTER_HOSTNAME": "node-0"})
+        self.runs(0, 2)
+        server.send_signal(signal.SIGTERM)
+        self.finish(server, 143)
+        self.finish(slow, 143)
+        termed = int((self.folder / "termed.0.1").read_text())
+        self.assertGreaterEqual(termed, self.notices(0, 2)[1]["deadline_monotonic_ns"])
+
+
 class OneNode(NoticeTest):
     def test_the_job_is_stopped(self):
         agent = self.start("--standalone", "--nproc-per-node=2", "--event-log-handler=console", self.worker)

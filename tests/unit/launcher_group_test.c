@@ -304,11 +304,39 @@ static void the_agents_own_time_is_the_limit(void **state)
                      BIT(GROUP_LEAVE) | BIT(GROUP_ANNOUNCE));
 }
 
+/* Nodes of a static job end together, each with the time that it was given. */
+static void a_static_job_saves_on_all_nodes(void **state)
+{
+    (void)state;
+    struct group group = fresh(GROUP_RUNNING), deaf;
+    struct group_event stop = {.kind = GROUP_STOP, .planned = true, .grace_ns = 30 * NS_PER_S};
+    struct group_event term = {.kind = GROUP_SIGNAL, .signal = SIGTERM};
+    group.ends_together = true;
+    deaf = group;
+    group.listens = true;
+    struct group other = group;
+    assert_int_equal(step(&deaf, term, 0), BIT(GROUP_LEAVE) | BIT(GROUP_TERMINATE));
+    assert_int_equal(step(&group, term, 0), BIT(GROUP_DRAIN));
+    assert_int_equal(step(&group, stop, 0), BIT(GROUP_ANNOUNCE));
+    assert_int_equal(step(&group, term, 1), BIT(GROUP_DRAIN) | BIT(GROUP_REMIND)); /* not LEAVE yet */
+    /* the other node is asked to end a moment later: the two words cross */
+    assert_int_equal(step(&other, stop, 0), BIT(GROUP_ANNOUNCE));
+    assert_int_equal(step(&other, term, 1), BIT(GROUP_DRAIN));
+    /* the verdict does not shorten what it was promised */
+    assert_int_equal(step(&other, (struct group_event){.kind = GROUP_VERDICT, .exit_code = 143}, 5), 0);
+    assert_int_equal(other.deadline.ns, 29 * NS_PER_S);
+    (void)step(&other, (struct group_event){.kind = GROUP_SUCCESS}, 6);
+    assert_int_equal(step(&other, (struct group_event){.kind = GROUP_EMPTY}, 6),
+                     BIT(GROUP_LEAVE) | BIT(GROUP_EXIT));
+    assert_int_equal(other.exit_code, 143);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_listens_gets_time_to_save),
         cmocka_unit_test(the_agents_own_time_is_the_limit),
+        cmocka_unit_test(a_static_job_saves_on_all_nodes),
         cmocka_unit_test(every_cell),
         cmocka_unit_test(names),
         cmocka_unit_test(restart_goes_round),

@@ -365,6 +365,81 @@ static void a_done_agent_may_go(void **state)
     assert_int_equal(f->actions.count, NODES);
 }
 
+static int drain(struct fixture *f, int rank, int64_t grace_ns)
+{
+    return step(f, &(struct roster_event){.kind = ROSTER_DRAIN,
+                                          .session = (uint64_t)rank + 1,
+                                          .member = rank,
+                                          .exit_code = 143,
+                                          .grace_ns = grace_ns});
+}
+
+static int leave(struct fixture *f, int rank)
+{
+    return step(f,
+                &(struct roster_event){
+                    .kind = ROSTER_LEAVE, .session = (uint64_t)rank + 1, .member = rank, .exit_code = 143});
+}
+
+/* All have the time of the one that is to go, and the job ends with its code. */
+static void a_drain_ends_a_static_job_when_all_have_saved(void **state)
+{
+    struct fixture *f = *state;
+    struct membership_event event;
+    all_join(f);
+    assert_int_equal(drain(f, 1, -1), -1);
+    assert_int_equal(drain(f, 1, 25 * NS_PER_S), 0);
+    assert_int_equal(roster_state(f->roster), JOB_STOPPING);
+    assert_int_equal(f->actions.count, NODES);
+    for (int i = 0; i < NODES; i++) {
+        roster_fill_event(f->roster, &f->actions.items[i], &event);
+        assert_true(event.kind == MEMBERSHIP_EVENT_STOP && event.planned && event.grace_ns == 25 * NS_PER_S);
+        assert_true(event.change == MEMBERSHIP_CHANGE_END && event.next_nodes == 0);
+        assert_string_equal(event.reason,
+                            "agent \"b\" (node rank 1) was asked to end, and the job ends with it");
+    }
+    assert_int_equal(drain(f, 2, NS_PER_S), 0); /* asked a moment later */
+    assert_int_equal(f->actions.count, 0);
+    assert_int_equal(report(f, 0, 0, MEMBERSHIP_REPORT_STOPPED, NULL), 0);
+    assert_int_equal(leave(f, 1), 0);
+    assert_int_equal(roster_state(f->roster), JOB_STOPPING); /* one still saves */
+    assert_int_equal(leave(f, 2), 0);
+    assert_int_equal(f->actions.count, 1);
+    roster_fill_event(f->roster, &f->actions.items[0], &event);
+    assert_true(event.kind == MEMBERSHIP_EVENT_VERDICT && event.exit_code == 143 && !event.failed);
+    assert_int_equal(roster_restart_count(f->roster), 0);
+}
+
+/* The others hear of it before the server is gone, and keep their time. */
+static void the_hosting_agent_that_drains_leaves_a_verdict(void **state)
+{
+    struct fixture *f = *state;
+    struct membership_event event;
+    for (int rank = 0; rank < NODES; rank++) {
+        struct roster_join who = join_of(rank);
+        who.local = rank == 0;
+        join(f, (uint64_t)rank + 1, &who);
+    }
+    assert_int_equal(drain(f, 0, NS_PER_S), 0);
+    assert_int_equal(leave(f, 0), 0);
+    assert_int_equal(f->actions.count, NODES - 1);
+    for (int i = 0; i < NODES - 1; i++) {
+        roster_fill_event(f->roster, &f->actions.items[i], &event);
+        assert_true(event.kind == MEMBERSHIP_EVENT_VERDICT && event.exit_code == 143 && !event.failed);
+    }
+}
+
+/* Where nothing can be saved it is no word at all, and the agent goes alone. */
+static void a_drain_without_workers_says_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct roster_join who = join_of(0);
+    join(f, 1, &who);
+    assert_int_equal(drain(f, 0, NS_PER_S), 0);
+    assert_int_equal(roster_state(f->roster), JOB_FORMING);
+    assert_int_equal(f->actions.count, 0);
+}
+
 /* Given up while it was cut off, it comes back and repeats what it had reported. */
 static void a_done_agent_may_come_back(void **state)
 {
@@ -492,6 +567,9 @@ int main(void)
         TEST(of_many_failures_the_best_are_kept),
         TEST(a_late_joiner_is_told_how_it_ended),
         TEST(a_done_agent_may_go),
+        TEST(a_drain_ends_a_static_job_when_all_have_saved),
+        TEST(the_hosting_agent_that_drains_leaves_a_verdict),
+        TEST(a_drain_without_workers_says_nothing),
         TEST(a_done_agent_may_come_back),
         cmocka_unit_test(causes_are_ranked),
         TEST(worlds_of_impossible_sizes_are_refused),
