@@ -130,7 +130,11 @@ static void peer_close(struct tcpstore_loop *loop, struct peer *p)
     leave_greeting(loop, p);
     tcpstore_close(p->connection);
     p->connection = NULL;
-    (void)close(p->fd); /* also takes it out of the epoll set; nothing can be done about a failure */
+    /* Closing alone does not take it out of the epoll set while a process that another thread starts right
+     * now has a copy of it. It is in there, and neither call has a failure that anything could be done about.
+     */
+    (void)epoll_ctl(loop->epoll, EPOLL_CTL_DEL, p->fd, NULL);
+    (void)close(p->fd);
     p->fd = -1;
     p->next = loop->graveyard;
     loop->graveyard = p;

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -394,6 +395,46 @@ static void a_full_server_serves_the_next_when_one_leaves(void **state)
     tcpstore_server_destroy(server);
 }
 
+enum { HELD = 8 };
+
+static bool all_connected(const struct tcpstore_server_stats *stats)
+{
+    return stats->connections == HELD;
+}
+
+/* A connection that the server closes lives on in a process that was started meanwhile, until that executes
+ * its program: the server must have forgotten it all the same. */
+static void a_process_that_starts_holds_no_closed_connection(void **state)
+{
+    (void)state;
+    struct tcpstore_server *server = server_at("127.0.0.1");
+    struct muster_error err = {0};
+    int raw[HELD];
+    for (int i = 0; i < HELD; i++)
+        raw[i] = raw_socket(tcpstore_server_port(server));
+    assert_int_equal(await(server, all_connected), 0);
+    pid_t holder = fork();
+    if (holder == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;)
+            pause();
+    }
+    assert_true(holder > 0);
+    for (int i = 0; i < HELD; i++)
+        assert_int_equal(shutdown(raw[i], SHUT_RDWR), 0);
+    int closed = await(server, none_connected);
+    struct tcpstore_client *c = must_connect(server);
+    for (int i = 0; i < 100; i++)
+        must(tcpstore_client_set(c, "k", "v", 1, &err), &err);
+    tcpstore_client_destroy(c);
+    for (int i = 0; i < HELD; i++)
+        close(raw[i]);
+    tcpstore_server_destroy(server);
+    (void)kill(holder, SIGKILL);
+    assert_int_equal(waitpid(holder, NULL, 0), holder);
+    assert_int_equal(closed, 0);
+}
+
 static void nobody_there(void **state)
 {
     (void)state;
@@ -579,6 +620,7 @@ int main(void)
         cmocka_unit_test(strangers_are_dropped_and_named),
         cmocka_unit_test(silent_peers_are_dropped),
         cmocka_unit_test(a_full_server_serves_the_next_when_one_leaves),
+        cmocka_unit_test(a_process_that_starts_holds_no_closed_connection),
         cmocka_unit_test(nobody_there),
         cmocka_unit_test(nothing_leaks),
         cmocka_unit_test(every_allocation_may_fail),
