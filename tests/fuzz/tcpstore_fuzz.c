@@ -22,12 +22,22 @@ static void check(bool holds, const char *what)
     }
 }
 
-static struct tcpstore_connection *greeted(struct tcpstore *t)
+/* Two clients of torch 2.2 and later, one of torch 2.1, and one that has not said yet what it is. */
+static bool speaks_2_1(size_t who)
 {
-    static const unsigned char greeting[] = {0x00, 0xCE, 0xF7, 0x85, 0x3C};
+    return who >= 2;
+}
+static struct tcpstore_connection *greeted(struct tcpstore *t, size_t who)
+{
+    static const unsigned char validate[] = {0x00, 0xCE, 0xF7, 0x85, 0x3C},
+                               add[] = {3,   5,   0,   0, 0, 0, 0, 0, 0, 'i', 'n',
+                                        'i', 't', '/', 1, 0, 0, 0, 0, 0, 0,   0};
     struct tcpstore_connection *c = tcpstore_open(t, NULL, NULL);
     check(c != NULL, "memory");
-    tcpstore_feed(c, greeting, sizeof greeting);
+    if (!speaks_2_1(who))
+        tcpstore_feed(c, validate, sizeof validate);
+    else if (who == 2)
+        tcpstore_feed(c, add, sizeof add);
     return c;
 }
 
@@ -42,8 +52,9 @@ static void settle(struct tcpstore *t, struct tcpstore_connection **all, unsigne
         check((tcpstore_broken_reason(c) != NULL) == (tcpstore_state(c) == TCPSTORE_STATE_BROKEN),
               "broken connections have a reason, others have none");
         if (tcpstore_state(c) == TCPSTORE_STATE_BROKEN) {
+            check(!tcpstore_wants_input(c), "a broken connection is read");
             tcpstore_close(c);
-            all[at] = greeted(t);
+            all[at] = greeted(t, at);
             continue;
         }
         size_t waiting = tcpstore_output(c).length;
@@ -61,14 +72,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct tcpstore_connection *all[CONNECTIONS];
     check(t != NULL, "memory");
     for (int i = 0; i < CONNECTIONS; i++)
-        all[i] = greeted(t);
+        all[i] = greeted(t, (size_t)i);
     while (size >= 2) {
         unsigned how = data[0];
         size_t length = data[1] < size - 2 ? data[1] : size - 2;
         struct tcpstore_connection **c = &all[how % CONNECTIONS];
         if (how >= 0xF8) {
             tcpstore_close(*c);
-            *c = greeted(t);
+            *c = greeted(t, how % CONNECTIONS);
         } else if (how == 0xF0) {
             tcpstore_wipe(t);
         } else if (tcpstore_wants_input(*c)) {
@@ -105,15 +116,16 @@ static void put_u64(struct buffer *b, uint64_t value)
 }
 
 /* One request that is nearly right: names from a small set, so that clients meet. */
-static void put_request(struct buffer *b)
+static void put_request(struct buffer *b, bool is_old)
 {
     static const char *const bodies[] = {
 #define FUZZ_BODY(symbol, name, body) body,
         TCPSTORE_QUERIES(FUZZ_BODY)
 #undef FUZZ_BODY
     };
-    uint8_t query = (uint8_t)(1 + draw(TCPSTORE_QUERY_COUNT - 1));
-    (void)buffer_append(b, &query, 1);
+    unsigned query = 1 + draw(is_old ? TCPSTORE_CANCEL_WAIT : TCPSTORE_QUERY_COUNT - 1);
+    uint8_t number = (uint8_t)(query - is_old);
+    (void)buffer_append(b, &number, 1);
     for (const char *field = bodies[query]; *field; field++) {
         unsigned strings = 1;
         if (*field == 'u' || *field == 'i') {
@@ -128,7 +140,7 @@ static void put_request(struct buffer *b)
         }
         for (; strings; strings--) {
             char text[8];
-            int length = snprintf(text, sizeof text, "%u", draw(6));
+            int length = snprintf(text, sizeof text, draw(8) ? "/%u" : "%u", draw(6));
             put_u64(b, (uint64_t)length);
             (void)buffer_append(b, text, (size_t)length);
         }
@@ -142,10 +154,10 @@ static void random_input(struct buffer *input)
     buffer_clear(input);
     for (unsigned turns = 1 + draw(60); turns; turns--) {
         scope_buffer request = {0};
-        for (unsigned requests = 1 + draw(3); requests; requests--)
-            put_request(&request);
-        size_t at = 0;
         unsigned who = draw(100) == 0 ? 0xF0 + draw(16) : draw(0xF0);
+        for (unsigned requests = 1 + draw(3); requests; requests--)
+            put_request(&request, speaks_2_1(who % CONNECTIONS));
+        size_t at = 0;
         while (at < request.length) { /* split it, and keep to one connection */
             size_t piece = 1 + draw(200);
             piece = piece < request.length - at ? piece : request.length - at;
