@@ -217,7 +217,7 @@ void store_name_write_number(struct store *s, struct store_name *name, int64_t n
  */
 static bool leading_number(struct store_bytes value, int64_t *number)
 {
-    const char *at = value.data, *end = at + value.length;
+    const char *at = value.length ? value.data : "", *end = at + value.length;
     while (at < end && isspace((unsigned char)*at))
         at++;
     bool negative = at < end && *at == '-';
