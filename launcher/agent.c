@@ -17,7 +17,6 @@
 #include "proto/base/guard.h"
 #include "proto/env_names.h"
 #include "proto/exit_code.h"
-#include "rendezvous/tcpstore_server.h"
 
 static const int64_t linger_ns = 2 * NS_PER_S; /* for the last messages to the server */
 
@@ -156,7 +155,7 @@ static void tear_down(struct agent *agent)
     membership_destroy(agent->membership, linger_ns);
     resolver_destroy(agent->resolver);
     errand_release(agent->port_asking);
-    tcpstore_server_destroy(agent->store);
+    agent_close_store(agent);
     mem_free(agent->id_chain);
     agent_discard_error_directory(agent);
     mem_free(agent->error_directory);
@@ -236,7 +235,7 @@ int agent_run(const struct run_config *config, struct tune *tune, const struct l
     agent->sweeper.loop = &agent->loop;
     agent->started = agent->waiting_since = clock_now(NULL);
     agent->signals.fd = agent->seat.fd = agent->inquest.fd = -1;
-    agent->guardian.fd = -1;
+    agent->guardian.fd = agent->held_port_fd = -1;
     agent->sweep_at = agent->hang.deadline = agent->inquest_deadline = INSTANT_NEVER;
     agent->group = (struct group){.state = GROUP_WAITING,
                                   .shutdown_grace_ns = agent_seconds_ns(config->shutdown_timeout_s),

@@ -22,6 +22,7 @@ target_sources(muster_launcher PRIVATE
   agent_start.c
   agent_state.c
   agent_status.c
+  agent_store.c
   agent_tune.c
   agent_workers.c
   agent_world.c

@@ -150,6 +150,8 @@ void agent_exchange_facts(struct agent *agent)
     let_go(agent);
     if (world->group_world_size < 2 || !agent->tune->looked || agent->tune->mode == TUNE_OFF)
         return;
+    if (agent->config->worker_store != WORKER_STORE_AGENT)
+        return; /* there is no store but the one that a worker may open */
     struct exchange *e = mem_calloc(1, sizeof *e);
     if (!e)
         return;

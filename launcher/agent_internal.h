@@ -77,6 +77,8 @@ struct agent {
     struct resolver *resolver;
     bool resolved; /* its addresses can be asked for */
     struct tcpstore_server *store;
+    int held_port_fd; /* holds held_port for the worker that serves the store; -1: none does */
+    uint16_t held_port;
     struct instant look_up_at;           /* the server's name may be looked up again */
     bool following;                      /* resolver is for that */
     bool serves_here;                    /* the roster, or is trying to */
@@ -197,7 +199,27 @@ void agent_follow_server(struct agent *agent, struct instant now);
 /* Handles what the seat has; called after every turn of the loop. */
 void agent_ask_seat(struct agent *agent);
 
+/* --- agent_store.c --- */
+
+/* Where this node serves the job: opens the workers' store, or holds a port for rank 0's. */
+int agent_open_store(struct agent *agent, struct muster_error *err);
+void agent_close_store(struct agent *agent);
+/* What workers are told to connect to, if this agent has group rank 0; the port is 0 where it has no store.
+ */
+const char *agent_store_address(const struct agent *agent);
+uint16_t agent_store_port(const struct agent *agent);
+/* Another world than the first forms: its store is an empty one. Returns its port where that is not the last
+ * world's, else 0. Any thread: nothing of it changes elsewhere while there is a seat. */
+uint16_t agent_renew_store(struct agent *agent);
+
 /* --- agent_serve.c --- */
+
+/* --bind-addr; NULL: not given. */
+static inline const char *agent_bind_address(const struct agent *agent)
+{
+    const char *given = agent->config->bind_addr;
+    return given && *given ? given : NULL;
+}
 
 static inline uint16_t agent_master_port(const struct agent *agent)
 {
@@ -206,8 +228,6 @@ static inline uint16_t agent_master_port(const struct agent *agent)
 /* Takes the seat that hosts the roster, and opens the workers' store beside it. */
 int agent_serve(struct agent *agent, struct muster_error *err);
 const char *agent_address_to_serve(const struct agent *agent);
-/* What workers are told to connect to, if this agent has group rank 0. */
-const char *agent_store_address(const struct agent *agent);
 /* Of an elastic job: whether this node serves it (server_choice.h); the second when agent->resolver is done.
  */
 enum server_choice agent_choose_server(const struct agent *agent);

@@ -1,5 +1,5 @@
-/* agent_serve.c - serving the job: who does, the workers' store beside the roster, and what follows where the
- * port is taken. See agent_internal.h. */
+/* agent_serve.c - serving the job: who does, and what follows where the port is taken. The workers' store
+ * beside the roster is in agent_store.c. See agent_internal.h. */
 #include <string.h>
 
 #include "launcher/agent_internal.h"
@@ -7,65 +7,9 @@
 #include "launcher/resolver.h"
 #include "launcher/server_choice.h"
 #include "proto/base/error.h"
+#include "proto/base/mem.h"
 #include "proto/exit_code.h"
 #include "rendezvous/port_holder.h"
-#include "rendezvous/tcpstore_server.h"
-
-/* --- the workers' store --- */
-
-/* What workers are told to connect to. */
-const char *agent_store_address(const struct agent *agent)
-{
-    const struct run_config *config = agent->config;
-    return config->elastic && config->local_addr && *config->local_addr ? config->local_addr
-                                                                        : config->master_addr;
-}
-
-/* Beside the rendezvous where nodes have ranks beforehand (65536 wraps to any), else in the range, else any.
- */
-static int start_store_of_many(struct agent *agent, struct tcpstore_server_options *options,
-                               struct muster_error *err)
-{
-    const struct run_config *config = agent->config;
-    options->port = (uint16_t)(config->elastic ? 0 : agent_master_port(agent) + 1);
-    if (options->port && tcpstore_server_start(options, &agent->store, NULL) == 0)
-        return 0;
-    for (int port = config->first_port; port && port <= config->last_port; port++) {
-        options->port = (uint16_t)port;
-        if (tcpstore_server_start(options, &agent->store, NULL) == 0)
-            return 0;
-    }
-    options->port = 0;
-    if (config->first_port)
-        return error_set(err, MUSTER_E_BUSY,
-                         "--port-range: no port of %d to %d is free for the workers' store",
-                         config->first_port, config->last_port);
-    return tcpstore_server_start(options, &agent->store, err);
-}
-
-static const char *bind_address(const struct agent *agent)
-{
-    const char *given = agent->config->bind_addr;
-    return given && *given ? given : NULL;
-}
-
-/* On the loopback address where that is what workers are told, else where --bind-addr says, else on every
- * one.
- */
-static int start_store(struct agent *agent, struct muster_error *err)
-{
-    const struct run_config *config = agent->config;
-    const char *told = agent_store_address(agent);
-    struct tcpstore_server_options options = {.address = bind_address(agent), .log = &agent->log};
-    if (!strcmp(told, "localhost"))
-        options.address = "127.0.0.1";
-    else if (!strncmp(told, "127.", 4) && resolver_is_numeric(told))
-        options.address = told;
-    if (config->max_nodes > 1)
-        return start_store_of_many(agent, &options, err);
-    options.port = (uint16_t)config->master_port; /* 0 with --standalone, unless the flag was given */
-    return tcpstore_server_start(&options, &agent->store, err);
-}
 
 /* --- the port is taken --- */
 
@@ -105,8 +49,7 @@ static void holder_known(void *context, uint32_t events)
     if (config->elastic && config->rdzv_conf.is_host <= 0 && holder.same_program) {
         log_info(&agent->log, "port %u of this machine is served by another agent, %s: joining it",
                  (unsigned)agent_master_port(agent), text);
-        tcpstore_server_destroy(agent->store);
-        agent->store = NULL;
+        agent_close_store(agent);
         if (agent_take_seat(agent, MEMBERSHIP_CLIENT, own_address(agent_address_to_serve(agent)), &err) < 0)
             agent_lose_seat(agent, err.text, EXIT_CODE_FAILURE);
         return;
@@ -144,7 +87,7 @@ const char *agent_address_to_serve(const struct agent *agent)
         return "127.0.0.1";
     if (resolver_is_numeric(given) && resolver_is_local(given))
         return given;
-    const char *bound = bind_address(agent);
+    const char *bound = agent_bind_address(agent);
     return bound ? bound : "0.0.0.0";
 }
 
@@ -162,7 +105,7 @@ int agent_serve(struct agent *agent, struct muster_error *err)
 {
     const char *address = agent_address_to_serve(agent);
     agent->serves_here = true;
-    if (start_store(agent, err) < 0)
+    if (agent_open_store(agent, err) < 0)
         return -1;
     start_own_look_up(agent);
     if (agent->config->max_nodes == 1)

@@ -6,7 +6,6 @@
 #include "launcher/agent_internal.h"
 #include "launcher/resolver.h"
 #include "proto/exit_code.h"
-#include "rendezvous/tcpstore_server.h"
 
 static const int64_t first_progress_ns = 5 * NS_PER_S, progress_every_ns = 15 * NS_PER_S,
                      look_up_every_ns = 5 * NS_PER_S;
@@ -80,13 +79,10 @@ void agent_ask_seat(struct agent *agent)
 
 /* The keys of the last round (NCCL's ids among them) must not be found in the next one. Not later: a worker
  * of another node may connect as soon as its agent has the world. Not earlier: one of the last round may
- * still write. Any thread: agent->store and agent->log do not change while there is a seat. */
-static void world_forms(void *context, struct world_id id)
+ * still write. */
+static uint16_t world_forms(void *context, struct world_id id)
 {
-    struct agent *agent = context;
-    struct muster_error err = {0};
-    if (id.round && agent->store && tcpstore_server_new_round(agent->store, &err) < 0)
-        log_error(&agent->log, "%s", err.text);
+    return id.round ? agent_renew_store(context) : 0;
 }
 
 int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *address,
@@ -117,7 +113,7 @@ int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *
         .port = agent_master_port(agent),
         .keys = agent->has_keys ? &agent->keys : NULL,
         .store_addr = agent_store_address(agent),
-        .store_port = agent->store ? tcpstore_server_port(agent->store) : 0,
+        .store_port = agent_store_port(agent),
         .join_timeout_ns = instant_diff_ns(agent->join_deadline, clock_now(NULL)),
         .last_call_ns = agent_seconds_ns(config->last_call_timeout_s),
         .regroup_ns = agent_seconds_ns(config->regroup_interval_s),

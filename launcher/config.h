@@ -30,6 +30,9 @@ enum { CONFIG_WORKERS_LIMIT = 4096, CONFIG_NODES_LIMIT = 4096, CONFIG_ROWS_LIMIT
  */
 enum config_command { COMMAND_RUN, COMMAND_LAUNCH, COMMAND_ENV };
 
+/* Who serves the store that workers meet at. */
+enum worker_store { WORKER_STORE_AGENT, WORKER_STORE_WORKER };
+
 enum config_output { OUTPUT_TEXT, OUTPUT_JSON, OUTPUT_MARKDOWN };
 
 struct run_config {
@@ -60,6 +63,7 @@ struct run_config {
     char *full_name;           /* of this machine, "" where unknown; elastic jobs only */
     char *port_range;          /* as typed; NULL: any */
     int first_port, last_port; /* of port_range; 0: any */
+    int worker_store;          /* enum worker_store */
     char *secret_file;         /* NULL: none */
     bool require_auth;
     /* workers */

@@ -24,6 +24,8 @@ static const char *const exit_modes[] = {
 /* in the order of enum log_format */
 static const char *const log_formats[] = {"text", "timed", "json", NULL};
 
+static const char *const worker_stores[] = {
+    [WORKER_STORE_AGENT] = "agent", [WORKER_STORE_WORKER] = "worker", NULL};
 static const char *const tune_modes[] = {
     [TUNE_ON] = "on", [TUNE_OFF] = "off", [TUNE_EXPLAIN] = "explain", NULL};
 static const char *const pre_flight_levels[] = {"off", "0", "1", "2", NULL};
@@ -151,6 +153,16 @@ static const struct knob rows[] = {
      .section = world,
      .help = "first-last: where the workers' store of several nodes may listen (MASTER_PORT of the workers); "
              "any free port unless given"},
+    {.name = "worker-store",
+     .env = "MUSTER_WORKER_STORE",
+     .type = KNOB_CHOICE,
+     .offset = AT(worker_store),
+     .initial = "agent",
+     .choices = worker_stores,
+     .section = world,
+     .help = "who serves the store that the workers meet at, MASTER_ADDR:MASTER_PORT: agent, the agent of "
+             "group rank 0, with an empty one every round; worker, the worker of rank 0 itself "
+             "(TORCHELASTIC_USE_AGENT_STORE=False), on a port that the agent keeps free for it"},
     {.name = "role",
      .env = "PET_ROLE",
      .type = KNOB_TEXT,

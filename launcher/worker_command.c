@@ -171,7 +171,8 @@ static int set_texts(const struct place *p, struct text_list *overlay)
     if (set_text(overlay, ENV_ROLE_NAME, p->config->role) < 0 ||
         set_text(overlay, ENV_MASTER_ADDR, p->world->master_addr) < 0 ||
         set_text(overlay, ENV_RUN_ID, p->config->rdzv_id) < 0 ||
-        set_text(overlay, ENV_USE_AGENT_STORE, "True") < 0 ||
+        set_text(overlay, ENV_USE_AGENT_STORE,
+                 p->config->worker_store == WORKER_STORE_AGENT ? "True" : "False") < 0 ||
         set_text(overlay, ENV_ERROR_FILE, p->error_file ? p->error_file : "") < 0 ||
         set_text(overlay, ENV_SIGNALS_TO_HANDLE, p->config->signals_to_handle) < 0 ||
         set_text(overlay, ENV_AGENT_ID, p->agent_id) < 0)

@@ -256,13 +256,14 @@ struct roster *membership_make_roster(const struct membership *m, struct muster_
     return roster_create(&options, clock_now(m->options.clock), err);
 }
 
-void membership_announce(const struct membership_options *options, const struct roster *roster,
+void membership_announce(const struct membership_options *options, struct roster *roster,
                          struct world_id *told)
 {
     struct world_id id = roster_world_id(roster);
     if (!id.epoch || world_id_equal(id, *told))
         return;
     *told = id;
-    if (options->world_forms)
-        options->world_forms(options->context, id);
+    uint16_t port = options->world_forms ? options->world_forms(options->context, id) : 0;
+    if (port)
+        roster_move_store(roster, port);
 }

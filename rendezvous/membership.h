@@ -66,8 +66,9 @@ struct membership_options {
                                 server only */
     /* Of the seat that hosts the roster: a world is about to go out. Every agent that held the last one has
      * stopped its workers, and nobody has the new one yet. Once a world; on the server's thread in server
-     * mode. Must be short, and must not call the seat. NULL: nobody wants to know */
-    void (*world_forms)(void *context, struct world_id id);
+     * mode. Must be short, and must not call the seat. Returns the port of this world's store, where that is
+     * another than the last; 0: it is not. NULL: nobody wants to know */
+    uint16_t (*world_forms)(void *context, struct world_id id);
     void *context;
     const struct clock *clock; /* NULL: the system's */
     const struct log_sink *log;

@@ -51,7 +51,7 @@ struct roster *membership_make_roster(const struct membership *m, struct muster_
 
 /* After each step of a hosted roster and before its actions are carried out: calls world_forms where a world
  * was formed that *told is not. */
-void membership_announce(const struct membership_options *options, const struct roster *roster,
+void membership_announce(const struct membership_options *options, struct roster *roster,
                          struct world_id *told);
 
 static inline bool world_id_equal(struct world_id a, struct world_id b)

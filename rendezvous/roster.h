@@ -217,6 +217,10 @@ struct instant roster_deadline(const struct roster *roster);
 void roster_fill_event(const struct roster *roster, const struct roster_action *action,
                        struct membership_event *event);
 
+/* The hosting agent's store is at this port now. Right after the step that formed a world, before its actions
+ * are carried out: it is that world's. */
+void roster_move_store(struct roster *roster, uint16_t port);
+
 /* For status, carriers and tests. */
 enum roster_job_state roster_state(const struct roster *roster);
 enum roster_member_state roster_member_state(const struct roster *roster, int member);

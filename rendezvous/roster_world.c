@@ -297,6 +297,13 @@ static void fill_world(const struct roster *roster, int slot, struct membership_
     (void)snprintf(world->master_addr, sizeof world->master_addr, "%s", first->store_addr);
 }
 
+void roster_move_store(struct roster *roster, uint16_t port)
+{
+    for (int slot = 0; slot < roster->slot_count; slot++)
+        if (roster->members[slot].local)
+            roster->members[slot].store_port = port;
+}
+
 /* The first cause, and the others by their distance in time from it. */
 static void fill_causes(const struct roster *roster, struct membership_event *event)
 {

@@ -29,8 +29,8 @@ static uint16_t socket_port(int fd)
                                             : ((struct sockaddr_in *)&name)->sin_port);
 }
 
-/* Returns a listener, or -1 with errno. */
-static int listen_at(const struct sockaddr *address, socklen_t length)
+/* Returns a bound socket, listening or not, or -1 with errno. */
+static int bind_at(const struct sockaddr *address, socklen_t length, bool listens)
 {
     scope_close int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int yes = 1, no = 0;
@@ -41,7 +41,7 @@ static int listen_at(const struct sockaddr *address, socklen_t length)
         return -1;
     if (address->sa_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no))
         return -1;
-    if (bind(fd, address, length) || listen(fd, SOMAXCONN))
+    if (bind(fd, address, length) || (listens && listen(fd, SOMAXCONN)))
         return -1;
     return take_fd(&fd);
 }
@@ -67,31 +67,41 @@ static int listen_numeric(const char *address, uint16_t port, struct muster_erro
     if (failed)
         return error_set(err, MUSTER_E_INVALID, "cannot listen on \"%s\": not a numeric address (%s)",
                          address, gai_strerror(failed));
-    int fd = listen_at(found->ai_addr, found->ai_addrlen);
+    int fd = bind_at(found->ai_addr, found->ai_addrlen, true);
     return fd >= 0 ? fd : listen_failed(address, port, err);
 }
 
-static int listen_everywhere(uint16_t port, struct muster_error *err)
+static int bind_everywhere(uint16_t port, bool listens, struct muster_error *err)
 {
     struct sockaddr_in6 any6 = {.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = in6addr_any};
     struct sockaddr_in any4 = {.sin_family = AF_INET, .sin_port = htons(port)};
-    int fd = listen_at((struct sockaddr *)&any6, sizeof any6);
+    int fd = bind_at((struct sockaddr *)&any6, sizeof any6, listens);
     if (fd >= 0)
         return fd;
     /* An occupied port must not become "only IPv4 is ours": clients would reach both servers by turns. */
     if (errno == EADDRINUSE || errno == EACCES)
         return listen_failed("[::]", port, err);
-    fd = listen_at((struct sockaddr *)&any4, sizeof any4);
+    fd = bind_at((struct sockaddr *)&any4, sizeof any4, listens);
     return fd >= 0 ? fd : listen_failed("0.0.0.0", port, err);
+}
+
+/* Whether fd is there, and its port. */
+static int report_port(int fd, uint16_t *bound, struct muster_error *err)
+{
+    if (fd < 0)
+        return -1;
+    *bound = socket_port(fd);
+    return *bound ? 0 : error_errno(err, "cannot read the port of a socket");
 }
 
 int tcpstore_listen(const char *address, uint16_t wanted, uint16_t *bound, struct muster_error *err)
 {
-    scope_close int fd = address ? listen_numeric(address, wanted, err) : listen_everywhere(wanted, err);
-    if (fd < 0)
-        return -1;
-    *bound = socket_port(fd);
-    if (!*bound)
-        return error_errno(err, "cannot read the port of a listener");
-    return take_fd(&fd);
+    scope_close int fd = address ? listen_numeric(address, wanted, err) : bind_everywhere(wanted, true, err);
+    return report_port(fd, bound, err) ? -1 : take_fd(&fd);
+}
+
+int tcpstore_hold_port(uint16_t wanted, uint16_t *bound, struct muster_error *err)
+{
+    scope_close int fd = bind_everywhere(wanted, false, err);
+    return report_port(fd, bound, err) ? -1 : take_fd(&fd);
 }

@@ -96,6 +96,10 @@ static void the_worked_example(void **state)
     }
     assert_true(command.rank == 3 && command.local_rank == 1);
     worker_command_free(&command);
+    config.worker_store = WORKER_STORE_WORKER;
+    command = build(&config, inherited, 1, NULL);
+    assert_string_equal(value(&command, "TORCHELASTIC_USE_AGENT_STORE"), "False");
+    worker_command_free(&command);
     worker_command_free(&command); /* empty now */
 }
 

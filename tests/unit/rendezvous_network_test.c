@@ -50,12 +50,13 @@ static uint16_t free_port(void)
 }
 
 /* Not at once: an agent that were told of the world before us would be seen to know it. */
-static void world_forms(void *context, struct world_id id)
+static uint16_t world_forms(void *context, struct world_id id)
 {
     struct heralded *heralded = context;
     (void)poll(NULL, 0, 100);
     heralded->last = id;
     (void)__atomic_add_fetch(&heralded->calls, 1, __ATOMIC_RELEASE);
+    return 0;
 }
 
 static struct membership_options options_of(struct fixture *f, int rank)

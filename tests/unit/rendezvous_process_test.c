@@ -16,13 +16,15 @@ struct fixture {
     struct muster_error err;
     int heralded; /* worlds that were told to form */
     struct world_id last;
+    uint16_t moves_to; /* the store, with the next world */
 };
 
-static void world_forms(void *context, struct world_id id)
+static uint16_t world_forms(void *context, struct world_id id)
 {
     struct fixture *f = context;
     f->heralded++;
     f->last = id;
+    return f->moves_to;
 }
 
 static void init_options(struct fixture *f)
@@ -128,12 +130,14 @@ static void a_failure_restarts_then_ends_the_job(void **state)
     fake_clock_advance(&f->clock, 2 * NS_PER_S);
     nothing_waits(f);
     assert_int_equal(f->heralded, 1);
+    f->moves_to = 29555;
     report(f, first, MEMBERSHIP_REPORT_STOPPED);
     assert_int_equal(f->heralded, 2); /* before the world is given out */
     assert_int_equal(f->last.round, 1);
     expect(f, MEMBERSHIP_EVENT_WORLD);
     assert_int_equal(f->event.world.id.round, 1);
     assert_int_equal(f->event.world.restart_count, 1);
+    assert_int_equal(f->event.world.master_port, 29555);
     struct world_id second = f->event.world.id;
     fail_with(f, first, SIGKILL, -1); /* stale: says nothing about round 1 */
     nothing_waits(f);

@@ -1,0 +1,123 @@
+/* agent_store.c - the store that the workers meet at, where this node serves the job: ours, or with
+ * --worker-store=worker the port that is kept free for that of rank 0. See agent_internal.h. */
+#include <string.h>
+
+#include "launcher/agent_internal.h"
+#include "launcher/resolver.h"
+#include "proto/base/error.h"
+#include "rendezvous/tcpstore_listen.h"
+#include "rendezvous/tcpstore_server.h"
+
+const char *agent_store_address(const struct agent *agent)
+{
+    const struct run_config *config = agent->config;
+    return config->elastic && config->local_addr && *config->local_addr ? config->local_addr
+                                                                        : config->master_addr;
+}
+
+uint16_t agent_store_port(const struct agent *agent)
+{
+    return agent->store ? tcpstore_server_port(agent->store) : agent->held_port;
+}
+
+static bool is_the_workers(const struct agent *agent)
+{
+    return agent->config->worker_store == WORKER_STORE_WORKER;
+}
+
+/* Serves at options->port, or holds it; 0 is any. */
+static int take_port(struct agent *agent, const struct tcpstore_server_options *options,
+                     struct muster_error *err)
+{
+    if (!is_the_workers(agent))
+        return tcpstore_server_start(options, &agent->store, err);
+    int fd = tcpstore_hold_port(options->port, &agent->held_port, err);
+    if (fd < 0)
+        return -1;
+    if (agent->held_port_fd >= 0)
+        (void)close(agent->held_port_fd);
+    agent->held_port_fd = fd;
+    return 0;
+}
+
+/* In the range where one is given, else any. */
+static int take_any_port(struct agent *agent, struct tcpstore_server_options *options,
+                         struct muster_error *err)
+{
+    const struct run_config *config = agent->config;
+    for (int port = config->first_port; port && port <= config->last_port; port++) {
+        options->port = (uint16_t)port;
+        if (take_port(agent, options, NULL) == 0)
+            return 0;
+    }
+    options->port = 0;
+    if (config->first_port)
+        return error_set(err, MUSTER_E_BUSY,
+                         "--port-range: no port of %d to %d is free for the workers' store",
+                         config->first_port, config->last_port);
+    return take_port(agent, options, err);
+}
+
+/* On the loopback address where that is what workers are told, else where --bind-addr says, else on every
+ * one. A worker's own store is on every one. */
+static const char *store_binds(const struct agent *agent)
+{
+    const char *told = agent_store_address(agent);
+    if (!strcmp(told, "localhost"))
+        return "127.0.0.1";
+    return !strncmp(told, "127.", 4) && resolver_is_numeric(told) ? told : agent_bind_address(agent);
+}
+
+int agent_open_store(struct agent *agent, struct muster_error *err)
+{
+    const struct run_config *config = agent->config;
+    struct tcpstore_server_options options = {.address = store_binds(agent), .log = &agent->log};
+    if (config->max_nodes == 1) {
+        options.port = (uint16_t)config->master_port; /* 0 with --standalone, unless the flag was given */
+        return take_port(agent, &options, err);
+    }
+    /* Beside the rendezvous where nodes have ranks beforehand (65536 wraps to any). */
+    options.port = (uint16_t)(config->elastic ? 0 : agent_master_port(agent) + 1);
+    return options.port && take_port(agent, &options, NULL) == 0 ? 0 : take_any_port(agent, &options, err);
+}
+
+/* Something of the last round may still listen where rank 0 did. */
+static uint16_t renew_held_port(struct agent *agent)
+{
+    struct tcpstore_server_options options = {0};
+    struct muster_error err = {0};
+    uint16_t port = agent->held_port;
+    int probe = tcpstore_hold_port(port, &port, NULL);
+    if (probe >= 0) {
+        (void)close(probe);
+        return 0;
+    }
+    if (take_any_port(agent, &options, &err) < 0) {
+        log_error(&agent->log, "port %u, at which rank 0 served the last round, is in use: %s", port,
+                  err.text);
+        return 0;
+    }
+    log_warning(&agent->log, "port %u, at which rank 0 served the last round, is in use: now it is %u", port,
+                agent->held_port);
+    return agent->held_port;
+}
+
+uint16_t agent_renew_store(struct agent *agent)
+{
+    struct muster_error err = {0};
+    if (is_the_workers(agent))
+        return agent->held_port_fd >= 0 ? renew_held_port(agent) : 0;
+    if (agent->store && tcpstore_server_new_round(agent->store, &err) < 0)
+        log_error(&agent->log, "%s", err.text);
+    return 0;
+}
+
+void agent_close_store(struct agent *agent)
+{
+    tcpstore_server_destroy(agent->store);
+    agent->store = NULL;
+    if (agent->held_port_fd >= 0)
+        (void)close(agent->held_port_fd);
+    agent->held_port_fd = -1;
+    agent->held_port = 0;
+}
