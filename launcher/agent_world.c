@@ -85,6 +85,14 @@ static uint16_t world_forms(void *context, struct world_id id)
     return id.round ? agent_renew_store(context) : 0;
 }
 
+/* What looking the server's name up has taken of the join timeout; the seat says so where that is all. */
+static int64_t join_used_ns(const struct agent *agent)
+{
+    int64_t whole = agent_seconds_ns(agent->config->join_timeout_s);
+    int64_t left = instant_diff_ns(agent->join_deadline, clock_now(NULL));
+    return left < whole ? whole - (left > 0 ? left : 0) : 0;
+}
+
 int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *address,
                     struct muster_error *err)
 {
@@ -114,7 +122,8 @@ int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *
         .keys = agent->has_keys ? &agent->keys : NULL,
         .store_addr = agent_store_address(agent),
         .store_port = agent_store_port(agent),
-        .join_timeout_ns = instant_diff_ns(agent->join_deadline, clock_now(NULL)),
+        .join_timeout_ns = agent_seconds_ns(config->join_timeout_s),
+        .join_used_ns = join_used_ns(agent),
         .last_call_ns = agent_seconds_ns(config->last_call_timeout_s),
         .regroup_ns = agent_seconds_ns(config->regroup_interval_s),
         .notice_ns = agent_seconds_ns(config->notice_timeout_s ? config->notice_timeout_s
@@ -125,8 +134,6 @@ int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *
         .context = agent,
         .log = &agent->log,
     };
-    if (options.join_timeout_ns < NS_PER_MS)
-        options.join_timeout_ns = NS_PER_MS; /* a look-up used it up: the seat says so */
     agent->membership = membership_open(&options, err);
     if (!agent->membership)
         return -1;

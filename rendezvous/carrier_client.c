@@ -125,8 +125,10 @@ static int retry_connection(struct carrier *c, struct instant now, struct muster
  * again to notice that it is over. */
 static struct instant renewal_due(const struct carrier *c)
 {
-    bool greeted = c->connection.state == CONNECTION_GREETED;
-    return greeted ? instant_add(client_heard(c->client), c->patience_ns) : INSTANT_NEVER;
+    struct instant heard = client_heard(c->client), greeted = c->connection.since;
+    if (c->connection.state != CONNECTION_GREETED)
+        return INSTANT_NEVER;
+    return instant_add(heard.ns > greeted.ns ? heard : greeted, c->patience_ns);
 }
 
 static int renew_connection(struct carrier *c, struct instant now, struct muster_error *err)
@@ -142,13 +144,13 @@ static int renew_connection(struct carrier *c, struct instant now, struct muster
 /* Says once that the server is lost, and once that it is back. */
 static void tell_silence(struct carrier *c, const struct membership *m, struct instant now)
 {
-    bool missed = client_was_seated(c->client) && client_silence_ns(c->client, now) > 0;
+    bool missed = client_is_alone(c->client, now);
     if (missed == c->missed || m->left || m->over)
         return;
     c->missed = missed;
     if (missed)
         log_warning(c->log, "server lost: %s was not heard for %.4g s; looking for it", c->server,
-                    (double)client_silence_ns(c->client, now) / NS_PER_S);
+                    (double)instant_diff_ns(now, client_heard(c->client)) / NS_PER_S);
     else
         log_info(c->log, "the server %s is back", c->server);
 }
@@ -229,7 +231,12 @@ static void client_carrier_progress(const struct membership *m, char *out, size_
 {
     const char *known = client_progress(m->carrier->client);
     const char *words = connection_words(&m->carrier->connection);
-    if (known[0])
+    struct instant now = clock_now(m->options.clock);
+    if (client_is_alone(m->carrier->client, now))
+        (void)snprintf(out, size, "the server %s is lost, not heard for %.0f s%s%s", m->carrier->server,
+                       (double)instant_diff_ns(now, client_heard(m->carrier->client)) / NS_PER_S,
+                       *words ? ": " : "", words);
+    else if (known[0])
         (void)snprintf(out, size, "%s; server %s", known, m->carrier->server);
     else
         (void)snprintf(out, size, "no answer yet from the server %s%s%s", m->carrier->server,
@@ -275,6 +282,7 @@ static int open_parts(struct membership *m, struct muster_error *err)
     struct client_options options = {
         .join = membership_join(m, false),
         .join_timeout_ns = m->options.join_timeout_ns,
+        .join_used_ns = m->options.join_used_ns,
         .max_restarts = m->options.max_restarts,
         .server = c->server,
         .send = socket_send,

@@ -543,7 +543,11 @@ static void server_progress(const struct membership *m, char *out, size_t size)
 {
     struct carrier *c = m->carrier;
     pthread_mutex_lock(&c->lock);
-    (void)snprintf(out, size, "%s", c->progress);
+    if (c->progress[0])
+        (void)snprintf(out, size, "%s; server %s (this node, port %u)", c->progress,
+                       m->options.host_name ? m->options.host_name : m->options.host, m->options.port);
+    else
+        out[0] = '\0';
     pthread_mutex_unlock(&c->lock);
 }
 

@@ -468,6 +468,12 @@ struct instant client_heard(const struct client *client)
     return client->heard;
 }
 
+bool client_is_alone(const struct client *client, struct instant now)
+{
+    return client->ever_seated && !client->left &&
+           (instant_reached(now, client->gone_at) || client_silence_ns(client, now) > 0);
+}
+
 int64_t client_silence_ns(const struct client *client, struct instant now)
 {
     int64_t silence = instant_diff_ns(now, client->heard);
@@ -512,7 +518,7 @@ struct client *client_create(const struct client_options *options, struct instan
     client->last = &client->first;
     client->gone_at = INSTANT_NEVER;
     client->send_at = client->heard = client->woken = now;
-    client->join_limit = instant_add(now, options->join_timeout_ns);
+    client->join_limit = instant_add(now, options->join_timeout_ns - options->join_used_ns);
     return client;
 }
 

@@ -29,6 +29,7 @@ enum { CLIENT_LOST_AFTER_MS = 2500, CLIENT_BEAT_MS = 500 };
 struct client_options {
     struct roster_join join; /* its texts must outlive the client; held is the client's own matter */
     int64_t join_timeout_ns;
+    int64_t join_used_ns; /* of the first join's */
     int64_t max_restarts; /* static: a server that is lost with its workers is waited for while one is left */
     const char *server;   /* for messages: "10.0.0.1:23456"; must outlive the client */
     /* Hands a message to the connection. Whether it took it; false where there is none now. */
@@ -67,6 +68,8 @@ int client_report(struct client *client, struct world_id id, enum membership_rep
 void client_drain(struct client *client, int exit_code, int64_t grace_ns);
 /* When the server was last heard, as far as it counts (client_wake). */
 struct instant client_heard(const struct client *client);
+/* Whether there is no server at the other end any more, as far as is known. */
+bool client_is_alone(const struct client *client, struct instant now);
 /* How long the server was not heard, if long enough to miss it; else 0. */
 int64_t client_silence_ns(const struct client *client, struct instant now);
 /* While the world forms, who is waited for, as the server says; "" where it says nothing. */

@@ -54,13 +54,15 @@ struct membership_options {
     int64_t exit_barrier_ns;            /* bound on the wait for others to leave; 0: 300 s */
     const char *host; /* numeric address of the server (server mode: to bind, client mode: to connect); NULL
                          in process */
-    const char *host_name; /* client: host as it was given, for messages; NULL: nothing else */
+    const char *host_name; /* the server's host as it was given, for messages; NULL: nothing else */
     uint16_t port;
     const struct job_keys *keys; /* of the job's secret: only who has them joins or serves; NULL: anybody.
                                     Copied, and wiped with the seat */
     const char *store_addr;      /* what workers get as MASTER_ADDR if this agent becomes group rank 0 */
     uint16_t store_port;         /* the TCPStore that this agent serves */
     int64_t join_timeout_ns;
+    int64_t
+        join_used_ns; /* of the first join's, before the seat was opened: by looking names up. Client only */
     int64_t last_call_ns, regroup_ns, notice_ns; /* as in roster.h; read by the server only */
     int64_t stop_timeout_ns; /* bound on STOP -> STOPPED, longer than the agents' grace; 0: 60 s. Read by the
                                 server only */

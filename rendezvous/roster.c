@@ -435,10 +435,12 @@ static void give_up_forming(struct roster_work *w)
                             roster->count[MEMBER_JOINED], roster->min_nodes, seconds);
         return;
     }
-    roster_describe_missing(roster, missing, sizeof missing);
-    roster_give_verdict(w, EXIT_CODE_NODE, false, "%d of %d nodes joined within %.4g s; missing: %s",
+    (void)snprintf(missing, sizeof missing, "not all of them stopped their workers");
+    if (roster->count[MEMBER_EMPTY])
+        roster_describe_missing(roster, missing, sizeof missing);
+    roster_give_verdict(w, EXIT_CODE_NODE, false, "%d of %d nodes joined within %.4g s; %s",
                         roster->slot_count - roster->count[MEMBER_EMPTY], roster->slot_count, seconds,
-                        missing[0] ? missing : "none, but not all stopped");
+                        missing);
 }
 
 /* With the join timeout the last call ends too. */

@@ -176,7 +176,7 @@ bool roster_return_settle(struct roster_work *w);
 
 /* Gives every member of by_rank its ranks in the world that is about to go out. */
 void roster_assign_ranks(struct roster *roster);
-/* "node ranks 1-3, 7 (last held by \"b\")": who is not in a static world. */
+/* "missing ranks 1-3, 7 (last held by \"b\")": who is not in a static world, where somebody is not. */
 void roster_describe_missing(const struct roster *roster, char *out, size_t size);
 /* "node rank 3 (agent \"b\")", without the rank where it has none in the present world. */
 void roster_describe_member(const struct roster *roster, const struct roster_member *member, char *out,

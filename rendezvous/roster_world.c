@@ -220,28 +220,38 @@ static void append(char *out, size_t size, const char *format, ...)
     va_end(arguments);
 }
 
+/* The last of the empty slots from first on that can be told of together: of a rank that somebody had, his
+ * name is told too. */
+static int end_of_range(const struct roster *roster, int first)
+{
+    int last = first;
+    while (!roster->members[first].name[0] && last + 1 < roster->slot_count &&
+           !roster_seat_taken(&roster->members[last + 1]) && !roster->members[last + 1].name[0])
+        last++;
+    return last;
+}
+
 void roster_describe_missing(const struct roster *roster, char *out, size_t size)
 {
     enum { RANGES_SHOWN = 8 };
-    int ranges = 0;
+    int ranges = 0, left = roster->count[MEMBER_EMPTY] + roster->count[MEMBER_DONE_GONE];
     out[0] = '\0';
+    append(out, size, "missing rank%s", left > 1 ? "s" : "");
     for (int i = 0; i < roster->slot_count; i++) {
         const struct roster_member *member = &roster->members[i];
         if (roster_seat_taken(member))
             continue;
-        int last = i;
-        while (!member->name[0] && last + 1 < roster->slot_count &&
-               !roster_seat_taken(&roster->members[last + 1]) && !roster->members[last + 1].name[0])
-            last++;
         if (ranges == RANGES_SHOWN) {
-            append(out, size, ", ...");
+            append(out, size, " and %d more", left);
             return;
         }
-        append(out, size, "%snode rank%s %d", ranges ? ", " : "", last > i ? "s" : "", i);
+        int last = end_of_range(roster, i);
+        append(out, size, "%s %d", ranges ? "," : "", i);
         if (last > i)
             append(out, size, "-%d", last);
         if (member->name[0])
             append(out, size, " (last held by \"%.64s\")", member->name);
+        left -= last - i + 1;
         i = last;
         ranges++;
     }
@@ -266,7 +276,7 @@ void roster_describe_progress(const struct roster *roster, char *out, size_t siz
     if (!roster->elastic) {
         append(out, size, "%d of %d nodes", present, roster->slot_count);
         if (roster->count[MEMBER_EMPTY] > 0) {
-            append(out, size, "; missing: ");
+            append(out, size, ", ");
             size_t used = strlen(out);
             roster_describe_missing(roster, out + used, size - used);
         }

@@ -26,6 +26,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import namespaces
@@ -59,13 +60,13 @@ def why_not():
     if not (BUILD / "tests" / "delay_line").exists():
         return f"{BUILD}/tests/delay_line was not built"
     try:
-        hub = namespaces.Node(0, pathlib.Path(os.environ.get("TMPDIR", "/tmp")), name="probe")
-        try:
-            hub.ip("link", "add", "br0", "type", "bridge")
-            namespaces.run(*hub.command("nft", "-f", "-"), given=ruleset({}))
-        finally:
-            hub.close()
-            hub.hosts.unlink()
+        with tempfile.TemporaryDirectory(prefix="muster probe ") as folder:
+            hub = namespaces.Node(0, pathlib.Path(folder), name="probe")
+            try:
+                hub.ip("link", "add", "br0", "type", "bridge")
+                namespaces.run(*hub.command("nft", "-f", "-"), given=ruleset({}))
+            finally:
+                hub.close()
     except OSError as error:
         return f"network namespaces cannot be made here: {error}"
     return ""

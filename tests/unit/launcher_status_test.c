@@ -56,7 +56,7 @@ static struct agent_status *forming(void)
     status->worker_count = 0;
     status->leaving = true;
     status->exit_code = 143;
-    (void)snprintf(status->waiting, sizeof status->waiting, "1 of 2 nodes joined; missing: node rank 0");
+    (void)snprintf(status->waiting, sizeof status->waiting, "1 of 2 nodes, missing rank 0");
     return status;
 }
 
@@ -92,7 +92,7 @@ static void json(void **state)
     assert_non_null(strstr(out.data, "\"exit_code\": 143,"));
     assert_non_null(strstr(
         out.data, "\"notice\": {\"coming\": \"node-leaves\", \"listeners\": 2, \"left_s\": 28.500}, "));
-    assert_non_null(strstr(out.data, "\"waiting\": \"1 of 2 nodes joined; missing: node rank 0\""));
+    assert_non_null(strstr(out.data, "\"waiting\": \"1 of 2 nodes, missing rank 0\""));
     assert_non_null(strstr(out.data, "\"world\": null,"));
     assert_non_null(strstr(out.data, "\"workers\": []}\n"));
 }
@@ -125,7 +125,7 @@ static void table(void **state)
     assert_non_null(strstr(out.data, "notice    job-stops; 1 worker here may save for 28.5 s more\n"));
     assert_non_null(strstr(out.data, "; leaves with exit code 143\n"));
     assert_non_null(strstr(out.data, "world     not formed yet, 2 nodes wanted\n"
-                                     "waiting   1 of 2 nodes joined; missing: node rank 0\n"));
+                                     "waiting   1 of 2 nodes, missing rank 0\n"));
     buffer_clear(&out);
     status_summary(whole, &out);
     assert_string_equal(out.data, "4711\t1\tRUNNING\ta \"job\"\\??[31m\n");

@@ -392,7 +392,7 @@ static void nobody_comes(void **state)
     open_seat(f, 0, &options);
     expect(f, 0, MEMBERSHIP_EVENT_VERDICT);
     assert_int_equal(f->events[0].exit_code, EXIT_CODE_NODE);
-    assert_string_equal(f->events[0].reason, "1 of 2 nodes joined within 0.3 s; missing: node rank 1");
+    assert_string_equal(f->events[0].reason, "1 of 2 nodes joined within 0.3 s; missing rank 1");
     options = options_of(f, 1);
     options.port = free_port();
     options.join_timeout_ns = 300 * NS_PER_MS;

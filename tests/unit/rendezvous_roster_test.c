@@ -541,6 +541,52 @@ static void the_largest_world(void **state)
     roster_destroy(roster);
 }
 
+static void who_is_missing_is_told(void **state)
+{
+    (void)state;
+    struct instant now = {0};
+    struct roster_options options = options_of(40);
+    struct roster *roster = roster_create(&options, now, NULL);
+    struct roster_actions actions;
+    assert_int_equal(roster_actions_init(&actions, 40, NULL), 0);
+    static const struct {
+        int joins, leaves;
+        const char *text;
+    } rows[] = {
+        {0, -1, "1 of 40 nodes, missing ranks 1-39"},
+        {4, -1, "2 of 40 nodes, missing ranks 1-3, 5-39"},
+        {39, 4, "2 of 40 nodes, missing ranks 1-3, 4 (last held by \"b\"), 5-38"},
+        {4, -1, "3 of 40 nodes, missing ranks 1-3, 5-38"},
+        {6, -1, "4 of 40 nodes, missing ranks 1-3, 5, 7-38"},
+        {8, -1, NULL},
+        {10, -1, NULL},
+        {12, -1, NULL},
+        {14, -1, "8 of 40 nodes, missing ranks 1-3, 5, 7, 9, 11, 13, 15-38"},
+        {16, -1, NULL},
+        {18, -1, "10 of 40 nodes, missing ranks 1-3, 5, 7, 9, 11, 13, 15, 17 and 20 more"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct roster_join who = join_of(1);
+        who.min_nodes = who.max_nodes = 40;
+        who.node_rank = rows[i].joins;
+        who.incarnation.low = 100 + i;
+        struct roster_event event = {
+            .kind = ROSTER_JOIN, .session = 1 + (uint64_t)who.node_rank, .join = &who};
+        assert_int_equal(roster_step(roster, &event, now, &actions, NULL), 0);
+        if (rows[i].leaves >= 0) {
+            event = (struct roster_event){
+                .kind = ROSTER_LEAVE, .session = 1 + (uint64_t)rows[i].leaves, .member = rows[i].leaves};
+            assert_int_equal(roster_step(roster, &event, now, &actions, NULL), 0);
+        }
+        char text[256];
+        roster_describe_progress(roster, text, sizeof text);
+        if (rows[i].text)
+            assert_string_equal(text, rows[i].text);
+    }
+    roster_actions_free(&actions);
+    roster_destroy(roster);
+}
+
 static void names_are_printable(void **state)
 {
     (void)state;
@@ -574,6 +620,7 @@ int main(void)
         cmocka_unit_test(causes_are_ranked),
         TEST(worlds_of_impossible_sizes_are_refused),
         cmocka_unit_test(the_largest_world),
+        cmocka_unit_test(who_is_missing_is_told),
         cmocka_unit_test(names_are_printable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,193 @@
+"""The node that serves a static job is killed, frozen or cut off, and comes back: real agents in network namespaces.
+
+    MUSTER_BUILD=build python3 tests/e2e/server_lost_test.py [TestClass.test_name ...]
+
+Workers are small shell programs that say which round they are of and wait for a file named finish, or finish.RANK."""
+
+import concurrent.futures
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import cluster
+from cluster import BUILD, Cluster, wait_until
+
+MUSTER = BUILD / "bin" / "muster"
+PORT = 23456
+WORKER = """#!/bin/sh
+trap 'exit 0' TERM
+text="$RANK $WORLD_SIZE $TORCHELASTIC_RESTART_COUNT $MASTER_ADDR"
+echo "$text" > "$OUT/seen.$MUSTER_ROUND.$RANK.new" && mv "$OUT/seen.$MUSTER_ROUND.$RANK.new" "$OUT/seen.$MUSTER_ROUND.$RANK"
+while [ ! -e "$OUT/finish" ] && [ ! -e "$OUT/finish.$RANK" ]; do sleep 0.05; done
+"""
+
+
+class ServerLost(unittest.TestCase):
+    nodes, restarts = 2, 1
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="muster server ")
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+        self.out = self.folder / "out"
+        self.out.mkdir()
+        self.worker = self.folder / "worker.sh"
+        self.worker.write_text(WORKER)
+        self.worker.chmod(0o755)
+        self.cluster = Cluster(self.nodes, self.folder)
+        self.addCleanup(self.cluster.close)
+        self.addCleanup(lambda: print(f"{time.monotonic() - begin:.1f} s ", end="", file=sys.stderr))
+        begin = time.monotonic()
+
+    def agent(self, k, *more):
+        return self.cluster.nodes[k].start(
+            MUSTER, "run", f"--nnodes={self.nodes}", f"--node-rank={k}", "--master-addr=node0", f"--master-port={PORT}",
+            f"--max-restarts={self.restarts}", "--join-timeout=60", *more, "--", self.worker,
+            OUT=str(self.out), MUSTER_HOSTNAME=None,
+        )  # fmt: skip
+
+    def agents(self, *more):
+        return [self.agent(k, *more) for k in range(self.nodes)]
+
+    def seen(self, round_, restarts):
+        """Waits for the workers of a round; all of them must have been told the same."""
+        names = [self.out / f"seen.{round_}.{rank}" for rank in range(self.nodes)]
+        wait_until(lambda: all(name.exists() for name in names), f"round {round_} runs: {sorted(os.listdir(self.out))}")
+        for rank, name in enumerate(names):
+            self.assertEqual(name.read_text().split(), [str(rank), str(self.nodes), str(restarts), "node0"])
+
+    def finish(self, agents, code=0):
+        if not code:
+            (self.out / "finish").touch()
+        for agent in agents:
+            self.assertEqual(agent.wait(), code, agent.said())
+
+    def no_round(self, round_):
+        self.assertFalse((self.out / f"seen.{round_}.0").exists() or (self.out / f"seen.{round_}.1").exists())
+
+
+class Returns(ServerLost):
+    def test_its_pod_is_killed_and_has_another_address(self):
+        agents = self.agents()
+        self.seen(0, 0)
+        self.cluster.nodes[0].restart("10.66.9.9")
+        agents[1].wait_said("the workers stop: the server node0 (10.66.0.1:23456) has not answered")
+        agents[0] = self.agent(0)
+        self.seen(1, 1)
+        self.finish(agents)
+        self.assertIn("the server's name node0 stands for 10.66.9.9 now", agents[1].said())
+
+    def test_its_power_goes(self):
+        agents = self.agents()
+        self.seen(0, 0)
+        self.cluster.nodes[0].kill_pod(silently=True)
+        agents[1].wait_said("server lost: node0 (10.66.0.1:23456)")
+        agents[1].wait_said("the workers stop: the server node0")  # nobody has said good-bye
+        self.cluster.nodes[0].restart()
+        agents[0] = self.agent(0)
+        self.seen(1, 1)
+        self.finish(agents)
+
+    def test_it_is_cut_off(self):
+        agents = self.agents()
+        self.seen(0, 0)
+        self.cluster.nodes[0].cut()
+        for agent in agents:
+            agent.wait_said("the workers stop")  # of the server's node too: it has lost the other one
+        self.cluster.nodes[0].heal()
+        self.seen(1, 1)
+        self.finish(agents)
+
+    def test_it_stands_still(self):
+        agents = self.agents()
+        self.seen(0, 0)
+        self.cluster.nodes[0].freeze(agents[0])
+        agents[1].wait_said("takes connections and says nothing")
+        self.cluster.nodes[0].thaw()
+        agents[1].wait_said("is back")
+        self.finish(agents)
+        self.no_round(1)
+
+
+class Forming(ServerLost):
+    nodes, restarts = 3, 0
+
+    def test_it_is_killed_while_the_world_forms(self):
+        agents = [self.agent(0), self.agent(1)]
+        wait_until(lambda: self.waits_with(agents[0]), "both are in")
+        self.cluster.nodes[0].restart("10.66.9.9")
+        agents[0], last = self.agent(0), self.agent(2)
+        self.seen(0, 0)
+        self.finish([*agents, last])
+
+    def waits_with(self, agent):
+        return "2 of 3 nodes, missing rank 2" in agent.said()
+
+
+class Done(ServerLost):
+    nodes, restarts = 3, 0
+
+    def test_it_is_killed_at_the_exit_barrier(self):
+        agents = self.agents()
+        self.seen(0, 0)
+        for rank in (0, 1):
+            (self.out / f"finish.{rank}").touch()
+        wait_until(lambda: not self.cluster.nodes[0].workers(), "the server's worker is done")
+        time.sleep(1)  # the others hear of it with their next beat
+        self.cluster.nodes[0].restart("10.66.9.9")
+        agents[2].wait_said("server lost")
+        agents[0] = self.agent(0)
+        agents[2].wait_said("is back")
+        self.finish(agents)
+        self.no_round(1)
+
+
+class Stays(ServerLost):
+    def test_it_never_comes_back(self):
+        agents = self.agents("--join-timeout=5")
+        self.seen(0, 0)
+        self.cluster.nodes[0].kill_pod()
+        self.finish(agents[1:], 138)
+        self.assertIn("the node that serves the job's world is lost: node0 (10.66.0.1:23456) did not come back within 5 s", agents[1].said())
+
+
+class Last(ServerLost):
+    restarts = 0
+
+    def test_no_restart_is_left(self):
+        agents = self.agents()
+        self.seen(0, 0)
+        self.cluster.nodes[0].kill_pod()
+        self.finish(agents[1:], 138)
+        self.assertIn("the node that serves the job's world is lost: node0 (10.66.0.1:23456) was not heard for", agents[1].said())
+        self.assertIn("restarts used: 0 of 0", agents[1].said())
+
+
+def names(suite):
+    """Of all the tests in it."""
+    return [suite.id().removeprefix("__main__.")] if isinstance(suite, unittest.TestCase) else [name for part in suite for name in names(part)]
+
+
+def run_side_by_side(tests):
+    """They wait most of the time, and their networks never meet."""
+
+    def run(name):
+        return subprocess.run([sys.executable, __file__, name], capture_output=True, text=True, check=False)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        failed = 0
+        for done in pool.map(run, tests):
+            print(done.stdout + done.stderr, flush=True)
+            failed |= done.returncode != 0
+    return failed
+
+
+if __name__ == "__main__":
+    cluster.need()
+    if len(sys.argv) == 1:
+        sys.exit(run_side_by_side(names(unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"]))))
+    unittest.main(argv=[sys.argv[0], *sys.argv[1:]], verbosity=2)
