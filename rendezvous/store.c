@@ -150,10 +150,17 @@ static int copy_value(const struct store *s, struct store_bytes key, struct stor
 static int set_value(struct store *s, struct store_bytes key, struct store_bytes value, const char *what,
                      struct muster_error *err)
 {
+    struct store_name *name = store_name_find(s, key);
+    if (name && store_name_keeps_block(name, value.length)) {
+        store_name_rewrite_value(s, name, value);
+        store_waits_count(s, &name->waits, false);
+        return 0;
+    }
     scope_free char *block = NULL;
     if (copy_value(s, key, value, what, &block, err))
         return -1;
-    struct store_name *name = store_name_obtain(s, key, what, err);
+    if (!name)
+        name = store_name_obtain(s, key, what, err);
     if (!name)
         return -1;
     if (store_budget(s, value.length, name->value_capacity, what, key, err)) {
@@ -176,6 +183,7 @@ static int step_set(struct store *s, const struct store_request *r, struct store
 struct prepared {
     struct store_name *name;
     bool fresh; /* created for this request; a name that comes twice is fresh once */
+    bool keeps; /* its block takes the value; no other value of this request makes that block smaller */
     char *block;
 };
 
@@ -183,13 +191,15 @@ static int prepare(struct store *s, struct prepared *p, struct store_bytes key, 
                    size_t pending, struct muster_error *err)
 {
     scope_free char *block = NULL;
+    p->name = store_name_find(s, key);
+    p->keeps = p->name && store_name_keeps_block(p->name, value.length);
+    if (p->keeps)
+        return 0;
     if (copy_value(s, key, value, "multi_set", &block, err))
         return -1;
-    size_t names = s->names.count;
-    p->name = store_name_obtain(s, key, "multi_set", err);
-    if (!p->name)
+    p->fresh = !p->name;
+    if (p->fresh && !(p->name = store_name_obtain(s, key, "multi_set", err)))
         return -1;
-    p->fresh = s->names.count > names;
     if (store_budget(s, pending + value.length, 0, "multi_set", key, err)) {
         if (p->fresh)
             store_name_settle(s, p->name);
@@ -207,12 +217,15 @@ static int step_multi_set(struct store *s, const struct store_request *r, struct
     if (!all)
         return error_set(err, MUSTER_E_NOMEM, "multi_set: no memory for %zu keys", r->count);
     size_t done = 0, pending = 0; /* replaced values are not credited: the same name may come twice */
-    while (done < r->count && !prepare(s, &all[done], r->keys[done], r->values[done], pending, err))
-        pending += r->values[done++].length;
+    for (; done < r->count && !prepare(s, &all[done], r->keys[done], r->values[done], pending, err); done++)
+        pending += all[done].keeps ? 0 : r->values[done].length;
     bool whole = done == r->count;
     for (size_t i = 0; i < done; i++) {
         if (whole) {
-            store_name_take_value(s, all[i].name, all[i].block, r->values[i].length);
+            if (all[i].keeps)
+                store_name_rewrite_value(s, all[i].name, r->values[i]);
+            else
+                store_name_take_value(s, all[i].name, all[i].block, r->values[i].length);
             store_waits_count(s, &all[i].name->waits, false);
         } else {
             mem_free(all[i].block);
@@ -255,11 +268,11 @@ static int step_add(struct store *s, const struct store_request *r, struct store
                     struct muster_error *err)
 {
     int64_t old = 0;
-    if (store_name_read_number(store_name_find(s, r->key), "add", &old, err))
+    struct store_name *name = store_name_find(s, r->key);
+    if (store_name_read_number(name, "add", &old, err))
         return -1;
     (void)__builtin_add_overflow(old, r->number, &a->number); /* wraps, as PyTorch's server does */
-    struct store_name *name = store_name_obtain(s, r->key, "add", err);
-    if (!name)
+    if (!name && !(name = store_name_obtain(s, r->key, "add", err)))
         return -1;
     if (store_name_reserve_value(s, name, STORE_NUMBER_LENGTH, "add", err)) {
         store_name_settle(s, name);

@@ -122,6 +122,12 @@ int store_name_reserve_value(struct store *s, struct store_name *name, size_t le
                              struct muster_error *err);
 /* Takes over block (mem_realloc'ed, length bytes) as the value. */
 void store_name_take_value(struct store *s, struct store_name *name, char *block, size_t length);
+/* Whether a value of length bytes may take the place of the old one in its block: blocks are small then, so
+ * that a value never holds much more memory than it has bytes. */
+enum { STORE_BLOCK_KEPT = 256 };
+bool store_name_keeps_block(const struct store_name *name, size_t length);
+/* Replaces the value in its block, which is large enough; cannot fail. */
+void store_name_rewrite_value(struct store *s, struct store_name *name, struct store_bytes value);
 /* Writes a number as decimal text; cannot fail once STORE_NUMBER_LENGTH bytes are reserved. */
 enum { STORE_NUMBER_LENGTH = 24 };
 void store_name_write_number(struct store *s, struct store_name *name, int64_t number);

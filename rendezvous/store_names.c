@@ -85,9 +85,28 @@ int store_budget(const struct store *s, size_t more, size_t less, const char *wh
                      store_key_text(key).text, more, used, limit);
 }
 
+static uint64_t hash_word(uint64_t hash, const char *at, size_t length)
+{
+    uint64_t word = 0;
+    memcpy(&word, at, length);
+    hash = (hash ^ word) * UINT64_C(0x9E3779B97F4A7C15);
+    return hash ^ (hash >> 32); /* the buckets go by the low bits */
+}
+
+/* Eight bytes at a time; as text_hash not against an adversary. */
+static uint64_t key_hash(struct store_bytes key)
+{
+    const char *at = key.data;
+    size_t left = key.length;
+    uint64_t hash = key.length;
+    for (; left >= sizeof hash; at += sizeof hash, left -= sizeof hash)
+        hash = hash_word(hash, at, sizeof hash);
+    return left ? hash_word(hash, at, left) : hash;
+}
+
 struct store_name *store_name_find(const struct store *s, struct store_bytes key)
 {
-    uint64_t hash = text_hash(TEXT_HASH_START, key.data, key.length);
+    uint64_t hash = key_hash(key);
     for (struct store_node *node = s->names.buckets[hash & s->names.mask]; node; node = node->next) {
         struct store_name *name = (struct store_name *)node;
         if (node->hash == hash && name->key_length == key.length &&
@@ -130,7 +149,7 @@ struct store_name *store_name_obtain(struct store *s, struct store_bytes key, co
     name->key_length = key.length;
     if (key.length)
         memcpy(name->key, key.data, key.length);
-    store_table_insert(&s->names, &name->node, text_hash(TEXT_HASH_START, key.data, key.length));
+    store_table_insert(&s->names, &name->node, key_hash(key));
     s->bytes += store_name_cost(key.length);
     return name;
 }
@@ -203,14 +222,30 @@ void store_name_take_value(struct store *s, struct store_name *name, char *block
     s->present++;
 }
 
-void store_name_write_number(struct store *s, struct store_name *name, int64_t number)
+bool store_name_keeps_block(const struct store_name *name, size_t length)
 {
-    char text[STORE_NUMBER_LENGTH];
-    int length = snprintf(text, sizeof text, "%" PRId64, number);
-    memcpy(name->value, text, (size_t)length);
-    name->value_length = (size_t)length;
+    return length <= name->value_capacity && name->value_capacity <= STORE_BLOCK_KEPT;
+}
+
+void store_name_rewrite_value(struct store *s, struct store_name *name, struct store_bytes value)
+{
+    if (value.length)
+        memcpy(name->value, value.data, value.length);
+    name->value_length = value.length;
     s->present += !name->present;
     name->present = true;
+}
+
+void store_name_write_number(struct store *s, struct store_name *name, int64_t number)
+{
+    char text[STORE_NUMBER_LENGTH], *at = text + sizeof text;
+    uint64_t left = number < 0 ? -(uint64_t)number : (uint64_t)number;
+    do
+        *--at = (char)('0' + left % 10);
+    while (left /= 10);
+    if (number < 0)
+        *--at = '-';
+    store_name_rewrite_value(s, name, (struct store_bytes){at, (size_t)(text + sizeof text - at)});
 }
 
 /* As C++'s stoll reads, which PyTorch's server uses: blanks, a sign, digits; what follows is not looked at.

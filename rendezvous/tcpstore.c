@@ -28,8 +28,8 @@ struct tcpstore_connection {
     struct tcpstore_connection *next_touched, *next_runnable, *next, *previous;
     struct tcpstore_parser parser;
     struct buffer input, output;
-    size_t input_used, output_sent; /* bytes at the front that are done */
-    struct muster_error *reason;    /* why it is broken */
+    size_t output_sent;          /* bytes at the front that are done */
+    struct muster_error *reason; /* why it is broken */
 };
 
 struct tcpstore {
@@ -447,13 +447,12 @@ static bool is_cancel(const struct tcpstore_connection *c, char query)
     return query == TCPSTORE_CANCEL_WAIT - (c->parser.dialect == TCPSTORE_DIALECT_2_1);
 }
 
-/* Serves the next request if it is complete and its turn. 1: served; 0: nothing to do now; -1: broken. */
-static int connection_step(struct tcpstore_connection *c, struct muster_error *err)
+/* Serves the request at data if it is complete and its turn. 1: served; 0: nothing to do now; -1: broken. */
+static int connection_step(struct tcpstore_connection *c, const char *data, size_t length,
+                           struct muster_error *err)
 {
-    size_t length = c->input.length - c->input_used;
     if (!length || output_waiting(c) > TCPSTORE_OUTPUT_HIGH)
         return 0;
-    const char *data = c->input.data + c->input_used;
     /* What comes behind a parked wait has to wait for it, unless it is its end. */
     if (c->state == TCPSTORE_STATE_PARKED && !is_cancel(c, data[0]))
         return 0;
@@ -466,21 +465,28 @@ static int connection_step(struct tcpstore_connection *c, struct muster_error *e
         return 0;
     if (parsed == TCPSTORE_PARSE_BROKEN || check_first_key(c, data, err) || connection_serve(c, data, err))
         return -1;
-    c->input_used += c->parser.cursor;
-    tcpstore_parser_reset(&c->parser);
     return 1;
+}
+
+/* Serves what can be served of the bytes; returns how many of them are done. */
+static size_t connection_consume(struct tcpstore_connection *c, const char *data, size_t length)
+{
+    struct muster_error err = {0};
+    size_t used = 0;
+    int step = 0;
+    while (c->state != TCPSTORE_STATE_BROKEN &&
+           (step = connection_step(c, data + used, length - used, &err)) > 0) {
+        used += c->parser.cursor;
+        tcpstore_parser_reset(&c->parser);
+    }
+    if (step < 0)
+        break_connection(c, &err);
+    return used;
 }
 
 static void connection_run(struct tcpstore_connection *c)
 {
-    struct muster_error err = {0};
-    int step = 0;
-    while (c->state != TCPSTORE_STATE_BROKEN && (step = connection_step(c, &err)) > 0)
-        ;
-    if (step < 0)
-        break_connection(c, &err);
-    buffer_consume(&c->input, c->input_used);
-    c->input_used = 0;
+    buffer_consume(&c->input, connection_consume(c, c->input.data, c->input.length));
     if (!c->input.length && c->input.capacity > BUFFER_KEPT)
         buffer_free(&c->input);
 }
@@ -498,11 +504,15 @@ void tcpstore_feed(struct tcpstore_connection *c, const void *data, size_t lengt
 {
     if (c->state == TCPSTORE_STATE_BROKEN || !length)
         return;
-    if (buffer_append(&c->input, data, length)) {
-        break_connection(c, &reason_without_memory);
-        return;
+    /* Whole requests with none before them, which is nearly always so, are served from where they lie. */
+    bool queued = c->input.length > 0;
+    size_t used = queued ? 0 : connection_consume(c, data, length);
+    if (used < length && c->state != TCPSTORE_STATE_BROKEN) {
+        if (buffer_append(&c->input, (const char *)data + used, length - used))
+            break_connection(c, &reason_without_memory);
+        else if (queued)
+            make_runnable(c);
     }
-    make_runnable(c);
     run_all(c->engine);
 }
 

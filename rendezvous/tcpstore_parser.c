@@ -57,21 +57,27 @@ static int add_span(struct tcpstore_parser *p, size_t length, struct muster_erro
     return 0;
 }
 
+static enum tcpstore_parsed refuse_string(const struct tcpstore_parser *p, bool is_key, uint64_t bytes,
+                                          size_t limit, struct muster_error *err)
+{
+    const char *name = tcpstore_query_name(p->query), *what = is_key ? "key" : "value";
+    if (bytes > limit)
+        return error_set(err, MUSTER_E_LIMIT, "%s with a %s of %" PRIu64 " bytes: at most %zu are allowed",
+                         name, what, bytes, limit);
+    return error_set(err, MUSTER_E_LIMIT, "%s of more than %zu bytes, the limit of one request", name,
+                     TCPSTORE_MESSAGE_LIMIT);
+}
+
 static enum tcpstore_parsed take_string(struct tcpstore_parser *p, const char *data, size_t length,
                                         bool is_key, const struct store_limits *limits,
                                         struct muster_error *err)
 {
-    const char *name = tcpstore_query_name(p->query), *what = is_key ? "key" : "value";
     size_t start = p->cursor, limit = is_key ? limits->key_bytes : limits->value_bytes;
     uint64_t bytes = 0;
     if (!take_u64(p, data, length, &bytes))
         return TCPSTORE_PARSE_MORE;
-    if (bytes > limit)
-        return error_set(err, MUSTER_E_LIMIT, "%s with a %s of %" PRIu64 " bytes: at most %zu are allowed",
-                         name, what, bytes, limit);
-    if (p->cursor + bytes > TCPSTORE_MESSAGE_LIMIT)
-        return error_set(err, MUSTER_E_LIMIT, "%s of more than %zu bytes, the limit of one request", name,
-                         TCPSTORE_MESSAGE_LIMIT);
+    if (bytes > limit || p->cursor + bytes > TCPSTORE_MESSAGE_LIMIT)
+        return refuse_string(p, is_key, bytes, limit, err);
     if (length - p->cursor < bytes) {
         p->cursor = start; /* its length is read again once more bytes are there */
         return TCPSTORE_PARSE_MORE;

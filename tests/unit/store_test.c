@@ -103,6 +103,73 @@ static void values(void **state)
     store_destroy(s);
 }
 
+static void multi_set(struct store *s, const struct store_bytes *keys, const struct store_bytes *values,
+                      size_t count)
+{
+    must(s, (struct store_request){
+                .operation = STORE_MULTI_SET, .keys = keys, .values = values, .count = count});
+}
+
+/* A small value takes the block of the one before it; a large block is given back. */
+static void values_in_their_old_blocks(void **state)
+{
+    (void)state;
+    struct store *s = store_create(NULL, NULL);
+    char large[1000] = {0};
+    set(s, "k", "twelve bytes");
+    size_t bytes = store_stats(s).bytes;
+    set(s, "k", "four");
+    value_is(ask(s, STORE_GET, "k"), "four");
+    set(s, "k", "");
+    value_is(ask(s, STORE_GET, "k"), "");
+    set(s, "k", "another dozen"); /* one more than fits */
+    assert_int_equal(store_stats(s).bytes, bytes + 1);
+    must(s, (struct store_request){.operation = STORE_APPEND, .key = text("k"), .value = text("!")});
+    value_is(ask(s, STORE_GET, "k"), "another dozen!");
+    must(s, (struct store_request){.operation = STORE_SET, .key = text("k"), .value = {large, sizeof large}});
+    set(s, "k", "four");
+    assert_int_equal(store_stats(s).bytes, bytes - 8);
+    /* The same key again and again in one request: longer and shorter than its block, the last one stays. */
+    struct store_bytes keys[] = {text("k"), text("k"), text("k"), text("new"), text("new"), text("k")};
+    struct store_bytes values[] = {text("five5"), text("3 c"), text("seven 7"),
+                                   text(""),      text("n"),   text("4444")};
+    multi_set(s, keys, values, 6);
+    value_is(ask(s, STORE_GET, "k"), "4444");
+    value_is(ask(s, STORE_GET, "new"), "n");
+    assert_int_equal(ask(s, STORE_NUM_KEYS, "").number, 2);
+    /* Waited for and not there: an empty value needs no block. */
+    assert_true(wait2(s, 1, "empty", NULL));
+    set(s, "empty", "");
+    assert_string_equal(wakes(s), "1 ready");
+    store_wipe(s);
+    assert_int_equal(store_stats(s).bytes, 0);
+    store_destroy(s);
+}
+
+/* Names that differ in one byte, in their length, or by a zero at the end. */
+static void names_of_every_length(void **state)
+{
+    (void)state;
+    enum { LONGEST = 40 };
+    struct store *s = store_create(NULL, NULL);
+    char name[LONGEST + 1] = {0};
+    for (size_t length = 0; length <= LONGEST; length++) {
+        for (size_t at = 0; at <= length; at++) {
+            if (at < length)
+                name[at] = 'x'; /* else all are zero */
+            struct store_bytes key = {name, length};
+            assert_int_equal(
+                must(s, (struct store_request){.operation = STORE_ADD, .key = key, .number = 1}).number, 1);
+            assert_int_equal(
+                must(s, (struct store_request){.operation = STORE_ADD, .key = key, .number = 1}).number, 2);
+            if (at < length)
+                name[at] = 0;
+        }
+    }
+    assert_int_equal(ask(s, STORE_NUM_KEYS, "").number, (LONGEST + 1) * (LONGEST + 2) / 2);
+    store_destroy(s);
+}
+
 static void counters(void **state)
 {
     (void)state;
@@ -493,6 +560,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values),
+        cmocka_unit_test(values_in_their_old_blocks),
+        cmocka_unit_test(names_of_every_length),
         cmocka_unit_test(counters),
         cmocka_unit_test(compare_and_set),
         cmocka_unit_test(waits),
