@@ -68,10 +68,11 @@ static void rejoin(struct roster_work *w, struct roster_member *member)
         roster_act(w, ROSTER_SEND_VERDICT, member->session, slot, NULL);
 }
 
-static void take_seat(struct roster_work *w, struct roster_member *member)
+static void fill_seat(struct roster_work *w, struct roster_member *member)
 {
     struct roster *roster = w->roster;
     const struct roster_join *join = w->event->join;
+    roster_seats_forget(roster, member);
     /* An agent that was given up and comes back may repeat what it had reported before. */
     if (!roster_incarnation_equal(member->incarnation, join->incarnation))
         member->sequence = 0;
@@ -92,6 +93,14 @@ static void take_seat(struct roster_work *w, struct roster_member *member)
     (void)snprintf(member->name, sizeof member->name, "%s", join->agent_name);
     (void)snprintf(member->role, sizeof member->role, "%s", join->role);
     (void)snprintf(member->store_addr, sizeof member->store_addr, "%s", join->store_addr);
+    roster_seats_remember(roster, member);
+}
+
+static void take_seat(struct roster_work *w, struct roster_member *member)
+{
+    struct roster *roster = w->roster;
+    const struct roster_join *join = w->event->join;
+    fill_seat(w, member);
     heard(w, member);
     roster_act(w, ROSTER_ACCEPT, member->session, roster_slot_of(roster, member), NULL);
     if (member->state == MEMBER_DONE_GONE && roster->state != JOB_STOPPING) {
@@ -144,14 +153,11 @@ static int on_join_late(struct roster_work *w)
         roster_act(w, ROSTER_REFUSE, w->event->session, -1, roster->refusal);
         return 0;
     }
-    for (int i = 0; i < roster->slot_count; i++) {
-        struct roster_member *member = &roster->members[i];
-        if (roster_seat_taken(member) && roster_incarnation_equal(member->incarnation, join->incarnation)) {
-            rejoin(w, member);
-            return 0;
-        }
-    }
-    roster_act(w, ROSTER_SEND_VERDICT, w->event->session, -1, NULL);
+    int slot = roster_seats_of(roster, join->incarnation, true);
+    if (slot >= 0)
+        rejoin(w, &roster->members[slot]);
+    else
+        roster_act(w, ROSTER_SEND_VERDICT, w->event->session, -1, NULL);
     return 0;
 }
 

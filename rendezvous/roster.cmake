@@ -12,6 +12,7 @@ add_library(muster_roster STATIC
   roster_return.c
   roster_job.c
   roster_join.c
+  roster_seats.c
   roster_world.c)
 target_link_libraries(muster_roster PRIVATE muster_flags PUBLIC muster_base)
 

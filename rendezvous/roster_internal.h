@@ -37,6 +37,7 @@ struct roster_member {
     char name[MEMBERSHIP_NAME_LIMIT]; /* of the last agent that sat here; "" where none ever did */
     char role[ROSTER_ROLE_LIMIT];
     char store_addr[MEMBERSHIP_NAME_LIMIT];
+    int next_incarnation, next_name; /* roster_seats.c */
 };
 
 /* One failure of the current round. */
@@ -101,6 +102,9 @@ struct roster {
     char refusal[MUSTER_ERROR_TEXT], superseded[MUSTER_ERROR_TEXT];
     int *by_rank; /* slots; room for slot_count */
     int *scratch; /* the same room, for one call */
+    /* roster_seats.c: first slots of chains; the first seat that nobody ever held; how many somebody did */
+    int *by_incarnation, *by_name;
+    int blank, held_once;
     /* members by slot, and how many are in each state */
     int count[MEMBER_STATE_COUNT];
     struct roster_member members[];
@@ -181,6 +185,21 @@ void roster_describe_missing(const struct roster *roster, char *out, size_t size
 /* "node rank 3 (agent \"b\")", without the rank where it has none in the present world. */
 void roster_describe_member(const struct roster *roster, const struct roster_member *member, char *out,
                             size_t size);
+
+/* --- roster_seats.c: all give a slot, the lowest of several, or -1 --- */
+
+void roster_seats_init(struct roster *roster);
+/* Around every change of who sits or sat there: incarnation and name. */
+void roster_seats_forget(struct roster *roster, struct roster_member *member);
+void roster_seats_remember(struct roster *roster, struct roster_member *member);
+/* Where the incarnation sits, or where it sat last. */
+int roster_seats_of(const struct roster *roster, struct roster_incarnation incarnation, bool taken);
+/* A free seat whose last holder had the name. */
+int roster_seats_left_by(const struct roster *roster, const char *name);
+/* A seat that nobody ever held. */
+int roster_seats_blank(const struct roster *roster);
+/* A free seat; kept_too: also one that is kept for a node that is done. */
+int roster_seats_free(const struct roster *roster, bool kept_too);
 
 /* --- roster_join.c --- */
 

@@ -77,44 +77,22 @@ static bool was_superseded(const struct roster_member *member, struct roster_inc
  * free one. */
 static int any_slot(const struct roster *roster, const struct roster_join *join)
 {
-    int named = -1, free_slot = -1;
-    for (int i = 0; i < roster->slot_count; i++) {
-        const struct roster_member *member = &roster->members[i];
-        if (roster_seat_taken(member)) {
-            if (roster_incarnation_equal(member->incarnation, join->incarnation))
-                return i;
-            continue;
-        }
-        if (named < 0 && strcmp(member->name, join->agent_name) == 0)
-            named = i;
-        if (free_slot < 0)
-            free_slot = i;
-    }
-    return named >= 0 ? named : free_slot;
+    int slot = roster_seats_of(roster, join->incarnation, true);
+    if (slot < 0)
+        slot = roster_seats_left_by(roster, join->agent_name);
+    return slot >= 0 ? slot : roster_seats_free(roster, true);
 }
 
 /* Several agents of one host have one name, so a name alone claims nothing that is held: a seat that is kept
  * for one who was done is given to no other name. */
 static int elastic_slot(const struct roster *roster, const struct roster_join *join)
 {
-    int named = -1, blank = -1, used = -1;
-    for (int i = 0; i < roster->slot_count; i++) {
-        const struct roster_member *member = &roster->members[i];
-        bool mine = roster_incarnation_equal(member->incarnation, join->incarnation);
-        if (mine && member->name[0] && !MUTATED(MUTATION_TWO_SEATS))
-            return i;
-        if (roster_seat_taken(member))
-            continue;
-        if (named < 0 && strcmp(member->name, join->agent_name) == 0)
-            named = i;
-        if (blank < 0 && !member->name[0])
-            blank = i;
-        if (used < 0 && member->state == MEMBER_EMPTY)
-            used = i;
-    }
-    if (named >= 0)
-        return named;
-    return blank >= 0 ? blank : used;
+    int slot = MUTATED(MUTATION_TWO_SEATS) ? -1 : roster_seats_of(roster, join->incarnation, false);
+    if (slot < 0)
+        slot = roster_seats_left_by(roster, join->agent_name);
+    if (slot < 0)
+        slot = roster_seats_blank(roster);
+    return slot >= 0 ? slot : roster_seats_free(roster, false);
 }
 
 static int any_elastic_slot(const struct roster *roster, const struct roster_join *join, char *refusal,

@@ -117,7 +117,7 @@ struct roster *roster_create(const struct roster_options *options, struct instan
     struct roster *roster =
         mem_calloc(1, sizeof(struct roster) + (size_t)slots * sizeof(struct roster_member));
     if (roster)
-        roster->by_rank = mem_calloc(2 * (size_t)slots, sizeof *roster->by_rank);
+        roster->by_rank = mem_calloc(4 * (size_t)slots, sizeof *roster->by_rank);
     if (!roster || !roster->by_rank) {
         roster_destroy(roster);
         error_set(err, MUSTER_E_NOMEM, "no memory for a roster of %d nodes", options->max_nodes);
@@ -126,7 +126,10 @@ struct roster *roster_create(const struct roster_options *options, struct instan
     take_options(roster, options);
     roster->created = now;
     roster->scratch = roster->by_rank + slots;
+    roster->by_incarnation = roster->scratch + slots;
+    roster->by_name = roster->by_incarnation + slots;
     roster->slot_count = slots;
+    roster_seats_init(roster);
     roster->local_slot = -1;
     roster->epoch = options->epoch;
     roster->id = (struct world_id){options->epoch, 0};

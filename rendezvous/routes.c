@@ -11,13 +11,14 @@ int routes_init(struct routes *routes, int slot_count, struct muster_error *err)
 {
     *routes = (struct routes){.slot_count = slot_count, .bucket_count = 2 * slot_count + 1};
     routes->slots = mem_calloc((size_t)slot_count, sizeof *routes->slots);
-    routes->buckets = mem_calloc((size_t)routes->bucket_count, sizeof *routes->buckets);
+    routes->buckets = mem_calloc(2 * (size_t)routes->bucket_count, sizeof *routes->buckets);
     if (!routes->slots || !routes->buckets) {
         routes_free(routes);
         return error_set(err, MUSTER_E_NOMEM, "no memory for the routes of %d nodes", slot_count);
     }
+    routes->fd_buckets = routes->buckets + routes->bucket_count;
     for (int i = 0; i < routes->bucket_count; i++)
-        routes->buckets[i] = -1;
+        routes->buckets[i] = routes->fd_buckets[i] = -1;
     return 0;
 }
 
@@ -33,6 +34,12 @@ static int *bucket_of(const struct routes *routes, const void *id, size_t id_siz
     return &routes->buckets[text_hash(TEXT_HASH_START, id, id_size) % (uint64_t)routes->bucket_count];
 }
 
+/* Descriptors are small numbers close together. */
+static int *fd_bucket_of(const struct routes *routes, int fd)
+{
+    return &routes->fd_buckets[(unsigned)fd % (unsigned)routes->bucket_count];
+}
+
 int routes_find(const struct routes *routes, const void *id, size_t id_size)
 {
     for (int slot = *bucket_of(routes, id, id_size); slot >= 0; slot = routes->slots[slot].next) {
@@ -45,10 +52,10 @@ int routes_find(const struct routes *routes, const void *id, size_t id_size)
 
 int routes_find_fd(const struct routes *routes, int fd)
 {
-    for (int slot = 0; slot < routes->slot_count; slot++)
-        if (routes->slots[slot].session && routes->slots[slot].fd == fd)
-            return slot;
-    return -1;
+    int slot = fd < 0 ? -1 : *fd_bucket_of(routes, fd);
+    while (slot >= 0 && routes->slots[slot].fd != fd)
+        slot = routes->slots[slot].next_fd;
+    return slot;
 }
 
 void routes_set(struct routes *routes, int slot, uint64_t session, const void *id, size_t id_size, int fd)
@@ -62,6 +69,11 @@ void routes_set(struct routes *routes, int slot, uint64_t session, const void *i
     int *bucket = bucket_of(routes, id, id_size);
     route->next = *bucket;
     *bucket = slot;
+    if (fd < 0)
+        return;
+    bucket = fd_bucket_of(routes, fd);
+    route->next_fd = *bucket;
+    *bucket = slot;
 }
 
 void routes_remove(struct routes *routes, int slot, uint64_t session)
@@ -74,4 +86,10 @@ void routes_remove(struct routes *routes, int slot, uint64_t session)
         link = &routes->slots[*link].next;
     *link = route->next;
     route->session = 0;
+    if (route->fd < 0)
+        return;
+    link = fd_bucket_of(routes, route->fd);
+    while (*link != slot)
+        link = &routes->slots[*link].next_fd;
+    *link = route->next_fd;
 }

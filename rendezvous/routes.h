@@ -16,13 +16,13 @@ struct route {
     uint64_t session; /* 0: no route */
     unsigned char id[ROUTE_ID_LIMIT];
     size_t id_size;
-    int fd;   /* of its connection; -1: unknown */
-    int next; /* slot in the same bucket, -1: none */
+    int fd;            /* of its connection; -1: unknown */
+    int next, next_fd; /* slot in the same bucket, -1: none */
 };
 
 struct routes {
     struct route *slots;
-    int *buckets; /* first slot, -1: none */
+    int *buckets, *fd_buckets; /* first slot, -1: none */
     int slot_count, bucket_count;
 };
 
@@ -30,7 +30,7 @@ int routes_init(struct routes *routes, int slot_count, struct muster_error *err)
 void routes_free(struct routes *routes);
 /* The slot behind the id, or -1. */
 int routes_find(const struct routes *routes, const void *id, size_t id_size);
-/* The slot whose connection has the descriptor, or -1. A look at every slot. */
+/* The slot whose connection has the descriptor, or -1. */
 int routes_find_fd(const struct routes *routes, int fd);
 /* Replaces the slot's route. id_size <= ROUTE_ID_LIMIT. */
 void routes_set(struct routes *routes, int slot, uint64_t session, const void *id, size_t id_size, int fd);

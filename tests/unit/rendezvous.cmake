@@ -9,3 +9,4 @@ muster_test(rendezvous_connection_test SOURCES rendezvous_connection_test.c LINK
 muster_test(rendezvous_secret_test SOURCES rendezvous_secret_test.c LINK muster_rendezvous)
 muster_test(rendezvous_zap_test SOURCES rendezvous_zap_test.c LINK muster_rendezvous)
 muster_test(launcher_secret_test SOURCES launcher_secret_test.c LINK muster_launcher)
+muster_test(rendezvous_routes_test SOURCES rendezvous_routes_test.c LINK muster_rendezvous)

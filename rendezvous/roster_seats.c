@@ -1,0 +1,99 @@
+/* roster_seats.c - finds the seat of an incarnation or of a name, and a free one, without a look at every
+ * seat: thousands of agents join within a second. See roster_internal.h.
+ *
+ * Two chained tables of all seats that were ever taken, by what the last agent there left. */
+#include <string.h>
+
+#include "proto/base/text.h"
+#include "rendezvous/roster_internal.h"
+
+enum { NONE = -1 };
+
+static int *incarnation_bucket(const struct roster *roster, struct roster_incarnation incarnation)
+{
+    uint64_t hash = text_hash(TEXT_HASH_START, &incarnation, sizeof incarnation);
+    return &roster->by_incarnation[hash % (uint64_t)roster->slot_count];
+}
+
+static int *name_bucket(const struct roster *roster, const char *name)
+{
+    return &roster->by_name[text_hash(TEXT_HASH_START, name, strlen(name)) % (uint64_t)roster->slot_count];
+}
+
+void roster_seats_init(struct roster *roster)
+{
+    for (int i = 0; i < roster->slot_count; i++)
+        roster->by_incarnation[i] = roster->by_name[i] = NONE;
+    roster->blank = 0;
+}
+
+void roster_seats_remember(struct roster *roster, struct roster_member *member)
+{
+    int slot = roster_slot_of(roster, member);
+    int *incarnation = incarnation_bucket(roster, member->incarnation);
+    int *name = name_bucket(roster, member->name);
+    member->next_incarnation = *incarnation;
+    *incarnation = slot;
+    member->next_name = *name;
+    *name = slot;
+    roster->held_once++;
+    while (roster->blank < roster->slot_count && roster->members[roster->blank].name[0])
+        roster->blank++;
+}
+
+void roster_seats_forget(struct roster *roster, struct roster_member *member)
+{
+    if (!member->name[0])
+        return;
+    int slot = roster_slot_of(roster, member);
+    int *link = incarnation_bucket(roster, member->incarnation);
+    while (*link != slot)
+        link = &roster->members[*link].next_incarnation;
+    *link = member->next_incarnation;
+    link = name_bucket(roster, member->name);
+    while (*link != slot)
+        link = &roster->members[*link].next_name;
+    *link = member->next_name;
+    roster->held_once--;
+}
+
+int roster_seats_of(const struct roster *roster, struct roster_incarnation incarnation, bool taken)
+{
+    int found = NONE;
+    for (int slot = *incarnation_bucket(roster, incarnation); slot != NONE;
+         slot = roster->members[slot].next_incarnation) {
+        const struct roster_member *member = &roster->members[slot];
+        if ((found == NONE || slot < found) && (!taken || roster_seat_taken(member)) &&
+            roster_incarnation_equal(member->incarnation, incarnation))
+            found = slot;
+    }
+    return found;
+}
+
+int roster_seats_left_by(const struct roster *roster, const char *name)
+{
+    int found = NONE;
+    for (int slot = *name_bucket(roster, name); slot != NONE; slot = roster->members[slot].next_name) {
+        const struct roster_member *member = &roster->members[slot];
+        if ((found == NONE || slot < found) && !roster_seat_taken(member) && !strcmp(member->name, name))
+            found = slot;
+    }
+    return found;
+}
+
+int roster_seats_blank(const struct roster *roster)
+{
+    return roster->blank < roster->slot_count ? roster->blank : NONE;
+}
+
+int roster_seats_free(const struct roster *roster, bool kept_too)
+{
+    int gone = roster->count[MEMBER_EMPTY] + roster->count[MEMBER_DONE_GONE];
+    if (gone == roster->slot_count - roster->held_once) /* nobody has left */
+        return roster_seats_blank(roster);
+    for (int slot = 0; slot < roster->slot_count; slot++)
+        if (roster->members[slot].state == MEMBER_EMPTY ||
+            (kept_too && roster->members[slot].state == MEMBER_DONE_GONE))
+            return slot;
+    return NONE;
+}
