@@ -39,6 +39,7 @@ struct client {
     struct world_id held;      /* of the last WORLD, until STOPPED is reported */
     struct world_id newest;    /* heard of in a WORLD or STOP; what is older is late */
     struct world_id stopping;  /* of the last STOP */
+    bool held_stops;           /* the STOP of held was given out; another world's may have come since */
     uint64_t sequence;         /* of the last report */
     struct pending_report *first, **last;
     char progress[WIRE_PROGRESS_LIMIT];
@@ -124,8 +125,7 @@ static bool is_hopeless(const struct client *client)
 
 static struct instant lease_end(const struct client *client)
 {
-    bool bound = !MUTATED(MUTATION_NO_LEASE) && client->held.epoch && !client->done &&
-                 !world_id_equal(client->stopping, client->held);
+    bool bound = !MUTATED(MUTATION_NO_LEASE) && client->held.epoch && !client->done && !client->held_stops;
     if (!bound)
         return INSTANT_NEVER;
     struct instant lease =
@@ -225,6 +225,7 @@ static int stop_held(struct client *client, struct muster_error *err, const char
     (void)vsnprintf(stop.reason, sizeof stop.reason, format, arguments);
     va_end(arguments);
     client->stopping = client->held;
+    client->held_stops = true;
     return queue_event(client, &stop, err);
 }
 
@@ -236,6 +237,7 @@ static int give_withheld(struct client *client, struct instant now, struct muste
         return 0;
     client->withheld = false;
     client->held = client->world.world.id;
+    client->held_stops = false;
     client->last_world = client->held;
     client->last_nodes = client->world.world.group_world_size;
     client->restart_count = client->world.world.restart_count;
@@ -263,8 +265,8 @@ static int on_world(struct client *client, const struct membership_event *event,
     client->withheld = true;
     membership_event_copy(&client->world, event);
     client->send_at = now; /* a beat: its answer renews the lease */
-    if (client->held.epoch && !world_id_equal(client->stopping, client->held) &&
-        !MUTATED(MUTATION_LATE_WORKERS) && stop_held(client, err, "the job goes on with round %u", id.round))
+    if (client->held.epoch && !client->held_stops && !MUTATED(MUTATION_LATE_WORKERS) &&
+        stop_held(client, err, "the job goes on with round %u", id.round))
         return -1;
     return give_withheld(client, now, err);
 }
@@ -272,13 +274,14 @@ static int on_world(struct client *client, const struct membership_event *event,
 static int on_stop(struct client *client, const struct membership_event *event, struct instant now,
                    struct muster_error *err)
 {
-    if (world_id_equal(client->stopping, event->stopped))
-        return 0;
-    if (world_id_equal(client->held, event->stopped)) {
+    if (client->held.epoch && world_id_equal(client->held, event->stopped)) {
+        if (client->held_stops)
+            return 0;
         client->stopping = event->stopped;
+        client->held_stops = true;
         return queue_event(client, event, err);
     }
-    if (is_old(client, event->stopped))
+    if (world_id_equal(client->stopping, event->stopped) || is_old(client, event->stopped))
         return 0;
     /* A world that never reached this agent, or was withheld, has no workers here; its WORLD, if still to
      * come, is old now. */
@@ -297,6 +300,7 @@ static int handle_event(struct client *client, const struct membership_event *ev
         return on_stop(client, event, now, err);
     default:
         client->over = true;
+        client->withheld = false; /* it is not to be given out by the next answer */
         client->verdict_code = event->kind == MEMBERSHIP_EVENT_VERDICT ? event->exit_code : EXIT_CODE_FAILURE;
         return queue_event(client, event, err);
     }

@@ -60,6 +60,8 @@ extern "C" {
 enum { ROSTER_PROTOCOL_VERSION = 2 };
 /* Above about 10,000 connections one ROUTER is no longer enough; the tests stand for this many. */
 enum { ROSTER_MEMBER_LIMIT = 4096 };
+/* Of former lives of a job; more are not believed. */
+enum { ROSTER_RESTARTS_LIMIT = 1000000000 };
 enum { ROSTER_ROLE_LIMIT = 64, ROSTER_LOCAL_WORLD_LIMIT = 65536 };
 
 /* symbol, name, meaning */

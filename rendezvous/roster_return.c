@@ -12,7 +12,7 @@ static void count_loss(struct roster_work *w, int64_t used)
     if (roster->before_counted)
         return;
     roster->before_counted = true;
-    if (roster->restart_count < used + 1)
+    if (roster->restart_count <= used)
         roster->restart_count = used + 1;
     if (roster->restart_count > roster->max_restarts)
         roster_give_verdict(w, EXIT_CODE_NODE, false,

@@ -421,8 +421,8 @@ static int take_join(struct wire_message *out, const Muster__Envelope *envelope,
         .held_done = in->held_done,
         .server_done = in->server_done,
     };
-    if (in->restart_count < 0 || in->last_nodes < 0)
-        return bad(err, "a count below 0");
+    if (in->restart_count < 0 || in->restart_count > ROSTER_RESTARTS_LIMIT || in->last_nodes < 0)
+        return bad(err, "a count is out of range");
     if (in->last && take_id(&out->join.last, in->last, err))
         return -1;
     if (in->held && take_id(&out->join.held, in->held, err))
@@ -453,6 +453,8 @@ static int take_world(struct membership_event *out, const Muster__World *in, str
         in->rank_base < 0 || in->rank_base >= in->world_size || in->role_rank_base < 0 ||
         in->role_rank_base >= in->role_world_size)
         return bad(err, "ranks of a world that do not fit its sizes");
+    if (in->restart_count < 0 || in->restart_count > ROSTER_RESTARTS_LIMIT)
+        return bad(err, "a count is out of range");
     out->kind = MEMBERSHIP_EVENT_WORLD;
     out->world = (struct membership_world){
         .group_rank = in->group_rank,
