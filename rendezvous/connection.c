@@ -27,6 +27,8 @@ static enum connection_state next_state(const struct connection *connection, enu
     case CONNECTION_BEGINS: /* what was wrong stays said until something changes */
         return state == CONNECTION_NEW ? CONNECTION_TRYING : state;
     case CONNECTION_FAILS:
+        if (connection->ended.ns) /* no attempt of its own: it only tells that another one follows */
+            return state;
         if (is_judged(state) && state != CONNECTION_MUTE)
             return state;
         if (state == CONNECTION_OPEN)

@@ -24,7 +24,7 @@ extern "C" {
       "the same muster on all nodes")                                                                        \
     X(CONNECTION_MUTE,                                                                                       \
       "what listens there takes connections and says nothing: its process stands still, or it is no server " \
-      "of muster")                                                                                           \
+      "of muster (torchrun, another program)")                                                               \
     X(CONNECTION_LACKS_SECRET,                                                                               \
       "the server has a job secret and this node was started without one: give every node the same "         \
       "--secret-file")                                                                                       \
@@ -47,7 +47,7 @@ enum connection_state {
 
 enum connection_event {
     CONNECTION_BEGINS, /* an attempt */
-    CONNECTION_FAILS,  /* the attempt; another one follows */
+    CONNECTION_FAILS,  /* the attempt, if one goes on; another one follows */
     CONNECTION_OPENS,
     CONNECTION_GREETS, /* both sides speak one protocol */
     /* the attempt or the connection ends */

@@ -44,6 +44,12 @@ static void every_story(void **state)
     /* what takes connections and says nothing until the greeting's time is over; and is killed then */
     assert_non_null(strstr(TELL({CONNECTION_OPENS, 1}, {CONNECTION_CONFUSES, 2000}), "says nothing"));
     assert_non_null(strstr(TELL({CONNECTION_OPENS, 1}, {CONNECTION_BREAKS_OFF, 2000}), "says nothing"));
+    assert_non_null(strstr(TELL({CONNECTION_OPENS, 1}, {CONNECTION_CONFUSES, 2000}, {CONNECTION_FAILS, 0},
+                                {CONNECTION_BEGINS, 100}, {CONNECTION_OPENS, 1}),
+                           "says nothing: its process stands still, or it is no server of muster (torchrun"));
+    assert_string_equal(TELL({CONNECTION_BEGINS, 0}, {CONNECTION_OPENS, 1}, {CONNECTION_GREETS, 1},
+                             {CONNECTION_CLOSES, 9000}, {CONNECTION_FAILS, 0}),
+                        "the connection broke");
     assert_string_equal(TELL({CONNECTION_OPENS, 1}, {CONNECTION_CONFUSES, 2000}, {CONNECTION_BEGINS, 1000},
                              {CONNECTION_FAILS, 1}),
                         "nothing listens there");
