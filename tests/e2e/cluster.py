@@ -194,7 +194,8 @@ class Node:
         self.pod = namespaces.Node(self.number, self.cluster.folder, self.name, self.cluster.resolver)
         self.pod.hosts.write_text(f"127.0.0.1 localhost\n{self.address} {self.name}\n")
         hub, pod = self.cluster.hub, self.pod
-        pod.ip("link", "add", "eth0", "address", hardware_of(self.address), "type", "veth", "peer", "name", self.port, "netns", str(hub.holder.pid))
+        there = ["peer", "name", self.port, "netns", str(hub.holder.pid)]
+        pod.ip("link", "add", "eth0", "address", hardware_of(self.address), "type", "veth", *there)
         pod.ip("addr", "add", f"{self.address}/16", "brd", "+", "dev", "eth0")
         hub.ip("link", "set", self.port, "master", "br0", "up")
         pod.ip("link", "set", "eth0", "up")

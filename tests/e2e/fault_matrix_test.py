@@ -1,0 +1,193 @@
+"""Plays the fault matrix (fault_rows.py): every row in its modes and sizes, several jobs side by side, each in namespaces of its own.
+
+    MUSTER_BUILD=build python3 tests/e2e/fault_matrix_test.py [--full] [--rows TEXT] [--mode static|elastic] [--nodes N[,N...]]
+        [--keep FOLDER] [--jobs N] [--list]
+
+For each job one line is printed: the fault, mode, nodes, when the first agent spoke of it, when a world trained again, what
+came out. The times are for information only. Of every job it is asked: did it end as the row says, did nobody hang, did no two
+worlds train at once, was the cause named. --rows takes those whose name has the text in it; --keep keeps the logs of all jobs
+there, each in a folder of its own (otherwise those of a failed job are printed, the last lines of each agent)."""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+
+import cluster
+from fault_rows import ALONE, BOTH, ROWS, SAME, STANDS, STOPPED, of_mode
+from job import Job
+
+SIZES, FULL_SIZES = {"static": (2,), "elastic": (3,)}, (2, 4, 8, 16)
+
+
+class Played:
+    """One row in one mode with one number of nodes."""
+
+    def __init__(self, row, mode, count, options):
+        self.row, self.mode, self.count, self.options = row, mode, count, options
+        self.error = ""
+        self.heard = self.back_again = None
+
+    def __str__(self):
+        return f"{self.row.name}, {self.mode}, {self.count} nodes"
+
+    def expect(self, field):
+        return of_mode(getattr(self.row, field), self.mode, self.count)
+
+    def make_job(self, nodes):
+        limit = 90 + 10 * self.count + (90 if self.options.full else 0)
+        lowest = None if self.row.lowest is None else of_mode(self.row.lowest, self.mode, self.count)
+        job = Job(nodes, self.mode, self.count, self.row.flags, lowest, step_ms=20 if self.count < 8 else 100, limit=limit)
+        job.gap = 90 / max(1, self.count - 1) if self.options.full else 1
+        job.torch_python = self.options.torch
+        return job
+
+    def listen(self, job, since):
+        """Notes when any agent says anything: in a thread, since the row waits for other things."""
+        sizes = {}
+        for agent in job.all_agents:
+            sizes[f"{agent.log}.err"] = os.stat(f"{agent.log}.err").st_size
+
+        def look():
+            while not self.over.wait(0.02):
+                if any(os.stat(path).st_size > size for path, size in sizes.items()):
+                    self.heard = (time.monotonic_ns() - since) / 1e9
+                    return
+
+        self.over = threading.Event()
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        return thread
+
+    def play(self, job):
+        row = self.row
+        row.begin(job)
+        before = next(iter(job.observer.worlds()), None)
+        since = time.monotonic_ns()
+        listener = self.listen(job, since)
+        try:
+            row.harm(job)
+            gone = self.expect("gone")
+            if gone == STOPPED:
+                job.stopped([node for node in job.members if job.agents[node].runs() and not node.frozen and not node.cut_ways])
+            elif gone == ALONE:
+                job.stopped([job.server])
+            elif gone == STANDS:
+                time.sleep(5)  # the fault's length: twice what makes a node lost
+            elif gone:
+                job.trains(gone, since)
+            healed = time.monotonic_ns()
+            row.back(job)
+            again = self.expect("again")
+            if again == SAME:
+                after = job.moves(self.count, time.monotonic_ns())
+                assert after.records[0].about["world"] == before.records[0].about["world"] if before else True, f"another world: {after}"
+            elif again:
+                after = job.moves(again, healed)
+            if again:
+                self.back_again = (after.first - since) / 1e9
+                if self.expect("restarts") is not None:
+                    assert after.restarts == self.expect("restarts"), f"{after}: {self.expect('restarts')} restarts were expected"
+                job.finish()
+            else:
+                job.let_go()
+            self.check_end(job)
+        finally:
+            self.over.set()
+            listener.join()
+
+    def check_end(self, job):
+        codes, expected = job.end(), self.expect("codes")
+        for name, code in codes.items():
+            wanted = next((expected[key] for key in expected if key in name), expected["*"]) if isinstance(expected, dict) else expected
+            if code != -9 and wanted is not None:  # -9: the row killed it
+                assert code == wanted, f"{name} left with {code}, not {wanted}\n{job.tails()}"
+        says = self.expect("says")
+        assert re.search(says, job.said()), f"nobody said '{says}'\n{job.tails()}"
+
+    def run(self):
+        began = time.monotonic()
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="muster-faults-"))
+        job = None
+        try:
+            with cluster.Cluster(self.count + self.row.spares, folder) as nodes:
+                job = self.make_job(nodes)
+                self.play(job)
+        except Exception as error:  # one job's failure is not the others'
+            self.error = str(error) if isinstance(error, AssertionError) else traceback.format_exc()
+        try:
+            breaches = job.observer.breaches() if job else []
+            if breaches:
+                self.error += "\n".join(["", *breaches, *map(str, job.observer.worlds())])
+        finally:
+            self.keep(folder)
+        return self.report(time.monotonic() - began)
+
+    def keep(self, folder):
+        if self.options.keep:
+            name = re.sub(r"[^a-z0-9]+", "-", f"{self.row.name} {self.mode} {self.count}".lower())
+            kept = pathlib.Path(self.options.keep) / name
+            shutil.rmtree(kept, ignore_errors=True)
+            shutil.move(folder, kept)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def report(self, seconds):
+        def text(value):
+            return "-" if value is None else f"{value:.2f} s"
+
+        verdict = "FAILED" if self.error else "ok"
+        print(f"{self.row.name:52} {self.mode:8} {self.count:2} nodes  heard {text(self.heard):>8}  again {text(self.back_again):>8}  "
+              f"{seconds:6.1f} s  {verdict}", flush=True)  # fmt: skip
+        if self.error:
+            print(f"--- {self}:\n{self.error}\n", flush=True)
+        return not self.error
+
+
+def chosen(options):
+    for row in ROWS:
+        if options.rows.lower() not in row.name.lower():
+            continue
+        for mode in row.modes if options.full or options.mode or options.nodes else row.short:
+            if mode not in row.modes or (options.mode and mode != options.mode):
+                continue
+            sizes = options.nodes or (FULL_SIZES if options.full else SIZES[mode])
+            for count in row.sizes or sorted({max(row.least, count) for count in sizes}):
+                yield Played(row, mode, count, options)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--rows", default="")
+    parser.add_argument("--mode", choices=BOTH)
+    parser.add_argument("--nodes", type=lambda text: [int(word) for word in text.split(",")])
+    parser.add_argument("--keep")
+    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    options.torch = os.environ.get("MUSTER_TORCH_PYTHON")
+    jobs = list(chosen(options))
+    if options.list:
+        print("\n".join(map(str, jobs)))
+        return 0
+    cluster.need()
+    skipped = [job for job in jobs if job.row.needs_torch and not options.torch]
+    for job in skipped:
+        print(f"{job}: skipped, MUSTER_TORCH_PYTHON is not set")
+    with ThreadPoolExecutor(options.jobs) as pool:
+        results = list(pool.map(Played.run, [job for job in jobs if job not in skipped]))
+    failed = results.count(False)
+    print(f"{len(results)} jobs, {failed} failed, {len(skipped)} skipped")
+    return 1 if failed or not results else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
