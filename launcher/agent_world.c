@@ -5,6 +5,7 @@
 
 #include "launcher/agent_internal.h"
 #include "launcher/resolver.h"
+#include "proto/base/text.h"
 #include "proto/exit_code.h"
 
 static const int64_t first_progress_ns = 5 * NS_PER_S, progress_every_ns = 15 * NS_PER_S,
@@ -85,6 +86,22 @@ static uint16_t world_forms(void *context, struct world_id id)
     return id.round ? agent_renew_store(context) : 0;
 }
 
+/* What tells two jobs apart that were given no id. */
+static uint64_t hash_command(const struct run_config *config)
+{
+    uint64_t hash = TEXT_HASH_START;
+    hash = text_hash(hash, config->program, strlen(config->program) + 1);
+    for (char *const *at = config->arguments; *at; at++)
+        hash = text_hash(hash, *at, strlen(*at) + 1);
+    return hash ? hash : 1; /* 0 would say nothing */
+}
+
+static void name_program(const struct run_config *config, char *out, size_t size)
+{
+    const char *slash = strrchr(config->program, '/');
+    (void)snprintf(out, size, "%s", slash ? slash + 1 : config->program);
+}
+
 /* What looking the server's name up has taken of the join timeout; the seat says so where that is all. */
 static int64_t join_used_ns(const struct agent *agent)
 {
@@ -101,6 +118,8 @@ int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *
         return -1;
     if (mode == MEMBERSHIP_CLIENT)
         (void)snprintf(agent->server_address, sizeof agent->server_address, "%s", address);
+    char program[MEMBERSHIP_PROGRAM_LIMIT];
+    name_program(config, program, sizeof program);
     struct membership_options options = {
         .mode = mode,
         .job_id = config->rdzv_id,
@@ -111,6 +130,8 @@ int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *
         .elastic = config->elastic,
         .local_world_size = config->nproc_per_node,
         .role = config->role,
+        .program = program,
+        .command = hash_command(config),
         .max_restarts = config->max_restarts,
         .restart_count = agent->state.restart_count,
         .backoff_ns = agent_seconds_ns(config->restart_backoff_s),

@@ -56,6 +56,7 @@ struct carrier {
     int local_member;
     enum roster_job_state logged_state;
     unsigned complaints;
+    bool stranger_told;
     struct world_id told;               /* the last world that was announced */
     char progress[WIRE_PROGRESS_LIMIT]; /* written under lock */
     struct gate gate;
@@ -129,9 +130,17 @@ static int send_message(struct carrier *c, const struct sender *to)
     return zmq_socket_send(&c->socket, to->id, to->id_size, c->frame.data, c->frame.length);
 }
 
+static void complain(struct carrier *c, const char *what)
+{
+    if (c->complaints < COMPLAINT_LIMIT)
+        log_warning(c->log, "rendezvous: %s%s", what,
+                    ++c->complaints == COMPLAINT_LIMIT ? " (further ones are not logged)" : "");
+}
+
 static void send_action(struct carrier *c, const struct roster_action *action, const struct sender *from)
 {
     struct sender to = *from;
+    char stranger[MUSTER_ERROR_TEXT];
     if (action->session != from->session) {
         const struct route *route = action->member >= 0 ? &c->routes.slots[action->member] : NULL;
         if (!route || route->session != action->session)
@@ -141,6 +150,11 @@ static void send_action(struct carrier *c, const struct roster_action *action, c
     if (action->kind == ROSTER_ACCEPT)
         routes_set(&c->routes, action->member, to.session, to.id, to.id_size, to.fd);
     if (action->kind == ROSTER_ACCEPT) {
+        if (!c->stranger_told &&
+            roster_describe_stranger(c->roster, action->member, stranger, sizeof stranger)) {
+            c->stranger_told = true; /* nodes may differ on purpose: one line says it */
+            log_warning(c->log, "%s", stranger);
+        }
         c->message.kind = WIRE_ACCEPT;
         c->message.member = action->member;
         c->message.sequence = roster_report_sequence(c->roster, action->member);
@@ -173,13 +187,6 @@ static void log_progress(struct carrier *c)
     scope_buffer line = {0};
     if (c->log && c->log->threshold <= LOG_LEVEL_DEBUG && roster_format(c->roster, &line) == 0)
         log_debug(c->log, "rendezvous: %s", line.data);
-}
-
-static void complain(struct carrier *c, const char *what)
-{
-    if (c->complaints < COMPLAINT_LIMIT)
-        log_warning(c->log, "rendezvous: %s%s", what,
-                    ++c->complaints == COMPLAINT_LIMIT ? " (further ones are not logged)" : "");
 }
 
 /* Returns how many actions the event had. */

@@ -29,6 +29,7 @@ static void free_options(struct membership_options *options)
     mem_free((char *)options->job_id);
     mem_free((char *)options->agent_name);
     mem_free((char *)options->role);
+    mem_free((char *)options->program);
     mem_free((char *)options->host);
     mem_free((char *)options->host_name);
     mem_free((char *)options->store_addr);
@@ -37,8 +38,9 @@ static void free_options(struct membership_options *options)
 static int copy_options(struct membership *m, const struct membership_options *options,
                         struct muster_error *err)
 {
-    const char **texts[] = {&m->options.job_id, &m->options.agent_name, &m->options.role,
-                            &m->options.host,   &m->options.host_name,  &m->options.store_addr};
+    const char **texts[] = {&m->options.job_id,    &m->options.agent_name, &m->options.role,
+                            &m->options.program,   &m->options.host,       &m->options.host_name,
+                            &m->options.store_addr};
     m->options = *options;
     if (!m->options.role)
         m->options.role = "default";
@@ -224,6 +226,8 @@ struct roster_join membership_join(const struct membership *m, bool local)
         .incarnation = m->incarnation,
         .local_world_size = m->options.local_world_size,
         .role = m->options.role,
+        .program = m->options.program,
+        .command = m->options.command,
         .store_addr = m->options.store_addr,
         .store_port = m->options.store_port,
         .local = local,

@@ -30,7 +30,7 @@
 
 enum membership_mode { MEMBERSHIP_IN_PROCESS, MEMBERSHIP_SERVER, MEMBERSHIP_CLIENT };
 
-enum { MEMBERSHIP_NAME_LIMIT = 256 };
+enum { MEMBERSHIP_NAME_LIMIT = 256, MEMBERSHIP_PROGRAM_LIMIT = 64 };
 
 /* World id: a random epoch (one for each life of a server) and the number of the round. 0,0 is no world. */
 struct world_id {
@@ -47,6 +47,8 @@ struct membership_options {
     bool elastic;
     int local_world_size; /* workers of this agent, >= 1 */
     const char *role;
+    const char *program;  /* what its workers execute: the name, for people; NULL: nothing is said */
+    uint64_t command;     /* and a hash of it with its arguments; 0: nothing is said */
     int64_t max_restarts; /* of the whole job */
     /* read by the seat that hosts the roster */
     int64_t restart_count;              /* used up by former lives of the job */

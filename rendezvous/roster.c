@@ -92,6 +92,8 @@ static void fill_seat(struct roster_work *w, struct roster_member *member)
         roster->local_slot = roster_slot_of(roster, member);
     (void)snprintf(member->name, sizeof member->name, "%s", join->agent_name);
     (void)snprintf(member->role, sizeof member->role, "%s", join->role);
+    (void)snprintf(member->program, sizeof member->program, "%s", join->program ? join->program : "");
+    member->command = join->command;
     (void)snprintf(member->store_addr, sizeof member->store_addr, "%s", join->store_addr);
     roster_seats_remember(roster, member);
 }
@@ -282,7 +284,7 @@ enum report_outcome {
     REPORT_ENDED,  /* before our STOP came: it does not keep the others from working on */
     REPORT_BREAKS, /* a world that might have gone on under a new server */
     REPORT_STOPS,
-    REPORT_GIVES_UP, /* its lease was over */
+    REPORT_GIVES_UP, /* its lease was over, or it took the server for lost */
 };
 
 /* States without a world of the report's id do not get here: their reports are stale. Columns: RUNNING,
@@ -376,9 +378,6 @@ static int on_report(struct roster_work *w)
         on_stopped(roster, member);
         break;
     case REPORT_GIVES_UP:
-        if (!roster->elastic)
-            return error_set(w->err, MUSTER_E_STATE, "agent \"%.128s\" stops a world that goes on",
-                             member->name);
         on_gives_up(w, member);
         break;
     default:

@@ -24,6 +24,11 @@
  * idempotent for an incarnation: it moves the slot to the new session and sends again whatever the agent may
  * have missed.
  *
+ * Jobs that were given no id (--rdzv-id, "none") and meet at one port look alike. What tells them apart is
+ * the command that their workers execute: an agent under a name that is in already, for another command, is
+ * of another job and refused, as it is when the job of that name is over. Agents under other names are taken,
+ * since nodes of one job may differ; the hosting agent's carrier warns of them.
+ *
  * No two worlds work at the same time. In a static world a rank has one incarnation, so a second world cannot
  * be complete. In an elastic one the agents hold leases: when the server was not heard for so long they stop
  * their workers. A world is followed by another only when one of its working members has stopped (the others
@@ -153,6 +158,8 @@ struct roster_join {
     struct roster_incarnation incarnation;
     int local_world_size;
     const char *role;
+    uint64_t command;    /* a hash of what its workers execute; 0: not said */
+    const char *program; /* its name, for people; NULL: "" */
     const char *store_addr;
     uint16_t store_port;
     bool local;           /* set by the carrier, never read from the wire: the agent that hosts this roster */
@@ -222,6 +229,10 @@ void roster_fill_event(const struct roster *roster, const struct roster_action *
 /* The hosting agent's store is at this port now. Right after the step that formed a world, before its actions
  * are carried out: it is that world's. */
 void roster_move_store(struct roster *roster, uint16_t port);
+
+/* Of a member that runs another command than the hosting agent, in a job without an id of its own: what to
+ * say of it. Whether there is anything. */
+bool roster_describe_stranger(const struct roster *roster, int member, char *out, size_t size);
 
 /* For status, carriers and tests. */
 enum roster_job_state roster_state(const struct roster *roster);

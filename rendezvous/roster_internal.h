@@ -36,6 +36,8 @@ struct roster_member {
     uint16_t store_port;
     char name[MEMBERSHIP_NAME_LIMIT]; /* of the last agent that sat here; "" where none ever did */
     char role[ROSTER_ROLE_LIMIT];
+    uint64_t command;
+    char program[MEMBERSHIP_PROGRAM_LIMIT];
     char store_addr[MEMBERSHIP_NAME_LIMIT];
     int next_incarnation, next_name; /* roster_seats.c */
 };

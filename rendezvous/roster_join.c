@@ -42,6 +42,53 @@ static bool fingerprint_fits(const struct roster *roster, const struct roster_jo
     return true;
 }
 
+static bool runs_another_command(const struct roster *roster, uint64_t a, uint64_t b)
+{
+    return a && b && a != b && strcmp(roster->job_id, "none") == 0;
+}
+
+/* Whether the agent and who has, or had, this seat are of two jobs that share a machine. */
+static bool is_of_another_job(const struct roster *roster, const struct roster_member *member,
+                              const struct roster_join *join)
+{
+    bool counts = roster_seat_taken(member) || roster->state >= JOB_FINISHING;
+    return counts && strcmp(member->name, join->agent_name) == 0 &&
+           runs_another_command(roster, member->command, join->command);
+}
+
+/* Where ranks are claimed, agents of one machine may well run different programs under different ranks. */
+static bool command_fits(const struct roster *roster, const struct roster_join *join, char *refusal,
+                         size_t size)
+{
+    bool claims = !roster->elastic && join->node_rank >= 0;
+    int first = claims ? join->node_rank : 0, end = claims ? first + 1 : roster->slot_count;
+    const struct roster_member *other = NULL;
+    for (int i = first; i < end && !other; i++)
+        if (is_of_another_job(roster, &roster->members[i], join))
+            other = &roster->members[i];
+    if (!other)
+        return true;
+    return refuse(refusal, size,
+                  "command: an agent of \"%.128s\" is in the job with %s already, and this one runs %s with "
+                  "other arguments or from elsewhere: two jobs meet at this port; give each its own "
+                  "--rdzv-id, or another port",
+                  join->agent_name, other->program, join->program ? join->program : "?");
+}
+
+bool roster_describe_stranger(const struct roster *roster, int slot, char *out, size_t size)
+{
+    if (roster->local_slot < 0 || slot < 0 || slot == roster->local_slot)
+        return false;
+    const struct roster_member *ours = &roster->members[roster->local_slot], *member = &roster->members[slot];
+    if (!runs_another_command(roster, ours->command, member->command))
+        return false;
+    (void)snprintf(out, size,
+                   "agent \"%.128s\" runs %s and this node %s, not with the same arguments or from the same "
+                   "place: if these are two jobs, give each its own --rdzv-id, or another port",
+                   member->name, member->program, ours->program);
+    return true;
+}
+
 bool roster_join_fits(const struct roster *roster, const struct roster_join *join, char *refusal, size_t size)
 {
     if (!fingerprint_fits(roster, join, refusal, size))
@@ -50,6 +97,8 @@ bool roster_join_fits(const struct roster *roster, const struct roster_join *joi
         return refuse(refusal, size, "agent name: empty, or longer than %d bytes", MEMBERSHIP_NAME_LIMIT - 1);
     if (!text_fits(join->role, ROSTER_ROLE_LIMIT))
         return refuse(refusal, size, "role: longer than %d bytes", ROSTER_ROLE_LIMIT - 1);
+    if (join->program && !text_fits(join->program, MEMBERSHIP_PROGRAM_LIMIT))
+        return refuse(refusal, size, "program: its name is longer than %d bytes", MEMBERSHIP_PROGRAM_LIMIT - 1);
     if (!text_fits(join->store_addr, MEMBERSHIP_NAME_LIMIT))
         return refuse(refusal, size, "store address: longer than %d bytes", MEMBERSHIP_NAME_LIMIT - 1);
     if (join->local_world_size < 1 || join->local_world_size > ROSTER_LOCAL_WORLD_LIMIT)
@@ -60,7 +109,7 @@ bool roster_join_fits(const struct roster *roster, const struct roster_join *joi
                       roster->max_nodes - 1, roster->max_nodes);
     if (!join->incarnation.high && !join->incarnation.low)
         return refuse(refusal, size, "incarnation: missing");
-    return true;
+    return command_fits(roster, join, refusal, size);
 }
 
 static bool was_superseded(const struct roster_member *member, struct roster_incarnation incarnation)

@@ -145,6 +145,9 @@ static void pack_join(struct parts *parts, const struct wire_message *message)
     out->incarnation_low = join->incarnation.low;
     out->local_world_size = join->local_world_size;
     out->role = (char *)join->role;
+    out->command = join->command;
+    if (join->program)
+        out->program = (char *)join->program;
     out->store_addr = (char *)join->store_addr;
     out->store_port = join->store_port;
     out->number = message->number;
@@ -414,6 +417,8 @@ static int take_join(struct wire_message *out, const Muster__Envelope *envelope,
         .incarnation = {in->incarnation_high, in->incarnation_low},
         .local_world_size = in->local_world_size,
         .role = texts->role,
+        .command = in->command,
+        .program = texts->program,
         .store_addr = texts->store_addr,
         .restart_count = in->restart_count,
         .last_nodes = in->last_nodes,
@@ -430,7 +435,8 @@ static int take_join(struct wire_message *out, const Muster__Envelope *envelope,
     if (take_port(&out->join.store_port, in->store_port, err) ||
         take_text(texts->job_id, sizeof texts->job_id, in->job_id, err) ||
         take_text(texts->agent_name, sizeof texts->agent_name, in->agent_name, err) ||
-        take_text(texts->role, sizeof texts->role, in->role, err))
+        take_text(texts->role, sizeof texts->role, in->role, err) ||
+        take_text(texts->program, sizeof texts->program, in->program, err))
         return -1;
     return take_text(texts->store_addr, sizeof texts->store_addr, in->store_addr, err);
 }

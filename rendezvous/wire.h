@@ -38,7 +38,7 @@ const char *wire_kind_name(enum wire_kind kind);
 /* The texts that join points to, after wire_decode. */
 struct wire_texts {
     char job_id[MEMBERSHIP_NAME_LIMIT], agent_name[MEMBERSHIP_NAME_LIMIT], store_addr[MEMBERSHIP_NAME_LIMIT];
-    char role[ROSTER_ROLE_LIMIT];
+    char role[ROSTER_ROLE_LIMIT], program[MEMBERSHIP_PROGRAM_LIMIT];
 };
 
 /* Only the members that belong to kind mean anything. Not to be copied after wire_decode: join points into

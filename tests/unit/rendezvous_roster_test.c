@@ -236,7 +236,6 @@ static void a_broken_protocol_is_an_error(void **state)
     all_run(f);
     assert_int_equal(report(f, 0, 0, MEMBERSHIP_REPORT_RUNNING, NULL), -1);
     assert_string_equal(f->err.text, "agent \"a\" reports RUNNING while it is RUNNING");
-    assert_int_equal(report(f, 0, 0, MEMBERSHIP_REPORT_STOPPED, NULL), -1);
     assert_int_equal(report(f, 0, 0, MEMBERSHIP_REPORT_FAILED, NULL), -1);
     assert_int_equal(f->err.code, MUSTER_E_INVALID);
     assert_int_equal(report(f, 0, 0, MEMBERSHIP_REPORT_DONE, NULL), 0);
@@ -248,6 +247,19 @@ static void a_broken_protocol_is_an_error(void **state)
     assert_int_equal(report(f, 1, 9, MEMBERSHIP_REPORT_STOPPED, NULL), 0);
     assert_int_equal(roster_member_state(f->roster, 1), MEMBER_RUNNING);
     assert_int_equal(roster_state(f->roster), JOB_RUNNING);
+}
+
+/* It took the server for lost, and was heard again before it was given up. */
+static void who_stops_unasked_costs_a_restart(void **state)
+{
+    struct fixture *f = *state;
+    all_run(f);
+    assert_int_equal(report(f, 1, 0, MEMBERSHIP_REPORT_STOPPED, NULL), 0);
+    assert_int_equal(roster_state(f->roster), JOB_STOPPING);
+    for (int rank = 0; rank < NODES; rank += 2)
+        assert_int_equal(report(f, rank, 0, MEMBERSHIP_REPORT_STOPPED, NULL), 0);
+    assert_int_equal(roster_state(f->roster), JOB_STARTING);
+    assert_int_equal(roster_restart_count(f->roster), 1);
 }
 
 static void the_first_cause_is_found_among_many(void **state)
@@ -541,6 +553,64 @@ static void the_largest_world(void **state)
     roster_destroy(roster);
 }
 
+/* Jobs without an id, on one machine and one port. */
+static void another_command_is_another_job(void **state)
+{
+    (void)state;
+    struct instant now = {0};
+    for (int named = 0; named < 2; named++) {
+        struct roster_options options = options_of(2);
+        options.job_id = named ? "job" : "none";
+        struct roster *roster = roster_create(&options, now, NULL);
+        struct roster_actions actions;
+        assert_int_equal(roster_actions_init(&actions, 2, NULL), 0);
+        for (int i = 0; i < 3; i++) {
+            struct roster_join who = join_of(i > 0);
+            who.job_id = options.job_id;
+            who.min_nodes = who.max_nodes = 2;
+            who.local = i == 0;
+            who.incarnation.low = 10 + (uint64_t)i;
+            who.command = 1 + (uint64_t)(i == 2); /* the third claims the second's rank */
+            who.program = "train.py";
+            struct roster_event event = {.kind = ROSTER_JOIN, .session = 1 + (uint64_t)i, .join = &who};
+            assert_int_equal(roster_step(roster, &event, now, &actions, NULL), 0);
+        }
+        assert_int_equal(actions.items[0].kind, ROSTER_REFUSE);
+        assert_non_null(strstr(actions.items[0].reason, named ? "superseded" : "two jobs meet at this port"));
+        roster_actions_free(&actions);
+        roster_destroy(roster);
+    }
+}
+
+/* Under another name it may be of the job, and is pointed out. */
+static void nodes_may_run_different_commands(void **state)
+{
+    (void)state;
+    struct instant now = {0};
+    char text[MUSTER_ERROR_TEXT];
+    struct roster_options options = options_of(2);
+    options.job_id = "none";
+    struct roster *roster = roster_create(&options, now, NULL);
+    struct roster_actions actions;
+    assert_int_equal(roster_actions_init(&actions, 2, NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        struct roster_join who = join_of(i);
+        who.job_id = options.job_id;
+        who.min_nodes = who.max_nodes = 2;
+        who.local = i == 0;
+        who.command = 1 + (uint64_t)i;
+        who.program = i ? "eval.py" : "train.py";
+        struct roster_event event = {.kind = ROSTER_JOIN, .session = 1 + (uint64_t)i, .join = &who};
+        assert_int_equal(roster_step(roster, &event, now, &actions, NULL), 0);
+    }
+    assert_int_equal(roster_state(roster), JOB_STARTING);
+    assert_true(roster_describe_stranger(roster, 1, text, sizeof text));
+    assert_non_null(strstr(text, "\"b\" runs eval.py and this node train.py"));
+    assert_false(roster_describe_stranger(roster, 0, text, sizeof text));
+    roster_actions_free(&actions);
+    roster_destroy(roster);
+}
+
 static void who_is_missing_is_told(void **state)
 {
     (void)state;
@@ -609,6 +679,7 @@ int main(void)
         TEST(an_agent_without_a_rank_gets_one),
         TEST(an_unknown_session_is_told_to_register),
         TEST(a_broken_protocol_is_an_error),
+        TEST(who_stops_unasked_costs_a_restart),
         TEST(the_first_cause_is_found_among_many),
         TEST(of_many_failures_the_best_are_kept),
         TEST(a_late_joiner_is_told_how_it_ended),
@@ -620,6 +691,8 @@ int main(void)
         cmocka_unit_test(causes_are_ranked),
         TEST(worlds_of_impossible_sizes_are_refused),
         cmocka_unit_test(the_largest_world),
+        cmocka_unit_test(another_command_is_another_job),
+        cmocka_unit_test(nodes_may_run_different_commands),
         cmocka_unit_test(who_is_missing_is_told),
         cmocka_unit_test(names_are_printable),
     };
