@@ -270,11 +270,31 @@ void roster_describe_member(const struct roster *roster, const struct roster_mem
         (void)snprintf(out, size, "agent \"%.128s\"", member->name);
 }
 
+/* While there is a world, for those who have none: spares, newcomers, and who has stopped before the others.
+ */
+static void describe_waiting(const struct roster *roster, char *out, size_t size)
+{
+    bool works = roster->state == JOB_STARTING || roster->state == JOB_RUNNING;
+    int stopping = roster->count[MEMBER_STOPPING];
+    if (roster->count[MEMBER_JOINED] + roster->count[MEMBER_STOPPED] == 0)
+        return;
+    if (roster->state == JOB_STOPPING)
+        append(out, size, "the workers of round %u are still being stopped on %d node%s",
+               (unsigned)roster->id.round, stopping, stopping == 1 ? "" : "s");
+    else if (works && roster->world_nodes >= roster->max_nodes)
+        append(out, size, "the world has its %d nodes: a spare waits for one to go", roster->world_nodes);
+    else if (works)
+        append(out, size, "a world of %d nodes works: newcomers are gathered until it makes room",
+               roster->world_nodes);
+}
+
 void roster_describe_progress(const struct roster *roster, char *out, size_t size)
 {
     out[0] = '\0';
-    if (roster->state != JOB_FORMING)
+    if (roster->state != JOB_FORMING) {
+        describe_waiting(roster, out, size);
         return;
+    }
     int present = roster->count[MEMBER_JOINED];
     if (!roster->elastic) {
         append(out, size, "%d of %d nodes", present, roster->slot_count);

@@ -54,7 +54,7 @@ struct wire_message {
     uint64_t sequence;  /* REPORT: its own; ACCEPT, BEAT: the last that has arrived */
     struct world_id id; /* REPORT */
     enum membership_report_kind report;
-    char progress[WIRE_PROGRESS_LIMIT]; /* BEAT of the server; "" where the world is not forming */
+    char progress[WIRE_PROGRESS_LIMIT]; /* BEAT of the server; "" where nobody waits for a world */
     struct world_id server_done;        /* BEAT of the server (roster.h); 0,0: not so */
     struct roster_join join;            /* JOIN; local is never sent */
     struct wire_texts texts;

@@ -248,7 +248,7 @@ class Signals(AgentTest):
 
     def test_term_while_the_world_is_forming(self):
         process = self.start("--nnodes=2", "--node-rank=1", f"--master-port={free_port()}", "true")
-        time.sleep(0.3)  # the seat is asked for; nothing shows from outside
+        self.waits(process, "no answer yet from the server")
         begin = time.monotonic()
         process.send_signal(signal.SIGTERM)
         self.finish(process, 143)

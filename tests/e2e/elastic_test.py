@@ -125,7 +125,8 @@ class Forming(ElasticTest):
 
     def test_term_while_forming_leaves_at_once(self):
         server, client = self.node(0, "3"), self.node(1, "3")
-        time.sleep(0.3)  # wherever they are by then
+        self.waits(server, "2 of at least 3 nodes")
+        self.waits(client, "2 of at least 3 nodes")
         for process in (client, server):
             begin = time.monotonic()
             process.send_signal(signal.SIGTERM)
@@ -242,7 +243,7 @@ class Changing(ElasticTest):
         nodes = [self.node(k, "1:2") for k in range(2)]
         self.seen(0, 2)
         spare = self.node(2, "1:2")
-        time.sleep(0.5)
+        self.waits(spare, "the world has its 2 nodes: a spare waits for one to go")
         nodes[1].send_signal(signal.SIGTERM)
         self.finish(nodes[1], 143)
         rows = self.seen(1, 2)
@@ -269,18 +270,11 @@ class Changing(ElasticTest):
             self.finish(process, 143)
 
     def test_a_spare_learns_how_it_ended(self):
-
-        nodes = [self.node(k, "2", "--shutdown-timeout=30") for k in range(2)]
+        nodes = [self.node(k, "2") for k in range(2)]
         self.seen(0, 2)
-        nodes[1].send_signal(signal.SIGSTOP)
-        (self.folder / "finish").touch()
-        try:
-            late = self.node(2, "2")
-            time.sleep(0.2)
-        finally:
-            nodes[1].send_signal(signal.SIGCONT)
-        for process in [*nodes, late]:
-            self.finish(process, 0)
+        spare = self.node(2, "2")
+        self.waits(spare, "the world has its 2 nodes")
+        self.finish_all([*nodes, spare])
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Standard library only. MUSTER_BUILD names the build directory. Every process of 
 wherever it hides."""
 
 import ctypes
+import json
 import os
 import pathlib
 import re
@@ -184,6 +185,22 @@ class AgentTest(unittest.TestCase):
         os.set_blocking(process.stderr.fileno(), True)
         process.said = said
         self.assertIn(text, said)
+
+    @staticmethod
+    def status(process):
+        """What the agent tells of itself; None where it cannot be asked yet, or any more."""
+        command = [MUSTER, "status", f"--pid={process.pid}", "--output=json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def waits(self, process, text):
+        """Waits until the agent waits for a world, and the text is in what it says of that."""
+
+        def read():
+            status = self.status(process)
+            return status and text in status["waiting"]
+
+        wait_until(read, f"an agent that waits: {text}")
 
     def run_muster(self, *arguments, code=0, **options):
         return self.finish(self.start(*arguments, **options), code)

@@ -55,7 +55,7 @@ static void a_long_reason_is_cut(void **state)
                                 .deadline = {INT64_MAX},
                                 .reason = reason};
         scope_buffer out = {.limit = NOTICE_LINE_LIMIT};
-        assert_int_equal(notice_format(&notice, (struct instant){INT64_MIN / 2}, &out), 0);
+        assert_int_equal(notice_format(&notice, (struct instant){0}, &out), 0);
         assert_string_equal(out.data + out.length - 3, "\"}\n");
         bool broken = strstr(out.data, "\\ufffd") != NULL; /* U+FFFD: of invalid UTF-8 only */
         assert_int_equal(broken, p == 5);

@@ -169,18 +169,22 @@ static void stop_and_form(struct fixture *f, const int *who, int count)
         report(f, who[i], MEMBERSHIP_REPORT_STOPPED);
 }
 
+static void expect_progress(struct fixture *f, const char *expected)
+{
+    char text[256];
+    roster_describe_progress(f->roster, text, sizeof text);
+    assert_string_equal(text, expected);
+}
+
 static void the_last_call_starts_with_the_least(void **state)
 {
     struct fixture *f = *state;
-    char text[256];
     join(f, 0, "node0");
-    roster_describe_progress(f->roster, text, sizeof text);
-    assert_string_equal(text, "1 of at least 2 nodes");
+    expect_progress(f, "1 of at least 2 nodes");
     pass(f, 100, all, 0);
     assert_int_equal(roster_state(f->roster), JOB_FORMING);
     join(f, 1, "node1");
-    roster_describe_progress(f->roster, text, sizeof text);
-    assert_string_equal(text, "2 of 2 to 4 nodes; last call of 30 s for more");
+    expect_progress(f, "2 of 2 to 4 nodes; last call of 30 s for more");
     assert_int_equal(roster_deadline(f->roster).ns,
                      f->now.ns + 2500 * NS_PER_MS); /* node1 may be lost before */
     pass(f, LAST_CALL_S - 1, all, 1);
@@ -287,14 +291,17 @@ static void newcomers_are_gathered_and_rate_limited(void **state)
     static const int three[] = {0, 1, 2};
     three_run(f);
     pass(f, 60, all, 2);
+    expect_progress(f, "");
     join(f, 3, "node3");
     pass(f, 0.5, all, 3);
     assert_int_equal(roster_state(f->roster), JOB_RUNNING);
+    expect_progress(f, "a world of 3 nodes works: newcomers are gathered until it makes room");
     pass(f, 0.5, all, 3);
     assert_int_equal(roster_state(f->roster), JOB_STOPPING);
     assert_true(f->stop[1].planned);
     assert_int_equal(f->stop[1].grace_ns, NOTICE_S * NS_PER_S);
     assert_string_equal(f->stop[1].reason, "1 more node came: the world grows from 3 to 4");
+    expect_progress(f, "the workers of round 0 are still being stopped on 3 nodes");
     assert_true(f->stop[1].change == MEMBERSHIP_CHANGE_JOIN && f->stop[1].next_nodes == 4);
     report(f, 1, MEMBERSHIP_REPORT_FAILED); /* how a worker ends after a planned stop is no failure */
     stop_and_form(f, three, 3);
@@ -338,6 +345,7 @@ static void a_drain_lets_all_save_and_costs_nothing(void **state)
     report(f, 0, MEMBERSHIP_REPORT_STOPPED);
     report(f, 2, MEMBERSHIP_REPORT_STOPPED);
     assert_int_equal(roster_state(f->roster), JOB_STOPPING); /* it still saves */
+    expect_progress(f, "the workers of round 0 are still being stopped on 1 node");
     event_of(f, 1, (struct roster_event){.kind = ROSTER_LEAVE, .exit_code = 143});
     assert_int_equal(f->worlds, 2);
     assert_int_equal(roster_restart_count(f->roster), 0);
@@ -352,7 +360,9 @@ static void a_spare_takes_over(void **state)
         join(f, i, i == 0 ? "a" : i == 1 ? "b" : i == 2 ? "c" : "d");
     for (int i = 0; i < 4; i++)
         report(f, i, MEMBERSHIP_REPORT_RUNNING);
+    expect_progress(f, "");
     join(f, 4, "e");
+    expect_progress(f, "the world has its 4 nodes: a spare waits for one to go");
     event_of(f, 1, (struct roster_event){.kind = ROSTER_DRAIN, .exit_code = 143, .grace_ns = NS_PER_S});
     event_of(f, 1, (struct roster_event){.kind = ROSTER_LEAVE, .exit_code = 143});
     stop_and_form(f, three, 3);
