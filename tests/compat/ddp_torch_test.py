@@ -161,7 +161,8 @@ class UnderMuster(unittest.TestCase):
         self.assertTrue(0 < int(ports.pop()) < 65536)
         self.assertEqual(done.stderr.count("OMP_NUM_THREADS"), 1)
 
-    def test_two_agents_form_one_world(self):
+    def two_agents(self):
+        """[(exit code, output)] of two agents of one job."""
         port = free_ports(2)
         common = ["--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}"]
         agents = [
@@ -177,7 +178,11 @@ class UnderMuster(unittest.TestCase):
             for agent in agents:
                 agent.kill()
                 agent.wait()
-        self.assertEqual([agent.returncode for agent in agents], [0, 0], "\n".join(said))
+        return [(agent.returncode, text) for agent, text in zip(agents, said)]
+
+    def test_two_agents_form_one_world(self):
+        done = torch_python.undisturbed(self.two_agents, lambda ends: "".join(text for _, text in ends), self.path)
+        self.assertEqual([code for code, _ in done], [0, 0], "\n".join(text for _, text in done))
         self.check_training(world=2, restarts=0)
 
 

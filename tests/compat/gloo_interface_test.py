@@ -83,6 +83,9 @@ class Interfaces(unittest.TestCase):
 
     def outcome(self, *flags):
         """[(exit code, output, errors)] of both nodes."""
+        return torch_python.undisturbed(lambda: self.attempt(*flags), lambda ends: "".join(out + err for _, out, err in ends))
+
+    def attempt(self, *flags):
         agents = [self.start(node, *flags) for node in self.nodes]
         found = []
         for agent in agents:

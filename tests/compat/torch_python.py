@@ -27,20 +27,29 @@ def skip(why):
     sys.exit(SKIPPED)
 
 
-def run(command, folder=None, **options):
-    """subprocess.run without input and with text for output; folder is what the command fills.
+def undisturbed(attempt, said, folder=None):
+    """What attempt() gives, with said(it) the text that its processes wrote; folder is what it fills.
 
     A gloo thread of PyTorch outlives destroy_process_group, and where it lets go of a tensor only after the interpreter has begun
-    to end, which needs a busy machine, it takes the process down with it (seen with PyTorch 2.13). A run in which that is said is no
-    answer about muster and is made again."""
+    to end, which needs a busy machine, it takes the process down with it (seen with PyTorch 2.13). An attempt in which that is said is
+    no answer about muster and is made again."""
     for _ in range(5):
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **options)
-        if "terminate called without an active exception" not in done.stdout + done.stderr:
+        done = attempt()
+        if "terminate called without an active exception" not in said(done):
             break
         print("a gloo thread ended its process behind the script: once more", flush=True)
         for path in folder.iterdir() if folder else ():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     return done
+
+
+def run(command, folder=None, **options):
+    """subprocess.run without input and with text for output, undisturbed; folder is what the command fills."""
+    return undisturbed(
+        lambda: subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **options),
+        lambda done: done.stdout + done.stderr,
+        folder,
+    )
 
 
 def require():
