@@ -5,3 +5,8 @@ foreach(program tcpstore_serve tcpstore_call)
 endforeach()
 muster_script_test(compat_tcpstore COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/tcpstore_torch_test.py LABELS compat
   TIMEOUT 300)
+# PyTorch's own cases for a store; with other versions of it in the full run.
+muster_script_test(compat_store_cases COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/store_cases_test.py LABELS compat
+  TIMEOUT 300)
+muster_script_test(compat_store_versions COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/store_versions_test.py LABELS full
+  TIMEOUT 3600)
