@@ -15,13 +15,12 @@ import statistics
 import subprocess
 import sys
 
-from support import store_servers
+from support import store_crew, store_servers
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 SUPPORT = pathlib.Path(__file__).resolve().parent / "support"
 VALUE_BYTES = 16
 BAR = 1.3
-THREADS = 16  # of one process: more only wait for its interpreter's lock
 # Calls of all clients together in one measurement: 50 ms of the server's processor time or more.
 CALLS = {
     "set": 60000, "get": 4000, "add": 6000, "check": 6000, "compare_set": 6000, "wait": 6000, "append": 60000, "multi_set": 16000,
@@ -42,53 +41,6 @@ def arguments():
         "--torch-python", default=os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv" / "bin" / "python"))
     )
     return parser.parse_args()
-
-
-class Crew:
-    """The processes that hold all clients of one size."""
-
-    def __init__(self, python, clients, servers):
-        self.clients, self.turn, self.processes = clients, 0, []
-        ports = [f"{name}={server.port}" for name, server in servers.items()]
-        for first in range(0, clients, THREADS):
-            command = [python, str(SUPPORT / "store_clients.py"), first, min(THREADS, clients - first), clients, *ports]
-            self.processes.append(
-                subprocess.Popen(
-                    list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                    env=store_servers.quiet_environment(),
-                )
-            )
-        self.expect_ready()
-
-    def expect_ready(self):
-        for process in self.processes:
-            if process.stdout.readline() != "ready\n":
-                sys.exit("tcpstore.py: a process with clients has failed")
-
-    def tell(self, line):
-        for process in self.processes:
-            process.stdin.write(line + "\n")
-            process.stdin.flush()
-
-    def run(self, name, server, operation, calls):
-        """(seconds of wall time, seconds of the server's processor time, calls made)"""
-        each = max(1, calls // self.clients)
-        self.turn += 1
-        self.tell(f"{name} {operation} {each} {self.turn}")
-        self.expect_ready()
-        before = server.cpu_ns()
-        self.tell("")
-        times = [tuple(map(int, process.stdout.readline().split())) for process in self.processes]
-        if not all(times):
-            sys.exit(f"tcpstore.py: {operation} with {self.clients} clients of {name} has failed")
-        wall = max(end for _, end in times) - min(start for start, _ in times)
-        return wall / 1e9, (server.cpu_ns() - before) / 1e9, each * self.clients
-
-    def close(self):
-        for process in self.processes:
-            process.stdin.close()
-        for process in self.processes:
-            process.wait(timeout=60)
 
 
 def measure(crew, servers, operations, rounds):
@@ -172,12 +124,12 @@ def main():
             "torch": store_servers.torch_server(options.torch_python),
             "bare": store_servers.bare_server(build, VALUE_BYTES),
         }
-        crew = Crew(options.torch_python, max(clients, 1), servers)
+        crew = store_crew.torch_crew(options.torch_python, clients, servers)
         alone = [name for name in operations if clients > 1 or name != "wake"]
         found = measure(crew, servers, alone, options.rounds)
         crew.close()
         if clients == 1 and "wake" in operations:  # one that wakes another
-            crew = Crew(options.torch_python, 2, servers)
+            crew = store_crew.torch_crew(options.torch_python, 2, servers)
             found |= measure(crew, servers, ["wake"], options.rounds)
             crew.close()
         for server in servers.values():

@@ -1,4 +1,4 @@
-"""Threads with torch's own TCPStore clients, told what to do on standard input. Run by tcpstore.py under torch's Python.
+"""Threads with torch's own TCPStore clients, told what to do on standard input. Run by tcpstore.py and store.py under torch's Python.
 
     store_clients.py FIRST THREADS ALL NAME=PORT...
 
@@ -95,6 +95,39 @@ def wake(store, client, clients, count, turn):
         store.wait([f"w{turn}.{count - 1}.0"])
 
 
+def barrier(store, client, clients, count, turn):
+    """As the agents of torchrun meet: a sum, and a wait for the mark that the last one sets."""
+    for i in range(count):
+        if store.add(f"c{turn}.{i}", 1) == clients:
+            store.set(f"b{turn}.{i}", "")
+        store.wait([f"b{turn}.{i}"])
+
+
+def barrier_query(store, client, clients, count, turn):
+    """The query that torch 2.13 has for it: one request and one reply."""
+    for i in range(count):
+        store.barrier(f"b{turn}.{i}", clients)
+
+
+def gather(store, client, clients, count, turn):
+    """Everybody's small value to everybody, by multi_get."""
+    for i in range(count):
+        store.set(f"g{turn}.{i}.{client}", f"value of {client}")
+        values = store.multi_get([f"g{turn}.{i}.{other}" for other in range(clients)])
+    assert values == [f"value of {other}".encode() for other in range(clients)]
+
+
+def gather_gets(store, client, clients, count, turn):
+    """The same by one get after the other, as gloo does."""
+    for i in range(count):
+        store.set(f"g{turn}.{i}.{client}", f"value of {client}")
+        values = [store.get(f"g{turn}.{i}.{other}") for other in range(clients)]
+    assert values == [f"value of {other}".encode() for other in range(clients)]
+
+
+TOGETHER = {call.__name__: call for call in (wake, barrier, barrier_query, gather, gather_gets)}
+
+
 class Threads:
     def __init__(self, first, threads, clients, ports):
         self.clients, self.errors, self.times, self.job = clients, [], [None] * threads, None
@@ -117,8 +150,8 @@ class Threads:
             self.start.wait()
             began = time.monotonic_ns()
             try:
-                if operation == "wake":
-                    wake(stores[server], client, self.clients, count, turn)
+                if operation in TOGETHER:
+                    TOGETHER[operation](stores[server], client, self.clients, count, turn)
                 else:
                     OPERATIONS[operation](stores[server], key, count, turn)
             except Exception as error:  # noqa: BLE001 - told to the one who started us, whatever it is

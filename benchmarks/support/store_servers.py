@@ -67,6 +67,10 @@ def bare_server(build, value_bytes):
     return Server([str(build / "benchmarks" / "store_bare"), str(value_bytes)], "store_bare")
 
 
+def zeromq_server(build):
+    return Server([str(build / "benchmarks" / "store_zmq_serve")], "store_zmq_serve"[:15])
+
+
 def torch_version(python):
     """None: this interpreter has no torch."""
     try:

@@ -194,7 +194,7 @@ static void a_wait_that_times_out_leaves_the_client_usable(void **state)
     struct instant start = clock_now(NULL);
     assert_int_equal(tcpstore_client_get(c, "late", &out, SHORT_NS, &err), -1);
     assert_true(instant_diff_ns(clock_now(NULL), start) >= SHORT_NS);
-    (void)snprintf(where, sizeof where, "TCPStore at 127.0.0.1:%u: get of \"late\", after 0.",
+    (void)snprintf(where, sizeof where, "TCPStore at 127.0.0.1:%u: get of \"late\", after ",
                    tcpstore_server_port(server));
     says(&err, MUSTER_E_TIMEOUT, where);
     assert_int_equal(tcpstore_client_wait(c, (const char *[]){"one", "two", "three"}, 3, 0, &err), -1);
