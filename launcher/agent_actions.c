@@ -15,8 +15,10 @@ static void do_start(struct agent *agent)
     agent->stop = (struct membership_event){0};
     agent_tell(agent, EVENT_RENDEZVOUS, instant_diff_ns(clock_now(NULL), agent->waiting_since));
     if (agent->world.restart_count)
-        log_info(&agent->log, "restart %lld of %lld: round %u starts", (long long)agent->world.restart_count,
-                 (long long)agent->config->max_restarts, agent->world.id.round);
+        log_info(&agent->log, "restart %lld of %lld: round %u starts%s%s",
+                 (long long)agent->world.restart_count, (long long)agent->config->max_restarts,
+                 agent->world.id.round, *agent->restart_reason ? "; the first cause: " : "",
+                 agent->restart_reason);
     agent_open_logs(agent);
 }
 

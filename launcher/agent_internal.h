@@ -94,7 +94,8 @@ struct agent {
 
     struct group group;
     struct membership_world world;
-    char *run_directory;    /* NULL: no log files */
+    char restart_reason[MUSTER_ERROR_TEXT]; /* why the round before world was stopped, where it failed; "" */
+    char *run_directory;                    /* NULL: no log files */
     char *error_directory;  /* of error files where there are no log files; NULL: none either */
     char *program;          /* what is executed */
     struct worker *workers; /* nproc_per_node */

@@ -16,6 +16,7 @@ static void on_membership(struct agent *agent, const struct membership_event *ev
     switch (event->kind) {
     case MEMBERSHIP_EVENT_WORLD:
         agent->world = event->world;
+        memcpy(agent->restart_reason, event->reason, sizeof agent->restart_reason);
         agent_keep_count(agent);
         agent_event(agent, &(struct group_event){.kind = GROUP_WORLD}, NULL);
         break;

@@ -90,7 +90,8 @@ struct membership_world {
 };
 
 enum membership_event_kind {
-    MEMBERSHIP_EVENT_WORLD, /* start the workers of this world */
+    MEMBERSHIP_EVENT_WORLD, /* start the workers of this world; after a failure `reason` is its first cause,
+                               as it was known when all had stopped */
     MEMBERSHIP_EVENT_STOP,  /* stop all workers of world `stopped`, then report STOPPED; `reason` says why */
     MEMBERSHIP_EVENT_VERDICT, /* the job is over: stop what runs and leave with exit_code; `failure` is its
                                  first cause */

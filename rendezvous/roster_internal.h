@@ -95,8 +95,9 @@ struct roster {
     struct roster_cause seen[FAILURE_OTHERS_LIMIT + 1]; /* the best, in order; the first is cause */
     int seen_count, seen_total;
     int leave_code; /* static: of an agent that left, or is to, while the world was stopping; 0: none */
-    /* what the next STOP and the VERDICT say */
+    /* what the next STOP, WORLD and VERDICT say */
     char stop_reason[MUSTER_ERROR_TEXT];
+    char restart_reason[MUSTER_ERROR_TEXT]; /* the next WORLD: the first cause of the round before; "" */
     int verdict_code;
     bool verdict_failed;
     char verdict_reason[MUSTER_ERROR_TEXT];

@@ -266,6 +266,9 @@ static void form_again(struct roster_work *w)
     roster->restart_count += roster->failed + (roster->failed && MUTATED(MUTATION_TWO_COUNTS));
     roster->id = (struct world_id){roster->epoch, roster->id.round + 1};
     roster->world_out = false;
+    roster->restart_reason[0] = '\0';
+    if (roster->failed)
+        failure_describe(&roster->cause, roster->restart_reason, sizeof roster->restart_reason);
     roster->failed = roster->planned = false;
     roster->seen_count = roster->seen_total = 0;
     roster->leave_code = 0;

@@ -1,6 +1,7 @@
 /* roster_return.c - a server that was started again and hears from its agents what there was before. See
  * roster.h. */
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "proto/exit_code.h"
 #include "rendezvous/roster_internal.h"
@@ -14,6 +15,8 @@ static void count_loss(struct roster_work *w, int64_t used)
     roster->before_counted = true;
     if (roster->restart_count <= used)
         roster->restart_count = used + 1;
+    (void)snprintf(roster->restart_reason, sizeof roster->restart_reason,
+                   "the agent that served the job was lost in round %u", roster->before.round);
     if (roster->restart_count > roster->max_restarts)
         roster_give_verdict(w, EXIT_CODE_NODE, false,
                             "the agent that served the job was lost in round %u; restarts used: %" PRId64

@@ -366,6 +366,7 @@ void roster_fill_event(const struct roster *roster, const struct roster_action *
     case ROSTER_SEND_WORLD:
         event->kind = MEMBERSHIP_EVENT_WORLD;
         fill_world(roster, action->member, &event->world);
+        reason = roster->restart_reason;
         break;
     case ROSTER_SEND_STOP:
         event->kind = MEMBERSHIP_EVENT_STOP;

@@ -162,8 +162,9 @@ static void pack_join(struct parts *parts, const struct wire_message *message)
         out->held = pack_id(&parts->id, join->held);
 }
 
-static void pack_world(struct parts *parts, const struct membership_world *world)
+static void pack_world(struct parts *parts, const struct membership_event *event)
 {
+    const struct membership_world *world = &event->world;
     Muster__World *out = parts->envelope.world = &parts->body.world;
     muster__world__init(out);
     parts->envelope.body_case = MUSTER__ENVELOPE__BODY_WORLD;
@@ -177,13 +178,14 @@ static void pack_world(struct parts *parts, const struct membership_world *world
     out->restart_count = world->restart_count;
     out->master_addr = (char *)world->master_addr;
     out->master_port = world->master_port;
+    out->reason = pack_bytes(event->reason);
 }
 
 static void pack_event(struct parts *parts, const struct membership_event *event)
 {
     switch (event->kind) {
     case MEMBERSHIP_EVENT_WORLD:
-        pack_world(parts, &event->world);
+        pack_world(parts, event);
         break;
     case MEMBERSHIP_EVENT_STOP:
         parts->envelope.stop = &parts->body.stop;
@@ -473,7 +475,9 @@ static int take_world(struct membership_event *out, const Muster__World *in, str
     };
     if (take_id(&out->world.id, in->id, err) || take_port(&out->world.master_port, in->master_port, err))
         return -1;
-    return take_text(out->world.master_addr, sizeof out->world.master_addr, in->master_addr, err);
+    if (take_text(out->world.master_addr, sizeof out->world.master_addr, in->master_addr, err))
+        return -1;
+    return take_bytes(out->reason, sizeof out->reason, in->reason, err);
 }
 
 static int take_verdict(struct membership_event *out, const Muster__Verdict *in, struct muster_error *err)

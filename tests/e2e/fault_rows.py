@@ -301,7 +301,8 @@ def restarting(job):
 SLOW_RESTART = ("--restart-backoff=8",)
 NO_RESTART = ("--max-restarts=0",)
 SHORT_JOIN = ("--join-timeout=8",)
-LOST_VICTIM = r"lost rank|node\d+.*lost|lost.*node\d+"  # a follower's words may come first; a verdict waits for the cause
+LOST_VICTIM = r"the first cause: node rank \d+ \(node\d+\) is lost"  # whatever followers said before
+LOST_SERVER = r"the first cause: the agent that served the job was lost in round 0"
 OTHER_JOB = r'refused by the server: job id: this agent has "another"'
 CLAIMED = "refused"
 
@@ -309,7 +310,8 @@ CLAIMED = "refused"
 ON_LOSS = {"static": STOPPED, "elastic": one_less}
 
 ROWS = [
-    Row("a worker is killed", of(victim, "kill_worker"), restarts=1, says="SIGKILL|exitcode: -9", short=ELASTIC),
+    Row("a worker is killed", of(victim, "kill_worker"), restarts=1,
+        says=r"the first cause: rank \d+ \(pid \d+ on node\d+\) was killed by signal 9", short=ELASTIC),
     Row("a worker is killed, no restart left", of(victim, "kill_worker"), flags=NO_RESTART, again=None, codes=137,
         says="SIGKILL", short=STATIC),
     Row("an agent is killed", kill_agent(victim), gone=ON_LOSS, back=start_agent(victim), restarts=1, says=LOST_VICTIM),
@@ -322,13 +324,13 @@ ROWS = [
     Row("the server's agent is killed while forming", kill_agent(server), begin=victim_is_missing,
         back=in_turn(start_agent(server), start_agent(victim)), restarts=0),
     Row("the server's agent is killed", kill_agent(server), gone=STOPPED, back=start_agent(server), restarts=1,
-        says="server lost|the server was started again|the server .* has not answered"),
+        says=LOST_SERVER),
     Row("the server's agent is killed, no restart left", kill_agent(server), flags=NO_RESTART, again=None,
         codes=LOST, modes=STATIC, says="lost"),
     Row("the server's agent is killed at the exit barrier", kill_agent(server), begin=at_exit_barrier,
         back=start_agent(server), again=None),
     Row("the server's pod comes back with another address", lose_power(server), gone=STOPPED, back=start_pod(server, 8),
-        restarts=1),
+        restarts=1, says=LOST_SERVER),
     Row("an agent freezes and thaws", freeze_agent(victim), gone=ON_LOSS, back=of(victim, "thaw"), restarts=1, short=STATIC),
     Row("a node freezes and thaws", of(victim, "freeze"), gone=ON_LOSS, back=of(victim, "thaw"), restarts=1),
     Row("the server's node freezes and thaws", of(server, "freeze"), gone={"static": STANDS, "elastic": STOPPED},

@@ -98,6 +98,7 @@ static void a_world_forms_and_finishes(void **state)
     assert_int_equal(membership_fd(f->seat), -1);
     expect(f, MEMBERSHIP_EVENT_WORLD);
     struct membership_world *world = &f->event.world;
+    assert_string_equal(f->event.reason, "");
     assert_true(world->id.epoch != 0);
     assert_int_equal(world->id.round, 0);
     assert_int_equal(world->world_size, 4);
@@ -137,6 +138,7 @@ static void a_failure_restarts_then_ends_the_job(void **state)
     expect(f, MEMBERSHIP_EVENT_WORLD);
     assert_int_equal(f->event.world.id.round, 1);
     assert_int_equal(f->event.world.restart_count, 1);
+    assert_string_equal(f->event.reason, "rank 2 (pid 77 on box) was killed by signal 9 (SIGKILL)");
     assert_int_equal(f->event.world.master_port, 29555);
     struct world_id second = f->event.world.id;
     fail_with(f, first, SIGKILL, -1); /* stale: says nothing about round 1 */

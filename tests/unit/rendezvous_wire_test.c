@@ -122,6 +122,7 @@ static void events_come_through(void **state)
     static struct wire_message message;
     message = (struct wire_message){.kind = WIRE_EVENT,
                                     .event = {.kind = MEMBERSHIP_EVENT_WORLD,
+                                              .reason = "rank 3 died",
                                               .world = {.id = some_id,
                                                         .group_rank = 1,
                                                         .group_world_size = 2,
