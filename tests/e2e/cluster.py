@@ -19,6 +19,7 @@ Harm lasts until it is taken back, by heal() or by the opposite call, and severa
 in the hub, so the node does not see it; unplug() takes its carrier away instead. Standard library, iproute2, nftables and the
 build's delay_line; needs root."""
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -28,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 
 import namespaces
 
@@ -432,3 +434,31 @@ class Cluster:
             if helper.poll() is None:
                 end_helper(helper)
         self.hub.close()
+
+
+def main(at_once=4):
+    """Runs the tests of the script that calls it: those that are named, or all, several at once in processes of their own: they
+    wait most of the time, and their networks never meet."""
+    need()
+    if len(sys.argv) > 1:
+        unittest.main(argv=sys.argv, verbosity=2)
+    names = list(test_names(unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"])))
+    failed = []
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        for name, done in zip(names, pool.map(run_test, names)):
+            print(done.stdout + done.stderr, flush=True)
+            failed += [name] if done.returncode else []
+    print(f"{len(names)} tests, {len(failed)} failed", *failed)
+    sys.exit(1 if failed else 0)
+
+
+def test_names(suite):
+    if isinstance(suite, unittest.TestCase):
+        yield suite.id().removeprefix("__main__.")
+        return
+    for part in suite:
+        yield from test_names(part)
+
+
+def run_test(name):
+    return subprocess.run([sys.executable, sys.argv[0], name], capture_output=True, text=True, check=False)

@@ -4,10 +4,8 @@
 
 Workers are small shell programs that say which round they are of and wait for a file named finish, or finish.RANK."""
 
-import concurrent.futures
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import time
@@ -167,27 +165,5 @@ class Last(ServerLost):
         self.assertIn("restarts used: 0 of 0", agents[1].said())
 
 
-def names(suite):
-    """Of all the tests in it."""
-    return [suite.id().removeprefix("__main__.")] if isinstance(suite, unittest.TestCase) else [name for part in suite for name in names(part)]
-
-
-def run_side_by_side(tests):
-    """They wait most of the time, and their networks never meet."""
-
-    def run(name):
-        return subprocess.run([sys.executable, __file__, name], capture_output=True, text=True, check=False)
-
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        failed = 0
-        for done in pool.map(run, tests):
-            print(done.stdout + done.stderr, flush=True)
-            failed |= done.returncode != 0
-    return failed
-
-
 if __name__ == "__main__":
-    cluster.need()
-    if len(sys.argv) == 1:
-        sys.exit(run_side_by_side(names(unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"]))))
-    unittest.main(argv=[sys.argv[0], *sys.argv[1:]], verbosity=2)
+    cluster.main()
