@@ -49,6 +49,7 @@ target_sources(muster_launcher PRIVATE
   outlet_threads.c
   pump.c
   pump_format.c
+  pump_stream.c
   resolver.c
   secret_command.c
   secret_file.c

@@ -1,5 +1,5 @@
-/* pump.c - see pump.h. The streams have an epoll of their own: while a queue is full, the loop does not look
- * at it, which pauses all of them by one call. */
+/* pump.c - the places that output goes to, the agent's own words among it, and the life of the whole: see
+ * pump.h. Streams are pump_stream.c's. */
 #include "launcher/pump.h"
 
 #include <errno.h>
@@ -11,180 +11,14 @@
 #include <unistd.h>
 
 #include "launcher/pump_internal.h"
-#include "launcher/tail.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 
-enum { DRAIN_READS = 5, TURN_EVENTS = 64 };
-
-static const int64_t flush_after_ns = 50 * NS_PER_MS, /* a person does not notice, a writer has finished */
-    console_patience_ns = NS_PER_S,                   /* at the end: nothing moves for so long */
+static const int64_t console_patience_ns = NS_PER_S, /* at the end: nothing moves for so long */
     file_patience_ns = 5 * NS_PER_S, finish_limit_ns = 30 * NS_PER_S;
 
-/* --- reading --- */
-
-/* Whether what is read now has somewhere to go; false: better wait a little. */
-static bool has_room(struct pump_stream *s, struct instant now)
-{
-    struct pump *pump = s->pump;
-    bool filed = s->file || s->matches;
-    if (filed && !outlet_accepts(pump->files, PUMP_READ_BYTES, true, now))
-        return false;
-    return !s->console || outlet_accepts(s->outlet, PUMP_READ_BYTES, !s->file, now);
-}
-
-static void pass_on(struct pump_stream *s, const char *data, size_t length)
-{
-    struct pump *pump = s->pump;
-    struct outlet_piece piece = {
-        .target = s->file, .data = data, .length = length, .keep = true, .must = true};
-    if (s->file)
-        (void)outlet_put(pump->files, &piece); /* where it is refused it is counted */
-    if (s->tail)
-        tail_add(s->tail, data, length);
-    if (!s->console && !s->matches)
-        return;
-    pump_format(s, data, length);
-    bool waits = line_pending(&s->lines) && pump->style.format != LOG_FORMAT_JSON;
-    s->flush_at = waits ? instant_add(clock_now(NULL), flush_after_ns) : INSTANT_NEVER;
-    pump->flush_at = instant_min(pump->flush_at, s->flush_at);
-}
-
-static void end_stream(struct pump_stream *s)
-{
-    if (!s->ended)
-        (void)epoll_ctl(s->pump->streams_source.fd, EPOLL_CTL_DEL, s->fd, NULL); /* it is in there */
-    s->ended = true;
-}
-
-/* One read. 1: there may be more; 0: empty or ended. */
-static int read_once(struct pump_stream *s)
-{
-    ssize_t got;
-    if (s->ended)
-        return 0;
-    do
-        got = read(s->fd, s->pump->chunk, s->read_bytes);
-    while (got < 0 && errno == EINTR);
-    if (got > 0) {
-        pass_on(s, s->pump->chunk, (size_t)got);
-        return 1;
-    }
-    if (got == 0 || errno != EAGAIN)
-        end_stream(s);
-    return 0;
-}
-
-static void pause_streams(struct pump *pump, bool paused)
-{
-    if (pump->paused == paused)
-        return;
-    /* not removed: adding an epoll to another one costs a walk over all that are in it */
-    if (loop_modify(pump->loop, &pump->streams_source, paused ? 0 : EPOLLIN, NULL) == 0)
-        pump->paused = paused;
-}
-
-static void kick(struct pump *pump)
-{
-    outlet_kick(pump->files);
-    outlet_kick(pump->consoles[1]);
-    if (pump->consoles[2] != pump->consoles[1])
-        outlet_kick(pump->consoles[2]);
-}
-
-static void streams_ready(void *context, uint32_t events)
-{
-    struct pump *pump = context;
-    struct epoll_event ready[TURN_EVENTS];
-    (void)events;
-    int count = epoll_wait(pump->streams_source.fd, ready, TURN_EVENTS, 0); /* interrupted: it comes again */
-    struct instant now = clock_now(NULL);
-    for (int i = 0; i < count && !pump->paused; i++) {
-        struct pump_stream *s = ready[i].data.ptr;
-        if (has_room(s, now))
-            (void)read_once(s); /* a hang-up is an end of file once the pipe is empty */
-        else
-            pause_streams(pump, true);
-    }
-    kick(pump);
-}
-
-void pump_drain(struct pump_stream *s)
-{
-    /* without asking for room: it is little, and the worker's end is told now */
-    for (int i = 0; s && i < DRAIN_READS && read_once(s); i++)
-        ;
-    if (s)
-        kick(s->pump);
-}
-
-/* --- streams --- */
-
-static void stream_free(struct pump_stream *s)
-{
-    if (!s)
-        return;
-    line_free(&s->lines);
-    buffer_free(&s->head);
-    buffer_free(&s->prefix);
-    mem_free(s->tail);
-    mem_free(s->pattern);
-    if (s->fd >= 0)
-        (void)close(s->fd); /* a pipe's read end */
-    mem_free(s);
-}
-
-static struct pump_stream *make_stream(struct pump *pump, const struct pump_stream_options *options)
-{
-    struct pump_stream *s = mem_calloc(1, sizeof *s);
-    if (!s)
-        return NULL;
-    s->pump = pump;
-    s->fd = -1;
-    s->stream = options->stream;
-    s->console = options->console;
-    s->outlet = pump->consoles[options->stream];
-    s->shown = pump->shown[options->stream];
-    s->matches = options->matches;
-    s->filter = options->filter;
-    s->pattern = options->prefix ? mem_strdup(options->prefix) : NULL;
-    s->names = options->names;
-    s->timed = s->pattern && line_prefix_has_time(s->pattern);
-    s->read_bytes = PUMP_READ_BYTES;
-    s->flush_at = INSTANT_NEVER;
-    s->tail = options->tail ? mem_calloc(1, sizeof *s->tail) : NULL;
-    bool json = pump->style.format == LOG_FORMAT_JSON;
-    bool complete =
-        (!options->tail || s->tail) && (!options->prefix || s->pattern) && pump_format_prepare(s, json) == 0;
-    if (complete)
-        return s;
-    stream_free(s);
-    return NULL;
-}
-
-struct pump_stream *pump_add(struct pump *pump, const struct pump_stream_options *options,
-                             struct muster_error *err)
-{
-    scope_close int fd = options->fd;
-    struct pump_stream *s = make_stream(pump, options);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = s};
-    int added = s ? epoll_ctl(pump->streams_source.fd, EPOLL_CTL_ADD, fd, &event) : -1;
-    if (added < 0) {
-        if (s)
-            error_errno(err, "cannot watch the output of a worker");
-        else
-            error_set(err, MUSTER_E_NOMEM, "no memory for a worker's output");
-        stream_free(s);
-        pump_release(pump, options->file);
-        return NULL;
-    }
-    s->fd = take_fd(&fd);
-    s->file = options->file;
-    s->next = pump->streams;
-    pump->streams = s;
-    return s;
-}
+/* --- files --- */
 
 struct target *pump_file(struct pump *pump, const struct target_options *options, struct muster_error *err)
 {
@@ -201,43 +35,7 @@ void pump_release(struct pump *pump, struct target *file)
     outlet_release(pump->files, file);
 }
 
-void pump_tail(const struct pump_stream *s, char *out, size_t size)
-{
-    if (s && s->tail)
-        tail_text(s->tail, out, size);
-    else if (size)
-        *out = '\0';
-}
-
-void pump_close(struct pump_stream *s)
-{
-    if (!s)
-        return;
-    struct pump *pump = s->pump;
-    pump_drain(s);
-    pump_format_end(s);
-    kick(pump);
-    outlet_forget(s->outlet, s->shown, s);
-    if (s->matches)
-        outlet_forget(pump->files, s->matches, s);
-    end_stream(s);
-    struct pump_stream **link = &pump->streams;
-    while (*link != s)
-        link = &(*link)->next;
-    *link = s->next;
-    outlet_release(pump->files, s->file);
-    stream_free(s);
-}
-
 /* --- time and outlets --- */
-
-bool pump_idle(const struct pump *pump)
-{
-    const struct pump_stream *s = pump->streams;
-    while (s && s->ended)
-        s = s->next;
-    return !s;
-}
 
 struct instant pump_deadline(const struct pump *pump)
 {
@@ -249,29 +47,11 @@ struct instant pump_deadline(const struct pump *pump)
     return instant_min(next, outlet_due(pump->consoles[2]));
 }
 
-/* The line has not gone on for a while. What is in the pipe may be its end: the reader was not looked at
- * while a queue was full. */
-static void flush_waiting(struct pump_stream *s, struct instant now)
-{
-    s->flush_at = INSTANT_NEVER;
-    if (!has_room(s, now))
-        s->flush_at = instant_add(now, flush_after_ns);
-    else if (!read_once(s))
-        pump_format_flush(s);
-}
-
 void pump_tick(struct pump *pump, struct instant now)
 {
-    if (instant_reached(now, pump->flush_at)) {
-        pump->flush_at = INSTANT_NEVER;
-        for (struct pump_stream *s = pump->streams; s; s = s->next) {
-            if (instant_reached(now, s->flush_at))
-                flush_waiting(s, now);
-            pump->flush_at = instant_min(pump->flush_at, s->flush_at);
-        }
-        kick(pump);
-    }
-    pause_streams(pump, false); /* whoever has no room yet says so at once */
+    if (instant_reached(now, pump->flush_at))
+        pump_flush_streams(pump, now);
+    pump_pause_streams(pump, false); /* whoever has no room yet says so at once */
 }
 
 struct pump_lost pump_lost(struct pump *pump)
@@ -448,7 +228,7 @@ static int watch_sources(struct pump *pump, struct muster_error *err)
 {
     int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), streams = epoll_create1(EPOLL_CLOEXEC);
     pump->wake = (struct loop_source){.fd = wake, .ready = outlets_ready, .context = pump};
-    pump->streams_source = (struct loop_source){.fd = streams, .ready = streams_ready, .context = pump};
+    pump->streams_source = (struct loop_source){.fd = streams, .ready = pump_streams_ready, .context = pump};
     if (wake < 0 || streams < 0)
         return error_errno(err, "eventfd or epoll for the workers' output");
     if (loop_add(pump->loop, &pump->wake, EPOLLIN, err) < 0)

@@ -1,4 +1,5 @@
-/* pump_internal.h - what pump.c (streams) and pump_format.c (their lines) share. */
+/* pump_internal.h - what pump.c (where output goes), pump_stream.c (where it comes from) and pump_format.c
+ * (lines) share. */
 #ifndef MUSTER_LAUNCHER_PUMP_INTERNAL_H
 #define MUSTER_LAUNCHER_PUMP_INTERNAL_H
 
@@ -49,6 +50,15 @@ struct pump {
     bool block_starts, matched_starts;
     char time[LOG_TIME_SIZE];
 };
+
+/* --- pump_stream.c --- */
+
+/* The ready function of streams_source; context is the pump. */
+void pump_streams_ready(void *context, uint32_t events);
+/* Whether streams are looked at: not while a queue is full. */
+void pump_pause_streams(struct pump *pump, bool paused);
+/* Lines that have not gone on for a while are passed on unfinished; sets flush_at. */
+void pump_flush_streams(struct pump *pump, struct instant now);
 
 /* --- pump_format.c --- */
 

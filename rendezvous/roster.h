@@ -244,8 +244,8 @@ uint64_t roster_epoch(const struct roster *roster);
 int64_t roster_lease_ns(const struct roster *roster);
 /* The last report of the slot's incarnation that was seen. */
 uint64_t roster_report_sequence(const struct roster *roster, int member);
-/* While the world forms, who is waited for ("37 of 64 nodes, missing ranks 4, 9-11"); while there is one, what
- * newcomers and spares wait for; "" otherwise. */
+/* While the world forms, who is waited for ("37 of 64 nodes, missing ranks 4, 9-11"); while there is one,
+ * what newcomers and spares wait for; "" otherwise. */
 void roster_describe_progress(const struct roster *roster, char *out, size_t size);
 /* Static: the world that is out, if the hosting agent's part of it is done; else 0,0. Agents remember it:
  * they can do without a server that is lost then. */
