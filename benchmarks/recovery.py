@@ -316,8 +316,10 @@ def show_killed_worker(bench, torch):
             bar(f"{kind}: at least 20 times faster than torchrun; it is {ratio:.1f} times", ratio >= 20)
         ratio = medians["torchrun"] / medians["muster, static, --restart-backoff=0"]
         quickest = min(sample["running"] for sample in found["torchrun"] if sample)
-        print(f"  with the back-off counted apart: {ratio:.0f} times; torchrun's quickest against our median: "
-              f"{quickest / medians['muster, static']:.0f} times")
+        print(
+            f"  with the back-off counted apart: {ratio:.0f} times; torchrun's quickest against our median: "
+            f"{quickest / medians['muster, static']:.0f} times"
+        )
 
 
 def show_cut(bench, torch):
@@ -342,6 +344,7 @@ def show_killed_agent(bench, torch):
     gone = measure(bench, kill_agent, {"muster, elastic": rounds}, 30)
     print(f"\n{bench.count} nodes: an agent is killed -> the others run again without it")
     print_samples("muster, elastic", gone["muster, elastic"], 30)
+    print("  physical limit: none but the start of workers; a connection that broke is given 1 s to come back")
     plan = {"muster, static": rounds, "muster, elastic": rounds}
     if torch and bench.count == 2:
         print_samples("torchrun, elastic", measure(bench, kill_agent, {"torchrun, elastic": (1, 1)}, bound)["torchrun, elastic"], bound)
