@@ -1,0 +1,100 @@
+"""The fault matrix (tests/e2e/fault_rows.py) with real PyTorch: DDP over gloo on 2 and 4 nodes that are network namespaces.
+
+    MUSTER_BUILD=build MUSTER_TORCH_PYTHON=.venv/bin/python python3 tests/compat/ddp_faults_test.py [--full] [--rows TEXT]
+        [--mode static|elastic] [--nodes N[,N...]] [--keep FOLDER] [--jobs N]
+
+Of every job it is asked what fault_matrix_test.py asks, and that what was learned is what a run learns that nothing befell
+(steps_train.py). Needs root, for namespaces."""
+
+import argparse
+import json
+import pathlib
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import torch_python
+
+torch_python.require()
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "e2e"))
+
+import cluster  # noqa: E402
+import steps_train  # noqa: E402
+from fault_matrix_test import Played  # noqa: E402
+from fault_rows import BOTH, ROWS  # noqa: E402
+
+SHORT = {"a worker is killed": "elastic", "an agent is killed": "static"}  # on 2 nodes
+FULL = (
+    "a worker is killed", "an agent is killed", "an agent is killed, no restart left", "the server's agent is killed",
+    "an agent freezes and thaws", "a node freezes and thaws", "a node is cut off and healed", "the server is cut off and healed",
+    "5% loss", "200 ms delay", "2 nodes become 4, then 3", "TERM to a member", "TERM to the server",
+)  # fmt: skip
+SAME_NUMBERS = 1e-9  # relative: sums of float64 in another order
+
+
+class Trained(Played):
+    """One row, with the workers of steps_train.py."""
+
+    def make_job(self, nodes):
+        job = super().make_job(nodes)
+        self.work = nodes.folder / "work"
+        self.work.mkdir()
+        job.program = (HERE / "steps_train.py", self.work)
+        job.step_ms, job.limit = 50, 300  # PyTorch takes its time to start, more so many times at once
+        plain = job.environment
+        job.environment = lambda: {**plain(), "PYTHON_EXEC": sys.executable, "PYTHONDONTWRITEBYTECODE": "1"}
+        return job
+
+    def check_end(self, job):
+        super().check_end(job)
+        if not self.expect("again"):
+            return
+        result = json.loads((self.work / "result.json").read_text())
+        undisturbed = steps_train.train_alone(result["steps"])
+        for name in ("loss", "checksum"):
+            bound = SAME_NUMBERS * abs(undisturbed[name])
+            assert abs(result[name] - undisturbed[name]) <= bound, f"{result}, but without a fault {undisturbed}"
+
+    def keep(self, folder):
+        self.words = "".join(path.read_text(errors="replace") for path in folder.glob("*.err"))
+        super().keep(folder)
+
+    def run(self):
+        def attempt():
+            self.error = ""
+            return super(Trained, self).run()
+
+        return torch_python.undisturbed(attempt, lambda fine: "" if fine else self.words)
+
+
+def chosen(options):
+    for row in ROWS:
+        if row.name not in (FULL if options.full else SHORT) or options.rows.lower() not in row.name.lower():
+            continue
+        for mode in row.modes if options.full else (SHORT[row.name],):
+            if options.mode and mode != options.mode:
+                continue
+            for count in row.sizes or options.nodes or ((2, 4) if options.full else (2,)):
+                yield Trained(row, mode, count, options)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--rows", default="")
+    parser.add_argument("--mode", choices=BOTH)
+    parser.add_argument("--nodes", type=lambda text: [int(word) for word in text.split(",")])
+    parser.add_argument("--keep")
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args()
+    options.torch = sys.executable
+    cluster.need()
+    with ThreadPoolExecutor(options.jobs) as pool:
+        results = list(pool.map(Trained.run, chosen(options)))
+    print(f"{len(results)} jobs, {results.count(False)} failed")
+    return 1 if False in results or not results else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
