@@ -85,7 +85,7 @@ static enum connection_event meaning(int event, int value, bool keys)
 static void note_connection(struct carrier *c, int event, int value, struct instant now)
 {
     enum connection_event known = meaning(event, value, c->where.keys != NULL);
-    if (known == CONNECTION_CLOSES || known == CONNECTION_FAILS)
+    if (connection_is_lost_by(&c->connection, known))
         client_broken(c->client, now);
     if (known != CONNECTION_EVENT_COUNT && connection_step(&c->connection, known, now) &&
         connection_is_judged(&c->connection))

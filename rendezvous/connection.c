@@ -58,6 +58,13 @@ static enum connection_state next_state(const struct connection *connection, enu
     }
 }
 
+bool connection_is_lost_by(const struct connection *connection, enum connection_event event)
+{
+    if (event == CONNECTION_CLOSES)
+        return connection->state == CONNECTION_GREETED;
+    return event == CONNECTION_FAILS && !connection->ended.ns && connection->state != CONNECTION_OPEN;
+}
+
 bool connection_step(struct connection *connection, enum connection_event event, struct instant now)
 {
     enum connection_state before = connection->state;

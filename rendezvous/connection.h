@@ -70,6 +70,9 @@ struct connection {
     struct instant ended;  /* the last attempt, which no other one follows so far; 0: it goes on */
 };
 
+/* Whether the event, before its step, says that nobody serves there: an agreed connection has ended, or none
+ * is to be had. Who takes connections and says nothing may only stand still. */
+bool connection_is_lost_by(const struct connection *connection, enum connection_event event);
 /* Returns whether the state is another one now. */
 bool connection_step(struct connection *connection, enum connection_event event, struct instant now);
 const char *connection_words(const struct connection *connection);

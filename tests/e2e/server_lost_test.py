@@ -105,8 +105,10 @@ class Returns(ServerLost):
         self.seen(0, 0)
         self.cluster.nodes[0].freeze(agents[0])
         agents[1].wait_said("takes connections and says nothing")
+        time.sleep(5)  # how long it lasts
         self.cluster.nodes[0].thaw()
         agents[1].wait_said("is back")
+        self.assertNotIn("the workers stop", agents[0].said() + agents[1].said())
         self.finish(agents)
         self.no_round(1)
 

@@ -58,6 +58,39 @@ static void every_story(void **state)
         "");
 }
 
+static bool is_lost(const struct note *notes, size_t count)
+{
+    struct connection connection = {0};
+    struct instant now = {NS_PER_S};
+    for (size_t i = 0; i + 1 < count; i++)
+        (void)connection_step(&connection, notes[i].event,
+                              now = instant_add(now, notes[i].after_ms * NS_PER_MS));
+    return connection_is_lost_by(&connection, notes[count - 1].event);
+}
+
+#define IS_LOST(...)                                                                                         \
+    is_lost((const struct note[]){__VA_ARGS__}, sizeof(struct note[]){__VA_ARGS__} / sizeof(struct note))
+
+/* What ends the workers of a static job, and what does not. */
+static void a_server_that_stands_still_is_not_lost(void **state)
+{
+    (void)state;
+    assert_true(IS_LOST({CONNECTION_OPENS, 1}, {CONNECTION_GREETS, 1}, {CONNECTION_CLOSES, 1}));
+    assert_false(IS_LOST({CONNECTION_OPENS, 1}, {CONNECTION_GREETS, 1}, {CONNECTION_CLOSES, 1},
+                         {CONNECTION_FAILS, 0}));
+    assert_true(IS_LOST({CONNECTION_OPENS, 1}, {CONNECTION_GREETS, 1}, {CONNECTION_CLOSES, 1},
+                        {CONNECTION_FAILS, 0}, {CONNECTION_BEGINS, 100}, {CONNECTION_FAILS, 0}));
+    assert_true(IS_LOST({CONNECTION_BEGINS, 1}, {CONNECTION_FAILS, 3000})); /* no answer at all */
+    assert_false(IS_LOST({CONNECTION_BEGINS, 1}, {CONNECTION_OPENS, 1}, {CONNECTION_CONFUSES, 2000}));
+    assert_false(IS_LOST({CONNECTION_BEGINS, 1}, {CONNECTION_OPENS, 1}, {CONNECTION_CONFUSES, 2000},
+                         {CONNECTION_CLOSES, 0}));
+    assert_false(IS_LOST({CONNECTION_BEGINS, 1}, {CONNECTION_OPENS, 1}, {CONNECTION_CONFUSES, 2000},
+                         {CONNECTION_CLOSES, 0}, {CONNECTION_FAILS, 0}));
+    assert_true(IS_LOST({CONNECTION_OPENS, 1}, {CONNECTION_CONFUSES, 2000}, {CONNECTION_CLOSES, 0},
+                        {CONNECTION_FAILS, 0}, {CONNECTION_BEGINS, 100},
+                        {CONNECTION_FAILS, 0})); /* and then killed */
+}
+
 static void secrets_that_do_not_go_together(void **state)
 {
     (void)state;
@@ -123,6 +156,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_story),
+        cmocka_unit_test(a_server_that_stands_still_is_not_lost),
         cmocka_unit_test(secrets_that_do_not_go_together),
         cmocka_unit_test(hope_ends_when_the_same_is_said_for_long),
         cmocka_unit_test(what_libzmq_gives_up_is_begun_again),
