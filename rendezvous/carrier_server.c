@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "proto/base/error.h"
@@ -623,7 +624,10 @@ static int open_parts(struct membership *m, struct muster_error *err)
                                              .keys = m->options.keys,
                                              .nodes = m->options.max_nodes,
                                              .log = m->options.log};
-    gate_init(&c->gate, where.keys ? where.keys->client_public : NULL, slots, c->log);
+    struct rlimit descriptors;
+    if (getrlimit(RLIMIT_NOFILE, &descriptors) < 0)
+        return error_errno(err, "getrlimit");
+    gate_init(&c->gate, where.keys ? where.keys->client_public : NULL, slots, descriptors.rlim_cur, c->log);
     if (zmq_socket_bind_router(&c->socket, &where, err))
         return -1;
     struct roster_join join = membership_join(m, true);

@@ -2,6 +2,8 @@
 #include "rendezvous/gate.h"
 
 #include <arpa/inet.h>
+#include <inttypes.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,18 +18,46 @@ enum {
     ANSWERS_A_TURN = 1000,
     OPEN_BASE = 1024, /* strangers that are borne with, beside the job's own connections */
     OPEN_PER_SLOT = 4,
+    OPEN_SPARE = 64,  /* beside the job's own connections, where descriptors are few */
+    KEPT_FREE = 128,  /* descriptors, for workers, logs and the store */
+    MAY_SPEAK = 16,   /* silent ones that are left in any case: each newcomer is one at first */
+    PASSED_OVER = 32, /* at most, before one is ended */
+    NONE = -1,
     DOORS_LIMIT = 65536, /* what connections with higher descriptors do is not told */
     FIRST_DOORS = 64,
 };
 
-void gate_init(struct gate *gate, const unsigned char *client_public, int slots, const struct log_sink *log)
+/* A silent stranger costs some 30 KB until its time is up: twice those that are let in is enough. Descriptors
+ * that connections have are missing to the agent, which has workers to start. */
+static unsigned full_at(unsigned open_limit, unsigned slots, uint64_t descriptors)
+{
+    uint64_t most = descriptors / 2;
+    if (most < slots + OPEN_SPARE)
+        most = slots + OPEN_SPARE;
+    if (most + KEPT_FREE > descriptors)
+        most = descriptors > 2 * KEPT_FREE ? descriptors - KEPT_FREE : descriptors / 2;
+    return most < 2 * (uint64_t)open_limit ? (unsigned)most : 2 * open_limit;
+}
+
+void gate_init(struct gate *gate, const unsigned char *client_public, int slots, uint64_t descriptors,
+               const struct log_sink *log)
 {
     *gate = (struct gate){
         .client_public = client_public,
         .log = log,
         .open_limit = OPEN_BASE + OPEN_PER_SLOT * (unsigned)slots,
+        .newest = NONE,
+        .oldest = NONE,
         .pending = -1,
     };
+    gate->full_at = full_at(gate->open_limit, (unsigned)slots, descriptors);
+    if (gate->open_limit > gate->full_at)
+        gate->open_limit = gate->full_at;
+    if (gate->full_at < (unsigned)slots)
+        log_warning(log,
+                    "this process may have %" PRIu64 " descriptors (ulimit -n), enough for connections of %u "
+                    "nodes: the job is for up to %d",
+                    descriptors, gate->full_at, slots);
 }
 
 static void refuse(struct gate *gate, enum refusal reason, const char *address, struct instant now)
@@ -58,7 +88,8 @@ static struct gate_door *door_of(struct gate *gate, int fd)
     return &doors[fd];
 }
 
-static void read_address(int fd, char out[REFUSAL_ADDRESS_SIZE])
+/* The peer's port; 0 where it is not known. */
+static uint16_t read_address(int fd, char out[REFUSAL_ADDRESS_SIZE])
 {
     union {
         struct sockaddr any;
@@ -68,11 +99,75 @@ static void read_address(int fd, char out[REFUSAL_ADDRESS_SIZE])
     socklen_t size = sizeof peer;
     out[0] = '\0';
     if (getpeername(fd, &peer.any, &size) < 0)
-        return;
+        return 0;
     const void *bytes = peer.any.sa_family == AF_INET6 ? (const void *)&peer.six.sin6_addr
                                                        : (const void *)&peer.four.sin_addr;
     if (!inet_ntop(peer.any.sa_family, bytes, out, REFUSAL_ADDRESS_SIZE))
         out[0] = '\0';
+    return ntohs(peer.any.sa_family == AF_INET6 ? peer.six.sin6_port : peer.four.sin_port);
+}
+
+/* The silent ones are a chain through their doors. */
+static void link_silent(struct gate *gate, int fd)
+{
+    struct gate_door *door = &gate->doors[fd];
+    door->newer = NONE;
+    door->older = gate->newest;
+    *(gate->newest == NONE ? &gate->oldest : &gate->doors[gate->newest].newer) = fd;
+    gate->newest = fd;
+    gate->silent++;
+}
+
+static void unlink_silent(struct gate *gate, int fd)
+{
+    const struct gate_door *door = &gate->doors[fd];
+    *(door->newer == NONE ? &gate->newest : &gate->doors[door->newer].older) = door->older;
+    *(door->older == NONE ? &gate->oldest : &gate->doors[door->older].newer) = door->newer;
+    gate->silent--;
+}
+
+/* Whether anything came on the connection: a greeting that is under way. */
+static bool has_sent(int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t size = sizeof info;
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_bytes_received;
+}
+
+/* Those that greet get another turn: where strangers come by thousands, an agent would hardly get to its
+ * JOIN. */
+static int choose_oldest(struct gate *gate)
+{
+    for (int i = 0; i < PASSED_OVER && has_sent(gate->oldest); i++) {
+        int fd = gate->oldest;
+        unlink_silent(gate, fd);
+        link_silent(gate, fd);
+    }
+    return gate->oldest;
+}
+
+/* Its descriptor is libzmq's, which closes it at the end that it sees, and tells of that before: a number
+ * that stands for somebody else by now has another peer. */
+static void evict_oldest(struct gate *gate)
+{
+    char address[REFUSAL_ADDRESS_SIZE];
+    int fd = choose_oldest(gate);
+    struct gate_door *door = &gate->doors[fd];
+    unlink_silent(gate, fd);
+    door->evicted = true;
+    gate->evicted++;
+    if (read_address(fd, address) == door->port && !strcmp(address, door->address))
+        (void)shutdown(fd, SHUT_RDWR); /* it may have gone */
+}
+
+static void forget(struct gate *gate, int fd)
+{
+    struct gate_door *door = &gate->doors[fd];
+    if (!door->heard && !door->evicted)
+        unlink_silent(gate, fd);
+    gate->evicted -= door->evicted;
+    gate->open--;
+    door->open = false;
 }
 
 static void accepted(struct gate *gate, int fd)
@@ -80,10 +175,14 @@ static void accepted(struct gate *gate, int fd)
     struct gate_door *door = door_of(gate, fd);
     if (!door)
         return;
-    gate->open += !door->open;
-    door->open = true;
-    door->heard = false;
-    read_address(fd, door->address);
+    if (door->open)
+        forget(gate, fd); /* its end was not told */
+    gate->open++;
+    *door = (struct gate_door){.open = true};
+    door->port = read_address(fd, door->address);
+    link_silent(gate, fd);
+    while (gate->open - gate->evicted > gate->full_at && gate->silent > MAY_SPEAK)
+        evict_oldest(gate);
 }
 
 /* Why a greeting failed comes right before the end of its connection. One that was answered "not you" is
@@ -94,13 +193,13 @@ static void closed(struct gate *gate, int fd, struct instant now)
     bool known = door && door->open;
     int reason = gate->pending;
     gate->pending = -1;
-    if (known) {
-        door->open = false;
-        gate->open--;
-    }
+    if (known)
+        forget(gate, fd);
     if (known && door->heard)
         return;
-    if (reason < 0 && gate->denied)
+    if (known && door->evicted)
+        refuse(gate, REFUSAL_PLACE, door->address, now);
+    else if (reason < 0 && gate->denied)
         gate->denied--;
     else
         refuse(gate, reason < 0 ? REFUSAL_STRANGER : (enum refusal)reason, known ? door->address : "", now);
@@ -135,8 +234,11 @@ void gate_watch(struct gate *gate, int event, int value, struct instant now)
 
 void gate_heard(struct gate *gate, int fd)
 {
-    if (fd >= 0 && (size_t)fd < gate->door_count)
-        gate->doors[fd].heard = true;
+    if (fd < 0 || (size_t)fd >= gate->door_count || !gate->doors[fd].open || gate->doors[fd].heard)
+        return;
+    if (!gate->doors[fd].evicted)
+        unlink_silent(gate, fd);
+    gate->doors[fd].heard = true;
 }
 
 /* --- libzmq's questions --- */

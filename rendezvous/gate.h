@@ -3,7 +3,10 @@
  *
  * A connection is known by its descriptor from its acceptance on. Its address is asked for at that moment;
  * for one that has already gone, or whose number has gone to the next one, it is missing or the next one's.
- */
+ *
+ * libzmq accepts up to the last descriptor of the process, and then the agent could start no worker. So where
+ * too many are open the oldest of those that have said nothing is ended: an agent greets and says JOIN at
+ * once, and stays. */
 #ifndef MUSTER_RENDEZVOUS_GATE_H
 #define MUSTER_RENDEZVOUS_GATE_H
 
@@ -13,6 +16,9 @@
 
 struct gate_door {
     bool open, heard; /* heard: a message came from it */
+    bool evicted;     /* it was ended, and is not closed yet */
+    uint16_t port;    /* of the peer */
+    int newer, older; /* neighbours among the silent ones, by descriptor; -1: none */
     char address[REFUSAL_ADDRESS_SIZE];
 };
 
@@ -21,16 +27,21 @@ struct gate {
     const unsigned char *client_public; /* of the job; NULL: no secret */
     const struct log_sink *log;
     unsigned open_limit; /* without a secret: newcomers are sent away while more connections are open */
+    unsigned full_at;    /* while so many are open, each newcomer costs the oldest silent one its place */
 
     struct gate_door *doors; /* by descriptor */
     size_t door_count;
-    unsigned open;
-    unsigned denied; /* told "not you" and not yet closed */
-    int pending;     /* enum refusal of the connection that is about to be closed; -1: none is known */
+    unsigned open, evicted, silent;
+    int newest, oldest; /* silent door; -1: none */
+    unsigned denied;    /* told "not you" and not yet closed */
+    int pending;        /* enum refusal of the connection that is about to be closed; -1: none is known */
     struct refusals refusals;
 };
 
-void gate_init(struct gate *gate, const unsigned char *client_public, int slots, const struct log_sink *log);
+/* descriptors: how many this process may have, of which connections get half, or more where the job needs
+ * more. */
+void gate_init(struct gate *gate, const unsigned char *client_public, int slots, uint64_t descriptors,
+               const struct log_sink *log);
 /* An event of the server's socket. */
 void gate_watch(struct gate *gate, int event, int value, struct instant now);
 /* A message came on the connection; -1: unknown. */

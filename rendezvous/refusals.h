@@ -25,6 +25,7 @@ extern "C" {
     X(REFUSAL_OTHER_SECRET, "it has another secret, or none that muster made")                               \
     X(REFUSAL_OTHER_JOB, "it has this secret, but another job id: --rdzv-id must be equal on all nodes")     \
     X(REFUSAL_CROWD, "too many connections are open")                                                        \
+    X(REFUSAL_PLACE, "it had said nothing, and too many connections are open: the oldest of those ends")     \
     X(REFUSAL_STRANGER,                                                                                      \
       "it does not speak muster's protocol: torchrun, a port scan, a health check, or another program")      \
     X(REFUSAL_SILENT, "it connected and did not complete the greeting")                                      \

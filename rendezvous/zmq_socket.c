@@ -18,7 +18,7 @@ enum {
      * sides about a quarter of a millisecond each, and where all agents of a job come at once the last one's
      * turn comes after all others': it must not be sent away, only to come again. */
     HANDSHAKE_LIMIT_MS = 2000,
-    HANDSHAKE_MS_A_NODE = 2,
+    HANDSHAKE_MS_A_NODE = 5,
     RECONNECT_MS = 100,
     RECONNECT_MAX_MS = 5000, /* thousands of agents do not hammer a server that is gone */
     CONNECT_LIMIT_MS = 3000,

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 import unittest
 
 from harness import MUSTER, AgentTest, environment, free_port, wait_until
@@ -359,6 +360,51 @@ class HostilePeers(SecurityTest):
             stranger.close()
         err, _ = self.finish_all(server, client)
         self.check_log(err)
+
+    def test_more_strangers_than_descriptors(self):
+        """Connections that say nothing, one for every descriptor that the server may have and more: those that are ended come again
+        at once. Nodes join, workers start, the job ends well."""
+        few, (soft, hard) = 2048, resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard < few + 500:
+            self.skipTest(f"so many strangers need {few + 500} descriptors; the limit is {hard}")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        secret = self.secret()
+        limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (few, few))}
+        server = self.node(0, f"--secret-file={secret}", **limit)
+        self.stream().close()
+        over, held = threading.Event(), []
+
+        def come_again():
+            while not over.is_set():
+                for k, peer in enumerate(held):
+                    with contextlib.suppress(BlockingIOError):
+                        with contextlib.suppress(ConnectionError):
+                            peer.recv(100)
+                        peer.close()
+                        held[k] = self.idle()
+                time.sleep(0.01)
+
+        held = [self.idle() for _ in range(few + 50)]
+        thread = threading.Thread(target=come_again)
+        thread.start()
+        try:
+            client = self.node(1, f"--secret-file={secret}")
+            self.seen(0), self.seen(1)
+            err, _ = self.finish_all(server, client)
+        finally:
+            over.set()
+            thread.join()
+            for peer in held:
+                peer.close()
+        self.assertIn("it had said nothing, and too many connections are open", err)
+        self.assertNotIn("Too many open files", err)
+
+    def idle(self):
+        peer = socket.socket()
+        peer.setblocking(False)
+        peer.connect_ex(("127.0.0.1", self.port))
+        return peer
 
     def test_a_flood_of_messages_does_not_stop_the_clock(self):
         """A stranger that was let in sends as fast as it can; the server still sees that a member is gone."""

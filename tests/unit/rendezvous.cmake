@@ -10,3 +10,4 @@ muster_test(rendezvous_secret_test SOURCES rendezvous_secret_test.c LINK muster_
 muster_test(rendezvous_zap_test SOURCES rendezvous_zap_test.c LINK muster_rendezvous)
 muster_test(launcher_secret_test SOURCES launcher_secret_test.c LINK muster_launcher)
 muster_test(rendezvous_routes_test SOURCES rendezvous_routes_test.c LINK muster_rendezvous)
+muster_test(rendezvous_gate_test SOURCES rendezvous_gate_test.c LINK muster_rendezvous PkgConfig::ZMQ)
