@@ -154,7 +154,7 @@ static void tear_down(struct agent *agent)
     guardian_dismiss(&agent->guardian);
     membership_destroy(agent->membership, linger_ns);
     resolver_destroy(agent->resolver);
-    errand_release(agent->port_asking);
+    errand_watch_end(&agent->port_asking);
     agent_close_store(agent);
     mem_free(agent->id_chain);
     agent_discard_error_directory(agent);

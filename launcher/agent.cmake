@@ -28,6 +28,7 @@ target_sources(muster_launcher PRIVATE
   agent_world.c
   cleanup.c
   errand.c
+  errand_watch.c
   event_line.c
   group.c
   guardian.c

@@ -85,26 +85,14 @@ static void log_lines(struct agent *agent, const char *text)
     }
 }
 
-static void forget_answer(struct agent *agent)
-{
-    if (!agent->asking)
-        return;
-    loop_remove(&agent->loop, &agent->answer);
-    errand_release(agent->asking);
-    agent->asking = NULL;
-}
-
 static void take_hang_step(struct agent *agent, enum hang_event event);
 
-static void answer_ready(void *context, uint32_t events)
+static void answered(void *context)
 {
     struct agent *agent = context;
-    (void)events;
-    if (!errand_is_done(agent->asking))
-        return;
     int asked = agent->inquiry->asked;
     log_lines(agent, agent->inquiry->text.data ? agent->inquiry->text.data : "");
-    forget_answer(agent);
+    errand_watch_end(&agent->asking);
     if (!asked) /* else what they have to say takes a moment: the deadline ends it */
         take_hang_step(agent, HANG_ANSWERED);
 }
@@ -124,20 +112,14 @@ static void ask(struct agent *agent)
     log_error(&agent->log, "rank %d (pid %d) hangs: no heartbeat for %.4g s; last steps here: %s",
               behind->rank, (int)behind->pid, agent->config->hang_timeout_s,
               steps.data && !steps.failed ? steps.data : "none was told");
-    agent->asking = sessions ? inquiry_start(sessions, found, &agent->inquiry, &err) : NULL;
-    if (agent->asking) {
-        agent->answer = (struct loop_source){errand_fd(agent->asking), answer_ready, agent};
-        if (loop_add(&agent->loop, &agent->answer, EPOLLIN, &err) == 0)
-            return;
-        errand_release(agent->asking);
-        agent->asking = NULL;
-    }
-    log_warning(&agent->log, "%s", err.text); /* the deadline goes on without it */
+    struct errand *errand = sessions ? inquiry_start(sessions, found, &agent->inquiry, &err) : NULL;
+    if (errand_watch_begin(&agent->asking, &agent->loop, errand, answered, agent, &err) < 0)
+        log_warning(&agent->log, "%s", err.text); /* the deadline goes on without it */
 }
 
 static void abort_stalled(struct agent *agent)
 {
-    forget_answer(agent); /* /proc did not answer in time */
+    errand_watch_end(&agent->asking); /* /proc did not answer in time */
     for (int i = 0; i < agent->config->nproc_per_node; i++)
         if (agent->beats[i].stalled && agent->workers[i].alive) {
             (void)kill(-agent->workers[i].pid, SIGABRT); /* it is not reaped: the number is its own */
@@ -186,7 +168,7 @@ static void take_hang_step(struct agent *agent, enum hang_event event)
 void agent_reset_hang(struct agent *agent)
 {
     take_hang_step(agent, HANG_RESET);
-    forget_answer(agent);
+    errand_watch_end(&agent->asking);
 }
 
 bool agent_holds_ends(struct agent *agent)

@@ -9,19 +9,12 @@ static const struct group_event cleaned_event = {.kind = GROUP_CLEANED};
 
 void agent_stop_cleaning(struct agent *agent)
 {
-    if (!agent->cleaning)
-        return;
-    loop_remove(&agent->loop, &agent->cleaned);
-    errand_release(agent->cleaning);
-    agent->cleaning = NULL;
+    errand_watch_end(&agent->cleaning);
 }
 
-static void cleaned(void *context, uint32_t events)
+static void cleaned(void *context)
 {
     struct agent *agent = context;
-    (void)events;
-    if (!errand_is_done(agent->cleaning))
-        return;
     if (agent->cleanup->count)
         log_info(&agent->log, "removed %d files of dead workers from /dev/shm: %s", agent->cleanup->count,
                  agent->cleanup->removed.data ? agent->cleanup->removed.data : "");
@@ -36,13 +29,7 @@ void agent_clean(struct agent *agent)
                                   .since_ns = agent->round_wall_ns,
                                   .dead = agent->dead,
                                   .dead_count = (size_t)agent->dead_count};
-    agent->cleaning = cleanup_start(&scope, "/dev/shm", &agent->cleanup, &err);
-    if (agent->cleaning) {
-        agent->cleaned = (struct loop_source){errand_fd(agent->cleaning), cleaned, agent};
-        if (loop_add(&agent->loop, &agent->cleaned, EPOLLIN, &err) == 0)
-            return;
-        errand_release(agent->cleaning);
-        agent->cleaning = NULL;
-    }
-    log_warning(&agent->log, "%s", err.text); /* the next round starts all the same, at the deadline */
+    struct errand *errand = cleanup_start(&scope, "/dev/shm", &agent->cleanup, &err);
+    if (errand_watch_begin(&agent->cleaning, &agent->loop, errand, cleaned, agent, &err) < 0)
+        log_warning(&agent->log, "%s", err.text); /* the next round starts all the same, at the deadline */
 }

@@ -25,10 +25,9 @@ struct exchange {
 };
 
 struct agent_facts {
-    struct errand *errand;
-    struct exchange *exchange; /* of errand */
-    struct loop_source done;
-    char *told; /* the last differences; NULL: none */
+    struct errand_watch asking;
+    struct exchange *exchange; /* of asking */
+    char *told;                /* the last differences; NULL: none */
 };
 
 /* --- the thread --- */
@@ -94,21 +93,11 @@ int agent_open_facts(struct agent *agent, struct muster_error *err)
     return agent->facts ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory");
 }
 
-static void let_go(struct agent *agent)
-{
-    struct agent_facts *facts = agent->facts;
-    if (!facts->errand)
-        return;
-    loop_remove(&agent->loop, &facts->done);
-    errand_release(facts->errand);
-    facts->errand = NULL;
-}
-
 void agent_close_facts(struct agent *agent)
 {
     if (!agent->facts)
         return;
-    let_go(agent);
+    errand_watch_end(&agent->facts->asking);
     mem_free(agent->facts->told);
     mem_free(agent->facts);
     agent->facts = NULL;
@@ -128,18 +117,15 @@ static void tell(struct agent *agent, const char *differences)
     }
 }
 
-static void exchanged(void *context, uint32_t events)
+static void exchanged(void *context)
 {
     struct agent *agent = context;
-    (void)events;
-    if (!errand_is_done(agent->facts->errand))
-        return;
     const struct exchange *e = agent->facts->exchange;
     if (*e->err.text)
         log_debug(&agent->log, "the nodes' facts: %s", e->err.text);
     if (e->differences.length)
         tell(agent, e->differences.data);
-    let_go(agent);
+    errand_watch_end(&agent->facts->asking);
 }
 
 void agent_exchange_facts(struct agent *agent)
@@ -147,7 +133,7 @@ void agent_exchange_facts(struct agent *agent)
     struct agent_facts *facts = agent->facts;
     const struct membership_world *world = &agent->world;
     struct muster_error err = {0};
-    let_go(agent);
+    errand_watch_end(&agent->facts->asking);
     if (world->group_world_size < 2 || !agent->tune->looked || agent->tune->mode == TUNE_OFF)
         return;
     if (agent->config->worker_store != WORKER_STORE_AGENT)
@@ -162,13 +148,7 @@ void agent_exchange_facts(struct agent *agent)
     e->count = world->group_world_size;
     node_facts_take(&agent->tune->machine, agent->host, &e->own);
     facts->exchange = e;
-    facts->errand = errand_start("comparing the nodes", run_exchange, e, free_exchange, &err);
-    if (facts->errand) {
-        facts->done = (struct loop_source){errand_fd(facts->errand), exchanged, agent};
-        if (loop_add(&agent->loop, &facts->done, EPOLLIN, &err) == 0)
-            return;
-        errand_release(facts->errand);
-        facts->errand = NULL;
-    }
-    log_debug(&agent->log, "%s", err.text);
+    struct errand *errand = errand_start("comparing the nodes", run_exchange, e, free_exchange, &err);
+    if (errand_watch_begin(&facts->asking, &agent->loop, errand, exchanged, agent, &err) < 0)
+        log_debug(&agent->log, "%s", err.text);
 }

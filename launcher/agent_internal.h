@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "launcher/agent.h"
+#include "launcher/errand_watch.h"
 #include "launcher/event_line.h"
 #include "launcher/group.h"
 #include "launcher/guardian.h"
@@ -82,9 +83,8 @@ struct agent {
     struct instant look_up_at;           /* the server's name may be looked up again */
     bool following;                      /* resolver is for that */
     bool serves_here;                    /* the roster, or is trying to */
-    struct errand *port_asking;          /* while who holds the port to serve on is looked for */
+    struct errand_watch port_asking;     /* while who holds the port to serve on is looked for */
     struct port_question *port_question; /* of port_asking */
-    struct loop_source port_answer;
     struct instant started, join_deadline, waiting_since, progress_at;
     struct tune *tune;                     /* the caller's */
     struct agent_tuning *tuning;           /* agent_tune.c */
@@ -103,11 +103,10 @@ struct agent {
     struct heartbeat *beats; /* nproc_per_node */
     struct hang hang;
     int behind; /* local rank of the worker that the hang is told of */
-    struct membership_event
-        stop;                /* why this round is stopped, as the server said; no STOP where it did not */
-    struct errand *asking;   /* while what the kernel says of it is read */
-    struct inquiry *inquiry; /* of asking */
-    struct loop_source answer;
+    /* Why this round is stopped, as the server said; no STOP where it did not. */
+    struct membership_event stop;
+    struct errand_watch asking;    /* while what the kernel says of it is read */
+    struct inquiry *inquiry;       /* of asking */
     struct postmortem *postmortem; /* of this round; NULL: not yet, or no memory */
     struct loop_source inquest;    /* its thread, while one is under way */
     struct instant inquest_deadline;
@@ -115,10 +114,9 @@ struct agent {
     struct sweeper sweeper;
     pid_t dead[AGENT_DEAD_KEPT]; /* reaped in this round: workers and what they left */
     int dead_count;
-    int64_t round_wall_ns;   /* when this round's workers were started */
-    struct errand *cleaning; /* while what they left is removed */
-    struct cleanup *cleanup; /* of cleaning */
-    struct loop_source cleaned;
+    int64_t round_wall_ns;        /* when this round's workers were started */
+    struct errand_watch cleaning; /* while what they left is removed */
+    struct cleanup *cleanup;      /* of cleaning */
 
     struct observed_failure failures[AGENT_FAILURES_KEPT]; /* the best, in order */
     int failure_count;
@@ -135,10 +133,9 @@ struct agent {
     struct event_file *events; /* NULL: none */
     struct job_state state;    /* with --state-dir; kept by the agent that serves the job */
     bool resumes, serves;
-    struct errand *saving;
+    struct errand_watch saving;
     struct state_file *state_file; /* of saving */
-    struct loop_source saved;
-    bool save_again; /* it changed meanwhile */
+    bool save_again;               /* it changed meanwhile */
 };
 
 #define AGENT_KILL_BOUND_NS (30 * NS_PER_S) /* a killed process that frees much memory needs seconds */

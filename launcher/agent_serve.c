@@ -32,19 +32,14 @@ static const char *own_address(const char *bound)
 
 /* Several agents of one machine may have one endpoint: the first to come serves, the others join it. Whether
  * it is this job's is for its server to say. Anything else on the port is an error. */
-static void holder_known(void *context, uint32_t events)
+static void holder_known(void *context)
 {
     struct agent *agent = context;
     const struct run_config *config = agent->config;
     struct muster_error err = {0};
     char text[64];
-    (void)events;
-    if (!errand_is_done(agent->port_asking))
-        return;
     const struct port_holder holder = agent->port_question->holder;
-    loop_remove(&agent->loop, &agent->port_answer);
-    errand_release(agent->port_asking);
-    agent->port_asking = NULL;
+    errand_watch_end(&agent->port_asking);
     port_holder_text(&holder, text, sizeof text);
     if (config->elastic && config->rdzv_conf.is_host <= 0 && holder.same_program) {
         log_info(&agent->log, "port %u of this machine is served by another agent, %s: joining it",
@@ -69,11 +64,8 @@ static int ask_who_holds(struct agent *agent, struct muster_error *err)
         return error_set(err, MUSTER_E_NOMEM, "no memory");
     question->port = agent_master_port(agent);
     agent->port_question = question;
-    agent->port_asking = errand_start("finding who holds a port", ask_holder, question, mem_free, err);
-    if (!agent->port_asking)
-        return -1;
-    agent->port_answer = (struct loop_source){errand_fd(agent->port_asking), holder_known, agent};
-    return loop_add(&agent->loop, &agent->port_answer, EPOLLIN, err);
+    struct errand *errand = errand_start("finding who holds a port", ask_holder, question, mem_free, err);
+    return errand_watch_begin(&agent->port_asking, &agent->loop, errand, holder_known, agent, err);
 }
 
 /* --- who serves --- */

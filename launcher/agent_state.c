@@ -137,17 +137,12 @@ static void take_saved(struct agent *agent)
     const struct state_file *file = agent->state_file;
     if (file->err.code)
         log_warning(&agent->log, "the job's state is not kept: %s", file->err.text);
-    loop_remove(&agent->loop, &agent->saved);
-    errand_release(agent->saving);
-    agent->saving = NULL;
+    errand_watch_end(&agent->saving);
 }
 
-static void saved(void *context, uint32_t events)
+static void saved(void *context)
 {
     struct agent *agent = context;
-    (void)events;
-    if (!errand_is_done(agent->saving))
-        return;
     take_saved(agent);
     if (agent->save_again)
         save(agent);
@@ -157,8 +152,8 @@ static void saved(void *context, uint32_t events)
 static void save(struct agent *agent)
 {
     struct muster_error err = {0};
-    agent->save_again = agent->saving != NULL;
-    if (agent->saving)
+    agent->save_again = agent->saving.errand != NULL;
+    if (agent->save_again)
         return;
     struct state_file *file = make_file(agent, &err);
     if (file && job_state_format(&agent->state, agent->config->rdzv_id, &file->text) < 0) {
@@ -166,16 +161,10 @@ static void save(struct agent *agent)
         file = NULL;
     }
     agent->state_file = file;
-    agent->saving =
+    struct errand *errand =
         file ? errand_start("keeping the job's state", write_file, file, state_file_free, &err) : NULL;
-    if (agent->saving) {
-        agent->saved = (struct loop_source){errand_fd(agent->saving), saved, agent};
-        if (loop_add(&agent->loop, &agent->saved, EPOLLIN, &err) == 0)
-            return;
-        errand_release(agent->saving);
-        agent->saving = NULL;
-    }
-    log_warning(&agent->log, "the job's state is not kept: %s", *err.text ? err.text : "no memory");
+    if (errand_watch_begin(&agent->saving, &agent->loop, errand, saved, agent, &err) < 0)
+        log_warning(&agent->log, "the job's state is not kept: %s", *err.text ? err.text : "no memory");
 }
 
 void agent_keep_count(struct agent *agent)
@@ -196,17 +185,15 @@ static bool is_final(const struct agent *agent)
 
 static void wait_saved(struct agent *agent)
 {
-    if (!agent->saving)
+    if (!agent->saving.errand)
         return;
-    if (errand_wait(agent->saving, write_patience_ns)) {
+    if (errand_wait(agent->saving.errand, write_patience_ns)) {
         take_saved(agent);
         return;
     }
     log_warning(&agent->log, "the job's state is not kept: %s did not answer within %.4g s",
                 agent->config->state_dir, (double)write_patience_ns / NS_PER_S);
-    loop_remove(&agent->loop, &agent->saved);
-    errand_release(agent->saving);
-    agent->saving = NULL;
+    errand_watch_end(&agent->saving);
     agent->state.phase = JOB_PHASE_COUNT; /* no second try: it would wait as long */
 }
 

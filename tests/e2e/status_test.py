@@ -105,7 +105,7 @@ class Command(StatusTest):
         self.assertEqual(self.json_of(first)["state"], "WAITING")
         self.assertIsNone(self.json_of(first)["world"])
         waiting = wait_until(lambda: self.json_of(first)["waiting"], "who is missing is known")
-        self.assertIn("node rank 1", waiting)
+        self.assertIn("missing rank 1", waiting)
         table = self.status("--pid", first.pid)
         self.assertIn("not formed yet, 2 nodes wanted", table)
         self.assertIn(f"waiting   {waiting}\n", table)

@@ -9,6 +9,7 @@ muster_test(launcher_pump_test SOURCES launcher_pump_test.c LINK muster_launcher
 muster_test(launcher_agent_parts_test SOURCES launcher_agent_parts_test.c LINK muster_launcher)
 muster_test(launcher_signal_list_test SOURCES launcher_signal_list_test.c LINK muster_launcher)
 muster_test(launcher_heartbeat_test SOURCES launcher_heartbeat_test.c LINK muster_launcher)
+muster_test(launcher_errand_test SOURCES launcher_errand_test.c LINK muster_launcher)
 muster_test(launcher_notice_test SOURCES launcher_notice_test.c LINK muster_launcher)
 muster_test(launcher_job_state_test SOURCES launcher_job_state_test.c LINK muster_launcher)
 muster_test(launcher_event_line_test SOURCES launcher_event_line_test.c LINK muster_launcher)
