@@ -1,4 +1,4 @@
-"""store_cases_test.py with the oldest and the newest PyTorch that this machine's Python can have, and one between.
+"""store_cases_test.py and process_groups_test.py with the oldest and the newest PyTorch that this machine's Python can have, and one between.
 
     MUSTER_BUILD=build python3 tests/compat/store_versions_test.py [SPEC ...]
 
@@ -73,9 +73,12 @@ def main():
         ran += 1
         environment = dict(os.environ, MUSTER_TORCH_PYTHON=python, TORCH_CPP_LOG_LEVEL="FATAL")
         environment.pop("MUSTER_TORCH_PYTHON_FOUND", None)
-        done = subprocess.run([python, os.path.join(HERE, "store_cases_test.py")], env=environment, stderr=subprocess.DEVNULL)
-        if done.returncode:
-            failed.append(spec)
+        for program, *arguments in (("store_cases_test.py",), ("process_groups_test.py", "8")):
+            done = subprocess.run([python, os.path.join(HERE, program), *arguments], env=environment, capture_output=True, text=True)
+            print(done.stdout, end="", flush=True)
+            if done.returncode:
+                print(done.stderr, flush=True)
+                failed.append(f"{spec} in {program}")
     print(f"{ran} versions ran" + (f"; failed: {', '.join(failed)}" if failed else ""), flush=True)
     return 1 if failed else 0 if ran else SKIPPED
 
