@@ -27,6 +27,26 @@ from job import Job
 SIZES, FULL_SIZES = {"static": (2,), "elastic": (3,)}, (2, 4, 8, 16)
 
 
+class Neighbours:
+    """A kernel has one table of neighbours, 1,024 in all, for all of its network namespaces: so many jobs at a time as fit."""
+
+    def __init__(self, room=800):
+        self.room, self.changed = room, threading.Condition()
+
+    def take(self, count):
+        with self.changed:
+            self.changed.wait_for(lambda: self.room >= count)
+            self.room -= count
+
+    def give(self, count):
+        with self.changed:
+            self.room += count
+            self.changed.notify_all()
+
+
+NEIGHBOURS = Neighbours()
+
+
 class Played:
     """One row in one mode with one number of nodes."""
 
@@ -113,6 +133,14 @@ class Played:
         assert re.search(says, job.said()), f"nobody said '{says}'\n{job.tails()}"
 
     def run(self):
+        known = (self.count + self.row.spares + 1) ** 2  # everybody knows everybody, and the hub
+        NEIGHBOURS.take(known)
+        try:
+            return self.run_job()
+        finally:
+            NEIGHBOURS.give(known)
+
+    def run_job(self):
         began = time.monotonic()
         folder = pathlib.Path(tempfile.mkdtemp(prefix="muster-faults-"))
         job = None
