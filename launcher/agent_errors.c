@@ -71,7 +71,8 @@ void agent_discard_error_directory(struct agent *agent)
     if (!folder)
         return; /* it stays */
     folder->path = take_pointer(&agent->error_directory);
-    folder->keep = agent->failure_count > 0 && agent->group.exit_code;
+    for (int i = 0; i < agent->failure_count && agent->group.exit_code; i++)
+        folder->keep |= !agent->failures[i].failure.lost_node; /* there is nothing of that one */
     struct errand *errand =
         errand_start("removing the folder of error files", discard, folder, free_folder, NULL);
     if (errand)

@@ -216,6 +216,14 @@ void agent_report_unkillable(struct agent *agent)
     tell(agent, &failure, clock_now(NULL));
 }
 
+void agent_note_lost_server(struct agent *agent)
+{
+    struct worker_failure failure = {
+        .local_rank = -1, .exit_code = EXIT_CODE_NODE, .lost_node = true, .wall_ns = clock_wall_ns()};
+    (void)snprintf(failure.host, sizeof failure.host, "%s", agent->config->master_addr);
+    keep(agent, &failure, clock_now(NULL));
+}
+
 void agent_note_stopped(struct agent *agent, const struct worker_failure *failure)
 {
     agent_tell_worker(agent, &agent->workers[failure->local_rank], NULL);

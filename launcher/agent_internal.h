@@ -348,6 +348,9 @@ void agent_suspect(struct agent *agent, const struct worker_failure *failure);
 /* What is left of the workers (the sweeper knows) survives KILL: the node is unfit, which the others are
  * told. */
 void agent_report_unkillable(struct agent *agent);
+/* The node that serves the world, its rank 0, is lost: a cause like any other lost node, ours to name since
+ * nobody else is left who could. */
+void agent_note_lost_server(struct agent *agent);
 /* It was terminated by us. */
 void agent_note_stopped(struct agent *agent, const struct worker_failure *failure);
 /* After every turn of the loop: sends the thread for those that wait. */

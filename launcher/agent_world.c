@@ -70,6 +70,8 @@ void agent_ask_seat(struct agent *agent)
         struct membership_event event;
         struct muster_error err = {0};
         int got = membership_next(agent->membership, &event, &err);
+        if (got < 0 && err.code == MUSTER_E_PEER)
+            agent_note_lost_server(agent);
         if (got < 0)
             agent_lose_seat(agent, err.text,
                             err.code == MUSTER_E_REFUSED ? EXIT_CODE_FAILURE : EXIT_CODE_NODE);
