@@ -129,8 +129,17 @@ class Played:
             wanted = next((expected[key] for key in expected if key in name), expected["*"]) if isinstance(expected, dict) else expected
             if code != -9 and wanted is not None:  # -9: the row killed it
                 assert code == wanted, f"{name} left with {code}, not {wanted}\n{job.tails()}"
+        if self.row.cause:
+            self.check_cause(job)
         says = self.expect("says")
         assert re.search(says, job.said()), f"nobody said '{says}'\n{job.tails()}"
+
+    def check_cause(self, job):
+        class_, node_of = self.row.cause
+        for node, agent in job.agents.items():
+            cause = (job.failure(node) or {}).get("first_cause") or {}
+            found, wanted = (cause.get("class"), cause.get("host")), (class_, node_of(job).name)
+            assert agent.poll() == -9 or found == wanted, f"{agent.log.name} takes {found} for the cause, not {wanted}\n{job.tails()}"
 
     def run(self):
         known = (self.count + self.row.spares + 1) ** 2  # everybody knows everybody, and the hub

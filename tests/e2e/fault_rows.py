@@ -9,6 +9,7 @@ A row is played in this order:
     back    how the harm is taken back
     again   the world that trains afterwards: its size; SAME (the old one goes on); None: the job ends by itself
     codes   what the agents leave with: one for all, or by a piece of the log's name ("node1.", * for the rest); None: not asked
+    cause   (class, node): the first cause in the failure.json of every agent that was not killed
     says    what one of the agents must have said (a regular expression), the cause by name
     restarts  how many the job has used in the end; None: not asked
 
@@ -72,6 +73,7 @@ class Row:
     back: Callable = nothing
     again: Any = everybody
     codes: Any = DONE
+    cause: tuple = ()
     says: Any = ""
     restarts: Any = None
     flags: tuple = ()
@@ -299,12 +301,16 @@ def restarting(job):
 
 
 SLOW_RESTART = ("--restart-backoff=8",)
+MANY_RESTARTS = ("--max-restarts=100",)  # a false alarm costs one
 NO_RESTART = ("--max-restarts=0",)
 SHORT_JOIN = ("--join-timeout=8",)
 LOST_VICTIM = r"the first cause: node rank \d+ \(node\d+\) is lost"  # whatever followers said before
 LOST_SERVER = r"the first cause: the agent that served the job was lost in round 0"
-OTHER_JOB = r'refused by the server: job id: this agent has "another"'
-CLAIMED = "refused"
+OTHER_JOB = {
+    "static": 'refused by the server: job id: this agent has "another"',
+    "elastic": "the server has this job secret and another job id",
+}
+CLAIMED = r'is held by agent "node\d+", which is alive; agent "node\d+" claims it too'
 
 # what a loss leads to: the others of a static job wait, those of an elastic one go on
 ON_LOSS = {"static": STOPPED, "elastic": one_less}
@@ -313,10 +319,10 @@ ROWS = [
     Row("a worker is killed", of(victim, "kill_worker"), restarts=1,
         says=r"the first cause: rank \d+ \(pid \d+ on node\d+\) was killed by signal 9", short=ELASTIC),
     Row("a worker is killed, no restart left", of(victim, "kill_worker"), flags=NO_RESTART, again=None, codes=137,
-        says="SIGKILL", short=STATIC),
+        cause=("signal", victim), says="SIGKILL", short=STATIC),
     Row("an agent is killed", kill_agent(victim), gone=ON_LOSS, back=start_agent(victim), restarts=1, says=LOST_VICTIM),
     Row("an agent is killed, no restart left", kill_agent(victim), flags=NO_RESTART, again=None, codes=LOST,
-        says=r"verdict: node rank \d+ \(node\d+\) is lost"),
+        cause=("lost node", victim), says=r"verdict: node rank \d+ \(node\d+\) is lost"),
     Row("a node loses power", lose_power(victim), gone=ON_LOSS, back=start_pod(victim), restarts=1, says=LOST_VICTIM, short=STATIC),
     Row("a pod comes back with another address", lose_power(victim), gone=ON_LOSS, back=start_pod(victim, 9), restarts=1,
         short=ELASTIC),
@@ -326,7 +332,7 @@ ROWS = [
     Row("the server's agent is killed", kill_agent(server), gone=STOPPED, back=start_agent(server), restarts=1,
         says=LOST_SERVER),
     Row("the server's agent is killed, no restart left", kill_agent(server), flags=NO_RESTART, again=None,
-        codes=LOST, modes=STATIC, says="lost"),
+        codes=LOST, modes=STATIC, cause=("lost node", server), says=r"verdict: node rank 0 \(node0\) is lost"),
     Row("the server's agent is killed at the exit barrier", kill_agent(server), begin=at_exit_barrier,
         back=start_agent(server), again=None),
     Row("the server's pod comes back with another address", lose_power(server), gone=STOPPED, back=start_pod(server, 8),
@@ -336,10 +342,12 @@ ROWS = [
     Row("the server's node freezes and thaws", of(server, "freeze"), gone={"static": STANDS, "elastic": STOPPED},
         back=of(server, "thaw")),
     Row("a node is cut off and healed", of(victim, "cut"), gone=ON_LOSS, back=of(victim, "heal"), restarts=1),
-    Row("a node is cut off one way and healed", of(victim, "cut", "from"), gone=ON_LOSS, back=of(victim, "heal"), restarts=1,
+    Row("a node is not heard and is healed", of(victim, "cut", "from"), gone=ON_LOSS, back=of(victim, "heal"), restarts=1,
         short=STATIC),
     Row("the server is cut off and healed", of(server, "cut"), gone={"static": ALONE, "elastic": STOPPED}, back=of(server, "heal")),
-    Row("5% loss", on_all("lose", 5), back=in_turn(after_steps(100), on_all("heal")), short=ELASTIC),
+    Row("a node hears nothing and is healed", of(victim, "cut", "to"), gone=ON_LOSS, back=of(victim, "heal"), restarts=1,
+        short=ELASTIC),
+    Row("5% loss", on_all("lose", 5), flags=MANY_RESTARTS, back=in_turn(after_steps(100), on_all("heal")), short=ELASTIC),
     Row("200 ms delay", begin=in_turn(on_all("delay", 100), all_start), again=SAME, restarts=0, short=STATIC),
     Row("1 Mbit/s", begin=in_turn(on_all("slow", "1mbit"), all_start), again=SAME, restarts=0, short=ELASTIC),
     Row("nodes start apart", begin=starts_apart, restarts=0, short=ELASTIC),
@@ -350,7 +358,7 @@ ROWS = [
     Row("another job on the port", other_job(spare, 1), spares=1, again=SAME, restarts=0, codes={"other": 1, "*": DONE},
         says=OTHER_JOB, short=STATIC),
     Row("another server on the port", other_job(server, 0), again=SAME, restarts=0, codes={"other": 1, "*": DONE},
-        says={"static": rf"port {PORT} is in use by pid \d+", "elastic": OTHER_JOB}),
+        says={**OTHER_JOB, "static": rf"port {PORT} is in use by pid \d+"}),
     Row("torchrun among the members", terminate_all, begin=torchrun_joins, lowest=everybody, again=None, codes=143,
         says="does not speak muster's protocol: torchrun", needs_torch=True, short=STATIC),
     Row("torchrun on the server's node", begin=torchrun_serves, lowest=everybody, flags=SHORT_JOIN, again=None, codes=LOST,

@@ -2,7 +2,8 @@
 else wants a job that can be harmed.
 
 Workers are step_worker unless `program` says otherwise; the observer (steps.py) watches them. Node 0 serves; `victim` is the last
-node of the world. A static job gives ranks and node 0's name, an elastic one meets there and takes `lowest` to `count` nodes."""
+node of the world. A static job gives ranks and node 0's name, an elastic one meets there and takes `lowest` to `count` nodes,
+and has a secret unless told otherwise."""
 
 import json
 import os
@@ -23,15 +24,24 @@ FLAGS = ("--max-restarts=3", "--join-timeout=200", "--last-call-timeout=5", "--r
 
 
 class Job:
-    def __init__(self, nodes, mode, count, flags=(), lowest=None, program=(WORKER,), step_ms=20, limit=100):
+    def __init__(self, nodes, mode, count, flags=(), lowest=None, program=(WORKER,), step_ms=20, limit=100,
+                 secret=True):
         self.cluster, self.mode, self.count, self.limit = nodes, mode, count, limit
         self.lowest = lowest if lowest is not None else max(1, count - 1)
+        if mode == "elastic" and secret:
+            flags = (*flags, f"--secret-file={self.make_secret()}")
         self.flags, self.program, self.step_ms = (*FLAGS, *flags), program, step_ms
         self.records = nodes.folder / "records"
         self.records.mkdir(exist_ok=True)
         self.observer = Observer(self.records)
         self.agents = {}  # node: the agent that was started there last
         self.all_agents = []
+
+    def make_secret(self):
+        path = self.cluster.folder / "secret"
+        path.write_bytes(subprocess.run([MUSTER, "secret"], check=True, capture_output=True).stdout)
+        path.chmod(0o600)
+        return path
 
     # who is who
 
