@@ -1,78 +1,126 @@
-/* cluster_internal.h - the state of a simulated cluster, shared by cluster.c (what happens), cluster_queue.c,
- * cluster_script.c (what is asked for) and cluster_invariants.c (what must hold). */
+/* cluster_internal.h - the state of a simulated cluster, shared by its own files: cluster.c (making it, and
+ * what happens when), cluster_agent.c (an agent and its workers), cluster_server.c (the one that serves),
+ * cluster_network.c, cluster_faults.c, cluster_queue.c, cluster_invariants.c and cluster_liveness.c. */
 #ifndef MUSTER_TESTS_SIMULATION_CLUSTER_INTERNAL_H
 #define MUSTER_TESTS_SIMULATION_CLUSTER_INTERNAL_H
 
+#include "launcher/group.h"
 #include "rendezvous/client.h"
 #include "tests/simulation/cluster.h"
 
+enum { ENDPOINT = 0 }; /* the node that has the endpoint's address */
+enum { LOCAL_SESSION = 1 };
+enum direction { TO_SERVER, TO_AGENT };
+
 enum node_phase { NODE_OFF, NODE_UP, NODE_EXITED };
-enum worker_phase { WORKERS_NONE, WORKERS_STARTING, WORKERS_RUNNING, WORKERS_DONE, WORKERS_STOPPING };
+enum worker_phase { WORKERS_NONE, WORKERS_STARTING, WORKERS_RUNNING, WORKERS_DONE, WORKERS_ENDING };
+
+/* A node's own time: local = offset + real time at its own rate. */
+struct node_clock {
+    int64_t offset_ns; /* grows with a leap, shrinks with a suspension */
+    int drift_ppm;
+};
+
+/* The roster that an agent serves, and what its carrier keeps. */
+struct server {
+    struct roster *roster;
+    struct roster_actions actions;
+    struct instant tick_at; /* real time; of the tick that is scheduled */
+    struct event_queue local; /* for the agent itself */
+    bool local_woken;
+    int local_slot;
+    bool closing; /* its agent has gone, and it lingers for the others */
+    enum roster_job_state state; /* as far as the invariants saw it, and since when */
+    struct instant state_since;
+};
 
 struct node {
     enum node_phase phase;
     int exit_code;
-    struct instant exited_at; /* with a word */
+    struct instant exited_at;
     unsigned life; /* grows with every start and end: what was scheduled for an earlier life is void */
     int claimed_rank;
+    int named_after; /* the node whose name it bears; its own number but for a twin */
     struct roster_incarnation incarnation;
     char name[16];
-    struct client *client;  /* NULL: the serving agent, or one without a seat */
-    struct instant turn_at; /* of its loop */
-    bool cut;
-    struct instant cut_at;
-    uint64_t number; /* of its last JOIN or beat that reached the server */
+    struct node_clock clock;
     struct instant frozen_until;
-    bool draining;                  /* has sent a drain, and waits for the STOP or goes after a second */
-    unsigned connection;            /* grows when the network comes back */
-    struct instant last_arrival[2]; /* of the connection, each way: in order */
-    /* the serving side of its connection */
-    uint64_t session;
-    int slot;
+    bool stuck;          /* its workers survive KILL */
+    bool replaced;       /* by a twin */
+    /* the agent: its table, and its seat as membership.c keeps it */
+    struct group group;
+    struct instant group_at; /* real time; of the deadline that is scheduled */
+    bool terminated;         /* has had a TERM */
+    bool judged, seat_left, seat_over;
+    int verdict; /* judged: what it was told */
+    struct world_id current;
+    uint64_t sequence;      /* of a serving agent's last report */
+    struct client *client;  /* NULL: the serving agent, or one without a seat */
+    struct instant turn_at; /* real time; of its loop */
+    struct server *server;  /* NULL: it has never served; kept when the agent has ended */
     /* its workers */
     enum worker_phase workers;
-    unsigned batch; /* of workers: grows with every start of them */
+    unsigned batch; /* of workers: grows with every start and end of them */
     struct membership_world world;
-    uint32_t highest_round;
+    int failed; /* of this world's workers */
+    /* its way to the endpoint */
+    bool cut[2];
+    struct instant cut_at; /* what it sends arrives nowhere since then; never: it does arrive */
+    bool slept; /* its clock has stood since it heard the server, so that nobody counted its lease */
+    struct instant not_before[2];
+    unsigned connection;            /* grows when the network comes back */
+    struct instant last_arrival[2]; /* of the connection, each way: in order */
+    uint64_t sent[2];
+    uint64_t session; /* that its connection is at the server */
+    /* what the invariants remember */
     bool saw_world;
-    int verdict; /* -1: none */
+    struct world_id last_world;
 };
-
-enum { LOCAL_SESSION = 1, KILLED = 137 };
 
 enum happening_kind {
-    HAPPEN_START,
-    HAPPEN_CRASH,
-    HAPPEN_CUT,
-    HAPPEN_HEAL,
-    HAPPEN_BREAK,
-    HAPPEN_BROKEN, /* the server sees that a connection has ended */
-    HAPPEN_FREEZE,
+    HAPPEN_STEP,       /* of the schedule */
+    HAPPEN_ARRIVE,     /* a message */
+    HAPPEN_TURN,       /* a client's loop */
+    HAPPEN_TICK,       /* the roster's */
+    HAPPEN_LOCAL,      /* the serving agent finds what its own server tells it */
+    HAPPEN_STARTED,    /* workers run */
+    HAPPEN_ENDED,      /* workers are gone */
+    HAPPEN_DEADLINE,   /* of an agent's table */
+    HAPPEN_EXIT,       /* an agent has done its last */
+    HAPPEN_CLOSE,      /* a server's linger is over */
+    HAPPEN_BROKEN,     /* the server sees that a connection has ended */
+    HAPPEN_CUT_SEEN,   /* an agent sees that its connection has ended */
     HAPPEN_THAW,
-    HAPPEN_KILL,
-    HAPPEN_FOLLOW,
-    HAPPEN_FINISH,
-    HAPPEN_TERM,
-    HAPPEN_UNANSWERED, /* a drain */
-    HAPPEN_CALM,
-    HAPPEN_ARRIVE, /* a message */
-    HAPPEN_TURN,   /* a client's loop */
-    HAPPEN_TICK,   /* the roster's */
-    HAPPEN_STARTED,
-    HAPPEN_STOPPED,
-    HAPPEN_EXIT,
+    HAPPEN_LEASE_OVER, /* an agent that nobody hears must have stopped */
 };
 
+struct letter;
+
 struct happening {
-    struct instant at;
-    uint64_t order; /* among those of one instant */
+    struct instant at; /* real time */
+    uint64_t order;    /* among those of one instant */
     enum happening_kind kind;
-    int node, rank;
-    unsigned life, connection, batch;
-    bool to_server;
-    int64_t value;
-    uint64_t session;             /* BROKEN */
-    struct wire_message *message; /* owned; only as much of it as its kind needs */
+    enum step_kind step;
+    int node;
+    unsigned life, connection, batch; /* connection 0: it had arrived before that broke */
+    enum direction direction;
+    int64_t value;    /* of the step */
+    uint64_t session; /* BROKEN, ARRIVE */
+    struct letter *letter; /* owned */
+};
+
+/* A message on its way: as much of it as its kind needs. */
+struct letter {
+    struct letter *next; /* in the pool */
+    enum wire_kind kind;
+    int exit_code, member;
+    int64_t grace_ns, lease_ns;
+    uint64_t number, epoch, sequence;
+    struct world_id id;
+    enum membership_report_kind report;
+    struct roster_join join;
+    struct worker_failure *failure; /* REPORT of FAILED; owned */
+    struct membership_event *event; /* EVENT; owned */
 };
 
 enum { WORLDS_KEPT = 4 };
@@ -83,7 +131,7 @@ struct seen_world {
     int nodes, size;
     struct {
         bool told, done;
-        int node, base, size;
+        int node, base, size, role, role_base, role_size;
         struct roster_incarnation incarnation;
     } rank[CLUSTER_NODE_LIMIT];
 };
@@ -94,61 +142,172 @@ struct sim_link {
     int node;
 };
 
+struct session {
+    int node, slot;
+    uint64_t number; /* of its last JOIN or beat that has arrived */
+};
+
+struct slot_of_heap {
+    struct instant at;
+    uint64_t order;
+    uint32_t happening; /* its place in the pool */
+};
+
 struct cluster {
     struct cluster_options options;
-    uint64_t random;
     struct instant now;
-    struct roster *roster;
-    struct roster_actions actions;
+    uint64_t events;
     struct node nodes[CLUSTER_NODE_LIMIT];
     int used; /* nodes that were ever started are below */
     struct sim_link links[CLUSTER_NODE_LIMIT];
-    uint64_t last_session;
-    int server_lives;
-    struct happening *heap;
-    size_t count, capacity;
+    struct session *sessions; /* by number; what the server's carrier keeps of them */
+    uint64_t last_session, session_room;
+    uint64_t server_lives;
+    bool half_open; /* connections to a server that vanished */
+    bool strangers; /* static: a rank was claimed by more than one, and the workers of both may live */
+    /* what is to happen */
+    struct slot_of_heap *heap;
+    size_t heap_count, heap_room;
+    struct happening *pool;
+    uint32_t *pool_free;
+    size_t pool_count, pool_room, free_count;
     uint64_t order;
+    struct letter *letters; /* free ones */
+    struct wire_message message; /* scratch */
     bool calm;
     int64_t calm_run_ns;
-    struct instant tick_at;
+    struct instant calm_at;
     /* what the invariants remember */
-    unsigned faults; /* injected, that may cost a restart */
+    bool changed; /* since they were looked at */
+    unsigned faults; /* injected that may cost a restart */
+    unsigned round_exits; /* workers that failed since the last world went out */
+    unsigned losses; /* nodes that vanished, or may have looked so */
+    bool may_fail;   /* something was done that ends a job by design */
     int64_t seen_restarts;
     int verdict; /* the job's, -1: none yet */
+    bool finished; /* a verdict of 0 is out in this life of the server */
     struct seen_world worlds[WORLDS_KEPT];
     unsigned worlds_seen;
     int ready_nodes; /* that could form a world now, and since when there are so many */
     struct instant ready_since;
-    enum roster_job_state state;
-    struct instant state_since;
-    char broken[512];
+    enum invariant broken;
+    char broken_text[512];
     struct buffer trace;
 };
 
-/* Whether the roster stands still: who serves has crashed, or has left an elastic job. */
-static inline bool cluster_has_no_server(const struct cluster *cluster)
-{
-    const struct node *server = &cluster->nodes[0];
-    return server->phase != NODE_UP && (cluster->options.elastic || server->exit_code == KILLED);
-}
+/* --- cluster.c --- */
 
-/* cluster_script.c: the server starts, and knows nothing */
-void cluster_make_roster(struct cluster *cluster);
-
-/* cluster_queue.c */
-void cluster_schedule(struct cluster *cluster, struct happening happening);
-struct happening cluster_pop(struct cluster *cluster); /* there is one */
-uint64_t cluster_draw(struct cluster *cluster);        /* the next number of its seed */
+void cluster_say(struct cluster *cluster, const struct node *node, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* block, or the end of the program. */
 void *cluster_need(void *block);
+/* A number that depends on the seed and these three alone, so that removing one step of a schedule leaves
+ * the luck of the others as it was. */
+uint64_t cluster_luck(const struct cluster *cluster, uint64_t a, uint64_t b, uint64_t c);
 
-/* cluster_invariants.c */
+static inline struct instant node_time(const struct cluster *cluster, const struct node *node)
+{
+    int64_t real = cluster->now.ns;
+    return (struct instant){node->clock.offset_ns + real + real / 1000000 * node->clock.drift_ppm};
+}
+
+/* When the node's clock shows local, or a little after; now where that is past. */
+static inline struct instant real_time(const struct cluster *cluster, const struct node *node,
+                                       struct instant local)
+{
+    if (local.ns == INT64_MAX)
+        return local;
+    int64_t at = local.ns - node->clock.offset_ns;
+    if (node->clock.drift_ppm)
+        at = at / (1000000 + node->clock.drift_ppm) * 1000000 + 2000000;
+    return (struct instant){at > cluster->now.ns ? at : cluster->now.ns};
+}
+
+static inline bool is_frozen(const struct cluster *cluster, const struct node *node)
+{
+    return cluster->now.ns < node->frozen_until.ns;
+}
+
+static inline bool has_workers(const struct node *node)
+{
+    return node->workers != WORKERS_NONE && node->workers != WORKERS_DONE;
+}
+
+/* --- cluster_queue.c --- */
+
+void cluster_schedule(struct cluster *cluster, const struct happening *happening);
+/* Of this node's present life and workers. */
+void cluster_after(struct cluster *cluster, int64_t delay_ns, int node, enum happening_kind kind);
+void cluster_at(struct cluster *cluster, struct instant at, int node, enum happening_kind kind);
+struct happening cluster_pop(struct cluster *cluster); /* there is one */
+void cluster_free_queue(struct cluster *cluster);
+
+/* --- cluster_network.c --- */
+
+bool cluster_client_sends(void *context, const struct wire_message *message);
+void cluster_server_sends(struct cluster *cluster, int node, const struct wire_message *message);
+void cluster_arrive(struct cluster *cluster, const struct happening *happening);
+void cluster_new_connection(struct cluster *cluster, struct node *node);
+/* Both ends, or the one that still can, see that it is over. */
+void cluster_break_connection(struct cluster *cluster, int node);
+void cluster_free_letter(struct cluster *cluster, struct letter *letter);
+
+/* --- cluster_agent.c --- */
+
+void cluster_start_agent(struct cluster *cluster, int node, int rank, int named_after);
+/* It is gone, with its workers. */
+void cluster_end_agent(struct cluster *cluster, int node, int exit_code);
+void cluster_agent_event(struct cluster *cluster, int node, const struct group_event *event,
+                         const struct worker_failure *failure);
+/* What a seat gives out. */
+void cluster_take_event(struct cluster *cluster, int node, const struct membership_event *event);
+void cluster_turn(struct cluster *cluster, int node);
+/* After anything that may have changed when a client's loop is to look again. */
+void cluster_plan_turn(struct cluster *cluster, int node);
+void cluster_workers_started(struct cluster *cluster, int node);
+void cluster_workers_ended(struct cluster *cluster, int node);
+void cluster_fail_worker(struct cluster *cluster, int node, bool follows);
+void cluster_finish_workers(struct cluster *cluster, int node);
+void cluster_exit_agent(struct cluster *cluster, int node);
+
+/* --- cluster_server.c --- */
+
+/* NULL where nobody serves at the endpoint. */
+struct server *cluster_server(struct cluster *cluster);
+void cluster_open_server(struct cluster *cluster, int node, const struct roster_join *join);
+void cluster_free_server(struct server *server);
+/* The serving agent's own word. */
+void cluster_local_step(struct cluster *cluster, int node, struct roster_event *event);
+void cluster_local_events(struct cluster *cluster, int node);
+void cluster_server_receives(struct cluster *cluster, uint64_t session, const struct wire_message *message);
+void cluster_tick(struct cluster *cluster, int node);
+void cluster_connection_broken(struct cluster *cluster, uint64_t session);
+
+/* --- cluster_faults.c --- */
+
+/* Nobody starts its agents again. */
+bool cluster_is_over(const struct cluster *cluster);
+void cluster_do_step(struct cluster *cluster, const struct happening *happening);
+void cluster_thaw(struct cluster *cluster, int node);
+/* The time of its table may have come, by its own clock. */
+void cluster_deadline(struct cluster *cluster, int node);
+
+/* --- cluster_invariants.c --- */
+
+void cluster_break(struct cluster *cluster, enum invariant invariant, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 void cluster_check(struct cluster *cluster);
 /* A world was given to a node; checks it against what the others have. */
 void cluster_check_world(struct cluster *cluster, int node, const struct membership_world *world);
 /* The workers of a node exited 0. */
 void cluster_note_done(struct cluster *cluster, int node);
-void cluster_check_verdict(struct cluster *cluster, int node, int exit_code);
-void cluster_break(struct cluster *cluster, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void cluster_check_verdict(struct cluster *cluster, int node, const struct membership_event *verdict);
+/* The agent was cut off for a lease. */
+void cluster_check_lease(struct cluster *cluster, int node);
+
+/* --- cluster_liveness.c --- */
+
+void cluster_check_progress(struct cluster *cluster);
+void cluster_count_ready(struct cluster *cluster);
 
 #endif

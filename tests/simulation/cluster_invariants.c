@@ -1,85 +1,94 @@
-/* cluster_invariants.c - what must hold after every event of a simulated job. See cluster.h. */
+/* cluster_invariants.c - what must hold at any instant of a simulated job: worlds, ranks, leases, restarts,
+ * verdicts. See cluster.h for the list. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "tests/simulation/cluster_internal.h"
 
-void cluster_break(struct cluster *cluster, const char *format, ...)
+const char *invariant_name(enum invariant invariant)
 {
-    if (cluster->broken[0])
+#define INVARIANT_NAME(symbol, name, meaning) [symbol] = (name),
+    static const char *const names[] = {INVARIANTS(INVARIANT_NAME)};
+    return (unsigned)invariant < INVARIANT_COUNT ? names[invariant] : "?";
+}
+
+const char *invariant_meaning(enum invariant invariant)
+{
+#define INVARIANT_MEANING(symbol, name, meaning) [symbol] = (meaning),
+    static const char *const meanings[] = {INVARIANTS(INVARIANT_MEANING)};
+    return (unsigned)invariant < INVARIANT_COUNT ? meanings[invariant] : "?";
+}
+
+void cluster_break(struct cluster *cluster, enum invariant invariant, const char *format, ...)
+{
+    if (cluster->broken)
         return;
-    int used =
-        snprintf(cluster->broken, sizeof cluster->broken,
-                 "seed %" PRIu64 " at %.3f s: ", cluster->options.seed, (double)cluster->now.ns / NS_PER_S);
+    cluster->broken = invariant;
+    int used = snprintf(cluster->broken_text, sizeof cluster->broken_text, "%s at %.3f s: ",
+                        invariant_name(invariant), (double)cluster->now.ns / NS_PER_S);
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(cluster->broken + used, sizeof cluster->broken - (size_t)used, format, arguments);
+    (void)vsnprintf(cluster->broken_text + used, sizeof cluster->broken_text - (size_t)used, format,
+                    arguments);
     va_end(arguments);
 }
 
-static bool roster_incarnation_same(struct roster_incarnation a, struct roster_incarnation b)
+static bool same_incarnation(struct roster_incarnation a, struct roster_incarnation b)
 {
     return a.high == b.high && a.low == b.low;
 }
 
-static bool has_workers(const struct node *node)
-{
-    return node->workers != WORKERS_NONE && node->workers != WORKERS_DONE;
-}
-
+/* An agent that stands still cannot stop its workers; when it goes on that is the first thing it does. */
 static bool works(const struct cluster *cluster, const struct node *node)
 {
     return (node->workers == WORKERS_STARTING || node->workers == WORKERS_RUNNING) &&
-           instant_reached(cluster->now, node->frozen_until);
+           !is_frozen(cluster, node);
 }
 
-static struct seen_world *find_world(struct cluster *cluster, struct world_id id)
+static int find_world(const struct cluster *cluster, struct world_id id)
 {
     for (int i = 0; i < WORLDS_KEPT; i++)
-        if (world_id_equal(cluster->worlds[i].id, id))
-            return &cluster->worlds[i];
-    return NULL;
+        if (id.epoch && world_id_equal(cluster->worlds[i].id, id))
+            return i;
+    return -1;
 }
 
+/* -- at any instant
+ * ------------------------------------------------------------------------------------------------ */
+
 /* A world trains as long as each of its ranks works or has done its part: the workers of a node that was cut
- * off run on for a while, but without the others they get nowhere. */
+ * off run on for a while, but without the others they get nowhere. An agent whose clock stood while its
+ * machine did cannot know that its lease is over, before the server tells it. */
 static bool trains(const struct cluster *cluster, const struct seen_world *world)
 {
     for (int rank = 0; rank < world->nodes; rank++) {
         const struct node *node = &cluster->nodes[world->rank[rank].node];
         if (world->rank[rank].done)
             continue;
-        if (!world->rank[rank].told || !works(cluster, node) || !world_id_equal(node->world.id, world->id) ||
-            !roster_incarnation_same(node->incarnation, world->rank[rank].incarnation))
+        if (!world->rank[rank].told || node->slept || !works(cluster, node) || !world_id_equal(node->world.id, world->id) ||
+            !same_incarnation(node->incarnation, world->rank[rank].incarnation))
             return false;
     }
     return true;
 }
 
-/* A node that is cut off does not work beyond its lease. */
-static void check_leases(struct cluster *cluster)
-{
-    int64_t lease = roster_lease_ns(cluster->roster);
-    for (int i = 1; i < cluster->used; i++) {
-        const struct node *node = &cluster->nodes[i];
-        if (node->cut && works(cluster, node) && instant_diff_ns(cluster->now, node->cut_at) > lease)
-            cluster_break(cluster, "%s works %.3f s after it was cut off", node->name,
-                          (double)instant_diff_ns(cluster->now, node->cut_at) / NS_PER_S);
-    }
-}
-
 static void check_one_trains(struct cluster *cluster)
 {
+    unsigned looked_at = 0;
     const struct seen_world *first = NULL;
     for (int i = 0; i < cluster->used; i++) {
         const struct node *node = &cluster->nodes[i];
-        const struct seen_world *world = works(cluster, node) ? find_world(cluster, node->world.id) : NULL;
-        if (!world || world == first || !trains(cluster, world))
+        int place = works(cluster, node) ? find_world(cluster, node->world.id) : -1;
+        if (place < 0 || looked_at & 1u << place)
+            continue;
+        looked_at |= 1u << place;
+        const struct seen_world *world = &cluster->worlds[place];
+        if (!trains(cluster, world))
             continue;
         if (first)
-            cluster_break(cluster, "rounds %u and %u train at the same time", first->id.round,
-                          world->id.round);
+            cluster_break(cluster, INVARIANT_ONE_TRAINS, "rounds %u and %u train at the same time",
+                          first->id.round, world->id.round);
         first = world;
     }
 }
@@ -95,191 +104,225 @@ static void check_one_world(struct cluster *cluster)
         if (!first)
             first = node;
         else if (!world_id_equal(first->world.id, node->world.id))
-            cluster_break(cluster, "workers of round %u run on %s while those of round %u run on %s",
+            cluster_break(cluster, INVARIANT_ONE_TRAINS,
+                          "workers of round %u run on %s while those of round %u run on %s",
                           first->world.id.round, first->name, node->world.id.round, node->name);
     }
 }
 
-/* Each rank of a round is held by one incarnation: no two live agents have workers under one rank. */
+/* No two agents have workers under one rank of one world. */
 static void check_one_holder(struct cluster *cluster)
 {
-    for (int a = 0; a < cluster->used; a++)
-        for (int b = a + 1; b < cluster->used; b++) {
-            const struct node *x = &cluster->nodes[a], *y = &cluster->nodes[b];
-            if (has_workers(x) && has_workers(y) && world_id_equal(x->world.id, y->world.id) &&
-                x->world.group_rank == y->world.group_rank)
-                cluster_break(cluster, "%s and %s both hold rank %d of round %u", x->name, y->name,
-                              x->world.group_rank, x->world.id.round);
-        }
+    signed char holder[WORLDS_KEPT][CLUSTER_NODE_LIMIT];
+    bool used[WORLDS_KEPT] = {false};
+    for (int i = 0; i < cluster->used; i++) {
+        const struct node *node = &cluster->nodes[i];
+        int place = has_workers(node) ? find_world(cluster, node->world.id) : -1;
+        if (place < 0)
+            continue;
+        if (!used[place])
+            for (int rank = 0; rank < CLUSTER_NODE_LIMIT; rank++)
+                holder[place][rank] = -1;
+        used[place] = true;
+        signed char *held = &holder[place][node->world.group_rank];
+        if (*held >= 0)
+            cluster_break(cluster, INVARIANT_ONE_HOLDER, "%s and %s both hold rank %d of round %u",
+                          cluster->nodes[*held].name, node->name, node->world.group_rank,
+                          node->world.id.round);
+        *held = (signed char)i;
+    }
+}
+
+void cluster_check_lease(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    const struct server *server = cluster->nodes[ENDPOINT].server;
+    if (node->cut_at.ns == INT64_MAX || node->slept)
+        return;
+    int64_t cut_ns = instant_diff_ns(cluster->now, node->cut_at);
+    if (cut_ns < roster_lease_ns(server->roster))
+        return; /* of an earlier cut */
+    if (is_frozen(cluster, node))
+        cluster_at(cluster, instant_add(node->frozen_until, 50 * NS_PER_MS), i, HAPPEN_LEASE_OVER);
+    else if (works(cluster, node))
+        cluster_break(cluster, INVARIANT_LEASE, "%s works %.3f s after it was cut off", node->name,
+                      (double)cut_ns / NS_PER_S);
 }
 
 /* The budget is kept, and no restart is spent without a cause. */
 static void check_restarts(struct cluster *cluster)
 {
-    int64_t restarts = roster_restart_count(cluster->roster);
-    bool over =
-        roster_state(cluster->roster) >= JOB_FINISHING; /* for the restart that would be one too many */
+    const struct roster *roster = cluster_roster(cluster);
+    if (!roster || cluster->nodes[ENDPOINT].phase != NODE_UP)
+        return;
+    int64_t restarts = roster_restart_count(roster), seen = cluster->seen_restarts;
+    if (restarts == seen)
+        return;
+    bool over = roster_state(roster) >= JOB_FINISHING; /* for the restart that would be one too many */
     if (restarts > cluster->options.max_restarts + over)
-        cluster_break(cluster, "%" PRId64 " restarts of %" PRId64, restarts, cluster->options.max_restarts);
-    if (restarts > (int64_t)cluster->faults)
-        cluster_break(cluster, "%" PRId64 " restarts for %u faults", restarts, cluster->faults);
-    bool counted_on = cluster->server_lives > 1 && restarts > cluster->seen_restarts;
-    if (!counted_on && (restarts < cluster->seen_restarts || restarts > cluster->seen_restarts + 1))
-        cluster_break(cluster, "restarts went from %" PRId64 " to %" PRId64, cluster->seen_restarts,
+        cluster_break(cluster, INVARIANT_BUDGET, "%" PRId64 " restarts of %" PRId64, restarts,
+                      cluster->options.max_restarts);
+    bool returned = cluster->server_lives > 1 && restarts > seen; /* it hears of others' count */
+    if (!returned && restarts != seen + 1)
+        cluster_break(cluster, INVARIANT_COUNTED_ONCE, "restarts went from %" PRId64 " to %" PRId64, seen,
                       restarts);
+    if (restarts > (int64_t)cluster->faults)
+        cluster_break(cluster, INVARIANT_COUNTED_ONCE, "%" PRId64 " restarts for %u faults", restarts,
+                      cluster->faults);
     cluster->seen_restarts = restarts;
 }
 
-/* Agents that could be in a world, and are in no other. */
-static int count_ready(const struct cluster *cluster)
-{
-    int ready = 0;
-    for (int i = 0; i < cluster->used; i++) {
-        const struct node *node = &cluster->nodes[i];
-        ready += node->phase == NODE_UP && !node->cut && node->verdict < 0 && !node->draining &&
-                 instant_reached(cluster->now, node->frozen_until) && node->workers == WORKERS_NONE;
-    }
-    return cluster->nodes[0].phase == NODE_UP && cluster->nodes[0].verdict < 0 ? ready : 0;
-}
-
-/* An elastic world forms within the last call when enough nodes are alive and connected. */
-static void check_forming(struct cluster *cluster)
-{
-    int ready = count_ready(cluster);
-    if (ready != cluster->ready_nodes || roster_state(cluster->roster) != JOB_FORMING) {
-        cluster->ready_nodes = ready;
-        cluster->ready_since = cluster->now;
-    }
-    int64_t last_call = cluster->options.last_call_ns ? cluster->options.last_call_ns : 30 * NS_PER_S;
-    int64_t since = instant_diff_ns(cluster->now, cluster->ready_since);
-    if (ready >= cluster->options.min_nodes && since > last_call + 10 * NS_PER_S)
-        cluster_break(cluster, "%d nodes are ready for %.3f s and form no world", ready,
-                      (double)since / NS_PER_S);
-}
-
-/* A job may run, or wait for somebody to join, as long as it likes; starting and stopping have an end, which
- * is far below the time-outs that would hide a lost message: detection, the slowest stop or start, and some
- * round trips. */
-static void check_progress(struct cluster *cluster)
-{
-    enum roster_job_state state = roster_state(cluster->roster);
-    if (state != cluster->state) {
-        cluster->state = state;
-        cluster->state_since = cluster->now;
-    }
-    if (cluster_has_no_server(cluster))
-        return; /* nor does the server */
-    if (cluster->options.elastic)
-        check_forming(cluster);
-    int64_t since = instant_diff_ns(cluster->now, cluster->state_since);
-    if ((state == JOB_STARTING || state == JOB_STOPPING || state == JOB_FINISHING) && since > 15 * NS_PER_S)
-        cluster_break(cluster, "%s for %.3f s", roster_job_state_name(state), (double)since / NS_PER_S);
-}
-
+/* All of them read only what sets `changed`, or the time of what HAPPEN_LEASE_OVER looks at. */
 void cluster_check(struct cluster *cluster)
 {
-    check_progress(cluster);
-    check_one_trains(cluster);
-    if (cluster->options.elastic)
-        check_leases(cluster);
-    else if (!cluster->options.strangers)
-        check_one_world(cluster);
-    check_one_holder(cluster);
-    check_restarts(cluster);
+    if (cluster->changed) {
+        cluster->changed = false;
+        check_one_trains(cluster);
+        if (!cluster->options.elastic && !cluster->strangers)
+            check_one_world(cluster);
+        check_one_holder(cluster);
+        check_restarts(cluster);
+        cluster_count_ready(cluster);
+    }
+    cluster_check_progress(cluster);
 }
+
+/* -- when a world is told
+ * ------------------------------------------------------------------------------------------ */
 
 static struct seen_world *see_world(struct cluster *cluster, const struct membership_world *world)
 {
-    struct seen_world *seen = find_world(cluster, world->id);
-    if (seen)
-        return seen;
-    seen = &cluster->worlds[cluster->worlds_seen++ % WORLDS_KEPT];
+    int place = find_world(cluster, world->id);
+    if (place >= 0)
+        return &cluster->worlds[place];
+    struct seen_world *seen = &cluster->worlds[cluster->worlds_seen++ % WORLDS_KEPT];
     *seen = (struct seen_world){.id = world->id, .nodes = world->group_world_size, .size = world->world_size};
+    cluster->round_exits = 0;
     return seen;
 }
 
-/* The ranks of an elastic world, as far as its members have been told them. */
+/* The ranks of a world, as far as its members have been told them without a gap from 0. */
+static void check_sums(struct cluster *cluster, const struct seen_world *seen)
+{
+    int expected = 0, of_role[CLUSTER_ROLES] = {0}, i = 0;
+    for (; i < seen->nodes && seen->rank[i].told; i++) {
+        int role = seen->rank[i].role;
+        if (seen->rank[i].base != expected || seen->rank[i].role_base != of_role[role])
+            cluster_break(cluster, INVARIANT_RANKS,
+                          "rank %d of round %u starts at %d, in its role at %d, instead of %d and %d", i,
+                          seen->id.round, seen->rank[i].base, seen->rank[i].role_base, expected,
+                          of_role[role]);
+        expected += seen->rank[i].size;
+        of_role[role] += seen->rank[i].size;
+    }
+    if (i < seen->nodes)
+        return;
+    if (expected != seen->size)
+        cluster_break(cluster, INVARIANT_RANKS, "%d workers in a world of %d", expected, seen->size);
+    for (i = 0; i < seen->nodes; i++)
+        if (seen->rank[i].role_size != of_role[seen->rank[i].role])
+            cluster_break(cluster, INVARIANT_RANKS, "%d workers in a role of %d",
+                          of_role[seen->rank[i].role], seen->rank[i].role_size);
+}
+
 static void check_ranks(struct cluster *cluster, int node, const struct membership_world *world)
 {
-    struct node *self = &cluster->nodes[node];
+    const struct node *self = &cluster->nodes[node];
     struct seen_world *seen = see_world(cluster, world);
     int rank = world->group_rank, nodes = world->group_world_size;
+    bool served_elsewhere = self->server && node != ENDPOINT;
     if (nodes < cluster->options.min_nodes || nodes > cluster->options.max_nodes || rank < 0 ||
         rank >= nodes || nodes != seen->nodes || world->world_size != seen->size) {
-        cluster_break(cluster, "%s got rank %d of %d nodes with %d workers", self->name, rank, nodes,
-                      world->world_size);
+        cluster_break(cluster, INVARIANT_RANKS, "%s got rank %d of %d nodes with %d workers", self->name,
+                      rank, nodes, world->world_size);
         return;
     }
-    if (seen->rank[rank].told && !roster_incarnation_same(seen->rank[rank].incarnation, self->incarnation))
-        cluster_break(cluster, "%s and %s both got rank %d of round %u", self->name,
+    if (seen->rank[rank].told && !same_incarnation(seen->rank[rank].incarnation, self->incarnation))
+        cluster_break(cluster, INVARIANT_ONE_HOLDER, "%s and %s both got rank %d of round %u", self->name,
                       cluster->nodes[seen->rank[rank].node].name, rank, world->id.round);
-    if (node == 0 && rank != 0)
-        cluster_break(cluster, "the serving agent got rank %d", rank);
+    if (self->server && !served_elsewhere && rank != 0)
+        cluster_break(cluster, INVARIANT_RANKS, "the serving agent got rank %d", rank);
     seen->rank[rank].told = true;
     seen->rank[rank].node = node;
     seen->rank[rank].incarnation = self->incarnation;
     seen->rank[rank].base = world->rank_base;
     seen->rank[rank].size = cluster->options.local_world_size[node];
-    int expected = 0;
-    for (int i = 0; i < nodes && seen->rank[i].told; i++) {
-        if (seen->rank[i].base != expected)
-            cluster_break(cluster, "rank %d of round %u starts at %d instead of %d", i, world->id.round,
-                          seen->rank[i].base, expected);
-        expected += seen->rank[i].size;
-        if (i == nodes - 1 && expected != world->world_size)
-            cluster_break(cluster, "%d workers in a world of %d", expected, world->world_size);
-    }
+    seen->rank[rank].role = cluster->options.role[node];
+    seen->rank[rank].role_base = world->role_rank_base;
+    seen->rank[rank].role_size = world->role_world_size;
+    check_sums(cluster, seen);
 }
 
 void cluster_note_done(struct cluster *cluster, int node)
 {
     const struct membership_world *world = &cluster->nodes[node].world;
-    struct seen_world *seen = find_world(cluster, world->id);
-    if (seen)
-        seen->rank[world->group_rank].done = true;
+    int place = find_world(cluster, world->id);
+    if (place >= 0)
+        cluster->worlds[place].rank[world->group_rank].done = true;
 }
 
-/* Ranks are 0..n-1, contiguous by node rank, and each node sees its part of the same world. */
-static void check_static_ranks(struct cluster *cluster, int node, const struct membership_world *world)
+void cluster_check_world(struct cluster *cluster, int i, const struct membership_world *world)
 {
-    struct node *self = &cluster->nodes[node];
-    int base = 0, total = 0;
-    for (int i = 0; i < cluster->options.nodes; i++) {
-        if (i < world->group_rank)
-            base += cluster->options.local_world_size[i];
-        total += cluster->options.local_world_size[i];
-    }
-    if (world->rank_base != base || world->world_size != total ||
-        world->group_world_size != cluster->options.nodes)
-        cluster_break(cluster, "%s got ranks from %d of %d instead of from %d of %d", self->name,
-                      world->rank_base, world->world_size, base, total);
-    if (world->id.round != (uint32_t)world->restart_count)
-        cluster_break(cluster, "round %u after %" PRId64 " restarts", world->id.round, world->restart_count);
-}
-
-void cluster_check_world(struct cluster *cluster, int node, const struct membership_world *world)
-{
-    struct node *self = &cluster->nodes[node];
-    check_ranks(cluster, node, world);
-    if (!cluster->options.elastic)
-        check_static_ranks(cluster, node, world);
-    if (self->saw_world && world->id.round <= self->highest_round && world->id.epoch == self->world.id.epoch)
-        cluster_break(cluster, "%s acts on round %u after round %u", self->name, world->id.round,
-                      self->highest_round);
+    struct node *self = &cluster->nodes[i];
+    check_ranks(cluster, i, world);
+    if (!cluster->options.elastic && world->group_rank != self->claimed_rank)
+        cluster_break(cluster, INVARIANT_RANKS, "%s claims rank %d and got %d", self->name,
+                      self->claimed_rank, world->group_rank);
+    if (self->saw_world && world->id.round <= self->last_world.round &&
+        world->id.epoch == self->last_world.epoch)
+        cluster_break(cluster, INVARIANT_OLD_WORLD, "%s acts on round %u after round %u", self->name,
+                      world->id.round, self->last_world.round);
     if (has_workers(self))
-        cluster_break(cluster, "%s got round %u while it has workers of round %u", self->name,
-                      world->id.round, self->world.id.round);
+        cluster_break(cluster, INVARIANT_CLEAN_START, "%s got round %u while it has workers of round %u",
+                      self->name, world->id.round, self->world.id.round);
     if (world->id.round < (uint32_t)world->restart_count)
-        cluster_break(cluster, "round %u after %" PRId64 " restarts", world->id.round, world->restart_count);
+        cluster_break(cluster, INVARIANT_COUNTED_ONCE, "round %u after %" PRId64 " restarts",
+                      world->id.round, world->restart_count);
+    if (cluster->finished && !self->slept)
+        cluster_break(cluster, INVARIANT_DONE, "%s starts round %u of a job that is done", self->name,
+                      world->id.round);
     self->saw_world = true;
-    self->highest_round = world->id.round;
+    self->last_world = world->id;
 }
 
-/* One verdict for the whole job. */
-void cluster_check_verdict(struct cluster *cluster, int node, int exit_code)
+/* -- when the verdict is told
+ * ------------------------------------------------------------------------------------- */
+
+/* What it names has happened, and is named once. */
+static void check_causes(struct cluster *cluster, const struct membership_event *verdict)
 {
-    if (cluster->verdict >= 0 && cluster->verdict != exit_code)
-        cluster_break(cluster, "%s was told %d, others %d", cluster->nodes[node].name, exit_code,
-                      cluster->verdict);
-    cluster->verdict = exit_code;
+    const struct worker_failure *first = &verdict->failure;
+    int workers = !first->lost_node;
+    for (int i = 0; i < verdict->other_count; i++) {
+        const struct failure_brief *a = &verdict->others[i];
+        workers += a->pid != 0;
+        bool twice = a->pid && a->pid == first->pid && a->rank == first->rank;
+        for (int k = 0; k < i; k++)
+            twice |= a->pid && a->pid == verdict->others[k].pid && a->rank == verdict->others[k].rank;
+        if (twice)
+            cluster_break(cluster, INVARIANT_ATTRIBUTED, "the verdict names rank %d (pid %d) twice", a->rank,
+                          a->pid);
+    }
+    if (workers > (int)cluster->round_exits)
+        cluster_break(cluster, INVARIANT_ATTRIBUTED, "the verdict names %d workers, %u have failed", workers,
+                      cluster->round_exits);
+    if (first->lost_node && !cluster->losses)
+        cluster_break(cluster, INVARIANT_ATTRIBUTED, "the verdict names a lost node, and none was lost");
+}
+
+void cluster_check_verdict(struct cluster *cluster, int i, const struct membership_event *verdict)
+{
+    const struct node *node = &cluster->nodes[i];
+    const struct roster *roster = cluster_roster(cluster);
+    bool of_this_life = node->saw_world ? roster && node->last_world.epoch == roster_epoch(roster)
+                                        : cluster->server_lives == 1;
+    if ((node->server && i != ENDPOINT) || !of_this_life)
+        return; /* of its own job, or of a server that was lost with what it knew */
+    if (cluster->verdict >= 0 && cluster->verdict != verdict->exit_code)
+        cluster_break(cluster, INVARIANT_ONE_VERDICT, "%s was told %d, others %d", node->name,
+                      verdict->exit_code, cluster->verdict);
+    cluster->verdict = verdict->exit_code;
+    cluster->finished |= verdict->exit_code == 0;
+    if (verdict->failed)
+        check_causes(cluster, verdict);
 }

@@ -1,63 +1,82 @@
-/* cluster_queue.c - what is still to happen in a simulated cluster: a heap by (time, order); and chance. */
-#include <stdlib.h>
-
+/* cluster_queue.c - what is still to happen in a simulated cluster: a heap by (time, order) over a pool. */
 #include "proto/base/mem.h"
 #include "tests/simulation/cluster_internal.h"
 
-/* A simulation that runs out of memory has nothing to say. */
-void *cluster_need(void *block)
-{
-    if (!block)
-        abort();
-    return block;
-}
-
-static bool before(const struct happening *a, const struct happening *b)
+static bool before(const struct slot_of_heap *a, const struct slot_of_heap *b)
 {
     return a->at.ns != b->at.ns ? a->at.ns < b->at.ns : a->order < b->order;
 }
 
-static void swap(struct happening *a, struct happening *b)
+static void *grow(void *block, size_t *room, size_t size)
 {
-    struct happening kept = *a;
-    *a = *b;
-    *b = kept;
+    *room = *room ? 2 * *room : 256;
+    return cluster_need(mem_realloc(block, *room, size));
 }
 
-void cluster_schedule(struct cluster *cluster, struct happening happening)
+static uint32_t take_place(struct cluster *cluster)
 {
-    if (cluster->count == cluster->capacity) {
-        cluster->capacity = cluster->capacity ? 2 * cluster->capacity : 64;
-        cluster->heap = cluster_need(mem_realloc(cluster->heap, cluster->capacity, sizeof *cluster->heap));
+    if (cluster->free_count)
+        return cluster->pool_free[--cluster->free_count];
+    if (cluster->pool_count == cluster->pool_room) {
+        cluster->pool = grow(cluster->pool, &cluster->pool_room, sizeof *cluster->pool);
+        cluster->pool_free =
+            cluster_need(mem_realloc(cluster->pool_free, cluster->pool_room, sizeof *cluster->pool_free));
     }
-    happening.order = cluster->order++;
-    size_t i = cluster->count++;
-    cluster->heap[i] = happening;
-    for (; i && before(&cluster->heap[i], &cluster->heap[(i - 1) / 2]); i = (i - 1) / 2)
-        swap(&cluster->heap[i], &cluster->heap[(i - 1) / 2]);
+    return (uint32_t)cluster->pool_count++;
+}
+
+void cluster_schedule(struct cluster *cluster, const struct happening *happening)
+{
+    uint32_t place = take_place(cluster);
+    cluster->pool[place] = *happening;
+    if (cluster->heap_count == cluster->heap_room)
+        cluster->heap = grow(cluster->heap, &cluster->heap_room, sizeof *cluster->heap);
+    struct slot_of_heap slot = {happening->at, cluster->order++, place};
+    if (slot.at.ns < cluster->now.ns)
+        slot.at = cluster->now;
+    cluster->pool[place].at = slot.at;
+    size_t i = cluster->heap_count++;
+    for (; i && before(&slot, &cluster->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        cluster->heap[i] = cluster->heap[(i - 1) / 2];
+    cluster->heap[i] = slot;
+}
+
+void cluster_at(struct cluster *cluster, struct instant at, int node, enum happening_kind kind)
+{
+    const struct node *self = &cluster->nodes[node];
+    cluster_schedule(
+        cluster, &(struct happening){
+                     .at = at, .kind = kind, .node = node, .life = self->life, .batch = self->batch});
+}
+
+void cluster_after(struct cluster *cluster, int64_t delay_ns, int node, enum happening_kind kind)
+{
+    cluster_at(cluster, instant_add(cluster->now, delay_ns), node, kind);
 }
 
 struct happening cluster_pop(struct cluster *cluster)
 {
-    struct happening first = cluster->heap[0];
-    cluster->heap[0] = cluster->heap[--cluster->count];
-    for (size_t i = 0;;) {
-        size_t least = i;
-        for (size_t child = 2 * i + 1; child <= 2 * i + 2 && child < cluster->count; child++)
-            if (before(&cluster->heap[child], &cluster->heap[least]))
-                least = child;
-        if (least == i)
-            return first;
-        swap(&cluster->heap[i], &cluster->heap[least]);
-        i = least;
+    struct slot_of_heap *heap = cluster->heap;
+    struct happening first = cluster->pool[heap[0].happening];
+    cluster->pool_free[cluster->free_count++] = heap[0].happening;
+    struct slot_of_heap last = heap[--cluster->heap_count];
+    size_t i = 0;
+    for (size_t child; (child = 2 * i + 1) < cluster->heap_count; i = child) {
+        if (child + 1 < cluster->heap_count && before(&heap[child + 1], &heap[child]))
+            child++;
+        if (!before(&heap[child], &last))
+            break;
+        heap[i] = heap[child];
     }
+    heap[i] = last;
+    return first;
 }
 
-/* splitmix64 */
-uint64_t cluster_draw(struct cluster *cluster)
+void cluster_free_queue(struct cluster *cluster)
 {
-    uint64_t z = (cluster->random += UINT64_C(0x9e3779b97f4a7c15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
+    for (size_t i = 0; i < cluster->heap_count; i++)
+        cluster_free_letter(cluster, cluster->pool[cluster->heap[i].happening].letter);
+    mem_free(cluster->heap);
+    mem_free(cluster->pool);
+    mem_free(cluster->pool_free);
 }

@@ -1,0 +1,324 @@
+/* cluster_faults.c - what a schedule asks to happen to a node of a simulated cluster. See cluster.h. */
+#include <signal.h>
+
+#include "proto/exit_code.h"
+#include "tests/simulation/cluster_internal.h"
+
+static void reschedule(struct cluster *cluster, const struct happening *h, struct instant at)
+{
+    struct happening later = *h;
+    later.at = at;
+    cluster_schedule(cluster, &later);
+}
+
+/* What an agent said last is not lost because its successor has a connection of its own. */
+static bool must_wait(struct cluster *cluster, const struct happening *h)
+{
+    const struct node *node = &cluster->nodes[h->node];
+    if (!node->exited_at.ns || instant_diff_ns(cluster->now, node->exited_at) >= NS_PER_S)
+        return false;
+    reschedule(cluster, h, instant_add(node->exited_at, NS_PER_S));
+    return true;
+}
+
+/* A pod that succeeded is not started again, nor the one that serves when the job is over. */
+static bool has_ended(const struct node *node, int i)
+{
+    bool left = node->phase == NODE_EXITED && node->exited_at.ns;
+    return node->replaced || (left && (node->exit_code == EXIT_CODE_OK || i == ENDPOINT));
+}
+
+static void start(struct cluster *cluster, const struct happening *h)
+{
+    struct node *node = &cluster->nodes[h->node];
+    if (node->phase == NODE_UP || has_ended(node, h->node) || must_wait(cluster, h))
+        return;
+    bool twin = node->phase == NODE_EXITED && node->named_after != h->node;
+    int rank = twin ? node->claimed_rank : (int)h->value;
+    if (rank < 0 && !cluster->options.elastic)
+        rank = h->node;
+    if (!cluster->options.elastic && !twin && rank != h->node)
+        cluster->strangers = true;
+    cluster_start_agent(cluster, h->node, rank, twin ? node->named_after : h->node);
+}
+
+/* The pod was started again elsewhere; nobody has told the old one. */
+static void start_twin(struct cluster *cluster, const struct happening *h)
+{
+    int of = (int)h->value;
+    struct node *old = &cluster->nodes[of];
+    if (cluster->nodes[h->node].phase != NODE_OFF || of == ENDPOINT || of >= cluster->options.nodes ||
+        old->phase == NODE_OFF || old->replaced || must_wait(cluster, h))
+        return;
+    cluster_say(cluster, old, "is replaced");
+    cluster->faults++;
+    cluster->losses++;
+    old->replaced = cluster->strangers = true;
+    cluster_start_agent(cluster, h->node, old->claimed_rank, of);
+}
+
+static void break_all(struct cluster *cluster)
+{
+    for (int i = 0; i < cluster->used; i++)
+        cluster_break_connection(cluster, i);
+}
+
+static void vanish(struct cluster *cluster, int i, bool seen)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->phase != NODE_UP)
+        return;
+    cluster_say(cluster, node, seen ? "crashes" : "vanishes");
+    cluster->faults++;
+    cluster->losses++;
+    if (i != ENDPOINT && seen)
+        cluster_break_connection(cluster, i);
+    cluster_end_agent(cluster, i, EXIT_CODE_SIGNAL_BASE + SIGKILL);
+    if (i == ENDPOINT && seen)
+        break_all(cluster);
+    if (i == ENDPOINT && !seen)
+        cluster->half_open = true;
+    if (cluster->calm)
+        cluster_schedule(cluster, &(struct happening){.at = instant_add(cluster->now, NS_PER_S),
+                                                      .kind = HAPPEN_STEP,
+                                                      .step = STEP_START,
+                                                      .node = i,
+                                                      .value = node->claimed_rank});
+}
+
+static void cut(struct cluster *cluster, int i, bool out, bool in)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->phase != NODE_UP || i == ENDPOINT || node->cut[TO_SERVER] || node->cut[TO_AGENT])
+        return;
+    cluster_say(cluster, node, !in    ? "is cut off: what it sends is lost"
+                               : !out ? "is cut off: what is sent to it is lost"
+                                      : "is cut off");
+    cluster->faults++;
+    cluster->losses++;
+    cluster->changed = true;
+    node->cut[TO_SERVER] = out;
+    node->cut[TO_AGENT] = in;
+    node->cut_at = cluster->now;
+    const struct server *server = cluster->nodes[ENDPOINT].server;
+    if (server && roster_lease_ns(server->roster))
+        cluster_after(cluster, roster_lease_ns(server->roster) + 50 * NS_PER_MS, i, HAPPEN_LEASE_OVER);
+}
+
+/* Whether the ends see that the old connection is over depends on who tries to send first. */
+static void heal(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    if (!node->cut[TO_SERVER] && !node->cut[TO_AGENT])
+        return;
+    cluster_say(cluster, node, "is connected again");
+    node->cut[TO_SERVER] = node->cut[TO_AGENT] = false;
+    node->cut_at = INSTANT_NEVER;
+    cluster->changed = true;
+    if (cluster_luck(cluster, (uint64_t)i, node->connection, 5) % 2)
+        cluster_break_connection(cluster, i);
+    else
+        cluster_new_connection(cluster, node);
+}
+
+static void lag(struct cluster *cluster, int i, int64_t for_ns)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->phase != NODE_UP || i == ENDPOINT)
+        return;
+    cluster_say(cluster, node, "has a slow network for %.3f s", (double)for_ns / NS_PER_S);
+    cluster->faults++;
+    cluster->losses++;
+    node->not_before[TO_SERVER] = node->not_before[TO_AGENT] = instant_add(cluster->now, for_ns);
+}
+
+static void reset(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->phase != NODE_UP || node->cut[TO_SERVER] || node->cut[TO_AGENT] || !node->client)
+        return;
+    cluster_say(cluster, node, "has its connection broken");
+    cluster->faults++; /* its last word may be lost with it */
+    cluster->losses++;
+    cluster_break_connection(cluster, i);
+}
+
+static void freeze(struct cluster *cluster, int i, enum step_kind kind, int64_t for_ns)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->phase != NODE_UP || is_frozen(cluster, node))
+        return;
+    cluster_say(cluster, node, "%s for %.3f s", kind == STEP_FREEZE ? "freezes" : "is suspended",
+                (double)for_ns / NS_PER_S);
+    cluster->faults++;
+    cluster->losses++;
+    cluster->changed = true;
+    node->frozen_until = instant_add(cluster->now, for_ns);
+    if (kind == STEP_SUSPEND) { /* nobody looks at its clock before it thaws */
+        node->clock.offset_ns -= for_ns;
+        node->slept = true;
+    }
+    cluster_after(cluster, for_ns, i, HAPPEN_THAW);
+}
+
+/* Its clock may show another time than was planned with. */
+static void plan_anew(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->phase != NODE_UP)
+        return;
+    node->group_at = node->turn_at = INSTANT_NEVER;
+    cluster_at(cluster, cluster->now, i, HAPPEN_TURN);
+    node->turn_at = cluster->now;
+    if (node->server) {
+        node->server->tick_at = instant_add(cluster->now, 1); /* all messages before the clock */
+        cluster_at(cluster, node->server->tick_at, i, HAPPEN_TICK);
+    }
+    cluster_at(cluster, cluster->now, i, HAPPEN_DEADLINE);
+}
+
+void cluster_thaw(struct cluster *cluster, int i)
+{
+    cluster->changed = true;
+    plan_anew(cluster, i);
+    cluster_turn(cluster, i); /* it looks at its lease before anything else */
+    struct server *server = cluster->nodes[i].server;
+    if (server)
+        server->state_since = cluster->now;
+}
+
+static void leap(struct cluster *cluster, int i, int64_t by_ns)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->phase != NODE_UP || is_frozen(cluster, node))
+        return;
+    cluster_say(cluster, node, "has its clock leap by %.3f s", (double)by_ns / NS_PER_S);
+    cluster->faults++;
+    cluster->losses++;
+    cluster->may_fail |= i == ENDPOINT; /* its join time-out is over sooner */
+    node->clock.offset_ns += by_ns;
+    plan_anew(cluster, i);
+}
+
+static void terminate(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->phase != NODE_UP || node->terminated || node->group.state == GROUP_OVER)
+        return;
+    cluster_say(cluster, node, "gets TERM");
+    node->terminated = true;
+    cluster->may_fail |= i == ENDPOINT || !cluster->options.elastic;
+    cluster_agent_event(cluster, i, &(struct group_event){.kind = GROUP_SIGNAL, .signal = SIGTERM}, NULL);
+}
+
+static void stick(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->phase != NODE_UP || node->stuck)
+        return;
+    cluster_say(cluster, node, "has workers that cannot be killed");
+    node->stuck = cluster->may_fail = true;
+    cluster->faults++;
+    cluster->losses++;
+}
+
+/* -- the end of faults
+ * -------------------------------------------------------------------------------------------- */
+
+/* The verdict is out, or the agent that serves has been asked to end, and the server has gone with it. */
+bool cluster_is_over(const struct cluster *cluster)
+{
+    const struct node *first = &cluster->nodes[ENDPOINT];
+    if (first->phase == NODE_UP && first->server)
+        return roster_state(first->server->roster) >= JOB_FINISHING;
+    return first->phase == NODE_EXITED && first->exited_at.ns;
+}
+
+/* What would start a pod again: not where the job is over, or where it cannot be used. */
+static bool is_missing(const struct cluster *cluster, int i)
+{
+    const struct node *node = &cluster->nodes[i];
+    bool wanted = i < cluster->options.nodes || node->named_after != i;
+    return wanted && node->phase != NODE_UP && !node->replaced && !cluster_is_over(cluster) && !node->stuck;
+}
+
+static void begin_calm(struct cluster *cluster, int64_t run_ns)
+{
+    cluster->calm = true;
+    cluster->calm_at = cluster->now;
+    cluster->calm_run_ns = run_ns;
+    int nodes = cluster->options.nodes > cluster->used ? cluster->options.nodes : cluster->used;
+    for (int i = 0; i < nodes; i++) {
+        const struct node *node = &cluster->nodes[i];
+        heal(cluster, i);
+        struct happening next = {
+            .at = instant_add(cluster->now, NS_PER_S), .kind = HAPPEN_STEP, .node = i, .value = -1};
+        next.step = STEP_START;
+        if (is_missing(cluster, i))
+            cluster_schedule(cluster, &next);
+        next.at = instant_add(cluster->now, run_ns);
+        next.step = STEP_FINISH;
+        next.batch = node->batch;
+        if (node->workers == WORKERS_RUNNING)
+            cluster_schedule(cluster, &next);
+    }
+}
+
+void cluster_do_step(struct cluster *cluster, const struct happening *h)
+{
+    int i = h->node;
+    int64_t ns = h->value;
+    if (h->batch && h->batch != cluster->nodes[i].batch)
+        return;
+    switch (h->step) {
+    case STEP_START:
+        start(cluster, h);
+        break;
+    case STEP_TWIN:
+        start_twin(cluster, h);
+        break;
+    case STEP_CRASH:
+    case STEP_LOSE:
+        vanish(cluster, i, h->step == STEP_CRASH);
+        break;
+    case STEP_CUT:
+    case STEP_CUT_OUT:
+    case STEP_CUT_IN:
+        cut(cluster, i, h->step != STEP_CUT_IN, h->step != STEP_CUT_OUT);
+        break;
+    case STEP_HEAL:
+        heal(cluster, i);
+        break;
+    case STEP_LAG:
+        lag(cluster, i, ns);
+        break;
+    case STEP_RESET:
+        reset(cluster, i);
+        break;
+    case STEP_FREEZE:
+    case STEP_SUSPEND:
+        freeze(cluster, i, h->step, ns);
+        break;
+    case STEP_LEAP:
+        leap(cluster, i, ns);
+        break;
+    case STEP_KILL:
+    case STEP_FOLLOW:
+        cluster_fail_worker(cluster, i, h->step == STEP_FOLLOW);
+        break;
+    case STEP_FINISH:
+        cluster_finish_workers(cluster, i);
+        break;
+    case STEP_STICK:
+        stick(cluster, i);
+        break;
+    case STEP_TERM:
+        terminate(cluster, i);
+        break;
+    case STEP_CALM:
+        begin_calm(cluster, ns);
+        break;
+    case STEP_COUNT:
+        break;
+    }
+}

@@ -1,0 +1,121 @@
+/* cluster_liveness.c - what must come about in a simulated job: states that end in time, and the end of the
+ * job when the faults are over. */
+#include <inttypes.h>
+
+#include "proto/exit_code.h"
+#include "tests/simulation/cluster_internal.h"
+
+static const int64_t slack_ns = 15 * NS_PER_S; /* detection, the slowest start, and some round trips */
+
+/* Agents that could be in a world, and are in no other. */
+void cluster_count_ready(struct cluster *cluster)
+{
+    int ready = 0;
+    for (int i = 0; i < cluster->used; i++) {
+        const struct node *node = &cluster->nodes[i];
+        ready += node->phase == NODE_UP && !node->cut[TO_SERVER] && !node->cut[TO_AGENT] &&
+                 !node->replaced && !node->terminated && !node->seat_over && !is_frozen(cluster, node) &&
+                 node->group.state == GROUP_WAITING && (node->client || i == ENDPOINT) &&
+                 cluster->now.ns >= node->not_before[TO_SERVER].ns;
+    }
+    if (!cluster_server(cluster) || cluster->nodes[ENDPOINT].seat_over)
+        ready = 0;
+    if (ready != cluster->ready_nodes)
+        cluster->ready_since = cluster->now;
+    cluster->ready_nodes = ready;
+}
+
+/* A world forms when enough nodes are alive and connected: an elastic one within its last call, a static one
+ * at once. */
+static void check_forming(struct cluster *cluster)
+{
+    const struct cluster_options *options = &cluster->options;
+    int64_t last_call = options->last_call_ns ? options->last_call_ns : 30 * NS_PER_S;
+    int64_t limit = 10 * NS_PER_S + 5 * options->backoff_ns + (options->elastic ? last_call : 0);
+    int64_t since = instant_diff_ns(cluster->now, cluster->ready_since);
+    if (cluster->ready_nodes >= options->min_nodes && since > limit)
+        cluster_break(cluster, INVARIANT_PROGRESS, "%d nodes are ready for %.3f s and form no world",
+                      cluster->ready_nodes, (double)since / NS_PER_S);
+}
+
+/* A job may run, or wait for somebody to join, as long as it likes; starting and stopping have an end, which
+ * is far below the time-outs that would hide a lost message. */
+void cluster_check_progress(struct cluster *cluster)
+{
+    struct server *server = cluster_server(cluster);
+    if (!server || is_frozen(cluster, &cluster->nodes[ENDPOINT]))
+        return;
+    enum roster_job_state state = roster_state(server->roster);
+    if (state != server->state) {
+        server->state = state;
+        server->state_since = cluster->now;
+        cluster->ready_since = cluster->now;
+    }
+    int64_t since = instant_diff_ns(cluster->now, server->state_since);
+    if (state == JOB_FORMING)
+        check_forming(cluster);
+    else if ((state == JOB_STARTING && since > slack_ns) ||
+             ((state == JOB_STOPPING || state == JOB_FINISHING) &&
+              since > slack_ns + cluster->options.grace_ns + cluster->nodes[ENDPOINT].group.kill_bound_ns))
+        cluster_break(cluster, INVARIANT_PROGRESS, "%s for %.3f s", roster_job_state_name(state),
+                      (double)since / NS_PER_S);
+}
+
+/* -- the end
+ * ------------------------------------------------------------------------------------------------------ */
+
+/* A job that failed has used its restarts up, or something was done to it that ends a job by design. */
+static void check_failed(struct cluster *cluster)
+{
+    const struct roster *roster = cluster_roster(cluster);
+    if (!cluster->may_fail && roster_restart_count(roster) < cluster->options.max_restarts)
+        cluster_break(cluster, INVARIANT_END,
+                      "the job failed with code %d after %" PRId64 " of %" PRId64 " restarts",
+                      cluster->verdict, roster_restart_count(roster), cluster->options.max_restarts);
+    if (cluster_exit_code(cluster, ENDPOINT) == EXIT_CODE_OK)
+        cluster_break(cluster, INVARIANT_END, "the serving agent left 0 from a job that failed");
+}
+
+static void check_codes(struct cluster *cluster)
+{
+    for (int i = 0; i < cluster->used; i++) {
+        const struct node *node = &cluster->nodes[i];
+        if (node->phase != NODE_EXITED || node->stuck)
+            continue;
+        if (node->terminated && node->exit_code != EXIT_CODE_TERMINATED && !node->judged && !node->seat_over)
+            cluster_break(cluster, INVARIANT_END, "%s left with %d after TERM", node->name, node->exit_code);
+        if (node->judged && !node->terminated && node->exited_at.ns && node->exit_code != node->verdict)
+            cluster_break(cluster, INVARIANT_END, "%s left with %d after a verdict of %d", node->name,
+                          node->exit_code, node->verdict);
+        if (node->exit_code == EXIT_CODE_TERMINATED && !node->terminated && !cluster->may_fail)
+            cluster_break(cluster, INVARIANT_END, "%s left with 143 without a TERM", node->name);
+    }
+}
+
+void cluster_check_end(struct cluster *cluster)
+{
+    const struct roster *roster = cluster_roster(cluster);
+    for (int i = 0; i < cluster->used; i++)
+        if (cluster->nodes[i].phase == NODE_UP)
+            cluster_break(cluster, INVARIANT_END, "%s has not left; the job is %s", cluster->nodes[i].name,
+                          roster ? roster_job_state_name(roster_state(roster)) : "not served");
+    if (cluster->broken)
+        return;
+    if (!roster) {
+        cluster_break(cluster, INVARIANT_END, "nobody served the job");
+        return;
+    }
+    check_codes(cluster);
+    enum roster_job_state state = roster_state(roster);
+    if (cluster->nodes[ENDPOINT].terminated)
+        return; /* the server went with its agent, in whatever state */
+    if (state != JOB_FINISHED && state != JOB_FAILED)
+        cluster_break(cluster, INVARIANT_END, "the job has not come to its end: it is %s",
+                      roster_job_state_name(state));
+    else if (roster_has_remote(roster))
+        cluster_break(cluster, INVARIANT_END, "somebody still holds a seat");
+    else if (state == JOB_FAILED)
+        check_failed(cluster);
+    else if (cluster_exit_code(cluster, ENDPOINT) != EXIT_CODE_OK)
+        cluster_break(cluster, INVARIANT_END, "the serving agent failed a job that succeeded");
+}

@@ -1,0 +1,219 @@
+/* cluster_network.c - the way between an agent and the server at the endpoint: delays, order, duplicates,
+ * drops, cuts in one direction or both, connections that end. See cluster.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/mem.h"
+#include "tests/simulation/cluster_internal.h"
+
+/* -- letters
+ * ---------------------------------------------------------------------------------------------------- */
+
+static void *copy_of(const void *block, size_t size)
+{
+    void *copy = cluster_need(malloc(size));
+    memcpy(copy, block, size);
+    return copy;
+}
+
+/* A world and a stop name no failure, and a failure is half of an event. */
+static struct membership_event *copy_event(const struct membership_event *event)
+{
+    struct membership_event *copy = cluster_need(malloc(sizeof *copy));
+    copy->kind = event->kind;
+    copy->world = event->world;
+    copy->stopped = event->stopped;
+    copy->planned = event->planned;
+    copy->grace_ns = event->grace_ns;
+    copy->exit_code = event->exit_code;
+    copy->failed = event->failed;
+    copy->other_count = event->other_count;
+    copy->other_total = event->other_total;
+    memcpy(copy->reason, event->reason, sizeof copy->reason);
+    if (event->failed) {
+        copy->failure = event->failure;
+        memcpy(copy->others, event->others, sizeof copy->others);
+    } else {
+        memset(&copy->failure, 0, sizeof copy->failure);
+        memset(copy->others, 0, sizeof copy->others);
+    }
+    return copy;
+}
+
+static struct letter *write_letter(struct cluster *cluster, const struct wire_message *message)
+{
+    struct letter *letter = cluster->letters;
+    if (letter)
+        cluster->letters = letter->next;
+    else
+        letter = cluster_need(mem_calloc(1, sizeof *letter));
+    letter->kind = message->kind;
+    letter->exit_code = message->exit_code;
+    letter->member = message->member;
+    letter->grace_ns = message->grace_ns;
+    letter->lease_ns = message->lease_ns;
+    letter->number = message->number;
+    letter->epoch = message->epoch;
+    letter->sequence = message->sequence;
+    letter->id = message->id;
+    letter->report = message->report;
+    letter->failure = NULL;
+    letter->event = NULL;
+    if (message->kind == WIRE_JOIN)
+        letter->join = message->join;
+    if (message->kind == WIRE_REPORT && message->report == MEMBERSHIP_REPORT_FAILED)
+        letter->failure = copy_of(&message->failure, sizeof message->failure);
+    if (message->kind == WIRE_EVENT)
+        letter->event = copy_event(&message->event);
+    return letter;
+}
+
+static const struct wire_message *read_letter(struct cluster *cluster, const struct letter *letter)
+{
+    struct wire_message *message = &cluster->message;
+    message->kind = letter->kind;
+    message->exit_code = letter->exit_code;
+    message->member = letter->member;
+    message->grace_ns = letter->grace_ns;
+    message->lease_ns = letter->lease_ns;
+    message->number = letter->number;
+    message->epoch = letter->epoch;
+    message->sequence = letter->sequence;
+    message->id = letter->id;
+    message->report = letter->report;
+    if (letter->kind == WIRE_JOIN)
+        message->join = letter->join;
+    if (letter->failure)
+        message->failure = *letter->failure;
+    if (letter->event)
+        message->event = *letter->event;
+    return message;
+}
+
+void cluster_free_letter(struct cluster *cluster, struct letter *letter)
+{
+    if (!letter)
+        return;
+    free(letter->failure);
+    free(letter->event);
+    letter->next = cluster->letters;
+    cluster->letters = letter;
+}
+
+/* -- the wire
+ * ------------------------------------------------------------------------------------------------------ */
+
+static int64_t between(uint64_t luck, int64_t least, int64_t most)
+{
+    return least + (most > least ? (int64_t)(luck % (uint64_t)(most - least)) : 0);
+}
+
+/* What the protocol says again by itself may be lost on a connection that lives; no transport of ours does
+ * this, and the rest is lost with its connection only. */
+static bool is_repeated(enum wire_kind kind)
+{
+    return kind == WIRE_JOIN || kind == WIRE_BEAT || kind == WIRE_ACCEPT || kind == WIRE_AGAIN;
+}
+
+static void put_on_wire(struct cluster *cluster, int i, enum direction direction,
+                        const struct wire_message *message)
+{
+    const struct cluster_options *options = &cluster->options;
+    struct node *node = &cluster->nodes[i];
+    uint64_t luck = cluster_luck(cluster, (uint64_t)i, direction, ++node->sent[direction]);
+    if (node->cut[direction])
+        return; /* it believes that it was sent */
+    if (options->drop_percent && is_repeated(message->kind) &&
+        (int)((luck >> 32) % 100) < options->drop_percent) {
+        cluster->faults++; /* a few in a row make a node look lost */
+        cluster->losses++;
+        return;
+    }
+    struct instant at =
+        instant_add(cluster->now, between(luck, options->delay_min_ns, options->delay_max_ns));
+    if (at.ns < node->not_before[direction].ns)
+        at = node->not_before[direction];
+    if (at.ns < node->last_arrival[direction].ns)
+        at = node->last_arrival[direction];
+    node->last_arrival[direction] = at;
+    struct happening arrival = {.at = at,
+                                .kind = HAPPEN_ARRIVE,
+                                .node = i,
+                                .life = node->life,
+                                .connection = node->connection,
+                                .session = node->session,
+                                .direction = direction,
+                                .letter = write_letter(cluster, message)};
+    cluster_schedule(cluster, &arrival);
+    /* A JOIN is left out: one that comes after its agent's LEAVE is a new agent to the roster, and on a
+     * connection nothing can come after a LEAVE. */
+    if (message->kind != WIRE_JOIN && (int)((luck >> 16) % 100) < options->duplicate_percent) {
+        arrival.at = instant_add(at, (int64_t)((luck >> 24) % 2000) * NS_PER_MS);
+        arrival.letter = write_letter(cluster, message);
+        cluster_schedule(cluster, &arrival);
+    }
+}
+
+bool cluster_client_sends(void *context, const struct wire_message *message)
+{
+    const struct sim_link *link = context;
+    put_on_wire(link->cluster, link->node, TO_SERVER, message);
+    return true;
+}
+
+void cluster_server_sends(struct cluster *cluster, int node, const struct wire_message *message)
+{
+    put_on_wire(cluster, node, TO_AGENT, message);
+}
+
+void cluster_arrive(struct cluster *cluster, const struct happening *happening)
+{
+    struct node *node = &cluster->nodes[happening->node];
+    bool in_flight = happening->connection != 0;
+    if (in_flight && (happening->connection != node->connection || node->cut[happening->direction]))
+        return;
+    if (happening->direction == TO_SERVER) {
+        if (cluster_server(cluster))
+            cluster_server_receives(cluster, happening->session, read_letter(cluster, happening->letter));
+    } else if (node->client && happening->life == node->life) {
+        struct muster_error err;
+        struct instant now = node_time(cluster, node);
+        node->slept &= !in_flight;
+        client_wake(node->client, now);
+        if (client_receive(node->client, read_letter(cluster, happening->letter), now, &err))
+            cluster_break(cluster, INVARIANT_PROTOCOL, "%s: %s", node->name, err.text);
+        cluster_turn(cluster, happening->node);
+    }
+}
+
+/* -- connections
+ * -------------------------------------------------------------------------------------------------- */
+
+void cluster_new_connection(struct cluster *cluster, struct node *node)
+{
+    node->connection++;
+    node->session = ++cluster->last_session;
+    node->last_arrival[TO_SERVER] = node->last_arrival[TO_AGENT] = cluster->now;
+    if (node->session >= cluster->session_room) {
+        cluster->session_room = 2 * (cluster->session_room + CLUSTER_NODE_LIMIT);
+        cluster->sessions = cluster_need(
+            mem_realloc(cluster->sessions, cluster->session_room, sizeof *cluster->sessions));
+    }
+    cluster->sessions[node->session] = (struct session){.node = (int)(node - cluster->nodes), .slot = -1};
+}
+
+void cluster_break_connection(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    if (i == ENDPOINT || !node->session)
+        return;
+    if (!node->cut[TO_SERVER] && cluster_server(cluster))
+        cluster_schedule(cluster,
+                         &(struct happening){.at = instant_add(cluster->now, cluster->options.delay_max_ns),
+                                             .kind = HAPPEN_BROKEN,
+                                             .node = i,
+                                             .session = node->session});
+    if (!node->cut[TO_AGENT] && node->client)
+        cluster_after(cluster, 0, i, HAPPEN_CUT_SEEN);
+    cluster_new_connection(cluster, node);
+}

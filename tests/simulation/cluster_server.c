@@ -1,0 +1,227 @@
+/* cluster_server.c - the side of a simulated cluster that serves: a roster, and what its carrier does. Stands
+ * for rendezvous/carrier_server.c and routes.c. */
+#include <stdlib.h>
+
+#include "proto/base/mem.h"
+#include "tests/simulation/cluster_internal.h"
+
+struct server *cluster_server(struct cluster *cluster)
+{
+    struct node *node = &cluster->nodes[ENDPOINT];
+    return node->phase == NODE_UP ? node->server : NULL;
+}
+
+/* -1: its connection is no more. */
+static int node_of_session(const struct cluster *cluster, uint64_t session)
+{
+    int i = cluster->sessions[session].node;
+    return cluster->nodes[i].session == session ? i : -1;
+}
+
+static void to_client(struct cluster *cluster, const struct server *server,
+                      const struct roster_action *action)
+{
+    static struct wire_message message;
+    int i = node_of_session(cluster, action->session);
+    struct session *session = &cluster->sessions[action->session];
+    if (action->kind == ROSTER_ACCEPT)
+        session->slot = action->member;
+    if (i < 0)
+        return; /* lost on the way */
+    if (action->kind == ROSTER_ACCEPT) {
+        message.kind = WIRE_ACCEPT;
+        message.member = action->member;
+        message.sequence = roster_report_sequence(server->roster, action->member);
+        message.lease_ns = roster_lease_ns(server->roster);
+        message.epoch = roster_epoch(server->roster);
+        message.number = session->number;
+    } else if (action->kind == ROSTER_AGAIN) {
+        message.kind = WIRE_AGAIN;
+    } else {
+        message.kind = WIRE_EVENT;
+        roster_fill_event(server->roster, action, &message.event);
+    }
+    cluster_server_sends(cluster, i, &message);
+}
+
+static void to_agent(struct cluster *cluster, int i, const struct roster_action *action)
+{
+    struct server *server = cluster->nodes[i].server;
+    if (action->kind == ROSTER_ACCEPT)
+        server->local_slot = action->member;
+    if (action->kind == ROSTER_ACCEPT || action->kind == ROSTER_AGAIN)
+        return;
+    struct membership_event *event = event_queue_push(&server->local);
+    if (!event) {
+        cluster_break(cluster, INVARIANT_PROTOCOL, "more events wait for the serving agent than there is room");
+        return;
+    }
+    roster_fill_event(server->roster, action, event);
+    if (!server->local_woken)
+        cluster_after(cluster, 0, i, HAPPEN_LOCAL);
+    server->local_woken = true;
+}
+
+static void plan_tick(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    struct server *server = node->server;
+    struct instant due = real_time(cluster, node, roster_deadline(server->roster));
+    if (due.ns >= server->tick_at.ns && server->tick_at.ns > cluster->now.ns)
+        return; /* it looks early, and again */
+    server->tick_at = due;
+    if (due.ns != INT64_MAX)
+        cluster_at(cluster, due, i, HAPPEN_TICK);
+}
+
+/* How many actions there were. */
+static size_t take(struct cluster *cluster, int i, const struct roster_event *event)
+{
+    struct node *node = &cluster->nodes[i];
+    struct server *server = node->server;
+    struct muster_error err;
+    enum roster_job_state state = roster_state(server->roster);
+    if (roster_step(server->roster, event, node_time(cluster, node), &server->actions, &err)) {
+        cluster_break(cluster, INVARIANT_PROTOCOL, "%s in %s: %s", roster_event_name(event->kind),
+                      roster_job_state_name(state), err.text);
+        return 0;
+    }
+    if (roster_state(server->roster) != state) {
+        cluster->changed = true;
+        cluster_say(cluster, i == ENDPOINT ? NULL : node, "%s%s -> %s", i == ENDPOINT ? "" : "its own job ",
+                    roster_job_state_name(state), roster_job_state_name(roster_state(server->roster)));
+    }
+    for (size_t k = 0; k < server->actions.count; k++) {
+        const struct roster_action *action = &server->actions.items[k];
+        if (action->session == LOCAL_SESSION)
+            to_agent(cluster, i, action);
+        else
+            to_client(cluster, server, action);
+    }
+    plan_tick(cluster, i);
+    if (server->closing && !roster_has_remote(server->roster))
+        cluster_after(cluster, 0, i, HAPPEN_CLOSE);
+    return server->actions.count;
+}
+
+void cluster_local_step(struct cluster *cluster, int i, struct roster_event *event)
+{
+    event->session = LOCAL_SESSION;
+    event->member = cluster->nodes[i].server->local_slot;
+    (void)take(cluster, i, event);
+}
+
+void cluster_local_events(struct cluster *cluster, int i)
+{
+    static struct membership_event event;
+    struct server *server = cluster->nodes[i].server;
+    server->local_woken = false;
+    while (event_queue_pop(&server->local, &event))
+        cluster_take_event(cluster, i, &event);
+}
+
+void cluster_server_receives(struct cluster *cluster, uint64_t number, const struct wire_message *message)
+{
+    struct server *server = cluster_server(cluster);
+    struct session *session = &cluster->sessions[number];
+    struct roster_event event = {.session = number, .member = session->slot};
+    if (message->kind == WIRE_JOIN || message->kind == WIRE_BEAT)
+        session->number = message->number;
+    switch (message->kind) {
+    case WIRE_JOIN:
+        event.kind = ROSTER_JOIN;
+        event.join = &message->join;
+        break;
+    case WIRE_LEAVE:
+        event.kind = ROSTER_LEAVE;
+        event.exit_code = message->exit_code;
+        break;
+    case WIRE_DRAIN:
+        event.kind = ROSTER_DRAIN;
+        event.exit_code = message->exit_code;
+        event.grace_ns = message->grace_ns;
+        break;
+    case WIRE_REPORT:
+        event.kind = ROSTER_REPORT;
+        event.report.id = message->id;
+        event.report.kind = message->report;
+        event.report.sequence = message->sequence;
+        event.report.failure = &message->failure;
+        break;
+    default:
+        event.kind = ROSTER_BEAT;
+        break;
+    }
+    bool answer = take(cluster, ENDPOINT, &event) == 0 && event.kind == ROSTER_BEAT;
+    int i = node_of_session(cluster, number);
+    if (answer && i >= 0) {
+        static struct wire_message beat = {.kind = WIRE_BEAT};
+        beat.number = message->number;
+        beat.sequence = roster_report_sequence(server->roster, event.member);
+        cluster_server_sends(cluster, i, &beat);
+    }
+}
+
+void cluster_tick(struct cluster *cluster, int i)
+{
+    struct roster_event tick = {.kind = ROSTER_TICK};
+    cluster->nodes[i].server->tick_at = INSTANT_NEVER;
+    (void)take(cluster, i, &tick);
+}
+
+void cluster_connection_broken(struct cluster *cluster, uint64_t session)
+{
+    struct roster_event event = {
+        .kind = ROSTER_DISCONNECT, .session = session, .member = cluster->sessions[session].slot};
+    if (cluster_server(cluster))
+        (void)take(cluster, ENDPOINT, &event);
+}
+
+void cluster_free_server(struct server *server)
+{
+    if (!server)
+        return;
+    roster_actions_free(&server->actions);
+    roster_destroy(server->roster);
+    mem_free(server);
+}
+
+void cluster_open_server(struct cluster *cluster, int i, const struct roster_join *join)
+{
+    const struct cluster_options *options = &cluster->options;
+    struct node *node = &cluster->nodes[i];
+    struct roster_options roster = {
+        .job_id = "job",
+        .min_nodes = options->min_nodes,
+        .max_nodes = options->max_nodes,
+        .elastic = options->elastic,
+        .last_call_ns = options->last_call_ns,
+        .regroup_ns = options->regroup_ns,
+        .notice_ns = options->grace_ns,
+        .max_restarts = options->max_restarts,
+        .backoff_ns = options->backoff_ns,
+        .backoff_cap_ns = 4 * options->backoff_ns,
+        .jitter = cluster_luck(cluster, (uint64_t)i, node->life, 3),
+        .epoch = cluster_luck(cluster, (uint64_t)i, node->life, 4) | 1,
+        .join_timeout_ns = options->join_timeout_ns,
+        .stop_timeout_ns = options->grace_ns + 2 * node->group.kill_bound_ns + node->group.clean_bound_ns,
+    };
+    cluster_free_server(node->server);
+    struct server *server = node->server = cluster_need(mem_calloc(1, sizeof *server));
+    server->roster = cluster_need(roster_create(&roster, node_time(cluster, node), NULL));
+    if (roster_actions_init(&server->actions, roster_slot_count(server->roster), NULL))
+        abort();
+    server->tick_at = INSTANT_NEVER;
+    server->state_since = cluster->now;
+    server->local_slot = -1;
+    if (i == ENDPOINT) {
+        cluster->server_lives++;
+        cluster->seen_restarts = 0;
+        cluster->verdict = -1;
+        for (int other = 1; cluster->half_open && other < cluster->used; other++)
+            cluster_break_connection(cluster, other);
+        cluster->half_open = false;
+    }
+    struct roster_event event = {.kind = ROSTER_JOIN, .join = join};
+    cluster_local_step(cluster, i, &event);
+}

@@ -1,0 +1,244 @@
+/* schedule_random.c - schedules from seeds: jobs of 3 to 64 agents, most of them small, with faults of every
+ * kind for twenty seconds and a calm after. See schedule.h. */
+#include "tests/simulation/schedule.h"
+
+enum {
+    FAULTS_UNTIL_MS = 20000,
+    JOIN_TIMEOUT_MS = 30000,
+    CALM_RUN_MS = 2000,
+    /* Detection, stop, join and restart of every node, once for each restart that is left, and the run. */
+    END_BY_MS = FAULTS_UNTIL_MS + 2 * JOIN_TIMEOUT_MS + 6 * 10000,
+    CLOCK_SPREAD_DAYS = 300,
+};
+
+struct maker {
+    struct schedule *schedule;
+    uint64_t random;
+    int nodes;       /* of the job */
+    bool server_dies;
+    bool none_done_early; /* a server that was done and dies while there are spares is not told from a new one */
+    int next_extra;       /* the next place for an agent that is not of the job */
+};
+
+/* splitmix64 */
+static uint64_t next(struct maker *m)
+{
+    uint64_t z = (m->random += UINT64_C(0x9e3779b97f4a7c15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static int64_t below(struct maker *m, int64_t limit)
+{
+    return (int64_t)(next(m) % (uint64_t)limit);
+}
+
+static bool one_in(struct maker *m, int64_t chance)
+{
+    return below(m, chance) == 0;
+}
+
+static void step(struct maker *m, int64_t at_ms, enum step_kind kind, int node, int64_t value)
+{
+    struct schedule *schedule = m->schedule;
+    if (schedule->count < SCHEDULE_STEPS_LIMIT)
+        schedule->steps[schedule->count++] = (struct schedule_step){at_ms, kind, node, value};
+}
+
+/* -- the job
+ * ----------------------------------------------------------------------------------------------------- */
+
+static int draw_size(struct maker *m)
+{
+    int64_t luck = below(m, 100);
+    if (luck < 60)
+        return 3 + (int)below(m, 4);
+    if (luck < 85)
+        return 7 + (int)below(m, 6);
+    if (luck < 96)
+        return 13 + (int)below(m, 12);
+    return 25 + (int)below(m, 40);
+}
+
+static void draw_nodes(struct maker *m)
+{
+    struct cluster_options *options = &m->schedule->options;
+    bool roles = one_in(m, 3), even = one_in(m, 3);
+    int size = 1 + (int)below(m, 8);
+    for (int i = 0; i < CLUSTER_NODE_LIMIT; i++) {
+        options->local_world_size[i] = even ? size : 1 + (int)below(m, 8);
+        options->role[i] = roles ? (int)below(m, CLUSTER_ROLES) : 0;
+        options->clock_offset_ns[i] = below(m, CLOCK_SPREAD_DAYS * INT64_C(86400)) * NS_PER_S;
+        options->clock_drift_ppm[i] = (int)below(m, 1001) - 500;
+    }
+}
+
+static void draw_common(struct maker *m)
+{
+    struct cluster_options *options = &m->schedule->options;
+    options->max_restarts = below(m, 4);
+    options->backoff_ns = one_in(m, 4) ? below(m, 1000) * NS_PER_MS : 0;
+    options->join_timeout_ns = JOIN_TIMEOUT_MS * NS_PER_MS;
+    options->delay_min_ns = 100 * NS_PER_US;
+    options->delay_max_ns = (1 + below(m, one_in(m, 4) ? 300 : 20)) * NS_PER_MS;
+    options->duplicate_percent = one_in(m, 2) ? 10 : 0;
+    options->drop_percent = one_in(m, 4) ? 1 + (int)below(m, 5) : 0;
+    options->start_ns = (1 + below(m, 500)) * NS_PER_MS;
+    options->stop_ns = (1 + below(m, 2000)) * NS_PER_MS;
+    options->grace_ns = (500 + below(m, 3000)) * NS_PER_MS;
+    draw_nodes(m);
+}
+
+/* -- the faults
+ * -------------------------------------------------------------------------------------------------- */
+
+struct fault {
+    enum step_kind kind;
+    int weight_static, weight_elastic;
+    int64_t longest_ms; /* until it is over: a start, a heal, or its own value */
+};
+
+static const struct fault faults[] = {
+    {STEP_KILL, 6, 6, 0},         {STEP_FOLLOW, 2, 2, 0},      {STEP_CRASH, 4, 4, 6000},
+    {STEP_LOSE, 2, 2, 6000},      {STEP_CUT, 4, 4, 12000},     {STEP_CUT_OUT, 2, 2, 12000},
+    {STEP_CUT_IN, 2, 2, 12000},   {STEP_LAG, 2, 2, 5000},      {STEP_RESET, 2, 2, 0},
+    {STEP_FREEZE, 4, 7, 12000},   {STEP_SUSPEND, 1, 3, 12000},
+    {STEP_LEAP, 1, 2, 12000},     {STEP_FINISH, 3, 2, 0},      {STEP_TERM, 1, 7, 10000},
+    {STEP_STICK, 1, 1, 0},        {STEP_TWIN, 1, 1, 0},
+};
+enum { FAULTS = sizeof faults / sizeof *faults };
+
+static const struct fault *draw_fault(struct maker *m)
+{
+    bool elastic = m->schedule->options.elastic;
+    int64_t total = 0;
+    for (int i = 0; i < FAULTS; i++)
+        total += elastic ? faults[i].weight_elastic : faults[i].weight_static;
+    int64_t luck = below(m, total);
+    for (int i = 0;; i++) {
+        luck -= elastic ? faults[i].weight_elastic : faults[i].weight_static;
+        if (luck < 0)
+            return &faults[i];
+    }
+}
+
+/* The server's own end is drawn apart; the endpoint's network is everybody's. */
+static bool spares_the_server(enum step_kind kind)
+{
+    return kind == STEP_CRASH || kind == STEP_LOSE || kind == STEP_STICK || kind == STEP_TWIN ||
+           kind == STEP_TERM;
+}
+
+static void add_fault(struct maker *m)
+{
+    const struct fault *fault = draw_fault(m);
+    int64_t at = below(m, FAULTS_UNTIL_MS), longest = fault->longest_ms;
+    int node = (int)below(m, m->nodes);
+    if (node == 0 && spares_the_server(fault->kind) && !(fault->kind == STEP_TERM && one_in(m, 3)))
+        node = 1 + (int)below(m, m->nodes - 1);
+    bool valued = *step_unit(fault->kind) != '\0';
+    int64_t lasts = longest ? 1 + below(m, one_in(m, 2) ? longest : 1500) : 0;
+    if (fault->kind == STEP_FINISH && m->none_done_early)
+        return;
+    if (fault->kind == STEP_STICK && !one_in(m, 4))
+        return;
+    if (fault->kind == STEP_TWIN) {
+        if (m->next_extra < CLUSTER_NODE_LIMIT)
+            step(m, at, STEP_TWIN, m->next_extra++, node);
+        return;
+    }
+    step(m, at, fault->kind, node, valued ? lasts : 0);
+    if (fault->kind == STEP_CUT || fault->kind == STEP_CUT_OUT || fault->kind == STEP_CUT_IN)
+        step(m, at + lasts, STEP_HEAL, node, 0);
+    else if (longest && !valued && (node || fault->kind != STEP_TERM))
+        step(m, at + lasts, STEP_START, node, -1);
+}
+
+/* Some nodes lose their network together. */
+static void add_partition(struct maker *m)
+{
+    static const enum step_kind kinds[] = {STEP_CUT, STEP_CUT_OUT, STEP_CUT_IN};
+    enum step_kind kind = kinds[below(m, 3)];
+    int64_t at = below(m, FAULTS_UNTIL_MS), lasts = below(m, 12000);
+    for (int i = 1; i < m->nodes; i++)
+        if (one_in(m, 2)) {
+            step(m, at, kind, i, 0);
+            step(m, at + lasts, STEP_HEAL, i, 0);
+        }
+}
+
+static void kill_server(struct maker *m)
+{
+    int64_t at = below(m, FAULTS_UNTIL_MS);
+    step(m, at, one_in(m, 2) ? STEP_CRASH : STEP_LOSE, 0, 0);
+    step(m, at + 100 + below(m, 8000), STEP_START, 0, -1);
+}
+
+static void add_faults(struct maker *m)
+{
+    int count = (int)below(m, 7 + (m->nodes > 6 ? 3 : 0) + (m->nodes > 12 ? 4 : 0));
+    if (m->server_dies)
+        kill_server(m);
+    if (one_in(m, 10))
+        add_partition(m);
+    for (int k = 0; k < count; k++)
+        add_fault(m);
+    step(m, FAULTS_UNTIL_MS, STEP_CALM, 0, CALM_RUN_MS);
+}
+
+/* -- the two kinds
+ * ----------------------------------------------------------------------------------------------- */
+
+static void make_static(struct maker *m)
+{
+    struct cluster_options *options = &m->schedule->options;
+    m->nodes = draw_size(m);
+    if (m->nodes > CLUSTER_NODE_LIMIT - 2)
+        m->nodes = CLUSTER_NODE_LIMIT - 2;
+    m->next_extra = m->nodes;
+    options->nodes = m->nodes;
+    draw_common(m);
+    for (int i = 0; i < m->nodes; i++)
+        step(m, below(m, one_in(m, 10) ? 15000 : 3000), STEP_START, i, -1);
+    if (one_in(m, 5)) { /* another host that thinks it is this node */
+        int rank = 1 + (int)below(m, m->nodes - 1);
+        options->local_world_size[m->next_extra] = options->local_world_size[rank];
+        step(m, below(m, FAULTS_UNTIL_MS), STEP_START, m->next_extra++, rank);
+    }
+    m->server_dies = one_in(m, 8);
+    add_faults(m);
+}
+
+static void make_elastic(struct maker *m)
+{
+    struct cluster_options *options = &m->schedule->options;
+    m->nodes = draw_size(m);
+    int spares = (int)below(m, 4);
+    int max = m->nodes > spares + 1 ? m->nodes - spares : 1;
+    m->next_extra = m->nodes;
+    options->elastic = true;
+    options->nodes = m->nodes;
+    options->max_nodes = max;
+    options->min_nodes = 1 + (int)below(m, max);
+    draw_common(m);
+    options->last_call_ns = (500 + below(m, 8000)) * NS_PER_MS;
+    options->regroup_ns = (500 + below(m, 4000)) * NS_PER_MS;
+    m->server_dies = one_in(m, 4);
+    m->none_done_early = m->server_dies && m->nodes > max;
+    if (m->server_dies) /* its last call must be longer than a lease */
+        options->last_call_ns += 4500 * NS_PER_MS;
+    for (int i = 0; i < m->nodes; i++) /* some are late, when the world runs */
+        step(m, below(m, i % 3 == 2 ? 15000 : 3000), STEP_START, i, -1);
+    add_faults(m);
+}
+
+void schedule_random(uint64_t seed, struct schedule *out)
+{
+    *out = (struct schedule){.options = {.seed = seed}, .until_ms = END_BY_MS};
+    struct maker maker = {.schedule = out, .random = seed * UINT64_C(0xd1342543de82ef95) + 1};
+    if (seed % 2)
+        make_static(&maker);
+    else
+        make_elastic(&maker);
+}

@@ -1,0 +1,178 @@
+/* schedule_text.c - schedules as lines of words, for people and files. See schedule.h. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "tests/simulation/schedule.h"
+
+static const struct {
+    const char *word, *unit, *meaning;
+} step_words[] = {
+#define STEP_WORD(symbol, word, unit, meaning) [symbol] = {word, unit, meaning},
+    STEPS(STEP_WORD)
+#undef STEP_WORD
+};
+
+const char *step_word(enum step_kind kind)
+{
+    return (unsigned)kind < STEP_COUNT ? step_words[kind].word : "?";
+}
+
+const char *step_unit(enum step_kind kind)
+{
+    return (unsigned)kind < STEP_COUNT ? step_words[kind].unit : "";
+}
+
+/* -- the table of settings: word, member, nanoseconds in one of its units (1: a plain number)
+ * ----------------------------------------------- */
+
+#define NUMBERS(X)                                                                                           \
+    X("seed", options.seed, 1)                                                                               \
+    X("nodes", options.nodes, 1)                                                                             \
+    X("min-nodes", options.min_nodes, 1)                                                                     \
+    X("max-nodes", options.max_nodes, 1)                                                                     \
+    X("max-restarts", options.max_restarts, 1)                                                               \
+    X("last-call-ms", options.last_call_ns, NS_PER_MS)                                                       \
+    X("regroup-ms", options.regroup_ns, NS_PER_MS)                                                           \
+    X("backoff-ms", options.backoff_ns, NS_PER_MS)                                                           \
+    X("join-timeout-ms", options.join_timeout_ns, NS_PER_MS)                                                 \
+    X("delay-min-us", options.delay_min_ns, NS_PER_US)                                                       \
+    X("delay-max-us", options.delay_max_ns, NS_PER_US)                                                       \
+    X("duplicate-percent", options.duplicate_percent, 1)                                                     \
+    X("drop-percent", options.drop_percent, 1)                                                               \
+    X("start-ms", options.start_ns, NS_PER_MS)                                                               \
+    X("stop-ms", options.stop_ns, NS_PER_MS)                                                                 \
+    X("grace-ms", options.grace_ns, NS_PER_MS)                                                               \
+    X("until-ms", until_ms, 1)
+
+static void write_nodes(const struct cluster_options *options, struct buffer *out)
+{
+    for (int i = 0; i < CLUSTER_NODE_LIMIT; i++)
+        if (options->local_world_size[i] > 1 || options->role[i] || options->clock_offset_ns[i] ||
+            options->clock_drift_ppm[i])
+            buffer_printf(out, "node %d nproc %d role %d clock-offset-ms %" PRId64 " clock-drift-ppm %d\n", i,
+                          options->local_world_size[i] ? options->local_world_size[i] : 1, options->role[i],
+                          options->clock_offset_ns[i] / NS_PER_MS, options->clock_drift_ppm[i]);
+}
+
+void schedule_write(const struct schedule *schedule, struct buffer *out)
+{
+    buffer_printf(out, "mode %s\n", schedule->options.elastic ? "elastic" : "static");
+#define WRITE_NUMBER(word, member, unit)                                                                     \
+    if (schedule->member)                                                                                    \
+        buffer_printf(out, "%s %" PRIu64 "\n", word, (uint64_t)schedule->member / (uint64_t)(unit));
+    NUMBERS(WRITE_NUMBER)
+#undef WRITE_NUMBER
+    write_nodes(&schedule->options, out);
+    for (int i = 0; i < schedule->count; i++) {
+        const struct schedule_step *step = &schedule->steps[i];
+        const char *unit = step_unit(step->kind);
+        buffer_printf(out, "at %" PRId64 " ms node %d %s", step->at_ms, step->node, step_word(step->kind));
+        if (*unit && !(step->kind == STEP_START && step->value < 0))
+            buffer_printf(out, " %s %" PRId64, unit, step->value);
+        buffer_printf(out, "\n");
+    }
+}
+
+/* -- reading
+ * ----------------------------------------------------------------------------------------------------- */
+
+static bool read_number(struct schedule *schedule, const char *word, int64_t value)
+{
+#define READ_NUMBER(name, member, unit)                                                                      \
+    if (strcmp(word, name) == 0) {                                                                           \
+        schedule->member = (__typeof__(schedule->member))(value * (unit));                                   \
+        return true;                                                                                         \
+    }
+    NUMBERS(READ_NUMBER)
+#undef READ_NUMBER
+    return false;
+}
+
+static bool is_node(int node)
+{
+    return node >= 0 && node < CLUSTER_NODE_LIMIT;
+}
+
+static bool read_node(struct schedule *schedule, const char *line)
+{
+    struct cluster_options *options = &schedule->options;
+    int node, size, role, drift;
+    int64_t offset;
+    if (sscanf(line, "node %d nproc %d role %d clock-offset-ms %" SCNd64 " clock-drift-ppm %d", &node, &size,
+               &role, &offset, &drift) != 5 ||
+        !is_node(node) || size < 1 || role < 0 || role >= CLUSTER_ROLES)
+        return false;
+    options->local_world_size[node] = size;
+    options->role[node] = role;
+    options->clock_offset_ns[node] = offset * NS_PER_MS;
+    options->clock_drift_ppm[node] = drift;
+    return true;
+}
+
+static bool read_step(struct schedule *schedule, const char *line)
+{
+    struct schedule_step step = {.value = 0};
+    char word[16];
+    int used = 0;
+    if (sscanf(line, "at %" SCNd64 " ms node %d %15s%n", &step.at_ms, &step.node, word, &used) != 3 ||
+        !is_node(step.node) || schedule->count == SCHEDULE_STEPS_LIMIT)
+        return false;
+    while (step.kind < STEP_COUNT && strcmp(step_word(step.kind), word) != 0)
+        step.kind++;
+    if (step.kind == STEP_COUNT)
+        return false;
+    const char *unit = step_unit(step.kind), *rest = line + used + strspn(line + used, " ");
+    size_t length = strlen(unit);
+    if (step.kind == STEP_START)
+        step.value = -1;
+    if (length && strncmp(rest, unit, length) == 0 && rest[length] == ' ')
+        step.value = strtoll(rest + length + 1, NULL, 10);
+    else if (*rest || (length && step.kind != STEP_START))
+        return false;
+    if (step.kind == STEP_TWIN && !is_node((int)step.value))
+        return false;
+    schedule->steps[schedule->count++] = step;
+    return true;
+}
+
+static bool read_line(struct schedule *schedule, const char *line)
+{
+    char word[24];
+    int64_t value;
+    if (!*line || *line == '#')
+        return true;
+    if (strncmp(line, "at ", 3) == 0)
+        return read_step(schedule, line);
+    if (strncmp(line, "node ", 5) == 0)
+        return read_node(schedule, line);
+    if (strcmp(line, "mode elastic") == 0 || strcmp(line, "mode static") == 0) {
+        schedule->options.elastic = line[5] == 'e';
+        return true;
+    }
+    if (sscanf(line, "seed %" SCNu64, &schedule->options.seed) == 1)
+        return true;
+    return sscanf(line, "%23s %" SCNd64, word, &value) == 2 && value >= 0 &&
+           read_number(schedule, word, value);
+}
+
+int schedule_read(const char *text, struct schedule *out, struct muster_error *err)
+{
+    char line[256];
+    *out = (struct schedule){0};
+    for (int number = 1; *text; number++) {
+        size_t length = strcspn(text, "\n");
+        (void)snprintf(line, sizeof line, "%.*s", (int)(length < 255 ? length : 255), text);
+        if (!read_line(out, line))
+            return error_set(err, MUSTER_E_INVALID, "line %d is not one of a schedule: \"%.100s\"", number,
+                             line);
+        text += length + (text[length] == '\n');
+    }
+    int most = out->options.elastic ? out->options.max_nodes : out->options.nodes;
+    if (most < 1 || most > CLUSTER_NODE_LIMIT || out->options.nodes > CLUSTER_NODE_LIMIT ||
+        (out->options.elastic && (out->options.min_nodes < 1 || out->options.min_nodes > most)))
+        return error_set(err, MUSTER_E_INVALID, "a schedule needs 1 to %d nodes", CLUSTER_NODE_LIMIT);
+    return 0;
+}
