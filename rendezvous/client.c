@@ -58,6 +58,9 @@ struct client {
     struct instant gone_at;    /* the server, unless it is heard before; never: its connection did not end */
     struct instant lease_from; /* the server has heard of us at that time or later */
     uint64_t numbers;          /* of JOINs and beats */
+    uint64_t accepted;         /* the JOIN that was last */
+    uint64_t answered;         /* the highest of them that was */
+    uint64_t doubted;          /* numbers when this process last stood still */
     struct instant sent_at[NUMBERS_KEPT];
     /* what is large, so that the rest lies together */
     struct wire_message message;   /* scratch for what is sent */
@@ -110,6 +113,7 @@ static void renew_lease(struct client *client, uint64_t answered)
 {
     if (!answered || answered > client->numbers || client->numbers - answered >= NUMBERS_KEPT)
         return;
+    client->answered = answered > client->answered ? answered : client->answered;
     struct instant from = client->sent_at[answered % NUMBERS_KEPT];
     if (client->lease_from.ns < from.ns)
         client->lease_from = from;
@@ -233,6 +237,9 @@ static int stop_held(struct client *client, struct muster_error *err, const char
 static int give_withheld(struct client *client, struct instant now, struct muster_error *err)
 {
     bool leased = !client->lease_ns || now.ns < instant_add(client->lease_from, client->lease_ns).ns;
+    /* What waited while this process stood still may be over. */
+    if (client->answered <= client->doubted && !MUTATED(MUTATION_LATE_WORLD))
+        leased = false;
     if (!client->withheld || (client->held.epoch && !MUTATED(MUTATION_LATE_WORKERS)) || !leased)
         return 0;
     client->withheld = false;
@@ -306,14 +313,20 @@ static int handle_event(struct client *client, const struct membership_event *ev
     }
 }
 
-/* The server does not know this connection. A world that was withheld is the server's to give again. */
+/* A world that was withheld is the server's to give again, if it is still the one. */
+static void forget_withheld(struct client *client)
+{
+    if (client->withheld)
+        client->newest = client->newest_before;
+    client->withheld = false;
+}
+
+/* The server does not know this connection. */
 static void unseat(struct client *client, struct instant now)
 {
     client->seated = client->join_sent = false;
     client->send_at = now;
-    if (client->withheld)
-        client->newest = client->newest_before;
-    client->withheld = false;
+    forget_withheld(client);
 }
 
 int client_receive(struct client *client, const struct wire_message *message, struct instant now,
@@ -325,6 +338,9 @@ int client_receive(struct client *client, const struct wire_message *message, st
     case WIRE_ACCEPT:
         client->lease_ns = message->lease_ns;
         client->epoch = message->epoch;
+        if (message->number > client->accepted && !MUTATED(MUTATION_LATE_WORLD))
+            forget_withheld(client); /* it is given again after this */
+        client->accepted = message->number > client->accepted ? message->number : client->accepted;
         renew_lease(client, message->number);
         accepted(client, message->sequence, now);
         if (client->held.epoch && message->number <= client->held_at && !MUTATED(MUTATION_LATE_WORKERS))
@@ -437,8 +453,10 @@ void client_wake(struct client *client, struct instant now)
 {
     if (!client->left && client_has_room(client))
         (void)check_lease(client, now, NULL); /* there is room for its event */
-    if (instant_diff_ns(now, client->woken) > lost_after_ns / 2)
+    if (instant_diff_ns(now, client->woken) > lost_after_ns / 2) {
         client->heard = now;
+        client->doubted = client->numbers;
+    }
     client->woken = now;
 }
 

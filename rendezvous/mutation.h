@@ -21,6 +21,7 @@
     X(MUTATION_DRAIN_COSTS, "an agent that drains costs a restart")                                          \
     X(MUTATION_LOST_STOP, "a STOP that was sent to a broken connection is not sent again")                   \
     X(MUTATION_EMPTY_SERVER, "a server that has just been started forms a world at once")                    \
+    X(MUTATION_LATE_WORLD, "after standing still an agent starts the workers of a world that is over")       \
     X(MUTATION_LATE_WORKERS, "workers that a WORLD brings after the agent was given up are not asked about")
 
 enum mutation {

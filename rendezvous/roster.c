@@ -323,7 +323,8 @@ static void on_stopped(struct roster *roster, struct roster_member *member)
         roster_set_state(roster, member, member->state == MEMBER_STOPPING ? MEMBER_STOPPED : MEMBER_JOINED);
 }
 
-/* The server did not answer it for a lease, and it has stopped its workers unasked. */
+/* The server did not answer it for a lease, or, in a static world, seemed to be gone: it has stopped its
+ * workers unasked. */
 static void on_gives_up(struct roster_work *w, struct roster_member *member)
 {
     struct roster *roster = w->roster;

@@ -67,8 +67,7 @@ static int wait_for_all(const struct campaign *campaign, const struct shared *sh
                         struct instant begun)
 {
     int failed = 0, status;
-    struct instant next =
-        campaign->every_ns ? instant_add(begun, campaign->every_ns) : INSTANT_NEVER;
+    struct instant next = campaign->every_ns ? instant_add(begun, campaign->every_ns) : INSTANT_NEVER;
     while (running) {
         pid_t ended = waitpid(-1, &status, campaign->every_ns ? WNOHANG : 0);
         if (ended > 0) {

@@ -72,10 +72,12 @@ struct cluster;
 struct cluster *cluster_create(const struct cluster_options *options);
 void cluster_destroy(struct cluster *cluster);
 
-/* What may be asked to happen: symbol, word, what the value is, meaning. Node 0 has the endpoint's address. */
+/* What may be asked to happen: symbol, word, what the value is, meaning. Node 0 has the endpoint's address.
+ */
 #define STEPS(X)                                                                                             \
     X(STEP_START, "start", "as rank", "the agent starts, with a fresh incarnation")                          \
-    X(STEP_TWIN, "twin", "of node", "as start, under the name and rank of another node: its pod's successor") \
+    X(STEP_TWIN, "twin", "of node",                                                                          \
+      "as start, under the name and rank of another node: its pod's successor")                              \
     X(STEP_CRASH, "crash", "", "the agent and its workers end without a word; the connection breaks")        \
     X(STEP_LOSE, "lose", "", "the machine vanishes: nobody sees the connection break")                       \
     X(STEP_CUT, "cut", "", "the network of a node goes away")                                                \
@@ -84,7 +86,7 @@ void cluster_destroy(struct cluster *cluster);
     X(STEP_HEAL, "heal", "", "the network comes back, on a new connection")                                  \
     X(STEP_LAG, "lag", "ms", "nothing arrives for a while, then all of it")                                  \
     X(STEP_RESET, "reset", "", "the connection breaks, both ends see it, and there is a new one")            \
-    X(STEP_FREEZE, "freeze", "ms", "the agent does nothing for a while, and nobody else to its workers")        \
+    X(STEP_FREEZE, "freeze", "ms", "the agent does nothing for a while, and nobody else to its workers")     \
     X(STEP_SUSPEND, "suspend", "ms", "as freeze, and the clock of the node stands as well")                  \
     X(STEP_LEAP, "leap", "ms", "the clock of the node leaps forward")                                        \
     X(STEP_KILL, "kill", "", "a worker dies of signal 9, if any runs")                                       \

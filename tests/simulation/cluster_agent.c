@@ -69,9 +69,8 @@ static void drain(struct cluster *cluster, int i)
         client_drain(node->client, node->group.exit_code, node->group.shutdown_grace_ns);
         return;
     }
-    struct roster_event event = {.kind = ROSTER_DRAIN,
-                                 .exit_code = node->group.exit_code,
-                                 .grace_ns = node->group.shutdown_grace_ns};
+    struct roster_event event = {
+        .kind = ROSTER_DRAIN, .exit_code = node->group.exit_code, .grace_ns = node->group.shutdown_grace_ns};
     tell_server(cluster, i, &event);
 }
 
@@ -118,12 +117,11 @@ void cluster_workers_started(struct cluster *cluster, int i)
     node->workers = WORKERS_RUNNING;
     report(cluster, i, MEMBERSHIP_REPORT_RUNNING, NULL);
     if (cluster->calm)
-        cluster_schedule(cluster,
-                         &(struct happening){.at = instant_add(cluster->now, cluster->calm_run_ns),
-                                             .kind = HAPPEN_STEP,
-                                             .step = STEP_FINISH,
-                                             .node = i,
-                                             .batch = node->batch});
+        cluster_schedule(cluster, &(struct happening){.at = instant_add(cluster->now, cluster->calm_run_ns),
+                                                      .kind = HAPPEN_STEP,
+                                                      .step = STEP_FINISH,
+                                                      .node = i,
+                                                      .batch = node->batch});
 }
 
 static void look_for_the_end(struct cluster *cluster, int i)
@@ -305,8 +303,8 @@ void cluster_take_event(struct cluster *cluster, int i, const struct membership_
     case MEMBERSHIP_EVENT_REFUSED:
         cluster_say(cluster, node, "refused: %s", event->reason);
         node->seat_over = true;
-        cluster_agent_event(
-            cluster, i, &(struct group_event){.kind = GROUP_LOST, .exit_code = EXIT_CODE_FAILURE}, NULL);
+        cluster_agent_event(cluster, i,
+                            &(struct group_event){.kind = GROUP_LOST, .exit_code = EXIT_CODE_FAILURE}, NULL);
         break;
     }
 }
@@ -335,6 +333,22 @@ static void take_events(struct cluster *cluster, int i)
         cluster_take_event(cluster, i, &event);
 }
 
+/* A connection on which nothing comes is made anew, as the carrier does. */
+static void renew_connection(struct cluster *cluster, int i, struct instant now)
+{
+    static const int64_t shortest_ns = 5 * NS_PER_S, longest_ns = 60 * NS_PER_S;
+    struct node *node = &cluster->nodes[i];
+    struct instant heard = client_heard(node->client);
+    if (heard.ns != node->heard_at.ns)
+        node->patience_ns = shortest_ns;
+    node->heard_at = heard;
+    if (instant_diff_ns(now, heard) < node->patience_ns)
+        return;
+    node->patience_ns = 2 * node->patience_ns < longest_ns ? 2 * node->patience_ns : longest_ns;
+    cluster_break_connection(cluster, i);
+    client_broken(node->client, now);
+}
+
 void cluster_turn(struct cluster *cluster, int i)
 {
     struct node *node = &cluster->nodes[i];
@@ -344,6 +358,7 @@ void cluster_turn(struct cluster *cluster, int i)
         return;
     struct instant now = node_time(cluster, node);
     client_wake(node->client, now);
+    renew_connection(cluster, i, now);
     take_events(cluster, i);
     if (client_turn(node->client, now, &err) == 0) {
         take_events(cluster, i);
@@ -351,6 +366,7 @@ void cluster_turn(struct cluster *cluster, int i)
         return;
     }
     cluster_say(cluster, node, "lost its seat: %s", err.text);
+    cluster->may_fail |= !cluster_server(cluster); /* nobody serves, and it was given up */
     client_destroy(node->client);
     node->client = NULL;
     node->seat_over = true;
@@ -464,6 +480,7 @@ void cluster_start_agent(struct cluster *cluster, int i, int rank, int named_aft
     struct client_options options = {
         .join = join,
         .join_timeout_ns = cluster->options.join_timeout_ns,
+        .max_restarts = cluster->options.max_restarts,
         .server = "node0",
         .send = cluster_client_sends,
         .context = &cluster->links[i],

@@ -51,7 +51,7 @@ static void start_twin(struct cluster *cluster, const struct happening *h)
         old->phase == NODE_OFF || old->replaced || must_wait(cluster, h))
         return;
     cluster_say(cluster, old, "is replaced");
-    cluster->faults++;
+    cluster->faults += 2; /* whichever comes last is the successor, and the other may be started again */
     cluster->losses++;
     old->replaced = cluster->strangers = true;
     cluster_start_agent(cluster, h->node, old->claimed_rank, of);
@@ -91,10 +91,12 @@ static void cut(struct cluster *cluster, int i, bool out, bool in)
     struct node *node = &cluster->nodes[i];
     if (node->phase != NODE_UP || i == ENDPOINT || node->cut[TO_SERVER] || node->cut[TO_AGENT])
         return;
-    cluster_say(cluster, node, !in    ? "is cut off: what it sends is lost"
-                               : !out ? "is cut off: what is sent to it is lost"
-                                      : "is cut off");
-    cluster->faults++;
+    cluster_say(cluster, node,
+                !in    ? "is cut off: what it sends is lost"
+                : !out ? "is cut off: what is sent to it is lost"
+                       : "is cut off");
+    cluster->faults +=
+        out ? 1 : 2; /* who is heard but hears nothing is lost twice: it stops, and is chosen again */
     cluster->losses++;
     cluster->changed = true;
     node->cut[TO_SERVER] = out;
@@ -171,6 +173,7 @@ static void plan_anew(struct cluster *cluster, int i)
     cluster_at(cluster, cluster->now, i, HAPPEN_TURN);
     node->turn_at = cluster->now;
     if (node->server) {
+        cluster_wake_server(cluster, i);
         node->server->tick_at = instant_add(cluster->now, 1); /* all messages before the clock */
         cluster_at(cluster, node->server->tick_at, i, HAPPEN_TICK);
     }

@@ -25,11 +25,11 @@ struct node_clock {
 struct server {
     struct roster *roster;
     struct roster_actions actions;
-    struct instant tick_at; /* real time; of the tick that is scheduled */
+    struct instant tick_at;   /* real time; of the tick that is scheduled */
     struct event_queue local; /* for the agent itself */
     bool local_woken;
     int local_slot;
-    bool closing; /* its agent has gone, and it lingers for the others */
+    bool closing;                /* its agent has gone, and it lingers for the others */
     enum roster_job_state state; /* as far as the invariants saw it, and since when */
     struct instant state_since;
 };
@@ -45,8 +45,8 @@ struct node {
     char name[16];
     struct node_clock clock;
     struct instant frozen_until;
-    bool stuck;          /* its workers survive KILL */
-    bool replaced;       /* by a twin */
+    bool stuck;    /* its workers survive KILL */
+    bool replaced; /* by a twin */
     /* the agent: its table, and its seat as membership.c keeps it */
     struct group group;
     struct instant group_at; /* real time; of the deadline that is scheduled */
@@ -54,10 +54,12 @@ struct node {
     bool judged, seat_left, seat_over;
     int verdict; /* judged: what it was told */
     struct world_id current;
-    uint64_t sequence;      /* of a serving agent's last report */
-    struct client *client;  /* NULL: the serving agent, or one without a seat */
-    struct instant turn_at; /* real time; of its loop */
-    struct server *server;  /* NULL: it has never served; kept when the agent has ended */
+    uint64_t sequence;       /* of a serving agent's last report */
+    struct client *client;   /* NULL: the serving agent, or one without a seat */
+    struct instant turn_at;  /* real time; of its loop */
+    struct instant heard_at; /* its own; of the last message */
+    int64_t patience_ns;     /* with a connection on which nothing comes */
+    struct server *server;   /* NULL: it has never served; kept when the agent has ended */
     /* its workers */
     enum worker_phase workers;
     unsigned batch; /* of workers: grows with every start and end of them */
@@ -78,18 +80,18 @@ struct node {
 };
 
 enum happening_kind {
-    HAPPEN_STEP,       /* of the schedule */
-    HAPPEN_ARRIVE,     /* a message */
-    HAPPEN_TURN,       /* a client's loop */
-    HAPPEN_TICK,       /* the roster's */
-    HAPPEN_LOCAL,      /* the serving agent finds what its own server tells it */
-    HAPPEN_STARTED,    /* workers run */
-    HAPPEN_ENDED,      /* workers are gone */
-    HAPPEN_DEADLINE,   /* of an agent's table */
-    HAPPEN_EXIT,       /* an agent has done its last */
-    HAPPEN_CLOSE,      /* a server's linger is over */
-    HAPPEN_BROKEN,     /* the server sees that a connection has ended */
-    HAPPEN_CUT_SEEN,   /* an agent sees that its connection has ended */
+    HAPPEN_STEP,     /* of the schedule */
+    HAPPEN_ARRIVE,   /* a message */
+    HAPPEN_TURN,     /* a client's loop */
+    HAPPEN_TICK,     /* the roster's */
+    HAPPEN_LOCAL,    /* the serving agent finds what its own server tells it */
+    HAPPEN_STARTED,  /* workers run */
+    HAPPEN_ENDED,    /* workers are gone */
+    HAPPEN_DEADLINE, /* of an agent's table */
+    HAPPEN_EXIT,     /* an agent has done its last */
+    HAPPEN_CLOSE,    /* a server's linger is over */
+    HAPPEN_BROKEN,   /* the server sees that a connection has ended */
+    HAPPEN_CUT_SEEN, /* an agent sees that its connection has ended */
     HAPPEN_THAW,
     HAPPEN_LEASE_OVER, /* an agent that nobody hears must have stopped */
 };
@@ -104,8 +106,8 @@ struct happening {
     int node;
     unsigned life, connection, batch; /* connection 0: it had arrived before that broke */
     enum direction direction;
-    int64_t value;    /* of the step */
-    uint64_t session; /* BROKEN, ARRIVE */
+    int64_t value;         /* of the step */
+    uint64_t session;      /* BROKEN, ARRIVE */
     struct letter *letter; /* owned */
 };
 
@@ -116,7 +118,7 @@ struct letter {
     int exit_code, member;
     int64_t grace_ns, lease_ns;
     uint64_t number, epoch, sequence;
-    struct world_id id;
+    struct world_id id, server_done;
     enum membership_report_kind report;
     struct roster_join join;
     struct worker_failure *failure; /* REPORT of FAILED; owned */
@@ -172,19 +174,19 @@ struct cluster {
     uint32_t *pool_free;
     size_t pool_count, pool_room, free_count;
     uint64_t order;
-    struct letter *letters; /* free ones */
+    struct letter *letters;      /* free ones */
     struct wire_message message; /* scratch */
     bool calm;
     int64_t calm_run_ns;
     struct instant calm_at;
     /* what the invariants remember */
-    bool changed; /* since they were looked at */
-    unsigned faults; /* injected that may cost a restart */
+    bool changed;         /* since they were looked at */
+    unsigned faults;      /* injected that may cost a restart */
     unsigned round_exits; /* workers that failed since the last world went out */
-    unsigned losses; /* nodes that vanished, or may have looked so */
-    bool may_fail;   /* something was done that ends a job by design */
+    unsigned losses;      /* nodes that vanished, or may have looked so */
+    bool may_fail;        /* something was done that ends a job by design */
     int64_t seen_restarts;
-    int verdict; /* the job's, -1: none yet */
+    int verdict;   /* the job's, -1: none yet */
     bool finished; /* a verdict of 0 is out in this life of the server */
     struct seen_world worlds[WORLDS_KEPT];
     unsigned worlds_seen;
@@ -281,6 +283,8 @@ void cluster_local_step(struct cluster *cluster, int node, struct roster_event *
 void cluster_local_events(struct cluster *cluster, int node);
 void cluster_server_receives(struct cluster *cluster, uint64_t session, const struct wire_message *message);
 void cluster_tick(struct cluster *cluster, int node);
+/* Its process stood still, or its clock leapt. */
+void cluster_wake_server(struct cluster *cluster, int node);
 void cluster_connection_broken(struct cluster *cluster, uint64_t session);
 
 /* --- cluster_faults.c --- */

@@ -25,8 +25,8 @@ void cluster_break(struct cluster *cluster, enum invariant invariant, const char
     if (cluster->broken)
         return;
     cluster->broken = invariant;
-    int used = snprintf(cluster->broken_text, sizeof cluster->broken_text, "%s at %.3f s: ",
-                        invariant_name(invariant), (double)cluster->now.ns / NS_PER_S);
+    int used = snprintf(cluster->broken_text, sizeof cluster->broken_text,
+                        "%s at %.3f s: ", invariant_name(invariant), (double)cluster->now.ns / NS_PER_S);
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(cluster->broken_text + used, sizeof cluster->broken_text - (size_t)used, format,
@@ -66,7 +66,8 @@ static bool trains(const struct cluster *cluster, const struct seen_world *world
         const struct node *node = &cluster->nodes[world->rank[rank].node];
         if (world->rank[rank].done)
             continue;
-        if (!world->rank[rank].told || node->slept || !works(cluster, node) || !world_id_equal(node->world.id, world->id) ||
+        if (!world->rank[rank].told || node->slept || !works(cluster, node) ||
+            !world_id_equal(node->world.id, world->id) ||
             !same_incarnation(node->incarnation, world->rank[rank].incarnation))
             return false;
     }
@@ -221,8 +222,8 @@ static void check_sums(struct cluster *cluster, const struct seen_world *seen)
         cluster_break(cluster, INVARIANT_RANKS, "%d workers in a world of %d", expected, seen->size);
     for (i = 0; i < seen->nodes; i++)
         if (seen->rank[i].role_size != of_role[seen->rank[i].role])
-            cluster_break(cluster, INVARIANT_RANKS, "%d workers in a role of %d",
-                          of_role[seen->rank[i].role], seen->rank[i].role_size);
+            cluster_break(cluster, INVARIANT_RANKS, "%d workers in a role of %d", of_role[seen->rank[i].role],
+                          seen->rank[i].role_size);
 }
 
 static void check_ranks(struct cluster *cluster, int node, const struct membership_world *world)
@@ -276,8 +277,8 @@ void cluster_check_world(struct cluster *cluster, int i, const struct membership
         cluster_break(cluster, INVARIANT_CLEAN_START, "%s got round %u while it has workers of round %u",
                       self->name, world->id.round, self->world.id.round);
     if (world->id.round < (uint32_t)world->restart_count)
-        cluster_break(cluster, INVARIANT_COUNTED_ONCE, "round %u after %" PRId64 " restarts",
-                      world->id.round, world->restart_count);
+        cluster_break(cluster, INVARIANT_COUNTED_ONCE, "round %u after %" PRId64 " restarts", world->id.round,
+                      world->restart_count);
     if (cluster->finished && !self->slept)
         cluster_break(cluster, INVARIANT_DONE, "%s starts round %u of a job that is done", self->name,
                       world->id.round);

@@ -13,8 +13,8 @@ void cluster_count_ready(struct cluster *cluster)
     int ready = 0;
     for (int i = 0; i < cluster->used; i++) {
         const struct node *node = &cluster->nodes[i];
-        ready += node->phase == NODE_UP && !node->cut[TO_SERVER] && !node->cut[TO_AGENT] &&
-                 !node->replaced && !node->terminated && !node->seat_over && !is_frozen(cluster, node) &&
+        ready += node->phase == NODE_UP && !node->cut[TO_SERVER] && !node->cut[TO_AGENT] && !node->replaced &&
+                 !node->terminated && !node->seat_over && !is_frozen(cluster, node) &&
                  node->group.state == GROUP_WAITING && (node->client || i == ENDPOINT) &&
                  cluster->now.ns >= node->not_before[TO_SERVER].ns;
     }

@@ -56,6 +56,7 @@ static struct letter *write_letter(struct cluster *cluster, const struct wire_me
     letter->epoch = message->epoch;
     letter->sequence = message->sequence;
     letter->id = message->id;
+    letter->server_done = message->server_done;
     letter->report = message->report;
     letter->failure = NULL;
     letter->event = NULL;
@@ -80,6 +81,7 @@ static const struct wire_message *read_letter(struct cluster *cluster, const str
     message->epoch = letter->epoch;
     message->sequence = letter->sequence;
     message->id = letter->id;
+    message->server_done = letter->server_done;
     message->report = letter->report;
     if (letter->kind == WIRE_JOIN)
         message->join = letter->join;
@@ -194,10 +196,12 @@ void cluster_new_connection(struct cluster *cluster, struct node *node)
     node->connection++;
     node->session = ++cluster->last_session;
     node->last_arrival[TO_SERVER] = node->last_arrival[TO_AGENT] = cluster->now;
+    /* What has no way back cannot even begin. */
+    node->cut[TO_SERVER] = node->cut[TO_AGENT] = node->cut[TO_SERVER] || node->cut[TO_AGENT];
     if (node->session >= cluster->session_room) {
         cluster->session_room = 2 * (cluster->session_room + CLUSTER_NODE_LIMIT);
-        cluster->sessions = cluster_need(
-            mem_realloc(cluster->sessions, cluster->session_room, sizeof *cluster->sessions));
+        cluster->sessions =
+            cluster_need(mem_realloc(cluster->sessions, cluster->session_room, sizeof *cluster->sessions));
     }
     cluster->sessions[node->session] = (struct session){.node = (int)(node - cluster->nodes), .slot = -1};
 }

@@ -45,8 +45,8 @@ void cluster_at(struct cluster *cluster, struct instant at, int node, enum happe
 {
     const struct node *self = &cluster->nodes[node];
     cluster_schedule(
-        cluster, &(struct happening){
-                     .at = at, .kind = kind, .node = node, .life = self->life, .batch = self->batch});
+        cluster,
+        &(struct happening){.at = at, .kind = kind, .node = node, .life = self->life, .batch = self->batch});
 }
 
 void cluster_after(struct cluster *cluster, int64_t delay_ns, int node, enum happening_kind kind)

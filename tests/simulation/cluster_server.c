@@ -53,7 +53,8 @@ static void to_agent(struct cluster *cluster, int i, const struct roster_action 
         return;
     struct membership_event *event = event_queue_push(&server->local);
     if (!event) {
-        cluster_break(cluster, INVARIANT_PROTOCOL, "more events wait for the serving agent than there is room");
+        cluster_break(cluster, INVARIANT_PROTOCOL,
+                      "more events wait for the serving agent than there is room");
         return;
     }
     roster_fill_event(server->roster, action, event);
@@ -158,6 +159,7 @@ void cluster_server_receives(struct cluster *cluster, uint64_t number, const str
         static struct wire_message beat = {.kind = WIRE_BEAT};
         beat.number = message->number;
         beat.sequence = roster_report_sequence(server->roster, event.member);
+        beat.server_done = roster_server_done(server->roster);
         cluster_server_sends(cluster, i, &beat);
     }
 }
@@ -167,6 +169,15 @@ void cluster_tick(struct cluster *cluster, int i)
     struct roster_event tick = {.kind = ROSTER_TICK};
     cluster->nodes[i].server->tick_at = INSTANT_NEVER;
     (void)take(cluster, i, &tick);
+}
+
+void cluster_wake_server(struct cluster *cluster, int i)
+{
+    static const int64_t stood_still_ns = 1250 * NS_PER_MS; /* as the carrier has it */
+    struct node *node = &cluster->nodes[i];
+    struct instant now = node_time(cluster, node), due = roster_deadline(node->server->roster);
+    if (due.ns != INT64_MAX && instant_diff_ns(now, due) >= stood_still_ns)
+        roster_wake(node->server->roster, now);
 }
 
 void cluster_connection_broken(struct cluster *cluster, uint64_t session)

@@ -20,7 +20,8 @@ static void expect_trace(struct cluster *cluster, int64_t until_ms, const char *
 static void two_nodes_form_and_finish(void **state)
 {
     (void)state;
-    struct cluster *c = cluster_create(&(struct cluster_options){.trace = true, .nodes = 2, .local_world_size = {2, 3}});
+    struct cluster *c =
+        cluster_create(&(struct cluster_options){.trace = true, .nodes = 2, .local_world_size = {2, 3}});
     cluster_start(c, 0, 0);
     cluster_start(c, 50, 1);
     cluster_finish(c, 1000, 0);
@@ -48,7 +49,8 @@ static void two_nodes_form_and_finish(void **state)
 static void a_worker_dies_and_the_world_forms_again(void **state)
 {
     (void)state;
-    struct cluster *c = cluster_create(&(struct cluster_options){.trace = true, .nodes = 2, .max_restarts = 1});
+    struct cluster *c =
+        cluster_create(&(struct cluster_options){.trace = true, .nodes = 2, .max_restarts = 1});
     cluster_start(c, 0, 0);
     cluster_start(c, 0, 1);
     cluster_kill(c, 1000, 1);
@@ -147,7 +149,8 @@ static void one_never_joins(void **state)
 static void a_node_is_lost_and_comes_back(void **state)
 {
     (void)state;
-    struct cluster *c = cluster_create(&(struct cluster_options){.trace = true, .nodes = 2, .max_restarts = 1});
+    struct cluster *c =
+        cluster_create(&(struct cluster_options){.trace = true, .nodes = 2, .max_restarts = 1});
     cluster_start(c, 0, 0);
     cluster_start(c, 0, 1);
     cluster_crash(c, 1000, 1);
@@ -281,7 +284,8 @@ static void a_report_that_waits_keeps_its_age(void **state)
 static void a_broken_connection_costs_nothing(void **state)
 {
     (void)state;
-    struct cluster *c = cluster_create(&(struct cluster_options){.trace = true, .nodes = 2, .max_restarts = 1});
+    struct cluster *c =
+        cluster_create(&(struct cluster_options){.trace = true, .nodes = 2, .max_restarts = 1});
     cluster_start(c, 0, 0);
     cluster_start(c, 0, 1);
     cluster_reset(c, 1000, 1);
@@ -309,7 +313,8 @@ static void a_broken_connection_costs_nothing(void **state)
 static void a_short_cut_costs_nothing(void **state)
 {
     (void)state;
-    struct cluster *c = cluster_create(&(struct cluster_options){.trace = true, .nodes = 2, .max_restarts = 1});
+    struct cluster *c =
+        cluster_create(&(struct cluster_options){.trace = true, .nodes = 2, .max_restarts = 1});
     cluster_start(c, 0, 0);
     cluster_start(c, 0, 1);
     cluster_cut(c, 1000, 1);
@@ -339,7 +344,8 @@ static void a_short_cut_costs_nothing(void **state)
 static void term_ends_the_job_with_143(void **state)
 {
     (void)state;
-    struct cluster *c = cluster_create(&(struct cluster_options){.trace = true, .nodes = 3, .max_restarts = 3});
+    struct cluster *c =
+        cluster_create(&(struct cluster_options){.trace = true, .nodes = 3, .max_restarts = 3});
     for (int i = 0; i < 3; i++)
         cluster_start(c, 0, i);
     cluster_term(c, 1000, 2);
@@ -367,7 +373,8 @@ static void term_ends_the_job_with_143(void **state)
 static void an_elastic_world_grows_and_shrinks(void **state)
 {
     (void)state;
-    struct cluster *c = cluster_create(&(struct cluster_options){.trace = true, .elastic = true,
+    struct cluster *c = cluster_create(&(struct cluster_options){.trace = true,
+                                                                 .elastic = true,
                                                                  .nodes = 3,
                                                                  .min_nodes = 2,
                                                                  .max_nodes = 3,
@@ -420,7 +427,8 @@ static void an_elastic_world_grows_and_shrinks(void **state)
 static void an_agent_without_an_answer_stops_when_its_lease_ends(void **state)
 {
     (void)state;
-    struct cluster *c = cluster_create(&(struct cluster_options){.trace = true, .elastic = true,
+    struct cluster *c = cluster_create(&(struct cluster_options){.trace = true,
+                                                                 .elastic = true,
                                                                  .nodes = 2,
                                                                  .min_nodes = 1,
                                                                  .max_nodes = 2,

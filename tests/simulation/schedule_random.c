@@ -14,9 +14,10 @@ enum {
 struct maker {
     struct schedule *schedule;
     uint64_t random;
-    int nodes;       /* of the job */
+    int nodes; /* of the job */
     bool server_dies;
-    bool none_done_early; /* a server that was done and dies while there are spares is not told from a new one */
+    bool none_done_early; /* a server that was done and dies while there are spares is not told from a new one
+                           */
     int next_extra;       /* the next place for an agent that is not of the job */
 };
 
@@ -100,12 +101,12 @@ struct fault {
 };
 
 static const struct fault faults[] = {
-    {STEP_KILL, 6, 6, 0},         {STEP_FOLLOW, 2, 2, 0},      {STEP_CRASH, 4, 4, 6000},
-    {STEP_LOSE, 2, 2, 6000},      {STEP_CUT, 4, 4, 12000},     {STEP_CUT_OUT, 2, 2, 12000},
-    {STEP_CUT_IN, 2, 2, 12000},   {STEP_LAG, 2, 2, 5000},      {STEP_RESET, 2, 2, 0},
-    {STEP_FREEZE, 4, 7, 12000},   {STEP_SUSPEND, 1, 3, 12000},
-    {STEP_LEAP, 1, 2, 12000},     {STEP_FINISH, 3, 2, 0},      {STEP_TERM, 1, 7, 10000},
-    {STEP_STICK, 1, 1, 0},        {STEP_TWIN, 1, 1, 0},
+    {STEP_KILL, 6, 6, 0},       {STEP_FOLLOW, 2, 2, 0},      {STEP_CRASH, 4, 4, 6000},
+    {STEP_LOSE, 2, 2, 6000},    {STEP_CUT, 4, 4, 12000},     {STEP_CUT_OUT, 2, 2, 12000},
+    {STEP_CUT_IN, 2, 2, 12000}, {STEP_LAG, 2, 2, 5000},      {STEP_RESET, 2, 2, 0},
+    {STEP_FREEZE, 4, 7, 12000}, {STEP_SUSPEND, 1, 3, 12000}, {STEP_LEAP, 1, 2, 12000},
+    {STEP_FINISH, 3, 2, 0},     {STEP_TERM, 1, 7, 10000},    {STEP_STICK, 1, 1, 0},
+    {STEP_TWIN, 1, 1, 0},
 };
 enum { FAULTS = sizeof faults / sizeof *faults };
 

@@ -8,8 +8,9 @@
 static void expect_trace(struct cluster *cluster, int64_t until_ms, const char *expected)
 {
     cluster_run(cluster, until_ms);
-    if (cluster_broken(cluster))
-        fail_msg("%s\n%s", cluster_broken(cluster), cluster_trace(cluster));
+    const char *broken;
+    if (cluster_broken(cluster, &broken))
+        fail_msg("%s\n%s", broken, cluster_trace(cluster));
     if (strcmp(cluster_trace(cluster), expected) != 0)
         (void)fputs(cluster_trace(cluster), stderr); /* cmocka's message has a limit */
     assert_string_equal(cluster_trace(cluster), expected);
@@ -18,8 +19,8 @@ static void expect_trace(struct cluster *cluster, int64_t until_ms, const char *
 
 static struct cluster *make(int nodes, int64_t max_restarts)
 {
-    struct cluster *c =
-        cluster_create(&(struct cluster_options){.nodes = nodes, .max_restarts = max_restarts});
+    struct cluster *c = cluster_create(
+        &(struct cluster_options){.trace = true, .nodes = nodes, .max_restarts = max_restarts});
     for (int i = 0; i < nodes; i++)
         cluster_start(c, 0, i);
     return c;
@@ -61,7 +62,7 @@ static void while_it_runs(void **state)
 static void while_it_forms(void **state)
 {
     (void)state;
-    struct cluster *c = cluster_create(&(struct cluster_options){.nodes = 3});
+    struct cluster *c = cluster_create(&(struct cluster_options){.trace = true, .nodes = 3});
     cluster_start(c, 0, 0);
     cluster_start(c, 0, 1);
     cluster_crash(c, 1000, 0);

@@ -102,8 +102,8 @@ static int run_many(const struct request *request)
                  " restarts; %.1f million events in %.1f s: %.2f million a second, %.0f seeds a second; "
                  "%" PRIu64 " violations\n",
                  request->seed, request->seed + request->count - 1, r.finished, r.failed, r.restarts,
-                 (double)r.events / 1e6, seconds, (double)r.events / 1e6 / seconds,
-                 (double)r.seeds / seconds, r.found_count);
+                 (double)r.events / 1e6, seconds, (double)r.events / 1e6 / seconds, (double)r.seeds / seconds,
+                 r.found_count);
     for (uint64_t i = 0; i < r.found_count && i < SHOWN; i++)
         show_found(r.found[i]);
     if (r.found_count)

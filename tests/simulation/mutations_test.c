@@ -1,0 +1,66 @@
+/* mutations_test.c - the simulator finds bugs: each of those that mutation.h plants breaks an invariant, or
+ * keeps a job from its end, within 10,000 seeds. Prints the seed at which each was found.
+ *
+ *     simulate_mutated --mutation N --seed M --shrink      shows it */
+#include <inttypes.h>
+
+#include "rendezvous/mutation.h"
+#include "tests/simulation/schedule.h"
+#include "tests/support/cmocka_all.h"
+
+enum mutation mutation_planted;
+
+static const char *const meanings[] = {
+#define MUTATION_MEANING(symbol, meaning) [symbol] = (meaning),
+    MUTATIONS(MUTATION_MEANING)
+#undef MUTATION_MEANING
+};
+
+/* 0: none of them shows it. */
+static uint64_t find_seed(uint64_t seeds, struct outcome *outcome)
+{
+    struct schedule schedule;
+    for (uint64_t seed = 1; seed <= seeds; seed++) {
+        schedule_random(seed, &schedule);
+        schedule_run(&schedule, outcome, NULL);
+        if (outcome->broken)
+            return seed;
+    }
+    return 0;
+}
+
+static void every_planted_bug_is_found(void **state)
+{
+    enum { SEEDS = 10000 };
+    int missed = 0;
+    (void)state;
+    for (int which = MUTATION_NONE + 1; which < MUTATION_COUNT; which++) {
+        struct outcome outcome;
+        mutation_planted = (enum mutation)which;
+        uint64_t seed = find_seed(SEEDS, &outcome);
+        if (seed)
+            print_message("%2d at seed %5" PRIu64 ": %s: %s\n", which, seed, meanings[which], outcome.text);
+        else
+            print_message("%2d was NOT FOUND: %s\n", which, meanings[which]);
+        missed += !seed;
+    }
+    assert_int_equal(missed, 0);
+}
+
+static void without_a_bug_none_is_found(void **state)
+{
+    struct outcome outcome;
+    (void)state;
+    mutation_planted = MUTATION_NONE;
+    if (find_seed(500, &outcome))
+        fail_msg("%s", outcome.text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_planted_bug_is_found),
+        cmocka_unit_test(without_a_bug_none_is_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
