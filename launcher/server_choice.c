@@ -4,6 +4,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "rendezvous/mutation.h"
+
 static bool is_given(const char *text)
 {
     return text && *text;
@@ -22,6 +24,10 @@ static bool same_name(const char *a, const char *b)
  * one machine have all its addresses. */
 static bool is_ours(const struct server_question *question, const char *address)
 {
+    if (MUTATED(MUTATION_ALL_SERVE))
+        return true;
+    if (MUTATED(MUTATION_NONE_SERVES))
+        return false;
     if (is_given(question->local_addr))
         return !strcmp(address, question->local_addr);
     return question->is_local(address);

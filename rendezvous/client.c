@@ -40,6 +40,7 @@ struct client {
     struct world_id newest;    /* heard of in a WORLD or STOP; what is older is late */
     struct world_id stopping;  /* of the last STOP */
     bool held_stops;           /* the STOP of held was given out; another world's may have come since */
+    bool in_time;              /* that STOP leaves workers time to save: they work until then */
     uint64_t sequence;         /* of the last report */
     struct pending_report *first, **last;
     char progress[WIRE_PROGRESS_LIMIT];
@@ -60,7 +61,7 @@ struct client {
     uint64_t numbers;          /* of JOINs and beats */
     uint64_t accepted;         /* the JOIN that was last */
     uint64_t answered;         /* the highest of them that was */
-    uint64_t doubted;          /* numbers when this process last stood still */
+    uint64_t doubted;          /* numbers when there was last a gap in what we heard */
     struct instant sent_at[NUMBERS_KEPT];
     /* what is large, so that the rest lies together */
     struct wire_message message;   /* scratch for what is sent */
@@ -127,14 +128,21 @@ static bool is_hopeless(const struct client *client)
            !world_id_equal(client->server_done, client->last_world);
 }
 
+static struct instant lease_limit(const struct client *client)
+{
+    if (MUTATED(MUTATION_CLOCKS))
+        return (struct instant){client->lease_ns}; /* the server's time, plus the lease */
+    return instant_add(client->lease_from, client->lease_ns);
+}
+
 static struct instant lease_end(const struct client *client)
 {
-    bool bound = !MUTATED(MUTATION_NO_LEASE) && client->held.epoch && !client->done && !client->held_stops;
-    if (!bound)
+    bool bound = client->held.epoch && !client->done && (!client->held_stops || client->in_time);
+    if (!bound || MUTATED(MUTATION_NO_LEASE))
         return INSTANT_NEVER;
-    struct instant lease =
-        client->lease_ns ? instant_add(client->lease_from, client->lease_ns) : INSTANT_NEVER;
-    bool runs_on = world_id_equal(client->server_done, client->held) || is_hopeless(client);
+    struct instant lease = client->lease_ns ? lease_limit(client) : INSTANT_NEVER;
+    bool runs_on =
+        client->held_stops || world_id_equal(client->server_done, client->held) || is_hopeless(client);
     return runs_on ? lease : instant_min(client->gone_at, lease);
 }
 
@@ -230,17 +238,18 @@ static int stop_held(struct client *client, struct muster_error *err, const char
     va_end(arguments);
     client->stopping = client->held;
     client->held_stops = true;
+    client->in_time = false;
     return queue_event(client, &stop, err);
 }
 
 /* Gives the world out that is withheld, if nothing speaks against it any more. */
 static int give_withheld(struct client *client, struct instant now, struct muster_error *err)
 {
-    bool leased = !client->lease_ns || now.ns < instant_add(client->lease_from, client->lease_ns).ns;
-    /* What waited while this process stood still may be over. */
+    bool leased = !client->lease_ns || now.ns < lease_limit(client).ns;
+    /* What waited on its way, or here while this process stood still, may be over. */
     if (client->answered <= client->doubted && !MUTATED(MUTATION_LATE_WORLD))
         leased = false;
-    if (!client->withheld || (client->held.epoch && !MUTATED(MUTATION_LATE_WORKERS)) || !leased)
+    if (!client->withheld || (client->held.epoch && !MUTATED(MUTATION_LATE_WORLD)) || !leased)
         return 0;
     client->withheld = false;
     client->held = client->world.world.id;
@@ -272,7 +281,7 @@ static int on_world(struct client *client, const struct membership_event *event,
     client->withheld = true;
     membership_event_copy(&client->world, event);
     client->send_at = now; /* a beat: its answer renews the lease */
-    if (client->held.epoch && !client->held_stops && !MUTATED(MUTATION_LATE_WORKERS) &&
+    if (client->held.epoch && !client->held_stops && !MUTATED(MUTATION_LATE_WORLD) &&
         stop_held(client, err, "the job goes on with round %u", id.round))
         return -1;
     return give_withheld(client, now, err);
@@ -286,14 +295,17 @@ static int on_stop(struct client *client, const struct membership_event *event, 
             return 0;
         client->stopping = event->stopped;
         client->held_stops = true;
+        client->in_time = event->planned && event->grace_ns > 0;
         return queue_event(client, event, err);
     }
     if (world_id_equal(client->stopping, event->stopped) || is_old(client, event->stopped))
         return 0;
     /* A world that never reached this agent, or was withheld, has no workers here; its WORLD, if still to
-     * come, is old now. */
-    client->stopping = client->newest = event->stopped;
-    client->withheld = false;
+     * come, is old now. What a former server's world had is over anyway. */
+    if (event->stopped.epoch == client->epoch) {
+        client->stopping = client->newest = event->stopped;
+        client->withheld = false;
+    }
     return client_report(client, event->stopped, MEMBERSHIP_REPORT_STOPPED, NULL, now, err);
 }
 
@@ -332,6 +344,8 @@ static void unseat(struct client *client, struct instant now)
 int client_receive(struct client *client, const struct wire_message *message, struct instant now,
                    struct muster_error *err)
 {
+    if (instant_diff_ns(now, client->heard) > lost_after_ns / 2)
+        client->doubted = client->numbers; /* what comes now was on its way for as long */
     client->heard = now;
     client->gone_at = INSTANT_NEVER;
     switch (message->kind) {
@@ -343,7 +357,7 @@ int client_receive(struct client *client, const struct wire_message *message, st
         client->accepted = message->number > client->accepted ? message->number : client->accepted;
         renew_lease(client, message->number);
         accepted(client, message->sequence, now);
-        if (client->held.epoch && message->number <= client->held_at && !MUTATED(MUTATION_LATE_WORKERS))
+        if (client->held.epoch && message->number <= client->held_at && !MUTATED(MUTATION_LATE_WORLD))
             unseat(client, now); /* it joined without the workers that it has by now */
         return 0;
     case WIRE_AGAIN:

@@ -7,7 +7,8 @@
 
 #include <stdbool.h>
 
-/* symbol, what is wrong */
+/* symbol, what is wrong. The numbers are torchrun's issues in its own tracker, where it has or had the bug.
+ */
 #define MUTATIONS(X)                                                                                         \
     X(MUTATION_NONE, "nothing")                                                                              \
     X(MUTATION_OLD_ROUND, "an agent acts on a world that is older than its last one")                        \
@@ -21,8 +22,24 @@
     X(MUTATION_DRAIN_COSTS, "an agent that drains costs a restart")                                          \
     X(MUTATION_LOST_STOP, "a STOP that was sent to a broken connection is not sent again")                   \
     X(MUTATION_EMPTY_SERVER, "a server that has just been started forms a world at once")                    \
-    X(MUTATION_LATE_WORLD, "after standing still an agent starts the workers of a world that is over")       \
-    X(MUTATION_LATE_WORKERS, "workers that a WORLD brings after the agent was given up are not asked about")
+    X(MUTATION_LATE_WORLD, "a world or a seat that crossed on the way, or waited there, is not asked about") \
+    X(MUTATION_LOST_WORLD, "a WORLD that was sent to a broken connection is not sent again")                 \
+    X(MUTATION_LOST_VERDICT, "an agent that missed the verdict is not told again (#67616)")                  \
+    X(MUTATION_NO_BUDGET, "a node that comes and goes restarts the job without limit (#147064)")             \
+    X(MUTATION_COUNT_EACH, "a restart is counted for each agent that failed (#108158)")                      \
+    X(MUTATION_REPEATED_REPORT, "a report that comes twice counts twice")                                    \
+    X(MUTATION_NO_GIVING_UP, "a job whose nodes do not come waits for ever (#76287)")                        \
+    X(MUTATION_CLOSED, "an agent that leaves while the world forms closes it for all (#67742)")              \
+    X(MUTATION_REOPENS, "a late joiner opens a job that is over again (#116974)")                            \
+    X(MUTATION_LATE_ADMISSION, "a node that comes after the last call is let into the world that is out")    \
+    X(MUTATION_NO_SPARES, "a node that waits is not taken in for one that was lost")                         \
+    X(MUTATION_NOT_RANK_ZERO, "the serving agent is not rank 0, and workers look elsewhere (#182221)")       \
+    X(MUTATION_ALL_SERVE, "every node takes the endpoint's address for its own (#73380)")                    \
+    X(MUTATION_NONE_SERVES, "no node knows the endpoint's address for its own (#73380)")                     \
+    X(MUTATION_CLOCKS, "a time of one host is compared with another's clock")                                \
+    X(MUTATION_ANY_SESSION, "what an old connection says counts for the agent that has the seat now")        \
+    X(MUTATION_SUPERSEDED, "an agent whose successor is here takes its rank back")                           \
+    X(MUTATION_NO_BARRIER, "the job is over before its agents have left")
 
 enum mutation {
 #define MUTATION_ENUM(symbol, meaning) symbol,

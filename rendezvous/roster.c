@@ -37,7 +37,6 @@ static void supersede(struct roster_work *w, struct roster_member *member)
                    "superseded: agent \"%.128s\" was started again and holds node rank %d now", member->name,
                    roster_slot_of(roster, member));
     roster_act(w, ROSTER_REFUSE, member->session, roster_slot_of(roster, member), roster->superseded);
-    member->superseded[member->superseded_count++ % ROSTER_SUPERSEDED_KEPT] = member->incarnation;
     if (roster_lose(w, member))
         roster_begin_stop(w);
 }
@@ -59,12 +58,12 @@ static void rejoin(struct roster_work *w, struct roster_member *member)
         roster_set_state(w->roster, member, MEMBER_STRAY);
     }
     roster_act(w, ROSTER_ACCEPT, member->session, slot, NULL);
-    if (member->state == MEMBER_ASSIGNED)
+    if (member->state == MEMBER_ASSIGNED && !MUTATED(MUTATION_LOST_WORLD))
         roster_act(w, ROSTER_SEND_WORLD, member->session, slot, NULL);
     else if ((member->state == MEMBER_STOPPING && !MUTATED(MUTATION_LOST_STOP)) ||
              member->state == MEMBER_STRAY)
         roster_act(w, ROSTER_SEND_STOP, member->session, slot, NULL);
-    else if (member->state == MEMBER_LEAVING && member->verdict_sent)
+    else if (member->state == MEMBER_LEAVING && member->verdict_sent && !MUTATED(MUTATION_LOST_VERDICT))
         roster_act(w, ROSTER_SEND_VERDICT, member->session, slot, NULL);
 }
 
@@ -72,10 +71,14 @@ static void fill_seat(struct roster_work *w, struct roster_member *member)
 {
     struct roster *roster = w->roster;
     const struct roster_join *join = w->event->join;
+    /* An agent that was given up and comes back may repeat what it had reported before; one whose successor
+     * is here does not come back. */
+    bool another = !roster_incarnation_equal(member->incarnation, join->incarnation);
     roster_seats_forget(roster, member);
-    /* An agent that was given up and comes back may repeat what it had reported before. */
-    if (!roster_incarnation_equal(member->incarnation, join->incarnation))
+    if (another)
         member->sequence = 0;
+    if (another && strcmp(member->name, join->agent_name) == 0)
+        member->superseded[member->superseded_count++ % ROSTER_SUPERSEDED_KEPT] = member->incarnation;
     member->session = w->event->session;
     member->incarnation = join->incarnation;
     member->local_world_size = join->local_world_size;
@@ -142,6 +145,12 @@ static int on_join(struct roster_work *w)
     if (roster_seat_taken(member))
         supersede(w, member);
     take_seat(w, member);
+    if (MUTATED(MUTATION_LATE_ADMISSION) && roster->elastic && roster->state == JOB_STARTING) {
+        member->held = roster->id;
+        member->group_rank = roster->world_nodes;
+        roster_set_state(roster, member, MEMBER_ASSIGNED);
+        roster_act(w, ROSTER_SEND_WORLD, member->session, slot, NULL);
+    }
     roster_settle(w);
     return 0;
 }
@@ -156,27 +165,33 @@ static int on_join_late(struct roster_work *w)
         return 0;
     }
     int slot = roster_seats_of(roster, join->incarnation, true);
-    if (slot >= 0)
+    if (slot >= 0) {
         rejoin(w, &roster->members[slot]);
-    else
+    } else if (MUTATED(MUTATION_REOPENS)) {
+        roster->state = JOB_FORMING;
+        return on_join(w);
+    } else {
         roster_act(w, ROSTER_SEND_VERDICT, w->event->session, -1, NULL);
+    }
     return 0;
 }
 
 /* -- LEAVE, BEAT, DISCONNECT
  * -------------------------------------------------------------------------------------- */
 
+static int leave_code(const struct roster_work *w)
+{
+    return w->event->exit_code ? w->event->exit_code : EXIT_CODE_FAILURE;
+}
+
 /* Nothing is closed for the others: the rank may be taken by another agent until the join timeout. */
 static int on_leave_forming(struct roster_work *w)
 {
     roster_vacate(w->roster, sender(w), MEMBER_EMPTY);
+    if (MUTATED(MUTATION_CLOSED))
+        roster_give_verdict(w, leave_code(w), false, "closed");
     roster_settle(w);
     return 0;
-}
-
-static int leave_code(const struct roster_work *w)
-{
-    return w->event->exit_code ? w->event->exit_code : EXIT_CODE_FAILURE;
 }
 
 static int on_leave_running(struct roster_work *w)
@@ -294,7 +309,8 @@ static const unsigned char report_table[MEMBER_STATE_COUNT][4] = {
     [MEMBER_JOINED] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
     [MEMBER_ASSIGNED] = {REPORT_RUNS, REPORT_FAILS, REPORT_ENDS, REPORT_GIVES_UP},
     [MEMBER_RUNNING] = {REPORT_UNKNOWN, REPORT_FAILS, REPORT_ENDS, REPORT_GIVES_UP},
-    [MEMBER_DONE] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
+    [MEMBER_DONE] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_CROSSED,
+                     REPORT_UNKNOWN}, /* it said so in its JOIN */
     [MEMBER_DONE_GONE] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
     [MEMBER_KEEPS] = {REPORT_CROSSED, REPORT_BREAKS, REPORT_ENDED, REPORT_STOPS},
     [MEMBER_STOPPING] = {REPORT_CROSSED, REPORT_COLLECT, REPORT_ENDED, REPORT_STOPS},
@@ -343,7 +359,7 @@ static int on_report(struct roster_work *w)
     if ((unsigned)kind > MEMBERSHIP_REPORT_STOPPED ||
         (kind == MEMBERSHIP_REPORT_FAILED && !w->event->report.failure))
         return error_set(w->err, MUSTER_E_INVALID, "a report of kind %d without what it needs", (int)kind);
-    if (w->event->report.sequence <= member->sequence)
+    if (w->event->report.sequence <= member->sequence && !MUTATED(MUTATION_REPEATED_REPORT))
         return 0; /* a duplicate */
     struct world_id id = w->event->report.id;
     bool current = MUTATED(MUTATION_OLD_REPORT) ? member->held.epoch != 0
@@ -461,6 +477,10 @@ static int on_tick_forming(struct roster_work *w)
     roster_settle(w);
     if (roster->state != JOB_FORMING || !instant_reached(w->now, roster->state_deadline))
         return 0;
+    if (MUTATED(MUTATION_NO_GIVING_UP)) {
+        roster->state_deadline = INSTANT_NEVER;
+        return 0;
+    }
     give_up_forming(w);
     roster_settle(w);
     return 0;
@@ -520,7 +540,7 @@ static int (*const step_table[JOB_STATE_COUNT][ROSTER_EVENT_COUNT])(struct roste
 static bool holds_slot(const struct roster *roster, const struct roster_event *event)
 {
     return event->member >= 0 && event->member < roster->slot_count &&
-           roster->members[event->member].session == event->session;
+           (roster->members[event->member].session == event->session || MUTATED(MUTATION_ANY_SESSION));
 }
 
 int roster_step(struct roster *roster, const struct roster_event *event, struct instant now,

@@ -104,7 +104,7 @@ static bool comes_before(const struct roster *roster, int a, int b)
     const struct roster_member *x = &roster->members[a], *y = &roster->members[b];
     bool x_was_in = was_in_last_world(roster, x), y_was_in = was_in_last_world(roster, y);
     if (x->local != y->local)
-        return x->local;
+        return MUTATED(MUTATION_NOT_RANK_ZERO) ? y->local : x->local;
     if (x_was_in != y_was_in)
         return x_was_in;
     if (x_was_in && x->group_rank != y->group_rank)
@@ -138,9 +138,11 @@ static bool take_rank(struct roster *roster, int rank, int nodes, int slot)
 static int list_candidates(struct roster *roster)
 {
     int count = 0;
-    for (int i = 0; i < roster->slot_count; i++)
-        if (roster->members[i].state == MEMBER_JOINED)
+    for (int i = 0; i < roster->slot_count; i++) {
+        bool waited = roster->id.round && !was_in_last_world(roster, &roster->members[i]);
+        if (roster->members[i].state == MEMBER_JOINED && !(waited && MUTATED(MUTATION_NO_SPARES)))
             roster->scratch[count++] = i;
+    }
     sort_candidates(roster, roster->scratch, count);
     return count < roster->max_nodes ? count : roster->max_nodes;
 }
@@ -152,7 +154,8 @@ int roster_elastic_choose(struct roster *roster)
     int nodes = list_candidates(roster), *chosen = roster->scratch;
     for (int rank = 0; rank < nodes; rank++)
         roster->by_rank[rank] = NONE;
-    if (nodes && roster->members[chosen[0]].local && take_rank(roster, 0, nodes, chosen[0]))
+    bool first = !MUTATED(MUTATION_NOT_RANK_ZERO);
+    if (nodes && first && roster->members[chosen[0]].local && take_rank(roster, 0, nodes, chosen[0]))
         chosen[0] = NONE;
     for (int i = 0; i < nodes; i++)
         if (chosen[i] != NONE && take_rank(roster, roster->members[chosen[i]].wanted_rank, nodes, chosen[i]))

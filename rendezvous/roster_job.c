@@ -263,7 +263,11 @@ static void form_again(struct roster_work *w)
 {
     struct roster *roster = w->roster;
     int64_t wait = hold_back(w);
-    roster->restart_count += roster->failed + (roster->failed && MUTATED(MUTATION_TWO_COUNTS));
+    roster->restart_count += roster->failed;
+    if (roster->failed && MUTATED(MUTATION_TWO_COUNTS))
+        roster->restart_count++;
+    if (roster->failed && MUTATED(MUTATION_COUNT_EACH))
+        roster->restart_count += roster->seen_total - 1;
     roster->id = (struct world_id){roster->epoch, roster->id.round + 1};
     roster->world_out = false;
     roster->restart_reason[0] = '\0';
@@ -288,7 +292,7 @@ static void form_again(struct roster_work *w)
 static void decide(struct roster_work *w)
 {
     struct roster *roster = w->roster;
-    if (roster->failed && roster->restart_count >= roster->max_restarts)
+    if (roster->failed && roster->restart_count >= roster->max_restarts && !MUTATED(MUTATION_NO_BUDGET))
         roster_give_failure_verdict(w);
     else if (roster->leave_code && roster->planned)
         roster_give_verdict(w, roster->leave_code, false, "%s", roster->stop_reason);
@@ -333,7 +337,7 @@ static bool settle_once(struct roster_work *w)
             decide(w);
         break;
     case JOB_FINISHING:
-        if (!roster_has_remote(roster))
+        if (!roster_has_remote(roster) || MUTATED(MUTATION_NO_BARRIER))
             roster_end_job(w);
         break;
     default:

@@ -117,7 +117,7 @@ static bool was_superseded(const struct roster_member *member, struct roster_inc
     unsigned kept = member->superseded_count < ROSTER_SUPERSEDED_KEPT ? member->superseded_count
                                                                       : (unsigned)ROSTER_SUPERSEDED_KEPT;
     for (unsigned i = 0; i < kept; i++)
-        if (roster_incarnation_equal(member->superseded[i], incarnation))
+        if (roster_incarnation_equal(member->superseded[i], incarnation) && !MUTATED(MUTATION_SUPERSEDED))
             return true;
     return false;
 }

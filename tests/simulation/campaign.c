@@ -108,7 +108,7 @@ int campaign_run(const struct campaign *campaign, struct campaign_result *result
     struct instant begun = clock_now(NULL);
     int running = 0;
     (void)fflush(NULL);
-    for (; running < campaign->jobs && campaign->jobs > 1; running++) {
+    for (; running < campaign->jobs && (campaign->jobs > 1 || campaign->every_ns); running++) {
         pid_t pid = fork();
         if (pid < 0)
             break;

@@ -188,6 +188,11 @@ void cluster_reset(struct cluster *cluster, int64_t at_ms, int node)
     cluster_step(cluster, at_ms, STEP_RESET, node, 0);
 }
 
+void cluster_freeze(struct cluster *cluster, int64_t at_ms, int node, int64_t for_ms)
+{
+    cluster_step(cluster, at_ms, STEP_FREEZE, node, for_ms);
+}
+
 void cluster_kill(struct cluster *cluster, int64_t at_ms, int node)
 {
     cluster_step(cluster, at_ms, STEP_KILL, node, 0);

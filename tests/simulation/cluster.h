@@ -63,6 +63,7 @@ struct cluster_options {
     int64_t grace_ns;      /* TERM -> KILL : 30 s */
     int local_world_size[CLUSTER_NODE_LIMIT]; /* : 1 */
     int role[CLUSTER_NODE_LIMIT];             /* 0..CLUSTER_ROLES-1 */
+    bool listens[CLUSTER_NODE_LIMIT]; /* its workers are told of a planned stop, and save before they end */
     int64_t clock_offset_ns[CLUSTER_NODE_LIMIT];
     int clock_drift_ppm[CLUSTER_NODE_LIMIT];
 };
@@ -113,6 +114,7 @@ void cluster_crash(struct cluster *cluster, int64_t at_ms, int node);
 void cluster_cut(struct cluster *cluster, int64_t at_ms, int node);
 void cluster_heal(struct cluster *cluster, int64_t at_ms, int node);
 void cluster_reset(struct cluster *cluster, int64_t at_ms, int node);
+void cluster_freeze(struct cluster *cluster, int64_t at_ms, int node, int64_t for_ms);
 void cluster_kill(struct cluster *cluster, int64_t at_ms, int node);
 void cluster_follow(struct cluster *cluster, int64_t at_ms, int node);
 void cluster_finish(struct cluster *cluster, int64_t at_ms, int node);

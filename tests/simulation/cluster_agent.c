@@ -88,6 +88,7 @@ static void start_workers(struct cluster *cluster, int i)
 {
     set_workers(cluster, &cluster->nodes[i], WORKERS_STARTING);
     cluster->nodes[i].failed = 0;
+    cluster->nodes[i].saving = false;
     cluster_after(cluster, cluster->options.start_ns, i, HAPPEN_STARTED);
 }
 
@@ -100,6 +101,17 @@ static void end_workers(struct cluster *cluster, int i)
     set_workers(cluster, node, WORKERS_ENDING);
     if (!node->stuck)
         cluster_after(cluster, none ? 0 : cluster->options.stop_ns, i, HAPPEN_ENDED);
+}
+
+/* They save, and end by themselves; until then they work. */
+static void let_workers_save(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->saving || (node->workers != WORKERS_STARTING && node->workers != WORKERS_RUNNING))
+        return;
+    node->saving = true;
+    uint64_t luck = cluster_luck(cluster, (uint64_t)i, node->batch, 6);
+    cluster_after(cluster, (int64_t)(luck % (uint64_t)(2 * cluster->options.grace_ns)), i, HAPPEN_ENDED);
 }
 
 static void kill_workers(struct cluster *cluster, int i)
@@ -133,7 +145,10 @@ static void look_for_the_end(struct cluster *cluster, int i)
 
 void cluster_workers_ended(struct cluster *cluster, int i)
 {
-    set_workers(cluster, &cluster->nodes[i], WORKERS_NONE);
+    struct node *node = &cluster->nodes[i];
+    set_workers(cluster, node, WORKERS_NONE);
+    if (node->group.state == GROUP_SAVING)
+        cluster_agent_event(cluster, i, &(struct group_event){.kind = GROUP_SUCCESS}, NULL);
     look_for_the_end(cluster, i);
 }
 
@@ -142,7 +157,8 @@ void cluster_fail_worker(struct cluster *cluster, int i, bool follows)
     struct node *node = &cluster->nodes[i];
     enum group_state state = node->group.state;
     bool told = node->workers == WORKERS_ENDING && state == GROUP_STOPPING;
-    bool runs = node->workers == WORKERS_RUNNING && (state == GROUP_RUNNING || state == GROUP_DRAINING);
+    bool runs = node->workers == WORKERS_RUNNING &&
+                (state == GROUP_RUNNING || state == GROUP_DRAINING || state == GROUP_SAVING);
     int local = node->failed;
     if ((!runs && !told) || local == cluster->options.local_world_size[i])
         return;
@@ -194,6 +210,9 @@ static void execute(struct cluster *cluster, int i, enum group_action action,
         break;
     case GROUP_LEAVE:
         leave(cluster, i);
+        break;
+    case GROUP_ANNOUNCE:
+        let_workers_save(cluster, i);
         break;
     case GROUP_TERMINATE:
         end_workers(cluster, i);
@@ -248,6 +267,7 @@ void cluster_agent_event(struct cluster *cluster, int i, const struct group_even
     struct node *node = &cluster->nodes[i];
     struct muster_error err;
     unsigned actions;
+    node->group.listens = cluster->options.listens[i] && node->workers == WORKERS_RUNNING;
     if (group_step(&node->group, event, node_time(cluster, node), &actions, &err)) {
         cluster_break(cluster, INVARIANT_PROTOCOL, "%s: %s", node->name, err.text);
         return;
@@ -346,7 +366,8 @@ static void renew_connection(struct cluster *cluster, int i, struct instant now)
         return;
     node->patience_ns = 2 * node->patience_ns < longest_ns ? 2 * node->patience_ns : longest_ns;
     cluster_break_connection(cluster, i);
-    client_broken(node->client, now);
+    if (!cluster_server(cluster) || node->cut[TO_SERVER]) /* a process that stands still takes connections */
+        client_broken(node->client, now);
 }
 
 void cluster_turn(struct cluster *cluster, int i)
@@ -366,7 +387,9 @@ void cluster_turn(struct cluster *cluster, int i)
         return;
     }
     cluster_say(cluster, node, "lost its seat: %s", err.text);
-    cluster->may_fail |= !cluster_server(cluster); /* nobody serves, and it was given up */
+    /* Nobody serves, and it was given up; or its loss is one restart too many. */
+    bool none_left = node->saw_world && node->world.restart_count >= cluster->options.max_restarts;
+    cluster->may_fail |= !cluster_server(cluster) || none_left;
     client_destroy(node->client);
     node->client = NULL;
     node->seat_over = true;
@@ -450,14 +473,18 @@ static void renew(struct cluster *cluster, int i, int rank, int named_after)
                                  .kill_bound_ns = kill_bound_ns,
                                  .clean_bound_ns = clean_bound_ns,
                                  .deadline = INSTANT_NEVER,
-                                 .drains = options->elastic};
+                                 .drains = options->elastic,
+                                 .ends_together = !options->elastic && options->max_nodes > 1};
     node->group_at = node->turn_at = node->cut_at = INSTANT_NEVER;
     node->terminated = node->judged = node->seat_left = node->seat_over = false;
     node->cut[TO_SERVER] = node->cut[TO_AGENT] = node->slept = node->stuck = node->saw_world = false;
+    node->exited_at = (struct instant){0};
     node->current = node->last_world = (struct world_id){0};
     node->world = (struct membership_world){0};
     node->sequence = 0;
-    node->frozen_until = node->not_before[TO_SERVER] = node->not_before[TO_AGENT] = (struct instant){0};
+    node->registration++;
+    node->stood_until = node->frozen_until = node->not_before[TO_SERVER] = node->not_before[TO_AGENT] =
+        (struct instant){0};
     set_workers(cluster, node, WORKERS_NONE);
 }
 
@@ -518,7 +545,7 @@ void cluster_exit_agent(struct cluster *cluster, int i)
     node->exited_at = cluster->now;
     if (server)
         for (int other = 1; i == ENDPOINT && other < cluster->used; other++)
-            cluster_break_connection(cluster, other);
+            cluster_break_seen(cluster, other);
     cluster_end_agent(cluster, i, code);
     bool again = code == EXIT_CODE_NODE || code == EXIT_CODE_TERMINATED; /* what its controller does */
     if (cluster->calm && again && !node->stuck && !node->replaced && !cluster_is_over(cluster))

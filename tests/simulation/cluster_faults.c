@@ -4,6 +4,15 @@
 #include "proto/exit_code.h"
 #include "tests/simulation/cluster_internal.h"
 
+/* The verdict is out, or the agent that serves has been asked to end, and the server has gone with it. */
+bool cluster_is_over(const struct cluster *cluster)
+{
+    const struct node *first = &cluster->nodes[ENDPOINT];
+    if (first->phase == NODE_UP && first->server)
+        return roster_state(first->server->roster) >= JOB_FINISHING;
+    return first->phase == NODE_EXITED && first->exited_at.ns;
+}
+
 static void reschedule(struct cluster *cluster, const struct happening *h, struct instant at)
 {
     struct happening later = *h;
@@ -60,7 +69,7 @@ static void start_twin(struct cluster *cluster, const struct happening *h)
 static void break_all(struct cluster *cluster)
 {
     for (int i = 0; i < cluster->used; i++)
-        cluster_break_connection(cluster, i);
+        cluster_break_seen(cluster, i);
 }
 
 static void vanish(struct cluster *cluster, int i, bool seen)
@@ -72,7 +81,9 @@ static void vanish(struct cluster *cluster, int i, bool seen)
     cluster->faults++;
     cluster->losses++;
     if (i != ENDPOINT && seen)
-        cluster_break_connection(cluster, i);
+        cluster_break_seen(cluster, i);
+    cluster->may_fail |=
+        i == ENDPOINT && cluster_is_over(cluster); /* those who know the verdict may be gone */
     cluster_end_agent(cluster, i, EXIT_CODE_SIGNAL_BASE + SIGKILL);
     if (i == ENDPOINT && seen)
         break_all(cluster);
@@ -118,7 +129,7 @@ static void heal(struct cluster *cluster, int i)
     node->cut_at = INSTANT_NEVER;
     cluster->changed = true;
     if (cluster_luck(cluster, (uint64_t)i, node->connection, 5) % 2)
-        cluster_break_connection(cluster, i);
+        cluster_break_seen(cluster, i);
     else
         cluster_new_connection(cluster, node);
 }
@@ -142,7 +153,7 @@ static void reset(struct cluster *cluster, int i)
     cluster_say(cluster, node, "has its connection broken");
     cluster->faults++; /* its last word may be lost with it */
     cluster->losses++;
-    cluster_break_connection(cluster, i);
+    cluster_break_seen(cluster, i);
 }
 
 static void freeze(struct cluster *cluster, int i, enum step_kind kind, int64_t for_ns)
@@ -159,6 +170,7 @@ static void freeze(struct cluster *cluster, int i, enum step_kind kind, int64_t 
     if (kind == STEP_SUSPEND) { /* nobody looks at its clock before it thaws */
         node->clock.offset_ns -= for_ns;
         node->slept = true;
+        node->stood_until = node->frozen_until;
     }
     cluster_after(cluster, for_ns, i, HAPPEN_THAW);
 }
@@ -198,7 +210,8 @@ static void leap(struct cluster *cluster, int i, int64_t by_ns)
     cluster_say(cluster, node, "has its clock leap by %.3f s", (double)by_ns / NS_PER_S);
     cluster->faults++;
     cluster->losses++;
-    cluster->may_fail |= i == ENDPOINT; /* its join time-out is over sooner */
+    /* Its join time-out is over sooner, or the time that its workers have to end. */
+    cluster->may_fail |= i == ENDPOINT || node->group.deadline.ns != INT64_MAX;
     node->clock.offset_ns += by_ns;
     plan_anew(cluster, i);
 }
@@ -210,6 +223,7 @@ static void terminate(struct cluster *cluster, int i)
         return;
     cluster_say(cluster, node, "gets TERM");
     node->terminated = true;
+    cluster->faults += cluster->faults > 0; /* its word may be lost with something else */
     cluster->may_fail |= i == ENDPOINT || !cluster->options.elastic;
     cluster_agent_event(cluster, i, &(struct group_event){.kind = GROUP_SIGNAL, .signal = SIGTERM}, NULL);
 }
@@ -227,15 +241,6 @@ static void stick(struct cluster *cluster, int i)
 
 /* -- the end of faults
  * -------------------------------------------------------------------------------------------- */
-
-/* The verdict is out, or the agent that serves has been asked to end, and the server has gone with it. */
-bool cluster_is_over(const struct cluster *cluster)
-{
-    const struct node *first = &cluster->nodes[ENDPOINT];
-    if (first->phase == NODE_UP && first->server)
-        return roster_state(first->server->roster) >= JOB_FINISHING;
-    return first->phase == NODE_EXITED && first->exited_at.ns;
-}
 
 /* What would start a pod again: not where the job is over, or where it cannot be used. */
 static bool is_missing(const struct cluster *cluster, int i)

@@ -64,16 +64,19 @@ struct node {
     enum worker_phase workers;
     unsigned batch; /* of workers: grows with every start and end of them */
     struct membership_world world;
-    int failed; /* of this world's workers */
+    int failed;  /* of this world's workers */
+    bool saving; /* they were told of a stop, and end by themselves */
     /* its way to the endpoint */
     bool cut[2];
-    struct instant cut_at; /* what it sends arrives nowhere since then; never: it does arrive */
+    struct instant cut_at;      /* what it sends arrives nowhere since then; never: it does arrive */
+    struct instant stood_until; /* its clock */
     bool slept; /* its clock has stood since it heard the server, so that nobody counted its lease */
     struct instant not_before[2];
     unsigned connection;            /* grows when the network comes back */
     struct instant last_arrival[2]; /* of the connection, each way: in order */
     uint64_t sent[2];
-    uint64_t session; /* that its connection is at the server */
+    unsigned registration; /* grows when the server takes it, or asks it to register */
+    uint64_t session;      /* that its connection is at the server */
     /* what the invariants remember */
     bool saw_world;
     struct world_id last_world;
@@ -104,6 +107,8 @@ struct happening {
     enum happening_kind kind;
     enum step_kind step;
     int node;
+    uint64_t server_life;             /* of a message to the server */
+    unsigned registration;            /* of a WORLD that comes twice; 0: of any other message */
     unsigned life, connection, batch; /* connection 0: it had arrived before that broke */
     enum direction direction;
     int64_t value;         /* of the step */
@@ -129,12 +134,14 @@ enum { WORLDS_KEPT = 4 };
 
 /* A world as its members were told it, by group rank. */
 struct seen_world {
-    struct world_id id; /* epoch 0: none */
+    struct world_id id;      /* epoch 0: none */
+    struct instant ended_at; /* the server has gone on; never: it has not */
     int nodes, size;
     struct {
         bool told, done;
         int node, base, size, role, role_base, role_size;
         struct roster_incarnation incarnation;
+        char master[16];
     } rank[CLUSTER_NODE_LIMIT];
 };
 
@@ -250,8 +257,10 @@ bool cluster_client_sends(void *context, const struct wire_message *message);
 void cluster_server_sends(struct cluster *cluster, int node, const struct wire_message *message);
 void cluster_arrive(struct cluster *cluster, const struct happening *happening);
 void cluster_new_connection(struct cluster *cluster, struct node *node);
-/* Both ends, or the one that still can, see that it is over. */
+/* The server sees that it is over, if it can. */
 void cluster_break_connection(struct cluster *cluster, int node);
+/* And so does the agent. */
+void cluster_break_seen(struct cluster *cluster, int node);
 void cluster_free_letter(struct cluster *cluster, struct letter *letter);
 
 /* --- cluster_agent.c --- */
@@ -301,6 +310,8 @@ void cluster_deadline(struct cluster *cluster, int node);
 void cluster_break(struct cluster *cluster, enum invariant invariant, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void cluster_check(struct cluster *cluster);
+/* The server goes on from this world. */
+void cluster_note_ended(struct cluster *cluster, struct world_id id);
 /* A world was given to a node; checks it against what the others have. */
 void cluster_check_world(struct cluster *cluster, int node, const struct membership_world *world);
 /* The workers of a node exited 0. */

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "tests/simulation/cluster_internal.h"
 
@@ -39,11 +40,13 @@ static bool same_incarnation(struct roster_incarnation a, struct roster_incarnat
     return a.high == b.high && a.low == b.low;
 }
 
-/* An agent that stands still cannot stop its workers; when it goes on that is the first thing it does. */
+/* An agent that stands still cannot stop its workers; when it goes on that is the first thing it does. One
+ * that has left lets them save and end. */
 static bool works(const struct cluster *cluster, const struct node *node)
 {
+    bool saves = node->group.state == GROUP_SAVING && node->seat_left;
     return (node->workers == WORKERS_STARTING || node->workers == WORKERS_RUNNING) &&
-           !is_frozen(cluster, node);
+           !is_frozen(cluster, node) && !saves;
 }
 
 static int find_world(const struct cluster *cluster, struct world_id id)
@@ -58,13 +61,15 @@ static int find_world(const struct cluster *cluster, struct world_id id)
  * ------------------------------------------------------------------------------------------------ */
 
 /* A world trains as long as each of its ranks works or has done its part: the workers of a node that was cut
- * off run on for a while, but without the others they get nowhere. An agent whose clock stood while its
- * machine did cannot know that its lease is over, before the server tells it. */
+ * off run on for a while, but without the others they get nowhere. (In a static world where another agent
+ * took a rank over, the one that had it and cannot be told may do what is left alone: there is no lease.) An
+ * agent whose clock stood while its machine did cannot know that its lease is over, before the server tells
+ * it. */
 static bool trains(const struct cluster *cluster, const struct seen_world *world)
 {
     for (int rank = 0; rank < world->nodes; rank++) {
         const struct node *node = &cluster->nodes[world->rank[rank].node];
-        if (world->rank[rank].done)
+        if (world->rank[rank].done && !(cluster->strangers && !cluster->options.elastic))
             continue;
         if (!world->rank[rank].told || node->slept || !works(cluster, node) ||
             !world_id_equal(node->world.id, world->id) ||
@@ -138,10 +143,11 @@ void cluster_check_lease(struct cluster *cluster, int i)
 {
     struct node *node = &cluster->nodes[i];
     const struct server *server = cluster->nodes[ENDPOINT].server;
-    if (node->cut_at.ns == INT64_MAX || node->slept)
+    int64_t lease_ns = roster_lease_ns(server->roster);
+    if (node->cut_at.ns == INT64_MAX || instant_add(node->stood_until, lease_ns).ns > node->cut_at.ns)
         return;
     int64_t cut_ns = instant_diff_ns(cluster->now, node->cut_at);
-    if (cut_ns < roster_lease_ns(server->roster))
+    if (cut_ns < lease_ns)
         return; /* of an earlier cut */
     if (is_frozen(cluster, node))
         cluster_at(cluster, instant_add(node->frozen_until, 50 * NS_PER_MS), i, HAPPEN_LEASE_OVER);
@@ -191,13 +197,36 @@ void cluster_check(struct cluster *cluster)
 /* -- when a world is told
  * ------------------------------------------------------------------------------------------ */
 
+void cluster_note_ended(struct cluster *cluster, struct world_id id)
+{
+    int place = find_world(cluster, id);
+    if (place >= 0 && cluster->worlds[place].ended_at.ns == INT64_MAX)
+        cluster->worlds[place].ended_at = cluster->now;
+}
+
+/* What crosses on the way may be late by a moment; not by as long as it takes to give a node up. */
+static void check_fresh(struct cluster *cluster, const struct node *self, struct world_id id)
+{
+    int64_t on_its_way_ns = 2 * NS_PER_S + 2 * cluster->options.delay_max_ns;
+    int place = find_world(cluster, id);
+    if (place < 0 || self->slept || cluster->worlds[place].ended_at.ns == INT64_MAX)
+        return;
+    int64_t late_ns = instant_diff_ns(cluster->now, cluster->worlds[place].ended_at);
+    if (late_ns > on_its_way_ns)
+        cluster_break(cluster, INVARIANT_OLD_WORLD, "%s starts round %u %.3f s after it was over", self->name,
+                      id.round, (double)late_ns / NS_PER_S);
+}
+
 static struct seen_world *see_world(struct cluster *cluster, const struct membership_world *world)
 {
     int place = find_world(cluster, world->id);
     if (place >= 0)
         return &cluster->worlds[place];
     struct seen_world *seen = &cluster->worlds[cluster->worlds_seen++ % WORLDS_KEPT];
-    *seen = (struct seen_world){.id = world->id, .nodes = world->group_world_size, .size = world->world_size};
+    *seen = (struct seen_world){.id = world->id,
+                                .ended_at = INSTANT_NEVER,
+                                .nodes = world->group_world_size,
+                                .size = world->world_size};
     cluster->round_exits = 0;
     return seen;
 }
@@ -220,6 +249,11 @@ static void check_sums(struct cluster *cluster, const struct seen_world *seen)
         return;
     if (expected != seen->size)
         cluster_break(cluster, INVARIANT_RANKS, "%d workers in a world of %d", expected, seen->size);
+    for (i = 0; i < seen->nodes; i++)
+        if (strcmp(seen->rank[i].master, cluster->nodes[seen->rank[0].node].name) != 0)
+            cluster_break(cluster, INVARIANT_RANKS, "%s was told %s for the store, and %s is rank 0",
+                          cluster->nodes[seen->rank[i].node].name, seen->rank[i].master,
+                          cluster->nodes[seen->rank[0].node].name);
     for (i = 0; i < seen->nodes; i++)
         if (seen->rank[i].role_size != of_role[seen->rank[i].role])
             cluster_break(cluster, INVARIANT_RANKS, "%d workers in a role of %d", of_role[seen->rank[i].role],
@@ -251,6 +285,7 @@ static void check_ranks(struct cluster *cluster, int node, const struct membersh
     seen->rank[rank].role = cluster->options.role[node];
     seen->rank[rank].role_base = world->role_rank_base;
     seen->rank[rank].role_size = world->role_world_size;
+    (void)snprintf(seen->rank[rank].master, sizeof seen->rank[rank].master, "%.15s", world->master_addr);
     check_sums(cluster, seen);
 }
 
@@ -262,9 +297,28 @@ void cluster_note_done(struct cluster *cluster, int node)
         cluster->worlds[place].rank[world->group_rank].done = true;
 }
 
+/* Whose successor has been in a world of this server comes into none any more. */
+static void check_superseded(struct cluster *cluster, int i, struct world_id id)
+{
+    const struct node *self = &cluster->nodes[i];
+    if (!self->replaced || !self->saw_world || self->last_world.epoch != id.epoch)
+        return;
+    for (int k = 0; k < cluster->used; k++) {
+        const struct node *twin = &cluster->nodes[k];
+        if (k != i && twin->named_after == i && twin->phase == NODE_UP && twin->saw_world &&
+            twin->last_world.epoch == id.epoch && self->last_world.round < twin->last_world.round)
+            cluster_break(cluster, INVARIANT_ONE_HOLDER,
+                          "%s is in round %u, and its successor was in round %u", self->name, id.round,
+                          twin->last_world.round);
+    }
+}
+
 void cluster_check_world(struct cluster *cluster, int i, const struct membership_world *world)
 {
     struct node *self = &cluster->nodes[i];
+    check_fresh(cluster, self, world->id);
+    if (!cluster->options.elastic)
+        check_superseded(cluster, i, world->id);
     check_ranks(cluster, i, world);
     if (!cluster->options.elastic && world->group_rank != self->claimed_rank)
         cluster_break(cluster, INVARIANT_RANKS, "%s claims rank %d and got %d", self->name,

@@ -80,11 +80,11 @@ static void check_codes(struct cluster *cluster)
 {
     for (int i = 0; i < cluster->used; i++) {
         const struct node *node = &cluster->nodes[i];
-        if (node->phase != NODE_EXITED || node->stuck)
-            continue;
+        if (node->phase != NODE_EXITED || node->stuck || !node->exited_at.ns)
+            continue; /* or it crashed */
         if (node->terminated && node->exit_code != EXIT_CODE_TERMINATED && !node->judged && !node->seat_over)
             cluster_break(cluster, INVARIANT_END, "%s left with %d after TERM", node->name, node->exit_code);
-        if (node->judged && !node->terminated && node->exited_at.ns && node->exit_code != node->verdict)
+        if (node->judged && !node->terminated && node->exit_code != node->verdict)
             cluster_break(cluster, INVARIANT_END, "%s left with %d after a verdict of %d", node->name,
                           node->exit_code, node->verdict);
         if (node->exit_code == EXIT_CODE_TERMINATED && !node->terminated && !cluster->may_fail)

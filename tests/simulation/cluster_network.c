@@ -1,5 +1,6 @@
 /* cluster_network.c - the way between an agent and the server at the endpoint: delays, order, duplicates,
  * drops, cuts in one direction or both, connections that end. See cluster.h. */
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,27 +17,11 @@ static void *copy_of(const void *block, size_t size)
     return copy;
 }
 
-/* A world and a stop name no failure, and a failure is half of an event. */
 static struct membership_event *copy_event(const struct membership_event *event)
 {
-    struct membership_event *copy = cluster_need(malloc(sizeof *copy));
-    copy->kind = event->kind;
-    copy->world = event->world;
-    copy->stopped = event->stopped;
-    copy->planned = event->planned;
-    copy->grace_ns = event->grace_ns;
-    copy->exit_code = event->exit_code;
-    copy->failed = event->failed;
-    copy->other_count = event->other_count;
-    copy->other_total = event->other_total;
-    memcpy(copy->reason, event->reason, sizeof copy->reason);
-    if (event->failed) {
-        copy->failure = event->failure;
-        memcpy(copy->others, event->others, sizeof copy->others);
-    } else {
-        memset(&copy->failure, 0, sizeof copy->failure);
-        memset(copy->others, 0, sizeof copy->others);
-    }
+    size_t said = event->failed ? sizeof *event : offsetof(struct membership_event, failure);
+    struct membership_event *copy = cluster_need(malloc(said));
+    memcpy(copy, event, said);
     return copy;
 }
 
@@ -87,8 +72,9 @@ static const struct wire_message *read_letter(struct cluster *cluster, const str
         message->join = letter->join;
     if (letter->failure)
         message->failure = *letter->failure;
-    if (letter->event)
-        message->event = *letter->event;
+    if (letter->event) /* what it does not have is not looked at */
+        memcpy(&message->event, letter->event,
+               letter->event->failed ? sizeof message->event : offsetof(struct membership_event, failure));
     return message;
 }
 
@@ -143,14 +129,18 @@ static void put_on_wire(struct cluster *cluster, int i, enum direction direction
                                 .node = i,
                                 .life = node->life,
                                 .connection = node->connection,
+                                .server_life = cluster->server_lives,
                                 .session = node->session,
                                 .direction = direction,
                                 .letter = write_letter(cluster, message)};
     cluster_schedule(cluster, &arrival);
     /* A JOIN is left out: one that comes after its agent's LEAVE is a new agent to the roster, and on a
-     * connection nothing can come after a LEAVE. */
+     * connection nothing can come after a LEAVE. A WORLD comes again only where its agent has
+     * not registered anew: else it is not told from one that is given again. */
     if (message->kind != WIRE_JOIN && (int)((luck >> 16) % 100) < options->duplicate_percent) {
         arrival.at = instant_add(at, (int64_t)((luck >> 24) % 2000) * NS_PER_MS);
+        if (message->kind == WIRE_EVENT && message->event.kind == MEMBERSHIP_EVENT_WORLD)
+            arrival.registration = node->registration;
         arrival.letter = write_letter(cluster, message);
         cluster_schedule(cluster, &arrival);
     }
@@ -175,9 +165,11 @@ void cluster_arrive(struct cluster *cluster, const struct happening *happening)
     if (in_flight && (happening->connection != node->connection || node->cut[happening->direction]))
         return;
     if (happening->direction == TO_SERVER) {
-        if (cluster_server(cluster))
+        if (cluster_server(cluster) && happening->server_life == cluster->server_lives)
             cluster_server_receives(cluster, happening->session, read_letter(cluster, happening->letter));
-    } else if (node->client && happening->life == node->life) {
+    } else if (node->client && happening->life == node->life &&
+               (!happening->registration || happening->registration == node->registration)) {
+        node->registration += happening->letter->kind == WIRE_ACCEPT || happening->letter->kind == WIRE_AGAIN;
         struct muster_error err;
         struct instant now = node_time(cluster, node);
         node->slept &= !in_flight;
@@ -206,6 +198,14 @@ void cluster_new_connection(struct cluster *cluster, struct node *node)
     cluster->sessions[node->session] = (struct session){.node = (int)(node - cluster->nodes), .slot = -1};
 }
 
+void cluster_break_seen(struct cluster *cluster, int i)
+{
+    const struct node *node = &cluster->nodes[i];
+    if (!node->cut[TO_AGENT] && node->client)
+        cluster_after(cluster, 0, i, HAPPEN_CUT_SEEN);
+    cluster_break_connection(cluster, i);
+}
+
 void cluster_break_connection(struct cluster *cluster, int i)
 {
     struct node *node = &cluster->nodes[i];
@@ -217,7 +217,5 @@ void cluster_break_connection(struct cluster *cluster, int i)
                                              .kind = HAPPEN_BROKEN,
                                              .node = i,
                                              .session = node->session});
-    if (!node->cut[TO_AGENT] && node->client)
-        cluster_after(cluster, 0, i, HAPPEN_CUT_SEEN);
     cluster_new_connection(cluster, node);
 }

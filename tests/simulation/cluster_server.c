@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "proto/base/mem.h"
+#include "rendezvous/mutation.h"
 #include "tests/simulation/cluster_internal.h"
 
 struct server *cluster_server(struct cluster *cluster)
@@ -33,6 +34,8 @@ static void to_client(struct cluster *cluster, const struct server *server,
         message.member = action->member;
         message.sequence = roster_report_sequence(server->roster, action->member);
         message.lease_ns = roster_lease_ns(server->roster);
+        if (message.lease_ns && MUTATED(MUTATION_CLOCKS))
+            message.lease_ns += node_time(cluster, &cluster->nodes[ENDPOINT]).ns;
         message.epoch = roster_epoch(server->roster);
         message.number = session->number;
     } else if (action->kind == ROSTER_AGAIN) {
@@ -82,6 +85,7 @@ static size_t take(struct cluster *cluster, int i, const struct roster_event *ev
     struct server *server = node->server;
     struct muster_error err;
     enum roster_job_state state = roster_state(server->roster);
+    struct world_id id = roster_world_id(server->roster);
     if (roster_step(server->roster, event, node_time(cluster, node), &server->actions, &err)) {
         cluster_break(cluster, INVARIANT_PROTOCOL, "%s in %s: %s", roster_event_name(event->kind),
                       roster_job_state_name(state), err.text);
@@ -89,6 +93,8 @@ static size_t take(struct cluster *cluster, int i, const struct roster_event *ev
     }
     if (roster_state(server->roster) != state) {
         cluster->changed = true;
+        if ((state == JOB_STARTING || state == JOB_RUNNING) && roster_state(server->roster) > JOB_RUNNING)
+            cluster_note_ended(cluster, id);
         cluster_say(cluster, i == ENDPOINT ? NULL : node, "%s%s -> %s", i == ENDPOINT ? "" : "its own job ",
                     roster_job_state_name(state), roster_job_state_name(roster_state(server->roster)));
     }
@@ -229,8 +235,9 @@ void cluster_open_server(struct cluster *cluster, int i, const struct roster_joi
         cluster->server_lives++;
         cluster->seen_restarts = 0;
         cluster->verdict = -1;
+        cluster->finished = false; /* the state is soft */
         for (int other = 1; cluster->half_open && other < cluster->used; other++)
-            cluster_break_connection(cluster, other);
+            cluster_break_seen(cluster, other);
         cluster->half_open = false;
     }
     struct roster_event event = {.kind = ROSTER_JOIN, .join = join};

@@ -37,10 +37,10 @@ static void two_nodes_form_and_finish(void **state)
                  "1.500 node1 is done\n"
                  "1.501 job RUNNING -> FINISHING\n"
                  "1.502 node1 verdict 0: all workers exited 0\n"
+                 "1.503 job FINISHING -> FINISHED\n"
+                 "1.503 node0 verdict 0: all workers exited 0\n"
                  "1.507 node1 exits 0\n"
-                 "1.508 job FINISHING -> FINISHED\n"
-                 "1.508 node0 verdict 0: all workers exited 0\n"
-                 "1.513 node0 exits 0\n");
+                 "1.508 node0 exits 0\n");
     assert_int_equal(cluster_exit_code(c, 0), 0);
     assert_int_equal(cluster_exit_code(c, 1), 0);
     cluster_destroy(c);
@@ -68,10 +68,10 @@ static void a_worker_dies_and_the_world_forms_again(void **state)
                  "restart 1 of 1\n"
                  "1.002 node1 stops round 0: rank 1 (pid 1001 on node1) was killed by signal 9 (SIGKILL): "
                  "restart 1 of 1\n"
-                 "1.103 job STOPPING -> STARTING\n"
-                 "1.103 node0 starts workers 0-0 of 2, round 1\n"
-                 "1.104 node1 starts workers 1-1 of 2, round 1\n"
-                 "1.205 job STARTING -> RUNNING\n"
+                 "1.101 job STOPPING -> STARTING\n"
+                 "1.101 node0 starts workers 0-0 of 2, round 1\n"
+                 "1.102 node1 starts workers 1-1 of 2, round 1\n"
+                 "1.203 job STARTING -> RUNNING\n"
                  "2.000 node0 a worker is killed\n"
                  "2.000 job RUNNING -> STOPPING\n"
                  "2.000 node0 stops round 1: rank 0 (pid 1000 on node0) was killed by signal 9 (SIGKILL): no "
@@ -81,11 +81,11 @@ static void a_worker_dies_and_the_world_forms_again(void **state)
                  "2.102 job STOPPING -> FINISHING\n"
                  "2.103 node1 verdict 137: rank 0 (pid 1000 on node0) was killed by signal 9 (SIGKILL); "
                  "restarts used: 1 of 1\n"
-                 "2.108 node1 exits 137\n"
-                 "2.109 job FINISHING -> FAILED\n"
-                 "2.109 node0 verdict 137: rank 0 (pid 1000 on node0) was killed by signal 9 (SIGKILL); "
+                 "2.104 job FINISHING -> FAILED\n"
+                 "2.104 node0 verdict 137: rank 0 (pid 1000 on node0) was killed by signal 9 (SIGKILL); "
                  "restarts used: 1 of 1\n"
-                 "2.114 node0 exits 137\n");
+                 "2.108 node1 exits 137\n"
+                 "2.109 node0 exits 137\n");
     cluster_destroy(c);
 }
 
@@ -108,15 +108,15 @@ static void two_agents_claim_one_rank(void **state)
                  "0.500 node2 joins as node rank 1\n"
                  "0.502 node2 refused: node rank 1 is held by agent \"node1\", which is alive; agent "
                  "\"node2\" claims it too: give every node its own --node-rank\n"
-                 "0.507 node2 exits 138\n"
+                 "0.507 node2 exits 1\n"
                  "1.000 node0 is done\n"
                  "1.000 node1 is done\n"
                  "1.001 job RUNNING -> FINISHING\n"
                  "1.002 node1 verdict 0: all workers exited 0\n"
+                 "1.003 job FINISHING -> FINISHED\n"
+                 "1.003 node0 verdict 0: all workers exited 0\n"
                  "1.007 node1 exits 0\n"
-                 "1.008 job FINISHING -> FINISHED\n"
-                 "1.008 node0 verdict 0: all workers exited 0\n"
-                 "1.013 node0 exits 0\n");
+                 "1.008 node0 exits 0\n");
     cluster_destroy(c);
 }
 
@@ -136,13 +136,13 @@ static void one_never_joins(void **state)
                  "2.000 node3 gets TERM\n"
                  "2.005 node3 exits 143\n"
                  "5.000 job FORMING -> FINISHING\n"
-                 "5.001 node2 verdict 138: 2 of 4 nodes joined within 5 s; missing ranks 1, 3 "
-                 "(last held by \"node3\")\n"
+                 "5.001 node2 verdict 138: 2 of 4 nodes joined within 5 s; missing ranks 1, 3 (last held by "
+                 "\"node3\")\n"
+                 "5.002 job FINISHING -> FAILED\n"
+                 "5.002 node0 verdict 138: 2 of 4 nodes joined within 5 s; missing ranks 1, 3 (last held by "
+                 "\"node3\")\n"
                  "5.006 node2 exits 138\n"
-                 "5.007 job FINISHING -> FAILED\n"
-                 "5.007 node0 verdict 138: 2 of 4 nodes joined within 5 s; missing ranks 1, 3 "
-                 "(last held by \"node3\")\n"
-                 "5.012 node0 exits 138\n");
+                 "5.007 node0 exits 138\n");
     cluster_destroy(c);
 }
 
@@ -177,10 +177,10 @@ static void a_node_is_lost_and_comes_back(void **state)
                  "8.000 node1 is done\n"
                  "8.001 job RUNNING -> FINISHING\n"
                  "8.002 node1 verdict 0: all workers exited 0\n"
+                 "8.003 job FINISHING -> FINISHED\n"
+                 "8.003 node0 verdict 0: all workers exited 0\n"
                  "8.007 node1 exits 0\n"
-                 "8.008 job FINISHING -> FINISHED\n"
-                 "8.008 node0 verdict 0: all workers exited 0\n"
-                 "8.013 node0 exits 0\n");
+                 "8.008 node0 exits 0\n");
     cluster_destroy(c);
 }
 
@@ -213,10 +213,10 @@ static void a_lost_node_wins_over_those_that_follow(void **state)
                  "closed by peer: no restarts left\n"
                  "2.001 job STOPPING -> FINISHING\n"
                  "2.002 node1 verdict 138: node rank 2 (node2) is lost; restarts used: 0 of 0\n"
+                 "2.003 job FINISHING -> FAILED\n"
+                 "2.003 node0 verdict 138: node rank 2 (node2) is lost; restarts used: 0 of 0\n"
                  "2.007 node1 exits 138\n"
-                 "2.008 job FINISHING -> FAILED\n"
-                 "2.008 node0 verdict 138: node rank 2 (node2) is lost; restarts used: 0 of 0\n"
-                 "2.013 node0 exits 138\n");
+                 "2.008 node0 exits 138\n");
     cluster_destroy(c);
 }
 
@@ -241,25 +241,25 @@ static void a_signal_wins_over_what_was_heard_before(void **state)
                  "0.103 job STARTING -> RUNNING\n"
                  "1.000 node0 a worker loses its peer\n"
                  "1.000 job RUNNING -> STOPPING\n"
-                 "1.000 node0 stops round 0: rank 0 (pid 1000 on node0) exited with code 1: Connection "
-                 "closed by peer: no restarts left\n"
                  "1.000 node1 a worker loses its peer\n"
                  "1.000 node2 a worker is killed\n"
+                 "1.000 node0 stops round 0: rank 0 (pid 1000 on node0) exited with code 1: Connection "
+                 "closed by peer: no restarts left\n"
                  "1.001 node1 stops round 0: rank 0 (pid 1000 on node0) exited with code 1: Connection "
                  "closed by peer: no restarts left\n"
                  "1.001 node2 stops round 0: rank 0 (pid 1000 on node0) exited with code 1: Connection "
                  "closed by peer: no restarts left\n"
-                 "1.102 job STOPPING -> FINISHING\n"
-                 "1.103 node1 verdict 137: rank 2 (pid 1002 on node2) was killed by signal 9 (SIGKILL); "
+                 "1.101 job STOPPING -> FINISHING\n"
+                 "1.102 node1 verdict 137: rank 2 (pid 1002 on node2) was killed by signal 9 (SIGKILL); "
                  "restarts used: 0 of 0\n"
-                 "1.103 node2 verdict 137: rank 2 (pid 1002 on node2) was killed by signal 9 (SIGKILL); "
+                 "1.102 node2 verdict 137: rank 2 (pid 1002 on node2) was killed by signal 9 (SIGKILL); "
                  "restarts used: 0 of 0\n"
-                 "1.108 node1 exits 137\n"
-                 "1.108 node2 exits 137\n"
-                 "1.109 job FINISHING -> FAILED\n"
-                 "1.109 node0 verdict 137: rank 2 (pid 1002 on node2) was killed by signal 9 (SIGKILL); "
+                 "1.103 job FINISHING -> FAILED\n"
+                 "1.103 node0 verdict 137: rank 2 (pid 1002 on node2) was killed by signal 9 (SIGKILL); "
                  "restarts used: 0 of 0\n"
-                 "1.114 node0 exits 137\n");
+                 "1.107 node1 exits 137\n"
+                 "1.107 node2 exits 137\n"
+                 "1.108 node0 exits 137\n");
     cluster_destroy(c);
 }
 
@@ -303,10 +303,10 @@ static void a_broken_connection_costs_nothing(void **state)
                  "3.000 node1 is done\n"
                  "3.001 job RUNNING -> FINISHING\n"
                  "3.002 node1 verdict 0: all workers exited 0\n"
+                 "3.003 job FINISHING -> FINISHED\n"
+                 "3.003 node0 verdict 0: all workers exited 0\n"
                  "3.007 node1 exits 0\n"
-                 "3.008 job FINISHING -> FINISHED\n"
-                 "3.008 node0 verdict 0: all workers exited 0\n"
-                 "3.013 node0 exits 0\n");
+                 "3.008 node0 exits 0\n");
     cluster_destroy(c);
 }
 
@@ -334,10 +334,10 @@ static void a_short_cut_costs_nothing(void **state)
                  "3.000 node0 is done\n"
                  "3.000 job RUNNING -> FINISHING\n"
                  "3.001 node1 verdict 0: all workers exited 0\n"
+                 "3.002 job FINISHING -> FINISHED\n"
+                 "3.002 node0 verdict 0: all workers exited 0\n"
                  "3.006 node1 exits 0\n"
-                 "3.007 job FINISHING -> FINISHED\n"
-                 "3.007 node0 verdict 0: all workers exited 0\n"
-                 "3.012 node0 exits 0\n");
+                 "3.007 node0 exits 0\n");
     cluster_destroy(c);
 }
 
@@ -362,10 +362,10 @@ static void term_ends_the_job_with_143(void **state)
                  "1.001 job RUNNING -> FINISHING\n"
                  "1.001 node0 stops round 0: agent \"node2\" (node rank 2) left with exit code 143\n"
                  "1.002 node1 verdict 143: agent \"node2\" (node rank 2) left with exit code 143\n"
-                 "1.100 node2 exits 143\n"
-                 "1.102 node1 exits 143\n"
                  "1.103 job FINISHING -> FAILED\n"
                  "1.103 node0 verdict 143: agent \"node2\" (node rank 2) left with exit code 143\n"
+                 "1.105 node2 exits 143\n"
+                 "1.107 node1 exits 143\n"
                  "1.108 node0 exits 143\n");
     cluster_destroy(c);
 }
@@ -408,19 +408,19 @@ static void an_elastic_world_grows_and_shrinks(void **state)
         "9.001 node0 stops round 1: agent \"node1\" (node rank 1) leaves: the others go on without it\n"
         "9.002 node1 stops round 1: agent \"node1\" (node rank 1) leaves: the others go on without it\n"
         "9.002 node2 stops round 1: agent \"node1\" (node rank 1) leaves: the others go on without it\n"
-        "9.102 node1 exits 143\n"
         "9.103 job STOPPING -> STARTING\n"
         "9.103 node0 starts workers 0-0 of 2, round 2\n"
         "9.104 node2 starts workers 1-1 of 2, round 2\n"
+        "9.107 node1 exits 143\n"
         "9.205 job STARTING -> RUNNING\n"
         "10.000 node0 is done\n"
         "10.000 node2 is done\n"
         "10.001 job RUNNING -> FINISHING\n"
         "10.002 node2 verdict 0: all workers exited 0\n"
+        "10.003 job FINISHING -> FINISHED\n"
+        "10.003 node0 verdict 0: all workers exited 0\n"
         "10.007 node2 exits 0\n"
-        "10.008 job FINISHING -> FINISHED\n"
-        "10.008 node0 verdict 0: all workers exited 0\n"
-        "10.013 node0 exits 0\n");
+        "10.008 node0 exits 0\n");
     cluster_destroy(c);
 }
 
@@ -441,37 +441,36 @@ static void an_agent_without_an_answer_stops_when_its_lease_ends(void **state)
     cluster_heal(c, 8000, 1);
     cluster_finish(c, 13000, 0);
     cluster_finish(c, 13000, 1);
-    expect_trace(
-        c, 20000,
-        "0.000 node0 joins\n"
-        "0.000 node1 joins\n"
-        "0.001 job FORMING -> STARTING\n"
-        "0.001 node0 starts workers 0-0 of 2, round 0\n"
-        "0.002 node1 starts workers 1-1 of 2, round 0\n"
-        "0.103 job STARTING -> RUNNING\n"
-        "1.000 node1 is cut off\n"
-        "3.003 job RUNNING -> STOPPING\n"
-        "3.003 node0 stops round 0: node rank 1 (node1) is lost: restart 1 of 1\n"
-        "3.103 job STOPPING -> STARTING\n"
-        "3.103 node0 starts workers 0-0 of 1, round 1\n"
-        "3.203 job STARTING -> RUNNING\n"
-        "5.502 node1 stops round 0: the server node0 has not answered for 4.998 s: the others may go on "
-        "without this node\n"
-        "8.000 node1 is connected again\n"
-        "9.005 job RUNNING -> STOPPING\n"
-        "9.005 node0 stops round 1: 1 more node came: the world grows from 1 to 2\n"
-        "9.105 job STOPPING -> STARTING\n"
-        "9.105 node0 starts workers 0-0 of 2, round 2\n"
-        "9.106 node1 starts workers 1-1 of 2, round 2\n"
-        "9.207 job STARTING -> RUNNING\n"
-        "13.000 node0 is done\n"
-        "13.000 node1 is done\n"
-        "13.001 job RUNNING -> FINISHING\n"
-        "13.002 node1 verdict 0: all workers exited 0\n"
-        "13.007 node1 exits 0\n"
-        "13.008 job FINISHING -> FINISHED\n"
-        "13.008 node0 verdict 0: all workers exited 0\n"
-        "13.013 node0 exits 0\n");
+    expect_trace(c, 20000,
+                 "0.000 node0 joins\n"
+                 "0.000 node1 joins\n"
+                 "0.001 job FORMING -> STARTING\n"
+                 "0.001 node0 starts workers 0-0 of 2, round 0\n"
+                 "0.002 node1 starts workers 1-1 of 2, round 0\n"
+                 "0.103 job STARTING -> RUNNING\n"
+                 "1.000 node1 is cut off\n"
+                 "3.003 job RUNNING -> STOPPING\n"
+                 "3.003 node0 stops round 0: node rank 1 (node1) is lost: restart 1 of 1\n"
+                 "3.103 job STOPPING -> STARTING\n"
+                 "3.103 node0 starts workers 0-0 of 1, round 1\n"
+                 "3.203 job STARTING -> RUNNING\n"
+                 "5.502 node1 stops round 0: the server node0 has not answered for 4.998 s: the others may "
+                 "go on without this node\n"
+                 "8.000 node1 is connected again\n"
+                 "9.005 job RUNNING -> STOPPING\n"
+                 "9.005 node0 stops round 1: 1 more node came: the world grows from 1 to 2\n"
+                 "9.105 job STOPPING -> STARTING\n"
+                 "9.105 node0 starts workers 0-0 of 2, round 2\n"
+                 "9.106 node1 starts workers 1-1 of 2, round 2\n"
+                 "9.207 job STARTING -> RUNNING\n"
+                 "13.000 node0 is done\n"
+                 "13.000 node1 is done\n"
+                 "13.001 job RUNNING -> FINISHING\n"
+                 "13.002 node1 verdict 0: all workers exited 0\n"
+                 "13.003 job FINISHING -> FINISHED\n"
+                 "13.003 node0 verdict 0: all workers exited 0\n"
+                 "13.007 node1 exits 0\n"
+                 "13.008 node0 exits 0\n");
     cluster_destroy(c);
 }
 
@@ -507,10 +506,10 @@ static void the_server_dies_and_comes_back(void **state)
                  "30.000 node1 is done\n"
                  "30.001 job RUNNING -> FINISHING\n"
                  "30.002 node1 verdict 0: all workers exited 0\n"
+                 "30.003 job FINISHING -> FINISHED\n"
+                 "30.003 node0 verdict 0: all workers exited 0\n"
                  "30.007 node1 exits 0\n"
-                 "30.008 job FINISHING -> FINISHED\n"
-                 "30.008 node0 verdict 0: all workers exited 0\n"
-                 "30.013 node0 exits 0\n");
+                 "30.008 node0 exits 0\n");
     cluster_destroy(c);
 }
 

@@ -73,6 +73,7 @@ static void drop_node(struct schedule *schedule, int node)
     for (int i = node; i + 1 < CLUSTER_NODE_LIMIT; i++) {
         options->local_world_size[i] = options->local_world_size[i + 1];
         options->role[i] = options->role[i + 1];
+        options->listens[i] = options->listens[i + 1];
         options->clock_offset_ns[i] = options->clock_offset_ns[i + 1];
         options->clock_drift_ppm[i] = options->clock_drift_ppm[i + 1];
     }
@@ -114,10 +115,12 @@ static bool plainer_settings(struct shrinker *s)
     PLAINER(o->start_ns = 100 * NS_PER_MS);
     PLAINER(o->stop_ns = 100 * NS_PER_MS);
     PLAINER(o->grace_ns = NS_PER_S);
+    PLAINER(memset(o->listens, 0, sizeof o->listens));
     PLAINER(memset(o->role, 0, sizeof o->role));
     PLAINER(memset(o->clock_offset_ns, 0, sizeof o->clock_offset_ns));
     PLAINER(memset(o->clock_drift_ppm, 0, sizeof o->clock_drift_ppm));
     PLAINER(memset(o->local_world_size, 0, sizeof o->local_world_size));
+    PLAINER(o->nodes = o->elastic ? o->max_nodes : o->nodes);
     PLAINER(o->min_nodes = o->elastic ? 1 : 0);
     PLAINER(o->max_nodes -= o->elastic && o->max_nodes > o->min_nodes && o->max_nodes > 1);
 #undef PLAINER

@@ -51,10 +51,12 @@ static void write_nodes(const struct cluster_options *options, struct buffer *ou
 {
     for (int i = 0; i < CLUSTER_NODE_LIMIT; i++)
         if (options->local_world_size[i] > 1 || options->role[i] || options->clock_offset_ns[i] ||
-            options->clock_drift_ppm[i])
-            buffer_printf(out, "node %d nproc %d role %d clock-offset-ms %" PRId64 " clock-drift-ppm %d\n", i,
-                          options->local_world_size[i] ? options->local_world_size[i] : 1, options->role[i],
-                          options->clock_offset_ns[i] / NS_PER_MS, options->clock_drift_ppm[i]);
+            options->clock_drift_ppm[i] || options->listens[i])
+            buffer_printf(
+                out, "node %d nproc %d role %d listens %d clock-offset-ms %" PRId64 " clock-drift-ppm %d\n",
+                i, options->local_world_size[i] ? options->local_world_size[i] : 1, options->role[i],
+                (int)options->listens[i], options->clock_offset_ns[i] / NS_PER_MS,
+                options->clock_drift_ppm[i]);
 }
 
 void schedule_write(const struct schedule *schedule, struct buffer *out)
@@ -99,14 +101,15 @@ static bool is_node(int node)
 static bool read_node(struct schedule *schedule, const char *line)
 {
     struct cluster_options *options = &schedule->options;
-    int node, size, role, drift;
+    int node, size, role, listens, drift;
     int64_t offset;
-    if (sscanf(line, "node %d nproc %d role %d clock-offset-ms %" SCNd64 " clock-drift-ppm %d", &node, &size,
-               &role, &offset, &drift) != 5 ||
+    if (sscanf(line, "node %d nproc %d role %d listens %d clock-offset-ms %" SCNd64 " clock-drift-ppm %d",
+               &node, &size, &role, &listens, &offset, &drift) != 6 ||
         !is_node(node) || size < 1 || role < 0 || role >= CLUSTER_ROLES)
         return false;
     options->local_world_size[node] = size;
     options->role[node] = role;
+    options->listens[node] = listens != 0;
     options->clock_offset_ns[node] = offset * NS_PER_MS;
     options->clock_drift_ppm[node] = drift;
     return true;
