@@ -38,8 +38,9 @@ enum { RANDOM_BYTES = 16, HEX_BYTES = 2 * RANDOM_BYTES };
 /* What a rank publishes in the store, as it lies there. */
 struct address {
     char name[HEX_BYTES], token[HEX_BYTES];
-    char boot[40]; /* tells hosts apart */
-    char host[64]; /* for people */
+    char boot[40];    /* tells hosts apart */
+    char network[32]; /* tells network namespaces apart, as those of two pods on one host */
+    char host[64];    /* for people */
 };
 
 struct opening {
@@ -67,10 +68,13 @@ static int random_hex(char out[HEX_BYTES], struct muster_error *err)
     return 0;
 }
 
-/* This boot of this host; "" where /proc does not say, and then hosts cannot be told apart. */
+/* This boot of this host, and our network in it, outside which our sockets do not exist; "" where /proc does
+ * not say, and then they cannot be told apart. */
 static void name_host(struct address *address)
 {
     scope_buffer boot = {0};
+    if (readlink("/proc/self/ns/net", address->network, sizeof address->network - 1) < 0)
+        address->network[0] = '\0';
     if (!io_read_file("/proc/sys/kernel/random/boot_id", 256, &boot, NULL) && boot.data)
         (void)snprintf(address->boot, sizeof address->boot, "%s", boot.data); /* an id has 36 characters */
     if (gethostname(address->host, sizeof address->host - 1))
@@ -304,10 +308,12 @@ static int look_up(struct opening *o, int rank, struct address *address, struct 
     if (value.length != sizeof *address)
         return error_set(err, MUSTER_E_PROTOCOL, "%s holds no address of a rank", key);
     memcpy(address, value.data, sizeof *address);
-    if (memcmp(address->boot, o->address.boot, sizeof address->boot) != 0)
+    if (memcmp(address->boot, o->address.boot, sizeof address->boot) != 0 ||
+        memcmp(address->network, o->address.network, sizeof address->network) != 0)
         return error_set(err, MUSTER_E_UNSUPPORTED,
                          "rank %d runs on host %.63s and rank %d on host %s: ranks reach each other through "
-                         "shared memory only, so all of them have to run on one host",
+                         "shared memory only, so all of them have to run on one host, and there in one "
+                         "container",
                          rank, address->host, o->options->rank, o->address.host);
     return 0;
 }
@@ -326,11 +332,7 @@ static int call(struct opening *o, int rank, struct muster_error *err)
     socklen_t length = socket_address(&address, theirs.name);
     while (connect(fd, (struct sockaddr *)&address, length)) {
         if (errno == ECONNREFUSED)
-            return error_set(
-                err, MUSTER_E_PEER,
-                "%s: nobody listens; it has ended, or it runs in another network namespace, where "
-                "its sockets cannot be reached",
-                what);
+            return error_set(err, MUSTER_E_PEER, "%s: nobody listens; it has ended", what);
         if (errno != EINTR)
             return error_errno(err, "%s", what);
     }
