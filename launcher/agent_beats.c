@@ -87,10 +87,23 @@ static void log_lines(struct agent *agent, const char *text)
 
 static void take_hang_step(struct agent *agent, enum hang_event event);
 
+/* Of those that are equally far behind it is the one that cannot run for which the others wait. */
+static void blame_stopped(struct agent *agent, pid_t pid)
+{
+    const int64_t step = agent->beats[agent->behind].step;
+    for (int i = 0; pid && i < agent->config->nproc_per_node; i++)
+        if (agent->workers[i].pid == pid && agent->beats[i].stalled && agent->beats[i].step == step) {
+            agent->behind = i;
+            log_error(&agent->log, "rank %d (pid %d) was stopped by a signal or a debugger",
+                      agent->workers[i].rank, (int)pid);
+        }
+}
+
 static void answered(void *context)
 {
     struct agent *agent = context;
     int asked = agent->inquiry->asked;
+    blame_stopped(agent, agent->inquiry->stopped);
     log_lines(agent, agent->inquiry->text.data ? agent->inquiry->text.data : "");
     errand_watch_end(&agent->asking);
     if (!asked) /* else what they have to say takes a moment: the deadline ends it */

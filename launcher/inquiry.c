@@ -161,6 +161,14 @@ static void count_threads(int pid, struct buffer *text, struct inquiry_threads *
     (void)closedir(directory);
 }
 
+static void note_stopped(struct inquiry *inquiry, const struct kin_process *process)
+{
+    bool stopped = process->state == 'T' || process->state == 't';
+    for (size_t i = 0; stopped && !inquiry->stopped && i < inquiry->count; i++)
+        if (inquiry->sessions[i] == process->pid)
+            inquiry->stopped = process->pid;
+}
+
 /* Called for every process of the sessions; true: it is sent SIGUSR1. */
 static bool look(void *context, const struct kin_process *process)
 {
@@ -168,6 +176,7 @@ static bool look(void *context, const struct kin_process *process)
     struct inquiry_threads threads = {0};
     scope_buffer text = {0};
     const int pid = (int)process->pid;
+    note_stopped(inquiry, process);
     count_threads(pid, &text, &threads);
     buffer_printf(&inquiry->text, "pid %d (%s) is in state %c; ", pid, process->name, process->state);
     (void)inquiry_format(&threads, &inquiry->text); /* the text remembers a failure */

@@ -14,7 +14,8 @@ struct inquiry {
     size_t count;       /* of sessions */
     struct buffer text; /* lines; the errand's until it is done */
     int asked;          /* processes that got SIGUSR1 */
-    pid_t sessions[];   /* whose processes are looked at */
+    pid_t stopped;    /* the first of the sessions whose leader a signal or a debugger has stopped; 0: none */
+    pid_t sessions[]; /* whose processes are looked at */
 };
 
 /* Frees nothing of the caller's; *inquiry is looked at once the errand is done and lives as long as it. */
