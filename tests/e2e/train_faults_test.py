@@ -1,0 +1,145 @@
+"""muster-train and what befalls its job: a rank or the agent is killed, a rank freezes, TERM; and nodes that it cannot span.
+
+    MUSTER_BUILD=build python3 tests/e2e/train_faults_test.py [TrainFaults.test_name ...]
+
+Its ranks share memory, so a job is on one node, which is a set of namespaces here (cluster.py); a world of two nodes is refused by
+name. It has no checkpoints: a restart begins at step 0, and ends with the same bytes as a run that nothing befell. Needs root."""
+
+import os
+import pathlib
+import re
+import signal
+import tempfile
+import time
+import unittest
+
+import cluster
+
+MUSTER, TRAIN = (str(cluster.BUILD / "bin" / name) for name in ("muster", "muster-train"))
+STEPS = 400  # long enough to be in the middle of it
+CONFIG = f"""\
+training: {{{{steps: {STEPS}, micro_batch: 2, global_batch: 4, sequence_length: 32, warmup_steps: 5, threads: 1, strategy: FULL_SHARD,
+           output: "{{output}}"}}}}
+model: {{{{layers: 2, channels: 32, heads: 2}}}}
+data: {{{{path: "{{text}}"}}}}
+logging: {{{{interval: 1, sample_length: 0}}}}
+"""
+PROSE = "the quick fox jumps over the hill and then it rests. " * 200
+FAULTS = ("--max-restarts=3", "--restart-backoff=0", "--termination-log=")
+
+
+class TrainFaults(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="muster train faults ")
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+        (self.folder / "text").write_text(PROSE)
+
+    def nodes(self, count):
+        nodes = cluster.Cluster(count, self.folder)
+        self.addCleanup(nodes.close)
+        return nodes.nodes
+
+    def start(self, node, name, *flags, ranks=2):
+        """Trains into the file of that name."""
+        config = self.folder / f"{name}.yaml"
+        config.write_text(CONFIG.format(output=self.folder / name, text=self.folder / "text"))
+        foreign = re.compile(r"PET_|MUSTER_|TORCHELASTIC_|MASTER_|RANK$|LOCAL_RANK$|WORLD_SIZE$")
+        dropped = {variable: None for variable in os.environ if foreign.match(variable)}
+        flags = [f"--nproc-per-node={ranks}", *FAULTS, *flags]
+        return node.start(MUSTER, "run", *flags, TRAIN, config, log=name, OMP_NUM_THREADS="1", **dropped)
+
+    def in_the_middle(self, agent, round_=0):
+        """Step 20 of that round is over."""
+
+        def there():
+            self.assertIsNone(agent.poll(), agent.said())
+            return len(re.findall(rf"step 20/{STEPS} ", agent.printed())) > round_
+
+        cluster.wait_until(there, "training is in the middle")
+        self.assertNotIn(f"step {STEPS}/", agent.printed())
+
+    def ended_well(self, agent, restarts, says=""):
+        self.assertEqual(agent.wait(), 0, agent.said())
+        self.assertIn(f"step {STEPS}/{STEPS} ", agent.printed())
+        if says:
+            self.assertRegex(agent.said(), says)
+        self.assertEqual(agent.said().count(f"restart {restarts} of 3: round"), 1 if restarts else 0, agent.said())
+
+    def same_as_undisturbed(self, node, name):
+        undisturbed = self.start(node, "undisturbed")
+        self.ended_well(undisturbed, 0)
+        self.assertEqual((self.folder / name).read_bytes(), (self.folder / "undisturbed").read_bytes())
+
+    def test_a_rank_is_killed(self):
+        (node,) = self.nodes(1)
+        agent = self.start(node, "disturbed")
+        self.in_the_middle(agent)
+        node.kill_worker(1)
+        self.in_the_middle(agent, 1)
+        node.kill_worker(0)
+        self.ended_well(agent, 2, r"rank 1 .* was killed by signal 9 \(SIGKILL\)")
+        self.same_as_undisturbed(node, "disturbed")
+
+    def test_a_rank_freezes_and_is_found(self):
+        (node,) = self.nodes(1)
+        agent = self.start(node, "disturbed", "--hang-timeout=2")
+        self.in_the_middle(agent)
+        os.kill(node.workers()[1], signal.SIGSTOP)
+        self.ended_well(agent, 1, r"the workers stop: rank 1 \(pid \d+ on node0\) hung after step \d+")
+        self.assertRegex(agent.said(), r"rank 1 \(pid \d+\) was stopped by a signal or a debugger")
+        self.same_as_undisturbed(node, "disturbed")
+
+    def test_all_freeze_and_thaw(self):
+        (node,) = self.nodes(1)
+        agent = self.start(node, "disturbed")
+        self.in_the_middle(agent)
+        node.freeze()
+        before = len(agent.printed())
+        time.sleep(3)  # the fault's length
+        self.assertEqual(len(agent.printed()), before)
+        node.thaw()
+        self.ended_well(agent, 0)
+        self.same_as_undisturbed(node, "disturbed")
+
+    def test_the_agent_is_killed_and_another_starts(self):
+        (node,) = self.nodes(1)
+        agent = self.start(node, "disturbed")
+        self.in_the_middle(agent)
+        agent.signal(signal.SIGKILL)
+        self.assertEqual(agent.wait(), -signal.SIGKILL)
+        cluster.wait_until(lambda: not node.workers(), "nobody outlives the agent")
+        self.assertFalse((self.folder / "disturbed").exists())
+        self.ended_well(self.start(node, "disturbed"), 0)
+        self.same_as_undisturbed(node, "disturbed")
+
+    def test_term_ends_it_between_two_steps(self):
+        (node,) = self.nodes(1)
+        agent = self.start(node, "disturbed")
+        self.in_the_middle(agent)
+        agent.signal(signal.SIGTERM)
+        self.assertEqual(agent.wait(), 143, agent.said())
+        self.assertEqual(node.workers(), {})
+        self.assertNotIn("error", agent.said())
+
+    def refused(self, agents):
+        for agent in agents:
+            self.assertEqual(agent.wait(), 2, agent.said())
+            self.assertRegex(agent.said(), r"verdict: rank 1 .* exited with code 2: .*rank 0 runs on host node0 and rank 1 on host node1: ranks reach")
+        said = "".join(agent.said() for agent in agents)
+        self.assertIn("ranks reach each other through shared memory only, so all of them have to run on one host", said)
+
+    def test_a_static_world_of_two_nodes_is_refused(self):
+        nodes = self.nodes(2)
+        flags = ["--nnodes=2", "--master-addr=node0", "--max-restarts=0"]
+        self.refused([self.start(node, "refused", *flags, f"--node-rank={k}", ranks=1) for k, node in enumerate(nodes)])
+
+    def test_an_elastic_world_of_two_nodes_is_refused(self):
+        nodes = self.nodes(2)
+        flags = ["--nnodes=2:2", "--rdzv-backend=c10d", "--rdzv-endpoint=node0:29400", "--max-restarts=0"]
+        self.refused([self.start(node, "refused", *flags, ranks=1) for node in nodes])
+
+
+if __name__ == "__main__":
+    cluster.need()
+    unittest.main()
