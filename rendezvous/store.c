@@ -353,7 +353,7 @@ static int step_barrier(struct store *s, const struct store_request *r, struct s
         return error_set(err, MUSTER_E_LIMIT, "barrier: the count of key \"%s\" leaves 64 bits",
                          store_key_text(r->key).text);
     a->number = arrived + 1;
-    a->parked = a->number < r->number;
+    a->parked = r->again && r->number > 0 ? a->number % r->number != 0 : a->number < r->number;
     struct store_wait *wait = NULL;
     if (a->parked && !(wait = store_wait_create(s, r->client, 1, "barrier", r->key, err)))
         return -1;

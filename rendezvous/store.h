@@ -86,6 +86,7 @@ struct store_request {
     struct store_bytes value;         /* SET, APPEND, QUEUE_PUSH; COMPARE_SET: the desired one */
     struct store_bytes expected;      /* COMPARE_SET */
     int64_t number;                   /* ADD: delta; BARRIER: world size */
+    bool again;                       /* BARRIER: opens at each multiple of the world size */
     const struct store_bytes *keys;   /* CHECK, WAIT, MULTI_GET, MULTI_SET: count names */
     const struct store_bytes *values; /* MULTI_SET: count values */
     size_t count;

@@ -24,6 +24,7 @@ struct tcpstore_connection {
     struct tcpstore *engine;
     void *owner;
     enum tcpstore_state state;
+    bool ours;              /* it has asked for TCPSTORE_OURS */
     bool touched, runnable; /* is in that line */
     struct tcpstore_connection *next_touched, *next_runnable, *next, *previous;
     struct tcpstore_parser parser;
@@ -349,8 +350,10 @@ static int ask_store(struct tcpstore_connection *c, int operation, struct store_
 {
     const struct tcpstore_parser *p = &c->parser;
     const struct store_bytes *s = c->engine->strings;
-    struct store_request request = {
-        .operation = (enum store_operation)operation, .client = client_of(c), .number = p->number};
+    struct store_request request = {.operation = (enum store_operation)operation,
+                                    .client = client_of(c),
+                                    .number = p->number,
+                                    .again = c->ours};
     switch (operation) {
     case STORE_CHECK:
     case STORE_WAIT:
@@ -389,6 +392,15 @@ static void spread_wakes(struct tcpstore *t)
     }
 }
 
+/* A CHECK of TCPSTORE_OURS alone. */
+static bool asks_whose_server(const struct tcpstore_connection *c)
+{
+    static const char ours[] = TCPSTORE_OURS;
+    const struct tcpstore_parser *p = &c->parser;
+    return p->query == TCPSTORE_CHECK && p->count == 1 && p->spans[0].length == sizeof ours - 1 &&
+           !memcmp(c->engine->strings[0].data, ours, sizeof ours - 1);
+}
+
 static int connection_serve(struct tcpstore_connection *c, const char *data, struct muster_error *err)
 {
     const struct tcpstore_parser *p = &c->parser;
@@ -397,7 +409,11 @@ static int connection_serve(struct tcpstore_connection *c, const char *data, str
                          TCPSTORE_MAGIC);
     struct store_answer answer = {0};
     int operation = operation_of((enum tcpstore_query)p->query);
-    if (gather_strings(c, data, err) || (operation >= 0 && ask_store(c, operation, &answer, err)))
+    if (gather_strings(c, data, err))
+        return -1;
+    if (asks_whose_server(c))
+        answer.found = c->ours = true;
+    else if (operation >= 0 && ask_store(c, operation, &answer, err))
         return -1;
     c->engine->served++;
     c->state = TCPSTORE_STATE_OPEN;
@@ -447,6 +463,22 @@ static bool is_cancel(const struct tcpstore_connection *c, char query)
     return query == TCPSTORE_CANCEL_WAIT - (c->parser.dialect == TCPSTORE_DIALECT_2_1);
 }
 
+/* Behind a parked wait: 1 where a GET or MULTI_GET lies there that a CANCEL_WAIT behind it takes back; then
+ * it is the request that is done. */
+static int take_back(struct tcpstore_connection *c, const char *data, size_t length)
+{
+    struct tcpstore_parser behind = {.dialect = c->parser.dialect};
+    bool found = false;
+    if (c->ours && is_cancel(c, data[length - 1]) &&
+        (data[0] == TCPSTORE_GET || data[0] == TCPSTORE_MULTI_GET))
+        found = tcpstore_parse(&behind, data, length, &c->engine->limits, NULL) == TCPSTORE_PARSE_DONE &&
+                behind.cursor == length - 1;
+    if (found)
+        c->parser.cursor = behind.cursor;
+    tcpstore_parser_free(&behind);
+    return found;
+}
+
 /* Serves the request at data if it is complete and its turn. 1: served; 0: nothing to do now; -1: broken. */
 static int connection_step(struct tcpstore_connection *c, const char *data, size_t length,
                            struct muster_error *err)
@@ -455,7 +487,7 @@ static int connection_step(struct tcpstore_connection *c, const char *data, size
         return 0;
     /* What comes behind a parked wait has to wait for it, unless it is its end. */
     if (c->state == TCPSTORE_STATE_PARKED && !is_cancel(c, data[0]))
-        return 0;
+        return take_back(c, data, length);
     if (check_greeting(c, data, length, err))
         return -1;
     if (c->parser.dialect == TCPSTORE_DIALECT_UNKNOWN)

@@ -7,6 +7,12 @@
  * Requests may be split at any byte and pipelined; replies come in the order of the requests. While a WAIT or
  * BARRIER is parked, later requests of that connection stay queued, except a CANCEL_WAIT that comes next.
  *
+ * Our own client learns whose server this is by a CHECK of TCPSTORE_OURS alone, a key that no client of
+ * PyTorch can name (theirs begin with "/") and that only this server says is there. From then on, for that
+ * connection: a CANCEL_WAIT that is the last to come, behind a GET or MULTI_GET behind a parked WAIT, takes
+ * both back, so that a client may ask for a value together with the wait for it; and a BARRIER opens at each
+ * multiple of its world size.
+ *
  * The shell feeds what it received, then asks `tcpstore_next_touched` until NULL for the connections whose
  * output grew or that broke the protocol, sends output, and says what was sent. One thread at a time. */
 #ifndef MUSTER_RENDEZVOUS_TCPSTORE_H
@@ -25,6 +31,7 @@ extern "C" {
 #endif
 
 #define TCPSTORE_MAGIC UINT32_C(0x3C85F7CE)
+#define TCPSTORE_OURS  "muster/replies-in-order"
 
 /* query, name, body: u u32, i i64, k key, v value, K count and keys, P count and (key, value) pairs. The
  * query's number on the wire is its place in this list. */

@@ -1,7 +1,7 @@
 /* tcpstore_client.c - see tcpstore_client.h.
  *
- * A call builds its request in c->request, sends it, reads the reply. Requests are not pipelined over a WAIT:
- * torch's own server answers what comes behind a parked wait at once, out of order. */
+ * A call builds its request in c->request, sends it, reads the reply. Behind a WAIT a request is sent at once
+ * only to a server of ours: torch's own answers what comes behind a parked wait out of order. */
 #include "rendezvous/tcpstore_client.h"
 
 #include <endian.h>
@@ -21,15 +21,20 @@
 #define BACKOFF_MAX_NS (1 * NS_PER_S)
 #define CANCEL_NS      (5 * NS_PER_S) /* the answer to CANCEL_WAIT waits for nobody */
 
-enum { REQUEST_KEPT = 64 << 10 };
+enum { REQUEST_KEPT = 64 << 10, INPUT = 4 << 10 };
+/* What may lie behind a parked wait, so that the server still reads the CANCEL_WAIT behind it. */
+enum { BEHIND_WAIT = TCPSTORE_INPUT_HIGH / 2 };
 
 struct tcpstore_client {
-    int fd; /* -1 once it is out of step */
+    int fd;    /* -1 once it is out of step */
+    bool ours; /* the server is ours, see TCPSTORE_OURS */
     uint16_t port;
     char *host;
     char *prefix; /* what every user key gets: "/" or "/<prefix>/" */
     int64_t timeout_ns;
     struct buffer request;
+    size_t input_start, input_end; /* what was received and not yet read */
+    char input[INPUT];
 };
 
 /* One call: for its deadline and its error text. */
@@ -37,19 +42,26 @@ struct call {
     struct tcpstore_client *client;
     const char *what, *key;
     size_t keys; /* 0: none */
+    bool behind; /* the request for the values was sent with the wait for them */
+    bool late;   /* a CANCEL_WAIT came too late: its answer is behind the values */
     struct instant start, deadline;
     struct muster_error *err;
 };
+
+static void put_query(struct tcpstore_client *c, enum tcpstore_query query)
+{
+    uint8_t byte = (uint8_t)query;
+    (void)buffer_append(&c->request, &byte, sizeof byte); /* call_send looks at the buffer */
+}
 
 static struct call call_begin(struct tcpstore_client *c, enum tcpstore_query query, const char *what,
                               const char *key, int64_t timeout_ns, struct muster_error *err)
 {
     struct call call = {.client = c, .what = what, .key = key, .keys = key != NULL, .err = err};
-    uint8_t byte = (uint8_t)query;
     call.start = clock_now(NULL);
     call.deadline = instant_add(call.start, timeout_ns > 0 ? timeout_ns : 0);
     buffer_clear(&c->request);
-    (void)buffer_append(&c->request, &byte, sizeof byte); /* call_send looks at the buffer */
+    put_query(c, query);
     return call;
 }
 
@@ -160,10 +172,31 @@ static int call_send(const struct call *call)
     return result ? call_fail(call) : 0;
 }
 
+/* Exactly length bytes. Replies are small, so one look at the socket mostly gets all of one. */
+static int receive(struct tcpstore_client *c, void *to, size_t length, struct instant deadline,
+                   struct muster_error *err)
+{
+    size_t there = c->input_end - c->input_start, got = 0;
+    size_t used = there < length ? there : length, left = length - used;
+    if (used)
+        memcpy(to, c->input + c->input_start, used);
+    c->input_start += used;
+    if (!left)
+        return 0;
+    if (left >= sizeof c->input)
+        return tcpstore_stream_receive(c->fd, (char *)to + used, left, left, &got, deadline, err);
+    if (tcpstore_stream_receive(c->fd, c->input, left, sizeof c->input, &got, deadline, err))
+        return -1;
+    memcpy((char *)to + used, c->input, left);
+    c->input_start = left;
+    c->input_end = got;
+    return 0;
+}
+
 static int receive_i64(const struct call *call, int64_t *value)
 {
     uint64_t wire;
-    if (tcpstore_stream_receive(call->client->fd, &wire, sizeof wire, NULL, call->deadline, call->err))
+    if (receive(call->client, &wire, sizeof wire, call->deadline, call->err))
         return call_fail(call);
     *value = (int64_t)le64toh(wire);
     return 0;
@@ -172,7 +205,7 @@ static int receive_i64(const struct call *call, int64_t *value)
 /* Replaces the content of out by the vector that comes. */
 static int receive_vector(const struct call *call, struct buffer *out)
 {
-    int64_t length;
+    int64_t length = 0;
     if (receive_i64(call, &length))
         return -1;
     if (length < 0 || (uint64_t)length > TCPSTORE_MESSAGE_LIMIT)
@@ -183,7 +216,7 @@ static int receive_vector(const struct call *call, struct buffer *out)
         error_set(call->err, MUSTER_E_LIMIT, "no room for a value of %" PRId64 " bytes", length);
         return call_fail(call);
     }
-    if (tcpstore_stream_receive(call->client->fd, to, (size_t)length, NULL, call->deadline, call->err))
+    if (receive(call->client, to, (size_t)length, call->deadline, call->err))
         return call_fail(call);
     to[length] = '\0';
     out->length += (size_t)length;
@@ -191,21 +224,22 @@ static int receive_vector(const struct call *call, struct buffer *out)
 }
 
 /* The deadline of a wait has passed: takes it back. 0 where the keys came at the last moment after all. */
-static int cancel_wait(const struct call *call)
+static int cancel_wait(struct call *call)
 {
     struct tcpstore_client *c = call->client;
     struct instant until = instant_add(clock_now(NULL), CANCEL_NS);
     struct muster_error failed = {0};
     uint8_t cancel = TCPSTORE_CANCEL_WAIT, reply = 0, second = TCPSTORE_WAIT_CANCELED;
     if (tcpstore_stream_send(c->fd, &cancel, sizeof cancel, until, &failed) ||
-        tcpstore_stream_receive(c->fd, &reply, sizeof reply, NULL, until, &failed) ||
-        (reply == TCPSTORE_STOP_WAITING &&
-         tcpstore_stream_receive(c->fd, &second, sizeof second, NULL, until, &failed))) {
+        receive(c, &reply, sizeof reply, until, &failed) ||
+        (reply == TCPSTORE_STOP_WAITING && !call->behind &&
+         receive(c, &second, sizeof second, until, &failed))) {
         error_set(call->err, failed.code, "timed out, and the wait could not be cancelled: %s", failed.text);
         return call_fail(call);
     }
     if (second != TCPSTORE_WAIT_CANCELED || reply > TCPSTORE_WAIT_CANCELED)
         return call_protocol(call, "CANCEL_WAIT with", reply);
+    call->late = reply == TCPSTORE_STOP_WAITING && call->behind;
     if (reply == TCPSTORE_STOP_WAITING)
         return 0;
     error_set(call->err, MUSTER_E_TIMEOUT, "timed out: not there yet");
@@ -213,13 +247,13 @@ static int cancel_wait(const struct call *call)
 }
 
 /* Sends the WAIT that is in the request buffer and waits for its end. */
-static int call_wait(const struct call *call)
+static int call_wait(struct call *call)
 {
     uint8_t reply = TCPSTORE_STOP_WAITING;
     struct muster_error failed = {0};
     if (call_send(call))
         return -1;
-    if (tcpstore_stream_receive(call->client->fd, &reply, sizeof reply, NULL, call->deadline, &failed)) {
+    if (receive(call->client, &reply, sizeof reply, call->deadline, &failed)) {
         if (failed.code == MUSTER_E_TIMEOUT)
             return cancel_wait(call);
         error_set(call->err, failed.code, "%s", failed.text);
@@ -230,25 +264,32 @@ static int call_wait(const struct call *call)
 
 /* --- connecting --- */
 
-/* VALIDATE has no answer of its own, so a PING shows that somebody understood it. */
+/* VALIDATE has no answer of its own, so a PING shows that somebody understood it. A CHECK tells whose server
+ * it is: any other says that it has no such key. */
 static int greet(struct tcpstore_client *c, struct instant deadline, struct muster_error *err)
 {
     uint32_t nonce = (uint32_t)getpid(), echo = 0;
-    uint8_t validate = TCPSTORE_VALIDATE, ping = TCPSTORE_PING;
+    uint8_t whose = TCPSTORE_NOT_READY;
     deadline = instant_min(deadline, instant_add(clock_now(NULL), GREETING_NS));
     buffer_clear(&c->request);
-    (void)buffer_append(&c->request, &validate, sizeof validate); /* looked at below */
+    put_query(c, TCPSTORE_VALIDATE);
     put_u32(c, TCPSTORE_MAGIC);
-    (void)buffer_append(&c->request, &ping, sizeof ping);
+    put_query(c, TCPSTORE_PING);
     put_u32(c, nonce);
+    put_query(c, TCPSTORE_CHECK);
+    put_u64(c, 1);
+    put_bytes(c, (struct store_bytes){TCPSTORE_OURS, sizeof TCPSTORE_OURS - 1});
     if (c->request.failed)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the greeting");
     if (tcpstore_stream_send(c->fd, c->request.data, c->request.length, deadline, err) ||
-        tcpstore_stream_receive(c->fd, &echo, sizeof echo, NULL, deadline, err))
+        receive(c, &echo, sizeof echo, deadline, err))
         return error_wrap(err, "greeting");
     if (le32toh(echo) != nonce)
         return error_set(err, MUSTER_E_PROTOCOL, "it answers PING with 0x%08X, not 0x%08X: not a TCPStore",
                          le32toh(echo), nonce);
+    if (receive(c, &whose, sizeof whose, deadline, err))
+        return error_wrap(err, "greeting");
+    c->ours = whose == TCPSTORE_READY;
     return 0;
 }
 
@@ -272,6 +313,7 @@ static int connect_until(struct tcpstore_client *c, struct muster_error *err)
                 return 0;
             close(c->fd);
             c->fd = -1;
+            c->input_start = c->input_end = 0;
         }
         /* an attempt that our own limit cut short says less than the one before it */
         if (failed.code != MUSTER_E_TIMEOUT || !cause.code)
@@ -355,32 +397,55 @@ int tcpstore_client_wait(struct tcpstore_client *c, const char *const *keys, siz
     return put_keys(&call, keys, count) || call_wait(&call) ? -1 : 0;
 }
 
+static void put_values_query(struct call *call, const char *const *keys, bool list)
+{
+    struct tcpstore_client *c = call->client;
+    put_query(c, list ? TCPSTORE_MULTI_GET : TCPSTORE_GET);
+    if (list)
+        put_u64(c, call->keys);
+    for (size_t i = 0; i < call->keys; i++)
+        put_key(c, keys[i]);
+}
+
+/* Waits for the keys of the WAIT that is in the request buffer, and gets their values. */
+static int get_values(struct call *call, const char *const *keys, bool list, struct buffer *values)
+{
+    struct tcpstore_client *c = call->client;
+    uint8_t cancelled = TCPSTORE_WAIT_CANCELED;
+    call->behind = c->ours && c->request.length <= BEHIND_WAIT;
+    if (call->behind)
+        put_values_query(call, keys, list);
+    if (call_wait(call))
+        return -1;
+    /* The keys are there: their values need only a server that answers. */
+    call->deadline = instant_add(clock_now(NULL), c->timeout_ns);
+    if (!call->behind) {
+        buffer_clear(&c->request);
+        put_values_query(call, keys, list);
+        if (call_send(call))
+            return -1;
+    }
+    for (size_t i = 0; i < call->keys; i++) {
+        if (receive_vector(call, &values[i]))
+            return -1;
+    }
+    if (call->late && receive(c, &cancelled, sizeof cancelled, call->deadline, call->err))
+        return call_fail(call);
+    return cancelled == TCPSTORE_WAIT_CANCELED ? 0 : call_protocol(call, "CANCEL_WAIT with", cancelled);
+}
+
 int tcpstore_client_get(struct tcpstore_client *c, const char *key, struct buffer *out, int64_t timeout_ns,
                         struct muster_error *err)
 {
-    struct call wait = call_begin(c, TCPSTORE_WAIT, "get of", NULL, timeout_ns, err);
-    if (put_keys(&wait, &key, 1) || call_wait(&wait))
-        return -1;
-    /* The key is there: its value needs only a server that answers. */
-    struct call call = call_begin(c, TCPSTORE_GET, "get of", key, c->timeout_ns, err);
-    put_key(c, key);
-    return call_send(&call) || receive_vector(&call, out) ? -1 : 0;
+    struct call call = call_begin(c, TCPSTORE_WAIT, "get of", NULL, timeout_ns, err);
+    return put_keys(&call, &key, 1) || get_values(&call, &key, false, out) ? -1 : 0;
 }
 
 int tcpstore_client_multi_get(struct tcpstore_client *c, const char *const *keys, size_t count,
                               struct buffer *values, int64_t timeout_ns, struct muster_error *err)
 {
-    struct call wait = call_begin(c, TCPSTORE_WAIT, "multi_get of", NULL, timeout_ns, err);
-    if (put_keys(&wait, keys, count) || call_wait(&wait))
-        return -1;
-    struct call call = call_begin(c, TCPSTORE_MULTI_GET, "multi_get of", NULL, c->timeout_ns, err);
-    if (put_keys(&call, keys, count) || call_send(&call))
-        return -1;
-    for (size_t i = 0; i < count; i++) {
-        if (receive_vector(&call, &values[i]))
-            return -1;
-    }
-    return 0;
+    struct call call = call_begin(c, TCPSTORE_WAIT, "multi_get of", NULL, timeout_ns, err);
+    return put_keys(&call, keys, count) || get_values(&call, keys, true, values) ? -1 : 0;
 }
 
 int tcpstore_client_multi_set(struct tcpstore_client *c, const char *const *keys,
@@ -422,7 +487,7 @@ int tcpstore_client_check(struct tcpstore_client *c, const char *const *keys, si
     uint8_t reply = 0;
     if (put_keys(&call, keys, count) || call_send(&call))
         return -1;
-    if (tcpstore_stream_receive(c->fd, &reply, sizeof reply, NULL, call.deadline, err))
+    if (receive(c, &reply, sizeof reply, call.deadline, err))
         return call_fail(&call);
     if (reply != TCPSTORE_READY && reply != TCPSTORE_NOT_READY)
         return call_protocol(&call, "CHECK with", reply);
@@ -463,8 +528,8 @@ int tcpstore_client_num_keys(struct tcpstore_client *c, int64_t *count, struct m
     return call_send(&call) || receive_i64(&call, count) ? -1 : 0;
 }
 
-/* A counter says who is the last of each generation; he sets its mark and takes the mark before away, which
- * everybody has seen who came here again. */
+/* A server of ours counts for us. On another one a counter says who is the last of each generation; he sets
+ * its mark and takes the mark before away, which everybody has seen who came here again. */
 int tcpstore_client_barrier(struct tcpstore_client *c, const char *key, int world_size, int64_t timeout_ns,
                             struct muster_error *err)
 {
@@ -474,6 +539,14 @@ int tcpstore_client_barrier(struct tcpstore_client *c, const char *key, int worl
     scope_free char *counter = mem_printf("%s/count", key);
     if (!counter)
         return error_set(err, MUSTER_E_NOMEM, "no memory for barrier \"%s\"", key);
+    if (c->ours) {
+        struct call call = call_begin(c, TCPSTORE_BARRIER, "barrier", key, timeout_ns, err);
+        if (check_sizes(&call, counter, 0))
+            return -1;
+        put_key(c, counter);
+        put_u64(c, (uint64_t)world_size);
+        return call_wait(&call);
+    }
     if (tcpstore_client_add(c, counter, 1, &arrived, err))
         return -1;
     int64_t generation = (arrived - 1) / world_size;

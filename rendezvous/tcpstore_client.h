@@ -44,7 +44,8 @@ GUARD_DEFINE(tcpstore_client, struct tcpstore_client *, tcpstore_client_destroy)
 
 int tcpstore_client_set(struct tcpstore_client *c, const char *key, const void *data, size_t length,
                         struct muster_error *err);
-/* Waits for key, then replaces the content of out. */
+/* Waits for key, then replaces the content of out. One round trip to a server of ours, two to another (which
+ * answers what is sent behind a parked wait out of order). */
 int tcpstore_client_get(struct tcpstore_client *c, const char *key, struct buffer *out, int64_t timeout_ns,
                         struct muster_error *err);
 /* value may be NULL. */
@@ -66,7 +67,7 @@ int tcpstore_client_append(struct tcpstore_client *c, const char *key, const voi
 /* deleted (may be NULL): whether it was there. */
 int tcpstore_client_delete(struct tcpstore_client *c, const char *key, bool *deleted,
                            struct muster_error *err);
-/* Waits for all count keys; values has count buffers, whose content is replaced. */
+/* Waits for all count keys; values has count buffers, whose content is replaced. Round trips as in get. */
 int tcpstore_client_multi_get(struct tcpstore_client *c, const char *const *keys, size_t count,
                               struct buffer *values, int64_t timeout_ns, struct muster_error *err);
 int tcpstore_client_multi_set(struct tcpstore_client *c, const char *const *keys,
@@ -74,7 +75,7 @@ int tcpstore_client_multi_set(struct tcpstore_client *c, const char *const *keys
 /* Keys of the whole store, other prefixes and torch's own included. */
 int tcpstore_client_num_keys(struct tcpstore_client *c, int64_t *count, struct muster_error *err);
 /* Returns when world_size clients have called it with this key. May be used again with the same key and world
- * size. Uses ADD and WAIT, which every server knows. */
+ * size. One round trip to a server of ours; ADD and WAIT, which every server knows, to another. */
 int tcpstore_client_barrier(struct tcpstore_client *c, const char *key, int world_size, int64_t timeout_ns,
                             struct muster_error *err);
 /* Gives the client the face that the runtime uses; borrows the client. */

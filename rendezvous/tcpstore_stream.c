@@ -103,15 +103,14 @@ int tcpstore_stream_send(int fd, const void *data, size_t length, struct instant
     return 0;
 }
 
-int tcpstore_stream_receive(int fd, void *data, size_t length, size_t *got, struct instant deadline,
-                            struct muster_error *err)
+int tcpstore_stream_receive(int fd, void *data, size_t length, size_t size, size_t *got,
+                            struct instant deadline, struct muster_error *err)
 {
-    size_t ignored, *count = got ? got : &ignored;
-    *count = 0;
-    while (*count < length) {
-        ssize_t came = recv(fd, (char *)data + *count, length - *count, 0);
+    *got = 0;
+    while (*got < length) {
+        ssize_t came = recv(fd, (char *)data + *got, size - *got, 0);
         if (came > 0)
-            *count += (size_t)came;
+            *got += (size_t)came;
         else if (came == 0 || errno == ECONNRESET)
             return error_set(err, MUSTER_E_PEER, "the server closed the connection");
         else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)

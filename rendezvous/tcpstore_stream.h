@@ -18,9 +18,9 @@ int tcpstore_stream_connect(const char *host, uint16_t port, struct instant dead
                             struct muster_error *err);
 int tcpstore_stream_send(int fd, const void *data, size_t length, struct instant deadline,
                          struct muster_error *err);
-/* Exactly length bytes; MUSTER_E_PEER where the peer closes before. *got (may be NULL) counts what came, also
- * on failure. */
-int tcpstore_stream_receive(int fd, void *data, size_t length, size_t *got, struct instant deadline,
-                            struct muster_error *err);
+/* At least length bytes, and what else is there up to size; MUSTER_E_PEER where the peer closes before. *got
+ * counts what came, also on failure. */
+int tcpstore_stream_receive(int fd, void *data, size_t length, size_t size, size_t *got,
+                            struct instant deadline, struct muster_error *err);
 
 #endif

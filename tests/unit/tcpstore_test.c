@@ -325,6 +325,121 @@ static void cancel_races(void **state)
     tcpstore_destroy(t);
 }
 
+static void put_get(struct buffer *b, const char *key)
+{
+    put_query(b, TCPSTORE_GET, key);
+}
+
+/* A connection that has asked whose server this is. */
+static struct tcpstore_connection *asked(struct tcpstore *t)
+{
+    struct tcpstore_connection *c = greeted(t);
+    scope_buffer request = {0};
+    put_u8(&request, TCPSTORE_CHECK);
+    put_i64(&request, 1);
+    put_text(&request, TCPSTORE_OURS);
+    feed(c, &request);
+    expect_output(c, "\0", 1);
+    assert_int_equal(tcpstore_stats(t).names, 0); /* a key that is there and is not */
+    return c;
+}
+
+static void a_value_asked_for_with_the_wait_for_it(void **state)
+{
+    (void)state;
+    struct tcpstore *t = tcpstore_create(NULL, NULL);
+    struct tcpstore_connection *a = asked(t), *b = greeted(t);
+    scope_buffer request = {0};
+    put_wait(&request, "x");
+    put_get(&request, "x");
+    feed(a, &request);
+    expect_output(a, NULL, 0);
+    put_set(&request, "x", "v");
+    feed(b, &request);
+    expect_output(a, "\0\1\0\0\0\0\0\0\0v", 10);
+    put_wait(&request, "y");
+    put_get(&request, "y");
+    put_u8(&request, TCPSTORE_CANCEL_WAIT);
+    put_get(&request, "x");
+    feed(a, &request);
+    expect_output(a, NULL, 0); /* who asks for more behind a CANCEL_WAIT does not wait for its answer */
+    put_set(&request, "y", "");
+    feed(b, &request);
+    expect_output(a,
+                  "\0"
+                  "\0\0\0\0\0\0\0\0"
+                  "\1"
+                  "\1\0\0\0\0\0\0\0v",
+                  19);
+    tcpstore_destroy(t);
+}
+
+/* Byte by byte, and what is taken back is gone. */
+static void cancel_takes_the_get_back(void **state)
+{
+    (void)state;
+    struct tcpstore *t = tcpstore_create(NULL, NULL);
+    struct tcpstore_connection *a = asked(t), *b = greeted(t);
+    scope_buffer request = {0};
+    put_wait(&request, "\14"); /* CANCEL_WAIT's number, in a key */
+    put_get(&request, "\14");
+    put_u8(&request, TCPSTORE_CANCEL_WAIT);
+    for (size_t i = 0; i < request.length; i++)
+        tcpstore_feed(a, request.data + i, 1);
+    buffer_clear(&request);
+    expect_output(a, "\1", 1);
+    assert_int_equal(tcpstore_stats(t).parked, 0);
+    put_set(&request, "\14", "late");
+    feed(b, &request);
+    expect_output(a, NULL, 0);
+    /* The wait ends first: the client reads all three. */
+    put_wait(&request, "z");
+    put_get(&request, "z");
+    feed(a, &request);
+    put_set(&request, "z", "");
+    feed(b, &request);
+    put_u8(&request, TCPSTORE_CANCEL_WAIT);
+    feed(a, &request);
+    expect_output(a, "\0\0\0\0\0\0\0\0\0\1", 10);
+    /* A SET is never taken back, and nothing is from one that has not asked. */
+    put_wait(&request, "never");
+    put_set(&request, "kept", "");
+    put_u8(&request, TCPSTORE_CANCEL_WAIT);
+    feed(a, &request);
+    expect_output(a, NULL, 0);
+    put_wait(&request, "never");
+    put_get(&request, "z");
+    put_u8(&request, TCPSTORE_CANCEL_WAIT);
+    feed(b, &request);
+    expect_output(b, NULL, 0);
+    assert_int_equal(tcpstore_stats(t).parked, 2);
+    tcpstore_destroy(t);
+}
+
+static void a_barrier_again_and_again(void **state)
+{
+    (void)state;
+    struct tcpstore *t = tcpstore_create(NULL, NULL);
+    struct tcpstore_connection *a = asked(t), *b = asked(t);
+    scope_buffer request = {0};
+    for (int turn = 0; turn < 3; turn++) {
+        put_query(&request, TCPSTORE_BARRIER, "gate");
+        put_i64(&request, 2);
+        feed(turn % 2 ? a : b, &request);
+        expect_output(turn % 2 ? a : b, NULL, 0);
+        put_query(&request, TCPSTORE_BARRIER, "gate");
+        put_i64(&request, 2);
+        feed(turn % 2 ? b : a, &request);
+        expect_output(a, "\0", 1);
+        expect_output(b, "\0", 1);
+    }
+    put_query(&request, TCPSTORE_BARRIER, "nobody");
+    put_i64(&request, 0);
+    feed(a, &request);
+    expect_output(a, "\0", 1);
+    tcpstore_destroy(t);
+}
+
 static void barriers_release_all(void **state)
 {
     (void)state;
@@ -531,6 +646,9 @@ int main(void)
         cmocka_unit_test(golden_bytes),
         cmocka_unit_test(replies_keep_order_over_a_parked_wait),
         cmocka_unit_test(cancel_races),
+        cmocka_unit_test(a_value_asked_for_with_the_wait_for_it),
+        cmocka_unit_test(cancel_takes_the_get_back),
+        cmocka_unit_test(a_barrier_again_and_again),
         cmocka_unit_test(barriers_release_all),
         cmocka_unit_test(bad_bytes_break_the_connection),
         cmocka_unit_test(a_request_has_a_limit_as_a_whole),
