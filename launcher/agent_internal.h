@@ -189,7 +189,9 @@ int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *
                     struct muster_error *err);
 /* The seat is gone, or cannot be had: says why, and the workers stop. */
 void agent_lose_seat(struct agent *agent, const char *why, int exit_code);
-/* While the world forms: who is waited for, every now and then. */
+/* What is waited for while there is no world, for people; "" where nothing is known. */
+void agent_describe_waiting(const struct agent *agent, char *out, size_t size);
+/* The same as a line of the log, every now and then. */
 struct instant agent_progress_deadline(const struct agent *agent);
 void agent_tell_progress(struct agent *agent, struct instant now);
 /* Where the server is silent, looks whether its name has another address now. */

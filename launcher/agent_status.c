@@ -78,8 +78,8 @@ static struct agent_status *fill(void *context)
     status->max_nodes = config->max_nodes;
     status->formed = agent->world.world_size > 0;
     status->world = agent->world;
-    if (agent->membership && agent->group.state == GROUP_WAITING)
-        membership_progress(agent->membership, status->waiting, sizeof status->waiting);
+    if (agent->group.state == GROUP_WAITING)
+        agent_describe_waiting(agent, status->waiting, sizeof status->waiting);
     fill_notice(agent, now, status);
     status->max_restarts = config->max_restarts;
     status->failures = agent->failures_seen;

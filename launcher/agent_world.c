@@ -279,14 +279,24 @@ struct instant agent_progress_deadline(const struct agent *agent)
     return waits ? agent->progress_at : INSTANT_NEVER;
 }
 
+void agent_describe_waiting(const struct agent *agent, char *out, size_t size)
+{
+    const char *name = agent->config->master_addr;
+    const char *trouble = agent->resolver ? resolver_trouble(agent->resolver) : NULL;
+    out[0] = '\0';
+    if (agent->membership)
+        membership_progress(agent->membership, out, size);
+    else if (trouble)
+        (void)snprintf(out, size, "the name %s does not resolve yet: %s", name, trouble);
+    else if (agent->resolver)
+        (void)snprintf(out, size, "the name %s is being looked up", name);
+}
+
 void agent_tell_progress(struct agent *agent, struct instant now)
 {
-    char text[MUSTER_ERROR_TEXT] = "";
+    char text[MUSTER_ERROR_TEXT];
     agent->progress_at = instant_add(now, progress_every_ns);
-    if (agent->membership)
-        membership_progress(agent->membership, text, sizeof text);
-    else if (agent->resolver)
-        (void)snprintf(text, sizeof text, "the name %s does not resolve yet", agent->config->master_addr);
+    agent_describe_waiting(agent, text, sizeof text);
     if (*text)
         log_info(&agent->log, "waiting for the world: %s", text);
 }

@@ -30,7 +30,8 @@ struct resolver {
     /* written by the thread before done_fd */
     char addresses[RESOLVER_ADDRESSES_KEPT][RESOLVER_ADDRESS_LIMIT];
     int count;
-    int failure; /* of getaddrinfo; 0: there is an address */
+    int failure;  /* of getaddrinfo; 0: there is an address */
+    int troubled; /* atomic: failure of the last attempt that is over; 0: there is none yet */
 };
 
 static void release(struct resolver *r)
@@ -97,7 +98,10 @@ static void *resolver_thread(void *context)
     struct resolver *r = context;
     int pause_ms = FIRST_PAUSE_MS;
     r->failure = look_up(r);
-    while (r->failure && pause_for(r, pause_ms)) {
+    while (r->failure) {
+        __atomic_store_n(&r->troubled, r->failure, __ATOMIC_RELAXED);
+        if (!pause_for(r, pause_ms))
+            break;
         r->failure = look_up(r);
         pause_ms = pause_ms * 2 < LONGEST_PAUSE_MS ? pause_ms * 2 : LONGEST_PAUSE_MS;
     }
@@ -133,6 +137,12 @@ struct resolver *resolver_start(const char *host, struct instant deadline, struc
         return NULL;
     }
     return r;
+}
+
+const char *resolver_trouble(const struct resolver *resolver)
+{
+    int failure = __atomic_load_n(&resolver->troubled, __ATOMIC_RELAXED);
+    return failure ? gai_strerror(failure) : NULL;
 }
 
 int resolver_fd(const struct resolver *resolver)

@@ -22,6 +22,8 @@ struct resolver;
 
 /* Starts the thread. */
 struct resolver *resolver_start(const char *host, struct instant deadline, struct muster_error *err);
+/* Why the last attempt failed; NULL while the first one is under way. At any time. */
+const char *resolver_trouble(const struct resolver *resolver);
 /* Readable once there is an outcome. */
 int resolver_fd(const struct resolver *resolver);
 /* The outcome: 0 with the address, -1 with why the last attempt failed. Only after resolver_fd was readable.

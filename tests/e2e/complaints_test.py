@@ -174,8 +174,7 @@ class Names(Complaint):
             "", "--nnodes=2", "--node-rank=1", "--master-addr=late.invalid", f"--master-port={port}", "--", "sh", "-c", "echo in"
         )
         first = self.static(0, port, "true")
-        time.sleep(1)  # it has asked in vain by now, and nothing of that shows
-        self.assertIsNone(second.poll())
+        self.waits(second, "the name late.invalid does not resolve yet")
         with open(self.folder / "hosts", "a") as file:
             file.write("127.0.0.1 late.invalid\n")
         self.assertEqual(self.finish(second, 0)[0], "in\n")
