@@ -4,6 +4,7 @@
 
 import contextlib
 import os
+import pathlib
 import random
 import re
 import resource
@@ -25,6 +26,50 @@ GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + byt
 READY = b"\x05READY" + b"\x0bSocket-Type\0\0\0\x06DEALER" + b"\x08Identity\0\0\0\0"
 READY = bytes([4, len(READY)]) + READY
 TLS_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(range(190))
+
+
+CORPUS = pathlib.Path(__file__).resolve().parent.parent / "fuzz" / "corpus" / "wire"  # a frame of each kind
+
+
+class Fixed(int):
+    """A number of 64 bits on the wire."""
+
+
+def varint(number):
+    number &= (1 << 64) - 1
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def protobuf(fields):
+    """{number: int, Fixed or bytes} as protobuf has it."""
+    out = b""
+    for number, value in fields.items():
+        if isinstance(value, Fixed):
+            out += varint(number << 3 | 1) + value.to_bytes(8, "little")
+        elif isinstance(value, int):
+            out += varint(number << 3) + varint(value)
+        else:
+            out += varint(number << 3 | 2) + varint(len(value)) + value
+    return out
+
+
+def join(**lies):
+    """A JOIN that the server of these tests would take, but for the lies."""
+    fields = {"version": 2, "job_id": b"none", "min_nodes": 2, "max_nodes": 2, "elastic": 0, "agent_name": b"stranger", "node_rank": 2}
+    fields |= {"high": Fixed(7), "low": Fixed(8), "local": 1, "role": b"default", "store": b"10.0.0.1", "port": 29500, **lies}
+    numbers = dict(job_id=1, min_nodes=2, max_nodes=3, elastic=4, agent_name=5, node_rank=6, high=7, low=8, local=9, role=10)
+    numbers |= dict(store=11, port=12, held=13, number=14, restarts=15, epoch=16, last=17, last_nodes=18, held_done=19, server_done=20)
+    body = protobuf({numbers[name]: value for name, value in fields.items() if name in numbers})
+    return protobuf({1: fields["version"], 2: body})
+
+
+def frame(data):
+    """One ZeroMQ message."""
+    return (b"\0" + bytes([len(data)]) if len(data) < 256 else b"\2" + len(data).to_bytes(8, "big")) + data
 
 
 class SecurityTest(AgentTest):
@@ -405,6 +450,71 @@ class HostilePeers(SecurityTest):
         peer.setblocking(False)
         peer.connect_ex(("127.0.0.1", self.port))
         return peer
+
+    def test_frames_that_lie(self):
+        """Without a secret a stranger may speak: claims that do not fit are refused one by one, and the members go on."""
+        world = protobuf({1: Fixed(99), 2: 4000000000})
+        lies = [
+            dict(version=999), dict(version=0), dict(job_id=b"another"), dict(job_id=b"x" * 300), dict(job_id=b""), dict(elastic=1),
+            dict(min_nodes=-1), dict(min_nodes=1 << 40), dict(max_nodes=4096), dict(agent_name=b""), dict(agent_name=b"y" * 60000),
+            dict(agent_name=b"\xff\xfe\x1b[2J"), dict(node_rank=0), dict(node_rank=4), dict(node_rank=(1 << 32) - 2),
+            dict(node_rank=1 << 63), dict(high=Fixed(0), low=Fixed(0)), dict(local=0), dict(local=-(1 << 31)), dict(role=b"z" * 64),
+            dict(store=b"w" * 256), dict(port=65536), dict(held=world), dict(held=b"\x0b" * 2000), dict(restarts=(1 << 63) - 1),
+            dict(last=world, last_nodes=2, epoch=Fixed(99)), dict(held=world, last=world, epoch=Fixed(99), held_done=1, server_done=1),
+        ]  # fmt: skip
+        noise, frames = random.Random(11), [path.read_bytes() for path in sorted(CORPUS.iterdir())]
+        self.assertGreater(len(frames), 10)
+        for original in list(frames):
+            for _ in range(40):
+                mutated = bytearray(original)
+                for _ in range(noise.randrange(1, 5)):
+                    mutated[noise.randrange(len(mutated))] = noise.randrange(256)
+                frames.append(bytes(mutated[: noise.randrange(1, len(mutated) + 1)]))
+        frames += [noise.randbytes(noise.randrange(1, 400)) for _ in range(200)]
+        server, client = self.node(0), self.node(1)
+        self.seen(1)
+        before = self.peak(server)
+        for lie, words in ({"job_id": b"another"}, b'job id: this agent has "another"'), ({}, b"held by agent"):
+            with self.let_in() as peer:
+                peer.sendall(frame(join(**lie)))
+                wait_until(lambda peer=peer, words=words: words in peer.recv(4096), "the refusal")
+        for lie in lies:
+            self.say_all([join(**lie)])
+        self.say_all(frames)
+        self.say_all([join(node_rank=0), *frames])
+        self.assertLess(self.peak(server) - before, self.GROWTH_KB)
+        err, _ = self.finish_all(server, client)
+        self.assertIn("a frame that is not ours", err)
+        self.assertIn("(further ones are not logged)", err)
+        self.assertLess(len(err.splitlines()), 60)
+
+    def let_in(self):
+        """A connection whose greeting is done: what comes before that is taken for a part of it."""
+        peer, answer = self.stream(GREETING + READY), b""
+        while b"ROUTER\x08Identity\0\0\0\0" not in answer:
+            more = peer.recv(4096)
+            self.assertTrue(more, answer)
+            answer += more
+        return peer
+
+    def say_all(self, frames):
+        """From one connection, to its end."""
+        peer = self.let_in()
+        with contextlib.suppress(OSError):
+            for each in frames:
+                peer.sendall(frame(each))
+            peer.shutdown(socket.SHUT_WR)
+            while peer.recv(65536):
+                pass
+        peer.close()
+
+    def test_an_old_key_while_members_run(self):
+        old, secret = self.secret("old"), self.secret()
+        nodes = [self.node(rank, f"--secret-file={secret}") for rank in range(2)]
+        self.seen(1)
+        self.finish(self.node(1, f"--secret-file={old}", join=3), 138)
+        err, _ = self.finish_all(*nodes)
+        self.assertIn("refused 127.0.0.1: it has another secret", err)
 
     def test_a_flood_of_messages_does_not_stop_the_clock(self):
         """A stranger that was let in sends as fast as it can; the server still sees that a member is gone."""

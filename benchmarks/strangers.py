@@ -1,0 +1,190 @@
+"""How many connections that say nothing the server of a job bears: two agents of three wait at their server, strangers hold N
+connections and open each again as soon as it is ended, and the third agent comes.
+
+    python3 benchmarks/strangers.py --build BUILD_DIR [--strangers N,N,...] [--descriptors N] [--secret] [--patience S]
+
+Printed for each N: how long the third agent took from its start to its worker's, whether all agents ended well, connections that
+strangers opened a second, and the serving agent's processor time and memory. The peer is the first row, without strangers."""
+
+import argparse
+import os
+import pathlib
+import re
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent
+HELD_S = 3  # how long the world goes on among strangers
+SOURCES = 64  # addresses that strangers come from: an address has 28,000 ports, which stay used for a while
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", default=str(SOURCE / "build"))
+    parser.add_argument("--strangers", default="0,1000,2000,4000,8000,12000,16000")
+    parser.add_argument("--descriptors", type=int, help="limit of the serving agent; without it, this machine's hard limit")
+    parser.add_argument("--secret", action="store_true", help="the job has one")
+    parser.add_argument("--patience", type=float, default=60, help="seconds that the third agent has")
+    return parser.parse_args()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def stranger(port, number):
+    peer = socket.socket()
+    peer.setblocking(False)
+    peer.bind((f"127.1.0.{number % SOURCES + 1}", 0))
+    peer.connect_ex(("127.0.0.1", port))
+    return peer
+
+
+def hold(port, count, report):
+    """Until it is killed; writes how many connections were opened, now and then."""
+    poll, peers, opened = select.epoll(), {}, 0
+
+    def come():
+        nonlocal opened
+        try:
+            peer = stranger(port, opened)
+        except OSError:
+            return  # no port or descriptor now
+        opened += 1
+        peers[peer.fileno()] = peer
+        poll.register(peer, select.EPOLLIN | select.EPOLLRDHUP)
+
+    while True:
+        for _ in range(min(256, count - len(peers))):
+            come()
+        for fd, _ in poll.poll(0.01, 256):
+            poll.unregister(fd)
+            peers.pop(fd).close()
+        report.seek(0)
+        report.write(f"{opened:20}")
+        report.flush()
+
+
+def start_strangers(port, count, scratch):
+    path = pathlib.Path(scratch, "opened")
+    path.write_text("0")
+    pid = os.fork()
+    if pid == 0:
+        with path.open("r+") as report:
+            try:
+                hold(port, count, report)
+            finally:
+                os._exit(1)
+    return pid, path
+
+
+def used(pid):
+    """(processor seconds, resident MB)"""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), int(fields[21]) * resource.getpagesize() / 2**20
+
+
+def wait_for(what, seconds):
+    limit = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > limit:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def answers(port):
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+        return True
+    except OSError:
+        return False
+
+
+class Job:
+    def __init__(self, build, scratch, secret, descriptors):
+        self.scratch, self.descriptors, self.port = pathlib.Path(scratch), descriptors, free_port()
+        drop = re.compile(r"PET_|MUSTER_|TORCHELASTIC_|MASTER_|LOGLEVEL|RANK$|WORLD_SIZE$")
+        self.environment = {name: value for name, value in os.environ.items() if not drop.match(name)}
+        self.environment["OMP_NUM_THREADS"] = "1"
+        self.command = [str(build / "bin" / "muster"), "run", "--nnodes=3", "--master-addr=127.0.0.1", f"--master-port={self.port}"]
+        if secret:
+            path = self.scratch / "secret"
+            path.touch(0o600)
+            path.write_bytes(subprocess.run([self.command[0], "secret"], capture_output=True, check=True).stdout)
+            self.command.append(f"--secret-file={path}")
+        self.log = (self.scratch / "log").open("ab")
+
+    def start(self, rank):
+        limit = self.descriptors if rank == 0 else None
+        worker = 'touch "started.$RANK"; while [ ! -e finish ]; do sleep 0.05; done'
+        return subprocess.Popen(
+            [*self.command, f"--node-rank={rank}", "--", "sh", "-c", worker],
+            env={**self.environment, "MUSTER_HOSTNAME": f"node-{rank}"},
+            cwd=self.scratch,
+            stdout=self.log,
+            stderr=self.log,
+            preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))) if limit else None,
+        )
+
+
+def run_once(options, build, count):
+    with tempfile.TemporaryDirectory(prefix="muster-strangers-") as scratch:
+        job = Job(build, scratch, options.secret, options.descriptors)
+        agents = [job.start(0)]
+        if not wait_for(lambda: answers(job.port), 20):
+            sys.exit("strangers.py: the server did not start")
+        agents.append(job.start(1))
+        attacker, opened = start_strangers(job.port, count, scratch)
+        time.sleep(2)
+        begun, (cpu, _), before = time.monotonic(), used(agents[0].pid), int(opened.read_text())
+        agents.append(job.start(2))
+        joined = wait_for(lambda: len(list(job.scratch.glob("started.*"))) == 3, options.patience)
+        took = time.monotonic() - begun
+        time.sleep(HELD_S)
+        lasted = time.monotonic() - begun
+        rate = (int(opened.read_text()) - before) / lasted
+        alive = all(agent.poll() is None for agent in agents)
+        (cpu_then, memory) = used(agents[0].pid) if agents[0].poll() is None else (cpu, 0)
+        (job.scratch / "finish").touch()
+        codes = []
+        for agent in agents:
+            try:
+                codes.append(agent.wait(timeout=30))
+            except subprocess.TimeoutExpired:
+                agent.kill()
+                codes.append(agent.wait())
+        os.kill(attacker, signal.SIGKILL)
+        os.waitpid(attacker, 0)
+        ended = "ended well" if alive and joined and not any(codes) else f"exit codes {codes}"
+        joined_after = f"{took:8.2f} s" if joined else "   never  "
+        print(
+            f"{count:10}{joined_after:>14}   {ended:22}{rate:12.0f}/s{(cpu_then - cpu) / lasted * 100:10.0f} %{memory:10.0f} MB",
+            flush=True,
+        )
+        if not joined or any(codes):
+            job.log.flush()
+            print("".join(f"    {line}\n" for line in (job.scratch / "log").read_text().splitlines()[-4:]), end="")
+
+
+def main():
+    options = arguments()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    descriptors = options.descriptors or hard
+    print(f"strangers at the port of a job of three nodes{' with a secret' if options.secret else ''}; the server may have {descriptors} descriptors")
+    print(f"{'strangers':>10}{'third joined':>14}   {'':22}{'they open':>14}{'server':>12}{'its memory':>13}")
+    for count in map(int, options.strangers.split(",")):
+        run_once(options, pathlib.Path(options.build).resolve(), count)
+
+
+if __name__ == "__main__":
+    main()
