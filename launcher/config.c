@@ -103,6 +103,18 @@ static int make_job_id(struct run_config *config, const struct machine *machine,
               : error_set(err, MUSTER_E_NOMEM, "no memory");
 }
 
+/* torchrun's switch, which it reads where the nodes meet by c10d, a lone node's included. */
+static int follow_store_switch(struct run_config *config, const struct config_environment *environment,
+                               struct muster_error *err)
+{
+    static const char name[] = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE";
+    const char *text = config_get(environment, name);
+    if (!text || strcmp(text, "1") != 0 || (config->max_nodes > 1 && !config->elastic) ||
+        config_source(config, "worker-store") != KNOB_FROM_DEFAULT)
+        return 0;
+    return config_set(config, "worker-store", "worker", name, err);
+}
+
 int config_resolve(struct run_config *config, const struct machine *machine,
                    const char *(*get)(void *context, const char *name), void *context,
                    struct muster_error *err)
@@ -111,6 +123,7 @@ int config_resolve(struct run_config *config, const struct machine *machine,
     config->cores = machine->cores;
     if (config_resolve_world(config, &environment, machine, err) < 0 ||
         config_refuse_environment(&environment, err) < 0 ||
+        follow_store_switch(config, &environment, err) < 0 ||
         config_resolve_workers(config, &environment, machine, err) < 0)
         return -1;
     if (config->max_nodes == 1 && config_source(config, "rdzv-id") == KNOB_FROM_DEFAULT &&

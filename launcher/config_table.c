@@ -162,7 +162,8 @@ static const struct knob rows[] = {
      .section = world,
      .help = "who serves the store that the workers meet at, MASTER_ADDR:MASTER_PORT: agent, the agent of "
              "group rank 0, with an empty one every round; worker, the worker of rank 0 itself "
-             "(TORCHELASTIC_USE_AGENT_STORE=False), on a port that the agent keeps free for it"},
+             "(TORCHELASTIC_USE_AGENT_STORE=False), on a port that the agent keeps free for it; "
+             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 says worker too, but where nodes have ranks beforehand"},
     {.name = "role",
      .env = "PET_ROLE",
      .type = KNOB_TEXT,

@@ -7,6 +7,8 @@ Ranks are forked from one worker that has imported torch, so that 64 of them nee
 import json
 import os
 import pathlib
+import socket
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -54,6 +56,25 @@ class ProcessGroups(unittest.TestCase):
 
     def test_a_workers_store(self):
         self.run_world(WORLDS[-1], store="worker")
+
+    def test_two_nodes_meet_at_a_workers_store(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        shared = ["--nnodes=2", "--nproc_per_node=1", "--master_addr=127.0.0.1", f"--master_port={port}", "--worker-store=worker"]
+        nodes = []
+        for k in range(2):
+            command = [str(MUSTER), "run", *shared, f"--node_rank={k}", str(HERE / "scripts" / "object_collectives.py"), str(self.folder)]
+            nodes.append(
+                subprocess.Popen(
+                    command, env=dict(environment(), MUSTER_HOSTNAME=f"node-{k}"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT, text=True,
+                )
+            )
+        said = [node.communicate(timeout=300)[0] for node in nodes]
+        self.assertEqual([node.returncode for node in nodes], [0, 0], said)
+        for rank in range(2):
+            self.assertEqual(json.loads((self.folder / f"rank-{rank}.json").read_text())["answers"], [0, 1])
 
     def test_a_restart_with_the_agents_store(self):
         self.run_world(2, "--max-restarts=1", arguments=["--fail"])

@@ -576,7 +576,7 @@ def two_queues_back_and_forth(r):
     r.see(r.client(), "queue_len", "there")
 
 
-@case(since=(2, 13))
+@case(since=(2, 12))
 def list_of_keys(r):
     store = r.client()
     r.attempt("list", lambda: sorted(store.list_keys()))
@@ -591,7 +591,7 @@ def list_of_keys(r):
     r.attempt("list of a prefix", lambda: sorted(dist.PrefixStore("p", store).list_keys())[:3])
 
 
-@case(since=(2, 13))
+@case(since=(2, 12))
 def barriers(r):
     order = []
 
@@ -620,7 +620,7 @@ def barriers(r):
 # --- clients ---
 
 
-@case(since=(2, 7))
+@case(since=(2, 8))
 def clones(r):
     store = r.client()
     clone = store.clone()

@@ -426,6 +426,37 @@ static void the_grace_has_torchruns_other_name_too(void **state)
     config_free(&p->config);
 }
 
+static void torchs_switch_of_the_store(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *variables;
+        int store;
+    } rows[] = {
+        {"x.py", "", WORKER_STORE_AGENT},
+        {"--worker-store=worker x.py", "", WORKER_STORE_WORKER},
+        {"x.py", "MUSTER_WORKER_STORE=worker", WORKER_STORE_WORKER},
+        {"x.py", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", WORKER_STORE_WORKER},
+        {"x.py", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=0", WORKER_STORE_AGENT},
+        {"--worker-store=agent x.py", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", WORKER_STORE_AGENT},
+        {"--standalone x.py", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", WORKER_STORE_WORKER},
+        {"--nnodes=1:4 --rdzv-backend=c10d --rdzv-endpoint=h:1 --rdzv-id=j x.py",
+         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", WORKER_STORE_WORKER},
+        {"--nnodes=2 --node-rank=0 --master-addr=h x.py", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1",
+         WORKER_STORE_AGENT},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct parsed *p = parse(rows[i].line, rows[i].variables);
+        assert_parsed(p);
+        assert_int_equal(p->config.worker_store, rows[i].store);
+        config_free(&p->config);
+    }
+    struct parsed *p = parse("--worker-store=both x.py", "");
+    assert_int_equal(p->result, -1);
+    assert_int_equal(p->err.code, MUSTER_E_INVALID);
+    config_free(&p->config);
+}
+
 static void rdzv_conf_counts_where_no_flag_does(void **state)
 {
     (void)state;
@@ -591,6 +622,7 @@ int main(void)
         cmocka_unit_test(refused_variables_that_change_nothing_pass),
         cmocka_unit_test(every_refused_flag_says_what_to_use),
         cmocka_unit_test(the_grace_has_torchruns_other_name_too),
+        cmocka_unit_test(torchs_switch_of_the_store),
         cmocka_unit_test(rdzv_conf_counts_where_no_flag_does),
         cmocka_unit_test(signals_by_name_and_unknown_ones_left_out),
         cmocka_unit_test(help_lists_every_row_and_checks_nothing),
