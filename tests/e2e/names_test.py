@@ -64,7 +64,7 @@ class Static(NamesTest):
     def test_it_is_slow_and_nobody_waits_for_it(self):
         self.cluster.publish("node0", self.here.address, delay=30)
         agent = self.agent(1)
-        agent.wait_said("does not resolve yet")
+        agent.wait_said("the name node0 is being looked up")
         begin = time.monotonic()
         agent.signal(signal.SIGTERM)
         self.finish([agent], 143)
