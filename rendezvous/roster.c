@@ -302,15 +302,14 @@ enum report_outcome {
     REPORT_GIVES_UP, /* its lease was over, or it took the server for lost */
 };
 
-/* States without a world of the report's id do not get here: their reports are stale. Columns: RUNNING,
- * FAILED, DONE, STOPPED. */
+/* States without a world of the report's id do not get here: their reports are stale. What a new server took
+ * over from an agent's JOIN is reported to it once more. Columns: RUNNING, FAILED, DONE, STOPPED. */
 static const unsigned char report_table[MEMBER_STATE_COUNT][4] = {
     [MEMBER_EMPTY] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
     [MEMBER_JOINED] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
     [MEMBER_ASSIGNED] = {REPORT_RUNS, REPORT_FAILS, REPORT_ENDS, REPORT_GIVES_UP},
-    [MEMBER_RUNNING] = {REPORT_UNKNOWN, REPORT_FAILS, REPORT_ENDS, REPORT_GIVES_UP},
-    [MEMBER_DONE] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_CROSSED,
-                     REPORT_UNKNOWN}, /* it said so in its JOIN */
+    [MEMBER_RUNNING] = {REPORT_CROSSED, REPORT_FAILS, REPORT_ENDS, REPORT_GIVES_UP},
+    [MEMBER_DONE] = {REPORT_CROSSED, REPORT_UNKNOWN, REPORT_CROSSED, REPORT_UNKNOWN},
     [MEMBER_DONE_GONE] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
     [MEMBER_KEEPS] = {REPORT_CROSSED, REPORT_BREAKS, REPORT_ENDED, REPORT_STOPS},
     [MEMBER_STOPPING] = {REPORT_CROSSED, REPORT_COLLECT, REPORT_ENDED, REPORT_STOPS},

@@ -451,6 +451,9 @@ void roster_wake(struct roster *roster, struct instant now)
             member->lost_at = instant_add(now, roster->lost_after_ns);
     }
     roster->loss_check = instant_add(now, roster->lost_after_ns);
+    /* So long it takes until all have said what they could not say. */
+    if (roster->state_deadline.ns < roster->loss_check.ns)
+        roster->state_deadline = roster->loss_check;
 }
 
 bool roster_has_remote(const struct roster *roster)

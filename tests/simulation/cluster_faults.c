@@ -63,6 +63,7 @@ static void start_twin(struct cluster *cluster, const struct happening *h)
     cluster->faults += 2; /* whichever comes last is the successor, and the other may be started again */
     cluster->losses++;
     old->replaced = cluster->strangers = true;
+    cluster->may_fail |= cluster->server_lives > 1;
     cluster_start_agent(cluster, h->node, old->claimed_rank, of);
 }
 

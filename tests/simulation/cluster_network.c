@@ -100,7 +100,7 @@ static int64_t between(uint64_t luck, int64_t least, int64_t most)
  * this, and the rest is lost with its connection only. */
 static bool is_repeated(enum wire_kind kind)
 {
-    return kind == WIRE_JOIN || kind == WIRE_BEAT || kind == WIRE_ACCEPT || kind == WIRE_AGAIN;
+    return kind == WIRE_JOIN || kind == WIRE_BEAT || kind == WIRE_AGAIN;
 }
 
 static void put_on_wire(struct cluster *cluster, int i, enum direction direction,

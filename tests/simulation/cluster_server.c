@@ -236,6 +236,8 @@ void cluster_open_server(struct cluster *cluster, int i, const struct roster_joi
         cluster->seen_restarts = 0;
         cluster->verdict = -1;
         cluster->finished = false; /* the state is soft */
+        /* Which of two agents of one name came last is forgotten as well, and both may go. */
+        cluster->may_fail |= cluster->strangers && cluster->server_lives > 1;
         for (int other = 1; cluster->half_open && other < cluster->used; other++)
             cluster_break_seen(cluster, other);
         cluster->half_open = false;
