@@ -42,6 +42,14 @@ class Trained(Played):
         self.work.mkdir()
         job.program = (HERE / "steps_train.py", self.work)
         job.step_ms, job.limit = 50, 300  # PyTorch takes its time to start, more so many times at once
+        trains = job.trains
+
+        def trains_and_saves(size, since=0):
+            world = trains(size, since)
+            job.until((self.work / "state").exists, "something is saved")
+            return world
+
+        job.trains = trains_and_saves
         plain = job.environment
         job.environment = lambda: {**plain(), "PYTHON_EXEC": sys.executable, "PYTHONDONTWRITEBYTECODE": "1"}
         return job
@@ -51,6 +59,9 @@ class Trained(Played):
         if not self.expect("again"):
             return
         result = json.loads((self.work / "result.json").read_text())
+        worlds = [world for world in job.observer.worlds() if world.steps]
+        if len(worlds) > 1:
+            assert result["resumed_at"] >= steps_train.SAVE_EVERY, f"{worlds[-1]} has begun anew"
         undisturbed = steps_train.train_alone(result["steps"])
         for name in ("loss", "checksum"):
             bound = SAME_NUMBERS * abs(undisturbed[name])

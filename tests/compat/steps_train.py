@@ -101,6 +101,7 @@ def train(folder, steps_folder):
         bare.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         step = state["step"]
+    resumed_at = step
     model = DistributedDataParallel(bare)
     length = int(os.environ.get("STEP_MS", "20")) / 1000
     while True:
@@ -117,7 +118,8 @@ def train(folder, steps_folder):
         time.sleep(length)  # as if there were more to compute
     record.tell("end", step)
     if rank == 0:
-        (folder / "result.json").write_text(json.dumps({"steps": step, "loss": told[0].item(), "checksum": checksum(bare)}))
+        result = {"steps": step, "resumed_at": resumed_at, "loss": told[0].item(), "checksum": checksum(bare)}
+        (folder / "result.json").write_text(json.dumps(result))
 
 
 def main():
