@@ -1,5 +1,5 @@
-"""How long a job is down: a worker is killed, an agent is killed, a node is cut off. muster run against torchrun, on nodes that are
-network namespaces of this machine.
+"""How long a job is down when a worker is killed, an agent, the one that serves the job, or when a node is cut off: muster run against
+torchrun, on nodes that are network namespaces of this machine.
 
     python3 benchmarks/recovery.py --build BUILD_DIR [--nodes 2,16] [--rounds N] [--torch-rounds N] [--torch-python PYTHON]
 
@@ -208,7 +208,14 @@ def kill_agent(job, turn, limit):
 
 def replace_agent(job, turn, limit):
     """The same, and a new agent is started in its place at once, as a pod's container is."""
-    number = not_serving(job, turn)
+    return replace(job, not_serving(job, turn), limit)
+
+
+def replace_server(job, turn, limit):
+    return replace(job, 0, limit)
+
+
+def replace(job, number, limit):
     workers = job.bench.nodes[number].workers()
     begin = time.monotonic_ns()
     for pid in (job.agents[number].pid, *workers.values()):  # in a container they go together
@@ -355,7 +362,20 @@ def show_killed_agent(bench, torch):
         print_samples(kind, samples, bound)
 
 
-CASES = {"worker": show_killed_worker, "cut": show_cut, "agent": show_killed_agent}
+def show_killed_server(bench, torch):
+    bound = bench.options.torch_bound
+    rounds = (bench.options.rounds, 1)
+    plan = {"muster, static": rounds, "muster, elastic": rounds}
+    if torch and bench.count == 2:
+        plan["torchrun"] = (1, 1)
+    found = measure(bench, replace_server, plan, bound)
+    print(f"\n{bench.count} nodes: the agent that serves the job is killed, and another starts in its place at once -> all run again")
+    for kind, samples in found.items():
+        print_samples(kind, samples, bound)
+    print("  physical limit: none but the start of workers; the others try to reach the server again every 0.1 s and more")
+
+
+CASES = {"worker": show_killed_worker, "cut": show_cut, "agent": show_killed_agent, "server": show_killed_server}
 
 
 def torch_version(python):
