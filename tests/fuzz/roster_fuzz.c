@@ -188,17 +188,18 @@ static void say_report(struct table *t, unsigned agent)
     event.report.sequence =
         reader_flag(in) ? roster_report_sequence(t->roster, t->slot[agent]) + 1 : (uint64_t)reader_number(in);
     if (event.report.kind == MEMBERSHIP_REPORT_FAILED) {
-        failure = (struct worker_failure){.rank = reader_int(in),
-                                          .local_rank = reader_int(in),
-                                          .group_rank = reader_int(in),
-                                          .exit_code = (int)reader_byte(in) - 1,
-                                          .signal = (int)reader_below(in, 128),
-                                          .told = reader_flag(in),
-                                          .hung = reader_flag(in),
-                                          .lost_node = reader_flag(in),
-                                          .xid = reader_int(in) & INT32_MAX,
-                                          .step = reader_number(in),
-                                          .age_ns = reader_number(in) & INT64_MAX};
+        failure =
+            (struct worker_failure){.rank = reader_int(in),
+                                    .local_rank = reader_int(in),
+                                    .group_rank = reader_int(in),
+                                    .exit_code = (int)reader_byte(in) - 1,
+                                    .signal = (int)reader_below(in, 128),
+                                    .told = reader_flag(in),
+                                    .hung = reader_flag(in),
+                                    .lost_node = reader_flag(in),
+                                    .xid = reader_int(in) & INT32_MAX,
+                                    .step = reader_number(in),
+                                    .age_ns = reader_flag(in) ? reader_wait_ns(in) : FAILURE_AGE_LIMIT_NS};
         (void)strcpy(failure.tail, reader_flag(in) ? "Connection reset by peer" : "a\x1b\xff\n");
         event.report.failure = &failure;
     }
