@@ -51,7 +51,7 @@ struct client {
     uint64_t epoch;                /* of the server that accepted us last */
     struct world_id last_world;    /* world that was given out */
     struct world_id server_done;   /* the world that the server has done its part of */
-    int last_nodes;
+    int last_nodes, last_rank;
     int64_t restart_count; /* of the last world that was given out */
     uint64_t held_at;      /* numbers when held was set */
     /* the lease; lease_ns 0: there is none */
@@ -92,6 +92,7 @@ static void send_join(struct client *client, struct instant now)
     client->message.join.restart_count = client->restart_count;
     client->message.join.last = client->last_world;
     client->message.join.last_nodes = client->last_nodes;
+    client->message.join.last_rank = client->last_rank;
     client->message.join.epoch = client->epoch;
     client->message.join.held_done = client->done;
     client->message.join.server_done =
@@ -256,6 +257,7 @@ static int give_withheld(struct client *client, struct instant now, struct muste
     client->held_stops = false;
     client->last_world = client->held;
     client->last_nodes = client->world.world.group_world_size;
+    client->last_rank = client->world.world.group_rank;
     client->restart_count = client->world.world.restart_count;
     client->held_at = client->numbers;
     return queue_event(client, &client->world, err);

@@ -39,9 +39,9 @@
  *
  * The state is soft: a server that is started again knows nothing, and the agents register with it what they
  * hold. As a rule its own workers were lost with it: it stops that round and forms the next one, at the cost
- * of a restart. Round and restart count go on from the largest that was reported. In a static world whose
- * server had done its part nothing was lost: if all others still run that round, or are done with it, the new
- * server takes it over as it is.
+ * of a restart. Round and restart count go on from the largest that was reported. Where the server had done
+ * its part nothing was lost: if all others still run that round, or are done with it, the new server takes it
+ * over as it is. It waits for all of them: in an elastic world no longer than for the end of their leases.
  *
  * A beat costs O(1); forming, stopping and the verdict cost O(1) a member; a tick looks at all members, and
  * is due about once in lost_after. */
@@ -167,7 +167,8 @@ struct roster_join {
     bool held_done;       /* they have all exited 0 */
     struct world_id last; /* the last world it had, and how many nodes that has; 0,0: none */
     int last_nodes;
-    bool server_done;      /* static: its server said that its own workers of that world have all exited 0 */
+    int last_rank;         /* its group rank there */
+    bool server_done;      /* its server said that its own workers of that world have all exited 0 */
     int64_t restart_count; /* of that world */
     uint64_t epoch;        /* of the server that accepted it last; 0: none has */
 };
@@ -247,7 +248,7 @@ uint64_t roster_report_sequence(const struct roster *roster, int member);
 /* While the world forms, who is waited for ("37 of 64 nodes, missing ranks 4, 9-11"); while there is one,
  * what newcomers and spares wait for; "" otherwise. */
 void roster_describe_progress(const struct roster *roster, char *out, size_t size);
-/* Static: the world that is out, if the hosting agent's part of it is done; else 0,0. Agents remember it:
+/* The world that is out, if the hosting agent's part of it is done; else 0,0. Agents remember it:
  * they can do without a server that is lost then. */
 struct world_id roster_server_done(const struct roster *roster);
 /* The caller stood still for so long that the others' silence means nothing: they get the full time again. */

@@ -17,6 +17,7 @@ struct roster_member {
     bool local;
     bool verdict_sent;    /* only looked at in LEAVING */
     bool draining;        /* goes when its workers have ended */
+    bool adopted;         /* with its world: what it reported to the former server may come once more */
     bool was_done;        /* STOPPING: there was nothing left to stop */
     struct world_id held; /* whose workers it has, or must still say STOPPED for; 0,0: none */
     uint64_t session;
@@ -129,7 +130,8 @@ void roster_act(struct roster_work *w, enum roster_action_kind kind, uint64_t se
 void roster_set_state(struct roster *roster, struct roster_member *member, enum roster_member_state state);
 /* The agent is gone; state is EMPTY or DONE_GONE. */
 void roster_vacate(struct roster *roster, struct roster_member *member, enum roster_member_state state);
-/* FORMING: roster->id is the world of all that KEEP, and the hosting agent's part of it is done. */
+/* FORMING: roster->id is the world of all that KEEP, by_rank and world_nodes say who is in it, and the
+ * hosting agent's part of it is done. */
 void roster_adopt_world(struct roster_work *w);
 /* One more cause of the present round's end; the best one stays. */
 void roster_record(struct roster *roster, const struct worker_failure *failure, int slot, struct instant at);

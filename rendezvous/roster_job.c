@@ -218,6 +218,7 @@ static void form_world(struct roster_work *w)
         int slot = roster->by_rank[rank];
         struct roster_member *member = &roster->members[slot];
         member->held = roster->id;
+        member->adopted = false;
         member->group_rank = rank;
         member->round = roster->id.round;
         roster_set_state(roster, member, MEMBER_ASSIGNED);
@@ -225,18 +226,20 @@ static void form_world(struct roster_work *w)
     }
 }
 
-/* Its ranks are its slots. Who served it before, and who does now, have nothing left to do. */
+/* Who served it before, and who does now, have nothing left to do. */
 void roster_adopt_world(struct roster_work *w)
 {
     struct roster *roster = w->roster;
     roster_assign_ranks(roster);
     roster->world_out = roster->world_seen = true;
-    roster->formed_at = w->now;
+    roster->last_call = INSTANT_NEVER;
+    roster->formed_at = roster->fence = w->now;
     set_job_state(w, JOB_RUNNING, 0);
-    for (int i = 0; i < roster->slot_count; i++) {
-        struct roster_member *member = &roster->members[i];
-        member->group_rank = i;
+    for (int rank = 0; rank < roster->world_nodes; rank++) {
+        struct roster_member *member = &roster->members[roster->by_rank[rank]];
+        member->group_rank = rank;
         member->round = roster->id.round;
+        member->adopted = true;
         bool runs = member->state == MEMBER_KEEPS && !member->was_done;
         roster_set_state(roster, member, runs ? MEMBER_RUNNING : MEMBER_DONE);
     }

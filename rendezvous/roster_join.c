@@ -98,7 +98,8 @@ bool roster_join_fits(const struct roster *roster, const struct roster_join *joi
     if (!text_fits(join->role, ROSTER_ROLE_LIMIT))
         return refuse(refusal, size, "role: longer than %d bytes", ROSTER_ROLE_LIMIT - 1);
     if (join->program && !text_fits(join->program, MEMBERSHIP_PROGRAM_LIMIT))
-        return refuse(refusal, size, "program: its name is longer than %d bytes", MEMBERSHIP_PROGRAM_LIMIT - 1);
+        return refuse(refusal, size, "program: its name is longer than %d bytes",
+                      MEMBERSHIP_PROGRAM_LIMIT - 1);
     if (!text_fits(join->store_addr, MEMBERSHIP_NAME_LIMIT))
         return refuse(refusal, size, "store address: longer than %d bytes", MEMBERSHIP_NAME_LIMIT - 1);
     if (join->local_world_size < 1 || join->local_world_size > ROSTER_LOCAL_WORLD_LIMIT)

@@ -45,9 +45,8 @@ void roster_on_return(struct roster_work *w, const struct roster_join *join)
 
 bool roster_return_keeps(const struct roster *roster, const struct roster_join *join)
 {
-    return !roster->elastic && roster->state == JOB_FORMING && !roster->world_seen &&
-           join->held.epoch != roster->epoch && join->server_done && join->last.epoch == join->held.epoch &&
-           join->last.round == join->held.round;
+    return roster->state == JOB_FORMING && !roster->world_seen && join->held.epoch != roster->epoch &&
+           join->server_done && join->last.epoch == join->held.epoch && join->last.round == join->held.round;
 }
 
 static void stop_former_world(struct roster_work *w)
@@ -63,22 +62,53 @@ static void stop_former_world(struct roster_work *w)
     count_loss(w, roster->restart_count);
 }
 
+static bool is_before(const struct roster *roster, struct world_id id)
+{
+    return id.epoch == roster->before.epoch && id.round == roster->before.round;
+}
+
+/* Gives all of the former world their ranks again; the hosting agent has that of the one that served before.
+ */
+static bool take_ranks(struct roster *roster, int nodes)
+{
+    if (!roster->elastic)
+        return true; /* they are the slots */
+    for (int rank = 1; rank < nodes; rank++)
+        roster->by_rank[rank] = -1;
+    roster->by_rank[0] = roster->local_slot;
+    roster->world_nodes = nodes;
+    for (int i = 0; i < roster->slot_count; i++) {
+        const struct roster_member *member = &roster->members[i];
+        if (member->state != MEMBER_KEEPS)
+            continue;
+        if (member->group_rank < 1 || member->group_rank >= nodes || roster->by_rank[member->group_rank] >= 0)
+            return false;
+        roster->by_rank[member->group_rank] = i;
+    }
+    return true;
+}
+
 /* Only a world that nobody is missing from can go on. */
 bool roster_return_settle(struct roster_work *w)
 {
     struct roster *roster = w->roster;
-    int others = 0, keeping = 0;
+    int others = 0, keeping = 0, nodes = roster->elastic ? roster->before_nodes : roster->slot_count;
     for (int i = 0; i < roster->slot_count; i++) {
         const struct roster_member *member = &roster->members[i];
-        others += roster_seat_taken(member) && !member->local;
-        keeping += member->state == MEMBER_KEEPS && member->held.epoch == roster->before.epoch &&
-                   member->held.round == roster->before.round;
+        if (!roster_seat_taken(member) || member->local)
+            continue;
+        /* there may be spares in an elastic job */
+        others += !roster->elastic || member->state == MEMBER_KEEPS || is_before(roster, member->last);
+        keeping += member->state == MEMBER_KEEPS && is_before(roster, member->held);
     }
-    if (keeping < others) {
+    bool late = roster->elastic && instant_reached(w->now, roster->fence);
+    bool whole = keeping == nodes - 1 && roster->local_slot >= 0;
+    if (keeping < others || keeping > nodes - 1 || (late && !whole) ||
+        (whole && !take_ranks(roster, nodes))) {
         stop_former_world(w);
         return true;
     }
-    if (keeping < roster->slot_count - 1 || roster->local_slot < 0)
+    if (!whole)
         return false;
     roster->id = roster->before;
     roster_adopt_world(w);

@@ -433,7 +433,7 @@ uint64_t roster_report_sequence(const struct roster *roster, int member)
 
 struct world_id roster_server_done(const struct roster *roster)
 {
-    if (roster->elastic || roster->local_slot < 0 || !roster->world_out)
+    if (roster->local_slot < 0 || !roster->world_out)
         return (struct world_id){0};
     bool done = roster->members[roster->local_slot].state == MEMBER_DONE ||
                 (roster->state == JOB_FINISHING && roster->verdict_code == EXIT_CODE_OK);
@@ -469,6 +469,8 @@ struct instant roster_deadline(const struct roster *roster)
         return instant_min(due, roster->regroup);
     if (roster->hold_until.ns != INSTANT_NEVER.ns)
         return instant_min(due, roster->hold_until);
+    if (roster->count[MEMBER_KEEPS] && roster->elastic)
+        return instant_min(due, roster->fence);
     return instant_min(due, roster->last_call);
 }
 

@@ -158,6 +158,7 @@ static void pack_join(struct parts *parts, const struct wire_message *message)
     out->epoch = join->epoch;
     out->held_done = join->held_done;
     out->server_done = join->server_done;
+    out->last_rank = join->last_rank;
     if (join->held.epoch)
         out->held = pack_id(&parts->id, join->held);
 }
@@ -429,8 +430,10 @@ static int take_join(struct wire_message *out, const Muster__Envelope *envelope,
         .epoch = in->epoch,
         .held_done = in->held_done,
         .server_done = in->server_done,
+        .last_rank = in->last_rank,
     };
-    if (in->restart_count < 0 || in->restart_count > ROSTER_RESTARTS_LIMIT || in->last_nodes < 0)
+    if (in->restart_count < 0 || in->restart_count > ROSTER_RESTARTS_LIMIT || in->last_nodes < 0 ||
+        in->last_rank < 0)
         return bad(err, "a count is out of range");
     if (in->last && take_id(&out->join.last, in->last, err))
         return -1;

@@ -146,6 +146,15 @@ class Done(ServerLost):
         self.no_round(1)
 
 
+class DoneElastic(Done):
+    def agent(self, k, *more):
+        return self.cluster.nodes[k].start(
+            MUSTER, "run", f"--nnodes=2:{self.nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint=node0:{PORT}",
+            f"--max-restarts={self.restarts}", f"--node-rank={k}", *more, "--", self.worker,
+            OUT=str(self.out), MUSTER_HOSTNAME=None,
+        )  # fmt: skip
+
+
 class Stays(ServerLost):
     def test_it_never_comes_back(self):
         agents = self.agents("--join-timeout=5")

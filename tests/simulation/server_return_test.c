@@ -129,6 +129,78 @@ static void when_its_own_part_is_done(void **state)
                  "20.008 node0 exits 0\n");
 }
 
+/* The same in an elastic job, which waits for its members no longer than for their leases. */
+static void when_its_own_part_of_an_elastic_world_is_done(void **state)
+{
+    (void)state;
+    struct cluster *c = cluster_create(
+        &(struct cluster_options){.elastic = true, .nodes = 3, .min_nodes = 2, .max_nodes = 3});
+    for (int i = 0; i < 3; i++)
+        cluster_start(c, 0, i);
+    cluster_finish(c, 1000, 0);
+    cluster_finish(c, 1500, 1);
+    cluster_crash(c, 3000, 0);
+    cluster_start(c, 9000, 0);
+    cluster_finish(c, 20000, 2);
+    expect_trace(c, 60000,
+                 "0.000 node0 joins\n"
+                 "0.000 node1 joins\n"
+                 "0.000 node2 joins\n"
+                 "0.001 job FORMING -> STARTING\n"
+                 "0.001 node0 starts workers 0-0 of 3, round 0\n"
+                 "0.002 node1 starts workers 1-1 of 3, round 0\n"
+                 "0.002 node2 starts workers 2-2 of 3, round 0\n"
+                 "0.103 job STARTING -> RUNNING\n"
+                 "1.000 node0 is done\n"
+                 "1.500 node1 is done\n"
+                 "3.000 node0 crashes\n"
+                 "9.000 node0 joins\n"
+                 "9.005 job FORMING -> RUNNING\n"
+                 "20.000 node2 is done\n"
+                 "20.001 job RUNNING -> FINISHING\n"
+                 "20.002 node1 verdict 0: all workers exited 0\n"
+                 "20.002 node2 verdict 0: all workers exited 0\n"
+                 "20.007 node1 exits 0\n"
+                 "20.007 node2 exits 0\n"
+                 "20.008 job FINISHING -> FINISHED\n"
+                 "20.008 node0 verdict 0: all workers exited 0\n"
+                 "20.013 node0 exits 0\n");
+}
+
+static void when_it_was_done_and_one_more_is_lost(void **state)
+{
+    (void)state;
+    struct cluster *c = cluster_create(&(struct cluster_options){
+        .elastic = true, .nodes = 3, .min_nodes = 2, .max_nodes = 3, .max_restarts = 1});
+    for (int i = 0; i < 3; i++)
+        cluster_start(c, 0, i);
+    cluster_finish(c, 1000, 0);
+    cluster_crash(c, 3000, 0);
+    cluster_crash(c, 3000, 1);
+    cluster_start(c, 4000, 0);
+    for (int i = 0; i < 3; i++)
+        cluster_finish(c, 40000, i);
+    expect_trace(
+        c, 60000,
+        "0.000 node0 joins\n"
+        "0.000 node1 joins\n"
+        "0.000 node2 joins\n"
+        "0.001 job FORMING -> STARTING\n"
+        "0.001 node0 starts workers 0-0 of 3, round 0\n"
+        "0.002 node1 starts workers 1-1 of 3, round 0\n"
+        "0.002 node2 starts workers 2-2 of 3, round 0\n"
+        "0.103 job STARTING -> RUNNING\n"
+        "1.000 node0 is done\n"
+        "3.000 node0 crashes\n"
+        "3.000 node1 crashes\n"
+        "4.000 node0 joins\n"
+        "26.001 node2 stops round 0: the server was started again, and the job goes on in another round\n"
+        "56.102 job FORMING -> STARTING\n"
+        "56.102 node0 starts workers 0-0 of 2, round 1\n"
+        "56.103 node2 starts workers 1-1 of 2, round 1\n"
+        "56.204 job STARTING -> RUNNING\n");
+}
+
 static void with_no_restart_left(void **state)
 {
     (void)state;
@@ -199,6 +271,8 @@ int main(void)
         cmocka_unit_test(while_it_runs),
         cmocka_unit_test(while_it_forms),
         cmocka_unit_test(when_its_own_part_is_done),
+        cmocka_unit_test(when_its_own_part_of_an_elastic_world_is_done),
+        cmocka_unit_test(when_it_was_done_and_one_more_is_lost),
         cmocka_unit_test(with_no_restart_left),
         cmocka_unit_test(it_freezes_and_thaws),
         cmocka_unit_test(it_never_comes_back),
