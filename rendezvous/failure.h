@@ -27,7 +27,7 @@ enum {
     FAILURE_OTHERS_LIMIT = 15, /* that a verdict names beside the first cause */
 };
 
-/* Ten years: an age, or a distance between two failures, that is longer is not believed. */
+/* Ten years: an age that is longer is not believed; two failures may be twice as far from each other. */
 #define FAILURE_AGE_LIMIT_NS (INT64_C(3650) * 24 * 3600 * NS_PER_S)
 
 /* Everything that was seen of one failure. Times are durations before the report is made, never another

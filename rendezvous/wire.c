@@ -381,8 +381,8 @@ static int take_failure(struct worker_failure *out, const Muster__Failure *in, s
 static int take_brief(struct failure_brief *out, const Muster__Brief *in, struct muster_error *err)
 {
     if (in->exit_code < -1 || in->exit_code > 255 || in->signal < 0 || in->signal > 127 || in->xid < 0 ||
-        in->class_of < 0 || in->class_of >= FAILURE_CLASS_COUNT || in->after_ns < -FAILURE_AGE_LIMIT_NS ||
-        in->after_ns > FAILURE_AGE_LIMIT_NS)
+        in->class_of < 0 || in->class_of >= FAILURE_CLASS_COUNT || in->after_ns < -2 * FAILURE_AGE_LIMIT_NS ||
+        in->after_ns > 2 * FAILURE_AGE_LIMIT_NS)
         return bad(err, "a number of another failure is out of range");
     *out = (struct failure_brief){
         .rank = in->rank,
