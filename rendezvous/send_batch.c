@@ -67,11 +67,11 @@ static size_t submit(struct send_batch *batch, struct send_job *jobs, size_t cou
 void send_batch_run(struct send_batch *batch, struct send_job *jobs, size_t count)
 {
     size_t done = 0;
-    if (count > 1 && !batch->refused && !batch->context)
+    if (count >= SEND_BATCH_WORTH && !batch->refused && !batch->context)
         batch->refused = aio_setup(SEND_BATCH_MAX, &batch->context) != 0;
     for (size_t i = 0; i < count; i++)
         jobs[i].result = -EIO; /* where the kernel takes a job and never tells what became of it */
-    if (count > 1 && batch->context)
+    if (count >= SEND_BATCH_WORTH && batch->context)
         done = submit(batch, jobs, count);
     for (; done < count; done++)
         send_one(&jobs[done]);

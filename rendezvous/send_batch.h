@@ -16,8 +16,9 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Sends of one call, at most. */
-enum { SEND_BATCH_MAX = 64 };
+/* Sends of one call, at most; and the fewest that are worth it: io_submit costs more for each job than send
+ * does, and its results cost a call of their own. */
+enum { SEND_BATCH_MAX = 64, SEND_BATCH_WORTH = 4 };
 
 struct send_job {
     int fd; /* a non-blocking stream socket */
@@ -27,7 +28,7 @@ struct send_job {
     void *owner;    /* the caller's own */
 };
 
-/* A zeroed one is ready: what the kernel needs is set up with the first run of several jobs. */
+/* A zeroed one is ready: what the kernel needs is set up with the first run of so many jobs. */
 struct send_batch {
     bool refused;          /* the kernel, or who guards it, has no such call: send is used */
     unsigned long context; /* aio_context_t; 0: none yet */

@@ -100,13 +100,18 @@ static void few_need_no_set_up(void **state)
 {
     (void)state;
     struct send_batch batch = {0};
+    struct send_job jobs[SEND_BATCH_WORTH - 1];
     struct pairs p;
     open_pairs(&p);
-    struct send_job job = {.fd = p.near[0], .data = "alone", .length = 5};
-    send_batch_run(&batch, &job, 0);
-    send_batch_run(&batch, &job, 1);
-    assert_int_equal(job.result, 5);
-    expect(p.far[0], "alone");
+    for (int i = 0; i < SEND_BATCH_WORTH - 1; i++)
+        jobs[i] = (struct send_job){.fd = p.near[i], .data = "one", .length = 3};
+    for (size_t count = 0; count < SEND_BATCH_WORTH; count++) {
+        send_batch_run(&batch, jobs, count);
+        for (size_t i = 0; i < count; i++) {
+            assert_int_equal(jobs[i].result, 3);
+            expect(p.far[i], "one");
+        }
+    }
     assert_int_equal(batch.context, 0);
     assert_false(batch.refused);
     close_pairs(&p);
