@@ -6,7 +6,9 @@
 For each job one line is printed: the fault, mode, nodes, when the first agent spoke of it, when a world trained again, what
 came out. The times are for information only. Of every job it is asked: did it end as the row says, did nobody hang, did no two
 worlds train at once, was the cause named. --rows takes those whose name has the text in it; --keep keeps the logs of all jobs
-there, each in a folder of its own (otherwise those of a failed job are printed, the last lines of each agent)."""
+there, each in a folder of its own (otherwise those of a failed job are printed, the last lines of each agent). A job that fails
+while the machine starves is played again: an agent that gets no processor for seconds is lost to the others, and rightly so; but
+two worlds that train at once are never forgiven."""
 
 import argparse
 import os
@@ -47,6 +49,30 @@ class Neighbours:
 NEIGHBOURS = Neighbours()
 
 
+class Machine:
+    """Notes when this process got no processor for so long that agents may have been taken for lost."""
+
+    SLICE, LATE = 0.05, 0.7
+
+    def __init__(self):
+        self.starved_at = 0.0
+        threading.Thread(target=self.watch, daemon=True).start()
+
+    def watch(self):
+        while True:
+            before = time.monotonic()
+            time.sleep(self.SLICE)
+            if time.monotonic() - before > self.SLICE + self.LATE:
+                self.starved_at = time.monotonic()
+
+    def starved_since(self, when):
+        return self.starved_at > when
+
+
+MACHINE = Machine()
+TRIES = 3  # of a job whose machine starved
+
+
 class Played:
     """One row in one mode with one number of nodes."""
 
@@ -54,6 +80,7 @@ class Played:
         self.row, self.mode, self.count, self.options = row, mode, count, options
         self.error = ""
         self.heard = self.back_again = None
+        self.starved = False
 
     def __str__(self):
         return f"{self.row.name}, {self.mode}, {self.count} nodes"
@@ -145,12 +172,18 @@ class Played:
         known = (self.count + self.row.spares + 1) ** 2  # everybody knows everybody, and the hub
         NEIGHBOURS.take(known)
         try:
-            return self.run_job()
+            for _ in range(TRIES):
+                done = self.run_job()
+                if done or not self.starved:
+                    break
+                print(f"--- {self}: the machine starved meanwhile, once more", flush=True)
+            return done
         finally:
             NEIGHBOURS.give(known)
 
     def run_job(self):
         began = time.monotonic()
+        self.error, self.heard, self.back_again = "", None, None
         folder = pathlib.Path(tempfile.mkdtemp(prefix="muster-faults-"))
         job = None
         try:
@@ -160,7 +193,9 @@ class Played:
         except Exception as error:  # one job's failure is not the others'
             self.error = str(error) if isinstance(error, AssertionError) else traceback.format_exc()
         try:
+            stood = job and "freezes" not in self.row.name and "this process stood still" in job.said()
             breaches = job.observer.breaches() if job else []
+            self.starved = not breaches and bool(stood or MACHINE.starved_since(began))
             if breaches:
                 self.error += "\n".join(["", *breaches, *map(str, job.observer.worlds())])
         finally:

@@ -242,7 +242,7 @@ def torchrun_joins(job):
     """The victim runs torchrun, the others muster."""
     victim_is_missing(job)
     start_torchrun(job, job.victim, f"--node-rank={job.count - 1}")
-    job.until(lambda: "torchrun" in job.said(), "torchrun is named")
+    job.until(lambda: STRANGE_PEER in job.said(), "torchrun is named")
 
 
 def terminate_all(job):
@@ -304,6 +304,7 @@ SLOW_RESTART = ("--restart-backoff=8",)
 MANY_RESTARTS = ("--max-restarts=100",)  # a false alarm costs one
 NO_RESTART = ("--max-restarts=0",)
 SHORT_JOIN = ("--join-timeout=8",)
+STRANGE_PEER = "it does not speak muster's protocol: torchrun"
 LOST_VICTIM = r"the first cause: node rank \d+ \(node\d+\) is lost"  # whatever followers said before
 LOST_SERVER = r"the first cause: the agent that served the job was lost in round 0"
 OTHER_JOB = {
@@ -360,9 +361,9 @@ ROWS = [
     Row("another server on the port", other_job(server, 0), again=SAME, restarts=0, codes={"other": 1, "*": DONE},
         says={**OTHER_JOB, "static": rf"port {PORT} is in use by pid \d+"}),
     Row("torchrun among the members", terminate_all, begin=torchrun_joins, lowest=everybody, again=None, codes=143,
-        says="does not speak muster's protocol: torchrun", needs_torch=True, short=STATIC),
+        says=STRANGE_PEER, needs_torch=True, short=STATIC),
     Row("torchrun on the server's node", begin=torchrun_serves, lowest=everybody, flags=SHORT_JOIN, again=None, codes=LOST,
-        says=r"did not answer within .*\(torchrun", needs_torch=True, short=ELASTIC),
+        says="did not answer within .*torchrun", needs_torch=True, short=ELASTIC),
     Row("a spare takes over", kill_agent(victim), begin=spare_waits, spares=1, lowest=everybody, restarts=1, modes=ELASTIC),
     Row("2 nodes become 4, then 3", grows_and_shrinks, begin=two_start, lowest=lambda _: 2, again=3, restarts=0,
         codes={"node3": 143, "*": DONE}, modes=ELASTIC, sizes=(4,)),
