@@ -1,6 +1,7 @@
 /* cluster_internal.h - the state of a simulated cluster, shared by its own files: cluster.c (making it, and
- * what happens when), cluster_agent.c (an agent and its workers), cluster_server.c (the one that serves),
- * cluster_network.c, cluster_faults.c, cluster_queue.c, cluster_invariants.c and cluster_liveness.c. */
+ * what happens when), cluster_agent.c (an agent), cluster_life.c (its start and end), cluster_workers.c,
+ * cluster_server.c (the agent that serves), cluster_network.c, cluster_faults.c, cluster_queue.c,
+ * cluster_invariants.c and cluster_liveness.c. */
 #ifndef MUSTER_TESTS_SIMULATION_CLUSTER_INTERNAL_H
 #define MUSTER_TESTS_SIMULATION_CLUSTER_INTERNAL_H
 
@@ -172,6 +173,7 @@ struct cluster {
     struct session *sessions; /* by number; what the server's carrier keeps of them */
     uint64_t last_session, session_room;
     uint64_t server_lives;
+    bool leapt;     /* the serving node's clock: a wait for leases may have been too short */
     bool half_open; /* connections to a server that vanished */
     bool strangers; /* static: a rank was claimed by more than one, and the workers of both may live */
     /* what is to happen */
@@ -265,21 +267,38 @@ void cluster_free_letter(struct cluster *cluster, struct letter *letter);
 
 /* --- cluster_agent.c --- */
 
-void cluster_start_agent(struct cluster *cluster, int node, int rank, int named_after);
-/* It is gone, with its workers. */
-void cluster_end_agent(struct cluster *cluster, int node, int exit_code);
 void cluster_agent_event(struct cluster *cluster, int node, const struct group_event *event,
                          const struct worker_failure *failure);
+/* Tells the table if none of its processes is left and it waits for that. */
+void cluster_look_for_the_end(struct cluster *cluster, int node);
+/* What became of the workers of its world, to the server. */
+void cluster_report(struct cluster *cluster, int node, enum membership_report_kind kind,
+                    const struct worker_failure *failure);
 /* What a seat gives out. */
 void cluster_take_event(struct cluster *cluster, int node, const struct membership_event *event);
 void cluster_turn(struct cluster *cluster, int node);
 /* After anything that may have changed when a client's loop is to look again. */
 void cluster_plan_turn(struct cluster *cluster, int node);
+
+/* --- cluster_life.c --- */
+
+void cluster_start_agent(struct cluster *cluster, int node, int rank, int named_after);
+/* It is gone, with its workers. */
+void cluster_end_agent(struct cluster *cluster, int node, int exit_code);
+void cluster_exit_agent(struct cluster *cluster, int node);
+
+/* --- cluster_workers.c --- */
+
+void cluster_set_workers(struct cluster *cluster, struct node *node, enum worker_phase phase);
+void cluster_start_workers(struct cluster *cluster, int node);
+/* They are told to end, to save first, and killed. */
+void cluster_stop_workers(struct cluster *cluster, int node);
+void cluster_let_workers_save(struct cluster *cluster, int node);
+void cluster_kill_workers(struct cluster *cluster, int node);
 void cluster_workers_started(struct cluster *cluster, int node);
 void cluster_workers_ended(struct cluster *cluster, int node);
 void cluster_fail_worker(struct cluster *cluster, int node, bool follows);
 void cluster_finish_workers(struct cluster *cluster, int node);
-void cluster_exit_agent(struct cluster *cluster, int node);
 
 /* --- cluster_server.c --- */
 

@@ -184,7 +184,8 @@ void cluster_check(struct cluster *cluster)
 {
     if (cluster->changed) {
         cluster->changed = false;
-        check_one_trains(cluster);
+        if (!cluster->leapt)
+            check_one_trains(cluster);
         if (!cluster->options.elastic && !cluster->strangers)
             check_one_world(cluster);
         check_one_holder(cluster);

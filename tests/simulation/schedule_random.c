@@ -236,6 +236,30 @@ static void add_straggler(struct maker *m)
         step(m, at + 2000 + lasts, STEP_HEAL, last, 0);
 }
 
+/* The job ends early, and something happens while its agents leave. */
+static void add_early_end(struct maker *m)
+{
+    static const enum step_kind kinds[] = {STEP_CUT,   STEP_CUT_IN, STEP_FREEZE,
+                                           STEP_CRASH, STEP_RESET,  STEP_TERM};
+    int64_t at = 6000 + below(m, FAULTS_UNTIL_MS - 8000);
+    for (int i = 0; i < m->nodes; i++)
+        step(m, at + below(m, 300), STEP_FINISH, i, 0);
+    if (one_in(m, 2) && !m->spares) {
+        step(m, at + below(m, 900), one_in(m, 2) ? STEP_CRASH : STEP_LOSE, 0, 0);
+        step(m, at + 1000 + below(m, 6000), STEP_START, 0, -1);
+    }
+    for (int k = (int)below(m, 3); k > 0; k--) {
+        enum step_kind kind = kinds[below(m, 6)];
+        int node = 1 + (int)below(m, m->nodes - 1);
+        int64_t then = at + below(m, 900), lasts = 1 + below(m, 5000);
+        step(m, then, kind, node, kind == STEP_FREEZE ? lasts : 0);
+        if (kind == STEP_CUT || kind == STEP_CUT_IN)
+            step(m, then + lasts, STEP_HEAL, node, 0);
+        else if (kind == STEP_CRASH)
+            step(m, then + lasts, STEP_START, node, -1);
+    }
+}
+
 static void add_faults(struct maker *m)
 {
     int count = (int)below(m, 7 + (m->nodes > 6 ? 3 : 0) + (m->nodes > 12 ? 4 : 0));
@@ -247,6 +271,8 @@ static void add_faults(struct maker *m)
         add_troubled(m);
     if (one_in(m, 8) && !unknown_when_back(m))
         add_straggler(m);
+    if (one_in(m, 10) && !unknown_when_back(m))
+        add_early_end(m);
     for (int k = 0; k < count; k++)
         add_fault(m);
     step(m, FAULTS_UNTIL_MS, STEP_CALM, 0, CALM_RUN_MS);

@@ -1,0 +1,166 @@
+/* cluster_life.c - how an agent of a simulated cluster starts and ends: who serves, what it joins with, what
+ * is new with each start. */
+#include <stdio.h>
+#include <string.h>
+
+#include "launcher/server_choice.h"
+#include "proto/exit_code.h"
+#include "tests/simulation/cluster_internal.h"
+
+static const int64_t kill_bound_ns = 3 * NS_PER_S, clean_bound_ns = 5 * NS_PER_S;
+
+static const char *asking; /* the name of the node that asks: server_choice's questions have no context */
+
+static bool is_numeric(const char *text)
+{
+    (void)text;
+    return false;
+}
+
+static bool is_local(const char *address)
+{
+    return strcmp(address, "10.0.0.1") == 0 && strcmp(asking, "node0") == 0;
+}
+
+static const char *address_at(const void *context, int index)
+{
+    (void)context;
+    return index == 0 ? "10.0.0.1" : NULL;
+}
+
+/* As launcher/agent_serve.c has it. */
+static bool serves(const struct cluster *cluster, const struct node *node)
+{
+    const struct server_question question = {.endpoint = "endpoint",
+                                             .is_host = -1,
+                                             .host_name = node->name,
+                                             .full_name = "",
+                                             .is_numeric = is_numeric,
+                                             .is_local = is_local};
+    if (!cluster->options.elastic)
+        return node->claimed_rank == 0;
+    asking = node->name;
+    return server_choose(&question) == SERVER_CHOICE_SERVE ||
+           server_choose_resolved(&question, address_at, NULL);
+}
+
+static struct roster_join join_of(const struct cluster *cluster, int i, bool local)
+{
+    static const char *const roles[CLUSTER_ROLES] = {"trainer", "evaluator", "reader"};
+    const struct node *node = &cluster->nodes[i];
+    return (struct roster_join){
+        .protocol_version = ROSTER_PROTOCOL_VERSION,
+        .job_id = "job",
+        .min_nodes = cluster->options.min_nodes,
+        .max_nodes = cluster->options.max_nodes,
+        .elastic = cluster->options.elastic,
+        .agent_name = node->name,
+        .node_rank = node->claimed_rank,
+        .incarnation = node->incarnation,
+        .local_world_size = cluster->options.local_world_size[i],
+        .role = roles[cluster->options.role[i]],
+        .store_addr = node->name,
+        .store_port = 29500,
+        .local = local,
+    };
+}
+
+/* All that an agent knows begins anew; its machine, and its server's memory for the tests, stay. */
+static void renew(struct cluster *cluster, int i, int rank, int named_after)
+{
+    const struct cluster_options *options = &cluster->options;
+    struct node *node = &cluster->nodes[i];
+    node->phase = NODE_UP;
+    node->life++;
+    node->claimed_rank = rank;
+    node->named_after = named_after;
+    (void)snprintf(node->name, sizeof node->name, "node%d", named_after);
+    node->incarnation = (struct roster_incarnation){cluster_luck(cluster, (uint64_t)i, node->life, 1),
+                                                    cluster_luck(cluster, (uint64_t)i, node->life, 2)};
+    node->group = (struct group){.shutdown_grace_ns = options->grace_ns,
+                                 .restart_grace_ns = options->grace_ns,
+                                 .kill_bound_ns = kill_bound_ns,
+                                 .clean_bound_ns = clean_bound_ns,
+                                 .deadline = INSTANT_NEVER,
+                                 .drains = options->elastic,
+                                 .ends_together = !options->elastic && options->max_nodes > 1};
+    node->group_at = node->turn_at = node->cut_at = INSTANT_NEVER;
+    node->terminated = node->judged = node->seat_left = node->seat_over = false;
+    node->cut[TO_SERVER] = node->cut[TO_AGENT] = node->slept = node->stuck = node->saw_world = false;
+    node->exited_at = (struct instant){0};
+    node->current = node->last_world = (struct world_id){0};
+    node->world = (struct membership_world){0};
+    node->sequence = 0;
+    node->registration++;
+    node->stood_until = node->frozen_until = node->not_before[TO_SERVER] = node->not_before[TO_AGENT] =
+        (struct instant){0};
+    cluster_set_workers(cluster, node, WORKERS_NONE);
+}
+
+void cluster_start_agent(struct cluster *cluster, int i, int rank, int named_after)
+{
+    struct node *node = &cluster->nodes[i];
+    cluster->used = i < cluster->used ? cluster->used : i + 1;
+    renew(cluster, i, rank, named_after);
+    if (rank >= 0)
+        cluster_say(cluster, node, "joins as node rank %d", rank);
+    else
+        cluster_say(cluster, node, "joins");
+    struct roster_join join = join_of(cluster, i, serves(cluster, node));
+    if (join.local) {
+        cluster_open_server(cluster, i, &join);
+        return;
+    }
+    cluster_new_connection(cluster, node);
+    cluster->links[i] = (struct sim_link){cluster, i};
+    struct client_options options = {
+        .join = join,
+        .join_timeout_ns = cluster->options.join_timeout_ns,
+        .max_restarts = cluster->options.max_restarts,
+        .server = "node0",
+        .send = cluster_client_sends,
+        .context = &cluster->links[i],
+    };
+    node->client = cluster_need(client_create(&options, node_time(cluster, node), NULL));
+    cluster_turn(cluster, i);
+}
+
+void cluster_end_agent(struct cluster *cluster, int i, int exit_code)
+{
+    struct node *node = &cluster->nodes[i];
+    node->phase = NODE_EXITED;
+    node->exit_code = exit_code;
+    node->life++;
+    cluster_set_workers(cluster, node, WORKERS_NONE);
+    client_destroy(node->client);
+    node->client = NULL;
+}
+
+void cluster_exit_agent(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    int code = node->group.exit_code;
+    struct server *server = node->server;
+    /* Those that it could not kill stay, but they belong to nobody. */
+    if (server && !server->closing && roster_state(server->roster) >= JOB_FINISHING &&
+        roster_has_remote(server->roster)) {
+        server->closing = true;
+        cluster_after(cluster, 2 * NS_PER_S, i, HAPPEN_CLOSE);
+        return;
+    }
+    if (node->client)
+        client_finish(node->client);
+    cluster_say(cluster, node, "exits %d", code);
+    node->exited_at = cluster->now;
+    if (server)
+        for (int other = 1; i == ENDPOINT && other < cluster->used; other++)
+            cluster_break_seen(cluster, other);
+    cluster_end_agent(cluster, i, code);
+    bool again = code == EXIT_CODE_NODE || code == EXIT_CODE_TERMINATED; /* what its controller does */
+    if (cluster->calm && again && !node->stuck && !node->replaced && !cluster_is_over(cluster))
+        cluster_schedule(cluster, &(struct happening){.at = instant_add(cluster->now, NS_PER_S),
+                                                      .kind = HAPPEN_STEP,
+                                                      .step = STEP_START,
+                                                      .node = i,
+                                                      .value = node->claimed_rank});
+}
