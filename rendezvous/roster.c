@@ -85,7 +85,7 @@ static void fill_seat(struct roster_work *w, struct roster_member *member)
     member->store_port = join->store_port;
     member->held = join->held;
     member->local = join->local;
-    member->draining = member->verdict_sent = member->adopted = false;
+    member->draining = member->verdict_sent = false;
     member->last = join->last;
     member->wanted_rank = join->node_rank;
     member->arrival = ++roster->arrivals;
@@ -366,8 +366,6 @@ static int on_report(struct roster_work *w)
                                                 : member->held.epoch && id.epoch == member->held.epoch &&
                                                       id.round == member->held.round;
     enum report_outcome outcome = current ? report_table[member->state][kind] : REPORT_CROSSED;
-    if (outcome == REPORT_UNKNOWN && member->adopted)
-        outcome = REPORT_CROSSED;
     if (outcome == REPORT_UNKNOWN)
         return error_set(w->err, MUSTER_E_STATE, "agent \"%.128s\" reports %s while it is %s", member->name,
                          roster_report_name(kind), roster_member_state_name(member->state));

@@ -17,7 +17,6 @@ struct roster_member {
     bool local;
     bool verdict_sent;    /* only looked at in LEAVING */
     bool draining;        /* goes when its workers have ended */
-    bool adopted;         /* with its world: what it reported to the former server may come once more */
     bool was_done;        /* STOPPING: there was nothing left to stop */
     struct world_id held; /* whose workers it has, or must still say STOPPED for; 0,0: none */
     uint64_t session;

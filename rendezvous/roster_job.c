@@ -218,7 +218,6 @@ static void form_world(struct roster_work *w)
         int slot = roster->by_rank[rank];
         struct roster_member *member = &roster->members[slot];
         member->held = roster->id;
-        member->adopted = false;
         member->group_rank = rank;
         member->round = roster->id.round;
         roster_set_state(roster, member, MEMBER_ASSIGNED);
@@ -239,7 +238,6 @@ void roster_adopt_world(struct roster_work *w)
         struct roster_member *member = &roster->members[roster->by_rank[rank]];
         member->group_rank = rank;
         member->round = roster->id.round;
-        member->adopted = true;
         bool runs = member->state == MEMBER_KEEPS && !member->was_done;
         roster_set_state(roster, member, runs ? MEMBER_RUNNING : MEMBER_DONE);
     }
