@@ -518,7 +518,8 @@ static size_t connection_consume(struct tcpstore_connection *c, const char *data
 
 static void connection_run(struct tcpstore_connection *c)
 {
-    buffer_consume(&c->input, connection_consume(c, c->input.data, c->input.length));
+    if (c->input.length > 0)
+        buffer_consume(&c->input, connection_consume(c, c->input.data, c->input.length));
     if (!c->input.length && c->input.capacity > BUFFER_KEPT)
         buffer_free(&c->input);
 }

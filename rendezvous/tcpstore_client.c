@@ -264,31 +264,26 @@ static int call_wait(struct call *call)
 
 /* --- connecting --- */
 
-/* VALIDATE has no answer of its own, so a PING shows that somebody understood it. A CHECK tells whose server
- * it is: any other says that it has no such key. */
+/* VALIDATE has no answer of its own, so a CHECK shows that somebody understood it, and whose server it is:
+ * any but ours says that it has no such key. Not a PING, at which servers of torch 2.2 to 2.4 close the
+ * connection. */
 static int greet(struct tcpstore_client *c, struct instant deadline, struct muster_error *err)
 {
-    uint32_t nonce = (uint32_t)getpid(), echo = 0;
     uint8_t whose = TCPSTORE_NOT_READY;
     deadline = instant_min(deadline, instant_add(clock_now(NULL), GREETING_NS));
     buffer_clear(&c->request);
     put_query(c, TCPSTORE_VALIDATE);
     put_u32(c, TCPSTORE_MAGIC);
-    put_query(c, TCPSTORE_PING);
-    put_u32(c, nonce);
     put_query(c, TCPSTORE_CHECK);
     put_u64(c, 1);
     put_bytes(c, (struct store_bytes){TCPSTORE_OURS, sizeof TCPSTORE_OURS - 1});
     if (c->request.failed)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the greeting");
     if (tcpstore_stream_send(c->fd, c->request.data, c->request.length, deadline, err) ||
-        receive(c, &echo, sizeof echo, deadline, err))
+        receive(c, &whose, sizeof whose, deadline, err))
         return error_wrap(err, "greeting");
-    if (le32toh(echo) != nonce)
-        return error_set(err, MUSTER_E_PROTOCOL, "it answers PING with 0x%08X, not 0x%08X: not a TCPStore",
-                         le32toh(echo), nonce);
-    if (receive(c, &whose, sizeof whose, deadline, err))
-        return error_wrap(err, "greeting");
+    if (whose != TCPSTORE_READY && whose != TCPSTORE_NOT_READY)
+        return error_set(err, MUSTER_E_PROTOCOL, "it answers CHECK with 0x%02X: not a TCPStore", whose);
     c->ours = whose == TCPSTORE_READY;
     return 0;
 }
