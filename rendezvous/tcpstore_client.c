@@ -15,11 +15,12 @@
 #include "rendezvous/tcpstore.h"
 #include "rendezvous/tcpstore_stream.h"
 
-#define TIMEOUT_NS     (300 * NS_PER_S) /* torch's default for a store */
-#define GREETING_NS    (30 * NS_PER_S)  /* a busy server of thousands of clients may take a while to accept */
-#define BACKOFF_MIN_NS (10 * NS_PER_MS)
-#define BACKOFF_MAX_NS (1 * NS_PER_S)
-#define CANCEL_NS      (5 * NS_PER_S) /* the answer to CANCEL_WAIT waits for nobody */
+#define TIMEOUT_NS      (300 * NS_PER_S) /* torch's default for a store */
+#define GREETING_NS     (30 * NS_PER_S) /* a busy server of thousands of clients may take a while to accept */
+#define OLD_GREETING_NS (2 * NS_PER_S)  /* a server that is not old after all says nothing */
+#define BACKOFF_MIN_NS  (10 * NS_PER_MS)
+#define BACKOFF_MAX_NS  (1 * NS_PER_S)
+#define CANCEL_NS       (5 * NS_PER_S) /* the answer to CANCEL_WAIT waits for nobody */
 
 enum { REQUEST_KEPT = 64 << 10, INPUT = 4 << 10 };
 /* What may lie behind a parked wait, so that the server still reads the CANCEL_WAIT behind it. */
@@ -28,6 +29,7 @@ enum { BEHIND_WAIT = TCPSTORE_INPUT_HIGH / 2 };
 struct tcpstore_client {
     int fd;    /* -1 once it is out of step */
     bool ours; /* the server is ours, see TCPSTORE_OURS */
+    bool old;  /* it is taken for one of torch 2.1, see tcpstore_dialect */
     uint16_t port;
     char *host;
     char *prefix; /* what every user key gets: "/" or "/<prefix>/" */
@@ -50,7 +52,7 @@ struct call {
 
 static void put_query(struct tcpstore_client *c, enum tcpstore_query query)
 {
-    uint8_t byte = (uint8_t)query;
+    uint8_t byte = (uint8_t)(query - c->old);
     (void)buffer_append(&c->request, &byte, sizeof byte); /* call_send looks at the buffer */
 }
 
@@ -229,7 +231,7 @@ static int cancel_wait(struct call *call)
     struct tcpstore_client *c = call->client;
     struct instant until = instant_add(clock_now(NULL), CANCEL_NS);
     struct muster_error failed = {0};
-    uint8_t cancel = TCPSTORE_CANCEL_WAIT, reply = 0, second = TCPSTORE_WAIT_CANCELED;
+    uint8_t cancel = (uint8_t)(TCPSTORE_CANCEL_WAIT - c->old), reply = 0, second = TCPSTORE_WAIT_CANCELED;
     if (tcpstore_stream_send(c->fd, &cancel, sizeof cancel, until, &failed) ||
         receive(c, &reply, sizeof reply, until, &failed) ||
         (reply == TCPSTORE_STOP_WAITING && !call->behind &&
@@ -270,10 +272,12 @@ static int call_wait(struct call *call)
 static int greet(struct tcpstore_client *c, struct instant deadline, struct muster_error *err)
 {
     uint8_t whose = TCPSTORE_NOT_READY;
-    deadline = instant_min(deadline, instant_add(clock_now(NULL), GREETING_NS));
+    deadline = instant_min(deadline, instant_add(clock_now(NULL), c->old ? OLD_GREETING_NS : GREETING_NS));
     buffer_clear(&c->request);
-    put_query(c, TCPSTORE_VALIDATE);
-    put_u32(c, TCPSTORE_MAGIC);
+    if (!c->old) {
+        put_query(c, TCPSTORE_VALIDATE);
+        put_u32(c, TCPSTORE_MAGIC);
+    }
     put_query(c, TCPSTORE_CHECK);
     put_u64(c, 1);
     put_bytes(c, (struct store_bytes){TCPSTORE_OURS, sizeof TCPSTORE_OURS - 1});
@@ -306,9 +310,13 @@ static int connect_until(struct tcpstore_client *c, struct muster_error *err)
         if (c->fd >= 0) {
             if (!greet(c, deadline, &failed))
                 return 0;
+            /* A server of torch 2.1 takes VALIDATE for a key of a terabyte and closes the connection. */
+            c->old = !c->old && failed.code == MUSTER_E_PEER;
             close(c->fd);
             c->fd = -1;
             c->input_start = c->input_end = 0;
+        } else {
+            c->old = false;
         }
         /* an attempt that our own limit cut short says less than the one before it */
         if (failed.code != MUSTER_E_TIMEOUT || !cause.code)

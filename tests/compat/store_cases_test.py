@@ -728,6 +728,16 @@ def the_agents_store(r):
         del os.environ[name]
 
 
+@case
+def our_own_client(r):
+    """The client of libmuster, which runs under torchrun as well."""
+    store = r.client()
+    r.see(store, "set", "greeting", "hello")
+    done = subprocess.run([os.path.join(torch_python.build(), "tests", "tcpstore_call"), "127.0.0.1", str(r.port)], capture_output=True, text=True, timeout=120)
+    r.note("tcpstore_call", (done.returncode, done.stderr))
+    r.see(store, "get", "answer")
+
+
 # --- bytes ---
 
 QUERIES = "SET COMPARE_SET GET ADD CHECK WAIT GETNUMKEYS DELETE_KEY APPEND MULTI_GET MULTI_SET CANCEL_WAIT PING".split()

@@ -1,6 +1,7 @@
 muster_test(store_test SOURCES store_test.c LINK muster_tcpstore)
 muster_test(tcpstore_test SOURCES tcpstore_test.c LINK muster_tcpstore)
 muster_test(tcpstore_listen_test SOURCES tcpstore_listen_test.c LINK muster_tcpstore)
+muster_test(tcpstore_client_old_test SOURCES tcpstore_client_old_test.c LINK muster_tcpstore)
 muster_test(tcpstore_greeting_test SOURCES tcpstore_greeting_test.c LINK muster_tcpstore)
 muster_test(tcpstore_server_test SOURCES tcpstore_server_test.c LINK muster_tcpstore muster_test_kv)
 muster_test(send_batch_test SOURCES send_batch_test.c LINK muster_tcpstore)
