@@ -15,7 +15,7 @@ import unittest
 import cluster
 from cluster import Cluster, wait_until
 
-# answers every line with itself and its own address; and asks the one named, once a round, for ever
+# answers every line with itself
 ECHO = """
 import socket, sys
 server = socket.create_server(("", 7777))
@@ -24,6 +24,7 @@ while True:
     for line in peer.makefile("rb"):
         peer.sendall(line)
 """
+# asks it once, and says how long that took
 ASK = """
 import socket, sys, time
 began = time.monotonic()
@@ -37,6 +38,12 @@ try:
     print(address, looked - began, time.monotonic() - looked)
 except OSError as error:
     print("no", error)
+"""
+FLOOD = """
+import socket, sys
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for _ in range(1000):
+    out.sendto(b"x", (sys.argv[1], 9))
 """
 
 
@@ -101,8 +108,7 @@ class Links(ClusterTest):
         return json.loads(text)[0]["stats64"]["rx"]["packets"]
 
     def flood(self):
-        text = "import socket, sys; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nfor i in range(1000): s.sendto(b'x', (sys.argv[1], 9))"
-        self.assertEqual(self.here.start(sys.executable, "-c", text, self.there.address, log="flood").wait(), 0)
+        self.assertEqual(self.here.start(sys.executable, "-c", FLOOD, self.there.address, log="flood").wait(), 0)
 
 
 class Names(ClusterTest):

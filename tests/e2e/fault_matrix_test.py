@@ -113,35 +113,38 @@ class Played:
         thread.start()
         return thread
 
+    def wait_gone(self, job, since):
+        gone = self.expect("gone")
+        if gone == STOPPED:
+            job.stopped([node for node in job.members if job.agents[node].runs() and not node.frozen and not node.cut_ways])
+        elif gone == ALONE:
+            job.stopped([job.server])
+        elif gone == STANDS:
+            time.sleep(5)  # the fault's length: twice what makes a node lost
+        elif gone:
+            job.trains(gone, since)
+
+    def wait_again(self, job, before, since):
+        """The world that trains afterwards."""
+        again, restarts = self.expect("again"), self.expect("restarts")
+        after = job.moves(self.count if again == SAME else again, since)
+        if again == SAME and before:
+            assert after.id == before.id, f"another world: {after}"
+        assert restarts in (None, after.restarts), f"{after}: {restarts} restarts were expected"
+        return after
+
     def play(self, job):
-        row = self.row
-        row.begin(job)
+        self.row.begin(job)
         before = next(iter(job.observer.worlds()), None)
         since = time.monotonic_ns()
         listener = self.listen(job, since)
         try:
-            row.harm(job)
-            gone = self.expect("gone")
-            if gone == STOPPED:
-                job.stopped([node for node in job.members if job.agents[node].runs() and not node.frozen and not node.cut_ways])
-            elif gone == ALONE:
-                job.stopped([job.server])
-            elif gone == STANDS:
-                time.sleep(5)  # the fault's length: twice what makes a node lost
-            elif gone:
-                job.trains(gone, since)
+            self.row.harm(job)
+            self.wait_gone(job, since)
             healed = time.monotonic_ns()
-            row.back(job)
-            again = self.expect("again")
-            if again == SAME:
-                after = job.moves(self.count, time.monotonic_ns())
-                assert after.records[0].about["world"] == before.records[0].about["world"] if before else True, f"another world: {after}"
-            elif again:
-                after = job.moves(again, healed)
-            if again:
-                self.back_again = (after.first - since) / 1e9
-                if self.expect("restarts") is not None:
-                    assert after.restarts == self.expect("restarts"), f"{after}: {self.expect('restarts')} restarts were expected"
+            self.row.back(job)
+            if self.expect("again"):
+                self.back_again = (self.wait_again(job, before, healed).first - since) / 1e9
                 job.finish()
             else:
                 job.let_go()
@@ -153,7 +156,9 @@ class Played:
     def check_end(self, job):
         codes, expected = job.end(), self.expect("codes")
         for name, code in codes.items():
-            wanted = next((expected[key] for key in expected if key in name), expected["*"]) if isinstance(expected, dict) else expected
+            wanted = expected
+            if isinstance(expected, dict):
+                wanted = next((expected[piece] for piece in expected if piece in name), expected["*"])
             if code != -9 and wanted is not None:  # -9: the row killed it
                 assert code == wanted, f"{name} left with {code}, not {wanted}\n{job.tails()}"
         if self.row.cause:

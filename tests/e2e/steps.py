@@ -47,6 +47,7 @@ class World:
     def __init__(self, records):
         self.records = records
         about = records[0].about
+        self.id = about["world"]
         self.size, self.round, self.restarts = (int(about[name]) for name in ("size", "round", "restarts"))
         self.ranks = sorted(int(record.about["rank"]) for record in records)
         self.hosts = sorted({record.about["host"] for record in records})
@@ -84,7 +85,8 @@ class Observer:
         latest = None  # of the worlds so far, the one that trained longest
         for world in trained:
             if latest and world.first < latest.last:
-                found.append(f"two worlds train at once, for {(min(world.last, latest.last) - world.first) / 1e9:.3f} s: {latest}; {world}")
+                seconds = (min(world.last, latest.last) - world.first) / 1e9
+                found.append(f"two worlds train at once, for {seconds:.3f} s: {latest}; {world}")
             if not latest or world.last > latest.last:
                 latest = world
         return found
