@@ -248,8 +248,9 @@ uint64_t roster_report_sequence(const struct roster *roster, int member);
 /* While the world forms, who is waited for ("37 of 64 nodes, missing ranks 4, 9-11"); while there is one,
  * what newcomers and spares wait for; "" otherwise. */
 void roster_describe_progress(const struct roster *roster, char *out, size_t size);
-/* The world that is out, if the hosting agent's part of it is done; else 0,0. Agents remember it:
- * they can do without a server that is lost then. */
+/* The world that is out, if the hosting agent's part of it is done; else 0,0. Agents remember it: they can do
+ * without a server that is lost then. Never said in an elastic world whose last call is too short (below 4.5
+ * s) to keep a new server from forming another one meanwhile. */
 struct world_id roster_server_done(const struct roster *roster);
 /* The caller stood still for so long that the others' silence means nothing: they get the full time again. */
 void roster_wake(struct roster *roster, struct instant now);

@@ -76,11 +76,13 @@ static int slots_of(const struct roster_options *options)
     return slots < ROSTER_MEMBER_LIMIT ? slots : ROSTER_MEMBER_LIMIT;
 }
 
+static const int64_t lease_before_last_call_ns = 2 * NS_PER_S;
+
 /* 20 s, less where the last call is too short for it, and never less than what makes a node lost. */
 static int64_t lease_of(const struct roster *roster)
 {
-    const int64_t longest_ns = 20 * NS_PER_S, before_last_call_ns = 2 * NS_PER_S;
-    int64_t lease = roster->last_call_ns - before_last_call_ns;
+    const int64_t longest_ns = 20 * NS_PER_S;
+    int64_t lease = roster->last_call_ns - lease_before_last_call_ns;
     if (lease > longest_ns)
         lease = longest_ns;
     return lease > roster->lost_after_ns ? lease : roster->lost_after_ns;
@@ -433,7 +435,9 @@ uint64_t roster_report_sequence(const struct roster *roster, int member)
 
 struct world_id roster_server_done(const struct roster *roster)
 {
-    if (roster->local_slot < 0 || !roster->world_out)
+    /* A server that is started again must not form a world before those who work on have registered. */
+    bool kept = !roster->elastic || roster->last_call_ns >= roster->lease_ns + lease_before_last_call_ns;
+    if (roster->local_slot < 0 || !roster->world_out || !kept)
         return (struct world_id){0};
     bool done = roster->members[roster->local_slot].state == MEMBER_DONE ||
                 (roster->state == JOB_FINISHING && roster->verdict_code == EXIT_CODE_OK);

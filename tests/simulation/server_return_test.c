@@ -133,8 +133,8 @@ static void when_its_own_part_is_done(void **state)
 static void when_its_own_part_of_an_elastic_world_is_done(void **state)
 {
     (void)state;
-    struct cluster *c = cluster_create(
-        &(struct cluster_options){.elastic = true, .nodes = 3, .min_nodes = 2, .max_nodes = 3});
+    struct cluster *c = cluster_create(&(struct cluster_options){
+        .trace = true, .elastic = true, .nodes = 3, .min_nodes = 2, .max_nodes = 3});
     for (int i = 0; i < 3; i++)
         cluster_start(c, 0, i);
     cluster_finish(c, 1000, 0);
@@ -160,18 +160,18 @@ static void when_its_own_part_of_an_elastic_world_is_done(void **state)
                  "20.001 job RUNNING -> FINISHING\n"
                  "20.002 node1 verdict 0: all workers exited 0\n"
                  "20.002 node2 verdict 0: all workers exited 0\n"
+                 "20.003 job FINISHING -> FINISHED\n"
+                 "20.003 node0 verdict 0: all workers exited 0\n"
                  "20.007 node1 exits 0\n"
                  "20.007 node2 exits 0\n"
-                 "20.008 job FINISHING -> FINISHED\n"
-                 "20.008 node0 verdict 0: all workers exited 0\n"
-                 "20.013 node0 exits 0\n");
+                 "20.008 node0 exits 0\n");
 }
 
 static void when_it_was_done_and_one_more_is_lost(void **state)
 {
     (void)state;
     struct cluster *c = cluster_create(&(struct cluster_options){
-        .elastic = true, .nodes = 3, .min_nodes = 2, .max_nodes = 3, .max_restarts = 1});
+        .trace = true, .elastic = true, .nodes = 3, .min_nodes = 2, .max_nodes = 3, .max_restarts = 1});
     for (int i = 0; i < 3; i++)
         cluster_start(c, 0, i);
     cluster_finish(c, 1000, 0);
