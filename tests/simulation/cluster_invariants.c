@@ -302,7 +302,7 @@ void cluster_note_done(struct cluster *cluster, int node)
 static void check_superseded(struct cluster *cluster, int i, struct world_id id)
 {
     const struct node *self = &cluster->nodes[i];
-    if (!self->replaced || !self->saw_world || self->last_world.epoch != id.epoch)
+    if (!self->replaced || self->slept || !self->saw_world || self->last_world.epoch != id.epoch)
         return;
     for (int k = 0; k < cluster->used; k++) {
         const struct node *twin = &cluster->nodes[k];

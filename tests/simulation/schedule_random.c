@@ -206,11 +206,15 @@ static void add_troubled(struct maker *m)
     }
 }
 
-static void kill_server(struct maker *m)
+/* An elastic server that may come back needs a last call that is longer than a lease (roster.h). */
+static void lose_server(struct maker *m, int64_t at, int64_t for_ms)
 {
-    int64_t at = below(m, FAULTS_UNTIL_MS);
+    enum { LONG_ENOUGH_MS = 5000 };
+    struct cluster_options *options = &m->schedule->options;
     step(m, at, one_in(m, 2) ? STEP_CRASH : STEP_LOSE, 0, 0);
-    step(m, at + 100 + below(m, 8000), STEP_START, 0, -1);
+    step(m, at + for_ms, STEP_START, 0, -1);
+    if (options->elastic && options->last_call_ns < LONG_ENOUGH_MS * NS_PER_MS)
+        options->last_call_ns += LONG_ENOUGH_MS * NS_PER_MS;
 }
 
 /* All nodes but one are done when something happens to it, or to the server. */
@@ -224,8 +228,7 @@ static void add_straggler(struct maker *m)
         if (i != last)
             step(m, at + below(m, 500), STEP_FINISH, i, 0);
     if (one_in(m, 2) && !m->spares) {
-        step(m, at + 1000 + below(m, 1000), one_in(m, 2) ? STEP_CRASH : STEP_LOSE, 0, 0);
-        step(m, at + 2000 + below(m, 8000), STEP_START, 0, -1);
+        lose_server(m, at + 1000 + below(m, 1000), 1000 + below(m, 8000));
         if (one_in(m, 2))
             return;
     }
@@ -245,8 +248,7 @@ static void add_early_end(struct maker *m)
     for (int i = 0; i < m->nodes; i++)
         step(m, at + below(m, 300), STEP_FINISH, i, 0);
     if (one_in(m, 2) && !m->spares) {
-        step(m, at + below(m, 900), one_in(m, 2) ? STEP_CRASH : STEP_LOSE, 0, 0);
-        step(m, at + 1000 + below(m, 6000), STEP_START, 0, -1);
+        lose_server(m, at + below(m, 900), 1000 + below(m, 6000));
     }
     for (int k = (int)below(m, 3); k > 0; k--) {
         enum step_kind kind = kinds[below(m, 6)];
@@ -264,7 +266,7 @@ static void add_faults(struct maker *m)
 {
     int count = (int)below(m, 7 + (m->nodes > 6 ? 3 : 0) + (m->nodes > 12 ? 4 : 0));
     if (m->server_dies)
-        kill_server(m);
+        lose_server(m, below(m, FAULTS_UNTIL_MS), 100 + below(m, 8000));
     if (one_in(m, 10))
         add_partition(m);
     if (one_in(m, 5))
@@ -317,8 +319,6 @@ static void make_elastic(struct maker *m)
     options->last_call_ns = (500 + below(m, 8000)) * NS_PER_MS;
     options->regroup_ns = (500 + below(m, 4000)) * NS_PER_MS;
     m->server_dies = one_in(m, 4);
-    if (m->server_dies) /* its last call must be longer than a lease */
-        options->last_call_ns += 4500 * NS_PER_MS;
     for (int i = 0; i < m->nodes; i++) /* some are late, when the world runs */
         step(m, below(m, i % 3 == 2 ? 15000 : 3000), STEP_START, i, -1);
     add_faults(m);
