@@ -26,7 +26,7 @@ class Cluster(unittest.TestCase):
         self.folder = pathlib.Path(scratch.name)
         self.hub = namespaces.Node(99, self.folder)
         self.addCleanup(self.hub.close)
-        namespaces.run(*self.hub.command("sysctl", "-q", "-w", "net.ipv4.ip_forward=1"))
+        namespaces.run(*self.hub.command("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"))
         self.nodes = []
         for number in range(count):
             node = namespaces.Node(number, self.folder)

@@ -24,6 +24,7 @@ struct job {
     int (*body)(struct test_rank *r, struct job *job);
     struct muster_error errors[16];
     _Atomic int gave_up; /* ranks that have */
+    _Atomic int named;   /* ranks that have seen who is missing */
 };
 
 static int rank_main(int rank, int size, void *context)
@@ -462,22 +463,24 @@ static int time_out(struct test_rank *r, struct job *job)
 
 static int late_missing(struct test_rank *r, struct job *job)
 {
-    (void)job;
-    /* status names who is missing while we wait, and the operation ends well when it comes. */
+    /* status names who is missing while we wait, and the operation ends well when it comes: once it was
+     * named. */
     const struct comm_op op = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, .count = 1};
     float *values = r->arena.base;
     struct muster_error err = {0};
     struct comm_status status = {0};
-    if (r->rank == 1) {
-        struct instant limit = instant_add(clock_now(NULL), 100 * NS_PER_MS);
-        clock_sleep_until(limit);
-    }
+    struct instant limit = instant_add(clock_now(NULL), TIMEOUT_NS / 2);
+    while (r->rank == 1 && job->named < 2 && !instant_reached(clock_now(NULL), limit))
+        clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
     if (comm_host()->issue(r->comm, &op, values, values, r->stream, &err))
         return test_rank_complain(r, "issue", err.text);
     bool seen = false;
     do {
         comm_host()->status(r->comm, &status);
-        seen = seen || (status.missing_count >= 1 && status.missing[0] == 1);
+        if (!seen && status.missing_count >= 1 && status.missing[0] == 1) {
+            seen = true;
+            job->named++;
+        }
     } while (status.finished < 1);
     if (r->ops->sync(r->stream, INSTANT_NEVER, &err))
         return test_rank_complain(r, "sync", err.text);
