@@ -141,14 +141,16 @@ static int renew_connection(struct carrier *c, struct instant now, struct muster
     return zmq_socket_connect_again(&c->socket, &c->where, err);
 }
 
-/* Says once that the server is lost, and once that it is back. */
+/* Says once that the server is lost or has left, and once that it is back. */
 static void tell_silence(struct carrier *c, const struct membership *m, struct instant now)
 {
-    bool missed = client_is_alone(c->client, now);
+    bool left = client_server_left(c->client), missed = left || client_is_alone(c->client, now);
     if (missed == c->missed || m->left || m->over)
         return;
     c->missed = missed;
-    if (missed)
+    if (left)
+        log_info(c->log, "server left: %s was asked to end (SIGTERM); looking for it", c->server);
+    else if (missed)
         log_warning(c->log, "server lost: %s was not heard for %.4g s; looking for it", c->server,
                     (double)instant_diff_ns(now, client_heard(c->client)) / NS_PER_S);
     else
@@ -232,7 +234,12 @@ static void client_carrier_progress(const struct membership *m, char *out, size_
     const char *known = client_progress(m->carrier->client);
     const char *words = connection_words(&m->carrier->connection);
     struct instant now = clock_now(m->options.clock);
-    if (client_is_alone(m->carrier->client, now))
+    if (client_server_left(m->carrier->client))
+        (void)snprintf(out, size, "server left; looking for it: %s was not heard for %.0f s%s%s",
+                       m->carrier->server,
+                       (double)instant_diff_ns(now, client_heard(m->carrier->client)) / NS_PER_S,
+                       *words ? ": " : "", words);
+    else if (client_is_alone(m->carrier->client, now))
         (void)snprintf(out, size, "the server %s is lost, not heard for %.0f s%s%s", m->carrier->server,
                        (double)instant_diff_ns(now, client_heard(m->carrier->client)) / NS_PER_S,
                        *words ? ": " : "", words);

@@ -74,6 +74,7 @@ struct carrier {
     struct event_queue queue;
     struct muster_error fatal; /* why the thread has ended early; code 0: it has not */
     bool closing;
+    int64_t linger_ns; /* closing */
     struct instant close_deadline;
     /* the agent's own */
     int wake_fd, ready_fd; /* to the thread, to the agent */
@@ -163,6 +164,10 @@ static void send_action(struct carrier *c, const struct roster_action *action, c
         c->message.epoch = roster_epoch(c->roster);
     } else if (action->kind == ROSTER_AGAIN) {
         c->message.kind = WIRE_AGAIN;
+    } else if (action->kind == ROSTER_FAREWELL) {
+        c->message.kind = WIRE_FAREWELL;
+        c->message.id = roster_world_id(c->roster);
+        c->message.restart_count = roster_restart_count(c->roster);
     } else {
         c->message.kind = WIRE_EVENT;
         roster_fill_event(c->roster, action, &c->message.event);
@@ -380,16 +385,21 @@ static void run_commands(struct carrier *c)
     }
 }
 
-/* The server leaves last: after a verdict it stays until the others have gone, within the linger. */
+/* The server leaves last: after a verdict or a farewell it stays until the others have gone, within the
+ * linger, which begins when those who are still being stopped for its end have stopped. */
 static bool may_end(struct carrier *c, struct instant now)
 {
     pthread_mutex_lock(&c->lock);
+    if (c->closing && roster_holds_server(c->roster))
+        c->close_deadline = instant_add(now, c->linger_ns);
     bool closing = c->closing && !c->first, broken = c->fatal.code != 0;
     struct instant deadline = c->close_deadline;
     pthread_mutex_unlock(&c->lock);
     if (broken)
         return true;
-    return closing && (roster_state(c->roster) < JOB_FINISHING || !roster_has_remote(c->roster) ||
+    if (roster_holds_server(c->roster))
+        return false;
+    return closing && (roster_state(c->roster) < JOB_DEPARTED || !roster_has_remote(c->roster) ||
                        instant_reached(now, deadline));
 }
 
@@ -563,6 +573,7 @@ static void server_close(struct membership *m, int64_t linger_ns)
 {
     struct carrier *c = m->carrier;
     struct instant deadline = instant_add(clock_now(m->options.clock), linger_ns);
+    c->linger_ns = linger_ns;
     if (c->thread_started) {
         pthread_mutex_lock(&c->lock);
         c->closing = true;
@@ -570,6 +581,7 @@ static void server_close(struct membership *m, int64_t linger_ns)
         pthread_mutex_unlock(&c->lock);
         signal_fd(c->wake_fd);
         pthread_join(c->thread, NULL);
+        deadline = c->close_deadline; /* nobody else looks at it any more */
     }
     int64_t left = instant_diff_ns(deadline, clock_now(m->options.clock)) / NS_PER_MS;
     zmq_socket_close(&c->socket, left > 0 ? (int)(left < INT32_MAX ? left : INT32_MAX) : 0);

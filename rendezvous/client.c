@@ -49,10 +49,11 @@ struct client {
                     */
     struct world_id newest_before; /* where withheld: newest without it */
     uint64_t epoch;                /* of the server that accepted us last */
+    uint64_t left_epoch;           /* of the last server that said FAREWELL; 0: none has */
     struct world_id last_world;    /* world that was given out */
     struct world_id server_done;   /* the world that the server has done its part of */
     int last_nodes, last_rank;
-    int64_t restart_count; /* of the last world that was given out */
+    int64_t restart_count; /* of the last world that was given out, or what FAREWELL said */
     uint64_t held_at;      /* numbers when held was set */
     /* the lease; lease_ns 0: there is none */
     int64_t lease_ns;
@@ -97,6 +98,7 @@ static void send_join(struct client *client, struct instant now)
     client->message.join.held_done = client->done;
     client->message.join.server_done =
         client->server_done.epoch && world_id_equal(client->server_done, client->last_world);
+    client->message.join.server_left = client->left_epoch && client->left_epoch == client->last_world.epoch;
     client->join_sent = send_now(client);
 }
 
@@ -335,6 +337,24 @@ static void forget_withheld(struct client *client)
     client->withheld = false;
 }
 
+/* It came when all had stopped, so there is nothing left to stop here. The server waits for our LEAVE as it
+ * does after a verdict, and we register with whoever serves next. */
+static void on_farewell(struct client *client, const struct wire_message *message, struct instant now)
+{
+    if (message->id.epoch != client->epoch)
+        return; /* of a server that never had us: we go on asking */
+    client->message.kind = WIRE_LEAVE;
+    client->message.exit_code = EXIT_CODE_OK;
+    (void)send_now(client);
+    client->seated = false;
+    client->join_sent = true;
+    client->send_at = instant_add(now, beat_every_ns);
+    forget_withheld(client);
+    client->left_epoch = client->epoch;
+    if (world_id_equal(message->id, client->last_world)) /* a count goes with its round */
+        client->restart_count = message->restart_count;
+}
+
 /* The server does not know this connection. */
 static void unseat(struct client *client, struct instant now)
 {
@@ -364,6 +384,9 @@ int client_receive(struct client *client, const struct wire_message *message, st
         return 0;
     case WIRE_AGAIN:
         unseat(client, now);
+        return 0;
+    case WIRE_FAREWELL:
+        on_farewell(client, message, now);
         return 0;
     case WIRE_BEAT:
         memcpy(client->progress, message->progress, sizeof client->progress);
@@ -403,6 +426,8 @@ static struct instant silence_limit(const struct client *client)
         return client->gone_at;
     if (client->held.epoch)
         return instant_add(client->heard, client->options.join_timeout_ns);
+    if (client_server_left(client))
+        return instant_add(client->heard, client->options.join_timeout_ns);
     return client->seated && lost.ns > client->join_limit.ns ? lost : client->join_limit;
 }
 
@@ -417,6 +442,11 @@ static int check_silence(const struct client *client, struct instant now, struct
             "used: %lld of %lld",
             client->options.server, (double)instant_diff_ns(now, client->heard) / NS_PER_S,
             (long long)client->restart_count, (long long)client->options.max_restarts);
+    if (client_server_left(client))
+        return error_set(err, MUSTER_E_PEER,
+                         "the node that serves the job's world left on SIGTERM: %s did not come back within "
+                         "%.4g s",
+                         client->options.server, (double)instant_diff_ns(now, client->heard) / NS_PER_S);
     bool had_world = client->last_world.epoch != 0;
     double waited =
         (double)(client->held.epoch ? instant_diff_ns(now, client->heard) : client->options.join_timeout_ns) /
@@ -516,6 +546,11 @@ int64_t client_silence_ns(const struct client *client, struct instant now)
 {
     int64_t silence = instant_diff_ns(now, client->heard);
     return silence > lost_after_ns ? silence : 0;
+}
+
+bool client_server_left(const struct client *client)
+{
+    return client->left_epoch && client->left_epoch == client->epoch;
 }
 
 const char *client_progress(const struct client *client)

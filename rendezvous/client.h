@@ -9,11 +9,11 @@
  * nothing; the server drops what it has seen by its sequence number. Each WORLD and each STOP is given out
  * once, however often it comes.
  *
- * A server that is lost is looked for until the join timeout. Workers that cannot get on without group rank
- * 0's are stopped as soon as those are known to be gone (a STOP of the client's own). In an elastic world the
- * seat also holds a lease, from the sending of each beat that was answered, and workers are stopped when it
- * ends. In a static world nobody goes on without this node, so that workers of a server that is only silent
- * run on; but one that is gone when no restart is left ends the seat at once. */
+ * A server that is lost, or has said FAREWELL, is looked for until the join timeout. Workers that cannot get
+ * on without group rank 0's are stopped as soon as those are known to be gone (a STOP of the client's own).
+ * In an elastic world the seat also holds a lease, from the sending of each beat that was answered, and
+ * workers are stopped when it ends. In a static world nobody goes on without this node, so that workers of a
+ * server that is only silent run on; but one that is gone when no restart is left ends the seat at once. */
 #ifndef MUSTER_RENDEZVOUS_CLIENT_H
 #define MUSTER_RENDEZVOUS_CLIENT_H
 
@@ -70,6 +70,8 @@ void client_drain(struct client *client, int exit_code, int64_t grace_ns);
 struct instant client_heard(const struct client *client);
 /* Whether there is no server at the other end any more, as far as is known. */
 bool client_is_alone(const struct client *client, struct instant now);
+/* Whether the last server that accepted us has said FAREWELL. */
+bool client_server_left(const struct client *client);
 /* How long the server was not heard, if long enough to miss it; else 0. */
 int64_t client_silence_ns(const struct client *client, struct instant now);
 /* While the world forms, who is waited for, as the server says; "" where it says nothing. */

@@ -39,7 +39,8 @@
     X(MUTATION_CLOCKS, "a time of one host is compared with another's clock")                                \
     X(MUTATION_ANY_SESSION, "what an old connection says counts for the agent that has the seat now")        \
     X(MUTATION_SUPERSEDED, "an agent whose successor is here takes its rank back")                           \
-    X(MUTATION_NO_BARRIER, "the job is over before its agents have left")
+    X(MUTATION_NO_BARRIER, "the job is over before its agents have left")                                    \
+    X(MUTATION_FAREWELL_COSTS, "a server that left on purpose is counted as lost when it comes back")
 
 enum mutation {
 #define MUTATION_ENUM(symbol, meaning) symbol,

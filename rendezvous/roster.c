@@ -263,6 +263,13 @@ static int on_drain(struct roster_work *w)
     return w->roster->elastic ? roster_elastic_on_drain(w) : on_drain_static(w);
 }
 
+/* Whoever comes late looks for the next server as well; one of the world may have missed the word. */
+static int on_join_departed(struct roster_work *w)
+{
+    roster_act(w, ROSTER_FAREWELL, w->event->session, -1, NULL);
+    return 0;
+}
+
 static int on_leave_finishing(struct roster_work *w)
 {
     roster_vacate(w->roster, sender(w), MEMBER_EMPTY);
@@ -529,6 +536,8 @@ static int (*const step_table[JOB_STATE_COUNT][ROSTER_EVENT_COUNT])(struct roste
     [JOB_RUNNING] = {on_join, on_leave_running, on_drain, on_report, on_beat, on_disconnect, on_tick},
     [JOB_STOPPING] = {on_join, on_leave_stopping, on_drain, on_report, on_beat, on_disconnect,
                       on_tick_stopping},
+    [JOB_DEPARTED] = {on_join_departed, on_leave_finishing, on_drain, on_report_late, on_beat, on_disconnect,
+                      on_tick},
     [JOB_FINISHING] = {on_join_late, on_leave_finishing, on_drain, on_report_late, on_beat, on_disconnect,
                        on_tick_finishing},
     [JOB_FINISHED] = {on_join_late, on_leave_finishing, on_drain, on_report_late, on_beat, on_disconnect,

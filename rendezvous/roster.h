@@ -9,6 +9,7 @@
  *              |                              +--(a failure, a node lost, a change of members)    +-->
  * FINISHED |                                                         v                        +--> FAILED
  *              +---(all stopped, budget left)--------------------- STOPPING --(none left)---------^
+ *                                                                      +--(the server leaves)--> DEPARTED
  *
  * Static world: every node rank 0..N-1 must be there, and a rank is its slot. Elastic world: it forms with
  * max_nodes at once, with min_nodes or more when the last call is over; who is left over is a spare and waits
@@ -41,7 +42,10 @@
  * hold. As a rule its own workers were lost with it: it stops that round and forms the next one, at the cost
  * of a restart. Round and restart count go on from the largest that was reported. Where the server had done
  * its part nothing was lost: if all others still run that round, or are done with it, the new server takes it
- * over as it is. It waits for all of them: in an elastic world no longer than for the end of their leases.
+ * over as it is. It waits for all of them: in an elastic world no longer than for the end of their leases. In an elastic
+ * world an agent that serves and is asked to end (SIGTERM) takes nothing with it: all stop as for any other
+ * that drains, the server stays until they have, and then says FAREWELL. Whoever heard that keeps its place,
+ * looks for the server and tells the next one, for which the stop has cost no restart.
  *
  * A beat costs O(1); forming, stopping and the verdict cost O(1) a member; a tick looks at all members, and
  * is due about once in lost_after. */
@@ -75,6 +79,7 @@ enum { ROSTER_ROLE_LIMIT = 64, ROSTER_LOCAL_WORLD_LIMIT = 65536 };
     X(JOB_STARTING, "STARTING", "the world is out; not every agent has started its workers")                 \
     X(JOB_RUNNING, "RUNNING", "every agent's workers run or are done")                                       \
     X(JOB_STOPPING, "STOPPING", "every agent of the world stops its workers")                                \
+    X(JOB_DEPARTED, "DEPARTED", "the server leaves; the others look for the next one")                       \
     X(JOB_FINISHING, "FINISHING", "the verdict is out; agents leave, the serving one last")                  \
     X(JOB_FINISHED, "FINISHED", "everybody left; the job succeeded")                                         \
     X(JOB_FAILED, "FAILED", "everybody left; the job failed")
@@ -107,7 +112,8 @@ enum { ROSTER_ROLE_LIMIT = 64, ROSTER_LOCAL_WORLD_LIMIT = 65536 };
     X(ROSTER_SEND_STOP, "STOP", "stop the workers, report STOPPED")                                          \
     X(ROSTER_SEND_VERDICT, "VERDICT", "the job is over")                                                     \
     X(ROSTER_REFUSE, "REFUSE", "the session is not wanted, and why; the carrier forgets it")                 \
-    X(ROSTER_AGAIN, "AGAIN", "the session is unknown: register again")
+    X(ROSTER_AGAIN, "AGAIN", "the session is unknown: register again")                                       \
+    X(ROSTER_FAREWELL, "FAREWELL", "the server leaves, and nothing is lost: wait for the next one")
 
 #define ROSTER_ENUM(symbol, name, meaning) symbol,
 enum roster_job_state { ROSTER_JOB_STATES(ROSTER_ENUM) JOB_STATE_COUNT };
@@ -169,7 +175,8 @@ struct roster_join {
     int last_nodes;
     int last_rank;         /* its group rank there */
     bool server_done;      /* its server said that its own workers of that world have all exited 0 */
-    int64_t restart_count; /* of that world */
+    bool server_left;      /* elastic: its server has said FAREWELL, when all had stopped */
+    int64_t restart_count; /* of that world, or what FAREWELL said */
     uint64_t epoch;        /* of the server that accepted it last; 0: none has */
 };
 
@@ -254,6 +261,9 @@ void roster_describe_progress(const struct roster *roster, char *out, size_t siz
 struct world_id roster_server_done(const struct roster *roster);
 /* The caller stood still for so long that the others' silence means nothing: they get the full time again. */
 void roster_wake(struct roster *roster, struct instant now);
+/* Whether the server must outlive its agent, which has left: the others are still stopping. It ends in time.
+ */
+bool roster_holds_server(const struct roster *roster);
 /* Whether anybody but the hosting agent still holds a seat. */
 bool roster_has_remote(const struct roster *roster);
 /* One line: "RUNNING round 1 restarts 1/3: 0=RUNNING 1=DONE". */

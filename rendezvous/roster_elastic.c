@@ -215,27 +215,57 @@ static int nodes_without_one(const struct roster *roster)
     return roster->world_nodes - 1 + roster->count[MEMBER_JOINED];
 }
 
+/* To be taken away is no end of the job; a person's INT, HUP or QUIT to the agent that serves is. */
+static bool departs_with(const struct roster_member *member, int code)
+{
+    return member->local && code == EXIT_CODE_TERMINATED;
+}
+
+static void stop_for_leaver(struct roster_work *w, const struct roster_member *member)
+{
+    struct roster *roster = w->roster;
+    char who[MUSTER_ERROR_TEXT - 100];
+    roster_describe_member(roster, member, who, sizeof who);
+    if (departs_with(member, w->event->exit_code))
+        roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_LEAVE, 0, w->event->grace_ns,
+                                  "%s leaves, and the server with it: the others wait for it to come back",
+                                  who);
+    else if (member->local)
+        roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_END, 0, w->event->grace_ns,
+                                  "%s leaves: the server goes with it", who);
+    else
+        roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_LEAVE, nodes_without_one(roster), w->event->grace_ns,
+                                  "%s leaves: the others go on without it", who);
+}
+
 int roster_elastic_on_drain(struct roster_work *w)
 {
     struct roster *roster = w->roster;
     struct roster_member *member = &roster->members[w->event->member];
-    char who[MUSTER_ERROR_TEXT - 100];
-    if (roster->state >= JOB_FINISHING || member->draining)
+    if (roster->state >= JOB_DEPARTED || member->draining)
         return 0;
     member->draining = true;
+    roster->departs |= roster->state != JOB_FORMING && departs_with(member, w->event->exit_code);
     if (member->state == MEMBER_JOINED || member->state == MEMBER_STOPPED)
         roster_set_state(roster, member, MEMBER_LEAVING);
     if (roster_has_workers(member)) {
-        roster_describe_member(roster, member, who, sizeof who);
         if (MUTATED(MUTATION_DRAIN_COSTS))
             roster_record_lost(roster, member);
-        enum membership_change change = member->local ? MEMBERSHIP_CHANGE_END : MEMBERSHIP_CHANGE_LEAVE;
-        roster_begin_planned_stop(w, change, nodes_without_one(roster), w->event->grace_ns, "%s leaves: %s",
-                                  who,
-                                  member->local ? "the server goes with it" : "the others go on without it");
+        stop_for_leaver(w, member);
     }
     roster_settle(w);
     return 0;
+}
+
+/* Without a DRAIN before it: there is nobody else to say how long the others have. */
+static void depart(struct roster_work *w, const char *who)
+{
+    struct roster *roster = w->roster;
+    roster->departs = true;
+    if (roster->state != JOB_STOPPING)
+        roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_LEAVE, 0, roster->notice_ns,
+                                  "%s left, and the server goes with it: the others wait for it to come back",
+                                  who);
 }
 
 /* When the hosting agent goes, so does the server. */
@@ -244,14 +274,16 @@ void roster_elastic_on_leave(struct roster_work *w, struct roster_member *member
     struct roster *roster = w->roster;
     bool had_workers = roster_has_workers(member), local = member->local;
     bool stops = had_workers || (member->state == MEMBER_STOPPING && !member->was_done);
-    bool unfit = code == EXIT_CODE_NODE && stops;
+    bool unfit = code == EXIT_CODE_NODE && stops, departs = departs_with(member, code);
     roster->dead |= stops;
     char who[MUSTER_ERROR_TEXT - 100];
     roster_describe_member(roster, member, who, sizeof who);
     if (unfit)
         roster_record_lost(roster, member);
     roster_vacate(roster, member, MEMBER_EMPTY);
-    if (local && roster->state != JOB_FORMING)
+    if (departs && roster->state != JOB_FORMING)
+        depart(w, who);
+    else if (local && roster->state != JOB_FORMING)
         roster_give_verdict(w, code, false, "%s, which serves the job, left with exit code %d", who, code);
     else if (had_workers && unfit)
         roster_begin_stop(w);

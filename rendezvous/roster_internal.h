@@ -88,6 +88,7 @@ struct roster {
     int64_t stop_grace_ns;    /* of a planned stop */
     enum membership_change change; /* the same */
     int next_nodes;                /* the same */
+    bool departs;                  /* STOPPING: the hosting agent goes on SIGTERM, and the server with it */
     /* the causes of the current round */
     bool failed;
     struct worker_failure cause; /* the best so far */
@@ -148,6 +149,8 @@ void roster_give_verdict(struct roster_work *w, int code, bool failed, const cha
     __attribute__((format(printf, 4, 5)));
 void roster_give_failure_verdict(struct roster_work *w);
 void roster_end_job(struct roster_work *w);
+/* All have stopped, and the server leaves them. */
+void roster_depart(struct roster_work *w);
 /* All transitions of the job that are due. Every handler that changed a member ends in it. */
 void roster_settle(struct roster_work *w);
 

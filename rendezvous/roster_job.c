@@ -289,12 +289,27 @@ static void form_again(struct roster_work *w)
     set_job_state(w, JOB_FORMING, wait + roster->join_timeout_ns);
 }
 
+/* What has failed meanwhile costs its restart in the next server's life. Who drains goes anyway. */
+void roster_depart(struct roster_work *w)
+{
+    struct roster *roster = w->roster;
+    roster->restart_count += roster->failed;
+    set_job_state(w, JOB_DEPARTED, 0);
+    for (int i = 0; i < roster->slot_count; i++) {
+        const struct roster_member *member = &roster->members[i];
+        if (roster_seat_taken(member) && !member->local && !member->draining)
+            roster_act(w, ROSTER_FAREWELL, member->session, i, NULL);
+    }
+}
+
 /* Everybody has stopped, or will never. */
 static void decide(struct roster_work *w)
 {
     struct roster *roster = w->roster;
     if (roster->failed && roster->restart_count >= roster->max_restarts && !MUTATED(MUTATION_NO_BUDGET))
         roster_give_failure_verdict(w);
+    else if (roster->departs)
+        roster_depart(w);
     else if (roster->leave_code && roster->planned)
         roster_give_verdict(w, roster->leave_code, false, "%s", roster->stop_reason);
     else if (roster->leave_code)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "proto/exit_code.h"
+#include "rendezvous/mutation.h"
 #include "rendezvous/roster_internal.h"
 
 /* The agent that served the job vanished with its workers: that costs a restart, once. */
@@ -31,12 +32,17 @@ void roster_on_return(struct roster_work *w, const struct roster_join *join)
         return; /* a world of this life came first */
     if (roster->elastic)
         roster_fence_from(roster, roster->created);
+    bool left = join->server_left && !MUTATED(MUTATION_FAREWELL_COSTS);
+    if (left && roster->restart_count < join->restart_count)
+        roster->restart_count = join->restart_count;
     if (!join->last.epoch || roster->id.round > join->last.round)
         return; /* it had none, or one that was heard of */
     roster->before = join->last;
     roster->before_nodes = join->last_nodes;
     roster->before_counted = false;
     roster->id.round = join->last.round + 1;
+    if (left)
+        return; /* it was stopped on purpose */
     if (!roster_return_keeps(roster, join))
         count_loss(w, join->restart_count);
     else if (roster->restart_count < join->restart_count)

@@ -460,6 +460,11 @@ void roster_wake(struct roster *roster, struct instant now)
         roster->state_deadline = roster->loss_check;
 }
 
+bool roster_holds_server(const struct roster *roster)
+{
+    return roster->state == JOB_STOPPING && roster->departs;
+}
+
 bool roster_has_remote(const struct roster *roster)
 {
     int seats = roster->slot_count - roster->count[MEMBER_EMPTY] - roster->count[MEMBER_DONE_GONE];

@@ -11,8 +11,8 @@
 
 const char *wire_kind_name(enum wire_kind kind)
 {
-    static const char *const names[] = {"JOIN", "LEAVE",  "DRAIN", "REPORT",
-                                        "BEAT", "ACCEPT", "AGAIN", "EVENT"};
+    static const char *const names[] = {"JOIN",   "LEAVE", "DRAIN",    "REPORT", "BEAT",
+                                        "ACCEPT", "AGAIN", "FAREWELL", "EVENT"};
     return (unsigned)kind < sizeof names / sizeof names[0] ? names[kind] : "?";
 }
 
@@ -33,6 +33,7 @@ struct parts {
         Muster__Beat beat;
         Muster__Accept accept;
         Muster__Again again;
+        Muster__Farewell farewell;
         Muster__World world;
         Muster__Stop stop;
         Muster__Verdict verdict;
@@ -159,6 +160,7 @@ static void pack_join(struct parts *parts, const struct wire_message *message)
     out->held_done = join->held_done;
     out->server_done = join->server_done;
     out->last_rank = join->last_rank;
+    out->server_left = join->server_left;
     if (join->held.epoch)
         out->held = pack_id(&parts->id, join->held);
 }
@@ -272,6 +274,13 @@ static void pack(struct parts *parts, const struct wire_message *message)
         envelope->again = &parts->body.again;
         muster__again__init(envelope->again);
         envelope->body_case = MUSTER__ENVELOPE__BODY_AGAIN;
+        break;
+    case WIRE_FAREWELL:
+        envelope->farewell = &parts->body.farewell;
+        muster__farewell__init(envelope->farewell);
+        envelope->body_case = MUSTER__ENVELOPE__BODY_FAREWELL;
+        envelope->farewell->id = pack_id(&parts->id, message->id);
+        envelope->farewell->restart_count = message->restart_count;
         break;
     case WIRE_EVENT:
         pack_event(parts, &message->event);
@@ -431,6 +440,7 @@ static int take_join(struct wire_message *out, const Muster__Envelope *envelope,
         .held_done = in->held_done,
         .server_done = in->server_done,
         .last_rank = in->last_rank,
+        .server_left = in->server_left,
     };
     if (in->restart_count < 0 || in->restart_count > ROSTER_RESTARTS_LIMIT || in->last_nodes < 0 ||
         in->last_rank < 0)
@@ -568,6 +578,12 @@ static int take(struct wire_message *out, const Muster__Envelope *in, struct mus
     case MUSTER__ENVELOPE__BODY_AGAIN:
         out->kind = WIRE_AGAIN;
         return 0;
+    case MUSTER__ENVELOPE__BODY_FAREWELL:
+        out->kind = WIRE_FAREWELL;
+        out->restart_count = in->farewell->restart_count;
+        if (out->restart_count < 0 || out->restart_count > ROSTER_RESTARTS_LIMIT)
+            return bad(err, "a count is out of range");
+        return take_id(&out->id, in->farewell->id, err);
     case MUSTER__ENVELOPE__BODY_WORLD:
     case MUSTER__ENVELOPE__BODY_STOP:
     case MUSTER__ENVELOPE__BODY_VERDICT:

@@ -31,6 +31,7 @@ enum wire_kind {
     WIRE_BEAT,
     WIRE_ACCEPT,
     WIRE_AGAIN,
+    WIRE_FAREWELL,
     WIRE_EVENT, /* World, Stop, Verdict or Refuse, by event.kind */
 };
 const char *wire_kind_name(enum wire_kind kind);
@@ -45,14 +46,15 @@ struct wire_texts {
  * texts. */
 struct wire_message {
     enum wire_kind kind;
-    int exit_code;      /* LEAVE, DRAIN */
-    int64_t grace_ns;   /* DRAIN */
-    int member;         /* ACCEPT */
-    uint64_t number;    /* JOIN, BEAT, ACCEPT */
-    int64_t lease_ns;   /* ACCEPT */
-    uint64_t epoch;     /* ACCEPT */
-    uint64_t sequence;  /* REPORT: its own; ACCEPT, BEAT: the last that has arrived */
-    struct world_id id; /* REPORT */
+    int exit_code;         /* LEAVE, DRAIN */
+    int64_t grace_ns;      /* DRAIN */
+    int member;            /* ACCEPT */
+    uint64_t number;       /* JOIN, BEAT, ACCEPT */
+    int64_t lease_ns;      /* ACCEPT */
+    uint64_t epoch;        /* ACCEPT */
+    int64_t restart_count; /* FAREWELL: with what the stop has cost */
+    uint64_t sequence;     /* REPORT: its own; ACCEPT, BEAT: the last that has arrived */
+    struct world_id id;    /* REPORT, FAREWELL */
     enum membership_report_kind report;
     char progress[WIRE_PROGRESS_LIMIT]; /* BEAT of the server; "" where nobody waits for a world */
     struct world_id server_done;        /* BEAT of the server (roster.h); 0,0: not so */

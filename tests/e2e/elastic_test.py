@@ -262,12 +262,47 @@ class Changing(ElasticTest):
         nodes[0].send_signal(signal.SIGTERM)
         self.finish(nodes[0], 143)
 
-    def test_the_server_goes_and_all_with_it(self):
-        nodes = [self.node(k, "2") for k in range(2)]
-        self.seen(0, 2)
+    def test_the_server_is_asked_to_end_and_comes_back(self):
+        nodes = [self.node(k, "2:3") for k in range(3)]
+        self.seen(0, 3)
         nodes[0].send_signal(signal.SIGTERM)
+        _, err = self.finish(nodes[0], 143)
+        self.assertIn("leaves, and the server with it: the others wait for it to come back", err)
+        for rank in range(3):
+            self.assertTrue((self.folder / f"saved.0.{rank}").exists(), rank)  # the server stayed until all had stopped
+        self.waits(nodes[1], "server left; looking for it")
+        nodes[0] = self.node(0, "2:3")
+        rows = self.seen_since(1, 3)
+        self.assertEqual([row[4] for row in rows], ["0"] * 3)  # it costs no restart, and the rounds go on
+        self.assertEqual([row[7] for row in rows], ["node-0", "node-1", "node-2"])
+        for _, err in self.finish_all(nodes)[1:]:
+            self.assertIn("server left: ", err)
+            self.assertNotIn("server lost", err)
+
+    def test_the_server_is_asked_to_end_and_stays_away(self):
+        nodes = [self.node(k, "2:3", "--join-timeout=4") for k in range(3)]
+        self.seen(0, 3)
+        nodes[0].send_signal(signal.SIGTERM)
+        self.finish(nodes[0], 143)
+        nodes[1].send_signal(signal.SIGTERM)  # whoever waits leaves at once
+        self.finish(nodes[1], 143)
+        _, err = self.finish(nodes[2], 138)
+        self.assertIn(f"left on SIGTERM: 127.0.0.1:{self.port} did not come back within 4", err)
+
+    def test_all_are_asked_to_end_at_once(self):
+        nodes = [self.node(k, "2:3") for k in range(3)]
+        self.seen(0, 3)
+        for process in nodes:
+            process.send_signal(signal.SIGTERM)
         for process in nodes:
             self.finish(process, 143)
+
+    def test_a_person_ends_the_server_and_all_with_it(self):
+        nodes = [self.node(k, "2") for k in range(2)]
+        self.seen(0, 2)
+        nodes[0].send_signal(signal.SIGINT)
+        for process in nodes:
+            self.finish(process, 130)
 
     def test_a_spare_learns_how_it_ended(self):
         nodes = [self.node(k, "2") for k in range(2)]

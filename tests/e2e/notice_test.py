@@ -169,15 +169,40 @@ class Elastic(NoticeTest):
         nodes[0].send_signal(signal.SIGTERM)
         self.finish(nodes[0], 143)
 
-    def test_the_server_goes_and_the_job_with_it(self):
-        nodes = [self.node(k, "2") for k in range(2)]
+    def test_the_server_goes_and_the_others_wait_for_it(self):
+        nodes = [self.node(k, "2", "--shutdown-timeout=20") for k in range(2)]
         self.runs(0, 2)
         nodes[0].send_signal(signal.SIGTERM)
+        self.finish(nodes[0], 143)
+        for notice in self.notices(0, 2):
+            self.assertEqual((notice["coming"], notice["next_nodes"]), ("node-leaves", None))
+            self.assertIn("leaves, and the server with it: the others wait for it to come back", notice["reason"])
+            self.assertTrue(18 < notice["deadline_s"] <= 19, notice)
+        self.never("termed")
+        nodes[0] = self.node(0, "2")
+        self.runs(1, 2)
+        for _, err in self.finish_all(nodes):
+            self.assertNotIn("restart 1", err)
+
+    def test_a_person_ends_the_server_and_the_job_with_it(self):
+        nodes = [self.node(k, "2") for k in range(2)]
+        self.runs(0, 2)
+        nodes[0].send_signal(signal.SIGINT)
         for node in nodes:
-            self.finish(node, 143)
+            self.finish(node, 130)
         for notice in self.notices(0, 2):
             self.assertEqual((notice["coming"], notice["next_nodes"]), ("job-stops", 0))
         self.never("termed")
+
+    def test_the_server_stays_until_the_others_have_saved(self):
+        nodes = [self.node(k, "2", "--shutdown-timeout=4", env={"LEAVE": "no" if k else "yes"}) for k in range(2)]
+        self.runs(0, 2)
+        nodes[0].send_signal(signal.SIGTERM)
+        wait_until(lambda: (self.folder / "termed.0.1").exists(), "the slow one is told to end")
+        self.finish(nodes[0], 143)
+        self.waits(nodes[1], "server left; looking for it")
+        nodes[1].send_signal(signal.SIGTERM)
+        self.finish(nodes[1], 143)
 
 
 class Static(NoticeTest):

@@ -118,8 +118,8 @@ static void receive(struct seat *s, const struct wire_message *message)
 
 static void hear_message(struct seat *s)
 {
-    static const enum wire_kind kinds[] = {WIRE_ACCEPT, WIRE_EVENT, WIRE_BEAT, WIRE_EVENT,
-                                           WIRE_AGAIN,  WIRE_EVENT, WIRE_JOIN, WIRE_REPORT};
+    static const enum wire_kind kinds[] = {WIRE_ACCEPT, WIRE_EVENT, WIRE_BEAT,   WIRE_EVENT,   WIRE_AGAIN,
+                                           WIRE_EVENT,  WIRE_JOIN,  WIRE_REPORT, WIRE_FAREWELL};
     static struct wire_message message;
     struct reader *in = &s->in;
     message.kind = kinds[reader_below(in, sizeof kinds / sizeof *kinds)];
@@ -128,6 +128,7 @@ static void hear_message(struct seat *s)
     message.lease_ns = reader_flag(in) ? 20 * NS_PER_S : reader_number(in) & INT64_MAX;
     message.epoch = EPOCH + reader_below(in, 2);
     message.member = reader_int(in);
+    message.restart_count = message.member;
     if (message.kind == WIRE_EVENT) {
         message.event = (struct membership_event){0};
         fill_event(s, &message.event);

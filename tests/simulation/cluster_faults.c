@@ -4,13 +4,21 @@
 #include "proto/exit_code.h"
 #include "tests/simulation/cluster_internal.h"
 
+/* TERM to the agent that serves an elastic job: it is waited for. */
+static bool has_departed(const struct cluster *cluster)
+{
+    const struct node *first = &cluster->nodes[ENDPOINT];
+    return cluster->options.elastic && first->server && first->exit_code == EXIT_CODE_TERMINATED &&
+           roster_state(first->server->roster) < JOB_FINISHING;
+}
+
 /* The verdict is out, or the agent that serves has been asked to end, and the server has gone with it. */
 bool cluster_is_over(const struct cluster *cluster)
 {
     const struct node *first = &cluster->nodes[ENDPOINT];
     if (first->phase == NODE_UP && first->server)
         return roster_state(first->server->roster) >= JOB_FINISHING;
-    return first->phase == NODE_EXITED && first->exited_at.ns;
+    return first->phase == NODE_EXITED && first->exited_at.ns && !has_departed(cluster);
 }
 
 static void reschedule(struct cluster *cluster, const struct happening *h, struct instant at)
@@ -31,16 +39,18 @@ static bool must_wait(struct cluster *cluster, const struct happening *h)
 }
 
 /* A pod that succeeded is not started again, nor the one that serves when the job is over. */
-static bool has_ended(const struct node *node, int i)
+static bool has_ended(const struct cluster *cluster, int i)
 {
+    const struct node *node = &cluster->nodes[i];
     bool left = node->phase == NODE_EXITED && node->exited_at.ns;
-    return node->replaced || (left && (node->exit_code == EXIT_CODE_OK || i == ENDPOINT));
+    return node->replaced ||
+           (left && (node->exit_code == EXIT_CODE_OK || (i == ENDPOINT && cluster_is_over(cluster))));
 }
 
 static void start(struct cluster *cluster, const struct happening *h)
 {
     struct node *node = &cluster->nodes[h->node];
-    if (node->phase == NODE_UP || has_ended(node, h->node) || must_wait(cluster, h))
+    if (node->phase == NODE_UP || has_ended(cluster, h->node) || must_wait(cluster, h))
         return;
     bool twin = node->phase == NODE_EXITED && node->named_after != h->node;
     int rank = twin ? node->claimed_rank : (int)h->value;
@@ -226,7 +236,9 @@ static void terminate(struct cluster *cluster, int i)
     cluster_say(cluster, node, "gets TERM");
     node->terminated = true;
     cluster->faults += cluster->faults > 0; /* its word may be lost with something else */
-    cluster->may_fail |= i == ENDPOINT || !cluster->options.elastic;
+    const enum roster_job_state state = i == ENDPOINT ? roster_state(node->server->roster) : JOB_RUNNING;
+    cluster->faults += state == JOB_FORMING; /* nobody is told */
+    cluster->may_fail |= state >= JOB_FINISHING || !cluster->options.elastic;
     cluster_agent_event(cluster, i, &(struct group_event){.kind = GROUP_SIGNAL, .signal = SIGTERM}, NULL);
 }
 

@@ -31,6 +31,7 @@ struct server {
     bool local_woken;
     int local_slot;
     bool closing;                /* its agent has gone, and it lingers for the others */
+    bool held;                   /* closing: until they have stopped */
     enum roster_job_state state; /* as far as the invariants saw it, and since when */
     struct instant state_since;
 };
@@ -122,7 +123,7 @@ struct letter {
     struct letter *next; /* in the pool */
     enum wire_kind kind;
     int exit_code, member;
-    int64_t grace_ns, lease_ns;
+    int64_t grace_ns, lease_ns, restart_count;
     uint64_t number, epoch, sequence;
     struct world_id id, server_done;
     enum membership_report_kind report;
@@ -306,6 +307,8 @@ void cluster_finish_workers(struct cluster *cluster, int node);
 struct server *cluster_server(struct cluster *cluster);
 void cluster_open_server(struct cluster *cluster, int node, const struct roster_join *join);
 void cluster_free_server(struct server *server);
+/* Its agent has gone: it stays until the others have, for a while. */
+void cluster_close_server(struct cluster *cluster, int node);
 /* The serving agent's own word. */
 void cluster_local_step(struct cluster *cluster, int node, struct roster_event *event);
 void cluster_local_events(struct cluster *cluster, int node);

@@ -142,10 +142,9 @@ void cluster_exit_agent(struct cluster *cluster, int i)
     int code = node->group.exit_code;
     struct server *server = node->server;
     /* Those that it could not kill stay, but they belong to nobody. */
-    if (server && !server->closing && roster_state(server->roster) >= JOB_FINISHING &&
-        roster_has_remote(server->roster)) {
-        server->closing = true;
-        cluster_after(cluster, 2 * NS_PER_S, i, HAPPEN_CLOSE);
+    if (server && !server->closing && roster_has_remote(server->roster) &&
+        (roster_state(server->roster) >= JOB_DEPARTED || roster_holds_server(server->roster))) {
+        cluster_close_server(cluster, i);
         return;
     }
     if (node->client)

@@ -37,6 +37,7 @@ static struct letter *write_letter(struct cluster *cluster, const struct wire_me
     letter->member = message->member;
     letter->grace_ns = message->grace_ns;
     letter->lease_ns = message->lease_ns;
+    letter->restart_count = message->restart_count;
     letter->number = message->number;
     letter->epoch = message->epoch;
     letter->sequence = message->sequence;
@@ -62,6 +63,7 @@ static const struct wire_message *read_letter(struct cluster *cluster, const str
     message->member = letter->member;
     message->grace_ns = letter->grace_ns;
     message->lease_ns = letter->lease_ns;
+    message->restart_count = letter->restart_count;
     message->number = letter->number;
     message->epoch = letter->epoch;
     message->sequence = letter->sequence;

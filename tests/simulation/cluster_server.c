@@ -40,6 +40,10 @@ static void to_client(struct cluster *cluster, const struct server *server,
         message.number = session->number;
     } else if (action->kind == ROSTER_AGAIN) {
         message.kind = WIRE_AGAIN;
+    } else if (action->kind == ROSTER_FAREWELL) {
+        message.kind = WIRE_FAREWELL;
+        message.id = roster_world_id(server->roster);
+        message.restart_count = roster_restart_count(server->roster);
     } else {
         message.kind = WIRE_EVENT;
         roster_fill_event(server->roster, action, &message.event);
@@ -78,6 +82,15 @@ static void plan_tick(struct cluster *cluster, int i)
         cluster_at(cluster, due, i, HAPPEN_TICK);
 }
 
+void cluster_close_server(struct cluster *cluster, int i)
+{
+    struct server *server = cluster->nodes[i].server;
+    server->closing = true;
+    server->held = roster_holds_server(server->roster);
+    if (!server->held)
+        cluster_after(cluster, 2 * NS_PER_S, i, HAPPEN_CLOSE);
+}
+
 /* How many actions there were. */
 static size_t take(struct cluster *cluster, int i, const struct roster_event *event)
 {
@@ -106,6 +119,8 @@ static size_t take(struct cluster *cluster, int i, const struct roster_event *ev
             to_client(cluster, server, action);
     }
     plan_tick(cluster, i);
+    if (server->held && !roster_holds_server(server->roster))
+        cluster_close_server(cluster, i);
     if (server->closing && !roster_has_remote(server->roster))
         cluster_after(cluster, 0, i, HAPPEN_CLOSE);
     return server->actions.count;

@@ -173,7 +173,7 @@ static void add_fault(struct maker *m)
     step(m, at, fault->kind, node, valued ? lasts : 0);
     if (fault->kind == STEP_CUT || fault->kind == STEP_CUT_OUT || fault->kind == STEP_CUT_IN)
         step(m, at + lasts, STEP_HEAL, node, 0);
-    else if (longest && !valued && (node || fault->kind != STEP_TERM))
+    else if (longest && !valued)
         step(m, at + lasts, STEP_START, node, -1);
 }
 
@@ -322,6 +322,11 @@ static void make_elastic(struct maker *m)
     for (int i = 0; i < m->nodes; i++) /* some are late, when the world runs */
         step(m, below(m, i % 3 == 2 ? 15000 : 3000), STEP_START, i, -1);
     add_faults(m);
+    if (one_in(m, 6)) { /* the pod that serves is moved */
+        int64_t at = below(m, FAULTS_UNTIL_MS);
+        step(m, at, STEP_TERM, 0, 0);
+        step(m, at + 100 + below(m, 10000), STEP_START, 0, -1);
+    }
 }
 
 void schedule_random(uint64_t seed, struct schedule *out)

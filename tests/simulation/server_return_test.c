@@ -1,4 +1,5 @@
-/* server_return_test.c - a static job whose serving agent dies and is started again, as text. */
+/* server_return_test.c - a job whose serving agent dies, or is asked to end, and is started again, as text.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -265,6 +266,101 @@ static void it_never_comes_back(void **state)
                  "62.105 node1 exits 138\n");
 }
 
+/* -- an elastic one is asked to end
+ * ------------------------------------------------------------------------------------------ */
+
+static struct cluster *make_elastic(void)
+{
+    struct cluster *c = cluster_create(&(struct cluster_options){.trace = true,
+                                                                 .elastic = true,
+                                                                 .nodes = 3,
+                                                                 .min_nodes = 2,
+                                                                 .max_nodes = 3,
+                                                                 .max_restarts = 0,
+                                                                 .last_call_ns = 7 * NS_PER_S});
+    for (int i = 0; i < 3; i++)
+        cluster_start(c, 0, i);
+    cluster_term(c, 1000, 0);
+    return c;
+}
+
+#define ELASTIC_BEGINS                                                                                       \
+    "0.000 node0 joins\n"                                                                                    \
+    "0.000 node1 joins\n"                                                                                    \
+    "0.000 node2 joins\n"                                                                                    \
+    "0.001 job FORMING -> STARTING\n"                                                                        \
+    "0.001 node0 starts workers 0-0 of 3, round 0\n"                                                         \
+    "0.002 node1 starts workers 1-1 of 3, round 0\n"                                                         \
+    "0.002 node2 starts workers 2-2 of 3, round 0\n"                                                         \
+    "0.103 job STARTING -> RUNNING\n"                                                                        \
+    "1.000 node0 gets TERM\n"                                                                                \
+    "1.000 job RUNNING -> STOPPING\n"
+#define LEAVES                                                                                               \
+    " stops round 0: agent \"node0\" (node rank 0) leaves, and the server with it: the others wait for it "  \
+    "to come back\n"
+#define DEPARTS                                                                                              \
+    "1.000 node0" LEAVES "1.001 node1" LEAVES "1.001 node2" LEAVES "1.102 job STOPPING -> DEPARTED\n"
+
+/* With no restart left: none is used. */
+static void it_is_asked_to_end_and_comes_back(void **state)
+{
+    (void)state;
+    struct cluster *c = make_elastic();
+    cluster_start(c, 30000, 0);
+    for (int i = 0; i < 3; i++)
+        cluster_finish(c, 40000, i);
+    expect_trace(c, 60000,
+                 ELASTIC_BEGINS DEPARTS "1.105 node0 exits 143\n"
+                                        "30.000 node0 joins\n"
+                                        "30.104 job FORMING -> STARTING\n"
+                                        "30.104 node0 starts workers 0-0 of 3, round 1\n"
+                                        "30.107 node1 starts workers 1-1 of 3, round 1\n"
+                                        "30.107 node2 starts workers 2-2 of 3, round 1\n"
+                                        "30.208 job STARTING -> RUNNING\n"
+                                        "40.000 node0 is done\n"
+                                        "40.000 node1 is done\n"
+                                        "40.000 node2 is done\n"
+                                        "40.001 job RUNNING -> FINISHING\n"
+                                        "40.002 node1 verdict 0: all workers exited 0\n"
+                                        "40.002 node2 verdict 0: all workers exited 0\n"
+                                        "40.003 job FINISHING -> FINISHED\n"
+                                        "40.003 node0 verdict 0: all workers exited 0\n"
+                                        "40.007 node1 exits 0\n"
+                                        "40.007 node2 exits 0\n"
+                                        "40.008 node0 exits 0\n");
+}
+
+static void it_is_asked_to_end_and_stays_away(void **state)
+{
+    (void)state;
+    expect_trace(
+        make_elastic(), 100000,
+        ELASTIC_BEGINS DEPARTS
+        "1.105 node0 exits 143\n"
+        "61.103 node1 lost its seat: the node that serves the job's world left on SIGTERM: node0 did "
+        "not come back within 60 s\n"
+        "61.103 node2 lost its seat: the node that serves the job's world left on SIGTERM: node0 did "
+        "not come back within 60 s\n"
+        "61.108 node1 exits 138\n"
+        "61.108 node2 exits 138\n");
+}
+
+static void all_are_asked_to_end(void **state)
+{
+    (void)state;
+    struct cluster *c = make_elastic();
+    cluster_term(c, 1000, 1);
+    cluster_term(c, 1050, 2);
+    expect_trace(c, 60000,
+                 ELASTIC_BEGINS "1.000 node1 gets TERM\n"
+                                "1.000 node0" LEAVES "1.001 node1" LEAVES "1.001 node2" LEAVES
+                                "1.050 node2 gets TERM\n"
+                                "1.102 job STOPPING -> DEPARTED\n"
+                                "1.105 node0 exits 143\n"
+                                "1.106 node1 exits 143\n"
+                                "1.106 node2 exits 143\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +372,9 @@ int main(void)
         cmocka_unit_test(with_no_restart_left),
         cmocka_unit_test(it_freezes_and_thaws),
         cmocka_unit_test(it_never_comes_back),
+        cmocka_unit_test(it_is_asked_to_end_and_comes_back),
+        cmocka_unit_test(it_is_asked_to_end_and_stays_away),
+        cmocka_unit_test(all_are_asked_to_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

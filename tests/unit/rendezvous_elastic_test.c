@@ -18,7 +18,7 @@ struct fixture {
     uint64_t sequence[NAMES];
     struct membership_world world[NAMES]; /* the last that it was sent */
     struct membership_event stop[NAMES], verdict[NAMES];
-    int stops, worlds, verdicts; /* sent by the last step */
+    int stops, worlds, verdicts, farewells; /* sent by the last step */
     struct muster_error err;
 };
 
@@ -58,7 +58,7 @@ static int setup(void **state)
 static int step(struct fixture *f, const struct roster_event *event)
 {
     int result = roster_step(f->roster, event, f->now, &f->actions, &f->err);
-    f->stops = f->worlds = f->verdicts = 0;
+    f->stops = f->worlds = f->verdicts = f->farewells = 0;
     for (size_t i = 0; i < f->actions.count; i++) {
         const struct roster_action *action = &f->actions.items[i];
         struct membership_event sent;
@@ -75,6 +75,8 @@ static int step(struct fixture *f, const struct roster_event *event)
         } else if (action->kind == ROSTER_SEND_VERDICT) {
             f->verdict[who] = sent;
             f->verdicts++;
+        } else if (action->kind == ROSTER_FAREWELL) {
+            f->farewells++;
         }
     }
     return result;
@@ -391,17 +393,157 @@ static void fewer_than_the_least_wait_again(void **state)
     assert_string_equal(f->verdict[0].reason, "1 of at least 2 nodes joined within 600 s");
 }
 
-static void the_serving_agent_takes_the_job_along(void **state)
+static void goes(struct fixture *f, int who, enum roster_event_kind kind, int exit_code)
+{
+    event_of(f, who, (struct roster_event){.kind = kind, .exit_code = exit_code, .grace_ns = 5 * NS_PER_S});
+}
+
+static void a_person_ends_the_serving_agent_and_the_job_with_it(void **state)
 {
     struct fixture *f = *state;
     three_run(f);
-    event_of(f, 0, (struct roster_event){.kind = ROSTER_DRAIN, .exit_code = 143, .grace_ns = 5 * NS_PER_S});
+    goes(f, 0, ROSTER_DRAIN, 130);
     assert_int_equal(f->stops, 3);
     assert_string_equal(f->stop[1].reason, "agent \"node0\" (node rank 0) leaves: the server goes with it");
     assert_true(f->stop[1].change == MEMBERSHIP_CHANGE_END && f->stop[1].next_nodes == 0);
-    event_of(f, 0, (struct roster_event){.kind = ROSTER_LEAVE, .exit_code = 143});
+    assert_false(roster_holds_server(f->roster));
+    goes(f, 0, ROSTER_LEAVE, 130);
     assert_int_equal(f->verdicts, 2);
-    assert_int_equal(f->verdict[1].exit_code, 143);
+    assert_int_equal(f->verdict[1].exit_code, 130);
+}
+
+static void expect_departed(struct fixture *f, int farewells, int64_t restarts)
+{
+    assert_int_equal(roster_state(f->roster), JOB_DEPARTED);
+    assert_int_equal(f->farewells, farewells);
+    assert_int_equal(f->verdicts, 0);
+    assert_int_equal(roster_restart_count(f->roster), restarts);
+    assert_false(roster_holds_server(f->roster));
+}
+
+static void the_serving_agent_leaves_when_all_have_stopped(void **state)
+{
+    struct fixture *f = *state;
+    three_run(f);
+    goes(f, 0, ROSTER_DRAIN, 143);
+    assert_int_equal(f->stops, 3);
+    assert_string_equal(f->stop[1].reason,
+                        "agent \"node0\" (node rank 0) leaves, and the server with it: the "
+                        "others wait for it to come back");
+    assert_true(f->stop[1].change == MEMBERSHIP_CHANGE_LEAVE && f->stop[1].next_nodes == 0);
+    assert_true(f->stop[1].planned && f->stop[1].grace_ns == 5 * NS_PER_S);
+    report(f, 1, MEMBERSHIP_REPORT_STOPPED);
+    goes(f, 0, ROSTER_LEAVE, 143);
+    assert_true(roster_holds_server(f->roster)); /* one still saves */
+    join(f, 3, "node3");
+    assert_int_equal(f->worlds, 0);
+    report(f, 2, MEMBERSHIP_REPORT_STOPPED);
+    expect_departed(f, 3, 0);
+    join(f, 2, "node2"); /* its connection broke before it heard that */
+    assert_int_equal(f->farewells, 1);
+    goes(f, 2, ROSTER_DRAIN, 143);
+    goes(f, 2, ROSTER_LEAVE, 143);
+    pass(f, 10, NULL, 0);
+    expect_departed(f, 0, 0);
+}
+
+/* Its workers were done, or its server did not answer its DRAIN. */
+static void it_leaves_without_a_drain(void **state)
+{
+    struct fixture *f = *state;
+    three_run(f);
+    report(f, 0, MEMBERSHIP_REPORT_DONE);
+    goes(f, 0, ROSTER_LEAVE, 143);
+    assert_int_equal(f->stops, 2);
+    assert_int_equal(f->stop[1].grace_ns, NOTICE_S * NS_PER_S);
+    assert_true(roster_holds_server(f->roster));
+    report(f, 1, MEMBERSHIP_REPORT_STOPPED);
+    report(f, 2, MEMBERSHIP_REPORT_STOPPED);
+    expect_departed(f, 2, 0);
+}
+
+static void it_leaves_while_others_drain(void **state)
+{
+    struct fixture *f = *state;
+    three_run(f);
+    goes(f, 1, ROSTER_DRAIN, 143);
+    goes(f, 0, ROSTER_DRAIN, 143);
+    assert_int_equal(f->stops, 0); /* all are stopping already */
+    goes(f, 2, ROSTER_DRAIN, 143);
+    goes(f, 0, ROSTER_LEAVE, 143);
+    goes(f, 1, ROSTER_LEAVE, 143);
+    assert_true(roster_holds_server(f->roster));
+    goes(f, 2, ROSTER_LEAVE, 143);
+    expect_departed(f, 0, 0);
+}
+
+static void a_loss_while_it_leaves_costs_a_restart(void **state)
+{
+    struct fixture *f = *state;
+    three_run(f);
+    goes(f, 0, ROSTER_DRAIN, 143);
+    goes(f, 0, ROSTER_LEAVE, 143);
+    report(f, 1, MEMBERSHIP_REPORT_STOPPED);
+    pass(f, 3, all, 1); /* node2 is silent */
+    assert_int_equal(roster_state(f->roster), JOB_DEPARTED);
+    assert_int_equal(roster_restart_count(f->roster), 1);
+}
+
+static void one_that_does_not_stop_does_not_keep_it(void **state)
+{
+    struct fixture *f = *state;
+    three_run(f);
+    goes(f, 0, ROSTER_DRAIN, 143);
+    goes(f, 0, ROSTER_LEAVE, 143);
+    report(f, 1, MEMBERSHIP_REPORT_STOPPED);
+    pass(f, 64, all, 2);
+    assert_true(roster_holds_server(f->roster));
+    pass(f, 1, all, 2); /* its grace and the stop time-out are over */
+    expect_departed(f, 1, 1);
+}
+
+static void it_leaves_a_world_that_failed(void **state)
+{
+    struct fixture *f = *state;
+    three_run(f);
+    report(f, 1, MEMBERSHIP_REPORT_FAILED);
+    report(f, 0, MEMBERSHIP_REPORT_STOPPED);
+    goes(f, 0, ROSTER_LEAVE, 143); /* it waited for the next world */
+    assert_true(roster_holds_server(f->roster));
+    report(f, 1, MEMBERSHIP_REPORT_STOPPED);
+    report(f, 2, MEMBERSHIP_REPORT_STOPPED);
+    expect_departed(f, 2, 1);
+}
+
+/* The server that comes back; left: what the agents say of the one before. */
+static void come_back(struct fixture *f, bool left)
+{
+    for (int i = 0; i < 3; i++) {
+        struct roster_join who = join_of(i, i == 0 ? "node0" : i == 1 ? "node1" : "node2");
+        who.epoch = i ? 41 : 0;
+        who.last = i ? (struct world_id){41, 5} : (struct world_id){0};
+        who.last_nodes = i ? 3 : 0;
+        who.restart_count = i ? 1 : 0;
+        who.server_left = left && i;
+        join_as(f, i, &who);
+    }
+    pass(f, LAST_CALL_S, all, 2);
+    assert_int_equal(f->world[1].id.round, 6);
+    assert_int_equal(f->world[1].group_rank, 1);
+}
+
+static void what_was_stopped_on_purpose_costs_nothing_when_the_server_is_back(void **state)
+{
+    struct fixture *f = *state;
+    come_back(f, true);
+    assert_int_equal(f->world[1].restart_count, 1);
+}
+
+static void a_server_that_was_lost_costs_a_restart_when_it_is_back(void **state)
+{
+    struct fixture *f = *state;
+    come_back(f, false);
+    assert_int_equal(f->world[1].restart_count, 2);
 }
 
 static void a_node_that_does_not_stop_is_put_out(void **state)
@@ -497,7 +639,15 @@ int main(void)
         TEST(a_drain_lets_all_save_and_costs_nothing),
         TEST(a_spare_takes_over),
         TEST(fewer_than_the_least_wait_again),
-        TEST(the_serving_agent_takes_the_job_along),
+        TEST(a_person_ends_the_serving_agent_and_the_job_with_it),
+        TEST(the_serving_agent_leaves_when_all_have_stopped),
+        TEST(it_leaves_without_a_drain),
+        TEST(it_leaves_while_others_drain),
+        TEST(a_loss_while_it_leaves_costs_a_restart),
+        TEST(one_that_does_not_stop_does_not_keep_it),
+        TEST(it_leaves_a_world_that_failed),
+        TEST(what_was_stopped_on_purpose_costs_nothing_when_the_server_is_back),
+        TEST(a_server_that_was_lost_costs_a_restart_when_it_is_back),
         TEST(a_node_that_does_not_stop_is_put_out),
         TEST(agents_of_one_host_share_its_name),
         TEST(a_late_joiner_is_told_how_it_ended),
