@@ -21,6 +21,7 @@ struct seat {
     struct world_id held; /* given out and not reported STOPPED */
     struct world_id last; /* given out last */
     bool stopped;         /* a STOP for held was given out */
+    bool planned;         /* with time to save; it may be cut short by one without, once */
     uint64_t epoch;       /* of the server */
     bool lied;            /* it went back to an epoch that was over: a world may be given out again */
 };
@@ -59,8 +60,9 @@ static void take_event(struct seat *s, const struct membership_event *event)
         s->stopped = false;
         break;
     case MEMBERSHIP_EVENT_STOP:
-        hold(same(event->stopped, s->held) && !s->stopped);
+        hold(same(event->stopped, s->held) && (!s->stopped || (s->planned && !event->planned)));
         s->stopped = true;
+        s->planned = event->planned;
         break;
     default:
         s->over = true;
