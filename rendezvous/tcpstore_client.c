@@ -6,8 +6,10 @@
 
 #include <endian.h>
 #include <inttypes.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
@@ -585,4 +587,19 @@ static int kv_add(void *ctx, const char *key, int64_t delta, int64_t *value, str
 struct kv_store tcpstore_client_kv(struct tcpstore_client *c)
 {
     return (struct kv_store){.set = kv_set, .get = kv_get, .add = kv_add, .ctx = c};
+}
+
+int tcpstore_client_address(const struct tcpstore_client *c, char *out, size_t size, struct muster_error *err)
+{
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    if (c->fd < 0)
+        return error_set(err, MUSTER_E_STATE, "an earlier failure has closed this connection");
+    if (getsockname(c->fd, (struct sockaddr *)&address, &length))
+        return error_errno(err, "our address on the connection to the store");
+    int failed =
+        getnameinfo((struct sockaddr *)&address, length, out, (socklen_t)size, NULL, 0, NI_NUMERICHOST);
+    return failed ? error_set(err, MUSTER_E_IO, "our address on the connection to the store: %s",
+                              gai_strerror(failed))
+                  : 0;
 }

@@ -78,6 +78,9 @@ int tcpstore_client_num_keys(struct tcpstore_client *c, int64_t *count, struct m
  * size. One round trip to a server of ours; ADD and WAIT, which every server knows, to another. */
 int tcpstore_client_barrier(struct tcpstore_client *c, const char *key, int world_size, int64_t timeout_ns,
                             struct muster_error *err);
+/* Numeric text of this side's address on the connection; size is at least 64. */
+int tcpstore_client_address(const struct tcpstore_client *c, char *out, size_t size,
+                            struct muster_error *err);
 /* Gives the client the face that the runtime uses; borrows the client. */
 struct kv_store tcpstore_client_kv(struct tcpstore_client *c);
 

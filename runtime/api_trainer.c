@@ -134,7 +134,11 @@ struct muster_trainer *muster_trainer_create(struct muster_world *world, const s
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for a trainer");
         return NULL;
     }
-    const struct trainer_options options = options_of(world, training);
+    struct trainer_options options = options_of(world, training);
+    char address[WORLD_ADDRESS];
+    if (world && world_address(world, address, err))
+        return NULL;
+    options.address = world ? address : NULL;
     trainer->training = *training;
     trainer->rank = options.rank;
     trainer->world_size = options.world_size;

@@ -71,6 +71,21 @@ const char *comm_op_text(char out[COMM_TEXT], const struct comm_op *op)
     return out;
 }
 
+bool comm_fits(const struct comm_op *a, const struct comm_op *b)
+{
+    bool pair =
+        (a->kind == COMM_SEND && b->kind == COMM_RECV) || (a->kind == COMM_RECV && b->kind == COMM_SEND);
+    if (!pair && (a->kind != b->kind || to_a_peer(a->kind)))
+        return false;
+    if (a->kind == COMM_BARRIER)
+        return true;
+    if (a->dtype != b->dtype || a->count != b->count)
+        return false;
+    if (a->kind == COMM_BROADCAST)
+        return a->root == b->root;
+    return !reduces(a->kind) || a->reduction == b->reduction;
+}
+
 /* ---- checks ---- */
 
 static int check_buffers(const struct comm_op *op, const void *send, const void *recv,

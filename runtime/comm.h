@@ -68,8 +68,9 @@ struct comm;
 
 struct comm_options {
     int rank, size;
-    const struct kv_store *store; /* how ranks find each other; used during create and split only */
-    const char *key;              /* prefix of the keys, unique for this comm */
+    const struct kv_store
+        *store;         /* how ranks find each other; kept for split, used by its caller's thread only */
+    const char *key;    /* prefix of the keys, unique for this comm */
     int64_t timeout_ns; /* of create, and how long an operation may wait for peers before it is an error */
     struct device *device;
     const struct device_ops *device_ops;
@@ -77,11 +78,12 @@ struct comm_options {
      */
     const struct device_arena *arenas;
     int arena_count;
+    const char *address; /* of comm_tcp: numeric, this rank's as the store sees it; NULL: loopback */
 };
 
 struct comm_ops {
     uint32_t abi, size;
-    const char *name; /* "host", "delay" */
+    const char *name; /* "host", "tcp", "delay" */
     struct comm *(*create)(const struct comm_options *options, struct muster_error *err);
     void (*destroy)(struct comm *comm); /* accepts NULL; its stream must be empty */
     /* Collective: ranks of one color form a new comm, ranked by key, then by old rank. */
@@ -98,6 +100,9 @@ struct comm_ops {
 
 /* Shared memory inside one node. */
 const struct comm_ops *comm_host(void);
+
+/* TCP between nodes, on the CPU device; see comm_tcp.h. */
+const struct comm_ops *comm_tcp(void);
 
 /* Every operation completes `latency_ns + bytes * ns_per_byte` after it could start (bytes: what one rank
  * would receive), and costs no CPU while it waits: proves overlap where two busy cores cannot. There are no

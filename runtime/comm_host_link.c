@@ -310,11 +310,11 @@ static int look_up(struct opening *o, int rank, struct address *address, struct 
     memcpy(address, value.data, sizeof *address);
     if (memcmp(address->boot, o->address.boot, sizeof address->boot) != 0 ||
         memcmp(address->network, o->address.network, sizeof address->network) != 0)
-        return error_set(err, MUSTER_E_UNSUPPORTED,
-                         "rank %d runs on host %.63s and rank %d on host %s: ranks reach each other through "
-                         "shared memory only, so all of them have to run on one host, and there in one "
-                         "container",
-                         rank, address->host, o->options->rank, o->address.host);
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "rank %d runs on host %.63s and rank %d on host %s, or in another container: ranks share memory "
+            "where LOCAL_WORLD_SIZE is WORLD_SIZE or not set; set it to the number of ranks of each node",
+            rank, address->host, o->options->rank, o->address.host);
     return 0;
 }
 

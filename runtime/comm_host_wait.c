@@ -132,28 +132,6 @@ int host_meet(const struct host_run *run, struct muster_error *err)
 
 /* ---- do the records fit together? ---- */
 
-static bool same_op(const struct comm_op *a, const struct comm_op *b)
-{
-    if (a->kind != b->kind)
-        return false;
-    if (a->kind == COMM_BARRIER)
-        return true;
-    if (a->dtype != b->dtype || a->count != b->count)
-        return false;
-    if (a->kind == COMM_BROADCAST)
-        return a->root == b->root;
-    if (a->kind == COMM_REDUCE_SCATTER || a->kind == COMM_ALL_REDUCE)
-        return a->reduction == b->reduction;
-    return true;
-}
-
-static bool pair_fits(const struct comm_op *a, const struct comm_op *b)
-{
-    bool kinds =
-        (a->kind == COMM_SEND && b->kind == COMM_RECV) || (a->kind == COMM_RECV && b->kind == COMM_SEND);
-    return kinds && a->dtype == b->dtype && a->count == b->count;
-}
-
 int host_match(const struct host_run *run, struct muster_error *err)
 {
     const struct host_channel *channel = &run->channel;
@@ -161,8 +139,7 @@ int host_match(const struct host_run *run, struct muster_error *err)
     const struct host_record *first = &channel->members[0].record[parity];
     for (int member = 1; member < channel->count; member++) {
         const struct host_record *other = &channel->members[member].record[parity];
-        if (first->sequence == other->sequence &&
-            (channel->pair ? pair_fits : same_op)(&first->op, &other->op))
+        if (first->sequence == other->sequence && comm_fits(&first->op, &other->op))
             continue;
         char one[COMM_TEXT], two[COMM_TEXT];
         struct muster_error error;

@@ -17,6 +17,8 @@ int64_t comm_received_bytes(const struct comm_op *op, int size);
 /* Whether the operation makes sense on this rank: known kind, dtype and reduction, count, root, buffers. */
 int comm_check(const struct comm_op *op, int rank, int size, const void *send, const void *recv,
                struct muster_error *err);
+/* Whether what two ranks issued belongs together: a send and a receive, or the same operation. */
+bool comm_fits(const struct comm_op *a, const struct comm_op *b);
 /* "all_gather of 100 f32", "broadcast of 3 i32 from rank 2"; returns out. */
 enum { COMM_TEXT = 96 };
 const char *comm_op_text(char out[COMM_TEXT], const struct comm_op *op);

@@ -11,6 +11,10 @@ add_library(muster_device STATIC
   comm_host_move.c
   comm_host_wait.c
   comm_reduce.c
+  comm_tcp.c
+  comm_tcp_link.c
+  comm_tcp_move.c
+  comm_tcp_wire.c
   device_cpu.c
   device_cpu_arena.c
   device_cpu_stream.c

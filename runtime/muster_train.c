@@ -257,6 +257,9 @@ static int open_run(struct run *run, struct muster_error *err)
                                             .timeout_ns = (int64_t)(c->timeout_s * (double)NS_PER_S)};
     if (agree(&everybody, open_inputs(run, err), err))
         return -1;
+    char address[WORLD_ADDRESS];
+    if (world_address(run->world, address, err))
+        return -1;
     int local_size = muster_world_local_size(run->world);
     run->threads = c->threads ? (int)c->threads : host_threads(local_size);
     struct trainer_options options = {
@@ -266,6 +269,7 @@ static int open_run(struct run *run, struct muster_error *err)
         .local_world_size = local_size,
         .threads = run->threads,
         .store = everybody.store,
+        .address = address,
         .timeout_ns = everybody.timeout_ns,
         .memory_limit = c->memory_limit,
         .seed = (uint64_t)c->seed,

@@ -78,18 +78,27 @@ static const char *trainer_key(const struct trainer_options *options)
     return options->key ? options->key : "trainer";
 }
 
+static const struct comm_ops *comm_of(const struct trainer_options *options)
+{
+    if (options->comm)
+        return options->comm;
+    bool elsewhere = options->local_world_size > 0 && options->local_world_size < options->world_size;
+    return elsewhere ? comm_tcp() : comm_host();
+}
+
 static int make_comms(struct trainer *trainer, const struct trainer_options *options,
                       struct muster_error *err)
 {
     bool have = trainer->plan.arena_bytes[MEMORY_COMM] > 0;
     const struct comm_table_options table = {
-        .ops = options->comm ? options->comm : comm_host(),
+        .ops = comm_of(options),
         .delay = options->delay,
         .comm = {.rank = options->rank,
                  .size = options->world_size,
                  .store = options->store,
                  .key = trainer_key(options),
                  .timeout_ns = options->timeout_ns,
+                 .address = options->address,
                  .device = trainer->device,
                  .device_ops = trainer->ops,
                  .arenas = have ? &trainer->arenas[MEMORY_COMM] : NULL,
@@ -377,8 +386,10 @@ void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fing
     (void)snprintf(f->kernels, sizeof f->kernels, "%s %s", trainer->kernels->name,
                    dtype_name(trainer->kernels->dtype));
     (void)snprintf(f->blas, sizeof f->blas, "%s", kernels_cpu_blas());
-    (void)snprintf(f->comm, sizeof f->comm, "%s, sum in rank order",
-                   trainer->comms.ops ? trainer->comms.ops->name : "none");
+    const struct comm_ops *comm = trainer->comms.ops;
+    if (comm == comm_tcp())
+        comm = comm_host(); /* the same sums, bit for bit: the model does not tell where its ranks were */
+    (void)snprintf(f->comm, sizeof f->comm, "%s, sum in rank order", comm ? comm->name : "none");
 }
 
 const struct kernels *trainer_kernels(const struct trainer *trainer)

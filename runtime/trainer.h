@@ -19,13 +19,15 @@ struct trainer_options {
     struct plan_options
         plan; /* shape, strategy, mesh, micro_batches, prefetch; rank and kernels are filled in */
     int rank, world_size, local_rank;
-    int local_world_size;                   /* ranks that share this machine's memory; 0: 1 */
-    int threads;                            /* OpenMP/BLAS threads of the compute stream */
-    const struct device_ops *device;        /* NULL: device_cpu() */
-    const struct comm_ops *comm;            /* NULL: comm_host() */
+    int local_world_size; /* ranks that share this machine's memory; 0: one, but none is elsewhere */
+    int threads;          /* OpenMP/BLAS threads of the compute stream */
+    const struct device_ops *device; /* NULL: device_cpu() */
+    const struct comm_ops
+        *comm; /* NULL: comm_host(), but comm_tcp() where local_world_size says there are others */
     const struct comm_delay_options *delay; /* not NULL: comm_delay with these figures instead */
     const struct kernels *kernels;          /* NULL: the device's; tests pass kernels_ref_f64() */
     const struct kv_store *store;           /* how ranks find each other; may be NULL with world_size 1 */
+    const char *address;                    /* of comm_tcp, as comm_options has it */
     const char *key;                        /* key prefix, unique per round; NULL: "trainer" */
     int64_t timeout_ns;                     /* of every collective */
     int64_t memory_limit; /* bytes a rank may plan; 0: what the machine has; a plan above it is refused */

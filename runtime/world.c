@@ -163,6 +163,12 @@ const struct kv_store *world_store(const struct muster_world *world)
     return world->client ? &world->store : NULL;
 }
 
+int world_address(const struct muster_world *world, char out[WORLD_ADDRESS], struct muster_error *err)
+{
+    (void)snprintf(out, WORLD_ADDRESS, "127.0.0.1");
+    return world->client ? tcpstore_client_address(world->client, out, WORLD_ADDRESS, err) : 0;
+}
+
 int muster_world_barrier(struct muster_world *world, struct muster_error *err)
 {
     const struct agree_options options = {.store = world_store(world),

@@ -8,6 +8,10 @@
 #include "runtime/comm.h"
 #include "runtime/device_cpu.h"
 
+#ifndef TEST_COMM
+#define TEST_COMM comm_host /* what is tested */
+#endif
+
 struct test_rank {
     int rank, size;
     const struct device_ops *ops;
@@ -28,7 +32,7 @@ static inline void test_rank_close(struct test_rank *r)
     const struct device_ops *ops = device_cpu();
     if (r->stream)
         (void)ops->sync(r->stream, INSTANT_NEVER, NULL); /* tests that care have looked at the error */
-    comm_host()->destroy(r->comm);
+    TEST_COMM()->destroy(r->comm);
     ops->stream_destroy(r->stream);
     if (r->device)
         ops->arena_destroy(r->device, &r->arena);
@@ -53,7 +57,7 @@ static inline int test_rank_open(struct test_rank *r, int rank, int size, int64_
                                              .device_ops = r->ops,
                                              .arenas = &r->arena,
                                              .arena_count = 1};
-        r->comm = comm_host()->create(&options, &err);
+        r->comm = TEST_COMM()->create(&options, &err);
     }
     if (r->comm)
         return 0;
@@ -66,7 +70,7 @@ static inline int test_rank_open(struct test_rank *r, int rank, int size, int64_
 static inline int test_rank_do(struct test_rank *r, struct comm *comm, const struct comm_op *op,
                                const void *send, void *recv, struct muster_error *err)
 {
-    if (comm_host()->issue(comm, op, send, recv, r->stream, err))
+    if (TEST_COMM()->issue(comm, op, send, recv, r->stream, err))
         return -1;
     return r->ops->sync(r->stream, instant_add(clock_now(NULL), 60 * NS_PER_S), err);
 }

@@ -1,6 +1,9 @@
 # Streams, arenas, comms and the world.
 muster_test(device_cpu_test SOURCES device_cpu_test.c LINK muster_device)
 muster_test(comm_host_test SOURCES comm_host_test.c LINK muster_device muster_test_kv)
+muster_test(comm_tcp_ranks_test SOURCES comm_host_test.c LINK muster_device muster_test_kv)
+target_compile_definitions(comm_tcp_ranks_test PRIVATE TEST_COMM=comm_tcp)
+muster_test(comm_tcp_test SOURCES comm_tcp_test.c LINK muster_device muster_test_kv)
 muster_test(comm_process_test SOURCES comm_process_test.c LINK muster_device)
 muster_test(comm_delay_test SOURCES comm_delay_test.c LINK muster_device)
 muster_test(world_test SOURCES world_test.c LINK muster_device)

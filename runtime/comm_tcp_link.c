@@ -1,0 +1,460 @@
+/* comm_tcp_link.c - how the ranks of a TCP comm find and trust each other: see comm_tcp.h.
+ *
+ * Calls wait in the backlog, so no order of start-up can block the others. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "proto/base/buffer.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "runtime/comm_tcp_internal.h"
+
+enum { KEY_BYTES = 256, TOKEN_BYTES = 16, CALLERS_MAX = 32 };
+#define HELLO_MAGIC UINT64_C(0x3170637473756d31)
+#define GREETING_NS (2 * NS_PER_S) /* for a caller that connects and says nothing */
+
+/* What a caller says first, and the rank that it calls answers with its own rank. */
+struct hello {
+    uint64_t magic;
+    unsigned char token[TOKEN_BYTES]; /* of the rank that is called */
+    int32_t rank, size, role, reserved;
+};
+
+/* What a rank publishes in the store, as it lies there. */
+struct listing {
+    char address[TCP_ADDRESS];
+    char host[64]; /* for people */
+    unsigned char token[TOKEN_BYTES];
+    uint16_t port;
+};
+
+/* Somebody who has connected and not yet said who it is. */
+struct caller {
+    int fd;
+    struct instant limit;
+};
+
+struct opening {
+    struct tcp_comm *tcp;
+    struct instant deadline;
+    int64_t generation; /* how often this key has been used; a key may be used again */
+    struct listing mine;
+    struct caller callers[CALLERS_MAX];
+    int caller_count;
+};
+
+/* ---- addresses ---- */
+
+union address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+};
+
+static int parse(const char *text, uint16_t port, union address *out, socklen_t *length,
+                 struct muster_error *err)
+{
+    struct addrinfo *found = NULL;
+    const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
+    int failed = getaddrinfo(text, NULL, &hints, &found); /* numeric: asks nobody */
+    if (failed || found->ai_addrlen > sizeof *out) {
+        if (!failed)
+            freeaddrinfo(found);
+        return error_set(err, MUSTER_E_INVALID, "'%.60s' is no numeric address of a rank", text);
+    }
+    *length = found->ai_addrlen;
+    memcpy(out, found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+    if (out->any.sa_family == AF_INET6)
+        out->v6.sin6_port = htons(port);
+    else
+        out->v4.sin_port = htons(port);
+    return 0;
+}
+
+static bool is_loopback(const char *text)
+{
+    union address address;
+    socklen_t length;
+    if (parse(text, 0, &address, &length, NULL))
+        return false;
+    if (address.any.sa_family == AF_INET)
+        return ntohl(address.v4.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    const struct in6_addr *v6 = &address.v6.sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == IN_LOOPBACKNET);
+}
+
+/* The address of ours that faces another one. Sends nothing. */
+static int address_towards(const char *other, char out[TCP_ADDRESS], struct muster_error *err)
+{
+    union address address;
+    socklen_t length;
+    if (parse(other, 9, &address, &length, err)) /* any port */
+        return -1;
+    scope_close int fd = socket(address.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, &address.any, length))
+        return error_errno(err, "a way to %s", other);
+    length = sizeof address;
+    if (getsockname(fd, &address.any, &length))
+        return error_errno(err, "our address towards %s", other);
+    if (getnameinfo(&address.any, length, out, TCP_ADDRESS, NULL, 0, NI_NUMERICHOST))
+        return error_set(err, MUSTER_E_IO, "our address towards %s has no numeric text", other);
+    return 0;
+}
+
+/* ---- the store ---- */
+
+static int key_of(char key[KEY_BYTES], const struct opening *o, const char *what, int rank,
+                  struct muster_error *err)
+{
+    int length =
+        snprintf(key, KEY_BYTES, "%s/tcp/%lld/%s/%d", o->tcp->name, (long long)o->generation, what, rank);
+    if (length >= KEY_BYTES)
+        return error_set(err, MUSTER_E_LIMIT, "the key %.100s... is too long for a comm", o->tcp->name);
+    return 0;
+}
+
+static int publish(struct opening *o, const char *what, struct muster_error *err)
+{
+    char key[KEY_BYTES];
+    const struct kv_store *store = o->tcp->store;
+    return key_of(key, o, what, o->tcp->comm.rank, err) ||
+                   store->set(store->ctx, key, &o->mine, sizeof o->mine, err)
+               ? -1
+               : 0;
+}
+
+static int look_up(struct opening *o, const char *what, int rank, struct listing *out,
+                   struct muster_error *err)
+{
+    char key[KEY_BYTES];
+    scope_buffer value = {0};
+    const struct kv_store *store = o->tcp->store;
+    int64_t left = instant_diff_ns(o->deadline, clock_now(NULL));
+    if (key_of(key, o, what, rank, err))
+        return -1;
+    if (store->get(store->ctx, key, &value, left > 0 ? left : 1, err))
+        return error_wrap(err, "rank %d has not come", rank);
+    if (value.length != sizeof *out)
+        return error_set(err, MUSTER_E_PROTOCOL, "%s holds no address of a rank", key);
+    memcpy(out, value.data, sizeof *out);
+    out->address[sizeof out->address - 1] = out->host[sizeof out->host - 1] = '\0';
+    return 0;
+}
+
+/* Every rank counts its own uses of the key, so a comm that was made under it before leaves nothing behind
+ * that could be taken for ours. */
+static int begin(struct opening *o, struct muster_error *err)
+{
+    char key[KEY_BYTES];
+    const struct kv_store *store = o->tcp->store;
+    if (getrandom(o->mine.token, TOKEN_BYTES, 0) != TOKEN_BYTES)
+        return error_errno(err, "getrandom");
+    if (gethostname(o->mine.host, sizeof o->mine.host - 1))
+        (void)snprintf(o->mine.host, sizeof o->mine.host, "?"); /* too long a name, perhaps */
+    return key_of(key, o, "uses-by", o->tcp->comm.rank, err) ||
+                   store->add(store->ctx, key, 1, &o->generation, err)
+               ? -1
+               : 0;
+}
+
+/* Where the store is on our node we may have reached it by loopback, where no other node finds us. */
+static int settle_address(struct opening *o, struct muster_error *err)
+{
+    struct tcp_comm *tcp = o->tcp;
+    (void)snprintf(o->mine.address, sizeof o->mine.address, "%s", tcp->address); /* fits */
+    if (publish(o, "seen", err))
+        return -1;
+    for (int rank = 0; is_loopback(tcp->address) && rank < tcp->comm.size; rank++) {
+        struct listing other;
+        if (rank == tcp->comm.rank)
+            continue;
+        if (look_up(o, "seen", rank, &other, err))
+            return -1;
+        if (!is_loopback(other.address) && address_towards(other.address, tcp->address, err))
+            return error_wrap(err, "rank %d runs on host %.63s", rank, other.host);
+    }
+    return 0;
+}
+
+/* ---- sockets ---- */
+
+/* Waits for events; 0 ready, -1 with MUSTER_E_TIMEOUT or MUSTER_E_IO. */
+static int await(struct pollfd *entries, int count, struct instant deadline, const char *what,
+                 struct muster_error *err)
+{
+    for (;;) {
+        int64_t left = instant_diff_ns(deadline, clock_now(NULL));
+        if (left <= 0)
+            return error_set(err, MUSTER_E_TIMEOUT, "%s: the time is over", what);
+        struct timespec limit = {.tv_sec = (time_t)(left / NS_PER_S), .tv_nsec = (long)(left % NS_PER_S)};
+        int ready = ppoll(entries, (nfds_t)count, &limit, NULL);
+        if (ready > 0)
+            return 0;
+        if (ready < 0 && errno != EINTR)
+            return error_errno(err, "%s: poll", what);
+    }
+}
+
+static int set_option(int fd, int level, int name, int value, struct muster_error *err)
+{
+    return setsockopt(fd, level, name, &value, sizeof value) ? error_errno(err, "a socket's option %d", name)
+                                                             : 0;
+}
+
+/* A node that vanished without a word is found in a minute where we wait for it. */
+static int prepare(int fd, enum tcp_role role, struct muster_error *err)
+{
+    int low =
+        role == TCP_NEWS ? (int)sizeof(struct muster_error) : 1; /* news are heard when they are whole */
+    return set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1, err) ||
+                   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1, err) ||
+                   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 20, err) ||
+                   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5, err) ||
+                   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 8, err) ||
+                   set_option(fd, SOL_SOCKET, SO_RCVLOWAT, low, err)
+               ? -1
+               : 0;
+}
+
+static void describe(char out[160], int rank, const struct listing *listing)
+{
+    (void)snprintf(out, 160, "connecting to rank %d at %s port %u", rank, listing->address, listing->port);
+}
+
+static int send_hello(int fd, const struct hello *hello, const char *what, struct muster_error *err)
+{
+    /* The first bytes of a connection: there is room. */
+    if (send(fd, hello, sizeof *hello, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof *hello)
+        return 0;
+    return errno == EPIPE || errno == ECONNRESET ? error_set(err, MUSTER_E_PEER, "%s: it has gone", what)
+                                                 : error_errno(err, "%s: sending", what);
+}
+
+static struct hello hello_of(const struct tcp_comm *tcp, const unsigned char *token, int role)
+{
+    struct hello hello = {.magic = HELLO_MAGIC, .rank = tcp->comm.rank, .size = tcp->comm.size, .role = role};
+    memcpy(hello.token, token, sizeof hello.token);
+    return hello;
+}
+
+/* ---- calling ---- */
+
+static int call(struct opening *o, int rank, const struct listing *theirs, enum tcp_role role,
+                struct muster_error *err)
+{
+    char what[160];
+    union address address;
+    socklen_t length;
+    describe(what, rank, theirs);
+    if (parse(theirs->address, theirs->port, &address, &length, err))
+        return error_wrap(err, "rank %d", rank);
+    scope_close int fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return error_errno(err, "a TCP socket");
+    if (connect(fd, &address.any, length) && errno != EINPROGRESS && errno != EINTR)
+        return error_errno(err, "%s", what);
+    struct pollfd entry = {.fd = fd, .events = POLLOUT};
+    if (await(&entry, 1, o->deadline, what, err))
+        return -1;
+    int failure = 0;
+    socklen_t size = sizeof failure;
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &size))
+        return error_errno(err, "%s", what);
+    if (failure == ECONNREFUSED)
+        return error_set(err, MUSTER_E_PEER, "%s: nobody listens; it has ended", what);
+    errno = failure;
+    if (failure)
+        return error_errno(err, "%s on host %s", what, theirs->host);
+    const struct hello hello = hello_of(o->tcp, theirs->token, role);
+    if (prepare(fd, role, err) || send_hello(fd, &hello, what, err))
+        return -1;
+    o->tcp->peers[rank].fds[role] = take_fd(&fd);
+    return 0;
+}
+
+static int call_all(struct opening *o, struct muster_error *err)
+{
+    for (int rank = 0; rank < o->tcp->comm.rank; rank++) {
+        struct listing theirs;
+        if (look_up(o, "at", rank, &theirs, err) || call(o, rank, &theirs, TCP_DATA, err) ||
+            call(o, rank, &theirs, TCP_NEWS, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* The answer of a rank that was called. */
+static int hear(struct opening *o, int rank, enum tcp_role role, struct muster_error *err)
+{
+    char what[64];
+    struct hello hello = {0};
+    int fd = o->tcp->peers[rank].fds[role];
+    size_t have = 0;
+    (void)snprintf(what, sizeof what, "connecting to rank %d", rank);
+    /* Byte by byte if need be: the low-water mark of news is not that of a hello. */
+    if (set_option(fd, SOL_SOCKET, SO_RCVLOWAT, 1, err))
+        return -1;
+    while (have < sizeof hello) {
+        struct pollfd entry = {.fd = fd, .events = POLLIN};
+        if (await(&entry, 1, o->deadline, what, err))
+            return -1;
+        ssize_t got = recv(fd, (char *)&hello + have, sizeof hello - have, MSG_DONTWAIT);
+        if (got < 0 && (errno == EINTR || errno == EAGAIN))
+            continue;
+        if (got <= 0)
+            return error_set(err, MUSTER_E_PEER, "%s: it has gone", what);
+        have += (size_t)got;
+    }
+    if (hello.magic == HELLO_MAGIC && hello.rank == rank && hello.size == o->tcp->comm.size &&
+        hello.role == (int)role)
+        return prepare(fd, role, err);
+    return error_set(err, MUSTER_E_PROTOCOL,
+                     "%s: it says it is rank %d of %d, expected rank %d of %d; do all ranks run the same "
+                     "version?",
+                     what, hello.rank, hello.size, rank, o->tcp->comm.size);
+}
+
+/* ---- being called ---- */
+
+static int listen_here(struct opening *o, struct muster_error *err)
+{
+    union address address;
+    socklen_t length;
+    struct tcp_comm *tcp = o->tcp;
+    if (parse(tcp->address, 0, &address, &length, err))
+        return -1;
+    scope_close int fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return error_errno(err, "a TCP socket");
+    if (bind(fd, &address.any, length) || listen(fd, TCP_ROLE_COUNT * tcp->comm.size + CALLERS_MAX))
+        return error_errno(err, "listening at %s", tcp->address);
+    length = sizeof address;
+    if (getsockname(fd, &address.any, &length))
+        return error_errno(err, "the port of a listening socket");
+    o->mine.port = ntohs(address.any.sa_family == AF_INET6 ? address.v6.sin6_port : address.v4.sin_port);
+    (void)snprintf(o->mine.address, sizeof o->mine.address, "%s", tcp->address); /* fits */
+    return take_fd(&fd);
+}
+
+static void drop_caller(struct opening *o, int i)
+{
+    if (o->callers[i].fd >= 0)
+        (void)close(o->callers[i].fd); /* a stranger */
+    o->callers[i] = o->callers[--o->caller_count];
+}
+
+static void accept_callers(struct opening *o, int listener)
+{
+    for (;;) {
+        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0)
+            return; /* none there, or it has gone again; where descriptors have run out our callers wait */
+        if (o->caller_count == CALLERS_MAX)
+            drop_caller(o, 0); /* ours say who they are at once */
+        o->callers[o->caller_count++] = (struct caller){fd, instant_add(clock_now(NULL), GREETING_NS)};
+    }
+}
+
+/* Whether a caller is one of ours: right token, a rank that has not called yet. */
+static bool is_ours(const struct opening *o, const struct hello *hello)
+{
+    const struct tcp_comm *tcp = o->tcp;
+    return hello->magic == HELLO_MAGIC && !memcmp(hello->token, o->mine.token, sizeof hello->token) &&
+           hello->size == tcp->comm.size && hello->rank > tcp->comm.rank && hello->rank < tcp->comm.size &&
+           hello->role >= 0 && hello->role < TCP_ROLE_COUNT && tcp->peers[hello->rank].fds[hello->role] < 0;
+}
+
+/* Looks at a caller: it stays while it has said too little, becomes a peer, or is dropped. */
+static int look_at(struct opening *o, int i, int *missing, struct muster_error *err)
+{
+    struct hello hello;
+    int fd = o->callers[i].fd;
+    ssize_t got = recv(fd, &hello, sizeof hello, MSG_PEEK | MSG_DONTWAIT);
+    bool waits = (got < 0 && (errno == EAGAIN || errno == EINTR)) || (got > 0 && got < (ssize_t)sizeof hello);
+    if (waits && !instant_reached(clock_now(NULL), o->callers[i].limit))
+        return 0;
+    if (got != (ssize_t)sizeof hello || !is_ours(o, &hello)) {
+        drop_caller(o, i);
+        return 0;
+    }
+    char what[64];
+    (void)snprintf(what, sizeof what, "connecting to rank %d", hello.rank);
+    (void)recv(fd, &hello, sizeof hello, MSG_DONTWAIT); /* it is there */
+    o->tcp->peers[hello.rank].fds[hello.role] = fd;
+    o->callers[i].fd = -1;
+    drop_caller(o, i);
+    --*missing;
+    const struct hello answer = hello_of(o->tcp, hello.token, hello.role);
+    return prepare(fd, (enum tcp_role)hello.role, err) || send_hello(fd, &answer, what, err) ? -1 : 0;
+}
+
+static int name_missing(const struct opening *o, struct muster_error *err)
+{
+    scope_buffer ranks = {0};
+    for (int rank = o->tcp->comm.rank + 1; rank < o->tcp->comm.size; rank++) {
+        const int *fds = o->tcp->peers[rank].fds;
+        if (fds[TCP_DATA] < 0 || fds[TCP_NEWS] < 0)
+            (void)buffer_printf(&ranks, "%s%d", ranks.length ? ", " : "", rank); /* checked below */
+    }
+    return error_wrap(err, "rank %s has not connected to rank %d",
+                      ranks.failed || !ranks.data ? "?" : ranks.data, o->tcp->comm.rank);
+}
+
+static int answer_all(struct opening *o, int listener, struct muster_error *err)
+{
+    int missing = TCP_ROLE_COUNT * (o->tcp->comm.size - o->tcp->comm.rank - 1);
+    while (missing > 0) {
+        struct pollfd entries[1 + CALLERS_MAX] = {{.fd = listener, .events = POLLIN}};
+        struct instant limit = o->deadline;
+        for (int i = 0; i < o->caller_count; i++) {
+            entries[1 + i] = (struct pollfd){.fd = o->callers[i].fd, .events = POLLIN};
+            limit = instant_min(limit, o->callers[i].limit);
+        }
+        struct muster_error late = {0};
+        if (await(entries, 1 + o->caller_count, limit, "waiting for higher ranks", &late) &&
+            (late.code != MUSTER_E_TIMEOUT || instant_reached(clock_now(NULL), o->deadline))) {
+            if (err)
+                *err = late;
+            return late.code == MUSTER_E_TIMEOUT ? name_missing(o, err) : -1;
+        }
+        accept_callers(o, listener);
+        for (int i = o->caller_count - 1; i >= 0; i--) {
+            if (look_at(o, i, &missing, err))
+                return -1;
+        }
+    }
+    return 0;
+}
+
+static int meet(struct opening *o, int listener, struct muster_error *err)
+{
+    if (publish(o, "at", err))
+        return error_wrap(err, "publishing the address of rank %d", o->tcp->comm.rank);
+    if (call_all(o, err) || answer_all(o, listener, err))
+        return -1;
+    for (int rank = 0; rank < o->tcp->comm.rank; rank++) {
+        if (hear(o, rank, TCP_DATA, err) || hear(o, rank, TCP_NEWS, err))
+            return -1;
+    }
+    return 0;
+}
+
+int tcp_connect(struct tcp_comm *tcp, bool faces_store, struct muster_error *err)
+{
+    struct opening o = {.tcp = tcp, .deadline = instant_add(clock_now(NULL), tcp->comm.timeout_ns)};
+    if (begin(&o, err) || (faces_store && settle_address(&o, err)))
+        return -1;
+    scope_close int listener = listen_here(&o, err);
+    int failed = listener < 0 || meet(&o, listener, err);
+    while (o.caller_count)
+        drop_caller(&o, 0);
+    return failed ? -1 : 0;
+}

@@ -1,0 +1,197 @@
+/* comm_tcp_move.c - what passes between which ranks in each operation over TCP: see comm_tcp.h. */
+#include <string.h>
+
+#include "runtime/comm_reduce.h"
+#include "runtime/comm_tcp_internal.h"
+
+static int64_t element_bytes(const struct tcp_run *run)
+{
+    return dtype_size(run->call->op.dtype);
+}
+
+static int64_t part_bytes(const struct tcp_run *run)
+{
+    return run->call->op.kind == COMM_BARRIER ? 0 : run->call->op.count * element_bytes(run);
+}
+
+static void copy(void *to, const void *from, int64_t bytes)
+{
+    if (to != from && bytes > 0)
+        memcpy(to, from, (size_t)bytes);
+}
+
+static char *chunk_of(const struct tcp_run *run, int rank)
+{
+    return run->tcp->scratch + rank * run->tcp->chunk_bytes;
+}
+
+/* Sums elements that lie in the chunks of the others and at `mine`. */
+static void reduce(const struct tcp_run *run, const void *mine, char *out, int64_t count)
+{
+    const void *sources[TCP_RANKS_MAX];
+    for (int rank = 0; rank < run->tcp->comm.size; rank++)
+        sources[rank] = rank == run->tcp->comm.rank ? mine : chunk_of(run, rank);
+    comm_reduce(&run->call->op, run->tcp->comm.size, out, sources, count);
+}
+
+static int64_t chunk_elements(const struct tcp_run *run)
+{
+    return run->tcp->chunk_bytes / element_bytes(run);
+}
+
+static void take_chunks(const struct tcp_run *run, int64_t elements)
+{
+    for (int rank = 0; rank < run->tcp->comm.size; rank++) {
+        if (rank != run->tcp->comm.rank)
+            tcp_take(run, rank, chunk_of(run, rank), elements * element_bytes(run));
+    }
+}
+
+static int gather(const struct tcp_run *run, struct muster_error *err)
+{
+    const struct comm_call *call = run->call;
+    int me = run->tcp->comm.rank;
+    int64_t part = part_bytes(run);
+    bool blocks = call->op.kind == COMM_ALL_TO_ALL;
+    char *recv = call->recv;
+    for (int rank = 0; part && rank < run->tcp->comm.size; rank++) {
+        const char *block = (const char *)call->send + (blocks ? rank * part : 0);
+        if (rank == me) {
+            copy(recv + rank * part, block, part);
+            continue;
+        }
+        tcp_give(run, rank, block, part);
+        tcp_take(run, rank, recv + rank * part, part);
+    }
+    return tcp_drive(run, true, err);
+}
+
+/* `count` elements of every rank, ours at `mine`, chunk by chunk as they come; what goes out is given
+ * already. */
+static int sum_chunks(const struct tcp_run *run, const char *mine, char *out, int64_t count,
+                      struct muster_error *err)
+{
+    int64_t most = chunk_elements(run), size = element_bytes(run);
+    for (int64_t first = 0; first < count; first += most) {
+        int64_t n = count - first < most ? count - first : most;
+        take_chunks(run, n);
+        if (tcp_drive(run, false, err))
+            return -1;
+        reduce(run, mine + first * size, out + first * size, n);
+    }
+    return tcp_drive(run, true, err);
+}
+
+static int reduce_scatter(const struct tcp_run *run, struct muster_error *err)
+{
+    const char *send = run->call->send;
+    int me = run->tcp->comm.rank;
+    int64_t part = part_bytes(run);
+    for (int rank = 0; part && rank < run->tcp->comm.size; rank++) {
+        if (rank != me)
+            tcp_give(run, rank, send + rank * part, part);
+    }
+    return sum_chunks(run, part ? send + me * part : send, run->call->recv, run->call->op.count, err);
+}
+
+/* Everything to everybody: a chunk has to be gone before its place may get the result. */
+static int all_reduce_whole(const struct tcp_run *run, struct muster_error *err)
+{
+    const struct comm_call *call = run->call;
+    int64_t count = call->op.count, most = chunk_elements(run), size = element_bytes(run);
+    for (int64_t first = 0; first < count; first += most) {
+        int64_t n = count - first < most ? count - first : most;
+        const char *mine = (const char *)call->send + first * size;
+        for (int rank = 0; rank < run->tcp->comm.size; rank++) {
+            if (rank != run->tcp->comm.rank)
+                tcp_give(run, rank, mine, n * size);
+        }
+        take_chunks(run, n);
+        if (tcp_drive(run, true, err))
+            return -1;
+        reduce(run, mine, (char *)call->recv + first * size, n);
+    }
+    return tcp_drive(run, true, err); /* the headers, where there was nothing else */
+}
+
+/* Every rank sums a slice of its own, then all send each other their slices. */
+static int all_reduce_sliced(const struct tcp_run *run, struct muster_error *err)
+{
+    const struct comm_call *call = run->call;
+    int ranks = run->tcp->comm.size, me = run->tcp->comm.rank;
+    int64_t count = call->op.count, size = element_bytes(run), slice = (count + ranks - 1) / ranks;
+    int64_t from[TCP_RANKS_MAX] = {0}, length[TCP_RANKS_MAX] = {0};
+    const char *send = call->send;
+    char *recv = call->recv;
+    for (int rank = 0; rank < ranks; rank++) {
+        from[rank] = rank * slice < count ? rank * slice : count;
+        length[rank] = count - from[rank] < slice ? count - from[rank] : slice;
+        if (rank != me)
+            tcp_give(run, rank, send + from[rank] * size, length[rank] * size);
+    }
+    if (sum_chunks(run, send + from[me] * size, recv + from[me] * size, length[me], err))
+        return -1;
+    for (int rank = 0; rank < ranks; rank++) {
+        if (rank == me)
+            continue;
+        tcp_give(run, rank, recv + from[me] * size, length[me] * size);
+        tcp_take(run, rank, recv + from[rank] * size, length[rank] * size);
+    }
+    return tcp_drive(run, true, err);
+}
+
+static int broadcast(const struct tcp_run *run, struct muster_error *err)
+{
+    const struct comm_call *call = run->call;
+    int me = run->tcp->comm.rank;
+    int64_t part = part_bytes(run);
+    if (me != call->op.root)
+        tcp_take(run, call->op.root, call->recv, part);
+    for (int rank = 0; me == call->op.root && rank < run->tcp->comm.size; rank++) {
+        if (rank != me)
+            tcp_give(run, rank, call->recv, part);
+    }
+    return tcp_drive(run, true, err);
+}
+
+static int move(const struct tcp_run *run, struct muster_error *err)
+{
+    const struct comm_call *call = run->call;
+    switch (call->op.kind) {
+    case COMM_ALL_GATHER:
+    case COMM_ALL_TO_ALL:
+        return gather(run, err);
+    case COMM_REDUCE_SCATTER:
+        return reduce_scatter(run, err);
+    case COMM_ALL_REDUCE:
+        return call->op.accumulate || part_bytes(run) <= TCP_EAGER_BYTES ? all_reduce_whole(run, err)
+                                                                         : all_reduce_sliced(run, err);
+    case COMM_BROADCAST:
+        return broadcast(run, err);
+    case COMM_SEND:
+        tcp_give(run, call->op.root, call->send, part_bytes(run));
+        return tcp_drive(run, true, err);
+    case COMM_RECV:
+        tcp_take(run, call->op.root, call->recv, part_bytes(run));
+        return tcp_drive(run, true, err);
+    default: /* a barrier is its headers */
+        return tcp_drive(run, true, err);
+    }
+}
+
+int tcp_run_call(struct comm *comm, const struct comm_call *call, struct muster_error *err)
+{
+    struct tcp_comm *tcp = tcp_comm_of(comm);
+    if (comm->size == 1) {
+        comm_mirror(&call->op, 0, 1, call->send, call->recv);
+        return 0;
+    }
+    bool pair = call->op.kind == COMM_SEND || call->op.kind == COMM_RECV;
+    struct tcp_run run = {.tcp = tcp, .call = call};
+    run.sequence = pair ? ++tcp->peers[call->op.root].sequence : ++tcp->sequence;
+    for (int rank = 0; rank < comm->size; rank++) {
+        if (rank != comm->rank && (!pair || rank == call->op.root))
+            tcp_greet(&run, rank);
+    }
+    return move(&run, err);
+}

@@ -1,0 +1,328 @@
+/* comm_tcp_wire.c - bytes between a rank and all its peers at once, and what stops them: see comm_tcp.h. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "proto/base/buffer.h"
+#include "proto/base/error.h"
+#include "runtime/comm_tcp_internal.h"
+
+enum { RANKS_NAMED = 8, NEWS_MS = 2000 };
+#define HEADER_MAGIC UINT32_C(0x7063746d)
+
+static const char *run_text(char out[COMM_TEXT + TCP_NAME + 32], const struct tcp_run *run)
+{
+    char op[COMM_TEXT];
+    (void)snprintf(out, COMM_TEXT + TCP_NAME + 32, "%s #%llu (%s) of comm %s",
+                   comm_kind_name(run->call->op.kind), (unsigned long long)run->sequence,
+                   comm_op_text(op, &run->call->op), run->tcp->name);
+    return out;
+}
+
+/* ---- what is to pass ---- */
+
+void tcp_greet(const struct tcp_run *run, int rank)
+{
+    const struct comm_op *op = &run->call->op;
+    struct tcp_peer *peer = &run->tcp->peers[rank];
+    peer->flow = (struct tcp_flow){.mine = {.magic = HEADER_MAGIC,
+                                            .kind = (uint8_t)op->kind,
+                                            .dtype = (uint8_t)op->dtype,
+                                            .reduction = (uint8_t)op->reduction,
+                                            .accumulate = op->accumulate,
+                                            .root = op->root,
+                                            .count = op->count,
+                                            .sequence = run->sequence}};
+    peer->flow.out[0] = (struct iovec){&peer->flow.mine, sizeof peer->flow.mine};
+    peer->flow.in[0] = (struct iovec){&peer->flow.theirs, sizeof peer->flow.theirs};
+    atomic_store(&peer->awaited, true);
+}
+
+void tcp_give(const struct tcp_run *run, int rank, const void *data, int64_t bytes)
+{
+    run->tcp->peers[rank].flow.out[1] = (struct iovec){(void *)(uintptr_t)data, (size_t)bytes};
+}
+
+void tcp_take(const struct tcp_run *run, int rank, void *data, int64_t bytes)
+{
+    run->tcp->peers[rank].flow.in[1] = (struct iovec){data, (size_t)bytes};
+}
+
+static bool is_left(const struct iovec parts[2])
+{
+    return parts[0].iov_len || parts[1].iov_len;
+}
+
+static void advance(struct iovec parts[2], size_t bytes)
+{
+    for (int i = 0; i < 2; i++) {
+        size_t step = bytes < parts[i].iov_len ? bytes : parts[i].iov_len;
+        parts[i].iov_base = step ? (char *)parts[i].iov_base + step : parts[i].iov_base;
+        parts[i].iov_len -= step;
+        bytes -= step;
+    }
+}
+
+static struct msghdr message_of(struct iovec parts[2])
+{
+    return (struct msghdr){.msg_iov = parts, .msg_iovlen = 2};
+}
+
+/* ---- failures ---- */
+
+void tcp_tell(struct tcp_comm *tcp, const struct muster_error *error)
+{
+    if (atomic_exchange(&tcp->told, true))
+        return;
+    for (int rank = 0; tcp->peers && rank < tcp->comm.size; rank++) {
+        const int *fds = tcp->peers[rank].fds;
+        if (fds[TCP_DATA] < 0 || fds[TCP_NEWS] < 0)
+            continue;
+        /* Nothing was ever sent on it, so there is room; and whoever misses it sees the end of both. */
+        (void)send(fds[TCP_NEWS], error, sizeof *error, MSG_NOSIGNAL | MSG_DONTWAIT);
+        (void)shutdown(fds[TCP_NEWS], SHUT_WR);
+        (void)shutdown(fds[TCP_DATA], SHUT_WR);
+    }
+}
+
+/* Reads what a peer said on its way out, if anything: true, and *error is its failure. */
+static bool hear_news(struct tcp_peer *peer, struct muster_error *error)
+{
+    struct muster_error news;
+    ssize_t got;
+    do {
+        got = recv(peer->fds[TCP_NEWS], &news, sizeof news, MSG_DONTWAIT);
+    } while (got < 0 && errno == EINTR);
+    if (got < 0 && errno == EAGAIN)
+        return false;
+    peer->ended = true;
+    if (got != (ssize_t)sizeof news)
+        return false;
+    peer->left = news.code == 0;
+    if (peer->left)
+        return false;
+    *error = news;
+    error->text[sizeof error->text - 1] = '\0';
+    return true;
+}
+
+/* A peer's data has ended. Its reason takes another way, so it may still be coming. */
+static int gone(const struct tcp_run *run, int rank, struct muster_error *error)
+{
+    struct tcp_peer *peer = &run->tcp->peers[rank];
+    char text[COMM_TEXT + TCP_NAME + 32];
+    if (!peer->ended) {
+        struct pollfd entry = {.fd = peer->fds[TCP_NEWS], .events = POLLIN};
+        (void)poll(&entry, 1, NEWS_MS); /* early or late: what is there counts */
+        if (hear_news(peer, error))
+            return -1;
+    }
+    if (peer->left)
+        return error_set(error, MUSTER_E_PEER, "rank %d had left the comm before %s", rank,
+                         run_text(text, run));
+    return error_set(error, MUSTER_E_PEER, "rank %d is gone in %s", rank, run_text(text, run));
+}
+
+static void late(const struct tcp_run *run, struct muster_error *error)
+{
+    char text[COMM_TEXT + TCP_NAME + 32];
+    scope_buffer ranks = {0};
+    int missing = 0;
+    for (int rank = 0; rank < run->tcp->comm.size; rank++) {
+        const struct tcp_flow *flow = &run->tcp->peers[rank].flow;
+        if ((is_left(flow->in) || is_left(flow->out)) && missing++ < RANKS_NAMED)
+            (void)buffer_printf(&ranks, "%s%d", missing > 1 ? ", " : "", rank); /* checked below */
+    }
+    (void)error_set(error, MUSTER_E_TIMEOUT, "%s waited %.1f s on rank %d for rank %s%s", run_text(text, run),
+                    (double)run->tcp->comm.timeout_ns / (double)NS_PER_S, run->tcp->comm.rank,
+                    ranks.failed || !ranks.data ? "?" : ranks.data, missing > RANKS_NAMED ? ", ..." : "");
+}
+
+static struct comm_op op_of(const struct tcp_header *header)
+{
+    return (struct comm_op){.kind = (enum comm_kind)header->kind,
+                            .dtype = (enum dtype)header->dtype,
+                            .reduction = (enum comm_reduction)header->reduction,
+                            .accumulate = header->accumulate,
+                            .root = header->root,
+                            .count = header->count};
+}
+
+/* A peer's header has come: does it fit ours? */
+static int match(const struct tcp_run *run, int rank, struct muster_error *error)
+{
+    const struct tcp_header *theirs = &run->tcp->peers[rank].flow.theirs;
+    if (theirs->magic != HEADER_MAGIC)
+        return error_set(error, MUSTER_E_PROTOCOL,
+                         "rank %d sends no header in comm %s; do all ranks run the same version on the same "
+                         "kind of machine?",
+                         rank, run->tcp->name);
+    const struct comm_op *mine = &run->call->op, other = op_of(theirs);
+    bool alike =
+        mine->kind != COMM_ALL_REDUCE || mine->accumulate == other.accumulate; /* they go other ways */
+    if (theirs->sequence == run->sequence && comm_fits(mine, &other) && alike)
+        return 0;
+    int me = run->tcp->comm.rank;
+    bool first = me < rank;
+    char one[COMM_TEXT], two[COMM_TEXT];
+    return error_set(error, MUSTER_E_PEER,
+                     "ranks differ in comm %s: rank %d issued %s as #%llu, rank %d issued %s as #%llu",
+                     run->tcp->name, first ? me : rank, comm_op_text(one, first ? mine : &other),
+                     (unsigned long long)(first ? run->sequence : theirs->sequence), first ? rank : me,
+                     comm_op_text(two, first ? &other : mine),
+                     (unsigned long long)(first ? theirs->sequence : run->sequence));
+}
+
+/* ---- moving ---- */
+
+/* Sends what the connection takes. A connection that is broken shows when we read it, after what came before
+ * it broke. */
+static bool push(struct tcp_peer *peer)
+{
+    bool moved = false;
+    while (is_left(peer->flow.out)) {
+        struct msghdr message = message_of(peer->flow.out);
+        ssize_t sent = sendmsg(peer->fds[TCP_DATA], &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent <= 0)
+            break;
+        advance(peer->flow.out, (size_t)sent);
+        moved = true;
+    }
+    return moved;
+}
+
+static int pull(const struct tcp_run *run, int rank, bool *moved, struct muster_error *error)
+{
+    struct tcp_peer *peer = &run->tcp->peers[rank];
+    struct tcp_flow *flow = &peer->flow;
+    while (is_left(flow->in)) {
+        struct msghdr message = message_of(flow->in);
+        ssize_t got = recvmsg(peer->fds[TCP_DATA], &message, MSG_DONTWAIT);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0 && errno == EAGAIN)
+            return 0;
+        if (got <= 0)
+            return gone(run, rank, error);
+        advance(flow->in, (size_t)got);
+        *moved = true;
+        if (flow->heard || flow->in[0].iov_len)
+            continue;
+        if (match(run, rank, error))
+            return -1;
+        flow->heard = true;
+        atomic_store(&peer->awaited, false);
+    }
+    return 0;
+}
+
+static int cancelled(const struct tcp_run *run, struct muster_error *error)
+{
+    char text[COMM_TEXT + TCP_NAME + 32];
+    return error_set(error, MUSTER_E_CANCELLED, "%s was aborted", run_text(text, run));
+}
+
+/* Fills polls with what to wait for; returns how many. */
+static int list_waits(const struct tcp_run *run)
+{
+    struct pollfd *polls = run->tcp->polls;
+    int count = 0;
+    polls[count++] = (struct pollfd){.fd = run->tcp->wake, .events = POLLIN};
+    for (int rank = 0; rank < run->tcp->comm.size; rank++) {
+        const struct tcp_peer *peer = &run->tcp->peers[rank];
+        short events =
+            (short)((is_left(peer->flow.in) ? POLLIN : 0) | (is_left(peer->flow.out) ? POLLOUT : 0));
+        /* In an operation of a pair the others' failures are not ours to wait for, but they end the comm. */
+        polls[count++] = (struct pollfd){.fd = events ? peer->fds[TCP_DATA] : -1, .events = events};
+        polls[count++] = (struct pollfd){.fd = peer->ended ? -1 : peer->fds[TCP_NEWS], .events = POLLIN};
+    }
+    return count;
+}
+
+/* Sleeps until something can move, at most a slice. -1: there is a reason to stop. */
+static int wait_for_peers(const struct tcp_run *run, struct instant deadline, struct muster_error *error)
+{
+    const struct comm *comm = &run->tcp->comm;
+    int count = list_waits(run);
+    int64_t left = instant_diff_ns(deadline, clock_now(NULL));
+    left = left < 0 ? 0 : left < COMM_SLICE_NS ? left : COMM_SLICE_NS;
+    struct timespec limit = {.tv_nsec = (long)left};
+    int ready = ppoll(run->tcp->polls, (nfds_t)count, &limit, NULL);
+    if (ready < 0 && errno != EINTR)
+        return error_errno(error, "waiting for the peers of comm %s", run->tcp->name);
+    if (atomic_load(&run->tcp->aborted))
+        return cancelled(run, error);
+    for (int rank = 0; ready > 0 && rank < comm->size; rank++) {
+        if (run->tcp->polls[2 + 2 * rank].revents && hear_news(&run->tcp->peers[rank], error))
+            return -1;
+    }
+    if (ready > 0)
+        return 0;
+    if (comm->device_ops->poll_error(comm->device, error)) /* another comm failed: do not keep peers here */
+        return error_wrap(error, "rank %d stopped", comm->rank);
+    if (!instant_reached(clock_now(NULL), deadline))
+        return 0;
+    late(run, error);
+    return -1;
+}
+
+/* Everything that can move now. */
+static int move_bytes(const struct tcp_run *run, bool *moved, struct muster_error *error)
+{
+    int size = run->tcp->comm.size, me = run->tcp->comm.rank;
+    for (int i = 1; i < size; i++) /* not all to the same rank at the same time */
+        *moved = push(&run->tcp->peers[(me + i) % size]) || *moved;
+    for (int i = 1; i < size; i++) {
+        if (pull(run, (me + size - i) % size, moved, error))
+            return -1;
+    }
+    return 0;
+}
+
+static bool is_done(const struct tcp_run *run, bool sent)
+{
+    for (int rank = 0; rank < run->tcp->comm.size; rank++) {
+        const struct tcp_flow *flow = &run->tcp->peers[rank].flow;
+        if (is_left(flow->in) || (sent && is_left(flow->out)))
+            return false;
+    }
+    return true;
+}
+
+static int drive(const struct tcp_run *run, bool sent, struct muster_error *error)
+{
+    struct instant deadline = instant_add(clock_now(NULL), run->tcp->comm.timeout_ns);
+    if (atomic_load(&run->tcp->aborted))
+        return cancelled(run, error);
+    for (;;) {
+        bool moved = false;
+        if (move_bytes(run, &moved, error))
+            return -1;
+        if (is_done(run, sent))
+            return 0;
+        if (moved)
+            deadline = instant_add(clock_now(NULL), run->tcp->comm.timeout_ns);
+        if (wait_for_peers(run, deadline, error))
+            return -1;
+    }
+}
+
+int tcp_drive(const struct tcp_run *run, bool sent, struct muster_error *err)
+{
+    struct muster_error error = {0};
+    if (!drive(run, sent, &error))
+        return 0;
+    if (atomic_load(&run->tcp->aborted) && error.code != MUSTER_E_CANCELLED)
+        (void)cancelled(run, &error); /* what it seemed to be came of that */
+    tcp_tell(run->tcp, &error);
+    for (int rank = 0; rank < run->tcp->comm.size; rank++)
+        atomic_store(&run->tcp->peers[rank].awaited, false);
+    if (err)
+        *err = error;
+    return -1;
+}
