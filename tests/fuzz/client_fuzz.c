@@ -130,7 +130,7 @@ static void hear_message(struct seat *s)
     message.lease_ns = reader_flag(in) ? 20 * NS_PER_S : reader_number(in) & INT64_MAX;
     message.epoch = EPOCH + reader_below(in, 2);
     message.member = reader_int(in);
-    message.restart_count = message.member;
+    message.restart_count = message.member & ROSTER_RESTARTS_LIMIT; /* as frames have it */
     if (message.kind == WIRE_EVENT) {
         message.event = (struct membership_event){0};
         fill_event(s, &message.event);
