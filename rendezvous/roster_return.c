@@ -65,6 +65,9 @@ static void stop_former_world(struct roster_work *w)
         roster_set_state(roster, member, MEMBER_STRAY);
         roster_act(w, ROSTER_SEND_STOP, member->session, i, NULL);
     }
+    /* They work until they hear of it, which may be never. */
+    if (roster->elastic)
+        roster_fence_from(roster, w->now);
     count_loss(w, roster->restart_count);
 }
 
