@@ -285,50 +285,6 @@ static void handle_frame(struct carrier *c, const struct sender *peer, const voi
     }
 }
 
-/* A connection's end is known before its route is gone: a send that fails is the proof. Whether it fails. */
-static bool confirm_gone(struct carrier *c, int slot)
-{
-    const struct route *route = &c->routes.slots[slot];
-    struct sender to = {route->session, route->id, route->id_size, route->fd};
-    uint64_t session = route->session;
-    c->message.kind = WIRE_BEAT;
-    c->message.sequence = roster_report_sequence(c->roster, slot);
-    c->message.number = 0; /* answers nothing */
-    c->message.progress[0] = '\0';
-    c->message.server_done = (struct world_id){0};
-    if (send_message(c, &to) == 0)
-        return false;
-    routes_remove(&c->routes, slot, session);
-    struct roster_event gone = {.kind = ROSTER_DISCONNECT, .session = session, .member = slot};
-    (void)step(c, &gone, &to);
-    return true;
-}
-
-static void handle_connection(struct carrier *c, int event, int value, struct instant now)
-{
-    gate_watch(&c->gate, event, value, now);
-    int slot = event == ZMQ_EVENT_DISCONNECTED ? routes_find_fd(&c->routes, value) : -1;
-    if (slot < 0 || confirm_gone(c, slot))
-        return;
-    c->suspect = slot;
-    c->suspect_session = c->routes.slots[slot].session;
-    c->confirm_at = instant_add(now, CONFIRM_AFTER_MS * NS_PER_MS);
-}
-
-static void watch_connections(struct carrier *c, struct instant now)
-{
-    int event, value;
-    while (zmq_socket_next_event(&c->socket, &event, &value))
-        handle_connection(c, event, value, now);
-    gate_answer(&c->gate, &c->socket, now);
-    gate_tick(&c->gate, now);
-    if (!instant_reached(now, c->confirm_at))
-        return;
-    c->confirm_at = INSTANT_NEVER;
-    if (c->routes.slots[c->suspect].session == c->suspect_session && c->suspect_session)
-        (void)confirm_gone(c, c->suspect); /* if not, its silence will tell */
-}
-
 static bool receive_one(struct carrier *c)
 {
     zmq_msg_t id, body;
@@ -365,6 +321,53 @@ static void receive_many(struct carrier *c)
     int left = TURN_BASE + TURN_PER_SLOT * roster_slot_count(c->roster);
     while (left-- > 0 && receive_one(c))
         ;
+}
+
+/* A connection's end is known before its route is gone: a send that fails is the proof. Whether it fails. */
+static bool confirm_gone(struct carrier *c, int slot)
+{
+    const struct route *route = &c->routes.slots[slot];
+    struct sender to = {route->session, route->id, route->id_size, route->fd};
+    uint64_t session = route->session;
+    c->message.kind = WIRE_BEAT;
+    c->message.sequence = roster_report_sequence(c->roster, slot);
+    c->message.number = 0; /* answers nothing */
+    c->message.progress[0] = '\0';
+    c->message.server_done = (struct world_id){0};
+    if (send_message(c, &to) == 0)
+        return false;
+    routes_remove(&c->routes, slot, session);
+    struct roster_event gone = {.kind = ROSTER_DISCONNECT, .session = session, .member = slot};
+    (void)step(c, &gone, &to);
+    return true;
+}
+
+static void handle_connection(struct carrier *c, int event, int value, struct instant now)
+{
+    gate_watch(&c->gate, event, value, now);
+    if (event != ZMQ_EVENT_DISCONNECTED || routes_find_fd(&c->routes, value) < 0)
+        return;
+    receive_many(c); /* a farewell that came with the end is not to be overtaken by it */
+    int slot = routes_find_fd(&c->routes, value);
+    if (slot < 0 || confirm_gone(c, slot))
+        return;
+    c->suspect = slot;
+    c->suspect_session = c->routes.slots[slot].session;
+    c->confirm_at = instant_add(now, CONFIRM_AFTER_MS * NS_PER_MS);
+}
+
+static void watch_connections(struct carrier *c, struct instant now)
+{
+    int event, value;
+    while (zmq_socket_next_event(&c->socket, &event, &value))
+        handle_connection(c, event, value, now);
+    gate_answer(&c->gate, &c->socket, now);
+    gate_tick(&c->gate, now);
+    if (!instant_reached(now, c->confirm_at))
+        return;
+    c->confirm_at = INSTANT_NEVER;
+    if (c->routes.slots[c->suspect].session == c->suspect_session && c->suspect_session)
+        (void)confirm_gone(c, c->suspect); /* if not, its silence will tell */
 }
 
 static void run_commands(struct carrier *c)
