@@ -18,7 +18,7 @@ import cluster
 MUSTER, TRAIN = (str(cluster.BUILD / "bin" / name) for name in ("muster", "muster-train"))
 STEPS = 1000  # long enough to be in the middle of it
 CONFIG = f"""\
-training: {{{{steps: {STEPS}, micro_batch: {{batch}}, global_batch: 4, sequence_length: 32, warmup_steps: 5, threads: 1, strategy: FULL_SHARD,
+training: {{{{steps: {STEPS}, micro_batch: {{batch}}, global_batch: 4, sequence_length: 32, warmup_steps: 5, threads: 1, strategy: {{strategy}},
            output: "{{output}}"}}}}
 model: {{{{layers: 2, channels: 32, heads: 2}}}}
 data: {{{{path: "{{text}}"}}}}
@@ -29,7 +29,7 @@ FAULTS = ("--max-restarts=3", "--restart-backoff=0", "--termination-log=")
 
 
 class TrainFaults(unittest.TestCase):
-    batch = 2  # of a rank
+    batch, strategy = 2, "FULL_SHARD"  # batch: of a rank
     undisturbed = b""  # what a run leaves that nothing befell
 
     def setUp(self):
@@ -46,7 +46,7 @@ class TrainFaults(unittest.TestCase):
     def start(self, node, name, *flags, ranks=2):
         """Trains into the file of that name."""
         config = self.folder / f"{name}.yaml"
-        config.write_text(CONFIG.format(batch=self.batch, output=self.folder / name, text=self.folder / "text"))
+        config.write_text(CONFIG.format(batch=self.batch, strategy=self.strategy, output=self.folder / name, text=self.folder / "text"))
         foreign = re.compile(r"PET_|MUSTER_|TORCHELASTIC_|MASTER_|RANK$|LOCAL_RANK$|WORLD_SIZE$")
         dropped = {variable: None for variable in os.environ if foreign.match(variable)}
         flags = [f"--nproc-per-node={ranks}", *FAULTS, *flags]
@@ -131,8 +131,9 @@ class TrainFaults(unittest.TestCase):
     STATIC = ("--nnodes=2", "--master-addr=node0")
     ELASTIC = ("--nnodes=2:2", "--rdzv-backend=c10d", "--rdzv-endpoint=node0:29400")
 
-    def start_on(self, nodes, flags, numbered):
-        return [self.start(node, "disturbed", *flags, *([f"--node-rank={k}"] if numbered else []), ranks=1) for k, node in enumerate(nodes)]
+    def start_on(self, nodes, flags, numbered, ranks=1):
+        own = [[f"--node-rank={k}"] if numbered else [] for k in range(len(nodes))]
+        return [self.start(node, "disturbed", *flags, *own[k], ranks=ranks) for k, node in enumerate(nodes)]
 
     def both_in_the_middle(self, agents, rounds=0):
         def there():
@@ -207,6 +208,13 @@ class TrainFaults(unittest.TestCase):
         self.ended_well(self.start(nodes[0], "alone", ranks=4), 0)
         self.assertEqual((self.folder / "disturbed").read_bytes(), (self.folder / "alone").read_bytes())
 
+    def test_two_ranks_on_each_of_two_nodes_by_the_other_strategies(self):
+        self.batch = 1
+        nodes = self.nodes(2)
+        for self.strategy in ("NO_SHARD", "SHARD_OPTIM", "SHARD_GRAD_OP"):
+            self.all_ended_well(self.start_on(nodes, self.STATIC, True, ranks=2))
+            self.ended_well(self.start(nodes[0], "alone", ranks=4), 0)
+            self.assertEqual((self.folder / "disturbed").read_bytes(), (self.folder / "alone").read_bytes(), self.strategy)
 
 
 if __name__ == "__main__":
