@@ -386,5 +386,8 @@ ROWS = [
         least=3, short=STATIC),
     Row("TERM to the last at the exit barrier", terminate(victim), begin=at_exit_barrier, again=None,
         codes={"static": 143, "elastic": of_agent(-1, 143)}),
-    Row("TERM to the server at the exit barrier", terminate(server), begin=at_exit_barrier, again=None, codes=143, short=STATIC),
+    Row("TERM to the server at the exit barrier", terminate(server), begin=at_exit_barrier, again=None, codes=143,
+        modes=STATIC, short=STATIC),
+    Row("TERM to the server at the exit barrier, which comes back", terminate(server), begin=at_exit_barrier, gone=STOPPED,
+        back=start_agent(server), again=None, codes=of_agent(0, 143), modes=ELASTIC),
 ]
