@@ -66,6 +66,11 @@ def hold(port, count, report):
         for _ in range(min(256, count - len(peers))):
             come()
         for fd, _ in poll.poll(0.01, 256):
+            try:
+                if peers[fd].recv(100):
+                    continue  # the server's greeting
+            except OSError:
+                pass
             poll.unregister(fd)
             peers.pop(fd).close()
         report.seek(0)
