@@ -274,7 +274,9 @@ static bool answer_one(struct gate *gate, const struct zmq_socket *s, struct ins
     zmq_msg_t messages[ZAP_FRAMES_LIMIT];
     struct zap_frame frames[ZAP_FRAMES_LIMIT];
     struct zap_answer answer = {0};
-    const struct zap_rules rules = {gate->client_public, gate->open > gate->open_limit};
+    /* Those that say nothing make room where it is needed. */
+    unsigned speaking = gate->open - gate->silent - gate->evicted;
+    const struct zap_rules rules = {gate->client_public, speaking > gate->open_limit};
     for (int i = 0; i < ZAP_FRAMES_LIMIT; i++)
         zmq_calls.msg_init(&messages[i]);
     size_t count = receive_question(s, messages);
