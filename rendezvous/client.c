@@ -98,7 +98,9 @@ static void send_join(struct client *client, struct instant now)
     client->message.join.held_done = client->done;
     client->message.join.server_done =
         client->server_done.epoch && world_id_equal(client->server_done, client->last_world);
-    client->message.join.server_left = client->left_epoch && client->left_epoch == client->last_world.epoch;
+    /* Who was a spare of the server that left has an older world, which that one had done with. */
+    client->message.join.server_left =
+        client->left_epoch && (client->left_epoch == client->last_world.epoch || client_server_left(client));
     client->join_sent = send_now(client);
 }
 

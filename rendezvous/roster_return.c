@@ -25,6 +25,11 @@ static void count_loss(struct roster_work *w, int64_t used)
                             roster->before.round, used, roster->max_restarts);
 }
 
+static bool is_before(const struct roster *roster, struct world_id id)
+{
+    return id.epoch == roster->before.epoch && id.round == roster->before.round;
+}
+
 void roster_on_return(struct roster_work *w, const struct roster_join *join)
 {
     struct roster *roster = w->roster;
@@ -35,11 +40,14 @@ void roster_on_return(struct roster_work *w, const struct roster_join *join)
     bool left = join->server_left && !MUTATED(MUTATION_FAREWELL_COSTS);
     if (left && roster->restart_count < join->restart_count)
         roster->restart_count = join->restart_count;
+    /* The server that left said what its last world cost, those included whom it had lost by then. */
+    if (left && is_before(roster, join->last))
+        roster->before_counted = true;
     if (!join->last.epoch || roster->id.round > join->last.round)
         return; /* it had none, or one that was heard of */
     roster->before = join->last;
     roster->before_nodes = join->last_nodes;
-    roster->before_counted = false;
+    roster->before_counted = left;
     roster->id.round = join->last.round + 1;
     if (left)
         return; /* it was stopped on purpose */
@@ -69,11 +77,6 @@ static void stop_former_world(struct roster_work *w)
     if (roster->elastic)
         roster_fence_from(roster, w->now);
     count_loss(w, roster->restart_count);
-}
-
-static bool is_before(const struct roster *roster, struct world_id id)
-{
-    return id.epoch == roster->before.epoch && id.round == roster->before.round;
 }
 
 /* Gives all of the former world their ranks again; the hosting agent has that of the one that served before.

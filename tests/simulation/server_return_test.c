@@ -196,10 +196,10 @@ static void when_it_was_done_and_one_more_is_lost(void **state)
         "3.000 node1 crashes\n"
         "4.000 node0 joins\n"
         "26.001 node2 stops round 0: the server was started again, and the job goes on in another round\n"
-        "56.102 job FORMING -> STARTING\n"
-        "56.102 node0 starts workers 0-0 of 2, round 1\n"
-        "56.103 node2 starts workers 1-1 of 2, round 1\n"
-        "56.204 job STARTING -> RUNNING\n");
+        "48.000 job FORMING -> STARTING\n"
+        "48.000 node0 starts workers 0-0 of 2, round 1\n"
+        "48.001 node2 starts workers 1-1 of 2, round 1\n"
+        "48.102 job STARTING -> RUNNING\n");
 }
 
 static void with_no_restart_left(void **state)
