@@ -50,8 +50,9 @@ def main():
     def say(what, step):
         total = sum(p.detach().double().sum() for p in model.parameters()).item()
         path = folder / f"{what}.{round_}.{rank}"
-        path.with_suffix(".new").write_text(json.dumps([step, total.hex(), dist.get_world_size()]))
-        path.with_suffix(".new").rename(path)
+        new = path.with_name(path.name + ".new")
+        new.write_text(json.dumps([step, total.hex(), dist.get_world_size()]))
+        new.rename(path)
 
     def train(step):
         x = torch.randn(8, 16, generator=torch.Generator().manual_seed(step * 1000 + rank))
