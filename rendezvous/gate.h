@@ -26,7 +26,8 @@ struct gate_door {
 struct gate {
     const unsigned char *client_public; /* of the job; NULL: no secret */
     const struct log_sink *log;
-    unsigned open_limit; /* without a secret: newcomers are sent away while more connections are open */
+    unsigned open_limit; /* without a secret: newcomers are sent away while more connections are open that
+                            have spoken */
     unsigned full_at;    /* while so many are open, each newcomer costs the oldest silent one its place */
 
     struct gate_door *doors; /* by descriptor */

@@ -173,3 +173,22 @@ void comm_mirror(const struct comm_op *op, int rank, int size, const void *send,
         break;
     }
 }
+
+int comm_check_options(const struct comm_options *options, const char *what, int ranks,
+                       struct muster_error *err)
+{
+    if (options->size < 1 || options->size > ranks || options->rank < 0 || options->rank >= options->size)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s of rank %d of %d: ranks count from 0, and there are 1 to %d", what,
+                         options->rank, options->size, ranks);
+    if (!options->device || !options->device_ops || strcmp(options->device_ops->name, "cpu") != 0)
+        return error_set(err, MUSTER_E_UNSUPPORTED, "%s moves memory of the cpu device only, not %s", what,
+                         options->device_ops ? options->device_ops->name : "(none)");
+    if (options->size > 1 && (!options->store || !options->key))
+        return error_set(err, MUSTER_E_INVALID, "%d ranks need a store and a key to find each other",
+                         options->size);
+    if (options->timeout_ns <= 0)
+        return error_set(err, MUSTER_E_INVALID, "a time-out of %lld ns: must be above 0",
+                         (long long)options->timeout_ns);
+    return 0;
+}

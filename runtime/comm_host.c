@@ -111,28 +111,9 @@ static struct host_comm *allocate(const struct comm *like, int rank, int size, c
     return host;
 }
 
-static int check_options(const struct comm_options *options, struct muster_error *err)
-{
-    if (options->size < 1 || options->size > HOST_RANKS_MAX || options->rank < 0 ||
-        options->rank >= options->size)
-        return error_set(err, MUSTER_E_INVALID,
-                         "a host comm of rank %d of %d: ranks count from 0, and there are 1 to %d",
-                         options->rank, options->size, HOST_RANKS_MAX);
-    if (!options->device || !options->device_ops || strcmp(options->device_ops->name, "cpu") != 0)
-        return error_set(err, MUSTER_E_UNSUPPORTED, "a host comm moves memory of the cpu device only, not %s",
-                         options->device_ops ? options->device_ops->name : "(none)");
-    if (options->size > 1 && (!options->store || !options->key))
-        return error_set(err, MUSTER_E_INVALID, "%d ranks need a store and a key to find each other",
-                         options->size);
-    if (options->timeout_ns <= 0)
-        return error_set(err, MUSTER_E_INVALID, "a time-out of %lld ns: must be above 0",
-                         (long long)options->timeout_ns);
-    return 0;
-}
-
 static struct comm *create(const struct comm_options *options, struct muster_error *err)
 {
-    if (check_options(options, err))
+    if (comm_check_options(options, "a host comm", HOST_RANKS_MAX, err))
         return NULL;
     const char *name = options->key ? options->key : "alone";
     const struct comm like = {

@@ -56,4 +56,9 @@ struct comm {
 int comm_call_issue(struct comm *comm, const struct comm_op *op, const void *send, void *recv,
                     struct device_stream *stream, struct muster_error *err);
 
+/* Of a comm between cpu devices for at most `ranks` ranks; what: "a host comm". 0, or -1 with the value, the
+ * limit and the way out. */
+int comm_check_options(const struct comm_options *options, const char *what, int ranks,
+                       struct muster_error *err);
+
 #endif

@@ -65,28 +65,9 @@ static struct comm *make(const struct comm_options *options, bool faces_store, s
     return take_pointer(&comm);
 }
 
-static int check_options(const struct comm_options *options, struct muster_error *err)
-{
-    if (options->size < 1 || options->size > TCP_RANKS_MAX || options->rank < 0 ||
-        options->rank >= options->size)
-        return error_set(err, MUSTER_E_INVALID,
-                         "a TCP comm of rank %d of %d: ranks count from 0, and there are 1 to %d",
-                         options->rank, options->size, TCP_RANKS_MAX);
-    if (!options->device || !options->device_ops || strcmp(options->device_ops->name, "cpu") != 0)
-        return error_set(err, MUSTER_E_UNSUPPORTED, "a TCP comm moves memory of the cpu device only, not %s",
-                         options->device_ops ? options->device_ops->name : "(none)");
-    if (options->size > 1 && (!options->store || !options->key))
-        return error_set(err, MUSTER_E_INVALID, "%d ranks need a store and a key to find each other",
-                         options->size);
-    if (options->timeout_ns <= 0)
-        return error_set(err, MUSTER_E_INVALID, "a time-out of %lld ns: must be above 0",
-                         (long long)options->timeout_ns);
-    return 0;
-}
-
 static struct comm *create(const struct comm_options *options, struct muster_error *err)
 {
-    return check_options(options, err) ? NULL : make(options, true, err);
+    return comm_check_options(options, "a TCP comm", TCP_RANKS_MAX, err) ? NULL : make(options, true, err);
 }
 
 static void destroy(struct comm *comm)
