@@ -153,6 +153,7 @@ static void lag(struct cluster *cluster, int i, int64_t for_ns)
     cluster_say(cluster, node, "has a slow network for %.3f s", (double)for_ns / NS_PER_S);
     cluster->faults++;
     cluster->losses++;
+    cluster->changed = true;
     node->not_before[TO_SERVER] = node->not_before[TO_AGENT] = instant_add(cluster->now, for_ns);
 }
 

@@ -200,7 +200,8 @@ struct cluster {
     bool finished; /* a verdict of 0 is out in this life of the server */
     struct seen_world worlds[WORLDS_KEPT];
     unsigned worlds_seen;
-    int ready_nodes; /* that could form a world now, and since when there are so many */
+    uint64_t ready;  /* bit i: node i could be in a world now; and since when it is these */
+    int ready_nodes; /* how many they are */
     struct instant ready_since;
     enum invariant broken;
     char broken_text[512];

@@ -7,22 +7,32 @@
 
 static const int64_t slack_ns = 15 * NS_PER_S; /* detection, the slowest start, and some round trips */
 
-/* Agents that could be in a world, and are in no other. */
+static bool is_ready(const struct cluster *cluster, int i)
+{
+    const struct node *node = &cluster->nodes[i];
+    return node->phase == NODE_UP && !node->cut[TO_SERVER] && !node->cut[TO_AGENT] && !node->replaced &&
+           !node->terminated && !node->seat_over && !is_frozen(cluster, node) &&
+           node->group.state == GROUP_WAITING && (node->client || i == ENDPOINT) &&
+           cluster->now.ns >= node->not_before[TO_SERVER].ns;
+}
+
+/* Agents that could be in a world, and are in no other. There is none to be had where nobody serves, or who
+ * does stands still: that time counts for nothing, its last call may have stood with it. */
 void cluster_count_ready(struct cluster *cluster)
 {
-    int ready = 0;
-    for (int i = 0; i < cluster->used; i++) {
-        const struct node *node = &cluster->nodes[i];
-        ready += node->phase == NODE_UP && !node->cut[TO_SERVER] && !node->cut[TO_AGENT] && !node->replaced &&
-                 !node->terminated && !node->seat_over && !is_frozen(cluster, node) &&
-                 node->group.state == GROUP_WAITING && (node->client || i == ENDPOINT) &&
-                 cluster->now.ns >= node->not_before[TO_SERVER].ns;
-    }
-    if (!cluster_server(cluster) || cluster->nodes[ENDPOINT].seat_over)
-        ready = 0;
-    if (ready != cluster->ready_nodes)
+    const struct node *first = &cluster->nodes[ENDPOINT];
+    bool served = cluster_server(cluster) && !first->seat_over && !is_frozen(cluster, first);
+    uint64_t ready = 0;
+    int count = 0;
+    for (int i = 0; served && i < cluster->used; i++)
+        if (is_ready(cluster, i)) {
+            ready |= UINT64_C(1) << i;
+            count++;
+        }
+    if (ready != cluster->ready)
         cluster->ready_since = cluster->now;
-    cluster->ready_nodes = ready;
+    cluster->ready = ready;
+    cluster->ready_nodes = count;
 }
 
 /* A world forms when enough nodes are alive and connected: an elastic one within its last call, a static one
