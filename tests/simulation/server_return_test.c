@@ -1,22 +1,7 @@
 /* server_return_test.c - a job whose serving agent dies, or is asked to end, and is started again, as text.
  */
-#include <stdio.h>
-#include <string.h>
-
-#include "tests/simulation/cluster.h"
+#include "tests/simulation/expect_trace.h"
 #include "tests/support/cmocka_all.h"
-
-static void expect_trace(struct cluster *cluster, int64_t until_ms, const char *expected)
-{
-    cluster_run(cluster, until_ms);
-    const char *broken;
-    if (cluster_broken(cluster, &broken))
-        fail_msg("%s\n%s", broken, cluster_trace(cluster));
-    if (strcmp(cluster_trace(cluster), expected) != 0)
-        (void)fputs(cluster_trace(cluster), stderr); /* cmocka's message has a limit */
-    assert_string_equal(cluster_trace(cluster), expected);
-    cluster_destroy(cluster);
-}
 
 static struct cluster *make(int nodes, int64_t max_restarts)
 {
@@ -58,6 +43,7 @@ static void while_it_runs(void **state)
                  "30.003 node0 verdict 0: all workers exited 0\n"
                  "30.007 node1 exits 0\n"
                  "30.008 node0 exits 0\n");
+    cluster_destroy(c);
 }
 
 static void while_it_forms(void **state)
@@ -93,6 +79,7 @@ static void while_it_forms(void **state)
                  "10.007 node1 exits 0\n"
                  "10.007 node2 exits 0\n"
                  "10.008 node0 exits 0\n");
+    cluster_destroy(c);
 }
 
 /* At the exit barrier: nobody's work is lost, and no restart is needed. */
@@ -128,6 +115,7 @@ static void when_its_own_part_is_done(void **state)
                  "20.007 node1 exits 0\n"
                  "20.007 node2 exits 0\n"
                  "20.008 node0 exits 0\n");
+    cluster_destroy(c);
 }
 
 /* The same in an elastic job, which waits for its members no longer than for their leases. */
@@ -166,6 +154,7 @@ static void when_its_own_part_of_an_elastic_world_is_done(void **state)
                  "20.007 node1 exits 0\n"
                  "20.007 node2 exits 0\n"
                  "20.008 node0 exits 0\n");
+    cluster_destroy(c);
 }
 
 static void when_it_was_done_and_one_more_is_lost(void **state)
@@ -200,6 +189,7 @@ static void when_it_was_done_and_one_more_is_lost(void **state)
         "48.000 node0 starts workers 0-0 of 2, round 1\n"
         "48.001 node2 starts workers 1-1 of 2, round 1\n"
         "48.102 job STARTING -> RUNNING\n");
+    cluster_destroy(c);
 }
 
 static void with_no_restart_left(void **state)
@@ -218,6 +208,7 @@ static void with_no_restart_left(void **state)
                  "2.000 node1 lost its seat: the node that serves the job's world is lost: node0 was not "
                  "heard for 1.496 s; restarts used: 0 of 0\n"
                  "2.105 node1 exits 138\n");
+    cluster_destroy(c);
 }
 
 /* Its silence alone does not stop anybody. */
@@ -244,6 +235,7 @@ static void it_freezes_and_thaws(void **state)
                  "30.003 node0 verdict 0: all workers exited 0\n"
                  "30.007 node1 exits 0\n"
                  "30.008 node0 exits 0\n");
+    cluster_destroy(c);
 }
 
 static void it_never_comes_back(void **state)
@@ -264,6 +256,7 @@ static void it_never_comes_back(void **state)
                  "62.100 node1 lost its seat: the node that serves the job's world is lost: node0 did not "
                  "come back within 60 s\n"
                  "62.105 node1 exits 138\n");
+    cluster_destroy(c);
 }
 
 /* -- an elastic one is asked to end
@@ -328,13 +321,15 @@ static void it_is_asked_to_end_and_comes_back(void **state)
                                         "40.007 node1 exits 0\n"
                                         "40.007 node2 exits 0\n"
                                         "40.008 node0 exits 0\n");
+    cluster_destroy(c);
 }
 
 static void it_is_asked_to_end_and_stays_away(void **state)
 {
     (void)state;
+    struct cluster *c = make_elastic();
     expect_trace(
-        make_elastic(), 100000,
+        c, 100000,
         ELASTIC_BEGINS DEPARTS
         "1.105 node0 exits 143\n"
         "61.103 node1 lost its seat: the node that serves the job's world left on SIGTERM: node0 did "
@@ -343,6 +338,7 @@ static void it_is_asked_to_end_and_stays_away(void **state)
         "not come back within 60 s\n"
         "61.108 node1 exits 138\n"
         "61.108 node2 exits 138\n");
+    cluster_destroy(c);
 }
 
 static void all_are_asked_to_end(void **state)
@@ -359,6 +355,7 @@ static void all_are_asked_to_end(void **state)
                                 "1.105 node0 exits 143\n"
                                 "1.106 node1 exits 143\n"
                                 "1.106 node2 exits 143\n");
+    cluster_destroy(c);
 }
 
 int main(void)
