@@ -47,12 +47,7 @@ struct carrier {
     struct routes routes;
     struct buffer frame;         /* scratch for what is sent */
     struct wire_message message; /* scratch for what is packed and unpacked */
-    struct {
-        uint64_t session;
-        int slot;
-    } * broken; /* routes that a send found closed, told to the roster after the step; room for the actions of
-                   a step */
-    size_t broken_count;
+    bool broken;                 /* there are broken routes */
     uint64_t last_session;
     int local_member;
     enum roster_job_state logged_state;
@@ -139,6 +134,13 @@ static void complain(struct carrier *c, const char *what)
                     ++c->complaints == COMPLAINT_LIMIT ? " (further ones are not logged)" : "");
 }
 
+/* Its connection is gone, or takes nothing: when it asks again it registers and is sent what it missed. But
+ * its last words may lie there unread, and who said goodbye is not lost: see drop_broken. */
+static void note_broken(struct carrier *c, int slot)
+{
+    c->routes.slots[slot].broken = c->broken = true;
+}
+
 static void send_action(struct carrier *c, const struct roster_action *action, const struct sender *from)
 {
     struct sender to = *from;
@@ -146,7 +148,7 @@ static void send_action(struct carrier *c, const struct roster_action *action, c
     if (action->session != from->session) {
         const struct route *route = action->member >= 0 ? &c->routes.slots[action->member] : NULL;
         if (!route || route->session != action->session)
-            return; /* it has just been found broken */
+            return; /* it has another connection by now */
         to = (struct sender){action->session, route->id, route->id_size, route->fd};
     }
     if (action->kind == ROSTER_ACCEPT)
@@ -173,15 +175,10 @@ static void send_action(struct carrier *c, const struct roster_action *action, c
         roster_fill_event(c->roster, action, &c->message.event);
     }
     bool failed = send_message(c, &to) != 0;
-    if (action->kind == ROSTER_REFUSE && action->member >= 0) {
+    if (action->kind == ROSTER_REFUSE && action->member >= 0)
         routes_remove(&c->routes, action->member, action->session);
-    } else if (failed && action->member >= 0) {
-        /* Its connection is gone, or takes nothing: when it asks again it registers and is sent what it
-         * missed. */
-        routes_remove(&c->routes, action->member, action->session);
-        c->broken[c->broken_count].session = action->session;
-        c->broken[c->broken_count++].slot = action->member;
-    }
+    else if (failed && action->member >= 0)
+        note_broken(c, action->member);
 }
 
 static void log_progress(struct carrier *c)
@@ -205,18 +202,11 @@ static size_t step(struct carrier *c, const struct roster_event *event, const st
     }
     membership_announce(c->options, c->roster, &c->told);
     size_t count = c->actions.count;
-    c->broken_count = 0;
     for (size_t i = 0; i < count; i++) {
         if (c->actions.items[i].session == LOCAL_SESSION)
             deliver_local(c, &c->actions.items[i]);
         else
             send_action(c, &c->actions.items[i], from);
-    }
-    for (size_t i = 0; i < c->broken_count; i++) {
-        struct roster_event gone = {
-            .kind = ROSTER_DISCONNECT, .session = c->broken[i].session, .member = c->broken[i].slot};
-        /* DISCONNECT asks for nothing and cannot fail for a session that the roster does not know. */
-        (void)roster_step(c->roster, &gone, clock_now(c->clock), &c->actions, NULL);
     }
     log_progress(c);
     return count;
@@ -315,12 +305,31 @@ static bool receive_one(struct carrier *c)
 }
 
 /* Bounded, so that a peer that never stops cannot keep the clock from being looked at. Peers are read in
- * turn: each that lives has been heard by then. */
-static void receive_many(struct carrier *c)
+ * turn: each that lives has been heard by then. Whether nothing is left. */
+static bool receive_many(struct carrier *c)
 {
     int left = TURN_BASE + TURN_PER_SLOT * roster_slot_count(c->roster);
-    while (left-- > 0 && receive_one(c))
-        ;
+    bool got = true;
+    while (left-- > 0 && got)
+        got = receive_one(c);
+    return !got;
+}
+
+/* The roster hears of the end of connections when all that came on them was read. */
+static void drop_broken(struct carrier *c)
+{
+    if (!c->broken || !receive_many(c))
+        return;
+    c->broken = false;
+    struct sender nobody = {0};
+    for (int slot = 0; slot < c->routes.slot_count; slot++) {
+        struct roster_event gone = {
+            .kind = ROSTER_DISCONNECT, .session = c->routes.slots[slot].session, .member = slot};
+        if (!gone.session || !c->routes.slots[slot].broken)
+            continue;
+        routes_remove(&c->routes, slot, gone.session);
+        (void)step(c, &gone, &nobody);
+    }
 }
 
 /* A connection's end is known before its route is gone: a send that fails is the proof. Whether it fails. */
@@ -328,7 +337,6 @@ static bool confirm_gone(struct carrier *c, int slot)
 {
     const struct route *route = &c->routes.slots[slot];
     struct sender to = {route->session, route->id, route->id_size, route->fd};
-    uint64_t session = route->session;
     c->message.kind = WIRE_BEAT;
     c->message.sequence = roster_report_sequence(c->roster, slot);
     c->message.number = 0; /* answers nothing */
@@ -336,19 +344,14 @@ static bool confirm_gone(struct carrier *c, int slot)
     c->message.server_done = (struct world_id){0};
     if (send_message(c, &to) == 0)
         return false;
-    routes_remove(&c->routes, slot, session);
-    struct roster_event gone = {.kind = ROSTER_DISCONNECT, .session = session, .member = slot};
-    (void)step(c, &gone, &to);
+    note_broken(c, slot);
     return true;
 }
 
 static void handle_connection(struct carrier *c, int event, int value, struct instant now)
 {
     gate_watch(&c->gate, event, value, now);
-    if (event != ZMQ_EVENT_DISCONNECTED || routes_find_fd(&c->routes, value) < 0)
-        return;
-    receive_many(c); /* a farewell that came with the end is not to be overtaken by it */
-    int slot = routes_find_fd(&c->routes, value);
+    int slot = event == ZMQ_EVENT_DISCONNECTED ? routes_find_fd(&c->routes, value) : -1;
     if (slot < 0 || confirm_gone(c, slot))
         return;
     c->suspect = slot;
@@ -428,7 +431,9 @@ static int wait_for_work(struct carrier *c)
     due = instant_min(due, gate_deadline(&c->gate));
     int64_t left = instant_diff_ns(due, clock_now(c->clock));
     int64_t timeout = -1;
-    if (due.ns != INT64_MAX)
+    if (c->broken)
+        timeout = 0; /* there was more to read than one turn reads */
+    else if (due.ns != INT64_MAX)
         timeout = left <= 0 ? 0 : (left + NS_PER_MS - 1) / NS_PER_MS;
     if (zmq_socket_wait(&c->socket, c->wake_fd, timeout < INT_MAX ? (int)timeout : INT_MAX) && errno != EINTR)
         return -1;
@@ -473,6 +478,7 @@ static void *serve(void *context)
             struct roster_event tick = {.kind = ROSTER_TICK};
             (void)step(c, &tick, &nobody);
         }
+        drop_broken(c);
     }
     return NULL;
 }
@@ -598,7 +604,6 @@ static void server_close(struct membership *m, int64_t linger_ns)
         close(c->wake_fd);
     if (c->ready_fd >= 0)
         close(c->ready_fd);
-    mem_free(c->broken);
     buffer_free(&c->frame);
     gate_close(&c->gate);
     routes_free(&c->routes);
@@ -627,9 +632,6 @@ static int open_parts(struct membership *m, struct muster_error *err)
     int slots = roster_slot_count(c->roster);
     if (roster_actions_init(&c->actions, slots, err) || routes_init(&c->routes, slots, err))
         return -1;
-    c->broken = mem_calloc(c->actions.capacity, sizeof *c->broken);
-    if (!c->broken)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for a rendezvous server of %d nodes", slots);
     c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     c->ready_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (c->wake_fd < 0 || c->ready_fd < 0)

@@ -66,6 +66,7 @@ void routes_set(struct routes *routes, int slot, uint64_t session, const void *i
     route->id_size = id_size;
     route->session = session;
     route->fd = fd;
+    route->broken = false;
     int *bucket = bucket_of(routes, id, id_size);
     route->next = *bucket;
     *bucket = slot;

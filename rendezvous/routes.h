@@ -5,6 +5,7 @@
 #ifndef MUSTER_RENDEZVOUS_ROUTES_H
 #define MUSTER_RENDEZVOUS_ROUTES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,6 +18,7 @@ struct route {
     unsigned char id[ROUTE_ID_LIMIT];
     size_t id_size;
     int fd;            /* of its connection; -1: unknown */
+    bool broken;       /* a send to it has failed; what came from it before may still be unread */
     int next, next_fd; /* slot in the same bucket, -1: none */
 };
 

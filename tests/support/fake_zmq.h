@@ -1,0 +1,24 @@
+/* fake_zmq.h - a libzmq whose network is the test: what lies on the ROUTER, in which order, what the monitor
+ * tells, and which peers cannot be sent to any more. One ROUTER at a time, on whatever thread.
+ *
+ * Between fake_zmq_hold and fake_zmq_release nothing is received or sent: what is put down meanwhile is found
+ * together. */
+#ifndef MUSTER_TESTS_FAKE_ZMQ_H
+#define MUSTER_TESTS_FAKE_ZMQ_H
+
+#include <stddef.h>
+
+/* Puts the fake's functions into zmq_calls, with nothing on any socket and all peers reachable. */
+void fake_zmq_install(void);
+void fake_zmq_hold(void);
+void fake_zmq_release(void);
+/* While held. A message from a peer, by its routing id, on the connection fd. */
+void fake_zmq_arrives(const char *peer, int fd, const void *data, size_t size);
+/* While held. An event of the monitor, ZMQ_EVENT_..., on the connection fd. */
+void fake_zmq_tells(int event, int fd);
+/* While held. From now on sending to the peer fails. */
+void fake_zmq_cuts(const char *peer);
+/* How many messages were sent to all peers. */
+int fake_zmq_sent(void);
+
+#endif
