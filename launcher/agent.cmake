@@ -67,7 +67,7 @@ target_sources(muster_launcher PRIVATE
   status_socket.c
   tail.c
   target.c)
-target_link_libraries(muster_launcher PUBLIC muster_rendezvous muster_tcpstore Threads::Threads PRIVATE ${CMAKE_DL_LIBS})
+target_link_libraries(muster_launcher PUBLIC muster_rendezvous muster_tcpstore Threads::Threads)
 # microhttpd.h alone: the library is loaded where a metrics port is asked for (http_calls.h)
 target_include_directories(muster_launcher SYSTEM PRIVATE ${MICROHTTPD_INCLUDE_DIRS})
 set_source_files_properties(agent_status.c PROPERTIES COMPILE_DEFINITIONS MUSTER_VERSION="${PROJECT_VERSION}")

@@ -51,7 +51,7 @@ add_library(muster_rendezvous STATIC
   zap.c
   zmq_socket.c)
 target_link_libraries(muster_rendezvous
-  PRIVATE muster_flags muster_rendezvous_messages muster_tcpstore ${CMAKE_DL_LIBS}
+  PRIVATE muster_flags muster_rendezvous_messages muster_tcpstore
   PUBLIC muster_roster Threads::Threads)
 # zmq.h and sodium.h alone: the libraries are loaded where they are needed (zmq_calls.h, sodium_calls.h)
 target_include_directories(muster_rendezvous SYSTEM PRIVATE ${ZMQ_INCLUDE_DIRS} ${SODIUM_INCLUDE_DIRS})

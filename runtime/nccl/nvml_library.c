@@ -7,44 +7,34 @@
 #include <string.h>
 
 #include "proto/base/error.h"
+#include "proto/base/library.h"
 
-/* POSIX lets a symbol's address be a function's; ISO C has no cast for it. */
-#define LOAD(member, name)                                                                                   \
-    do {                                                                                                     \
-        void *symbol = dlsym(nvml->loaded, name);                                                            \
-        memcpy(&nvml->member, &symbol, sizeof symbol);                                                       \
-    } while (0)
-
-static int load(struct nvml_library *nvml, struct muster_error *err)
-{
-#define NVML_LOAD(member, name, parameters)                                                                  \
-    LOAD(member, name);                                                                                      \
-    if (!nvml->member)                                                                                       \
-        return error_set(err, MUSTER_E_NOT_FOUND, "this NVML has no %s: the driver is too old", name);
-    NVML_FUNCTIONS(NVML_LOAD)
-#undef NVML_LOAD
-#define NVML_LOAD(member, name, parameters) LOAD(member, name);
-    NVML_OPTIONAL_FUNCTIONS(NVML_LOAD)
-#undef NVML_LOAD
-    LOAD(error_string, "nvmlErrorString");
-    return 0;
-}
+#define NVML_NEEDED(member, name, parameters)   {name, offsetof(struct nvml_library, member), false},
+#define NVML_OPTIONAL(member, name, parameters) {name, offsetof(struct nvml_library, member), true},
+static const struct library_function functions[] = {NVML_FUNCTIONS(NVML_NEEDED) NVML_OPTIONAL_FUNCTIONS(
+    NVML_OPTIONAL) NVML_OPTIONAL(error_string, "nvmlErrorString", (int))};
+#undef NVML_NEEDED
+#undef NVML_OPTIONAL
 
 int nvml_open(const char *file, struct nvml_library *nvml, struct muster_error *err)
 {
     char words[128];
+    const struct library library = {
+        .file = file ? file : "libnvidia-ml.so.1",
+        .needs = "NVML cannot be loaded",
+        .functions = functions,
+        .count = sizeof functions / sizeof *functions,
+    };
     *nvml = (struct nvml_library){0};
-    nvml->loaded = dlopen(file ? file : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!nvml->loaded)
-        return error_set(err, MUSTER_E_NOT_FOUND, "NVML cannot be loaded: %s", dlerror());
-    int result = load(nvml, err);
-    int code = result == 0 ? nvml->init() : NVML_SUCCESS;
-    if (code != NVML_SUCCESS)
-        result = error_set(err, MUSTER_E_IO, "NVML: it does not start: %s",
-                           nvml_words(nvml, code, words, sizeof words));
-    if (result < 0)
-        (void)dlclose(nvml->loaded); /* a library that stays costs nothing */
-    return result;
+    if (library_load(&library, nvml, &nvml->loaded, err) < 0)
+        return -1;
+    int code = nvml->init();
+    if (code == NVML_SUCCESS)
+        return 0;
+    (void)error_set(err, MUSTER_E_IO, "NVML: it does not start: %s",
+                    nvml_words(nvml, code, words, sizeof words));
+    (void)dlclose(nvml->loaded); /* a library that stays costs nothing */
+    return -1;
 }
 
 void nvml_close(struct nvml_library *nvml)
