@@ -2,16 +2,15 @@
 #include "launcher/doctor_command.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "launcher/describe.h"
+#include "launcher/flag_command.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
-#include "proto/base/knob_args.h"
 #include "proto/exit_code.h"
 #include "runtime/nccl/description_json.h"
 #include "runtime/nccl/doctor.h"
@@ -118,12 +117,6 @@ static const struct knob rows[] = {
 };
 static const struct knob_table table = {rows, sizeof rows / sizeof *rows};
 
-static const char *read_variable(void *context, const char *name)
-{
-    (void)context;
-    return getenv(name);
-}
-
 static int read_file(const struct options *options, struct description *description, struct muster_error *err)
 {
     scope_buffer text = {0};
@@ -213,11 +206,13 @@ static int check(const struct options *options, const uint8_t *sources, struct m
     return options->from ? check_file(sources, err) : 0;
 }
 
-static int run(const struct options *options, const uint8_t *sources, struct buffer *out,
+static int run(const struct flag_command *command, struct buffer *out, struct buffer *complaint,
                struct muster_error *err)
 {
+    const struct options *options = command->options;
     struct description description;
-    if (check(options, sources, err) < 0 ||
+    (void)complaint; /* it has one error at most */
+    if (check(options, command->sources, err) < 0 ||
         (options->from ? read_file : read_machine)(options, &description, err) < 0)
         return err->code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE;
     int code = show(options, &description, out, err);
@@ -227,23 +222,9 @@ static int run(const struct options *options, const uint8_t *sources, struct buf
 
 int doctor_command(int argc, char *const argv[], struct buffer *out, struct buffer *complaint)
 {
-    struct muster_error err = {0};
     struct options options = {0};
     uint8_t sources[sizeof rows / sizeof *rows] = {0};
-    int at = 0, code = EXIT_CODE_USAGE;
-    bool ready = knob_defaults(&table, &options, &err) == 0 &&
-                 knob_read_environment(&table, &options, sources, read_variable, NULL, &err) == 0 &&
-                 knob_parse_flags(&table, &options, sources, argc, argv, &at, &options.help, &err) == 0;
-    if (ready && !options.help && at < argc)
-        ready = error_set(&err, MUSTER_E_INVALID, "'%s' is not a flag; --help lists them", argv[at]) == 0;
-    if (ready && options.help) {
-        help(out);
-        code = EXIT_CODE_OK;
-    } else if (ready) {
-        code = run(&options, sources, out, &err);
-    }
-    if (err.code)
-        buffer_printf(complaint, "muster doctor: error: %s\n", err.text);
-    knob_free(&table, &options);
-    return code;
+    const struct flag_command command = {"muster doctor", &table, &options, &options.help,
+                                         sources,         help,   run};
+    return flag_command(&command, argc, argv, out, complaint);
 }

@@ -5,9 +5,9 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "launcher/flag_command.h"
 #include "launcher/secret_file.h"
 #include "proto/base/error.h"
-#include "proto/base/knob_args.h"
 #include "proto/exit_code.h"
 
 enum { HELP_COLUMNS = 110, SUBDOMAIN_LIMIT = 253, LABEL_LIMIT = 63, MANIFEST_LIMIT = 1024 };
@@ -147,9 +147,10 @@ static void help(struct buffer *out)
     buffer_text(out, "\nExit codes: 0 made, or --check found one; 1 --check found none; 2 bad usage\n");
 }
 
-static int carry_out(const struct options *options, struct buffer *out, struct buffer *complaint,
+static int carry_out(const struct flag_command *command, struct buffer *out, struct buffer *complaint,
                      struct muster_error *err)
 {
+    const struct options *options = command->options;
     if (options->check)
         return check(options->check, out, complaint, err) < 0 ? EXIT_CODE_FAILURE : EXIT_CODE_OK;
     if (make(options, out, err) == 0)
@@ -159,22 +160,9 @@ static int carry_out(const struct options *options, struct buffer *out, struct b
 
 int secret_command(int argc, char *const argv[], struct buffer *out, struct buffer *complaint)
 {
-    struct muster_error err = {0};
     struct options options = {0};
     uint8_t sources[sizeof rows / sizeof *rows] = {0};
-    int at = 0, code = EXIT_CODE_USAGE;
-    bool ready = knob_defaults(&table, &options, &err) == 0 &&
-                 knob_parse_flags(&table, &options, sources, argc, argv, &at, &options.help, &err) == 0;
-    if (ready && !options.help && at < argc)
-        (void)error_set(&err, MUSTER_E_INVALID, "'%s' is not a flag; --help lists them", argv[at]);
-    if (ready && options.help) {
-        help(out);
-        code = EXIT_CODE_OK;
-    } else if (!err.code) {
-        code = carry_out(&options, out, complaint, &err);
-    }
-    if (err.code)
-        buffer_printf(complaint, "muster secret: error: %s\n", err.text);
-    knob_free(&table, &options);
-    return code;
+    const struct flag_command command = {"muster secret", &table, &options, &options.help,
+                                         sources,         help,   carry_out};
+    return flag_command(&command, argc, argv, out, complaint);
 }

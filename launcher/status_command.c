@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "launcher/flag_command.h"
 #include "launcher/status_client.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "proto/base/knob_args.h"
 #include "proto/exit_code.h"
 
 enum { HELP_COLUMNS = 110 };
@@ -134,13 +134,11 @@ static void list_json(const struct agent_found *found, size_t count, struct buff
 }
 
 static int show_one(const struct options *options, const struct agent_found *found, struct buffer *out,
-                    struct buffer *complaint)
+                    struct muster_error *err)
 {
-    struct muster_error err = {0};
     enum status_question question = options->output == OUTPUT_JSON ? STATUS_ASK_JSON : STATUS_ASK_TABLE;
-    if (status_ask(found->name, question, patience_ns, out, NULL, &err) == 0)
+    if (status_ask(found->name, question, patience_ns, out, NULL, err) == 0)
         return EXIT_CODE_OK;
-    buffer_printf(complaint, "muster status: error: %s\n", err.text);
     buffer_clear(out);
     return EXIT_CODE_FAILURE;
 }
@@ -159,20 +157,22 @@ static void say_none(const struct options *options, size_t others, struct buffer
     buffer_text(complaint, "\n");
 }
 
-static int show(const struct options *options, struct buffer *out, struct buffer *complaint)
+static int show(const struct flag_command *command, struct buffer *out, struct buffer *complaint,
+                struct muster_error *err)
 {
-    struct muster_error err = {0};
+    const struct options *options = command->options;
     size_t count = 0;
-    scope_free struct status_name *names = status_names_read(&count, &err);
+    scope_free struct status_name *names = status_names_read(&count, err);
     struct agent_found *found = names ? mem_calloc(count + 1, sizeof *found) : NULL;
     if (!found) {
-        buffer_printf(complaint, "muster status: error: %s\n", names ? "no memory" : err.text);
+        if (names)
+            (void)error_set(err, MUSTER_E_NOMEM, "no memory");
         return EXIT_CODE_FAILURE;
     }
     int code = EXIT_CODE_FAILURE;
     size_t kept = survey(options, names, count, found, complaint);
     if (kept == 1) {
-        code = show_one(options, &found[0], out, complaint);
+        code = show_one(options, &found[0], out, err);
     } else if (kept == 0) {
         say_none(options, options->pid || options->job ? count : 0, complaint);
     } else {
@@ -197,22 +197,9 @@ static void help(struct buffer *out)
 
 int status_command(int argc, char *const argv[], struct buffer *out, struct buffer *complaint)
 {
-    struct muster_error err = {0};
     struct options options = {0};
     uint8_t sources[sizeof rows / sizeof *rows] = {0};
-    int at = 0, code = EXIT_CODE_OK;
-    bool ready = knob_defaults(&table, &options, &err) == 0 &&
-                 knob_parse_flags(&table, &options, sources, argc, argv, &at, &options.help, &err) == 0;
-    if (ready && !options.help && at < argc)
-        (void)error_set(&err, MUSTER_E_INVALID, "'%s' is not a flag; --help lists them", argv[at]);
-    if (err.code) {
-        buffer_printf(complaint, "muster status: error: %s\n", err.text);
-        code = err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE;
-    } else if (options.help) {
-        help(out);
-    } else {
-        code = show(&options, out, complaint);
-    }
-    knob_free(&table, &options);
-    return code;
+    const struct flag_command command = {"muster status", &table, &options, &options.help,
+                                         sources,         help,   show};
+    return flag_command(&command, argc, argv, out, complaint);
 }

@@ -17,3 +17,4 @@ target_compile_definitions(launcher_gpu_facts_test PRIVATE FAKE_NVML_LIBRARY="$<
   FAKE_NVML_OLD_LIBRARY="$<TARGET_FILE:fake_nvml_old>")
 muster_test(launcher_tune_test SOURCES launcher_tune_test.c LINK muster_launcher)
 target_compile_definitions(launcher_tune_test PRIVATE MUSTER_MACHINES="${CMAKE_SOURCE_DIR}/tests/data/machines")
+muster_test(launcher_flag_command_test SOURCES launcher_flag_command_test.c LINK muster_launcher)
