@@ -140,6 +140,25 @@ static int run(struct agent *agent, struct muster_error *err)
 
 /* --- the end --- */
 
+/* The server outlives its agent's part in the job until the others have taken note. Meanwhile signals and
+ * questions are answered as ever. */
+static int see_off(struct agent *agent, struct muster_error *err)
+{
+    if (!agent->membership)
+        return 0;
+    membership_part(agent->membership, linger_ns);
+    char text[MUSTER_ERROR_TEXT];
+    agent_describe_waiting(agent, text, sizeof text);
+    if (*text)
+        log_info(&agent->log, "%s", text);
+    while (membership_parting(agent->membership)) {
+        if (loop_turn(&agent->loop, next_deadline(agent), err) < 0)
+            return -1;
+        pass_time(agent);
+    }
+    return 0;
+}
+
 static void tear_down(struct agent *agent)
 {
     agent_close_status(agent);
@@ -218,6 +237,8 @@ static int run_agent(struct agent *agent)
     int exit_code = shown_code(agent, agent->group.exit_code);
     if (exit_code)
         agent_tell_outcome(agent, exit_code);
+    if (see_off(agent, &err) < 0)
+        log_error(&agent->log, "%s", err.text); /* the job's outcome stands */
     return exit_code;
 }
 

@@ -62,6 +62,12 @@ static void do_drain(struct agent *agent)
 static void do_remind(struct agent *agent)
 {
     int64_t left = instant_diff_ns(agent->group.deadline, clock_now(NULL)) / NS_PER_S;
+    if (agent->group.state == GROUP_OVER) {
+        char text[MUSTER_ERROR_TEXT];
+        agent_describe_waiting(agent, text, sizeof text);
+        log_info(&agent->log, "already %s", *text ? text : "leaving");
+        return;
+    }
     if (agent->group.state == GROUP_DRAINING) {
         log_info(&agent->log, "already stopping, together with the other nodes");
         return;

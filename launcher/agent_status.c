@@ -78,7 +78,7 @@ static struct agent_status *fill(void *context)
     status->max_nodes = config->max_nodes;
     status->formed = agent->world.world_size > 0;
     status->world = agent->world;
-    if (agent->group.state == GROUP_WAITING)
+    if (agent->group.state == GROUP_WAITING || agent->group.state == GROUP_OVER)
         agent_describe_waiting(agent, status->waiting, sizeof status->waiting);
     fill_notice(agent, now, status);
     status->max_restarts = config->max_restarts;

@@ -279,12 +279,22 @@ struct instant agent_progress_deadline(const struct agent *agent)
     return waits ? agent->progress_at : INSTANT_NEVER;
 }
 
+static void describe_parting(const struct agent *agent, char *out, size_t size)
+{
+    int others = agent->membership ? membership_parting(agent->membership) : 0;
+    if (others)
+        (void)snprintf(out, size, "leaving: waiting for %d node%s to take note", others,
+                       others > 1 ? "s" : "");
+}
+
 void agent_describe_waiting(const struct agent *agent, char *out, size_t size)
 {
     const char *name = agent->config->master_addr;
     const char *trouble = agent->resolver ? resolver_trouble(agent->resolver) : NULL;
     out[0] = '\0';
-    if (agent->membership)
+    if (agent->group.state == GROUP_OVER)
+        describe_parting(agent, out, size);
+    else if (agent->membership)
         membership_progress(agent->membership, out, size);
     else if (trouble)
         (void)snprintf(out, size, "the name %s does not resolve yet: %s", name, trouble);

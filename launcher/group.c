@@ -333,7 +333,7 @@ static void (*const table[GROUP_STATE_COUNT][GROUP_EVENT_COUNT])(struct step *) 
     [GROUP_CLEANING] = {NULL, NULL, NULL, NULL, ignore, end_now, quit_now, end_now, stopped, stopped},
     [GROUP_HALTED] = {NULL, NULL, NULL, NULL, clean, end_now, quit_now, end_now, NULL, ignore},
     [GROUP_DONE] = {NULL, NULL, NULL, NULL, stop, end, quit_done, end_done, NULL, ignore},
-    [GROUP_OVER] = {ignore, ignore, ignore, ignore, ignore, ignore, ignore, ignore, ignore, ignore},
+    [GROUP_OVER] = {ignore, ignore, ignore, ignore, ignore, ignore, remind, ignore, ignore, ignore},
 };
 
 int group_step(struct group *group, const struct group_event *event, struct instant now, unsigned *actions,

@@ -68,9 +68,10 @@ struct carrier {
     struct command *first, **last;
     struct event_queue queue;
     struct muster_error fatal; /* why the thread has ended early; code 0: it has not */
-    bool closing;
-    int64_t linger_ns; /* closing */
+    bool closing, ended;       /* ended: the thread waits for nobody any more */
+    int64_t linger_ns;         /* closing */
     struct instant close_deadline;
+    int others; /* closing: who are waited for */
     /* the agent's own */
     int wake_fd, ready_fd; /* to the thread, to the agent */
     pthread_t thread;
@@ -396,6 +397,7 @@ static void run_commands(struct carrier *c)
 static bool may_end(struct carrier *c, struct instant now)
 {
     pthread_mutex_lock(&c->lock);
+    c->others = roster_remote_count(c->roster);
     if (c->closing && roster_holds_server(c->roster))
         c->close_deadline = instant_add(now, c->linger_ns);
     bool closing = c->closing && !c->first, broken = c->fatal.code != 0;
@@ -405,7 +407,7 @@ static bool may_end(struct carrier *c, struct instant now)
         return true;
     if (roster_holds_server(c->roster))
         return false;
-    return closing && (roster_state(c->roster) < JOB_DEPARTED || !roster_has_remote(c->roster) ||
+    return closing && (roster_state(c->roster) < JOB_DEPARTED || !roster_remote_count(c->roster) ||
                        instant_reached(now, deadline));
 }
 
@@ -480,6 +482,10 @@ static void *serve(void *context)
         }
         drop_broken(c);
     }
+    pthread_mutex_lock(&c->lock);
+    c->ended = true;
+    pthread_mutex_unlock(&c->lock);
+    signal_fd(c->ready_fd);
     return NULL;
 }
 
@@ -578,21 +584,37 @@ static void server_progress(const struct membership *m, char *out, size_t size)
     pthread_mutex_unlock(&c->lock);
 }
 
+static void server_part(struct membership *m, int64_t linger_ns)
+{
+    struct carrier *c = m->carrier;
+    pthread_mutex_lock(&c->lock);
+    if (!c->closing) {
+        c->closing = true;
+        c->linger_ns = linger_ns;
+        c->close_deadline = instant_add(clock_now(m->options.clock), linger_ns);
+    }
+    pthread_mutex_unlock(&c->lock);
+    signal_fd(c->wake_fd);
+}
+
+static int server_parting(const struct membership *m)
+{
+    struct carrier *c = m->carrier;
+    drain_fd(c->ready_fd);
+    pthread_mutex_lock(&c->lock);
+    int others = c->closing && !c->ended ? c->others : 0;
+    pthread_mutex_unlock(&c->lock);
+    return others;
+}
+
 static void server_close(struct membership *m, int64_t linger_ns)
 {
     struct carrier *c = m->carrier;
-    struct instant deadline = instant_add(clock_now(m->options.clock), linger_ns);
-    c->linger_ns = linger_ns;
-    if (c->thread_started) {
-        pthread_mutex_lock(&c->lock);
-        c->closing = true;
-        c->close_deadline = deadline;
-        pthread_mutex_unlock(&c->lock);
-        signal_fd(c->wake_fd);
+    server_part(m, linger_ns);
+    if (c->thread_started)
         pthread_join(c->thread, NULL);
-        deadline = c->close_deadline; /* nobody else looks at it any more */
-    }
-    int64_t left = instant_diff_ns(deadline, clock_now(m->options.clock)) / NS_PER_MS;
+    /* Nobody else looks at it any more. */
+    int64_t left = instant_diff_ns(c->close_deadline, clock_now(m->options.clock)) / NS_PER_MS;
     zmq_socket_close(&c->socket, left > 0 ? (int)(left < INT32_MAX ? left : INT32_MAX) : 0);
     while (c->first) {
         struct command *next = c->first->next;
@@ -664,6 +686,8 @@ int carrier_server_open(struct membership *m, struct muster_error *err)
         .leave = server_leave,
         .drain = server_drain,
         .progress = server_progress,
+        .part = server_part,
+        .parting = server_parting,
         .close = server_close,
     };
     m->operations = &operations;

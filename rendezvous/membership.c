@@ -200,6 +200,17 @@ int membership_leave(struct membership *m, int exit_code, struct muster_error *e
     return 0;
 }
 
+void membership_part(struct membership *m, int64_t linger_ns)
+{
+    if (m->operations->part)
+        m->operations->part(m, linger_ns > 0 ? linger_ns : 0);
+}
+
+int membership_parting(const struct membership *m)
+{
+    return m->operations->parting ? m->operations->parting(m) : 0;
+}
+
 void membership_destroy(struct membership *m, int64_t linger_ns)
 {
     if (!m)

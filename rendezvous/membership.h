@@ -155,7 +155,7 @@ int membership_report(struct membership *m, struct world_id id, enum membership_
  * save within grace_ns. When ours have ended the agent leaves (membership_leave) instead of reporting
  * STOPPED; the others of an elastic world go on, those of a static one get their verdict. Where the serving
  * agent of an elastic world goes on SIGTERM its server stays until the others have stopped
- * (membership_destroy waits for them), and they wait for it to come back; with another code they get their
+ * (membership_part), and they wait for it to come back; with another code they get their
  * verdict. A drain may stay unanswered. Not for a seat in process. */
 int membership_drain(struct membership *m, int exit_code, int64_t grace_ns, struct muster_error *err);
 /* While the world forms, who is waited for, for people ("" where nothing is known); NUL-terminated. */
@@ -166,10 +166,16 @@ int64_t membership_silence_ns(const struct membership *m);
 int membership_move(struct membership *m, const char *host, struct muster_error *err);
 /* Leaves with a word (TERM): the others are told at once. exit_code is what this agent will exit with. */
 int membership_leave(struct membership *m, int exit_code, struct muster_error *err);
-/* Closes without blocking longer than linger_ns for messages in flight; the serving agent, once there is a
- * verdict or it has left, also waits that long for the others to leave; where it left an elastic world on
- * SIGTERM, from when they have stopped, which has a bound of its own. After a verdict the server is told;
- * without verdict or leave the seat vanishes, as if the agent had died. Accepts NULL. */
+/* Begins to close: the seat gives nothing out any more. The serving agent's, once there is a verdict or it
+ * has left, waits linger_ns for the others to leave; where it left an elastic world on SIGTERM, from when
+ * they have stopped, which has a bound of its own. Does not block; membership_fd becomes readable when that
+ * is over. */
+void membership_part(struct membership *m, int64_t linger_ns);
+/* After that: how many others are waited for; 0: none, or no longer. */
+int membership_parting(const struct membership *m);
+/* Closes without blocking longer than linger_ns for messages in flight, and, without membership_part before,
+ * for what that begins. After a verdict the server is told; without verdict or leave the seat vanishes, as if
+ * the agent had died. Accepts NULL. */
 void membership_destroy(struct membership *m, int64_t linger_ns);
 
 #endif

@@ -23,6 +23,9 @@ struct carrier_operations {
     int64_t (*silence)(const struct membership *m);
     int (*move)(struct membership *m, const char *host, struct muster_error *err);
     void (*progress)(const struct membership *m, char *out, size_t size);
+    /* NULL but for servers */
+    void (*part)(struct membership *m, int64_t linger_ns);
+    int (*parting)(const struct membership *m);
     void (*close)(struct membership *m, int64_t linger_ns); /* frees the carrier */
 };
 

@@ -188,7 +188,10 @@ static int leave_code(const struct roster_work *w)
 /* Nothing is closed for the others: the rank may be taken by another agent until the join timeout. */
 static int on_leave_forming(struct roster_work *w)
 {
+    bool departs = w->roster->elastic && roster_elastic_departs(w->roster, sender(w), leave_code(w));
     roster_vacate(w->roster, sender(w), MEMBER_EMPTY);
+    if (departs)
+        roster_elastic_depart_forming(w);
     if (MUTATED(MUTATION_CLOSED))
         roster_give_verdict(w, leave_code(w), false, "closed");
     roster_settle(w);

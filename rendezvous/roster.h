@@ -42,10 +42,10 @@
  * hold. As a rule its own workers were lost with it: it stops that round and forms the next one, at the cost
  * of a restart. Round and restart count go on from the largest that was reported. Where the server had done
  * its part nothing was lost: if all others still run that round, or are done with it, the new server takes it
- * over as it is. It waits for all of them: in an elastic world no longer than for the end of their leases. In an elastic
- * world an agent that serves and is asked to end (SIGTERM) takes nothing with it: all stop as for any other
- * that drains, the server stays until they have, and then says FAREWELL. Whoever heard that keeps its place,
- * looks for the server and tells the next one, for which the stop has cost no restart.
+ * over as it is. It waits for all of them: in an elastic world no longer than for the end of their leases. In
+ * an elastic world an agent that serves and is asked to end (SIGTERM) takes nothing with it: all stop as for
+ * any other that drains, the server stays until they have, and then says FAREWELL. Whoever heard that keeps
+ * its place, looks for the server and tells the next one, for which the stop has cost no restart.
  *
  * A beat costs O(1); forming, stopping and the verdict cost O(1) a member; a tick looks at all members, and
  * is due about once in lost_after. */
@@ -264,8 +264,12 @@ void roster_wake(struct roster *roster, struct instant now);
 /* Whether the server must outlive its agent, which has left: the others are still stopping. It ends in time.
  */
 bool roster_holds_server(const struct roster *roster);
-/* Whether anybody but the hosting agent still holds a seat. */
-bool roster_has_remote(const struct roster *roster);
+/* How many but the hosting agent still hold a seat. */
+int roster_remote_count(const struct roster *roster);
+static inline bool roster_has_remote(const struct roster *roster)
+{
+    return roster_remote_count(roster) > 0;
+}
 /* One line: "RUNNING round 1 restarts 1/3: 0=RUNNING 1=DONE". */
 int roster_format(const struct roster *roster, struct buffer *out);
 

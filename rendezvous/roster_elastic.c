@@ -221,6 +221,20 @@ static bool departs_with(const struct roster_member *member, int code)
     return member->local && code == EXIT_CODE_TERMINATED;
 }
 
+/* Without a world of this server's, there is nothing that it could say what it cost. */
+bool roster_elastic_departs(const struct roster *roster, const struct roster_member *member, int code)
+{
+    return departs_with(member, code) && roster->world_seen;
+}
+
+/* Between two worlds: all have stopped for the last one, and its count is what they are told. */
+void roster_elastic_depart_forming(struct roster_work *w)
+{
+    w->roster->id.round--;
+    w->roster->world_out = true;
+    roster_depart(w);
+}
+
 static void stop_for_leaver(struct roster_work *w, const struct roster_member *member)
 {
     struct roster *roster = w->roster;

@@ -171,6 +171,9 @@ void roster_elastic_regroup(struct roster_work *w);
 int roster_elastic_on_drain(struct roster_work *w);
 /* The agent of a member that is not done leaves. */
 void roster_elastic_on_leave(struct roster_work *w, struct roster_member *member, int code);
+/* FORMING: whether the others are to look for the next server when this member leaves; and that they do. */
+bool roster_elastic_departs(const struct roster *roster, const struct roster_member *member, int code);
+void roster_elastic_depart_forming(struct roster_work *w);
 /* STOPPING has taken too long: those who do not stop are put out. */
 void roster_elastic_evict_stuck(struct roster_work *w);
 

@@ -465,10 +465,10 @@ bool roster_holds_server(const struct roster *roster)
     return roster->state == JOB_STOPPING && roster->departs;
 }
 
-bool roster_has_remote(const struct roster *roster)
+int roster_remote_count(const struct roster *roster)
 {
     int seats = roster->slot_count - roster->count[MEMBER_EMPTY] - roster->count[MEMBER_DONE_GONE];
-    return seats > (roster->local_slot >= 0);
+    return seats - (roster->local_slot >= 0);
 }
 
 struct instant roster_deadline(const struct roster *roster)

@@ -279,6 +279,42 @@ class Changing(ElasticTest):
             self.assertIn("server left: ", err)
             self.assertNotIn("server lost", err)
 
+    def test_the_server_that_leaves_is_asked_how_it_is(self):
+        stubborn = self.script("stubborn.sh", WORKER.replace("exit 0' TERM", "until [ -e let-go ]; do sleep 0.05; done; exit 0' TERM"))
+        os.chmod(stubborn, 0o755)
+        nodes = [self.node(k, "2:3", rest=["--", stubborn if k == 1 else self.worker]) for k in range(3)]
+        self.seen(0, 3)
+        nodes[0].send_signal(signal.SIGTERM)
+
+        def sees_off():
+            status = self.status(nodes[0])
+            return status and status["state"] == "OVER" and status["waiting"].startswith("leaving: waiting for ")
+
+        wait_until(sees_off, "the server waits for the others, and says so")
+        nodes[0].send_signal(signal.SIGTERM)
+        self.wait_said(nodes[0], "already leaving: waiting for ")
+        (self.folder / "let-go").touch()
+        self.finish(nodes[0], 143)
+        nodes[0] = self.node(0, "2:3")
+        rows = self.seen_since(1, 3)
+        self.assertEqual([row[4] for row in rows], ["0"] * 3)
+        self.finish_all(nodes)
+
+    def test_the_server_is_asked_to_end_between_two_rounds(self):
+        fails = self.script("fails.sh", WORKER.replace("do sleep", "do [ -e fail ] && rm fail && exit 7; sleep"))
+        os.chmod(fails, 0o755)
+        nodes = [self.node(k, "2:3", "--restart-backoff=20", rest=["--", fails if k == 1 else self.worker]) for k in range(3)]
+        self.seen(0, 3)
+        (self.folder / "fail").touch()
+        wait_until(lambda: (self.status(nodes[0]) or {}).get("state") == "WAITING", "the next round is held back")
+        nodes[0].send_signal(signal.SIGTERM)
+        self.finish(nodes[0], 143)
+        self.waits(nodes[1], "server left; looking for it")
+        nodes[0] = self.node(0, "2:3", "--restart-backoff=20")
+        rows = self.seen_since(1, 3)
+        self.assertEqual([row[4] for row in rows], ["1"] * 3)  # the failure's, and no other
+        self.finish_all(nodes)
+
     def test_the_server_is_asked_to_end_and_stays_away(self):
         nodes = [self.node(k, "2:3", "--join-timeout=4") for k in range(3)]
         self.seen(0, 3)

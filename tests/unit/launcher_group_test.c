@@ -116,7 +116,7 @@ static const char whole_table[] = "WAITING WORLD -> RUNNING START\n"
                                   "OVER EMPTY -> OVER\n"
                                   "OVER STOP -> OVER\n"
                                   "OVER VERDICT -> OVER\n"
-                                  "OVER SIGNAL -> OVER\n"
+                                  "OVER SIGNAL -> OVER REMIND\n"
                                   "OVER LOST -> OVER\n"
                                   "OVER DEADLINE -> OVER\n"
                                   "OVER CLEANED -> OVER\n";

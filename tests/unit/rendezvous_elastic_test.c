@@ -22,13 +22,15 @@ struct fixture {
     struct muster_error err;
 };
 
-static void create(struct fixture *f, int min, int max)
+static void create_held_back(struct fixture *f, int min, int max, int64_t backoff_ns)
 {
     struct roster_options options = {.job_id = "job",
                                      .min_nodes = min,
                                      .max_nodes = max,
                                      .elastic = true,
                                      .max_restarts = 2,
+                                     .backoff_ns = backoff_ns,
+                                     .backoff_cap_ns = backoff_ns,
                                      .epoch = 42,
                                      .join_timeout_ns = 600 * NS_PER_S,
                                      .last_call_ns = LAST_CALL_S * NS_PER_S,
@@ -37,6 +39,11 @@ static void create(struct fixture *f, int min, int max)
     *f = (struct fixture){.roster = roster_create(&options, (struct instant){0}, NULL)};
     assert_non_null(f->roster);
     assert_int_equal(roster_actions_init(&f->actions, roster_slot_count(f->roster), NULL), 0);
+}
+
+static void create(struct fixture *f, int min, int max)
+{
+    create_held_back(f, min, max, 0);
 }
 
 static int teardown(void **state)
@@ -515,6 +522,35 @@ static void it_leaves_a_world_that_failed(void **state)
     expect_departed(f, 2, 1);
 }
 
+/* The next world is held back after a failure, which has cost its restart: the others are told so. */
+static void it_leaves_while_the_next_world_forms(void **state)
+{
+    struct fixture *f = *state;
+    (void)teardown(state);
+    create_held_back(f, 2, 4, 10 * NS_PER_S);
+    three_run(f);
+    struct world_id last = roster_world_id(f->roster);
+    report(f, 1, MEMBERSHIP_REPORT_FAILED);
+    for (int i = 0; i < 3; i++)
+        report(f, i, MEMBERSHIP_REPORT_STOPPED);
+    assert_int_equal(roster_state(f->roster), JOB_FORMING);
+    goes(f, 0, ROSTER_LEAVE, 143);
+    expect_departed(f, 2, 1);
+    assert_int_equal(roster_world_id(f->roster).epoch, last.epoch);
+    assert_int_equal(roster_world_id(f->roster).round, last.round); /* whose count it is */
+}
+
+/* Nothing is told where there was no world: nobody has lost anything. */
+static void it_leaves_while_the_first_world_forms(void **state)
+{
+    struct fixture *f = *state;
+    join(f, 0, "node0");
+    join(f, 1, "node1");
+    goes(f, 0, ROSTER_LEAVE, 143);
+    assert_int_equal(roster_state(f->roster), JOB_FORMING);
+    assert_int_equal(f->farewells, 0);
+}
+
 /* The server that comes back; left: what the agents say of the one before. */
 static void come_back(struct fixture *f, bool left)
 {
@@ -646,6 +682,8 @@ int main(void)
         TEST(a_loss_while_it_leaves_costs_a_restart),
         TEST(one_that_does_not_stop_does_not_keep_it),
         TEST(it_leaves_a_world_that_failed),
+        TEST(it_leaves_while_the_next_world_forms),
+        TEST(it_leaves_while_the_first_world_forms),
         TEST(what_was_stopped_on_purpose_costs_nothing_when_the_server_is_back),
         TEST(a_server_that_was_lost_costs_a_restart_when_it_is_back),
         TEST(a_node_that_does_not_stop_is_put_out),
