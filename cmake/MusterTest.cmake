@@ -1,3 +1,5 @@
+# Tests run in networks of their own, so that those beside each other do not meet (tests/support/apart.c).
+
 # muster_test(name SOURCES a.c b.c LINK lib ... [LABELS unit])
 # One program, one ctest entry, runnable alone. The only way to add a C test. Exit status 77 means skipped.
 function(muster_test name)
@@ -5,24 +7,28 @@ function(muster_test name)
   add_executable(${name} ${T_SOURCES})
   target_link_libraries(${name} PRIVATE muster_flags muster_test_support PkgConfig::CMOCKA ${T_LINK})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  add_test(NAME ${name} COMMAND ${name} ${T_ARGS} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  add_test(NAME ${name} COMMAND apart $<TARGET_FILE:${name}> ${T_ARGS} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   if(NOT T_LABELS)
     set(T_LABELS unit)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" SKIP_RETURN_CODE 77 TIMEOUT 120)
 endfunction()
 
-# muster_script_test(name COMMAND program args... [LABELS e2e] [TIMEOUT seconds])
-# A script that starts real programs. MUSTER_BUILD and MUSTER_SOURCE tell it where they are.
+# muster_script_test(name COMMAND program args... [LABELS e2e] [TIMEOUT seconds] [SERIAL] [MACHINE_NETWORK])
+# A script that starts real programs. MUSTER_BUILD and MUSTER_SOURCE tell it where they are. MACHINE_NETWORK: it fetches something.
 function(muster_script_test name)
-  cmake_parse_arguments(T "SERIAL" "TIMEOUT" "COMMAND;LABELS" ${ARGN})
+  cmake_parse_arguments(T "SERIAL;MACHINE_NETWORK" "TIMEOUT" "COMMAND;LABELS" ${ARGN})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 180)
   endif()
   if(NOT T_LABELS)
     set(T_LABELS e2e)
   endif()
-  add_test(NAME ${name} COMMAND ${T_COMMAND} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set(apart apart)
+  if(T_MACHINE_NETWORK)
+    set(apart)
+  endif()
+  add_test(NAME ${name} COMMAND ${apart} ${T_COMMAND} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" SKIP_RETURN_CODE 77 TIMEOUT ${T_TIMEOUT}
     ENVIRONMENT "MUSTER_BUILD=${CMAKE_BINARY_DIR};MUSTER_SOURCE=${CMAKE_SOURCE_DIR}")
   if(MUSTER_SANITIZE) # programs are larger and slower than themselves

@@ -8,13 +8,13 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import unittest
 
 import torch_python
+from torch_python import free_port
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = pathlib.Path(os.environ.get("MUSTER_SOURCE", HERE.parent.parent))
@@ -44,26 +44,6 @@ def command(*arguments):
 
 def muster(*arguments, timeout=150, folder=None, **more):
     return torch_python.run(command(*arguments), folder, env=environment(**more), timeout=timeout)
-
-
-def free_ports(count):
-    """The first of count neighbouring ports of which none is in use at this instant."""
-    while True:
-        sockets = []
-        try:
-            first = socket.socket()
-            sockets.append(first)
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
-            for more in range(1, count):
-                sockets.append(socket.socket())
-                sockets[-1].bind(("127.0.0.1", port + more))
-            return port
-        except (OSError, OverflowError):
-            continue
-        finally:
-            for one in sockets:
-                one.close()
 
 
 class UnderMuster(unittest.TestCase):
@@ -163,7 +143,7 @@ class UnderMuster(unittest.TestCase):
 
     def two_agents(self):
         """[(exit code, output)] of two agents of one job."""
-        port = free_ports(2)
+        port = free_port()
         common = ["--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}"]
         agents = [
             subprocess.Popen(

@@ -6,7 +6,6 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,18 +13,13 @@ import time
 import unittest
 
 import torch_python
+from torch_python import free_port
 
 torch_python.require()
 
 HERE = pathlib.Path(__file__).resolve().parent
 MUSTER = pathlib.Path(torch_python.build()).resolve() / "bin" / "muster"
 LIMIT = 150  # of any wait; a test that needs it has failed
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class Saving(unittest.TestCase):

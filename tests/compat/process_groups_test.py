@@ -7,13 +7,13 @@ Ranks are forked from one worker that has imported torch, so that 64 of them nee
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
 import unittest
 
 import torch_python
+from torch_python import free_port
 
 torch_python.require()
 HERE = pathlib.Path(__file__).resolve().parent
@@ -58,9 +58,7 @@ class ProcessGroups(unittest.TestCase):
         self.run_world(WORLDS[-1], store="worker")
 
     def test_two_nodes_meet_at_a_workers_store(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         shared = ["--nnodes=2", "--nproc_per_node=1", "--master_addr=127.0.0.1", f"--master_port={port}", "--worker-store=worker"]
         nodes = []
         for k in range(2):

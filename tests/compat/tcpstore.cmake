@@ -8,7 +8,7 @@ muster_script_test(compat_tcpstore COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/t
 # PyTorch's own cases for a store; with other versions of it in the full run.
 muster_script_test(compat_store_cases COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/store_cases_test.py LABELS compat
   TIMEOUT 900)
-muster_script_test(compat_store_versions COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/store_versions_test.py LABELS full
+muster_script_test(compat_store_versions COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/store_versions_test.py MACHINE_NETWORK LABELS full
   TIMEOUT 3600)
 muster_script_test(compat_process_groups COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/process_groups_test.py LABELS compat
   TIMEOUT 900)

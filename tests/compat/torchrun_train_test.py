@@ -4,13 +4,13 @@ scripts set it). Both runs have to print the very losses of `muster run`."""
 import os
 import pathlib
 import re
-import socket
 import subprocess
 import sys
 import tempfile
 import unittest
 
 import torch_python
+from torch_python import free_port
 
 BUILD = pathlib.Path(torch_python.build()).resolve()
 TRAIN = BUILD / "bin" / "muster-train"
@@ -63,9 +63,7 @@ class Train(unittest.TestCase):
         self.assertEqual(losses(run.stdout), self.expected)
 
     def test_with_nothing_but_the_environment(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         ranks = [subprocess.Popen([TRAIN, self.config], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                   env=clean_environment(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2",
                                                         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))) for rank in range(2)]

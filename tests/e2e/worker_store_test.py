@@ -130,7 +130,7 @@ class WorkerStore(AgentTest):
         self.assertEqual(told, port + 1)
 
     def test_two_nodes_in_a_range(self):
-        port, first = free_port(), free_port()
+        port, first = free_port(), free_port(21)
         with socket.socket() as neighbour, socket.socket() as taken:
             neighbour.bind(("", port + 1))
             neighbour.listen()

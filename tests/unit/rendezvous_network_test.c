@@ -14,6 +14,7 @@
 #include "proto/exit_code.h"
 #include "rendezvous/membership.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/free_port.h"
 
 enum { PATIENCE_S = 20, SEATS = 3, INBOX_LIMIT = 4 };
 
@@ -37,17 +38,6 @@ struct fixture {
     struct membership_event events[SEATS];
     struct muster_error err;
 };
-
-/* A port that was free a moment ago. */
-static uint16_t free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof address;
-    scope_close int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
-    return ntohs(address.sin_port);
-}
 
 /* Not at once: an agent that were told of the world before us would be seen to know it. */
 static uint16_t world_forms(void *context, struct world_id id)
@@ -197,7 +187,7 @@ static int setup(void **state)
 {
     static struct fixture fixture;
     memset(&fixture, 0, sizeof fixture);
-    fixture.port = free_port();
+    fixture.port = test_free_port();
     *state = &fixture;
     return 0;
 }
@@ -394,7 +384,7 @@ static void nobody_comes(void **state)
     assert_int_equal(f->events[0].exit_code, EXIT_CODE_NODE);
     assert_string_equal(f->events[0].reason, "1 of 2 nodes joined within 0.3 s; missing rank 1");
     options = options_of(f, 1);
-    options.port = free_port();
+    options.port = test_free_port();
     options.join_timeout_ns = 300 * NS_PER_MS;
     open_seat(f, 1, &options);
     assert_int_equal(next_of(f, 1), -1);

@@ -3,14 +3,11 @@
 #ifndef MUSTER_TESTS_WORLD_TEST_ENVIRONMENT_H
 #define MUSTER_TESTS_WORLD_TEST_ENVIRONMENT_H
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "runtime/include/muster.h"
+#include "tests/support/free_port.h"
 
 struct test_environment {
     char rank[16], size[16], port[16], agent[8], restarts[16];
@@ -54,21 +51,6 @@ static inline struct muster_world *test_environment_open(struct test_environment
                                                  .get_environment = test_environment_get,
                                                  .context = e};
     return muster_world_open(&options, err);
-}
-
-/* A port that was free a moment ago. */
-static inline int test_free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    int port = 0;
-    if (fd >= 0 && !bind(fd, (struct sockaddr *)&address, length) &&
-        !getsockname(fd, (struct sockaddr *)&address, &length))
-        port = ntohs(address.sin_port);
-    if (fd >= 0)
-        close(fd);
-    return port;
 }
 
 #endif
