@@ -221,7 +221,7 @@ def rank_is_claimed(job):
     """By a node of another name, of the victim's rank. In an elastic world that is a wish, and the claimer is a spare."""
     if job.elastic:
         job.start(spare(job), f"--node-rank={job.count - 1}")
-        job.waits([spare(job)])
+        job.waits([spare(job)], "a spare waits")
     else:
         job.start(spare(job), rank=job.count - 1, log="claimer").wait(job.limit)
 
@@ -290,7 +290,7 @@ def two_start(job):
 def spare_waits(job):
     all_start(job)
     job.start(spare(job))
-    job.waits([spare(job)])
+    job.waits([spare(job)], "a spare waits")
 
 
 def restarting(job):

@@ -137,9 +137,14 @@ class Job:
 
         return self.until(found, f"a world of {size} goes on")
 
-    def waits(self, nodes):
-        """Their agents are up and wait for the world."""
-        self.until(lambda: all(self.status(node).get("state") == "WAITING" for node in nodes), "the agents wait for the world")
+    def waits(self, nodes, text=""):
+        """Their agents are up and wait for the world, and say so with the text."""
+
+        def wait(node):
+            status = self.status(node)
+            return status.get("state") == "WAITING" and text in (status.get("waiting") or "")
+
+        self.until(lambda: all(map(wait, nodes)), f"the agents wait for the world {text}")
 
     def stopped(self, nodes):
         self.until(lambda: not any(node.workers() for node in nodes), f"no workers on {[node.name for node in nodes]}")

@@ -166,7 +166,7 @@ class Phases(SuperviseTest):
     def elastic(self, node, *command):
         return self.start(
             "--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}", f"--local-addr=127.0.0.{node + 1}",
-            "--shutdown-timeout=0.5", "--join-timeout=3", *command, env={"MUSTER_HOSTNAME": f"node-{node}"},
+            "--shutdown-timeout=0.5", f"--join-timeout={self.join_timeout}", *command, env={"MUSTER_HOSTNAME": f"node-{node}"},
         )
 
     def phase_elastic_forming_server(self, kind):
@@ -199,6 +199,7 @@ class Phases(SuperviseTest):
     def one(self, phase, number, kind, times):
         with self.subTest(phase=phase, signal=number.name, kind=kind, times=times):
             self.clear()
+            self.join_timeout = 10 if number == signal.SIGKILL else 60  # the others wait so long for a server that was killed
             agent, others, family = getattr(self, f"phase_{phase}")(kind)
             for _ in range(times):
                 agent.send_signal(number)
@@ -325,24 +326,38 @@ class Phases(SuperviseTest):
             self.assertEqual("start it with: exec muster run" in done.stderr, warned, done.stderr)
 
 
-BEAT = """import os, signal, sys, time
+# Rank 1 hangs in step 5 only when the others have got there, and theirs is the last beat: who is behind is never a matter of who
+# was quick.
+BEAT = """import os, pathlib, signal, sys, time
 rank, count, fd = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(os.environ["MUSTER_HEARTBEAT_FD"])
+here, others = pathlib.Path(os.environ["E2E_FOLDER"]), [r for r in range(int(os.environ["WORLD_SIZE"])) if r != 1]
 how = sys.argv[1]
+def beat(step):
+    os.write(fd, b"%d\\n" % step)
+def beat_until(step, files):
+    while not all(map(pathlib.Path.exists, files)):
+        beat(step)
+        time.sleep(0.01)
 if how == "tells":
     signal.signal(signal.SIGUSR1, lambda n, f: print("asked", flush=True))
 for step in range(10):
     if step == 5 and rank == 1 and count == 0:
         def here_it_hangs():
+            beat_until(4, [here / f"ahead.{r}" for r in others])
+            (here / "hangs").touch()
             if how == "stopped":
                 os.kill(os.getpid(), signal.SIGSTOP)
             while True:
                 time.sleep(1000)
         here_it_hangs()
-    if step == 6 and count == 0:
-        time.sleep(1000)  # a collective that rank 1 does not join
-    os.write(fd, b"%d\\n" % step)
-os.write(fd, b"-1\\n")
-time.sleep(1.5)  # longer than the timeout: a phase that is not watched
+    if step == 6 and count == 0:  # a collective that rank 1 does not join
+        (here / f"ahead.{rank}").touch()
+        beat_until(5, [here / "hangs"])
+        beat(5)
+        time.sleep(1000)
+    beat(step)
+beat(-1)
+time.sleep(2.5)  # longer than the timeout: a phase that is not watched
 """
 
 
@@ -350,8 +365,10 @@ class Hangs(SuperviseTest):
     def test_the_rank_behind_is_named_and_shown(self):
         for how in ("silent", "stopped", "tells"):
             out, err = self.run_muster(
-                "--standalone", "--nproc-per-node=3", "--hang-timeout=1", self.script("beat.py", BEAT), how, code=134
+                "--standalone", "--nproc-per-node=3", "--hang-timeout=2", self.script("beat.py", BEAT), how, code=134
             )
+            for old in [*self.folder.glob("ahead.*"), self.folder / "hangs"]:
+                old.unlink()
             self.assertIn("rank 1 (pid ", err)
             self.assertIn("last steps here: step 4: rank 1; step 5: ranks 0, 2", err)
             self.assertIn("in here_it_hangs", err)  # Python's own stack
@@ -361,9 +378,9 @@ class Hangs(SuperviseTest):
 
     def test_the_round_restarts(self):
         _, err = self.run_muster(
-            "--standalone", "--nproc-per-node=2", "--hang-timeout=1", "--max-restarts=1", self.script("beat.py", BEAT), "silent"
+            "--standalone", "--nproc-per-node=2", "--hang-timeout=2", "--max-restarts=1", self.script("beat.py", BEAT), "silent"
         )
-        self.assertIn("hangs: no heartbeat for 1 s", err)
+        self.assertIn("hangs: no heartbeat for 2 s", err)
         self.assertNotIn("Root Cause", err)
 
     def test_who_never_beats_is_not_suspected(self):
@@ -373,7 +390,7 @@ class Hangs(SuperviseTest):
         port = free_port()
         path = self.script("beat.py", BEAT)
         agents = [
-            self.start("--nnodes=2", f"--node-rank={rank}", f"--master-port={port}", "--hang-timeout=1", path, "silent")
+            self.start("--nnodes=2", f"--node-rank={rank}", f"--master-port={port}", "--hang-timeout=2", path, "silent")
             for rank in (0, 1)
         ]
         for agent in agents:
