@@ -4,7 +4,7 @@ foreach(program tcpstore_serve tcpstore_call)
   set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endforeach()
 muster_script_test(compat_tcpstore COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/tcpstore_torch_test.py LABELS compat
-  TIMEOUT 300)
+  TIMEOUT 600)
 # PyTorch's own cases for a store; with other versions of it in the full run.
 muster_script_test(compat_store_cases COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/store_cases_test.py LABELS compat
   TIMEOUT 900)

@@ -415,7 +415,7 @@ class TwoNodes(AgentTest):
     def test_nobody_comes(self):
         process = self.nodes("--join-timeout=0.5", "true", ranks=(0,))[0]
         _, err = self.finish(process, 138)
-        self.assertIn("1", err)
+        self.assertIn("missing rank 1", err)
 
     def test_without_zeromq_its_package_is_named(self):
         (self.folder / "libzmq.so.5").touch()
@@ -424,7 +424,7 @@ class TwoNodes(AgentTest):
         for rank in (0, 1):
             process = self.nodes("true", ranks=(rank,), env=hidden)[0]
             _, err = self.finish(process, 1)
-            self.assertIn("install the package libzmq5", err)
+            self.assertIn("(package libzmq5)", err)
 
     def test_a_master_that_cannot_be_resolved(self):
         process = self.start(

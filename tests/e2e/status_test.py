@@ -240,7 +240,7 @@ class WithoutTheLibrary(StatusTest):
         (self.folder / "libmicrohttpd.so.12").write_text("no library")
         _, err = self.run_muster("--standalone", "--metrics-port=1", "--", "true", code=1,
                                  env={"LD_LIBRARY_PATH": str(self.folder)})
-        self.assertIn("install the package libmicrohttpd12", err)
+        self.assertIn("(package libmicrohttpd12)", err)
 
 
 if __name__ == "__main__":
