@@ -62,7 +62,8 @@ struct client {
     uint64_t numbers;          /* of JOINs and beats */
     uint64_t accepted;         /* the JOIN that was last */
     uint64_t answered;         /* the highest of them that was */
-    uint64_t doubted;          /* numbers when there was last a gap in what we heard */
+    uint64_t doubted; /* no world is taken before an answer to a later number: there was a gap in what
+                         we heard, or a JOIN goes out */
     struct instant sent_at[NUMBERS_KEPT];
     /* what is large, so that the rest lies together */
     struct wire_message message;   /* scratch for what is sent */
@@ -86,7 +87,7 @@ static void number_message(struct client *client, struct instant now)
 static void send_join(struct client *client, struct instant now)
 {
     number_message(client, now);
-
+    client->doubted = client->numbers - 1; /* what we say here must not be crossed by a world from before */
     client->message.kind = WIRE_JOIN;
     client->message.join = client->options.join;
     client->message.join.held = client->held;
