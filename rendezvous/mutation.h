@@ -40,7 +40,12 @@
     X(MUTATION_ANY_SESSION, "what an old connection says counts for the agent that has the seat now")        \
     X(MUTATION_SUPERSEDED, "an agent whose successor is here takes its rank back")                           \
     X(MUTATION_NO_BARRIER, "the job is over before its agents have left")                                    \
-    X(MUTATION_FAREWELL_COSTS, "a server that left on purpose is counted as lost when it comes back")
+    X(MUTATION_FAREWELL_COSTS, "a server that left on purpose is counted as lost when it comes back")        \
+    X(MUTATION_NO_NOTICE, "a static job that is asked to end gives no time to save")                         \
+    X(MUTATION_TERM_FORGOTTEN, "a node that is asked to end while the world stops is waited for")            \
+    X(MUTATION_DRAIN_UNANSWERED, "a static node that asks for time to save is not heard")                    \
+    X(MUTATION_NO_WISHES, "a node rank that an agent of an elastic job wants is not honoured")               \
+    X(MUTATION_OTHER_JOB, "an agent of another job is let in")
 
 enum mutation {
 #define MUTATION_ENUM(symbol, meaning) symbol,

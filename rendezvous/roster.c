@@ -229,7 +229,7 @@ static int on_leave_stopping(struct roster_work *w)
         roster_give_verdict(w, leave_code(w), false, "%s, which serves the job, left with exit code %d", who,
                             leave_code(w));
     } else {
-        if (!roster->leave_code)
+        if (!roster->leave_code && !MUTATED(MUTATION_TERM_FORGOTTEN))
             roster->leave_code = leave_code(w);
         roster_vacate(roster, sender(w), MEMBER_EMPTY);
     }
@@ -245,14 +245,16 @@ static int on_drain_static(struct roster_work *w)
     struct roster_member *member = sender(w);
     char who[MUSTER_ERROR_TEXT - 100];
     bool runs = roster->state == JOB_STARTING || roster->state == JOB_RUNNING;
-    if (!(runs && roster_has_workers(member)) && roster->state != JOB_STOPPING)
+    if ((!(runs && roster_has_workers(member)) && roster->state != JOB_STOPPING) ||
+        MUTATED(MUTATION_DRAIN_UNANSWERED))
         return 0;
     if (!roster->leave_code)
         roster->leave_code = leave_code(w);
     member->draining = true;
     if (runs) {
         roster_describe_member(roster, member, who, sizeof who);
-        roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_END, 0, w->event->grace_ns,
+        roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_END, 0,
+                                  MUTATED(MUTATION_NO_NOTICE) ? 0 : w->event->grace_ns,
                                   "%s was asked to end, and the job ends with it", who);
     }
     roster_settle(w);

@@ -158,7 +158,8 @@ int roster_elastic_choose(struct roster *roster)
     if (nodes && first && roster->members[chosen[0]].local && take_rank(roster, 0, nodes, chosen[0]))
         chosen[0] = NONE;
     for (int i = 0; i < nodes; i++)
-        if (chosen[i] != NONE && take_rank(roster, roster->members[chosen[i]].wanted_rank, nodes, chosen[i]))
+        if (chosen[i] != NONE && !MUTATED(MUTATION_NO_WISHES) &&
+            take_rank(roster, roster->members[chosen[i]].wanted_rank, nodes, chosen[i]))
             chosen[i] = NONE;
     for (int i = 0; i < nodes; i++)
         if (chosen[i] != NONE && take_rank(roster, roster->members[chosen[i]].group_rank, nodes, chosen[i]))

@@ -30,7 +30,9 @@ static bool fingerprint_fits(const struct roster *roster, const struct roster_jo
         return refuse(refusal, size,
                       "protocol version: this agent has %d, the server %d; run the same muster on all nodes",
                       join->protocol_version, ROSTER_PROTOCOL_VERSION);
-    if (!text_fits(join->job_id, MEMBERSHIP_NAME_LIMIT) || strcmp(join->job_id, roster->job_id) != 0)
+    bool same_job = text_fits(join->job_id, MEMBERSHIP_NAME_LIMIT) &&
+                    (strcmp(join->job_id, roster->job_id) == 0 || MUTATED(MUTATION_OTHER_JOB));
+    if (!same_job)
         return refuse(refusal, size, "job id: this agent has \"%.128s\", the server \"%.128s\"",
                       join->job_id ? join->job_id : "", roster->job_id);
     if (join->elastic != roster->elastic)

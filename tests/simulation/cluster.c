@@ -124,6 +124,10 @@ static void happen(struct cluster *cluster, const struct happening *h)
         if (own_life)
             cluster_thaw(cluster, h->node);
         break;
+    case HAPPEN_LEAVE_BY:
+        if (own_life)
+            cluster_check_leave(cluster, h->node);
+        break;
     case HAPPEN_LEASE_OVER:
         if (own_life)
             cluster_check_lease(cluster, h->node);
@@ -148,14 +152,27 @@ void cluster_run(struct cluster *cluster, int64_t until_ms)
 /* -- what is asked for
  * -------------------------------------------------------------------------------------------- */
 
-void cluster_step(struct cluster *cluster, int64_t at_ms, enum step_kind kind, int node, int64_t value)
+static void schedule_step(struct cluster *cluster, int64_t at_ms, int phase, enum step_kind kind, int node,
+                          int64_t value)
 {
-    bool plain = kind == STEP_START || kind == STEP_TWIN;
+    bool plain = kind == STEP_START || kind == STEP_TWIN || kind == STEP_FOREIGN;
     cluster_schedule(cluster, &(struct happening){.at = {at_ms * NS_PER_MS},
                                                   .kind = HAPPEN_STEP,
                                                   .step = kind,
                                                   .node = node,
+                                                  .phase = phase,
                                                   .value = plain ? value : value * NS_PER_MS});
+}
+
+void cluster_step(struct cluster *cluster, int64_t at_ms, enum step_kind kind, int node, int64_t value)
+{
+    schedule_step(cluster, at_ms, 0, kind, node, value);
+}
+
+void cluster_step_in(struct cluster *cluster, int64_t at_ms, enum roster_job_state state, enum step_kind kind,
+                     int node, int64_t value)
+{
+    schedule_step(cluster, at_ms, 1 + (int)state, kind, node, value);
 }
 
 void cluster_start(struct cluster *cluster, int64_t at_ms, int node)

@@ -33,7 +33,8 @@ enum { CLUSTER_NODE_LIMIT = 64, CLUSTER_ROLES = 3 };
     X(INVARIANT_COUNTED_ONCE, "counted-once", "a restart is counted once, and only for a cause")             \
     X(INVARIANT_ATTRIBUTED, "attributed", "every exit is attributed once, and only one that was")            \
     X(INVARIANT_ONE_VERDICT, "one-verdict", "one verdict for the whole job")                                 \
-    X(INVARIANT_DONE, "done", "a done job never trains again")                                               \
+    X(INVARIANT_DONE, "done", "a job that is done, or was asked to end, never trains again")                 \
+    X(INVARIANT_NOTICE, "notice", "when a static job is asked to end, workers that listen get time")         \
     X(INVARIANT_PROTOCOL, "protocol", "no table meets an event that it does not know")                       \
     X(INVARIANT_PROGRESS, "progress", "starting, stopping and forming come to an end in time")               \
     X(INVARIANT_END, "end", "when the faults are over the job ends, and as it should")
@@ -58,6 +59,7 @@ struct cluster_options {
     int64_t delay_min_ns, delay_max_ns; /* of a message; both : 1 ms each */
     int duplicate_percent; /* of messages but JOIN that arrive once more, up to 2 s late and out of order */
     int drop_percent;      /* of messages that are lost on a connection that lives */
+    int loss_percent;      /* of packets: TCP sends them again, and what comes after waits */
     int64_t start_ns;      /* WORLD -> workers run : 100 ms */
     int64_t stop_ns;       /* TERM -> workers gone : 100 ms */
     int64_t grace_ns;      /* TERM -> KILL : 30 s */
@@ -79,6 +81,7 @@ void cluster_destroy(struct cluster *cluster);
     X(STEP_START, "start", "as rank", "the agent starts, with a fresh incarnation")                          \
     X(STEP_TWIN, "twin", "of node",                                                                          \
       "as start, under the name and rank of another node: its pod's successor")                              \
+    X(STEP_FOREIGN, "foreign", "as rank", "an agent of another job starts, which was given the same port")   \
     X(STEP_CRASH, "crash", "", "the agent and its workers end without a word; the connection breaks")        \
     X(STEP_LOSE, "lose", "", "the machine vanishes: nobody sees the connection break")                       \
     X(STEP_CUT, "cut", "", "the network of a node goes away")                                                \
@@ -104,8 +107,13 @@ enum step_kind { STEPS(STEP_ENUM) STEP_COUNT };
 const char *step_word(enum step_kind kind);
 const char *step_unit(enum step_kind kind); /* "" where the step has no value */
 
-/* value: START: the rank that it claims, -1: its own (static) or any; TWIN: the other node; else ms. */
+/* value: START: the rank that it claims, -1: its own (static) or any; FOREIGN: the same; TWIN: the other
+ * node; else ms. */
 void cluster_step(struct cluster *cluster, int64_t at_ms, enum step_kind kind, int node, int64_t value);
+/* As cluster_step, but not before the server is in this state: then within a moment. Never, where that is not
+ * so before the calm. */
+void cluster_step_in(struct cluster *cluster, int64_t at_ms, enum roster_job_state state, enum step_kind kind,
+                     int node, int64_t value);
 
 /* The same by name, for tests. */
 void cluster_start(struct cluster *cluster, int64_t at_ms, int node);

@@ -169,6 +169,7 @@ static void take_stop(struct cluster *cluster, int i, const struct membership_ev
 {
     struct node *node = &cluster->nodes[i];
     cluster_say(cluster, node, "stops round %u: %s", event->stopped.round, event->reason);
+    cluster_check_notice(cluster, i, event);
     if (!world_id_equal(event->stopped, node->world.id))
         cluster_break(cluster, INVARIANT_OLD_WORLD, "%s is told to stop round %u, but has round %u",
                       node->name, event->stopped.round, node->world.id.round);
@@ -198,6 +199,7 @@ void cluster_take_event(struct cluster *cluster, int i, const struct membership_
     case MEMBERSHIP_EVENT_VERDICT:
         cluster_say(cluster, node, "verdict %d: %s", event->exit_code, event->reason);
         cluster_check_verdict(cluster, i, event);
+        cluster_check_notice(cluster, i, event);
         node->seat_over = node->judged = true;
         node->verdict = event->exit_code;
         cluster_agent_event(

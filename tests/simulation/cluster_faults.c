@@ -4,12 +4,14 @@
 #include "proto/exit_code.h"
 #include "tests/simulation/cluster_internal.h"
 
-/* TERM to the agent that serves an elastic job: it is waited for. */
+/* TERM to the agent that serves an elastic job, or one that forms: it is waited for. */
 static bool has_departed(const struct cluster *cluster)
 {
     const struct node *first = &cluster->nodes[ENDPOINT];
-    return cluster->options.elastic && first->server && first->exit_code == EXIT_CODE_TERMINATED &&
-           roster_state(first->server->roster) < JOB_FINISHING;
+    if (!first->server || first->exit_code != EXIT_CODE_TERMINATED)
+        return false;
+    enum roster_job_state state = roster_state(first->server->roster);
+    return state == JOB_FORMING || (cluster->options.elastic && state < JOB_FINISHING);
 }
 
 /* The verdict is out, or the agent that serves has been asked to end, and the server has gone with it. */
@@ -56,7 +58,8 @@ static void start(struct cluster *cluster, const struct happening *h)
     int rank = twin ? node->claimed_rank : (int)h->value;
     if (rank < 0 && !cluster->options.elastic)
         rank = h->node;
-    if (!cluster->options.elastic && !twin && rank != h->node)
+    node->foreign = h->step == STEP_FOREIGN;
+    if (!cluster->options.elastic && !twin && !node->foreign && rank != h->node)
         cluster->strangers = true;
     cluster_start_agent(cluster, h->node, rank, twin ? node->named_after : h->node);
 }
@@ -236,10 +239,11 @@ static void terminate(struct cluster *cluster, int i)
         return;
     cluster_say(cluster, node, "gets TERM");
     node->terminated = true;
+    cluster_expect_leave(cluster, i);
     cluster->faults += cluster->faults > 0; /* its word may be lost with something else */
-    const enum roster_job_state state = i == ENDPOINT ? roster_state(node->server->roster) : JOB_RUNNING;
+    const enum roster_job_state state = node->server ? roster_state(node->server->roster) : JOB_RUNNING;
     cluster->faults += state == JOB_FORMING; /* nobody is told */
-    cluster->may_fail |= state >= JOB_FINISHING || !cluster->options.elastic;
+    cluster->may_fail |= state >= JOB_FINISHING;
     cluster_agent_event(cluster, i, &(struct group_event){.kind = GROUP_SIGNAL, .signal = SIGTERM}, NULL);
 }
 
@@ -269,6 +273,7 @@ static void begin_calm(struct cluster *cluster, int64_t run_ns)
 {
     cluster->calm = true;
     cluster->calm_at = cluster->now;
+    cluster->waiting_count = 0;
     cluster->calm_run_ns = run_ns;
     int nodes = cluster->options.nodes > cluster->used ? cluster->options.nodes : cluster->used;
     for (int i = 0; i < nodes; i++) {
@@ -276,6 +281,8 @@ static void begin_calm(struct cluster *cluster, int64_t run_ns)
         heal(cluster, i);
         struct happening next = {
             .at = instant_add(cluster->now, NS_PER_S), .kind = HAPPEN_STEP, .node = i, .value = -1};
+        if (node->phase != NODE_OFF)
+            next.value = node->claimed_rank;
         next.step = STEP_START;
         if (is_missing(cluster, i))
             cluster_schedule(cluster, &next);
@@ -287,14 +294,47 @@ static void begin_calm(struct cluster *cluster, int64_t run_ns)
     }
 }
 
+/* -- steps that wait for a state of the job
+ * -------------------------------------------------------------------------------------- */
+
+/* Or comes too late. */
+static bool waits(struct cluster *cluster, const struct happening *h)
+{
+    const struct server *server = cluster_server(cluster);
+    bool now = h->phase < 0 || (server && h->phase == 1 + (int)roster_state(server->roster));
+    if (!h->phase || (now && !cluster->calm))
+        return false;
+    if (!cluster->calm && cluster->waiting_count < WAITING_LIMIT)
+        cluster->waiting[cluster->waiting_count++] = *h;
+    return true;
+}
+
+/* At once, while what the state began with is on its way, or a little later. */
+void cluster_enter(struct cluster *cluster, enum roster_job_state state)
+{
+    for (int k = 0; k < cluster->waiting_count;) {
+        struct happening h = cluster->waiting[k];
+        if (h.phase != 1 + (int)state) {
+            k++;
+            continue;
+        }
+        cluster->waiting[k] = cluster->waiting[--cluster->waiting_count];
+        uint64_t luck = cluster_luck(cluster, (uint64_t)h.node, (uint64_t)(h.at.ns / NS_PER_MS), h.step);
+        h.at = instant_add(cluster->now, (int64_t)((luck >> 8) % (luck % 2 ? 20 : 600)) * NS_PER_MS);
+        h.phase = -1;
+        cluster_schedule(cluster, &h);
+    }
+}
+
 void cluster_do_step(struct cluster *cluster, const struct happening *h)
 {
     int i = h->node;
     int64_t ns = h->value;
-    if (h->batch && h->batch != cluster->nodes[i].batch)
+    if ((h->batch && h->batch != cluster->nodes[i].batch) || waits(cluster, h))
         return;
     switch (h->step) {
     case STEP_START:
+    case STEP_FOREIGN:
         start(cluster, h);
         break;
     case STEP_TWIN:

@@ -1,7 +1,7 @@
 /* cluster_internal.h - the state of a simulated cluster, shared by its own files: cluster.c (making it, and
  * what happens when), cluster_agent.c (an agent), cluster_life.c (its start and end), cluster_workers.c,
  * cluster_server.c (the agent that serves), cluster_network.c, cluster_faults.c, cluster_queue.c,
- * cluster_invariants.c and cluster_liveness.c. */
+ * cluster_invariants.c, cluster_liveness.c and cluster_term.c. */
 #ifndef MUSTER_TESTS_SIMULATION_CLUSTER_INTERNAL_H
 #define MUSTER_TESTS_SIMULATION_CLUSTER_INTERNAL_H
 
@@ -30,9 +30,11 @@ struct server {
     struct event_queue local; /* for the agent itself */
     bool local_woken;
     int local_slot;
-    bool closing;                /* its agent has gone, and it lingers for the others */
-    bool held;                   /* closing: until they have stopped */
-    enum roster_job_state state; /* as far as the invariants saw it, and since when */
+    uint64_t seat[CLUSTER_NODE_LIMIT]; /* by slot: the session that was accepted there last, if it has not
+                                          broken */
+    bool closing;                      /* its agent has gone, and it lingers for the others */
+    bool held;                         /* closing: until they have stopped */
+    enum roster_job_state state;       /* as far as the invariants saw it, and since when */
     struct instant state_since;
 };
 
@@ -49,10 +51,13 @@ struct node {
     struct instant frozen_until;
     bool stuck;    /* its workers survive KILL */
     bool replaced; /* by a twin */
+    bool foreign;  /* of another job */
     /* the agent: its table, and its seat as membership.c keeps it */
     struct group group;
     struct instant group_at; /* real time; of the deadline that is scheduled */
     bool terminated;         /* has had a TERM */
+    struct instant asked_at; /* terminated: when, and how long it may take to go, unless it stands still */
+    int64_t leaving_ns;
     bool judged, seat_left, seat_over;
     int verdict; /* judged: what it was told */
     struct world_id current;
@@ -99,6 +104,7 @@ enum happening_kind {
     HAPPEN_CUT_SEEN, /* an agent sees that its connection has ended */
     HAPPEN_THAW,
     HAPPEN_LEASE_OVER, /* an agent that nobody hears must have stopped */
+    HAPPEN_LEAVE_BY,   /* an agent that had a TERM must have gone */
 };
 
 struct letter;
@@ -114,6 +120,7 @@ struct happening {
     unsigned life, connection, batch; /* connection 0: it had arrived before that broke */
     enum direction direction;
     int64_t value;         /* of the step */
+    int phase;             /* of the step: 1 + the job's state that it waits for, -1: has waited; 0: none */
     uint64_t session;      /* BROKEN, ARRIVE */
     struct letter *letter; /* owned */
 };
@@ -132,7 +139,7 @@ struct letter {
     struct membership_event *event; /* EVENT; owned */
 };
 
-enum { WORLDS_KEPT = 4 };
+enum { WORLDS_KEPT = 4, WAITING_LIMIT = 16 };
 
 /* A world as its members were told it, by group rank. */
 struct seen_world {
@@ -184,6 +191,8 @@ struct cluster {
     uint32_t *pool_free;
     size_t pool_count, pool_room, free_count;
     uint64_t order;
+    struct happening waiting[WAITING_LIMIT]; /* steps for a state of the job */
+    int waiting_count;
     struct letter *letters;      /* free ones */
     struct wire_message message; /* scratch */
     bool calm;
@@ -196,8 +205,11 @@ struct cluster {
     unsigned losses;      /* nodes that vanished, or may have looked so */
     bool may_fail;        /* something was done that ends a job by design */
     int64_t seen_restarts;
-    int verdict;   /* the job's, -1: none yet */
-    bool finished; /* a verdict of 0 is out in this life of the server */
+    int verdict;             /* the job's, -1: none yet */
+    bool finished;           /* a verdict of 0 is out in this life of the server */
+    struct world_id ending;  /* static: a member of it has said that it was asked to end; epoch 0: none has */
+    struct world_id drained; /* the same, and that all are to save first */
+    unsigned drained_faults; /* faults when it did */
     struct seen_world worlds[WORLDS_KEPT];
     unsigned worlds_seen;
     uint64_t ready;  /* bit i: node i could be in a world now; and since when it is these */
@@ -324,6 +336,8 @@ void cluster_connection_broken(struct cluster *cluster, uint64_t session);
 /* Nobody starts its agents again. */
 bool cluster_is_over(const struct cluster *cluster);
 void cluster_do_step(struct cluster *cluster, const struct happening *happening);
+/* The job has come into this state: what has waited for it happens in a moment. */
+void cluster_enter(struct cluster *cluster, enum roster_job_state state);
 void cluster_thaw(struct cluster *cluster, int node);
 /* The time of its table may have come, by its own clock. */
 void cluster_deadline(struct cluster *cluster, int node);
@@ -347,5 +361,15 @@ void cluster_check_lease(struct cluster *cluster, int node);
 
 void cluster_check_progress(struct cluster *cluster);
 void cluster_count_ready(struct cluster *cluster);
+
+/* --- cluster_term.c --- */
+
+/* It is asked to end, and must have gone in time. */
+void cluster_expect_leave(struct cluster *cluster, int node);
+void cluster_check_leave(struct cluster *cluster, int node);
+/* What an agent says to the server, before it is heard. */
+void cluster_note_word(struct cluster *cluster, const struct roster_event *event);
+/* A stop or a verdict reaches a node whose workers run. */
+void cluster_check_notice(struct cluster *cluster, int node, const struct membership_event *event);
 
 #endif

@@ -208,7 +208,8 @@ void cluster_note_ended(struct cluster *cluster, struct world_id id)
 /* What crosses on the way may be late by a moment; not by as long as it takes to give a node up. */
 static void check_fresh(struct cluster *cluster, const struct node *self, struct world_id id)
 {
-    int64_t on_its_way_ns = 2 * NS_PER_S + 2 * cluster->options.delay_max_ns;
+    int64_t again_ns = cluster->options.loss_percent ? 3 * NS_PER_S : 0; /* both ways */
+    int64_t on_its_way_ns = 2 * NS_PER_S + 2 * cluster->options.delay_max_ns + again_ns;
     int place = find_world(cluster, id);
     if (place < 0 || self->slept || cluster->worlds[place].ended_at.ns == INT64_MAX)
         return;
@@ -230,6 +231,23 @@ static struct seen_world *see_world(struct cluster *cluster, const struct member
                                 .size = world->world_size};
     cluster->round_exits = 0;
     return seen;
+}
+
+/* In an elastic world a node rank is a wish: who does not get it finds another there who wanted it, or, under
+ * rank 0, the serving agent. */
+static void check_wishes(struct cluster *cluster, const struct seen_world *seen)
+{
+    for (int i = 0; i < seen->nodes; i++) {
+        const struct node *node = &cluster->nodes[seen->rank[i].node];
+        int wish = node->claimed_rank, holder;
+        if (wish < 0 || wish >= seen->nodes || wish == i || seen->rank[i].node == ENDPOINT)
+            continue;
+        holder = seen->rank[wish].node;
+        if (cluster->nodes[holder].claimed_rank != wish && holder != ENDPOINT)
+            cluster_break(cluster, INVARIANT_RANKS,
+                          "%s wanted rank %d and got %d; %s has it, and did not ask", node->name, wish, i,
+                          cluster->nodes[holder].name);
+    }
 }
 
 /* The ranks of a world, as far as its members have been told them without a gap from 0. */
@@ -259,6 +277,8 @@ static void check_sums(struct cluster *cluster, const struct seen_world *seen)
         if (seen->rank[i].role_size != of_role[seen->rank[i].role])
             cluster_break(cluster, INVARIANT_RANKS, "%d workers in a role of %d", of_role[seen->rank[i].role],
                           seen->rank[i].role_size);
+    if (cluster->options.elastic)
+        check_wishes(cluster, seen);
 }
 
 static void check_ranks(struct cluster *cluster, int node, const struct membership_world *world)
@@ -318,6 +338,13 @@ void cluster_check_world(struct cluster *cluster, int i, const struct membership
 {
     struct node *self = &cluster->nodes[i];
     check_fresh(cluster, self, world->id);
+    if (self->foreign)
+        cluster_break(cluster, INVARIANT_RANKS, "%s is of another job and got rank %d", self->name,
+                      world->group_rank);
+    if (cluster->ending.epoch == world->id.epoch && world->id.round > cluster->ending.round)
+        cluster_break(cluster, INVARIANT_DONE,
+                      "%s starts round %u, and a node of round %u was asked to end, and the job with it",
+                      self->name, world->id.round, cluster->ending.round);
     if (!cluster->options.elastic)
         check_superseded(cluster, i, world->id);
     check_ranks(cluster, i, world);
@@ -372,6 +399,9 @@ void cluster_check_verdict(struct cluster *cluster, int i, const struct membersh
     const struct roster *roster = cluster_roster(cluster);
     bool of_this_life = node->saw_world ? roster && node->last_world.epoch == roster_epoch(roster)
                                         : cluster->server_lives == 1;
+    if (node->foreign)
+        cluster_break(cluster, INVARIANT_ONE_VERDICT, "%s is of another job and was told %d", node->name,
+                      verdict->exit_code);
     if ((node->server && i != ENDPOINT) || !of_this_life)
         return; /* of its own job, or of a server that was lost with what it knew */
     if (cluster->verdict >= 0 && cluster->verdict != verdict->exit_code)

@@ -50,7 +50,7 @@ static struct roster_join join_of(const struct cluster *cluster, int i, bool loc
     const struct node *node = &cluster->nodes[i];
     return (struct roster_join){
         .protocol_version = ROSTER_PROTOCOL_VERSION,
-        .job_id = "job",
+        .job_id = node->foreign ? "another" : "job",
         .min_nodes = cluster->options.min_nodes,
         .max_nodes = cluster->options.max_nodes,
         .elastic = cluster->options.elastic,
@@ -156,7 +156,8 @@ void cluster_exit_agent(struct cluster *cluster, int i)
             cluster_break_seen(cluster, other);
     cluster_end_agent(cluster, i, code);
     bool again = code == EXIT_CODE_NODE || code == EXIT_CODE_TERMINATED; /* what its controller does */
-    if (cluster->calm && again && !node->stuck && !node->replaced && !cluster_is_over(cluster))
+    if (cluster->calm && again && !node->stuck && !node->replaced && !node->foreign &&
+        !cluster_is_over(cluster))
         cluster_schedule(cluster, &(struct happening){.at = instant_add(cluster->now, NS_PER_S),
                                                       .kind = HAPPEN_STEP,
                                                       .step = STEP_START,

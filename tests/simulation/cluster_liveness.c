@@ -11,7 +11,7 @@ static bool is_ready(const struct cluster *cluster, int i)
 {
     const struct node *node = &cluster->nodes[i];
     return node->phase == NODE_UP && !node->cut[TO_SERVER] && !node->cut[TO_AGENT] && !node->replaced &&
-           !node->terminated && !node->seat_over && !is_frozen(cluster, node) &&
+           !node->terminated && !node->foreign && !node->seat_over && !is_frozen(cluster, node) &&
            node->group.state == GROUP_WAITING && (node->client || i == ENDPOINT) &&
            cluster->now.ns >= node->not_before[TO_SERVER].ns;
 }

@@ -105,6 +105,22 @@ static bool is_repeated(enum wire_kind kind)
     return kind == WIRE_JOIN || kind == WIRE_BEAT || kind == WIRE_AGAIN;
 }
 
+/* A packet that is lost is sent again after a while, and after twice that if it is lost again. */
+static int64_t sent_again_ns(struct cluster *cluster, uint64_t luck)
+{
+    int64_t late_ns = 0, timeout_ns = 200 * NS_PER_MS;
+    for (int tries = 0; tries < 3 && (int)(luck % 100) < cluster->options.loss_percent; tries++) {
+        late_ns += timeout_ns;
+        timeout_ns *= 2;
+        luck /= 100;
+    }
+    if (late_ns > 200 * NS_PER_MS) { /* a node may look lost */
+        cluster->faults++;
+        cluster->losses++;
+    }
+    return late_ns;
+}
+
 static void put_on_wire(struct cluster *cluster, int i, enum direction direction,
                         const struct wire_message *message)
 {
@@ -121,6 +137,8 @@ static void put_on_wire(struct cluster *cluster, int i, enum direction direction
     }
     struct instant at =
         instant_add(cluster->now, between(luck, options->delay_min_ns, options->delay_max_ns));
+    if (options->loss_percent)
+        at = instant_add(at, sent_again_ns(cluster, luck >> 8));
     if (at.ns < node->not_before[direction].ns)
         at = node->not_before[direction];
     if (at.ns < node->last_arrival[direction].ns)

@@ -99,6 +99,8 @@ static size_t take(struct cluster *cluster, int i, const struct roster_event *ev
     struct muster_error err;
     enum roster_job_state state = roster_state(server->roster);
     struct world_id id = roster_world_id(server->roster);
+    if (i == ENDPOINT)
+        cluster_note_word(cluster, event);
     if (roster_step(server->roster, event, node_time(cluster, node), &server->actions, &err)) {
         cluster_break(cluster, INVARIANT_PROTOCOL, "%s in %s: %s", roster_event_name(event->kind),
                       roster_job_state_name(state), err.text);
@@ -110,9 +112,13 @@ static size_t take(struct cluster *cluster, int i, const struct roster_event *ev
             cluster_note_ended(cluster, id);
         cluster_say(cluster, i == ENDPOINT ? NULL : node, "%s%s -> %s", i == ENDPOINT ? "" : "its own job ",
                     roster_job_state_name(state), roster_job_state_name(roster_state(server->roster)));
+        if (i == ENDPOINT)
+            cluster_enter(cluster, roster_state(server->roster));
     }
     for (size_t k = 0; k < server->actions.count; k++) {
         const struct roster_action *action = &server->actions.items[k];
+        if (action->kind == ROSTER_ACCEPT && action->member < CLUSTER_NODE_LIMIT)
+            server->seat[action->member] = action->session;
         if (action->session == LOCAL_SESSION)
             to_agent(cluster, i, action);
         else
@@ -205,8 +211,12 @@ void cluster_connection_broken(struct cluster *cluster, uint64_t session)
 {
     struct roster_event event = {
         .kind = ROSTER_DISCONNECT, .session = session, .member = cluster->sessions[session].slot};
-    if (cluster_server(cluster))
-        (void)take(cluster, ENDPOINT, &event);
+    struct server *server = cluster_server(cluster);
+    if (!server)
+        return;
+    if (event.member >= 0 && event.member < CLUSTER_NODE_LIMIT && server->seat[event.member] == session)
+        server->seat[event.member] = 0;
+    (void)take(cluster, ENDPOINT, &event);
 }
 
 void cluster_free_server(struct server *server)
@@ -251,11 +261,13 @@ void cluster_open_server(struct cluster *cluster, int i, const struct roster_joi
         cluster->seen_restarts = 0;
         cluster->verdict = -1;
         cluster->finished = false; /* the state is soft */
+        cluster->ending = cluster->drained = (struct world_id){0};
         /* Which of two agents of one name came last is forgotten as well, and both may go. */
         cluster->may_fail |= cluster->strangers && cluster->server_lives > 1;
         for (int other = 1; cluster->half_open && other < cluster->used; other++)
             cluster_break_seen(cluster, other);
         cluster->half_open = false;
+        cluster_enter(cluster, JOB_FORMING);
     }
     struct roster_event event = {.kind = ROSTER_JOIN, .join = join};
     cluster_local_step(cluster, i, &event);

@@ -11,7 +11,11 @@ void schedule_run(const struct schedule *schedule, struct outcome *outcome, stru
     bool calms = false;
     for (int i = 0; i < schedule->count; i++) {
         const struct schedule_step *step = &schedule->steps[i];
-        cluster_step(cluster, step->at_ms, step->kind, step->node, step->value);
+        if (step->in)
+            cluster_step_in(cluster, step->at_ms, (enum roster_job_state)(step->in - 1), step->kind,
+                            step->node, step->value);
+        else
+            cluster_step(cluster, step->at_ms, step->kind, step->node, step->value);
         calms |= step->kind == STEP_CALM;
     }
     cluster_run(cluster, schedule->until_ms);

@@ -11,9 +11,10 @@ struct schedule_step {
     enum step_kind kind;
     int node;
     int64_t value; /* as in cluster_step */
+    int in;        /* 1 + the job's state that it waits for (cluster_step_in); 0: none */
 };
 
-enum { SCHEDULE_STEPS_LIMIT = 192 };
+enum { SCHEDULE_STEPS_LIMIT = 512 };
 
 struct schedule {
     struct cluster_options options;

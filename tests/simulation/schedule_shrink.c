@@ -60,7 +60,8 @@ static void drop_node(struct schedule *schedule, int node)
     struct cluster_options *options = &schedule->options;
     for (int i = 0; i < schedule->count;) {
         struct schedule_step *step = &schedule->steps[i];
-        bool twin = step->kind == STEP_TWIN, claim = step->kind == STEP_START && step->value >= 0;
+        bool twin = step->kind == STEP_TWIN,
+             claim = (step->kind == STEP_START || step->kind == STEP_FOREIGN) && step->value >= 0;
         if (step->kind != STEP_CALM && (step->node == node || ((twin || claim) && step->value == node))) {
             leave_out(schedule, i, 1);
             continue;
@@ -109,6 +110,7 @@ static bool plainer_settings(struct shrinker *s)
     } while (0)
     PLAINER(o->duplicate_percent = 0);
     PLAINER(o->drop_percent = 0);
+    PLAINER(o->loss_percent = 0);
     PLAINER(o->delay_min_ns = o->delay_max_ns = NS_PER_MS);
     PLAINER(o->backoff_ns = 0);
     PLAINER(o->max_restarts = 0);

@@ -42,6 +42,7 @@ const char *step_unit(enum step_kind kind)
     X("delay-max-us", options.delay_max_ns, NS_PER_US)                                                       \
     X("duplicate-percent", options.duplicate_percent, 1)                                                     \
     X("drop-percent", options.drop_percent, 1)                                                               \
+    X("loss-percent", options.loss_percent, 1)                                                               \
     X("start-ms", options.start_ns, NS_PER_MS)                                                               \
     X("stop-ms", options.stop_ns, NS_PER_MS)                                                                 \
     X("grace-ms", options.grace_ns, NS_PER_MS)                                                               \
@@ -59,6 +60,12 @@ static void write_nodes(const struct cluster_options *options, struct buffer *ou
                 options->clock_drift_ppm[i]);
 }
 
+/* Its value may be left out. */
+static bool is_claim(enum step_kind kind)
+{
+    return kind == STEP_START || kind == STEP_FOREIGN;
+}
+
 void schedule_write(const struct schedule *schedule, struct buffer *out)
 {
     buffer_printf(out, "mode %s\n", schedule->options.elastic ? "elastic" : "static");
@@ -72,8 +79,10 @@ void schedule_write(const struct schedule *schedule, struct buffer *out)
         const struct schedule_step *step = &schedule->steps[i];
         const char *unit = step_unit(step->kind);
         buffer_printf(out, "at %" PRId64 " ms node %d %s", step->at_ms, step->node, step_word(step->kind));
-        if (*unit && !(step->kind == STEP_START && step->value < 0))
+        if (*unit && !(is_claim(step->kind) && step->value < 0))
             buffer_printf(out, " %s %" PRId64, unit, step->value);
+        if (step->in)
+            buffer_printf(out, " in %s", roster_job_state_name((enum roster_job_state)(step->in - 1)));
         buffer_printf(out, "\n");
     }
 }
@@ -115,10 +124,25 @@ static bool read_node(struct schedule *schedule, const char *line)
     return true;
 }
 
+/* The end of a step's line: "" or "in STATE". */
+static bool read_phase(const char *text, int *in)
+{
+    if (!*text)
+        return true;
+    if (strncmp(text, "in ", 3) != 0)
+        return false;
+    for (int state = 0; state < JOB_STATE_COUNT; state++)
+        if (strcmp(text + 3, roster_job_state_name((enum roster_job_state)state)) == 0) {
+            *in = 1 + state;
+            return true;
+        }
+    return false;
+}
+
 static bool read_step(struct schedule *schedule, const char *line)
 {
     struct schedule_step step = {.value = 0};
-    char word[16];
+    char word[16], *after;
     int used = 0;
     if (sscanf(line, "at %" SCNd64 " ms node %d %15s%n", &step.at_ms, &step.node, word, &used) != 3 ||
         !is_node(step.node) || schedule->count == SCHEDULE_STEPS_LIMIT)
@@ -129,11 +153,15 @@ static bool read_step(struct schedule *schedule, const char *line)
         return false;
     const char *unit = step_unit(step.kind), *rest = line + used + strspn(line + used, " ");
     size_t length = strlen(unit);
-    if (step.kind == STEP_START)
+    if (is_claim(step.kind))
         step.value = -1;
-    if (length && strncmp(rest, unit, length) == 0 && rest[length] == ' ')
-        step.value = strtoll(rest + length + 1, NULL, 10);
-    else if (*rest || (length && step.kind != STEP_START))
+    if (length && strncmp(rest, unit, length) == 0 && rest[length] == ' ') {
+        step.value = strtoll(rest + length + 1, &after, 10);
+        rest = after + strspn(after, " ");
+    } else if (length && !is_claim(step.kind)) {
+        return false;
+    }
+    if (!read_phase(rest, &step.in))
         return false;
     if (step.kind == STEP_TWIN && !is_node((int)step.value))
         return false;

@@ -1,0 +1,34 @@
+/* schedule_maker.h - what the two halves of drawing a schedule share: schedule_random.c makes the job,
+ * schedule_faults.c what happens to it. */
+#ifndef MUSTER_TESTS_SIMULATION_SCHEDULE_MAKER_H
+#define MUSTER_TESTS_SIMULATION_SCHEDULE_MAKER_H
+
+#include "tests/simulation/schedule.h"
+
+enum { FAULTS_UNTIL_MS = 20000 };
+
+struct maker {
+    struct schedule *schedule;
+    uint64_t random;
+    int nodes; /* of the job */
+    bool server_dies;
+    bool spares;                          /* of an elastic job */
+    int next_extra;                       /* the next place for an agent that is not of the job */
+    int claim[CLUSTER_NODE_LIMIT];        /* that its agents start with; -1: none */
+    int64_t start_ms[CLUSTER_NODE_LIMIT]; /* of the first */
+};
+
+/* A number from 0 up to limit. */
+int64_t maker_below(struct maker *m, int64_t limit);
+bool maker_one_in(struct maker *m, int64_t chance);
+void maker_step(struct maker *m, int64_t at_ms, enum step_kind kind, int node, int64_t value);
+/* Waits for a state of the job. */
+void maker_step_in(struct maker *m, int64_t at_ms, enum roster_job_state state, enum step_kind kind, int node,
+                   int64_t value);
+/* The node's agent, as the job has it. */
+void maker_start(struct maker *m, int64_t at_ms, int node);
+
+/* All of a job's faults, up to the calm. */
+void schedule_add_faults(struct maker *m);
+
+#endif
