@@ -1,3 +1,11 @@
+# How long a test may take: programs with sanitizers are larger and slower than themselves.
+function(muster_test_timeout name seconds)
+  if(MUSTER_SANITIZE)
+    math(EXPR seconds "4 * ${seconds}")
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${seconds})
+endfunction()
+
 # Tests run in networks of their own, so that those beside each other do not meet (tests/support/apart.c).
 
 # muster_test(name SOURCES a.c b.c LINK lib ... [LABELS unit])
@@ -11,7 +19,8 @@ function(muster_test name)
   if(NOT T_LABELS)
     set(T_LABELS unit)
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" SKIP_RETURN_CODE 77 TIMEOUT 300)
+  set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" SKIP_RETURN_CODE 77)
+  muster_test_timeout(${name} 300)
 endfunction()
 
 # muster_script_test(name COMMAND program args... [LABELS e2e] [TIMEOUT seconds] [SERIAL] [MACHINE_NETWORK])
@@ -29,9 +38,10 @@ function(muster_script_test name)
     set(apart)
   endif()
   add_test(NAME ${name} COMMAND ${apart} ${T_COMMAND} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" SKIP_RETURN_CODE 77 TIMEOUT ${T_TIMEOUT}
+  set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" SKIP_RETURN_CODE 77
     ENVIRONMENT "MUSTER_BUILD=${CMAKE_BINARY_DIR};MUSTER_SOURCE=${CMAKE_SOURCE_DIR}")
-  if(MUSTER_SANITIZE) # programs are larger and slower than themselves
+  muster_test_timeout(${name} ${T_TIMEOUT})
+  if(MUSTER_SANITIZE)
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "MUSTER_SANITIZED=${MUSTER_SANITIZE}")
   endif()
   if(T_SERIAL)
