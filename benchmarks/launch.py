@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 
+from support import torch_peer
+
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 
 
@@ -24,18 +26,8 @@ def arguments():
     parser.add_argument("--build", default=str(SOURCE / "build"))
     parser.add_argument("--rounds", type=int, default=15, help="runs of muster and of the bare loop")
     parser.add_argument("--torch-rounds", type=int, default=3, help="of those, runs of torchrun as well")
-    parser.add_argument(
-        "--torch-python", default=os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv" / "bin" / "python"))
-    )
+    torch_peer.add_argument(parser)
     return parser.parse_args()
-
-
-def torch_version(python):
-    try:
-        done = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True)
-    except OSError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def clean_environment(scratch):
@@ -94,7 +86,7 @@ def check_starts(build, workers, environment, scratch):
 def main():
     options = arguments()
     build = pathlib.Path(options.build).resolve()
-    version = torch_version(options.torch_python)
+    version = torch_peer.version(options.torch_python)
     true = shutil.which("true") or "/bin/true"
     print("launch: start and finish workers that do nothing, one node; medians")
     if version is None:

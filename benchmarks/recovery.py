@@ -24,6 +24,7 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(SOURCE / "tests" / "e2e"))
 
 import cluster  # noqa: E402
+from support import torch_peer  # noqa: E402
 
 LIMIT = 240  # of any wait for a world that must come
 SETTLED = 0.3  # so long without a word from any worker, and a world is there to stay
@@ -378,14 +379,6 @@ def show_killed_server(bench, torch):
 CASES = {"worker": show_killed_worker, "cut": show_cut, "agent": show_killed_agent, "server": show_killed_server}
 
 
-def torch_version(python):
-    try:
-        done = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True)
-    except OSError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default=str(SOURCE / "build"))
@@ -395,9 +388,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=9, help="jobs of muster in each row")
     parser.add_argument("--torch-rounds", type=int, default=2, help="jobs of torchrun, with three faults each")
     parser.add_argument("--torch-bound", type=float, default=60, help="seconds to wait for torchrun where it may not come back")
-    parser.add_argument(
-        "--torch-python", default=os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv" / "bin" / "python"))
-    )
+    torch_peer.add_argument(parser)
     return parser.parse_args()
 
 
@@ -410,7 +401,7 @@ def main():
     for name in filter(foreign.match, list(os.environ)):
         del os.environ[name]
     os.environ.update(OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
-    version = torch_version(options.torch_python)
+    version = torch_peer.version(options.torch_python)
     print(f"recovery: {options.nproc} workers a node, nodes are network namespaces of this machine; medians")
     print(f"torchrun: {version or f'skipped, {options.torch_python} has no torch (MUSTER_TORCH_PYTHON names another interpreter)'}")
     for count in map(int, options.nodes.split(",")):

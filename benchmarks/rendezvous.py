@@ -21,6 +21,8 @@ import sys
 import tempfile
 import time
 
+from support import torch_peer
+
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 BAR_BARE, BAR_FLAT, BAR_TORCHRUN = 1.3, 1.5, 50
 TORCHRUN_MB = 260  # of memory for each torchrun
@@ -35,9 +37,7 @@ def arguments():
     parser.add_argument("--hold", type=int, default=10, help="seconds that a world is held to see what its beats cost")
     parser.add_argument("--nodes", type=int, default=32, help="real agents")
     parser.add_argument("--torch-rounds", type=int, default=2, help="runs of torchrun")
-    parser.add_argument(
-        "--torch-python", default=os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv" / "bin" / "python"))
-    )
+    torch_peer.add_argument(parser)
     return parser.parse_args()
 
 
@@ -177,14 +177,6 @@ def run_agents(command, kind, nodes, worker, scratch):
     return (max(starts) - begun) / 1e6, (ended - begun) / 1e6
 
 
-def torch_version(python):
-    try:
-        done = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True)
-    except OSError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
 def available_mb():
     return int(re.search(r"MemAvailable:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text()).group(1)) // 1024
 
@@ -199,7 +191,7 @@ def spawn_limit(build, processes):
 def show_agents(build, nodes, rounds, torch_rounds, python):
     muster, worker = [str(build / "bin" / "muster"), "run"], [str(build / "benchmarks" / "mark_start")]
     torch_nodes = min(nodes, max(2, (available_mb() - 2048) // TORCHRUN_MB))
-    version = torch_version(python)
+    version = torch_peer.version(python)
     print(f"\n{nodes} real agents on this host, a worker each; medians")
     found = {}
     with tempfile.TemporaryDirectory(prefix="muster-rendezvous-") as scratch:

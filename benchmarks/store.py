@@ -9,12 +9,11 @@ server that does nothing but one recv and one send. Each server is a process of 
 one after the other in changing order; medians are shown, ratios are medians of the rounds' ratios."""
 
 import argparse
-import os
 import pathlib
 import statistics
 import sys
 
-from support import store_crew, store_servers
+from support import store_crew, store_servers, torch_peer
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 # Calls of all clients together in one measurement, and the smallest number of clients for which the row says something.
@@ -37,9 +36,7 @@ def arguments():
     parser.add_argument("--build", default=str(SOURCE / "build"))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--clients", default="1,8,64")
-    parser.add_argument(
-        "--torch-python", default=os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv" / "bin" / "python"))
-    )
+    torch_peer.add_argument(parser)
     return parser.parse_args()
 
 
@@ -120,7 +117,7 @@ def main():
     options = arguments()
     store_servers.enter_own_network()
     build = pathlib.Path(options.build).resolve()
-    version = store_servers.torch_version(options.torch_python)
+    version = torch_peer.version(options.torch_python)
     if version is None:
         sys.exit(f"store.py: {options.torch_python} has no torch (MUSTER_TORCH_PYTHON names another interpreter)")
     print(f"store: microseconds of one call while all clients make it; torch {version}; medians of {options.rounds} rounds")

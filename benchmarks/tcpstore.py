@@ -8,14 +8,13 @@ epoll loop with one recv and one send for each request and nothing behind them. 
 a few; a client makes one call after the other."""
 
 import argparse
-import os
 import pathlib
 import re
 import statistics
 import subprocess
 import sys
 
-from support import store_crew, store_servers
+from support import store_crew, store_servers, torch_peer
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 SUPPORT = pathlib.Path(__file__).resolve().parent / "support"
@@ -38,9 +37,7 @@ def arguments():
     parser.add_argument("--only", default=",".join(CALLS), help="operations to measure")
     parser.add_argument("--ranks", type=int, default=64, help="of init_process_group; 0: not measured")
     parser.add_argument("--rank-rounds", type=int, default=5, help="runs of init_process_group with each server")
-    parser.add_argument(
-        "--torch-python", default=os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv" / "bin" / "python"))
-    )
+    torch_peer.add_argument(parser)
     return parser.parse_args()
 
 
@@ -132,7 +129,7 @@ def main():
     options = arguments()
     store_servers.enter_own_network()
     build = pathlib.Path(options.build).resolve()
-    version = store_servers.torch_version(options.torch_python)
+    version = torch_peer.version(options.torch_python)
     if version is None:
         sys.exit(f"tcpstore.py: {options.torch_python} has no torch (MUSTER_TORCH_PYTHON names another interpreter)")
     operations = [name for name in re.split("[, ]+", options.only) if name in CALLS]

@@ -14,6 +14,8 @@ import statistics
 import subprocess
 import sys
 
+from support import torch_peer
+
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 LAYERS, CHANNELS, HEADS, VOCAB, POSITIONS = 12, 768, 12, 50257, 1024
 
@@ -24,9 +26,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--compile", action="store_true", help="PyTorch by torch.compile instead of eager")
-    parser.add_argument(
-        "--torch-python", default=os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv" / "bin" / "python"))
-    )
+    torch_peer.add_argument(parser)
     parser.add_argument("--serve-torch", nargs=2, type=int, metavar=("BATCH", "POSITIONS"), help=argparse.SUPPRESS)
     return parser.parse_args()
 

@@ -71,15 +71,6 @@ def zeromq_server(build):
     return Server([str(build / "benchmarks" / "store_zmq_serve")], "store_zmq_serve"[:15])
 
 
-def torch_version(python):
-    """None: this interpreter has no torch."""
-    try:
-        done = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True)
-    except OSError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
 def quiet_environment():
     """For processes with torch: one thread each, and nothing that would change the store."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("TORCH", "USE_LIBUV"))} | {
