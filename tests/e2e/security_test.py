@@ -248,7 +248,8 @@ class Keeping(SecurityTest):
         seen = [self.seen(k) for k in range(2)]
         for worker in seen:
             self.assertEqual([name for name in worker if name in variables], [])
-            self.assertIn(worker["core"], ("2048", "4096"))  # blocks of 1,024 or 512 bytes
+            if "thread" not in os.environ.get("MUSTER_SANITIZED", ""):  # that sanitizer allows no program a core file
+                self.assertIn(worker["core"], ("2048", "4096"))  # blocks of 1,024 or 512 bytes
         for node in nodes:
             with open(f"/proc/{node.pid}/limits") as file:
                 self.assertRegex(file.read(), r"Max core file size +[01] ")
