@@ -13,7 +13,7 @@ int http_calls_load(struct muster_error *err)
 {
     static const struct library library = {
         .file = "libmicrohttpd.so.12", /* microhttpd.h of 0.9.x and 1.x */
-        .needs = "--metrics-port needs libmicrohttpd (package libmicrohttpd12)",
+        .needs = "a metrics port needs libmicrohttpd (package libmicrohttpd12)",
         .functions = functions,
         .count = sizeof functions / sizeof *functions,
     };
