@@ -4,7 +4,10 @@ set(CMAKE_C_FLAGS_RELEASE "-O2")
 
 # The flags of every target, carried by one interface target.
 add_library(muster_flags INTERFACE)
-set(c_flags -Wall -Wextra -Wshadow=local -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU") # clang has no such flag, and says so for every file
+  set(shadow -Wshadow=local)
+endif()
+set(c_flags -Wall -Wextra ${shadow} -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2
   -Wno-format-nonliteral -fno-common)
 set(cuda_flags -Xcompiler=-Wall,-Wextra -Wno-deprecated-gpu-targets)
 target_compile_definitions(muster_flags INTERFACE _GNU_SOURCE)
