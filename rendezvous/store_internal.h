@@ -1,5 +1,6 @@
-/* store_internal.h - the parts of a store, shared by store.c (operations), store_names.c (names, values,
- * budget) and store_waits.c (parked clients). Nobody else includes it. */
+/* store_internal.h - the parts of a store, shared by store.c (its life and the table of operations),
+ * store_names.c (names, values, budget), store_values.c and store_queues.c (operations on them) and
+ * store_waits.c (parked clients). Nobody else includes it. */
 #ifndef MUSTER_RENDEZVOUS_STORE_INTERNAL_H
 #define MUSTER_RENDEZVOUS_STORE_INTERNAL_H
 
@@ -159,5 +160,17 @@ void store_wait_drop(struct store *s, struct store_wait *wait);
 void store_waits_count(struct store *s, struct store_link *list, bool one);
 /* Releases every parked wait with the reason. */
 void store_waits_release_all(struct store *s, enum store_wake_reason reason);
+
+/* store.c: room for count entries in s->list; what is for the error. */
+int store_list_reserve(struct store *s, size_t count, const char *what, struct muster_error *err);
+
+/* The operations: what store_step does for a request that is within the limits of its size. The answer comes
+ * zeroed. On failure nothing has changed. */
+typedef int store_step_function(struct store *s, const struct store_request *r, struct store_answer *a,
+                                struct muster_error *err);
+store_step_function store_step_set, store_step_get, store_step_compare_set, store_step_add, store_step_append;
+store_step_function store_step_multi_set, store_step_multi_get;
+store_step_function store_step_queue_push, store_step_queue_pop, store_step_queue_len;
+store_step_function store_step_check, store_step_wait, store_step_barrier, store_step_cancel;
 
 #endif

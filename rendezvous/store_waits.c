@@ -1,4 +1,5 @@
-/* store_waits.c - parked clients of a store: who waits for which names, and who was released. */
+/* store_waits.c - parked clients of a store: who waits for which names, who was released, and the operations
+ * that ask, wait, meet and give up. */
 #include "rendezvous/store_internal.h"
 
 #include <inttypes.h>
@@ -132,4 +133,87 @@ bool store_next_wake(struct store *s, struct store_wake *wake)
     *wake = (struct store_wake){.client = wait->client, .reason = wait->reason};
     store_wait_drop(s, wait);
     return true;
+}
+
+/* --- operations --- */
+
+int store_step_check(struct store *s, const struct store_request *r, struct store_answer *a,
+                     struct muster_error *err)
+{
+    (void)err;
+    a->found = true;
+    for (size_t i = 0; i < r->count && a->found; i++)
+        a->found = store_name_satisfies(store_name_find(s, r->keys[i]));
+    return 0;
+}
+
+int store_step_wait(struct store *s, const struct store_request *r, struct store_answer *a,
+                    struct muster_error *err)
+{
+    size_t missing = 0, first = 0;
+    for (size_t i = r->count; i-- > 0;) {
+        if (!store_name_satisfies(store_name_find(s, r->keys[i]))) {
+            missing++;
+            first = i;
+        }
+    }
+    if (!missing)
+        return 0;
+    struct store_wait *wait = store_wait_create(s, r->client, missing, "wait", r->keys[first], err);
+    if (!wait)
+        return -1;
+    size_t seat = 0;
+    for (size_t i = first; i < r->count; i++) {
+        struct store_name *name = store_name_obtain(s, r->keys[i], "wait", err);
+        if (!name) {
+            store_wait_drop(s, wait);
+            return -1;
+        }
+        if (!store_name_satisfies(name))
+            store_wait_sit(wait, seat++, name, &name->waits);
+    }
+    a->parked = true;
+    return 0;
+}
+
+int store_step_barrier(struct store *s, const struct store_request *r, struct store_answer *a,
+                       struct muster_error *err)
+{
+    int64_t arrived = 0;
+    if (store_name_read_number(store_name_find(s, r->key), "barrier", &arrived, err))
+        return -1;
+    if (arrived == INT64_MAX)
+        return error_set(err, MUSTER_E_LIMIT, "barrier: the count of key \"%s\" leaves 64 bits",
+                         store_key_text(r->key).text);
+    a->number = arrived + 1;
+    a->parked = r->again && r->number > 0 ? a->number % r->number != 0 : a->number < r->number;
+    struct store_wait *wait = NULL;
+    if (a->parked && !(wait = store_wait_create(s, r->client, 1, "barrier", r->key, err)))
+        return -1;
+    struct store_name *name = store_name_obtain(s, r->key, "barrier", err);
+    if (!name || store_name_reserve_value(s, name, STORE_NUMBER_LENGTH, "barrier", err)) {
+        if (wait)
+            store_wait_drop(s, wait);
+        if (name)
+            store_name_settle(s, name);
+        return -1;
+    }
+    store_name_write_number(s, name, a->number);
+    store_waits_count(s, &name->waits, false);
+    if (wait)
+        store_wait_sit(wait, 0, name, &name->barriers);
+    else
+        store_waits_count(s, &name->barriers, false);
+    return 0;
+}
+
+int store_step_cancel(struct store *s, const struct store_request *r, struct store_answer *a,
+                      struct muster_error *err)
+{
+    (void)err;
+    struct store_wait *wait = store_wait_find(s, r->client);
+    a->found = wait != NULL;
+    if (wait)
+        store_wait_drop(s, wait);
+    return 0;
 }
