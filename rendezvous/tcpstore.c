@@ -1,47 +1,14 @@
-/* tcpstore.c - see tcpstore.h. The parser is in tcpstore_parser.c; here are connections, order and replies.
- */
+/* tcpstore.c - see tcpstore.h: the engine, its connections, and whose requests are served when. The parser is
+ * in tcpstore_parser.c, what a request does in tcpstore_requests.c. */
 #include "rendezvous/tcpstore.h"
 
-#include <endian.h>
-#include <string.h>
-
-#include "proto/base/buffer.h"
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "rendezvous/tcpstore_greeting.h"
-#include "rendezvous/tcpstore_parser.h"
+#include "rendezvous/tcpstore_internal.h"
 
 /* Buffers of an idle connection above this are given back: thousands of workers are connected and silent. */
 enum { BUFFER_KEPT = 4096 };
-/* The scratch list of strings above this is given back after the request that needed it. */
-enum { STRINGS_KEPT = 4096 };
-
-struct line { /* a singly linked queue of connections */
-    struct tcpstore_connection *first, *last;
-};
-
-struct tcpstore_connection {
-    struct tcpstore *engine;
-    void *owner;
-    enum tcpstore_state state;
-    bool ours;              /* it has asked for TCPSTORE_OURS */
-    bool touched, runnable; /* is in that line */
-    struct tcpstore_connection *next_touched, *next_runnable, *next, *previous;
-    struct tcpstore_parser parser;
-    struct buffer input, output;
-    size_t output_sent;          /* bytes at the front that are done */
-    struct muster_error *reason; /* why it is broken */
-};
-
-struct tcpstore {
-    struct store *store;
-    struct store_limits limits;
-    struct tcpstore_connection *connections;
-    struct line touched, runnable;
-    struct store_bytes *strings; /* scratch: a request's strings */
-    size_t strings_capacity;
-    uint64_t served;
-};
 
 static struct muster_error reason_without_memory = {MUSTER_E_NOMEM, "no memory left to serve it"};
 
@@ -112,14 +79,9 @@ struct tcpstore_connection *tcpstore_open(struct tcpstore *t, void *owner, struc
     return c;
 }
 
-static uint64_t client_of(const struct tcpstore_connection *c)
+void tcpstore_connection_touch(struct tcpstore_connection *c)
 {
-    return (uint64_t)(uintptr_t)c;
-}
-
-static void touch(struct tcpstore_connection *c)
-{
-    struct line *line = &c->engine->touched;
+    struct tcpstore_line *line = &c->engine->touched;
     if (c->touched)
         return;
     c->touched = true;
@@ -128,9 +90,9 @@ static void touch(struct tcpstore_connection *c)
     line->last = c;
 }
 
-static void make_runnable(struct tcpstore_connection *c)
+void tcpstore_connection_make_runnable(struct tcpstore_connection *c)
 {
-    struct line *line = &c->engine->runnable;
+    struct tcpstore_line *line = &c->engine->runnable;
     if (c->runnable)
         return;
     c->runnable = true;
@@ -151,7 +113,7 @@ struct tcpstore_connection *tcpstore_next_touched(struct tcpstore *t)
 
 static void leave_touched(struct tcpstore_connection *c)
 {
-    struct line *line = &c->engine->touched;
+    struct tcpstore_line *line = &c->engine->touched;
     struct tcpstore_connection *before = NULL;
     if (!c->touched)
         return;
@@ -168,7 +130,7 @@ void tcpstore_close(struct tcpstore_connection *c)
     if (!c)
         return;
     /* A runnable line exists only inside a call of this file, and none of them closes a connection. */
-    struct store_request leave = {.operation = STORE_LEAVE, .client = client_of(c)};
+    struct store_request leave = {.operation = STORE_LEAVE, .client = tcpstore_connection_client(c)};
     struct store_answer answer;
     (void)store_step(c->engine->store, &leave, &answer,
                      NULL); /* cannot fail, and there would be nobody to tell */
@@ -209,225 +171,7 @@ static void break_connection(struct tcpstore_connection *c, const struct muster_
         *c->reason = *reason;
     else
         c->reason = &reason_without_memory;
-    touch(c);
-}
-
-/* --- replies --- */
-
-static void reply_bytes(struct tcpstore_connection *c, const void *data, size_t length)
-{
-    (void)buffer_append(&c->output, data, length); /* the buffer remembers; connection_serve looks at it */
-    touch(c);
-}
-
-static void reply_u8(struct tcpstore_connection *c, uint8_t value)
-{
-    reply_bytes(c, &value, sizeof value);
-}
-
-static void reply_u32(struct tcpstore_connection *c, uint32_t value)
-{
-    value = htole32(value);
-    reply_bytes(c, &value, sizeof value);
-}
-
-static void reply_i64(struct tcpstore_connection *c, int64_t value)
-{
-    uint64_t wire = htole64((uint64_t)value);
-    reply_bytes(c, &wire, sizeof wire);
-}
-
-static void reply_vector(struct tcpstore_connection *c, struct store_bytes bytes)
-{
-    reply_i64(c, (int64_t)bytes.length);
-    reply_bytes(c, bytes.data, bytes.length);
-}
-
-static void reply_answer(struct tcpstore_connection *c, const struct store_answer *answer)
-{
-    switch ((enum tcpstore_query)c->parser.query) {
-    case TCPSTORE_VALIDATE:
-    case TCPSTORE_SET:
-    case TCPSTORE_APPEND:
-    case TCPSTORE_MULTI_SET:
-    case TCPSTORE_QUEUE_PUSH:
-        break;
-    case TCPSTORE_COMPARE_SET:
-    case TCPSTORE_GET:
-        reply_vector(c, answer->value);
-        break;
-    case TCPSTORE_ADD:
-    case TCPSTORE_GETNUMKEYS:
-    case TCPSTORE_DELETE_KEY:
-    case TCPSTORE_QUEUE_LEN:
-        reply_i64(c, answer->number);
-        break;
-    case TCPSTORE_CHECK:
-        reply_u8(c, answer->found ? TCPSTORE_READY : TCPSTORE_NOT_READY);
-        break;
-    case TCPSTORE_WAIT:
-    case TCPSTORE_BARRIER:
-        if (answer->parked)
-            c->state = TCPSTORE_STATE_PARKED;
-        else
-            reply_u8(c, TCPSTORE_STOP_WAITING);
-        break;
-    case TCPSTORE_LIST_KEYS:
-        reply_i64(c, (int64_t)answer->count);
-        /* fall through */
-    case TCPSTORE_MULTI_GET:
-        for (size_t i = 0; i < answer->count; i++)
-            reply_vector(c, answer->list[i]);
-        break;
-    case TCPSTORE_CANCEL_WAIT:
-        reply_u8(c, TCPSTORE_WAIT_CANCELED);
-        break;
-    case TCPSTORE_PING:
-        reply_u32(c, (uint32_t)c->parser.number);
-        break;
-    case TCPSTORE_QUEUE_POP:
-        reply_i64(c, answer->number);
-        if (answer->number > 0)
-            reply_vector(c, answer->value);
-        break;
-    case TCPSTORE_QUERY_COUNT:
-        break;
-    }
-}
-
-/* --- requests --- */
-
-/* The request's strings as the store wants them; a MULTI_SET's keys before its values. */
-static int gather_strings(struct tcpstore_connection *c, const char *data, struct muster_error *err)
-{
-    struct tcpstore *t = c->engine;
-    const struct tcpstore_parser *p = &c->parser;
-    if (p->count > t->strings_capacity) {
-        struct store_bytes *strings = mem_realloc(t->strings, p->count, sizeof *strings);
-        if (!strings)
-            return error_set(err, MUSTER_E_NOMEM, "no memory for a request of %zu strings", p->count);
-        t->strings = strings;
-        t->strings_capacity = p->count;
-    }
-    bool pairs = p->query == TCPSTORE_MULTI_SET;
-    for (size_t i = 0; i < p->count; i++) {
-        size_t to = pairs ? i / 2 + (i % 2 ? p->count / 2 : 0) : i;
-        t->strings[to] = (struct store_bytes){data + p->spans[i].offset, p->spans[i].length};
-    }
-    return 0;
-}
-
-/* The store's operation for a query; -1 where the store is not asked. */
-static int operation_of(enum tcpstore_query query)
-{
-    static const signed char operations[] = {
-        [TCPSTORE_VALIDATE] = -1,
-        [TCPSTORE_SET] = STORE_SET,
-        [TCPSTORE_COMPARE_SET] = STORE_COMPARE_SET,
-        [TCPSTORE_GET] = STORE_GET,
-        [TCPSTORE_ADD] = STORE_ADD,
-        [TCPSTORE_CHECK] = STORE_CHECK,
-        [TCPSTORE_WAIT] = STORE_WAIT,
-        [TCPSTORE_GETNUMKEYS] = STORE_NUM_KEYS,
-        [TCPSTORE_DELETE_KEY] = STORE_DELETE,
-        [TCPSTORE_APPEND] = STORE_APPEND,
-        [TCPSTORE_MULTI_GET] = STORE_MULTI_GET,
-        [TCPSTORE_MULTI_SET] = STORE_MULTI_SET,
-        [TCPSTORE_CANCEL_WAIT] = STORE_CANCEL,
-        [TCPSTORE_PING] = -1,
-        [TCPSTORE_QUEUE_PUSH] = STORE_QUEUE_PUSH,
-        [TCPSTORE_QUEUE_POP] = STORE_QUEUE_POP,
-        [TCPSTORE_QUEUE_LEN] = STORE_QUEUE_LEN,
-        [TCPSTORE_LIST_KEYS] = STORE_LIST_KEYS,
-        [TCPSTORE_BARRIER] = STORE_BARRIER,
-    };
-    _Static_assert(sizeof operations == TCPSTORE_QUERY_COUNT, "every query has an operation");
-    return operations[query];
-}
-
-static int ask_store(struct tcpstore_connection *c, int operation, struct store_answer *answer,
-                     struct muster_error *err)
-{
-    const struct tcpstore_parser *p = &c->parser;
-    const struct store_bytes *s = c->engine->strings;
-    struct store_request request = {.operation = (enum store_operation)operation,
-                                    .client = client_of(c),
-                                    .number = p->number,
-                                    .again = c->ours};
-    switch (operation) {
-    case STORE_CHECK:
-    case STORE_WAIT:
-    case STORE_MULTI_GET:
-        request.keys = s;
-        request.count = p->count;
-        break;
-    case STORE_MULTI_SET:
-        request.keys = s;
-        request.count = p->count / 2;
-        request.values = s ? s + request.count : NULL;
-        break;
-    default:
-        if (p->count > 0)
-            request.key = s[0];
-        if (p->count > 1)
-            request.value = s[p->count - 1];
-        if (p->count > 2)
-            request.expected = s[1];
-        break;
-    }
-    return store_step(c->engine->store, &request, answer, err);
-}
-
-/* Releases the clients that the last request let go; their queued requests may run now. */
-static void spread_wakes(struct tcpstore *t)
-{
-    struct store_wake wake;
-    while (store_next_wake(t->store, &wake)) {
-        struct tcpstore_connection *c = (struct tcpstore_connection *)(uintptr_t)wake.client;
-        if (c->state != TCPSTORE_STATE_PARKED || wake.reason != STORE_WAKE_READY)
-            continue; /* a wipe breaks its connections itself */
-        c->state = TCPSTORE_STATE_OPEN;
-        reply_u8(c, TCPSTORE_STOP_WAITING);
-        make_runnable(c);
-    }
-}
-
-/* A CHECK of TCPSTORE_OURS alone. */
-static bool asks_whose_server(const struct tcpstore_connection *c)
-{
-    static const char ours[] = TCPSTORE_OURS;
-    const struct tcpstore_parser *p = &c->parser;
-    return p->query == TCPSTORE_CHECK && p->count == 1 && p->spans[0].length == sizeof ours - 1 &&
-           !memcmp(c->engine->strings[0].data, ours, sizeof ours - 1);
-}
-
-static int connection_serve(struct tcpstore_connection *c, const char *data, struct muster_error *err)
-{
-    const struct tcpstore_parser *p = &c->parser;
-    if (p->query == TCPSTORE_VALIDATE && p->number != TCPSTORE_MAGIC)
-        return error_set(err, MUSTER_E_PROTOCOL, "VALIDATE carries 0x%08X, not 0x%08X", (unsigned)p->number,
-                         TCPSTORE_MAGIC);
-    struct store_answer answer = {0};
-    int operation = operation_of((enum tcpstore_query)p->query);
-    if (gather_strings(c, data, err))
-        return -1;
-    if (asks_whose_server(c))
-        answer.found = c->ours = true;
-    else if (operation >= 0 && ask_store(c, operation, &answer, err))
-        return -1;
-    c->engine->served++;
-    c->state = TCPSTORE_STATE_OPEN;
-    reply_answer(c, &answer);
-    if (c->output.failed)
-        return error_set(err, MUSTER_E_LIMIT,
-                         "the reply to %s does not fit: at most %zu bytes of replies may wait to be sent",
-                         tcpstore_query_name(p->query), TCPSTORE_MESSAGE_LIMIT);
-    spread_wakes(c->engine);
-    if (c->engine->strings_capacity > STRINGS_KEPT) {
-        mem_free(take_pointer(&c->engine->strings));
-        c->engine->strings_capacity = 0;
-    }
-    return 0;
+    tcpstore_connection_touch(c);
 }
 
 static size_t output_waiting(const struct tcpstore_connection *c)
@@ -495,7 +239,8 @@ static int connection_step(struct tcpstore_connection *c, const char *data, size
     enum tcpstore_parsed parsed = tcpstore_parse(&c->parser, data, length, &c->engine->limits, err);
     if (parsed == TCPSTORE_PARSE_MORE)
         return 0;
-    if (parsed == TCPSTORE_PARSE_BROKEN || check_first_key(c, data, err) || connection_serve(c, data, err))
+    if (parsed == TCPSTORE_PARSE_BROKEN || check_first_key(c, data, err) ||
+        tcpstore_request_serve(c, data, err))
         return -1;
     return 1;
 }
@@ -544,7 +289,7 @@ void tcpstore_feed(struct tcpstore_connection *c, const void *data, size_t lengt
         if (buffer_append(&c->input, (const char *)data + used, length - used))
             break_connection(c, &reason_without_memory);
         else if (queued)
-            make_runnable(c);
+            tcpstore_connection_make_runnable(c);
     }
     run_all(c->engine);
 }
@@ -568,7 +313,7 @@ void tcpstore_sent(struct tcpstore_connection *c, size_t length)
         c->output_sent = 0;
     }
     if (c->state != TCPSTORE_STATE_BROKEN && c->input.length > 0) {
-        make_runnable(c);
+        tcpstore_connection_make_runnable(c);
         run_all(c->engine);
     }
 }
@@ -588,7 +333,7 @@ void tcpstore_wipe(struct tcpstore *t)
     for (struct tcpstore_connection *c = t->connections; c; c = c->next)
         break_connection(c, &over);
     store_wipe(t->store);
-    spread_wakes(t);
+    tcpstore_request_wakes(t);
 }
 
 struct store_stats tcpstore_stats(const struct tcpstore *t)

@@ -1,0 +1,229 @@
+/* tcpstore_requests.c - see tcpstore_internal.h: what one request of a connection asks of the store, and the
+ * bytes of its reply. */
+#include <endian.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "rendezvous/tcpstore_internal.h"
+
+/* The scratch list of strings above this is given back after the request that needed it. */
+enum { STRINGS_KEPT = 4096 };
+
+/* --- replies --- */
+
+static void reply_bytes(struct tcpstore_connection *c, const void *data, size_t length)
+{
+    /* The buffer remembers a failure; tcpstore_request_serve looks at it. */
+    (void)buffer_append(&c->output, data, length);
+    tcpstore_connection_touch(c);
+}
+
+static void reply_u8(struct tcpstore_connection *c, uint8_t value)
+{
+    reply_bytes(c, &value, sizeof value);
+}
+
+static void reply_u32(struct tcpstore_connection *c, uint32_t value)
+{
+    value = htole32(value);
+    reply_bytes(c, &value, sizeof value);
+}
+
+static void reply_i64(struct tcpstore_connection *c, int64_t value)
+{
+    uint64_t wire = htole64((uint64_t)value);
+    reply_bytes(c, &wire, sizeof wire);
+}
+
+static void reply_vector(struct tcpstore_connection *c, struct store_bytes bytes)
+{
+    reply_i64(c, (int64_t)bytes.length);
+    reply_bytes(c, bytes.data, bytes.length);
+}
+
+static void reply_answer(struct tcpstore_connection *c, const struct store_answer *answer)
+{
+    switch ((enum tcpstore_query)c->parser.query) {
+    case TCPSTORE_VALIDATE:
+    case TCPSTORE_SET:
+    case TCPSTORE_APPEND:
+    case TCPSTORE_MULTI_SET:
+    case TCPSTORE_QUEUE_PUSH:
+        break;
+    case TCPSTORE_COMPARE_SET:
+    case TCPSTORE_GET:
+        reply_vector(c, answer->value);
+        break;
+    case TCPSTORE_ADD:
+    case TCPSTORE_GETNUMKEYS:
+    case TCPSTORE_DELETE_KEY:
+    case TCPSTORE_QUEUE_LEN:
+        reply_i64(c, answer->number);
+        break;
+    case TCPSTORE_CHECK:
+        reply_u8(c, answer->found ? TCPSTORE_READY : TCPSTORE_NOT_READY);
+        break;
+    case TCPSTORE_WAIT:
+    case TCPSTORE_BARRIER:
+        if (answer->parked)
+            c->state = TCPSTORE_STATE_PARKED;
+        else
+            reply_u8(c, TCPSTORE_STOP_WAITING);
+        break;
+    case TCPSTORE_LIST_KEYS:
+        reply_i64(c, (int64_t)answer->count);
+        /* fall through */
+    case TCPSTORE_MULTI_GET:
+        for (size_t i = 0; i < answer->count; i++)
+            reply_vector(c, answer->list[i]);
+        break;
+    case TCPSTORE_CANCEL_WAIT:
+        reply_u8(c, TCPSTORE_WAIT_CANCELED);
+        break;
+    case TCPSTORE_PING:
+        reply_u32(c, (uint32_t)c->parser.number);
+        break;
+    case TCPSTORE_QUEUE_POP:
+        reply_i64(c, answer->number);
+        if (answer->number > 0)
+            reply_vector(c, answer->value);
+        break;
+    case TCPSTORE_QUERY_COUNT:
+        break;
+    }
+}
+
+/* --- requests --- */
+
+/* The request's strings as the store wants them; a MULTI_SET's keys before its values. */
+static int gather_strings(struct tcpstore_connection *c, const char *data, struct muster_error *err)
+{
+    struct tcpstore *t = c->engine;
+    const struct tcpstore_parser *p = &c->parser;
+    if (p->count > t->strings_capacity) {
+        struct store_bytes *strings = mem_realloc(t->strings, p->count, sizeof *strings);
+        if (!strings)
+            return error_set(err, MUSTER_E_NOMEM, "no memory for a request of %zu strings", p->count);
+        t->strings = strings;
+        t->strings_capacity = p->count;
+    }
+    bool pairs = p->query == TCPSTORE_MULTI_SET;
+    for (size_t i = 0; i < p->count; i++) {
+        size_t to = pairs ? i / 2 + (i % 2 ? p->count / 2 : 0) : i;
+        t->strings[to] = (struct store_bytes){data + p->spans[i].offset, p->spans[i].length};
+    }
+    return 0;
+}
+
+/* The store's operation for a query; -1 where the store is not asked. */
+static int operation_of(enum tcpstore_query query)
+{
+    static const signed char operations[] = {
+        [TCPSTORE_VALIDATE] = -1,
+        [TCPSTORE_SET] = STORE_SET,
+        [TCPSTORE_COMPARE_SET] = STORE_COMPARE_SET,
+        [TCPSTORE_GET] = STORE_GET,
+        [TCPSTORE_ADD] = STORE_ADD,
+        [TCPSTORE_CHECK] = STORE_CHECK,
+        [TCPSTORE_WAIT] = STORE_WAIT,
+        [TCPSTORE_GETNUMKEYS] = STORE_NUM_KEYS,
+        [TCPSTORE_DELETE_KEY] = STORE_DELETE,
+        [TCPSTORE_APPEND] = STORE_APPEND,
+        [TCPSTORE_MULTI_GET] = STORE_MULTI_GET,
+        [TCPSTORE_MULTI_SET] = STORE_MULTI_SET,
+        [TCPSTORE_CANCEL_WAIT] = STORE_CANCEL,
+        [TCPSTORE_PING] = -1,
+        [TCPSTORE_QUEUE_PUSH] = STORE_QUEUE_PUSH,
+        [TCPSTORE_QUEUE_POP] = STORE_QUEUE_POP,
+        [TCPSTORE_QUEUE_LEN] = STORE_QUEUE_LEN,
+        [TCPSTORE_LIST_KEYS] = STORE_LIST_KEYS,
+        [TCPSTORE_BARRIER] = STORE_BARRIER,
+    };
+    _Static_assert(sizeof operations == TCPSTORE_QUERY_COUNT, "every query has an operation");
+    return operations[query];
+}
+
+static int ask_store(struct tcpstore_connection *c, int operation, struct store_answer *answer,
+                     struct muster_error *err)
+{
+    const struct tcpstore_parser *p = &c->parser;
+    const struct store_bytes *s = c->engine->strings;
+    struct store_request request = {.operation = (enum store_operation)operation,
+                                    .client = tcpstore_connection_client(c),
+                                    .number = p->number,
+                                    .again = c->ours};
+    switch (operation) {
+    case STORE_CHECK:
+    case STORE_WAIT:
+    case STORE_MULTI_GET:
+        request.keys = s;
+        request.count = p->count;
+        break;
+    case STORE_MULTI_SET:
+        request.keys = s;
+        request.count = p->count / 2;
+        request.values = s ? s + request.count : NULL;
+        break;
+    default:
+        if (p->count > 0)
+            request.key = s[0];
+        if (p->count > 1)
+            request.value = s[p->count - 1];
+        if (p->count > 2)
+            request.expected = s[1];
+        break;
+    }
+    return store_step(c->engine->store, &request, answer, err);
+}
+
+void tcpstore_request_wakes(struct tcpstore *t)
+{
+    struct store_wake wake;
+    while (store_next_wake(t->store, &wake)) {
+        struct tcpstore_connection *c = (struct tcpstore_connection *)(uintptr_t)wake.client;
+        if (c->state != TCPSTORE_STATE_PARKED || wake.reason != STORE_WAKE_READY)
+            continue; /* a wipe breaks its connections itself */
+        c->state = TCPSTORE_STATE_OPEN;
+        reply_u8(c, TCPSTORE_STOP_WAITING);
+        tcpstore_connection_make_runnable(c);
+    }
+}
+
+/* A CHECK of TCPSTORE_OURS alone. */
+static bool asks_whose_server(const struct tcpstore_connection *c)
+{
+    static const char ours[] = TCPSTORE_OURS;
+    const struct tcpstore_parser *p = &c->parser;
+    return p->query == TCPSTORE_CHECK && p->count == 1 && p->spans[0].length == sizeof ours - 1 &&
+           !memcmp(c->engine->strings[0].data, ours, sizeof ours - 1);
+}
+
+int tcpstore_request_serve(struct tcpstore_connection *c, const char *data, struct muster_error *err)
+{
+    const struct tcpstore_parser *p = &c->parser;
+    if (p->query == TCPSTORE_VALIDATE && p->number != TCPSTORE_MAGIC)
+        return error_set(err, MUSTER_E_PROTOCOL, "VALIDATE carries 0x%08X, not 0x%08X", (unsigned)p->number,
+                         TCPSTORE_MAGIC);
+    struct store_answer answer = {0};
+    int operation = operation_of((enum tcpstore_query)p->query);
+    if (gather_strings(c, data, err))
+        return -1;
+    if (asks_whose_server(c))
+        answer.found = c->ours = true;
+    else if (operation >= 0 && ask_store(c, operation, &answer, err))
+        return -1;
+    c->engine->served++;
+    c->state = TCPSTORE_STATE_OPEN;
+    reply_answer(c, &answer);
+    if (c->output.failed)
+        return error_set(err, MUSTER_E_LIMIT,
+                         "the reply to %s does not fit: at most %zu bytes of replies may wait to be sent",
+                         tcpstore_query_name(p->query), TCPSTORE_MESSAGE_LIMIT);
+    tcpstore_request_wakes(c->engine);
+    if (c->engine->strings_capacity > STRINGS_KEPT) {
+        mem_free(take_pointer(&c->engine->strings));
+        c->engine->strings_capacity = 0;
+    }
+    return 0;
+}
