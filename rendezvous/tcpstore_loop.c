@@ -2,7 +2,8 @@
  *
  * Level-triggered epoll; one read a turn and peer, so that a busy client cannot starve the others. All
  * requests of a turn are read and served first, then all replies leave together (see send_batch.h). A peer
- * that is closed in a turn is buried at its end: a later event may still point at it. */
+ * that is closed in a turn is buried at its end: a later event may still point at it. Under a stream of
+ * requests without a reply it naps between turns. */
 #include "rendezvous/tcpstore_loop.h"
 
 #include <errno.h>
@@ -17,6 +18,7 @@
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "rendezvous/send_batch.h"
+#include "rendezvous/stream_pace.h"
 #include "rendezvous/tcpstore.h"
 
 enum {
@@ -63,6 +65,9 @@ struct tcpstore_loop {
     unsigned log_lines, log_lost;
     char *scratch; /* READ_SIZE */
     struct send_batch sends;
+    struct stream_pace pace;
+    size_t received; /* bytes of this turn */
+    bool replied;    /* something was sent in this turn */
 };
 
 /* --- words about peers --- */
@@ -196,6 +201,7 @@ static struct send_job reply_job(struct peer *p)
 static void send_replies(struct tcpstore_loop *loop, struct send_job *jobs, size_t count)
 {
     send_batch_run(&loop->sends, jobs, count);
+    loop->replied |= count > 0;
     for (size_t i = 0; i < count; i++) {
         struct peer *p = jobs[i].owner;
         ssize_t sent = jobs[i].result;
@@ -233,6 +239,7 @@ static void peer_read(struct tcpstore_loop *loop, struct peer *p)
         peer_close(loop, p);
         return;
     }
+    loop->received += (size_t)got;
     tcpstore_feed(p->connection, loop->scratch, (size_t)got);
     if (tcpstore_state(p->connection) != TCPSTORE_STATE_GREETING)
         leave_greeting(loop, p);
@@ -463,6 +470,21 @@ static void do_what_is_due(struct tcpstore_loop *loop)
         (void)set_accepting(loop, true); /* a failure is tried again at the next turn */
 }
 
+/* Sleeps on where nobody waits for anything: see stream_pace.h. */
+static void let_gather(struct tcpstore_loop *loop)
+{
+    if (loop->replied || tcpstore_stats(loop->engine).parked > 0) {
+        stream_pace_stop(&loop->pace);
+    } else if (loop->received > 0) {
+        struct instant now = clock_now(NULL);
+        int64_t nap = stream_pace_nap(&loop->pace, loop->received, now);
+        if (nap > 0)
+            clock_sleep_until(instant_add(now, nap));
+    }
+    loop->replied = false;
+    loop->received = 0;
+}
+
 static bool is_peer(const struct tcpstore_loop *loop, const struct epoll_event *event)
 {
     return event->data.ptr != &loop->listener && event->data.ptr != &loop->bell;
@@ -492,6 +514,7 @@ int tcpstore_loop_run(struct tcpstore_loop *loop, struct muster_error *err)
         }
         do_what_is_due(loop);
         bury(loop);
+        let_gather(loop);
     }
     return 0;
 }

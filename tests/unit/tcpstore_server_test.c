@@ -248,6 +248,50 @@ static void many_clients_meet_again_and_again(void **state)
     assert_int_equal(stats.store.keys, RANKS + 2); /* a barrier leaves its counter */
 }
 
+enum { STREAMED = 20000, STREAM_KEYS = 10 };
+
+/* A long stream of requests without a reply, under which the server naps, and then what it left behind. */
+static int stream_and_look(int rank, int world_size, void *context)
+{
+    struct muster_error err = {0};
+    scope_buffer out = {0};
+    GUARD(guard_tcpstore_client) struct tcpstore_client *c = client_of(context, &err);
+    char key[32], text[32];
+    int failed = !c;
+    (void)world_size;
+    for (int i = 0; i < STREAMED && !failed; i++) {
+        (void)snprintf(key, sizeof key, "%d of %d", i % STREAM_KEYS, rank);
+        (void)snprintf(text, sizeof text, "%d", i);
+        failed = tcpstore_client_set(c, key, text, strlen(text), &err);
+    }
+    for (int i = STREAMED - STREAM_KEYS; i < STREAMED && !failed; i++) {
+        (void)snprintf(key, sizeof key, "%d of %d", i % STREAM_KEYS, rank);
+        (void)snprintf(text, sizeof text, "%d", i);
+        failed = tcpstore_client_get(c, key, &out, LONG_NS, &err);
+        if (!failed && strcmp(out.data, text) != 0) {
+            fprintf(stderr, "rank %d: \"%s\", not \"%s\"\n", rank, out.data, text);
+            return -1;
+        }
+    }
+    if (failed)
+        fprintf(stderr, "rank %d: %s\n", rank, err.text);
+    return failed;
+}
+
+static void streams_without_a_reply(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= RANKS; ranks *= RANKS) {
+        GUARD(guard_tcpstore_server) struct tcpstore_server *server = server_at("127.0.0.1");
+        assert_int_equal(rank_threads_run(ranks, stream_and_look, server), 0);
+        struct tcpstore_server_stats stats;
+        struct muster_error err = {0};
+        must(tcpstore_server_stats(server, &stats, &err), &err);
+        assert_int_equal(stats.store.keys, ranks * STREAM_KEYS);
+        assert_true(stats.requests >= (uint64_t)ranks * STREAMED);
+    }
+}
+
 /* Rank 0 starts a new round as soon as rank 1 is parked. */
 static int park_and_be_told(int rank, int world_size, void *context)
 {
@@ -615,6 +659,7 @@ int main(void)
         cmocka_unit_test(prefixes_and_both_families),
         cmocka_unit_test(a_wait_that_times_out_leaves_the_client_usable),
         cmocka_unit_test(many_clients_meet_again_and_again),
+        cmocka_unit_test(streams_without_a_reply),
         cmocka_unit_test(a_new_round_is_empty_and_alone),
         cmocka_unit_test(an_occupied_port_names_its_holder),
         cmocka_unit_test(strangers_are_dropped_and_named),
