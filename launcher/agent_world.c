@@ -173,7 +173,10 @@ static void name_ready(void *context, uint32_t events)
     (void)events;
     loop_remove(&agent->loop, &agent->name);
     if (resolver_result(agent->resolver, address, sizeof address, &err) < 0) {
-        agent_lose_seat(agent, err.text, EXIT_CODE_NODE);
+        char why[MUSTER_ERROR_TEXT];
+        (void)snprintf(why, sizeof why, "%.400s; asked for %.4g s (--join-timeout)", err.text,
+                       agent->config->join_timeout_s);
+        agent_lose_seat(agent, why, EXIT_CODE_NODE);
         return;
     }
     agent->resolved = true;

@@ -51,7 +51,8 @@ struct carrier {
     uint64_t last_session;
     int local_member;
     enum roster_job_state logged_state;
-    unsigned complaints;
+    unsigned complaints, refusals;
+    char refused[MUSTER_ERROR_TEXT]; /* the last agent whose refusal was logged, and why */
     bool stranger_told;
     struct world_id told;               /* the last world that was announced */
     char progress[WIRE_PROGRESS_LIMIT]; /* written under lock */
@@ -142,10 +143,25 @@ static void note_broken(struct carrier *c, int slot)
     c->routes.slots[slot].broken = c->broken = true;
 }
 
+/* A pod that is started again and again is refused each time: said once. */
+static void log_refused_agent(struct carrier *c, const struct sender *peer)
+{
+    char who[MUSTER_ERROR_TEXT];
+    roster_describe_refused(c->roster, who, sizeof who);
+    if (c->refusals == COMPLAINT_LIMIT || strcmp(who, c->refused) == 0)
+        return;
+    memcpy(c->refused, who, sizeof c->refused);
+    const char *address = gate_address(&c->gate, peer->fd);
+    log_warning(c->log, "refused%s%s: %s%s", *address ? " " : "", address, who,
+                ++c->refusals == COMPLAINT_LIMIT ? " (further ones are not logged)" : "");
+}
+
 static void send_action(struct carrier *c, const struct roster_action *action, const struct sender *from)
 {
     struct sender to = *from;
     char stranger[MUSTER_ERROR_TEXT];
+    if (action->kind == ROSTER_REFUSE && action->member < 0)
+        log_refused_agent(c, from);
     if (action->session != from->session) {
         const struct route *route = action->member >= 0 ? &c->routes.slots[action->member] : NULL;
         if (!route || route->session != action->session)

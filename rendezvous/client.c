@@ -448,7 +448,7 @@ static int check_silence(const struct client *client, struct instant now, struct
     if (client_server_left(client))
         return error_set(err, MUSTER_E_PEER,
                          "the node that serves the job's world left on SIGTERM: %s did not come back within "
-                         "%.4g s",
+                         "%.4g s (--join-timeout)",
                          client->options.server, (double)instant_diff_ns(now, client->heard) / NS_PER_S);
     bool had_world = client->last_world.epoch != 0;
     double waited =
@@ -456,11 +456,12 @@ static int check_silence(const struct client *client, struct instant now, struct
         NS_PER_S;
     if (had_world)
         return error_set(err, MUSTER_E_PEER,
-                         "the node that serves the job's world is lost: %s did not come back within %.4g s",
+                         "the node that serves the job's world is lost: %s did not come back within %.4g s "
+                         "(--join-timeout)",
                          client->options.server, waited);
-    return error_set(err, MUSTER_E_TIMEOUT, "the server of the job's world at %s %s within %.4g s",
-                     client->options.server, client->ever_seated ? "did not come back" : "did not answer",
-                     waited);
+    return error_set(
+        err, MUSTER_E_TIMEOUT, "the server of the job's world at %s %s within %.4g s (--join-timeout)",
+        client->options.server, client->ever_seated ? "did not come back" : "did not answer", waited);
 }
 
 static int check_lease(struct client *client, struct instant now, struct muster_error *err)

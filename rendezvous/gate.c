@@ -315,6 +315,12 @@ struct instant gate_deadline(const struct gate *gate)
     return refusals_deadline(&gate->refusals);
 }
 
+const char *gate_address(const struct gate *gate, int fd)
+{
+    bool known = fd >= 0 && (size_t)fd < gate->door_count && gate->doors[fd].open;
+    return known ? gate->doors[fd].address : "";
+}
+
 void gate_describe(const struct gate *gate, char *out, size_t size)
 {
     char line[REFUSAL_LINE_SIZE];

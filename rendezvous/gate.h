@@ -45,6 +45,8 @@ void gate_init(struct gate *gate, const unsigned char *client_public, int slots,
                const struct log_sink *log);
 /* An event of the server's socket. */
 void gate_watch(struct gate *gate, int event, int value, struct instant now);
+/* The address of a connection's other end; "" where it is not known. */
+const char *gate_address(const struct gate *gate, int fd);
 /* A message came on the connection; -1: unknown. */
 void gate_heard(struct gate *gate, int fd);
 /* Answers a bounded number of questions that wait. */

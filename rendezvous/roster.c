@@ -135,9 +135,11 @@ static int on_join(struct roster_work *w)
     if (roster_join_fits(roster, join, roster->refusal, sizeof roster->refusal))
         slot = roster_join_slot(roster, join, roster->refusal, sizeof roster->refusal);
     if (slot < 0) {
+        roster_join_note_refused(roster, join);
         roster_act(w, ROSTER_REFUSE, w->event->session, -1, roster->refusal);
         return 0;
     }
+    roster_join_note_seated(roster, join->agent_name);
     struct roster_member *member = &roster->members[slot];
     if (roster_seat_taken(member) && roster_incarnation_equal(member->incarnation, join->incarnation)) {
         rejoin(w, member);
@@ -162,6 +164,7 @@ static int on_join_late(struct roster_work *w)
     struct roster *roster = w->roster;
     const struct roster_join *join = w->event->join;
     if (!roster_join_fits(roster, join, roster->refusal, sizeof roster->refusal)) {
+        roster_join_note_refused(roster, join);
         roster_act(w, ROSTER_REFUSE, w->event->session, -1, roster->refusal);
         return 0;
     }
@@ -462,17 +465,20 @@ static int on_tick(struct roster_work *w)
 static void give_up_forming(struct roster_work *w)
 {
     struct roster *roster = w->roster;
-    char missing[MUSTER_ERROR_TEXT - 120];
+    char missing[MUSTER_ERROR_TEXT - 120] = "";
     double seconds = (double)roster->join_timeout_ns / NS_PER_S;
     if (roster->elastic) {
-        roster_give_verdict(w, EXIT_CODE_NODE, false, "%d of at least %d nodes joined within %.4g s",
-                            roster->count[MEMBER_JOINED], roster->min_nodes, seconds);
+        roster_join_describe_refused(roster, missing, sizeof missing);
+        roster_give_verdict(w, EXIT_CODE_NODE, false,
+                            "%d of at least %d nodes joined within %.4g s (--join-timeout)%s",
+                            roster->count[MEMBER_JOINED], roster->min_nodes, seconds, missing);
         return;
     }
     (void)snprintf(missing, sizeof missing, "not all of them stopped their workers");
     if (roster->count[MEMBER_EMPTY])
         roster_describe_missing(roster, missing, sizeof missing);
-    roster_give_verdict(w, EXIT_CODE_NODE, false, "%d of %d nodes joined within %.4g s; %s",
+    roster_join_describe_refused(roster, missing, sizeof missing);
+    roster_give_verdict(w, EXIT_CODE_NODE, false, "%d of %d nodes joined within %.4g s (--join-timeout); %s",
                         roster->slot_count - roster->count[MEMBER_EMPTY], roster->slot_count, seconds,
                         missing);
 }

@@ -242,6 +242,9 @@ void roster_move_store(struct roster *roster, uint16_t port);
  * say of it. Whether there is anything. */
 bool roster_describe_stranger(const struct roster *roster, int member, char *out, size_t size);
 
+/* Of a join that the last step refused (REFUSE of member -1): the agent and why. */
+void roster_describe_refused(const struct roster *roster, char *out, size_t size);
+
 /* For status, carriers and tests. */
 enum roster_job_state roster_state(const struct roster *roster);
 enum roster_member_state roster_member_state(const struct roster *roster, int member);

@@ -104,6 +104,9 @@ struct roster {
     char verdict_reason[MUSTER_ERROR_TEXT];
     /* texts of this step's refusals: of the sender, and of an agent that the sender supersedes */
     char refusal[MUSTER_ERROR_TEXT], superseded[MUSTER_ERROR_TEXT];
+    /* who asked to join and was refused since the last world went out */
+    unsigned refused_count;
+    char refused_name[MEMBERSHIP_NAME_LIMIT], refused_why[MUSTER_ERROR_TEXT]; /* the last of them */
     int *by_rank; /* slots; room for slot_count */
     int *scratch; /* the same room, for one call */
     /* roster_seats.c: first slots of chains; the first seat that nobody ever held; how many somebody did */
@@ -218,6 +221,11 @@ bool roster_join_fits(const struct roster *roster, const struct roster_join *joi
                       size_t size);
 /* The slot that the join claims, or -1 and the refusal's text. */
 int roster_join_slot(const struct roster *roster, const struct roster_join *join, char *refusal, size_t size);
+/* Remembers that a join was refused, with roster->refusal; that an agent of this name has a seat now. */
+void roster_join_note_refused(struct roster *roster, const struct roster_join *join);
+void roster_join_note_seated(struct roster *roster, const char *name);
+/* Adds "; refused: agent "node4" (nnodes: ...)" where somebody was; NUL-terminated, cut to size. */
+void roster_join_describe_refused(const struct roster *roster, char *out, size_t size);
 
 static inline bool roster_incarnation_equal(struct roster_incarnation a, struct roster_incarnation b)
 {

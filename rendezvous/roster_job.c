@@ -213,6 +213,7 @@ static void form_world(struct roster_work *w)
     roster->last_call = INSTANT_NEVER;
     roster->formed_at = roster->fence = w->now;
     roster->dead = false;
+    roster->refused_count = 0;
     set_job_state(w, JOB_STARTING, 0);
     for (int rank = 0; rank < roster->world_nodes; rank++) {
         int slot = roster->by_rank[rank];

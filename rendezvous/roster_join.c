@@ -22,6 +22,39 @@ static bool text_fits(const char *text, size_t limit)
     return text && strnlen(text, limit) < limit;
 }
 
+/* Texts of others end in logs, in reports and in workers' environments: a control character could make them
+ * look like something else. */
+static bool is_one_line(const char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || *text == 0x7f)
+            return false;
+    return true;
+}
+
+static bool texts_are_plain(const struct roster_join *join, char *refusal, size_t size)
+{
+    const struct {
+        const char *what, *text;
+    } texts[] = {{"agent name", join->agent_name},
+                 {"role", join->role},
+                 {"program", join->program},
+                 {"store address", join->store_addr}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (texts[i].text && !is_one_line(texts[i].text))
+            return refuse(refusal, size, "%s: it holds a control character", texts[i].what);
+    return true;
+}
+
+enum { NODES_SIZE = 32 };
+
+/* As --nnodes has it. */
+static void describe_nodes(int min_nodes, int max_nodes, char out[NODES_SIZE])
+{
+    int length = min_nodes == max_nodes ? 0 : snprintf(out, NODES_SIZE, "%d:", min_nodes);
+    (void)snprintf(out + length, NODES_SIZE - (size_t)length, "%d", max_nodes);
+}
+
 /* The same on every node, or the nodes were not started as one job. */
 static bool fingerprint_fits(const struct roster *roster, const struct roster_join *join, char *refusal,
                              size_t size)
@@ -33,14 +66,21 @@ static bool fingerprint_fits(const struct roster *roster, const struct roster_jo
     bool same_job = text_fits(join->job_id, MEMBERSHIP_NAME_LIMIT) &&
                     (strcmp(join->job_id, roster->job_id) == 0 || MUTATED(MUTATION_OTHER_JOB));
     if (!same_job)
-        return refuse(refusal, size, "job id: this agent has \"%.128s\", the server \"%.128s\"",
+        return refuse(refusal, size,
+                      "job id: this agent has \"%.128s\", the server \"%.128s\": one job has one --rdzv-id, "
+                      "two jobs need two ports",
                       join->job_id ? join->job_id : "", roster->job_id);
     if (join->elastic != roster->elastic)
-        return refuse(refusal, size, "mode: this agent has %s, the server %s",
+        return refuse(refusal, size,
+                      "mode: this agent has %s, the server %s: give all nodes one --rdzv-backend",
                       join->elastic ? "elastic" : "static", roster->elastic ? "elastic" : "static");
-    if (join->min_nodes != roster->min_nodes || join->max_nodes != roster->max_nodes)
-        return refuse(refusal, size, "nnodes: this agent has %d:%d, the server %d:%d", join->min_nodes,
-                      join->max_nodes, roster->min_nodes, roster->max_nodes);
+    if (join->min_nodes != roster->min_nodes || join->max_nodes != roster->max_nodes) {
+        char here[NODES_SIZE], there[NODES_SIZE];
+        describe_nodes(join->min_nodes, join->max_nodes, here);
+        describe_nodes(roster->min_nodes, roster->max_nodes, there);
+        return refuse(refusal, size, "nnodes: this agent has %s, the server %s: give all nodes one --nnodes",
+                      here, there);
+    }
     return true;
 }
 
@@ -104,6 +144,8 @@ bool roster_join_fits(const struct roster *roster, const struct roster_join *joi
                       MEMBERSHIP_PROGRAM_LIMIT - 1);
     if (!text_fits(join->store_addr, MEMBERSHIP_NAME_LIMIT))
         return refuse(refusal, size, "store address: longer than %d bytes", MEMBERSHIP_NAME_LIMIT - 1);
+    if (!texts_are_plain(join, refusal, size))
+        return false;
     if (join->local_world_size < 1 || join->local_world_size > ROSTER_LOCAL_WORLD_LIMIT)
         return refuse(refusal, size, "nproc_per_node: %d is not in 1..%d", join->local_world_size,
                       ROSTER_LOCAL_WORLD_LIMIT);
@@ -184,4 +226,36 @@ int roster_join_slot(const struct roster *roster, const struct roster_join *join
         return -1;
     }
     return join->node_rank;
+}
+
+void roster_join_note_refused(struct roster *roster, const struct roster_join *join)
+{
+    const char *name = text_fits(join->agent_name, MEMBERSHIP_NAME_LIMIT) && is_one_line(join->agent_name)
+                           ? join->agent_name
+                           : "?";
+    roster->refused_count++;
+    (void)snprintf(roster->refused_name, sizeof roster->refused_name, "%s", name);
+    memcpy(roster->refused_why, roster->refusal, sizeof roster->refused_why);
+}
+
+void roster_join_note_seated(struct roster *roster, const char *name)
+{
+    if (roster->refused_count && strcmp(roster->refused_name, name) == 0)
+        roster->refused_count = 0; /* it is in after all; whoever else was refused comes again */
+}
+
+void roster_describe_refused(const struct roster *roster, char *out, size_t size)
+{
+    (void)snprintf(out, size, "agent \"%.128s\" (%s)", roster->refused_name, roster->refused_why);
+}
+
+void roster_join_describe_refused(const struct roster *roster, char *out, size_t size)
+{
+    size_t used = strlen(out);
+    if (roster->refused_count == 1)
+        (void)snprintf(out + used, size - used, "; refused: agent \"%.128s\" (%s)", roster->refused_name,
+                       roster->refused_why);
+    else if (roster->refused_count)
+        (void)snprintf(out + used, size - used, "; refused %u times, the last agent \"%.128s\" (%s)",
+                       roster->refused_count, roster->refused_name, roster->refused_why);
 }

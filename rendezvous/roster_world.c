@@ -312,6 +312,8 @@ void roster_describe_progress(const struct roster *roster, char *out, size_t siz
         append(out, size, "%d of %d to %d nodes; last call of %.4g s for more", present, roster->min_nodes,
                roster->max_nodes, (double)roster->last_call_ns / NS_PER_S);
     }
+    if (roster->refused_count)
+        append(out, size, "; agent \"%.64s\" was refused", roster->refused_name);
 }
 
 static void fill_world(const struct roster *roster, int slot, struct membership_world *world)

@@ -29,6 +29,13 @@ int log_level_parse(const char *text)
     return -1;
 }
 
+static void make_plain(char *text)
+{
+    for (; *text; text++)
+        if (((unsigned char)*text < ' ' && *text != '\t') || *text == 0x7f)
+            *text = '?';
+}
+
 void log_write(const struct log_sink *sink, enum log_level level, const char *format, ...)
 {
     if (!sink || !sink->write || level < sink->threshold)
@@ -45,6 +52,7 @@ void log_write(const struct log_sink *sink, enum log_level level, const char *fo
     va_end(args);
     if (more >= (int)sizeof line - used)
         memcpy(line + sizeof line - 4, "...", 4);
+    make_plain(line + used);
     sink->write(sink->context, level, line);
     errno = kept;
 }

@@ -19,7 +19,8 @@ struct log_sink {
     const char *who;          /* printed before each line, e.g. "muster" or "rank 3"; NULL for nothing */
 };
 
-/* sink may be NULL: nothing happens. A line longer than 1,024 bytes is cut and ends in "...". */
+/* sink may be NULL: nothing happens. A line longer than 1,024 bytes is cut and ends in "...". It stays
+ * one line: what a peer or a program said may be in it, so control characters become "?". */
 void log_write(const struct log_sink *sink, enum log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 #define log_debug(sink, ...)   log_write(sink, LOG_LEVEL_DEBUG, __VA_ARGS__)

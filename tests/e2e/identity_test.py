@@ -91,13 +91,21 @@ class Fingerprints(IdentityTest):
     def test_what_differs_is_named(self):
         server = self.node(0, "--rdzv-id=job-a")
         self.refused('job id: this agent has "job-b", the server "job-a"', "--rdzv-id=job-b")
-        self.refused("nnodes: this agent has 3:3, the server 2:2", "--rdzv-id=job-a", nnodes=3)
+        self.refused("nnodes: this agent has 3, the server 2", "--rdzv-id=job-a", nnodes=3)
         elastic = self.start(
             "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-conf=is_host=0", f"--rdzv-endpoint=127.0.0.1:{self.port}", "--rdzv-id=job-a", "true"
         )
         _, err = self.finish(elastic, 1)
         self.assertIn("mode: this agent has elastic, the server static", err)
-        self.finish_all([server, self.node(1, "--rdzv-id=job-a")])
+        _, err, *_ = self.finish_all([server, self.node(1, "--rdzv-id=job-a")])[0]
+        for why in ("job id: this agent has", "nnodes: this agent has", "mode: this agent has elastic"):
+            self.assertEqual(len(re.findall(rf'warning: refused 127.0.0.1: agent "\S+" .{why}', err)), 1, err)
+
+    def test_a_name_cannot_look_like_another_line(self):
+        server = self.node(0)
+        self.refused("agent name: it holds a control character", name="a\nmuster: error: all is lost")
+        _, err = self.finish_all([server, self.node(1)])[0]
+        self.assertNotIn("\nmuster: error: all is lost", err)
 
     def test_limits(self):
         for flags, text in (

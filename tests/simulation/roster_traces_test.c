@@ -124,11 +124,11 @@ static void one_never_joins(void **state)
                  "2.000 node3 gets TERM\n"
                  "2.005 node3 exits 143\n"
                  "5.000 job FORMING -> FINISHING\n"
-                 "5.001 node2 verdict 138: 2 of 4 nodes joined within 5 s; missing ranks 1, 3 (last held by "
-                 "\"node3\")\n"
+                 "5.001 node2 verdict 138: 2 of 4 nodes joined within 5 s (--join-timeout); missing ranks "
+                 "1, 3 (last held by \"node3\")\n"
                  "5.002 job FINISHING -> FAILED\n"
-                 "5.002 node0 verdict 138: 2 of 4 nodes joined within 5 s; missing ranks 1, 3 (last held by "
-                 "\"node3\")\n"
+                 "5.002 node0 verdict 138: 2 of 4 nodes joined within 5 s (--join-timeout); missing ranks "
+                 "1, 3 (last held by \"node3\")\n"
                  "5.006 node2 exits 138\n"
                  "5.007 node0 exits 138\n");
     cluster_destroy(c);

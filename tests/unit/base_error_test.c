@@ -80,6 +80,8 @@ static void log_lines_say_who_and_how_bad(void **state)
     assert_int_equal(strlen(line), 1023);
     assert_string_equal(line + 1020, "...");
     log_info(NULL, "nobody listens");
+    log_info(&sink, "agent \"%s\" left", "a\nmuster: error: b\x1b[2J");
+    assert_string_equal(line, "agent \"a?muster: error: b?[2J\" left");
 }
 
 static int build_text(void *context)

@@ -397,7 +397,7 @@ static void fewer_than_the_least_wait_again(void **state)
     assert_int_equal(roster_state(f->roster), JOB_FORMING);
     pass(f, 1, all, 0);
     assert_int_equal(f->verdict[0].exit_code, EXIT_CODE_NODE);
-    assert_string_equal(f->verdict[0].reason, "1 of at least 2 nodes joined within 600 s");
+    assert_string_equal(f->verdict[0].reason, "1 of at least 2 nodes joined within 600 s (--join-timeout)");
 }
 
 static void goes(struct fixture *f, int who, enum roster_event_kind kind, int exit_code)

@@ -371,7 +371,9 @@ static void a_mismatch_is_named(void **state)
     options.job_id = "other";
     open_seat(f, 1, &options);
     expect(f, 1, MEMBERSHIP_EVENT_REFUSED);
-    assert_string_equal(f->events[1].reason, "job id: this agent has \"other\", the server \"job\"");
+    assert_string_equal(f->events[1].reason,
+                        "job id: this agent has \"other\", the server \"job\": one job has one --rdzv-id, "
+                        "two jobs need two ports");
 }
 
 static void nobody_comes(void **state)
@@ -382,7 +384,8 @@ static void nobody_comes(void **state)
     open_seat(f, 0, &options);
     expect(f, 0, MEMBERSHIP_EVENT_VERDICT);
     assert_int_equal(f->events[0].exit_code, EXIT_CODE_NODE);
-    assert_string_equal(f->events[0].reason, "1 of 2 nodes joined within 0.3 s; missing rank 1");
+    assert_string_equal(f->events[0].reason,
+                        "1 of 2 nodes joined within 0.3 s (--join-timeout); missing rank 1");
     options = options_of(f, 1);
     options.port = test_free_port();
     options.join_timeout_ns = 300 * NS_PER_MS;

@@ -133,13 +133,49 @@ static void ranks_are_contiguous_by_node_rank(void **state)
     assert_string_equal(line.data, "STARTING round 0 restarts 0/1: 0=ASSIGNED 1=ASSIGNED 2=ASSIGNED");
 }
 
+static void who_was_refused_is_told_until_it_is_in(void **state)
+{
+    struct fixture *f = *state;
+    struct roster_join who = join_of(0), other = join_of(1);
+    char text[MUSTER_ERROR_TEXT];
+    join(f, 1, &who);
+    other.max_nodes = other.min_nodes = 7;
+    other.incarnation.low = 77;
+    other.agent_name = "pod";
+    join(f, 5, &other);
+    roster_describe_refused(f->roster, text, sizeof text);
+    assert_string_equal(
+        text, "agent \"pod\" (nnodes: this agent has 7, the server 3: give all nodes one --nnodes)");
+    roster_describe_progress(f->roster, text, sizeof text);
+    assert_string_equal(text, "1 of 3 nodes, missing ranks 1-2; agent \"pod\" was refused");
+    other.min_nodes = other.max_nodes = 3;
+    join(f, 6, &other);
+    roster_describe_progress(f->roster, text, sizeof text);
+    assert_string_equal(text, "2 of 3 nodes, missing rank 2");
+    who.local_world_size = 0;
+    for (int i = 0; i < 2; i++)
+        join(f, 7, &who);
+    f->now = roster_deadline(f->roster);
+    while (roster_state(f->roster) == JOB_FORMING) {
+        f->now = roster_deadline(f->roster);
+        assert_int_equal(step(f, &(struct roster_event){.kind = ROSTER_TICK}), 0);
+    }
+    struct membership_event event;
+    struct roster_action verdict = {.kind = ROSTER_SEND_VERDICT};
+    roster_fill_event(f->roster, &verdict, &event);
+    assert_non_null(strstr(event.reason, "(--join-timeout); missing rank"));
+    assert_non_null(
+        strstr(event.reason, "; refused 2 times, the last agent \"a\" (nproc_per_node: 0 is not in"));
+}
+
 static void what_does_not_fit_is_refused_by_name(void **state)
 {
     struct fixture *f = *state;
     struct roster_join who = join_of(1);
     who.job_id = "other";
     join(f, 2, &who);
-    expect_refusal(f, "job id: this agent has \"other\", the server \"job\"");
+    expect_refusal(f, "job id: this agent has \"other\", the server \"job\": one job has one --rdzv-id, two "
+                      "jobs need two ports");
     who = join_of(1);
     who.protocol_version = 9;
     join(f, 2, &who);
@@ -147,15 +183,23 @@ static void what_does_not_fit_is_refused_by_name(void **state)
     who = join_of(1);
     who.min_nodes = who.max_nodes = 4;
     join(f, 2, &who);
-    expect_refusal(f, "nnodes: this agent has 4:4, the server 3:3");
+    expect_refusal(f, "nnodes: this agent has 4, the server 3: give all nodes one --nnodes");
     who = join_of(1);
     who.elastic = true;
     join(f, 2, &who);
-    expect_refusal(f, "mode: this agent has elastic, the server static");
+    expect_refusal(f, "mode: this agent has elastic, the server static: give all nodes one --rdzv-backend");
     who = join_of(1);
     who.node_rank = 3;
     join(f, 2, &who);
     expect_refusal(f, "node rank: 3 is not in 0..2 (nnodes is 3)");
+    who = join_of(1);
+    who.agent_name = "node1\nmuster: error: all is lost";
+    join(f, 2, &who);
+    expect_refusal(f, "agent name: it holds a control character");
+    who = join_of(1);
+    who.store_addr = "10.0.0.1\x1b[2J";
+    join(f, 2, &who);
+    expect_refusal(f, "store address: it holds a control character");
     who = join_of(1);
     who.local_world_size = 0;
     join(f, 2, &who);
@@ -672,6 +716,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(ranks_are_contiguous_by_node_rank),
+        TEST(who_was_refused_is_told_until_it_is_in),
         TEST(what_does_not_fit_is_refused_by_name),
         TEST(an_old_incarnation_cannot_come_back),
         TEST(nobody_evicts_the_hosting_agent),
