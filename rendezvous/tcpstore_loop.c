@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "proto/base/error.h"
@@ -22,11 +23,14 @@
 #include "rendezvous/tcpstore.h"
 
 enum {
-    READ_SIZE = 64 << 10,     /* of one recv: a default socket buffer's worth */
-    EVENTS = 64,              /* of one epoll_wait */
-    ACCEPTS = 64,             /* of one turn, so that a storm of connects does not starve those who are in */
-    CONNECTIONS = 65536,      /* see tcpstore_server_options.connections */
-    LOG_LINES = 10,           /* warnings within one LOG_PERIOD_NS */
+    READ_SIZE = 64 << 10, /* of one recv: a default socket buffer's worth */
+    EVENTS = 64,          /* of one epoll_wait */
+    ACCEPTS = 64,         /* of one turn, so that a storm of connects does not starve those who are in */
+    CONNECTIONS = 65536,  /* see tcpstore_server_options.connections */
+    SILENT_LIMIT = 1024,  /* see tcpstore_server_options.silent */
+    SILENT_LEAST = 16,
+    PASSED_OVER = 32, /* silent peers that may have spoken just now, before one is dropped in any case */
+    LOG_LINES = 10,   /* warnings within one LOG_PERIOD_NS */
     LONGEST_SLEEP_MS = 60000, /* fits an int; an early turn harms nobody */
     BACKLOG_LIMIT = 65536,    /* more than any backlog holds: ends the loop that empties it */
 };
@@ -52,10 +56,10 @@ struct tcpstore_loop {
     bool (*on_bell)(void *context);
     void *context;
     const struct log_sink *log;
-    size_t connections_limit;
+    size_t connections_limit, silent_limit;
     int64_t greeting_ns;
     struct tcpstore *engine;
-    size_t connections;
+    size_t connections, silent; /* silent: how many are in the list of those that have not greeted */
     uint64_t accepted, dropped;
     bool accepting;
     struct instant accept_again; /* when not accepting for want of descriptors */
@@ -114,6 +118,7 @@ static void leave_greeting(struct tcpstore_loop *loop, struct peer *p)
     *(p->next ? &p->next->previous : &loop->greeting_last) = p->previous;
     p->next = p->previous = NULL;
     p->greeting = false;
+    loop->silent--;
 }
 
 static int set_accepting(struct tcpstore_loop *loop, bool on)
@@ -290,6 +295,7 @@ static int add_peer(struct tcpstore_loop *loop, int *fd, struct muster_error *er
     p->previous = loop->greeting_last;
     *(loop->greeting_last ? &loop->greeting_last->next : &loop->greeting_first) = p;
     loop->greeting_last = p;
+    loop->silent++;
     (void)take_pointer(&p); /* owned by the loop now: found through its connection */
     loop->connections++;
     return 0;
@@ -311,11 +317,29 @@ static bool peer_vanished(int error)
            error == ENOPROTOOPT || error == EOPNOTSUPP || error == EPERM || error == ETIMEDOUT;
 }
 
+static bool has_spoken(const struct peer *p)
+{
+    char byte;
+    return recv(p->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0; /* and it was not read yet */
+}
+
+/* Strangers that connect and say nothing must not take the descriptors that workers, logs and other nodes
+ * need: torch's client greets at once. */
+static void make_room(struct tcpstore_loop *loop)
+{
+    if (loop->silent <= loop->silent_limit)
+        return;
+    struct peer *oldest = loop->greeting_first;
+    for (int i = 0; i < PASSED_OVER && oldest->next && has_spoken(oldest); i++)
+        oldest = oldest->next;
+    peer_drop(loop, oldest, "it had said nothing, and too many such connections are open");
+}
+
 static void accept_peers(struct tcpstore_loop *loop)
 {
     for (int i = 0; i < ACCEPTS; i++) {
         if (loop->connections >= loop->connections_limit) {
-            pause_accepting(loop, "that is the limit");
+            pause_accepting(loop, "that is the limit (three quarters of ulimit -n, at most 65,536)");
             return;
         }
         scope_close int fd = accept4(loop->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -338,6 +362,7 @@ static void accept_peers(struct tcpstore_loop *loop)
                 log_warning(loop->log, "TCPStore on port %u: a connection was dropped: %s", loop->port,
                             err.text);
         }
+        make_room(loop);
     }
 }
 
@@ -348,6 +373,22 @@ static void drop_silent_peers(struct tcpstore_loop *loop, struct instant now)
 }
 
 /* --- the loop --- */
+
+/* What the process may open is also for its workers' pipes, for logs and for other nodes. */
+static void take_limits(struct tcpstore_loop *loop, const struct tcpstore_server_options *options)
+{
+    struct rlimit descriptors;
+    rlim_t most = getrlimit(RLIMIT_NOFILE, &descriptors) ? CONNECTIONS : descriptors.rlim_cur;
+    rlim_t share = most / 4 * 3, silent = most / 8;
+    if (silent < SILENT_LEAST)
+        silent = SILENT_LEAST;
+    loop->connections_limit = options->connections  ? options->connections
+                              : share < CONNECTIONS ? (size_t)share
+                                                    : CONNECTIONS;
+    loop->silent_limit = options->silent         ? options->silent
+                         : silent < SILENT_LIMIT ? (size_t)silent
+                                                 : SILENT_LIMIT;
+}
 
 struct tcpstore_loop *tcpstore_loop_create(const struct tcpstore_server_options *options, uint16_t port,
                                            int *listener, int bell, bool (*on_bell)(void *context),
@@ -369,13 +410,13 @@ struct tcpstore_loop *tcpstore_loop_create(const struct tcpstore_server_options 
         .on_bell = on_bell,
         .context = context,
         .log = options->log,
-        .connections_limit = options->connections ? options->connections : CONNECTIONS,
         .greeting_ns = options->greeting_ns ? options->greeting_ns : GREETING_NS,
         .accepting = true,
         .accept_again = INSTANT_NEVER,
         .log_period = clock_now(NULL),
         .scratch = scratch,
     };
+    take_limits(loop, options);
     struct epoll_event new_peer = {.events = EPOLLIN, .data.ptr = &loop->listener};
     struct epoll_event ring = {.events = EPOLLIN, .data.ptr = &loop->bell};
     loop->engine = tcpstore_create(&options->limits, err);

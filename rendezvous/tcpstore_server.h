@@ -23,8 +23,11 @@ struct tcpstore_server_options {
         *address;       /* numeric IPv4 or IPv6 address to bind; NULL: [::] for both families, else 0.0.0.0 */
     uint16_t port;      /* 0: any free one */
     size_t connections; /* at most so many at once; 0: 65,536 (4,096 hosts of 8 workers with 2 connections
-                           each). Further peers stay in the backlog until one leaves */
+                           each), or three quarters of the process's descriptors where that is less. Further
+                           peers stay in the backlog until one leaves */
     int64_t greeting_ns; /* a peer that has not sent VALIDATE by then is closed; 0: 30 s */
+    size_t silent; /* so many peers that have said nothing are borne with; beyond, each newcomer costs the
+                      oldest of them its place. 0: an eighth of the process's descriptors, 1,024 at most */
     struct store_limits limits;
     const struct log_sink *log; /* may be NULL; must outlive the server */
 };

@@ -254,7 +254,7 @@ static void it_never_comes_back(void **state)
                  "2.000 node1 stops round 0: the server node0 has not answered for 1.496 s: it is lost, and "
                  "its workers with it; waiting until it comes back\n"
                  "62.100 node1 lost its seat: the node that serves the job's world is lost: node0 did not "
-                 "come back within 60 s\n"
+                 "come back within 60 s (--join-timeout)\n"
                  "62.105 node1 exits 138\n");
     cluster_destroy(c);
 }
@@ -333,9 +333,9 @@ static void it_is_asked_to_end_and_stays_away(void **state)
         ELASTIC_BEGINS DEPARTS
         "1.105 node0 exits 143\n"
         "61.103 node1 lost its seat: the node that serves the job's world left on SIGTERM: node0 did "
-        "not come back within 60 s\n"
+        "not come back within 60 s (--join-timeout)\n"
         "61.103 node2 lost its seat: the node that serves the job's world left on SIGTERM: node0 did "
-        "not come back within 60 s\n"
+        "not come back within 60 s (--join-timeout)\n"
         "61.108 node1 exits 138\n"
         "61.108 node2 exits 138\n");
     cluster_destroy(c);

@@ -411,6 +411,38 @@ static void silent_peers_are_dropped(void **state)
     tcpstore_server_destroy(server);
 }
 
+/* The oldest of too many that say nothing goes, however long it might have waited; who spoke stays. */
+static void silent_peers_make_room(void **state)
+{
+    (void)state;
+    enum { BORNE = 4, STRANGERS = 12 };
+    struct tcpstore_server_options options = {
+        .address = "127.0.0.1", .silent = BORNE, .greeting_ns = 600 * NS_PER_S};
+    struct tcpstore_server *server = NULL;
+    struct tcpstore_server_stats stats;
+    struct muster_error err = {0};
+    int strangers[STRANGERS];
+    char byte;
+    must(tcpstore_server_start(&options, &server, &err), &err);
+    GUARD(guard_tcpstore_client) struct tcpstore_client *first = client_of(server, &err);
+    must(first ? 0 : -1, &err);
+    for (int i = 0; i < STRANGERS; i++)
+        strangers[i] = raw_socket(tcpstore_server_port(server));
+    for (int i = 0; i < STRANGERS - BORNE; i++)
+        assert_true(recv(strangers[i], &byte, 1, 0) <= 0);
+    GUARD(guard_tcpstore_client) struct tcpstore_client *second = client_of(server, &err);
+    must(second ? tcpstore_client_set(second, "in", "", 0, &err) : -1, &err);
+    must(tcpstore_client_set(first, "still in", "", 0, &err), &err);
+    must(tcpstore_server_stats(server, &stats, &err), &err);
+    assert_in_range(stats.connections, 2 + BORNE - 1, 2 + BORNE); /* the second was silent for a moment */
+    for (int i = 0; i < STRANGERS; i++)
+        close(strangers[i]);
+    tcpstore_client_destroy(first);
+    tcpstore_client_destroy(second);
+    first = second = NULL;
+    tcpstore_server_destroy(server);
+}
+
 static int come_or_go(int rank, int world_size, void *context)
 {
     struct tcpstore_server *server = ((void **)context)[0];
@@ -664,6 +696,7 @@ int main(void)
         cmocka_unit_test(an_occupied_port_names_its_holder),
         cmocka_unit_test(strangers_are_dropped_and_named),
         cmocka_unit_test(silent_peers_are_dropped),
+        cmocka_unit_test(silent_peers_make_room),
         cmocka_unit_test(a_full_server_serves_the_next_when_one_leaves),
         cmocka_unit_test(a_process_that_starts_holds_no_closed_connection),
         cmocka_unit_test(nobody_there),
