@@ -76,8 +76,10 @@ int agent_open_store(struct agent *agent, struct muster_error *err)
         options.port = (uint16_t)config->master_port; /* 0 with --standalone, unless the flag was given */
         return take_port(agent, &options, err);
     }
-    /* Beside the rendezvous where nodes have ranks beforehand (65536 wraps to any). */
-    options.port = (uint16_t)(config->elastic ? 0 : agent_master_port(agent) + 1);
+    /* Beside the rendezvous where nodes have ranks beforehand (65536 wraps to any); but who gives a range may
+     * have a firewall that lets no other port through. */
+    bool beside = !config->elastic && !config->first_port;
+    options.port = (uint16_t)(beside ? agent_master_port(agent) + 1 : 0);
     return options.port && take_port(agent, &options, NULL) == 0 ? 0 : take_any_port(agent, &options, err);
 }
 

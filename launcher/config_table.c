@@ -152,7 +152,8 @@ static const struct knob rows[] = {
      .offset = AT(port_range),
      .section = world,
      .help = "first-last: where the workers' store of several nodes may listen (MASTER_PORT of the workers); "
-             "any free port unless given"},
+             "unless given, the port behind --master-port where it is free and nodes have ranks beforehand, "
+             "else any free one"},
     {.name = "worker-store",
      .env = "MUSTER_WORKER_STORE",
      .type = KNOB_CHOICE,

@@ -66,6 +66,10 @@ int secret_file_read(const char *path, struct job_secret *out, enum secret_expos
     struct stat about;
     /* without O_NONBLOCK a FIFO of that name would be waited for */
     scope_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && errno == ENOENT)
+        return error_set(err, MUSTER_E_INVALID,
+                         "secret file %s: %s; muster secret makes one, which all nodes need", path,
+                         strerror(errno));
     if (fd < 0 || fstat(fd, &about) < 0)
         return error_set(err, MUSTER_E_INVALID, "secret file %s: %s", path, strerror(errno));
     if (!S_ISREG(about.st_mode))

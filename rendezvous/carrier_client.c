@@ -245,6 +245,8 @@ static void client_carrier_progress(const struct membership *m, char *out, size_
                        *words ? ": " : "", words);
     else if (known[0])
         (void)snprintf(out, size, "%s; server %s", known, m->carrier->server);
+    else if (client_was_seated(m->carrier->client))
+        (void)snprintf(out, size, "the server %s forms the next world", m->carrier->server);
     else
         (void)snprintf(out, size, "no answer yet from the server %s%s%s", m->carrier->server,
                        *words ? ": " : "", words);

@@ -29,7 +29,7 @@ static int digit_value(char c)
 static int wrong_form(const char *text, size_t length, struct muster_error *err)
 {
     if (length == 0)
-        return error_set(err, MUSTER_E_INVALID, "it is empty");
+        return error_set(err, MUSTER_E_INVALID, "it is empty; muster secret makes one");
     if (length >= sizeof family - 1 && !strncmp(text, family, sizeof family - 1))
         return error_set(err, MUSTER_E_INVALID, "it is a secret of another version of muster");
     return error_set(err, MUSTER_E_INVALID, "it does not begin with '%s'; muster secret makes one", prefix);

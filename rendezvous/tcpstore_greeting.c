@@ -10,8 +10,15 @@
 
 #include "proto/base/error.h"
 
+enum { ZMQ_GREETS = 0xFF };
+
 static int refuse(const char *data, struct muster_error *err)
 {
+    if ((unsigned char)data[0] == ZMQ_GREETS)
+        return error_set(
+            err, MUSTER_E_PROTOCOL,
+            "its first byte is 0xFF, as an agent of muster greets: not a TCPStore client. This port is "
+            "the workers' store; agents meet at the job's --master-port or --rdzv-endpoint");
     return error_set(
         err, MUSTER_E_PROTOCOL,
         "its first byte is 0x%02X, and what follows is neither VALIDATE nor a request of torch 2.1: "

@@ -30,13 +30,15 @@ enum {
     SILENT_LIMIT = 1024,  /* see tcpstore_server_options.silent */
     SILENT_LEAST = 16,
     PASSED_OVER = 32, /* silent peers that may have spoken just now, before one is dropped in any case */
-    LOG_LINES = 10,   /* warnings within one LOG_PERIOD_NS */
+    LOG_LINES = 10,   /* warnings within one period */
     LONGEST_SLEEP_MS = 60000, /* fits an int; an early turn harms nobody */
     BACKLOG_LIMIT = 65536,    /* more than any backlog holds: ends the loop that empties it */
 };
-#define LOG_PERIOD_NS   (10 * NS_PER_S)
-#define GREETING_NS     (30 * NS_PER_S)   /* torch's client greets at once; a probe never does */
-#define ACCEPT_RETRY_NS (100 * NS_PER_MS) /* out of descriptors: somebody else may close some */
+/* Of the log; doubled while there are more warnings than lines, so that a flood of a day fills no disk. */
+#define LOG_PERIOD_NS      (10 * NS_PER_S)
+#define LOG_PERIOD_MOST_NS (3600 * NS_PER_S)
+#define GREETING_NS        (30 * NS_PER_S)   /* torch's client greets at once; a probe never does */
+#define ACCEPT_RETRY_NS    (100 * NS_PER_MS) /* out of descriptors: somebody else may close some */
 
 /* A client's host may vanish without a word: probe after this much silence, so often, before giving it up. */
 enum { KEEPALIVE_IDLE_S = 30, KEEPALIVE_INTERVAL_S = 10, KEEPALIVE_PROBES = 3 };
@@ -66,6 +68,7 @@ struct tcpstore_loop {
     struct peer *greeting_first, *greeting_last;
     struct peer *graveyard;
     struct instant log_period;
+    int64_t log_period_ns;
     unsigned log_lines, log_lost;
     char *scratch; /* READ_SIZE */
     struct send_batch sends;
@@ -93,7 +96,9 @@ static const char *peer_name(const struct peer *p, char *text, size_t size)
 static bool may_log(struct tcpstore_loop *loop)
 {
     struct instant now = clock_now(NULL);
-    if (instant_diff_ns(now, loop->log_period) > LOG_PERIOD_NS) {
+    if (instant_diff_ns(now, loop->log_period) > loop->log_period_ns) {
+        int64_t longer = loop->log_lost ? 2 * loop->log_period_ns : LOG_PERIOD_NS;
+        loop->log_period_ns = longer < LOG_PERIOD_MOST_NS ? longer : LOG_PERIOD_MOST_NS;
         if (loop->log_lost)
             log_warning(loop->log, "TCPStore on port %u: %u more warnings were not written", loop->port,
                         loop->log_lost);
@@ -414,6 +419,7 @@ struct tcpstore_loop *tcpstore_loop_create(const struct tcpstore_server_options 
         .accepting = true,
         .accept_again = INSTANT_NEVER,
         .log_period = clock_now(NULL),
+        .log_period_ns = LOG_PERIOD_NS,
         .scratch = scratch,
     };
     take_limits(loop, options);

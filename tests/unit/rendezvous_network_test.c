@@ -206,6 +206,9 @@ static void two_agents_form_and_finish(void **state)
     open_pair(f);
     struct world_id id = both_start(f);
     const struct membership_world *world = &f->events[1].world;
+    char waits[MUSTER_ERROR_TEXT];
+    membership_progress(f->seats[1], waits, sizeof waits);
+    assert_null(strstr(waits, "no answer yet"));
     assert_int_equal(world->group_rank, 1);
     assert_int_equal(world->group_world_size, 2);
     assert_int_equal(world->rank_base, 1);

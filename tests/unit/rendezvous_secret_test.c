@@ -68,8 +68,8 @@ static void what_is_no_secret_is_told_without_showing_it(void **state)
     static const struct {
         const char *text, *expected;
     } rows[] = {
-        {"", "it is empty"},
-        {"  \n", "it is empty"},
+        {"", "it is empty; muster secret makes one"},
+        {"  \n", "it is empty; muster secret makes one"},
         {"replace-me", "muster secret makes one"},
         {"muster-secret-1", "another version"},
         {"muster-secret-2:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",

@@ -469,6 +469,8 @@ static void bad_bytes_break_the_connection(void **state)
         int code;
         const char *says;
     } cases[] = {
+        {"\xff\0\0\0\0\0\0\0\1\x7f", 10, MUSTER_E_PROTOCOL,
+         "as an agent of muster greets: not a TCPStore client"},
         {"GET / HTTP/1.1\r\n", 16, MUSTER_E_PROTOCOL, "first byte is 0x47, and what follows is neither"},
         {"\0\1\2\3\4", 5, MUSTER_E_PROTOCOL, "first byte is 0x00, and what follows is neither"},
         {"\0\xCE\xF7\x85\x3C\0\1\2\3\4", 10, MUSTER_E_PROTOCOL,
