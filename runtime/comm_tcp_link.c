@@ -14,11 +14,14 @@
 #include "proto/base/buffer.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/mem.h"
 #include "runtime/comm_tcp_internal.h"
 
 enum { KEY_BYTES = 256, TOKEN_BYTES = 16, CALLERS_MAX = 32 };
 #define HELLO_MAGIC UINT64_C(0x3170637473756d31)
-#define GREETING_NS (2 * NS_PER_S) /* for a caller that connects and says nothing */
+/* For a caller that connects and says nothing. Ours speak at once, but the network may lose what they say
+ * more than once before it comes. */
+#define GREETING_NS (20 * NS_PER_S)
 
 /* What a caller says first, and the rank that it calls answers with its own rank. */
 struct hello {
@@ -247,7 +250,7 @@ static struct hello hello_of(const struct tcp_comm *tcp, const unsigned char *to
 
 /* ---- calling ---- */
 
-static int call(struct opening *o, int rank, const struct listing *theirs, enum tcp_role role,
+static int dial(struct opening *o, int rank, const struct listing *theirs, enum tcp_role role,
                 struct muster_error *err)
 {
     char what[160];
@@ -261,11 +264,18 @@ static int call(struct opening *o, int rank, const struct listing *theirs, enum 
         return error_errno(err, "a TCP socket");
     if (connect(fd, &address.any, length) && errno != EINPROGRESS && errno != EINTR)
         return error_errno(err, "%s", what);
-    struct pollfd entry = {.fd = fd, .events = POLLOUT};
-    if (await(&entry, 1, o->deadline, what, err))
-        return -1;
-    int failure = 0;
+    o->tcp->peers[rank].fds[role] = take_fd(&fd);
+    return 0;
+}
+
+/* It has been reached, or not: says who we are. */
+static int introduce(struct opening *o, int rank, const struct listing *theirs, enum tcp_role role,
+                     struct muster_error *err)
+{
+    char what[160];
+    int fd = o->tcp->peers[rank].fds[role], failure = 0;
     socklen_t size = sizeof failure;
+    describe(what, rank, theirs);
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &size))
         return error_errno(err, "%s", what);
     if (failure == ECONNREFUSED)
@@ -274,21 +284,53 @@ static int call(struct opening *o, int rank, const struct listing *theirs, enum 
     if (failure)
         return error_errno(err, "%s on host %s", what, theirs->host);
     const struct hello hello = hello_of(o->tcp, theirs->token, role);
-    if (prepare(fd, role, err) || send_hello(fd, &hello, what, err))
-        return -1;
-    o->tcp->peers[rank].fds[role] = take_fd(&fd);
-    return 0;
+    return prepare(fd, role, err) || send_hello(fd, &hello, what, err) ? -1 : 0;
 }
 
+/* All that were dialled, in the order in which they are reached: each is told at once who calls. */
+static int introduce_all(struct opening *o, const struct listing *listings, struct muster_error *err)
+{
+    int count = TCP_ROLE_COUNT * o->tcp->comm.rank, next = 0;
+    struct pollfd *entries = o->tcp->polls;
+    for (int i = 0; i < count; i++)
+        entries[i] = (struct pollfd){.fd = o->tcp->peers[i / TCP_ROLE_COUNT].fds[i % TCP_ROLE_COUNT],
+                                     .events = POLLOUT};
+    for (;;) {
+        char what[160];
+        while (next < count && entries[next].fd < 0)
+            next++;
+        if (next == count)
+            return 0;
+        describe(what, next / TCP_ROLE_COUNT, &listings[next / TCP_ROLE_COUNT]);
+        if (await(entries, count, o->deadline, what, err))
+            return -1;
+        for (int i = next; i < count; i++) {
+            int rank = i / TCP_ROLE_COUNT;
+            if (!entries[i].revents)
+                continue;
+            if (introduce(o, rank, &listings[rank], (enum tcp_role)(i % TCP_ROLE_COUNT), err))
+                return -1;
+            entries[i].fd = -1;
+        }
+    }
+}
+
+/* A way there and back takes its time: it is waited for once, not for each rank. */
 static int call_all(struct opening *o, struct muster_error *err)
 {
-    for (int rank = 0; rank < o->tcp->comm.rank; rank++) {
-        struct listing theirs;
-        if (look_up(o, "at", rank, &theirs, err) || call(o, rank, &theirs, TCP_DATA, err) ||
-            call(o, rank, &theirs, TCP_NEWS, err))
+    int lower = o->tcp->comm.rank;
+    scope_free struct listing *listings = mem_calloc((size_t)lower + 1, sizeof *listings);
+    if (!listings)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the addresses of %d ranks", lower);
+    for (int rank = 0; rank < lower; rank++) {
+        if (look_up(o, "at", rank, &listings[rank], err))
             return -1;
     }
-    return 0;
+    for (int rank = 0; rank < lower; rank++) {
+        if (dial(o, rank, &listings[rank], TCP_DATA, err) || dial(o, rank, &listings[rank], TCP_NEWS, err))
+            return -1;
+    }
+    return introduce_all(o, listings, err);
 }
 
 /* The answer of a rank that was called. */
@@ -351,14 +393,25 @@ static void drop_caller(struct opening *o, int i)
     o->callers[i] = o->callers[--o->caller_count];
 }
 
+/* Where all places are taken, by callers that were looked at and have said nothing, the one that has been
+ * silent for longest makes room. */
+static void make_room(struct opening *o)
+{
+    int oldest = 0;
+    if (o->caller_count < CALLERS_MAX)
+        return;
+    for (int i = 1; i < o->caller_count; i++)
+        oldest = instant_diff_ns(o->callers[i].limit, o->callers[oldest].limit) < 0 ? i : oldest;
+    drop_caller(o, oldest);
+}
+
+/* As many as there are places; the others wait in the backlog until these were looked at. */
 static void accept_callers(struct opening *o, int listener)
 {
-    for (;;) {
+    while (o->caller_count < CALLERS_MAX) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
             return; /* none there, or it has gone again; where descriptors have run out our callers wait */
-        if (o->caller_count == CALLERS_MAX)
-            drop_caller(o, 0); /* ours say who they are at once */
         o->callers[o->caller_count++] = (struct caller){fd, instant_add(clock_now(NULL), GREETING_NS)};
     }
 }
@@ -425,10 +478,13 @@ static int answer_all(struct opening *o, int listener, struct muster_error *err)
                 *err = late;
             return late.code == MUSTER_E_TIMEOUT ? name_missing(o, err) : -1;
         }
-        accept_callers(o, listener);
         for (int i = o->caller_count - 1; i >= 0; i--) {
             if (look_at(o, i, &missing, err))
                 return -1;
+        }
+        if (entries[0].revents) {
+            make_room(o);
+            accept_callers(o, listener);
         }
     }
     return 0;

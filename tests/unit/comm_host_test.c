@@ -26,6 +26,7 @@ struct job {
     struct muster_error errors[16];
     _Atomic int gave_up; /* ranks that have */
     _Atomic int named;   /* ranks that have seen who is missing */
+    _Atomic int met;     /* ranks that have come to all_meet */
 };
 
 static int rank_main(int rank, int size, void *context)
@@ -406,12 +407,28 @@ static void splits_have_their_own_ranks(void **state)
 
 /* ---- what goes wrong ---- */
 
+/* A failure ends the comm for every rank, also for one that has not yet finished what came before: where that
+ * has to pass, the ranks wait here until it has. Once a job. */
+static int all_meet(struct test_rank *r, struct job *job)
+{
+    struct instant limit = instant_add(clock_now(NULL), TIMEOUT_NS);
+    job->met++;
+    while (job->met < r->size) {
+        if (instant_reached(clock_now(NULL), limit))
+            return test_rank_complain(r, "meeting", "not all ranks have come");
+        clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+    }
+    return 0;
+}
+
 static int mismatch(struct test_rank *r, struct job *job)
 {
     struct comm_op op = {.kind = COMM_ALL_GATHER, .dtype = DTYPE_F32, .count = 2};
     float *values = r->arena.base;
     if (test_rank_do(r, r->comm, &op, values, values + 100, &job->errors[r->rank]))
         return test_rank_complain(r, "first", job->errors[r->rank].text);
+    if (all_meet(r, job))
+        return -1;
     if (r->rank == 2)
         op = (struct comm_op){.kind = COMM_REDUCE_SCATTER, .dtype = DTYPE_F64, .count = 5};
     if (!test_rank_do(r, r->comm, &op, values, values + 100, &job->errors[r->rank]))
@@ -561,6 +578,8 @@ static int leave_early(struct test_rank *r, struct job *job)
     struct muster_error *err = &job->errors[r->rank];
     if (test_rank_do(r, r->comm, &op, NULL, NULL, err))
         return test_rank_complain(r, "barrier", err->text);
+    if (all_meet(r, job))
+        return -1;
     if (r->rank == 1)
         return 0;
     const struct comm_op receive = {.kind = COMM_RECV, .dtype = DTYPE_F32, .count = 1, .root = 1};

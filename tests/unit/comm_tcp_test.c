@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "proto/base/error.h"
+#include "proto/base/io.h"
 #include "runtime/world.h"
 #include "tests/support/kv_memory.h"
 #include "tests/support/rank_threads.h"
@@ -203,6 +205,75 @@ static void strangers_are_dropped(void **state)
     kv_memory_destroy(memory);
 }
 
+/* ---- many at once ---- */
+
+enum { CROWD = 24, CROWD_CALLS = 2 * (CROWD - 1) }; /* more than a rank looks at together */
+
+/* How many have connected to a port of ours and were not answered yet; -1: nobody listens there. */
+static int waiting_callers(uint16_t port)
+{
+    scope_buffer text = {0};
+    char listens[32];
+    unsigned calls = 0;
+    (void)snprintf(listens, sizeof listens, "0100007F:%04X 00000000:0000 0A ", port);
+    if (io_read_file("/proc/net/tcp", 4 << 20, &text, NULL))
+        return -1;
+    const char *line = strstr(text.data, listens);
+    return line && sscanf(line + strlen(listens), "%*8x:%8x", &calls) == 1 ? (int)calls : -1;
+}
+
+/* Everybody else has called before rank 0 looks who is there. */
+static int crowded_set(void *ctx, const char *key, const void *data, size_t n, struct muster_error *err)
+{
+    struct kv_store *real = ctx;
+    uint16_t port;
+    if (real->set(real->ctx, key, data, n, err))
+        return -1;
+    if (!strstr(key, "/at/0"))
+        return 0;
+    memcpy(&port, (const char *)data + n - sizeof port, sizeof port);
+    struct instant limit = instant_add(clock_now(NULL), TIMEOUT_NS / 2);
+    while (waiting_callers(port) < CROWD_CALLS) {
+        if (instant_reached(clock_now(NULL), limit))
+            return error_set(err, MUSTER_E_TIMEOUT, "%d of %d have called", waiting_callers(port),
+                             CROWD_CALLS);
+        clock_sleep_until(instant_add(clock_now(NULL), 5 * NS_PER_MS));
+    }
+    return 0;
+}
+
+static int crowded_get(void *ctx, const char *key, struct buffer *out, int64_t timeout_ns,
+                       struct muster_error *err)
+{
+    struct kv_store *real = ctx;
+    return real->get(real->ctx, key, out, timeout_ns, err);
+}
+
+static int crowded_add(void *ctx, const char *key, int64_t delta, int64_t *value, struct muster_error *err)
+{
+    struct kv_store *real = ctx;
+    return real->add(real->ctx, key, delta, value, err);
+}
+
+static int only_meet(struct test_rank *r, struct job *job)
+{
+    (void)r;
+    (void)job;
+    return 0;
+}
+
+static void many_who_call_at_once_are_all_heard(void **state)
+{
+    (void)state;
+    struct kv_memory *memory = kv_memory_create(NULL);
+    struct kv_store real = kv_memory_store(memory);
+    struct job job = {.store = {.set = crowded_set, .get = crowded_get, .add = crowded_add, .ctx = &real},
+                      .timeout_ns = TIMEOUT_NS,
+                      .body = only_meet};
+    assert_int_equal(rank_threads_run(CROWD, rank_main, &job), 0);
+    kv_memory_destroy(memory);
+}
+
 /* ---- time-out in the middle of data ---- */
 
 static int silent_peer(struct test_rank *r, struct job *job)
@@ -305,6 +376,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reductions_have_the_bits_of_the_host_comm),
         cmocka_unit_test(strangers_are_dropped),
+        cmocka_unit_test(many_who_call_at_once_are_all_heard),
         cmocka_unit_test(time_out_in_data_names_the_peer),
         cmocka_unit_test(a_killed_rank_is_named_by_all),
     };
