@@ -141,6 +141,11 @@ def terminate(node_of):
     return lambda job: job.terminate(node_of(job))
 
 
+def leaves(node_of):
+    """Its agent has ended, before anything else happens."""
+    return lambda job: job.agents[node_of(job)].wait()
+
+
 def in_turn(*steps):
     def do(job):
         for step in steps:
@@ -382,11 +387,11 @@ ROWS = [
         restarts=1, codes=of_agent(-1, 143), short=STATIC),
     Row("TERM to the server while restarting", terminate(server), begin=restarting, flags=SLOW_RESTART,
         back=start_agent(server), restarts=1, codes=of_agent(0, 143), short=ELASTIC),
-    Row("TERM to a member at the exit barrier", terminate(member), begin=at_exit_barrier, again=None, codes=of_agent(1, 143),
-        least=3, short=STATIC),
-    Row("TERM to the last at the exit barrier", terminate(victim), begin=at_exit_barrier, again=None,
+    Row("TERM to a member at the exit barrier", terminate(member), begin=at_exit_barrier, back=leaves(member), again=None,
+        codes=of_agent(1, 143), least=3, short=STATIC),
+    Row("TERM to the last at the exit barrier", terminate(victim), begin=at_exit_barrier, gone=STOPPED, again=None,
         codes={"static": 143, "elastic": of_agent(-1, 143)}),
-    Row("TERM to the server at the exit barrier", terminate(server), begin=at_exit_barrier, again=None, codes=143,
+    Row("TERM to the server at the exit barrier", terminate(server), begin=at_exit_barrier, gone=STOPPED, again=None, codes=143,
         modes=STATIC, short=STATIC),
     Row("TERM to the server at the exit barrier, which comes back", terminate(server), begin=at_exit_barrier, gone=STOPPED,
         back=start_agent(server), again=None, codes=of_agent(0, 143), modes=ELASTIC),

@@ -1,23 +1,14 @@
-/* step_worker.c - a worker that behaves as training does towards its launcher, and leaves a record.
+/* step_worker.c - a worker that behaves as training does towards its launcher, and leaves a record
+ * (step_record.h).
  *
  * It finds its peers through the store at MASTER_ADDR:MASTER_PORT, connects to each of them, and then takes
  * steps that no rank can end without all others, as with NCCL or gloo: it hangs where a peer is silent, and
  * dies of a connection error where one is gone. A signal has its default effect.
  *
- * STEP_FOLDER is where its record goes, one file a worker, one line an event: its name, the time in
- * nanoseconds on the machine's monotonic clock, which all nodes of a test share, and what follows.
- *
- *     begin TIME world=ID rank=R size=N round=K restarts=M host=NAME
- *     step TIME N
- *     mixed TIME
- *     end TIME N
- *
- * "begin": all ranks of this world have met; ID is theirs alone. "step": this rank has heard step N, from 0,
- * from every other. "mixed": a peer was of another world, which must never be. "end": the job is done after N
- * steps, with the step in which rank 0 has seen the file STEP_FOLDER/finish. A rank R for which there is
- * STEP_FOLDER/linger.R then stays until that is gone. STEP_MS is the length of a step (default 20). */
+ * "begin" is recorded when all ranks of this world have met, "step" when this rank has heard the step from
+ * every other. The job is done with the step in which rank 0 has seen the file STEP_FOLDER/finish. A rank R
+ * for which there is STEP_FOLDER/linger.R then stays until that is gone. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -26,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -35,12 +25,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
-#include "proto/base/text.h"
-#include "rendezvous/tcpstore_client.h"
-
-#define STORE_TIMEOUT (300 * NS_PER_S)
-
-enum { RANK_LIMIT = 1024 };
+#include "tests/support/step_record.h"
 
 /* What peers say to each other, first when they meet (step -1), then once a step. */
 struct message {
@@ -50,42 +35,9 @@ struct message {
 };
 
 struct worker {
-    int rank, size;
-    int64_t round, restarts, step_ms;
-    const char *folder;
-    uint64_t world;
-    int record;
-    int peers[RANK_LIMIT]; /* connections; -1 for this rank */
+    struct step_record record;
+    int peers[STEP_RANK_LIMIT]; /* connections; -1 for this rank */
 };
-
-static int number_of(const char *name, int64_t fallback, int64_t *value, struct muster_error *err)
-{
-    const char *text = getenv(name);
-    *value = fallback;
-    if (!text && fallback < 0)
-        return error_set(err, MUSTER_E_INVALID, "%s is not set: start this under a launcher", name);
-    if (text && (!text_int64(text, value) || *value < 0 || *value > INT32_MAX))
-        return error_set(err, MUSTER_E_INVALID, "%s='%s' is not a number from 0", name, text);
-    return 0;
-}
-
-static void record(const struct worker *w, const char *what, const char *more)
-{
-    char line[512];
-    int n = snprintf(line, sizeof line, "%s %" PRId64 " %s\n", what, clock_now(NULL).ns, more);
-    struct muster_error err = {0};
-    if (io_write_all(w->record, line, (size_t)n, "the record", &err))
-        fprintf(stderr, "step_worker: %s\n", err.text);
-}
-
-static int open_record(struct worker *w, struct muster_error *err)
-{
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s/record.XXXXXX", w->folder) >= (int)sizeof path)
-        return error_set(err, MUSTER_E_LIMIT, "STEP_FOLDER is too long");
-    w->record = mkostemp(path, O_APPEND | O_CLOEXEC);
-    return w->record < 0 ? error_errno(err, "cannot make %s", path) : 0;
-}
 
 /* A name or numeric address, IPv4. */
 static int resolve(const char *host, uint16_t port, struct sockaddr_in *address, struct muster_error *err)
@@ -119,7 +71,7 @@ static int open_listener(struct sockaddr_in *own, struct muster_error *err)
     struct sockaddr_in any = {.sin_family = AF_INET};
     socklen_t length = sizeof any;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&any, sizeof any) || listen(fd, RANK_LIMIT) ||
+    if (fd < 0 || bind(fd, (struct sockaddr *)&any, sizeof any) || listen(fd, STEP_RANK_LIMIT) ||
         getsockname(fd, (struct sockaddr *)&any, &length)) {
         error_errno(err, "cannot listen");
         if (fd >= 0)
@@ -134,7 +86,7 @@ static int lost(const struct worker *w, int peer, int64_t step, struct muster_er
 {
     if (errno == 0)
         error_set(err, MUSTER_E_PEER, "Connection closed by peer");
-    return error_wrap(err, "rank %d lost rank %d in step %" PRId64, w->rank, peer, step);
+    return error_wrap(err, "rank %d lost rank %d in step %" PRId64, w->record.rank, peer, step);
 }
 
 static int send_to(const struct worker *w, int peer, const struct message *message, struct muster_error *err)
@@ -150,10 +102,10 @@ static int hear(const struct worker *w, int peer, int64_t step, struct message *
     errno = 0; /* stays so where the connection was closed in order */
     if (io_read_all(w->peers[peer], heard, sizeof *heard, "from a peer", err))
         return lost(w, peer, step, err);
-    if (heard->world != w->world || heard->step != step || heard->rank != peer) {
-        record(w, "mixed", "");
+    if (heard->world != w->record.world || heard->step != step || heard->rank != peer) {
+        step_record_mixed(&w->record);
         return error_set(err, MUSTER_E_PROTOCOL, "rank %d heard of step %" PRId64 " of another world",
-                         w->rank, heard->step);
+                         w->record.rank, heard->step);
     }
     return 0;
 }
@@ -163,7 +115,7 @@ static int connect_to(struct worker *w, int peer, struct tcpstore_client *store,
     scope_buffer text = {0};
     char key[32];
     snprintf(key, sizeof key, "address/%d", peer);
-    if (tcpstore_client_get(store, key, &text, STORE_TIMEOUT, err))
+    if (tcpstore_client_get(store, key, &text, STEP_STORE_TIMEOUT, err))
         return -1;
     struct sockaddr_in to;
     if (text.length != sizeof to)
@@ -173,7 +125,7 @@ static int connect_to(struct worker *w, int peer, struct tcpstore_client *store,
     w->peers[peer] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (w->peers[peer] < 0 || connect(w->peers[peer], (struct sockaddr *)&to, sizeof to) ||
         setsockopt(w->peers[peer], IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes))
-        return error_errno(err, "rank %d cannot reach rank %d", w->rank, peer);
+        return error_errno(err, "rank %d cannot reach rank %d", w->record.rank, peer);
     return 0;
 }
 
@@ -184,113 +136,83 @@ static int accept_one(struct worker *w, int listener, struct muster_error *err)
     int yes = 1, fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0)
         return error_errno(err, "accept");
-    if (io_read_all(fd, &hello, sizeof hello, "a peer's greeting", err) || hello.world != w->world ||
-        hello.rank <= w->rank || hello.rank >= w->size || w->peers[hello.rank] >= 0 ||
+    if (io_read_all(fd, &hello, sizeof hello, "a peer's greeting", err) || hello.world != w->record.world ||
+        hello.rank <= w->record.rank || hello.rank >= w->record.size || w->peers[hello.rank] >= 0 ||
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes)) {
         close(fd);
-        return error_set(err, MUSTER_E_PROTOCOL, "rank %d was greeted by a stranger", w->rank);
+        return error_set(err, MUSTER_E_PROTOCOL, "rank %d was greeted by a stranger", w->record.rank);
     }
     w->peers[hello.rank] = fd;
-    return 0;
-}
-
-static int agree_on_world(struct worker *w, struct tcpstore_client *store, struct muster_error *err)
-{
-    scope_buffer text = {0};
-    if (w->rank == 0) {
-        if (getrandom(&w->world, sizeof w->world, 0) != sizeof w->world)
-            return error_errno(err, "getrandom");
-        return tcpstore_client_set(store, "world", &w->world, sizeof w->world, err);
-    }
-    if (tcpstore_client_get(store, "world", &text, STORE_TIMEOUT, err))
-        return -1;
-    if (text.length != sizeof w->world)
-        return error_set(err, MUSTER_E_PROTOCOL, "the world's id has %zu bytes", text.length);
-    memcpy(&w->world, text.data, sizeof w->world);
     return 0;
 }
 
 /* Ends when all ranks have met: nobody is alone in a world. */
 static int meet(struct worker *w, struct muster_error *err)
 {
-    const char *master = getenv("MASTER_ADDR");
-    int64_t port;
+    const struct step_record *r = &w->record;
     struct sockaddr_in own;
     char key[32];
-    if (!master)
-        return error_set(err, MUSTER_E_INVALID, "MASTER_ADDR is not set: start this under a launcher");
-    if (number_of("MASTER_PORT", -1, &port, err))
-        return -1;
-    struct tcpstore_client_options options = {.host = master, .port = (uint16_t)port};
-    GUARD(guard_tcpstore_client) struct tcpstore_client *store = tcpstore_client_connect(&options, err);
-    if (!store || own_address(master, &own, err))
+    GUARD(guard_tcpstore_client) struct tcpstore_client *store = step_record_store(err);
+    if (!store || own_address(getenv("MASTER_ADDR"), &own, err))
         return -1;
     scope_close int listener = open_listener(&own, err);
-    snprintf(key, sizeof key, "address/%d", w->rank);
+    snprintf(key, sizeof key, "address/%d", r->rank);
     if (listener < 0 || tcpstore_client_set(store, key, &own, sizeof own, err) ||
-        agree_on_world(w, store, err))
+        step_record_agree(&w->record, store, err))
         return -1;
-    struct message hello = {.world = w->world, .step = -1, .rank = w->rank};
-    for (int peer = 0; peer < w->rank; peer++) {
+    struct message hello = {.world = r->world, .step = -1, .rank = r->rank};
+    for (int peer = 0; peer < r->rank; peer++) {
         if (connect_to(w, peer, store, err) || send_to(w, peer, &hello, err))
             return -1;
     }
-    for (int missing = w->size - 1 - w->rank; missing > 0; missing--) {
+    for (int missing = r->size - 1 - r->rank; missing > 0; missing--) {
         if (accept_one(w, listener, err))
             return -1;
     }
-    return tcpstore_client_barrier(store, "met", w->size, STORE_TIMEOUT, err);
+    return tcpstore_client_barrier(store, "met", r->size, STEP_STORE_TIMEOUT, err);
 }
 
 /* 1 where this was the last step, 0 where not, -1 */
 static int step(struct worker *w, int64_t number, struct muster_error *err)
 {
-    char text[4200];
-    snprintf(text, sizeof text, "%s/finish", w->folder);
-    struct message ours = {.world = w->world, .step = number, .rank = w->rank}, heard;
-    ours.last = w->rank == 0 && access(text, F_OK) == 0;
+    const struct step_record *r = &w->record;
+    struct message ours = {.world = r->world, .step = number, .rank = r->rank}, heard;
+    ours.last = r->rank == 0 && step_record_told(r, "finish");
     int last = ours.last;
-    for (int peer = 0; peer < w->size; peer++) {
-        if (peer != w->rank && send_to(w, peer, &ours, err))
+    for (int peer = 0; peer < r->size; peer++) {
+        if (peer != r->rank && send_to(w, peer, &ours, err))
             return -1;
     }
-    for (int peer = 0; peer < w->size; peer++) {
-        if (peer == w->rank)
+    for (int peer = 0; peer < r->size; peer++) {
+        if (peer == r->rank)
             continue;
         if (hear(w, peer, number, &heard, err))
             return -1;
         last |= heard.last;
     }
-    snprintf(text, sizeof text, "%" PRId64, number);
-    record(w, "step", text);
+    step_record_count(r, "step", number, clock_now(NULL));
     return last;
 }
 
 static int linger(const struct worker *w)
 {
-    char path[4200];
-    snprintf(path, sizeof path, "%s/linger.%d", w->folder, w->rank);
-    while (access(path, F_OK) == 0)
+    char name[32];
+    snprintf(name, sizeof name, "linger.%d", w->record.rank);
+    while (step_record_told(&w->record, name))
         clock_sleep_until(instant_add(clock_now(NULL), 20 * NS_PER_MS));
     return 0;
 }
 
 static int train(struct worker *w, struct muster_error *err)
 {
-    char text[512], host[256] = "?";
-    (void)gethostname(host, sizeof host - 1); /* "?" says that there is none */
-    snprintf(text, sizeof text,
-             "world=%016" PRIx64 " rank=%d size=%d round=%" PRId64 " restarts=%" PRId64 " host=%s", w->world,
-             w->rank, w->size, w->round, w->restarts, host);
-    record(w, "begin", text);
+    step_record_begin(&w->record);
     for (int64_t number = 0;; number++) {
-        struct instant end = instant_add(clock_now(NULL), w->step_ms * NS_PER_MS);
+        struct instant end = instant_add(clock_now(NULL), w->record.step_ms * NS_PER_MS);
         int last = step(w, number, err);
         if (last < 0)
             return -1;
         if (last) {
-            snprintf(text, sizeof text, "%" PRId64, number + 1);
-            record(w, "end", text);
+            step_record_count(&w->record, "end", number + 1, clock_now(NULL));
             return linger(w);
         }
         clock_sleep_until(end);
@@ -299,28 +221,14 @@ static int train(struct worker *w, struct muster_error *err)
 
 static int run(struct worker *w, struct muster_error *err)
 {
-    int64_t rank, size;
-    w->folder = getenv("STEP_FOLDER");
-    if (!w->folder)
-        return error_set(err, MUSTER_E_INVALID, "STEP_FOLDER is not set");
-    if (number_of("RANK", -1, &rank, err) || number_of("WORLD_SIZE", -1, &size, err) ||
-        number_of("MUSTER_ROUND", 0, &w->round, err) ||
-        number_of("TORCHELASTIC_RESTART_COUNT", 0, &w->restarts, err) ||
-        number_of("STEP_MS", 20, &w->step_ms, err))
-        return -1;
-    if (size < 1 || size > RANK_LIMIT || rank >= size)
-        return error_set(err, MUSTER_E_INVALID, "RANK=%" PRId64 " of WORLD_SIZE=%" PRId64 " (up to %d)", rank,
-                         size, RANK_LIMIT);
-    w->rank = (int)rank;
-    w->size = (int)size;
-    return open_record(w, err) || meet(w, err) || train(w, err) ? -1 : 0;
+    return step_record_open(&w->record, err) || meet(w, err) || train(w, err) ? -1 : 0;
 }
 
 int main(void)
 {
-    struct worker worker = {.record = -1};
+    struct worker worker = {.record = {.fd = -1}};
     struct muster_error err = {0};
-    for (int i = 0; i < RANK_LIMIT; i++)
+    for (int i = 0; i < STEP_RANK_LIMIT; i++)
         worker.peers[i] = -1;
     signal(SIGPIPE, SIG_IGN);
     if (run(&worker, &err)) {

@@ -1,0 +1,132 @@
+"""The fault matrix (fault_rows.py) with muster-train: a model that is trained on 2 and 4 nodes, one rank on each.
+
+    MUSTER_BUILD=build python3 tests/e2e/train_matrix_test.py [--full] [--rows TEXT] [--mode static|elastic] [--nodes N[,N...]]
+        [--keep FOLDER] [--jobs N] [--list]
+
+Of every job it is asked what fault_matrix_test.py asks, and that its model is, to the last bit, the one that as many ranks of one
+node learn in as many steps that nothing befell. There are no checkpoints yet: every world begins with step 1.
+
+The worker is muster-train as it is. step_tap (tests/support) stands between it and the launcher: it records its beats as
+steps, holds them back so that a test is not about who gets the processor, and ends the training by a notice. Needs root, for namespaces."""
+
+import argparse
+import math
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import cluster
+from fault_matrix_test import Played
+from fault_rows import BOTH, ROWS, at_exit_barrier
+from job import MUSTER
+
+TRAIN = cluster.BUILD / "bin" / "muster-train"
+TAP, LINGER = (cluster.BUILD / "tests" / name for name in ("step_tap", "linger.so"))
+SANITIZED = os.environ.get("MUSTER_SANITIZED")
+BATCH = 12  # for 1, 2, 3 or 4 ranks
+CONFIG = """\
+training: {{steps: 1000000, micro_batch: {micro_batch}, global_batch: {batch}, sequence_length: 16, strategy: FULL_SHARD, threads: 1,
+           learning_rate: 1.0e-3, min_learning_rate: 1.0e-3, warmup_steps: 5, output: "{output}"}}
+model: {{layers: 2, channels: 16, heads: 2}}
+data: {{path: "{text}"}}
+logging: {{interval: 1, sample_length: 0}}
+"""
+PROSE = "the quick fox jumps over the hill and then it rests. " * 200
+
+# Each way in which a world of muster-train ends is among these: a rank dies, a peer's node falls silent, a stop is announced, the job ends.
+SHORT = {
+    "a worker is killed": "static", "an agent is killed": "elastic", "the server's agent is killed at the exit barrier": "static",
+    "a node is cut off and healed": "elastic", "2 nodes become 4, then 3": "elastic", "TERM to a member": "static",
+}  # fmt: skip
+
+
+class Trained(Played):
+    """One row, with muster-train as the worker."""
+
+    def make_job(self, nodes):
+        job = super().make_job(nodes)
+        job.step_ms, job.limit = 50, 2 * job.limit
+        self.folder = nodes.folder
+        (self.folder / "text").write_text(PROSE)
+        sizes = range(job.lowest if job.elastic else job.count, job.count + 1)
+        share = math.gcd(*(BATCH // size for size in sizes))  # divides the batch of every size that the world may have
+        self.model, self.config = self.folder / "model", self.folder / "config.yaml"
+        self.config.write_text(CONFIG.format(micro_batch=share, batch=BATCH, output=self.model, text=self.folder / "text"))
+        library = shutil.copy(LINGER, self.folder)  # LD_PRELOAD takes a blank for a separator
+        preload = [] if SANITIZED else ["env", f"LD_PRELOAD={library}"]
+        job.program = (TAP, *preload, TRAIN, self.config)
+        return job
+
+    def check_end(self, job):
+        super().check_end(job)
+        if not self.expect("again") and self.row.begin is not at_exit_barrier:
+            return
+        *_, last = (world for world in job.observer.worlds() if world.steps)
+        assert last.ended, f"not all ranks have told their end: {last}"
+        assert self.model.read_bytes() == self.undisturbed(job, last), f"another model than that of a job that nothing befell: {last}"
+
+    def undisturbed(self, job, world):
+        """What as many ranks of one node learn in as many steps."""
+        path = self.folder / "undisturbed"
+        changes = [f"training.steps={world.steps}", f"training.output={path}"]
+        environment = {name: value for name, value in {**os.environ, **job.environment()}.items() if value is not None}
+        command = [MUSTER, "run", "--standalone", f"--nproc-per-node={world.size}", "--termination-log=", TRAIN, self.config]
+        for change in changes:
+            command += ["--set", change]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=job.limit, check=False)
+        assert done.returncode == 0, done.stderr
+        return path.read_bytes()
+
+
+def chosen(options):
+    for row in ROWS:
+        if options.rows.lower() not in row.name.lower():
+            continue
+        everything = options.full or options.mode or options.nodes
+        for mode in row.modes if everything else [SHORT.get(row.name)]:
+            if mode not in row.modes or (options.mode and mode != options.mode):
+                continue
+            sizes = row.sizes or options.nodes or ((2, 4) if options.full else (2,))
+            for count in sorted({count for count in sizes if count >= row.least}):
+                yield Trained(row, mode, count, options)
+
+
+def skips(job):
+    """Why it cannot be played here; "" where it can."""
+    if job.row.needs_torch and not job.options.torch:
+        return "MUSTER_TORCH_PYTHON is not set"
+    if SANITIZED and job.row.begin is at_exit_barrier:
+        return "a preloaded library and a sanitizer do not go together"
+    return ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--rows", default="")
+    parser.add_argument("--mode", choices=BOTH)
+    parser.add_argument("--nodes", type=lambda text: [int(word) for word in text.split(",")])
+    parser.add_argument("--keep")
+    parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    options.torch = os.environ.get("MUSTER_TORCH_PYTHON")
+    jobs = list(chosen(options))
+    if options.list:
+        print("\n".join(map(str, jobs)))
+        return 0
+    cluster.need()
+    skipped = [job for job in jobs if skips(job)]
+    for job in skipped:
+        print(f"{job}: skipped, {skips(job)}")
+    with ThreadPoolExecutor(options.jobs) as pool:
+        results = list(pool.map(Trained.run, [job for job in jobs if job not in skipped]))
+    failed = results.count(False)
+    print(f"{len(results)} jobs, {failed} failed, {len(skipped)} skipped")
+    return 1 if failed or not results else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
