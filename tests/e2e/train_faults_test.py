@@ -1,9 +1,10 @@
-"""muster-train and what befalls its job: a rank or the agent is killed, a rank freezes, TERM; on one node and on several.
+"""muster-train and what befalls its job on one node: a rank or the agent is killed, a rank freezes, TERM; and several ranks a node.
 
     MUSTER_BUILD=build python3 tests/e2e/train_faults_test.py [TrainFaults.test_name ...]
 
-A node is a set of namespaces here (cluster.py). Ranks of one node share memory, those of several speak TCP, and the model is the
-same to the last bit. It has no checkpoints: a restart begins at step 0, and ends with the same bytes as a run that nothing befell. Needs root."""
+What befalls it on several nodes plays train_matrix_test.py. A node is a set of namespaces here (cluster.py). Ranks of one node share
+memory, those of several speak TCP, and the model is the same to the last bit. It has no checkpoints: a restart begins at step 0,
+and ends with the same bytes as a run that nothing befell. Needs root."""
 
 import os
 import pathlib
@@ -126,85 +127,19 @@ class TrainFaults(unittest.TestCase):
         self.assertEqual(node.workers(), {})
         self.assertNotIn("error", agent.said())
 
-    # several nodes: one rank on each, and TCP between them
+    # several nodes, and TCP between them
 
-    STATIC = ("--nnodes=2", "--master-addr=node0")
-    ELASTIC = ("--nnodes=2:2", "--rdzv-backend=c10d", "--rdzv-endpoint=node0:29400")
-
-    def start_on(self, nodes, flags, numbered, ranks=1):
-        own = [[f"--node-rank={k}"] if numbered else [] for k in range(len(nodes))]
-        return [self.start(node, "disturbed", *flags, *own[k], ranks=ranks) for k, node in enumerate(nodes)]
-
-    def both_in_the_middle(self, agents, rounds=0):
-        def there():
-            for agent in agents:
-                self.assertIsNone(agent.poll(), agent.said())
-            return sum(len(re.findall(rf"step 20/{STEPS} ", agent.printed())) for agent in agents) > rounds
-
-        cluster.wait_until(there, "training is in the middle")
-
-    def all_ended_well(self, agents):
+    def run_on(self, nodes, ranks):
+        flags = (f"--nnodes={len(nodes)}", "--master-addr=node0")
+        agents = [self.start(node, "disturbed", *flags, f"--node-rank={k}", ranks=ranks) for k, node in enumerate(nodes)]
         for agent in agents:
             self.assertEqual(agent.wait(), 0, agent.said())
         self.assertEqual(sum(agent.printed().count(f"step {STEPS}/{STEPS} ") for agent in agents), 1)
 
-    def test_a_static_world_of_two_nodes_trains_the_model_of_one(self):
-        nodes = self.nodes(2)
-        self.all_ended_well(self.start_on(nodes, self.STATIC, True))
-        self.same_as_undisturbed(nodes[0], "disturbed")
-
-    def test_an_elastic_world_of_two_nodes_trains_the_model_of_one(self):
-        nodes = self.nodes(2)
-        self.all_ended_well(self.start_on(nodes, self.ELASTIC, False))
-        self.same_as_undisturbed(nodes[0], "disturbed")
-
-    def test_a_rank_of_two_nodes_is_killed(self):
-        nodes = self.nodes(2)
-        agents = self.start_on(nodes, self.STATIC, True)
-        self.both_in_the_middle(agents)
-        nodes[1].kill_worker(0)
-        self.both_in_the_middle(agents, 1)
-        nodes[0].kill_worker(0)
-        self.all_ended_well(agents)
-        said = "".join(agent.said() for agent in agents)
-        self.assertRegex(said, r"rank 1 .* was killed by signal 9 \(SIGKILL\)")
-        self.assertIn("restart 2 of 3: round", said)
-        self.same_as_undisturbed(nodes[0], "disturbed")
-
-    def test_a_node_of_two_freezes_and_thaws(self):
-        nodes = self.nodes(2)
-        agents = self.start_on(nodes, self.STATIC, True)
-        self.both_in_the_middle(agents)
-        nodes[1].freeze()
-        time.sleep(2)  # the fault's length
-        nodes[1].thaw()
-        self.all_ended_well(agents)
-        self.assertNotIn("restart 1 of 3", "".join(agent.said() for agent in agents))
-        self.same_as_undisturbed(nodes[0], "disturbed")
-
-    def pod_comes_back(self, silently):
-        nodes = self.nodes(2)
-        agents = self.start_on(nodes, self.ELASTIC, False)
-        self.both_in_the_middle(agents)
-        nodes[1].kill_pod(silently)
-        self.assertNotEqual(agents[1].wait(), 0)
-        nodes[1].restart()
-        agents[1] = self.start(nodes[1], "disturbed", *self.ELASTIC, ranks=1)
-        self.both_in_the_middle(agents)
-        self.all_ended_well(agents)
-        self.same_as_undisturbed(nodes[0], "disturbed")
-
-    def test_a_pod_of_two_is_killed_and_comes_back(self):
-        self.pod_comes_back(silently=False)
-
-    def test_a_node_of_two_loses_power_and_comes_back(self):
-        self.pod_comes_back(silently=True)
-
     def test_four_nodes_train_the_model_of_one(self):
         self.batch = 1
         nodes = self.nodes(4)
-        flags = ("--nnodes=4", "--master-addr=node0")
-        self.all_ended_well(self.start_on(nodes, flags, True))
+        self.run_on(nodes, ranks=1)
         self.ended_well(self.start(nodes[0], "alone", ranks=4), 0)
         self.assertEqual((self.folder / "disturbed").read_bytes(), (self.folder / "alone").read_bytes())
 
@@ -212,7 +147,7 @@ class TrainFaults(unittest.TestCase):
         self.batch = 1
         nodes = self.nodes(2)
         for self.strategy in ("NO_SHARD", "SHARD_OPTIM", "SHARD_GRAD_OP"):
-            self.all_ended_well(self.start_on(nodes, self.STATIC, True, ranks=2))
+            self.run_on(nodes, ranks=2)
             self.ended_well(self.start(nodes[0], "alone", ranks=4), 0)
             self.assertEqual((self.folder / "disturbed").read_bytes(), (self.folder / "alone").read_bytes(), self.strategy)
 
