@@ -39,7 +39,7 @@ struct tap {
     int worker, launcher;               /* sockets for notices */
     int program_beats, program_notices; /* what the program gets */
     int64_t steps;
-    bool told;
+    bool ends;            /* the program was told to, or will be: nothing holds it back any more */
     struct instant next;  /* when the next beat is taken */
     bool lies_there;      /* the next beat has come, */
     struct instant since; /* then */
@@ -92,13 +92,15 @@ static bool pass_on(int from, int to)
     return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
-static void tell_to_finish(struct tap *tap)
+/* Whether it is time to end; rank 0 tells the program so. */
+static void look_for_end(struct tap *tap)
 {
     static const char notice[] = "{\"coming\": \"job-stops\", \"reason\": \"the test has seen enough\"}\n";
-    if (tap->told || tap->record.rank != 0 || !step_record_told(&tap->record, "finish"))
+    if (tap->ends || !step_record_told(&tap->record, "finish"))
         return;
-    tap->told = true;
-    (void)send(tap->worker, notice, sizeof notice - 1, MSG_NOSIGNAL); /* as above */
+    tap->ends = true;
+    if (tap->record.rank == 0)
+        (void)send(tap->worker, notice, sizeof notice - 1, MSG_NOSIGNAL); /* as above */
 }
 
 /* False at the end of the program. */
@@ -114,8 +116,8 @@ static bool take_beat(struct tap *tap)
     else
         step_record_count(&tap->record, "step", tap->steps++, tap->since);
     (void)!write(tap->beats_on, line, (size_t)got); /* the launcher may miss a beat */
-    tell_to_finish(tap);
-    tap->next = instant_add(clock_now(NULL), tap->record.step_ms * NS_PER_MS);
+    look_for_end(tap);
+    tap->next = instant_add(clock_now(NULL), tap->ends ? 0 : tap->record.step_ms * NS_PER_MS);
     return true;
 }
 
@@ -144,8 +146,11 @@ static void stand_between(struct tap *tap)
         if (ready < 0 && errno != EINTR)
             return;
         lives = look_at_beats(tap, ready > 0 && fds[0].revents);
-        if (ready > 0 && fds[1].revents && !pass_on(tap->launcher, tap->worker))
-            fds[1].fd = -1;
+        if (ready > 0 && fds[1].revents) {
+            tap->ends = true; /* a notice, or the launcher is gone */
+            if (!pass_on(tap->launcher, tap->worker))
+                fds[1].fd = -1;
+        }
         if (ready > 0 && fds[2].revents && !pass_on(tap->worker, tap->launcher))
             fds[2].fd = -1;
     }
@@ -178,7 +183,8 @@ static int start_children(struct tap *tap, struct muster_error *err)
 {
     pid_t learner = branch();
     if (learner == 0) {
-        (void)close(tap->program_beats); /* held open, the worker would seem to live */
+        (void)close(tap->program_beats); /* held open, the worker would seem to live, */
+        (void)close(tap->worker);        /* and so would the other child */
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         learn_world(&tap->record);
         _exit(0);
