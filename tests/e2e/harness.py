@@ -19,7 +19,7 @@ from ports import free_port  # noqa: F401: for the tests
 BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build")).resolve()
 MUSTER = str(BUILD / "bin" / "muster")
 SUPPRESSIONS = pathlib.Path(__file__).resolve().parent / "tsan.supp"
-LIMIT = 60  # of any wait; a test that needs it has failed
+LIMIT = 240 if os.environ.get("MUSTER_SANITIZED") else 60  # of any wait; a test that needs it has failed
 
 
 def environment(**more):
