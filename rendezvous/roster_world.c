@@ -457,9 +457,11 @@ void roster_wake(struct roster *roster, struct instant now)
             member->lost_at = instant_add(now, roster->lost_after_ns);
     }
     roster->loss_check = instant_add(now, roster->lost_after_ns);
-    /* So long it takes until all have said what they could not say. */
-    if (roster->state_deadline.ns < roster->loss_check.ns)
-        roster->state_deadline = roster->loss_check;
+    /* So long it takes until all have said what they could not say: who is back just before it would be lost
+     * registers first, and is asked what it has not said. */
+    struct instant all_heard = instant_add(roster->loss_check, roster->lost_after_ns);
+    if (roster->state_deadline.ns < all_heard.ns)
+        roster->state_deadline = all_heard;
 }
 
 bool roster_holds_server(const struct roster *roster)
