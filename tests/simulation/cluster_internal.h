@@ -77,7 +77,7 @@ struct node {
     bool cut[2];
     struct instant cut_at;      /* what it sends arrives nowhere since then; never: it does arrive */
     struct instant stood_until; /* its clock */
-    bool slept; /* its clock has stood since it heard the server, so that nobody counted its lease */
+    bool slept; /* its clock has stood since the server told it how things are: nobody counted its lease */
     struct instant not_before[2];
     unsigned connection;            /* grows when the network comes back */
     struct instant last_arrival[2]; /* of the connection, each way: in order */
@@ -122,6 +122,7 @@ struct happening {
     int64_t value;         /* of the step */
     int phase;             /* of the step: 1 + the job's state that it waits for, -1: has waited; 0: none */
     uint64_t session;      /* BROKEN, ARRIVE */
+    struct instant sent;   /* ARRIVE */
     struct letter *letter; /* owned */
 };
 

@@ -151,6 +151,7 @@ static void put_on_wire(struct cluster *cluster, int i, enum direction direction
                                 .connection = node->connection,
                                 .server_life = cluster->server_lives,
                                 .session = node->session,
+                                .sent = cluster->now,
                                 .direction = direction,
                                 .letter = write_letter(cluster, message)};
     cluster_schedule(cluster, &arrival);
@@ -178,6 +179,13 @@ void cluster_server_sends(struct cluster *cluster, int node, const struct wire_m
     put_on_wire(cluster, node, TO_AGENT, message);
 }
 
+/* AGAIN asks, and after ACCEPT comes what it holds no more; both are from a server that may have lost it. */
+static bool tells_how_things_are(const struct node *node, const struct happening *happening)
+{
+    enum wire_kind kind = happening->letter->kind;
+    return kind != WIRE_AGAIN && kind != WIRE_ACCEPT && instant_reached(happening->sent, node->stood_until);
+}
+
 void cluster_arrive(struct cluster *cluster, const struct happening *happening)
 {
     struct node *node = &cluster->nodes[happening->node];
@@ -192,7 +200,7 @@ void cluster_arrive(struct cluster *cluster, const struct happening *happening)
         node->registration += happening->letter->kind == WIRE_ACCEPT || happening->letter->kind == WIRE_AGAIN;
         struct muster_error err;
         struct instant now = node_time(cluster, node);
-        node->slept &= !in_flight;
+        node->slept &= !tells_how_things_are(node, happening);
         client_wake(node->client, now);
         if (client_receive(node->client, read_letter(cluster, happening->letter), now, &err))
             cluster_break(cluster, INVARIANT_PROTOCOL, "%s: %s", node->name, err.text);
