@@ -1,4 +1,5 @@
-/* roster.c - the state machine of roster.h: events in, actions out.
+/* roster.c - the state machine of roster.h: events in, actions out. What a report means is in
+ * roster_report.c.
  *
  * Each handler does its part and ends in roster_settle() (roster_job.c), the one place that looks whether the
  * job's state must change. That needs only the counts of members by state, so it costs O(1) until something
@@ -10,7 +11,6 @@
 
 #include "proto/base/error.h"
 #include "proto/exit_code.h"
-#include "rendezvous/failure.h"
 #include "rendezvous/mutation.h"
 #include "rendezvous/roster_internal.h"
 
@@ -302,129 +302,6 @@ static int on_disconnect(struct roster_work *w)
     return 0;
 }
 
-/* -- REPORT
- * ------------------------------------------------------------------------------------------------------- */
-
-enum report_outcome {
-    REPORT_UNKNOWN, /* no such pair: the agent broke the protocol */
-    REPORT_CROSSED, /* crossed our STOP or verdict: nothing to do */
-    REPORT_RUNS,
-    REPORT_FAILS,
-    REPORT_COLLECT, /* one more failure of a world that is stopping */
-    REPORT_ENDS,
-    REPORT_ENDED,  /* before our STOP came: it does not keep the others from working on */
-    REPORT_BREAKS, /* a world that might have gone on under a new server */
-    REPORT_STOPS,
-    REPORT_GIVES_UP, /* its lease was over, or it took the server for lost */
-};
-
-/* States without a world of the report's id do not get here: their reports are stale. What a new server took
- * over from an agent's JOIN is reported to it once more. Columns: RUNNING, FAILED, DONE, STOPPED. */
-static const unsigned char report_table[MEMBER_STATE_COUNT][4] = {
-    [MEMBER_EMPTY] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
-    [MEMBER_JOINED] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
-    [MEMBER_ASSIGNED] = {REPORT_RUNS, REPORT_FAILS, REPORT_ENDS, REPORT_GIVES_UP},
-    [MEMBER_RUNNING] = {REPORT_CROSSED, REPORT_FAILS, REPORT_ENDS, REPORT_GIVES_UP},
-    [MEMBER_DONE] = {REPORT_CROSSED, REPORT_UNKNOWN, REPORT_CROSSED, REPORT_UNKNOWN},
-    [MEMBER_DONE_GONE] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
-    [MEMBER_KEEPS] = {REPORT_CROSSED, REPORT_BREAKS, REPORT_ENDED, REPORT_STOPS},
-    [MEMBER_STOPPING] = {REPORT_CROSSED, REPORT_COLLECT, REPORT_ENDED, REPORT_STOPS},
-    [MEMBER_STOPPED] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
-    [MEMBER_STRAY] = {REPORT_CROSSED, REPORT_CROSSED, REPORT_CROSSED, REPORT_STOPS},
-    [MEMBER_LEAVING] = {REPORT_CROSSED, REPORT_CROSSED, REPORT_CROSSED, REPORT_CROSSED},
-};
-
-static void collect(struct roster_work *w, const struct roster_member *member)
-{
-    const struct worker_failure *failure = w->event->report.failure;
-    w->roster->dead = true;
-    if (w->roster->state == JOB_STOPPING && w->roster->planned)
-        return; /* told to end, it ended */
-    int64_t age = failure->age_ns > 0 ? failure->age_ns : 0;
-    roster_record(w->roster, failure, roster_slot_of(w->roster, member), (struct instant){w->now.ns - age});
-}
-
-static void on_stopped(struct roster *roster, struct roster_member *member)
-{
-    roster->dead |= member->state == MEMBER_STOPPING && !member->was_done;
-    member->held = (struct world_id){0};
-    if (member->draining)
-        roster_set_state(roster, member, MEMBER_LEAVING);
-    else
-        roster_set_state(roster, member, member->state == MEMBER_STOPPING ? MEMBER_STOPPED : MEMBER_JOINED);
-}
-
-/* The server did not answer it for a lease, or, in a static world, seemed to be gone: it has stopped its
- * workers unasked. */
-static void on_gives_up(struct roster_work *w, struct roster_member *member)
-{
-    struct roster *roster = w->roster;
-    roster_record_lost(roster, member);
-    roster->dead = true;
-    member->held = (struct world_id){0};
-    roster_set_state(roster, member, MEMBER_STOPPED);
-    roster_begin_stop(w);
-}
-
-static int on_report(struct roster_work *w)
-{
-    struct roster *roster = w->roster;
-    struct roster_member *member = sender(w);
-    enum membership_report_kind kind = w->event->report.kind;
-    if ((unsigned)kind > MEMBERSHIP_REPORT_STOPPED ||
-        (kind == MEMBERSHIP_REPORT_FAILED && !w->event->report.failure))
-        return error_set(w->err, MUSTER_E_INVALID, "a report of kind %d without what it needs", (int)kind);
-    if (w->event->report.sequence <= member->sequence && !MUTATED(MUTATION_REPEATED_REPORT))
-        return 0; /* a duplicate */
-    struct world_id id = w->event->report.id;
-    bool current = MUTATED(MUTATION_OLD_REPORT) ? member->held.epoch != 0
-                                                : member->held.epoch && id.epoch == member->held.epoch &&
-                                                      id.round == member->held.round;
-    enum report_outcome outcome = current ? report_table[member->state][kind] : REPORT_CROSSED;
-    if (outcome == REPORT_UNKNOWN)
-        return error_set(w->err, MUSTER_E_STATE, "agent \"%.128s\" reports %s while it is %s", member->name,
-                         roster_report_name(kind), roster_member_state_name(member->state));
-    member->sequence = w->event->report.sequence;
-    switch (outcome) {
-    case REPORT_RUNS:
-        roster_set_state(roster, member, MEMBER_RUNNING);
-        break;
-    case REPORT_ENDS:
-        roster_set_state(roster, member, MEMBER_DONE);
-        break;
-    case REPORT_ENDED:
-        member->was_done = true;
-        break;
-    case REPORT_BREAKS:
-        roster_set_state(roster, member, MEMBER_STRAY);
-        roster_act(w, ROSTER_SEND_STOP, member->session, roster_slot_of(roster, member), NULL);
-        break;
-    case REPORT_FAILS:
-        collect(w, member);
-        roster_begin_stop(w);
-        break;
-    case REPORT_COLLECT:
-        collect(w, member);
-        break;
-    case REPORT_STOPS:
-        on_stopped(roster, member);
-        break;
-    case REPORT_GIVES_UP:
-        on_gives_up(w, member);
-        break;
-    default:
-        return 0;
-    }
-    roster_settle(w);
-    return 0;
-}
-
-static int on_report_late(struct roster_work *w)
-{
-    (void)w; /* the verdict is out */
-    return 0;
-}
-
 /* -- TICK
  * ---------------------------------------------------------------------------------------------------------
  */
@@ -542,18 +419,19 @@ static int on_tick_finishing(struct roster_work *w)
 
 /* Columns: JOIN, LEAVE, DRAIN, REPORT, BEAT, DISCONNECT, TICK. */
 static int (*const step_table[JOB_STATE_COUNT][ROSTER_EVENT_COUNT])(struct roster_work *) = {
-    [JOB_FORMING] = {on_join, on_leave_forming, on_drain, on_report, on_beat, on_disconnect, on_tick_forming},
-    [JOB_STARTING] = {on_join, on_leave_running, on_drain, on_report, on_beat, on_disconnect, on_tick},
-    [JOB_RUNNING] = {on_join, on_leave_running, on_drain, on_report, on_beat, on_disconnect, on_tick},
-    [JOB_STOPPING] = {on_join, on_leave_stopping, on_drain, on_report, on_beat, on_disconnect,
+    [JOB_FORMING] = {on_join, on_leave_forming, on_drain, roster_on_report, on_beat, on_disconnect,
+                     on_tick_forming},
+    [JOB_STARTING] = {on_join, on_leave_running, on_drain, roster_on_report, on_beat, on_disconnect, on_tick},
+    [JOB_RUNNING] = {on_join, on_leave_running, on_drain, roster_on_report, on_beat, on_disconnect, on_tick},
+    [JOB_STOPPING] = {on_join, on_leave_stopping, on_drain, roster_on_report, on_beat, on_disconnect,
                       on_tick_stopping},
-    [JOB_DEPARTED] = {on_join_departed, on_leave_finishing, on_drain, on_report_late, on_beat, on_disconnect,
-                      on_tick},
-    [JOB_FINISHING] = {on_join_late, on_leave_finishing, on_drain, on_report_late, on_beat, on_disconnect,
-                       on_tick_finishing},
-    [JOB_FINISHED] = {on_join_late, on_leave_finishing, on_drain, on_report_late, on_beat, on_disconnect,
-                      on_tick_finishing},
-    [JOB_FAILED] = {on_join_late, on_leave_finishing, on_drain, on_report_late, on_beat, on_disconnect,
+    [JOB_DEPARTED] = {on_join_departed, on_leave_finishing, on_drain, roster_on_report_late, on_beat,
+                      on_disconnect, on_tick},
+    [JOB_FINISHING] = {on_join_late, on_leave_finishing, on_drain, roster_on_report_late, on_beat,
+                       on_disconnect, on_tick_finishing},
+    [JOB_FINISHED] = {on_join_late, on_leave_finishing, on_drain, roster_on_report_late, on_beat,
+                      on_disconnect, on_tick_finishing},
+    [JOB_FAILED] = {on_join_late, on_leave_finishing, on_drain, roster_on_report_late, on_beat, on_disconnect,
                     on_tick_finishing},
 };
 

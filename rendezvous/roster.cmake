@@ -9,6 +9,7 @@ add_library(muster_roster STATIC
   failure_text.c
   roster.c
   roster_elastic.c
+  roster_report.c
   roster_return.c
   roster_job.c
   roster_join.c

@@ -157,6 +157,12 @@ void roster_depart(struct roster_work *w);
 /* All transitions of the job that are due. Every handler that changed a member ends in it. */
 void roster_settle(struct roster_work *w);
 
+/* --- roster_report.c --- */
+
+/* A REPORT; late: the verdict is out, or the server leaves. */
+int roster_on_report(struct roster_work *w);
+int roster_on_report_late(struct roster_work *w);
+
 /* --- roster_elastic.c: an elastic world's own rules --- */
 
 /* The next world waits for the end of a lease that was renewed at this time, or before, unless the last one
