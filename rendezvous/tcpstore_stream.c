@@ -7,7 +7,9 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #include "proto/base/error.h"
@@ -40,6 +42,27 @@ static int tcpstore_stream_wait(int fd, short events, struct instant deadline, s
     }
 }
 
+/* Where nobody listens yet at a port of this machine from which the kernel also takes source ports, it may
+ * take that very one: the connection is its own other end, and hears its own words for the server's. */
+static bool is_own_end(int fd)
+{
+    struct sockaddr_storage here = {0}, there = {0};
+    socklen_t size = sizeof here, other = sizeof there;
+    return !getsockname(fd, (struct sockaddr *)&here, &size) &&
+           !getpeername(fd, (struct sockaddr *)&there, &other) && size == other &&
+           !memcmp(&here, &there, size);
+}
+
+static int check_other_end(int fd, struct muster_error *err)
+{
+    const struct linger none = {.l_onoff = 1}; /* else the port is nobody's for a minute */
+    if (!is_own_end(fd))
+        return 0;
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none); /* a socket takes it */
+    errno = ECONNREFUSED;
+    return error_errno(err, "connect");
+}
+
 static int connect_address(const struct addrinfo *address, struct instant deadline, struct muster_error *err)
 {
     scope_close int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -47,6 +70,9 @@ static int connect_address(const struct addrinfo *address, struct instant deadli
     socklen_t length = sizeof failure;
     if (fd < 0)
         return error_errno(err, "socket");
+    /* The source port must not keep a server of this machine from listening there. */
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes))
+        return error_errno(err, "SO_REUSEADDR");
     if (connect(fd, address->ai_addr, address->ai_addrlen)) {
         if (errno != EINPROGRESS && errno != EINTR)
             return error_errno(err, "connect");
@@ -58,6 +84,8 @@ static int connect_address(const struct addrinfo *address, struct instant deadli
         if (failure)
             return error_errno(err, "connect");
     }
+    if (check_other_end(fd, err))
+        return -1;
     if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes))
         return error_errno(err, "TCP_NODELAY");
     return take_fd(&fd);

@@ -1,5 +1,6 @@
 muster_test(store_test SOURCES store_test.c LINK muster_tcpstore)
 muster_test(tcpstore_test SOURCES tcpstore_test.c LINK muster_tcpstore)
+muster_test(tcpstore_stream_test SOURCES tcpstore_stream_test.c LINK muster_tcpstore)
 muster_test(tcpstore_listen_test SOURCES tcpstore_listen_test.c LINK muster_tcpstore)
 muster_test(tcpstore_client_old_test SOURCES tcpstore_client_old_test.c LINK muster_tcpstore)
 muster_test(stream_pace_test SOURCES stream_pace_test.c LINK muster_tcpstore)
