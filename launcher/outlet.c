@@ -1,11 +1,13 @@
 /* outlet.c - the queue of an outlet; see outlet.h and outlet_internal.h. */
 #include "launcher/outlet.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "launcher/outlet_internal.h"
 #include "proto/base/error.h"
+#include "proto/base/io.h"
 #include "proto/base/mem.h"
 
 enum { KICK_BYTES = OUTLET_LIMIT / 4 }; /* waiting for outlet_kick no longer */
@@ -298,6 +300,22 @@ struct outlet_lost outlet_lost(struct outlet *o)
     return lost;
 }
 
+/* Whether the writer could go on, and gets no processor: then it is the machine that is slow, and nothing is
+ * stuck. With the lock, so that it has not ended. */
+static bool writer_starves(const struct outlet *o)
+{
+    enum { STAT_LIMIT = 4096 };
+    char path[64];
+    scope_buffer stat = {0};
+    if (!o->writer_tid)
+        return true;                                                                  /* it has not begun */
+    (void)snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)o->writer_tid); /* fits */
+    if (io_read_file(path, STAT_LIMIT, &stat, NULL) < 0 || !stat.data)
+        return false;
+    const char *name_end = strrchr(stat.data, ')');
+    return name_end && !strncmp(name_end, ") R", 3);
+}
+
 /* Waits until the writer has ended or nothing moves; with the lock. */
 static void await_end(struct outlet *o, int64_t patience_ns, struct instant limit)
 {
@@ -309,6 +327,8 @@ static void await_end(struct outlet *o, int64_t patience_ns, struct instant limi
         if (later != moved)
             end = instant_add(now, patience_ns);
         moved = later;
+        if (!instant_reached(now, limit) && instant_reached(now, end) && writer_starves(o))
+            end = instant_add(now, patience_ns);
         if (instant_reached(now, instant_min(end, limit)))
             return;
         struct timespec until = instant_timespec(instant_min(end, limit));

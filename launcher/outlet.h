@@ -88,10 +88,10 @@ void outlet_drop(struct outlet *o, const struct outlet_piece *piece);
 void outlet_forget(struct outlet *o, struct target *target, const void *owner);
 
 struct outlet_lost outlet_lost(struct outlet *o);
-/* Waits until everything is written and ends the threads. Gives up where nothing moves for patience, and at
- * all events at limit: then the outlet is left to the thread that hangs, which frees it if it ever gets on.
- * *lost gets all that did not arrive, what is left included. Returns whether everything was handed over or
- * refused. Accepts NULL. */
+/* Waits until everything is written and ends the threads. Gives up where nothing moves for patience, though
+ * the machine would let it, and at all events at limit: then the outlet is left to the thread that hangs,
+ * which frees it if it ever gets on. *lost gets all that did not arrive, what is left included. Returns
+ * whether everything was handed over or refused. Accepts NULL. */
 bool outlet_finish(struct outlet *o, int64_t patience_ns, struct instant limit, struct outlet_lost *lost);
 
 #endif

@@ -14,6 +14,7 @@ struct outlet {
     pthread_cond_t filled, spill, drained; /* for the writer, the spooler, the one who finishes */
     int references;                        /* the owner's and each thread's */
     bool writer_started, writer_ended, spooler_started, spooler_stops, closing;
+    pid_t writer_tid;   /* 0: it has not begun */
     bool release_asked; /* a target was closed */
     int wake_fd;
     char *spool_folder;

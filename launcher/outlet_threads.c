@@ -232,6 +232,7 @@ static void *writer_thread(void *context)
 {
     struct outlet *o = context;
     pthread_mutex_lock(&o->lock);
+    o->writer_tid = gettid();
     for (;;) {
         if (write_oldest(o))
             continue;

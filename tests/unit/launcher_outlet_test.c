@@ -3,6 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -282,6 +285,65 @@ static void a_reader_that_went_away(void **state)
     assert_int_equal(lost.lines, count);
 }
 
+struct hog {
+    pthread_t thread;
+    sem_t go;
+};
+
+static void *take_the_processor(void *context)
+{
+    struct hog *hog = context;
+    while (sem_wait(&hog->go))
+        ;
+    struct instant end = instant_add(clock_now(NULL), 300 * NS_PER_MS);
+    while (!instant_reached(clock_now(NULL), end))
+        ;
+    return NULL;
+}
+
+static cpu_set_t first_of(const cpu_set_t *cpus)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&one); cpu++) {
+        if (CPU_ISSET(cpu, cpus))
+            CPU_SET(cpu, &one);
+    }
+    return one;
+}
+
+/* The writer is last in the queue for the only processor that it may use: it is late, and nothing is stuck.
+ */
+static void a_writer_without_a_processor_is_waited_for(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct outlet_lost lost;
+    struct hog hog;
+    cpu_set_t before;
+    const struct sched_param none = {0};
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    cpu_set_t one = first_of(&before);
+    bench_open(&b, NULL, 0);
+    assert_int_equal(sem_init(&hog.go, 0, 0), 0);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_int_equal(pthread_create(&hog.thread, NULL, take_the_processor, &hog), 0);
+    assert_int_equal(sched_setscheduler(0, SCHED_IDLE, &none), 0);
+    assert_true(put(&b, &b, "late\n", true, true));  /* starts the writer, which gets what we have */
+    (void)sched_setscheduler(0, SCHED_OTHER, &none); /* where nobody is let back nothing is shown here */
+    assert_int_equal(sem_post(&hog.go), 0);
+    assert_true(outlet_finish(b.outlet, 2 * NS_PER_MS, INSTANT_NEVER, &lost));
+    assert_int_equal(lost.bytes, 0);
+    assert_int_equal(pthread_join(hog.thread, NULL), 0);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    (void)sem_destroy(&hog.go);
+    close(b.wake);
+    struct buffer out = {0};
+    read_rest(b.ends[0], &out);
+    assert_string_equal(out.data, "late\n");
+    buffer_free(&out);
+}
+
 int main(void)
 {
     struct sigaction ignore = {.sa_handler = SIG_IGN};
@@ -296,6 +358,7 @@ int main(void)
         cmocka_unit_test(it_moves_again),
         cmocka_unit_test(a_full_disk_is_waited_for),
         cmocka_unit_test(a_reader_that_went_away),
+        cmocka_unit_test(a_writer_without_a_processor_is_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
