@@ -129,6 +129,14 @@ static int dial(const struct status_name *to, int64_t patience_ns, pid_t *pid, s
     return take_fd(&fd);
 }
 
+pid_t status_whose(const struct status_name *name, struct muster_error *err)
+{
+    static const int64_t patience_ns = 50 * NS_PER_MS; /* an agent's queue is full only where it is stopped */
+    pid_t pid = -1;
+    scope_close int fd = dial(name, patience_ns, &pid, err);
+    return fd < 0 ? -1 : pid;
+}
+
 /* Control characters could make a terminal do things. */
 static void scrub(char *text, size_t length)
 {

@@ -23,6 +23,10 @@ size_t status_names_parse(const char *text, struct status_name *names, size_t li
  * (mem_free). NULL: err. */
 struct status_name *status_names_read(size_t *count, struct muster_error *err);
 
+/* The agent's process as this one sees it, of whom the socket is; nothing is asked. -1: MUSTER_E_PEER where
+ * it has gone or is not what its name says, MUSTER_E_TIMEOUT where too many wait for it already. */
+pid_t status_whose(const struct status_name *name, struct muster_error *err);
+
 /* Asks and waits for at most patience. The answer is appended without control characters but line ends. *pid
  * (may be NULL) is the agent's as this process sees it. -1: MUSTER_E_PEER where it has gone or is not what
  * its name says, MUSTER_E_TIMEOUT where it does not answer. */

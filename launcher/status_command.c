@@ -90,8 +90,18 @@ static bool is_wanted(const struct options *options, const struct agent_found *f
            (!options->job || !strcmp(options->job, found->job));
 }
 
-/* Asks every agent for its line and keeps those that are wanted. Those that do not answer are complained of,
- * unless they were never wanted. */
+/* Whether an agent is to be asked: where a pid is wanted, only the one that has it, so that nobody waits for
+ * others that are stopped. Its name tells the number in its own namespace, its socket the one in ours. */
+static bool is_asked(const struct options *options, const struct status_name *name)
+{
+    if (!options->pid)
+        return true;
+    pid_t pid = status_whose(name, NULL);
+    return pid == options->pid || (pid < 0 && name->pid == options->pid);
+}
+
+/* Asks every agent for its line and keeps those that are wanted. Those that do not answer are complained of.
+ */
 static size_t survey(const struct options *options, const struct status_name *names, size_t count,
                      struct agent_found *kept, struct buffer *complaint)
 {
@@ -100,9 +110,10 @@ static size_t survey(const struct options *options, const struct status_name *na
         struct muster_error err = {0};
         struct agent_found *found = &kept[kept_count];
         *found = (struct agent_found){.name = &names[i], .pid = names[i].pid};
+        if (!is_asked(options, &names[i]))
+            continue;
         if (status_ask(&names[i], STATUS_ASK_SUMMARY, patience_ns, &found->line, &found->pid, &err) < 0) {
-            if (!options->pid || options->pid == found->pid)
-                buffer_printf(complaint, "muster status: %s\n", err.text);
+            buffer_printf(complaint, "muster status: %s\n", err.text);
         } else if (read_summary(found) && is_wanted(options, found)) {
             kept_count++;
             continue;

@@ -131,8 +131,10 @@ class AgentTest(unittest.TestCase):
             return ""
 
     def script(self, name, text):
-        path = self.folder / name
-        path.write_text(text)
+        """A file in the test's folder. It changes as a whole: who was started before may just be reading it."""
+        path, new = self.folder / name, self.folder / f"{name}.new"
+        new.write_text(text)
+        new.rename(path)
         return str(path)
 
     def start(self, *arguments, env=None, **options):

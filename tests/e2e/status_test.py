@@ -11,6 +11,7 @@ import re
 import signal
 import socket
 import subprocess
+import time
 import unittest
 import urllib.error
 import urllib.request
@@ -137,6 +138,22 @@ class Command(StatusTest):
         self.assertEqual(self.json_of(agent)["state"], "RUNNING")
         self.open_gate()
         self.finish(agent, 0)
+
+    def test_others_that_are_stopped_keep_nobody_waiting(self):
+        """Eight that do not answer would be forty seconds."""
+        agents = [self.start("--standalone", "--", "sh", self.gate()) for _ in range(9)]
+        for agent in agents:
+            wait_until(lambda: self.has_agent(agent), "the agent can be asked")
+        for agent in agents[1:]:
+            agent.send_signal(signal.SIGSTOP)
+        begin = time.monotonic()
+        self.assertEqual(self.json_of(agents[0])["pid"], agents[0].pid)
+        self.assertLess(time.monotonic() - begin, 20)
+        for agent in agents[1:]:
+            agent.send_signal(signal.SIGCONT)
+        self.open_gate()
+        for agent in agents:
+            self.finish(agent, 0)
 
     @unittest.skipIf(os.geteuid() != 0, "only root can become another user")
     def test_other_users_get_nothing(self):
