@@ -17,11 +17,6 @@
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 
-/* What comes through the pipe: first the head as soon as the process is there, then the answer. */
-struct head {
-    pid_t pid;
-};
-
 struct answer {
     int result;
     struct muster_error err; /* then size bytes, where result is 0 */
@@ -52,11 +47,8 @@ static void close_all_but(int *fd)
 
 static void __attribute__((noreturn)) run_apart(const struct call *call, int fd)
 {
-    struct head head = {getpid()};
     struct answer answer = {0};
     close_all_but(&fd);
-    if (io_write_all(fd, &head, sizeof head, "answer", NULL) < 0)
-        _exit(1);
     answer.result = call->body(call->context, call->result, &answer.err);
     if (io_write_all(fd, &answer, sizeof answer, "answer", NULL) < 0 ||
         (answer.result == 0 && io_write_all(fd, call->result, call->size, "answer", NULL) < 0))
@@ -66,22 +58,28 @@ static void __attribute__((noreturn)) run_apart(const struct call *call, int fd)
 
 /* --- here --- */
 
-/* The middle process ends at once, so that the other one is its orphan. */
-static int start(const struct call *call, int writer, struct muster_error *err)
+/* The middle process ends at once, so that the other one is its orphan. Returns that one's number, which is
+ * known before it has run at all, or -1. */
+static pid_t start(const struct call *call, int writer, struct muster_error *err)
 {
-    pid_t middle = fork();
+    int ends[2], status = 0;
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return error_errno(err, "cannot make a pipe");
+    scope_close int reader = ends[0], told = ends[1];
+    pid_t middle = fork(), pid = -1;
     if (middle < 0)
         return error_errno(err, "cannot make a process");
     if (middle == 0) {
-        pid_t pid = fork();
+        pid = fork();
         if (pid == 0)
             run_apart(call, writer);
-        _exit(pid < 0);
+        _exit(pid < 0 || io_write_all(told, &pid, sizeof pid, "number", NULL) < 0);
     }
-    int status = 0;
     while (waitpid(middle, &status, 0) < 0 && errno == EINTR)
         ;
-    return status == 0 ? 0 : error_set(err, MUSTER_E_IO, "cannot make a process");
+    if (status == 0 && io_read_all(reader, &pid, sizeof pid, "number", NULL) == 0)
+        return pid;
+    return error_set(err, MUSTER_E_IO, "cannot make a process");
 }
 
 /* size bytes before the deadline. false: not all of them came. */
@@ -111,18 +109,17 @@ int spawn_apart(int (*body)(void *context, void *result, struct muster_error *er
 {
     struct instant deadline = instant_add(clock_now(NULL), patience_ns);
     struct call call = {body, context, result, size};
-    struct head head = {0};
     struct answer answer = {0};
     bool late = false;
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0)
         return error_errno(err, "cannot make a pipe");
     scope_close int reader = ends[0], writer = ends[1];
-    if (start(&call, writer, err) < 0)
+    pid_t pid = start(&call, writer, err);
+    if (pid < 0)
         return -1;
     (void)close(take_fd(&writer)); /* its end of file is the process's end */
-    if (receive(reader, &head, sizeof head, deadline, &late) &&
-        receive(reader, &answer, sizeof answer, deadline, &late)) {
+    if (receive(reader, &answer, sizeof answer, deadline, &late)) {
         if (answer.result < 0) {
             if (err)
                 *err = answer.err;
@@ -133,8 +130,7 @@ int spawn_apart(int (*body)(void *context, void *result, struct muster_error *er
     }
     if (!late)
         return error_set(err, MUSTER_E_IO, "%s ended without an answer", what);
-    if (head.pid > 0)
-        (void)kill(head.pid, SIGKILL); /* it has not closed the pipe: the number is its own */
+    (void)kill(pid, SIGKILL); /* it has not closed the pipe: the number is its own */
     return error_set(err, MUSTER_E_TIMEOUT, "%s did not answer in %.3g s", what,
                      (double)patience_ns / NS_PER_S);
 }
