@@ -69,7 +69,7 @@ class Complaint(AgentTest):
     def elastic(self, name, address, port, nnodes, *arguments):
         return self.start(
             f"--nnodes={nnodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", f"--local-addr={address}",
-            "--last-call-timeout=1", "--regroup-interval=1", *arguments, env={"MUSTER_HOSTNAME": name},
+            "--last-call-timeout=8", "--regroup-interval=1", *arguments, env={"MUSTER_HOSTNAME": name},
         )
 
 

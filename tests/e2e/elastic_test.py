@@ -40,7 +40,7 @@ class ElasticTest(AgentTest):
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint=127.0.0.1:{self.port}",
             f"--local-addr=127.0.0.{k + 1}",
-            "--last-call-timeout=1",
+            "--last-call-timeout=8",
             "--regroup-interval=1",
             "--max-restarts=3",
             *arguments,
@@ -83,7 +83,7 @@ class Forming(ElasticTest):
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint=localhost:{self.port}",
             "--rdzv-id=some-job",
-            "--rdzv-conf='join_timeout=5,last_call_timeout=1,timeout=5'",
+            "--rdzv-conf='join_timeout=30,last_call_timeout=1,timeout=30'",
             "--",
             self.worker,
         )
@@ -131,7 +131,7 @@ class Forming(ElasticTest):
             begin = time.monotonic()
             process.send_signal(signal.SIGTERM)
             self.assertEqual(process.wait(timeout=30), 143)
-            self.assertLess(time.monotonic() - begin, 5)
+            self.assertLess(time.monotonic() - begin, 30)  # far less than a world is waited for
 
     def test_the_store_listens_in_the_port_range(self):
         first = free_port()
@@ -316,14 +316,14 @@ class Changing(ElasticTest):
         self.finish_all(nodes)
 
     def test_the_server_is_asked_to_end_and_stays_away(self):
-        nodes = [self.node(k, "2:3", "--join-timeout=4") for k in range(3)]
+        nodes = [self.node(k, "2:3", "--join-timeout=12") for k in range(3)]
         self.seen(0, 3)
         nodes[0].send_signal(signal.SIGTERM)
         self.finish(nodes[0], 143)
         nodes[1].send_signal(signal.SIGTERM)  # whoever waits leaves at once
         self.finish(nodes[1], 143)
         _, err = self.finish(nodes[2], 138)
-        self.assertIn(f"left on SIGTERM: 127.0.0.1:{self.port} did not come back within 4", err)
+        self.assertIn(f"left on SIGTERM: 127.0.0.1:{self.port} did not come back within 12", err)
 
     def test_all_are_asked_to_end_at_once(self):
         nodes = [self.node(k, "2:3") for k in range(3)]

@@ -117,7 +117,7 @@ class AgentTest(unittest.TestCase):
         def gone():
             return not [pid for pid in carriers() if mine in self.folder_of(pid)]
 
-        wait_until(gone, "every process of this test is gone", 10)
+        wait_until(gone, "every process of this test is gone")
         if os.environ.get("TEST_APART"):  # else it is shared with whatever runs beside the test
             self.assertEqual(set(os.listdir("/dev/shm")) - self.shm, set())
 
@@ -162,7 +162,7 @@ class AgentTest(unittest.TestCase):
     def wait_said(self, process, text):
         """Reads stderr until the text is there; what was read is kept in process.said."""
         said = getattr(process, "said", "")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + LIMIT
         os.set_blocking(process.stderr.fileno(), False)
         while text not in said:
             self.assertLess(time.monotonic(), deadline, f"'{text}' was not said:\n{said}")
@@ -230,7 +230,7 @@ class AdoptingTest(AgentTest):
         if not killed:
             self.assertEqual(self.new_children(), {}, "the agents left these behind")
             return
-        wait_until(lambda: all(state == "Z" for _, state in self.new_children().values()), "nobody outlives the agents", 10)
+        wait_until(lambda: all(state == "Z" for _, state in self.new_children().values()), "nobody outlives the agents")
         for pid in self.new_children():
             os.waitpid(pid, 0x40000000)  # __WALL: a guardian sends no SIGCHLD
 

@@ -74,6 +74,7 @@ class LogsTest(AgentTest):
         wait_until(
             lambda: all((self.folder / f"through.{rank}").exists() for rank in range(count)),
             "the workers have written everything",
+            limit=300,  # a GiB on a machine that starves
         )
 
     def shout(self, *flags, count=LINES, script=SHOUT, **options):

@@ -68,7 +68,7 @@ class Static(NamesTest):
         begin = time.monotonic()
         agent.signal(signal.SIGTERM)
         self.finish([agent], 143)
-        self.assertLess(time.monotonic() - begin, 10)  # far less than the answer takes
+        self.assertLess(time.monotonic() - begin, 25)  # far less than the answer takes
 
     def test_it_never_comes(self):
         self.cluster.unpublish("node0")

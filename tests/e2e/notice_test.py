@@ -63,7 +63,7 @@ class NoticeTest(AgentTest):
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint=127.0.0.1:{self.port}",
             f"--local-addr=127.0.0.{k + 1}",
-            "--last-call-timeout=1",
+            "--last-call-timeout=8",
             "--regroup-interval=0.5",
             "--max-restarts=1",
             *arguments,

@@ -120,7 +120,7 @@ class Launch(Case):
 
     def test_elastic_with_one_node_starts_after_the_last_call(self):
         self.run_muster("--nnodes=1:2", "--nproc-per-node=4", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{free_port()}",
-                        "--rdzv-id=c", "--rdzv-conf='join_timeout=5,last_call_timeout=1,timeout=5'", "--monitor-interval=1",
+                        "--rdzv-id=c", "--rdzv-conf='join_timeout=30,last_call_timeout=1,timeout=30'", "--monitor-interval=1",
                         "--start-method=spawn", self.touch(), env=SENTINEL)
         self.assertEqual(self.touched(), [0, 1, 2, 3])
 
