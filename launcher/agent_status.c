@@ -1,5 +1,6 @@
 /* agent_status.c - what the agent tells of itself (status.h), and to whom: its local socket and, where a port
  * was given, HTTP. See agent_internal.h. */
+#include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -80,6 +81,9 @@ static struct agent_status *fill(void *context)
     status->world = agent->world;
     if (agent->group.state == GROUP_WAITING || agent->group.state == GROUP_OVER)
         agent_describe_waiting(agent, status->waiting, sizeof status->waiting);
+    else if (agent->group.state == GROUP_DONE && agent->membership && membership_has_news(agent->membership))
+        (void)snprintf(status->waiting, sizeof status->waiting,
+                       "the server does not know yet that this node is done");
     fill_notice(agent, now, status);
     status->max_restarts = config->max_restarts;
     status->failures = agent->failures_seen;

@@ -46,8 +46,8 @@ struct agent_status {
     int min_nodes, max_nodes;
     bool formed;                     /* there is or was a world; else `world` is not filled */
     struct membership_world world;   /* the last one */
-    char waiting[MUSTER_ERROR_TEXT]; /* who is still missing, or has not taken note of the end, where this
-                                        agent can tell; "" otherwise */
+    char waiting[MUSTER_ERROR_TEXT]; /* who is still missing, or has not taken note of the end or of this
+                                        node's, where this agent can tell; "" otherwise */
     struct {
         const char *coming; /* as in notice.h; NULL: nothing is announced */
         int listeners;      /* workers of this node that were told and still run */

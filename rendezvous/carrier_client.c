@@ -257,6 +257,11 @@ static int64_t client_carrier_silence(const struct membership *m)
     return client_silence_ns(m->carrier->client, clock_now(m->options.clock));
 }
 
+static bool client_carrier_has_news(const struct membership *m)
+{
+    return client_has_news(m->carrier->client);
+}
+
 /* host lives as long as the seat: it becomes options.host. */
 static int client_carrier_move(struct membership *m, const char *host, struct muster_error *err)
 {
@@ -322,6 +327,7 @@ int carrier_client_open(struct membership *m, struct muster_error *err)
         .drain = client_carrier_drain,
         .progress = client_carrier_progress,
         .silence = client_carrier_silence,
+        .has_news = client_carrier_has_news,
         .move = client_carrier_move,
         .close = client_close,
     };

@@ -557,6 +557,11 @@ bool client_server_left(const struct client *client)
     return client->left_epoch && client->left_epoch == client->epoch;
 }
 
+bool client_has_news(const struct client *client)
+{
+    return client->first != NULL;
+}
+
 const char *client_progress(const struct client *client)
 {
     return client->seated ? client->progress : "";

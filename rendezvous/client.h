@@ -74,6 +74,8 @@ bool client_is_alone(const struct client *client, struct instant now);
 bool client_server_left(const struct client *client);
 /* How long the server was not heard, if long enough to miss it; else 0. */
 int64_t client_silence_ns(const struct client *client, struct instant now);
+/* Whether there is a report that the server has not taken note of yet. */
+bool client_has_news(const struct client *client);
 /* While the world forms, who is waited for, as the server says; "" where it says nothing. */
 const char *client_progress(const struct client *client);
 /* Whether the server has taken it at any time. */

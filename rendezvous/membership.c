@@ -169,6 +169,11 @@ void membership_progress(const struct membership *m, char *out, size_t size)
         m->operations->progress(m, out, size);
 }
 
+bool membership_has_news(const struct membership *m)
+{
+    return m->operations->has_news && m->operations->has_news(m);
+}
+
 int64_t membership_silence_ns(const struct membership *m)
 {
     return m->operations->silence ? m->operations->silence(m) : 0;

@@ -160,6 +160,8 @@ int membership_report(struct membership *m, struct world_id id, enum membership_
 int membership_drain(struct membership *m, int exit_code, int64_t grace_ns, struct muster_error *err);
 /* While the world forms, who is waited for, for people ("" where nothing is known); NUL-terminated. */
 void membership_progress(const struct membership *m, char *out, size_t size);
+/* Whether there is a report that the server has not taken note of yet. */
+bool membership_has_news(const struct membership *m);
 /* Of a client seat: how long the server was not heard, if long enough to miss it; else 0. */
 int64_t membership_silence_ns(const struct membership *m);
 /* Of a client seat: its server's name stands for this numeric address now. */

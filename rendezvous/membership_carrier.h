@@ -21,6 +21,7 @@ struct carrier_operations {
     int (*drain)(struct membership *m, int exit_code, int64_t grace_ns, struct muster_error *err);
     /* NULL but for clients */
     int64_t (*silence)(const struct membership *m);
+    bool (*has_news)(const struct membership *m);
     int (*move)(struct membership *m, const char *host, struct muster_error *err);
     void (*progress)(const struct membership *m, char *out, size_t size);
     /* NULL but for servers */

@@ -151,8 +151,10 @@ class Late(IdentityTest):
 
     @staticmethod
     def state(agent):
+        """As the agent tells it, when the server knows of it."""
         asked = subprocess.run([MUSTER, "status", f"--pid={agent.pid}", "--output=json"], capture_output=True, check=False)
-        return json.loads(asked.stdout)["state"] if asked.returncode == 0 else None
+        status = json.loads(asked.stdout) if asked.returncode == 0 else {"waiting": "it does not answer"}
+        return None if status["waiting"] else status["state"]
 
 
 class OtherJobs(IdentityTest):

@@ -156,7 +156,12 @@ class Job:
         (self.records / "finish").touch()
         self.lingerer = self.until(lambda: next((n for n in self.members if self.lingers(n, rank)), None), "one rank lingers")
         others = [node for node in self.members if node != self.lingerer]
-        self.until(lambda: all(self.status(node).get("state") == "DONE" for node in others), "the others are done")
+
+        def done(node):
+            status = self.status(node)
+            return status.get("state") == "DONE" and not status["waiting"]  # and the server knows it
+
+        self.until(lambda: all(map(done, others)), "the others are done")
 
     def lingers(self, node, rank):
         ended = [r for r in self.observer.records.values() if r.end and r.about["host"] == node.name and int(r.about["rank"]) == rank]

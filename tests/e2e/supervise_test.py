@@ -246,12 +246,16 @@ class Phases(SuperviseTest):
                     self.start("--nnodes=2", f"--node-rank={rank}", f"--master-port={port}", "--", "sh", "-c", work) for rank in (0, 1)
                 ]
                 first, _ = self.pids("pid", 2)
-                wait_until(lambda: (self.status(client) or {}).get("state") == "DONE", "node 1 says that its part is done")
+                wait_until(lambda: self.is_done(client), "node 1 says that its part is done, and the server knows")
                 client.send_signal(number)
                 self.finish(client, -number if number == signal.SIGKILL else 128 + number)
                 self.assertTrue(alive(first))
                 (self.folder / "go").touch()
                 self.finish(server, 0)
+
+    def is_done(self, agent):
+        status = self.status(agent)
+        return status and status["state"] == "DONE" and not status["waiting"]
 
     def test_a_polite_worker_is_never_cut_off(self):
         for number, second in ((signal.SIGTERM, signal.SIGTERM), (signal.SIGINT, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT)):
