@@ -74,6 +74,8 @@ struct tcpstore_loop {
     struct send_batch sends;
     struct stream_pace pace;
     size_t received; /* bytes of this turn */
+    int reader;      /* the descriptor that was read last */
+    bool others;     /* another one was read before it in this turn, or in the turn before */
     bool replied;    /* something was sent in this turn */
 };
 
@@ -250,6 +252,8 @@ static void peer_read(struct tcpstore_loop *loop, struct peer *p)
         return;
     }
     loop->received += (size_t)got;
+    loop->others |= p->fd != loop->reader;
+    loop->reader = p->fd;
     tcpstore_feed(p->connection, loop->scratch, (size_t)got);
     if (tcpstore_state(p->connection) != TCPSTORE_STATE_GREETING)
         leave_greeting(loop, p);
@@ -524,11 +528,11 @@ static void let_gather(struct tcpstore_loop *loop)
         stream_pace_stop(&loop->pace);
     } else if (loop->received > 0) {
         struct instant now = clock_now(NULL);
-        int64_t nap = stream_pace_nap(&loop->pace, loop->received, now);
+        int64_t nap = stream_pace_nap(&loop->pace, loop->received, loop->others, now);
         if (nap > 0)
             clock_sleep_until(instant_add(now, nap));
     }
-    loop->replied = false;
+    loop->replied = loop->others = false;
     loop->received = 0;
 }
 
