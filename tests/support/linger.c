@@ -1,7 +1,8 @@
 /* linger.c - preloaded into a worker that step_tap has started. All its work is done, and its process stays
  *
  *   - while there is STEP_FOLDER/linger.R, R being its rank;
- *   - until its beats are recorded: what a worker leaves behind may be killed as soon as it has ended. */
+ *   - until its world and its beats are recorded: what a worker leaves behind may be killed as soon as it has
+ *     ended. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,8 @@ static void wait_for_test(void)
         (void)usleep(LOOK_US);
 }
 
-/* With the end of the beats the recorder ends, and with it the other end of the notices. */
+/* With the end of the beats the recorder ends. The other end of the notices is its, and that of the child
+ * which learns of the world: it ends with both. */
 static void wait_for_recorder(void)
 {
     const char *beats = getenv(ENV_HEARTBEAT_FD), *notices = getenv(ENV_NOTICE_FD);

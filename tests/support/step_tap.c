@@ -156,7 +156,8 @@ static void stand_between(struct tap *tap)
     }
 }
 
-/* Notes the world as soon as its store has told which it is. Ends with the program at the latest. */
+/* Notes the world as soon as its store has told which it is. Ends with the program at the latest; one that
+ * ends well waits for it (linger.c). */
 static void learn_world(struct step_record *record)
 {
     struct muster_error err = {0};
@@ -183,8 +184,7 @@ static int start_children(struct tap *tap, struct muster_error *err)
 {
     pid_t learner = branch();
     if (learner == 0) {
-        (void)close(tap->program_beats); /* held open, the worker would seem to live, */
-        (void)close(tap->worker);        /* and so would the other child */
+        (void)close(tap->program_beats); /* held open, the worker would seem to live */
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         learn_world(&tap->record);
         _exit(0);
