@@ -309,6 +309,7 @@ SLOW_RESTART = ("--restart-backoff=8",)
 MANY_RESTARTS = ("--max-restarts=100",)  # a false alarm costs one
 NO_RESTART = ("--max-restarts=0",)
 SHORT_JOIN = ("--join-timeout=8",)
+LONG_CALL = ("--last-call-timeout=60",)  # a server that was started again waits for all who look for it
 STRANGE_PEER = "it does not speak muster's protocol: torchrun"
 LOST_VICTIM = r"the first cause: node rank \d+ \(node\d+\) is lost"  # whatever followers said before
 LOST_SERVER = r"the first cause: the agent that served the job was lost in round 0"
@@ -341,8 +342,8 @@ ROWS = [
         codes=LOST, modes=STATIC, cause=("lost node", server), says=r"verdict: node rank 0 \(node0\) is lost"),
     Row("the server's agent is killed at the exit barrier", kill_agent(server), begin=at_exit_barrier,
         back=start_agent(server), again=None),
-    Row("the server's pod comes back with another address", lose_power(server), gone=STOPPED, back=start_pod(server, 8),
-        restarts=1, says=LOST_SERVER),
+    Row("the server's pod comes back with another address", lose_power(server), flags=LONG_CALL, gone=STOPPED,
+        back=start_pod(server, 8), restarts=1, says=LOST_SERVER),
     Row("an agent freezes and thaws", freeze_agent(victim), gone=ON_LOSS, back=of(victim, "thaw"), restarts=1, short=STATIC),
     Row("a node freezes and thaws", of(victim, "freeze"), gone=ON_LOSS, back=of(victim, "thaw"), restarts=1),
     Row("the server's node freezes and thaws", of(server, "freeze"), gone={"static": STANDS, "elastic": STOPPED},
