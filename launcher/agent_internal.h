@@ -80,10 +80,12 @@ struct agent {
     struct tcpstore_server *store;
     int held_port_fd; /* holds held_port for the worker that serves the store; -1: none does */
     uint16_t held_port;
-    struct instant look_up_at;           /* the server's name may be looked up again */
-    bool following;                      /* resolver is for that */
-    bool serves_here;                    /* the roster, or is trying to */
-    struct errand_watch port_asking;     /* while who holds the port to serve on is looked for */
+    struct instant look_up_at;       /* the server's name may be looked up again */
+    bool following;                  /* resolver is for that */
+    bool serves_here;                /* the roster, or is trying to */
+    bool next_to_serve;              /* another agent of this machine serves; where it goes, this one may */
+    struct instant succeed_at;       /* may be tried again */
+    struct errand_watch port_asking; /* while who holds the port to serve on is looked for */
     struct port_question *port_question; /* of port_asking */
     struct instant started, join_deadline, waiting_since, progress_at;
     struct tune *tune;                     /* the caller's */
@@ -187,6 +189,8 @@ int agent_join(struct agent *agent, struct muster_error *err);
 /* address: what the server's host binds or its clients connect to; NULL in process. */
 int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *address,
                     struct muster_error *err);
+/* The same of an agent whose seat is a client's, in place of a server that is lost. -1: all is as before. */
+int agent_succeed_server(struct agent *agent, const char *address, struct muster_error *err);
 /* The seat is gone, or cannot be had: says why, and the workers stop. */
 void agent_lose_seat(struct agent *agent, const char *why, int exit_code);
 /* What is waited for while there is no world, for people; "" where nothing is known. */
@@ -232,6 +236,10 @@ const char *agent_address_to_serve(const struct agent *agent);
  */
 enum server_choice agent_choose_server(const struct agent *agent);
 bool agent_serves_resolved(const struct agent *agent);
+/* The agent of this machine that serves the job is gone, as far as is known, and this one may try to. */
+bool agent_may_succeed(const struct agent *agent);
+/* Tries. Whether it serves now. */
+bool agent_succeed(struct agent *agent);
 
 /* --- agent_tune.c --- */
 

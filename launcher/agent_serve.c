@@ -1,6 +1,7 @@
-/* agent_serve.c - serving the job: who does, and what follows where the port is taken. The workers' store
- * beside the roster is in agent_store.c. See agent_internal.h. */
+/* agent_serve.c - serving the job: who does, what follows where the port is taken, and when it is free again.
+ * The workers' store beside the roster is in agent_store.c. See agent_internal.h. */
 #include <string.h>
+#include <unistd.h>
 
 #include "launcher/agent_internal.h"
 #include "launcher/errand.h"
@@ -10,6 +11,7 @@
 #include "proto/base/mem.h"
 #include "proto/exit_code.h"
 #include "rendezvous/port_holder.h"
+#include "rendezvous/tcpstore_listen.h"
 
 /* --- the port is taken --- */
 
@@ -45,6 +47,7 @@ static void holder_known(void *context)
         log_info(&agent->log, "port %u of this machine is served by another agent, %s: joining it",
                  (unsigned)agent_master_port(agent), text);
         agent_close_store(agent);
+        agent->next_to_serve = true;
         if (agent_take_seat(agent, MEMBERSHIP_CLIENT, own_address(agent_address_to_serve(agent)), &err) < 0)
             agent_lose_seat(agent, err.text, EXIT_CODE_FAILURE);
         return;
@@ -110,6 +113,38 @@ int agent_serve(struct agent *agent, struct muster_error *err)
         return 0;
     }
     return err->code == MUSTER_E_BUSY ? ask_who_holds(agent, err) : -1;
+}
+
+/* --- the agent that serves is gone --- */
+
+bool agent_may_succeed(const struct agent *agent)
+{
+    return agent->next_to_serve && !agent->finished && agent->membership &&
+           agent->group.state == GROUP_WAITING && membership_may_succeed(agent->membership);
+}
+
+/* Who listens first serves: the port is the lock, and a server that stands still holds it. */
+bool agent_succeed(struct agent *agent)
+{
+    const char *address = agent_address_to_serve(agent);
+    uint16_t port;
+    struct muster_error err = {0};
+    int probe = tcpstore_hold_port(agent_master_port(agent), &port, NULL);
+    if (probe < 0)
+        return false;
+    (void)close(probe);
+    if (agent_open_store(agent, &err) < 0 || agent_succeed_server(agent, address, &err) < 0) {
+        agent_close_store(agent);
+        if (err.code != MUSTER_E_BUSY) /* another agent of this machine was faster */
+            log_warning(&agent->log, "this agent cannot serve the job in place of the one that is lost: %s",
+                        err.text);
+        return false;
+    }
+    agent->next_to_serve = false;
+    agent_warn_of_strangers(agent, address);
+    log_info(&agent->log, "the agent that served the job is gone: serving it from here, port %u",
+             (unsigned)agent_master_port(agent));
+    return true;
 }
 
 static struct server_question question_of(const struct agent *agent)

@@ -9,7 +9,7 @@
 #include "proto/exit_code.h"
 
 static const int64_t first_progress_ns = 5 * NS_PER_S, progress_every_ns = 15 * NS_PER_S,
-                     look_up_every_ns = 5 * NS_PER_S;
+                     look_up_every_ns = 5 * NS_PER_S, succeed_every_ns = NS_PER_S;
 
 static void on_membership(struct agent *agent, const struct membership_event *event)
 {
@@ -52,15 +52,20 @@ static void seat_ready(void *context, uint32_t events)
     (void)events;
 }
 
-void agent_lose_seat(struct agent *agent, const char *why, int exit_code)
+static void close_seat(struct agent *agent)
 {
-    log_error(&agent->log, "%s", why);
-    (void)snprintf(agent->end_reason, sizeof agent->end_reason, "%s", why);
     if (agent->seat.fd >= 0)
         loop_remove(&agent->loop, &agent->seat);
     agent->seat.fd = -1;
     membership_destroy(agent->membership, 0);
     agent->membership = NULL;
+}
+
+void agent_lose_seat(struct agent *agent, const char *why, int exit_code)
+{
+    log_error(&agent->log, "%s", why);
+    (void)snprintf(agent->end_reason, sizeof agent->end_reason, "%s", why);
+    close_seat(agent);
     agent_event(agent, &(struct group_event){.kind = GROUP_LOST, .exit_code = exit_code}, NULL);
 }
 
@@ -113,14 +118,11 @@ static int64_t join_used_ns(const struct agent *agent)
     return left < whole ? whole - (left > 0 ? left : 0) : 0;
 }
 
-int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *address,
-                    struct muster_error *err)
+/* A seat that there is already is that of the heir. */
+static int open_seat(struct agent *agent, enum membership_mode mode, const char *address,
+                     struct muster_error *err)
 {
     const struct run_config *config = agent->config;
-    if (mode != MEMBERSHIP_CLIENT && agent_resume_job(agent, err) < 0)
-        return -1;
-    if (mode == MEMBERSHIP_CLIENT)
-        (void)snprintf(agent->server_address, sizeof agent->server_address, "%s", address);
     char program[MEMBERSHIP_PROGRAM_LIMIT];
     name_program(config, program, sizeof program);
     struct membership_options options = {
@@ -156,13 +158,34 @@ int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *
             agent_seconds_ns(config->restart_grace_s) + 2 * AGENT_KILL_BOUND_NS + AGENT_CLEAN_BOUND_NS,
         .world_forms = world_forms,
         .context = agent,
+        .heir_of = agent->membership,
         .log = &agent->log,
     };
-    agent->membership = membership_open(&options, err);
-    if (!agent->membership)
+    struct membership *membership = membership_open(&options, err);
+    if (!membership)
         return -1;
+    close_seat(agent);
+    agent->membership = membership;
     agent->seat = (struct loop_source){membership_fd(agent->membership), seat_ready, agent};
     return agent->seat.fd < 0 ? 0 : loop_add(&agent->loop, &agent->seat, EPOLLIN, err);
+}
+
+int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *address,
+                    struct muster_error *err)
+{
+    if (mode != MEMBERSHIP_CLIENT && agent_resume_job(agent, err) < 0)
+        return -1;
+    if (mode == MEMBERSHIP_CLIENT)
+        (void)snprintf(agent->server_address, sizeof agent->server_address, "%s", address);
+    return open_seat(agent, mode, address, err);
+}
+
+int agent_succeed_server(struct agent *agent, const char *address, struct muster_error *err)
+{
+    if (open_seat(agent, MEMBERSHIP_SERVER, address, err) < 0)
+        return -1;
+    agent->serves = true; /* what it knows of the job is newer than what --state-dir kept */
+    return 0;
 }
 
 static void name_ready(void *context, uint32_t events)
@@ -246,7 +269,8 @@ static void moved(void *context, uint32_t events)
     loop_remove(&agent->loop, &agent->name);
     if (resolver_result(agent->resolver, address, sizeof address, &err) < 0)
         log_debug(&agent->log, "%s", err.text); /* asked again soon */
-    else if (agent->membership)
+    else if (agent->membership &&
+             !(agent_serves_resolved(agent) && agent_may_succeed(agent) && agent_succeed(agent)))
         move_seat(agent, next_address(agent->resolver, agent->server_address));
     resolver_destroy(agent->resolver);
     agent->resolver = NULL;
@@ -257,6 +281,12 @@ static void moved(void *context, uint32_t events)
 void agent_follow_server(struct agent *agent, struct instant now)
 {
     struct muster_error err = {0};
+    /* A name that is not this machine's own may stand for another one by now: it is looked up first. */
+    if (agent_may_succeed(agent) && instant_reached(now, agent->succeed_at) &&
+        agent_choose_server(agent) == SERVER_CHOICE_SERVE) {
+        agent->succeed_at = instant_add(now, succeed_every_ns);
+        (void)agent_succeed(agent);
+    }
     if (!agent->membership || !instant_reached(now, agent->look_up_at) ||
         !membership_silence_ns(agent->membership) || resolver_is_numeric(agent->config->master_addr))
         return;

@@ -84,24 +84,28 @@ static void number_message(struct client *client, struct instant now)
     client->message.number = client->numbers;
 }
 
+void client_remember(const struct client *client, struct roster_join *join)
+{
+    join->held = client->held;
+    join->restart_count = client->restart_count;
+    join->last = client->last_world;
+    join->last_nodes = client->last_nodes;
+    join->last_rank = client->last_rank;
+    join->epoch = client->epoch;
+    join->held_done = client->done;
+    join->server_done = client->server_done.epoch && world_id_equal(client->server_done, client->last_world);
+    /* Who was a spare of the server that left has an older world, which that one had done with. */
+    join->server_left =
+        client->left_epoch && (client->left_epoch == client->last_world.epoch || client_server_left(client));
+}
+
 static void send_join(struct client *client, struct instant now)
 {
     number_message(client, now);
     client->doubted = client->numbers - 1; /* what we say here must not be crossed by a world from before */
     client->message.kind = WIRE_JOIN;
     client->message.join = client->options.join;
-    client->message.join.held = client->held;
-    client->message.join.restart_count = client->restart_count;
-    client->message.join.last = client->last_world;
-    client->message.join.last_nodes = client->last_nodes;
-    client->message.join.last_rank = client->last_rank;
-    client->message.join.epoch = client->epoch;
-    client->message.join.held_done = client->done;
-    client->message.join.server_done =
-        client->server_done.epoch && world_id_equal(client->server_done, client->last_world);
-    /* Who was a spare of the server that left has an older world, which that one had done with. */
-    client->message.join.server_left =
-        client->left_epoch && (client->left_epoch == client->last_world.epoch || client_server_left(client));
+    client_remember(client, &client->message.join);
     client->join_sent = send_now(client);
 }
 
@@ -560,6 +564,16 @@ bool client_server_left(const struct client *client)
 bool client_has_news(const struct client *client)
 {
     return client->first != NULL;
+}
+
+/* The end of a job whose restarts are used up is for all to hear: that server would be gone before they came.
+ * The lost one's pod, started again, says it. */
+bool client_may_succeed(const struct client *client, struct instant now)
+{
+    bool spent = client->last_world.epoch && client->restart_count >= client->options.max_restarts &&
+                 !client_server_left(client);
+    return !client->left && !client->over && !client->held.epoch && !spent &&
+           client_silence_ns(client, now) > 0;
 }
 
 const char *client_progress(const struct client *client)

@@ -74,6 +74,10 @@ struct membership_options {
      * another than the last; 0: it is not. NULL: nobody wants to know */
     uint16_t (*world_forms)(void *context, struct world_id id);
     void *context;
+    /* Server only: a client seat that may succeed its server (membership_may_succeed). Its agent goes on as
+     * the same incarnation, and the new server knows what it knew. The caller destroys it once this one is
+     * open; NULL: none */
+    const struct membership *heir_of;
     const struct clock *clock; /* NULL: the system's */
     const struct log_sink *log;
 };
@@ -164,6 +168,10 @@ void membership_progress(const struct membership *m, char *out, size_t size);
 bool membership_has_news(const struct membership *m);
 /* Of a client seat: how long the server was not heard, if long enough to miss it; else 0. */
 int64_t membership_silence_ns(const struct membership *m);
+/* Of a client seat: whether this agent might serve the job now, if it were the one to do so: the server was
+ * not heard for long enough to be lost, there are no workers of its last world here, and a restart is left.
+ */
+bool membership_may_succeed(const struct membership *m);
 /* Of a client seat: its server's name stands for this numeric address now. */
 int membership_move(struct membership *m, const char *host, struct muster_error *err);
 /* Leaves with a word (TERM): the others are told at once. exit_code is what this agent will exit with. */
