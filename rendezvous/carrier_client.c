@@ -26,6 +26,7 @@ struct carrier {
     struct zmq_socket_options where;
     bool drain;          /* the descriptor may be silent although there is something */
     bool missed;         /* the server, and that was said */
+    bool probing;        /* a new connection was begun because nothing came on the last one */
     int64_t patience_ns; /* with a connection on which nothing comes */
     const struct log_sink *log;
     char server[2 * MEMBERSHIP_NAME_LIMIT];
@@ -85,6 +86,10 @@ static enum connection_event meaning(int event, int value, bool keys)
 static void note_connection(struct carrier *c, int event, int value, struct instant now)
 {
     enum connection_event known = meaning(event, value, c->where.keys != NULL);
+    if (known == CONNECTION_OPENS && c->probing) {
+        c->probing = false;
+        client_reached(c->client);
+    }
     if (connection_is_lost_by(&c->connection, known))
         client_broken(c->client, now);
     if (known != CONNECTION_EVENT_COUNT && connection_step(&c->connection, known, now) &&
@@ -104,7 +109,14 @@ static int explain(const struct carrier *c, struct muster_error *err)
 {
     const char *words = connection_words(&c->connection);
     struct muster_error plain = *err;
-    return *words ? error_set(err, (enum muster_error_code)plain.code, "%s; %s", plain.text, words) : -1;
+    enum connection_state state = c->connection.state;
+    bool nobody = state == CONNECTION_REFUSED || state == CONNECTION_SILENT;
+    /* A server leaves last, with the job's end: who comes later finds nobody to tell how it ended. */
+    const char *late = nobody && plain.code == MUSTER_E_TIMEOUT && !client_was_seated(c->client)
+                           ? "; if the job was over before this node came, its server has gone with it"
+                           : "";
+    return *words ? error_set(err, (enum muster_error_code)plain.code, "%s; %s%s", plain.text, words, late)
+                  : -1;
 }
 
 /* Where libzmq does not try again, we do, for a while: the server may just be being replaced. Once there was
@@ -122,13 +134,14 @@ static int retry_connection(struct carrier *c, struct instant now, struct muster
 }
 
 /* A host that dies without a word leaves a connection that never ends, and after a cut TCP takes as long
- * again to notice that it is over. */
+ * again to notice that it is over. A server that was never heard on it may just be busy. */
 static struct instant renewal_due(const struct carrier *c)
 {
     struct instant heard = client_heard(c->client), greeted = c->connection.since;
     if (c->connection.state != CONNECTION_GREETED)
         return INSTANT_NEVER;
-    return instant_add(heard.ns > greeted.ns ? heard : greeted, c->patience_ns);
+    return heard.ns > greeted.ns ? instant_add(heard, CLIENT_LOST_AFTER_MS * NS_PER_MS)
+                                 : instant_add(greeted, c->patience_ns);
 }
 
 static int renew_connection(struct carrier *c, struct instant now, struct muster_error *err)
@@ -138,6 +151,10 @@ static int renew_connection(struct carrier *c, struct instant now, struct muster
     c->patience_ns = c->patience_ns * 2 < longest_patience_ns ? c->patience_ns * 2 : longest_patience_ns;
     c->connection = (struct connection){0};
     c->drain = true;
+    /* The kernel of a host that lives takes the new connection at once, also for a process that stands still.
+     */
+    c->probing = true;
+    client_broken(c->client, now);
     return zmq_socket_connect_again(&c->socket, &c->where, err);
 }
 

@@ -503,6 +503,11 @@ void client_broken(struct client *client, struct instant now)
     client->gone_at = instant_min(client->gone_at, instant_add(now, reconnect_ns));
 }
 
+void client_reached(struct client *client)
+{
+    client->gone_at = INSTANT_NEVER;
+}
+
 void client_wake(struct client *client, struct instant now)
 {
     if (!client->left && client_has_room(client))

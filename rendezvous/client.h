@@ -55,6 +55,8 @@ int client_turn(struct client *client, struct instant now, struct muster_error *
 /* The connection has ended, or there is none to be had: the server's process is gone, unless it is heard
  * again within a second, and the workers of group rank 0 with it, unless they are known to be done. */
 void client_broken(struct client *client, struct instant now);
+/* That was a guess, and there is a connection again. */
+void client_reached(struct client *client);
 /* Before the messages of one turn are received: after a freeze of this process the silence is our own, and
  * the server gets its full time to answer again. A lease that ended meanwhile has ended all the same. */
 void client_wake(struct client *client, struct instant now);

@@ -30,7 +30,7 @@ struct fake_socket {
 
 static struct {
     pthread_mutex_t lock;
-    struct fake_socket router, monitor, silent;
+    struct fake_socket main, monitor, silent; /* main: the ROUTER or DEALER */
     char gone[GONE_LIMIT][NAME_SIZE];
     int gone_count, sent;
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -78,7 +78,7 @@ static int fake_ctx_term(void *context)
 static void *fake_socket(void *context, int type)
 {
     (void)context;
-    struct fake_socket *socket = type == ZMQ_ROUTER ? &fake.router : &fake.silent;
+    struct fake_socket *socket = type == ZMQ_ROUTER || type == ZMQ_DEALER ? &fake.main : &fake.silent;
     socket = type == ZMQ_PAIR ? &fake.monitor : socket;
     socket->last = &socket->first;
     socket->ready_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
@@ -255,8 +255,9 @@ void fake_zmq_release(void)
 
 void fake_zmq_arrives(const char *peer, int fd, const void *data, size_t size)
 {
-    put(&fake.router, peer, strlen(peer), fd, true);
-    put(&fake.router, data, size, fd, false);
+    if (peer)
+        put(&fake.main, peer, strlen(peer), fd, true);
+    put(&fake.main, data, size, fd, false);
 }
 
 void fake_zmq_tells(int event, int fd)

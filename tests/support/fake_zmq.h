@@ -1,5 +1,5 @@
-/* fake_zmq.h - a libzmq whose network is the test: what lies on the ROUTER, in which order, what the monitor
- * tells, and which peers cannot be sent to any more. One ROUTER at a time, on whatever thread.
+/* fake_zmq.h - a libzmq whose network is the test: what lies on the ROUTER or DEALER, in which order, what
+ * the monitor tells, and which peers cannot be sent to any more. One of them at a time, on whatever thread.
  *
  * Between fake_zmq_hold and fake_zmq_release nothing is received or sent: what is put down meanwhile is found
  * together. */
@@ -12,7 +12,7 @@
 void fake_zmq_install(void);
 void fake_zmq_hold(void);
 void fake_zmq_release(void);
-/* While held. A message from a peer, by its routing id, on the connection fd. */
+/* While held. A message from a peer, by its routing id (of a DEALER's: NULL), on the connection fd. */
 void fake_zmq_arrives(const char *peer, int fd, const void *data, size_t size);
 /* While held. An event of the monitor, ZMQ_EVENT_..., on the connection fd. */
 void fake_zmq_tells(int event, int fd);
