@@ -48,6 +48,8 @@ add_library(muster_rendezvous STATIC
   refusals.c
   routes.c
   secret.c
+  server_loop.c
+  server_sessions.c
   wire.c
   zap.c
   zmq_socket.c)

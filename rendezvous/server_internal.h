@@ -1,0 +1,109 @@
+/* server_internal.h - the serving agent's carrier, shared by its own files and nobody else: carrier_server.c
+ * (the agent's side), server_loop.c (the thread's turn: connections, commands, time) and server_sessions.c
+ * (messages and the roster's steps).
+ *
+ * A thread of its own owns the ROUTER socket, the roster and the routes; nothing else touches them after it
+ * has started. The agent's calls become commands in a list, the roster's answers to it become events in a
+ * queue; a mutex guards both, and an eventfd each way wakes the other side. The thread blocks all signals and
+ * does no file I/O but for the log sink. */
+#ifndef MUSTER_RENDEZVOUS_SERVER_INTERNAL_H
+#define MUSTER_RENDEZVOUS_SERVER_INTERNAL_H
+
+#include <pthread.h>
+#include <sys/eventfd.h>
+
+#include "rendezvous/gate.h"
+#include "rendezvous/membership_carrier.h"
+#include "rendezvous/routes.h"
+#include "rendezvous/wire.h"
+#include "rendezvous/zmq_socket.h"
+
+enum { SERVER_LOCAL_SESSION = 1 }; /* of the agent itself */
+
+struct command {
+    struct command *next;
+    struct roster_event event; /* report.failure points at failure below */
+    struct worker_failure failure;
+};
+
+struct carrier {
+    /* the thread's own */
+    struct zmq_socket socket;
+    struct roster *roster;
+    struct roster_actions actions;
+    struct routes routes;
+    struct buffer frame;         /* scratch for what is sent */
+    struct wire_message message; /* scratch for what is packed and unpacked */
+    bool broken;                 /* there are broken routes */
+    uint64_t last_session;
+    int local_member;
+    enum roster_job_state logged_state;
+    unsigned complaints, refusals;
+    char refused[MUSTER_ERROR_TEXT]; /* the last agent whose refusal was logged, and why */
+    bool stranger_told;
+    struct world_id told;               /* the last world that was announced */
+    char progress[WIRE_PROGRESS_LIMIT]; /* written under lock */
+    struct gate gate;
+    int suspect; /* slot whose connection has ended, but not yet its route */
+    uint64_t suspect_session;
+    struct instant confirm_at;
+    struct instant progress_at; /* when it may be worked out again */
+    const struct membership_options *options;
+    const struct clock *clock;
+    const struct log_sink *log;
+    /* shared, under lock */
+    pthread_mutex_t lock;
+    struct command *first, **last;
+    struct event_queue queue;
+    struct muster_error fatal; /* why the thread has ended early; code 0: it has not */
+    bool closing, ended;       /* ended: the thread waits for nobody any more */
+    int64_t linger_ns;         /* closing */
+    struct instant close_deadline;
+    int others; /* closing: who are waited for */
+    /* the agent's own */
+    int wake_fd, ready_fd; /* to the thread, to the agent */
+    pthread_t thread;
+    bool thread_started;
+};
+
+/* Where a message came from, or goes to. */
+struct sender {
+    uint64_t session;
+    const void *id;
+    size_t id_size;
+    int fd;
+};
+
+/* --- server_sessions.c; all for the thread, or before it has started --- */
+
+/* One event of the roster and all that it asks for. Returns how many actions it had. */
+size_t server_step(struct carrier *c, const struct roster_event *event, const struct sender *from);
+/* Whether a message that answers nothing cannot be sent to the slot any more; server_drop_broken does the
+ * rest. */
+bool server_is_cut_off(struct carrier *c, int slot);
+/* Bounded, so that a peer that never stops cannot keep the clock from being looked at. Peers are read in
+ * turn: each that lives has been heard by then. Whether nothing is left. */
+bool server_receive_many(struct carrier *c);
+/* The roster hears of the end of connections when all that came on them was read. */
+void server_drop_broken(struct carrier *c);
+
+/* --- server_loop.c --- */
+
+/* The thread; context is the carrier. */
+void *server_serve(void *context);
+
+/* --- the two eventfds --- */
+
+static inline void server_signal_fd(int fd)
+{
+    /* An eventfd's write can only fail where its counter is full, and then it is readable already. */
+    (void)eventfd_write(fd, 1);
+}
+
+static inline void server_drain_fd(int fd)
+{
+    eventfd_t value;
+    (void)eventfd_read(fd, &value); /* empty is fine: it is non-blocking */
+}
+
+#endif

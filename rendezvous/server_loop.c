@@ -1,0 +1,156 @@
+/* server_loop.c - the serving agent's thread: what happens to connections, what the agent wants, what is due,
+ * and when all this ends. See server_internal.h. */
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "rendezvous/server_internal.h"
+#include "rendezvous/zmq_calls.h"
+
+enum {
+    PROGRESS_EVERY_MS = 500,
+    CONFIRM_AFTER_MS = 100,
+    STOOD_STILL_MS = 1250, /* half of what makes a node lost */
+};
+
+static void handle_connection(struct carrier *c, int event, int value, struct instant now)
+{
+    gate_watch(&c->gate, event, value, now);
+    int slot = event == ZMQ_EVENT_DISCONNECTED ? routes_find_fd(&c->routes, value) : -1;
+    if (slot < 0 || server_is_cut_off(c, slot))
+        return;
+    c->suspect = slot;
+    c->suspect_session = c->routes.slots[slot].session;
+    c->confirm_at = instant_add(now, CONFIRM_AFTER_MS * NS_PER_MS);
+}
+
+static void watch_connections(struct carrier *c, struct instant now)
+{
+    int event, value;
+    while (zmq_socket_next_event(&c->socket, &event, &value))
+        handle_connection(c, event, value, now);
+    gate_answer(&c->gate, &c->socket, now);
+    gate_tick(&c->gate, now);
+    if (!instant_reached(now, c->confirm_at))
+        return;
+    c->confirm_at = INSTANT_NEVER;
+    if (c->routes.slots[c->suspect].session == c->suspect_session && c->suspect_session)
+        (void)server_is_cut_off(c, c->suspect); /* if not, its silence will tell */
+}
+
+static void run_commands(struct carrier *c)
+{
+    pthread_mutex_lock(&c->lock);
+    struct command *command = c->first;
+    c->first = NULL;
+    c->last = &c->first;
+    pthread_mutex_unlock(&c->lock);
+    struct sender local = {.session = SERVER_LOCAL_SESSION};
+    while (command) {
+        struct command *next = command->next;
+        command->event.session = SERVER_LOCAL_SESSION;
+        command->event.member = c->local_member;
+        (void)server_step(c, &command->event, &local);
+        mem_free(command);
+        command = next;
+    }
+}
+
+/* The server leaves last: after a verdict or a farewell it stays until the others have gone, within the
+ * linger, which begins when those who are still being stopped for its end have stopped. */
+static bool may_end(struct carrier *c, struct instant now)
+{
+    pthread_mutex_lock(&c->lock);
+    c->others = roster_remote_count(c->roster);
+    if (c->closing && roster_holds_server(c->roster))
+        c->close_deadline = instant_add(now, c->linger_ns);
+    bool closing = c->closing && !c->first, broken = c->fatal.code != 0;
+    struct instant deadline = c->close_deadline;
+    pthread_mutex_unlock(&c->lock);
+    if (broken)
+        return true;
+    if (roster_holds_server(c->roster))
+        return false;
+    return closing && (roster_state(c->roster) < JOB_DEPARTED || !roster_remote_count(c->roster) ||
+                       instant_reached(now, deadline));
+}
+
+/* After a freeze of this process the others' silence was ours: some have given their connections up for new
+ * ones meanwhile, and need a moment to register. */
+static void note_freeze(struct carrier *c, struct instant due)
+{
+    struct instant now = clock_now(c->clock);
+    int64_t late = instant_diff_ns(now, due);
+    if (due.ns == INT64_MAX || late < STOOD_STILL_MS * NS_PER_MS)
+        return;
+    log_warning(c->log, "this process stood still for about %.4g s: the other nodes get time to come back",
+                (double)late / NS_PER_S);
+    roster_wake(c->roster, now);
+}
+
+static int wait_for_work(struct carrier *c)
+{
+    pthread_mutex_lock(&c->lock);
+    struct instant due = c->closing ? c->close_deadline : INSTANT_NEVER;
+    pthread_mutex_unlock(&c->lock);
+    due = instant_min(due, instant_min(c->confirm_at, roster_deadline(c->roster)));
+    due = instant_min(due, gate_deadline(&c->gate));
+    int64_t left = instant_diff_ns(due, clock_now(c->clock));
+    int64_t timeout = -1;
+    if (c->broken)
+        timeout = 0; /* there was more to read than one turn reads */
+    else if (due.ns != INT64_MAX)
+        timeout = left <= 0 ? 0 : (left + NS_PER_MS - 1) / NS_PER_MS;
+    if (zmq_socket_wait(&c->socket, c->wake_fd, timeout < INT_MAX ? (int)timeout : INT_MAX) && errno != EINTR)
+        return -1;
+    note_freeze(c, due);
+    return 0;
+}
+
+/* It costs a look at every slot, so not with every message. */
+static void refresh_progress(struct carrier *c, struct instant now)
+{
+    if (!instant_reached(now, c->progress_at))
+        return;
+    c->progress_at = instant_add(now, PROGRESS_EVERY_MS * NS_PER_MS);
+    pthread_mutex_lock(&c->lock);
+    roster_describe_progress(c->roster, c->progress, sizeof c->progress);
+    size_t length = strlen(c->progress);
+    if (length)
+        gate_describe(&c->gate, c->progress + length, sizeof c->progress - length);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void *server_serve(void *context)
+{
+    struct carrier *c = context;
+    struct sender nobody = {0};
+    while (!may_end(c, clock_now(c->clock))) {
+        refresh_progress(c, clock_now(c->clock));
+        if (wait_for_work(c)) {
+            pthread_mutex_lock(&c->lock);
+            error_set(&c->fatal, MUSTER_E_IO, "the rendezvous server cannot wait for messages: %s",
+                      strerror(errno));
+            pthread_mutex_unlock(&c->lock);
+            server_signal_fd(c->ready_fd);
+            break;
+        }
+        /* All messages before the clock: after a freeze everybody would look lost. */
+        server_drain_fd(c->wake_fd);
+        watch_connections(c, clock_now(c->clock));
+        server_receive_many(c);
+        run_commands(c);
+        if (instant_reached(clock_now(c->clock), roster_deadline(c->roster))) {
+            struct roster_event tick = {.kind = ROSTER_TICK};
+            (void)server_step(c, &tick, &nobody);
+        }
+        server_drop_broken(c);
+    }
+    pthread_mutex_lock(&c->lock);
+    c->ended = true;
+    pthread_mutex_unlock(&c->lock);
+    server_signal_fd(c->ready_fd);
+    return NULL;
+}

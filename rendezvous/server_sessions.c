@@ -1,0 +1,270 @@
+/* server_sessions.c - the serving agent's messages: what comes from the peers' sessions becomes events of the
+ * roster, and what its steps ask for goes to them, or to the agent itself. See server_internal.h. */
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "rendezvous/server_internal.h"
+#include "rendezvous/zmq_calls.h"
+
+enum {
+    TURN_BASE = 1000, /* messages that are read before anything else is done, and for each slot */
+    TURN_PER_SLOT = 4,
+    COMPLAINT_LIMIT = 20, /* log lines about broken peers; a stranger must not fill the disk */
+};
+
+static void deliver_local(struct carrier *c, const struct roster_action *action)
+{
+    if (action->kind == ROSTER_ACCEPT)
+        c->local_member = action->member;
+    if (action->kind == ROSTER_ACCEPT || action->kind == ROSTER_AGAIN)
+        return;
+    pthread_mutex_lock(&c->lock);
+    struct membership_event *place = event_queue_push(&c->queue);
+    if (place)
+        roster_fill_event(c->roster, action, place);
+    else
+        error_set(&c->fatal, MUSTER_E_LIMIT, "more than %d events wait: membership_next is not called",
+                  EVENT_QUEUE_LIMIT);
+    pthread_mutex_unlock(&c->lock);
+    server_signal_fd(c->ready_fd);
+}
+
+static int send_message(struct carrier *c, const struct sender *to)
+{
+    struct muster_error err;
+    buffer_clear(&c->frame);
+    if (wire_encode(&c->message, &c->frame, &err)) {
+        log_warning(c->log, "rendezvous: %s", err.text);
+        return -1;
+    }
+    return zmq_socket_send(&c->socket, to->id, to->id_size, c->frame.data, c->frame.length);
+}
+
+static void complain(struct carrier *c, const char *what)
+{
+    if (c->complaints < COMPLAINT_LIMIT)
+        log_warning(c->log, "rendezvous: %s%s", what,
+                    ++c->complaints == COMPLAINT_LIMIT ? " (further ones are not logged)" : "");
+}
+
+/* Its connection is gone, or takes nothing: when it asks again it registers and is sent what it missed. But
+ * its last words may lie there unread, and who said goodbye is not lost: see server_drop_broken. */
+static void note_broken(struct carrier *c, int slot)
+{
+    c->routes.slots[slot].broken = c->broken = true;
+}
+
+/* A pod that is started again and again is refused each time: said once. */
+static void log_refused_agent(struct carrier *c, const struct sender *peer)
+{
+    char who[MUSTER_ERROR_TEXT];
+    roster_describe_refused(c->roster, who, sizeof who);
+    if (c->refusals == COMPLAINT_LIMIT || strcmp(who, c->refused) == 0)
+        return;
+    memcpy(c->refused, who, sizeof c->refused);
+    const char *address = gate_address(&c->gate, peer->fd);
+    log_warning(c->log, "refused%s%s: %s%s", *address ? " " : "", address, who,
+                ++c->refusals == COMPLAINT_LIMIT ? " (further ones are not logged)" : "");
+}
+
+static void send_action(struct carrier *c, const struct roster_action *action, const struct sender *from)
+{
+    struct sender to = *from;
+    char stranger[MUSTER_ERROR_TEXT];
+    if (action->kind == ROSTER_REFUSE && action->member < 0)
+        log_refused_agent(c, from);
+    if (action->session != from->session) {
+        const struct route *route = action->member >= 0 ? &c->routes.slots[action->member] : NULL;
+        if (!route || route->session != action->session)
+            return; /* it has another connection by now */
+        to = (struct sender){action->session, route->id, route->id_size, route->fd};
+    }
+    if (action->kind == ROSTER_ACCEPT)
+        routes_set(&c->routes, action->member, to.session, to.id, to.id_size, to.fd);
+    if (action->kind == ROSTER_ACCEPT) {
+        if (!c->stranger_told &&
+            roster_describe_stranger(c->roster, action->member, stranger, sizeof stranger)) {
+            c->stranger_told = true; /* nodes may differ on purpose: one line says it */
+            log_warning(c->log, "%s", stranger);
+        }
+        c->message.kind = WIRE_ACCEPT;
+        c->message.member = action->member;
+        c->message.sequence = roster_report_sequence(c->roster, action->member);
+        c->message.lease_ns = roster_lease_ns(c->roster);
+        c->message.epoch = roster_epoch(c->roster);
+    } else if (action->kind == ROSTER_AGAIN) {
+        c->message.kind = WIRE_AGAIN;
+    } else if (action->kind == ROSTER_FAREWELL) {
+        c->message.kind = WIRE_FAREWELL;
+        c->message.id = roster_world_id(c->roster);
+        c->message.restart_count = roster_restart_count(c->roster);
+    } else {
+        c->message.kind = WIRE_EVENT;
+        roster_fill_event(c->roster, action, &c->message.event);
+    }
+    bool failed = send_message(c, &to) != 0;
+    if (action->kind == ROSTER_REFUSE && action->member >= 0)
+        routes_remove(&c->routes, action->member, action->session);
+    else if (failed && action->member >= 0)
+        note_broken(c, action->member);
+}
+
+static void log_progress(struct carrier *c)
+{
+    enum roster_job_state state = roster_state(c->roster);
+    if (state == c->logged_state)
+        return;
+    c->logged_state = state;
+    scope_buffer line = {0};
+    if (c->log && c->log->threshold <= LOG_LEVEL_DEBUG && roster_format(c->roster, &line) == 0)
+        log_debug(c->log, "rendezvous: %s", line.data);
+}
+
+size_t server_step(struct carrier *c, const struct roster_event *event, const struct sender *from)
+{
+    struct muster_error err;
+    if (roster_step(c->roster, event, clock_now(c->clock), &c->actions, &err)) {
+        complain(c, err.text);
+        return c->actions.count;
+    }
+    membership_announce(c->options, c->roster, &c->told);
+    size_t count = c->actions.count;
+    for (size_t i = 0; i < count; i++) {
+        if (c->actions.items[i].session == SERVER_LOCAL_SESSION)
+            deliver_local(c, &c->actions.items[i]);
+        else
+            send_action(c, &c->actions.items[i], from);
+    }
+    log_progress(c);
+    return count;
+}
+
+static bool to_event(struct carrier *c, struct roster_event *event)
+{
+    const struct wire_message *message = &c->message;
+    switch (message->kind) {
+    case WIRE_JOIN:
+        event->kind = ROSTER_JOIN;
+        event->join = &message->join;
+        return true;
+    case WIRE_LEAVE:
+        event->kind = ROSTER_LEAVE;
+        event->exit_code = message->exit_code;
+        return true;
+    case WIRE_DRAIN:
+        event->kind = ROSTER_DRAIN;
+        event->exit_code = message->exit_code;
+        event->grace_ns = message->grace_ns;
+        return true;
+    case WIRE_BEAT:
+        event->kind = ROSTER_BEAT;
+        return true;
+    case WIRE_REPORT:
+        event->kind = ROSTER_REPORT;
+        event->report.id = message->id;
+        event->report.kind = message->report;
+        event->report.sequence = message->sequence;
+        event->report.failure = &message->failure;
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void handle_frame(struct carrier *c, const struct sender *peer, const void *data, size_t size)
+{
+    struct muster_error err;
+    if (peer->id_size > ROUTE_ID_LIMIT)
+        return complain(c, "a peer set a routing id of its own");
+    if (wire_decode(data, size, &c->message, &err))
+        return complain(c, err.text);
+    int slot = routes_find(&c->routes, peer->id, peer->id_size);
+    struct sender from = *peer;
+    struct roster_event event = {.member = slot};
+    if (!to_event(c, &event))
+        return complain(c, "a peer sent what only a server sends");
+    if (slot >= 0)
+        from.session = c->routes.slots[slot].session;
+    else
+        from.session = ++c->last_session;
+    event.session = from.session;
+    size_t actions = server_step(c, &event, &from);
+    if (event.kind == ROSTER_BEAT && actions == 0) {
+        c->message.kind = WIRE_BEAT;
+        c->message.sequence = roster_report_sequence(c->roster, slot);
+        c->message.server_done = roster_server_done(c->roster);
+        memcpy(c->message.progress, c->progress, sizeof c->progress);
+        /* A beat that does not get out is followed by the next one. */
+        (void)send_message(c, &from);
+    }
+}
+
+static bool receive_one(struct carrier *c)
+{
+    zmq_msg_t id, body;
+    zmq_calls.msg_init(&id);
+    if (zmq_calls.msg_recv(&id, c->socket.socket, ZMQ_DONTWAIT) < 0) {
+        zmq_calls.msg_close(&id);
+        return false;
+    }
+    zmq_calls.msg_init(&body);
+    bool whole = false, more = zmq_calls.msg_more(&id);
+    int frames = 0;
+    /* The frames of one message arrive together. */
+    while (more && zmq_calls.msg_recv(&body, c->socket.socket, ZMQ_DONTWAIT) >= 0) {
+        more = zmq_calls.msg_more(&body);
+        whole = !more && ++frames == 1;
+        frames += more;
+    }
+    if (whole) {
+        struct sender peer = {0, zmq_calls.msg_data(&id), zmq_calls.msg_size(&id),
+                              zmq_calls.msg_get(&body, ZMQ_SRCFD)};
+        gate_heard(&c->gate, peer.fd);
+        handle_frame(c, &peer, zmq_calls.msg_data(&body), zmq_calls.msg_size(&body));
+    } else
+        complain(c, "a peer sent a message of more than one frame");
+    zmq_calls.msg_close(&body);
+    zmq_calls.msg_close(&id);
+    return true;
+}
+
+bool server_receive_many(struct carrier *c)
+{
+    int left = TURN_BASE + TURN_PER_SLOT * roster_slot_count(c->roster);
+    bool got = true;
+    while (left-- > 0 && got)
+        got = receive_one(c);
+    return !got;
+}
+
+void server_drop_broken(struct carrier *c)
+{
+    if (!c->broken || !server_receive_many(c))
+        return;
+    c->broken = false;
+    struct sender nobody = {0};
+    for (int slot = 0; slot < c->routes.slot_count; slot++) {
+        struct roster_event gone = {
+            .kind = ROSTER_DISCONNECT, .session = c->routes.slots[slot].session, .member = slot};
+        if (!gone.session || !c->routes.slots[slot].broken)
+            continue;
+        routes_remove(&c->routes, slot, gone.session);
+        (void)server_step(c, &gone, &nobody);
+    }
+}
+
+/* A connection's end is known before its route is gone: a send that fails is the proof. */
+bool server_is_cut_off(struct carrier *c, int slot)
+{
+    const struct route *route = &c->routes.slots[slot];
+    struct sender to = {route->session, route->id, route->id_size, route->fd};
+    c->message.kind = WIRE_BEAT;
+    c->message.sequence = roster_report_sequence(c->roster, slot);
+    c->message.number = 0; /* answers nothing */
+    c->message.progress[0] = '\0';
+    c->message.server_done = (struct world_id){0};
+    if (send_message(c, &to) == 0)
+        return false;
+    note_broken(c, slot);
+    return true;
+}
