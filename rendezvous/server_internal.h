@@ -59,7 +59,7 @@ struct carrier {
     bool closing, ended;       /* ended: the thread waits for nobody any more */
     int64_t linger_ns;         /* closing */
     struct instant close_deadline;
-    int others; /* closing: who are waited for */
+    int others; /* who still hold a seat */
     /* the agent's own */
     int wake_fd, ready_fd; /* to the thread, to the agent */
     pthread_t thread;

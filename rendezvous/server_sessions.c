@@ -19,6 +19,7 @@ static void deliver_local(struct carrier *c, const struct roster_action *action)
     if (action->kind == ROSTER_ACCEPT || action->kind == ROSTER_AGAIN)
         return;
     pthread_mutex_lock(&c->lock);
+    c->others = roster_remote_count(c->roster); /* who acts on the event at once may ask */
     struct membership_event *place = event_queue_push(&c->queue);
     if (place)
         roster_fill_event(c->roster, action, place);
