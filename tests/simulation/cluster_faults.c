@@ -226,7 +226,8 @@ static void leap(struct cluster *cluster, int i, int64_t by_ns)
     cluster->faults++;
     cluster->losses++;
     /* Its join time-out is over sooner, or the time that its workers have to end. */
-    cluster->may_fail |= i == ENDPOINT || node->group.deadline.ns != INT64_MAX;
+    node->hurried |= node->group.deadline.ns != INT64_MAX;
+    cluster->may_fail |= i == ENDPOINT || node->hurried;
     cluster->leapt |= i == ENDPOINT;
     node->clock.offset_ns += by_ns;
     plan_anew(cluster, i);

@@ -52,6 +52,8 @@ struct node {
     bool stuck;    /* its workers survive KILL */
     bool replaced; /* by a twin */
     bool foreign;  /* of another job */
+    bool hurried;  /* its clock leapt while its workers had time to end: it may think that they cannot be
+                      killed */
     /* the agent: its table, and its seat as membership.c keeps it */
     struct group group;
     struct instant group_at; /* real time; of the deadline that is scheduled */

@@ -85,7 +85,7 @@ static void renew(struct cluster *cluster, int i, int rank, int named_after)
                                  .drains = options->elastic,
                                  .ends_together = !options->elastic && options->max_nodes > 1};
     node->group_at = node->turn_at = node->cut_at = INSTANT_NEVER;
-    node->terminated = node->judged = node->seat_left = node->seat_over = false;
+    node->hurried = node->terminated = node->judged = node->seat_left = node->seat_over = false;
     node->cut[TO_SERVER] = node->cut[TO_AGENT] = node->slept = node->stuck = node->saw_world = false;
     node->exited_at = (struct instant){0};
     node->current = node->last_world = (struct world_id){0};

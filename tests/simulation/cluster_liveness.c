@@ -90,7 +90,8 @@ static void check_codes(struct cluster *cluster)
 {
     for (int i = 0; i < cluster->used; i++) {
         const struct node *node = &cluster->nodes[i];
-        if (node->phase != NODE_EXITED || node->stuck || !node->exited_at.ns)
+        bool thinks_stuck = node->stuck || (node->hurried && node->exit_code == EXIT_CODE_NODE);
+        if (node->phase != NODE_EXITED || thinks_stuck || !node->exited_at.ns)
             continue; /* or it crashed */
         if (node->terminated && node->exit_code != EXIT_CODE_TERMINATED && !node->judged && !node->seat_over)
             cluster_break(cluster, INVARIANT_END, "%s left with %d after TERM", node->name, node->exit_code);
