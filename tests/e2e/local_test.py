@@ -18,7 +18,7 @@ from harness import LIMIT, MUSTER, AgentTest, environment, free_port, wait_until
 RANKS = """
 import os, socket
 get = os.environ.get  # unbuffered: a line is one write, else others may come between its pieces
-print(f"rank {get('RANK')} of {get('WORLD_SIZE')} at {get('MASTER_ADDR')} in {get('HOSTNAME')}\n", end="")
+print(f"rank {get('RANK')} of {get('WORLD_SIZE')} at {get('MASTER_ADDR')} in {get('HOSTNAME')}\\n", end="")
 """
 # no namespace may be made any more by anything inside
 WITHOUT_NAMESPACES = (
@@ -246,7 +246,7 @@ class Elastic(LocalTest):
 
     SCRIPT = """
 import os, time
-print(f"round {os.environ['MUSTER_ROUND']} rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}\n", end="", flush=True)
+print(f"round {os.environ['MUSTER_ROUND']} rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}\\n", end="", flush=True)
 open("agent." + os.environ["HOSTNAME"][-1], "w").write(str(os.getppid()) + "\\n")
 open("seen." + os.environ["MUSTER_ROUND"] + "." + os.environ["WORLD_SIZE"] + "." + os.environ["RANK"], "w").close()
 while not os.path.exists("end"):
