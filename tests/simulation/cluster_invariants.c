@@ -327,7 +327,8 @@ static void check_superseded(struct cluster *cluster, int i, struct world_id id)
     for (int k = 0; k < cluster->used; k++) {
         const struct node *twin = &cluster->nodes[k];
         if (k != i && twin->named_after == i && twin->phase == NODE_UP && twin->saw_world &&
-            twin->last_world.epoch == id.epoch && self->last_world.round < twin->last_world.round)
+            twin->last_world.epoch == id.epoch && self->last_world.round < twin->last_world.round &&
+            twin->last_world.round < id.round) /* an older one has crossed on the way: check_fresh */
             cluster_break(cluster, INVARIANT_ONE_HOLDER,
                           "%s is in round %u, and its successor was in round %u", self->name, id.round,
                           twin->last_world.round);

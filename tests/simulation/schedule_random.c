@@ -3,7 +3,7 @@
 #include "tests/simulation/schedule_maker.h"
 
 enum {
-    JOIN_TIMEOUT_MS = 30000,
+    JOIN_TIMEOUT_MS = 40000, /* who freezes last must be back before */
     /* Detection, stop, join and restart of every node, once for each restart that is left, and the run. */
     END_BY_MS = FAULTS_UNTIL_MS + 2 * JOIN_TIMEOUT_MS + 6 * 10000,
     CLOCK_SPREAD_DAYS = 300,
