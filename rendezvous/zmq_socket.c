@@ -24,8 +24,10 @@ enum {
     CONNECT_LIMIT_MS = 3000,
     BACKLOG = 4096,      /* all agents of a large job start in one second */
     WAITING_LIMIT = 100, /* messages of one peer that we have not read; it is not read from until we have */
-    PING_MS =
-        10000, /* only for peers that are gone without a word: the protocol's own beats find them sooner */
+    /* Only for peers that are gone without a word: the protocol's own beats find them sooner. Later than the
+     * limit of a greeting, since libzmq looks for a timer that it ends from the earliest on: with thousands
+     * of peers each greeting's end would pass all their pings. */
+    PING_MS = 60000,
     PONG_LIMIT_MS = 30000,
     ZAP_ENFORCE_DOMAIN = 93, /* in libzmq since 4.3.0; zmq.h names it only with ZMQ_BUILD_DRAFT_API */
     ENDPOINT_LIMIT = 64 + INET6_ADDRSTRLEN,
