@@ -14,11 +14,12 @@ static void do_start(struct agent *agent)
     agent_begin_failures(agent);
     agent->stop = (struct membership_event){0};
     agent_tell(agent, EVENT_RENDEZVOUS, instant_diff_ns(clock_now(NULL), agent->waiting_since));
-    if (agent->world.restart_count)
+    if (agent->world.restart_count > agent->restarts_told) /* a round after a planned change is none */
         log_info(&agent->log, "restart %lld of %lld: round %u starts%s%s",
                  (long long)agent->world.restart_count, (long long)agent->config->max_restarts,
                  agent->world.id.round, *agent->restart_reason ? "; the first cause: " : "",
                  agent->restart_reason);
+    agent->restarts_told = agent->world.restart_count;
     agent_open_logs(agent);
 }
 

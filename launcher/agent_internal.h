@@ -97,6 +97,7 @@ struct agent {
     struct group group;
     struct membership_world world;
     char restart_reason[MUSTER_ERROR_TEXT]; /* why the round before world was stopped, where it failed; "" */
+    int64_t restarts_told;                  /* restart count of the last world that a restart was told of */
     char *run_directory;                    /* NULL: no log files */
     char *error_directory;  /* of error files where there are no log files; NULL: none either */
     char *program;          /* what is executed */

@@ -190,7 +190,7 @@ class Forming(ElasticTest):
 
 class Changing(ElasticTest):
     def test_nodes_are_lost_come_and_go(self):
-        nodes = [self.node(k, "2:4") for k in range(4)]
+        nodes = [self.node(k, "2:4", stderr=subprocess.PIPE) for k in range(4)]
         self.seen(0, 4)
         nodes[2].kill()  # the guardian takes its workers
         nodes[2].wait()
@@ -207,7 +207,9 @@ class Changing(ElasticTest):
         self.finish(nodes[1], 143)
         for rank in range(4):
             self.assertTrue((self.folder / f"saved.2.{rank}").exists(), rank)  # all were told in time
-        self.finish_all([nodes[0], nodes[2], nodes[3]])
+        _, err = self.finish_all([nodes[0], nodes[2], nodes[3]])[0]
+        self.assertIn("restart 1 of 3: round 1 starts", err)
+        self.assertEqual(err.count("of 3: round"), 1, err)  # a planned change is no restart
 
     def test_an_agent_is_killed_and_started_again(self):
         agents = [self.node(k, "2") for k in range(2)]
