@@ -6,11 +6,9 @@
 Of every job it is asked what fault_matrix_test.py asks, and that what was learned is what a run learns that nothing befell
 (steps_train.py). Needs root, for namespaces."""
 
-import argparse
 import json
 import pathlib
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import torch_python
 
@@ -19,10 +17,9 @@ torch_python.require()
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "e2e"))
 
-import cluster  # noqa: E402
 import steps_train  # noqa: E402
-from fault_matrix_test import Played  # noqa: E402
-from fault_rows import BOTH, ROWS  # noqa: E402
+from fault_matrix_test import Played, play  # noqa: E402
+from fault_rows import ROWS  # noqa: E402
 
 SHORT = {"a worker is killed": "elastic", "an agent is killed": "static"}  # on 2 nodes
 FULL = (
@@ -90,22 +87,5 @@ def chosen(options):
                 yield Trained(row, mode, count, options)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--full", action="store_true")
-    parser.add_argument("--rows", default="")
-    parser.add_argument("--mode", choices=BOTH)
-    parser.add_argument("--nodes", type=lambda text: [int(word) for word in text.split(",")])
-    parser.add_argument("--keep")
-    parser.add_argument("--jobs", type=int, default=2)
-    options = parser.parse_args()
-    options.torch = sys.executable
-    cluster.need()
-    with ThreadPoolExecutor(options.jobs) as pool:
-        results = list(pool.map(Trained.run, chosen(options)))
-    print(f"{len(results)} jobs, {results.count(False)} failed")
-    return 1 if False in results or not results else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(play(__doc__, chosen, jobs=2, torch=sys.executable))

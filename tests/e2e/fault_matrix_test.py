@@ -240,31 +240,37 @@ def chosen(options):
                 yield Played(row, mode, count, options)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+def skips(job):
+    """Why it cannot be played here; "" where it can."""
+    return "" if job.options.torch or not job.row.needs_torch else "MUSTER_TORCH_PYTHON is not set"
+
+
+def play(doc, chosen, jobs, skips=skips, torch=os.environ.get("MUSTER_TORCH_PYTHON")):
+    """A program that plays the jobs which chosen yields for its options, so many at once by default; returns its exit code."""
+    parser = argparse.ArgumentParser(description=doc.split("\n", 1)[0])
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--rows", default="")
     parser.add_argument("--mode", choices=BOTH)
     parser.add_argument("--nodes", type=lambda text: [int(word) for word in text.split(",")])
     parser.add_argument("--keep")
-    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--jobs", type=int, default=jobs)
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
-    options.torch = os.environ.get("MUSTER_TORCH_PYTHON")
+    options.torch = torch
     jobs = list(chosen(options))
     if options.list:
         print("\n".join(map(str, jobs)))
         return 0
     cluster.need()
-    skipped = [job for job in jobs if job.row.needs_torch and not options.torch]
+    skipped = [job for job in jobs if skips(job)]
     for job in skipped:
-        print(f"{job}: skipped, MUSTER_TORCH_PYTHON is not set")
+        print(f"{job}: skipped, {skips(job)}")
     with ThreadPoolExecutor(options.jobs) as pool:
-        results = list(pool.map(Played.run, [job for job in jobs if job not in skipped]))
+        results = list(pool.map(lambda job: job.run(), [job for job in jobs if job not in skipped]))
     failed = results.count(False)
     print(f"{len(results)} jobs, {failed} failed, {len(skipped)} skipped")
     return 1 if failed or not results else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(play(__doc__, chosen, jobs=8))

@@ -9,17 +9,16 @@ node learn in as many steps that nothing befell. There are no checkpoints yet: e
 The worker is muster-train as it is. step_tap (tests/support) stands between it and the launcher: it records its beats as
 steps, holds them back so that a test is not about who gets the processor, and ends the training by a notice. Needs root, for namespaces."""
 
-import argparse
 import math
 import os
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import cluster
-from fault_matrix_test import Played
-from fault_rows import BOTH, ROWS, at_exit_barrier
+import fault_matrix_test
+from fault_matrix_test import Played, play
+from fault_rows import ROWS, at_exit_barrier
 from job import MUSTER
 
 TRAIN = cluster.BUILD / "bin" / "muster-train"
@@ -95,38 +94,10 @@ def chosen(options):
 
 def skips(job):
     """Why it cannot be played here; "" where it can."""
-    if job.row.needs_torch and not job.options.torch:
-        return "MUSTER_TORCH_PYTHON is not set"
     if SANITIZED and job.row.begin is at_exit_barrier:
         return "a preloaded library and a sanitizer do not go together"
-    return ""
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--full", action="store_true")
-    parser.add_argument("--rows", default="")
-    parser.add_argument("--mode", choices=BOTH)
-    parser.add_argument("--nodes", type=lambda text: [int(word) for word in text.split(",")])
-    parser.add_argument("--keep")
-    parser.add_argument("--jobs", type=int, default=4)
-    parser.add_argument("--list", action="store_true")
-    options = parser.parse_args()
-    options.torch = os.environ.get("MUSTER_TORCH_PYTHON")
-    jobs = list(chosen(options))
-    if options.list:
-        print("\n".join(map(str, jobs)))
-        return 0
-    cluster.need()
-    skipped = [job for job in jobs if skips(job)]
-    for job in skipped:
-        print(f"{job}: skipped, {skips(job)}")
-    with ThreadPoolExecutor(options.jobs) as pool:
-        results = list(pool.map(Trained.run, [job for job in jobs if job not in skipped]))
-    failed = results.count(False)
-    print(f"{len(results)} jobs, {failed} failed, {len(skipped)} skipped")
-    return 1 if failed or not results else 0
+    return fault_matrix_test.skips(job)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(play(__doc__, chosen, jobs=4, skips=skips))
