@@ -22,11 +22,6 @@ from fault_matrix_test import Played, play  # noqa: E402
 from fault_rows import ROWS  # noqa: E402
 
 SHORT = {"a worker is killed": "elastic", "an agent is killed": "static"}  # on 2 nodes
-FULL = (
-    "a worker is killed", "an agent is killed", "an agent is killed, no restart left", "the server's agent is killed",
-    "an agent freezes and thaws", "a node freezes and thaws", "a node is cut off and healed", "the server is cut off and healed",
-    "5% loss", "200 ms delay", "2 nodes become 4, then 3", "TERM to a member", "TERM to the server",
-)  # fmt: skip
 SAME_NUMBERS = 1e-9  # relative: sums of float64 in another order
 
 
@@ -78,12 +73,13 @@ class Trained(Played):
 
 def chosen(options):
     for row in ROWS:
-        if row.name not in (FULL if options.full else SHORT) or options.rows.lower() not in row.name.lower():
+        if (row.name not in SHORT and not options.full) or options.rows.lower() not in row.name.lower():
             continue
         for mode in row.modes if options.full else (SHORT[row.name],):
             if options.mode and mode != options.mode:
                 continue
-            for count in row.sizes or options.nodes or ((2, 4) if options.full else (2,)):
+            sizes = row.sizes or options.nodes or ((2, 4) if options.full else (2,))
+            for count in sorted({max(row.least, count) for count in sizes}):
                 yield Trained(row, mode, count, options)
 
 
