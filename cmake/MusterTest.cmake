@@ -24,7 +24,7 @@ function(muster_test name)
     set(T_LABELS unit)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" SKIP_RETURN_CODE 77)
-  muster_test_timeout(${name} 300)
+  muster_test_timeout(${name} 1200)
 endfunction()
 
 # muster_script_test(name COMMAND program args... [LABELS e2e] [TIMEOUT seconds] [SERIAL] [MACHINE_NETWORK])
@@ -32,7 +32,7 @@ endfunction()
 function(muster_script_test name)
   cmake_parse_arguments(T "SERIAL;MACHINE_NETWORK" "TIMEOUT" "COMMAND;LABELS" ${ARGN})
   if(NOT T_TIMEOUT)
-    set(T_TIMEOUT 600) # against a hang; a starved machine takes its time
+    set(T_TIMEOUT 1800) # against a hang; a starved machine takes its time
   endif()
   if(NOT T_LABELS)
     set(T_LABELS e2e)

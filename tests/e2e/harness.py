@@ -154,8 +154,8 @@ class AgentTest(unittest.TestCase):
     def finish(self, process, code):
         try:
             out, err = process.communicate(timeout=LIMIT)
-        except subprocess.TimeoutExpired:
-            self.fail("muster run does not end")
+        except subprocess.TimeoutExpired as late:
+            self.fail(f"muster run does not end; it said:\n{(late.stderr or b'').decode(errors='replace')}")
         self.assertEqual(process.returncode, code, f"stdout:\n{out}\nstderr:\n{err}")
         return out or "", err or ""
 

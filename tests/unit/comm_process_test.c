@@ -17,6 +17,7 @@
 #include "tests/unit/world_test_environment.h"
 
 enum { RANKS_MAX = 8, COUNT = 1 << 18 };
+#define LIMIT_NS (240 * NS_PER_S) /* the comms' time-out, and of every wait */
 
 /* What a rank tells the test, in this order, through its pipe. */
 struct report {
@@ -53,10 +54,10 @@ static void rank_main(int rank, int size, int port, int pipe, int rounds, bool w
 {
     struct report report = {.kind = 'r'};
     struct test_environment e = test_environment_of(rank, size, port, false, 0);
-    struct muster_world *world = test_environment_open(&e, 60000, &report.err);
+    struct muster_world *world = test_environment_open(&e, LIMIT_NS / NS_PER_MS, &report.err);
     struct test_rank r = {0};
     if (!world ||
-        test_rank_open(&r, rank, size, 2 * COUNT * (int64_t)sizeof(float), 60 * NS_PER_S, world_store(world)))
+        test_rank_open(&r, rank, size, 2 * COUNT * (int64_t)sizeof(float), LIMIT_NS, world_store(world)))
         _exit(2);
     float *values = r.arena.base, *sums = values + COUNT;
     const struct comm_op op = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, .count = COUNT};
@@ -96,7 +97,7 @@ static void start(struct process *processes, int size, int rounds, int with_chil
         assert_true(processes[rank].pid >= 0);
         if (processes[rank].pid == 0) {
             close(ends[0]);
-            alarm(110); /* never outlives the test */
+            alarm(1000); /* never outlives the test */
             rank_main(rank, size, port, ends[1], rounds, rank == with_child);
         }
         close(ends[1]);
@@ -134,8 +135,8 @@ static void processes_agree(void **state)
         struct process processes[RANKS_MAX];
         start(processes, size, 20, -1);
         for (int rank = 0; rank < size; rank++) {
-            assert_int_equal(hear(&processes[rank], 60 * NS_PER_S).kind, 'r');
-            assert_int_equal(hear(&processes[rank], 60 * NS_PER_S).kind, 'e');
+            assert_int_equal(hear(&processes[rank], LIMIT_NS).kind, 'r');
+            assert_int_equal(hear(&processes[rank], LIMIT_NS).kind, 'e');
         }
         for (int rank = 0; rank < size; rank++)
             assert_int_equal(end_of(&processes[rank]), 0);
@@ -150,15 +151,15 @@ static void kill_one(int size, int victim, bool with_child)
     pid_t child = 0;
     start(processes, size, 0, with_child ? victim : -1);
     for (int rank = 0; rank < size; rank++)
-        assert_int_equal(hear(&processes[rank], 60 * NS_PER_S).kind, 'r');
+        assert_int_equal(hear(&processes[rank], LIMIT_NS).kind, 'r');
     if (with_child)
-        child = hear(&processes[victim], 60 * NS_PER_S).child;
+        child = hear(&processes[victim], LIMIT_NS).child;
     assert_int_equal(kill(processes[victim].pid, SIGKILL), 0);
     snprintf(who, sizeof who, "rank %d (pid %d) is gone in all_reduce #", victim, (int)processes[victim].pid);
     for (int rank = 0; rank < size; rank++) {
         if (rank == victim)
             continue;
-        struct report report = hear(&processes[rank], 5 * NS_PER_S);
+        struct report report = hear(&processes[rank], LIMIT_NS / 2);
         assert_int_equal(report.kind, 'e');
         assert_int_equal(report.err.code, MUSTER_E_PEER);
         if (!strstr(report.err.text, who))
