@@ -72,10 +72,11 @@ static bool seat_send(void *context, const struct wire_message *message)
 {
     struct agent *agent = context;
     struct muster_error err;
-    agent->sent = true;
     buffer_clear(&playing->frame);
     must(wire_encode(message, &playing->frame, &err), &err);
-    return zmq_socket_send(&agent->socket, NULL, 0, playing->frame.data, playing->frame.length) == 0;
+    bool sent = zmq_socket_send(&agent->socket, NULL, 0, playing->frame.data, playing->frame.length) == 0;
+    agent->sent |= sent;
+    return sent;
 }
 
 static void take_events(struct play *play, struct agent *agent)
@@ -104,12 +105,13 @@ static void receive_all(struct play *play, struct agent *agent, struct instant n
 }
 
 /* A send may eat the edge of the descriptor. */
-static void seat_turn(struct play *play, int i, struct instant now)
+static void seat_turn(struct play *play, int i, bool edge, struct instant now)
 {
     struct agent *agent = &play->agents[i];
     struct muster_error err;
     client_wake(agent->client, now);
-    receive_all(play, agent, now);
+    if (edge)
+        receive_all(play, agent, now);
     agent->sent = false;
     must(client_turn(agent->client, now, &err), &err);
     if (agent->sent)
@@ -237,7 +239,7 @@ static void connect_one(struct play *play, int i)
 static void turn(struct play *play, int i, struct instant now)
 {
     if (play->crowd->kind == CROWD_OURS)
-        seat_turn(play, i, now);
+        seat_turn(play, i, true, now);
     else if (play->crowd->kind == CROWD_BARE)
         bare_turn(play, &play->agents[i]);
     else
@@ -253,7 +255,7 @@ static void loop_once(struct play *play)
         turn(play, (int)events[i].data.u32, now);
     for (int i = 0; play->crowd->kind == CROWD_OURS && i < play->agent_count; i++)
         if (play->due[i] <= now.ns)
-            seat_turn(play, i, now);
+            seat_turn(play, i, false, now);
 }
 
 static void loop_until(struct play *play, struct instant limit, bool all_done)
