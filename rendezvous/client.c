@@ -11,6 +11,7 @@
 #include "rendezvous/mutation.h"
 
 static const int64_t beat_every_ns = CLIENT_BEAT_MS * NS_PER_MS;
+static const int64_t waiting_beat_ns = CLIENT_WAITING_BEAT_MS * NS_PER_MS;
 static const int64_t reconnect_ns = NS_PER_S; /* as the server waits for us */
 static const int64_t lost_after_ns = CLIENT_LOST_AFTER_MS * NS_PER_MS;
 
@@ -107,6 +108,14 @@ static void send_join(struct client *client, struct instant now)
     client->message.join = client->options.join;
     client_remember(client, &client->message.join);
     client->join_sent = send_now(client);
+}
+
+/* Who waits for the first world only has to be taken for alive. Later on a beat may be what finds the server
+ * that is back. */
+static int64_t interval(const struct client *client)
+{
+    bool first = client->seated && !client->last_world.epoch && !client->withheld;
+    return first ? waiting_beat_ns : beat_every_ns;
 }
 
 static void send_beat(struct client *client, struct instant now)
@@ -217,7 +226,8 @@ static void accepted(struct client *client, uint64_t arrived, struct instant now
 {
     client->seated = client->ever_seated = true;
     client->join_sent = false;
-    client->send_at = instant_add(now, beat_every_ns);
+    /* Not from now: ACCEPT may have taken long, or come twice. */
+    client->send_at = instant_add(client->sent_at[client->numbers % NUMBERS_KEPT], interval(client));
     forget_reports(client, arrived);
     /* One that does not get out stays, and goes out after the next ACCEPT. */
     for (const struct pending_report *report = client->first; report; report = report->next)
@@ -291,11 +301,19 @@ static int on_world(struct client *client, const struct membership_event *event,
     client->newest = id;
     client->withheld = true;
     membership_event_copy(&client->world, event);
-    client->send_at = now; /* a beat: its answer renews the lease */
     if (client->held.epoch && !client->held_stops && !MUTATED(MUTATION_LATE_WORLD) &&
         stop_held(client, err, "the job goes on with round %u", id.round))
         return -1;
-    return give_withheld(client, now, err);
+    /* Under a lease that is half over it could end before the next beat is answered. */
+    struct instant renewal =
+        client->lease_ns ? instant_add(client->lease_from, client->lease_ns / 2) : INSTANT_NEVER;
+    if (instant_reached(now, renewal))
+        client->doubted = client->numbers;
+    if (give_withheld(client, now, err))
+        return -1;
+    struct instant next = instant_min(client->send_at, instant_add(now, beat_every_ns));
+    client->send_at = client->withheld ? now : instant_min(next, renewal);
+    return 0;
 }
 
 static int on_stop(struct client *client, const struct membership_event *event, struct instant now,
@@ -355,7 +373,7 @@ static void on_farewell(struct client *client, const struct wire_message *messag
     (void)send_now(client);
     client->seated = false;
     client->join_sent = true;
-    client->send_at = instant_add(now, beat_every_ns);
+    client->send_at = instant_add(now, interval(client));
     forget_withheld(client);
     client->left_epoch = client->epoch;
     if (world_id_equal(message->id, client->last_world)) /* a count goes with its round */
@@ -488,7 +506,7 @@ int client_turn(struct client *client, struct instant now, struct muster_error *
         return -1;
     bool due = instant_reached(now, client->send_at);
     if (due)
-        client->send_at = instant_add(now, beat_every_ns);
+        client->send_at = instant_add(now, interval(client));
     if (client->seated && due)
         send_beat(client, now);
     /* A JOIN that found no connection goes out as soon as there is one. After the end there is nothing to

@@ -2,8 +2,8 @@
  * time go in, messages and events come out. The ZeroMQ carrier and the simulator are two shells around it.
  *
  *   JOINING  JOIN goes out when there is a connection, and again every half second until ACCEPT or a refusal
- *   SEATED   beats both ways every half second; AGAIN (the server does not know this connection) leads back
- * to JOINING
+ *   SEATED   beats both ways every half second, every second before the first world; AGAIN (the server does
+ * not know this connection) leads back to JOINING
  *
  * What was reported is kept until the server has said that it arrived, so a connection that breaks loses
  * nothing; the server drops what it has seen by its sequence number. Each WORLD and each STOP is given out
@@ -24,7 +24,7 @@
 #include "rendezvous/membership_carrier.h"
 #include "rendezvous/wire.h"
 
-enum { CLIENT_LOST_AFTER_MS = 2500, CLIENT_BEAT_MS = 500 };
+enum { CLIENT_LOST_AFTER_MS = 2500, CLIENT_BEAT_MS = 500, CLIENT_WAITING_BEAT_MS = 1000 };
 
 struct client_options {
     struct roster_join join; /* its texts must outlive the client; held is the client's own matter */

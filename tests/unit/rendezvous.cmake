@@ -2,6 +2,7 @@ muster_test(rendezvous_backoff_test SOURCES rendezvous_backoff_test.c LINK muste
 muster_test(rendezvous_failure_test SOURCES rendezvous_failure_test.c LINK muster_roster)
 muster_test(rendezvous_roster_test SOURCES rendezvous_roster_test.c LINK muster_roster)
 muster_test(rendezvous_wire_test SOURCES rendezvous_wire_test.c LINK muster_rendezvous)
+muster_test(rendezvous_client_test SOURCES rendezvous_client_test.c LINK muster_rendezvous)
 muster_test(rendezvous_process_test SOURCES rendezvous_process_test.c LINK muster_rendezvous)
 muster_test(rendezvous_network_test SOURCES rendezvous_network_test.c LINK muster_rendezvous PkgConfig::ZMQ)
 muster_test(rendezvous_elastic_test SOURCES rendezvous_elastic_test.c LINK muster_roster)

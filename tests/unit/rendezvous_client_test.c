@@ -1,0 +1,205 @@
+/* rendezvous_client_test.c - when the seat's protocol speaks, and when it gives a world out. What the two
+ * sides do together is the simulator's. */
+#include "rendezvous/client.h"
+
+#include <string.h>
+
+#include "tests/support/cmocka_all.h"
+
+#define LEASE_NS (4 * NS_PER_S)
+
+struct seat {
+    struct client *client;
+    struct instant now;
+    int sent[8]; /* by enum wire_kind up to WIRE_BEAT, which is the largest that a client sends here */
+    uint64_t number;
+};
+
+static bool count_sent(void *context, const struct wire_message *message)
+{
+    struct seat *seat = context;
+    assert_true((size_t)message->kind < sizeof seat->sent / sizeof *seat->sent);
+    seat->sent[message->kind]++;
+    if (message->kind == WIRE_JOIN || message->kind == WIRE_BEAT)
+        seat->number = message->number;
+    return true;
+}
+
+static void take_seat(struct seat *seat, bool elastic)
+{
+    *seat = (struct seat){.now = {100 * NS_PER_S}};
+    const struct client_options options = {
+        .join = {.job_id = "job", .agent_name = "a", .role = "default", .elastic = elastic, .node_rank = -1},
+        .join_timeout_ns = 600 * NS_PER_S,
+        .server = "10.0.0.1:29500",
+        .send = count_sent,
+        .context = seat,
+    };
+    struct muster_error err;
+    seat->client = client_create(&options, seat->now, &err);
+    assert_non_null(seat->client);
+}
+
+/* Lets the time pass in steps of 10 ms. */
+static void pass(struct seat *seat, int64_t ns)
+{
+    struct muster_error err;
+    for (int64_t i = 0; i < ns; i += 10 * NS_PER_MS) {
+        client_wake(seat->client, seat->now);
+        assert_int_equal(client_turn(seat->client, seat->now, &err), 0);
+        seat->now = instant_add(seat->now, 10 * NS_PER_MS);
+    }
+}
+
+static void hear(struct seat *seat, const struct wire_message *message)
+{
+    struct muster_error err;
+    client_wake(seat->client, seat->now);
+    assert_int_equal(client_receive(seat->client, message, seat->now, &err), 0);
+}
+
+static void answer(struct seat *seat, enum wire_kind kind, int64_t lease_ns)
+{
+    static struct wire_message message;
+    message = (struct wire_message){.kind = kind, .number = seat->number, .lease_ns = lease_ns, .epoch = 7};
+    hear(seat, &message);
+}
+
+static void hear_world(struct seat *seat, uint32_t round)
+{
+    static struct wire_message message;
+    message = (struct wire_message){
+        .kind = WIRE_EVENT,
+        .event = {.kind = MEMBERSHIP_EVENT_WORLD, .world = {.id = {7, round}, .group_world_size = 2}}};
+    hear(seat, &message);
+}
+
+static bool has_world(struct seat *seat)
+{
+    static struct membership_event event;
+    return client_take_event(seat->client, &event) && event.kind == MEMBERSHIP_EVENT_WORLD;
+}
+
+static int beats_within(struct seat *seat, int64_t ns)
+{
+    int before = seat->sent[WIRE_BEAT];
+    for (int64_t left = ns; left > 0; left -= 50 * NS_PER_MS) {
+        int sent = seat->sent[WIRE_BEAT];
+        pass(seat, 50 * NS_PER_MS);
+        if (seat->sent[WIRE_BEAT] != sent)
+            answer(seat, WIRE_BEAT, 0);
+    }
+    return seat->sent[WIRE_BEAT] - before;
+}
+
+static void a_join_is_repeated_until_it_is_answered(void **state)
+{
+    (void)state;
+    struct seat seat;
+    take_seat(&seat, false);
+    pass(&seat, 2 * NS_PER_S);
+    assert_int_equal(seat.sent[WIRE_JOIN], 4);
+    answer(&seat, WIRE_ACCEPT, 0);
+    pass(&seat, 2 * NS_PER_S);
+    assert_int_equal(seat.sent[WIRE_JOIN], 4);
+    client_destroy(seat.client);
+}
+
+static void beats_are_slower_before_the_first_world(void **state)
+{
+    (void)state;
+    struct seat seat;
+    take_seat(&seat, false);
+    pass(&seat, 10 * NS_PER_MS);
+    answer(&seat, WIRE_ACCEPT, 0);
+    assert_int_equal(beats_within(&seat, 10 * NS_PER_S), 10);
+    hear_world(&seat, 1);
+    assert_true(has_world(&seat));
+    assert_int_equal(beats_within(&seat, 10 * NS_PER_S), 20);
+    client_destroy(seat.client);
+}
+
+/* The server would take the node for lost. */
+static void a_late_second_accept_does_not_put_the_beat_off(void **state)
+{
+    (void)state;
+    struct seat seat;
+    take_seat(&seat, false);
+    pass(&seat, 10 * NS_PER_MS);
+    answer(&seat, WIRE_ACCEPT, 0);
+    pass(&seat, 900 * NS_PER_MS);
+    answer(&seat, WIRE_ACCEPT, 0);
+    pass(&seat, 200 * NS_PER_MS);
+    assert_int_equal(seat.sent[WIRE_BEAT], 1);
+    client_destroy(seat.client);
+}
+
+static void a_world_is_given_out_at_once(void **state)
+{
+    (void)state;
+    for (int elastic = 0; elastic < 2; elastic++) {
+        struct seat seat;
+        take_seat(&seat, elastic);
+        pass(&seat, 10 * NS_PER_MS);
+        answer(&seat, WIRE_ACCEPT, elastic ? LEASE_NS : 0);
+        pass(&seat, 900 * NS_PER_MS);
+        hear_world(&seat, 1);
+        assert_true(has_world(&seat));
+        assert_int_equal(seat.sent[WIRE_BEAT], 0); /* none was due */
+        client_destroy(seat.client);
+    }
+}
+
+static void a_world_after_a_silence_waits_for_an_answer(void **state)
+{
+    (void)state;
+    struct seat seat;
+    take_seat(&seat, false);
+    pass(&seat, 10 * NS_PER_MS);
+    answer(&seat, WIRE_ACCEPT, 0);
+    pass(&seat, 1300 * NS_PER_MS);
+    hear_world(&seat, 1);
+    assert_false(has_world(&seat));
+    int sent = seat.sent[WIRE_BEAT];
+    pass(&seat, 10 * NS_PER_MS);
+    assert_int_equal(seat.sent[WIRE_BEAT], sent + 1); /* at once */
+    answer(&seat, WIRE_BEAT, 0);
+    assert_true(has_world(&seat));
+    client_destroy(seat.client);
+}
+
+/* Its end could come before the answer to the next beat. */
+static void a_world_under_a_lease_half_over_waits_for_an_answer(void **state)
+{
+    (void)state;
+    struct seat seat;
+    take_seat(&seat, true);
+    pass(&seat, 10 * NS_PER_MS);
+    uint64_t join = seat.number;
+    answer(&seat, WIRE_ACCEPT, LEASE_NS);
+    for (int i = 0; i < 20; i++) { /* the server speaks, but answers no beat */
+        pass(&seat, 100 * NS_PER_MS);
+        seat.number = join;
+        answer(&seat, WIRE_BEAT, 0);
+    }
+    hear_world(&seat, 1);
+    assert_false(has_world(&seat));
+    pass(&seat, 10 * NS_PER_MS);
+    assert_true(seat.number > join);
+    answer(&seat, WIRE_BEAT, 0);
+    assert_true(has_world(&seat));
+    client_destroy(seat.client);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_join_is_repeated_until_it_is_answered),
+        cmocka_unit_test(beats_are_slower_before_the_first_world),
+        cmocka_unit_test(a_late_second_accept_does_not_put_the_beat_off),
+        cmocka_unit_test(a_world_is_given_out_at_once),
+        cmocka_unit_test(a_world_after_a_silence_waits_for_an_answer),
+        cmocka_unit_test(a_world_under_a_lease_half_over_waits_for_an_answer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
