@@ -295,10 +295,12 @@ static bool answer_one(struct gate *gate, const struct zmq_socket *s, struct ins
     return count > 0;
 }
 
-void gate_answer(struct gate *gate, const struct zmq_socket *s, struct instant now)
+size_t gate_answer(struct gate *gate, const struct zmq_socket *s, struct instant now)
 {
-    for (int i = 0; i < ANSWERS_A_TURN && answer_one(gate, s, now); i++)
-        ;
+    size_t count = 0;
+    while (count < ANSWERS_A_TURN && answer_one(gate, s, now))
+        count++;
+    return count;
 }
 
 /* --- the log --- */

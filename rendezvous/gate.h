@@ -49,8 +49,8 @@ void gate_watch(struct gate *gate, int event, int value, struct instant now);
 const char *gate_address(const struct gate *gate, int fd);
 /* A message came on the connection; -1: unknown. */
 void gate_heard(struct gate *gate, int fd);
-/* Answers a bounded number of questions that wait. */
-void gate_answer(struct gate *gate, const struct zmq_socket *s, struct instant now);
+/* Answers a bounded number of questions that wait. Returns how many. */
+size_t gate_answer(struct gate *gate, const struct zmq_socket *s, struct instant now);
 /* Logs what has become due; gate_deadline says when. */
 void gate_tick(struct gate *gate, struct instant now);
 struct instant gate_deadline(const struct gate *gate);

@@ -15,6 +15,7 @@
 #include "rendezvous/gate.h"
 #include "rendezvous/membership_carrier.h"
 #include "rendezvous/routes.h"
+#include "rendezvous/stream_pace.h"
 #include "rendezvous/wire.h"
 #include "rendezvous/zmq_socket.h"
 
@@ -39,6 +40,8 @@ struct carrier {
     int local_member;
     enum roster_job_state logged_state;
     unsigned complaints, refusals;
+    size_t handled; /* messages and events of connections, in this turn */
+    struct stream_pace pace;
     char refused[MUSTER_ERROR_TEXT]; /* the last agent whose refusal was logged, and why */
     bool stranger_told;
     struct world_id told;               /* the last world that was announced */

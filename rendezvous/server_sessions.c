@@ -208,6 +208,7 @@ static bool receive_one(struct carrier *c)
         zmq_calls.msg_close(&id);
         return false;
     }
+    c->handled++;
     zmq_calls.msg_init(&body);
     bool whole = false, more = zmq_calls.msg_more(&id);
     int frames = 0;

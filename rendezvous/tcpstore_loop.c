@@ -43,6 +43,13 @@ enum {
 /* A client's host may vanish without a word: probe after this much silence, so often, before giving it up. */
 enum { KEEPALIVE_IDLE_S = 30, KEEPALIVE_INTERVAL_S = 10, KEEPALIVE_PROBES = 3 };
 
+/* Naps on requests without a reply; received is in bytes. */
+static const struct stream_pace_limits pace_limits = {.longest_ns = 200 * NS_PER_US,
+                                                      .shortest_ns = 50 * NS_PER_US,
+                                                      .gap_ns = 200 * NS_PER_US,
+                                                      .alone_ns = 10 * NS_PER_MS,
+                                                      .plenty = 16 << 10};
+
 struct peer {
     int fd; /* -1: closed, waits for its burial */
     uint32_t events;
@@ -521,14 +528,14 @@ static void do_what_is_due(struct tcpstore_loop *loop)
         (void)set_accepting(loop, true); /* a failure is tried again at the next turn */
 }
 
-/* Sleeps on where nobody waits for anything: see stream_pace.h. */
+/* Sleeps on where nobody waits for a reply or a key: see stream_pace.h. */
 static void let_gather(struct tcpstore_loop *loop)
 {
     if (loop->replied || tcpstore_stats(loop->engine).parked > 0) {
         stream_pace_stop(&loop->pace);
     } else if (loop->received > 0) {
         struct instant now = clock_now(NULL);
-        int64_t nap = stream_pace_nap(&loop->pace, loop->received, loop->others, now);
+        int64_t nap = stream_pace_nap(&loop->pace, &pace_limits, loop->received, loop->others, now);
         if (nap > 0)
             clock_sleep_until(instant_add(now, nap));
     }
