@@ -5,6 +5,7 @@
 Every case is a list of calls, and what each call gave or raised is written down. It runs twice, on the server that this version of
 torch starts by default and on ours, and the two records have to be equal: what is expected is what torch does. Runs with every torch
 from 2.1 on; a call that a version has not is written down as missing on both sides."""
+import contextlib
 import os
 import random
 import re
@@ -737,6 +738,64 @@ def the_agents_store(r):
         del os.environ[name]
 
 
+@contextlib.contextmanager
+def a_worker_of_an_agent(r):
+    """The environment by which torch takes the server at MASTER_PORT for the agent's, and only connects."""
+    given = dict(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(r.port), TORCHELASTIC_USE_AGENT_STORE="True")
+    given.update(TORCHELASTIC_RESTART_COUNT="0", GLOO_SOCKET_IFNAME="lo", TP_SOCKET_IFNAME="lo")
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name in given:
+            del os.environ[name]
+
+
+@case
+def urls_with_options(r):
+    with a_worker_of_an_agent(r):
+        for option in ("", "&use_libuv=0", "&use_libuv=1"):
+            store, rank, world = next(dist.rendezvous(f"tcp://127.0.0.1:{r.port}?rank=0&world_size=1{option}", timeout=LONG))
+            r.note(f"tcp://{option}", (rank, world))
+            r.note("timeout", store.timeout)
+            r.see(store, "add", "came", 1)
+            store.set_timeout(SHORT)
+            r.see(store, "get", "nonexistent key")
+            store.set_timeout(LONG)
+            r.see(store, "set", "nonexistent key", "x")
+            r.see(store, "get", "nonexistent key")
+            r.see(store, "delete_key", "nonexistent key")
+
+
+@case
+def a_process_group_and_rpc_over_one_store(r):
+    import torch.distributed.rpc as rpc
+
+    def use():
+        total = torch.ones(3)
+        dist.init_process_group("gloo", init_method="env://")
+        dist.all_reduce(total)
+        options = rpc.TensorPipeRpcBackendOptions(init_method=f"tcp://127.0.0.1:{r.port}", _transports=["uv"])
+        rpc.init_rpc("worker0", rank=0, world_size=1, rpc_backend_options=options)
+        answer = rpc.rpc_sync("worker0", torch.add, args=(total, 2))
+        rpc.shutdown()
+        dist.destroy_process_group()
+        return answer.tolist()
+
+    with a_worker_of_an_agent(r):
+        r.attempt("all_reduce and rpc", use)
+    r.see(r.client(), "add", "unharmed", 1)
+
+
+@case
+def what_a_client_says_of_itself(r):
+    store = r.client()
+    r.note("host", store.host)
+    r.note("port", store.port == r.port)
+    r.note("repr", re.sub(r"\d+", "N", repr(store)) if "TCPStore(" in repr(store) else Missing())  # an older one gives its address
+    r.attempt("a world of none", lambda: dist.TCPStore("127.0.0.1", r.port, world_size=0, is_master=False, timeout=LONG))
+
+
 @case
 def our_own_client(r):
     """The client of libmuster, which runs under torchrun as well."""
@@ -803,6 +862,21 @@ def requests_in_pieces(r):
     answers.add(vector(raw))
     r.note("answers", answers)
     raw.close()
+
+
+@case(since=(2, 5))
+def pings(r):
+    """The greeting and the ping that follows it, cut at every byte of the ping (torch's server wants its greeting in one piece, ours
+    does not); then pings in a row."""
+    request = b"\0" + struct.pack("<I", 0x3C85F7CE) + query("PING") + struct.pack("<I", 4242)
+    for cut in range(5, len(request)):
+        with socket.create_connection(("127.0.0.1", r.port), timeout=60) as raw:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            raw.sendall(request[:cut])
+            time.sleep(0.001)
+            r.note(f"cut at {cut}", ask(raw, request[cut:], lambda peer: exactly(peer, 4)))
+            many = b"".join(query("PING") + struct.pack("<I", number) for number in range(100))
+            r.note("a hundred", ask(raw, many, lambda peer: exactly(peer, 400)) == struct.pack("<100I", *range(100)))
 
 
 @case
