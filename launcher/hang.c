@@ -1,7 +1,7 @@
 /* hang.c - see hang.h. */
 #include "launcher/hang.h"
 
-static const int64_t answer_bound_ns = 2 * NS_PER_S, /* a handler that writes stacks is quick, or stuck too */
+static const int64_t answer_bound_ns = 5 * NS_PER_S, /* a handler that writes stacks is quick, or stuck too */
     abort_bound_ns = 10 * NS_PER_S;                  /* what is left then is stopped as after any failure */
 
 const char *hang_state_name(enum hang_state state)

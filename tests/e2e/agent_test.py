@@ -14,7 +14,7 @@ import sys
 import time
 import unittest
 
-from harness import LIMIT, MUSTER, AgentTest, alive, free_port, wait_until
+from harness import MUSTER, AgentTest, alive, free_port, wait_until
 
 
 class Environment(AgentTest):
@@ -73,10 +73,10 @@ class Environment(AgentTest):
 
 DIE = """import os, sys, time
 print("hello from", os.environ["RANK"], flush=True)
-with open(os.environ["E2E_FOLDER"] + "/pid." + os.environ["RANK"], "w") as f:
-    f.write(str(os.getpid()) + "\\n")
 if os.environ["RANK"] == "1":
     print("Traceback: the last words of rank 1", file=sys.stderr)
+with open(os.environ["E2E_FOLDER"] + "/pid." + os.environ["RANK"], "w") as f:
+    f.write(str(os.getpid()) + "\\n")
 time.sleep(1000)
 """
 
@@ -249,10 +249,8 @@ class Signals(AgentTest):
     def test_term_while_the_world_is_forming(self):
         process = self.start("--nnodes=2", "--node-rank=1", f"--master-port={free_port()}", "true")
         self.waits(process, "no answer yet from the server")
-        begin = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        self.finish(process, 143)
-        self.assertLess(time.monotonic() - begin, LIMIT)  # far less than a world is waited for
+        self.finish(process, 143)  # which waits for far less than the 600 s of a world
 
 
 FAMILY = """
@@ -411,7 +409,7 @@ class TwoNodes(AgentTest):
             self.finish(process, 143)
 
     def test_nobody_comes(self):
-        process = self.nodes("--join-timeout=0.5", "true", ranks=(0,))[0]
+        process = self.nodes("--join-timeout=2", "true", ranks=(0,))[0]
         _, err = self.finish(process, 138)
         self.assertIn("missing rank 1", err)
 

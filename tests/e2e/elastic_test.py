@@ -14,7 +14,7 @@ import sys
 import time
 import unittest
 
-from harness import AgentTest, free_port, wait_until
+from harness import LIMIT, AgentTest, free_port, wait_until
 
 # rank, size, group rank, groups, restart count, address, port
 WORKER = """#!/bin/sh
@@ -127,10 +127,8 @@ class Forming(ElasticTest):
         self.waits(server, "2 of at least 3 nodes")
         self.waits(client, "2 of at least 3 nodes")
         for process in (client, server):
-            begin = time.monotonic()
             process.send_signal(signal.SIGTERM)
-            self.assertEqual(process.wait(timeout=30), 143)
-            self.assertLess(time.monotonic() - begin, 30)  # far less than a world is waited for
+            self.assertEqual(process.wait(timeout=LIMIT), 143)  # far less than a world is waited for
 
     def test_the_store_listens_in_the_port_range(self):
         first = free_port()
@@ -147,12 +145,12 @@ class Forming(ElasticTest):
     def test_an_endpoint_that_is_not_ours(self):
         # torch's TCPStore reads a greeting of five bytes and closes where it is another one
         with socket.create_server(("127.0.0.1", self.port)) as listener:
-            listener.settimeout(30)
-            process = self.node(1, "2", "--join-timeout=3")
+            listener.settimeout(LIMIT)
+            process = self.node(1, "2", "--join-timeout=10")
             for _ in range(3):
                 connection, _ = listener.accept()
                 with connection:
-                    connection.settimeout(10)
+                    connection.settimeout(LIMIT)
                     connection.recv(5)
             _, err = self.finish(process, 138)
         self.assertIn("what listens there does not speak muster's protocol: torchrun, or another program on this port", err)
@@ -161,7 +159,7 @@ class Forming(ElasticTest):
         server = self.node(0, "2")
         with wait_until(self.connected, "the server listens") as stranger:
             stranger.sendall(b"\0\xe7\x1c\x7f\x3c" * 20)  # as torch's TCPStore client greets
-            stranger.settimeout(10)
+            stranger.settimeout(LIMIT)
             with contextlib.suppress(ConnectionResetError):
                 while stranger.recv(100):
                     pass
@@ -284,7 +282,7 @@ class Changing(ElasticTest):
     def test_the_server_that_leaves_is_asked_how_it_is(self):
         stubborn = self.script("stubborn.sh", WORKER.replace("exit 0' TERM", "until [ -e let-go ]; do sleep 0.05; done; exit 0' TERM"))
         os.chmod(stubborn, 0o755)
-        nodes = [self.node(k, "2:3", rest=["--", stubborn if k == 1 else self.worker]) for k in range(3)]
+        nodes = [self.node(k, "2:3", "--shutdown-timeout=500", rest=["--", stubborn if k == 1 else self.worker]) for k in range(3)]
         self.seen(0, 3)
         nodes[0].send_signal(signal.SIGTERM)
 

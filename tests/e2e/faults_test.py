@@ -79,6 +79,8 @@ class Printing(AdoptingTest):
                 files = sorted((self.folder / "logs").glob(f"*/attempt_0/*/{name}"), key=lambda path: int(path.parent.name))
                 self.assertEqual(len(files), self.RANKS)
                 texts = [path.read_text() for path in files]
+                # a file takes a part of a line from one that is killed while it writes; whoever ends by itself has written all
+                texts = [text if rank == 1 else text[: text.rfind("\n") + 1] for rank, text in enumerate(texts)]
             else:
                 texts = [out if fd == 1 else err]
             counts = [sum(column) for column in zip(*map(self.check_lines, texts))]
@@ -372,7 +374,7 @@ class Process1(AdoptingTest):
             "        except OSError:\n"
             "            pass\n"
             "    return found\n"
-            "deadline = time.monotonic() + 30\n"
+            "deadline = time.monotonic() + 200\n"
             "while zombies() and time.monotonic() < deadline:\n"
             "    time.sleep(0.01)\n"
             "print(os.getppid(), zombies())\n",

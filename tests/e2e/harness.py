@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import tempfile
 import time
@@ -19,7 +20,12 @@ from ports import free_port  # noqa: F401: for the tests
 BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build")).resolve()
 MUSTER = str(BUILD / "bin" / "muster")
 SUPPRESSIONS = pathlib.Path(__file__).resolve().parent / "tsan.supp"
-LIMIT = 240 if os.environ.get("MUSTER_SANITIZED") else 60  # of any wait; a test that needs it has failed
+LIMIT = 480 if os.environ.get("MUSTER_SANITIZED") else 240  # of any wait; a test that needs it has failed
+
+# What nohup, or a shell that starts something in its background, ignores would be ignored by agents and workers too.
+for number, action in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, action)
 
 
 def environment(**more):
@@ -161,21 +167,21 @@ class AgentTest(unittest.TestCase):
 
     def wait_said(self, process, text):
         """Reads stderr until the text is there; what was read is kept in process.said."""
-        said = getattr(process, "said", "")
+        said = getattr(process, "said", "").encode()
         deadline = time.monotonic() + LIMIT
         os.set_blocking(process.stderr.fileno(), False)
-        while text not in said:
-            self.assertLess(time.monotonic(), deadline, f"'{text}' was not said:\n{said}")
+        while text.encode() not in said:
+            self.assertLess(time.monotonic(), deadline, f"'{text}' was not said:\n{said.decode(errors='replace')}")
             try:
                 chunk = os.read(process.stderr.fileno(), 65536)
                 if not chunk:
                     break
-                said += chunk.decode()
+                said += chunk
             except BlockingIOError:
                 time.sleep(0.005)
         os.set_blocking(process.stderr.fileno(), True)
-        process.said = said
-        self.assertIn(text, said)
+        process.said = said.decode()
+        self.assertIn(text, process.said)
 
     @staticmethod
     def status(process):

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import unittest
 
-from harness import MUSTER, AgentTest, free_port, wait_until
+from harness import LIMIT, MUSTER, AgentTest, free_port, wait_until
 
 WORKER = """#!/bin/sh
 trap 'exit 0' TERM
@@ -115,7 +115,7 @@ class Fingerprints(IdentityTest):
             (["--nnodes=2", "--node-rank=0", f"--role={'x' * 100}"], "63"),
         ):
             process = self.start(*flags, "--master-addr=127.0.0.1", f"--master-port={self.port}", "true")
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=LIMIT)
             self.assertIn(process.returncode, (1, 2), err)
             self.assertIn(text, err)
 

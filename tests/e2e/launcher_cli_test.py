@@ -32,7 +32,7 @@ def muster(*arguments, program=MUSTER, cwd=None, **environment):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
 
 
@@ -272,21 +272,21 @@ class CommandLine(unittest.TestCase):
         )
 
     def test_numa_binding_reaches_the_workers(self):
-        (self.path / "train.py").write_text("import os\nprint(os.environ['RANK'], sorted(os.sched_getaffinity(0)))\n")
+        (self.path / "train.py").write_text("import os\nos.write(1, f\"{os.environ['RANK']} {sorted(os.sched_getaffinity(0))}\\n\".encode())\n")
         cpu = max(os.sched_getaffinity(0))
         command = ["taskset", "-c", str(cpu), os.path.abspath(MUSTER), "run", "--standalone", "--nproc-per-node=2"]
         done = subprocess.run([*command, "--numa-binding=node", "train.py"], env=clean_environment(), cwd=self.path,
-                              capture_output=True, text=True, timeout=60)
+                              capture_output=True, text=True, timeout=240)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(sorted(done.stdout.splitlines()), [f"0 [{cpu}]", f"1 [{cpu}]"])
         self.assertIn("no GPU is visible: the workers are bound to 1 NUMA node in turn", done.stderr)
         done = subprocess.run([*command, "--numa-binding=exclusive", "train.py"], env=clean_environment(), cwd=self.path,
-                              capture_output=True, text=True, timeout=60)
+                              capture_output=True, text=True, timeout=240)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertRegex(done.stderr, r"--numa-binding: local rank 0: exclusive: NUMA node \d+ has 1 physical cores")
 
     def test_launch_is_the_older_module(self):
-        (self.path / "train.py").write_text("import os, sys\nprint(os.environ['LOCAL_RANK'], sys.argv[1:])\n")
+        (self.path / "train.py").write_text("import os, sys\nos.write(1, f\"{os.environ['LOCAL_RANK']} {sys.argv[1:]}\\n\".encode())\n")
         done = muster("launch", "--nproc_per_node=2", "--standalone", "train.py", "--lr", "1", cwd=self.path)
         self.assertEqual(sorted(done.stdout.splitlines()), ["0 ['--local-rank=0', '--lr', '1']", "1 ['--local-rank=1', '--lr', '1']"])
         done = muster("launch", "--use-env", "--standalone", "train.py", cwd=self.path)

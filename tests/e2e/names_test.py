@@ -5,7 +5,6 @@
 import pathlib
 import signal
 import tempfile
-import time
 import unittest
 
 import cluster
@@ -62,13 +61,13 @@ class Static(NamesTest):
         self.finish([self.agent(k, name="job") for k in range(2)])
 
     def test_it_is_slow_and_nobody_waits_for_it(self):
-        self.cluster.publish("node0", self.here.address, delay=30)
+        self.cluster.publish("node0", self.here.address, delay=1000)
+        with open(self.cluster.resolver, "a") as settings:
+            settings.write("options timeout:30 attempts:5\n")  # the C library does not give up before 150 s are over
         agent = self.agent(1)
         agent.wait_said("the name node0 is being looked up")
-        begin = time.monotonic()
         agent.signal(signal.SIGTERM)
-        self.finish([agent], 143)
-        self.assertLess(time.monotonic() - begin, 25)  # far less than the answer takes
+        self.finish([agent], 143)  # which waits for far less
 
     def test_it_never_comes(self):
         self.cluster.unpublish("node0")

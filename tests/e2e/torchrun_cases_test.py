@@ -13,7 +13,7 @@ import socket
 import subprocess
 import unittest
 
-from harness import MUSTER, AgentTest, alive, environment, free_port, wait_until
+from harness import LIMIT, MUSTER, AgentTest, alive, environment, free_port, wait_until
 
 WANTED = """RANK LOCAL_RANK GROUP_RANK ROLE_RANK ROLE_NAME LOCAL_WORLD_SIZE WORLD_SIZE ROLE_WORLD_SIZE GROUP_WORLD_SIZE MASTER_ADDR
 MASTER_PORT TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID OMP_NUM_THREADS TORCHELASTIC_ERROR_FILE"""
@@ -162,7 +162,7 @@ class Launch(Case):
         self.assertTrue(self.shown()[0]["env"]["TORCHELASTIC_RUN_ID"])
 
     def test_captured_lines_have_the_prefix_of_the_template(self):
-        script = self.script("say.py", "import os\nprint('creating', os.environ['RANK'])\n")
+        script = self.script("say.py", "import os\nprint('creating ' + os.environ['RANK'] + '\\n', end='')\n")
         logs = self.folder / "logs"
         out, _ = self.run_muster("--nnodes=1", "--nproc-per-node=4", "--rdzv-id=f", f"--log-dir={logs}", "--redirect=3", "--tee=3",
                                  script, env={"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[rank${rank}]: "})
@@ -361,11 +361,11 @@ class Agent(Case):
         first = self.elastic(script, port, "2")
         wait_until(lambda: self.serves(port), "the first agent serves")
         second = self.elastic(script, port, "2")
-        wait_until(lambda: self.up(4, 4), "four workers")
+        before = wait_until(lambda: self.up(4, 4), "four workers")
         second.send_signal(signal.SIGKILL)
         second.wait()
         third = self.elastic(script, port, "2")
-        wait_until(lambda: self.up(4, 4), "four workers again")
+        wait_until(lambda: (now := self.up(4, 4)) and not set(now) & set(before), "four others")
         (self.folder / "gate").touch()
         self.finish(first, 0)
         self.finish(third, 0)
@@ -393,7 +393,7 @@ class Processes(Case):
                 self.usage_error(f"--redirects={value}", "true", says=re.escape(value))
 
     def test_redirect_and_tee_by_rank(self):
-        script = self.script("say.py", "import os, sys\nr = os.environ['RANK']\nprint('out', r)\nprint('err', r, file=sys.stderr)\n")
+        script = self.script("say.py", "import os\nr = os.environ['RANK']\nos.write(1, f'out {r}\\n'.encode())\nos.write(2, f'err {r}\\n'.encode())\n")
         logs = self.folder / "logs"
         out, err = self.run_muster("--nproc-per-node=4", f"--log-dir={logs}", "--redirects=0:1,1:2,2:3", "--tee=3:3", script)
         text = {(path.parent.name, path.name): path.read_text() for path in logs.glob("*/attempt_0/*/std*.log")}
@@ -406,7 +406,7 @@ class Processes(Case):
         self.assertFalse({"err 1", "err 2", "out 0", "out 2"} & set((out + err).splitlines()))
 
     def test_lines_are_filtered_into_one_file(self):
-        script = self.script("say.py", "import os\nr = os.environ['RANK']\nprint('loss,total', r)\nprint('noise', r)\n")
+        script = self.script("say.py", "import os\nr = os.environ['RANK']\nos.write(1, f'loss,total {r}\\nnoise {r}\\n'.encode())\n")
         logs = self.folder / "logs"
         self.run_muster("--nproc-per-node=2", f"--log-dir={logs}", "--tee=3", "--duplicate-stdout-filters=loss,,total,never", script)
         files = list(logs.glob("*/attempt_0/filtered_stdout.log"))
@@ -416,7 +416,7 @@ class Processes(Case):
         self.assertTrue(all("loss,total" in line for line in kept), kept)
 
     def test_only_some_ranks_are_shown(self):
-        script = self.script("say.py", "import os\nprint('rank', os.environ['RANK'])\n")
+        script = self.script("say.py", "import os\nos.write(1, f\"rank {os.environ['RANK']}\\n\".encode())\n")
         out, _ = self.run_muster("--nproc-per-node=4", "--local-ranks-filter=1,3", script)
         self.assertEqual(sorted(line.split(":")[-1].strip() for line in out.splitlines()), ["rank 1", "rank 3"])
 
@@ -436,7 +436,7 @@ class Processes(Case):
     def finish(self, process, code):
         if code is not None:
             return super().finish(process, code)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=LIMIT)
         self.assertNotIn(process.returncode, (0, None))
         return out, err
 

@@ -10,7 +10,7 @@ import pathlib
 import subprocess
 import unittest
 
-from harness import BUILD, MUSTER, AgentTest, environment, free_port, wait_until
+from harness import BUILD, LIMIT, MUSTER, AgentTest, environment, free_port, wait_until
 
 MACHINES = pathlib.Path(__file__).resolve().parents[1] / "data" / "machines"
 SHOW = ["sh", "-c", "env | grep -E '^(NCCL|GLOO|TP_|TORCH_FR)' | sort"]
@@ -110,7 +110,7 @@ class Policy(AgentTest):
 class Shown(AgentTest):
     def muster(self, *arguments, env=None):
         done = subprocess.run(
-            [MUSTER, *arguments], env=environment(**(env or {})), capture_output=True, text=True, timeout=60
+            [MUSTER, *arguments], env=environment(**(env or {})), capture_output=True, text=True, timeout=LIMIT
         )
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout

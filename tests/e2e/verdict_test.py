@@ -173,7 +173,7 @@ class Causes(AgentTest):
             "while not os.path.exists('ready'):\n"
             "    time.sleep(0.001)\n" + GLOO + "sys.exit(1)\n",
         )
-        _, err = self.run_muster("--standalone", "--nproc-per-node=2", path, code=139)
+        _, err = self.run_muster("--standalone", "--nproc-per-node=2", "--restart-grace=200", path, code=139)
         self.assertIn("rank      : 1 ", root_cause(err))
         self.assertIn("Failures:\n  <NO_OTHER_FAILURES>\n", err)
         followed = err[err.index("Followed another failure") : err.index("Root Cause")]
@@ -430,7 +430,7 @@ class Files(AgentTest):
 
     def test_it_also_tells_why_there_was_no_world(self):
         log = self.folder / "log"
-        self.run_muster("--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", f"--master-port={free_port()}", "--join-timeout=0.3",
+        self.run_muster("--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", f"--master-port={free_port()}", "--join-timeout=2",
                         f"--termination-log={log}", "true", code=138)
         self.assertIn("1 of 2 nodes joined", log.read_text())
 
