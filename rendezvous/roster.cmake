@@ -50,7 +50,8 @@ add_library(muster_rendezvous STATIC
   secret.c
   server_loop.c
   server_sessions.c
-  wire.c
+  wire_pack.c
+  wire_unpack.c
   zap.c
   zmq_socket.c)
 target_link_libraries(muster_rendezvous

@@ -1,7 +1,7 @@
 /* wire.h - the messages between agents and the serving agent, packed into one frame and unpacked from it.
  *
- * The only file that knows protobuf-c. Nothing that comes from the network is believed before wire_decode has
- * checked it: size first, then version, then lengths and ranges. Layout and rules of change:
+ * Only wire_pack.c and wire_unpack.c know protobuf-c. Nothing that comes from the network is believed before
+ * wire_decode has checked it: size first, then version, then lengths and ranges. Layout and rules of change:
  * proto/rendezvous.proto. */
 #ifndef MUSTER_RENDEZVOUS_WIRE_H
 #define MUSTER_RENDEZVOUS_WIRE_H

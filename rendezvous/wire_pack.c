@@ -1,0 +1,298 @@
+/* wire_pack.c - wire_encode: a message of wire.h becomes one frame. All that the frame is made of lies on the
+ * packer's stack and points into the message: nothing is copied before protobuf-c writes it. */
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "rendezvous.pb-c.h"
+#include "rendezvous/wire.h"
+
+const char *wire_kind_name(enum wire_kind kind)
+{
+    static const char *const names[] = {"JOIN",   "LEAVE", "DRAIN",    "REPORT", "BEAT",
+                                        "ACCEPT", "AGAIN", "FAREWELL", "EVENT"};
+    return (unsigned)kind < sizeof names / sizeof names[0] ? names[kind] : "?";
+}
+
+/* The message tree of one frame: every part that an envelope may point to, on the packer's stack. */
+struct parts {
+    Muster__Envelope envelope;
+    Muster__WorldId id, last;
+    Muster__Failure failure;
+    Muster__Brief briefs[FAILURE_OTHERS_LIMIT], *others[FAILURE_OTHERS_LIMIT];
+    union {
+        Muster__Join join;
+        Muster__Leave leave;
+        Muster__Drain drain;
+        Muster__Report report;
+        Muster__Beat beat;
+        Muster__Accept accept;
+        Muster__Again again;
+        Muster__Farewell farewell;
+        Muster__World world;
+        Muster__Stop stop;
+        Muster__Verdict verdict;
+        Muster__Refuse refuse;
+    } body;
+};
+
+static Muster__WorldId *pack_id(Muster__WorldId *out, struct world_id id)
+{
+    muster__world_id__init(out);
+    out->epoch = id.epoch;
+    out->round = id.round;
+    return out;
+}
+
+static ProtobufCBinaryData pack_bytes(const char *text)
+{
+    return (ProtobufCBinaryData){.len = strlen(text), .data = (uint8_t *)text};
+}
+
+static Muster__Failure *pack_failure(struct parts *parts, const struct worker_failure *failure)
+{
+    Muster__Failure *out = &parts->failure;
+    muster__failure__init(out);
+    out->rank = failure->rank;
+    out->local_rank = failure->local_rank;
+    out->group_rank = failure->group_rank;
+    out->pid = failure->pid;
+    out->exit_code = failure->exit_code;
+    out->signal = failure->signal;
+    out->core_dumped = failure->core_dumped;
+    out->out_of_memory = failure->out_of_memory;
+    out->lost_node = failure->lost_node;
+    out->step = failure->step;
+    out->age_ns = failure->age_ns;
+    out->wall_ns = failure->wall_ns;
+    out->host = (char *)failure->host;
+    out->tail = pack_bytes(failure->tail);
+    out->error_file = pack_bytes(failure->error_file);
+    out->told = failure->told;
+    out->not_started = failure->not_started;
+    out->hung = failure->hung;
+    out->unkillable = failure->unkillable;
+    out->memory_host = failure->memory_host;
+    out->xid = failure->xid;
+    out->xid_elsewhere = failure->xid_elsewhere;
+    out->pci = pack_bytes(failure->pci);
+    out->oom_kills = failure->oom_kills;
+    out->memory_limit = failure->memory_limit;
+    out->memory_peak = failure->memory_peak;
+    out->message = pack_bytes(failure->message);
+    out->traceback = pack_bytes(failure->traceback);
+    return out;
+}
+
+static void pack_brief(Muster__Brief *out, const struct failure_brief *brief)
+{
+    muster__brief__init(out);
+    out->rank = brief->rank;
+    out->local_rank = brief->local_rank;
+    out->group_rank = brief->group_rank;
+    out->pid = brief->pid;
+    out->exit_code = brief->exit_code;
+    out->signal = brief->signal;
+    out->xid = brief->xid;
+    out->class_of = brief->class_;
+    out->hung = brief->hung;
+    out->step = brief->step;
+    out->core_dumped = brief->core_dumped;
+    out->out_of_memory = brief->out_of_memory;
+    out->after_ns = brief->after_ns;
+    out->wall_ns = brief->wall_ns;
+    out->host = pack_bytes(brief->host);
+    out->said = pack_bytes(brief->said);
+}
+
+static void pack_verdict(struct parts *parts, const struct membership_event *event)
+{
+    Muster__Verdict *out = parts->envelope.verdict = &parts->body.verdict;
+    muster__verdict__init(out);
+    parts->envelope.body_case = MUSTER__ENVELOPE__BODY_VERDICT;
+    out->exit_code = event->exit_code;
+    out->reason = pack_bytes(event->reason);
+    if (!event->failed)
+        return;
+    out->failure = pack_failure(parts, &event->failure);
+    for (int i = 0; i < event->other_count; i++) {
+        pack_brief(&parts->briefs[i], &event->others[i]);
+        parts->others[i] = &parts->briefs[i];
+    }
+    out->others = parts->others;
+    out->n_others = (size_t)event->other_count;
+    out->other_total = event->other_total;
+}
+
+static void pack_join(struct parts *parts, const struct wire_message *message)
+{
+    const struct roster_join *join = &message->join;
+    Muster__Join *out = parts->envelope.join = &parts->body.join;
+    muster__join__init(out);
+    parts->envelope.body_case = MUSTER__ENVELOPE__BODY_JOIN;
+    parts->envelope.version = (uint32_t)join->protocol_version;
+    out->job_id = (char *)join->job_id;
+    out->min_nodes = join->min_nodes;
+    out->max_nodes = join->max_nodes;
+    out->elastic = join->elastic;
+    out->agent_name = (char *)join->agent_name;
+    out->node_rank = join->node_rank;
+    out->incarnation_high = join->incarnation.high;
+    out->incarnation_low = join->incarnation.low;
+    out->local_world_size = join->local_world_size;
+    out->role = (char *)join->role;
+    out->command = join->command;
+    if (join->program)
+        out->program = (char *)join->program;
+    out->store_addr = (char *)join->store_addr;
+    out->store_port = join->store_port;
+    out->number = message->number;
+    out->restart_count = join->restart_count;
+    out->last_nodes = join->last_nodes;
+    if (join->last.epoch)
+        out->last = pack_id(&parts->last, join->last);
+    out->epoch = join->epoch;
+    out->held_done = join->held_done;
+    out->server_done = join->server_done;
+    out->last_rank = join->last_rank;
+    out->server_left = join->server_left;
+    if (join->held.epoch)
+        out->held = pack_id(&parts->id, join->held);
+}
+
+static void pack_world(struct parts *parts, const struct membership_event *event)
+{
+    const struct membership_world *world = &event->world;
+    Muster__World *out = parts->envelope.world = &parts->body.world;
+    muster__world__init(out);
+    parts->envelope.body_case = MUSTER__ENVELOPE__BODY_WORLD;
+    out->id = pack_id(&parts->id, world->id);
+    out->group_rank = world->group_rank;
+    out->group_world_size = world->group_world_size;
+    out->rank_base = world->rank_base;
+    out->world_size = world->world_size;
+    out->role_rank_base = world->role_rank_base;
+    out->role_world_size = world->role_world_size;
+    out->restart_count = world->restart_count;
+    out->master_addr = (char *)world->master_addr;
+    out->master_port = world->master_port;
+    out->reason = pack_bytes(event->reason);
+}
+
+static void pack_event(struct parts *parts, const struct membership_event *event)
+{
+    switch (event->kind) {
+    case MEMBERSHIP_EVENT_WORLD:
+        pack_world(parts, event);
+        break;
+    case MEMBERSHIP_EVENT_STOP:
+        parts->envelope.stop = &parts->body.stop;
+        muster__stop__init(&parts->body.stop);
+        parts->envelope.body_case = MUSTER__ENVELOPE__BODY_STOP;
+        parts->body.stop.id = pack_id(&parts->id, event->stopped);
+        parts->body.stop.reason = pack_bytes(event->reason);
+        parts->body.stop.planned = event->planned;
+        parts->body.stop.grace_ns = event->grace_ns;
+        parts->body.stop.change = (uint32_t)event->change;
+        parts->body.stop.next_nodes = event->next_nodes;
+        break;
+    case MEMBERSHIP_EVENT_VERDICT:
+        pack_verdict(parts, event);
+        break;
+    case MEMBERSHIP_EVENT_REFUSED:
+        parts->envelope.refuse = &parts->body.refuse;
+        muster__refuse__init(&parts->body.refuse);
+        parts->envelope.body_case = MUSTER__ENVELOPE__BODY_REFUSE;
+        parts->body.refuse.reason = (char *)event->reason;
+        break;
+    }
+}
+
+static void pack_report(struct parts *parts, const struct wire_message *message)
+{
+    Muster__Report *out = parts->envelope.report = &parts->body.report;
+    muster__report__init(out);
+    parts->envelope.body_case = MUSTER__ENVELOPE__BODY_REPORT;
+    out->id = pack_id(&parts->id, message->id);
+    out->kind = (Muster__ReportKind)(message->report + 1); /* 0 is "none" on the wire */
+    out->sequence = message->sequence;
+    if (message->report == MEMBERSHIP_REPORT_FAILED)
+        out->failure = pack_failure(parts, &message->failure);
+}
+
+static void pack(struct parts *parts, const struct wire_message *message)
+{
+    Muster__Envelope *envelope = &parts->envelope;
+    muster__envelope__init(envelope);
+    envelope->version = ROSTER_PROTOCOL_VERSION;
+    switch (message->kind) {
+    case WIRE_JOIN:
+        pack_join(parts, message);
+        break;
+    case WIRE_LEAVE:
+        envelope->leave = &parts->body.leave;
+        muster__leave__init(envelope->leave);
+        envelope->body_case = MUSTER__ENVELOPE__BODY_LEAVE;
+        envelope->leave->exit_code = message->exit_code;
+        break;
+    case WIRE_DRAIN:
+        envelope->drain = &parts->body.drain;
+        muster__drain__init(envelope->drain);
+        envelope->body_case = MUSTER__ENVELOPE__BODY_DRAIN;
+        envelope->drain->exit_code = message->exit_code;
+        envelope->drain->grace_ns = message->grace_ns;
+        break;
+    case WIRE_REPORT:
+        pack_report(parts, message);
+        break;
+    case WIRE_BEAT:
+        envelope->beat = &parts->body.beat;
+        muster__beat__init(envelope->beat);
+        envelope->body_case = MUSTER__ENVELOPE__BODY_BEAT;
+        envelope->beat->report_sequence = message->sequence;
+        envelope->beat->number = message->number;
+        envelope->beat->progress = (char *)message->progress;
+        if (message->server_done.epoch)
+            envelope->beat->server_done = pack_id(&parts->id, message->server_done);
+        break;
+    case WIRE_ACCEPT:
+        envelope->accept = &parts->body.accept;
+        muster__accept__init(envelope->accept);
+        envelope->body_case = MUSTER__ENVELOPE__BODY_ACCEPT;
+        envelope->accept->member = message->member;
+        envelope->accept->report_sequence = message->sequence;
+        envelope->accept->lease_ns = message->lease_ns;
+        envelope->accept->number = message->number;
+        envelope->accept->epoch = message->epoch;
+        break;
+    case WIRE_AGAIN:
+        envelope->again = &parts->body.again;
+        muster__again__init(envelope->again);
+        envelope->body_case = MUSTER__ENVELOPE__BODY_AGAIN;
+        break;
+    case WIRE_FAREWELL:
+        envelope->farewell = &parts->body.farewell;
+        muster__farewell__init(envelope->farewell);
+        envelope->body_case = MUSTER__ENVELOPE__BODY_FAREWELL;
+        envelope->farewell->id = pack_id(&parts->id, message->id);
+        envelope->farewell->restart_count = message->restart_count;
+        break;
+    case WIRE_EVENT:
+        pack_event(parts, &message->event);
+        break;
+    }
+}
+
+int wire_encode(const struct wire_message *message, struct buffer *out, struct muster_error *err)
+{
+    struct parts parts;
+    pack(&parts, message);
+    size_t size = muster__envelope__get_packed_size(&parts.envelope);
+    if (size > WIRE_FRAME_LIMIT)
+        return error_set(err, MUSTER_E_LIMIT, "a %s of %zu bytes is above the frame limit of %d bytes",
+                         wire_kind_name(message->kind), size, WIRE_FRAME_LIMIT);
+    char *place = buffer_reserve(out, size);
+    if (!place)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a frame of %zu bytes", size);
+    out->length += muster__envelope__pack(&parts.envelope, (uint8_t *)place);
+    return 0;
+}
