@@ -2,6 +2,9 @@
 add_library(muster_roster STATIC
   backoff.c
   client.c
+  client_lease.c
+  client_reports.c
+  client_worlds.c
   connection.c
   event_queue.c
   failure.c

@@ -1,11 +1,12 @@
 /* cluster.h - a simulated job: agents with their state machines, the roster that one of them serves, workers,
  * clocks and a network, on one fake time.
  *
- * Everything that decides is the real code (roster*.c, client.c, launcher/group.c, launcher/server_choice.c);
- * the cluster only carries messages, with a delay for each drawn from a seed, and plays the agents' loops and
- * their workers. Time jumps from one event to the next. Messages of one connection arrive in order or not at
- * all, but for duplicates, drops and swaps where they are asked for; cutting a node drops what is in flight
- * and gives it a new connection after. Each node has a clock of its own.
+ * Everything that decides is the real code (roster*.c, client*.c, launcher/group.c,
+ * launcher/server_choice.c); the cluster only carries messages, with a delay for each drawn from a seed, and
+ * plays the agents' loops and their workers. Time jumps from one event to the next. Messages of one
+ * connection arrive in order or not at all, but for duplicates, drops and swaps where they are asked for;
+ * cutting a node drops what is in flight and gives it a new connection after. Each node has a clock of its
+ * own.
  *
  * Every event may be printed to a trace, which golden tests compare as text, and after every event the
  * invariants of a world are checked; the first that breaks is kept with its time. */

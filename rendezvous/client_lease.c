@@ -1,0 +1,114 @@
+/* client_lease.c - the time of a seat that is served elsewhere: the lease that its workers run under, and how
+ * long the silence of the server is borne. */
+#include "proto/base/error.h"
+#include "rendezvous/client_internal.h"
+#include "rendezvous/mutation.h"
+
+void client_renew_lease(struct client *client, uint64_t answered)
+{
+    if (!answered || answered > client->numbers || client->numbers - answered >= CLIENT_NUMBERS_KEPT)
+        return;
+    client->answered = answered > client->answered ? answered : client->answered;
+    struct instant from = client->sent_at[answered % CLIENT_NUMBERS_KEPT];
+    if (client->lease_from.ns < from.ns)
+        client->lease_from = from;
+}
+
+/* A static world cannot do without the node that served it, and a new server of it would have to restart. */
+static bool is_hopeless(const struct client *client)
+{
+    return !client->options.join.elastic && client->gone_at.ns != INT64_MAX && client->last_world.epoch &&
+           client->restart_count >= client->options.max_restarts &&
+           !world_id_equal(client->server_done, client->last_world);
+}
+
+struct instant client_lease_limit(const struct client *client)
+{
+    if (MUTATED(MUTATION_CLOCKS))
+        return (struct instant){client->lease_ns}; /* the server's time, plus the lease */
+    return instant_add(client->lease_from, client->lease_ns);
+}
+
+struct instant client_lease_end(const struct client *client)
+{
+    bool bound = client->held.epoch && !client->done && (!client->held_stops || client->in_time);
+    if (!bound || MUTATED(MUTATION_NO_LEASE))
+        return INSTANT_NEVER;
+    struct instant lease = client->lease_ns ? client_lease_limit(client) : INSTANT_NEVER;
+    bool runs_on =
+        client->held_stops || world_id_equal(client->server_done, client->held) || is_hopeless(client);
+    return runs_on ? lease : instant_min(client->gone_at, lease);
+}
+
+int client_check_lease(struct client *client, struct instant now, struct muster_error *err)
+{
+    if (client->over || !instant_reached(now, client_lease_end(client)))
+        return 0;
+    const char *why = client->lease_ns ? "the others may go on without this node"
+                                       : "it is lost, and its workers with it; waiting until it comes back";
+    return client_stop_held(client, err, "the server %s has not answered for %.4g s: %s",
+                            client->options.server, (double)instant_diff_ns(now, client->heard) / NS_PER_S,
+                            why);
+}
+
+/* When the silence of the server becomes an error, if it lasts. Before a world there is nothing to lose: the
+ * server may come back until the join timeout, and one that answers keeps that time itself and says who is
+ * missing. */
+struct instant client_silence_limit(const struct client *client)
+{
+    struct instant lost = instant_add(client->heard, client_lost_after_ns);
+    if (is_hopeless(client))
+        return client->gone_at;
+    if (client->held.epoch)
+        return instant_add(client->heard, client->options.join_timeout_ns);
+    if (client_server_left(client))
+        return instant_add(client->heard, client->options.join_timeout_ns);
+    return client->seated && lost.ns > client->join_limit.ns ? lost : client->join_limit;
+}
+
+int client_check_silence(const struct client *client, struct instant now, struct muster_error *err)
+{
+    if (client->over || !instant_reached(now, client_silence_limit(client)))
+        return 0;
+    if (is_hopeless(client))
+        return error_set(
+            err, MUSTER_E_PEER,
+            "the node that serves the job's world is lost: %s was not heard for %.4g s; restarts "
+            "used: %lld of %lld",
+            client->options.server, (double)instant_diff_ns(now, client->heard) / NS_PER_S,
+            (long long)client->restart_count, (long long)client->options.max_restarts);
+    if (client_server_left(client))
+        return error_set(err, MUSTER_E_PEER,
+                         "the node that serves the job's world left on SIGTERM: %s did not come back within "
+                         "%.4g s (--join-timeout)",
+                         client->options.server, (double)instant_diff_ns(now, client->heard) / NS_PER_S);
+    bool had_world = client->last_world.epoch != 0;
+    double waited =
+        (double)(client->held.epoch ? instant_diff_ns(now, client->heard) : client->options.join_timeout_ns) /
+        NS_PER_S;
+    if (had_world)
+        return error_set(err, MUSTER_E_PEER,
+                         "the node that serves the job's world is lost: %s did not come back within %.4g s "
+                         "(--join-timeout)",
+                         client->options.server, waited);
+    return error_set(
+        err, MUSTER_E_TIMEOUT, "the server of the job's world at %s %s within %.4g s (--join-timeout)",
+        client->options.server, client->ever_seated ? "did not come back" : "did not answer", waited);
+}
+
+struct instant client_heard(const struct client *client)
+{
+    return client->heard;
+}
+
+int64_t client_silence_ns(const struct client *client, struct instant now)
+{
+    int64_t silence = instant_diff_ns(now, client->heard);
+    return silence > client_lost_after_ns ? silence : 0;
+}
+
+bool client_is_alone(const struct client *client, struct instant now)
+{
+    return client->ever_seated && !client->left &&
+           (instant_reached(now, client->gone_at) || client_silence_ns(client, now) > 0);
+}

@@ -1,0 +1,113 @@
+/* client_worlds.c - what a seat that is served elsewhere gives out: each WORLD and STOP once, no WORLD that
+ * may be over already or has no lease, and none before the workers of the last one have stopped. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "proto/base/error.h"
+#include "rendezvous/client_internal.h"
+#include "rendezvous/mutation.h"
+
+int client_queue_event(struct client *client, const struct membership_event *event, struct muster_error *err)
+{
+    struct membership_event *place = event_queue_push(&client->queue);
+    if (!place)
+        return error_set(err, MUSTER_E_LIMIT, "more than %d events wait: membership_next is not called",
+                         EVENT_QUEUE_LIMIT);
+    membership_event_copy(place, event);
+    return 0;
+}
+
+int client_stop_held(struct client *client, struct muster_error *err, const char *format, ...)
+{
+    struct membership_event stop = {.kind = MEMBERSHIP_EVENT_STOP, .stopped = client->held};
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(stop.reason, sizeof stop.reason, format, arguments);
+    va_end(arguments);
+    client->stopping = client->held;
+    client->held_stops = true;
+    client->in_time = false;
+    return client_queue_event(client, &stop, err);
+}
+
+int client_give_withheld(struct client *client, struct instant now, struct muster_error *err)
+{
+    bool leased = !client->lease_ns || now.ns < client_lease_limit(client).ns;
+    /* What waited on its way, or here while this process stood still, may be over. */
+    if (client->answered <= client->doubted && !MUTATED(MUTATION_LATE_WORLD))
+        leased = false;
+    if (!client->withheld || (client->held.epoch && !MUTATED(MUTATION_LATE_WORLD)) || !leased)
+        return 0;
+    client->withheld = false;
+    client->held = client->world.world.id;
+    client->held_stops = false;
+    client->last_world = client->held;
+    client->last_nodes = client->world.world.group_world_size;
+    client->last_rank = client->world.world.group_rank;
+    client->restart_count = client->world.world.restart_count;
+    client->held_at = client->numbers;
+    return client_queue_event(client, &client->world, err);
+}
+
+void client_forget_withheld(struct client *client)
+{
+    if (client->withheld)
+        client->newest = client->newest_before;
+    client->withheld = false;
+}
+
+static bool is_old(const struct client *client, struct world_id id)
+{
+    return !MUTATED(MUTATION_OLD_ROUND) && id.epoch == client->newest.epoch &&
+           id.round < client->newest.round;
+}
+
+/* The server may have lost this agent and got it back without the workers that it has meanwhile: a JOIN that
+ * crossed the last WORLD on the way. */
+int client_on_world(struct client *client, const struct membership_event *event, struct instant now,
+                    struct muster_error *err)
+{
+    struct world_id id = event->world.id;
+    if (is_old(client, id) || world_id_equal(client->newest, id))
+        return 0;
+    if (!client->withheld)
+        client->newest_before = client->newest;
+    client->newest = id;
+    client->withheld = true;
+    membership_event_copy(&client->world, event);
+    if (client->held.epoch && !client->held_stops && !MUTATED(MUTATION_LATE_WORLD) &&
+        client_stop_held(client, err, "the job goes on with round %u", id.round))
+        return -1;
+    /* Under a lease that is half over it could end before the next beat is answered. */
+    struct instant renewal =
+        client->lease_ns ? instant_add(client->lease_from, client->lease_ns / 2) : INSTANT_NEVER;
+    if (instant_reached(now, renewal))
+        client->doubted = client->numbers;
+    if (client_give_withheld(client, now, err))
+        return -1;
+    struct instant next = instant_min(client->send_at, instant_add(now, client_beat_ns));
+    client->send_at = client->withheld ? now : instant_min(next, renewal);
+    return 0;
+}
+
+int client_on_stop(struct client *client, const struct membership_event *event, struct instant now,
+                   struct muster_error *err)
+{
+    if (client->held.epoch && world_id_equal(client->held, event->stopped)) {
+        if (client->held_stops)
+            return 0;
+        client->stopping = event->stopped;
+        client->held_stops = true;
+        client->in_time = event->planned && event->grace_ns > 0;
+        return client_queue_event(client, event, err);
+    }
+    if (world_id_equal(client->stopping, event->stopped) || is_old(client, event->stopped))
+        return 0;
+    /* A world that never reached this agent, or was withheld, has no workers here; its WORLD, if still to
+     * come, is old now. What a former server's world had is over anyway. */
+    if (event->stopped.epoch == client->epoch) {
+        client->stopping = client->newest = event->stopped;
+        client->withheld = false;
+    }
+    return client_report(client, event->stopped, MEMBERSHIP_REPORT_STOPPED, NULL, now, err);
+}
