@@ -74,7 +74,9 @@ bool connection_step(struct connection *connection, enum connection_event event,
     if (event == CONNECTION_OPENS)
         connection->opened = now;
     connection->ended = event >= CONNECTION_CONFUSES ? now : (struct instant){0};
-    if (event >= CONNECTION_WANTS_SECRET && event <= CONNECTION_DENIES)
+    /* libzmq's server closes as soon as it has read a greeting that it does not like, often before its own
+     * has left: what we see then is a connection that ends, of a side that has told us before why. */
+    if (event >= CONNECTION_CONFUSES && event <= CONNECTION_BREAKS_OFF && is_definite(connection->state))
         connection->told = now;
     if (connection->state == before)
         return false;

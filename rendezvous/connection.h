@@ -21,7 +21,7 @@ extern "C" {
     X(CONNECTION_OPEN, "")                                                                                   \
     X(CONNECTION_STRANGE,                                                                                    \
       "what listens there does not speak muster's protocol: torchrun, or another program on this port; run " \
-      "the same muster on all nodes")                                                                        \
+      "the same muster on all nodes, with the same --secret-file where there is one")                        \
     X(CONNECTION_MUTE,                                                                                       \
       "what listens there takes connections and says nothing: its process stands still, or it is no server " \
       "of muster (torchrun, another program)")                                                               \
@@ -34,7 +34,7 @@ extern "C" {
       "the server has this job secret and another job id: --rdzv-id must be equal on all nodes")             \
     X(CONNECTION_BROKEN_OFF,                                                                                 \
       "what listens there breaks off at our greeting: its job secret is not the one in this node's "         \
-      "--secret-file, or it is no server of muster (torchrun, another program)")                             \
+      "--secret-file, it has none, or it is no server of muster (torchrun, another program)")                \
     X(CONNECTION_GREETED, "")                                                                                \
     X(CONNECTION_BROKEN, "the connection broke")
 

@@ -128,6 +128,17 @@ static void hope_ends_when_the_same_is_said_for_long(void **state)
     (void)connection_step(&connection, CONNECTION_GREETS, now);
     assert_false(connection_is_hopeless(&connection));
 
+    /* it says why once, and then ends the connection before we have read that */
+    connection = (struct connection){0};
+    (void)connection_step(&connection, CONNECTION_OPENS, now);
+    (void)connection_step(&connection, CONNECTION_CONFUSES, now);
+    (void)connection_step(&connection, CONNECTION_WANTS_SECRET, instant_add(now, NS_PER_S));
+    (void)connection_step(&connection, CONNECTION_CONFUSES, instant_add(now, 5 * NS_PER_S));
+    assert_false(connection_is_hopeless(&connection));
+    (void)connection_step(&connection, CONNECTION_CONFUSES, instant_add(now, 6 * NS_PER_S));
+    assert_true(connection_is_hopeless(&connection));
+    assert_non_null(strstr(connection_words(&connection), "started without one"));
+
     /* a guess is no reason to give up */
     connection = (struct connection){0};
     (void)connection_step(&connection, CONNECTION_BREAKS_OFF, now);
