@@ -42,7 +42,7 @@ def command(*arguments):
     return [str(MUSTER), "run", *map(str, arguments)]
 
 
-def muster(*arguments, timeout=150, folder=None, **more):
+def muster(*arguments, timeout=600, folder=None, **more):
     return torch_python.run(command(*arguments), folder, env=environment(**more), timeout=timeout)
 
 
@@ -153,7 +153,7 @@ class UnderMuster(unittest.TestCase):
             for rank in (1, 0)  # the one that must wait comes first
         ]
         try:
-            said = [agent.communicate(timeout=150)[0] for agent in agents]
+            said = [agent.communicate(timeout=600)[0] for agent in agents]
         finally:
             for agent in agents:
                 agent.kill()

@@ -25,7 +25,7 @@ class Manifests(unittest.TestCase):
         done = torch_python.run(
             [str(MUSTER), "local", "-f", str(SOURCE / "k8s" / "cpu" / f"{name}.yaml"), "--env", f"TRAINING={SOURCE}/k8s/training",
              "--env", "STEPS=10", "--keep-going"],
-            env=kept, timeout=400,
+            env=kept, timeout=900,
         )
         said = done.stdout + done.stderr
         self.assertEqual(done.returncode, 0, said)

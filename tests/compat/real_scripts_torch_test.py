@@ -52,7 +52,7 @@ class RealScripts(unittest.TestCase):
     def run_script(self, script, *arguments, launcher=(str(MUSTER), "run"), flags=(), folder=None):
         command = [*launcher, "--standalone", "--nproc_per_node=2", *flags, str(HERE / "scripts" / script)]
         folder = folder or self.folder
-        done = torch_python.run([*command, str(folder), *arguments], folder, env=environment(), timeout=300)
+        done = torch_python.run([*command, str(folder), *arguments], folder, env=environment(), timeout=900)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return self.results(folder)
 
@@ -119,7 +119,7 @@ class RealScripts(unittest.TestCase):
         self.wait_for(lambda: not any(alive(pid) for pid in pids))
         self.assertEqual([pid for pid in pids if alive(pid)], [])
 
-    def wait_for(self, condition, seconds=120):
+    def wait_for(self, condition, seconds=300):
         end = time.monotonic() + seconds
         while not condition() and time.monotonic() < end:
             time.sleep(0.05)

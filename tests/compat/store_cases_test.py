@@ -24,7 +24,7 @@ import torch_python
 torch = torch_python.require()
 import torch.distributed as dist  # noqa: E402
 
-LONG = timedelta(seconds=60)
+LONG = timedelta(seconds=300)
 SHORT = timedelta(milliseconds=300)
 ENDED = re.compile(r"reset by peer|Broken pipe|closed|got 0 bytes|shutdown or crash")
 VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
@@ -44,7 +44,7 @@ class OurServer:
     def close(self):
         self.process.stdin.close()
         self.process.stdout.close()
-        assert self.process.wait(timeout=30) == 0, "our server did not end well"
+        assert self.process.wait(timeout=300) == 0, "our server did not end well"
 
 
 class TorchServer:
@@ -136,7 +136,7 @@ class Record:
         return self.note(what, value)
 
     def wait_until(self, condition):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not condition():
             assert time.monotonic() < deadline, "it does not come true"
             time.sleep(0.005)
@@ -410,7 +410,7 @@ def a_wait_that_times_out_harms_nothing(r):
     for round_ in range(3):
         start = time.monotonic()
         r.see(store, "wait", ["late"], SHORT)
-        r.note("it waited", 0.29 < time.monotonic() - start < 30)
+        r.note("it waited", 0.29 < time.monotonic() - start < 200)
         r.see(store, "add", "used", 1)
         r.see(store, "wait", ["a", "b"], SHORT)
         r.see(store, "set", "mine", str(round_))
@@ -664,7 +664,7 @@ def worker_of(port, rank, world, counted):
     for other in range(world):
         assert store.get(f"from {other}") == f"{other}".encode()
     store.add("seen", 1)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while store.add("seen", 0) != world and time.monotonic() < deadline:
         time.sleep(0.005)
     assert store.add("seen", 0) == world
@@ -801,7 +801,7 @@ def our_own_client(r):
     """The client of libmuster, which runs under torchrun as well."""
     store = r.client()
     r.see(store, "set", "greeting", "hello")
-    done = subprocess.run([os.path.join(torch_python.build(), "tests", "tcpstore_call"), "127.0.0.1", str(r.port)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([os.path.join(torch_python.build(), "tests", "tcpstore_call"), "127.0.0.1", str(r.port)], capture_output=True, text=True, timeout=600)
     r.note("tcpstore_call", (done.returncode, done.stderr))
     r.see(store, "get", "answer")
 
@@ -821,7 +821,7 @@ def text(data):
 
 
 def raw_client(r):
-    raw = socket.create_connection(("127.0.0.1", r.port), timeout=60)
+    raw = socket.create_connection(("127.0.0.1", r.port), timeout=300)
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if VERSION >= (2, 2):
         raw.sendall(b"\0" + struct.pack("<I", 0x3C85F7CE))

@@ -49,7 +49,7 @@ class Train(unittest.TestCase):
 
     @staticmethod
     def run_program(*command):
-        run = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120, env=clean_environment())
+        run = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=600, env=clean_environment())
         if run.returncode:
             raise AssertionError(f"{command}: exit code {run.returncode}\n{run.stderr}")
         return run
@@ -67,7 +67,7 @@ class Train(unittest.TestCase):
         ranks = [subprocess.Popen([TRAIN, self.config], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                   env=clean_environment(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2",
                                                         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))) for rank in range(2)]
-        outputs = [rank.communicate(timeout=120) for rank in ranks]
+        outputs = [rank.communicate(timeout=600) for rank in ranks]
         self.assertEqual([rank.returncode for rank in ranks], [0, 0], outputs)
         self.assertEqual(losses(outputs[0][0]), self.expected)
         self.assertEqual(losses(outputs[1][0]), [])

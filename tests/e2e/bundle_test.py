@@ -111,7 +111,7 @@ done
 wait "$agent0" || exit 2
 wait "$agent1" || exit 3
 "$1/bin/torchrun" --standalone --no-python /bin/sh -c 'echo "torchrun rank $RANK"' || exit 4
-"$muster" run --standalone --rdzv-id=one --metrics-port=$3 -- /bin/sh -c "'$muster' status --job one" || exit 5
+"$muster" run --standalone --rdzv-id=one-$2 --metrics-port=$3 -- /bin/sh -c "'$muster' status --job one-$2" || exit 5
 "$muster" run --standalone -- /bin/sh -c 'exit 9'
 [ $? = 9 ] || exit 6
 """
@@ -137,7 +137,7 @@ class Root(unittest.TestCase):
             ' exec chroot "$1" /bin/sh /inside.sh "/opt/any where/muster" "$2" "$3"'
         )
         command = ["unshare", *NAMESPACES, "sh", "-c", enter, "sh", str(self.root), *map(str, ports)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * LIMIT, env=environment(PATH=os.environ["PATH"]))
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10 * LIMIT, env=environment(PATH=os.environ["PATH"]))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for rank in range(4):
             self.assertIn(f"rank {rank} of 4\n", done.stdout)

@@ -37,7 +37,7 @@ NETWORK = "10.66.0.0/16"
 HUB = "10.66.255.254"
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", HERE.parents[1] / "build")).resolve()
-LIMIT = 60  # seconds, of anything that this module waits for by itself
+LIMIT = 240  # seconds, of anything that this module waits for by itself
 
 
 def wait_until(condition, what, limit=LIMIT, step=0.02):

@@ -53,10 +53,14 @@ class DoctorTest(unittest.TestCase):
 
     def run_doctor(self, *flags, around=(), **variables):
         command = [*around, MUSTER, "doctor", *map(str, flags)]
-        return subprocess.run(command, env=environment(**variables), capture_output=True, text=True, timeout=LIMIT)
+        return subprocess.run(command, env=environment(**variables), capture_output=True, text=True, timeout=5 * LIMIT)
 
-    def report(self, *flags, around=(), **variables):
-        done = self.run_doctor("--output=json", *flags, around=around, **variables)
+    def report(self, *flags, around=(), hangs=False, **variables):
+        """hangs: something does not answer, and the report says so; elsewhere that is a busy machine, which is asked again."""
+        for _ in range(20):
+            done = self.run_doctor("--output=json", *flags, around=around, **variables)
+            if hangs or "did not answer in" not in done.stdout:
+                break
         self.assertEqual(done.stderr, "")
         report = json.loads(done.stdout)
         self.assertEqual({"ok": 0, "warning": 1, "unfit": 3}[report["verdict"]], done.returncode)
@@ -142,17 +146,31 @@ class Driver(DoctorTest):
         self.assert_row(self.report("--gpus=1", **{**gpus(1), "FAKE_NVML": "fail"}), "driver", "unfit", "Driver Not Loaded")
 
     def test_a_driver_that_hangs_is_left(self):
-        report = self.report("--nvml-timeout=0.5", **gpus(4, "*.name=x", "nvmlDeviceGetTemperature@2:hang", DOCTOR_HANGS="1"))
-        self.assert_row(report, "driver", "unfit", "NVML did not answer in 0.5 s; it was asked: GPU 2: its temperature")
-        for entry in glob.glob("/proc/[0-9]*/environ"):  # and nobody waits on in it
-            try:
-                self.assertNotIn(b"DOCTOR_HANGS=1", pathlib.Path(entry).read_bytes())
-            except OSError:
-                continue  # it ended meanwhile
+        mark = f"DOCTOR_HANGS={self.folder}".encode()
+
+        def nobody_waits():
+            for entry in glob.glob("/proc/[0-9]*/environ"):
+                try:
+                    if mark in pathlib.Path(entry).read_bytes():
+                        return False
+                except OSError:
+                    continue  # it ended meanwhile
+            return True
+
+        for limit in ("0.5", "5", "50"):  # a busy machine may not have come that far in a short time
+            driver = gpus(4, "*.name=x", "nvmlDeviceGetTemperature@2:hang", DOCTOR_HANGS=str(self.folder))
+            report = self.report(f"--nvml-timeout={limit}", hangs=True, **driver)
+            wait_until(nobody_waits, "nobody waits on in the driver")
+            if "GPU 2: its temperature" in str(self.rows(report, "driver")):
+                break
+        self.assert_row(report, "driver", "unfit", f"NVML did not answer in {limit} s; it was asked: GPU 2: its temperature")
 
     def test_the_limit_comes_from_the_environment(self):
-        report = self.report(**gpus(1, "", "nvmlInit_v2:hang", MUSTER_NVML_TIMEOUT="0.2"))
-        self.assert_row(report, "driver", "unfit", "did not answer in 0.2 s; it was asked: to start")
+        for limit in ("0.2", "2", "20"):
+            report = self.report(hangs=True, **gpus(1, "", "nvmlInit_v2:hang", MUSTER_NVML_TIMEOUT=limit))
+            if "to start" in str(self.rows(report, "driver")):
+                break
+        self.assert_row(report, "driver", "unfit", f"did not answer in {limit} s; it was asked: to start")
 
     def test_sick_gpus(self):
         facts = (
@@ -189,7 +207,7 @@ class FileSystems(DoctorTest):
             around = self.in_mounts(f"mount -t tmpfs -o size={size} tmpfs /dev/shm")
             report = self.report("--nproc-per-node=4", around=around, **gpus(4))
             self.assert_row(report, "shm", status, "/dev/shm has ")
-        around = self.in_mounts("mount -t tmpfs -o size=2g tmpfs /dev/shm; head -c 2000000000 /dev/zero >/dev/shm/left")
+        around = self.in_mounts("mount -t tmpfs -o size=2g tmpfs /dev/shm; fallocate -l 2000000000 /dev/shm/left")
         self.assert_row(self.report(around=around), "shm", "warning", "MiB free")
 
     def test_full_disk(self):
@@ -224,7 +242,7 @@ class FileSystems(DoctorTest):
         self.addCleanup(wait_until, unmounted, "the process that hung there is gone")
         subprocess.run(["fsfreeze", "-f", folder], check=True)  # who writes there waits, for ever and deaf to SIGKILL
         try:
-            report = self.report("--log-dir", folder)
+            report = self.report("--log-dir", folder, hangs=True)
         finally:
             subprocess.run(["fsfreeze", "-u", folder], check=True)
         self.assert_row(report, "disk", "warning", "the disk did not answer in 0.6 s")

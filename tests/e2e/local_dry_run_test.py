@@ -19,7 +19,7 @@ def muster(*flags, text=None, files=()):
     """Runs muster local with the manifests on stdin or in files; (exit code, stdout, stderr)."""
     run = subprocess.run([MUSTER, "local", *[word for file in files for word in ("-f", str(file))],
                           *(["-f", "-"] if text is not None else []), *flags],
-                         input=text, capture_output=True, text=True, timeout=60)
+                         input=text, capture_output=True, text=True, timeout=300)
     return run.returncode, run.stdout, run.stderr
 
 

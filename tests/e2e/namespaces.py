@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 
-LIMIT = 120  # of any command
+LIMIT = 300  # of any command
 
 
 def run(*command, given=None):

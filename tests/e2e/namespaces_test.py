@@ -15,7 +15,7 @@ import unittest
 import namespaces
 from harness import MUSTER, environment
 
-LIMIT = 60
+LIMIT = 240
 PORT = 29521
 
 

@@ -24,7 +24,7 @@ def settings(host, environment, *flags):
     done = subprocess.run(
         [str(BUILD / "bin" / "muster"), "env", "--output=json", *flags],
         env={**clean_environment(), **DRIVER, "MUSTER_HOSTNAME": host, **environment},
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=300,
     )
     if done.returncode:
         raise AssertionError(done.stderr)
@@ -82,7 +82,7 @@ class Placement(unittest.TestCase):
         # --rdzv-backend=static: what is looked at is the warning, in a world whose size is settled
         done = subprocess.run(
             [str(BUILD / "bin" / "muster"), "env", "--output=json", "--rdzv-backend=static", "--node-rank=0"],
-            env={**clean_environment(), **pod["env"], "PET_NNODES": "1:1"}, capture_output=True, text=True, timeout=60,
+            env={**clean_environment(), **pod["env"], "PET_NNODES": "1:1"}, capture_output=True, text=True, timeout=300,
         )
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("PET_NNODES=1:1 counts workers only", " ".join(json.loads(done.stdout)["warnings"]))

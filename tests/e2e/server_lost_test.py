@@ -4,8 +4,10 @@
 
 Workers are small shell programs that say which round they are of and wait for a file named finish, or finish.RANK."""
 
+import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import time
@@ -131,13 +133,18 @@ class Forming(ServerLost):
 class Done(ServerLost):
     nodes, restarts = 3, 0
 
+    def is_done(self, node):
+        done = subprocess.run(node.pod.command(MUSTER, "status", "--output=json"), capture_output=True, text=True, timeout=cluster.LIMIT)
+        status = json.loads(done.stdout) if done.returncode == 0 and done.stdout.startswith("{") else {}
+        return status.get("state") == "DONE" and not status["waiting"]
+
     def test_it_is_killed_at_the_exit_barrier(self):
         agents = self.agents()
         self.seen(0, 0)
         for rank in (0, 1):
             (self.out / f"finish.{rank}").touch()
-        wait_until(lambda: not self.cluster.nodes[0].workers(), "the server's worker is done")
-        time.sleep(2)  # the others hear of it with their next beat, and show it nowhere
+        wait_until(lambda: all(map(self.is_done, self.cluster.nodes[:2])), "two agents are done, and the server knows it")
+        time.sleep(4)  # the last one hears of it with its next beat, and shows that nowhere; one without a beat for 2.5 s is lost
         self.cluster.nodes[0].restart("10.66.9.9")
         agents[2].wait_said("server lost")
         agents[0] = self.agent(0)

@@ -6,6 +6,7 @@ What befalls it on several nodes plays train_matrix_test.py. A node is a set of 
 memory, those of several speak TCP, and the model is the same to the last bit. It has no checkpoints: a restart begins at step 0,
 and ends with the same bytes as a run that nothing befell. Needs root."""
 
+import functools
 import os
 import pathlib
 import re
@@ -17,21 +18,42 @@ import unittest
 import cluster
 
 MUSTER, TRAIN = (str(cluster.BUILD / "bin" / name) for name in ("muster", "muster-train"))
-STEPS = 1000  # long enough to be in the middle of it
-CONFIG = f"""\
-training: {{{{steps: {STEPS}, micro_batch: {{batch}}, global_batch: 4, sequence_length: 32, warmup_steps: 5, threads: 1, strategy: {{strategy}},
-           output: "{{output}}"}}}}
-model: {{{{layers: 2, channels: 32, heads: 2}}}}
-data: {{{{path: "{{text}}"}}}}
-logging: {{{{interval: 1, sample_length: 0}}}}
+STEPS = (1000, 4000, 16000)  # long enough to be in the middle of it; more where training was over before this process got a look at it
+CONFIG = """\
+training: {{steps: {steps}, micro_batch: {batch}, global_batch: 4, sequence_length: 32, warmup_steps: 5, threads: 1, strategy: {strategy},
+           output: "{output}"}}
+model: {{layers: 2, channels: 32, heads: 2}}
+data: {{path: "{text}"}}
+logging: {{interval: 1, sample_length: 0}}
 """
 PROSE = "the quick fox jumps over the hill and then it rests. " * 200
 FAULTS = ("--max-restarts=3", "--restart-backoff=0", "--termination-log=")
 
 
+class TooShort(Exception):
+    """Training was over before anything could be done to it."""
+
+
+def in_the_middle_of_it(test):
+    """A test that does something to a training that goes on: with more steps where it came too late."""
+
+    @functools.wraps(test)
+    def with_more_steps(self):
+        for self.steps in STEPS:
+            try:
+                return test(self)
+            except TooShort:
+                self.doCleanups()
+                self.setUp()
+        self.fail(f"{STEPS[-1]} steps were taken before anybody looked")
+
+    return with_more_steps
+
+
 class TrainFaults(unittest.TestCase):
     batch, strategy = 2, "FULL_SHARD"  # batch: of a rank
-    undisturbed = b""  # what a run leaves that nothing befell
+    steps = STEPS[0]
+    undisturbed = {}  # by the number of steps: what a run leaves that nothing befell
 
     def setUp(self):
         scratch = tempfile.TemporaryDirectory(prefix="muster train faults ")
@@ -47,7 +69,8 @@ class TrainFaults(unittest.TestCase):
     def start(self, node, name, *flags, ranks=2):
         """Trains into the file of that name."""
         config = self.folder / f"{name}.yaml"
-        config.write_text(CONFIG.format(batch=self.batch, strategy=self.strategy, output=self.folder / name, text=self.folder / "text"))
+        output, text = self.folder / name, self.folder / "text"
+        config.write_text(CONFIG.format(steps=self.steps, batch=self.batch, strategy=self.strategy, output=output, text=text))
         foreign = re.compile(r"PET_|MUSTER_|TORCHELASTIC_|MASTER_|RANK$|LOCAL_RANK$|WORLD_SIZE$")
         dropped = {variable: None for variable in os.environ if foreign.match(variable)}
         flags = [f"--nproc-per-node={ranks}", *FAULTS, *flags]
@@ -57,44 +80,61 @@ class TrainFaults(unittest.TestCase):
         """Step 20 of that round is over."""
 
         def there():
-            self.assertIsNone(agent.poll(), agent.said())
-            return len(re.findall(rf"step 20/{STEPS} ", agent.printed())) > round_
+            if agent.poll() is not None:
+                self.assertEqual(agent.poll(), 0, agent.said())
+                raise TooShort
+            return len(re.findall(rf"step 20/{self.steps} ", agent.printed())) > round_
 
         cluster.wait_until(there, "training is in the middle")
-        self.assertNotIn(f"step {STEPS}/", agent.printed())
+        if f"step {self.steps // 2}/" in agent.printed().rsplit(f"step 20/{self.steps} ", 1)[1]:
+            raise TooShort  # it would be over before anything is done
+
+    def signal_rank(self, node, rank, number):
+        workers = node.workers()
+        if rank not in workers:
+            raise TooShort
+        os.kill(workers[rank], number)
+
+    def ended_by_it(self, agent, code):
+        if agent.wait() == 0:
+            raise TooShort
+        self.assertEqual(agent.poll(), code, agent.said())
 
     def ended_well(self, agent, restarts, says=""):
         self.assertEqual(agent.wait(), 0, agent.said())
-        self.assertIn(f"step {STEPS}/{STEPS} ", agent.printed())
+        self.assertIn(f"step {self.steps}/{self.steps} ", agent.printed())
         if says:
             self.assertRegex(agent.said(), says)
         self.assertEqual(agent.said().count(f"restart {restarts} of 3: round"), 1 if restarts else 0, agent.said())
 
     def same_as_undisturbed(self, node, name):
-        if not TrainFaults.undisturbed:
+        if self.steps not in self.undisturbed:
             self.ended_well(self.start(node, "undisturbed"), 0)
-            TrainFaults.undisturbed = (self.folder / "undisturbed").read_bytes()
-        self.assertEqual((self.folder / name).read_bytes(), TrainFaults.undisturbed)
+            self.undisturbed[self.steps] = (self.folder / "undisturbed").read_bytes()
+        self.assertEqual((self.folder / name).read_bytes(), self.undisturbed[self.steps])
 
+    @in_the_middle_of_it
     def test_a_rank_is_killed(self):
         (node,) = self.nodes(1)
         agent = self.start(node, "disturbed")
         self.in_the_middle(agent)
-        node.kill_worker(1)
+        self.signal_rank(node, 1, signal.SIGKILL)
         self.in_the_middle(agent, 1)
-        node.kill_worker(0)
+        self.signal_rank(node, 0, signal.SIGKILL)
         self.ended_well(agent, 2, r"rank 1 .* was killed by signal 9 \(SIGKILL\)")
         self.same_as_undisturbed(node, "disturbed")
 
+    @in_the_middle_of_it
     def test_a_rank_freezes_and_is_found(self):
         (node,) = self.nodes(1)
-        agent = self.start(node, "disturbed", "--hang-timeout=2")
+        agent = self.start(node, "disturbed", "--hang-timeout=5")
         self.in_the_middle(agent)
-        os.kill(node.workers()[1], signal.SIGSTOP)
+        self.signal_rank(node, 1, signal.SIGSTOP)
         self.ended_well(agent, 1, r"the workers stop: rank 1 \(pid \d+ on node0\) hung after step \d+")
         self.assertRegex(agent.said(), r"rank 1 \(pid \d+\) was stopped by a signal or a debugger")
         self.same_as_undisturbed(node, "disturbed")
 
+    @in_the_middle_of_it
     def test_all_freeze_and_thaw(self):
         (node,) = self.nodes(1)
         agent = self.start(node, "disturbed")
@@ -107,23 +147,25 @@ class TrainFaults(unittest.TestCase):
         self.ended_well(agent, 0)
         self.same_as_undisturbed(node, "disturbed")
 
+    @in_the_middle_of_it
     def test_the_agent_is_killed_and_another_starts(self):
         (node,) = self.nodes(1)
         agent = self.start(node, "disturbed")
         self.in_the_middle(agent)
         agent.signal(signal.SIGKILL)
-        self.assertEqual(agent.wait(), -signal.SIGKILL)
+        self.ended_by_it(agent, -signal.SIGKILL)
         cluster.wait_until(lambda: not node.workers(), "nobody outlives the agent")
         self.assertFalse((self.folder / "disturbed").exists())
         self.ended_well(self.start(node, "disturbed"), 0)
         self.same_as_undisturbed(node, "disturbed")
 
+    @in_the_middle_of_it
     def test_term_ends_it_between_two_steps(self):
         (node,) = self.nodes(1)
         agent = self.start(node, "disturbed")
         self.in_the_middle(agent)
         agent.signal(signal.SIGTERM)
-        self.assertEqual(agent.wait(), 143, agent.said())
+        self.ended_by_it(agent, 143)
         self.assertEqual(node.workers(), {})
         self.assertNotIn("error", agent.said())
 
@@ -134,7 +176,7 @@ class TrainFaults(unittest.TestCase):
         agents = [self.start(node, "disturbed", *flags, f"--node-rank={k}", ranks=ranks) for k, node in enumerate(nodes)]
         for agent in agents:
             self.assertEqual(agent.wait(), 0, agent.said())
-        self.assertEqual(sum(agent.printed().count(f"step {STEPS}/{STEPS} ") for agent in agents), 1)
+        self.assertEqual(sum(agent.printed().count(f"step {self.steps}/{self.steps} ") for agent in agents), 1)
 
     def test_four_nodes_train_the_model_of_one(self):
         self.batch = 1

@@ -8,15 +8,18 @@ import pathlib
 import pty
 import re
 import signal
-import socket
 import struct
 import subprocess
 import tempfile
 import termios
 import unittest
 
+from ports import free_port
+
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
+
+LIMIT = 300  # of any run, against a hang; below training.timeout, 600 s
 
 # A few thousand characters of prose that a small model can learn something from in a few steps.
 PROSE = " ".join(f"the {adjective} {noun} {verb} over the {other} and then it rests." for adjective in ("quick", "slow", "old")
@@ -69,7 +72,7 @@ class Train(unittest.TestCase):
         file.write_text(CONFIG.format(steps=steps, output=output, path=path or self.path / "text") + extra)
         return file
 
-    def run_program(self, *words, ranks=0, timeout=120, program=TRAIN):
+    def run_program(self, *words, ranks=0, timeout=LIMIT, program=TRAIN):
         command = [str(program), *map(str, words)]
         if ranks:
             command = [str(MUSTER), "run", "--standalone", f"--nproc_per_node={ranks}", *command]
@@ -100,13 +103,14 @@ class Train(unittest.TestCase):
 
     def test_a_stop_that_is_announced_ends_all_ranks_after_the_same_step(self):
         for ranks in (1, 2):
-            command = [MUSTER, "run", "--standalone", f"--nproc_per_node={ranks}", TRAIN, self.config(steps=1000000)]
+            command = [MUSTER, "run", "--standalone", f"--nproc_per_node={ranks}", "--shutdown-timeout=200", TRAIN,
+                       self.config(steps=1000000)]
             run = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.path)
             for line in run.stdout:
                 if line.startswith("step "):
                     break
             run.send_signal(signal.SIGTERM)
-            out, err = run.communicate(timeout=120)
+            out, err = run.communicate(timeout=LIMIT)
             self.assertEqual(run.returncode, 143, err)
             after = re.search(r"all ranks end after step (\d+) of 1000000; there are no checkpoints yet", err)
             self.assertTrue(after, err)
@@ -200,15 +204,18 @@ class Train(unittest.TestCase):
 
     def without_launcher(self, words_of_rank, stdout=subprocess.PIPE):
         """Two ranks as mpirun would start them: nobody kills one when the other fails. Returns their codes and errors."""
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         ranks = []
         for rank, words in enumerate(words_of_rank):
             place = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
             environment = {k: v for k, v in os.environ.items() if k != "TORCHELASTIC_USE_AGENT_STORE"} | place
             ranks.append(subprocess.Popen([str(TRAIN), *map(str, words)], stdout=stdout, stderr=subprocess.PIPE, text=True,
                                           cwd=self.path, env=environment))
-        errors = [rank.communicate(timeout=60)[1] for rank in ranks]  # far below training.timeout, 600 s
+        try:
+            errors = [rank.communicate(timeout=LIMIT)[1] for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
         return [rank.returncode for rank in ranks], errors
 
     def test_what_one_rank_cannot_do_ends_all_without_a_launcher(self):
@@ -248,7 +255,7 @@ class Train(unittest.TestCase):
             while piece := os.read(main, 65536):
                 output += piece
         os.close(main)
-        return run.wait(timeout=60), output.decode(errors="replace").replace("\r\n", "\n")
+        return run.wait(timeout=LIMIT), output.decode(errors="replace").replace("\r\n", "\n")
 
     def test_a_progress_line_is_written_over_where_it_fits(self):
         code, output = self.on_terminal(240)
