@@ -95,7 +95,7 @@ static int count(const struct kin *kin)
 /* Waits until the process executes sleep: only then does it carry the id. */
 static void await_kin(const struct kin *kin, int expected)
 {
-    struct instant deadline = instant_add(clock_now(NULL), 20 * NS_PER_S);
+    struct instant deadline = instant_add(clock_now(NULL), 120 * NS_PER_S);
     while (count(kin) != expected)
         if (instant_reached(clock_now(NULL), deadline))
             fail_msg("%d processes are kin, not %d", count(kin), expected);
@@ -278,7 +278,7 @@ static void a_session_outlives_its_leader(void **state)
     struct kin_session session = {.id = leader, .leaderless = true};
     struct kin kin = {.sessions = &session, .session_count = 1};
     assert_int_equal(kin_sweep(&kin, SIGKILL, NULL, NULL), 1);
-    assert_all_gone(held[0], 10000);
+    assert_all_gone(held[0], 120000);
     close(held[0]);
 }
 
@@ -335,7 +335,7 @@ static void nobody_outlives_a_killed_agent(void **state)
     struct kin kin = {.id = id};
     await_kin(&kin, 1);
     kill_and_reap(agent);
-    assert_all_gone(held[0], 10000);
+    assert_all_gone(held[0], 120000);
     await_kin(&kin, 0);
     assert_int_equal(waitpid(bystander, NULL, WNOHANG), 0);
     kill_and_reap(bystander);
@@ -372,7 +372,7 @@ static void guardian_is_apart(void **state)
     assert_int_equal(pipe2(held, O_CLOEXEC), 0);
     assert_int_equal(guardian_start(&(struct guardian_task){.id = id}, &guardian, &err), 0);
     close(held[1]);
-    assert_all_gone(held[0], 10000);
+    assert_all_gone(held[0], 120000);
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGTSTP};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         assert_int_equal(kill(guardian.pid, signals[i]), 0);
@@ -383,7 +383,7 @@ static void guardian_is_apart(void **state)
     /* a guardian that was killed shows on its pipe */
     kill(guardian.pid, SIGKILL);
     struct pollfd p = {.fd = guardian.fd};
-    assert_int_equal(poll(&p, 1, 10000), 1);
+    assert_int_equal(poll(&p, 1, 120000), 1);
     assert_true(p.revents & POLLERR);
     struct sigaction ignore = {.sa_handler = SIG_IGN}, initial = {.sa_handler = SIG_DFL};
     sigaction(SIGPIPE, &ignore, NULL);

@@ -100,7 +100,7 @@ static void start(struct fixture *f)
 
 static void await_file(const struct fixture *f, const char *name)
 {
-    struct instant deadline = instant_add(clock_now(NULL), 30 * NS_PER_S);
+    struct instant deadline = instant_add(clock_now(NULL), 240 * NS_PER_S);
     while (access(path_of(f, name), F_OK) < 0)
         if (instant_reached(clock_now(NULL), deadline))
             fail_msg("%s does not appear", name);
@@ -280,7 +280,7 @@ static void suspended_and_resumed(void **state)
              NULL);
     f.job.suspended = true;
     start(&f);
-    struct instant deadline = instant_add(clock_now(NULL), 30 * NS_PER_S);
+    struct instant deadline = instant_add(clock_now(NULL), 240 * NS_PER_S);
     for (;;) { /* it says how it is resumed once it listens */
         buffer_clear(&f.err);
         if (io_read_file(path_of(&f, "err"), OUTPUT_LIMIT, &f.err, NULL) == 0 && f.err.data &&
@@ -381,7 +381,7 @@ static void nothing_outlives_a_killed_run(void **state)
     kill(f.pid, SIGKILL);
     assert_int_equal(waitpid(f.pid, NULL, 0), f.pid);
     assert_nobody_holds(held);
-    struct instant deadline = instant_add(clock_now(NULL), 30 * NS_PER_S);
+    struct instant deadline = instant_add(clock_now(NULL), 240 * NS_PER_S);
     while (has_own_folder(&f)) /* it goes too */
         if (instant_reached(clock_now(NULL), deadline))
             fail_msg("the run's folder stays");

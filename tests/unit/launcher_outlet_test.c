@@ -291,7 +291,7 @@ static void a_full_disk_is_waited_for(void **state)
     struct outlet_piece raw = {.target = t, .data = "bytes", .length = 5, .keep = true};
     assert_true(outlet_put(o, &raw));
     struct pollfd p = {.fd = wake, .events = POLLIN};
-    assert_int_equal(poll(&p, 1, 10000), 1); /* told at once */
+    assert_int_equal(poll(&p, 1, 120000), 1); /* told at once */
     struct outlet_lost lost = outlet_lost(o);
     assert_int_equal(lost.error, ENOSPC);
     assert_int_equal(lost.bytes, 0); /* not yet */

@@ -117,7 +117,7 @@ static void tee_prefix_and_tail(void **state)
     write_text(one, "c\nd\n");
     close(one);
     close(two);
-    turn(&b, 10 * NS_PER_S);
+    turn(&b, 240 * NS_PER_S);
     bool idle = pump_idle(b.pump);
     pump_tail(s2, tail, sizeof tail);
     pump_close(s1);
@@ -159,7 +159,7 @@ static void json_and_filters(void **state)
     write_text(one, "2\nlast");
     close(one);
     close(two);
-    turn(&b, 10 * NS_PER_S);
+    turn(&b, 240 * NS_PER_S);
     char tail[100];
     pump_close(s1);
     pump_drain(s2);
@@ -285,7 +285,7 @@ static int run_stuck(const char *path)
         write_lines(plain, teed, STUCK_LINES);
     close(plain);
     close(teed);
-    turn(&b, 60 * NS_PER_S);
+    turn(&b, 240 * NS_PER_S);
     if (!pump_idle(b.pump))
         return 2;
     pump_close(s1);

@@ -14,7 +14,7 @@
 #include "tests/support/fake_clock.h"
 #include "tests/support/fake_zmq.h"
 
-enum { PATIENCE_MS = 20000, NODES = 3 };
+enum { PATIENCE_MS = 240000, NODES = 3 };
 
 static const char *const names[NODES] = {"host-a", "host-b", "host-c"}; /* routing ids, too */
 
@@ -118,7 +118,7 @@ static struct world_id start(struct fixture *f, bool elastic)
         .host = "127.0.0.1",
         .port = 29500,
         .store_addr = names[0],
-        .join_timeout_ns = 30 * NS_PER_S,
+        .join_timeout_ns = 240 * NS_PER_S,
         .clock = &f->clock.clock,
     };
     f->seat = membership_open(&options, &err);

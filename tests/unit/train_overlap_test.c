@@ -5,16 +5,19 @@
  * the bytes that are moved; then a byte's price is set so that all communication of a step takes 60% of that
  * time. With prefetch at least 90% of it has to be hidden; without prefetch less than half may be. A noisy
  * machine may spoil an attempt, so the best of several decides (for hiding; for not hiding the median would
- * do, and the best is the stricter choice there as well). */
+ * do, and the best is the stricter choice there as well). Only attempts count in which the steps that wait
+ * for nothing got a processor nearly all of the time, before and after; where there are few of them nothing
+ * can be measured, and the test is skipped. */
 #include "tests/support/cmocka_all.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "proto/base/guard.h"
 #include "tests/unit/train_harness.h"
 
-enum { ATTEMPTS = 12, STEPS_MEASURED = 3 };
+enum { ATTEMPTS = 12, ENOUGH = 4, STEPS_MEASURED = 3 };
 
 GUARD_DEFINE(trainer, struct trainer *, trainer_destroy);
 
@@ -87,6 +90,16 @@ static struct trainer_stats measure(const struct overlap_case *shape, int prefet
     return best;
 }
 
+/* Without delay; whether this process had a processor meanwhile. */
+static bool measure_compute(const struct overlap_case *shape, struct trainer_stats *stats)
+{
+    struct instant begun = clock_now(NULL);
+    int64_t used = (int64_t)clock();
+    *stats = measure(shape, 2, (struct comm_delay_options){0});
+    double used_ns = (double)((int64_t)clock() - used) * (double)NS_PER_S / CLOCKS_PER_SEC;
+    return used_ns > 0.85 * (double)instant_diff_ns(clock_now(NULL), begun);
+}
+
 /* Bytes that one of two ranks receives in a step: a shard for each gather and each reduction. */
 static double bytes_moved(const struct overlap_case *shape)
 {
@@ -117,18 +130,28 @@ static double hidden(const struct trainer_stats *stats)
 static void hidden_by_prefetch_alone(const struct overlap_case *shape)
 {
     double bytes = bytes_moved(shape), most = 0, most_without = 0;
-    int attempt = 0;
-    for (; attempt < ATTEMPTS && most < 0.9; attempt++) {
-        struct trainer_stats free_of_delay = measure(shape, 2, (struct comm_delay_options){0});
+    int measured = 0;
+    for (int attempt = 0; attempt < ATTEMPTS && most < 0.9; attempt++) {
+        struct trainer_stats free_of_delay, afterwards;
+        bool quiet = measure_compute(shape, &free_of_delay);
         const struct comm_delay_options delay = {.ns_per_byte = 0.6 * (double)free_of_delay.step_ns / bytes};
         struct trainer_stats with = measure(shape, 2, delay), without = measure(shape, 0, delay);
-        printf("%s: step %.1f ms; communication %.1f ms: hidden %.1f%%, without prefetch (%.1f ms) %.1f%%\n",
-               shape->name, (double)free_of_delay.step_ns / 1e6, (double)with.comm_ns / 1e6,
-               100 * hidden(&with), (double)without.comm_ns / 1e6, 100 * hidden(&without));
+        quiet = measure_compute(shape, &afterwards) && quiet;
+        measured += quiet;
+        printf(
+            "%s: step %.1f ms; communication %.1f ms: hidden %.1f%%, without prefetch (%.1f ms) %.1f%%%s\n",
+            shape->name, (double)free_of_delay.step_ns / 1e6, (double)with.comm_ns / 1e6, 100 * hidden(&with),
+            (double)without.comm_ns / 1e6, 100 * hidden(&without), quiet ? "" : "; starved meanwhile");
         /* the delay is real: at least 50% of the step's time was asked for */
         assert_true((double)with.comm_ns > 0.5 * (double)free_of_delay.step_ns);
+        if (!quiet)
+            continue;
         most = hidden(&with) > most ? hidden(&with) : most;
         most_without = hidden(&without) > most_without ? hidden(&without) : most_without;
+    }
+    if (most < 0.9 && measured < ENOUGH) {
+        print_message("this machine has no processor for us: nothing can be measured\n");
+        skip();
     }
     assert_true(most >= 0.9);
     assert_true(most_without < 0.5);
