@@ -10,7 +10,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
-static const int64_t making_patience_ns = 5 * NS_PER_S, discarding_patience_ns = NS_PER_S;
+static const int64_t making_patience_ns = 5 * NS_PER_S, discarding_patience_ns = 5 * NS_PER_S;
 
 struct folder {
     char *parent; /* of one to make; "": the usual */

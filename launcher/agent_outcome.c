@@ -11,7 +11,7 @@
 
 enum { LISTED_LIMIT = 1 + AGENT_FAILURES_KEPT + FAILURE_OTHERS_LIMIT };
 
-static const int64_t files_patience_ns = 2 * NS_PER_S;
+static const int64_t files_patience_ns = 5 * NS_PER_S;
 
 static bool same_worker(const struct worker_failure *a, const struct worker_failure *b)
 {

@@ -256,6 +256,8 @@ int kin_sweep(const struct kin *kin, int signal,
             struct dirent64 *entry = (struct dirent64 *)(entries + at);
             at += entry->d_reclen;
             struct kin_process process;
+            if (kin->looked)
+                (void)__atomic_add_fetch(kin->looked, 1, __ATOMIC_RELAXED);
             if (entry->d_name[0] < '1' || entry->d_name[0] > '9' ||
                 !is_kin(kin, proc, entry->d_name, &process))
                 continue;

@@ -42,6 +42,7 @@ struct kin {
     size_t unread_count;
     pid_t *reading; /* atomic; whose environment is being read, which may block for ever; 0: nobody's. May be
                        NULL */
+    unsigned *looked; /* atomic; grows with each process that is looked at. May be NULL */
     /* Sends the signal in place of kin_sweep; pidfd is -1 where the kernel has none. NULL: it is sent at once
      */
     void (*deliver)(void *context, int pidfd, pid_t pid, int signal);

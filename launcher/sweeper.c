@@ -17,7 +17,8 @@ struct sweep {
     pid_t unread[SWEEPER_UNREAD_LIMIT];
     int signal;
     bool spare_groups;
-    pid_t reading; /* atomic */
+    pid_t reading;   /* atomic */
+    unsigned looked; /* atomic */
     pthread_mutex_t gate;
     bool called_off; /* under gate, which is held while a signal is sent */
     struct kin_process left[SWEEPER_LEFT_LIMIT];
@@ -97,6 +98,7 @@ static struct sweep *make(const struct sweeper *sweeper, const struct sweep_orde
         sweep->kin.id = memcpy(sweep->id, order->kin.id, KIN_ID_LENGTH);
     sweep->kin.blind = sweeper->unread_count == SWEEPER_UNREAD_LIMIT; /* too many do not answer */
     sweep->kin.reading = &sweep->reading;
+    sweep->kin.looked = &sweep->looked;
     sweep->kin.deliver = deliver;
     return sweep;
 }
@@ -147,6 +149,7 @@ int sweeper_start(struct sweeper *sweeper, const struct sweep_order *order, stru
         return -1;
     sweeper->sweep = sweep;
     sweeper->deadline = instant_add(clock_now(NULL), patience_ns);
+    sweeper->looked = 0;
     sweeper->done = (struct loop_source){errand_fd(sweeper->errand), done_ready, sweeper};
     if (loop_add(sweeper->loop, &sweeper->done, EPOLLIN, err) == 0)
         return 0;
@@ -175,6 +178,12 @@ pid_t sweeper_tick(struct sweeper *sweeper, struct instant now)
 {
     if (!instant_reached(now, sweeper_deadline(sweeper)))
         return 0;
+    const unsigned looked = __atomic_load_n(&sweeper->sweep->looked, __ATOMIC_RELAXED);
+    if (looked != sweeper->looked) { /* it gets on, though slowly: the machine is busy, or has very many */
+        sweeper->looked = looked;
+        sweeper->deadline = instant_add(now, patience_ns);
+        return 0;
+    }
     pid_t stuck = __atomic_load_n(&sweeper->sweep->reading, __ATOMIC_RELAXED);
     if (stuck && sweeper->unread_count < SWEEPER_UNREAD_LIMIT)
         sweeper->unread[sweeper->unread_count++] = stuck;

@@ -22,6 +22,7 @@ struct sweeper {
     struct errand *errand; /* NULL: no sweep is under way */
     struct sweep *sweep;   /* of errand */
     struct instant deadline;
+    unsigned looked; /* at how many processes it had looked when the deadline was set */
     pid_t unread[SWEEPER_UNREAD_LIMIT];
     int unread_count;
     struct kin_process left[SWEEPER_LEFT_LIMIT]; /* whom the last sweep that came back found */
@@ -47,7 +48,8 @@ int64_t sweeper_pause_ns(int64_t elapsed_ns);
 void sweeper_wait(struct sweeper *sweeper, int64_t patience_ns);
 /* When sweeper_tick is due; never where no sweep is under way. */
 struct instant sweeper_deadline(const struct sweeper *sweeper);
-/* Calls off a sweep that is overdue. Returns the process at which it hangs; 0: none. */
+/* Calls off a sweep that has not got on since the last deadline. Returns the process at which it hangs; 0:
+ * none. */
 pid_t sweeper_tick(struct sweeper *sweeper, struct instant now);
 
 #endif

@@ -138,8 +138,8 @@ class Forming(ElasticTest):
         self.finish_all(nodes)
 
     def test_an_endpoint_where_nothing_listens(self):
-        _, err = self.finish(self.node(1, "2", "--join-timeout=2"), 138)
-        self.assertIn(f"the server of the job's world at 127.0.0.1:{self.port} did not answer within 2 s (--join-timeout); nothing listens there", err)
+        _, err = self.finish(self.node(1, "2", "--join-timeout=6"), 138)
+        self.assertIn(f"the server of the job's world at 127.0.0.1:{self.port} did not answer within 6 s (--join-timeout); nothing listens there", err)
         self.assertIn("if the job was over before this node came, its server has gone with it", err)
 
     def test_an_endpoint_that_is_not_ours(self):

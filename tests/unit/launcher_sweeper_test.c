@@ -148,8 +148,12 @@ static void an_overdue_sweep_is_called_off(void **state)
     assert_true(due.ns != INSTANT_NEVER.ns);
     assert_int_equal(sweeper_tick(sweeper, instant_add(due, -1)), 0);
     assert_non_null(sweeper->errand);
-    (void)sweeper_tick(sweeper, due); /* whom it was reading is chance here */
-    assert_null(sweeper->errand);
+    while (sweeper->errand) { /* as long as it gets on it is not overdue */
+        struct instant then = sweeper_deadline(sweeper);
+        (void)sweeper_tick(sweeper, then); /* whom it was reading is chance here */
+        if (sweeper->errand)
+            assert_true(sweeper_deadline(sweeper).ns > then.ns);
+    }
     /* whoever starts now is a stranger to it: the gate is shut */
     pid_t pid = start_sleeper();
     wait_for_exec(pid);
