@@ -111,7 +111,7 @@ static void execute(struct agent *agent, enum group_action action, const struct 
     case GROUP_REPORT_STOPPED:
         agent_stop_cleaning(agent);
         agent_release_workers(agent);
-        agent->waiting_since = clock_now(NULL);
+        agent_begin_waiting(agent, clock_now(NULL));
         report(agent, MEMBERSHIP_REPORT_STOPPED);
         break;
     case GROUP_START:

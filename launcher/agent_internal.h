@@ -194,6 +194,8 @@ int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *
 int agent_succeed_server(struct agent *agent, const char *address, struct muster_error *err);
 /* The seat is gone, or cannot be had: says why, and the workers stop. */
 void agent_lose_seat(struct agent *agent, const char *why, int exit_code);
+/* There is no world, from now on: the first line about it comes after a while. */
+void agent_begin_waiting(struct agent *agent, struct instant now);
 /* What is waited for while there is no world, for people; "" where nothing is known. */
 void agent_describe_waiting(const struct agent *agent, char *out, size_t size);
 /* The same as a line of the log, every now and then. */

@@ -223,7 +223,7 @@ int agent_join(struct agent *agent, struct muster_error *err)
     struct instant now = clock_now(NULL);
     enum server_choice choice = SERVER_CHOICE_JOIN;
     agent->join_deadline = instant_add(now, agent_seconds_ns(config->join_timeout_s));
-    agent->progress_at = instant_add(now, first_progress_ns);
+    agent_begin_waiting(agent, now);
     if (config->elastic)
         choice = agent_choose_server(agent);
     else if (config->max_nodes == 1 || config->node_rank == 0)
@@ -305,6 +305,12 @@ void agent_follow_server(struct agent *agent, struct instant now)
 }
 
 /* --- while the world forms --- */
+
+void agent_begin_waiting(struct agent *agent, struct instant now)
+{
+    agent->waiting_since = now;
+    agent->progress_at = instant_add(now, first_progress_ns); /* until then what is known may be of the last world */
+}
 
 struct instant agent_progress_deadline(const struct agent *agent)
 {
