@@ -1,33 +1,20 @@
-/* comm.c - names, checks and sums of operations: everything about a comm that needs no peer. */
+/* comm.c - checks and sums of operations, options and splits: everything about a comm that needs no peer. */
 #include "runtime/comm.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "proto/base/error.h"
 #include "runtime/comm_internal.h"
 #include "runtime/comm_reduce.h"
 
-const char *comm_kind_name(enum comm_kind kind)
+int64_t comm_part_bytes(const struct comm_op *op)
 {
-    static const char *const names[COMM_KIND_COUNT] = {
-#define COMM_KIND_NAME(symbol, name) [symbol] = name,
-        COMM_KINDS(COMM_KIND_NAME)
-#undef COMM_KIND_NAME
-    };
-    return (unsigned)kind < COMM_KIND_COUNT ? names[kind] : "unknown";
-}
-
-const char *comm_reduction_name(enum comm_reduction reduction)
-{
-    static const char *const names[] = {
-        [REDUCE_SUM] = "sum", [REDUCE_AVERAGE] = "average", [REDUCE_MAX] = "max"};
-    return (unsigned)reduction <= REDUCE_MAX ? names[reduction] : "unknown";
+    return op->kind == COMM_BARRIER ? 0 : op->count * dtype_size(op->dtype);
 }
 
 int64_t comm_received_bytes(const struct comm_op *op, int size)
 {
-    int64_t shard = op->count * dtype_size(op->dtype);
+    int64_t shard = comm_part_bytes(op);
     switch (op->kind) {
     case COMM_ALL_GATHER:
     case COMM_REDUCE_SCATTER:
@@ -43,39 +30,11 @@ int64_t comm_received_bytes(const struct comm_op *op, int size)
     }
 }
 
-static bool reduces(enum comm_kind kind)
-{
-    return kind == COMM_REDUCE_SCATTER || kind == COMM_ALL_REDUCE;
-}
-
-static bool to_a_peer(enum comm_kind kind)
-{
-    return kind == COMM_SEND || kind == COMM_RECV;
-}
-
-const char *comm_op_text(char out[COMM_TEXT], const struct comm_op *op)
-{
-    char tail[40] = "";
-    if (reduces(op->kind))
-        (void)snprintf(tail, sizeof tail, " by %s%s", comm_reduction_name(op->reduction),
-                       op->accumulate ? ", accumulating" : "");
-    else if (op->kind == COMM_BROADCAST || op->kind == COMM_RECV)
-        (void)snprintf(tail, sizeof tail, " from rank %d", op->root);
-    else if (op->kind == COMM_SEND)
-        (void)snprintf(tail, sizeof tail, " to rank %d", op->root);
-    if (op->kind == COMM_BARRIER)
-        (void)snprintf(out, COMM_TEXT, "barrier");
-    else
-        (void)snprintf(out, COMM_TEXT, "%s of %lld %s%s", comm_kind_name(op->kind), (long long)op->count,
-                       dtype_name(op->dtype), tail);
-    return out;
-}
-
 bool comm_fits(const struct comm_op *a, const struct comm_op *b)
 {
     bool pair =
         (a->kind == COMM_SEND && b->kind == COMM_RECV) || (a->kind == COMM_RECV && b->kind == COMM_SEND);
-    if (!pair && (a->kind != b->kind || to_a_peer(a->kind)))
+    if (!pair && (a->kind != b->kind || comm_is_pair(a->kind)))
         return false;
     if (a->kind == COMM_BARRIER)
         return true;
@@ -83,7 +42,7 @@ bool comm_fits(const struct comm_op *a, const struct comm_op *b)
         return false;
     if (a->kind == COMM_BROADCAST)
         return a->root == b->root;
-    return !reduces(a->kind) || a->reduction == b->reduction;
+    return !comm_reduces(a->kind) || a->reduction == b->reduction;
 }
 
 /* ---- checks ---- */
@@ -104,7 +63,7 @@ static int check_buffers(const struct comm_op *op, const void *send, const void 
 
 static int check_root(const struct comm_op *op, int rank, int size, struct muster_error *err)
 {
-    bool peer = to_a_peer(op->kind);
+    bool peer = comm_is_pair(op->kind);
     if (!peer && op->kind != COMM_BROADCAST)
         return 0;
     if (op->root >= 0 && op->root < size && !(peer && op->root == rank))
@@ -130,14 +89,20 @@ int comm_check(const struct comm_op *op, int rank, int size, const void *send, c
     if (op->count < 0 || op->count > INT64_MAX / 4 / bytes / size)
         return error_set(err, MUSTER_E_INVALID, "%s: a count of %lld elements", comm_kind_name(op->kind),
                          (long long)op->count);
-    if (op->accumulate && !reduces(op->kind))
+    if (op->accumulate && !comm_reduces(op->kind))
         return error_set(err, MUSTER_E_INVALID, "%s cannot accumulate", comm_kind_name(op->kind));
-    if (reduces(op->kind) && comm_reduce_check(op, err))
+    if (comm_reduces(op->kind) && comm_reduce_check(op, err))
         return -1;
     return check_buffers(op, send, recv, err);
 }
 
 /* ---- peers that are mirrors ---- */
+
+void comm_copy(void *to, const void *from, int64_t bytes)
+{
+    if (to != from && bytes > 0)
+        memcpy(to, from, (size_t)bytes);
+}
 
 static void mirror_reduce(const struct comm_op *op, int size, const void *from, void *recv)
 {
@@ -147,23 +112,15 @@ static void mirror_reduce(const struct comm_op *op, int size, const void *from, 
     comm_reduce(op, size, recv, sources, op->count);
 }
 
-static void copy_unless_same(void *to, const void *from, int64_t bytes)
-{
-    if (to != from && bytes)
-        memmove(to, from, (size_t)bytes);
-}
-
 void comm_mirror(const struct comm_op *op, int rank, int size, const void *send, void *recv)
 {
-    int64_t bytes = op->count * dtype_size(op->dtype);
-    const char *mine = op->kind == COMM_REDUCE_SCATTER || op->kind == COMM_ALL_TO_ALL
-                           ? (const char *)send + rank * bytes
-                           : send;
+    int64_t bytes = comm_part_bytes(op);
+    const char *mine = comm_sends_blocks(op->kind) ? (const char *)send + rank * bytes : send;
     switch (op->kind) {
     case COMM_ALL_GATHER:
     case COMM_ALL_TO_ALL:
         for (int peer = 0; peer < size; peer++)
-            copy_unless_same((char *)recv + peer * bytes, mine, bytes);
+            comm_copy((char *)recv + peer * bytes, mine, bytes);
         break;
     case COMM_REDUCE_SCATTER:
     case COMM_ALL_REDUCE:
@@ -174,13 +131,44 @@ void comm_mirror(const struct comm_op *op, int rank, int size, const void *send,
     }
 }
 
+/* ---- splits and options ---- */
+
+static bool sorts_before(const struct comm_vote *votes, int a, int b)
+{
+    return votes[a].key != votes[b].key ? votes[a].key < votes[b].key : a < b;
+}
+
+int comm_members(const struct comm_vote *votes, int size, int me, int *members, int *rank)
+{
+    int count = 0;
+    for (int other = 0; other < size; other++) {
+        if (votes[other].color != votes[me].color)
+            continue;
+        int at = count++;
+        for (; at > 0 && sorts_before(votes, other, members[at - 1]); at--)
+            members[at] = members[at - 1];
+        members[at] = other;
+    }
+    *rank = 0;
+    while (members[*rank] != me) /* we are among them: our own color is ours */
+        ++*rank;
+    return count;
+}
+
+int comm_check_ranks(const struct comm_options *options, const char *what, int ranks,
+                     struct muster_error *err)
+{
+    if (options->size >= 1 && options->size <= ranks && options->rank >= 0 && options->rank < options->size)
+        return 0;
+    return error_set(err, MUSTER_E_INVALID, "%s of rank %d of %d: ranks count from 0, and there are 1 to %d",
+                     what, options->rank, options->size, ranks);
+}
+
 int comm_check_options(const struct comm_options *options, const char *what, int ranks,
                        struct muster_error *err)
 {
-    if (options->size < 1 || options->size > ranks || options->rank < 0 || options->rank >= options->size)
-        return error_set(err, MUSTER_E_INVALID,
-                         "%s of rank %d of %d: ranks count from 0, and there are 1 to %d", what,
-                         options->rank, options->size, ranks);
+    if (comm_check_ranks(options, what, ranks, err))
+        return -1;
     if (!options->device || !options->device_ops || strcmp(options->device_ops->name, "cpu") != 0)
         return error_set(err, MUSTER_E_UNSUPPORTED, "%s moves memory of the cpu device only, not %s", what,
                          options->device_ops ? options->device_ops->name : "(none)");

@@ -1,6 +1,30 @@
-/* comm_call.c - calls that were issued and not finished yet: a ring, so that issuing allocates nothing. */
+/* comm_call.c - what every comm object holds: its options and the calls that were issued and not finished
+ * yet, a ring, so that issuing allocates nothing. */
+#include <stdio.h>
+
 #include "proto/base/error.h"
 #include "runtime/comm_internal.h"
+
+void comm_init(struct comm *comm, const struct comm_options *options, comm_run *run)
+{
+    comm->rank = options->rank;
+    comm->size = options->size;
+    (void)snprintf(comm->name, sizeof comm->name, "%s", options->key ? options->key : "alone");
+    comm->timeout_ns = options->timeout_ns;
+    comm->device = options->device;
+    comm->device_ops = options->device_ops;
+    comm->run = run;
+}
+
+struct comm_options comm_part_options(const struct comm *comm, int rank, int size, const char *key)
+{
+    return (struct comm_options){.rank = rank,
+                                 .size = size,
+                                 .key = key,
+                                 .timeout_ns = comm->timeout_ns,
+                                 .device = comm->device,
+                                 .device_ops = comm->device_ops};
+}
 
 static void run_call(void *argument)
 {
@@ -43,4 +67,21 @@ int comm_call_issue(struct comm *comm, const struct comm_op *op, const void *sen
     if (comm->device_ops->poll_error(comm->device, err))
         return -1;
     return error_set(err, MUSTER_E_STATE, "the stream refused an operation without saying why");
+}
+
+int64_t comm_busy_ns(struct comm *comm)
+{
+    return atomic_load(&comm->busy_ns);
+}
+
+void comm_status_begin(struct comm *comm, struct comm_status *status)
+{
+    *status =
+        (struct comm_status){.issued = atomic_load(&comm->issued), .finished = atomic_load(&comm->finished)};
+}
+
+void comm_status_add(struct comm_status *status, int missing)
+{
+    if (status->missing_count < (int)(sizeof status->missing / sizeof *status->missing))
+        status->missing[status->missing_count++] = missing;
 }

@@ -36,12 +36,12 @@ static int run(struct comm *comm, const struct comm_call *call, struct muster_er
 struct comm *comm_delay_create(const struct comm_options *options, const struct comm_delay_options *delay,
                                struct muster_error *err)
 {
-    if (options->size < 1 || options->size > COMM_RANKS_MAX || options->rank < 0 ||
-        options->rank >= options->size || delay->latency_ns < 0 || !(delay->ns_per_byte >= 0)) {
+    if (comm_check_ranks(options, "a delay comm", COMM_RANKS_MAX, err))
+        return NULL;
+    if (delay->latency_ns < 0 || !(delay->ns_per_byte >= 0)) {
         (void)error_set(err, MUSTER_E_INVALID,
-                        "a delay comm of rank %d of %d (at most %d), latency %lld ns and %g ns per byte",
-                        options->rank, options->size, COMM_RANKS_MAX, (long long)delay->latency_ns,
-                        delay->ns_per_byte);
+                        "a delay comm of %lld ns and %g ns per byte: neither may be below 0",
+                        (long long)delay->latency_ns, delay->ns_per_byte);
         return NULL;
     }
     struct delay_comm *d = mem_calloc(1, sizeof *d);
@@ -49,12 +49,7 @@ struct comm *comm_delay_create(const struct comm_options *options, const struct 
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for a comm");
         return NULL;
     }
-    d->comm.rank = options->rank;
-    d->comm.size = options->size;
-    d->comm.timeout_ns = options->timeout_ns;
-    d->comm.device = options->device;
-    d->comm.device_ops = options->device_ops;
-    d->comm.run = run;
+    comm_init(&d->comm, options, run);
     d->delay = *delay;
     return &d->comm;
 }
@@ -73,24 +68,9 @@ static void destroy(struct comm *comm)
 /* The other ranks are mirrors: they say the same color, so the new comm is like the old one. */
 static struct comm *split(struct comm *comm, int color, int key, const char *name, struct muster_error *err)
 {
-    (void)color, (void)key, (void)name;
-    const struct comm_options options = {.rank = comm->rank,
-                                         .size = comm->size,
-                                         .timeout_ns = comm->timeout_ns,
-                                         .device = comm->device,
-                                         .device_ops = comm->device_ops};
+    (void)color, (void)key;
+    const struct comm_options options = comm_part_options(comm, comm->rank, comm->size, name);
     return comm_delay_create(&options, &of(comm)->delay, err);
-}
-
-static void status(struct comm *comm, struct comm_status *out)
-{
-    *out =
-        (struct comm_status){.issued = atomic_load(&comm->issued), .finished = atomic_load(&comm->finished)};
-}
-
-static int64_t busy_ns(struct comm *comm)
-{
-    return atomic_load(&comm->busy_ns);
 }
 
 static void abort_waiting(struct comm *comm)
@@ -109,8 +89,8 @@ const struct comm_ops *comm_delay(void)
         .destroy = destroy,
         .split = split,
         .issue = comm_call_issue,
-        .status = status,
-        .busy_ns = busy_ns,
+        .status = comm_status_begin,
+        .busy_ns = comm_busy_ns,
         .abort = abort_waiting,
     };
     return &ops;

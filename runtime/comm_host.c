@@ -2,7 +2,6 @@
  * comm_host.h for how it works. */
 #include "runtime/comm_host.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -76,7 +75,7 @@ static int share_page(struct host_comm *host, struct muster_error *err)
     if (fd < 0 || memcmp(&message, &mine, sizeof mine))
         return error_set(err, MUSTER_E_PROTOCOL,
                          "rank 0 of comm %s makes another comm; all ranks make comms in the same order",
-                         host->name);
+                         host->comm.name);
     return map_page(host, fd, err);
 }
 
@@ -87,27 +86,20 @@ static uint64_t hash_name(uint64_t hash, const char *name)
     return text_hash(hash, name, strlen(name));
 }
 
-/* An object of `size` ranks without control memory; link_ranks are still to be filled. Takes no reference. */
-static struct host_comm *allocate(const struct comm *like, int rank, int size, const char *name,
-                                  struct muster_error *err)
+/* An object without control memory; link_ranks are still to be filled. Takes no reference. */
+static struct host_comm *allocate(const struct comm_options *options, struct muster_error *err)
 {
     struct host_comm *host = mem_calloc(1, sizeof *host);
-    int *link_ranks = mem_calloc((size_t)size, sizeof *link_ranks);
+    int *link_ranks = mem_calloc((size_t)options->size, sizeof *link_ranks);
     if (!host || !link_ranks) {
         mem_free(host);
         mem_free(link_ranks);
-        (void)error_set(err, MUSTER_E_NOMEM, "no memory for comm %s", name);
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for comm %s", options->key ? options->key : "alone");
         return NULL;
     }
-    host->comm.rank = rank;
-    host->comm.size = size;
-    host->comm.timeout_ns = like->timeout_ns;
-    host->comm.device = like->device;
-    host->comm.device_ops = like->device_ops;
-    host->comm.run = host_run_call;
+    comm_init(&host->comm, options, host_run_call);
     host->link_ranks = link_ranks;
     atomic_store(&host->waits_on, HOST_WAITS_ON_NOBODY);
-    (void)snprintf(host->name, sizeof host->name, "%s", name); /* cut where too long: it is for people */
     return host;
 }
 
@@ -115,19 +107,16 @@ static struct comm *create(const struct comm_options *options, struct muster_err
 {
     if (comm_check_options(options, "a host comm", HOST_RANKS_MAX, err))
         return NULL;
-    const char *name = options->key ? options->key : "alone";
-    const struct comm like = {
-        .timeout_ns = options->timeout_ns, .device = options->device, .device_ops = options->device_ops};
-    struct host_comm *host = allocate(&like, options->rank, options->size, name, err);
+    struct host_comm *host = allocate(options, err);
     if (!host)
         return NULL;
     GUARD(guard_comm) struct comm *comm = &host->comm;
     for (int rank = 0; rank < options->size; rank++)
         host->link_ranks[rank] = rank;
-    host->id = hash_name(TEXT_HASH_START, name);
+    host->id = hash_name(TEXT_HASH_START, comm->name);
     host->link = host_link_create(options, err);
     if (!host->link || (options->size > 1 && share_page(host, err))) {
-        (void)error_wrap(err, "comm %s, rank %d", name, options->rank);
+        (void)error_wrap(err, "comm %s, rank %d", comm->name, options->rank);
         return NULL;
     }
     return take_pointer(&comm);
@@ -152,14 +141,13 @@ static void destroy(struct comm *comm)
 
 struct split_message {
     uint64_t magic, id;
-    int32_t color, key;
+    struct comm_vote vote;
 };
 
-/* Everybody tells everybody its color and key; votes has size entries. */
-static int vote(struct host_comm *host, uint64_t id, int color, int key, struct split_message *votes,
-                struct muster_error *err)
+/* Everybody tells everybody its color and key; votes has size entries, and ours is there. */
+static int vote(struct host_comm *host, uint64_t id, struct comm_vote *votes, struct muster_error *err)
 {
-    const struct split_message mine = {HOST_PAGE_MAGIC, id, color, key};
+    const struct split_message mine = {HOST_PAGE_MAGIC, id, votes[host->comm.rank]};
     struct instant deadline = instant_add(clock_now(NULL), host->comm.timeout_ns);
     for (int rank = 0; rank < host->comm.size; rank++) {
         if (rank != host->comm.rank &&
@@ -167,54 +155,32 @@ static int vote(struct host_comm *host, uint64_t id, int color, int key, struct 
             return -1;
     }
     for (int rank = 0; rank < host->comm.size; rank++) {
-        votes[rank] = mine;
+        struct split_message theirs;
         if (rank == host->comm.rank)
             continue;
-        if (host_link_receive(host->link, host->link_ranks[rank], &votes[rank], sizeof mine, NULL, deadline,
+        if (host_link_receive(host->link, host->link_ranks[rank], &theirs, sizeof theirs, NULL, deadline,
                               err))
             return -1;
-        if (votes[rank].magic != mine.magic || votes[rank].id != id)
+        if (theirs.magic != mine.magic || theirs.id != id)
             return error_set(err, MUSTER_E_PEER,
                              "rank %d splits another comm, or by another name; all ranks split alike", rank);
+        votes[rank] = theirs.vote;
     }
     return 0;
 }
 
-static bool sorts_before(const struct split_message *votes, int a, int b)
+static struct comm *make_part(struct host_comm *host, const struct comm_options *options, const int *members,
+                              uint64_t id, struct muster_error *err)
 {
-    return votes[a].key != votes[b].key ? votes[a].key < votes[b].key : a < b;
-}
-
-/* The old ranks of one color in their new order; returns how many. */
-static int members_of(const struct split_message *votes, int size, int color, int *members)
-{
-    int count = 0;
-    for (int rank = 0; rank < size; rank++) {
-        if (votes[rank].color != color)
-            continue;
-        int at = count++;
-        for (; at > 0 && sorts_before(votes, rank, members[at - 1]); at--)
-            members[at] = members[at - 1];
-        members[at] = rank;
-    }
-    return count;
-}
-
-static struct comm *make_part(struct host_comm *host, const int *members, int count, uint64_t id,
-                              const char *name, struct muster_error *err)
-{
-    int rank = 0;
-    while (members[rank] != host->comm.rank) /* we are among them: our own color is ours */
-        rank++;
-    struct host_comm *part = allocate(&host->comm, rank, count, name, err);
+    struct host_comm *part = allocate(options, err);
     if (!part)
         return NULL;
     GUARD(guard_comm) struct comm *comm = &part->comm;
     part->id = id;
     part->link = host_link_keep(host->link);
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < options->size; i++)
         part->link_ranks[i] = host->link_ranks[members[i]];
-    if (count > 1 && share_page(part, err))
+    if (options->size > 1 && share_page(part, err))
         return NULL;
     return take_pointer(&comm);
 }
@@ -222,18 +188,22 @@ static struct comm *make_part(struct host_comm *host, const int *members, int co
 static struct comm *split(struct comm *comm, int color, int key, const char *name, struct muster_error *err)
 {
     struct host_comm *host = host_comm_of(comm);
-    scope_free struct split_message *votes = mem_calloc((size_t)comm->size, sizeof *votes);
+    scope_free struct comm_vote *votes = mem_calloc((size_t)comm->size, sizeof *votes);
     scope_free int *members = mem_calloc((size_t)comm->size, sizeof *members);
     if (!votes || !members) {
-        (void)error_set(err, MUSTER_E_NOMEM, "no memory to split comm %s", host->name);
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory to split comm %s", comm->name);
         return NULL;
     }
     uint64_t id = hash_name(host->id + ++host->splits, name);
     struct comm *part = NULL;
-    if (!vote(host, id, color, key, votes, err))
-        part = make_part(host, members, members_of(votes, comm->size, color, members), id, name, err);
+    votes[comm->rank] = (struct comm_vote){color, key};
+    if (!vote(host, id, votes, err)) {
+        int rank, size = comm_members(votes, comm->size, comm->rank, members, &rank);
+        const struct comm_options options = comm_part_options(comm, rank, size, name);
+        part = make_part(host, &options, members, id, err);
+    }
     if (!part)
-        (void)error_wrap(err, "splitting comm %s into %s", host->name, name);
+        (void)error_wrap(err, "splitting comm %s into %s", comm->name, name);
     return part;
 }
 
@@ -242,30 +212,23 @@ static struct comm *split(struct comm *comm, int color, int key, const char *nam
 static void status(struct comm *comm, struct comm_status *out)
 {
     struct host_comm *host = host_comm_of(comm);
-    *out =
-        (struct comm_status){.issued = atomic_load(&comm->issued), .finished = atomic_load(&comm->finished)};
+    comm_status_begin(comm, out);
     int waits_on = atomic_load(&host->waits_on);
     if (waits_on == HOST_WAITS_ON_NOBODY)
         return;
     struct host_channel channel = host_channel_of(host->page, comm->size, comm->rank, waits_on);
     uint32_t phase = host_channel_phase(&channel, channel.me);
     for (int member = 0; member < channel.count; member++) {
-        if (!futex_reached(host_channel_phase(&channel, member), phase) &&
-            out->missing_count < (int)(sizeof out->missing / sizeof *out->missing))
-            out->missing[out->missing_count++] = host_channel_rank(&channel, member);
+        if (!futex_reached(host_channel_phase(&channel, member), phase))
+            comm_status_add(out, host_channel_rank(&channel, member));
     }
-}
-
-static int64_t busy_ns(struct comm *comm)
-{
-    return atomic_load(&comm->busy_ns);
 }
 
 static void abort_waiting(struct comm *comm)
 {
     struct host_comm *host = host_comm_of(comm);
     struct muster_error error;
-    (void)error_set(&error, MUSTER_E_PEER, "rank %d aborted comm %s", comm->rank, host->name);
+    (void)error_set(&error, MUSTER_E_PEER, "rank %d aborted comm %s", comm->rank, comm->name);
     atomic_store(&host->aborted, 1);
     if (host->page)
         host_page_fail(host->page, &error);
@@ -282,7 +245,7 @@ const struct comm_ops *comm_host(void)
         .split = split,
         .issue = comm_call_issue,
         .status = status,
-        .busy_ns = busy_ns,
+        .busy_ns = comm_busy_ns,
         .abort = abort_waiting,
     };
     return &ops;

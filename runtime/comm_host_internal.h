@@ -8,11 +8,8 @@
 #include "runtime/comm_host_link.h"
 #include "runtime/comm_internal.h"
 
-enum { HOST_NAME = 64 };
-
 struct host_comm {
     struct comm comm;
-    char name[HOST_NAME]; /* for messages */
     struct host_link *link;
     struct host_page *page; /* NULL with one rank */
     int *link_ranks;        /* [size] this comm's ranks as the link counts them */

@@ -22,6 +22,8 @@
 #include "proto/base/error.h"
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
+#include "runtime/comm_meet.h"
+#include "runtime/comm_text.h"
 
 /* What a rank says first. The descriptors of its arenas come with it. */
 struct hello {
@@ -46,9 +48,8 @@ struct address {
 struct opening {
     const struct comm_options *options;
     struct host_link *link;
-    struct instant deadline;
+    struct comm_board board;
     struct address address;
-    int64_t generation; /* how often this key has been used; a key may be used again */
 };
 
 /* ---- small pieces ---- */
@@ -87,23 +88,6 @@ static socklen_t socket_address(struct sockaddr_un *address, const char *name)
     int length =
         snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "muster-%.*s", HEX_BYTES, name);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
-}
-
-/* Waits for events; 0 ready, -1 with MUSTER_E_TIMEOUT or MUSTER_E_IO. */
-static int await(int fd, short events, struct instant deadline, const char *what, struct muster_error *err)
-{
-    for (;;) {
-        int64_t left = instant_diff_ns(deadline, clock_now(NULL));
-        if (left <= 0)
-            return error_set(err, MUSTER_E_TIMEOUT, "%s: the time is over", what);
-        struct pollfd entry = {.fd = fd, .events = events};
-        struct timespec limit = {.tv_sec = (time_t)(left / NS_PER_S), .tv_nsec = (long)(left % NS_PER_S)};
-        int ready = ppoll(&entry, 1, &limit, NULL);
-        if (ready > 0)
-            return 0;
-        if (ready < 0 && errno != EINTR)
-            return error_errno(err, "%s: poll", what);
-    }
 }
 
 static int send_message(int socket, const void *data, size_t length, const int *fds, int fd_count,
@@ -146,7 +130,7 @@ static int receive_message(int socket, void *data, size_t length, int *fds, int 
     } control;
     *fd_count = 0;
     for (;;) {
-        if (await(socket, POLLIN, deadline, what, err))
+        if (comm_await(&(struct pollfd){.fd = socket, .events = POLLIN}, 1, deadline, what, err))
             return -1;
         struct iovec part = {.iov_base = data, .iov_len = length};
         struct msghdr message = {.msg_iov = &part,
@@ -269,45 +253,11 @@ static int listen_on(struct opening *o, struct muster_error *err)
     return take_fd(&fd);
 }
 
-enum { KEY_BYTES = 256 };
-
-static int key_of(char key[KEY_BYTES], const struct opening *o, int rank, const char *what,
-                  struct muster_error *err)
-{
-    int length =
-        what ? snprintf(key, KEY_BYTES, "%s/host/%s%d", o->options->key, what, rank)
-             : snprintf(key, KEY_BYTES, "%s/host/%lld/%d", o->options->key, (long long)o->generation, rank);
-    if (length >= KEY_BYTES)
-        return error_set(err, MUSTER_E_LIMIT, "the key %.100s... is too long for a comm", o->options->key);
-    return 0;
-}
-
-/* Every rank counts its own uses of the key, so a comm that was made under it before leaves nothing behind
- * that could be taken for ours. */
-static int publish(struct opening *o, struct muster_error *err)
-{
-    char key[KEY_BYTES];
-    const struct kv_store *store = o->options->store;
-    if (key_of(key, o, o->options->rank, "uses-by-", err) ||
-        store->add(store->ctx, key, 1, &o->generation, err) || key_of(key, o, o->options->rank, NULL, err))
-        return -1;
-    return store->set(store->ctx, key, &o->address, sizeof o->address, err);
-}
-
 /* A rank's address from the store. */
 static int look_up(struct opening *o, int rank, struct address *address, struct muster_error *err)
 {
-    char key[KEY_BYTES];
-    scope_buffer value = {0};
-    const struct kv_store *store = o->options->store;
-    int64_t left = instant_diff_ns(o->deadline, clock_now(NULL));
-    if (key_of(key, o, rank, NULL, err))
+    if (comm_board_get(&o->board, "at", rank, "has not come", address, sizeof *address, err))
         return -1;
-    if (store->get(store->ctx, key, &value, left > 0 ? left : 1, err))
-        return error_wrap(err, "rank %d has not come", rank);
-    if (value.length != sizeof *address)
-        return error_set(err, MUSTER_E_PROTOCOL, "%s holds no address of a rank", key);
-    memcpy(address, value.data, sizeof *address);
     if (memcmp(address->boot, o->address.boot, sizeof address->boot) != 0 ||
         memcmp(address->network, o->address.network, sizeof address->network) != 0)
         return error_set(
@@ -349,7 +299,7 @@ static int hear(struct opening *o, int rank, struct muster_error *err)
     char what[64];
     int fds[HOST_ARENAS_MAX], fd_count, socket = o->link->peers[rank].socket;
     describe(what, rank);
-    if (receive_message(socket, &hello, sizeof hello, fds, &fd_count, o->deadline, what, err))
+    if (receive_message(socket, &hello, sizeof hello, fds, &fd_count, o->board.deadline, what, err))
         return -1;
     if (!memcmp(hello.magic, hello_magic, sizeof hello.magic) && hello.rank == rank &&
         hello.size == o->options->size)
@@ -379,7 +329,8 @@ static bool is_ours(const struct opening *o, int socket, const struct hello *hel
 static int answer(struct opening *o, int listener, bool *taken, struct muster_error *err)
 {
     *taken = false;
-    if (await(listener, POLLIN, o->deadline, "waiting for higher ranks", err))
+    struct pollfd entry = {.fd = listener, .events = POLLIN};
+    if (comm_await(&entry, 1, o->board.deadline, "waiting for higher ranks", err))
         return -1;
     scope_close int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0) {
@@ -388,7 +339,7 @@ static int answer(struct opening *o, int listener, bool *taken, struct muster_er
     }
     struct hello hello;
     int fds[HOST_ARENAS_MAX], fd_count;
-    struct instant limit = instant_min(o->deadline, instant_add(clock_now(NULL), GREETING_NS));
+    struct instant limit = instant_min(o->board.deadline, instant_add(clock_now(NULL), GREETING_NS));
     if (receive_message(fd, &hello, sizeof hello, fds, &fd_count, limit, "a caller", NULL))
         return 0; /* a stranger; our own ranks call again only by starting again */
     if (!is_ours(o, fd, &hello)) {
@@ -407,19 +358,19 @@ static int answer(struct opening *o, int listener, bool *taken, struct muster_er
 
 static int name_missing(const struct opening *o, struct muster_error *err)
 {
-    scope_buffer ranks = {0};
+    struct comm_ranks ranks = {0};
     for (int rank = o->options->rank + 1; rank < o->options->size; rank++) {
         if (o->link->peers[rank].socket < 0)
-            (void)buffer_printf(&ranks, "%s%d", ranks.length ? ", " : "", rank); /* checked below */
+            comm_ranks_add(&ranks, rank);
     }
-    return error_wrap(err, "rank %s has not connected to rank %d", ranks.failed ? "?" : ranks.data,
-                      o->options->rank);
+    return error_wrap(err, "rank %s has not connected to rank %d", comm_ranks_text(&ranks), o->options->rank);
 }
 
 static int meet(struct opening *o, int listener, struct muster_error *err)
 {
     int rank = o->options->rank, size = o->options->size;
-    if (publish(o, err))
+    if (comm_board_open(&o->board, err) ||
+        comm_board_put(&o->board, "at", &o->address, sizeof o->address, err))
         return error_wrap(err, "publishing the address of rank %d", rank);
     for (int peer = 0; peer < rank; peer++) {
         if (call(o, peer, err))
@@ -482,8 +433,13 @@ struct host_link *host_link_create(const struct comm_options *options, struct mu
     GUARD(guard_host_link) struct host_link *link = link_allocate(options, err);
     if (!link || options->size == 1)
         return take_pointer(&link);
-    struct opening o = {
-        .options = options, .link = link, .deadline = instant_add(clock_now(NULL), options->timeout_ns)};
+    struct opening o = {.options = options,
+                        .link = link,
+                        .board = {.store = options->store,
+                                  .key = options->key,
+                                  .kind = "host",
+                                  .rank = options->rank,
+                                  .deadline = instant_add(clock_now(NULL), options->timeout_ns)}};
     scope_close int listener = listen_on(&o, err);
     if (listener < 0 || meet(&o, listener, err))
         return NULL;

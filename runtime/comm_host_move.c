@@ -5,26 +5,9 @@
 #include "runtime/comm_host_internal.h"
 #include "runtime/comm_reduce.h"
 
-/* Whether each rank sends every other rank a block of its own. */
-static bool sends_blocks(enum comm_kind kind)
-{
-    return kind == COMM_REDUCE_SCATTER || kind == COMM_ALL_TO_ALL;
-}
-
 static int64_t element_bytes(const struct host_run *run)
 {
     return dtype_size(run->call->op.dtype);
-}
-
-static int64_t part_bytes(const struct host_run *run)
-{
-    return run->call->op.count * element_bytes(run);
-}
-
-static void copy(void *to, const void *from, int64_t bytes)
-{
-    if (to != from && bytes > 0)
-        memcpy(to, from, (size_t)bytes);
 }
 
 static void reduce(const struct host_run *run, char *out, const void *const *sources, int64_t count)
@@ -37,7 +20,7 @@ static void reduce(const struct host_run *run, char *out, const void *const *sou
 /* Elements of a block that pass in one phase. */
 static int64_t chunk_elements(const struct host_run *run)
 {
-    int64_t blocks = sends_blocks(run->call->op.kind) ? run->channel.count : 1;
+    int64_t blocks = comm_sends_blocks(run->call->op.kind) ? run->channel.count : 1;
     return run->channel.slot_bytes / (element_bytes(run) * blocks);
 }
 
@@ -46,22 +29,22 @@ static void stage(const struct host_run *run, int64_t first, int64_t n)
 {
     const struct host_channel *channel = &run->channel;
     const struct comm_call *call = run->call;
-    int64_t size = element_bytes(run), part = part_bytes(run), at = first * size, bytes = n * size;
+    int64_t size = element_bytes(run), part = comm_part_bytes(&call->op), at = first * size, bytes = n * size;
     char *slot = host_channel_slot(channel, channel->me, host_channel_phase(channel, channel->me) + 1);
     switch (call->op.kind) {
     case COMM_ALL_GATHER:
     case COMM_ALL_REDUCE:
     case COMM_SEND:
-        copy(slot, (const char *)call->send + at, bytes);
+        comm_copy(slot, (const char *)call->send + at, bytes);
         break;
     case COMM_BROADCAST:
         if (call->op.root == channel->me)
-            copy(slot, (const char *)call->recv + at, bytes);
+            comm_copy(slot, (const char *)call->recv + at, bytes);
         break;
     case COMM_REDUCE_SCATTER:
     case COMM_ALL_TO_ALL:
         for (int member = 0; member < channel->count; member++)
-            copy(slot + member * bytes, (const char *)call->send + member * part + at, bytes);
+            comm_copy(slot + member * bytes, (const char *)call->send + member * part + at, bytes);
         break;
     default: /* a receiver and a barrier give nothing */
         break;
@@ -73,18 +56,18 @@ static void take(const struct host_run *run, int64_t first, int64_t n)
 {
     const struct host_channel *channel = &run->channel;
     const struct comm_call *call = run->call;
-    int64_t size = element_bytes(run), part = part_bytes(run), at = first * size, bytes = n * size;
+    int64_t size = element_bytes(run), part = comm_part_bytes(&call->op), at = first * size, bytes = n * size;
     uint32_t phase = host_channel_phase(channel, channel->me);
     const void *sources[HOST_RANKS_MAX];
     char *recv = call->recv;
     for (int member = 0; member < channel->count; member++)
         sources[member] = host_channel_slot(channel, member, phase) +
-                          (sends_blocks(call->op.kind) ? channel->me * bytes : 0);
+                          (comm_sends_blocks(call->op.kind) ? channel->me * bytes : 0);
     switch (call->op.kind) {
     case COMM_ALL_GATHER:
     case COMM_ALL_TO_ALL:
         for (int member = 0; member < channel->count; member++)
-            copy(recv + member * part + at, sources[member], bytes);
+            comm_copy(recv + member * part + at, sources[member], bytes);
         break;
     case COMM_REDUCE_SCATTER:
     case COMM_ALL_REDUCE:
@@ -92,10 +75,10 @@ static void take(const struct host_run *run, int64_t first, int64_t n)
         break;
     case COMM_BROADCAST:
         if (call->op.root != channel->me)
-            copy(recv + at, sources[call->op.root], bytes);
+            comm_copy(recv + at, sources[call->op.root], bytes);
         break;
     case COMM_RECV:
-        copy(recv + at, sources[!channel->me], bytes);
+        comm_copy(recv + at, sources[!channel->me], bytes);
         break;
     default:
         break;
@@ -134,12 +117,12 @@ static const char *at_member(const struct host_run *run, int member, bool recv, 
 static void gather_direct(const struct host_run *run)
 {
     const struct host_channel *channel = &run->channel;
-    int64_t part = part_bytes(run);
-    bool blocks = sends_blocks(run->call->op.kind);
+    int64_t part = comm_part_bytes(&run->call->op);
+    bool blocks = comm_sends_blocks(run->call->op.kind);
     for (int i = 0; i < channel->count; i++) { /* not all at the same rank at the same time */
         int member = (channel->me + i) % channel->count;
-        copy((char *)run->call->recv + member * part,
-             at_member(run, member, false, blocks ? channel->me * part : 0), part);
+        comm_copy((char *)run->call->recv + member * part,
+                  at_member(run, member, false, blocks ? channel->me * part : 0), part);
     }
 }
 
@@ -172,7 +155,7 @@ static int all_reduce_direct(const struct host_run *run, struct muster_error *er
         return -1;
     for (int i = 1; i < channel->count; i++) {
         int member = (me + i) % channel->count;
-        copy(recv + from[member] * size, results[member], length[member] * size);
+        comm_copy(recv + from[member] * size, results[member], length[member] * size);
     }
     return 0;
 }
@@ -180,7 +163,7 @@ static int all_reduce_direct(const struct host_run *run, struct muster_error *er
 static int move_direct(const struct host_run *run, struct muster_error *err)
 {
     const struct comm_call *call = run->call;
-    int64_t part = part_bytes(run);
+    int64_t part = comm_part_bytes(&call->op);
     int me = run->channel.me;
     switch (call->op.kind) {
     case COMM_ALL_GATHER:
@@ -196,10 +179,10 @@ static int move_direct(const struct host_run *run, struct muster_error *err)
         break;
     case COMM_BROADCAST:
         if (me != call->op.root)
-            copy(call->recv, at_member(run, call->op.root, true, 0), part);
+            comm_copy(call->recv, at_member(run, call->op.root, true, 0), part);
         break;
     case COMM_RECV:
-        copy(call->recv, at_member(run, !me, false, 0), part);
+        comm_copy(call->recv, at_member(run, !me, false, 0), part);
         break;
     default:
         break;
@@ -212,8 +195,8 @@ static int move_direct(const struct host_run *run, struct muster_error *err)
 /* Bytes that peers read of a member's send and recv buffers in the direct way; 0: nothing. */
 static void direct_bytes(const struct comm_op *op, int count, bool root, int64_t *send, int64_t *recv)
 {
-    int64_t part = op->count * dtype_size(op->dtype);
-    bool blocks = sends_blocks(op->kind);
+    int64_t part = comm_part_bytes(op);
+    bool blocks = comm_sends_blocks(op->kind);
     *send = op->kind == COMM_ALL_GATHER || op->kind == COMM_ALL_REDUCE || op->kind == COMM_SEND ? part : 0;
     *send = blocks ? count * part : *send;
     *recv = op->kind == COMM_ALL_REDUCE || (op->kind == COMM_BROADCAST && root) ? part : 0;
@@ -253,7 +236,7 @@ static int choose(const struct host_run *run, bool *direct, struct muster_error 
                                       (recv && !host_link_at(run->comm->link, peer, &record->recv, recv)))) {
             struct muster_error error;
             (void)error_set(&error, MUSTER_E_PROTOCOL, "rank %d names bytes outside its arenas in comm %s",
-                            rank, run->comm->name);
+                            rank, run->comm->comm.name);
             return host_break(run, &error, err);
         }
     }
@@ -262,7 +245,8 @@ static int choose(const struct host_run *run, bool *direct, struct muster_error 
 
 static bool is_eager(const struct host_run *run)
 {
-    int64_t bytes = part_bytes(run) * (sends_blocks(run->call->op.kind) ? run->channel.count : 1);
+    int64_t bytes =
+        comm_part_bytes(&run->call->op) * (comm_sends_blocks(run->call->op.kind) ? run->channel.count : 1);
     return run->call->op.kind == COMM_BARRIER || bytes <= HOST_EAGER_BYTES;
 }
 
@@ -291,7 +275,7 @@ int host_run_call(struct comm *comm, const struct comm_call *call, struct muster
         comm_mirror(&call->op, 0, 1, call->send, call->recv);
         return 0;
     }
-    bool pair = call->op.kind == COMM_SEND || call->op.kind == COMM_RECV;
+    bool pair = comm_is_pair(call->op.kind);
     struct host_run run = {
         .comm = host,
         .call = call,

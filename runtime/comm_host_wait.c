@@ -1,21 +1,7 @@
 /* comm_host_wait.c - the barrier of a channel as a rank lives it: who is missing, who is gone, who said what
  * first. */
-#include <stdio.h>
-
-#include "proto/base/buffer.h"
 #include "proto/base/error.h"
 #include "runtime/comm_host_internal.h"
-
-enum { RANKS_NAMED = 8 };
-
-static const char *run_text(char out[COMM_TEXT + HOST_NAME + 32], const struct host_run *run)
-{
-    char op[COMM_TEXT];
-    (void)snprintf(out, COMM_TEXT + HOST_NAME + 32, "%s #%llu (%s) of comm %s",
-                   comm_kind_name(run->call->op.kind), (unsigned long long)run->sequence,
-                   comm_op_text(op, &run->call->op), run->comm->name);
-    return out;
-}
 
 int host_break(const struct host_run *run, const struct muster_error *error, struct muster_error *err)
 {
@@ -30,8 +16,7 @@ int host_break(const struct host_run *run, const struct muster_error *error, str
 static bool told(const struct host_run *run, bool patient, struct muster_error *error)
 {
     if (atomic_load(&run->comm->aborted)) {
-        char text[COMM_TEXT + HOST_NAME + 32];
-        (void)error_set(error, MUSTER_E_CANCELLED, "%s was aborted", run_text(text, run));
+        (void)comm_aborted(run->call, run->sequence, error);
         return true;
     }
     return host_page_failed(run->comm->page, patient, error);
@@ -43,7 +28,7 @@ static int check_alive(const struct host_run *run, struct muster_error *error)
     const struct host_channel *channel = &run->channel;
     const struct comm *comm = &run->comm->comm;
     struct host_channel all = host_channel_of(run->comm->page, comm->size, comm->rank, -1);
-    char text[COMM_TEXT + HOST_NAME + 32];
+    char text[COMM_CALL_TEXT];
     uint32_t phase = host_channel_phase(channel, channel->me);
     for (int member = 0; member < channel->count; member++) {
         int rank = host_channel_rank(channel, member), peer = run->comm->link_ranks[rank];
@@ -56,31 +41,26 @@ static int check_alive(const struct host_run *run, struct muster_error *error)
             continue;
         if (gone && !left)
             return error_set(error, MUSTER_E_PEER, "rank %d (pid %d) is gone in %s", rank,
-                             (int)run->comm->link->peers[peer].pid, run_text(text, run));
+                             (int)run->comm->link->peers[peer].pid,
+                             comm_call_text(text, run->call, run->sequence));
         if (left)
             return error_set(error, MUSTER_E_PEER, "rank %d (pid %d) had left the comm before %s", rank,
-                             (int)run->comm->link->peers[peer].pid, run_text(text, run));
+                             (int)run->comm->link->peers[peer].pid,
+                             comm_call_text(text, run->call, run->sequence));
     }
     return 0;
 }
 
-static void late(const struct host_run *run, struct muster_error *error)
+static int late(const struct host_run *run, struct muster_error *error)
 {
     const struct host_channel *channel = &run->channel;
-    char text[COMM_TEXT + HOST_NAME + 32];
-    scope_buffer ranks = {0};
+    struct comm_ranks missing = {0};
     uint32_t phase = host_channel_phase(channel, channel->me);
-    int missing = 0;
     for (int member = 0; member < channel->count; member++) {
-        if (futex_reached(host_channel_phase(channel, member), phase))
-            continue;
-        if (missing++ < RANKS_NAMED)
-            (void)buffer_printf(&ranks, "%s%d", missing > 1 ? ", " : "",
-                                host_channel_rank(channel, member)); /* checked below */
+        if (!futex_reached(host_channel_phase(channel, member), phase))
+            comm_ranks_add(&missing, host_channel_rank(channel, member));
     }
-    (void)error_set(error, MUSTER_E_TIMEOUT, "%s waited %.1f s on rank %d for rank %s%s", run_text(text, run),
-                    (double)run->comm->comm.timeout_ns / (double)NS_PER_S, run->comm->comm.rank,
-                    ranks.failed || !ranks.data ? "?" : ranks.data, missing > RANKS_NAMED ? ", ..." : "");
+    return comm_late(run->call, run->sequence, &missing, error);
 }
 
 /* After a slice of waiting: is there a reason to stop? */
@@ -93,10 +73,7 @@ static bool hopeless(const struct host_run *run, struct instant deadline, struct
         (void)error_wrap(error, "rank %d stopped", comm->rank);
         return true;
     }
-    if (!instant_reached(clock_now(NULL), deadline))
-        return false;
-    late(run, error);
-    return true;
+    return instant_reached(clock_now(NULL), deadline) && late(run, error);
 }
 
 static int wait_for_all(const struct host_run *run, struct muster_error *err)
@@ -141,13 +118,11 @@ int host_match(const struct host_run *run, struct muster_error *err)
         const struct host_record *other = &channel->members[member].record[parity];
         if (first->sequence == other->sequence && comm_fits(&first->op, &other->op))
             continue;
-        char one[COMM_TEXT], two[COMM_TEXT];
         struct muster_error error;
-        (void)error_set(&error, MUSTER_E_PEER,
-                        "ranks differ in comm %s: rank %d issued %s as #%llu, rank %d issued %s as #%llu",
-                        run->comm->name, host_channel_rank(channel, 0), comm_op_text(one, &first->op),
-                        (unsigned long long)first->sequence, host_channel_rank(channel, member),
-                        comm_op_text(two, &other->op), (unsigned long long)other->sequence);
+        (void)comm_differ(
+            run->comm->comm.name,
+            (struct comm_issued){host_channel_rank(channel, 0), first->sequence, &first->op},
+            (struct comm_issued){host_channel_rank(channel, member), other->sequence, &other->op}, &error);
         return host_break(run, &error, err);
     }
     return 0;

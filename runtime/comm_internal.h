@@ -1,5 +1,5 @@
-/* comm_internal.h - what every kind of comm has: checks of operations, a ring of calls that are under way,
- * counters. A kind embeds `struct comm` as its first member. */
+/* comm_internal.h - what every kind of comm has: checks of operations and options, who goes where in a split,
+ * a ring of calls that are under way, counters. A kind embeds `struct comm` as its first member. */
 #ifndef MUSTER_RUNTIME_COMM_INTERNAL_H
 #define MUSTER_RUNTIME_COMM_INTERNAL_H
 
@@ -7,10 +7,29 @@
 #include <stddef.h>
 
 #include "runtime/comm.h"
+#include "runtime/comm_text.h"
 #include "runtime/futex.h"
 
 /* ---- pure (comm.c) ---- */
 
+static inline bool comm_reduces(enum comm_kind kind)
+{
+    return kind == COMM_REDUCE_SCATTER || kind == COMM_ALL_REDUCE;
+}
+/* Between this rank and root; no other rank has a part in it. */
+static inline bool comm_is_pair(enum comm_kind kind)
+{
+    return kind == COMM_SEND || kind == COMM_RECV;
+}
+/* Whether each rank gives every rank a block of its own. */
+static inline bool comm_sends_blocks(enum comm_kind kind)
+{
+    return kind == COMM_REDUCE_SCATTER || kind == COMM_ALL_TO_ALL;
+}
+/* Of count elements; 0 for a barrier. */
+int64_t comm_part_bytes(const struct comm_op *op);
+/* to may be from, and then may be NULL with no bytes; otherwise they do not overlap. */
+void comm_copy(void *to, const void *from, int64_t bytes);
 /* Bytes that one rank receives from its peers: size-1 shards for all_gather, reduce_scatter and all_to_all,
  * two passes of (size-1)/size for all_reduce, count for broadcast and recv, none for send and barrier. */
 int64_t comm_received_bytes(const struct comm_op *op, int size);
@@ -19,16 +38,28 @@ int comm_check(const struct comm_op *op, int rank, int size, const void *send, c
                struct muster_error *err);
 /* Whether what two ranks issued belongs together: a send and a receive, or the same operation. */
 bool comm_fits(const struct comm_op *a, const struct comm_op *b);
-/* "all_gather of 100 f32", "broadcast of 3 i32 from rank 2"; returns out. */
-enum { COMM_TEXT = 96 };
-const char *comm_op_text(char out[COMM_TEXT], const struct comm_op *op);
 /* Does the operation as if every rank had this rank's data: right for a size of 1, and what comm_delay does.
  * recv of a COMM_RECV is left as it is. */
 void comm_mirror(const struct comm_op *op, int rank, int size, const void *send, void *recv);
 
-/* ---- calls under way (comm_call.c) ---- */
+/* What a rank says in a split. */
+struct comm_vote {
+    int32_t color, key;
+};
+/* members gets the old ranks of our color, ordered by key, then by old rank; rank our place among them.
+ * Returns how many they are. votes and members have size entries. */
+int comm_members(const struct comm_vote *votes, int size, int me, int *members, int *rank);
 
-enum { COMM_CALLS = 64 }; /* of one comm at once; a further issue waits */
+/* All of these: 0, or -1 with the value, the limit and the way out. what: "a host comm". */
+int comm_check_ranks(const struct comm_options *options, const char *what, int ranks,
+                     struct muster_error *err);
+/* Of a comm between cpu devices for at most `ranks` ranks. */
+int comm_check_options(const struct comm_options *options, const char *what, int ranks,
+                       struct muster_error *err);
+
+/* ---- the object and its calls under way (comm_call.c) ---- */
+
+enum { COMM_CALLS = 64, COMM_NAME = 128 }; /* calls of one comm at once: a further issue waits */
 /* How long a wait sleeps before it looks whether its peers live and its device is well. */
 #define COMM_SLICE_NS (50 * NS_PER_MS)
 
@@ -39,26 +70,33 @@ struct comm_call {
     void *recv;
 };
 
+typedef int comm_run(struct comm *comm, const struct comm_call *call, struct muster_error *err);
+
 struct comm {
     int rank, size;
+    char name[COMM_NAME]; /* for messages: its key, cut where too long; "alone" without one */
     int64_t timeout_ns;
     struct device *device;
     const struct device_ops *device_ops;
-    int (*run)(struct comm *comm, const struct comm_call *call, struct muster_error *err); /* on the stream */
+    comm_run *run; /* on the stream */
     _Atomic(uint64_t) issued, finished;
     struct futex_word moved; /* changes whenever a call finished */
     _Atomic(int64_t) busy_ns;
     struct comm_call calls[COMM_CALLS];
 };
 
+/* Fills a zeroed one; the options were checked. */
+void comm_init(struct comm *comm, const struct comm_options *options, comm_run *run);
+/* Of a part with comm's time-out and device; its kind adds what else it needs. key is borrowed. */
+struct comm_options comm_part_options(const struct comm *comm, int rank, int size, const char *key);
+
 /* Enqueues op; comm->run does it later on the stream's thread, and its error goes to the device. Waits while
  * COMM_CALLS operations are under way; fails with the device's error once the device has failed. */
 int comm_call_issue(struct comm *comm, const struct comm_op *op, const void *send, void *recv,
                     struct device_stream *stream, struct muster_error *err);
-
-/* Of a comm between cpu devices for at most `ranks` ranks; what: "a host comm". 0, or -1 with the value, the
- * limit and the way out. */
-int comm_check_options(const struct comm_options *options, const char *what, int ranks,
-                       struct muster_error *err);
+int64_t comm_busy_ns(struct comm *comm);
+/* What is issued and finished; nobody is missing yet. */
+void comm_status_begin(struct comm *comm, struct comm_status *status);
+void comm_status_add(struct comm_status *status, int missing);
 
 #endif

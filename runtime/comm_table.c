@@ -3,29 +3,26 @@
 
 #include <stdio.h>
 
-#include "proto/base/buffer.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
-
-enum { RANKS_NAMED = 8 };
+#include "runtime/comm_text.h"
 
 /* Which ranks' hashes differ from rank 0's, as text. */
 static int name_differing(const uint64_t *hashes, int count, struct muster_error *err)
 {
-    scope_buffer ranks = {0};
-    int differing = 0;
+    struct comm_ranks ranks = {0};
     for (int rank = 1; rank < count; rank++) {
-        if (hashes[rank] != hashes[0] && differing++ < RANKS_NAMED)
-            (void)buffer_printf(&ranks, "%s%d", differing > 1 ? ", " : "", rank); /* checked below */
+        if (hashes[rank] != hashes[0])
+            comm_ranks_add(&ranks, rank);
     }
-    if (!differing)
+    if (!ranks.count)
         return 0;
     return error_set(
         err, MUSTER_E_REFUSED,
-        "the schedule of rank %s%s differs from rank 0's; give every rank the same model, strategy "
+        "the schedule of rank %s differs from rank 0's; give every rank the same model, strategy "
         "and batch configuration and the same build",
-        ranks.failed || !ranks.data ? "?" : ranks.data, differing > RANKS_NAMED ? ", ..." : "");
+        comm_ranks_text(&ranks));
 }
 
 static int compare_plans(struct comm_table *table, const struct comm_table_options *options,

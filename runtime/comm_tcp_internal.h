@@ -4,14 +4,14 @@
 #define MUSTER_RUNTIME_COMM_TCP_INTERNAL_H
 
 #include <netdb.h>
-#include <poll.h>
 #include <sys/uio.h>
 
 #include "proto/base/clock.h"
 #include "runtime/comm_internal.h"
+#include "runtime/comm_meet.h"
 #include "runtime/comm_tcp.h"
 
-enum { TCP_NAME = 128, TCP_ADDRESS = 64 };
+enum { TCP_ADDRESS = 64 };
 
 /* In front of each operation's data, in the byte order of the machine; another one fails the magic. */
 struct tcp_header {
@@ -42,9 +42,8 @@ struct tcp_peer {
 
 struct tcp_comm {
     struct comm comm;
-    char name[TCP_NAME];       /* the prefix of its keys, and for messages */
     char address[TCP_ADDRESS]; /* numeric, of this rank */
-    const struct kv_store *store;
+    struct comm_board board;   /* its key is the comm's name */
     uint32_t splits;
     uint64_t sequence; /* of collectives */
     int wake;          /* eventfd: somebody aborted */

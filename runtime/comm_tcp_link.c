@@ -11,13 +11,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "proto/base/buffer.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "runtime/comm_tcp_internal.h"
 
-enum { KEY_BYTES = 256, TOKEN_BYTES = 16, CALLERS_MAX = 32 };
+enum { TOKEN_BYTES = 16, CALLERS_MAX = 32 };
 #define HELLO_MAGIC UINT64_C(0x3170637473756d31)
 /* For a caller that connects and says nothing. Ours speak at once, but the network may lose what they say
  * more than once before it comes. */
@@ -46,8 +45,6 @@ struct caller {
 
 struct opening {
     struct tcp_comm *tcp;
-    struct instant deadline;
-    int64_t generation; /* how often this key has been used; a key may be used again */
     struct listing mine;
     struct caller callers[CALLERS_MAX];
     int caller_count;
@@ -114,58 +111,27 @@ static int address_towards(const char *other, char out[TCP_ADDRESS], struct must
 
 /* ---- the store ---- */
 
-static int key_of(char key[KEY_BYTES], const struct opening *o, const char *what, int rank,
-                  struct muster_error *err)
+static int publish(const struct opening *o, const char *what, struct muster_error *err)
 {
-    int length =
-        snprintf(key, KEY_BYTES, "%s/tcp/%lld/%s/%d", o->tcp->name, (long long)o->generation, what, rank);
-    if (length >= KEY_BYTES)
-        return error_set(err, MUSTER_E_LIMIT, "the key %.100s... is too long for a comm", o->tcp->name);
-    return 0;
+    return comm_board_put(&o->tcp->board, what, &o->mine, sizeof o->mine, err);
 }
 
-static int publish(struct opening *o, const char *what, struct muster_error *err)
-{
-    char key[KEY_BYTES];
-    const struct kv_store *store = o->tcp->store;
-    return key_of(key, o, what, o->tcp->comm.rank, err) ||
-                   store->set(store->ctx, key, &o->mine, sizeof o->mine, err)
-               ? -1
-               : 0;
-}
-
-static int look_up(struct opening *o, const char *what, int rank, struct listing *out,
+static int look_up(const struct opening *o, const char *what, int rank, struct listing *out,
                    struct muster_error *err)
 {
-    char key[KEY_BYTES];
-    scope_buffer value = {0};
-    const struct kv_store *store = o->tcp->store;
-    int64_t left = instant_diff_ns(o->deadline, clock_now(NULL));
-    if (key_of(key, o, what, rank, err))
+    if (comm_board_get(&o->tcp->board, what, rank, "has not come", out, sizeof *out, err))
         return -1;
-    if (store->get(store->ctx, key, &value, left > 0 ? left : 1, err))
-        return error_wrap(err, "rank %d has not come", rank);
-    if (value.length != sizeof *out)
-        return error_set(err, MUSTER_E_PROTOCOL, "%s holds no address of a rank", key);
-    memcpy(out, value.data, sizeof *out);
     out->address[sizeof out->address - 1] = out->host[sizeof out->host - 1] = '\0';
     return 0;
 }
 
-/* Every rank counts its own uses of the key, so a comm that was made under it before leaves nothing behind
- * that could be taken for ours. */
 static int begin(struct opening *o, struct muster_error *err)
 {
-    char key[KEY_BYTES];
-    const struct kv_store *store = o->tcp->store;
     if (getrandom(o->mine.token, TOKEN_BYTES, 0) != TOKEN_BYTES)
         return error_errno(err, "getrandom");
     if (gethostname(o->mine.host, sizeof o->mine.host - 1))
         (void)snprintf(o->mine.host, sizeof o->mine.host, "?"); /* too long a name, perhaps */
-    return key_of(key, o, "uses-by", o->tcp->comm.rank, err) ||
-                   store->add(store->ctx, key, 1, &o->generation, err)
-               ? -1
-               : 0;
+    return comm_board_open(&o->tcp->board, err);
 }
 
 /* Where the store is on our node we may have reached it by loopback, where no other node finds us. */
@@ -188,23 +154,6 @@ static int settle_address(struct opening *o, struct muster_error *err)
 }
 
 /* ---- sockets ---- */
-
-/* Waits for events; 0 ready, -1 with MUSTER_E_TIMEOUT or MUSTER_E_IO. */
-static int await(struct pollfd *entries, int count, struct instant deadline, const char *what,
-                 struct muster_error *err)
-{
-    for (;;) {
-        int64_t left = instant_diff_ns(deadline, clock_now(NULL));
-        if (left <= 0)
-            return error_set(err, MUSTER_E_TIMEOUT, "%s: the time is over", what);
-        struct timespec limit = {.tv_sec = (time_t)(left / NS_PER_S), .tv_nsec = (long)(left % NS_PER_S)};
-        int ready = ppoll(entries, (nfds_t)count, &limit, NULL);
-        if (ready > 0)
-            return 0;
-        if (ready < 0 && errno != EINTR)
-            return error_errno(err, "%s: poll", what);
-    }
-}
 
 static int set_option(int fd, int level, int name, int value, struct muster_error *err)
 {
@@ -302,7 +251,7 @@ static int introduce_all(struct opening *o, const struct listing *listings, stru
         if (next == count)
             return 0;
         describe(what, next / TCP_ROLE_COUNT, &listings[next / TCP_ROLE_COUNT]);
-        if (await(entries, count, o->deadline, what, err))
+        if (comm_await(entries, count, o->tcp->board.deadline, what, err))
             return -1;
         for (int i = next; i < count; i++) {
             int rank = i / TCP_ROLE_COUNT;
@@ -346,7 +295,7 @@ static int hear(struct opening *o, int rank, enum tcp_role role, struct muster_e
         return -1;
     while (have < sizeof hello) {
         struct pollfd entry = {.fd = fd, .events = POLLIN};
-        if (await(&entry, 1, o->deadline, what, err))
+        if (comm_await(&entry, 1, o->tcp->board.deadline, what, err))
             return -1;
         ssize_t got = recv(fd, (char *)&hello + have, sizeof hello - have, MSG_DONTWAIT);
         if (got < 0 && (errno == EINTR || errno == EAGAIN))
@@ -451,14 +400,14 @@ static int look_at(struct opening *o, int i, int *missing, struct muster_error *
 
 static int name_missing(const struct opening *o, struct muster_error *err)
 {
-    scope_buffer ranks = {0};
+    struct comm_ranks ranks = {0};
     for (int rank = o->tcp->comm.rank + 1; rank < o->tcp->comm.size; rank++) {
         const int *fds = o->tcp->peers[rank].fds;
         if (fds[TCP_DATA] < 0 || fds[TCP_NEWS] < 0)
-            (void)buffer_printf(&ranks, "%s%d", ranks.length ? ", " : "", rank); /* checked below */
+            comm_ranks_add(&ranks, rank);
     }
-    return error_wrap(err, "rank %s has not connected to rank %d",
-                      ranks.failed || !ranks.data ? "?" : ranks.data, o->tcp->comm.rank);
+    return error_wrap(err, "rank %s has not connected to rank %d", comm_ranks_text(&ranks),
+                      o->tcp->comm.rank);
 }
 
 static int answer_all(struct opening *o, int listener, struct muster_error *err)
@@ -466,14 +415,14 @@ static int answer_all(struct opening *o, int listener, struct muster_error *err)
     int missing = TCP_ROLE_COUNT * (o->tcp->comm.size - o->tcp->comm.rank - 1);
     while (missing > 0) {
         struct pollfd entries[1 + CALLERS_MAX] = {{.fd = listener, .events = POLLIN}};
-        struct instant limit = o->deadline;
+        struct instant limit = o->tcp->board.deadline;
         for (int i = 0; i < o->caller_count; i++) {
             entries[1 + i] = (struct pollfd){.fd = o->callers[i].fd, .events = POLLIN};
             limit = instant_min(limit, o->callers[i].limit);
         }
         struct muster_error late = {0};
-        if (await(entries, 1 + o->caller_count, limit, "waiting for higher ranks", &late) &&
-            (late.code != MUSTER_E_TIMEOUT || instant_reached(clock_now(NULL), o->deadline))) {
+        if (comm_await(entries, 1 + o->caller_count, limit, "waiting for higher ranks", &late) &&
+            (late.code != MUSTER_E_TIMEOUT || instant_reached(clock_now(NULL), o->tcp->board.deadline))) {
             if (err)
                 *err = late;
             return late.code == MUSTER_E_TIMEOUT ? name_missing(o, err) : -1;
@@ -505,7 +454,8 @@ static int meet(struct opening *o, int listener, struct muster_error *err)
 
 int tcp_connect(struct tcp_comm *tcp, bool faces_store, struct muster_error *err)
 {
-    struct opening o = {.tcp = tcp, .deadline = instant_add(clock_now(NULL), tcp->comm.timeout_ns)};
+    struct opening o = {.tcp = tcp};
+    tcp->board.deadline = instant_add(clock_now(NULL), tcp->comm.timeout_ns);
     if (begin(&o, err) || (faces_store && settle_address(&o, err)))
         return -1;
     scope_close int listener = listen_here(&o, err);

@@ -1,23 +1,10 @@
 /* comm_tcp_move.c - what passes between which ranks in each operation over TCP: see comm_tcp.h. */
-#include <string.h>
-
 #include "runtime/comm_reduce.h"
 #include "runtime/comm_tcp_internal.h"
 
 static int64_t element_bytes(const struct tcp_run *run)
 {
     return dtype_size(run->call->op.dtype);
-}
-
-static int64_t part_bytes(const struct tcp_run *run)
-{
-    return run->call->op.kind == COMM_BARRIER ? 0 : run->call->op.count * element_bytes(run);
-}
-
-static void copy(void *to, const void *from, int64_t bytes)
-{
-    if (to != from && bytes > 0)
-        memcpy(to, from, (size_t)bytes);
 }
 
 static char *chunk_of(const struct tcp_run *run, int rank)
@@ -51,13 +38,13 @@ static int gather(const struct tcp_run *run, struct muster_error *err)
 {
     const struct comm_call *call = run->call;
     int me = run->tcp->comm.rank;
-    int64_t part = part_bytes(run);
+    int64_t part = comm_part_bytes(&call->op);
     bool blocks = call->op.kind == COMM_ALL_TO_ALL;
     char *recv = call->recv;
     for (int rank = 0; part && rank < run->tcp->comm.size; rank++) {
         const char *block = (const char *)call->send + (blocks ? rank * part : 0);
         if (rank == me) {
-            copy(recv + rank * part, block, part);
+            comm_copy(recv + rank * part, block, part);
             continue;
         }
         tcp_give(run, rank, block, part);
@@ -86,7 +73,7 @@ static int reduce_scatter(const struct tcp_run *run, struct muster_error *err)
 {
     const char *send = run->call->send;
     int me = run->tcp->comm.rank;
-    int64_t part = part_bytes(run);
+    int64_t part = comm_part_bytes(&run->call->op);
     for (int rank = 0; part && rank < run->tcp->comm.size; rank++) {
         if (rank != me)
             tcp_give(run, rank, send + rank * part, part);
@@ -144,7 +131,7 @@ static int broadcast(const struct tcp_run *run, struct muster_error *err)
 {
     const struct comm_call *call = run->call;
     int me = run->tcp->comm.rank;
-    int64_t part = part_bytes(run);
+    int64_t part = comm_part_bytes(&call->op);
     if (me != call->op.root)
         tcp_take(run, call->op.root, call->recv, part);
     for (int rank = 0; me == call->op.root && rank < run->tcp->comm.size; rank++) {
@@ -164,15 +151,16 @@ static int move(const struct tcp_run *run, struct muster_error *err)
     case COMM_REDUCE_SCATTER:
         return reduce_scatter(run, err);
     case COMM_ALL_REDUCE:
-        return call->op.accumulate || part_bytes(run) <= TCP_EAGER_BYTES ? all_reduce_whole(run, err)
-                                                                         : all_reduce_sliced(run, err);
+        return call->op.accumulate || comm_part_bytes(&call->op) <= TCP_EAGER_BYTES
+                   ? all_reduce_whole(run, err)
+                   : all_reduce_sliced(run, err);
     case COMM_BROADCAST:
         return broadcast(run, err);
     case COMM_SEND:
-        tcp_give(run, call->op.root, call->send, part_bytes(run));
+        tcp_give(run, call->op.root, call->send, comm_part_bytes(&call->op));
         return tcp_drive(run, true, err);
     case COMM_RECV:
-        tcp_take(run, call->op.root, call->recv, part_bytes(run));
+        tcp_take(run, call->op.root, call->recv, comm_part_bytes(&call->op));
         return tcp_drive(run, true, err);
     default: /* a barrier is its headers */
         return tcp_drive(run, true, err);
@@ -186,7 +174,7 @@ int tcp_run_call(struct comm *comm, const struct comm_call *call, struct muster_
         comm_mirror(&call->op, 0, 1, call->send, call->recv);
         return 0;
     }
-    bool pair = call->op.kind == COMM_SEND || call->op.kind == COMM_RECV;
+    bool pair = comm_is_pair(call->op.kind);
     struct tcp_run run = {.tcp = tcp, .call = call};
     run.sequence = pair ? ++tcp->peers[call->op.root].sequence : ++tcp->sequence;
     for (int rank = 0; rank < comm->size; rank++) {

@@ -1,26 +1,15 @@
 /* comm_tcp_wire.c - bytes between a rank and all its peers at once, and what stops them: see comm_tcp.h. */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "proto/base/buffer.h"
 #include "proto/base/error.h"
 #include "runtime/comm_tcp_internal.h"
 
-enum { RANKS_NAMED = 8, NEWS_MS = 2000 };
+enum { NEWS_MS = 2000 };
 #define HEADER_MAGIC UINT32_C(0x7063746d)
-
-static const char *run_text(char out[COMM_TEXT + TCP_NAME + 32], const struct tcp_run *run)
-{
-    char op[COMM_TEXT];
-    (void)snprintf(out, COMM_TEXT + TCP_NAME + 32, "%s #%llu (%s) of comm %s",
-                   comm_kind_name(run->call->op.kind), (unsigned long long)run->sequence,
-                   comm_op_text(op, &run->call->op), run->tcp->name);
-    return out;
-}
 
 /* ---- what is to pass ---- */
 
@@ -113,7 +102,7 @@ static bool hear_news(struct tcp_peer *peer, struct muster_error *error)
 static int gone(const struct tcp_run *run, int rank, struct muster_error *error)
 {
     struct tcp_peer *peer = &run->tcp->peers[rank];
-    char text[COMM_TEXT + TCP_NAME + 32];
+    char text[COMM_CALL_TEXT];
     if (!peer->ended) {
         struct pollfd entry = {.fd = peer->fds[TCP_NEWS], .events = POLLIN};
         (void)poll(&entry, 1, NEWS_MS); /* early or late: what is there counts */
@@ -122,23 +111,20 @@ static int gone(const struct tcp_run *run, int rank, struct muster_error *error)
     }
     if (peer->left)
         return error_set(error, MUSTER_E_PEER, "rank %d had left the comm before %s", rank,
-                         run_text(text, run));
-    return error_set(error, MUSTER_E_PEER, "rank %d is gone in %s", rank, run_text(text, run));
+                         comm_call_text(text, run->call, run->sequence));
+    return error_set(error, MUSTER_E_PEER, "rank %d is gone in %s", rank,
+                     comm_call_text(text, run->call, run->sequence));
 }
 
-static void late(const struct tcp_run *run, struct muster_error *error)
+static int late(const struct tcp_run *run, struct muster_error *error)
 {
-    char text[COMM_TEXT + TCP_NAME + 32];
-    scope_buffer ranks = {0};
-    int missing = 0;
+    struct comm_ranks missing = {0};
     for (int rank = 0; rank < run->tcp->comm.size; rank++) {
         const struct tcp_flow *flow = &run->tcp->peers[rank].flow;
-        if ((is_left(flow->in) || is_left(flow->out)) && missing++ < RANKS_NAMED)
-            (void)buffer_printf(&ranks, "%s%d", missing > 1 ? ", " : "", rank); /* checked below */
+        if (is_left(flow->in) || is_left(flow->out))
+            comm_ranks_add(&missing, rank);
     }
-    (void)error_set(error, MUSTER_E_TIMEOUT, "%s waited %.1f s on rank %d for rank %s%s", run_text(text, run),
-                    (double)run->tcp->comm.timeout_ns / (double)NS_PER_S, run->tcp->comm.rank,
-                    ranks.failed || !ranks.data ? "?" : ranks.data, missing > RANKS_NAMED ? ", ..." : "");
+    return comm_late(run->call, run->sequence, &missing, error);
 }
 
 static struct comm_op op_of(const struct tcp_header *header)
@@ -159,21 +145,16 @@ static int match(const struct tcp_run *run, int rank, struct muster_error *error
         return error_set(error, MUSTER_E_PROTOCOL,
                          "rank %d sends no header in comm %s; do all ranks run the same version on the same "
                          "kind of machine?",
-                         rank, run->tcp->name);
+                         rank, run->tcp->comm.name);
     const struct comm_op *mine = &run->call->op, other = op_of(theirs);
     bool alike =
         mine->kind != COMM_ALL_REDUCE || mine->accumulate == other.accumulate; /* they go other ways */
     if (theirs->sequence == run->sequence && comm_fits(mine, &other) && alike)
         return 0;
-    int me = run->tcp->comm.rank;
-    bool first = me < rank;
-    char one[COMM_TEXT], two[COMM_TEXT];
-    return error_set(error, MUSTER_E_PEER,
-                     "ranks differ in comm %s: rank %d issued %s as #%llu, rank %d issued %s as #%llu",
-                     run->tcp->name, first ? me : rank, comm_op_text(one, first ? mine : &other),
-                     (unsigned long long)(first ? run->sequence : theirs->sequence), first ? rank : me,
-                     comm_op_text(two, first ? &other : mine),
-                     (unsigned long long)(first ? theirs->sequence : run->sequence));
+    const struct comm_issued ours = {run->tcp->comm.rank, run->sequence, mine};
+    const struct comm_issued its = {rank, theirs->sequence, &other};
+    bool first = ours.rank < rank;
+    return comm_differ(run->tcp->comm.name, first ? ours : its, first ? its : ours, error);
 }
 
 /* ---- moving ---- */
@@ -221,12 +202,6 @@ static int pull(const struct tcp_run *run, int rank, bool *moved, struct muster_
     return 0;
 }
 
-static int cancelled(const struct tcp_run *run, struct muster_error *error)
-{
-    char text[COMM_TEXT + TCP_NAME + 32];
-    return error_set(error, MUSTER_E_CANCELLED, "%s was aborted", run_text(text, run));
-}
-
 /* Fills polls with what to wait for; returns how many. */
 static int list_waits(const struct tcp_run *run)
 {
@@ -254,9 +229,9 @@ static int wait_for_peers(const struct tcp_run *run, struct instant deadline, st
     struct timespec limit = {.tv_nsec = (long)left};
     int ready = ppoll(run->tcp->polls, (nfds_t)count, &limit, NULL);
     if (ready < 0 && errno != EINTR)
-        return error_errno(error, "waiting for the peers of comm %s", run->tcp->name);
+        return error_errno(error, "waiting for the peers of comm %s", run->tcp->comm.name);
     if (atomic_load(&run->tcp->aborted))
-        return cancelled(run, error);
+        return comm_aborted(run->call, run->sequence, error);
     for (int rank = 0; ready > 0 && rank < comm->size; rank++) {
         if (run->tcp->polls[2 + 2 * rank].revents && hear_news(&run->tcp->peers[rank], error))
             return -1;
@@ -265,10 +240,7 @@ static int wait_for_peers(const struct tcp_run *run, struct instant deadline, st
         return 0;
     if (comm->device_ops->poll_error(comm->device, error)) /* another comm failed: do not keep peers here */
         return error_wrap(error, "rank %d stopped", comm->rank);
-    if (!instant_reached(clock_now(NULL), deadline))
-        return 0;
-    late(run, error);
-    return -1;
+    return instant_reached(clock_now(NULL), deadline) ? late(run, error) : 0;
 }
 
 /* Everything that can move now. */
@@ -298,7 +270,7 @@ static int drive(const struct tcp_run *run, bool sent, struct muster_error *erro
 {
     struct instant deadline = instant_add(clock_now(NULL), run->tcp->comm.timeout_ns);
     if (atomic_load(&run->tcp->aborted))
-        return cancelled(run, error);
+        return comm_aborted(run->call, run->sequence, error);
     for (;;) {
         bool moved = false;
         if (move_bytes(run, &moved, error))
@@ -318,7 +290,7 @@ int tcp_drive(const struct tcp_run *run, bool sent, struct muster_error *err)
     if (!drive(run, sent, &error))
         return 0;
     if (atomic_load(&run->tcp->aborted) && error.code != MUSTER_E_CANCELLED)
-        (void)cancelled(run, &error); /* what it seemed to be came of that */
+        (void)comm_aborted(run->call, run->sequence, &error); /* what it seemed to be came of that */
     tcp_tell(run->tcp, &error);
     for (int rank = 0; rank < run->tcp->comm.size; rank++)
         atomic_store(&run->tcp->peers[rank].awaited, false);

@@ -10,11 +10,13 @@ add_library(muster_device STATIC
   comm_host_link.c
   comm_host_move.c
   comm_host_wait.c
+  comm_meet.c
   comm_reduce.c
   comm_tcp.c
   comm_tcp_link.c
   comm_tcp_move.c
   comm_tcp_wire.c
+  comm_text.c
   device_cpu.c
   device_cpu_arena.c
   device_cpu_stream.c

@@ -1,0 +1,34 @@
+/* comm_meet.h - how ranks that do not know each other yet leave word in the store, and wait for each other's
+ * connections. */
+#ifndef MUSTER_RUNTIME_COMM_MEET_H
+#define MUSTER_RUNTIME_COMM_MEET_H
+
+#include <poll.h>
+#include <stddef.h>
+
+#include "proto/base/clock.h"
+#include "runtime/comm.h"
+
+/* What the ranks of one comm publish for each other, under "<key>/<kind>/<generation>/<what>/<rank>". */
+struct comm_board {
+    const struct kv_store *store;
+    const char *key, *kind; /* of the comm; "tcp" */
+    int rank;               /* ours */
+    int64_t generation;     /* how often this key has been used; a key may be used again */
+    struct instant deadline;
+};
+
+/* Every rank counts its own uses of the key, so a comm that was made under it before leaves nothing behind
+ * that could be taken for ours. */
+int comm_board_open(struct comm_board *board, struct muster_error *err);
+int comm_board_put(const struct comm_board *board, const char *what, const void *data, size_t length,
+                   struct muster_error *err);
+/* Waits for what a rank puts there, which has to have this length. absent: "has not come", of that rank. */
+int comm_board_get(const struct comm_board *board, const char *what, int rank, const char *absent, void *data,
+                   size_t length, struct muster_error *err);
+
+/* Waits until an entry is ready; -1 with MUSTER_E_TIMEOUT or MUSTER_E_IO. what: "connecting to rank 3". */
+int comm_await(struct pollfd *entries, int count, struct instant deadline, const char *what,
+               struct muster_error *err);
+
+#endif
