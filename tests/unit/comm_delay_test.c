@@ -141,6 +141,10 @@ static void splits_and_options(void **state)
     assert_null(comm_delay_create(&f->options, &delay, &err));
     assert_int_equal(err.code, MUSTER_E_INVALID);
     delay.latency_ns = 1;
+    struct comm_options outside = f->options;
+    outside.rank = outside.size;
+    assert_null(comm_delay_create(&outside, &delay, &err));
+    assert_string_equal(err.text, "a delay comm of rank 4 of 4: ranks count from 0, and there are 1 to 1024");
     struct comm *comm = comm_delay_create(&f->options, &delay, &err);
     struct comm *part = comm_delay()->split(comm, 0, 0, "part", &err);
     assert_non_null(part);
@@ -183,6 +187,37 @@ static void names(void **state)
     assert_string_equal(comm_reduction_name((enum comm_reduction)7), "unknown");
 }
 
+static void ranks_in_an_error(void **state)
+{
+    (void)state;
+    struct comm_ranks ranks = {0};
+    assert_string_equal(comm_ranks_text(&ranks), "?");
+    comm_ranks_add(&ranks, 3);
+    comm_ranks_add(&ranks, 1023);
+    assert_string_equal(comm_ranks_text(&ranks), "3, 1023");
+    for (int rank = 10; rank < 30; rank++)
+        comm_ranks_add(&ranks, rank);
+    assert_string_equal(comm_ranks_text(&ranks), "3, 1023, 10, 11, 12, 13, 14, 15, ...");
+    assert_int_equal(ranks.count, 22);
+    struct comm_ranks widest = {0};
+    for (int i = 0; i < 20; i++)
+        comm_ranks_add(&widest, INT32_MIN);
+    assert_string_equal(widest.text + strlen(widest.text) - 5, ", ...");
+}
+
+static void members_are_ordered_by_key_then_by_rank(void **state)
+{
+    (void)state;
+    static const struct comm_vote votes[] = {{0, 5}, {1, 0}, {0, -1}, {0, 5}, {1, 0}};
+    int members[5], rank;
+    assert_int_equal(comm_members(votes, 5, 3, members, &rank), 3);
+    assert_int_equal(rank, 2);
+    assert_true(members[0] == 2 && members[1] == 0 && members[2] == 3);
+    assert_int_equal(comm_members(votes, 5, 1, members, &rank), 2);
+    assert_int_equal(rank, 0);
+    assert_true(members[0] == 1 && members[1] == 4);
+}
+
 static void a_maximum_shows_a_nan(void **state)
 {
     (void)state;
@@ -207,6 +242,8 @@ int main(void)
         WITH_DEVICE(splits_and_options),
         cmocka_unit_test(received_bytes),
         cmocka_unit_test(names),
+        cmocka_unit_test(ranks_in_an_error),
+        cmocka_unit_test(members_are_ordered_by_key_then_by_rank),
         cmocka_unit_test(a_maximum_shows_a_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

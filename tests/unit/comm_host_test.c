@@ -10,54 +10,7 @@
 #include "runtime/comm_internal.h"
 #include "runtime/comm_reduce.h"
 #include "tests/support/faults.h"
-#include "tests/support/kv_memory.h"
-#include "tests/support/rank_threads.h"
 #include "tests/unit/comm_test_ranks.h"
-
-enum { ARENA_BYTES = 24 << 20 };
-#define TIMEOUT_NS (240 * NS_PER_S)
-
-/* Runs body as size ranks with a store of their own. */
-struct job {
-    struct kv_store store;
-    uint64_t seed;
-    int64_t timeout_ns;
-    int (*body)(struct test_rank *r, struct job *job);
-    struct muster_error errors[16];
-    _Atomic int gave_up; /* ranks that have */
-    _Atomic int named;   /* ranks that have seen who is missing */
-    _Atomic int met;     /* ranks that have come to all_meet */
-};
-
-static int rank_main(int rank, int size, void *context)
-{
-    struct job *job = context;
-    struct test_rank r;
-    if (test_rank_open(&r, rank, size, ARENA_BYTES, job->timeout_ns, &job->store)) {
-        job->gave_up++;
-        return -1;
-    }
-    int result = job->body(&r, job);
-    test_rank_close(&r);
-    return result;
-}
-
-static int run_ranks(int size, int (*body)(struct test_rank *, struct job *), uint64_t seed,
-                     int64_t timeout_ns, struct job *job)
-{
-    struct kv_memory *memory = kv_memory_create(NULL);
-    assert_non_null(memory);
-    *job =
-        (struct job){.store = kv_memory_store(memory), .seed = seed, .timeout_ns = timeout_ns, .body = body};
-    int result = rank_threads_run(size, rank_main, job);
-    kv_memory_destroy(memory);
-    return result;
-}
-
-static bool over_tcp(void)
-{
-    return !strcmp(TEST_COMM()->name, "tcp");
-}
 
 /* ---- random operations ---- */
 
@@ -261,7 +214,7 @@ static void place_buffers(struct test_rank *r, const struct trial *t, struct buf
     char *arena = r->arena.base;
     int64_t odd = (int64_t)(t->seed % 5) * size; /* not at the same offset in every operation */
     b->send = (t->send_arena ? arena : b->heap_send) + odd;
-    b->recv = (t->recv_arena ? arena + ARENA_BYTES / 2 : b->heap_recv) + odd;
+    b->recv = (t->recv_arena ? arena + TEST_ARENA_BYTES / 2 : b->heap_recv) + odd;
     if (t->in_place && t->op.kind == COMM_ALL_GATHER)
         b->send = (char *)b->recv + r->rank * part;
     if (t->in_place && t->op.kind == COMM_ALL_REDUCE)
@@ -293,10 +246,10 @@ static int check_trial(struct test_rank *r, const struct trial *t, const struct 
     return 0;
 }
 
-static int random_operations(struct test_rank *r, struct job *job)
+static int random_operations(struct test_rank *r, struct test_job *job)
 {
     uint64_t state = job->seed;
-    struct buffers b = {malloc(ARENA_BYTES / 2), malloc(ARENA_BYTES / 2), NULL, NULL};
+    struct buffers b = {malloc(TEST_ARENA_BYTES / 2), malloc(TEST_ARENA_BYTES / 2), NULL, NULL};
     int result = b.heap_send && b.heap_recv ? 0 : -1;
     for (int number = 0; !result && number < 120; number++) {
         struct trial t = make_trial(&state, r->rank, r->size);
@@ -322,14 +275,14 @@ static void random_operations_match_naive_results(void **state)
     uint64_t seed = given ? strtoull(given, NULL, 0) : (uint64_t)clock_now(NULL).ns;
     printf("seed: COMM_TEST_SEED=%llu\n", (unsigned long long)seed);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        struct job job;
-        assert_int_equal(run_ranks(sizes[i], random_operations, seed + i, TIMEOUT_NS, &job), 0);
+        struct test_job job = {.body = random_operations, .seed = seed + i};
+        assert_int_equal(test_job_run(&job, sizes[i]), 0);
     }
 }
 
 /* ---- many small operations that are under way together ---- */
 
-static int queue_of_operations(struct test_rank *r, struct job *job)
+static int queue_of_operations(struct test_rank *r, struct test_job *job)
 {
     (void)job;
     enum { COUNT = 400 };
@@ -342,7 +295,7 @@ static int queue_of_operations(struct test_rank *r, struct job *job)
         if (TEST_COMM()->issue(r->comm, &op, values + 3 * i, values + 3 * i, r->stream, &err))
             return test_rank_complain(r, "issue", err.text);
     }
-    if (r->ops->sync(r->stream, instant_add(clock_now(NULL), TIMEOUT_NS), &err))
+    if (r->ops->sync(r->stream, instant_add(clock_now(NULL), TEST_TIMEOUT_NS), &err))
         return test_rank_complain(r, "sync", err.text);
     float ranks = (float)(r->size * (r->size - 1) / 2);
     for (int i = 0; i < COUNT; i++) {
@@ -362,14 +315,14 @@ static void queued_operations_keep_their_order(void **state)
 {
     (void)state;
     for (int size = 1; size <= 4; size++) {
-        struct job job;
-        assert_int_equal(run_ranks(size, queue_of_operations, 0, TIMEOUT_NS, &job), 0);
+        struct test_job job = {.body = queue_of_operations};
+        assert_int_equal(test_job_run(&job, size), 0);
     }
 }
 
 /* ---- splitting ---- */
 
-static int split_and_use(struct test_rank *r, struct job *job)
+static int split_and_use(struct test_rank *r, struct test_job *job)
 {
     (void)job;
     struct muster_error err = {0};
@@ -402,8 +355,8 @@ static void splits_have_their_own_ranks(void **state)
 {
     (void)state;
     for (int size = 1; size <= 5; size++) {
-        struct job job;
-        assert_int_equal(run_ranks(size, split_and_use, 0, TIMEOUT_NS, &job), 0);
+        struct test_job job = {.body = split_and_use};
+        assert_int_equal(test_job_run(&job, size), 0);
     }
 }
 
@@ -411,29 +364,15 @@ static void splits_have_their_own_ranks(void **state)
 
 /* A failure ends the comm for every rank, also for one that has not yet finished what came before: where that
  * has to pass, the ranks wait here until it has. Once a job. */
-static int all_meet(struct test_rank *r, struct job *job)
+static int all_meet(struct test_rank *r, struct test_job *job)
 {
-    struct instant limit = instant_add(clock_now(NULL), TIMEOUT_NS);
     job->met++;
-    while (job->met < r->size) {
-        if (instant_reached(clock_now(NULL), limit))
-            return test_rank_complain(r, "meeting", "not all ranks have come");
-        clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
-    }
-    return 0;
+    return test_job_wait(&job->met, r->size, TEST_TIMEOUT_NS)
+               ? test_rank_complain(r, "meeting", "not all ranks have come")
+               : 0;
 }
 
-/* A rank that takes no part, but is alive until `others` have given up: one that left would be an end of its
- * own. */
-static int stay_until_given_up(struct job *job, int others)
-{
-    struct instant limit = instant_add(clock_now(NULL), 2 * TIMEOUT_NS);
-    while (job->gave_up < others && !instant_reached(clock_now(NULL), limit))
-        clock_sleep_until(instant_add(clock_now(NULL), 5 * NS_PER_MS));
-    return job->gave_up < others ? -1 : 0;
-}
-
-static int mismatch(struct test_rank *r, struct job *job)
+static int mismatch(struct test_rank *r, struct test_job *job)
 {
     struct comm_op op = {.kind = COMM_ALL_GATHER, .dtype = DTYPE_F32, .count = 2};
     float *values = r->arena.base;
@@ -454,19 +393,19 @@ static int mismatch(struct test_rank *r, struct job *job)
 static void mismatch_names_ranks_and_operations(void **state)
 {
     (void)state;
-    struct job job;
-    assert_int_equal(run_ranks(3, mismatch, 0, TIMEOUT_NS, &job), 0);
+    struct test_job job = {.body = mismatch};
+    assert_int_equal(test_job_run(&job, 3), 0);
     for (int rank = 0; rank < 3; rank++) {
         assert_int_equal(job.errors[rank].code, MUSTER_E_PEER);
         /* Over TCP each of the others may have met rank 2 by itself. */
         const char *one = strstr(job.errors[rank].text, "rank 0 issued all_gather of 2 f32 as #2");
-        assert_non_null(one || !over_tcp() ? one
-                                           : strstr(job.errors[rank].text, "rank 1 issued all_gather of 2"));
+        assert_non_null(
+            one || !test_over_tcp() ? one : strstr(job.errors[rank].text, "rank 1 issued all_gather of 2"));
         assert_non_null(strstr(job.errors[rank].text, "rank 2 issued reduce_scatter of 5 f64 by sum as #2"));
     }
 }
 
-static int pair_mismatch(struct test_rank *r, struct job *job)
+static int pair_mismatch(struct test_rank *r, struct test_job *job)
 {
     const struct comm_op op = {.kind = COMM_SEND, .dtype = DTYPE_F32, .count = 2, .root = !r->rank};
     return test_rank_do(r, r->comm, &op, r->arena.base, NULL, &job->errors[r->rank])
@@ -477,17 +416,17 @@ static int pair_mismatch(struct test_rank *r, struct job *job)
 static void two_sends_do_not_meet(void **state)
 {
     (void)state;
-    struct job job;
-    assert_int_equal(run_ranks(2, pair_mismatch, 0, TIMEOUT_NS, &job), 0);
+    struct test_job job = {.body = pair_mismatch};
+    assert_int_equal(test_job_run(&job, 2), 0);
     assert_non_null(strstr(job.errors[0].text, "rank 0 issued send of 2 f32 to rank 1"));
     assert_non_null(strstr(job.errors[1].text, "rank 1 issued send of 2 f32 to rank 0"));
 }
 
-static int time_out(struct test_rank *r, struct job *job)
+static int time_out(struct test_rank *r, struct test_job *job)
 {
     const struct comm_op op = {.kind = COMM_BARRIER};
     if (r->rank == 1)
-        return stay_until_given_up(job, r->size - 1);
+        return test_job_wait(&job->gave_up, r->size - 1, 2 * TEST_TIMEOUT_NS);
     struct muster_error err = {0};
     int failed = test_rank_do(r, r->comm, &op, NULL, NULL, &err);
     job->errors[r->rank] = err;
@@ -495,7 +434,7 @@ static int time_out(struct test_rank *r, struct job *job)
     return failed ? 0 : test_rank_complain(r, "barrier", "passed without rank 1");
 }
 
-static int late_missing(struct test_rank *r, struct job *job)
+static int late_missing(struct test_rank *r, struct test_job *job)
 {
     /* status names who is missing while we wait, and the operation ends well when it comes: once it was
      * named. */
@@ -503,9 +442,8 @@ static int late_missing(struct test_rank *r, struct job *job)
     float *values = r->arena.base;
     struct muster_error err = {0};
     struct comm_status status = {0};
-    struct instant limit = instant_add(clock_now(NULL), TIMEOUT_NS / 2);
-    while (r->rank == 1 && job->named < 2 && !instant_reached(clock_now(NULL), limit))
-        clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+    if (r->rank == 1 && test_job_wait(&job->named, 2, TEST_TIMEOUT_NS / 2))
+        return test_rank_complain(r, "status", "was not named by both others");
     if (TEST_COMM()->issue(r->comm, &op, values, values, r->stream, &err))
         return test_rank_complain(r, "issue", err.text);
     bool seen = false;
@@ -524,11 +462,11 @@ static int late_missing(struct test_rank *r, struct job *job)
 static void status_names_the_missing(void **state)
 {
     (void)state;
-    struct job job;
-    assert_int_equal(run_ranks(3, late_missing, 0, TIMEOUT_NS, &job), 0);
+    struct test_job job = {.body = late_missing};
+    assert_int_equal(test_job_run(&job, 3), 0);
 }
 
-static int cancelled(struct test_rank *r, struct job *job)
+static int cancelled(struct test_rank *r, struct test_job *job)
 {
     const struct comm_op op = {.kind = COMM_ALL_GATHER, .dtype = DTYPE_F32, .count = 2};
     float *values = r->arena.base;
@@ -546,21 +484,21 @@ static int cancelled(struct test_rank *r, struct job *job)
 static void abort_wakes_every_rank(void **state)
 {
     (void)state;
-    struct job job;
-    assert_int_equal(run_ranks(3, cancelled, 0, TIMEOUT_NS, &job), 0);
+    struct test_job job = {.body = cancelled};
+    assert_int_equal(test_job_run(&job, 3), 0);
     for (int rank = 1; rank < 3; rank++) {
         assert_int_equal(job.errors[rank].code, MUSTER_E_PEER);
         assert_non_null(strstr(job.errors[rank].text, "rank 0"));
     }
 }
 
-static int cancel_own(struct test_rank *r, struct job *job)
+static int cancel_own(struct test_rank *r, struct test_job *job)
 {
     const struct comm_op op = {.kind = COMM_BARRIER};
     struct comm_status status;
     struct muster_error *err = &job->errors[r->rank];
     if (r->rank == 1)
-        return stay_until_given_up(job, 1);
+        return test_job_wait(&job->gave_up, 1, 2 * TEST_TIMEOUT_NS);
     if (TEST_COMM()->issue(r->comm, &op, NULL, NULL, r->stream, err))
         return -1;
     do {
@@ -575,12 +513,12 @@ static int cancel_own(struct test_rank *r, struct job *job)
 static void abort_cancels_the_own_wait(void **state)
 {
     (void)state;
-    struct job job;
-    assert_int_equal(run_ranks(2, cancel_own, 0, TIMEOUT_NS, &job), 0);
+    struct test_job job = {.body = cancel_own};
+    assert_int_equal(test_job_run(&job, 2), 0);
     assert_int_equal(job.errors[0].code, MUSTER_E_CANCELLED);
 }
 
-static int leave_early(struct test_rank *r, struct job *job)
+static int leave_early(struct test_rank *r, struct test_job *job)
 {
     const struct comm_op op = {.kind = COMM_BARRIER};
     struct muster_error *err = &job->errors[r->rank];
@@ -598,8 +536,8 @@ static int leave_early(struct test_rank *r, struct job *job)
 static void a_rank_that_left_is_named(void **state)
 {
     (void)state;
-    struct job job;
-    assert_int_equal(run_ranks(3, leave_early, 0, TIMEOUT_NS, &job), 0);
+    struct test_job job = {.body = leave_early};
+    assert_int_equal(test_job_run(&job, 3), 0);
     for (int rank = 0; rank < 3; rank += 2) {
         assert_int_equal(job.errors[rank].code, MUSTER_E_PEER);
         assert_non_null(strstr(job.errors[rank].text, "rank 1"));
@@ -608,12 +546,12 @@ static void a_rank_that_left_is_named(void **state)
 }
 
 /* Every other failure of a rank's device frees the peers of all its comms. */
-static int device_breaks(struct test_rank *r, struct job *job)
+static int device_breaks(struct test_rank *r, struct test_job *job)
 {
     const struct comm_op op = {.kind = COMM_BARRIER};
     struct muster_error *err = &job->errors[r->rank];
     if (r->rank == 2)
-        return stay_until_given_up(job, 2);
+        return test_job_wait(&job->gave_up, 2, 2 * TEST_TIMEOUT_NS);
     if (TEST_COMM()->issue(r->comm, &op, NULL, NULL, r->stream, err))
         return -1;
     if (r->rank == 0) {
@@ -632,8 +570,8 @@ static int device_breaks(struct test_rank *r, struct job *job)
 static void a_broken_device_frees_its_peers(void **state)
 {
     (void)state;
-    struct job job;
-    assert_int_equal(run_ranks(3, device_breaks, 0, TIMEOUT_NS, &job), 0);
+    struct test_job job = {.body = device_breaks};
+    assert_int_equal(test_job_run(&job, 3), 0);
     assert_string_equal(job.errors[0].text, "the disk is full");
     assert_string_equal(job.errors[1].text, "rank 0 stopped: the disk is full");
 }
@@ -641,20 +579,14 @@ static void a_broken_device_frees_its_peers(void **state)
 static void time_out_names_the_missing(void **state)
 {
     (void)state;
-    struct job job;
-    int result = -1;
-    /* A machine that is busy may need longer than a short time-out for what comes before. */
-    for (int64_t timeout_ns = 400 * NS_PER_MS; result && timeout_ns < TIMEOUT_NS; timeout_ns *= 5) {
-        result = run_ranks(3, time_out, 0, timeout_ns, &job);
-        result = result ? result : !strstr(job.errors[0].text, "for rank 1");
-    }
-    assert_int_equal(result, 0);
+    struct test_job job = {.body = time_out, .timeout_ns = 400 * NS_PER_MS};
+    assert_int_equal(test_job_run(&job, 3), 0);
     assert_int_equal(job.errors[0].code, MUSTER_E_TIMEOUT);
     assert_non_null(strstr(job.errors[0].text, "barrier #1"));
     assert_non_null(strstr(job.errors[0].text, "for rank 1"));
 }
 
-static int bad_operations(struct test_rank *r, struct job *job)
+static int bad_operations(struct test_rank *r, struct test_job *job)
 {
     (void)job;
     float x[4];
@@ -695,8 +627,8 @@ static int bad_operations(struct test_rank *r, struct job *job)
 static void bad_operations_are_refused_at_issue(void **state)
 {
     (void)state;
-    struct job job;
-    assert_int_equal(run_ranks(2, bad_operations, 0, TIMEOUT_NS, &job), 0);
+    struct test_job job = {.body = bad_operations};
+    assert_int_equal(test_job_run(&job, 2), 0);
 }
 
 static void bad_options_are_refused(void **state)
@@ -715,7 +647,7 @@ static void bad_options_are_refused(void **state)
     struct device_arena heap = {.memory = MEMORY_HOST, .fd = -1};
     options.arenas = &heap;
     options.arena_count = 1;
-    if (!over_tcp()) {
+    if (!test_over_tcp()) {
         assert_null(TEST_COMM()->create(&options, &err));
         assert_int_equal(err.code, MUSTER_E_INVALID);
     }
@@ -732,12 +664,19 @@ static void bad_options_are_refused(void **state)
     options.timeout_ns = 100 * NS_PER_MS;
     assert_null(TEST_COMM()->create(&options, &err));
     assert_int_equal(err.code, MUSTER_E_TIMEOUT);
-    assert_non_null(strstr(err.text, over_tcp() ? "rank 1 has not come" : "rank 1, 2 has not connected"));
+    assert_non_null(
+        strstr(err.text, test_over_tcp() ? "rank 1 has not come" : "rank 1, 2 has not connected"));
     options.rank = 2;
     options.key = "lonelier";
     assert_null(TEST_COMM()->create(&options, &err));
     assert_int_equal(err.code, MUSTER_E_TIMEOUT);
     assert_non_null(strstr(err.text, "rank 0 has not come"));
+    char long_key[300];
+    memset(long_key, 'k', sizeof long_key - 1);
+    long_key[sizeof long_key - 1] = '\0';
+    options.key = long_key;
+    assert_null(TEST_COMM()->create(&options, &err));
+    assert_int_equal(err.code, MUSTER_E_LIMIT);
     kv_memory_destroy(memory);
     device_cpu()->close(device);
 }

@@ -1,16 +1,27 @@
-/* comm_test_ranks.h - a rank for comm tests: a CPU device with one stream, an arena and a comm. */
+/* comm_test_ranks.h - ranks for comm tests: each a CPU device with one stream, an arena and a comm, and a job
+ * that runs some of them as threads. */
 #ifndef MUSTER_TESTS_COMM_TEST_RANKS_H
 #define MUSTER_TESTS_COMM_TEST_RANKS_H
 
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/comm.h"
+#include "runtime/comm_internal.h"
 #include "runtime/device_cpu.h"
+#include "tests/support/kv_memory.h"
+#include "tests/support/rank_threads.h"
 
 #ifndef TEST_COMM
 #define TEST_COMM comm_host /* what is tested */
 #endif
+
+enum { TEST_ARENA_BYTES = 24 << 20 };
+#define TEST_TIMEOUT_NS (240 * NS_PER_S) /* of comms and every wait: no test comes near it */
+
+static inline bool test_over_tcp(void)
+{
+    return !strcmp(TEST_COMM()->name, "tcp");
+}
 
 struct test_rank {
     int rank, size;
@@ -40,27 +51,35 @@ static inline void test_rank_close(struct test_rank *r)
     *r = (struct test_rank){0};
 }
 
-static inline int test_rank_open(struct test_rank *r, int rank, int size, int64_t arena_bytes,
-                                 int64_t timeout_ns, const struct kv_store *store)
+static inline struct comm_options test_rank_options(const struct test_rank *r, const char *key,
+                                                    int64_t timeout_ns, const struct kv_store *store)
+{
+    return (struct comm_options){.rank = r->rank,
+                                 .size = r->size,
+                                 .store = store,
+                                 .key = key,
+                                 .timeout_ns = timeout_ns,
+                                 .device = r->device,
+                                 .device_ops = r->ops,
+                                 .arenas = &r->arena,
+                                 .arena_count = 1};
+}
+
+static inline int test_rank_open(struct test_rank *r, int rank, int size, int64_t timeout_ns,
+                                 const struct kv_store *store)
 {
     struct muster_error err = {0};
     *r = (struct test_rank){.rank = rank, .size = size, .ops = device_cpu(), .arena = {.fd = -1}};
     r->device = r->ops->open(rank, 1, &err);
-    if (r->device && !r->ops->arena_create(r->device, MEMORY_COMM, arena_bytes, &r->arena, &err) &&
+    if (r->device && !r->ops->arena_create(r->device, MEMORY_COMM, TEST_ARENA_BYTES, &r->arena, &err) &&
         (r->stream = r->ops->stream_create(r->device, "comm", false, &err))) {
-        const struct comm_options options = {.rank = rank,
-                                             .size = size,
-                                             .store = store,
-                                             .key = "test",
-                                             .timeout_ns = timeout_ns,
-                                             .device = r->device,
-                                             .device_ops = r->ops,
-                                             .arenas = &r->arena,
-                                             .arena_count = 1};
+        const struct comm_options options = test_rank_options(r, "test", TEST_TIMEOUT_NS, store);
         r->comm = TEST_COMM()->create(&options, &err);
     }
-    if (r->comm)
+    if (r->comm) {
+        r->comm->timeout_ns = timeout_ns; /* of operations: a short one is no reason not to meet */
         return 0;
+    }
     (void)test_rank_complain(r, "opening", err.text);
     test_rank_close(r);
     return -1;
@@ -73,6 +92,59 @@ static inline int test_rank_do(struct test_rank *r, struct comm *comm, const str
     if (TEST_COMM()->issue(comm, op, send, recv, r->stream, err))
         return -1;
     return r->ops->sync(r->stream, instant_add(clock_now(NULL), 60 * NS_PER_S), err);
+}
+
+/* ---- ranks as threads ---- */
+
+struct test_job {
+    int (*body)(struct test_rank *r, struct test_job *job);
+    struct kv_store store; /* zeroed: one of its own */
+    int64_t timeout_ns;    /* of operations; 0: TEST_TIMEOUT_NS */
+    uint64_t seed;
+    struct muster_error errors[16];
+    _Atomic int gave_up; /* ranks that have */
+    _Atomic int named;   /* ranks that have seen who is missing */
+    _Atomic int met;     /* ranks that have come to a meeting */
+};
+
+static inline int test_job_rank(int rank, int size, void *context)
+{
+    struct test_job *job = context;
+    struct test_rank r;
+    if (test_rank_open(&r, rank, size, job->timeout_ns, &job->store)) {
+        job->gave_up++;
+        return -1;
+    }
+    int result = job->body(&r, job);
+    test_rank_close(&r);
+    return result;
+}
+
+static inline int test_job_run(struct test_job *job, int size)
+{
+    struct kv_memory *memory = kv_memory_create(NULL);
+    if (!memory)
+        return -1;
+    if (!job->store.get)
+        job->store = kv_memory_store(memory);
+    if (!job->timeout_ns)
+        job->timeout_ns = TEST_TIMEOUT_NS;
+    int result = rank_threads_run(size, test_job_rank, job);
+    kv_memory_destroy(memory);
+    return result;
+}
+
+/* Until so many ranks have counted themselves; -1: they have not in the time. A rank that takes no part waits
+ * for gave_up, longer than the others wait for it: one that left would be an end of its own. */
+static inline int test_job_wait(const _Atomic int *count, int wanted, int64_t limit_ns)
+{
+    struct instant limit = instant_add(clock_now(NULL), limit_ns);
+    while (*count < wanted) {
+        if (instant_reached(clock_now(NULL), limit))
+            return -1;
+        clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+    }
+    return 0;
 }
 
 #endif

@@ -141,7 +141,7 @@ static int live(int rank, int size, void *context)
         result = muster_world_barrier(world, &err);
     for (int i = 0; !result && i < 2; i++) {
         struct test_rank r;
-        result = test_rank_open(&r, rank, size, 4096, 60 * NS_PER_S, world_store(world));
+        result = test_rank_open(&r, rank, size, TEST_TIMEOUT_NS, world_store(world));
         if (!result) {
             const struct comm_op op = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_I32, .count = 1};
             result = test_rank_do(&r, r.comm, &op, &value, &value, &err);
