@@ -1,6 +1,7 @@
 muster_test(rendezvous_backoff_test SOURCES rendezvous_backoff_test.c LINK muster_roster)
 muster_test(rendezvous_failure_test SOURCES rendezvous_failure_test.c LINK muster_roster)
 muster_test(rendezvous_roster_test SOURCES rendezvous_roster_test.c LINK muster_roster)
+muster_test(rendezvous_roster_join_test SOURCES rendezvous_roster_join_test.c LINK muster_roster)
 muster_test(rendezvous_wire_test SOURCES rendezvous_wire_test.c LINK muster_rendezvous)
 muster_test(rendezvous_client_test SOURCES rendezvous_client_test.c LINK muster_rendezvous)
 muster_test(rendezvous_process_test SOURCES rendezvous_process_test.c LINK muster_rendezvous)
