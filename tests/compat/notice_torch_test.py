@@ -19,7 +19,8 @@ torch_python.require()
 
 HERE = pathlib.Path(__file__).resolve().parent
 MUSTER = pathlib.Path(torch_python.build()).resolve() / "bin" / "muster"
-LIMIT = 150  # of any wait; a test that needs it has failed
+LIMIT = 300  # of any wait; a test that needs it has failed
+ATTEMPTS = 5
 
 
 class Saving(unittest.TestCase):
@@ -34,16 +35,18 @@ class Saving(unittest.TestCase):
         environment = {name: value for name, value in os.environ.items() if not drop.match(name)}
         environment |= {"PYTHON_EXEC": sys.executable, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "MUSTER_HOSTNAME": f"node-{k}"}
         words = ["--nnodes=1:2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}",
-                 f"--local-addr=127.0.0.{k + 1}", "--last-call-timeout=0.5", "--regroup-interval=0.5", "--shutdown-timeout=60"]
-        process = subprocess.Popen([MUSTER, "run", *words, HERE / "notice_train.py", self.path], env=environment, text=True,
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                 f"--local-addr=127.0.0.{k + 1}", "--last-call-timeout=0.5", "--regroup-interval=0.5", "--shutdown-timeout=300"]
+        with open(self.path / f"said-by.{k}", "w") as said:
+            process = subprocess.Popen([MUSTER, "run", *words, HERE / "notice_train.py", self.path], env=environment,
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)
+        process.said_by = self.path / f"said-by.{k}"
         self.addCleanup(self.end, process)
         return process
 
     @staticmethod
     def end(process):
         process.kill()
-        process.communicate()
+        process.wait()
 
     def said(self, what, round_, ranks, process):
         """[step, sum of parameters, world size] of each rank."""
@@ -51,19 +54,30 @@ class Saving(unittest.TestCase):
         deadline = time.monotonic() + LIMIT
         while not all(file.exists() for file in files):
             if process.poll() is not None or time.monotonic() > deadline:
-                self.fail(f"{what}.{round_} was not said: {os.listdir(self.path)}\n{self.finish(process, None)}")
+                self.fail(f"{what}.{round_} was not said: {os.listdir(self.path)}\n{self.all_said()}")
             time.sleep(0.01)
         return [json.loads(file.read_text()) for file in files]
 
+    def all_said(self):
+        return "\n".join(f"{path.name}:\n{path.read_text(errors='replace')}" for path in sorted(self.path.glob("said-by.*")))
+
     def finish(self, process, code):
-        if code is None:
-            process.kill()
-        _, err = process.communicate(timeout=LIMIT)
-        if code is not None:
-            self.assertEqual(process.returncode, code, err)
-        return err
+        process.wait(timeout=LIMIT)
+        self.assertEqual(process.returncode, code, self.all_said())
+        return process.said_by.read_text(errors="replace")
 
     def test_a_job_that_grows_and_shrinks_loses_no_step(self):
+        """Again where a gloo thread ended a process behind its script (torch_python.undisturbed)."""
+        for attempt in range(ATTEMPTS):
+            try:
+                return self.grow_and_shrink()
+            except AssertionError:
+                if attempt == ATTEMPTS - 1 or torch_python.GLOO_ABORT not in self.all_said():
+                    raise
+            self.doCleanups()
+            self.setUp()
+
+    def grow_and_shrink(self):
         first = self.node(0)
         self.said("trained", 0, 1, first)
         second = self.node(1)

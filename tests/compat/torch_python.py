@@ -12,6 +12,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from ports import free_port  # noqa: E402, F401: for the tests
 
 SKIPPED = 77
+GLOO_ABORT = "terminate called without an active exception"  # see undisturbed()
 
 
 def source():
@@ -38,7 +39,7 @@ def undisturbed(attempt, said, folder=None):
     no answer about muster and is made again."""
     for _ in range(5):
         done = attempt()
-        if "terminate called without an active exception" not in said(done):
+        if GLOO_ABORT not in said(done):
             break
         print("a gloo thread ended its process behind the script: once more", flush=True)
         for path in folder.iterdir() if folder else ():

@@ -40,10 +40,12 @@ except OSError as error:
     print("no", error)
 """
 FLOOD = """
-import socket, sys
+import socket, sys, time
 out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-for _ in range(1000):
+for number in range(1000):
     out.sendto(b"x", (sys.argv[1], 9))
+    if number % 100 == 99:
+        time.sleep(0.02)  # a kernel that is busy drops what it cannot take at once
 """
 
 
@@ -82,13 +84,22 @@ class Links(ClusterTest):
         self.assertGreaterEqual(self.ask(limit=40)[2], 4 * 0.150)  # two round trips: connect and ask
         self.assertIsNotNone(self.ask(limit=40, size=100_000))  # frames larger than the wire's are cut before it
         self.there.delay(0)
-        wait_until(lambda: self.ask(limit=20)[2] < 0.3, "healed")
+        self.answers_within(4 * 0.150)
+
+    def answers_within(self, seconds, **question):
+        """Sooner than harm allows: on a busy machine not at the first try."""
+
+        def soon():
+            answer = self.ask(limit=20, **question)
+            return answer and answer[2] < seconds
+
+        wait_until(soon, "healed")
 
     def test_rate(self):
         self.there.slow("400kbit")
         self.assertGreaterEqual(self.ask(limit=40, size=100_000)[2], 1)  # 100,000 bytes each way, less the first burst
         self.there.slow(None)
-        wait_until(lambda: self.ask(limit=20, size=100_000)[2] < 1, "healed")
+        self.answers_within(1, size=100_000)
 
     def test_loss(self):
         self.there.lose(50)
@@ -99,9 +110,13 @@ class Links(ClusterTest):
         wait_until(lambda: self.arrived() - before > 100, "some arrive")
         self.there.lose(0)
         self.assertLess(self.arrived() - before, 900)
-        before = self.arrived()
-        self.flood()
-        wait_until(lambda: self.arrived() - before >= 1000, "all arrive")
+
+        def all_arrive():
+            before = self.arrived()
+            self.flood()
+            return self.arrived() - before >= 1000
+
+        wait_until(all_arrive, "all arrive")
 
     def arrived(self):
         text = subprocess.run(self.there.pod.command("ip", "-j", "-s", "link", "show", "eth0"), capture_output=True, check=True).stdout
