@@ -3,6 +3,7 @@ the test of each, here or elsewhere.
 
     MUSTER_BUILD=build python3 tests/e2e/complaints_test.py [TestClass.test_name ...]"""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -128,8 +129,8 @@ class Ports(Complaint):
                         peer, _ = server.accept()
                     except OSError:
                         return
-                    peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-                    peer.close()
+                    with peer, contextlib.suppress(OSError):  # it may have gone
+                        peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
             thread = threading.Thread(target=hang_up)
             thread.start()

@@ -31,7 +31,14 @@ class StatusTest(AgentTest):
         (self.folder / "go").touch()
 
     def status(self, *arguments, code=0, **options):
-        done = subprocess.run([MUSTER, "status", *map(str, arguments)], capture_output=True, text=True, timeout=LIMIT, **options)
+        command = [MUSTER, "status", *map(str, arguments)]
+
+        def answered():
+            """An agent that gets no processor for the 5 s that it is let wait is asked again."""
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, **options)
+            return None if code == 0 and done.returncode and "does not answer" in done.stdout + done.stderr else done
+
+        done = wait_until(answered, "an answer")
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stdout if code == 0 else (done.stdout, done.stderr)
 
