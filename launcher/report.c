@@ -49,7 +49,8 @@ static void format_reason(const struct worker_failure *failure, struct buffer *o
 {
     char scratch[16];
     if (failure->lost_node)
-        buffer_text(out, "the node was lost: nothing was heard of it any more");
+        buffer_printf(out, "the node was lost: %s",
+                      *failure->message ? failure->message : "nothing was heard of it any more");
     else if (failure->not_started)
         buffer_printf(out, "could not be started: %s", failure->message);
     else if (failure->unkillable)

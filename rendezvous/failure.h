@@ -57,8 +57,8 @@ struct worker_failure {
     char host[FAILURE_NAME_LIMIT];
     char tail[FAILURE_TAIL_LIMIT]; /* the last lines of its stderr, newline-separated; "" where unknown */
     char error_file[FAILURE_NAME_LIMIT];
-    char message[FAILURE_MESSAGE_LIMIT]; /* the exception of its error file ("ValueError: no"), or why it
-                                            could not be started; "" where there is none */
+    char message[FAILURE_MESSAGE_LIMIT]; /* the exception of its error file ("ValueError: no"), why it could
+                                            not be started, how a lost node went; "" where unknown */
     char traceback[FAILURE_TAIL_LIMIT];  /* of the error file, newline-separated */
 };
 

@@ -112,6 +112,8 @@ void failure_describe(const struct worker_failure *failure, char *out, size_t si
     out[0] = '\0';
     if (failure->lost_node) {
         append(out, size, "node rank %d (%s) is lost", failure->group_rank, failure->host);
+        if (*failure->message)
+            append(out, size, ", %s", failure->message);
         return;
     }
     if (failure->not_started) {

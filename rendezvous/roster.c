@@ -37,7 +37,7 @@ static void supersede(struct roster_work *w, struct roster_member *member)
                    "superseded: agent \"%.128s\" was started again and holds node rank %d now", member->name,
                    roster_slot_of(roster, member));
     roster_act(w, ROSTER_REFUSE, member->session, roster_slot_of(roster, member), roster->superseded);
-    if (roster_lose(w, member))
+    if (roster_lose(w, member, "its agent was started again"))
         roster_begin_stop(w);
 }
 
@@ -318,7 +318,7 @@ static void check_losses(struct roster_work *w)
         struct instant limit =
             instant_min(member->lost_at, instant_add(member->last_heard, roster->lost_after_ns));
         if (instant_reached(w->now, limit))
-            must_stop |= roster_lose(w, member) && !MUTATED(MUTATION_NO_LOSS);
+            must_stop |= roster_lose(w, member, NULL) && !MUTATED(MUTATION_NO_LOSS);
         else
             next = instant_min(next, limit);
     }

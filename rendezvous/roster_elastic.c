@@ -265,7 +265,7 @@ int roster_elastic_on_drain(struct roster_work *w)
         roster_set_state(roster, member, MEMBER_LEAVING);
     if (roster_has_workers(member)) {
         if (MUTATED(MUTATION_DRAIN_COSTS))
-            roster_record_lost(roster, member);
+            roster_record_lost(roster, member, NULL);
         stop_for_leaver(w, member);
     }
     roster_settle(w);
@@ -294,7 +294,7 @@ void roster_elastic_on_leave(struct roster_work *w, struct roster_member *member
     char who[MUSTER_ERROR_TEXT - 100];
     roster_describe_member(roster, member, who, sizeof who);
     if (unfit)
-        roster_record_lost(roster, member);
+        roster_record_lost(roster, member, NULL);
     roster_vacate(roster, member, MEMBER_EMPTY);
     if (departs && roster->state != JOB_FORMING)
         depart(w, who);
@@ -318,6 +318,6 @@ void roster_elastic_evict_stuck(struct roster_work *w)
         if (member->state != MEMBER_STOPPING)
             continue;
         roster_act(w, ROSTER_REFUSE, member->session, i, roster->refusal);
-        (void)roster_lose(w, member);
+        (void)roster_lose(w, member, NULL);
     }
 }

@@ -107,7 +107,7 @@ struct roster {
     /* who asked to join and was refused since the last world went out */
     unsigned refused_count;
     char refused_name[MEMBERSHIP_NAME_LIMIT], refused_why[MUSTER_ERROR_TEXT]; /* the last of them */
-    int *by_rank; /* slots; room for slot_count */
+    int *by_rank;                                                             /* slots; room for slot_count */
     int *scratch; /* the same room, for one call */
     /* roster_seats.c: first slots of chains; the first seat that nobody ever held; how many somebody did */
     int *by_incarnation, *by_name;
@@ -138,10 +138,11 @@ void roster_vacate(struct roster *roster, struct roster_member *member, enum ros
 void roster_adopt_world(struct roster_work *w);
 /* One more cause of the present round's end; the best one stays. */
 void roster_record(struct roster *roster, const struct worker_failure *failure, int slot, struct instant at);
-/* The node held workers of the world, and nobody will ever say what became of them. */
-void roster_record_lost(struct roster *roster, const struct roster_member *member);
+/* The node held workers of the world, and nobody will ever say what became of them. why: where it is known
+ * how its agent went, else NULL. */
+void roster_record_lost(struct roster *roster, const struct roster_member *member, const char *why);
 /* The agent behind a seat is gone without a word. Returns whether the world must stop for it. */
-bool roster_lose(struct roster_work *w, struct roster_member *member);
+bool roster_lose(struct roster_work *w, struct roster_member *member, const char *why);
 /* The world stops: for its recorded cause, or, planned, because its members change. */
 void roster_begin_stop(struct roster_work *w);
 /* nodes: that the next one would have; fewer than it needs are none. */

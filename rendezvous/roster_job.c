@@ -66,7 +66,7 @@ void roster_record(struct roster *roster, const struct worker_failure *failure, 
     roster->cause_at = at;
 }
 
-void roster_record_lost(struct roster *roster, const struct roster_member *member)
+void roster_record_lost(struct roster *roster, const struct roster_member *member, const char *why)
 {
     struct worker_failure failure = {
         .rank = member->rank_base,
@@ -75,16 +75,17 @@ void roster_record_lost(struct roster *roster, const struct roster_member *membe
         .lost_node = true,
     };
     (void)snprintf(failure.host, sizeof failure.host, "%s", member->name);
+    (void)snprintf(failure.message, sizeof failure.message, "%s", why ? why : "");
     roster_record(roster, &failure, roster_slot_of(roster, member), member->last_heard);
 }
 
-bool roster_lose(struct roster_work *w, struct roster_member *member)
+bool roster_lose(struct roster_work *w, struct roster_member *member, const char *why)
 {
     struct roster *roster = w->roster;
     bool must_stop = roster_has_workers(member);
     /* One that drains has said its word. */
     if (must_stop || (member->state == MEMBER_STOPPING && !member->draining))
-        roster_record_lost(roster, member);
+        roster_record_lost(roster, member, why);
     if (must_stop || (member->state == MEMBER_STOPPING && !member->was_done)) {
         roster_fence_from(roster, member->last_heard);
     }

@@ -58,7 +58,7 @@ static void on_stopped(struct roster *roster, struct roster_member *member)
 static void on_gives_up(struct roster_work *w, struct roster_member *member)
 {
     struct roster *roster = w->roster;
-    roster_record_lost(roster, member);
+    roster_record_lost(roster, member, NULL);
     roster->dead = true;
     member->held = (struct world_id){0};
     roster_set_state(roster, member, MEMBER_STOPPED);

@@ -210,6 +210,8 @@ static void the_reason_of_each_kind(void **state)
     f = failed(0, 0, 0, "");
     f.failure.lost_node = true;
     traceback_field(&f, "  traceback : the node was lost: nothing was heard of it any more\n");
+    strcpy(f.failure.message, "its agent was started again");
+    traceback_field(&f, "  traceback : the node was lost: its agent was started again\n");
     f = failed(0, 0, SIGABRT, "");
     f.failure.hung = true;
     f.failure.step = 12;
