@@ -9,8 +9,8 @@ struct pending_report {
     struct world_id id;
     enum membership_report_kind kind;
     uint64_t sequence;
-    struct instant made; /* the failure's age is counted to here */
-    struct worker_failure failure;
+    struct instant made;             /* the failure's age is counted to here */
+    struct worker_failure failure[]; /* one, where FAILED */
 };
 
 static bool send_report(struct client *client, const struct pending_report *report, struct instant now)
@@ -19,24 +19,27 @@ static bool send_report(struct client *client, const struct pending_report *repo
     client->message.id = report->id;
     client->message.report = report->kind;
     client->message.sequence = report->sequence;
-    client->message.failure = report->failure;
-    client->message.failure.age_ns +=
-        instant_diff_ns(now, report->made); /* it may have waited for a connection */
+    if (report->kind == MEMBERSHIP_REPORT_FAILED) {
+        client->message.failure = *report->failure;
+        client->message.failure.age_ns +=
+            instant_diff_ns(now, report->made); /* it may have waited for a connection */
+    }
     return client_send_now(client);
 }
 
 int client_report(struct client *client, struct world_id id, enum membership_report_kind kind,
                   const struct worker_failure *failure, struct instant now, struct muster_error *err)
 {
-    struct pending_report *report = mem_calloc(1, sizeof *report);
+    bool failed = kind == MEMBERSHIP_REPORT_FAILED;
+    struct pending_report *report = mem_calloc(1, sizeof *report + (failed ? sizeof *report->failure : 0));
     if (!report)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a report");
     report->id = id;
     report->kind = kind;
     report->sequence = ++client->sequence;
     report->made = now;
-    if (failure)
-        report->failure = *failure;
+    if (failed && failure)
+        *report->failure = *failure;
     *client->last = report;
     client->last = &report->next;
     /* Without a connection it goes out after the next ACCEPT. */
