@@ -57,6 +57,7 @@ target_sources(muster_launcher PRIVATE
   server_choice.c
   spawn.c
   spool.c
+  succession.c
   sweeper.c
   status.c
   status_board.c

@@ -21,7 +21,7 @@
 #include "launcher/postmortem.h"
 #include "launcher/pump.h"
 #include "launcher/report.h"
-#include "launcher/server_choice.h"
+#include "launcher/succession.h"
 #include "launcher/sweeper.h"
 #include "rendezvous/membership.h"
 
@@ -80,11 +80,9 @@ struct agent {
     struct tcpstore_server *store;
     int held_port_fd; /* holds held_port for the worker that serves the store; -1: none does */
     uint16_t held_port;
-    struct instant look_up_at;       /* the server's name may be looked up again */
     bool following;                  /* resolver is for that */
     bool serves_here;                /* the roster, or is trying to */
-    bool next_to_serve;              /* another agent of this machine serves; where it goes, this one may */
-    struct instant succeed_at;       /* may be tried again */
+    struct succession succession;    /* another agent of this machine serves; where it goes, this one may */
     struct errand_watch port_asking; /* while who holds the port to serve on is looked for */
     struct port_question *port_question; /* of port_asking */
     struct instant started, join_deadline, waiting_since, progress_at;
@@ -239,9 +237,9 @@ const char *agent_address_to_serve(const struct agent *agent);
  */
 enum server_choice agent_choose_server(const struct agent *agent);
 bool agent_serves_resolved(const struct agent *agent);
-/* The agent of this machine that serves the job is gone, as far as is known, and this one may try to. */
-bool agent_may_succeed(const struct agent *agent);
-/* Tries. Whether it serves now. */
+/* What succession.h asks of an agent with a seat. */
+struct succession_view agent_view_succession(const struct agent *agent);
+/* Tries to serve in place of another agent of this machine. Whether it serves now. */
 bool agent_succeed(struct agent *agent);
 
 /* --- agent_tune.c --- */

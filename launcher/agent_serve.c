@@ -43,11 +43,11 @@ static void holder_known(void *context)
     const struct port_holder holder = agent->port_question->holder;
     errand_watch_end(&agent->port_asking);
     port_holder_text(&holder, text, sizeof text);
-    if (config->elastic && config->rdzv_conf.is_host <= 0 && holder.same_program) {
+    if (succession_joins_holder(config->elastic, config->rdzv_conf.is_host > 0, holder.same_program)) {
         log_info(&agent->log, "port %u of this machine is served by another agent, %s: joining it",
                  (unsigned)agent_master_port(agent), text);
         agent_close_store(agent);
-        agent->next_to_serve = true;
+        agent->succession.next = true;
         if (agent_take_seat(agent, MEMBERSHIP_CLIENT, own_address(agent_address_to_serve(agent)), &err) < 0)
             agent_lose_seat(agent, err.text, EXIT_CODE_FAILURE);
         return;
@@ -117,10 +117,18 @@ int agent_serve(struct agent *agent, struct muster_error *err)
 
 /* --- the agent that serves is gone --- */
 
-bool agent_may_succeed(const struct agent *agent)
+struct succession_view agent_view_succession(const struct agent *agent)
 {
-    return agent->next_to_serve && !agent->finished && agent->membership &&
-           agent->group.state == GROUP_WAITING && membership_may_succeed(agent->membership);
+    struct succession_view view = {
+        .waits = agent->group.state == GROUP_WAITING && !agent->finished,
+        .may_succeed = membership_may_succeed(agent->membership),
+        .silent = membership_silence_ns(agent->membership) > 0,
+        .named = !resolver_is_numeric(agent->config->master_addr),
+        .choice = SERVER_CHOICE_JOIN,
+    };
+    if (agent->succession.next && view.may_succeed)
+        view.choice = agent_choose_server(agent);
+    return view;
 }
 
 /* Who listens first serves: the port is the lock, and a server that stands still holds it. */
@@ -140,7 +148,7 @@ bool agent_succeed(struct agent *agent)
                         err.text);
         return false;
     }
-    agent->next_to_serve = false;
+    agent->succession.next = false;
     agent_warn_of_strangers(agent, address);
     log_info(&agent->log, "the agent that served the job is gone: serving it from here, port %u",
              (unsigned)agent_master_port(agent));

@@ -8,8 +8,7 @@
 #include "proto/base/text.h"
 #include "proto/exit_code.h"
 
-static const int64_t first_progress_ns = 5 * NS_PER_S, progress_every_ns = 15 * NS_PER_S,
-                     look_up_every_ns = 5 * NS_PER_S, succeed_every_ns = NS_PER_S;
+static const int64_t first_progress_ns = 5 * NS_PER_S, progress_every_ns = 15 * NS_PER_S;
 
 static void on_membership(struct agent *agent, const struct membership_event *event)
 {
@@ -260,6 +259,13 @@ static void move_seat(struct agent *agent, const char *address)
         (void)snprintf(agent->server_address, sizeof agent->server_address, "%s", address);
 }
 
+/* Its name was looked up, and perhaps it is this machine that is to serve now. */
+static bool succeeds_resolved(struct agent *agent)
+{
+    struct succession_view view = agent_view_succession(agent);
+    return succession_serves(&agent->succession, &view, agent_serves_resolved(agent)) && agent_succeed(agent);
+}
+
 static void moved(void *context, uint32_t events)
 {
     struct agent *agent = context;
@@ -269,8 +275,7 @@ static void moved(void *context, uint32_t events)
     loop_remove(&agent->loop, &agent->name);
     if (resolver_result(agent->resolver, address, sizeof address, &err) < 0)
         log_debug(&agent->log, "%s", err.text); /* asked again soon */
-    else if (agent->membership &&
-             !(agent_serves_resolved(agent) && agent_may_succeed(agent) && agent_succeed(agent)))
+    else if (agent->membership && !succeeds_resolved(agent))
         move_seat(agent, next_address(agent->resolver, agent->server_address));
     resolver_destroy(agent->resolver);
     agent->resolver = NULL;
@@ -278,23 +283,13 @@ static void moved(void *context, uint32_t events)
 }
 
 /* A pod that is started again often has its name and another address. */
-void agent_follow_server(struct agent *agent, struct instant now)
+static void look_server_up(struct agent *agent)
 {
     struct muster_error err = {0};
-    /* A name that is not this machine's own may stand for another one by now: it is looked up first. */
-    if (agent_may_succeed(agent) && instant_reached(now, agent->succeed_at) &&
-        agent_choose_server(agent) == SERVER_CHOICE_SERVE) {
-        agent->succeed_at = instant_add(now, succeed_every_ns);
-        (void)agent_succeed(agent);
-    }
-    if (!agent->membership || !instant_reached(now, agent->look_up_at) ||
-        !membership_silence_ns(agent->membership) || resolver_is_numeric(agent->config->master_addr))
-        return;
-    agent->look_up_at = instant_add(now, look_up_every_ns);
     if (agent->following)
         return; /* still on its way */
     resolver_destroy(agent->resolver);
-    agent->resolver = resolver_start(agent->config->master_addr, agent->look_up_at, &err);
+    agent->resolver = resolver_start(agent->config->master_addr, agent->succession.look_up_at, &err);
     agent->following = agent->resolver != NULL;
     if (agent->resolver) {
         agent->name = (struct loop_source){resolver_fd(agent->resolver), moved, agent};
@@ -302,6 +297,18 @@ void agent_follow_server(struct agent *agent, struct instant now)
             return;
     }
     log_warning(&agent->log, "%s", err.text);
+}
+
+void agent_follow_server(struct agent *agent, struct instant now)
+{
+    if (!agent->membership)
+        return;
+    struct succession_view view = agent_view_succession(agent);
+    enum succession_step step = succession_next(&agent->succession, &view, now);
+    if (step == SUCCESSION_SERVE)
+        (void)agent_succeed(agent);
+    else if (step == SUCCESSION_LOOK_UP)
+        look_server_up(agent);
 }
 
 /* --- while the world forms --- */

@@ -193,6 +193,17 @@ void client_reached(struct client *client)
     client->gone_at = INSTANT_NEVER;
 }
 
+/* While we stood still the server may have given our seat up, and the job may have ended without our
+ * knowledge. Where the server was known to be gone, another one would have had to come, do all that is left,
+ * and go. */
+static void note_sleep(struct client *client, struct instant now)
+{
+    bool known_gone = client->gone_at.ns <= instant_add(client->woken, reconnect_ns).ns;
+    int64_t harmless_ns = known_gone ? 2 * client_lost_after_ns : client_lost_after_ns - NS_PER_S / 10;
+    if (instant_diff_ns(now, client->sent_at[client->numbers % CLIENT_NUMBERS_KEPT]) > harmless_ns)
+        client->slept = client->numbers;
+}
+
 void client_wake(struct client *client, struct instant now)
 {
     if (!client->left && client_has_room(client))
@@ -201,6 +212,7 @@ void client_wake(struct client *client, struct instant now)
         client->heard = now;
         client->doubted = client->numbers;
     }
+    note_sleep(client, now);
     client->woken = now;
 }
 
@@ -231,12 +243,15 @@ bool client_server_left(const struct client *client)
 }
 
 /* The end of a job whose restarts are used up is for all to hear: that server would be gone before they came.
- * The lost one's pod, started again, says it. */
+ * The lost one's pod, started again, says it. And who was not there when the server went does not know
+ * whether the job was over. */
 bool client_may_succeed(const struct client *client, struct instant now)
 {
     bool spent = client->last_world.epoch && client->restart_count >= client->options.max_restarts &&
                  !client_server_left(client);
-    return !client->left && !client->over && !client->held.epoch && !spent &&
+    bool knows = client->answered > client->slept || MUTATED(MUTATION_HEIR_SLEPT);
+    bool works = client->held.epoch && !MUTATED(MUTATION_HEIR_TRAINS);
+    return knows && !client->left && !client->over && !works && (!spent || MUTATED(MUTATION_HEIR_SPENT)) &&
            client_silence_ns(client, now) > 0;
 }
 

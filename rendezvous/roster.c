@@ -91,8 +91,10 @@ static void fill_seat(struct roster_work *w, struct roster_member *member)
     member->arrival = ++roster->arrivals;
     if (strcmp(member->name, join->agent_name) != 0)
         member->group_rank = -1;
-    if (join->local)
+    if (join->local) {
         roster->local_slot = roster_slot_of(roster, member);
+        roster->host_left = false;
+    }
     (void)snprintf(member->name, sizeof member->name, "%s", join->agent_name);
     (void)snprintf(member->role, sizeof member->role, "%s", join->role);
     (void)snprintf(member->program, sizeof member->program, "%s", join->program ? join->program : "");

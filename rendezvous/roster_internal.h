@@ -89,6 +89,7 @@ struct roster {
     enum membership_change change; /* the same */
     int next_nodes;                /* the same */
     bool departs;                  /* STOPPING: the hosting agent goes on SIGTERM, and the server with it */
+    bool host_left;                /* the hosting agent has gone: no world forms that would lose its server */
     /* the causes of the current round */
     bool failed;
     struct worker_failure cause; /* the best so far */

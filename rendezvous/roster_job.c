@@ -31,8 +31,10 @@ void roster_set_state(struct roster *roster, struct roster_member *member, enum 
 
 void roster_vacate(struct roster *roster, struct roster_member *member, enum roster_member_state state)
 {
-    if (member->local)
+    if (member->local) {
         roster->local_slot = -1;
+        roster->host_left = true;
+    }
     member->local = member->draining = false;
     member->held = (struct world_id){0};
     member->session = 0;
@@ -322,11 +324,23 @@ static void decide(struct roster_work *w)
         form_again(w);
 }
 
+/* The hosting agent leaves, and the server with it: a world would have lost it before its workers run, and an
+ * agent that serves next may not hear of those. */
+static bool host_goes(const struct roster *roster)
+{
+    return roster->host_left ||
+           (roster->local_slot >= 0 && roster->members[roster->local_slot].state == MEMBER_LEAVING);
+}
+
 static bool is_ready(struct roster_work *w)
 {
-    const struct roster *roster = w->roster;
+    struct roster *roster = w->roster;
     if (roster->hold_until.ns != INSTANT_NEVER.ns)
         return false;
+    if (host_goes(roster)) {
+        roster->last_call = INSTANT_NEVER;
+        return false;
+    }
     return roster->elastic ? roster_elastic_is_ready(w) : roster->count[MEMBER_JOINED] == roster->slot_count;
 }
 

@@ -56,13 +56,13 @@ static bool is_asked_of_the_agent(enum step_kind step)
 static bool postpone(struct cluster *cluster, struct happening *h)
 {
     bool at_server = (h->kind == HAPPEN_ARRIVE && h->direction == TO_SERVER) || h->kind == HAPPEN_BROKEN;
-    const struct node *node = &cluster->nodes[at_server ? ENDPOINT : h->node];
+    const struct node *node = &cluster->nodes[at_server ? cluster->endpoint : h->node];
     if (!is_frozen(cluster, node) || h->kind == HAPPEN_THAW ||
         (h->kind == HAPPEN_STEP && !is_asked_of_the_agent(h->step)))
         return false;
     bool clock = h->kind == HAPPEN_TICK || h->kind == HAPPEN_DEADLINE;
     h->at = instant_add(node->frozen_until, clock);
-    if (h->kind == HAPPEN_TICK)
+    if (h->kind == HAPPEN_TICK && node->server) /* else it is of a former life */
         node->server->tick_at = h->at;
     h->connection = 0;
     cluster_schedule(cluster, h);
@@ -261,7 +261,7 @@ struct cluster *cluster_create(const struct cluster_options *options)
     cluster->options = *options;
     fill_defaults(&cluster->options);
     cluster->last_session = LOCAL_SESSION;
-    cluster->verdict = -1;
+    cluster->verdict = cluster->heir = -1;
     for (int i = 0; i < CLUSTER_NODE_LIMIT; i++) {
         struct node *node = &cluster->nodes[i];
         (void)snprintf(node->name, sizeof node->name, "node%d", i);
@@ -316,6 +316,6 @@ uint64_t cluster_events(const struct cluster *cluster)
 
 const struct roster *cluster_roster(const struct cluster *cluster)
 {
-    const struct server *server = cluster->nodes[ENDPOINT].server;
+    const struct server *server = cluster->nodes[cluster->endpoint].server;
     return server ? server->roster : NULL;
 }

@@ -67,6 +67,8 @@ struct cluster_options {
     int local_world_size[CLUSTER_NODE_LIMIT]; /* : 1 */
     int role[CLUSTER_NODE_LIMIT];             /* 0..CLUSTER_ROLES-1 */
     bool listens[CLUSTER_NODE_LIMIT]; /* its workers are told of a planned stop, and save before they end */
+    bool own_name; /* the endpoint is the name of its machine, which need not be looked up there */
+    bool beside[CLUSTER_NODE_LIMIT]; /* its agent runs on node 0's host, and has the endpoint's address too */
     int64_t clock_offset_ns[CLUSTER_NODE_LIMIT];
     int clock_drift_ppm[CLUSTER_NODE_LIMIT];
 };
@@ -76,15 +78,15 @@ struct cluster;
 struct cluster *cluster_create(const struct cluster_options *options);
 void cluster_destroy(struct cluster *cluster);
 
-/* What may be asked to happen: symbol, word, what the value is, meaning. Node 0 has the endpoint's address.
- */
+/* What may be asked to happen: symbol, word, what the value is, meaning. Node 0 has the endpoint's address,
+ * and so do those beside it: who binds the port first serves. */
 #define STEPS(X)                                                                                             \
     X(STEP_START, "start", "as rank", "the agent starts, with a fresh incarnation")                          \
     X(STEP_TWIN, "twin", "of node",                                                                          \
       "as start, under the name and rank of another node: its pod's successor")                              \
     X(STEP_FOREIGN, "foreign", "as rank", "an agent of another job starts, which was given the same port")   \
     X(STEP_CRASH, "crash", "", "the agent and its workers end without a word; the connection breaks")        \
-    X(STEP_LOSE, "lose", "", "the machine vanishes: nobody sees the connection break")                       \
+    X(STEP_LOSE, "lose", "", "the machine vanishes with all its agents: nobody sees a connection break")     \
     X(STEP_CUT, "cut", "", "the network of a node goes away")                                                \
     X(STEP_CUT_OUT, "cut-out", "", "what the node sends is lost")                                            \
     X(STEP_CUT_IN, "cut-in", "", "what is sent to the node is lost")                                         \
@@ -141,7 +143,7 @@ enum invariant cluster_broken(const struct cluster *cluster, const char **text);
 /* -1: it has not exited. */
 int cluster_exit_code(const struct cluster *cluster, int node);
 uint64_t cluster_events(const struct cluster *cluster);
-/* That node 0 serves, or served last. */
+/* That is served at the endpoint, or was last. */
 const struct roster *cluster_roster(const struct cluster *cluster);
 
 #endif

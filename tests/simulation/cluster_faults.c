@@ -7,7 +7,7 @@
 /* TERM to the agent that serves an elastic job, or one that forms: it is waited for. */
 static bool has_departed(const struct cluster *cluster)
 {
-    const struct node *first = &cluster->nodes[ENDPOINT];
+    const struct node *first = &cluster->nodes[cluster->endpoint];
     if (!first->server || first->exit_code != EXIT_CODE_TERMINATED)
         return false;
     enum roster_job_state state = roster_state(first->server->roster);
@@ -17,7 +17,7 @@ static bool has_departed(const struct cluster *cluster)
 /* The verdict is out, or the agent that serves has been asked to end, and the server has gone with it. */
 bool cluster_is_over(const struct cluster *cluster)
 {
-    const struct node *first = &cluster->nodes[ENDPOINT];
+    const struct node *first = &cluster->nodes[cluster->endpoint];
     if (first->phase == NODE_UP && first->server)
         return roster_state(first->server->roster) >= JOB_FINISHING;
     return first->phase == NODE_EXITED && first->exited_at.ns && !has_departed(cluster);
@@ -40,13 +40,19 @@ static bool must_wait(struct cluster *cluster, const struct happening *h)
     return true;
 }
 
-/* A pod that succeeded is not started again, nor the one that serves when the job is over. */
+/* The job is over, and the server has gone. */
+static bool nobody_needs_it(const struct cluster *cluster)
+{
+    return cluster->nodes[cluster->endpoint].phase != NODE_UP && cluster_is_over(cluster);
+}
+
+/* A pod that succeeded is not started again, nor one that would serve when the job is over. */
 static bool has_ended(const struct cluster *cluster, int i)
 {
     const struct node *node = &cluster->nodes[i];
     bool left = node->phase == NODE_EXITED && node->exited_at.ns;
-    return node->replaced ||
-           (left && (node->exit_code == EXIT_CODE_OK || (i == ENDPOINT && cluster_is_over(cluster))));
+    return node->replaced || (left && node->exit_code == EXIT_CODE_OK) ||
+           (is_at_endpoint(cluster, i) && nobody_needs_it(cluster));
 }
 
 static void start(struct cluster *cluster, const struct happening *h)
@@ -59,7 +65,9 @@ static void start(struct cluster *cluster, const struct happening *h)
     if (rank < 0 && !cluster->options.elastic)
         rank = h->node;
     node->foreign = h->step == STEP_FOREIGN;
-    if (!cluster->options.elastic && !twin && !node->foreign && rank != h->node)
+    /* Two that claim rank 0 have the port for a lock, if they are of one machine. */
+    bool locked = rank == 0 && is_at_endpoint(cluster, h->node);
+    if (!cluster->options.elastic && !twin && !node->foreign && rank != h->node && !locked)
         cluster->strangers = true;
     cluster_start_agent(cluster, h->node, rank, twin ? node->named_after : h->node);
 }
@@ -69,8 +77,8 @@ static void start_twin(struct cluster *cluster, const struct happening *h)
 {
     int of = (int)h->value;
     struct node *old = &cluster->nodes[of];
-    if (cluster->nodes[h->node].phase != NODE_OFF || of == ENDPOINT || of >= cluster->options.nodes ||
-        old->phase == NODE_OFF || old->replaced || must_wait(cluster, h))
+    if (cluster->nodes[h->node].phase != NODE_OFF || is_at_endpoint(cluster, of) ||
+        of >= cluster->options.nodes || old->phase == NODE_OFF || old->replaced || must_wait(cluster, h))
         return;
     cluster_say(cluster, old, "is replaced");
     cluster->faults += 2; /* whichever comes last is the successor, and the other may be started again */
@@ -94,14 +102,14 @@ static void vanish(struct cluster *cluster, int i, bool seen)
     cluster_say(cluster, node, seen ? "crashes" : "vanishes");
     cluster->faults++;
     cluster->losses++;
-    if (i != ENDPOINT && seen)
+    if (i != cluster->endpoint && seen)
         cluster_break_seen(cluster, i);
     cluster->may_fail |=
-        i == ENDPOINT && cluster_is_over(cluster); /* those who know the verdict may be gone */
+        i == cluster->endpoint && cluster_is_over(cluster); /* those who know the verdict may be gone */
     cluster_end_agent(cluster, i, EXIT_CODE_SIGNAL_BASE + SIGKILL);
-    if (i == ENDPOINT && seen)
+    if (i == cluster->endpoint && seen)
         break_all(cluster);
-    if (i == ENDPOINT && !seen)
+    if (i == cluster->endpoint && !seen)
         cluster->half_open = true;
     if (cluster->calm)
         cluster_schedule(cluster, &(struct happening){.at = instant_add(cluster->now, NS_PER_S),
@@ -111,10 +119,19 @@ static void vanish(struct cluster *cluster, int i, bool seen)
                                                       .value = node->claimed_rank});
 }
 
+/* A machine takes all its agents with it. */
+static void lose(struct cluster *cluster, int i)
+{
+    vanish(cluster, i, false);
+    for (int other = 0; is_at_endpoint(cluster, i) && other < cluster->used; other++)
+        if (is_at_endpoint(cluster, other))
+            vanish(cluster, other, false);
+}
+
 static void cut(struct cluster *cluster, int i, bool out, bool in)
 {
     struct node *node = &cluster->nodes[i];
-    if (node->phase != NODE_UP || i == ENDPOINT || node->cut[TO_SERVER] || node->cut[TO_AGENT])
+    if (node->phase != NODE_UP || is_at_endpoint(cluster, i) || node->cut[TO_SERVER] || node->cut[TO_AGENT])
         return;
     cluster_say(cluster, node,
                 !in    ? "is cut off: what it sends is lost"
@@ -127,7 +144,7 @@ static void cut(struct cluster *cluster, int i, bool out, bool in)
     node->cut[TO_SERVER] = out;
     node->cut[TO_AGENT] = in;
     node->cut_at = cluster->now;
-    const struct server *server = cluster->nodes[ENDPOINT].server;
+    const struct server *server = cluster->nodes[cluster->endpoint].server;
     if (server && roster_lease_ns(server->roster))
         cluster_after(cluster, roster_lease_ns(server->roster) + 50 * NS_PER_MS, i, HAPPEN_LEASE_OVER);
 }
@@ -151,7 +168,7 @@ static void heal(struct cluster *cluster, int i)
 static void lag(struct cluster *cluster, int i, int64_t for_ns)
 {
     struct node *node = &cluster->nodes[i];
-    if (node->phase != NODE_UP || i == ENDPOINT)
+    if (node->phase != NODE_UP || is_at_endpoint(cluster, i))
         return;
     cluster_say(cluster, node, "has a slow network for %.3f s", (double)for_ns / NS_PER_S);
     cluster->faults++;
@@ -181,7 +198,8 @@ static void freeze(struct cluster *cluster, int i, enum step_kind kind, int64_t 
     cluster->faults++;
     cluster->losses++;
     cluster->changed = true;
-    node->frozen_until = instant_add(cluster->now, for_ns);
+    node->in_touch = false;
+    node->awake_since = node->frozen_until = instant_add(cluster->now, for_ns);
     if (kind == STEP_SUSPEND) { /* nobody looks at its clock before it thaws */
         node->clock.offset_ns -= for_ns;
         node->slept = true;
@@ -227,10 +245,28 @@ static void leap(struct cluster *cluster, int i, int64_t by_ns)
     cluster->losses++;
     /* Its join time-out is over sooner, or the time that its workers have to end. */
     node->hurried |= node->group.deadline.ns != INT64_MAX;
-    cluster->may_fail |= i == ENDPOINT || node->hurried;
-    cluster->leapt |= i == ENDPOINT;
+    cluster->may_fail |= i == cluster->endpoint || node->hurried;
+    cluster->leapt |= i == cluster->endpoint;
+    node->in_touch = false;
+    node->awake_since = cluster->now;
     node->clock.offset_ns += by_ns;
     plan_anew(cluster, i);
+}
+
+/* A machine stands, or has its clock leap, with all its agents; not where one of them stands still already.
+ */
+static void suspend_or_leap(struct cluster *cluster, int i, enum step_kind kind, int64_t ns)
+{
+    for (int other = 0; is_at_endpoint(cluster, i) && other < cluster->used; other++)
+        if (is_at_endpoint(cluster, other) && is_frozen(cluster, &cluster->nodes[other]))
+            return;
+    for (int other = 0; other < cluster->used; other++) {
+        bool same = other == i || (is_at_endpoint(cluster, i) && is_at_endpoint(cluster, other));
+        if (same && kind == STEP_LEAP)
+            leap(cluster, other, ns);
+        else if (same)
+            freeze(cluster, other, kind, ns);
+    }
 }
 
 static void terminate(struct cluster *cluster, int i)
@@ -251,7 +287,7 @@ static void terminate(struct cluster *cluster, int i)
 static void stick(struct cluster *cluster, int i)
 {
     struct node *node = &cluster->nodes[i];
-    if (node->phase != NODE_UP || node->stuck)
+    if (node->phase != NODE_UP || node->stuck || cluster->options.beside[i])
         return;
     cluster_say(cluster, node, "has workers that cannot be killed");
     node->stuck = cluster->may_fail = true;
@@ -327,11 +363,26 @@ void cluster_enter(struct cluster *cluster, enum roster_job_state state)
     }
 }
 
+/* Nothing begins or ends on a machine that stands. */
+static bool stands(struct cluster *cluster, const struct happening *h)
+{
+    bool touches = h->step == STEP_START || h->step == STEP_CRASH;
+    if (!touches || !is_at_endpoint(cluster, h->node))
+        return false;
+    for (int i = 0; i < cluster->used; i++)
+        if (i != h->node && is_at_endpoint(cluster, i) &&
+            cluster->now.ns < cluster->nodes[i].stood_until.ns) {
+            reschedule(cluster, h, cluster->nodes[i].stood_until);
+            return true;
+        }
+    return false;
+}
+
 void cluster_do_step(struct cluster *cluster, const struct happening *h)
 {
     int i = h->node;
     int64_t ns = h->value;
-    if ((h->batch && h->batch != cluster->nodes[i].batch) || waits(cluster, h))
+    if ((h->batch && h->batch != cluster->nodes[i].batch) || waits(cluster, h) || stands(cluster, h))
         return;
     switch (h->step) {
     case STEP_START:
@@ -342,8 +393,10 @@ void cluster_do_step(struct cluster *cluster, const struct happening *h)
         start_twin(cluster, h);
         break;
     case STEP_CRASH:
+        vanish(cluster, i, true);
+        break;
     case STEP_LOSE:
-        vanish(cluster, i, h->step == STEP_CRASH);
+        lose(cluster, i);
         break;
     case STEP_CUT:
     case STEP_CUT_OUT:
@@ -360,11 +413,11 @@ void cluster_do_step(struct cluster *cluster, const struct happening *h)
         reset(cluster, i);
         break;
     case STEP_FREEZE:
-    case STEP_SUSPEND:
         freeze(cluster, i, h->step, ns);
         break;
+    case STEP_SUSPEND:
     case STEP_LEAP:
-        leap(cluster, i, ns);
+        suspend_or_leap(cluster, i, h->step, ns);
         break;
     case STEP_KILL:
     case STEP_FOLLOW:

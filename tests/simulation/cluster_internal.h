@@ -6,10 +6,10 @@
 #define MUSTER_TESTS_SIMULATION_CLUSTER_INTERNAL_H
 
 #include "launcher/group.h"
+#include "launcher/succession.h"
 #include "rendezvous/client.h"
 #include "tests/simulation/cluster.h"
 
-enum { ENDPOINT = 0 }; /* the node that has the endpoint's address */
 enum { LOCAL_SESSION = 1 };
 enum direction { TO_SERVER, TO_AGENT };
 
@@ -68,7 +68,11 @@ struct node {
     struct instant turn_at;  /* real time; of its loop */
     struct instant heard_at; /* its own; of the last message */
     int64_t patience_ns;     /* with a connection on which nothing comes */
-    struct server *server;   /* NULL: it has never served; kept when the agent has ended */
+    struct server *server;   /* NULL: it does not serve; kept when the agent has ended */
+    struct succession succession;
+    bool in_touch; /* it has heard a server, and has not stood still since then */
+    struct instant awake_since;
+    struct roster_join heritage; /* of an agent that has taken over: what it knew then; epoch 0: it has not */
     /* its workers */
     enum worker_phase workers;
     unsigned batch; /* of workers: grows with every start and end of them */
@@ -183,6 +187,7 @@ struct cluster {
     struct sim_link links[CLUSTER_NODE_LIMIT];
     struct session *sessions; /* by number; what the server's carrier keeps of them */
     uint64_t last_session, session_room;
+    int endpoint; /* the node whose agent serves there, or did so last */
     uint64_t server_lives;
     bool leapt;     /* the serving node's clock: a wait for leases may have been too short */
     bool half_open; /* connections to a server that vanished */
@@ -218,6 +223,8 @@ struct cluster {
     uint64_t ready;  /* bit i: node i could be in a world now; and since when it is these */
     int ready_nodes; /* how many they are */
     struct instant ready_since;
+    int heir; /* an agent that is to take over, and has nothing to wait for; -1: none */
+    struct instant heir_since;
     enum invariant broken;
     char broken_text[512];
     struct buffer trace;
@@ -249,6 +256,12 @@ static inline struct instant real_time(const struct cluster *cluster, const stru
     if (node->clock.drift_ppm)
         at = at / (1000000 + node->clock.drift_ppm) * 1000000 + 2000000;
     return (struct instant){at > cluster->now.ns ? at : cluster->now.ns};
+}
+
+/* The endpoint's address is that of its machine. */
+static inline bool is_at_endpoint(const struct cluster *cluster, int node)
+{
+    return node == 0 || cluster->options.beside[node];
 }
 
 static inline bool is_frozen(const struct cluster *cluster, const struct node *node)
@@ -303,6 +316,8 @@ void cluster_start_agent(struct cluster *cluster, int node, int rank, int named_
 /* It is gone, with its workers. */
 void cluster_end_agent(struct cluster *cluster, int node, int exit_code);
 void cluster_exit_agent(struct cluster *cluster, int node);
+/* Where the server is gone: takes over, if it is its turn. */
+void cluster_follow_server(struct cluster *cluster, int node);
 
 /* --- cluster_workers.c --- */
 
@@ -357,6 +372,9 @@ void cluster_check_world(struct cluster *cluster, int node, const struct members
 /* The workers of a node exited 0. */
 void cluster_note_done(struct cluster *cluster, int node);
 void cluster_check_verdict(struct cluster *cluster, int node, const struct membership_event *verdict);
+/* An agent takes over; and has done so. */
+void cluster_check_heir(struct cluster *cluster, int node);
+void cluster_check_inheritance(struct cluster *cluster, int node);
 /* The agent was cut off for a lease. */
 void cluster_check_lease(struct cluster *cluster, int node);
 

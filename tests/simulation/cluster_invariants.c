@@ -142,7 +142,7 @@ static void check_one_holder(struct cluster *cluster)
 void cluster_check_lease(struct cluster *cluster, int i)
 {
     struct node *node = &cluster->nodes[i];
-    const struct server *server = cluster->nodes[ENDPOINT].server;
+    const struct server *server = cluster->nodes[cluster->endpoint].server;
     int64_t lease_ns = roster_lease_ns(server->roster);
     if (node->cut_at.ns == INT64_MAX || instant_add(node->stood_until, lease_ns).ns > node->cut_at.ns)
         return;
@@ -160,7 +160,7 @@ void cluster_check_lease(struct cluster *cluster, int i)
 static void check_restarts(struct cluster *cluster)
 {
     const struct roster *roster = cluster_roster(cluster);
-    if (!roster || cluster->nodes[ENDPOINT].phase != NODE_UP)
+    if (!roster || cluster->nodes[cluster->endpoint].phase != NODE_UP)
         return;
     int64_t restarts = roster_restart_count(roster), seen = cluster->seen_restarts;
     if (restarts == seen)
@@ -193,6 +193,47 @@ void cluster_check(struct cluster *cluster)
         cluster_count_ready(cluster);
     }
     cluster_check_progress(cluster);
+}
+
+/* -- when an agent takes over
+ * -------------------------------------------------------------------------------------- */
+
+/* Its own workers are the only ones of the old world of which it knows that they have stopped. */
+void cluster_check_heir(struct cluster *cluster, int i)
+{
+    const struct node *node = &cluster->nodes[i];
+    if (has_workers(node))
+        cluster_break(cluster, INVARIANT_CLEAN_START, "%s serves while it has workers of round %u",
+                      node->name, node->world.id.round);
+    const struct node *last = &cluster->nodes[cluster->endpoint];
+    bool over = last->phase == NODE_EXITED && last->exited_at.ns && last->server &&
+                roster_state(last->server->roster) >= JOB_FINISHING;
+    bool knew = last->server && roster_epoch(last->server->roster) == node->heritage.epoch;
+    cluster->may_fail |= over && !knew; /* that server came and went unheard: it begins a job of its own */
+    if (over && knew && cluster->finished)
+        cluster_break(cluster, INVARIANT_DONE, "%s takes a job over that is done", node->name);
+    if (node->terminated)
+        cluster_break(cluster, INVARIANT_DONE, "%s takes the job over and is asked to end", node->name);
+}
+
+/* Its server is a new one, and has begun with the job, not with its end: nobody else would hear of that. */
+void cluster_check_inheritance(struct cluster *cluster, int i)
+{
+    const struct node *node = &cluster->nodes[i];
+    const struct roster *roster = node->server->roster;
+    const struct roster_join *was = &node->heritage;
+    if (cluster->broken || !was->epoch)
+        return;
+    if (roster_epoch(roster) == was->epoch)
+        cluster_break(cluster, INVARIANT_OLD_WORLD, "%s takes over, and its server has the epoch of the lost",
+                      node->name);
+    if (roster_state(roster) >= JOB_FINISHING)
+        cluster_break(cluster, INVARIANT_BUDGET,
+                      "%s takes over with %" PRId64 " of %" PRId64 " restarts used, and is alone with that",
+                      node->name, was->restart_count, cluster->options.max_restarts);
+    if (roster_restart_count(roster) < was->restart_count)
+        cluster_break(cluster, INVARIANT_BUDGET, "%s takes over, and %" PRId64 " restarts become %" PRId64,
+                      node->name, was->restart_count, roster_restart_count(roster));
 }
 
 /* -- when a world is told
@@ -240,10 +281,10 @@ static void check_wishes(struct cluster *cluster, const struct seen_world *seen)
     for (int i = 0; i < seen->nodes; i++) {
         const struct node *node = &cluster->nodes[seen->rank[i].node];
         int wish = node->claimed_rank, holder;
-        if (wish < 0 || wish >= seen->nodes || wish == i || seen->rank[i].node == ENDPOINT)
+        if (wish < 0 || wish >= seen->nodes || wish == i || i == 0)
             continue;
         holder = seen->rank[wish].node;
-        if (cluster->nodes[holder].claimed_rank != wish && holder != ENDPOINT)
+        if (cluster->nodes[holder].claimed_rank != wish && wish != 0)
             cluster_break(cluster, INVARIANT_RANKS,
                           "%s wanted rank %d and got %d; %s has it, and did not ask", node->name, wish, i,
                           cluster->nodes[holder].name);
@@ -286,7 +327,7 @@ static void check_ranks(struct cluster *cluster, int node, const struct membersh
     const struct node *self = &cluster->nodes[node];
     struct seen_world *seen = see_world(cluster, world);
     int rank = world->group_rank, nodes = world->group_world_size;
-    bool served_elsewhere = self->server && node != ENDPOINT;
+    bool served_elsewhere = self->server && !is_at_endpoint(cluster, node);
     if (nodes < cluster->options.min_nodes || nodes > cluster->options.max_nodes || rank < 0 ||
         rank >= nodes || nodes != seen->nodes || world->world_size != seen->size) {
         cluster_break(cluster, INVARIANT_RANKS, "%s got rank %d of %d nodes with %d workers", self->name,
@@ -356,6 +397,10 @@ void cluster_check_world(struct cluster *cluster, int i, const struct membership
         world->id.epoch == self->last_world.epoch)
         cluster_break(cluster, INVARIANT_OLD_WORLD, "%s acts on round %u after round %u", self->name,
                       world->id.round, self->last_world.round);
+    if (self->server && self->heritage.epoch && world->id.round <= self->heritage.last.round &&
+        self->heritage.last.epoch)
+        cluster_break(cluster, INVARIANT_OLD_WORLD, "%s took over after round %u and starts round %u",
+                      self->name, self->heritage.last.round, world->id.round);
     if (has_workers(self))
         cluster_break(cluster, INVARIANT_CLEAN_START, "%s got round %u while it has workers of round %u",
                       self->name, world->id.round, self->world.id.round);
@@ -403,7 +448,7 @@ void cluster_check_verdict(struct cluster *cluster, int i, const struct membersh
     if (node->foreign)
         cluster_break(cluster, INVARIANT_ONE_VERDICT, "%s is of another job and was told %d", node->name,
                       verdict->exit_code);
-    if ((node->server && i != ENDPOINT) || !of_this_life)
+    if ((node->server && !is_at_endpoint(cluster, i)) || !of_this_life)
         return; /* of its own job, or of a server that was lost with what it knew */
     if (cluster->verdict >= 0 && cluster->verdict != verdict->exit_code)
         cluster_break(cluster, INVARIANT_ONE_VERDICT, "%s was told %d, others %d", node->name,

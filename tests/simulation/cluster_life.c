@@ -5,11 +5,12 @@
 
 #include "launcher/server_choice.h"
 #include "proto/exit_code.h"
+#include "rendezvous/mutation.h"
 #include "tests/simulation/cluster_internal.h"
 
 static const int64_t kill_bound_ns = 3 * NS_PER_S, clean_bound_ns = 5 * NS_PER_S;
 
-static const char *asking; /* the name of the node that asks: server_choice's questions have no context */
+static bool asker_is_there; /* of who asks: server_choice's questions have no context */
 
 static bool is_numeric(const char *text)
 {
@@ -19,7 +20,7 @@ static bool is_numeric(const char *text)
 
 static bool is_local(const char *address)
 {
-    return strcmp(address, "10.0.0.1") == 0 && strcmp(asking, "node0") == 0;
+    return strcmp(address, "10.0.0.1") == 0 && asker_is_there;
 }
 
 static const char *address_at(const void *context, int index)
@@ -28,18 +29,26 @@ static const char *address_at(const void *context, int index)
     return index == 0 ? "10.0.0.1" : NULL;
 }
 
-/* As launcher/agent_serve.c has it. */
-static bool serves(const struct cluster *cluster, const struct node *node)
+/* The name that an agent has for its machine; on some machines that is the endpoint's. */
+static struct server_question question_of(const struct cluster *cluster, int i)
 {
-    const struct server_question question = {.endpoint = "endpoint",
-                                             .is_host = -1,
-                                             .host_name = node->name,
-                                             .full_name = "",
-                                             .is_numeric = is_numeric,
-                                             .is_local = is_local};
+    const struct node *node = &cluster->nodes[i];
+    bool own_name = is_at_endpoint(cluster, i) && cluster->options.own_name;
+    asker_is_there = is_at_endpoint(cluster, i);
+    return (struct server_question){.endpoint = "endpoint",
+                                    .is_host = -1,
+                                    .host_name = own_name ? "endpoint" : node->name,
+                                    .full_name = "",
+                                    .is_numeric = is_numeric,
+                                    .is_local = is_local};
+}
+
+/* As launcher/agent_serve.c has it. */
+static bool serves(const struct cluster *cluster, int i)
+{
+    const struct server_question question = question_of(cluster, i);
     if (!cluster->options.elastic)
-        return node->claimed_rank == 0;
-    asking = node->name;
+        return cluster->nodes[i].claimed_rank == 0;
     return server_choose(&question) == SERVER_CHOICE_SERVE ||
            server_choose_resolved(&question, address_at, NULL);
 }
@@ -92,6 +101,10 @@ static void renew(struct cluster *cluster, int i, int rank, int named_after)
     node->world = (struct membership_world){0};
     node->sequence = 0;
     node->registration++;
+    node->succession = (struct succession){.next = false};
+    node->in_touch = false;
+    node->awake_since = cluster->now;
+    node->heritage = (struct roster_join){.epoch = 0};
     node->stood_until = node->frozen_until = node->not_before[TO_SERVER] = node->not_before[TO_AGENT] =
         (struct instant){0};
     cluster_set_workers(cluster, node, WORKERS_NONE);
@@ -101,16 +114,31 @@ void cluster_start_agent(struct cluster *cluster, int i, int rank, int named_aft
 {
     struct node *node = &cluster->nodes[i];
     cluster->used = i < cluster->used ? cluster->used : i + 1;
+    bool taken = cluster_server(cluster) != NULL; /* the port */
     renew(cluster, i, rank, named_after);
     if (rank >= 0)
         cluster_say(cluster, node, "joins as node rank %d", rank);
     else
         cluster_say(cluster, node, "joins");
-    struct roster_join join = join_of(cluster, i, serves(cluster, node));
-    if (join.local) {
+    struct roster_join join = join_of(cluster, i, serves(cluster, i));
+    taken &= join.local && is_at_endpoint(cluster, i);
+    if (join.local && !taken) {
         cluster_open_server(cluster, i, &join);
         return;
     }
+    if (taken) {
+        cluster_free_server(node->server); /* of a former life */
+        node->server = NULL;
+    }
+    node->succession.next = taken && succession_joins_holder(join.elastic, false, true);
+    if (taken && !node->succession.next) {
+        cluster_say(cluster, node, "finds its port taken");
+        node->seat_over = true;
+        cluster_agent_event(cluster, i,
+                            &(struct group_event){.kind = GROUP_LOST, .exit_code = EXIT_CODE_FAILURE}, NULL);
+        return;
+    }
+    join.local = false;
     cluster_new_connection(cluster, node);
     cluster->links[i] = (struct sim_link){cluster, i};
     struct client_options options = {
@@ -124,6 +152,54 @@ void cluster_start_agent(struct cluster *cluster, int i, int rank, int named_aft
     node->client = cluster_need(client_create(&options, node_time(cluster, node), NULL));
     cluster_turn(cluster, i);
 }
+
+/* -- taking over
+ * ------------------------------------------------------------------------------------------------- */
+
+/* As agent_succeed does it, and membership_join for an heir. */
+static void succeed(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    if (cluster_server(cluster))
+        return; /* the port is taken, be it by a process that stands still */
+    cluster_say(cluster, node, "serves in place of the agent that is gone");
+    struct roster_join join = join_of(cluster, i, true);
+    client_remember(node->client, &node->heritage);
+    cluster_check_heir(cluster, i);
+    if (!MUTATED(MUTATION_HEIR_FORGETS))
+        client_remember(node->client, &join);
+    client_destroy(node->client);
+    node->client = NULL;
+    node->succession.next = node->slept = false;
+    node->current = (struct world_id){0};
+    node->sequence = 0;
+    cluster_open_server(cluster, i, &join);
+    cluster_check_inheritance(cluster, i);
+}
+
+void cluster_follow_server(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    if (!node->succession.next || !node->client || is_frozen(cluster, node))
+        return;
+    struct instant now = node_time(cluster, node);
+    const struct server_question question = question_of(cluster, i);
+    struct succession_view view = {
+        .waits = node->group.state == GROUP_WAITING,
+        .may_succeed = !node->seat_left && !node->seat_over && client_may_succeed(node->client, now),
+        .silent = client_silence_ns(node->client, now) > 0,
+        .named = true,
+        .choice = server_choose(&question),
+    };
+    enum succession_step step = succession_next(&node->succession, &view, now);
+    bool is_here = server_choose_resolved(&question, address_at, NULL);
+    if (step == SUCCESSION_SERVE ||
+        (step == SUCCESSION_LOOK_UP && succession_serves(&node->succession, &view, is_here)))
+        succeed(cluster, i);
+}
+
+/* -- the end
+ * ----------------------------------------------------------------------------------------------------- */
 
 void cluster_end_agent(struct cluster *cluster, int i, int exit_code)
 {
@@ -152,7 +228,7 @@ void cluster_exit_agent(struct cluster *cluster, int i)
     cluster_say(cluster, node, "exits %d", code);
     node->exited_at = cluster->now;
     if (server)
-        for (int other = 1; i == ENDPOINT && other < cluster->used; other++)
+        for (int other = 0; i == cluster->endpoint && other < cluster->used; other++)
             cluster_break_seen(cluster, other);
     cluster_end_agent(cluster, i, code);
     bool again = code == EXIT_CODE_NODE || code == EXIT_CODE_TERMINATED; /* what its controller does */

@@ -12,7 +12,7 @@ static bool is_ready(const struct cluster *cluster, int i)
     const struct node *node = &cluster->nodes[i];
     return node->phase == NODE_UP && !node->cut[TO_SERVER] && !node->cut[TO_AGENT] && !node->replaced &&
            !node->terminated && !node->foreign && !node->seat_over && !is_frozen(cluster, node) &&
-           node->group.state == GROUP_WAITING && (node->client || i == ENDPOINT) &&
+           node->group.state == GROUP_WAITING && (node->client || i == cluster->endpoint) &&
            cluster->now.ns >= node->not_before[TO_SERVER].ns;
 }
 
@@ -20,7 +20,7 @@ static bool is_ready(const struct cluster *cluster, int i)
  * does stands still: that time counts for nothing, its last call may have stood with it. */
 void cluster_count_ready(struct cluster *cluster)
 {
-    const struct node *first = &cluster->nodes[ENDPOINT];
+    const struct node *first = &cluster->nodes[cluster->endpoint];
     bool served = cluster_server(cluster) && !first->seat_over && !is_frozen(cluster, first);
     uint64_t ready = 0;
     int count = 0;
@@ -33,6 +33,32 @@ void cluster_count_ready(struct cluster *cluster)
         cluster->ready_since = cluster->now;
     cluster->ready = ready;
     cluster->ready_nodes = count;
+}
+
+/* It joined another agent of the endpoint's machine, has no workers, and a restart is left for the loss of
+ * the server. */
+static bool is_heir(const struct cluster *cluster, int i)
+{
+    const struct node *node = &cluster->nodes[i];
+    bool left = !node->saw_world || node->world.restart_count < cluster->options.max_restarts;
+    return is_ready(cluster, i) && node->succession.next && node->in_touch && left;
+}
+
+/* A server that is gone is missed after 2.5 s, and its name looked up every 5 s. */
+static void check_heir(struct cluster *cluster)
+{
+    static const int64_t limit_ns = 12 * NS_PER_S;
+    int heir = -1;
+    if (!cluster_server(cluster))
+        for (int i = 0; heir < 0 && i < cluster->used; i++)
+            heir = is_heir(cluster, i) ? i : -1;
+    if (heir != cluster->heir)
+        cluster->heir_since = cluster->now;
+    cluster->heir = heir;
+    int64_t since = instant_diff_ns(cluster->now, cluster->heir_since);
+    if (heir >= 0 && since > limit_ns)
+        cluster_break(cluster, INVARIANT_PROGRESS, "nobody serves for %.3f s, and %s does not take over",
+                      (double)since / NS_PER_S, cluster->nodes[heir].name);
 }
 
 /* A world forms when enough nodes are alive and connected: an elastic one within its last call, a static one
@@ -53,7 +79,8 @@ static void check_forming(struct cluster *cluster)
 void cluster_check_progress(struct cluster *cluster)
 {
     struct server *server = cluster_server(cluster);
-    if (!server || is_frozen(cluster, &cluster->nodes[ENDPOINT]))
+    check_heir(cluster);
+    if (!server || is_frozen(cluster, &cluster->nodes[cluster->endpoint]))
         return;
     enum roster_job_state state = roster_state(server->roster);
     if (state != server->state) {
@@ -66,7 +93,8 @@ void cluster_check_progress(struct cluster *cluster)
         check_forming(cluster);
     else if ((state == JOB_STARTING && since > slack_ns) ||
              ((state == JOB_STOPPING || state == JOB_FINISHING) &&
-              since > slack_ns + cluster->options.grace_ns + cluster->nodes[ENDPOINT].group.kill_bound_ns))
+              since > slack_ns + cluster->options.grace_ns +
+                          cluster->nodes[cluster->endpoint].group.kill_bound_ns))
         cluster_break(cluster, INVARIANT_PROGRESS, "%s for %.3f s", roster_job_state_name(state),
                       (double)since / NS_PER_S);
 }
@@ -82,7 +110,7 @@ static void check_failed(struct cluster *cluster)
         cluster_break(cluster, INVARIANT_END,
                       "the job failed with code %d after %" PRId64 " of %" PRId64 " restarts",
                       cluster->verdict, roster_restart_count(roster), cluster->options.max_restarts);
-    if (cluster_exit_code(cluster, ENDPOINT) == EXIT_CODE_OK)
+    if (cluster_exit_code(cluster, cluster->endpoint) == EXIT_CODE_OK)
         cluster_break(cluster, INVARIANT_END, "the serving agent left 0 from a job that failed");
 }
 
@@ -118,7 +146,7 @@ void cluster_check_end(struct cluster *cluster)
     }
     check_codes(cluster);
     enum roster_job_state state = roster_state(roster);
-    if (cluster->nodes[ENDPOINT].terminated)
+    if (cluster->nodes[cluster->endpoint].terminated)
         return; /* the server went with its agent, in whatever state */
     if (state != JOB_FINISHED && state != JOB_FAILED)
         cluster_break(cluster, INVARIANT_END, "the job has not come to its end: it is %s",
@@ -127,6 +155,6 @@ void cluster_check_end(struct cluster *cluster)
         cluster_break(cluster, INVARIANT_END, "somebody still holds a seat");
     else if (state == JOB_FAILED)
         check_failed(cluster);
-    else if (cluster_exit_code(cluster, ENDPOINT) != EXIT_CODE_OK)
+    else if (cluster_exit_code(cluster, cluster->endpoint) != EXIT_CODE_OK)
         cluster_break(cluster, INVARIANT_END, "the serving agent failed a job that succeeded");
 }

@@ -200,6 +200,9 @@ void cluster_arrive(struct cluster *cluster, const struct happening *happening)
         node->registration += happening->letter->kind == WIRE_ACCEPT || happening->letter->kind == WIRE_AGAIN;
         struct muster_error err;
         struct instant now = node_time(cluster, node);
+        enum wire_kind kind = happening->letter->kind;
+        bool has_seat = kind == WIRE_ACCEPT || kind == WIRE_BEAT;
+        node->in_touch |= has_seat && instant_diff_ns(happening->sent, node->awake_since) > 2 * NS_PER_S;
         node->slept &= !tells_how_things_are(node, happening);
         client_wake(node->client, now);
         if (client_receive(node->client, read_letter(cluster, happening->letter), now, &err))
@@ -237,7 +240,7 @@ void cluster_break_seen(struct cluster *cluster, int i)
 void cluster_break_connection(struct cluster *cluster, int i)
 {
     struct node *node = &cluster->nodes[i];
-    if (i == ENDPOINT || !node->session)
+    if (i == cluster->endpoint || !node->session)
         return;
     if (!node->cut[TO_SERVER] && cluster_server(cluster))
         cluster_schedule(cluster,

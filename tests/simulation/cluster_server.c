@@ -8,7 +8,7 @@
 
 struct server *cluster_server(struct cluster *cluster)
 {
-    struct node *node = &cluster->nodes[ENDPOINT];
+    struct node *node = &cluster->nodes[cluster->endpoint];
     return node->phase == NODE_UP ? node->server : NULL;
 }
 
@@ -35,7 +35,7 @@ static void to_client(struct cluster *cluster, const struct server *server,
         message.sequence = roster_report_sequence(server->roster, action->member);
         message.lease_ns = roster_lease_ns(server->roster);
         if (message.lease_ns && MUTATED(MUTATION_CLOCKS))
-            message.lease_ns += node_time(cluster, &cluster->nodes[ENDPOINT]).ns;
+            message.lease_ns += node_time(cluster, &cluster->nodes[cluster->endpoint]).ns;
         message.epoch = roster_epoch(server->roster);
         message.number = session->number;
     } else if (action->kind == ROSTER_AGAIN) {
@@ -99,7 +99,7 @@ static size_t take(struct cluster *cluster, int i, const struct roster_event *ev
     struct muster_error err;
     enum roster_job_state state = roster_state(server->roster);
     struct world_id id = roster_world_id(server->roster);
-    if (i == ENDPOINT)
+    if (i == cluster->endpoint)
         cluster_note_word(cluster, event);
     if (roster_step(server->roster, event, node_time(cluster, node), &server->actions, &err)) {
         cluster_break(cluster, INVARIANT_PROTOCOL, "%s in %s: %s", roster_event_name(event->kind),
@@ -110,9 +110,10 @@ static size_t take(struct cluster *cluster, int i, const struct roster_event *ev
         cluster->changed = true;
         if ((state == JOB_STARTING || state == JOB_RUNNING) && roster_state(server->roster) > JOB_RUNNING)
             cluster_note_ended(cluster, id);
-        cluster_say(cluster, i == ENDPOINT ? NULL : node, "%s%s -> %s", i == ENDPOINT ? "" : "its own job ",
-                    roster_job_state_name(state), roster_job_state_name(roster_state(server->roster)));
-        if (i == ENDPOINT)
+        cluster_say(cluster, i == cluster->endpoint ? NULL : node, "%s%s -> %s",
+                    i == cluster->endpoint ? "" : "its own job ", roster_job_state_name(state),
+                    roster_job_state_name(roster_state(server->roster)));
+        if (i == cluster->endpoint)
             cluster_enter(cluster, roster_state(server->roster));
     }
     for (size_t k = 0; k < server->actions.count; k++) {
@@ -180,7 +181,7 @@ void cluster_server_receives(struct cluster *cluster, uint64_t number, const str
         event.kind = ROSTER_BEAT;
         break;
     }
-    bool answer = take(cluster, ENDPOINT, &event) == 0 && event.kind == ROSTER_BEAT;
+    bool answer = take(cluster, cluster->endpoint, &event) == 0 && event.kind == ROSTER_BEAT;
     int i = node_of_session(cluster, number);
     if (answer && i >= 0) {
         static struct wire_message beat = {.kind = WIRE_BEAT};
@@ -216,7 +217,7 @@ void cluster_connection_broken(struct cluster *cluster, uint64_t session)
         return;
     if (event.member >= 0 && event.member < CLUSTER_NODE_LIMIT && server->seat[event.member] == session)
         server->seat[event.member] = 0;
-    (void)take(cluster, ENDPOINT, &event);
+    (void)take(cluster, cluster->endpoint, &event);
 }
 
 void cluster_free_server(struct server *server)
@@ -232,6 +233,7 @@ void cluster_open_server(struct cluster *cluster, int i, const struct roster_joi
 {
     const struct cluster_options *options = &cluster->options;
     struct node *node = &cluster->nodes[i];
+    bool heir = node->heritage.epoch != 0;
     struct roster_options roster = {
         .job_id = "job",
         .min_nodes = options->min_nodes,
@@ -244,7 +246,8 @@ void cluster_open_server(struct cluster *cluster, int i, const struct roster_joi
         .backoff_ns = options->backoff_ns,
         .backoff_cap_ns = 4 * options->backoff_ns,
         .jitter = cluster_luck(cluster, (uint64_t)i, node->life, 3),
-        .epoch = cluster_luck(cluster, (uint64_t)i, node->life, 4) | 1,
+        .epoch = heir && MUTATED(MUTATION_HEIR_EPOCH) ? node->heritage.epoch
+                                                      : cluster_luck(cluster, (uint64_t)i, node->life, 4) | 1,
         .join_timeout_ns = options->join_timeout_ns,
         .stop_timeout_ns = options->grace_ns + 2 * node->group.kill_bound_ns + node->group.clean_bound_ns,
     };
@@ -256,7 +259,9 @@ void cluster_open_server(struct cluster *cluster, int i, const struct roster_joi
     server->tick_at = INSTANT_NEVER;
     server->state_since = cluster->now;
     server->local_slot = -1;
-    if (i == ENDPOINT) {
+    if (is_at_endpoint(cluster, i)) {
+        cluster->endpoint = i;
+        node->session = 0;
         cluster->server_lives++;
         cluster->seen_restarts = 0;
         cluster->verdict = -1;
@@ -264,7 +269,7 @@ void cluster_open_server(struct cluster *cluster, int i, const struct roster_joi
         cluster->ending = cluster->drained = (struct world_id){0};
         /* Which of two agents of one name came last is forgotten as well, and both may go. */
         cluster->may_fail |= cluster->strangers && cluster->server_lives > 1;
-        for (int other = 1; cluster->half_open && other < cluster->used; other++)
+        for (int other = 0; cluster->half_open && other < cluster->used; other++)
             cluster_break_seen(cluster, other);
         cluster->half_open = false;
         cluster_enter(cluster, JOB_FORMING);

@@ -39,18 +39,18 @@ void cluster_check_leave(struct cluster *cluster, int i)
  * Where it may save first, all may. */
 void cluster_note_word(struct cluster *cluster, const struct roster_event *event)
 {
-    const struct server *server = cluster->nodes[ENDPOINT].server;
+    const struct server *server = cluster->nodes[cluster->endpoint].server;
     const struct roster *roster = server->roster;
     if (cluster->options.elastic || (event->kind != ROSTER_LEAVE && event->kind != ROSTER_DRAIN) ||
         event->exit_code != EXIT_CODE_TERMINATED || event->member < 0)
         return;
-    int i = event->session == LOCAL_SESSION ? ENDPOINT : cluster->sessions[event->session].node;
+    int i = event->session == LOCAL_SESSION ? cluster->endpoint : cluster->sessions[event->session].node;
     bool served = server->seat[event->member] == event->session;
     enum roster_job_state state = roster_state(roster);
     enum roster_member_state member = roster_member_state(roster, event->member);
     bool has_some = member == MEMBER_ASSIGNED || member == MEMBER_RUNNING;
     bool runs = (state == JOB_STARTING || state == JOB_RUNNING) &&
-                (has_some || (i == ENDPOINT && event->kind == ROSTER_LEAVE));
+                (has_some || (i == cluster->endpoint && event->kind == ROSTER_LEAVE));
     bool sits = served && member != MEMBER_EMPTY && member != MEMBER_DONE_GONE;
     if (!sits || (!runs && state != JOB_STOPPING))
         return;

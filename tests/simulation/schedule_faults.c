@@ -48,7 +48,7 @@ static bool spares_the_server(enum step_kind kind)
  * still at work, is not told from a job's first: known, and left out. */
 static bool unknown_when_back(const struct maker *m)
 {
-    return m->server_dies && m->spares;
+    return (m->server_dies || m->shares) && m->spares;
 }
 
 /* Its machine is often out of reach, and comes back later. */
@@ -75,7 +75,8 @@ static void add_fault(struct maker *m)
         node = 1 + (int)maker_below(m, m->nodes - 1);
     bool valued = *step_unit(fault->kind) != '\0';
     int64_t lasts = longest ? 1 + maker_below(m, maker_one_in(m, 2) ? longest : 1500) : 0;
-    if (fault->kind == STEP_FINISH && node == 0 && unknown_when_back(m))
+    bool may_serve = node == 0 || m->schedule->options.beside[node];
+    if (fault->kind == STEP_FINISH && may_serve && unknown_when_back(m))
         return;
     if (fault->kind == STEP_STICK && !maker_one_in(m, 4))
         return;

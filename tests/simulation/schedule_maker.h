@@ -1,5 +1,5 @@
-/* schedule_maker.h - what the two halves of drawing a schedule share: schedule_random.c makes the job,
- * schedule_faults.c what happens to it. */
+/* schedule_maker.h - what the parts of drawing a schedule share: schedule_random.c makes the job,
+ * schedule_faults.c what happens to it, schedule_host.c who shares the server's host, and what follows. */
 #ifndef MUSTER_TESTS_SIMULATION_SCHEDULE_MAKER_H
 #define MUSTER_TESTS_SIMULATION_SCHEDULE_MAKER_H
 
@@ -12,6 +12,7 @@ struct maker {
     uint64_t random;
     int nodes; /* of the job */
     bool server_dies;
+    bool shares;                          /* the host of the endpoint has more agents than node 0's */
     bool spares;                          /* of an elastic job */
     int next_extra;                       /* the next place for an agent that is not of the job */
     int claim[CLUSTER_NODE_LIMIT];        /* that its agents start with; -1: none */
@@ -28,6 +29,10 @@ void maker_step_in(struct maker *m, int64_t at_ms, enum roster_job_state state, 
 /* The node's agent, as the job has it. */
 void maker_start(struct maker *m, int64_t at_ms, int node);
 
+/* Whether the job of this seed has more agents on the host of the endpoint. */
+bool schedule_draws_host(uint64_t seed);
+/* Those of m->shares, and what happens to who serves. */
+void schedule_share_host(struct maker *m);
 /* All of a job's faults, up to the calm. */
 void schedule_add_faults(struct maker *m);
 

@@ -128,6 +128,8 @@ static void make_static(struct maker *m)
         maker_step(m, maker_below(m, FAULTS_UNTIL_MS), STEP_START, m->next_extra++, rank);
     }
     m->server_dies = maker_one_in(m, 8);
+    if (m->shares)
+        schedule_share_host(m);
     schedule_add_faults(m);
 }
 
@@ -160,13 +162,17 @@ static void make_elastic(struct maker *m)
     if (maker_one_in(m, 4))
         draw_claims(m);
     start_all(m, true); /* some are late, when the world runs */
+    if (m->shares)
+        schedule_share_host(m);
     schedule_add_faults(m);
 }
 
 void schedule_random(uint64_t seed, struct schedule *out)
 {
     *out = (struct schedule){.options = {.seed = seed}, .until_ms = END_BY_MS};
-    struct maker maker = {.schedule = out, .random = seed * UINT64_C(0xd1342543de82ef95) + 1};
+    struct maker maker = {.schedule = out,
+                          .random = seed * UINT64_C(0xd1342543de82ef95) + 1,
+                          .shares = schedule_draws_host(seed)};
     for (int i = 0; i < CLUSTER_NODE_LIMIT; i++)
         maker.claim[i] = -1;
     if (seed % 2)

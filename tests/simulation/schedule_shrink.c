@@ -75,6 +75,7 @@ static void drop_node(struct schedule *schedule, int node)
         options->local_world_size[i] = options->local_world_size[i + 1];
         options->role[i] = options->role[i + 1];
         options->listens[i] = options->listens[i + 1];
+        options->beside[i] = options->beside[i + 1];
         options->clock_offset_ns[i] = options->clock_offset_ns[i + 1];
         options->clock_drift_ppm[i] = options->clock_drift_ppm[i + 1];
     }
@@ -118,6 +119,8 @@ static bool plainer_settings(struct shrinker *s)
     PLAINER(o->stop_ns = 100 * NS_PER_MS);
     PLAINER(o->grace_ns = NS_PER_S);
     PLAINER(memset(o->listens, 0, sizeof o->listens));
+    PLAINER(memset(o->beside, 0, sizeof o->beside));
+    PLAINER(o->own_name = false);
     PLAINER(memset(o->role, 0, sizeof o->role));
     PLAINER(memset(o->clock_offset_ns, 0, sizeof o->clock_offset_ns));
     PLAINER(memset(o->clock_drift_ppm, 0, sizeof o->clock_drift_ppm));

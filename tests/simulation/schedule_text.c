@@ -60,6 +60,15 @@ static void write_nodes(const struct cluster_options *options, struct buffer *ou
                 options->clock_drift_ppm[i]);
 }
 
+static void write_endpoint(const struct cluster_options *options, struct buffer *out)
+{
+    if (options->own_name)
+        buffer_printf(out, "own-name\n");
+    for (int i = 0; i < CLUSTER_NODE_LIMIT; i++)
+        if (options->beside[i])
+            buffer_printf(out, "beside %d\n", i);
+}
+
 /* Its value may be left out. */
 static bool is_claim(enum step_kind kind)
 {
@@ -75,6 +84,7 @@ void schedule_write(const struct schedule *schedule, struct buffer *out)
     NUMBERS(WRITE_NUMBER)
 #undef WRITE_NUMBER
     write_nodes(&schedule->options, out);
+    write_endpoint(&schedule->options, out);
     for (int i = 0; i < schedule->count; i++) {
         const struct schedule_step *step = &schedule->steps[i];
         const char *unit = step_unit(step->kind);
@@ -122,6 +132,15 @@ static bool read_node(struct schedule *schedule, const char *line)
     options->clock_offset_ns[node] = offset * NS_PER_MS;
     options->clock_drift_ppm[node] = drift;
     return true;
+}
+
+/* Another node on node 0's host. */
+static bool read_beside(struct schedule *schedule, const char *line)
+{
+    int node;
+    if (sscanf(line, "beside %d", &node) != 1 || !is_node(node) || node == 0)
+        return false;
+    return schedule->options.beside[node] = true;
 }
 
 /* The end of a step's line: "" or "in STATE". */
@@ -185,6 +204,10 @@ static bool read_line(struct schedule *schedule, const char *line)
     }
     if (sscanf(line, "seed %" SCNu64, &schedule->options.seed) == 1)
         return true;
+    if (strncmp(line, "beside ", 7) == 0)
+        return read_beside(schedule, line);
+    if (strcmp(line, "own-name") == 0)
+        return schedule->options.own_name = true;
     return sscanf(line, "%23s %" SCNd64, word, &value) == 2 && value >= 0 &&
            read_number(schedule, word, value);
 }

@@ -551,6 +551,20 @@ static void it_leaves_while_the_first_world_forms(void **state)
     assert_int_equal(f->farewells, 0);
 }
 
+/* The others are enough for a world, which would be without its server before its workers run. */
+static void no_world_forms_when_it_has_left(void **state)
+{
+    struct fixture *f = *state;
+    join(f, 0, "node0");
+    join(f, 1, "node1");
+    join(f, 2, "node2");
+    assert_int_equal(roster_state(f->roster), JOB_FORMING);
+    goes(f, 0, ROSTER_LEAVE, 143);
+    pass(f, LAST_CALL_S + 1, all + 1, 2);
+    assert_int_equal(roster_state(f->roster), JOB_FORMING);
+    assert_int_equal(f->worlds, 0);
+}
+
 /* The server that comes back; left: what the agents say of the one before. */
 static void come_back(struct fixture *f, bool left)
 {
@@ -724,6 +738,7 @@ int main(void)
         TEST(it_leaves_a_world_that_failed),
         TEST(it_leaves_while_the_next_world_forms),
         TEST(it_leaves_while_the_first_world_forms),
+        TEST(no_world_forms_when_it_has_left),
         TEST(what_was_stopped_on_purpose_costs_nothing_when_the_server_is_back),
         TEST(a_server_that_was_lost_costs_a_restart_when_it_is_back),
         TEST(an_agent_of_the_lost_world_serves_the_next_one),
