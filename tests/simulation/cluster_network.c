@@ -128,8 +128,9 @@ static void put_on_wire(struct cluster *cluster, int i, enum direction direction
     struct node *node = &cluster->nodes[i];
     uint64_t luck = cluster_luck(cluster, (uint64_t)i, direction, ++node->sent[direction]);
     if (node->cut[direction])
-        return; /* it believes that it was sent */
-    if (options->drop_percent && is_repeated(message->kind) &&
+        return;                                /* it believes that it was sent */
+    bool harmed = !is_at_endpoint(cluster, i); /* inside a machine nothing is lost */
+    if (harmed && options->drop_percent && is_repeated(message->kind) &&
         (int)((luck >> 32) % 100) < options->drop_percent) {
         cluster->faults++; /* a few in a row make a node look lost */
         cluster->losses++;
@@ -137,7 +138,7 @@ static void put_on_wire(struct cluster *cluster, int i, enum direction direction
     }
     struct instant at =
         instant_add(cluster->now, between(luck, options->delay_min_ns, options->delay_max_ns));
-    if (options->loss_percent)
+    if (harmed && options->loss_percent)
         at = instant_add(at, sent_again_ns(cluster, luck >> 8));
     if (at.ns < node->not_before[direction].ns)
         at = node->not_before[direction];
