@@ -186,6 +186,8 @@ int client_turn(struct client *client, struct instant now, struct muster_error *
 void client_broken(struct client *client, struct instant now)
 {
     client->gone_at = instant_min(client->gone_at, instant_add(now, reconnect_ns));
+    /* The server gives the seat up a second after it saw that, unless it hears of us on a new connection. */
+    client->send_at = instant_min(client->send_at, instant_add(now, reconnect_ns / 4));
 }
 
 void client_reached(struct client *client)

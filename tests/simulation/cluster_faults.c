@@ -229,9 +229,9 @@ void cluster_thaw(struct cluster *cluster, int i)
 {
     cluster->changed = true;
     plan_anew(cluster, i);
-    cluster_turn(cluster, i); /* it looks at its lease before anything else */
-    struct server *server = cluster->nodes[i].server;
-    if (server)
+    cluster_turn(cluster, i);                        /* it looks at its lease before anything else */
+    struct server *server = cluster_server(cluster); /* another agent's of this machine goes on with it */
+    if (server && is_at_endpoint(cluster, i))
         server->state_since = cluster->now;
 }
 

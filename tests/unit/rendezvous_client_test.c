@@ -134,6 +134,21 @@ static void a_late_second_accept_does_not_put_the_beat_off(void **state)
     client_destroy(seat.client);
 }
 
+/* The server gives a seat up a second after its connection broke. */
+static void a_beat_follows_a_broken_connection(void **state)
+{
+    (void)state;
+    struct seat seat;
+    take_seat(&seat, false);
+    pass(&seat, 10 * NS_PER_MS);
+    answer(&seat, WIRE_ACCEPT, 0);
+    pass(&seat, 100 * NS_PER_MS);
+    client_broken(seat.client, seat.now);
+    pass(&seat, 300 * NS_PER_MS);
+    assert_int_equal(seat.sent[WIRE_BEAT], 1);
+    client_destroy(seat.client);
+}
+
 static void a_world_is_given_out_at_once(void **state)
 {
     (void)state;
@@ -276,6 +291,7 @@ int main(void)
         cmocka_unit_test(a_join_is_repeated_until_it_is_answered),
         cmocka_unit_test(beats_are_slower_before_the_first_world),
         cmocka_unit_test(a_late_second_accept_does_not_put_the_beat_off),
+        cmocka_unit_test(a_beat_follows_a_broken_connection),
         cmocka_unit_test(a_world_is_given_out_at_once),
         cmocka_unit_test(a_world_after_a_silence_waits_for_an_answer),
         cmocka_unit_test(a_world_under_a_lease_half_over_waits_for_an_answer),
