@@ -88,9 +88,9 @@ bool roster_lose(struct roster_work *w, struct roster_member *member, const char
     /* One that drains has said its word. */
     if (must_stop || (member->state == MEMBER_STOPPING && !member->draining))
         roster_record_lost(roster, member, why);
-    if (must_stop || (member->state == MEMBER_STOPPING && !member->was_done)) {
+    /* A stray has got a new lease by coming back, and may not have heard that it is to stop. */
+    if (must_stop || member->state == MEMBER_STRAY || (member->state == MEMBER_STOPPING && !member->was_done))
         roster_fence_from(roster, member->last_heard);
-    }
     roster_vacate(roster, member, member->state == MEMBER_DONE ? MEMBER_DONE_GONE : MEMBER_EMPTY);
     return must_stop;
 }

@@ -114,12 +114,17 @@ static void check_failed(struct cluster *cluster)
         cluster_break(cluster, INVARIANT_END, "the serving agent left 0 from a job that failed");
 }
 
+/* Its agent left at once with workers that it could not kill, or took for such ones. */
+static bool thinks_stuck(const struct node *node)
+{
+    return node->stuck || (node->hurried && node->exit_code == EXIT_CODE_NODE);
+}
+
 static void check_codes(struct cluster *cluster)
 {
     for (int i = 0; i < cluster->used; i++) {
         const struct node *node = &cluster->nodes[i];
-        bool thinks_stuck = node->stuck || (node->hurried && node->exit_code == EXIT_CODE_NODE);
-        if (node->phase != NODE_EXITED || thinks_stuck || !node->exited_at.ns)
+        if (node->phase != NODE_EXITED || thinks_stuck(node) || !node->exited_at.ns)
             continue; /* or it crashed */
         if (node->terminated && node->exit_code != EXIT_CODE_TERMINATED && !node->judged && !node->seat_over)
             cluster_break(cluster, INVARIANT_END, "%s left with %d after TERM", node->name, node->exit_code);
@@ -146,7 +151,7 @@ void cluster_check_end(struct cluster *cluster)
     }
     check_codes(cluster);
     enum roster_job_state state = roster_state(roster);
-    if (cluster->nodes[cluster->endpoint].terminated)
+    if (cluster->nodes[cluster->endpoint].terminated || thinks_stuck(&cluster->nodes[cluster->endpoint]))
         return; /* the server went with its agent, in whatever state */
     if (state != JOB_FINISHED && state != JOB_FAILED)
         cluster_break(cluster, INVARIANT_END, "the job has not come to its end: it is %s",
