@@ -73,6 +73,36 @@ def frame(data):
     return (b"\0" + bytes([len(data)]) if len(data) < 256 else b"\2" + len(data).to_bytes(8, "big")) + data
 
 
+@contextlib.contextmanager
+def silent_crowd(count, connect):
+    """So many connections of strangers that say nothing; one that is ended comes again at once."""
+    over, held = threading.Event(), [connect() for _ in range(count)]
+
+    def come_again():
+        while not over.is_set():
+            for k, peer in enumerate(held):
+                try:
+                    if peer.recv(100):
+                        continue  # the server's greeting
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    pass
+                peer.close()
+                held[k] = connect()
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=come_again)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        for peer in held:
+            peer.close()
+
+
 class SecurityTest(AgentTest):
     def setUp(self):
         super().setUp()
@@ -442,34 +472,10 @@ class HostilePeers(SecurityTest):
         limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (few, few))}
         server = self.node(0, f"--secret-file={secret}", **limit)
         self.stream().close()
-        over, held = threading.Event(), []
-
-        def come_again():
-            while not over.is_set():
-                for k, peer in enumerate(held):
-                    try:
-                        if peer.recv(100):
-                            continue  # the server's greeting
-                    except BlockingIOError:
-                        continue
-                    except OSError:
-                        pass
-                    peer.close()
-                    held[k] = self.idle()
-                time.sleep(0.01)
-
-        held = [self.idle() for _ in range(few + 50)]
-        thread = threading.Thread(target=come_again)
-        thread.start()
-        try:
+        with silent_crowd(few + 50, self.idle):
             client = self.node(1, f"--secret-file={secret}")
             self.seen(0), self.seen(1)
             err, _ = self.finish_all(server, client)
-        finally:
-            over.set()
-            thread.join()
-            for peer in held:
-                peer.close()
         self.assertRegex(err, "it had said nothing, and too many connections are open|it connected and did not complete the greeting")
         self.assertNotIn("Too many open files", err)
 

@@ -9,8 +9,6 @@ import random
 import resource
 import socket
 import struct
-import threading
-import time
 import unittest
 
 import security_test
@@ -176,31 +174,8 @@ class StoreStrangers(security_test.SecurityTest):
         """Those that are ended come again at once; in every turn every worker comes anew, and is let in."""
         self.need(self.DESCRIPTORS + 600)
         self.job()
-        over, held = threading.Event(), [self.idle() for _ in range(self.DESCRIPTORS + 50)]
-
-        def come_again():
-            while not over.is_set():
-                for k, peer in enumerate(held):
-                    try:
-                        if peer.recv(100):
-                            continue
-                    except BlockingIOError:
-                        continue
-                    except OSError:
-                        pass
-                    peer.close()
-                    held[k] = self.idle()
-                time.sleep(0.01)
-
-        thread = threading.Thread(target=come_again)
-        thread.start()
-        try:
+        with security_test.silent_crowd(self.DESCRIPTORS + 50, self.idle):
             self.go_on(30)
-        finally:
-            over.set()
-            thread.join()
-            for peer in held:
-                peer.close()
         self.go_on()
         self.assertLess(self.peak() - self.before, self.GROWTH_KB)
         self.assertIn("it had said nothing, and too many such connections are open", self.end())
