@@ -21,10 +21,10 @@
 #include <unistd.h>
 
 #include "proto/env_names.h"
-#include "runtime/comm.h"
-#include "runtime/comm_reduce.h"
-#include "runtime/device_cpu.h"
-#include "runtime/world.h"
+#include "runtime/comm/comm.h"
+#include "runtime/comm/comm_reduce.h"
+#include "runtime/device/device_cpu.h"
+#include "runtime/world/world.h"
 
 enum { RANKS = 2, SIZES = 4, REPEATS_MAX = 1001 };
 #define TIMEOUT_NS (60 * NS_PER_S)
@@ -95,9 +95,9 @@ static int enqueue(struct rank *r, enum what what, struct muster_error *err)
     case ADD:
         return ops->launch(r->stream, add_shards, r);
     case GATHER:
-        return comm_host()->issue(r->comm, &op, shard_at(r, r->rank), shard_at(r, 0), r->stream, err);
+        return comm_shm()->issue(r->comm, &op, shard_at(r, r->rank), shard_at(r, 0), r->stream, err);
     default:
-        return comm_host()->issue(r->comm, &op, shard_at(r, 0), shard_at(r, 2), r->stream, err);
+        return comm_shm()->issue(r->comm, &op, shard_at(r, 0), shard_at(r, 2), r->stream, err);
     }
 }
 
@@ -121,14 +121,14 @@ static int open_rank(struct rank *r, struct muster_error *err)
                                          .device_ops = ops,
                                          .arenas = &r->arena,
                                          .arena_count = 1};
-    r->comm = r->stream ? comm_host()->create(&options, err) : NULL;
+    r->comm = r->stream ? comm_shm()->create(&options, err) : NULL;
     return r->comm ? 0 : -1;
 }
 
 static void close_rank(struct rank *r)
 {
     const struct device_ops *ops = device_cpu();
-    comm_host()->destroy(r->comm);
+    comm_shm()->destroy(r->comm);
     ops->stream_destroy(r->stream);
     if (r->device)
         ops->arena_destroy(r->device, &r->arena);
@@ -139,7 +139,7 @@ static void close_rank(struct rank *r)
 static int meet(struct rank *r, struct muster_error *err)
 {
     const struct comm_op barrier = {.kind = COMM_BARRIER};
-    if (comm_host()->issue(r->comm, &barrier, NULL, NULL, r->stream, err))
+    if (comm_shm()->issue(r->comm, &barrier, NULL, NULL, r->stream, err))
         return -1;
     return device_cpu()->sync(r->stream, INSTANT_NEVER, err);
 }

@@ -22,9 +22,9 @@
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
-#include "rendezvous/client.h"
-#include "rendezvous/zmq_calls.h"
-#include "rendezvous/zmq_socket.h"
+#include "rendezvous/client/client.h"
+#include "rendezvous/zmq/zmq_calls.h"
+#include "rendezvous/zmq/zmq_socket.h"
 
 enum { EVENTS = 256, LATEST_LOOK_MS = 20, PATIENCE_S = 300, NAME_SIZE = 24 };
 
@@ -63,7 +63,7 @@ static void note_done(struct play *play, struct agent *agent)
     agent->done = true;
 }
 
-/* -- ours: what carrier_client.c does for one seat, for many in one loop
+/* -- ours: what transport_client.c does for one seat, for many in one loop
  * -------------------------------------------------- */
 
 static struct play *playing; /* of the send of every seat */

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rendezvous/secret.h"
+#include "rendezvous/security/secret.h"
 
 enum crowd_kind {
     CROWD_OURS, /* the server's carrier, and a seat (client.h) behind each connection */

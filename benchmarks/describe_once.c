@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "proto/base/clock.h"
-#include "runtime/nccl/decide.h"
-#include "runtime/nccl/reader.h"
+#include "runtime/nccl/decide/decide.h"
+#include "runtime/nccl/read/reader.h"
 
 int main(void)
 {

@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "rendezvous/tcpstore.h"
+#include "rendezvous/tcpstore/tcpstore.h"
 
 enum { PEERS = 1024, INPUT = 64 << 10, OUTPUT = 64 << 10, EVENTS = 64 };
 

@@ -1,5 +1,5 @@
 /* store_clients.h - the two kinds of clients that store_clients.c drives: over TCP with our client
- * (rendezvous/tcpstore_client.h), and over ZeroMQ with one message for a whole call. */
+ * (rendezvous/tcpstore/tcpstore_client.h), and over ZeroMQ with one message for a whole call. */
 #ifndef MUSTER_BENCHMARKS_STORE_CLIENTS_H
 #define MUSTER_BENCHMARKS_STORE_CLIENTS_H
 

@@ -3,7 +3,7 @@
 
 #include "benchmarks/store_clients.h"
 #include "proto/base/clock.h"
-#include "rendezvous/tcpstore_client.h"
+#include "rendezvous/tcpstore/tcpstore_client.h"
 
 #define TIMEOUT_NS (60 * NS_PER_S)
 

@@ -10,7 +10,7 @@
 
 #include "benchmarks/store_clients.h"
 #include "proto/base/mem.h"
-#include "rendezvous/tcpstore.h"
+#include "rendezvous/tcpstore/tcpstore.h"
 
 enum { TIMEOUT_MS = 60000 };
 

@@ -1,6 +1,6 @@
 /* store_zmq_serve.c - a store over ZeroMQ, as small as it gets, to measure what ZeroMQ's hop costs: the
- * engine of rendezvous/tcpstore.h behind a ROUTER. A message from a client is bytes of its requests, a
- * message to it bytes of its replies. Prints its port; ends with its standard input. */
+ * engine of rendezvous/tcpstore/tcpstore.h behind a ROUTER. A message from a client is bytes of its requests,
+ * a message to it bytes of its replies. Prints its port; ends with its standard input. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include <zmq.h>
 
 #include "proto/base/mem.h"
-#include "rendezvous/tcpstore.h"
+#include "rendezvous/tcpstore/tcpstore.h"
 
 enum { CLIENTS = 1024, ID_BYTES = 5, TURN = 64 };
 

@@ -14,10 +14,10 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
-#include "runtime/gpt.h"
-#include "runtime/gpt_layers.h"
-#include "runtime/rng.h"
-#include "runtime/trainer.h"
+#include "runtime/model/gpt.h"
+#include "runtime/model/gpt_layers.h"
+#include "runtime/model/rng.h"
+#include "runtime/train/trainer.h"
 
 struct settings {
     int batch, positions, threads, layers;

@@ -4,28 +4,28 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/agent.h"
-#include "launcher/binding.h"
-#include "launcher/doctor_command.h"
-#include "launcher/dry_run.h"
+#include "launcher/agent/agent.h"
+#include "launcher/commands/doctor_command.h"
+#include "launcher/commands/dry_run.h"
+#include "launcher/commands/secret_command.h"
+#include "launcher/commands/status_command.h"
+#include "launcher/config/config_binding.h"
+#include "launcher/config/config_print.h"
+#include "launcher/host/machine.h"
+#include "launcher/local/job/python_shim.h"
 #include "launcher/local/local_command.h"
-#include "launcher/local/python_shim.h"
-#include "launcher/log_record.h"
-#include "launcher/machine.h"
-#include "launcher/pre_flight.h"
-#include "launcher/program.h"
-#include "launcher/refusal.h"
-#include "launcher/secret_command.h"
-#include "launcher/settings.h"
-#include "launcher/status_command.h"
-#include "launcher/text_list.h"
-#include "launcher/tune.h"
-#include "launcher/worker_command.h"
+#include "launcher/nccl/nccl_env.h"
+#include "launcher/nccl/pre_flight.h"
+#include "launcher/output/log_record.h"
+#include "launcher/process/find_program.h"
+#include "launcher/process/worker_command.h"
+#include "launcher/verdict/refusal.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/text.h"
+#include "proto/base/text_list.h"
 #include "proto/env_names.h"
 #include "proto/exit_code.h"
 
@@ -93,7 +93,7 @@ static int fail(const char *shown, struct run_config *config, const char *messag
         (void)fprintf(stderr, "usage: %s [flags] [--] program [arguments]\n", shown);
     (void)fprintf(stderr, "%s: error: %s\n", shown, message);
     config_salvage(config, read_variable, NULL);
-    refusal_write(shown, config, message, exit_code, &complaints);
+    startup_failure_write(shown, config, message, exit_code, &complaints);
     if (complaints.length)
         (void)print(STDERR_FILENO, &complaints);
     return exit_code;
@@ -119,17 +119,19 @@ static void announce(const struct run_config *config, const struct log_sink *log
 }
 
 /* NCCL's environment as it is known before the node joins. */
-static int look(const struct run_config *config, bool always, struct tune *tune, struct muster_error *err)
+static int look(const struct run_config *config, bool always, struct nccl_env *tune, struct muster_error *err)
 {
-    struct tune_place place = tune_place_before(config);
-    return tune_read(config, environ, always, tune, err) < 0 || tune_decide(tune, &place, err) < 0 ? -1 : 0;
+    struct nccl_env_place place = nccl_env_place_before(config);
+    return nccl_env_read(config, environ, always, tune, err) < 0 || nccl_env_decide(tune, &place, err) < 0
+               ? -1
+               : 0;
 }
 
-static int dry_run(const char *shown, struct run_config *config, const struct tune *tune)
+static int dry_run(const char *shown, struct run_config *config, const struct nccl_env *tune)
 {
     struct muster_error err = {0};
     scope_buffer out = {0};
-    char **given = tune_environment(tune, environ, &err);
+    char **given = nccl_env_environment(tune, environ, &err);
     int result = given ? dry_run_print(config, environ, given, &out, &err) : -1;
     text_list_free_items(given);
     return result < 0 ? fail(shown, config, err.text, EXIT_CODE_FAILURE) : print(STDOUT_FILENO, &out);
@@ -154,7 +156,7 @@ static int resolve(struct run_config *config, struct machine *machine, struct mu
     if (config_wants_gpus(config, machine))
         machine_read_gpus(visible, machine);
     return config_resolve(config, machine, read_variable, NULL, err) < 0 ||
-                   binding_resolve(config, machine, "/sys", err) < 0
+                   config_binding_resolve(config, machine, "/sys", err) < 0
                ? -1
                : 0;
 }
@@ -170,11 +172,11 @@ static int run_resolved(const char *shown, struct run_config *config)
                            .context = &early,
                            .threshold = level < 0 ? LOG_LEVEL_INFO : (enum log_level)level,
                            .who = "muster"};
-    if (program_check(config, read_variable, NULL, &exit_code, &err) < 0)
+    if (find_program_check(config, read_variable, NULL, &exit_code, &err) < 0)
         return fail(shown, config, err.text, exit_code);
     announce(config, &log);
-    struct tune __attribute__((cleanup(tune_free))) tune = {0};
-    if (look(config, false, &tune, &err) < 0 || tune_check(&tune, &err) < 0)
+    struct nccl_env __attribute__((cleanup(nccl_env_free))) tune = {0};
+    if (look(config, false, &tune, &err) < 0 || nccl_env_check(&tune, &err) < 0)
         return fail(shown, config, err.text,
                     err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
     if (config->dry_run)
@@ -188,13 +190,13 @@ static int print_settings(const char *shown, struct run_config *config, const st
 {
     struct muster_error err = {0};
     scope_buffer out = {0};
-    struct tune __attribute__((cleanup(tune_free))) tune = {0};
+    struct nccl_env __attribute__((cleanup(nccl_env_free))) tune = {0};
     if (look(config, true, &tune, &err) < 0)
         return fail(shown, config, err.text,
                     err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
     int log_fd = STDERR_FILENO;
     struct log_sink log = {.write = log_write_to_fd, .context = &log_fd, .who = "muster"};
-    (void)settings_print(config, machine, &tune.decisions, &out); /* out remembers a failure */
+    (void)config_print(config, machine, &tune.decisions, &out); /* out remembers a failure */
     if (config->output == OUTPUT_TEXT)
         announce_lines(config->warnings, LOG_LEVEL_WARNING, &log);
     return print(STDOUT_FILENO, &out);

@@ -2,8 +2,8 @@
  *
  * Names and meanings of the first group are torchrun's (PyTorch 2.13), so that the same worker runs under
  * both. */
-#ifndef MUSTER_ENV_NAMES_H
-#define MUSTER_ENV_NAMES_H
+#ifndef MUSTER_PROTO_ENV_NAMES_H
+#define MUSTER_PROTO_ENV_NAMES_H
 
 /* symbol, name, meaning */
 #define MUSTER_ENV_NAMES(X)                                                                                  \

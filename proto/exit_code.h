@@ -4,8 +4,8 @@
  * A failing worker's own code is passed through, and 128+n stands for signal n, so codes that are not in this
  * table are the first cause's. 138 is above 127 so that a PyTorchJob with restartPolicy ExitCode retries it.
  */
-#ifndef MUSTER_EXIT_CODE_H
-#define MUSTER_EXIT_CODE_H
+#ifndef MUSTER_PROTO_EXIT_CODE_H
+#define MUSTER_PROTO_EXIT_CODE_H
 
 /* symbol, value, what it means */
 #define MUSTER_EXIT_CODES(X)                                                                                 \

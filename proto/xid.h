@@ -1,7 +1,7 @@
 /* xid.h - pure: the NVIDIA driver's error reports in the kernel log ("NVRM: Xid (PCI:0000:3b:00): 79, ...")
  * and what their numbers mean. */
-#ifndef MUSTER_XID_H
-#define MUSTER_XID_H
+#ifndef MUSTER_PROTO_XID_H
+#define MUSTER_PROTO_XID_H
 
 #include <stdbool.h>
 

@@ -3,9 +3,9 @@
  * exp(x) = 2^k exp(r), k = round(x log2 e), r = x - k ln 2 in two parts (Cody, Waite 1980), |r| <= 0.3466,
  * and exp(r) = 1 + r + r^2 q(r), where q interpolates at the Chebyshev nodes of that range with degree 4
  * (error of the interpolation: 1.1e-8 relative, a sixth of float's roundoff). Error at most 1.5 units in the
- * last place where the result is a normal number, measured by tests/unit/kernels_table_test.c. Arguments
- * below -87.3 give about 1.2e-38 (the smallest normal number), not 0, and those above 88.3 give about 2.2e38,
- * not infinity; NaN gives NaN. */
+ * last place where the result is a normal number, measured by tests/unit/kernels/kernels_table_test.c.
+ * Arguments below -87.3 give about 1.2e-38 (the smallest normal number), not 0, and those above 88.3 give
+ * about 2.2e38, not infinity; NaN gives NaN. */
 #ifndef MUSTER_KERNELS_CPU_EXP_H
 #define MUSTER_KERNELS_CPU_EXP_H
 

@@ -1,6 +1,6 @@
 /* agent.c - the life of one `muster run`: what it sets up, its loop, its end. What is seen becomes an event
  * of the group (agent_actions.c); the other parts are listed in agent_internal.h. */
-#include "launcher/agent.h"
+#include "launcher/agent/agent.h"
 #include <fcntl.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -8,11 +8,11 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "launcher/agent_internal.h"
-#include "launcher/errand.h"
-#include "launcher/exit_mode.h"
-#include "launcher/logdir.h"
-#include "launcher/resolver.h"
+#include "launcher/agent/agent_internal.h"
+#include "launcher/config/exit_mode.h"
+#include "launcher/loop/background_job.h"
+#include "launcher/loop/resolver.h"
+#include "launcher/output/log_directory.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/env_names.h"
@@ -22,7 +22,7 @@ static const int64_t linger_ns = 2 * NS_PER_S; /* for the last messages to the s
 
 static int make_identity(struct agent *agent, struct muster_error *err)
 {
-    if (kin_make_id(agent->id) < 0)
+    if (descendants_make_id(agent->id) < 0)
         return error_errno(err, "getrandom");
     const char *outer =
         getenv(ENV_AGENT_ID); /* we may be a worker of another agent, which must find ours too */
@@ -92,7 +92,7 @@ static struct instant next_deadline(const struct agent *agent)
     struct instant next = instant_min(agent->group.deadline, agent->sweep_at);
     if (agent->membership)
         next = instant_min(next, membership_deadline(agent->membership));
-    next = instant_min(next, sweeper_deadline(&agent->sweeper));
+    next = instant_min(next, descendant_killer_deadline(&agent->sweeper));
     next = instant_min(next, agent_beats_deadline(agent));
     next = instant_min(next, agent->inquest_deadline);
     next = instant_min(next, agent_progress_deadline(agent));
@@ -107,7 +107,7 @@ static void pass_time(struct agent *agent)
         pump_tick(agent->pump, now);
     agent_beats_tick(agent, now);
     agent_failures_tick(agent, now);
-    pid_t stuck = sweeper_tick(&agent->sweeper, now);
+    pid_t stuck = descendant_killer_tick(&agent->sweeper, now);
     if (stuck)
         log_warning(&agent->log, "process %d does not let its environment be read: it is left out",
                     (int)stuck);
@@ -116,7 +116,7 @@ static void pass_time(struct agent *agent)
     agent_follow_server(agent, now);
     agent_logs_tick(agent, now);
     if (instant_reached(now, agent->group.deadline))
-        agent_event(agent, &(struct group_event){.kind = GROUP_DEADLINE}, NULL);
+        agent_event(agent, &(struct worker_group_event){.kind = GROUP_DEADLINE}, NULL);
     else if (instant_reached(now, agent->sweep_at))
         agent_sweep(agent);
 }
@@ -126,9 +126,10 @@ static int run(struct agent *agent, struct muster_error *err)
     for (;;) {
         agent_ask_seat(agent);
         agent_look_after_the_dead(agent);
-        if (group_wants_empty(&agent->group) && !agent_has_untold_failures(agent) && agent_is_childless()) {
-            sweeper_call_off(&agent->sweeper); /* it must not find the next round's workers */
-            agent_event(agent, &(struct group_event){.kind = GROUP_EMPTY}, NULL);
+        if (worker_group_wants_empty(&agent->group) && !agent_has_untold_failures(agent) &&
+            agent_is_childless()) {
+            descendant_killer_call_off(&agent->sweeper); /* it must not find the next round's workers */
+            agent_event(agent, &(struct worker_group_event){.kind = GROUP_EMPTY}, NULL);
         } else if (!agent->finished && loop_turn(&agent->loop, next_deadline(agent), err) < 0) {
             return -1;
         }
@@ -166,14 +167,14 @@ static void tear_down(struct agent *agent)
     agent_close_facts(agent);
     agent_close_tuning(agent);
     agent_end_failures(agent);
-    sweeper_call_off(&agent->sweeper);
+    descendant_killer_call_off(&agent->sweeper);
     agent_stop_cleaning(agent);
     if (agent->workers)
         agent_release_workers(agent);
     guardian_dismiss(&agent->guardian);
     membership_destroy(agent->membership, linger_ns);
     resolver_destroy(agent->resolver);
-    errand_watch_end(&agent->port_asking);
+    background_watch_end(&agent->port_asking);
     agent_close_store(agent);
     mem_free(agent->id_chain);
     agent_discard_error_directory(agent);
@@ -221,13 +222,13 @@ static int run_agent(struct agent *agent)
     if (set_up(agent, &err) < 0) {
         log_error(&agent->log, "%s", err.text);
         if (agent->run_directory)
-            logdir_discard(agent->config, agent->run_directory);
+            log_directory_discard(agent->config->log_dir, agent->run_directory);
         return fail(agent, set_up_code(agent, &err), &err);
     }
     if (run(agent, &err) < 0) { /* the kernel refuses what it gave before: leave nothing behind */
         log_error(&agent->log, "%s", err.text);
         agent_kill_workers(agent);
-        sweeper_wait(&agent->sweeper, linger_ns);
+        descendant_killer_wait(&agent->sweeper, linger_ns);
         return fail(agent, EXIT_CODE_FAILURE, &err);
     }
     agent_settle_failures(agent);
@@ -242,7 +243,7 @@ static int run_agent(struct agent *agent)
     return exit_code;
 }
 
-int agent_run(const struct run_config *config, struct tune *tune, const struct log_sink *log)
+int agent_run(const struct run_config *config, struct nccl_env *tune, const struct log_sink *log)
 {
     struct muster_error err = {0};
     open_standard_descriptors();
@@ -258,14 +259,14 @@ int agent_run(const struct run_config *config, struct tune *tune, const struct l
     agent->signals.fd = agent->seat.fd = agent->inquest.fd = -1;
     agent->guardian.fd = agent->held_port_fd = -1;
     agent->sweep_at = agent->hang.deadline = agent->inquest_deadline = INSTANT_NEVER;
-    agent->group = (struct group){.state = GROUP_WAITING,
-                                  .shutdown_grace_ns = agent_seconds_ns(config->shutdown_timeout_s),
-                                  .restart_grace_ns = agent_seconds_ns(config->restart_grace_s),
-                                  .kill_bound_ns = AGENT_KILL_BOUND_NS,
-                                  .drains = config->elastic,
-                                  .ends_together = !config->elastic && config->max_nodes > 1,
-                                  .clean_bound_ns = AGENT_CLEAN_BOUND_NS,
-                                  .deadline = INSTANT_NEVER};
+    agent->group = (struct worker_group){.state = GROUP_WAITING,
+                                         .shutdown_grace_ns = agent_seconds_ns(config->shutdown_timeout_s),
+                                         .restart_grace_ns = agent_seconds_ns(config->restart_grace_s),
+                                         .kill_bound_ns = AGENT_KILL_BOUND_NS,
+                                         .drains = config->elastic,
+                                         .ends_together = !config->elastic && config->max_nodes > 1,
+                                         .clean_bound_ns = AGENT_CLEAN_BOUND_NS,
+                                         .deadline = INSTANT_NEVER};
     machine_host_name(agent->host);
     int exit_code = EXIT_CODE_FAILURE;
     if (agent_open_pump(agent, &err) == 0) {

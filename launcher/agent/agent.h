@@ -1,14 +1,14 @@
 /* agent.h - one `muster run`: the epoll loop that joins the world, starts workers, watches them and tells how
  * it ended. */
-#ifndef MUSTER_LAUNCHER_AGENT_H
-#define MUSTER_LAUNCHER_AGENT_H
+#ifndef MUSTER_LAUNCHER_AGENT_AGENT_H
+#define MUSTER_LAUNCHER_AGENT_AGENT_H
 
-#include "launcher/config.h"
-#include "launcher/tune.h"
+#include "launcher/config/config.h"
+#include "launcher/nccl/nccl_env.h"
 #include "proto/base/log.h"
 
-/* Runs the job to its end and returns the exit code (proto/exit_code.h). tune: as tune_read and tune_check
- * left it; decided anew for every world. Errors of muster itself are logged to log. */
-int agent_run(const struct run_config *config, struct tune *tune, const struct log_sink *log);
+/* Runs the job to its end and returns the exit code (proto/exit_code.h). tune: as nccl_env_read and
+ * nccl_env_check left it; decided anew for every world. Errors of muster itself are logged to log. */
+int agent_run(const struct run_config *config, struct nccl_env *tune, const struct log_sink *log);
 
 #endif

@@ -1,5 +1,5 @@
-/* agent_actions.c - one step of the group (group.h), and what it asks for. See agent_internal.h. */
-#include "launcher/agent_internal.h"
+/* agent_actions.c - one step of the group (worker_group.h), and what it asks for. See agent_internal.h. */
+#include "launcher/agent/agent_internal.h"
 #include "proto/base/guard.h"
 
 static void report(struct agent *agent, enum membership_report_kind kind)
@@ -33,7 +33,7 @@ void agent_begin_round(struct agent *agent)
         report(agent, MEMBERSHIP_REPORT_RUNNING);
         agent_exchange_facts(agent);
     } else {
-        agent_event(agent, &(struct group_event){.kind = GROUP_FAILURE}, &failure);
+        agent_event(agent, &(struct worker_group_event){.kind = GROUP_FAILURE}, &failure);
     }
 }
 
@@ -42,7 +42,7 @@ void agent_sweep(struct agent *agent)
     struct instant now = clock_now(NULL);
     struct instant since = instant_add(agent->group.deadline, -agent->group.kill_bound_ns); /* of KILLING */
     agent_kill_workers(agent);
-    agent->sweep_at = instant_add(now, sweeper_pause_ns(instant_diff_ns(now, since)));
+    agent->sweep_at = instant_add(now, descendant_killer_pause_ns(instant_diff_ns(now, since)));
 }
 
 static void do_leave(struct agent *agent)
@@ -78,7 +78,8 @@ static void do_remind(struct agent *agent)
              (long long)(left > 0 ? left : 0));
 }
 
-static void execute(struct agent *agent, enum group_action action, const struct worker_failure *failure)
+static void execute(struct agent *agent, enum worker_group_action action,
+                    const struct worker_failure *failure)
 {
     switch (action) {
     case GROUP_REPORT_FAILED:
@@ -126,18 +127,19 @@ static void execute(struct agent *agent, enum group_action action, const struct 
     }
 }
 
-void agent_event(struct agent *agent, const struct group_event *event, const struct worker_failure *failure)
+void agent_event(struct agent *agent, const struct worker_group_event *event,
+                 const struct worker_failure *failure)
 {
     struct muster_error err = {0};
     unsigned actions;
-    enum group_state before = agent->group.state;
+    enum worker_group_state before = agent->group.state;
     agent->group.listens = agent_count_listeners(agent) > 0;
-    if (group_step(&agent->group, event, clock_now(NULL), &actions, &err) < 0) {
+    if (worker_group_step(&agent->group, event, clock_now(NULL), &actions, &err) < 0) {
         log_error(&agent->log, "internal: %s", err.text);
         return;
     }
-    log_debug(&agent->log, "%s: %s -> %s", group_event_name(event->kind), group_state_name(before),
-              group_state_name(agent->group.state));
+    log_debug(&agent->log, "%s: %s -> %s", worker_group_event_name(event->kind),
+              worker_group_state_name(before), worker_group_state_name(agent->group.state));
     if (agent->group.state != GROUP_RUNNING)
         agent_reset_hang(agent);
     if (before == GROUP_SAVING && agent->group.state != before)

@@ -1,15 +1,15 @@
-/* agent_clean.c - between two rounds: what the dead workers left behind is removed by a thread (cleanup.h).
- * See agent_internal.h. */
+/* agent_clean.c - between two rounds: what the dead workers left behind is removed by a thread
+ * (shm_cleanup.h). See agent_internal.h. */
 #include <unistd.h>
 
-#include "launcher/agent_internal.h"
-#include "launcher/cleanup.h"
+#include "launcher/agent/agent_internal.h"
+#include "launcher/process/shm_cleanup.h"
 
-static const struct group_event cleaned_event = {.kind = GROUP_CLEANED};
+static const struct worker_group_event cleaned_event = {.kind = GROUP_CLEANED};
 
 void agent_stop_cleaning(struct agent *agent)
 {
-    errand_watch_end(&agent->cleaning);
+    background_watch_end(&agent->cleaning);
 }
 
 static void cleaned(void *context)
@@ -25,11 +25,11 @@ static void cleaned(void *context)
 void agent_clean(struct agent *agent)
 {
     struct muster_error err = {0};
-    struct cleanup_scope scope = {.uid = geteuid(),
-                                  .since_ns = agent->round_wall_ns,
-                                  .dead = agent->dead,
-                                  .dead_count = (size_t)agent->dead_count};
-    struct errand *errand = cleanup_start(&scope, "/dev/shm", &agent->cleanup, &err);
-    if (errand_watch_begin(&agent->cleaning, &agent->loop, errand, cleaned, agent, &err) < 0)
+    struct shm_cleanup_scope scope = {.uid = geteuid(),
+                                      .since_ns = agent->round_wall_ns,
+                                      .dead = agent->dead,
+                                      .dead_count = (size_t)agent->dead_count};
+    struct background_job *errand = shm_cleanup_start(&scope, "/dev/shm", &agent->cleanup, &err);
+    if (background_watch_begin(&agent->cleaning, &agent->loop, errand, cleaned, agent, &err) < 0)
         log_warning(&agent->log, "%s", err.text); /* the next round starts all the same, at the deadline */
 }

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/agent_internal.h"
-#include "launcher/errand.h"
-#include "launcher/error_directory.h"
+#include "launcher/agent/agent_internal.h"
+#include "launcher/loop/background_job.h"
+#include "launcher/verdict/error_directory.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
@@ -48,13 +48,14 @@ int agent_make_error_directory(struct agent *agent, struct muster_error *err)
         mem_free(folder);
         return error_set(err, MUSTER_E_NOMEM, "no memory for the folder of error files");
     }
-    struct errand *errand = errand_start("making the folder of error files", make, folder, free_folder, err);
+    struct background_job *errand =
+        background_job_start("making the folder of error files", make, folder, free_folder, err);
     if (!errand)
         return -1;
     int result = agent_await_errand(agent, errand, making_patience_ns, "the folder of error files", err);
     if (result == 0)
         agent->error_directory = take_pointer(&folder->path);
-    errand_release(errand);
+    background_job_release(errand);
     if (result < 0 && err->code == MUSTER_E_TIMEOUT) { /* workers run without, as on a read-only root */
         log_warning(&agent->log, "no error files of the workers: %s (TMPDIR)", err->text);
         error_clear(err);
@@ -73,9 +74,9 @@ void agent_discard_error_directory(struct agent *agent)
     folder->path = take_pointer(&agent->error_directory);
     for (int i = 0; i < agent->failure_count && agent->group.exit_code; i++)
         folder->keep |= !agent->failures[i].failure.lost_node; /* there is nothing of that one */
-    struct errand *errand =
-        errand_start("removing the folder of error files", discard, folder, free_folder, NULL);
+    struct background_job *errand =
+        background_job_start("removing the folder of error files", discard, folder, free_folder, NULL);
     if (errand)
-        (void)errand_wait(errand, discarding_patience_ns); /* one that hangs is left to its thread */
-    errand_release(errand);
+        (void)background_job_wait(errand, discarding_patience_ns); /* one that hangs is left to its thread */
+    background_job_release(errand);
 }

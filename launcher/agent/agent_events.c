@@ -6,21 +6,21 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/agent_internal.h"
-#include "launcher/errand.h"
-#include "launcher/event_line.h"
-#include "launcher/outlet.h"
+#include "launcher/agent/agent_internal.h"
+#include "launcher/loop/background_job.h"
+#include "launcher/output/event_line.h"
+#include "launcher/output/write_queue.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "rendezvous/failure.h"
+#include "rendezvous/failure/failure.h"
 
 static const int64_t open_patience_ns = 5 * NS_PER_S, finish_patience_ns = NS_PER_S,
                      finish_limit_ns = 10 * NS_PER_S;
 
 struct event_file {
     int wake_fd;
-    struct outlet *outlet;
-    struct target *target;
+    struct write_queue *outlet;
+    struct output_file *target;
 };
 
 /* --- the file --- */
@@ -56,7 +56,8 @@ static int open_bounded(struct agent *agent, const char *path, struct muster_err
         return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
     }
     opening->fd = -1;
-    struct errand *errand = errand_start("opening the event log", open_file, opening, opening_free, err);
+    struct background_job *errand =
+        background_job_start("opening the event log", open_file, opening, opening_free, err);
     if (!errand)
         return -1;
     int fd = -1;
@@ -66,7 +67,7 @@ static int open_bounded(struct agent *agent, const char *path, struct muster_err
         error_set(err, (enum muster_error_code)opening->err.code, "%s", opening->err.text);
     else
         fd = take_fd(&opening->fd);
-    errand_release(errand);
+    background_job_release(errand);
     return fd;
 }
 
@@ -85,12 +86,12 @@ int agent_open_events(struct agent *agent, struct muster_error *err)
     scope_close int fd = open_bounded(agent, handler, err);
     if (fd < 0)
         return -1;
-    file->outlet = outlet_create(&(struct outlet_options){.wake_fd = file->wake_fd}, err);
+    file->outlet = write_queue_create(&(struct write_queue_options){.wake_fd = file->wake_fd}, err);
     if (!file->outlet)
         return -1;
     struct log_style json = {LOG_FORMAT_JSON, agent->host}; /* of a notice that lines are missing */
-    struct target_options target = {.fd = fd, .owned = true, .name = "the event log", .style = &json};
-    file->target = outlet_target(file->outlet, &target);
+    struct output_file_options target = {.fd = fd, .owned = true, .name = "the event log", .style = &json};
+    file->target = write_queue_target(file->outlet, &target);
     if (!file->target)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the event log");
     (void)take_fd(&fd);
@@ -102,9 +103,9 @@ void agent_close_events(struct agent *agent)
     struct event_file *file = agent->events;
     if (!file)
         return;
-    struct outlet_lost lost;
+    struct write_queue_lost lost;
     struct instant limit = instant_add(clock_now(NULL), finish_limit_ns);
-    bool ended = outlet_finish(file->outlet, finish_patience_ns, limit, &lost);
+    bool ended = write_queue_finish(file->outlet, finish_patience_ns, limit, &lost);
     if (lost.bytes)
         log_warning(&agent->log, "%llu bytes of events are not written: %s does not take them",
                     (unsigned long long)lost.bytes, agent->config->event_log_handler);
@@ -136,14 +137,14 @@ static void emit(struct agent *agent, struct event_line *line)
         pump_print(agent->pump, STDERR_FILENO, text.data, text.length);
         return;
     }
-    struct outlet_piece piece = {.target = agent->events->target,
-                                 .data = text.data,
-                                 .length = text.length,
-                                 .lines = 1,
-                                 .starts = true,
-                                 .ends = true,
-                                 .keep = true};
-    (void)outlet_put(agent->events->outlet, &piece); /* where it is refused it is counted */
+    struct write_queue_piece piece = {.target = agent->events->target,
+                                      .data = text.data,
+                                      .length = text.length,
+                                      .lines = 1,
+                                      .starts = true,
+                                      .ends = true,
+                                      .keep = true};
+    (void)write_queue_put(agent->events->outlet, &piece); /* where it is refused it is counted */
 }
 
 static bool wanted(const struct agent *agent)

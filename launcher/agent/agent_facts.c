@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/agent_internal.h"
-#include "launcher/errand.h"
+#include "launcher/agent/agent_internal.h"
+#include "launcher/loop/background_job.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "rendezvous/tcpstore_client.h"
-#include "runtime/nccl/node_facts.h"
+#include "rendezvous/tcpstore/tcpstore_client.h"
+#include "runtime/nccl/doctor/node_facts.h"
 
 static const int64_t patience_ns = 60 * NS_PER_S; /* for agents that are slow to start their workers */
 
@@ -25,7 +25,7 @@ struct exchange {
 };
 
 struct agent_facts {
-    struct errand_watch asking;
+    struct background_watch asking;
     struct exchange *exchange; /* of asking */
     char *told;                /* the last differences; NULL: none */
 };
@@ -97,7 +97,7 @@ void agent_close_facts(struct agent *agent)
 {
     if (!agent->facts)
         return;
-    errand_watch_end(&agent->facts->asking);
+    background_watch_end(&agent->facts->asking);
     mem_free(agent->facts->told);
     mem_free(agent->facts);
     agent->facts = NULL;
@@ -125,7 +125,7 @@ static void exchanged(void *context)
         log_debug(&agent->log, "the nodes' facts: %s", e->err.text);
     if (e->differences.length)
         tell(agent, e->differences.data);
-    errand_watch_end(&agent->facts->asking);
+    background_watch_end(&agent->facts->asking);
 }
 
 void agent_exchange_facts(struct agent *agent)
@@ -133,8 +133,8 @@ void agent_exchange_facts(struct agent *agent)
     struct agent_facts *facts = agent->facts;
     const struct membership_world *world = &agent->world;
     struct muster_error err = {0};
-    errand_watch_end(&agent->facts->asking);
-    if (world->group_world_size < 2 || !agent->tune->looked || agent->tune->mode == TUNE_OFF)
+    background_watch_end(&agent->facts->asking);
+    if (world->group_world_size < 2 || !agent->tune->looked || agent->tune->mode == NCCL_ENV_OFF)
         return;
     if (agent->config->worker_store != WORKER_STORE_AGENT)
         return; /* there is no store but the one that a worker may open */
@@ -148,7 +148,8 @@ void agent_exchange_facts(struct agent *agent)
     e->count = world->group_world_size;
     node_facts_take(&agent->tune->machine, agent->host, &e->own);
     facts->exchange = e;
-    struct errand *errand = errand_start("comparing the nodes", run_exchange, e, free_exchange, &err);
-    if (errand_watch_begin(&facts->asking, &agent->loop, errand, exchanged, agent, &err) < 0)
+    struct background_job *errand =
+        background_job_start("comparing the nodes", run_exchange, e, free_exchange, &err);
+    if (background_watch_begin(&facts->asking, &agent->loop, errand, exchanged, agent, &err) < 0)
         log_debug(&agent->log, "%s", err.text);
 }

@@ -2,18 +2,19 @@
  * a thread (postmortem.h), while the others are stopped already. See agent_internal.h. */
 #include <stdio.h>
 
-#include "launcher/agent_internal.h"
+#include "launcher/agent/agent_internal.h"
 #include "proto/base/guard.h"
 #include "proto/exit_code.h"
-#include "rendezvous/failure.h"
+#include "rendezvous/failure/failure.h"
 
 /* much less than the silence after which the server takes this node for lost */
-static const int64_t patience_ns = 2 * NS_PER_S; /* a busy machine takes its time with a file of a few lines */
+static const int64_t patience_ns =
+    2 * NS_PER_S; /* a busy machine takes its time with a file of a few lines */
 
 void agent_begin_failures(struct agent *agent)
 {
     struct muster_error err = {0};
-    struct witness_paths paths = witness_paths();
+    struct kernel_evidence_paths paths = kernel_evidence_paths();
     agent->failure_count = 0;
     agent->stopped_count = 0;
     postmortem_destroy(agent->postmortem);
@@ -201,7 +202,7 @@ void agent_suspect(struct agent *agent, const struct worker_failure *failure)
 void agent_report_unkillable(struct agent *agent)
 {
     struct worker_failure failure;
-    const struct kin_process *process = agent->sweeper.left_count ? &agent->sweeper.left[0] : NULL;
+    const struct descendants_process *process = agent->sweeper.left_count ? &agent->sweeper.left[0] : NULL;
     int rank = agent->config->nproc_per_node - 1;
     while (rank > 0 && !agent->workers[rank].alive)
         rank--; /* 0 also where all workers are gone and one of their children is left */

@@ -1,7 +1,7 @@
 /* agent_guardian.c - keeps a guardian (guardian.h) beside the agent. See agent_internal.h. */
 #include <unistd.h>
 
-#include "launcher/agent_internal.h"
+#include "launcher/agent/agent_internal.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
@@ -19,7 +19,7 @@ static int start_guardian(struct agent *agent, struct muster_error *err)
     if (getpid() == 1)
         return 0; /* the kernel kills the whole namespace with its init */
     size_t count;
-    scope_free struct kin_session *sessions = agent_list_sessions(agent, &count);
+    scope_free struct descendants_session *sessions = agent_list_sessions(agent, &count);
     if (!sessions)
         return error_set(err, MUSTER_E_NOMEM, "no memory to start the guardian");
     struct guardian_task task = {.id = agent->id,

@@ -1,4 +1,4 @@
-/* agent_beats.c - the workers' heartbeats: their pipes, who has fallen silent and what is done about it
+/* agent_heartbeats.c - the workers' heartbeats: their pipes, who has fallen silent and what is done about it
  * (hang.h), and who left early. See agent_internal.h. */
 #include <errno.h>
 #include <fcntl.h>
@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/agent_internal.h"
-#include "launcher/inquiry.h"
+#include "launcher/agent/agent_internal.h"
+#include "launcher/process/hang_dump.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
@@ -105,7 +105,7 @@ static void answered(void *context)
     int asked = agent->inquiry->asked;
     blame_stopped(agent, agent->inquiry->stopped);
     log_lines(agent, agent->inquiry->text.data ? agent->inquiry->text.data : "");
-    errand_watch_end(&agent->asking);
+    background_watch_end(&agent->asking);
     if (!asked) /* else what they have to say takes a moment: the deadline ends it */
         take_hang_step(agent, HANG_ANSWERED);
 }
@@ -125,14 +125,14 @@ static void ask(struct agent *agent)
     log_error(&agent->log, "rank %d (pid %d) hangs: no heartbeat for %.4g s; last steps here: %s",
               behind->rank, (int)behind->pid, agent->config->hang_timeout_s,
               steps.data && !steps.failed ? steps.data : "none was told");
-    struct errand *errand = sessions ? inquiry_start(sessions, found, &agent->inquiry, &err) : NULL;
-    if (errand_watch_begin(&agent->asking, &agent->loop, errand, answered, agent, &err) < 0)
+    struct background_job *errand = sessions ? hang_dump_start(sessions, found, &agent->inquiry, &err) : NULL;
+    if (background_watch_begin(&agent->asking, &agent->loop, errand, answered, agent, &err) < 0)
         log_warning(&agent->log, "%s", err.text); /* the deadline goes on without it */
 }
 
 static void abort_stalled(struct agent *agent)
 {
-    errand_watch_end(&agent->asking); /* /proc did not answer in time */
+    background_watch_end(&agent->asking); /* /proc did not answer in time */
     for (int i = 0; i < agent->config->nproc_per_node; i++)
         if (agent->beats[i].stalled && agent->workers[i].alive) {
             (void)kill(-agent->workers[i].pid, SIGABRT); /* it is not reaped: the number is its own */
@@ -160,7 +160,7 @@ static void tell(struct agent *agent)
             agent->workers[i].news = false;
             agent_tell_worker(agent, &agent->workers[i], i == agent->behind ? &failure : NULL);
         }
-    agent_event(agent, &(struct group_event){.kind = GROUP_FAILURE}, &failure);
+    agent_event(agent, &(struct worker_group_event){.kind = GROUP_FAILURE}, &failure);
     agent_reap(agent); /* the others' ends were held back */
 }
 
@@ -181,7 +181,7 @@ static void take_hang_step(struct agent *agent, enum hang_event event)
 void agent_reset_hang(struct agent *agent)
 {
     take_hang_step(agent, HANG_RESET);
-    errand_watch_end(&agent->asking);
+    background_watch_end(&agent->asking);
 }
 
 bool agent_holds_ends(struct agent *agent)

@@ -1,28 +1,28 @@
 /* agent_internal.h - the agent, and what its parts (agent_*.c) share. */
-#ifndef MUSTER_LAUNCHER_AGENT_INTERNAL_H
-#define MUSTER_LAUNCHER_AGENT_INTERNAL_H
+#ifndef MUSTER_LAUNCHER_AGENT_AGENT_INTERNAL_H
+#define MUSTER_LAUNCHER_AGENT_AGENT_INTERNAL_H
 
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 
-#include "launcher/agent.h"
-#include "launcher/errand_watch.h"
-#include "launcher/event_line.h"
-#include "launcher/group.h"
-#include "launcher/guardian.h"
-#include "launcher/hang.h"
-#include "launcher/heartbeat.h"
-#include "launcher/job_state.h"
-#include "launcher/kin.h"
-#include "launcher/loop.h"
-#include "launcher/notice.h"
-#include "launcher/postmortem.h"
-#include "launcher/pump.h"
-#include "launcher/report.h"
-#include "launcher/succession.h"
-#include "launcher/sweeper.h"
+#include "launcher/agent/agent.h"
+#include "launcher/loop/background_watch.h"
+#include "launcher/loop/loop.h"
+#include "launcher/output/event_line.h"
+#include "launcher/output/pump.h"
+#include "launcher/policy/hang.h"
+#include "launcher/policy/heartbeat.h"
+#include "launcher/policy/job_state.h"
+#include "launcher/policy/server_takeover.h"
+#include "launcher/policy/stop_notice.h"
+#include "launcher/policy/worker_group.h"
+#include "launcher/process/descendant_killer.h"
+#include "launcher/process/descendants.h"
+#include "launcher/process/guardian.h"
+#include "launcher/verdict/postmortem.h"
+#include "launcher/verdict/report.h"
 #include "rendezvous/membership.h"
 
 struct agent;
@@ -37,7 +37,7 @@ struct worker {
     struct agent *agent;            /* where beats is open */
     struct loop_source beats;       /* its heartbeats; fd -1: closed */
     struct loop_source notices;     /* our end of its notice socket; fd -1: closed */
-    struct notice_listener listener;
+    struct stop_notice_listener listener;
     struct instant begun, ended; /* ended: where it was reaped */
     bool named;                  /* as one that left early */
     char *stderr_file;           /* where stderr is redirected only */
@@ -60,7 +60,7 @@ struct agent {
     const struct run_config *config;
     struct log_sink log; /* through the pump, so that it never blocks */
     char host[MACHINE_NAME_SIZE];
-    char id[KIN_ID_LENGTH + 1];
+    char id[DESCENDANTS_ID_LENGTH + 1];
     char *id_chain;            /* MUSTER_AGENT_ID of the workers: the outer agents' ids, then ours */
     struct rlimit descriptors; /* what this process inherited; its own soft limit may be higher */
     struct rlimit core_dumps;  /* the same */
@@ -73,26 +73,26 @@ struct agent {
     struct guardian guardian;
     int guardians; /* started so far */
     struct pump *pump;
-    struct agent_logs *logs; /* agent_logs.c */
+    struct agent_logs *logs; /* agent_output.c */
     struct membership *membership;
     struct resolver *resolver;
     bool resolved; /* its addresses can be asked for */
     struct tcpstore_server *store;
     int held_port_fd; /* holds held_port for the worker that serves the store; -1: none does */
     uint16_t held_port;
-    bool following;                  /* resolver is for that */
-    bool serves_here;                /* the roster, or is trying to */
-    struct succession succession;    /* another agent of this machine serves; where it goes, this one may */
-    struct errand_watch port_asking; /* while who holds the port to serve on is looked for */
+    bool following;               /* resolver is for that */
+    bool serves_here;             /* the roster, or is trying to */
+    struct succession succession; /* another agent of this machine serves; where it goes, this one may */
+    struct background_watch port_asking; /* while who holds the port to serve on is looked for */
     struct port_question *port_question; /* of port_asking */
     struct instant started, join_deadline, waiting_since, progress_at;
-    struct tune *tune;                     /* the caller's */
-    struct agent_tuning *tuning;           /* agent_tune.c */
+    struct nccl_env *tune;                 /* the caller's */
+    struct agent_tuning *tuning;           /* agent_nccl.c */
     struct agent_facts *facts;             /* agent_facts.c */
     char server_address[DESCRIPTION_NAME]; /* numeric, as this node or the others dial it; "" unknown */
     struct agent_audience *audience;       /* who can ask for the status; agent_status.c */
 
-    struct group group;
+    struct worker_group group;
     struct membership_world world;
     char restart_reason[MUSTER_ERROR_TEXT]; /* why the round before world was stopped, where it failed; "" */
     int64_t restarts_told;                  /* restart count of the last world that a restart was told of */
@@ -106,18 +106,18 @@ struct agent {
     int behind; /* local rank of the worker that the hang is told of */
     /* Why this round is stopped, as the server said; no STOP where it did not. */
     struct membership_event stop;
-    struct errand_watch asking;    /* while what the kernel says of it is read */
-    struct inquiry *inquiry;       /* of asking */
-    struct postmortem *postmortem; /* of this round; NULL: not yet, or no memory */
-    struct loop_source inquest;    /* its thread, while one is under way */
+    struct background_watch asking; /* while what the kernel says of it is read */
+    struct hang_dump *inquiry;      /* of asking */
+    struct postmortem *postmortem;  /* of this round; NULL: not yet, or no memory */
+    struct loop_source inquest;     /* its thread, while one is under way */
     struct instant inquest_deadline;
     struct instant sweep_at; /* next look for what is to be killed */
-    struct sweeper sweeper;
+    struct descendant_killer sweeper;
     pid_t dead[AGENT_DEAD_KEPT]; /* reaped in this round: workers and what they left */
     int dead_count;
-    int64_t round_wall_ns;        /* when this round's workers were started */
-    struct errand_watch cleaning; /* while what they left is removed */
-    struct cleanup *cleanup;      /* of cleaning */
+    int64_t round_wall_ns;            /* when this round's workers were started */
+    struct background_watch cleaning; /* while what they left is removed */
+    struct shm_cleanup *cleanup;      /* of cleaning */
 
     struct observed_failure failures[AGENT_FAILURES_KEPT]; /* the best, in order */
     int failure_count;
@@ -134,7 +134,7 @@ struct agent {
     struct event_file *events; /* NULL: none */
     struct job_state state;    /* with --state-dir; kept by the agent that serves the job */
     bool resumes, serves;
-    struct errand_watch saving;
+    struct background_watch saving;
     struct state_file *state_file; /* of saving */
     bool save_again;               /* it changed meanwhile */
 };
@@ -151,14 +151,15 @@ static inline int64_t agent_seconds_ns(double seconds)
 /* --- agent_actions.c --- */
 
 /* Takes one step of the group and executes what it asks for. failure: for GROUP_FAILURE. */
-void agent_event(struct agent *agent, const struct group_event *event, const struct worker_failure *failure);
+void agent_event(struct agent *agent, const struct worker_group_event *event,
+                 const struct worker_failure *failure);
 /* KILL to all that is left, and when to look again. */
 void agent_sweep(struct agent *agent);
 
 /* Starts the workers, whose log files are open. */
 void agent_begin_round(struct agent *agent);
 
-/* --- agent_logs.c --- */
+/* --- agent_output.c --- */
 
 /* Where one stream of one worker goes. */
 struct agent_route {
@@ -182,7 +183,7 @@ void agent_close_logs(struct agent *agent);
 int agent_route_stream(struct agent *agent, struct worker *worker, int stream, struct agent_route *route,
                        struct muster_error *err);
 
-/* --- agent_world.c --- */
+/* --- agent_membership.c --- */
 
 int agent_join(struct agent *agent, struct muster_error *err);
 /* address: what the server's host binds or its clients connect to; NULL in process. */
@@ -217,7 +218,7 @@ uint16_t agent_store_port(const struct agent *agent);
  * world's, else 0. Any thread: nothing of it changes elsewhere while there is a seat. */
 uint16_t agent_renew_store(struct agent *agent);
 
-/* --- agent_serve.c --- */
+/* --- agent_server.c --- */
 
 /* --bind-addr; NULL: not given. */
 static inline const char *agent_bind_address(const struct agent *agent)
@@ -237,12 +238,12 @@ const char *agent_address_to_serve(const struct agent *agent);
  */
 enum server_choice agent_choose_server(const struct agent *agent);
 bool agent_serves_resolved(const struct agent *agent);
-/* What succession.h asks of an agent with a seat. */
+/* What server_takeover.h asks of an agent with a seat. */
 struct succession_view agent_view_succession(const struct agent *agent);
 /* Tries to serve in place of another agent of this machine. Whether it serves now. */
 bool agent_succeed(struct agent *agent);
 
-/* --- agent_tune.c --- */
+/* --- agent_nccl.c --- */
 
 int agent_open_tuning(struct agent *agent, struct muster_error *err);
 /* Waits for what is being written, bounded. */
@@ -274,7 +275,7 @@ int agent_watch_signals(struct agent *agent, struct muster_error *err);
  * where a signal that stops the job comes first (early_signal). what: for the error. */
 int agent_await(struct agent *agent, int fd, int64_t patience_ns, const char *what, struct muster_error *err);
 /* The same for the end of an errand, whose payload may be looked at then. */
-int agent_await_errand(struct agent *agent, const struct errand *errand, int64_t patience_ns,
+int agent_await_errand(struct agent *agent, const struct background_job *errand, int64_t patience_ns,
                        const char *what, struct muster_error *err);
 /* Where PID 1 is a shell that keeps signals to itself, says so and what helps. */
 void agent_warn_of_init(const struct agent *agent);
@@ -284,7 +285,7 @@ void agent_warn_of_init(const struct agent *agent);
 /* Starts a guardian that knows the sessions there are, and another one where it dies. */
 int agent_watch_guardian(struct agent *agent, struct muster_error *err);
 
-/* --- agent_start.c --- */
+/* --- agent_round.c --- */
 
 /* Starts all workers of agent->world back to back. On failure (which failure then describes) those that were
  * started are left to be stopped. */
@@ -301,7 +302,7 @@ void agent_describe_worker(const struct agent *agent, const struct worker *worke
 void agent_clean(struct agent *agent);
 void agent_stop_cleaning(struct agent *agent);
 
-/* --- agent_beats.c --- */
+/* --- agent_heartbeats.c --- */
 
 /* *writer becomes the worker's. */
 int agent_open_beats(struct agent *agent, struct worker *worker, int *writer, struct muster_error *err);
@@ -372,7 +373,7 @@ bool agent_has_untold_failures(const struct agent *agent);
 /* At the end: waits for the thread, bounded. */
 void agent_settle_failures(struct agent *agent);
 
-/* --- agent_workers.c --- */
+/* --- agent_processes.c --- */
 
 /* signal to the session of every live worker; what has left it is not reached. */
 void agent_signal_workers(const struct agent *agent, int signal);
@@ -385,7 +386,7 @@ void agent_name_stuck(struct agent *agent);
 /* Whether not even an orphan is left. */
 bool agent_is_childless(void);
 /* The sessions of this round's workers, the caller's to free; NULL without memory. */
-struct kin_session *agent_list_sessions(const struct agent *agent, size_t *count);
+struct descendants_session *agent_list_sessions(const struct agent *agent, size_t *count);
 /* Closes what belongs to workers of the round that is over. */
 void agent_release_workers(struct agent *agent);
 
@@ -406,7 +407,7 @@ void agent_tell(struct agent *agent, enum event_state state, int64_t duration_ns
 void agent_tell_worker(struct agent *agent, const struct worker *worker,
                        const struct worker_failure *failure);
 
-/* --- agent_state.c --- */
+/* --- agent_job_state.c --- */
 
 /* Reads what --state-dir knows of the job; *over: it has ended, with agent->state.exit_code. Waits as
  * agent_await does. */

@@ -1,12 +1,13 @@
-/* agent_state.c - the job's state on a volume (job_state.h): read before there is a world, kept by the agent
- * that serves the job. Threads do the reading and writing; the volume may not answer. See agent_internal.h.
+/* agent_job_state.c - the job's state on a volume (job_state.h): read before there is a world, kept by the
+ * agent that serves the job. Threads do the reading and writing; the volume may not answer. See
+ * agent_internal.h.
  */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/agent_internal.h"
-#include "launcher/errand.h"
+#include "launcher/agent/agent_internal.h"
+#include "launcher/loop/background_job.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
@@ -84,13 +85,13 @@ static int parse_found(struct agent *agent, const struct state_file *file, struc
 static int read_state(struct agent *agent, struct muster_error *err)
 {
     struct state_file *file = make_file(agent, err);
-    struct errand *errand =
-        file ? errand_start("reading the job's state", read_file, file, state_file_free, err) : NULL;
+    struct background_job *errand =
+        file ? background_job_start("reading the job's state", read_file, file, state_file_free, err) : NULL;
     if (!errand)
         return -1;
     int result = agent_await_errand(agent, errand, read_patience_ns, agent->config->state_dir, err);
     result = result < 0 ? error_wrap(err, "--state-dir") : parse_found(agent, file, err);
-    errand_release(errand);
+    background_job_release(errand);
     return result;
 }
 
@@ -137,7 +138,7 @@ static void take_saved(struct agent *agent)
     const struct state_file *file = agent->state_file;
     if (file->err.code)
         log_warning(&agent->log, "the job's state is not kept: %s", file->err.text);
-    errand_watch_end(&agent->saving);
+    background_watch_end(&agent->saving);
 }
 
 static void saved(void *context)
@@ -161,9 +162,10 @@ static void save(struct agent *agent)
         file = NULL;
     }
     agent->state_file = file;
-    struct errand *errand =
-        file ? errand_start("keeping the job's state", write_file, file, state_file_free, &err) : NULL;
-    if (errand_watch_begin(&agent->saving, &agent->loop, errand, saved, agent, &err) < 0)
+    struct background_job *errand =
+        file ? background_job_start("keeping the job's state", write_file, file, state_file_free, &err)
+             : NULL;
+    if (background_watch_begin(&agent->saving, &agent->loop, errand, saved, agent, &err) < 0)
         log_warning(&agent->log, "the job's state is not kept: %s", *err.text ? err.text : "no memory");
 }
 
@@ -187,13 +189,13 @@ static void wait_saved(struct agent *agent)
 {
     if (!agent->saving.errand)
         return;
-    if (errand_wait(agent->saving.errand, write_patience_ns)) {
+    if (background_job_wait(agent->saving.errand, write_patience_ns)) {
         take_saved(agent);
         return;
     }
     log_warning(&agent->log, "the job's state is not kept: %s did not answer within %.4g s",
                 agent->config->state_dir, (double)write_patience_ns / NS_PER_S);
-    errand_watch_end(&agent->saving);
+    background_watch_end(&agent->saving);
     agent->state.phase = JOB_PHASE_COUNT; /* no second try: it would wait as long */
 }
 

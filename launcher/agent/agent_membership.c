@@ -1,10 +1,10 @@
-/* agent_world.c - this agent's seat in the world: taking it, what comes from it, and the workers' store where
- * this node serves it. See agent_internal.h. */
+/* agent_membership.c - this agent's seat in the world: taking it, what comes from it, and the workers' store
+ * where this node serves it. See agent_internal.h. */
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/agent_internal.h"
-#include "launcher/resolver.h"
+#include "launcher/agent/agent_internal.h"
+#include "launcher/loop/resolver.h"
 #include "proto/base/text.h"
 #include "proto/exit_code.h"
 
@@ -17,16 +17,16 @@ static void on_membership(struct agent *agent, const struct membership_event *ev
         agent->world = event->world;
         memcpy(agent->restart_reason, event->reason, sizeof agent->restart_reason);
         agent_keep_count(agent);
-        agent_event(agent, &(struct group_event){.kind = GROUP_WORLD}, NULL);
+        agent_event(agent, &(struct worker_group_event){.kind = GROUP_WORLD}, NULL);
         break;
     case MEMBERSHIP_EVENT_STOP:
         agent_reap(agent); /* who is dead already was not stopped by us */
         log_info(&agent->log, "the workers stop: %s", event->reason);
         agent->stop = *event;
-        agent_event(
-            agent,
-            &(struct group_event){.kind = GROUP_STOP, .grace_ns = event->grace_ns, .planned = event->planned},
-            NULL);
+        agent_event(agent,
+                    &(struct worker_group_event){
+                        .kind = GROUP_STOP, .grace_ns = event->grace_ns, .planned = event->planned},
+                    NULL);
         break;
     case MEMBERSHIP_EVENT_VERDICT:
         agent->verdict = *event;
@@ -34,13 +34,15 @@ static void on_membership(struct agent *agent, const struct membership_event *ev
             !event->failure.wall_ns) /* a lost node: the server saw its silence, not its end */
             agent->verdict.failure.wall_ns = clock_wall_ns();
         agent->judged = true;
-        agent_event(agent, &(struct group_event){.kind = GROUP_VERDICT, .exit_code = event->exit_code}, NULL);
+        agent_event(agent, &(struct worker_group_event){.kind = GROUP_VERDICT, .exit_code = event->exit_code},
+                    NULL);
         break;
     case MEMBERSHIP_EVENT_REFUSED:
         log_error(&agent->log, "refused by the server: %s", event->reason);
         (void)snprintf(agent->end_reason, sizeof agent->end_reason, "refused by the server: %.*s",
                        (int)sizeof agent->end_reason - 32, event->reason);
-        agent_event(agent, &(struct group_event){.kind = GROUP_LOST, .exit_code = EXIT_CODE_FAILURE}, NULL);
+        agent_event(agent, &(struct worker_group_event){.kind = GROUP_LOST, .exit_code = EXIT_CODE_FAILURE},
+                    NULL);
         break;
     }
 }
@@ -65,7 +67,7 @@ void agent_lose_seat(struct agent *agent, const char *why, int exit_code)
     log_error(&agent->log, "%s", why);
     (void)snprintf(agent->end_reason, sizeof agent->end_reason, "%s", why);
     close_seat(agent);
-    agent_event(agent, &(struct group_event){.kind = GROUP_LOST, .exit_code = exit_code}, NULL);
+    agent_event(agent, &(struct worker_group_event){.kind = GROUP_LOST, .exit_code = exit_code}, NULL);
 }
 
 void agent_ask_seat(struct agent *agent)
@@ -316,7 +318,8 @@ void agent_follow_server(struct agent *agent, struct instant now)
 void agent_begin_waiting(struct agent *agent, struct instant now)
 {
     agent->waiting_since = now;
-    agent->progress_at = instant_add(now, first_progress_ns); /* until then what is known may be of the last world */
+    agent->progress_at =
+        instant_add(now, first_progress_ns); /* until then what is known may be of the last world */
 }
 
 struct instant agent_progress_deadline(const struct agent *agent)

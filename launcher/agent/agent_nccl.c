@@ -1,17 +1,17 @@
-/* agent_tune.c - what NCCL cannot know, for the workers of each world: decided when the world is there, said
- * where it is news, kept in the log directory as nccl.json. See tune.h and agent_internal.h. */
+/* agent_nccl.c - what NCCL cannot know, for the workers of each world: decided when the world is there, said
+ * where it is news, kept in the log directory as nccl.json. See nccl_env.h and agent_internal.h. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/agent_internal.h"
-#include "launcher/errand.h"
-#include "launcher/resolver.h"
-#include "launcher/text_list.h"
+#include "launcher/agent/agent_internal.h"
+#include "launcher/loop/background_job.h"
+#include "launcher/loop/resolver.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
+#include "proto/base/text_list.h"
 
 static const int64_t writing_bound_ns = 2 * NS_PER_S;
 
@@ -20,7 +20,7 @@ enum { COLUMNS = 120 };
 struct agent_tuning {
     char **environment; /* of the workers; NULL: the agent's own */
     char *told;         /* the last summary; NULL: none */
-    struct errand *writing;
+    struct background_job *writing;
 };
 
 int agent_open_tuning(struct agent *agent, struct muster_error *err)
@@ -34,9 +34,9 @@ void agent_close_tuning(struct agent *agent)
     struct agent_tuning *tuning = agent->tuning;
     if (!tuning)
         return;
-    if (tuning->writing && !errand_wait(tuning->writing, writing_bound_ns))
+    if (tuning->writing && !background_job_wait(tuning->writing, writing_bound_ns))
         log_debug(&agent->log, "nccl.json: its file system does not answer");
-    errand_release(tuning->writing);
+    background_job_release(tuning->writing);
     text_list_free_items(tuning->environment);
     mem_free(tuning->told);
     mem_free(tuning);
@@ -105,18 +105,18 @@ static void keep(struct agent *agent)
 {
     struct agent_tuning *tuning = agent->tuning;
     struct muster_error err = {0};
-    if (!agent->run_directory || (tuning->writing && !errand_is_done(tuning->writing)))
+    if (!agent->run_directory || (tuning->writing && !background_job_is_done(tuning->writing)))
         return;
     struct record *record = mem_calloc(1, sizeof *record);
     if (!record)
         return;
     record->path = mem_printf("%s/nccl.json", agent->run_directory);
-    if (!record->path || tune_json(agent->tune, &record->text) < 0) {
+    if (!record->path || nccl_env_json(agent->tune, &record->text) < 0) {
         free_record(record);
         return;
     }
-    errand_release(tuning->writing);
-    tuning->writing = errand_start("writing nccl.json", write_record, record, free_record, &err);
+    background_job_release(tuning->writing);
+    tuning->writing = background_job_start("writing nccl.json", write_record, record, free_record, &err);
     if (!tuning->writing)
         log_debug(&agent->log, "%s", err.text);
 }
@@ -135,7 +135,8 @@ static void tell(struct agent *agent)
 {
     struct agent_tuning *tuning = agent->tuning;
     const struct decision_list *list = &agent->tune->decisions;
-    const bool warned = decision_first(list, DECISION_WARNED), explains = agent->tune->mode == TUNE_EXPLAIN;
+    const bool warned = decision_first(list, DECISION_WARNED),
+               explains = agent->tune->mode == NCCL_ENV_EXPLAIN;
     scope_buffer line = {0}, table = {0};
     if (decision_summary(list, &line) < 0 || (tuning->told && !strcmp(tuning->told, line.data)))
         return;
@@ -159,12 +160,14 @@ int agent_tune(struct agent *agent, struct muster_error *err)
         find_own_address(agent);
     if (agent->run_directory)
         attempt = mem_printf("%s/attempt_%lld", agent->run_directory, (long long)agent->world.restart_count);
-    const struct tune_place place = {.nnodes = agent->world.group_world_size,
-                                     .master_address = *agent->server_address ? agent->server_address : NULL,
-                                     .here = agent->serves_here,
-                                     .log_dir = attempt};
-    char **environment =
-        tune_decide(agent->tune, &place, err) < 0 ? NULL : tune_environment(agent->tune, environ, err);
+    const struct nccl_env_place place = {.nnodes = agent->world.group_world_size,
+                                         .master_address =
+                                             *agent->server_address ? agent->server_address : NULL,
+                                         .here = agent->serves_here,
+                                         .log_dir = attempt};
+    char **environment = nccl_env_decide(agent->tune, &place, err) < 0
+                             ? NULL
+                             : nccl_env_environment(agent->tune, environ, err);
     if (!environment)
         return -1;
     text_list_free_items(tuning->environment);

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "launcher/agent_internal.h"
+#include "launcher/agent/agent_internal.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
@@ -19,7 +19,7 @@ static void hear(struct agent *agent, struct worker *worker)
     char bytes[512];
     ssize_t got = read(worker->notices.fd, bytes, sizeof bytes);
     if (got > 0)
-        notice_take(&worker->listener, bytes, (size_t)got);
+        stop_notice_take(&worker->listener, bytes, (size_t)got);
     else if (got == 0 || (errno != EAGAIN && errno != EINTR))
         agent_close_notices(agent, worker); /* nobody has the other end any more */
 }
@@ -40,7 +40,7 @@ int agent_open_notices(struct agent *agent, struct worker *worker, int *theirs, 
                            worker->local_rank);
     scope_close int mine = ends[1];
     worker->agent = agent;
-    worker->listener = (struct notice_listener){0};
+    worker->listener = (struct stop_notice_listener){0};
     worker->notices = (struct loop_source){ends[0], notices_ready, worker};
     if (loop_add(&agent->loop, &worker->notices, EPOLLIN, err) < 0) {
         (void)close(ends[0]); /* a socket that nobody uses yet */
@@ -87,15 +87,16 @@ enum membership_change agent_coming(const struct agent *agent)
     return agent->group.drains ? MEMBERSHIP_CHANGE_LEAVE : MEMBERSHIP_CHANGE_END;
 }
 
-static struct notice describe(const struct agent *agent)
+static struct stop_notice describe(const struct agent *agent)
 {
     const bool said = agent->stop.kind == MEMBERSHIP_EVENT_STOP;
-    return (struct notice){.change = agent_coming(agent),
-                           .round = agent->world.id.round,
-                           .nodes = agent->world.group_world_size,
-                           .next_nodes = agent->stop.next_nodes,
-                           .deadline = agent->group.deadline,
-                           .reason = said ? agent->stop.reason : "the agent of this node was asked to end"};
+    return (struct stop_notice){.change = agent_coming(agent),
+                                .round = agent->world.id.round,
+                                .nodes = agent->world.group_world_size,
+                                .next_nodes = agent->stop.next_nodes,
+                                .deadline = agent->group.deadline,
+                                .reason =
+                                    said ? agent->stop.reason : "the agent of this node was asked to end"};
 }
 
 /* A line always fits but where a worker has stopped reading after several of them. */
@@ -118,11 +119,11 @@ static void terminate(const struct agent *agent, const struct worker *worker)
 
 void agent_announce(struct agent *agent)
 {
-    const struct notice notice = describe(agent);
+    const struct stop_notice notice = describe(agent);
     const struct instant now = clock_now(NULL);
-    scope_buffer line = {.limit = NOTICE_LINE_LIMIT};
+    scope_buffer line = {.limit = STOP_NOTICE_LINE_LIMIT};
     int told = 0, others = 0;
-    (void)notice_format(&notice, now, &line); /* without memory all are told by a signal */
+    (void)stop_notice_format(&notice, now, &line); /* without memory all are told by a signal */
     for (int i = 0; i < agent->config->nproc_per_node; i++) {
         struct worker *worker = &agent->workers[i];
         if (!worker->alive)

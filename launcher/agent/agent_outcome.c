@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/agent_internal.h"
-#include "launcher/outcome_files.h"
-#include "launcher/report.h"
+#include "launcher/agent/agent_internal.h"
+#include "launcher/verdict/failure_files.h"
+#include "launcher/verdict/report.h"
 #include "proto/base/guard.h"
 #include "proto/env_names.h"
 
@@ -133,7 +133,7 @@ static void write_files(struct agent *agent, const struct report *report, const 
     bool here = cause && *cause->error_file && find_own(agent, cause);
     if (report_json(report, &json) < 0)
         return;
-    struct outcome_files files = {
+    struct failure_files files = {
         .json = json.data,
         .json_directory = agent->run_directory,
         .sentence = sentence->data,
@@ -146,7 +146,7 @@ static void write_files(struct agent *agent, const struct report *report, const 
         .wall_ns = report->wall_ns,
     };
     scope_buffer complaints = {0};
-    if (outcome_files_write(&files, files_patience_ns, &complaints, &err) < 0)
+    if (failure_files_write(&files, files_patience_ns, &complaints, &err) < 0)
         log_warning(&agent->log, "%s", err.text);
     for (const char *line = complaints.length ? complaints.data : ""; *line;) {
         size_t length = strcspn(line, "\n");

@@ -1,4 +1,4 @@
-/* agent_logs.c - the workers' output as one agent arranges it: the run directory, the files of a round, and
+/* agent_output.c - the workers' output as one agent arranges it: the run directory, the files of a round, and
  * where each stream of a worker goes. See agent_internal.h. */
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/agent_internal.h"
-#include "launcher/log_files.h"
-#include "launcher/logdir.h"
+#include "launcher/agent/agent_internal.h"
+#include "launcher/output/log_directory.h"
+#include "launcher/output/log_files.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
@@ -19,8 +19,8 @@ struct agent_logs {
     struct log_files *opening; /* of this round, until its workers are started */
     struct loop_source opened;
     struct instant deadline;
-    struct log_filter filters[3]; /* by stream */
-    struct target *filtered[3];   /* of this round; NULL: none */
+    struct log_filter filters[3];    /* by stream */
+    struct output_file *filtered[3]; /* of this round; NULL: none */
     const char *prefix;
 };
 
@@ -68,16 +68,16 @@ void agent_close_pump(struct agent *agent)
     agent->logs = NULL;
 }
 
-static struct target *take_target(struct agent *agent, struct log_file file, struct muster_error *err)
+static struct output_file *take_target(struct agent *agent, struct log_file file, struct muster_error *err)
 {
     scope_free char *path = file.path;
-    struct target_options options = {.fd = file.fd,
-                                     .owned = true,
-                                     .name = "the log file",
-                                     .path = path,
-                                     .size = file.size,
-                                     .max_size = agent->config->log_max_size,
-                                     .keep = (int)agent->config->log_keep};
+    struct output_file_options options = {.fd = file.fd,
+                                          .owned = true,
+                                          .name = "the log file",
+                                          .path = path,
+                                          .size = file.size,
+                                          .max_size = agent->config->log_max_size,
+                                          .keep = (int)agent->config->log_keep};
     return pump_file(agent->pump, &options, err);
 }
 
@@ -96,11 +96,11 @@ static int await_directory(struct agent *agent, const struct log_files *files, s
 int agent_prepare_logs(struct agent *agent, struct muster_error *err)
 {
     uint64_t bits;
-    if (!logdir_wanted(agent->config))
+    if (!config_wants_log_directory(agent->config))
         return agent_make_error_directory(agent, err);
     if (getrandom(&bits, sizeof bits, 0) != sizeof bits)
         return error_errno(err, "getrandom");
-    struct log_files *files = log_files_prepare(agent->config, bits, err);
+    struct log_files *files = log_files_prepare(agent->config->log_dir, agent->config->rdzv_id, bits, err);
     if (!files || await_directory(agent, files, err) < 0) {
         log_files_release(files);
         return -1;
@@ -108,7 +108,7 @@ int agent_prepare_logs(struct agent *agent, struct muster_error *err)
     agent->run_directory = log_files_take_run(files);
     struct log_file log = log_files_take_log(files);
     log_files_release(files);
-    struct target *file = log.fd >= 0 ? take_target(agent, log, err) : NULL;
+    struct output_file *file = log.fd >= 0 ? take_target(agent, log, err) : NULL;
     if (log.fd >= 0 && !file)
         return -1;
     pump_keep_log(agent->pump, file);
@@ -161,7 +161,7 @@ static void fail_round(struct agent *agent, const struct muster_error *err)
 {
     struct worker_failure failure;
     agent_describe_start(agent, &(struct worker){.rank = agent->world.rank_base}, err->text, &failure);
-    agent_event(agent, &(struct group_event){.kind = GROUP_FAILURE}, &failure);
+    agent_event(agent, &(struct worker_group_event){.kind = GROUP_FAILURE}, &failure);
 }
 
 void agent_open_logs(struct agent *agent)
@@ -258,7 +258,7 @@ static int route_through_pump(struct agent *agent, struct worker *worker, int st
 {
     struct agent_logs *logs = agent->logs;
     int ends[2];
-    struct target *target = file.fd >= 0 ? take_target(agent, file, err) : NULL;
+    struct output_file *target = file.fd >= 0 ? take_target(agent, file, err) : NULL;
     if (file.fd >= 0 && !target)
         return -1;
     if (pipe2(ends, O_CLOEXEC) < 0) {

@@ -1,22 +1,23 @@
-/* agent_workers.c - the processes of one agent as a whole: signalling them, letting go of them. See
+/* agent_processes.c - the processes of one agent as a whole: signalling them, letting go of them. See
  * agent_internal.h. */
 #include <errno.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/agent_internal.h"
+#include "launcher/agent/agent_internal.h"
 #include "proto/base/guard.h"
 
 /* --- signalling --- */
 
-struct kin_session *agent_list_sessions(const struct agent *agent, size_t *count)
+struct descendants_session *agent_list_sessions(const struct agent *agent, size_t *count)
 {
     const int workers = agent->config->nproc_per_node;
-    struct kin_session *sessions = mem_calloc((size_t)workers, sizeof *sessions);
+    struct descendants_session *sessions = mem_calloc((size_t)workers, sizeof *sessions);
     *count = 0;
     for (int i = 0; sessions && i < workers; i++)
         if (agent->workers[i].pid)
-            sessions[(*count)++] = (struct kin_session){agent->workers[i].pid, !agent->workers[i].alive};
+            sessions[(*count)++] =
+                (struct descendants_session){agent->workers[i].pid, !agent->workers[i].alive};
     return sessions;
 }
 
@@ -28,9 +29,9 @@ static void sweep(struct agent *agent, int signal)
         .signal = signal,
         .spare_groups = signal != SIGKILL, /* they get theirs directly, once */
     };
-    scope_free struct kin_session *sessions = agent_list_sessions(agent, &order.kin.session_count);
+    scope_free struct descendants_session *sessions = agent_list_sessions(agent, &order.kin.session_count);
     order.kin.sessions = sessions; /* without memory, by id and parent alone */
-    if (sweeper_start(&agent->sweeper, &order, &err) < 0)
+    if (descendant_killer_start(&agent->sweeper, &order, &err) < 0)
         log_warning(&agent->log, "%s", err.text);
 }
 
@@ -60,7 +61,7 @@ void agent_kill_workers(struct agent *agent)
 void agent_name_stuck(struct agent *agent)
 {
     for (int i = 0; i < agent->sweeper.left_count; i++) {
-        const struct kin_process *process = &agent->sweeper.left[i];
+        const struct descendants_process *process = &agent->sweeper.left[i];
         log_error(&agent->log, "process %d (%s) cannot be killed: it is in state %c%s", (int)process->pid,
                   process->name, process->state,
                   process->state == 'D'

@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/agent_internal.h"
-#include "launcher/end.h"
+#include "launcher/agent/agent_internal.h"
+#include "launcher/policy/end.h"
 
 void agent_describe_end(struct agent *agent, struct worker *worker, struct worker_failure *failure)
 {
@@ -51,7 +51,7 @@ static void collect(struct agent *agent)
 }
 
 /* state: when it was collected. */
-static void judge(struct agent *agent, struct worker *worker, enum group_state state)
+static void judge(struct agent *agent, struct worker *worker, enum worker_group_state state)
 {
     struct worker_failure failure;
     enum end_kind kind = end_kind_of(state, agent->group.leaving || agent->group.planned,
@@ -69,12 +69,12 @@ static void judge(struct agent *agent, struct worker *worker, enum group_state s
     else if (kind == END_SUSPECT)
         agent_suspect(agent, &failure);
     else
-        agent_event(agent, &(struct group_event){.kind = GROUP_FAILURE}, &failure);
+        agent_event(agent, &(struct worker_group_event){.kind = GROUP_FAILURE}, &failure);
 }
 
 void agent_reap(struct agent *agent)
 {
-    enum group_state state = agent->group.state;
+    enum worker_group_state state = agent->group.state;
     collect(agent);
     if (agent_holds_ends(agent))
         return;
@@ -88,5 +88,5 @@ void agent_reap(struct agent *agent)
     state = agent->group.state;
     if ((state == GROUP_RUNNING || state == GROUP_DRAINING || state == GROUP_SAVING) && agent->alive == 0 &&
         !agent_awaits_logs(agent))
-        agent_event(agent, &(struct group_event){.kind = GROUP_SUCCESS}, NULL);
+        agent_event(agent, &(struct worker_group_event){.kind = GROUP_SUCCESS}, NULL);
 }

@@ -1,4 +1,4 @@
-/* agent_start.c - starting the workers of a round: where their streams go, what they execute. See
+/* agent_round.c - starting the workers of a round: where their streams go, what they execute. See
  * agent_internal.h. */
 #include <fcntl.h>
 #include <stdio.h>
@@ -6,13 +6,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/agent_internal.h"
-#include "launcher/error_directory.h"
-#include "launcher/line.h"
-#include "launcher/logdir.h"
-#include "launcher/program.h"
-#include "launcher/spawn.h"
-#include "launcher/worker_command.h"
+#include "launcher/agent/agent_internal.h"
+#include "launcher/output/line.h"
+#include "launcher/output/log_directory.h"
+#include "launcher/process/find_program.h"
+#include "launcher/process/spawn.h"
+#include "launcher/process/worker_command.h"
+#include "launcher/verdict/error_directory.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/exit_code.h"
@@ -41,7 +41,7 @@ static int spawn_routed(struct agent *agent, struct worker *worker, const struct
                                     .err_fd = error.fd,
                                     .extra_fds = {beats, notices},
                                     .extra_count = 2,
-                                    .mark = kin_mark(agent->id),
+                                    .mark = descendants_mark(agent->id),
                                     .ignored = &agent->ignored,
                                     .descriptors = &agent->descriptors,
                                     .core_dumps = agent->has_keys ? &agent->core_dumps : NULL,
@@ -59,12 +59,12 @@ static int spawn_routed(struct agent *agent, struct worker *worker, const struct
 }
 
 /* Where execvp(3) would find the program, once for all workers. */
-static int find_program(struct agent *agent, const char *name, struct muster_error *err)
+static int round_find_program(struct agent *agent, const char *name, struct muster_error *err)
 {
     if (agent->program)
         return 0;
     const char *path = getenv("PATH");
-    agent->program = strchr(name, '/') ? mem_strdup(name) : program_find(name, path, err);
+    agent->program = strchr(name, '/') ? mem_strdup(name) : find_program(name, path, err);
     if (!agent->program && strchr(name, '/'))
         return error_set(err, MUSTER_E_NOMEM, "no memory for the program's path");
     return agent->program ? 0 : -1;
@@ -89,7 +89,7 @@ static int start_worker(struct agent *agent, struct worker *worker, int *exit_co
                              &command, err) < 0)
         return -1;
     *exit_code = EXIT_CODE_NOT_FOUND;
-    if (find_program(agent, command.argv[0], err) < 0)
+    if (round_find_program(agent, command.argv[0], err) < 0)
         return -1;
     *exit_code = EXIT_CODE_FAILURE;
     if (spawn_routed(agent, worker, &command, exit_code, err) < 0)

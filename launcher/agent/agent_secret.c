@@ -2,10 +2,10 @@
  * none. See agent_internal.h. */
 #include <string.h>
 
-#include "launcher/agent_internal.h"
-#include "launcher/resolver.h"
-#include "launcher/secret_file.h"
+#include "launcher/agent/agent_internal.h"
+#include "launcher/loop/resolver.h"
 #include "proto/base/error.h"
+#include "rendezvous/security/secret_file.h"
 
 /* No core file of the agent may hold the keys, which libzmq keeps too. 1 and not 0: a handler in core_pattern
  * is called for 0 as well. Workers get the limit that we got. */

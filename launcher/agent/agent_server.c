@@ -1,17 +1,17 @@
-/* agent_serve.c - serving the job: who does, what follows where the port is taken, and when it is free again.
- * The workers' store beside the roster is in agent_store.c. See agent_internal.h. */
+/* agent_server.c - serving the job: who does, what follows where the port is taken, and when it is free
+ * again. The workers' store beside the roster is in agent_store.c. See agent_internal.h. */
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/agent_internal.h"
-#include "launcher/errand.h"
-#include "launcher/resolver.h"
-#include "launcher/server_choice.h"
+#include "launcher/agent/agent_internal.h"
+#include "launcher/loop/background_job.h"
+#include "launcher/loop/resolver.h"
+#include "launcher/policy/server_choice.h"
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "proto/exit_code.h"
-#include "rendezvous/port_holder.h"
-#include "rendezvous/tcpstore_listen.h"
+#include "rendezvous/net/port_holder.h"
+#include "rendezvous/net/tcp_listen.h"
 
 /* --- the port is taken --- */
 
@@ -41,7 +41,7 @@ static void holder_known(void *context)
     struct muster_error err = {0};
     char text[64];
     const struct port_holder holder = agent->port_question->holder;
-    errand_watch_end(&agent->port_asking);
+    background_watch_end(&agent->port_asking);
     port_holder_text(&holder, text, sizeof text);
     if (succession_joins_holder(config->elastic, config->rdzv_conf.is_host > 0, holder.same_program)) {
         log_info(&agent->log, "port %u of this machine is served by another agent, %s: joining it",
@@ -67,8 +67,9 @@ static int ask_who_holds(struct agent *agent, struct muster_error *err)
         return error_set(err, MUSTER_E_NOMEM, "no memory");
     question->port = agent_master_port(agent);
     agent->port_question = question;
-    struct errand *errand = errand_start("finding who holds a port", ask_holder, question, mem_free, err);
-    return errand_watch_begin(&agent->port_asking, &agent->loop, errand, holder_known, agent, err);
+    struct background_job *errand =
+        background_job_start("finding who holds a port", ask_holder, question, mem_free, err);
+    return background_watch_begin(&agent->port_asking, &agent->loop, errand, holder_known, agent, err);
 }
 
 /* --- who serves --- */
@@ -87,7 +88,7 @@ const char *agent_address_to_serve(const struct agent *agent)
 }
 
 /* Which of this machine's addresses the others dial, where they have a name for it: for the choice of an
- * interface (agent_tune.c), and no reason to wait or to fail. */
+ * interface (agent_nccl.c), and no reason to wait or to fail. */
 static void start_own_look_up(struct agent *agent)
 {
     const struct run_config *config = agent->config;
@@ -137,7 +138,7 @@ bool agent_succeed(struct agent *agent)
     const char *address = agent_address_to_serve(agent);
     uint16_t port;
     struct muster_error err = {0};
-    int probe = tcpstore_hold_port(agent_master_port(agent), &port, NULL);
+    int probe = tcp_hold_port(agent_master_port(agent), &port, NULL);
     if (probe < 0)
         return false;
     (void)close(probe);

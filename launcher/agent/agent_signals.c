@@ -7,12 +7,12 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "launcher/agent_internal.h"
-#include "launcher/errand.h"
-#include "launcher/spawn.h"
+#include "launcher/agent/agent_internal.h"
+#include "launcher/loop/background_job.h"
+#include "launcher/process/spawn.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "rendezvous/failure.h"
+#include "rendezvous/failure/failure.h"
 
 static void pass_on(struct agent *agent, int number, const char *name, unsigned sender)
 {
@@ -34,7 +34,7 @@ static void handle_signal(struct agent *agent, int number, unsigned sender)
     }
     if (!agent->group.leaving)
         log_info(&agent->log, "%s from pid %u: stopping the workers", name, sender);
-    agent_event(agent, &(struct group_event){.kind = GROUP_SIGNAL, .signal = number}, NULL);
+    agent_event(agent, &(struct worker_group_event){.kind = GROUP_SIGNAL, .signal = number}, NULL);
 }
 
 static void signals_ready(void *context, uint32_t events)
@@ -125,12 +125,12 @@ int agent_await(struct agent *agent, int fd, int64_t patience_ns, const char *wh
     }
 }
 
-int agent_await_errand(struct agent *agent, const struct errand *errand, int64_t patience_ns,
+int agent_await_errand(struct agent *agent, const struct background_job *errand, int64_t patience_ns,
                        const char *what, struct muster_error *err)
 {
-    if (agent_await(agent, errand_fd(errand), patience_ns, what, err) < 0)
+    if (agent_await(agent, background_job_fd(errand), patience_ns, what, err) < 0)
         return -1;
-    return errand_is_done(errand) ? 0 : error_set(err, MUSTER_E_STATE, "%s: woken too early", what);
+    return background_job_is_done(errand) ? 0 : error_set(err, MUSTER_E_STATE, "%s: woken too early", what);
 }
 
 /* --- process 1 --- */

@@ -4,9 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/agent_internal.h"
-#include "launcher/status_http.h"
-#include "launcher/status_socket.h"
+#include "launcher/agent/agent_internal.h"
+#include "launcher/status/status_http.h"
+#include "launcher/status/status_socket.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
@@ -51,7 +51,7 @@ static void fill_notice(struct agent *agent, struct instant now, struct agent_st
 {
     if (agent->group.state != GROUP_SAVING)
         return;
-    status->notice.coming = notice_change_name(agent_coming(agent));
+    status->notice.coming = stop_notice_change_name(agent_coming(agent));
     status->notice.listeners = agent_count_listeners(agent);
     status->notice.left_ns = instant_diff_ns(agent->group.deadline, now);
 }

@@ -2,11 +2,11 @@
  * --worker-store=worker the port that is kept free for that of rank 0. See agent_internal.h. */
 #include <string.h>
 
-#include "launcher/agent_internal.h"
-#include "launcher/resolver.h"
+#include "launcher/agent/agent_internal.h"
+#include "launcher/loop/resolver.h"
 #include "proto/base/error.h"
-#include "rendezvous/tcpstore_listen.h"
-#include "rendezvous/tcpstore_server.h"
+#include "rendezvous/net/tcp_listen.h"
+#include "rendezvous/tcpstore/tcpstore_server.h"
 
 const char *agent_store_address(const struct agent *agent)
 {
@@ -31,7 +31,7 @@ static int take_port(struct agent *agent, const struct tcpstore_server_options *
 {
     if (!is_the_workers(agent))
         return tcpstore_server_start(options, &agent->store, err);
-    int fd = tcpstore_hold_port(options->port, &agent->held_port, err);
+    int fd = tcp_hold_port(options->port, &agent->held_port, err);
     if (fd < 0)
         return -1;
     if (agent->held_port_fd >= 0)
@@ -89,7 +89,7 @@ static uint16_t renew_held_port(struct agent *agent)
     struct tcpstore_server_options options = {0};
     struct muster_error err = {0};
     uint16_t port = agent->held_port;
-    int probe = tcpstore_hold_port(port, &port, NULL);
+    int probe = tcp_hold_port(port, &port, NULL);
     if (probe >= 0) {
         (void)close(probe);
         return 0;

@@ -1,20 +1,20 @@
 /* doctor_command.c - see doctor_command.h. */
-#include "launcher/doctor_command.h"
+#include "launcher/commands/doctor_command.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/describe.h"
-#include "launcher/flag_command.h"
+#include "launcher/commands/flag_command.h"
+#include "launcher/host/describe_host.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/exit_code.h"
-#include "runtime/nccl/description_json.h"
-#include "runtime/nccl/doctor.h"
-#include "runtime/nccl/topology.h"
+#include "runtime/nccl/describe/description_json.h"
+#include "runtime/nccl/describe/topology.h"
+#include "runtime/nccl/doctor/doctor.h"
 
 enum { HELP_COLUMNS = 110, DESCRIPTION_FILE_LIMIT = 16 << 20 };
 enum output { OUTPUT_TEXT, OUTPUT_JSON };
@@ -141,7 +141,7 @@ static int read_machine(const struct options *options, struct description *descr
                                        .gpus_wanted = options->gpus,
                                        .nvml_patience_ns = (int64_t)(options->nvml_timeout_s * NS_PER_S),
                                        .environment = environ};
-    return describe_machine(&request, description, err);
+    return describe_host(&request, description, err);
 }
 
 static int examine(const struct options *options, const struct description *description, struct buffer *out,

@@ -1,6 +1,6 @@
 /* doctor_command.h - `muster doctor`: is this machine fit for a job, and how is it made? */
-#ifndef MUSTER_LAUNCHER_DOCTOR_COMMAND_H
-#define MUSTER_LAUNCHER_DOCTOR_COMMAND_H
+#ifndef MUSTER_LAUNCHER_COMMANDS_DOCTOR_COMMAND_H
+#define MUSTER_LAUNCHER_COMMANDS_DOCTOR_COMMAND_H
 
 #include "proto/base/buffer.h"
 

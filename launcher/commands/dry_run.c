@@ -1,9 +1,9 @@
 /* dry_run.c - see dry_run.h. */
-#include "launcher/dry_run.h"
+#include "launcher/commands/dry_run.h"
 
 #include <stdio.h>
 
-#include "launcher/worker_command.h"
+#include "launcher/process/worker_command.h"
 #include "proto/base/error.h"
 
 /* out remembers a failure */

@@ -1,5 +1,5 @@
 /* flag_command.c - see flag_command.h. */
-#include "launcher/flag_command.h"
+#include "launcher/commands/flag_command.h"
 
 #include <stdlib.h>
 

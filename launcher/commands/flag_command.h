@@ -1,7 +1,7 @@
 /* flag_command.h - a subcommand whose words are all flags: they are read by its table, then it prints its
  * help or does its work. */
-#ifndef MUSTER_LAUNCHER_FLAG_COMMAND_H
-#define MUSTER_LAUNCHER_FLAG_COMMAND_H
+#ifndef MUSTER_LAUNCHER_COMMANDS_FLAG_COMMAND_H
+#define MUSTER_LAUNCHER_COMMANDS_FLAG_COMMAND_H
 
 #include "proto/base/buffer.h"
 #include "proto/base/knob.h"

@@ -1,14 +1,14 @@
 /* secret_command.c - see secret_command.h. */
-#include "launcher/secret_command.h"
+#include "launcher/commands/secret_command.h"
 
 #include <ctype.h>
 #include <string.h>
 #include <sys/random.h>
 
-#include "launcher/flag_command.h"
-#include "launcher/secret_file.h"
+#include "launcher/commands/flag_command.h"
 #include "proto/base/error.h"
 #include "proto/exit_code.h"
+#include "rendezvous/security/secret_file.h"
 
 enum { HELP_COLUMNS = 110, SUBDOMAIN_LIMIT = 253, LABEL_LIMIT = 63, MANIFEST_LIMIT = 1024 };
 enum output { OUTPUT_LINE, OUTPUT_KUBERNETES };

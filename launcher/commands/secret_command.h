@@ -1,11 +1,11 @@
 /* secret_command.h - `muster secret`: makes the secret of a job, as a line or as a Kubernetes Secret, and
  * says whether a file holds one. */
-#ifndef MUSTER_LAUNCHER_SECRET_COMMAND_H
-#define MUSTER_LAUNCHER_SECRET_COMMAND_H
+#ifndef MUSTER_LAUNCHER_COMMANDS_SECRET_COMMAND_H
+#define MUSTER_LAUNCHER_COMMANDS_SECRET_COMMAND_H
 
 #include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
-#include "rendezvous/secret.h"
+#include "rendezvous/security/secret.h"
 
 #ifdef __cplusplus
 extern "C" {

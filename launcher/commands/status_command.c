@@ -1,12 +1,12 @@
 /* status_command.c - see status_command.h. */
-#include "launcher/status_command.h"
+#include "launcher/commands/status_command.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/flag_command.h"
-#include "launcher/status_client.h"
+#include "launcher/commands/flag_command.h"
+#include "launcher/status/status_client.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/exit_code.h"

@@ -1,6 +1,6 @@
 /* status_command.h - `muster status`: how the agent on this machine is doing. */
-#ifndef MUSTER_LAUNCHER_STATUS_COMMAND_H
-#define MUSTER_LAUNCHER_STATUS_COMMAND_H
+#ifndef MUSTER_LAUNCHER_COMMANDS_STATUS_COMMAND_H
+#define MUSTER_LAUNCHER_COMMANDS_STATUS_COMMAND_H
 
 #include "proto/base/buffer.h"
 

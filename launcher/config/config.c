@@ -1,10 +1,10 @@
 /* config.c - see config.h: the steps, in their order. */
-#include "launcher/config.h"
+#include "launcher/config/config.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/config_internal.h"
+#include "launcher/config/config_internal.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 

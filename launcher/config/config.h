@@ -4,18 +4,18 @@
  * Two pure steps: config_parse reads the command line and, through a callback, the environment;
  * config_resolve then works out what depends on the machine. The table of rows is the only list of settings.
  */
-#ifndef MUSTER_LAUNCHER_CONFIG_H
-#define MUSTER_LAUNCHER_CONFIG_H
+#ifndef MUSTER_LAUNCHER_CONFIG_CONFIG_H
+#define MUSTER_LAUNCHER_CONFIG_CONFIG_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "launcher/exit_mode.h"
-#include "launcher/machine.h"
-#include "launcher/numa.h"
-#include "launcher/rdzv_conf.h"
-#include "launcher/signal_list.h"
-#include "launcher/tune_mode.h"
+#include "launcher/config/exit_mode.h"
+#include "launcher/config/rdzv_conf.h"
+#include "launcher/config/tune_mode.h"
+#include "launcher/host/machine.h"
+#include "launcher/host/numa.h"
+#include "launcher/host/signal_names.h"
 #include "proto/base/buffer.h"
 #include "proto/base/knob.h"
 #include "proto/include/muster_error.h"
@@ -69,9 +69,10 @@ struct run_config {
     /* workers */
     bool module, no_python;
     bool virtual_local_rank;
-    bool use_env;           /* only with COMMAND_LAUNCH */
-    int numa_binding;       /* enum numa_binding */
-    struct numa_mask *cpus; /* of each worker, nproc_per_node of them; NULL: unbound (launcher/binding.h) */
+    bool use_env;     /* only with COMMAND_LAUNCH */
+    int numa_binding; /* enum numa_binding */
+    struct numa_mask
+        *cpus; /* of each worker, nproc_per_node of them; NULL: unbound (launcher/config/config_binding.h) */
     double shutdown_timeout_s;                   /* grace between TERM and KILL */
     double notice_timeout_s;                     /* the same where nodes join; 0: shutdown_timeout_s */
     char *signals_to_handle, *forward_signals;   /* as typed: names separated by commas */
@@ -79,16 +80,16 @@ struct run_config {
     double hang_timeout_s;                       /* 0: off */
     double restart_grace_s;                      /* the same before a restart */
     int cores; /* what the workers may use: affinity and cgroup quota, >= 1 after config_resolve */
-    enum program_kind kind; /* after program_check (launcher/program.h) */
+    enum program_kind kind; /* after find_program_check (launcher/process/find_program.h) */
     /* logs */
     char *log_dir;
-    char *event_log_handler;  /* null, console, or a path with a slash */
-    char *redirects, *tee;    /* as typed: a number or local:value,... */
-    char *line_prefix;        /* template of launcher/line.h; NULL until config_check_logs, "" for none */
-    char *local_ranks_filter; /* as typed; NULL: all are shown */
+    char *event_log_handler; /* null, console, or a path with a slash */
+    char *redirects, *tee;   /* as typed: a number or local:value,... */
+    char *line_prefix; /* template of launcher/output/line.h; NULL until config_check_logs, "" for none */
+    char *local_ranks_filter;                                  /* as typed; NULL: all are shown */
     char *duplicate_stdout_filters, *duplicate_stderr_filters; /* as typed */
-    int log_format;                                            /* enum log_format of launcher/log_record.h */
-    int64_t log_max_size, log_keep;                            /* bytes, 0: no bound; older files */
+    int log_format;                 /* enum log_format of launcher/output/log_record.h */
+    int64_t log_max_size, log_keep; /* bytes, 0: no bound; older files */
     double log_open_timeout_s;
     int64_t log_spool_size; /* bytes; 0: no spool */
     /* health */
@@ -111,7 +112,7 @@ struct run_config {
     char *const *arguments;                 /* what follows it, NULL-terminated: points into argv */
     uint8_t sources[CONFIG_ROWS_LIMIT];     /* enum knob_source of each row */
     const char *reasons[CONFIG_ROWS_LIMIT]; /* what set the row, where that was a rule; NULL otherwise */
-    char *place_source;                     /* the reason of what place.h found */
+    char *place_source;                     /* the reason of what node_identity.h found */
     char *notes, *warnings;                 /* lines to announce, newline-separated; NULL for none */
 };
 
@@ -143,10 +144,13 @@ void config_free(struct run_config *config);
 
 /* "usage: <name> [flags] program ..." and the help of every row, appended. */
 int config_help(const char *name, int columns, struct buffer *out);
-/* launcher/FLAGS.md, appended. */
+/* launcher/docs/FLAGS.md, appended. */
 int config_markdown(struct buffer *out);
 /* The stream bits of one local rank in a --redirects / --tee value ("3" or "0:1,1:2"); checked by
  * config_parse. A rank that a map leaves out has none. -1 where the value is malformed. */
 int config_streams(const char *value, int local_rank);
+/* Whether log files are wanted at all: a log directory, a redirect or a tee was asked for, and the directory
+ * is not /dev/null. */
+bool config_wants_log_directory(const struct run_config *config);
 
 #endif

@@ -1,6 +1,6 @@
 /* config_announce.c - what is said about the configuration when a run starts: notes, warnings, and one line
  * of all that was not a flag (pure); see config_internal.h. */
-#include "launcher/config_internal.h"
+#include "launcher/config/config_internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>

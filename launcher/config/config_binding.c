@@ -1,9 +1,9 @@
-/* binding.c - see binding.h. */
-#include "launcher/binding.h"
+/* config_binding.c - see config_binding.h. */
+#include "launcher/config/config_binding.h"
 
 #include <sched.h>
 
-#include "launcher/config_internal.h"
+#include "launcher/config/config_internal.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
@@ -56,8 +56,8 @@ static int bind_all(struct run_config *config, const struct machine *machine, co
     return 0;
 }
 
-int binding_resolve(struct run_config *config, const struct machine *machine, const char *sys,
-                    struct muster_error *err)
+int config_binding_resolve(struct run_config *config, const struct machine *machine, const char *sys,
+                           struct muster_error *err)
 {
     struct numa_mask allowed = {0};
     struct numa_topology topology;

@@ -1,10 +1,10 @@
-/* config_logs.c - what the settings about the workers' output mean (pure); see config_internal.h. */
-#include "launcher/config_internal.h"
+/* config_checks.c - what the settings about the workers' output mean (pure); see config_internal.h. */
+#include "launcher/config/config_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/log_filter.h"
+#include "launcher/output/log_filter.h"
 #include "proto/base/error.h"
 
 /* One "local:value" of a map; returns what follows it, or NULL. */
@@ -74,4 +74,26 @@ int config_check_logs(struct run_config *config, struct muster_error *err)
         return -1;
     return check_filter(config, "duplicate-stderr-filters", config->duplicate_stderr_filters, STREAM_STDERR,
                         err);
+}
+
+static bool names_a_stream(const char *value)
+{
+    return value && strpbrk(value, "123") && strcmp(value, "0") != 0;
+}
+
+/* A map such as 1:0 asks for nothing, though it has a digit. */
+static bool wants_streams(const struct run_config *config, const char *value)
+{
+    for (int i = 0; names_a_stream(value) && i < config->nproc_per_node; i++)
+        if (config_streams(value, i) > 0)
+            return true;
+    return false;
+}
+
+bool config_wants_log_directory(const struct run_config *config)
+{
+    if (config->log_dir && !strcmp(config->log_dir, "/dev/null"))
+        return false;
+    return (config->log_dir && *config->log_dir) || wants_streams(config, config->redirects) ||
+           wants_streams(config, config->tee);
 }

@@ -1,6 +1,6 @@
 /* config_environment.c - what the environment says about settings: PET_ and MUSTER_ variables (pure); see
  * config_internal.h. */
-#include "launcher/config_internal.h"
+#include "launcher/config/config_internal.h"
 
 #include <string.h>
 

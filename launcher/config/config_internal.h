@@ -1,10 +1,10 @@
-/* config_internal.h - what the parts of the configuration share: config_flags.c (the command line),
- * config_environment.c (variables), config_world.c, config_workers.c and config_logs.c (what the values
+/* config_internal.h - what the parts of the configuration share: config_sources.c (the command line),
+ * config_environment.c (variables), config_world.c, config_workers.c and config_checks.c (what the values
  * mean), config_supervision.c, and config.c, which calls them. All pure. */
-#ifndef MUSTER_LAUNCHER_CONFIG_INTERNAL_H
-#define MUSTER_LAUNCHER_CONFIG_INTERNAL_H
+#ifndef MUSTER_LAUNCHER_CONFIG_CONFIG_INTERNAL_H
+#define MUSTER_LAUNCHER_CONFIG_CONFIG_INTERNAL_H
 
-#include "launcher/config.h"
+#include "launcher/config/config.h"
 
 struct command_line {
     int argc, at; /* at: the next argument */
@@ -55,7 +55,8 @@ int config_read_environment(struct run_config *config, const struct config_envir
 int config_announce(struct run_config *config, struct muster_error *err);
 /* A refused setting in the environment is an error, unless it asks for what is done anyway. */
 int config_refuse_environment(const struct config_environment *environment, struct muster_error *err);
-/* Nodes, this node's rank, master_addr and master_port: flags and variables, then the rules of place.h. */
+/* Nodes, this node's rank, master_addr and master_port: flags and variables, then the rules of
+ * node_identity.h. */
 int config_resolve_world(struct run_config *config, const struct config_environment *environment,
                          const struct machine *machine, struct muster_error *err);
 /* --- parts of the world, for each other: config_world.c and config_place.c --- */
@@ -68,8 +69,8 @@ int config_resolve_nodes(struct run_config *config, struct muster_error *err);
 bool config_is_fixed(const struct run_config *config);
 /* Sets aside what the environment says of other nodes. */
 int config_leave_aside(struct run_config *config, const char *reason, struct muster_error *err);
-/* Where nothing said this node's rank, the rules of place.h. A standalone job has one node; in a world whose
- * members the server ranks, nobody has a rank beforehand. */
+/* Where nothing said this node's rank, the rules of node_identity.h. A standalone job has one node; in a
+ * world whose members the server ranks, nobody has a rank beforehand. */
 int config_find_place(struct run_config *config, const struct config_environment *environment,
                       const struct machine *machine, struct muster_error *err);
 /* A pod of many that a flag makes a job of its own: what the environment says of the others does not concern

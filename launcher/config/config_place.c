@@ -1,17 +1,18 @@
 /* config_place.c - this node's place in the world where nothing said it, and places that cannot be meant
  * (pure); see config_internal.h. */
-#include "launcher/config_internal.h"
+#include "launcher/config/config_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/place.h"
+#include "launcher/config/node_identity.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
 #include "proto/env_names.h"
 
-static int take_place(struct run_config *config, const struct place_found *found, struct muster_error *err)
+static int take_place(struct run_config *config, const struct node_identity_found *found,
+                      struct muster_error *err)
 {
     char number[32];
     if (!*found->source)
@@ -40,15 +41,15 @@ static int take_place(struct run_config *config, const struct place_found *found
                : 0;
 }
 
-/* Where nothing said this node's rank, the rules of place.h. A standalone job has one node; in a world whose
- * members the server ranks, nobody has a rank beforehand. */
+/* Where nothing said this node's rank, the rules of node_identity.h. A standalone job has one node; in a
+ * world whose members the server ranks, nobody has a rank beforehand. */
 int config_find_place(struct run_config *config, const struct config_environment *environment,
                       const struct machine *machine, struct muster_error *err)
 {
     if (config->standalone || !config_is_fixed(config) ||
         config_source(config, "node-rank") != KNOB_FROM_DEFAULT)
         return 0;
-    struct place_known known = {
+    struct node_identity_known known = {
         .nodes = config_is_said(config, "nnodes") ? config->max_nodes : 0,
         .master_addr = config_source(config, "master-addr") != KNOB_FROM_DEFAULT ? config->master_addr : NULL,
         .master_port = config_source(config, "master-port") != KNOB_FROM_DEFAULT ? config->master_port : -1,
@@ -56,8 +57,8 @@ int config_find_place(struct run_config *config, const struct config_environment
         .full_name = machine->full_name,
         .get = environment->get,
         .context = environment->context};
-    struct place_found found;
-    return place_find(&known, &found, err) < 0 ? -1 : take_place(config, &found, err);
+    struct node_identity_found found;
+    return node_identity_find(&known, &found, err) < 0 ? -1 : take_place(config, &found, err);
 }
 
 /* --- what cannot be meant so --- */

@@ -1,5 +1,5 @@
-/* settings.c - see settings.h. */
-#include "launcher/settings.h"
+/* config_print.c - see config_print.h. */
+#include "launcher/config/config_print.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -129,8 +129,8 @@ static void print_json(const struct run_config *config, const struct fact *facts
     buffer_text(out, "}\n");
 }
 
-int settings_print(const struct run_config *config, const struct machine *machine,
-                   const struct decision_list *nccl, struct buffer *out)
+int config_print(const struct run_config *config, const struct machine *machine,
+                 const struct decision_list *nccl, struct buffer *out)
 {
     static const struct decision_list none = {0};
     struct fact facts[FACTS];

@@ -1,5 +1,5 @@
-/* config_flags.c - the command line of `muster run` up to the program (pure); see config_internal.h. */
-#include "launcher/config_internal.h"
+/* config_sources.c - the command line of `muster run` up to the program (pure); see config_internal.h. */
+#include "launcher/config/config_internal.h"
 
 #include "proto/base/knob_args.h"
 

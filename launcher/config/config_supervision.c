@@ -2,8 +2,8 @@
  * config_internal.h. */
 #include <string.h>
 
-#include "launcher/config_internal.h"
-#include "launcher/signal_list.h"
+#include "launcher/config/config_internal.h"
+#include "launcher/host/signal_names.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
@@ -14,7 +14,7 @@ static int parse_signals(struct run_config *config, const char *name, const char
                          struct muster_error *err)
 {
     scope_buffer unknown = {0};
-    *bits = signal_list_parse(text, &unknown);
+    *bits = signal_names_parse(text, &unknown);
     if (unknown.failed)
         return error_set(err, MUSTER_E_NOMEM, "no memory");
     if (!unknown.length)

@@ -4,7 +4,7 @@
  * Names, letters and PET_ variables are torchrun's. A row with `refused` text is a flag of torchrun's that is
  * known and not honoured: giving it is an error that says what to use, so that nothing is ever accepted and
  * ignored. */
-#include "launcher/config.h"
+#include "launcher/config/config.h"
 
 #define AT(member) KNOB_OFFSET(run_config, member)
 
@@ -27,7 +27,7 @@ static const char *const log_formats[] = {"text", "timed", "json", NULL};
 static const char *const worker_stores[] = {
     [WORKER_STORE_AGENT] = "agent", [WORKER_STORE_WORKER] = "worker", NULL};
 static const char *const tune_modes[] = {
-    [TUNE_ON] = "on", [TUNE_OFF] = "off", [TUNE_EXPLAIN] = "explain", NULL};
+    [NCCL_ENV_ON] = "on", [NCCL_ENV_OFF] = "off", [NCCL_ENV_EXPLAIN] = "explain", NULL};
 static const char *const pre_flight_levels[] = {"off", "0", "1", "2", NULL};
 
 static const struct knob rows[] = {

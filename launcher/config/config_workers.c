@@ -1,6 +1,6 @@
 /* config_workers.c - what the settings about this node's workers mean: how many (pure); see
  * config_internal.h. */
-#include "launcher/config_internal.h"
+#include "launcher/config/config_internal.h"
 
 #include <string.h>
 

@@ -1,16 +1,16 @@
 /* config_world.c - what the settings about nodes mean together: how many, which one this is, and where node 0
  * is found (pure); see config_internal.h. */
-#include "launcher/config_internal.h"
+#include "launcher/config/config_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/resolver.h"
+#include "launcher/loop/resolver.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
 #include "proto/env_names.h"
-#include "rendezvous/roster.h"
+#include "rendezvous/roster/roster.h"
 
 enum { DEFAULT_PORT = 29500, HOST_LIMIT = 253 };
 static const char default_endpoint_port[] = "29400"; /* torchrun's, of c10d */

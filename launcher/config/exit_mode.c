@@ -1,5 +1,5 @@
 /* exit_mode.c - see exit_mode.h. */
-#include "launcher/exit_mode.h"
+#include "launcher/config/exit_mode.h"
 
 #include "proto/exit_code.h"
 

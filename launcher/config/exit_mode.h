@@ -1,6 +1,6 @@
 /* exit_mode.h - pure: what an agent leaves with, by --exit-code. */
-#ifndef MUSTER_LAUNCHER_EXIT_MODE_H
-#define MUSTER_LAUNCHER_EXIT_MODE_H
+#ifndef MUSTER_LAUNCHER_CONFIG_EXIT_MODE_H
+#define MUSTER_LAUNCHER_CONFIG_EXIT_MODE_H
 
 #include <stdbool.h>
 

@@ -1,24 +1,24 @@
-/* place.c - see place.h. */
-#include "launcher/place.h"
+/* node_identity.c - see node_identity.h. */
+#include "launcher/config/node_identity.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/slurm.h"
+#include "launcher/config/slurm.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 #include "proto/env_names.h"
 
 enum { OPERATOR_PORT = 23456, NODES_LIMIT = 1000000, SLURM_PORTS_FROM = 20000, SLURM_PORTS = 10000 };
 
-static const char *get(const struct place_known *known, const char *name)
+static const char *get(const struct node_identity_known *known, const char *name)
 {
     const char *text = known->get(known->context, name);
     return text && *text ? text : NULL;
 }
 
-static bool get_number(const struct place_known *known, const char *name, int64_t least, int64_t most,
+static bool get_number(const struct node_identity_known *known, const char *name, int64_t least, int64_t most,
                        int64_t *out)
 {
     const char *text = get(known, name);
@@ -81,7 +81,7 @@ static bool read_replica(const char *name, struct replica *replica)
 /* Whether host is the job's replica 0 of this role, with a domain or without. */
 static bool names_first(const struct replica *replica, const char *host, const char *role)
 {
-    char expected[PLACE_HOST_SIZE];
+    char expected[NODE_IDENTITY_HOST_SIZE];
     (void)snprintf(expected, sizeof expected, "%.*s-%s-0", replica->job_length, replica->name, role);
     size_t length = strlen(expected);
     return !strncmp(host, expected, length) && (!host[length] || host[length] == '.');
@@ -92,38 +92,12 @@ static bool is_loopback_name(const char *host)
     return !strcmp(host, "localhost") || !strncmp(host, "127.", 4) || !strcmp(host, "::1");
 }
 
-void place_full_name(const char *hosts, const char *host_name, char out[PLACE_HOST_SIZE])
-{
-    size_t own = strlen(host_name);
-    out[0] = 0;
-    for (const char *line = hosts; *line && own;) {
-        size_t end = strcspn(line, "\n"), text = strcspn(line, "#\n");
-        const char *full = NULL;
-        size_t full_length = 0;
-        bool ours = false;
-        for (size_t at = strcspn(line, " \t\n"); at < text;) { /* behind the address */
-            at += strspn(line + at, " \t\r");
-            if (at >= text)
-                break;
-            size_t length = strcspn(line + at, " \t\r#\n");
-            if (length > own && !strncmp(line + at, host_name, own) && line[at + own] == '.' && !full) {
-                full = line + at;
-                full_length = length;
-            }
-            ours |= length == own && !strncmp(line + at, host_name, own);
-            at += length;
-        }
-        if (ours && full && copy(out, PLACE_HOST_SIZE, full, full_length))
-            return;
-        line += end + (line[end] == '\n');
-    }
-}
-
 /* --- the rules: 1 matched, 0 not, -1 it matches and cannot be followed --- */
 
 /* A batch Job with completionMode Indexed: the number of nodes must be given, node 0 is the host of index 0.
  */
-static int indexed_job(const struct place_known *known, struct place_found *found, struct muster_error *err)
+static int indexed_job(const struct node_identity_known *known, struct node_identity_found *found,
+                       struct muster_error *err)
 {
     int64_t index, in_name;
     size_t dash;
@@ -149,7 +123,8 @@ static int indexed_job(const struct place_known *known, struct place_found *foun
 
 /* A pod of a PyTorchJob by its host name: operators since 1.8 leave a job of workers only without rank and
  * address. Where a Master is named, it is node 0 and worker i is node i + 1. */
-static int pod_name(const struct place_known *known, struct place_found *found, struct muster_error *err)
+static int pod_name(const struct node_identity_known *known, struct node_identity_found *found,
+                    struct muster_error *err)
 {
     struct replica replica;
     int64_t port;
@@ -183,7 +158,7 @@ static int pod_name(const struct place_known *known, struct place_found *found, 
 /* Operators before 1.7, and Volcano's plug-in, give RANK and WORLD_SIZE in pods and no PET_ variable.
  * torchrun does not read them and a nested run inherits them from its workers' environment, hence the
  * conditions. */
-static int older_operator(const struct place_known *known, struct place_found *found,
+static int older_operator(const struct node_identity_known *known, struct node_identity_found *found,
                           struct muster_error *err)
 {
     struct replica replica;
@@ -216,10 +191,11 @@ static bool same_host(const char *a, const char *b)
 }
 
 /* srun with one task per node. A batch script itself has a node id too, but no step. */
-static int slurm_step(const struct place_known *known, struct place_found *found, struct muster_error *err)
+static int slurm_step(const struct node_identity_known *known, struct node_identity_found *found,
+                      struct muster_error *err)
 {
     int64_t rank, nodes, tasks, job, step;
-    char own[PLACE_HOST_SIZE];
+    char own[NODE_IDENTITY_HOST_SIZE];
     if (known->nodes == 1 || get(known, ENV_RUN_ID) ||
         !get_number(known, "SLURM_STEP_NUM_NODES", 2, NODES_LIMIT, &nodes) ||
         !get_number(known, "SLURM_STEP_NUM_TASKS", 1, NODES_LIMIT, &tasks) || tasks != nodes ||
@@ -247,17 +223,18 @@ static int slurm_step(const struct place_known *known, struct place_found *found
     return 1;
 }
 
-int place_find(const struct place_known *known, struct place_found *found, struct muster_error *err)
+int node_identity_find(const struct node_identity_known *known, struct node_identity_found *found,
+                       struct muster_error *err)
 {
-    static int (*const rules[])(const struct place_known *, struct place_found *,
+    static int (*const rules[])(const struct node_identity_known *, struct node_identity_found *,
                                 struct muster_error *) = {indexed_job, pod_name, older_operator, slurm_step};
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-        *found = (struct place_found){0};
+        *found = (struct node_identity_found){0};
         int matched = rules[i](known, found, err);
         if (matched)
             return matched < 0 ? -1 : 0;
     }
-    *found = (struct place_found){0};
+    *found = (struct node_identity_found){0};
     error_clear(err); /* a rule that does not match may have left its reason */
     return 0;
 }

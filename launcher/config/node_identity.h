@@ -1,20 +1,21 @@
-/* place.h - pure: this node's place in the world, worked out where flags and PET_ variables do not say it.
+/* node_identity.h - pure: this node's place in the world, worked out where flags and PET_ variables do not
+ * say it.
  *
  * The rules, the first that matches: JOB_COMPLETION_INDEX of an Indexed Job; the host name of a PyTorchJob's
  * pod; the node-level RANK and WORLD_SIZE of older operators; a Slurm step with one task per node. A rule
  * fills only what nothing else said. */
-#ifndef MUSTER_LAUNCHER_PLACE_H
-#define MUSTER_LAUNCHER_PLACE_H
+#ifndef MUSTER_LAUNCHER_CONFIG_NODE_IDENTITY_H
+#define MUSTER_LAUNCHER_CONFIG_NODE_IDENTITY_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "proto/include/muster_error.h"
 
-enum { PLACE_HOST_SIZE = 256, PLACE_SOURCE_SIZE = 320 };
+enum { NODE_IDENTITY_HOST_SIZE = 256, NODE_IDENTITY_SOURCE_SIZE = 320 };
 
 /* What flags and variables of our own settings said. */
-struct place_known {
+struct node_identity_known {
     int nodes;                                           /* 0: nothing said */
     const char *master_addr;                             /* NULL: nothing said */
     int64_t master_port;                                 /* -1: nothing said */
@@ -24,21 +25,18 @@ struct place_known {
     void *context;
 };
 
-struct place_found {
-    char source[PLACE_SOURCE_SIZE]; /* "the host name j-worker-1"; "" where no rule matched */
-    int nodes;                      /* 0: leave what is known, as below */
+struct node_identity_found {
+    char source[NODE_IDENTITY_SOURCE_SIZE]; /* "the host name j-worker-1"; "" where no rule matched */
+    int nodes;                              /* 0: leave what is known, as below */
     int node_rank;
-    char master_addr[PLACE_HOST_SIZE]; /* "": leave */
-    int master_port;                   /* 0: leave */
-    char job_id[64];                   /* "": leave */
+    char master_addr[NODE_IDENTITY_HOST_SIZE]; /* "": leave */
+    int master_port;                           /* 0: leave */
+    char job_id[64];                           /* "": leave */
 };
 
 /* For a node whose rank nothing has said. -1 with a reason where a rule matches and cannot be followed, as
  * where nothing names node 0. */
-int place_find(const struct place_known *known, struct place_found *found, struct muster_error *err);
-
-/* The full name that a hosts file (the text of /etc/hosts) gives this host name: the first name of a line
- * that also has the host name itself, and begins with it and a dot. "" where there is none. */
-void place_full_name(const char *hosts, const char *host_name, char out[PLACE_HOST_SIZE]);
+int node_identity_find(const struct node_identity_known *known, struct node_identity_found *found,
+                       struct muster_error *err);
 
 #endif

@@ -2,8 +2,8 @@
  *
  * As torchrun does, a key that nobody knows passes, quotes that a shell or a manifest left around the whole
  * list are taken off, and the last value of a key wins. Unlike it, a known key's value is checked here. */
-#ifndef MUSTER_LAUNCHER_RDZV_CONF_H
-#define MUSTER_LAUNCHER_RDZV_CONF_H
+#ifndef MUSTER_LAUNCHER_CONFIG_RDZV_CONF_H
+#define MUSTER_LAUNCHER_CONFIG_RDZV_CONF_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* describe.c - see describe.h. */
-#include "launcher/describe.h"
+/* describe_host.c - see describe_host.h. */
+#include "launcher/host/describe_host.h"
 
 #include <netdb.h>
 #include <stdio.h>
@@ -7,14 +7,14 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#include "launcher/gpu_facts.h"
-#include "launcher/machine.h"
-#include "launcher/resolver.h"
-#include "launcher/spawn_apart.h"
+#include "launcher/host/isolated_call.h"
+#include "launcher/host/machine.h"
+#include "launcher/host/nvml_probe.h"
+#include "launcher/loop/resolver.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "runtime/nccl/reader.h"
+#include "runtime/nccl/read/reader.h"
 
 static const int64_t name_patience_ns = 300 * NS_PER_MS, disk_patience_ns = 600 * NS_PER_MS;
 
@@ -42,8 +42,8 @@ static void find_address(const char *master, char address[RESOLVER_ADDRESS_LIMIT
     *address = 0;
     if (name && resolver_is_numeric(name))
         (void)snprintf(address, RESOLVER_ADDRESS_LIMIT, "%s", name);
-    else if (name && spawn_apart(ask_name, name, address, RESOLVER_ADDRESS_LIMIT, name_patience_ns,
-                                 "its name", NULL) < 0)
+    else if (name && isolated_call(ask_name, name, address, RESOLVER_ADDRESS_LIMIT, name_patience_ns,
+                                   "its name", NULL) < 0)
         *address = 0;
 }
 
@@ -61,7 +61,7 @@ static void describe_disk(const char *log_dir, struct description *description)
     struct reader_disk disk = {.free_bytes = -1, .free_inodes = -1};
     struct muster_error err = {0};
     scope_free char *directory = log_dir ? mem_strdup(log_dir) : NULL;
-    if (spawn_apart(ask_disk, directory, &disk, sizeof disk, disk_patience_ns, "the disk", &err) < 0) {
+    if (isolated_call(ask_disk, directory, &disk, sizeof disk, disk_patience_ns, "the disk", &err) < 0) {
         disk = (struct reader_disk){.free_bytes = -1, .free_inodes = -1};
         (void)snprintf(disk.path, sizeof disk.path, "%s", log_dir ? log_dir : "");
         (void)snprintf(disk.error, sizeof disk.error, "%.*s", (int)sizeof disk.error - 1, err.text);
@@ -84,7 +84,7 @@ static void say_source(const char *host, struct description *description)
 static int describe_gpus(const struct describe_request *request, struct description *description,
                          struct muster_error *err)
 {
-    if (gpu_facts_read(request->nvml_patience_ns, description, err) < 0 ||
+    if (nvml_probe_read(request->nvml_patience_ns, description, err) < 0 ||
         reader_distances("", description, err) < 0 ||
         reader_kernel_log("", clock_now(NULL).ns, description, err) < 0)
         return -1;
@@ -93,8 +93,8 @@ static int describe_gpus(const struct describe_request *request, struct descript
     return 0;
 }
 
-int describe_machine(const struct describe_request *request, struct description *description,
-                     struct muster_error *err)
+int describe_host(const struct describe_request *request, struct description *description,
+                  struct muster_error *err)
 {
     char host[MACHINE_NAME_SIZE], address[RESOLVER_ADDRESS_LIMIT];
     machine_host_name(host);

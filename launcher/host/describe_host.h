@@ -1,12 +1,12 @@
-/* describe.h - this machine as a description, everything asked: what answers at once, the master's name, the
- * log directory's disk, the kernel log, and NVML. For `muster doctor` and for a check before a job. */
-#ifndef MUSTER_LAUNCHER_DESCRIBE_H
-#define MUSTER_LAUNCHER_DESCRIBE_H
+/* describe_host.h - this machine as a description, everything asked: what answers at once, the master's name,
+ * the log directory's disk, the kernel log, and NVML. For `muster doctor` and for a check before a job. */
+#ifndef MUSTER_LAUNCHER_HOST_DESCRIBE_HOST_H
+#define MUSTER_LAUNCHER_HOST_DESCRIBE_HOST_H
 
 #include <stdint.h>
 
 #include "proto/include/muster_error.h"
-#include "runtime/nccl/description.h"
+#include "runtime/nccl/describe/description.h"
 
 struct describe_request {
     const char *master;       /* name or address; NULL or "": one node */
@@ -20,7 +20,7 @@ struct describe_request {
 
 /* Whatever can block has a bound, all of them without NVML's under a second. Fails without memory only. For a
  * program that still has one thread. */
-int describe_machine(const struct describe_request *request, struct description *description,
-                     struct muster_error *err);
+int describe_host(const struct describe_request *request, struct description *description,
+                  struct muster_error *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* spawn_apart.c - see spawn_apart.h. */
-#include "launcher/spawn_apart.h"
+/* isolated_call.c - see isolated_call.h. */
+#include "launcher/host/isolated_call.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -104,8 +104,8 @@ static bool receive(int fd, void *data, size_t size, struct instant deadline, bo
     return true;
 }
 
-int spawn_apart(int (*body)(void *context, void *result, struct muster_error *err), void *context,
-                void *result, size_t size, int64_t patience_ns, const char *what, struct muster_error *err)
+int isolated_call(int (*body)(void *context, void *result, struct muster_error *err), void *context,
+                  void *result, size_t size, int64_t patience_ns, const char *what, struct muster_error *err)
 {
     struct instant deadline = instant_add(clock_now(NULL), patience_ns);
     struct call call = {body, context, result, size};

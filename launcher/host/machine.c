@@ -1,5 +1,5 @@
 /* machine.c - see machine.h. */
-#include "launcher/machine.h"
+#include "launcher/host/machine.h"
 
 #include <dirent.h>
 #include <sched.h>
@@ -9,8 +9,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "launcher/gpus.h"
-#include "launcher/place.h"
+#include "launcher/host/visible_gpus.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -18,8 +17,6 @@
 #include "proto/env_names.h"
 
 enum { TEXT_LIMIT = 65536, PATH_SIZE = 4096 };
-
-_Static_assert((int)MACHINE_NAME_SIZE == (int)PLACE_HOST_SIZE, "a full name fits");
 
 /* A positive number at text, and what follows it; false for anything else ("max", "-1"). */
 static bool positive(const char *text, long long *out, const char **rest)
@@ -208,12 +205,42 @@ bool machine_in_first_pid_namespace(void)
     return !strcmp(name, "pid:[4026531836]");
 }
 
+void machine_full_name(const char *hosts, const char *host_name, char out[MACHINE_NAME_SIZE])
+{
+    size_t own = strlen(host_name);
+    out[0] = 0;
+    for (const char *line = hosts; *line && own;) {
+        size_t end = strcspn(line, "\n"), text = strcspn(line, "#\n");
+        const char *full = NULL;
+        size_t full_length = 0;
+        bool ours = false;
+        for (size_t at = strcspn(line, " \t\n"); at < text;) { /* behind the address */
+            at += strspn(line + at, " \t\r");
+            if (at >= text)
+                break;
+            size_t length = strcspn(line + at, " \t\r#\n");
+            if (length > own && !strncmp(line + at, host_name, own) && line[at + own] == '.' && !full) {
+                full = line + at;
+                full_length = length;
+            }
+            ours |= length == own && !strncmp(line + at, host_name, own);
+            at += length;
+        }
+        if (ours && full && full_length < MACHINE_NAME_SIZE) {
+            memcpy(out, full, full_length);
+            out[full_length] = 0;
+            return;
+        }
+        line += end + (line[end] == '\n');
+    }
+}
+
 static void read_names(struct machine *machine)
 {
     scope_buffer hosts = {0};
     machine_host_name(machine->host_name);
     if (io_read_file("/etc/hosts", TEXT_LIMIT, &hosts, NULL) == 0 && hosts.data)
-        place_full_name(hosts.data, machine->host_name, machine->full_name);
+        machine_full_name(hosts.data, machine->host_name, machine->full_name);
 }
 
 void machine_read(const char *visible_devices, struct machine *machine)
@@ -239,14 +266,14 @@ void machine_read_gpus(const char *visible_devices, struct machine *machine)
     int devices[NVML_DEVICES_LIMIT];
     struct muster_error err = {0};
     scope_free struct nvml_inventory *all = mem_calloc(1, sizeof *all);
-    if (!gpus_have_driver())
+    if (!visible_gpus_have_driver())
         return;
-    if (!all || gpus_read(all, &err) < 0) {
+    if (!all || visible_gpus_read(all, &err) < 0) {
         (void)snprintf(machine->gpus_unknown, sizeof machine->gpus_unknown, "%s",
                        all ? err.text : "no memory");
         return;
     }
-    machine->gpus = gpus_visible(all, visible_devices, devices);
+    machine->gpus = visible_gpus(all, visible_devices, devices);
     machine->gpus_named = true;
     for (int i = 0; i < machine->gpus; i++) {
         const struct nvml_device *device = &all->devices[devices[i]];

@@ -2,14 +2,14 @@
  * GPUs.
  *
  * Parsers are pure; the readers take the directories they look in, so that tests give them their own. */
-#ifndef MUSTER_LAUNCHER_MACHINE_H
-#define MUSTER_LAUNCHER_MACHINE_H
+#ifndef MUSTER_LAUNCHER_HOST_MACHINE_H
+#define MUSTER_LAUNCHER_HOST_MACHINE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/include/muster_error.h"
-#include "runtime/nccl/nvml.h"
+#include "runtime/nccl/nvml/nvml.h"
 
 enum { MACHINE_NAME_SIZE = 256 };
 
@@ -28,6 +28,10 @@ struct machine {
 /* The name by which this agent goes: MUSTER_HOSTNAME, which muster local gives each of its pods, since they
  * share a kernel, else the kernel's. "" where there is none. */
 void machine_host_name(char out[MACHINE_NAME_SIZE]);
+
+/* The full name that a hosts file (the text of /etc/hosts) gives this host name: the first name of a line
+ * that also has the host name itself, and begins with it and a dot. "" where there is none. */
+void machine_full_name(const char *hosts, const char *host_name, char out[MACHINE_NAME_SIZE]);
 
 /* Whether process ids that the kernel or a driver tells are ours: not inside a container. */
 bool machine_in_first_pid_namespace(void);

@@ -1,5 +1,5 @@
 /* numa.c - see numa.h: masks and the rules. */
-#include "launcher/numa.h"
+#include "launcher/host/numa.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -66,14 +66,14 @@ void numa_mask_print(const struct numa_mask *mask, struct buffer *out)
 
 /* --- groups: allowed CPUs of one node that have the same core or cache --- */
 
-struct group {
+struct worker_group {
     int name;  /* the core's or cache's lowest CPU */
     int first; /* the lowest allowed CPU in it */
     int size;
 };
 
 struct groups {
-    struct group *items;
+    struct worker_group *items;
     int count;
 };
 
@@ -102,7 +102,7 @@ static int find_groups(const struct numa_topology *t, int node, enum numa_bindin
         while (at < groups->count && groups->items[at].name != name)
             at++;
         if (at == groups->count)
-            groups->items[groups->count++] = (struct group){name, cpu, 0};
+            groups->items[groups->count++] = (struct worker_group){name, cpu, 0};
         groups->items[at].size++;
     }
     return 0;
@@ -118,7 +118,7 @@ static void add_group(const struct numa_topology *t, int node, enum numa_binding
 
 static int larger_first(const void *left, const void *right)
 {
-    const struct group *a = left, *b = right;
+    const struct worker_group *a = left, *b = right;
     return a->size != b->size ? b->size - a->size : a->first - b->first;
 }
 
@@ -155,7 +155,7 @@ static void bind_whole(const struct numa_topology *t, bool socket, int node, str
 static int bind_cores(const struct numa_topology *t, const int *nodes, int seats, int seat,
                       struct numa_mask *mask, struct muster_error *err)
 {
-    scope_free struct group *items = NULL;
+    scope_free struct worker_group *items = NULL;
     struct groups cores;
     int before, sharing = seats_of(nodes, seats, seat, &before), node = nodes[seat];
     int result = find_groups(t, node, NUMA_EXCLUSIVE, &cores, err);
@@ -178,7 +178,7 @@ static int bind_cores(const struct numa_topology *t, const int *nodes, int seats
 static int bind_complex(const struct numa_topology *t, const int *nodes, int seats, int seat,
                         struct numa_mask *mask, struct muster_error *err)
 {
-    scope_free struct group *items = NULL;
+    scope_free struct worker_group *items = NULL;
     struct groups complexes;
     int before, node = nodes[seat];
     (void)seats_of(nodes, seats, seat, &before);

@@ -2,8 +2,8 @@
  *
  * numa_bind is pure; numa_read and numa_gpu_node take the folder that they look in ("/sys"), so that tests
  * give them their own. */
-#ifndef MUSTER_LAUNCHER_NUMA_H
-#define MUSTER_LAUNCHER_NUMA_H
+#ifndef MUSTER_LAUNCHER_HOST_NUMA_H
+#define MUSTER_LAUNCHER_HOST_NUMA_H
 
 #include <stdbool.h>
 #include <stdint.h>

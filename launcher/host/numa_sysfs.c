@@ -1,9 +1,9 @@
-/* numa_read.c - see numa.h: the topology of /sys. */
+/* numa_sysfs.c - see numa.h: the topology of /sys. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/numa.h"
+#include "launcher/host/numa.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"

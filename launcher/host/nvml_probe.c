@@ -1,17 +1,17 @@
-/* gpu_facts.c - see gpu_facts.h. The report stands in memory that both processes see, so that a hang in the
+/* nvml_probe.c - see nvml_probe.h. The report stands in memory that both processes see, so that a hang in the
  * middle costs only what was not asked yet. */
-#include "launcher/gpu_facts.h"
+#include "launcher/host/nvml_probe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "launcher/gpus.h"
-#include "launcher/machine.h"
-#include "launcher/spawn_apart.h"
+#include "launcher/host/isolated_call.h"
+#include "launcher/host/machine.h"
+#include "launcher/host/visible_gpus.h"
 #include "proto/base/error.h"
 #include "proto/env_names.h"
-#include "runtime/nccl/nvml_describe.h"
+#include "runtime/nccl/nvml/nvml_describe.h"
 
 struct question {
     const char *library;
@@ -33,13 +33,13 @@ static int ask_apart(struct nvml_report *report, int64_t patience_ns, struct des
     struct question question = {library && *library ? library : NULL, report,
                                 machine_in_first_pid_namespace()};
     struct muster_error failure = {0};
-    int answered = spawn_apart(ask, &question, NULL, 0, patience_ns, "NVML", &failure);
+    int answered = isolated_call(ask, &question, NULL, 0, patience_ns, "NVML", &failure);
     return nvml_merge(report, answered < 0 ? &failure : NULL, description, err);
 }
 
-int gpu_facts_read(int64_t patience_ns, struct description *description, struct muster_error *err)
+int nvml_probe_read(int64_t patience_ns, struct description *description, struct muster_error *err)
 {
-    if (!gpus_have_driver()) {
+    if (!visible_gpus_have_driver()) {
         description->nvml = DESCRIPTION_NO;
         (void)snprintf(description->nvml_error, sizeof description->nvml_error,
                        "no NVIDIA driver here (/dev/nvidiactl)");

@@ -1,5 +1,5 @@
-/* signal_list.c - see signal_list.h. */
-#include "launcher/signal_list.h"
+/* signal_names.c - see signal_names.h. */
+#include "launcher/host/signal_names.h"
 
 #include <ctype.h>
 #include <signal.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "rendezvous/failure.h"
+#include "rendezvous/failure/failure.h"
 
 static bool is_named(int number, const char *name, size_t length)
 {
@@ -27,7 +27,7 @@ static int find(const char *name, size_t length)
     return 0;
 }
 
-signal_bits signal_list_parse(const char *text, struct buffer *unknown)
+signal_bits signal_names_parse(const char *text, struct buffer *unknown)
 {
     signal_bits bits = 0;
     for (;;) {

@@ -1,6 +1,6 @@
-/* signal_list.h - pure: lists of signal names, as --signals-to-handle and --forward-signals have them. */
-#ifndef MUSTER_LAUNCHER_SIGNAL_LIST_H
-#define MUSTER_LAUNCHER_SIGNAL_LIST_H
+/* signal_names.h - pure: lists of signal names, as --signals-to-handle and --forward-signals have them. */
+#ifndef MUSTER_LAUNCHER_HOST_SIGNAL_NAMES_H
+#define MUSTER_LAUNCHER_HOST_SIGNAL_NAMES_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,7 +20,7 @@ static inline signal_bits signal_bit(int number)
 /* Names separated by commas, with or without SIG, in either case; blanks around them do not count. What is no
  * signal, or one that an agent cannot take (KILL, STOP, and CHLD, which it needs itself), goes to unknown,
  * comma separated. */
-signal_bits signal_list_parse(const char *text, struct buffer *unknown);
+signal_bits signal_names_parse(const char *text, struct buffer *unknown);
 
 /* Whether process 1, whose command and /proc/1/status these are, is a shell that neither ends by the signal
  * nor hands it to its children: process 1 gets no signal that it does not handle, and a shell waits for its

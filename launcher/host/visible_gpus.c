@@ -1,11 +1,11 @@
-/* gpus.c - see gpus.h. */
-#include "launcher/gpus.h"
+/* visible_gpus.c - see visible_gpus.h. */
+#include "launcher/host/visible_gpus.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/spawn_apart.h"
+#include "launcher/host/isolated_call.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/env_names.h"
@@ -59,7 +59,7 @@ static int all_devices(const struct nvml_inventory *all, int devices[NVML_DEVICE
     return count;
 }
 
-int gpus_visible(const struct nvml_inventory *all, const char *visible_devices,
+int visible_gpus(const struct nvml_inventory *all, const char *visible_devices,
                  int devices[NVML_DEVICES_LIMIT])
 {
     int count = 0;
@@ -83,7 +83,7 @@ int gpus_visible(const struct nvml_inventory *all, const char *visible_devices,
     }
 }
 
-bool gpus_have_driver(void)
+bool visible_gpus_have_driver(void)
 {
     const char *library = getenv(ENV_NVML_LIBRARY);
     return (library && *library) || access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0;
@@ -94,9 +94,9 @@ static int ask(void *context, void *result, struct muster_error *err)
     return nvml_read(context, result, err);
 }
 
-int gpus_read(struct nvml_inventory *all, struct muster_error *err)
+int visible_gpus_read(struct nvml_inventory *all, struct muster_error *err)
 {
     char *library = getenv(ENV_NVML_LIBRARY);
-    return spawn_apart(ask, library && *library ? library : NULL, all, sizeof *all, patience_ns,
-                       "NVML (the NVIDIA driver)", err);
+    return isolated_call(ask, library && *library ? library : NULL, all, sizeof *all, patience_ns,
+                         "NVML (the NVIDIA driver)", err);
 }

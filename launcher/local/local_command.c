@@ -7,12 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "launcher/host/machine.h"
+#include "launcher/local/job/network.h"
 #include "launcher/local/local_print.h"
 #include "launcher/local/local_settings.h"
-#include "launcher/local/manifest.h"
-#include "launcher/local/network.h"
-#include "launcher/local/runner.h"
-#include "launcher/machine.h"
+#include "launcher/local/manifest/manifest.h"
+#include "launcher/local/run/runner.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"

@@ -2,7 +2,7 @@
 #ifndef MUSTER_LAUNCHER_LOCAL_LOCAL_PRINT_H
 #define MUSTER_LAUNCHER_LOCAL_LOCAL_PRINT_H
 
-#include "launcher/local/job.h"
+#include "launcher/local/job/job.h"
 #include "proto/base/buffer.h"
 
 /* A list of {name, replica_type, index, hostname, env: {...}, command: [...]}, one pod a line. -1 where there

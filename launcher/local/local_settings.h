@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "launcher/local/runner.h"
+#include "launcher/local/run/runner.h"
 #include "proto/base/knob.h"
 
 enum local_output { LOCAL_OUTPUT_TEXT, LOCAL_OUTPUT_JSON, LOCAL_OUTPUT_MARKDOWN };

@@ -1,5 +1,5 @@
-/* errand.c - see errand.h. */
-#include "launcher/errand.h"
+/* background_job.c - see background_job.h. */
+#include "launcher/loop/background_job.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -11,7 +11,7 @@
 #include "proto/base/mem.h"
 #include "proto/base/thread.h"
 
-struct errand {
+struct background_job {
     int references; /* atomic */
     int done_fd;
     bool done; /* atomic: what run wrote is there */
@@ -20,7 +20,7 @@ struct errand {
     void *payload;
 };
 
-void errand_release(struct errand *errand)
+void background_job_release(struct background_job *errand)
 {
     if (!errand || __atomic_sub_fetch(&errand->references, 1, __ATOMIC_ACQ_REL))
         return;
@@ -30,20 +30,20 @@ void errand_release(struct errand *errand)
     mem_free(errand);
 }
 
-static void *errand_thread(void *context)
+static void *background_job_thread(void *context)
 {
-    struct errand *errand = context;
+    struct background_job *errand = context;
     errand->run(errand->payload);
     __atomic_store_n(&errand->done, true, __ATOMIC_RELEASE);
     (void)eventfd_write(errand->done_fd, 1); /* one that refuses is readable already */
-    errand_release(errand);
+    background_job_release(errand);
     return NULL;
 }
 
-struct errand *errand_start(const char *what, void (*run)(void *payload), void *payload,
-                            void (*release)(void *payload), struct muster_error *err)
+struct background_job *background_job_start(const char *what, void (*run)(void *payload), void *payload,
+                                            void (*release)(void *payload), struct muster_error *err)
 {
-    struct errand *errand = mem_calloc(1, sizeof *errand);
+    struct background_job *errand = mem_calloc(1, sizeof *errand);
     int fd = errand ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
     if (fd < 0) {
         error_errno(err, "no memory or descriptor for %s", what);
@@ -52,24 +52,24 @@ struct errand *errand_start(const char *what, void (*run)(void *payload), void *
             release(payload);
         return NULL;
     }
-    *errand =
-        (struct errand){.references = 2, .done_fd = fd, .run = run, .release = release, .payload = payload};
-    int failure = thread_start(NULL, 0, errand_thread, errand);
+    *errand = (struct background_job){
+        .references = 2, .done_fd = fd, .run = run, .release = release, .payload = payload};
+    int failure = thread_start(NULL, 0, background_job_thread, errand);
     if (!failure)
         return errand;
     errno = failure;
     error_errno(err, "cannot start a thread for %s", what);
     errand->references = 1;
-    errand_release(errand);
+    background_job_release(errand);
     return NULL;
 }
 
-int errand_fd(const struct errand *errand)
+int background_job_fd(const struct background_job *errand)
 {
     return errand->done_fd;
 }
 
-bool errand_wait(const struct errand *errand, int64_t patience_ns)
+bool background_job_wait(const struct background_job *errand, int64_t patience_ns)
 {
     struct pollfd done = {.fd = errand->done_fd, .events = POLLIN};
     int milliseconds = (int)((patience_ns + NS_PER_MS - 1) / NS_PER_MS);

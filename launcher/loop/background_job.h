@@ -1,32 +1,32 @@
-/* errand.h - work that may block for ever (a disk, NFS, /proc of strangers, a driver), done by a thread of
- * its own while the agent goes on.
+/* background_job.h - work that may block for ever (a disk, NFS, /proc of strangers, a driver), done by a
+ * thread of its own while the agent goes on.
  *
  * The thread and the one who sent it share the payload; the last one out frees it. Whoever sent it may let go
  * at any time: a thread that never comes back keeps its payload and nothing else. */
-#ifndef MUSTER_LAUNCHER_ERRAND_H
-#define MUSTER_LAUNCHER_ERRAND_H
+#ifndef MUSTER_LAUNCHER_LOOP_BACKGROUND_JOB_H
+#define MUSTER_LAUNCHER_LOOP_BACKGROUND_JOB_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/include/muster_error.h"
 
-struct errand;
+struct background_job;
 
-/* run is called once, on the thread. release frees the payload: after errand_release and the end of run, or
- * at once where starting failed; NULL: nothing to free. what: for error texts. */
-struct errand *errand_start(const char *what, void (*run)(void *payload), void *payload,
-                            void (*release)(void *payload), struct muster_error *err);
-/* Readable, and stays so, once run has returned. Before the payload is looked at, errand_is_done must say so
- * too: that is what orders the two threads' memory. */
-int errand_fd(const struct errand *errand);
+/* run is called once, on the thread. release frees the payload: after background_job_release and the end of
+ * run, or at once where starting failed; NULL: nothing to free. what: for error texts. */
+struct background_job *background_job_start(const char *what, void (*run)(void *payload), void *payload,
+                                            void (*release)(void *payload), struct muster_error *err);
+/* Readable, and stays so, once run has returned. Before the payload is looked at, background_job_is_done must
+ * say so too: that is what orders the two threads' memory. */
+int background_job_fd(const struct background_job *errand);
 /* Whether run has returned, so that the payload may be looked at; waits so long for it. */
-bool errand_wait(const struct errand *errand, int64_t patience_ns);
-static inline bool errand_is_done(const struct errand *errand)
+bool background_job_wait(const struct background_job *errand, int64_t patience_ns);
+static inline bool background_job_is_done(const struct background_job *errand)
 {
-    return errand_wait(errand, 0);
+    return background_job_wait(errand, 0);
 }
 /* Lets go. Accepts NULL. */
-void errand_release(struct errand *errand);
+void background_job_release(struct background_job *errand);
 
 #endif

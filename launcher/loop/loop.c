@@ -1,5 +1,5 @@
 /* loop.c - see loop.h. */
-#include "launcher/loop.h"
+#include "launcher/loop/loop.h"
 
 #include <errno.h>
 #include <sys/timerfd.h>

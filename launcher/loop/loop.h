@@ -1,6 +1,6 @@
 /* loop.h - the one blocking wait of an agent: descriptors by epoll, time by one timerfd. One thread. */
-#ifndef MUSTER_LAUNCHER_LOOP_H
-#define MUSTER_LAUNCHER_LOOP_H
+#ifndef MUSTER_LAUNCHER_LOOP_LOOP_H
+#define MUSTER_LAUNCHER_LOOP_LOOP_H
 
 #include <stdint.h>
 #include <sys/epoll.h>

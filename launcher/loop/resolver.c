@@ -1,6 +1,6 @@
 /* resolver.c - see resolver.h. The thread and its starter share the object by a count of two; the last one
  * out frees it. */
-#include "launcher/resolver.h"
+#include "launcher/loop/resolver.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -2,8 +2,8 @@
  * likes.
  *
  * Tried again with a growing pause until the deadline, since the name of a pod may appear minutes later. */
-#ifndef MUSTER_LAUNCHER_RESOLVER_H
-#define MUSTER_LAUNCHER_RESOLVER_H
+#ifndef MUSTER_LAUNCHER_LOOP_RESOLVER_H
+#define MUSTER_LAUNCHER_LOOP_RESOLVER_H
 
 #include <stdbool.h>
 #include <stddef.h>

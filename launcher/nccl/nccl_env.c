@@ -1,23 +1,23 @@
-/* tune.c - see tune.h. */
-#include "launcher/tune.h"
+/* nccl_env.c - see nccl_env.h. */
+#include "launcher/nccl/nccl_env.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/describe.h"
-#include "launcher/gpu_facts.h"
-#include "launcher/gpus.h"
-#include "launcher/machine.h"
-#include "launcher/resolver.h"
-#include "launcher/text_list.h"
+#include "launcher/host/describe_host.h"
+#include "launcher/host/machine.h"
+#include "launcher/host/nvml_probe.h"
+#include "launcher/host/visible_gpus.h"
+#include "launcher/loop/resolver.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
+#include "proto/base/text_list.h"
 #include "proto/env_names.h"
-#include "runtime/nccl/description_json.h"
-#include "runtime/nccl/reader.h"
+#include "runtime/nccl/describe/description_json.h"
+#include "runtime/nccl/read/reader.h"
 
 enum { FILE_LIMIT = 4 << 20 };
 
@@ -25,7 +25,7 @@ static const int64_t nvml_patience_ns = 5 * NS_PER_S;
 
 /* --- reading --- */
 
-static int read_policy(const char *path, struct tune *tune, struct muster_error *err)
+static int read_policy(const char *path, struct nccl_env *tune, struct muster_error *err)
 {
     scope_buffer text = {0};
     if (!path || !*path)
@@ -39,7 +39,7 @@ static int read_policy(const char *path, struct tune *tune, struct muster_error 
 /* Workers want a GPU each where there are any: a node that has lost some is found by that. */
 static int64_t gpus_wanted(const struct run_config *config)
 {
-    return !strcmp(config->nproc, "gpu") || gpus_have_driver() ? config->nproc_per_node : -1;
+    return !strcmp(config->nproc, "gpu") || visible_gpus_have_driver() ? config->nproc_per_node : -1;
 }
 
 static bool policy_names_gpus(const struct policy *policy)
@@ -51,14 +51,14 @@ static bool policy_names_gpus(const struct policy *policy)
 }
 
 /* Only where the answer counts: it can take seconds. One worker alone shares its GPU with nobody. */
-static bool asks_driver(const struct run_config *config, const struct tune *tune)
+static bool asks_driver(const struct run_config *config, const struct nccl_env *tune)
 {
-    bool counts = tune->mode == TUNE_EXPLAIN ||
-                  (tune->mode == TUNE_ON && (config->nproc_per_node > 1 || config->max_nodes > 1));
-    return gpus_have_driver() && (counts || policy_names_gpus(&tune->policy));
+    bool counts = tune->mode == NCCL_ENV_EXPLAIN ||
+                  (tune->mode == NCCL_ENV_ON && (config->nproc_per_node > 1 || config->max_nodes > 1));
+    return visible_gpus_have_driver() && (counts || policy_names_gpus(&tune->policy));
 }
 
-static int read_machine(const struct run_config *config, char *const *environment, struct tune *tune,
+static int read_machine(const struct run_config *config, char *const *environment, struct nccl_env *tune,
                         struct muster_error *err)
 {
     char host[MACHINE_NAME_SIZE];
@@ -77,13 +77,13 @@ static int read_machine(const struct run_config *config, char *const *environmen
         return -1;
     if (!asks_driver(config, tune))
         return 0;
-    return gpu_facts_read(nvml_patience_ns, &tune->machine, err) < 0
+    return nvml_probe_read(nvml_patience_ns, &tune->machine, err) < 0
                ? -1
                : reader_distances("", &tune->machine, err);
 }
 
 /* What a launch reads, and besides the disk, the kernel log and every device: for --pre-flight. */
-static int examine_machine(const struct run_config *config, char *const *environment, struct tune *tune,
+static int examine_machine(const struct run_config *config, char *const *environment, struct nccl_env *tune,
                            struct muster_error *err)
 {
     const struct describe_request request = {
@@ -97,12 +97,12 @@ static int examine_machine(const struct run_config *config, char *const *environ
         .nvml_patience_ns = nvml_patience_ns,
         .environment = environment,
     };
-    return describe_machine(&request, &tune->machine, err);
+    return describe_host(&request, &tune->machine, err);
 }
 
 /* Another machine's description in the place of this one's, with its way to its master. The job, its settings
  * and its files are this run's. */
-static int replay(const char *path, struct tune *tune, struct muster_error *err)
+static int replay(const char *path, struct nccl_env *tune, struct muster_error *err)
 {
     scope_buffer text = {0};
     struct description *own = &tune->machine, other;
@@ -125,17 +125,17 @@ static int replay(const char *path, struct tune *tune, struct muster_error *err)
     return 0;
 }
 
-static bool can_matter(const struct run_config *config, const struct tune *tune)
+static bool can_matter(const struct run_config *config, const struct nccl_env *tune)
 {
-    bool rules = tune->mode != TUNE_OFF && (config->max_nodes > 1 || gpus_have_driver());
-    return rules || tune->mode == TUNE_EXPLAIN || tune->policy.count > 0;
+    bool rules = tune->mode != NCCL_ENV_OFF && (config->max_nodes > 1 || visible_gpus_have_driver());
+    return rules || tune->mode == NCCL_ENV_EXPLAIN || tune->policy.count > 0;
 }
 
-int tune_read(const struct run_config *config, char *const *environment, bool always, struct tune *tune,
-              struct muster_error *err)
+int nccl_env_read(const struct run_config *config, char *const *environment, bool always,
+                  struct nccl_env *tune, struct muster_error *err)
 {
     const char *file = text_list_value(environment, ENV_DESCRIPTION);
-    *tune = (struct tune){.mode = (enum tune_mode)config->nccl_tune};
+    *tune = (struct nccl_env){.mode = (enum tune_mode)config->nccl_tune};
     if (read_policy(config->nccl_policy, tune, err) < 0)
         return -1;
     bool replays = file && *file;
@@ -148,7 +148,7 @@ int tune_read(const struct run_config *config, char *const *environment, bool al
     return replays ? replay(file, tune, err) : 0;
 }
 
-void tune_free(struct tune *tune)
+void nccl_env_free(struct nccl_env *tune)
 {
     decision_list_free(&tune->decisions);
     policy_free(&tune->policy);
@@ -160,14 +160,14 @@ void tune_free(struct tune *tune)
 
 /* --- deciding --- */
 
-struct tune_place tune_place_before(const struct run_config *config)
+struct nccl_env_place nccl_env_place_before(const struct run_config *config)
 {
     const char *address =
         config->max_nodes > 1 && resolver_is_numeric(config->master_addr) ? config->master_addr : NULL;
-    return (struct tune_place){config->max_nodes, address, address && resolver_is_local(address), NULL};
+    return (struct nccl_env_place){config->max_nodes, address, address && resolver_is_local(address), NULL};
 }
 
-int tune_decide(struct tune *tune, const struct tune_place *place, struct muster_error *err)
+int nccl_env_decide(struct nccl_env *tune, const struct nccl_env_place *place, struct muster_error *err)
 {
     struct description *machine = &tune->machine;
     if (!tune->looked)
@@ -179,11 +179,11 @@ int tune_decide(struct tune *tune, const struct tune_place *place, struct muster
         (void)snprintf(machine->master_address, sizeof machine->master_address, "%s", place->master_address);
         reader_route(machine, place->master_address, place->here);
     }
-    return tune->mode == TUNE_OFF ? decide_policy(machine, &tune->policy, &tune->decisions, err)
-                                  : decide(machine, &tune->policy, &tune->decisions, err);
+    return tune->mode == NCCL_ENV_OFF ? decide_policy(machine, &tune->policy, &tune->decisions, err)
+                                      : decide(machine, &tune->policy, &tune->decisions, err);
 }
 
-int tune_check(const struct tune *tune, struct muster_error *err)
+int nccl_env_check(const struct nccl_env *tune, struct muster_error *err)
 {
     const struct decision *forbidden = decision_first(&tune->decisions, DECISION_FORBIDDEN);
     if (!forbidden)
@@ -192,7 +192,7 @@ int tune_check(const struct tune *tune, struct muster_error *err)
                      forbidden->reason);
 }
 
-char **tune_environment(const struct tune *tune, char *const *inherited, struct muster_error *err)
+char **nccl_env_environment(const struct nccl_env *tune, char *const *inherited, struct muster_error *err)
 {
     struct text_list list = {0};
     int result = 0;
@@ -210,7 +210,7 @@ char **tune_environment(const struct tune *tune, char *const *inherited, struct 
     return NULL;
 }
 
-int tune_json(const struct tune *tune, struct buffer *out)
+int nccl_env_json(const struct nccl_env *tune, struct buffer *out)
 {
     buffer_text(out, "{\"decisions\": ");
     (void)decision_json(&tune->decisions, out);

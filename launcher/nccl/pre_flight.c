@@ -1,9 +1,9 @@
 /* pre_flight.c - see pre_flight.h. */
-#include "launcher/pre_flight.h"
+#include "launcher/nccl/pre_flight.h"
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "runtime/nccl/doctor.h"
+#include "runtime/nccl/doctor/doctor.h"
 
 static void say(const struct doctor_report *report, const struct log_sink *log)
 {
@@ -16,7 +16,7 @@ static void say(const struct doctor_report *report, const struct log_sink *log)
     }
 }
 
-int pre_flight_examine(const struct run_config *config, const struct log_sink *log, struct tune *tune,
+int pre_flight_examine(const struct run_config *config, const struct log_sink *log, struct nccl_env *tune,
                        struct muster_error *err)
 {
     struct doctor_report __attribute__((cleanup(doctor_report_free))) report = {0};

@@ -1,5 +1,5 @@
 /* event_line.c - see event_line.h. */
-#include "launcher/event_line.h"
+#include "launcher/output/event_line.h"
 
 #include <inttypes.h>
 

@@ -8,8 +8,8 @@
  *                 "local_rank", "role_rank", "role_world_size"}}}
  * Fields are only ever added. What does not apply is null: ranks and pid of an agent's event, raw_error and
  * exit_code where nothing failed or ended. */
-#ifndef MUSTER_LAUNCHER_EVENT_LINE_H
-#define MUSTER_LAUNCHER_EVENT_LINE_H
+#ifndef MUSTER_LAUNCHER_OUTPUT_EVENT_LINE_H
+#define MUSTER_LAUNCHER_OUTPUT_EVENT_LINE_H
 
 #include <stdbool.h>
 #include <stdint.h>

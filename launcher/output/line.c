@@ -1,5 +1,5 @@
 /* line.c - see line.h. */
-#include "launcher/line.h"
+#include "launcher/output/line.h"
 
 #include <string.h>
 

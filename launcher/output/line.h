@@ -1,6 +1,6 @@
 /* line.h - pure: a stream of bytes into whole lines, in bounded memory, and the prefix of tee'd lines. */
-#ifndef MUSTER_LAUNCHER_LINE_H
-#define MUSTER_LAUNCHER_LINE_H
+#ifndef MUSTER_LAUNCHER_OUTPUT_LINE_H
+#define MUSTER_LAUNCHER_OUTPUT_LINE_H
 
 #include <stdbool.h>
 #include <stddef.h>

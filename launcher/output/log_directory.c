@@ -1,5 +1,5 @@
-/* logdir.c - see logdir.h. */
-#include "launcher/logdir.h"
+/* log_directory.c - see log_directory.h. */
+#include "launcher/output/log_directory.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -14,28 +14,6 @@
 
 enum { TAG_LENGTH = 8 };
 
-static bool any_stream(const char *value)
-{
-    return value && strpbrk(value, "123") && strcmp(value, "0") != 0;
-}
-
-/* A map such as 1:0 asks for nothing, though it has a digit. */
-static bool asks(const struct run_config *config, const char *value)
-{
-    for (int i = 0; any_stream(value) && i < config->nproc_per_node; i++)
-        if (config_streams(value, i) > 0)
-            return true;
-    return false;
-}
-
-bool logdir_wanted(const struct run_config *config)
-{
-    if (config->log_dir && !strcmp(config->log_dir, "/dev/null"))
-        return false;
-    return (config->log_dir && *config->log_dir) || asks(config, config->redirects) ||
-           asks(config, config->tee);
-}
-
 static void make_tag(uint64_t random, char tag[TAG_LENGTH + 1])
 {
     static const char digits[] = "abcdefghijklmnopqrstuvwxyz012345";
@@ -45,26 +23,26 @@ static void make_tag(uint64_t random, char tag[TAG_LENGTH + 1])
 }
 
 /* The run id as one name of a directory. */
-static char *run_name(const struct run_config *config, const char *tag)
+static char *run_name(const char *run_id, const char *tag)
 {
-    char *name = mem_printf("%s_%s", config->rdzv_id, tag);
+    char *name = mem_printf("%s_%s", run_id, tag);
     for (char *at = name; at && *at; at++)
         if (*at == '/')
             *at = '_';
     return name;
 }
 
-char *logdir_make(const struct run_config *config, uint64_t random, struct muster_error *err)
+char *log_directory_make(const char *log_dir, const char *run_id, uint64_t random, struct muster_error *err)
 {
     char tag[TAG_LENGTH + 1], base_tag[TAG_LENGTH + 1];
     make_tag(random, tag);
     make_tag(random >> 24, base_tag);
     const char *temporary = getenv("TMPDIR");
-    bool given = config->log_dir && *config->log_dir;
+    bool given = log_dir && *log_dir;
     scope_free char *base =
-        given ? mem_strdup(config->log_dir)
+        given ? mem_strdup(log_dir)
               : mem_printf("%s/muster_%s", temporary && *temporary ? temporary : "/tmp", base_tag);
-    scope_free char *name = run_name(config, tag);
+    scope_free char *name = run_name(run_id, tag);
     scope_free char *run = base && name ? mem_printf("%s/%s", base, name) : NULL;
     if (!run) {
         error_set(err, MUSTER_E_NOMEM, "no memory for the path of the log directory");
@@ -81,11 +59,11 @@ char *logdir_make(const struct run_config *config, uint64_t random, struct muste
     return absolute ? absolute : take_pointer(&run);
 }
 
-void logdir_discard(const struct run_config *config, const char *run)
+void log_directory_discard(const char *log_dir, const char *run)
 {
     scope_free char *base = mem_strdup(run);
     char *slash = base ? strrchr(base, '/') : NULL;
-    bool chosen = !config->log_dir || !*config->log_dir;
+    bool chosen = !log_dir || !*log_dir;
     /* what is not empty stays, and what cannot be removed is not worth another error line */
     if (rmdir(run) < 0 || !slash || !chosen)
         return;
@@ -93,7 +71,7 @@ void logdir_discard(const struct run_config *config, const char *run)
     (void)rmdir(base);
 }
 
-char *logdir_worker(const char *run, int64_t attempt, int local_rank, struct muster_error *err)
+char *log_directory_worker(const char *run, int64_t attempt, int local_rank, struct muster_error *err)
 {
     scope_free char *path = mem_printf("%s/attempt_%lld/%d", run, (long long)attempt, local_rank);
     if (!path) {
@@ -105,7 +83,7 @@ char *logdir_worker(const char *run, int64_t attempt, int local_rank, struct mus
     return take_pointer(&path);
 }
 
-int logdir_open(const char *directory, const char *name, struct muster_error *err)
+int log_directory_open(const char *directory, const char *name, struct muster_error *err)
 {
     scope_free char *path = mem_printf("%s/%s", directory, name);
     if (!path)

@@ -1,13 +1,13 @@
 /* log_files.c - see log_files.h. */
-#include "launcher/log_files.h"
+#include "launcher/output/log_files.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/errand.h"
-#include "launcher/logdir.h"
+#include "launcher/loop/background_job.h"
+#include "launcher/output/log_directory.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
@@ -18,7 +18,7 @@ static const char *const filtered_names[] = {NULL, "filtered_stdout.log", "filte
 /* What the thread and the agent share; the agent looks at the results once the thread is done. */
 struct work {
     /* of the run directory */
-    struct run_config config; /* log_dir and rdzv_id alone, copies */
+    char *log_dir, *run_id;
     uint64_t random;
     bool logs;
     /* of a round */
@@ -38,7 +38,7 @@ struct work {
 
 struct log_files {
     struct work *work;
-    struct errand *errand;
+    struct background_job *errand;
 };
 
 static size_t file_count(const struct work *w)
@@ -77,8 +77,8 @@ static void work_free(void *payload)
     mem_free(w->files);
     mem_free(w->streams);
     mem_free(w->run);
-    mem_free(w->config.log_dir);
-    mem_free(w->config.rdzv_id);
+    mem_free(w->log_dir);
+    mem_free(w->run_id);
     mem_free(w);
 }
 
@@ -100,7 +100,7 @@ static int open_into(struct work *w, struct log_file *file, const char *folder, 
     if (announce(w, mem_printf("%s/%s", folder, name)) < 0)
         return -1;
     file->path = mem_strdup(w->current);
-    file->fd = file->path ? logdir_open(folder, name, &w->err) : -1;
+    file->fd = file->path ? log_directory_open(folder, name, &w->err) : -1;
     if (!file->path)
         return error_set(&w->err, MUSTER_E_NOMEM, "no memory for the path of a log file");
     if (file->fd >= 0 && fstat(file->fd, &status) == 0 && S_ISREG(status.st_mode))
@@ -126,7 +126,7 @@ static int open_worker(struct work *w, int local_rank)
 {
     if (announce(w, mem_printf("%s/attempt_%lld/%d", w->run, (long long)w->attempt, local_rank)) < 0)
         return -1;
-    scope_free char *folder = logdir_worker(w->run, w->attempt, local_rank, &w->err);
+    scope_free char *folder = log_directory_worker(w->run, w->attempt, local_rank, &w->err);
     scope_free char *report = folder ? mem_printf("%s/error.json", folder) : NULL;
     if (!report)
         return folder ? error_set(&w->err, MUSTER_E_NOMEM, "no memory for a path") : -1;
@@ -154,11 +154,11 @@ static void open_round(void *payload)
 static void prepare_run(void *payload)
 {
     struct work *w = payload;
-    const char *given = w->config.log_dir;
+    const char *given = w->log_dir;
     w->failed = announce(w, mem_strdup(given && *given ? given : "the log directory"));
     if (w->failed)
         return;
-    w->run = logdir_make(&w->config, w->random, &w->err);
+    w->run = log_directory_make(w->log_dir, w->run_id, w->random, &w->err);
     w->failed = w->run ? 0 : -1;
     if (w->run && w->logs)
         w->failed = open_into(w, log_slot(w), w->run, "agent.log");
@@ -192,24 +192,24 @@ static struct log_files *send(struct work *w, bool complete, void (*run)(void *)
         return NULL;
     }
     files->work = w;
-    files->errand = errand_start("open the log files", run, w, work_free, err);
+    files->errand = background_job_start("open the log files", run, w, work_free, err);
     if (files->errand)
         return files;
     mem_free(files);
     return NULL;
 }
 
-struct log_files *log_files_prepare(const struct run_config *config, uint64_t random,
+struct log_files *log_files_prepare(const char *log_dir, const char *run_id, uint64_t random,
                                     struct muster_error *err)
 {
     struct work *w = make_work(0);
     if (w) {
         w->random = random;
-        w->logs = config->log_dir && *config->log_dir;
-        w->config.log_dir = config->log_dir ? mem_strdup(config->log_dir) : NULL;
-        w->config.rdzv_id = mem_strdup(config->rdzv_id);
+        w->logs = log_dir && *log_dir;
+        w->log_dir = log_dir ? mem_strdup(log_dir) : NULL;
+        w->run_id = mem_strdup(run_id);
     }
-    bool complete = w && w->config.rdzv_id && !w->config.log_dir == !config->log_dir;
+    bool complete = w && w->run_id && !w->log_dir == !log_dir;
     return send(w, complete, prepare_run, err);
 }
 
@@ -230,12 +230,12 @@ struct log_files *log_files_open(const struct log_round *round, struct muster_er
 
 int log_files_fd(const struct log_files *files)
 {
-    return errand_fd(files->errand);
+    return background_job_fd(files->errand);
 }
 
 bool log_files_done(const struct log_files *files)
 {
-    return errand_is_done(files->errand);
+    return background_job_is_done(files->errand);
 }
 
 const char *log_files_path(const struct log_files *files)
@@ -282,6 +282,6 @@ void log_files_release(struct log_files *files)
 {
     if (!files)
         return;
-    errand_release(files->errand);
+    background_job_release(files->errand);
     mem_free(files);
 }

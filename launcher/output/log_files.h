@@ -3,13 +3,13 @@
  *
  * Two errands: the run directory with the agent's own log, once; and the files of all workers of one round.
  */
-#ifndef MUSTER_LAUNCHER_LOG_FILES_H
-#define MUSTER_LAUNCHER_LOG_FILES_H
+#ifndef MUSTER_LAUNCHER_OUTPUT_LOG_FILES_H
+#define MUSTER_LAUNCHER_OUTPUT_LOG_FILES_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "launcher/config.h"
+#include "proto/include/muster_error.h"
 
 struct log_files;
 
@@ -28,8 +28,8 @@ struct log_round {
     unsigned filtered;      /* enum stream_bits: the files that all of them share */
 };
 
-/* Makes the run directory (logdir.h); with --log-dir agent.log in it too. random: 64 random bits. */
-struct log_files *log_files_prepare(const struct run_config *config, uint64_t random,
+/* Makes the run directory (log_directory.h); with --log-dir agent.log in it too. random: 64 random bits. */
+struct log_files *log_files_prepare(const char *log_dir, const char *run_id, uint64_t random,
                                     struct muster_error *err);
 /* Makes the directories of a round and opens its files for appending. An error.json of an earlier round with
  * the same attempt number gets another name. */

@@ -1,5 +1,5 @@
 /* log_filter.c - see log_filter.h. */
-#include "launcher/log_filter.h"
+#include "launcher/output/log_filter.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* log_filter.h - pure: which lines are written a second time (--duplicate-stdout-filters and its like), and
  * whose lines are on the console (--local-ranks-filter). */
-#ifndef MUSTER_LAUNCHER_LOG_FILTER_H
-#define MUSTER_LAUNCHER_LOG_FILTER_H
+#ifndef MUSTER_LAUNCHER_OUTPUT_LOG_FILTER_H
+#define MUSTER_LAUNCHER_OUTPUT_LOG_FILTER_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* log_record.c - see log_record.h. */
-#include "launcher/log_record.h"
+#include "launcher/output/log_record.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,8 +6,8 @@
  *   the agent's      {"time", "host", "level": "debug" | "info" | "warning" | "error", "message"}
  * time is RFC 3339 in UTC with milliseconds; message has no newline at its end (the failure report has some
  * inside) and U+FFFD for each byte that is not UTF-8. */
-#ifndef MUSTER_LAUNCHER_LOG_RECORD_H
-#define MUSTER_LAUNCHER_LOG_RECORD_H
+#ifndef MUSTER_LAUNCHER_OUTPUT_LOG_RECORD_H
+#define MUSTER_LAUNCHER_OUTPUT_LOG_RECORD_H
 
 #include <stdbool.h>
 #include <stddef.h>

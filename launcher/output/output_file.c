@@ -1,5 +1,5 @@
-/* target.c - see target.h. */
-#include "launcher/target.h"
+/* output_file.c - see output_file.h. */
+#include "launcher/output/output_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,9 +17,9 @@
  * that never returns it is known that nothing has come of it. Longer lines go by steps of this. */
 enum { LONG_LINE_STEP = PIPE_BUF, LARGE_PIPE = 1024 * 1024 };
 
-struct target *target_create(const struct target_options *options)
+struct output_file *output_file_create(const struct output_file_options *options)
 {
-    struct target *t = mem_calloc(1, sizeof *t);
+    struct output_file *t = mem_calloc(1, sizeof *t);
     struct stat status;
     if (!t)
         return NULL;
@@ -40,11 +40,11 @@ struct target *target_create(const struct target_options *options)
     if ((!rotates || t->path) && (!options->style || t->host))
         return t;
     t->owned = false; /* the caller's still */
-    target_destroy(t);
+    output_file_destroy(t);
     return NULL;
 }
 
-void target_expect_much(struct target *t)
+void output_file_expect_much(struct output_file *t)
 {
     if (!t->large && fcntl(t->fd, F_GETPIPE_SZ) < LARGE_PIPE)
         (void)fcntl(t->fd, F_SETPIPE_SZ,
@@ -52,7 +52,7 @@ void target_expect_much(struct target *t)
     t->large = true;
 }
 
-void target_destroy(struct target *t)
+void output_file_destroy(struct output_file *t)
 {
     if (!t)
         return;
@@ -74,7 +74,7 @@ static uint64_t count_lines(const char *data, size_t length)
     return lines;
 }
 
-static void miss(struct target *t, uint64_t bytes, uint64_t lines)
+static void miss(struct output_file *t, uint64_t bytes, uint64_t lines)
 {
     t->untold_bytes += bytes;
     t->untold_lines += lines;
@@ -83,7 +83,7 @@ static void miss(struct target *t, uint64_t bytes, uint64_t lines)
 }
 
 /* What lies between the last record and here was refused before it came, or dropped. */
-static void miss_gap(struct target *t, uint64_t bytes, uint64_t lines)
+static void miss_gap(struct output_file *t, uint64_t bytes, uint64_t lines)
 {
     miss(t, bytes, lines);
     (void)__atomic_add_fetch(&t->gap_bytes, bytes, __ATOMIC_RELAXED);
@@ -91,14 +91,14 @@ static void miss_gap(struct target *t, uint64_t bytes, uint64_t lines)
 }
 
 /* Only the thread writes these: it reads them plainly. */
-static void see(struct target *t, uint64_t bytes, uint64_t lines)
+static void see(struct output_file *t, uint64_t bytes, uint64_t lines)
 {
     __atomic_store_n(&t->seen_bytes, bytes, __ATOMIC_RELAXED);
     __atomic_store_n(&t->seen_lines, lines, __ATOMIC_RELAXED);
 }
 
 /* Parts of which only the first `done` bytes were taken. */
-static void miss_rest(struct target *t, const struct iovec *parts, int count, size_t done)
+static void miss_rest(struct output_file *t, const struct iovec *parts, int count, size_t done)
 {
     for (int i = 0; i < count; i++) {
         size_t skip = done < parts[i].iov_len ? done : parts[i].iov_len;
@@ -108,10 +108,10 @@ static void miss_rest(struct target *t, const struct iovec *parts, int count, si
     }
 }
 
-static void write_now(struct target *t, const struct target_port *port, const struct iovec *parts, int count,
-                      size_t total)
+static void write_now(struct output_file *t, const struct output_file_port *port, const struct iovec *parts,
+                      int count, size_t total)
 {
-    struct iovec copy[TARGET_PARTS]; /* port->write moves through it */
+    struct iovec copy[OUTPUT_FILE_PARTS]; /* port->write moves through it */
     memcpy(copy, parts, (size_t)count * sizeof *parts);
     size_t done = port->write(port->context, t->fd, copy, count);
     if (done < total)
@@ -127,7 +127,7 @@ static void write_now(struct target *t, const struct target_port *port, const st
 
 /* The line that tells of missing ones, before what comes after them. Lines for people, where there are any;
  * a log file's raw bytes are counted as such. */
-static void tell_missing(struct target *t, const struct target_port *port)
+static void tell_missing(struct output_file *t, const struct output_file_port *port)
 {
     char text[200];
     scope_buffer line = {0};
@@ -157,7 +157,7 @@ static void tell_missing(struct target *t, const struct target_port *port)
 
 /* path.(n) becomes path.(n+1), the oldest goes. A rename that fails leaves a gap in the numbers and no more.
  */
-static void rotate(struct target *t)
+static void rotate(struct output_file *t)
 {
     for (int i = t->keep - 1; i >= 0; i--) {
         scope_free char *from = i ? mem_printf("%s.%d", t->path, i) : mem_strdup(t->path);
@@ -177,7 +177,7 @@ static void rotate(struct target *t)
 }
 
 /* How much of data goes into the file before it is full: whole lines where there is one that fits. */
-static size_t fitting(const struct target *t, const char *data, size_t length)
+static size_t fitting(const struct output_file *t, const char *data, size_t length)
 {
     if (t->size >= t->max_size)
         return 0;
@@ -190,7 +190,8 @@ static size_t fitting(const struct target *t, const char *data, size_t length)
     return t->at_start && t->size ? 0 : room; /* a line that no file can hold whole is cut */
 }
 
-static void write_rotating(struct target *t, const struct target_port *port, const char *data, size_t length)
+static void write_rotating(struct output_file *t, const struct output_file_port *port, const char *data,
+                           size_t length)
 {
     while (length) {
         size_t part = t->max_size ? fitting(t, data, length) : length;
@@ -207,7 +208,7 @@ static void write_rotating(struct target *t, const struct target_port *port, con
 
 /* --- records --- */
 
-void target_flush(struct target_batch *batch, const struct target_port *port)
+void output_file_flush(struct output_file_batch *batch, const struct output_file_port *port)
 {
     if (batch->count)
         write_now(batch->target, port, batch->parts, batch->count, batch->total);
@@ -216,7 +217,7 @@ void target_flush(struct target_batch *batch, const struct target_port *port)
 }
 
 /* How much of data may go into the batch: all, or up to a line's end; 0: flush first. */
-static size_t next_part(const struct target *t, const struct target_batch *batch, const char *data,
+static size_t next_part(const struct output_file *t, const struct output_file_batch *batch, const char *data,
                         size_t length)
 {
     if (!t->atom)
@@ -234,9 +235,10 @@ static size_t next_part(const struct target *t, const struct target_batch *batch
     return line < LONG_LINE_STEP ? line : LONG_LINE_STEP;
 }
 
-static void add(struct target_batch *batch, const struct target_port *port, const char *data, size_t length)
+static void add(struct output_file_batch *batch, const struct output_file_port *port, const char *data,
+                size_t length)
 {
-    const struct target *t = batch->target;
+    const struct output_file *t = batch->target;
     while (length) {
         size_t part = next_part(t, batch, data, length);
         if (part) {
@@ -245,13 +247,13 @@ static void add(struct target_batch *batch, const struct target_port *port, cons
             data += part;
             length -= part;
         }
-        if (!part || length || batch->count == TARGET_PARTS || (t->atom && batch->total >= t->atom))
-            target_flush(batch, port);
+        if (!part || length || batch->count == OUTPUT_FILE_PARTS || (t->atom && batch->total >= t->atom))
+            output_file_flush(batch, port);
     }
 }
 
 /* After a gap a line whose beginning is missing is left out too. Returns how much of the record that is. */
-static size_t cut_line(struct target *t, const struct target_record *record, const char *data)
+static size_t cut_line(struct output_file *t, const struct output_file_record *record, const char *data)
 {
     if (record->starts)
         return 0;
@@ -261,13 +263,13 @@ static size_t cut_line(struct target *t, const struct target_record *record, con
     return cut;
 }
 
-void target_take(struct target_batch *batch, const struct target_port *port,
-                 const struct target_record *record, const char *data)
+void output_file_take(struct output_file_batch *batch, const struct output_file_port *port,
+                      const struct output_file_record *record, const char *data)
 {
-    struct target *t = record->target;
+    struct output_file *t = record->target;
     size_t skip = 0;
     if (batch->target != t)
-        target_flush(batch, port);
+        output_file_flush(batch, port);
     batch->target = t;
     if (record->bytes_before > t->seen_bytes) {
         miss_gap(t, record->bytes_before - t->seen_bytes, record->lines_before - t->seen_lines);
@@ -275,20 +277,20 @@ void target_take(struct target_batch *batch, const struct target_port *port,
     }
     see(t, record->bytes_before + record->length, record->lines_before + record->lines);
     if (t->untold_bytes) {
-        target_flush(batch, port);
+        output_file_flush(batch, port);
         tell_missing(t, port);
     }
     if (skip == record->length)
         return;
     if (t->max_size) {
-        target_flush(batch, port);
+        output_file_flush(batch, port);
         write_rotating(t, port, data + skip, record->length - skip);
     } else {
         add(batch, port, data + skip, record->length - skip);
     }
 }
 
-void target_settle(struct target *t, const struct target_port *port)
+void output_file_settle(struct output_file *t, const struct output_file_port *port)
 {
     if (t->due_bytes > t->seen_bytes) {
         miss_gap(t, t->due_bytes - t->seen_bytes, t->due_lines - t->seen_lines);

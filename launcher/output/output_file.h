@@ -1,20 +1,20 @@
-/* target.h - where an outlet writes: the console or one log file. Knows how much of what was put for it has
- * come, tells in the text itself where something is missing, cuts writes to a pipe at line ends, and rotates
- * a log file.
+/* output_file.h - where an outlet writes: the console or one log file. Knows how much of what was put for it
+ * has come, tells in the text itself where something is missing, cuts writes to a pipe at line ends, and
+ * rotates a log file.
  *
  * An outlet's lock guards the part of the one who puts; the rest is its thread's alone. */
-#ifndef MUSTER_LAUNCHER_TARGET_H
-#define MUSTER_LAUNCHER_TARGET_H
+#ifndef MUSTER_LAUNCHER_OUTPUT_OUTPUT_FILE_H
+#define MUSTER_LAUNCHER_OUTPUT_OUTPUT_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/uio.h>
 
-#include "launcher/log_record.h"
+#include "launcher/output/log_record.h"
 #include "proto/base/buffer.h"
 
-struct target_options {
+struct output_file_options {
     int fd;
     bool owned;                    /* closed with the target */
     const char *name;              /* in notices: "the console" */
@@ -27,15 +27,15 @@ struct target_options {
 };
 
 /* A piece in a queue; its bytes follow it. */
-struct target_record {
-    struct target *target;
+struct output_file_record {
+    struct output_file *target;
     uint64_t bytes_before, lines_before; /* put for the target before this one */
     uint32_t length, lines;              /* bytes; ends of lines, 0 where nobody counts them */
     bool starts;                         /* at the beginning of a line, or lines mean nothing */
 };
 
-struct target {
-    struct target *next;
+struct output_file {
+    struct output_file *next;
     /* the one who puts */
     const void *open; /* owner of the line that has not ended */
     uint64_t put_bytes, put_lines;
@@ -58,34 +58,34 @@ struct target {
     uint64_t gap_bytes, gap_lines;       /* of those: never came to the thread; atomic */
 };
 
-enum { TARGET_PARTS = 64 };
+enum { OUTPUT_FILE_PARTS = 64 };
 
 /* What is about to be written by one call; a zeroed one is empty. */
-struct target_batch {
-    struct target *target;
-    struct iovec parts[TARGET_PARTS];
+struct output_file_batch {
+    struct output_file *target;
+    struct iovec parts[OUTPUT_FILE_PARTS];
     int count;
     size_t total;
 };
 
-struct target_port {
+struct output_file_port {
     /* Writes all parts; returns how many bytes it has written, fewer with errno where it had to give up. */
     size_t (*write)(void *context, int fd, struct iovec *parts, int count);
     void *context;
 };
 
 /* Much is to be written: a pipe is made larger, so that writer and reader take turns less often. */
-void target_expect_much(struct target *t);
+void output_file_expect_much(struct output_file *t);
 /* NULL without memory; fd is then not closed. */
-struct target *target_create(const struct target_options *options);
+struct output_file *output_file_create(const struct output_file_options *options);
 /* Closes what it owns. Accepts NULL. */
-void target_destroy(struct target *t);
+void output_file_destroy(struct output_file *t);
 
 /* One record, added to the batch or written; data must stay until the batch is flushed. */
-void target_take(struct target_batch *batch, const struct target_port *port,
-                 const struct target_record *record, const char *data);
-void target_flush(struct target_batch *batch, const struct target_port *port);
+void output_file_take(struct output_file_batch *batch, const struct output_file_port *port,
+                      const struct output_file_record *record, const char *data);
+void output_file_flush(struct output_file_batch *batch, const struct output_file_port *port);
 /* Nothing is queued: what of due_bytes has not come will not. Tells of all that is missing. */
-void target_settle(struct target *t, const struct target_port *port);
+void output_file_settle(struct output_file *t, const struct output_file_port *port);
 
 #endif

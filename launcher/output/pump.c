@@ -1,6 +1,6 @@
 /* pump.c - the places that output goes to, the agent's own words among it, and the life of the whole: see
  * pump.h. Streams are pump_stream.c's. */
-#include "launcher/pump.h"
+#include "launcher/output/pump.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/pump_internal.h"
+#include "launcher/output/pump_internal.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
@@ -20,9 +20,10 @@ static const int64_t console_patience_ns = NS_PER_S, /* at the end: nothing move
 
 /* --- files --- */
 
-struct target *pump_file(struct pump *pump, const struct target_options *options, struct muster_error *err)
+struct output_file *pump_file(struct pump *pump, const struct output_file_options *options,
+                              struct muster_error *err)
 {
-    struct target *file = outlet_target(pump->files, options);
+    struct output_file *file = write_queue_target(pump->files, options);
     if (!file) {
         (void)close(options->fd); /* nothing was written */
         error_set(err, MUSTER_E_NOMEM, "no memory for a log file");
@@ -30,9 +31,9 @@ struct target *pump_file(struct pump *pump, const struct target_options *options
     return file;
 }
 
-void pump_release(struct pump *pump, struct target *file)
+void pump_release(struct pump *pump, struct output_file *file)
 {
-    outlet_release(pump->files, file);
+    write_queue_release(pump->files, file);
 }
 
 /* --- time and outlets --- */
@@ -42,9 +43,9 @@ struct instant pump_deadline(const struct pump *pump)
     struct instant next = pump->flush_at;
     if (!pump->paused)
         return next;
-    next = instant_min(next, outlet_due(pump->files));
-    next = instant_min(next, outlet_due(pump->consoles[1]));
-    return instant_min(next, outlet_due(pump->consoles[2]));
+    next = instant_min(next, write_queue_due(pump->files));
+    next = instant_min(next, write_queue_due(pump->consoles[1]));
+    return instant_min(next, write_queue_due(pump->consoles[2]));
 }
 
 void pump_tick(struct pump *pump, struct instant now)
@@ -58,17 +59,17 @@ struct pump_lost pump_lost(struct pump *pump)
 {
     struct pump_lost lost = {0};
     if (pump->files)
-        lost.files = outlet_lost(pump->files).bytes;
+        lost.files = write_queue_lost(pump->files).bytes;
     for (int console = STDOUT_FILENO; console <= STDERR_FILENO; console++)
         if (pump->consoles[console] &&
             (console == STDOUT_FILENO || pump->consoles[console] != pump->consoles[STDOUT_FILENO]))
-            lost.consoles += outlet_lost(pump->consoles[console]).bytes;
+            lost.consoles += write_queue_lost(pump->consoles[console]).bytes;
     return lost;
 }
 
-static void say_lost(struct pump *pump, struct outlet *outlet, const char *what, bool *said)
+static void say_lost(struct pump *pump, struct write_queue *outlet, const char *what, bool *said)
 {
-    struct outlet_lost lost = outlet_lost(outlet);
+    struct write_queue_lost lost = write_queue_lost(outlet);
     if (*said || !lost.error)
         return;
     *said = true;
@@ -94,19 +95,19 @@ static void outlets_ready(void *context, uint32_t events)
 
 /* --- the agent's own words --- */
 
-static void print(struct pump *pump, struct outlet *outlet, struct target *target, const char *text,
+static void print(struct pump *pump, struct write_queue *outlet, struct output_file *target, const char *text,
                   size_t length)
 {
-    struct outlet_piece piece = {.target = target,
-                                 .owner = pump,
-                                 .data = text,
-                                 .length = length,
-                                 .lines = 1,
-                                 .starts = true,
-                                 .ends = true,
-                                 .keep = true,
-                                 .urgent = true};
-    (void)outlet_put(outlet, &piece); /* where it is refused it is counted */
+    struct write_queue_piece piece = {.target = target,
+                                      .owner = pump,
+                                      .data = text,
+                                      .length = length,
+                                      .lines = 1,
+                                      .starts = true,
+                                      .ends = true,
+                                      .keep = true,
+                                      .urgent = true};
+    (void)write_queue_put(outlet, &piece); /* where it is refused it is counted */
 }
 
 void pump_print(struct pump *pump, int console, const char *text, size_t length)
@@ -127,7 +128,7 @@ void pump_say(struct pump *pump, enum log_level level, const char *text)
     scope_buffer record = {0};
     if (log_record_agent(&pump->style, level, clock_wall_ns(), text, &record) == 0)
         pump_print(pump, STDERR_FILENO, record.data, record.length);
-    struct target *file = __atomic_load_n(&pump->log, __ATOMIC_ACQUIRE);
+    struct output_file *file = __atomic_load_n(&pump->log, __ATOMIC_ACQUIRE);
     buffer_clear(&record);
     if (file && record_for_log(pump, level, text, &record) == 0)
         print(pump, pump->files, file, record.data, record.length);
@@ -138,7 +139,7 @@ void pump_log(void *context, enum log_level level, const char *line)
     pump_say(context, level, line);
 }
 
-void pump_keep_log(struct pump *pump, struct target *file)
+void pump_keep_log(struct pump *pump, struct output_file *file)
 {
     __atomic_store_n(&pump->log, file, __ATOMIC_RELEASE);
 }
@@ -148,9 +149,9 @@ void pump_keep_log(struct pump *pump, struct target *file)
 /* Standard output first: where it is stuck, standard error can tell. */
 static size_t finish_consoles(struct pump *pump, struct instant limit)
 {
-    struct outlet_lost out = {0}, error = {0};
+    struct write_queue_lost out = {0}, error = {0};
     bool one = pump->consoles[1] == pump->consoles[2];
-    bool ended = one || outlet_finish(pump->consoles[1], console_patience_ns, limit, &out);
+    bool ended = one || write_queue_finish(pump->consoles[1], console_patience_ns, limit, &out);
     if (!ended || (out.error && out.bytes)) { /* it cannot tell itself */
         char line[160];
         (void)snprintf(line, sizeof line,
@@ -158,20 +159,22 @@ static size_t finish_consoles(struct pump *pump, struct instant limit)
                        ended ? "cannot be written" : "is stuck", (unsigned long long)out.bytes);
         pump_say(pump, LOG_LEVEL_WARNING, line);
     }
-    (void)outlet_finish(pump->consoles[2], console_patience_ns, limit, &error); /* there is nobody to tell */
+    (void)write_queue_finish(pump->consoles[2], console_patience_ns, limit,
+                             &error); /* there is nobody to tell */
     return out.bytes + error.bytes;
 }
 
 /* Into agent.log, where nobody may have read the console. */
 static void note_unshown(struct pump *pump)
 {
-    struct outlet_lost lost = pump->log ? outlet_lost(pump->consoles[1]) : (struct outlet_lost){0};
+    struct write_queue_lost lost =
+        pump->log ? write_queue_lost(pump->consoles[1]) : (struct write_queue_lost){0};
     if (pump->log && pump->consoles[2] != pump->consoles[1]) {
-        struct outlet_lost more = outlet_lost(pump->consoles[2]);
+        struct write_queue_lost more = write_queue_lost(pump->consoles[2]);
         lost.lines += more.lines;
         lost.bytes += more.bytes;
     }
-    struct target *log = pump->log;
+    struct output_file *log = pump->log;
     pump->log = NULL; /* nothing after it */
     if (!lost.bytes)
         return;
@@ -188,9 +191,9 @@ static void note_unshown(struct pump *pump)
 static size_t finish_outlets(struct pump *pump)
 {
     struct instant limit = instant_add(clock_now(NULL), finish_limit_ns);
-    struct outlet_lost files = {0};
+    struct write_queue_lost files = {0};
     note_unshown(pump);
-    (void)outlet_finish(pump->files, file_patience_ns, limit, &files);
+    (void)write_queue_finish(pump->files, file_patience_ns, limit, &files);
     if (files.bytes) {
         char line[120];
         (void)snprintf(line, sizeof line,
@@ -210,17 +213,17 @@ static bool same_file(int a, int b)
 
 static int make_outlets(struct pump *pump, const struct pump_options *options, struct muster_error *err)
 {
-    struct outlet_options outlet = {pump->wake.fd, options->spool_folder, options->spool_limit};
-    struct target_options console = {.fd = STDOUT_FILENO, .name = "the console", .style = &pump->style};
-    pump->files = outlet_create(&outlet, err);
-    pump->consoles[1] = pump->files ? outlet_create(&outlet, err) : NULL;
+    struct write_queue_options outlet = {pump->wake.fd, options->spool_folder, options->spool_limit};
+    struct output_file_options console = {.fd = STDOUT_FILENO, .name = "the console", .style = &pump->style};
+    pump->files = write_queue_create(&outlet, err);
+    pump->consoles[1] = pump->files ? write_queue_create(&outlet, err) : NULL;
     bool one = same_file(STDOUT_FILENO, STDERR_FILENO);
-    pump->consoles[2] = one ? pump->consoles[1] : pump->consoles[1] ? outlet_create(&outlet, err) : NULL;
+    pump->consoles[2] = one ? pump->consoles[1] : pump->consoles[1] ? write_queue_create(&outlet, err) : NULL;
     if (!pump->consoles[2])
         return -1;
-    pump->shown[1] = outlet_target(pump->consoles[1], &console);
+    pump->shown[1] = write_queue_target(pump->consoles[1], &console);
     console.fd = STDERR_FILENO;
-    pump->shown[2] = one ? pump->shown[1] : outlet_target(pump->consoles[2], &console);
+    pump->shown[2] = one ? pump->shown[1] : write_queue_target(pump->consoles[2], &console);
     return pump->shown[1] && pump->shown[2] ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory for the console");
 }
 

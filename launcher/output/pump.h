@@ -10,18 +10,18 @@
  * KiB. The end of a stream that stops in the middle of a line is shown after 50 ms, so that prompts and
  * progress bars live (not in JSON). All functions are the loop's thread's, but for pump_say, pump_print and
  * the log sink. */
-#ifndef MUSTER_LAUNCHER_PUMP_H
-#define MUSTER_LAUNCHER_PUMP_H
+#ifndef MUSTER_LAUNCHER_OUTPUT_PUMP_H
+#define MUSTER_LAUNCHER_OUTPUT_PUMP_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "launcher/line.h"
-#include "launcher/log_filter.h"
-#include "launcher/log_record.h"
-#include "launcher/loop.h"
-#include "launcher/outlet.h"
+#include "launcher/loop/loop.h"
+#include "launcher/output/line.h"
+#include "launcher/output/log_filter.h"
+#include "launcher/output/log_record.h"
+#include "launcher/output/write_queue.h"
 #include "proto/base/log.h"
 
 struct pump;
@@ -35,11 +35,11 @@ struct pump_options {
 };
 
 struct pump_stream_options {
-    int fd;                 /* the pipe's read end, non-blocking; taken, also on failure */
-    int stream;             /* 1 or 2: what it is */
-    bool console;           /* its lines are shown */
-    struct target *file;    /* of pump_file; the stream's from now on, also on failure; may be NULL */
-    struct target *matches; /* of pump_file: where lines that match go too; may be NULL */
+    int fd;                      /* the pipe's read end, non-blocking; taken, also on failure */
+    int stream;                  /* 1 or 2: what it is */
+    bool console;                /* its lines are shown */
+    struct output_file *file;    /* of pump_file; the stream's from now on, also on failure; may be NULL */
+    struct output_file *matches; /* of pump_file: where lines that match go too; may be NULL */
     const struct log_filter *filter; /* must outlive the stream */
     const char *prefix;              /* pattern of the prefix (line.h); copied; NULL: none */
     struct line_names names;         /* role and host must outlive the stream */
@@ -48,11 +48,12 @@ struct pump_stream_options {
 
 struct pump *pump_create(const struct pump_options *options, struct muster_error *err);
 
-/* A log file that this agent writes; options as for target_create, with fd owned (taken, also on failure).
- * Given to a stream, or released by pump_release. NULL: no memory. */
-struct target *pump_file(struct pump *pump, const struct target_options *options, struct muster_error *err);
+/* A log file that this agent writes; options as for output_file_create, with fd owned (taken, also on
+ * failure). Given to a stream, or released by pump_release. NULL: no memory. */
+struct output_file *pump_file(struct pump *pump, const struct output_file_options *options,
+                              struct muster_error *err);
 /* Closes the file once everything is written. Accepts NULL. */
-void pump_release(struct pump *pump, struct target *file);
+void pump_release(struct pump *pump, struct output_file *file);
 
 /* Owned by the pump until pump_close. */
 struct pump_stream *pump_add(struct pump *pump, const struct pump_stream_options *options,
@@ -87,7 +88,7 @@ void pump_print(struct pump *pump, int console, const char *text, size_t length)
 void pump_log(void *context, enum log_level level, const char *line);
 /* What pump_say and pump_log write goes into this file too, with times; of pump_file, the pump's from now on.
  */
-void pump_keep_log(struct pump *pump, struct target *file);
+void pump_keep_log(struct pump *pump, struct output_file *file);
 
 /* Closes every stream, waits for the console and the files as long as they move (30 s at most) and frees.
  * Returns the bytes that did not arrive. Accepts NULL. */

@@ -3,7 +3,7 @@
  * The lines of one read are put together, so that the queue's lock is taken once for all of them. */
 #include <string.h>
 
-#include "launcher/pump_internal.h"
+#include "launcher/output/pump_internal.h"
 
 enum { BLOCK_LIMIT = 128 * 1024 };
 
@@ -26,21 +26,21 @@ int pump_format_prepare(struct pump_stream *s, bool json)
 }
 
 /* Gives what is put together to an outlet. */
-static bool put_block(struct pump_stream *s, struct outlet *outlet, struct target *target,
+static bool put_block(struct pump_stream *s, struct write_queue *outlet, struct output_file *target,
                       struct buffer *block, uint32_t lines, bool starts, bool keep)
 {
-    struct outlet_piece piece = {.target = target,
-                                 .owner = s,
-                                 .prefix = s->prefix.data,
-                                 .prefix_length = s->prefix.length,
-                                 .data = block->data,
-                                 .length = block->length,
-                                 .lines = lines,
-                                 .starts = starts,
-                                 .ends = block->length && block->data[block->length - 1] == '\n',
-                                 .keep = keep,
-                                 .must = true};
-    bool taken = !block->length || outlet_put(outlet, &piece);
+    struct write_queue_piece piece = {.target = target,
+                                      .owner = s,
+                                      .prefix = s->prefix.data,
+                                      .prefix_length = s->prefix.length,
+                                      .data = block->data,
+                                      .length = block->length,
+                                      .lines = lines,
+                                      .starts = starts,
+                                      .ends = block->length && block->data[block->length - 1] == '\n',
+                                      .keep = keep,
+                                      .must = true};
+    bool taken = !block->length || write_queue_put(outlet, &piece);
     buffer_clear(block);
     return taken;
 }
@@ -74,8 +74,8 @@ static void show(struct pump_stream *s, const char *data, size_t length, bool st
 {
     struct pump *pump = s->pump;
     if (s->dropping && !starts) {
-        struct outlet_piece piece = {.target = s->shown, .length = length, .lines = ends};
-        outlet_drop(s->outlet, &piece);
+        struct write_queue_piece piece = {.target = s->shown, .length = length, .lines = ends};
+        write_queue_drop(s->outlet, &piece);
         return;
     }
     s->dropping = false;
@@ -129,9 +129,9 @@ static void show_lines(struct pump_stream *s, const char *data, size_t length)
         size_t line = (size_t)(newline + 1 - data);
         char *out = buffer_reserve(block, prefix + line);
         if (!out) { /* no memory now: as if the queue had no room */
-            struct outlet_piece piece = {.target = s->shown, .length = line, .lines = 1};
+            struct write_queue_piece piece = {.target = s->shown, .length = line, .lines = 1};
             block->failed = false;
-            outlet_drop(s->outlet, &piece);
+            write_queue_drop(s->outlet, &piece);
             data += line;
             length -= line;
             continue;

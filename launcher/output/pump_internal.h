@@ -1,10 +1,10 @@
 /* pump_internal.h - what pump.c (where output goes), pump_stream.c (where it comes from) and pump_format.c
  * (lines) share. */
-#ifndef MUSTER_LAUNCHER_PUMP_INTERNAL_H
-#define MUSTER_LAUNCHER_PUMP_INTERNAL_H
+#ifndef MUSTER_LAUNCHER_OUTPUT_PUMP_INTERNAL_H
+#define MUSTER_LAUNCHER_OUTPUT_PUMP_INTERNAL_H
 
-#include "launcher/pump.h"
-#include "launcher/tail.h"
+#include "launcher/output/pump.h"
+#include "launcher/output/tail.h"
 
 enum { PUMP_READ_BYTES = 65536 }; /* a pipe's usual capacity */
 
@@ -13,8 +13,8 @@ struct pump_stream {
     struct pump *pump;
     int fd, stream;
     bool console, ended;
-    struct target *file, *matches, *shown; /* shown: the console */
-    struct outlet *outlet;                 /* of the console */
+    struct output_file *file, *matches, *shown; /* shown: the console */
+    struct write_queue *outlet;                 /* of the console */
     const struct log_filter *filter;
     size_t read_bytes; /* less where prefixes make much of little */
     struct tail *tail;
@@ -35,10 +35,10 @@ struct pump {
     struct loop *loop;
     struct log_style style;
     struct pump_stream *streams;
-    struct outlet *consoles[3]; /* by descriptor number; 1 and 2 are one where they are the same file */
-    struct target *shown[3];
-    struct outlet *files;
-    struct target *log;                      /* agent.log; atomic */
+    struct write_queue *consoles[3]; /* by descriptor number; 1 and 2 are one where they are the same file */
+    struct output_file *shown[3];
+    struct write_queue *files;
+    struct output_file *log;                 /* agent.log; atomic */
     struct loop_source wake, streams_source; /* an outlet has room or lost something; a stream is readable */
     bool watched, paused;
     struct instant flush_at;      /* the earliest of the streams' */

@@ -5,8 +5,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "launcher/pump_internal.h"
-#include "launcher/tail.h"
+#include "launcher/output/pump_internal.h"
+#include "launcher/output/tail.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
@@ -22,18 +22,18 @@ static bool has_room(struct pump_stream *s, struct instant now)
 {
     struct pump *pump = s->pump;
     bool filed = s->file || s->matches;
-    if (filed && !outlet_accepts(pump->files, PUMP_READ_BYTES, true, now))
+    if (filed && !write_queue_accepts(pump->files, PUMP_READ_BYTES, true, now))
         return false;
-    return !s->console || outlet_accepts(s->outlet, PUMP_READ_BYTES, !s->file, now);
+    return !s->console || write_queue_accepts(s->outlet, PUMP_READ_BYTES, !s->file, now);
 }
 
 static void pass_on(struct pump_stream *s, const char *data, size_t length)
 {
     struct pump *pump = s->pump;
-    struct outlet_piece piece = {
+    struct write_queue_piece piece = {
         .target = s->file, .data = data, .length = length, .keep = true, .must = true};
     if (s->file)
-        (void)outlet_put(pump->files, &piece); /* where it is refused it is counted */
+        (void)write_queue_put(pump->files, &piece); /* where it is refused it is counted */
     if (s->tail)
         tail_add(s->tail, data, length);
     if (!s->console && !s->matches)
@@ -80,10 +80,10 @@ void pump_pause_streams(struct pump *pump, bool paused)
 
 static void kick(struct pump *pump)
 {
-    outlet_kick(pump->files);
-    outlet_kick(pump->consoles[1]);
+    write_queue_kick(pump->files);
+    write_queue_kick(pump->consoles[1]);
     if (pump->consoles[2] != pump->consoles[1])
-        outlet_kick(pump->consoles[2]);
+        write_queue_kick(pump->consoles[2]);
 }
 
 void pump_streams_ready(void *context, uint32_t events)
@@ -195,15 +195,15 @@ void pump_close(struct pump_stream *s)
     pump_drain(s);
     pump_format_end(s);
     kick(pump);
-    outlet_forget(s->outlet, s->shown, s);
+    write_queue_forget(s->outlet, s->shown, s);
     if (s->matches)
-        outlet_forget(pump->files, s->matches, s);
+        write_queue_forget(pump->files, s->matches, s);
     end_stream(s);
     struct pump_stream **link = &pump->streams;
     while (*link != s)
         link = &(*link)->next;
     *link = s->next;
-    outlet_release(pump->files, s->file);
+    write_queue_release(pump->files, s->file);
     stream_free(s);
 }
 

@@ -1,5 +1,5 @@
 /* spool.c - see spool.h. */
-#include "launcher/spool.h"
+#include "launcher/output/spool.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,8 +3,8 @@
  * Each batch lies in one piece. A new one takes the place of the oldest where the ring has no room, so that
  * what is lost is always the oldest. Where it is (the table) is pure; spool_write and spool_read are the
  * edge. The owner guards the table by a lock of its own and calls the edge without it. */
-#ifndef MUSTER_LAUNCHER_SPOOL_H
-#define MUSTER_LAUNCHER_SPOOL_H
+#ifndef MUSTER_LAUNCHER_OUTPUT_SPOOL_H
+#define MUSTER_LAUNCHER_OUTPUT_SPOOL_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* tail.c - see tail.h. */
-#include "launcher/tail.h"
+#include "launcher/output/tail.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* tail.h - pure: the last lines of a stream, kept in a small ring, made fit for a report. */
-#ifndef MUSTER_LAUNCHER_TAIL_H
-#define MUSTER_LAUNCHER_TAIL_H
+#ifndef MUSTER_LAUNCHER_OUTPUT_TAIL_H
+#define MUSTER_LAUNCHER_OUTPUT_TAIL_H
 
 #include <stdbool.h>
 #include <stddef.h>

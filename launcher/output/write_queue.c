@@ -1,20 +1,20 @@
-/* outlet.c - the queue of an outlet; see outlet.h and outlet_internal.h. */
-#include "launcher/outlet.h"
+/* write_queue.c - the queue of an outlet; see write_queue.h and write_queue_internal.h. */
+#include "launcher/output/write_queue.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/outlet_internal.h"
+#include "launcher/output/write_queue_internal.h"
 #include "proto/base/error.h"
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
 
-enum { KICK_BYTES = OUTLET_LIMIT / 4 }; /* waiting for outlet_kick no longer */
+enum { KICK_BYTES = WRITE_QUEUE_LIMIT / 4 }; /* waiting for write_queue_kick no longer */
 
 /* --- life --- */
 
-static int init_locks(struct outlet *o)
+static int init_locks(struct write_queue *o)
 {
     pthread_condattr_t attributes;
     if (pthread_condattr_init(&attributes))
@@ -26,9 +26,9 @@ static int init_locks(struct outlet *o)
     return failed ? -1 : 0;
 }
 
-struct outlet *outlet_create(const struct outlet_options *options, struct muster_error *err)
+struct write_queue *write_queue_create(const struct write_queue_options *options, struct muster_error *err)
 {
-    struct outlet *o = mem_calloc(1, sizeof *o);
+    struct write_queue *o = mem_calloc(1, sizeof *o);
     if (!o || init_locks(o) < 0) {
         mem_free(o);
         error_set(err, MUSTER_E_NOMEM, "no memory for a queue of output");
@@ -45,12 +45,12 @@ struct outlet *outlet_create(const struct outlet_options *options, struct muster
     return o;
 }
 
-static void outlet_free(struct outlet *o)
+static void write_queue_free(struct write_queue *o)
 {
     while (o->targets) {
-        struct target *t = o->targets;
+        struct output_file *t = o->targets;
         o->targets = t->next;
-        target_destroy(t);
+        output_file_destroy(t);
     }
     if (o->spool_fd >= 0)
         (void)close(o->spool_fd); /* an unlinked file that nobody needs */
@@ -65,17 +65,17 @@ static void outlet_free(struct outlet *o)
     mem_free(o);
 }
 
-void outlet_unlock_and_leave(struct outlet *o)
+void write_queue_unlock_and_leave(struct write_queue *o)
 {
     bool last = --o->references == 0;
     pthread_mutex_unlock(&o->lock);
     if (last)
-        outlet_free(o);
+        write_queue_free(o);
 }
 
-struct target *outlet_target(struct outlet *o, const struct target_options *options)
+struct output_file *write_queue_target(struct write_queue *o, const struct output_file_options *options)
 {
-    struct target *t = target_create(options);
+    struct output_file *t = output_file_create(options);
     if (!t)
         return NULL;
     pthread_mutex_lock(&o->lock);
@@ -85,13 +85,13 @@ struct target *outlet_target(struct outlet *o, const struct target_options *opti
     return t;
 }
 
-void outlet_release(struct outlet *o, struct target *target)
+void write_queue_release(struct write_queue *o, struct output_file *target)
 {
     if (!target)
         return;
     pthread_mutex_lock(&o->lock);
     target->closed = o->release_asked = true;
-    (void)outlet_start_writer(o); /* where it cannot be started the end closes it */
+    (void)write_queue_start_writer(o); /* where it cannot be started the end closes it */
     pthread_cond_signal(&o->filled);
     pthread_mutex_unlock(&o->lock);
 }
@@ -99,9 +99,9 @@ void outlet_release(struct outlet *o, struct target *target)
 /* --- room --- */
 
 /* Whether the spool may help, and is asked to. */
-static bool ask_spool(struct outlet *o)
+static bool ask_spool(struct write_queue *o)
 {
-    if (o->spool_useless || (!o->spooler_started && !outlet_start_spooler(o)))
+    if (o->spool_useless || (!o->spooler_started && !write_queue_start_spooler(o)))
         return false;
     o->spool_wanted = true;
     pthread_cond_signal(&o->spill);
@@ -117,41 +117,41 @@ static bool in_window(struct instant *since, int64_t window_ns, struct instant n
 }
 
 /* Whether the targets make room soon, by what they took in the last window. */
-static bool keeps_up(struct outlet *o, struct instant now)
+static bool keeps_up(struct write_queue *o, struct instant now)
 {
     uint64_t moved = __atomic_load_n(&o->moved, __ATOMIC_RELAXED);
     if (!instant_reached(now, o->grudge))
         return false;
     if (o->full_since.ns == INSTANT_NEVER.ns)
         o->moved_then = moved;
-    if (in_window(&o->full_since, OUTLET_WINDOW_NS, now))
+    if (in_window(&o->full_since, WRITE_QUEUE_WINDOW_NS, now))
         return true;
-    if (moved - o->moved_then < OUTLET_PACE)
+    if (moved - o->moved_then < WRITE_QUEUE_PACE)
         return false;
     o->full_since = now;
     o->moved_then = moved;
     return true;
 }
 
-static bool accepts_locked(struct outlet *o, size_t bytes, bool keep, struct instant now)
+static bool accepts_locked(struct write_queue *o, size_t bytes, bool keep, struct instant now)
 {
-    if (o->filling.length + sizeof(struct target_record) + bytes <= OUTLET_LIMIT)
+    if (o->filling.length + sizeof(struct output_file_record) + bytes <= WRITE_QUEUE_LIMIT)
         return true;
     if (!o->late && keeps_up(o, now))
         return false;
     if (!o->late)
         o->late_since = now;
-    o->grudge = o->late ? o->grudge : instant_add(now, OUTLET_GRUDGE_NS);
+    o->grudge = o->late ? o->grudge : instant_add(now, WRITE_QUEUE_GRUDGE_NS);
     o->late = true;
     if (!keep || o->spool_late || !ask_spool(o))
         return true; /* to be refused and counted */
-    if (in_window(&o->spool_since, OUTLET_SPOOL_WINDOW_NS, now))
+    if (in_window(&o->spool_since, WRITE_QUEUE_SPOOL_WINDOW_NS, now))
         return false;
     o->spool_late = true;
     return true;
 }
 
-bool outlet_accepts(struct outlet *o, size_t bytes, bool keep, struct instant now)
+bool write_queue_accepts(struct write_queue *o, size_t bytes, bool keep, struct instant now)
 {
     pthread_mutex_lock(&o->lock);
     bool accepts = accepts_locked(o, bytes, keep, now);
@@ -161,11 +161,11 @@ bool outlet_accepts(struct outlet *o, size_t bytes, bool keep, struct instant no
     return accepts;
 }
 
-struct instant outlet_due(struct outlet *o)
+struct instant write_queue_due(struct write_queue *o)
 {
     pthread_mutex_lock(&o->lock);
-    struct instant due = o->late ? instant_add(o->spool_since, OUTLET_SPOOL_WINDOW_NS)
-                                 : instant_add(o->full_since, OUTLET_WINDOW_NS);
+    struct instant due = o->late ? instant_add(o->spool_since, WRITE_QUEUE_SPOOL_WINDOW_NS)
+                                 : instant_add(o->full_since, WRITE_QUEUE_WINDOW_NS);
     bool waits = o->wanted;
     pthread_mutex_unlock(&o->lock);
     return waits ? due : INSTANT_NEVER;
@@ -173,7 +173,7 @@ struct instant outlet_due(struct outlet *o)
 
 /* --- pieces --- */
 
-static void refuse(struct outlet *o, const struct outlet_piece *piece)
+static void refuse(struct write_queue *o, const struct write_queue_piece *piece)
 {
     o->refused_bytes += piece->length;
     o->refused_lines += piece->lines;
@@ -182,11 +182,11 @@ static void refuse(struct outlet *o, const struct outlet_piece *piece)
 }
 
 /* Room for a record of length bytes at the end of filling; NULL where there is none. */
-static char *reserve(struct outlet *o, const struct outlet_piece *piece, size_t length)
+static char *reserve(struct write_queue *o, const struct write_queue_piece *piece, size_t length)
 {
-    size_t need = sizeof(struct target_record) + length;
+    size_t need = sizeof(struct output_file_record) + length;
     bool spooling = o->spilling.length || !spool_is_empty(&o->spool);
-    bool fits = o->filling.length + need <= OUTLET_LIMIT + (piece->urgent ? OUTLET_URGENT : 0);
+    bool fits = o->filling.length + need <= WRITE_QUEUE_LIMIT + (piece->urgent ? WRITE_QUEUE_URGENT : 0);
     if (!piece->keep && o->late && (spooling || !fits))
         return NULL;
     if (!fits && (!piece->must || (o->late && (o->spool_late || o->spool_useless))))
@@ -197,10 +197,10 @@ static char *reserve(struct outlet *o, const struct outlet_piece *piece, size_t 
     return out;
 }
 
-static bool put_locked(struct outlet *o, const struct outlet_piece *piece)
+static bool put_locked(struct write_queue *o, const struct write_queue_piece *piece)
 {
-    struct target *t = piece->target;
-    if (o->closing || t->closed || !outlet_start_writer(o))
+    struct output_file *t = piece->target;
+    if (o->closing || t->closed || !write_queue_start_writer(o))
         return false;
     bool follows = t->open == piece->owner && !piece->starts;
     size_t separator = piece->owner && t->open && !follows ? 1 : 0;
@@ -209,12 +209,12 @@ static bool put_locked(struct outlet *o, const struct outlet_piece *piece)
     char *out = reserve(o, piece, length);
     if (!out)
         return false;
-    struct target_record record = {.target = t,
-                                   .bytes_before = t->put_bytes,
-                                   .lines_before = t->put_lines,
-                                   .length = (uint32_t)length,
-                                   .lines = piece->lines,
-                                   .starts = !piece->owner || !follows};
+    struct output_file_record record = {.target = t,
+                                        .bytes_before = t->put_bytes,
+                                        .lines_before = t->put_lines,
+                                        .length = (uint32_t)length,
+                                        .lines = piece->lines,
+                                        .starts = !piece->owner || !follows};
     memcpy(out, &record, sizeof record);
     out += sizeof record;
     if (separator)
@@ -229,12 +229,12 @@ static bool put_locked(struct outlet *o, const struct outlet_piece *piece)
         t->open = piece->ends ? NULL : piece->owner;
     if (!piece->must || o->filling.length >= KICK_BYTES)
         pthread_cond_signal(&o->filled);
-    if (o->spool_wanted && o->filling.length >= OUTLET_SPILL)
+    if (o->spool_wanted && o->filling.length >= WRITE_QUEUE_SPILL)
         pthread_cond_signal(&o->spill);
     return true;
 }
 
-bool outlet_put(struct outlet *o, const struct outlet_piece *piece)
+bool write_queue_put(struct write_queue *o, const struct write_queue_piece *piece)
 {
     pthread_mutex_lock(&o->lock);
     bool taken = put_locked(o, piece);
@@ -244,7 +244,7 @@ bool outlet_put(struct outlet *o, const struct outlet_piece *piece)
     return taken;
 }
 
-void outlet_kick(struct outlet *o)
+void write_queue_kick(struct write_queue *o)
 {
     pthread_mutex_lock(&o->lock);
     if (o->filling.length)
@@ -252,14 +252,14 @@ void outlet_kick(struct outlet *o)
     pthread_mutex_unlock(&o->lock);
 }
 
-void outlet_drop(struct outlet *o, const struct outlet_piece *piece)
+void write_queue_drop(struct write_queue *o, const struct write_queue_piece *piece)
 {
     pthread_mutex_lock(&o->lock);
     refuse(o, piece);
     pthread_mutex_unlock(&o->lock);
 }
 
-void outlet_forget(struct outlet *o, struct target *target, const void *owner)
+void write_queue_forget(struct write_queue *o, struct output_file *target, const void *owner)
 {
     pthread_mutex_lock(&o->lock);
     if (target->open == owner)
@@ -269,13 +269,13 @@ void outlet_forget(struct outlet *o, struct target *target, const void *owner)
 
 /* --- the end --- */
 
-static struct outlet_lost lost_locked(const struct outlet *o, bool all)
+static struct write_queue_lost lost_locked(const struct write_queue *o, bool all)
 {
-    struct outlet_lost lost = {.bytes = o->closed_bytes,
-                               .lines = o->closed_lines,
-                               .error = __atomic_load_n(&o->error, __ATOMIC_RELAXED)};
+    struct write_queue_lost lost = {.bytes = o->closed_bytes,
+                                    .lines = o->closed_lines,
+                                    .error = __atomic_load_n(&o->error, __ATOMIC_RELAXED)};
     uint64_t gap_bytes = o->closed_gap_bytes, gap_lines = o->closed_gap_lines;
-    for (const struct target *t = o->targets; t; t = t->next) {
+    for (const struct output_file *t = o->targets; t; t = t->next) {
         uint64_t unseen = t->put_lines - __atomic_load_n(&t->seen_lines, __ATOMIC_RELAXED);
         lost.bytes += all ? t->put_bytes - __atomic_load_n(&t->written_bytes, __ATOMIC_RELAXED)
                           : __atomic_load_n(&t->lost_bytes, __ATOMIC_RELAXED);
@@ -292,17 +292,17 @@ static struct outlet_lost lost_locked(const struct outlet *o, bool all)
     return lost;
 }
 
-struct outlet_lost outlet_lost(struct outlet *o)
+struct write_queue_lost write_queue_lost(struct write_queue *o)
 {
     pthread_mutex_lock(&o->lock);
-    struct outlet_lost lost = lost_locked(o, false);
+    struct write_queue_lost lost = lost_locked(o, false);
     pthread_mutex_unlock(&o->lock);
     return lost;
 }
 
 /* Whether the writer could go on, and gets no processor: then it is the machine that is slow, and nothing is
  * stuck. With the lock, so that it has not ended. */
-static bool writer_starves(const struct outlet *o)
+static bool writer_starves(const struct write_queue *o)
 {
     enum { STAT_LIMIT = 4096 };
     char path[64];
@@ -317,7 +317,7 @@ static bool writer_starves(const struct outlet *o)
 }
 
 /* Waits until the writer has ended or nothing moves; with the lock. */
-static void await_end(struct outlet *o, int64_t patience_ns, struct instant limit)
+static void await_end(struct write_queue *o, int64_t patience_ns, struct instant limit)
 {
     uint64_t moved = __atomic_load_n(&o->moved, __ATOMIC_RELAXED);
     struct instant end = instant_add(clock_now(NULL), patience_ns);
@@ -336,9 +336,10 @@ static void await_end(struct outlet *o, int64_t patience_ns, struct instant limi
     }
 }
 
-bool outlet_finish(struct outlet *o, int64_t patience_ns, struct instant limit, struct outlet_lost *lost)
+bool write_queue_finish(struct write_queue *o, int64_t patience_ns, struct instant limit,
+                        struct write_queue_lost *lost)
 {
-    *lost = (struct outlet_lost){0};
+    *lost = (struct write_queue_lost){0};
     if (!o)
         return true;
     pthread_mutex_lock(&o->lock);
@@ -349,6 +350,6 @@ bool outlet_finish(struct outlet *o, int64_t patience_ns, struct instant limit, 
     *lost = lost_locked(o, true);
     o->spooler_stops = true;
     pthread_cond_signal(&o->spill);
-    outlet_unlock_and_leave(o);
+    write_queue_unlock_and_leave(o);
     return ended;
 }

@@ -1,15 +1,16 @@
-/* outlet_internal.h - what outlet.c (the queue) and outlet_threads.c (writer and spooler) share. */
-#ifndef MUSTER_LAUNCHER_OUTLET_INTERNAL_H
-#define MUSTER_LAUNCHER_OUTLET_INTERNAL_H
+/* write_queue_internal.h - what write_queue.c (the queue) and write_queue_threads.c (writer and spooler)
+ * share. */
+#ifndef MUSTER_LAUNCHER_OUTPUT_WRITE_QUEUE_INTERNAL_H
+#define MUSTER_LAUNCHER_OUTPUT_WRITE_QUEUE_INTERNAL_H
 
 #include <pthread.h>
 
-#include "launcher/outlet.h"
-#include "launcher/spool.h"
+#include "launcher/output/spool.h"
+#include "launcher/output/write_queue.h"
 
-enum { OUTLET_SPILL = OUTLET_LIMIT / 2 }; /* bytes of a batch, at least */
+enum { WRITE_QUEUE_SPILL = WRITE_QUEUE_LIMIT / 2 }; /* bytes of a batch, at least */
 
-struct outlet {
+struct write_queue {
     pthread_mutex_t lock;
     pthread_cond_t filled, spill, drained; /* for the writer, the spooler, the one who finishes */
     int references;                        /* the owner's and each thread's */
@@ -19,8 +20,8 @@ struct outlet {
     int wake_fd;
     char *spool_folder;
 
-    struct buffer filling, spilling, writing; /* runs of struct target_record and bytes */
-    struct target *targets;
+    struct buffer filling, spilling, writing; /* runs of struct output_file_record and bytes */
+    struct output_file *targets;
 
     bool wanted;                                    /* somebody waits for room */
     bool late, spool_late;                          /* was full for too long */
@@ -43,9 +44,9 @@ struct outlet {
 };
 
 /* With the lock. False: no thread. */
-bool outlet_start_writer(struct outlet *o);
-bool outlet_start_spooler(struct outlet *o);
+bool write_queue_start_writer(struct write_queue *o);
+bool write_queue_start_spooler(struct write_queue *o);
 /* Gives up one reference; the last frees. With the lock, which it lets go. */
-void outlet_unlock_and_leave(struct outlet *o);
+void write_queue_unlock_and_leave(struct write_queue *o);
 
 #endif

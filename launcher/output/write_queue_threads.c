@@ -1,4 +1,4 @@
-/* outlet_threads.c - the two threads of an outlet; see outlet.h and outlet_internal.h.
+/* write_queue_threads.c - the two threads of an outlet; see write_queue.h and write_queue_internal.h.
  *
  * The writer takes what is oldest: the spool's first batch, else what the spooler has in hand, else what is
  * being filled. The spooler moves what is being filled to disk while the outlet is late. */
@@ -7,14 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/outlet_internal.h"
+#include "launcher/output/write_queue_internal.h"
 #include "proto/base/thread.h"
 
 enum { STACK_BYTES = 256 * 1024 };
 
 static const int64_t space_after_ns = NS_PER_S; /* a disk that was full is tried again */
 
-static void wake(const struct outlet *o)
+static void wake(const struct write_queue *o)
 {
     uint64_t one = 1;
     ssize_t done = write(o->wake_fd, &one, sizeof one);
@@ -22,7 +22,7 @@ static void wake(const struct outlet *o)
 }
 
 /* With the lock: whoever waits for room may look again. */
-static void tell_room(struct outlet *o)
+static void tell_room(struct write_queue *o)
 {
     if (o->wanted)
         wake(o);
@@ -31,7 +31,7 @@ static void tell_room(struct outlet *o)
 
 /* --- writing --- */
 
-static void note_error(struct outlet *o, int error)
+static void note_error(struct write_queue *o, int error)
 {
     if (__atomic_exchange_n(&o->error, error, __ATOMIC_RELAXED) != error)
         wake(o);
@@ -39,7 +39,7 @@ static void note_error(struct outlet *o, int error)
 
 /* A disk without space gets some when somebody tidies up: until then what comes waits in the queue and the
  * spool. False at the end of the run. */
-static bool await_space(struct outlet *o)
+static bool await_space(struct write_queue *o)
 {
     struct timespec until = instant_timespec(instant_add(clock_now(NULL), space_after_ns));
     pthread_mutex_lock(&o->lock);
@@ -52,7 +52,7 @@ static bool await_space(struct outlet *o)
 }
 
 /* Whether a write that failed is worth another try. */
-static bool may_retry(struct outlet *o, int fd, int error)
+static bool may_retry(struct write_queue *o, int fd, int error)
 {
     struct pollfd room = {.fd = fd, .events = POLLOUT};
     if (error == EINTR)
@@ -81,7 +81,7 @@ static void advance(struct iovec **parts, int *count, size_t done)
 
 static size_t write_parts(void *context, int fd, struct iovec *parts, int count)
 {
-    struct outlet *o = context;
+    struct write_queue *o = context;
     size_t total = 0;
     while (count) {
         ssize_t done = count == 1 ? write(fd, parts->iov_base, parts->iov_len) : writev(fd, parts, count);
@@ -96,33 +96,33 @@ static size_t write_parts(void *context, int fd, struct iovec *parts, int count)
     return total;
 }
 
-static void write_records(struct outlet *o, const struct buffer *b)
+static void write_records(struct write_queue *o, const struct buffer *b)
 {
-    struct target_port port = {write_parts, o};
-    struct target_batch batch = {0};
-    bool much = b->length >= OUTLET_LIMIT / 4;
+    struct output_file_port port = {write_parts, o};
+    struct output_file_batch batch = {0};
+    bool much = b->length >= WRITE_QUEUE_LIMIT / 4;
     for (size_t at = 0; at < b->length;) {
-        struct target_record record;
+        struct output_file_record record;
         memcpy(&record, b->data + at, sizeof record);
         at += sizeof record;
         if (much)
-            target_expect_much(record.target);
-        target_take(&batch, &port, &record, b->data + at);
+            output_file_expect_much(record.target);
+        output_file_take(&batch, &port, &record, b->data + at);
         at += record.length;
     }
-    target_flush(&batch, &port);
+    output_file_flush(&batch, &port);
 }
 
 /* --- the writer --- */
 
 /* Everything has gone to the writer: the targets keep up. */
-static void take_filling(struct outlet *o)
+static void take_filling(struct write_queue *o)
 {
     struct buffer full = o->filling;
     o->filling = o->writing;
     o->writing = full;
     /* it was a moment without a processor and not a slow target: who puts may wait for it again */
-    if (o->late && !instant_reached(clock_now(NULL), instant_add(o->late_since, 2 * OUTLET_WINDOW_NS)))
+    if (o->late && !instant_reached(clock_now(NULL), instant_add(o->late_since, 2 * WRITE_QUEUE_WINDOW_NS)))
         o->grudge = (struct instant){0};
     o->late = o->spool_late = o->spool_wanted = false;
     o->full_since = o->spool_since = INSTANT_NEVER;
@@ -130,7 +130,7 @@ static void take_filling(struct outlet *o)
 }
 
 /* The oldest batch of the spool into `writing`; lets the lock go while it reads. */
-static void take_spooled(struct outlet *o)
+static void take_spooled(struct write_queue *o)
 {
     struct spool_batch batch;
     bool found = spool_oldest(&o->spool, &batch);
@@ -153,7 +153,7 @@ static void take_spooled(struct outlet *o)
 }
 
 /* What the spooler has in hand, which may hang there. Both only read it. */
-static bool write_spilling(struct outlet *o)
+static bool write_spilling(struct write_queue *o)
 {
     o->spill_taken = o->spill_reading = true;
     pthread_mutex_unlock(&o->lock);
@@ -168,13 +168,13 @@ static bool write_spilling(struct outlet *o)
     return true;
 }
 
-static bool has_work(const struct outlet *o)
+static bool has_work(const struct write_queue *o)
 {
     return !spool_is_empty(&o->spool) || (o->spilling.length && !o->spill_taken) || o->filling.length;
 }
 
 /* With the lock, which it lets go while it writes. False: there is nothing. */
-static bool write_oldest(struct outlet *o)
+static bool write_oldest(struct write_queue *o)
 {
     if (!has_work(o))
         return false;
@@ -193,25 +193,25 @@ static bool write_oldest(struct outlet *o)
 
 /* Nothing is queued: what a target has not seen was refused or dropped, and is told of now. With the lock,
  * which it lets go meanwhile; only this thread takes targets out of the list. */
-static void settle_targets(struct outlet *o)
+static void settle_targets(struct write_queue *o)
 {
-    struct target_port port = {write_parts, o};
-    for (struct target *t = o->targets; t; t = t->next) {
+    struct output_file_port port = {write_parts, o};
+    for (struct output_file *t = o->targets; t; t = t->next) {
         t->due_bytes = t->put_bytes;
         t->due_lines = t->put_lines;
     }
-    for (struct target *t = o->targets; t; t = t->next) {
+    for (struct output_file *t = o->targets; t; t = t->next) {
         pthread_mutex_unlock(&o->lock);
-        target_settle(t, &port);
+        output_file_settle(t, &port);
         pthread_mutex_lock(&o->lock);
     }
 }
 
 /* Without the lock meanwhile: closing a file on NFS writes it. */
-static void close_targets(struct outlet *o)
+static void close_targets(struct write_queue *o)
 {
-    for (struct target **link = &o->targets; *link;) {
-        struct target *t = *link;
+    for (struct output_file **link = &o->targets; *link;) {
+        struct output_file *t = *link;
         if (!t->closed || t->put_bytes != t->seen_bytes) {
             link = &t->next;
             continue;
@@ -222,7 +222,7 @@ static void close_targets(struct outlet *o)
         o->closed_gap_bytes += t->gap_bytes;
         o->closed_gap_lines += t->gap_lines;
         pthread_mutex_unlock(&o->lock);
-        target_destroy(t);
+        output_file_destroy(t);
         pthread_mutex_lock(&o->lock);
         link = &o->targets; /* others may have put new ones at its beginning */
     }
@@ -230,7 +230,7 @@ static void close_targets(struct outlet *o)
 
 static void *writer_thread(void *context)
 {
-    struct outlet *o = context;
+    struct write_queue *o = context;
     pthread_mutex_lock(&o->lock);
     o->writer_tid = gettid();
     for (;;) {
@@ -249,14 +249,14 @@ static void *writer_thread(void *context)
     }
     o->writer_ended = true;
     pthread_cond_broadcast(&o->drained);
-    outlet_unlock_and_leave(o);
+    write_queue_unlock_and_leave(o);
     return NULL;
 }
 
 /* --- the spooler --- */
 
 /* Writes `spilling` into the ring; without the lock. */
-static bool store(struct outlet *o, int64_t *offset)
+static bool store(struct write_queue *o, int64_t *offset)
 {
     if (o->spool_fd < 0)
         o->spool_fd = spool_open(o->spool_folder); /* the writer asks for it only when there is a batch */
@@ -281,7 +281,7 @@ static bool store(struct outlet *o, int64_t *offset)
 }
 
 /* With the lock, which it lets go while it writes. What has no room is lost, and the writer sees the gap. */
-static void spill(struct outlet *o)
+static void spill(struct write_queue *o)
 {
     struct buffer full = o->filling;
     o->filling = o->spilling;
@@ -310,7 +310,7 @@ static void spill(struct outlet *o)
 }
 
 /* Gives the disk back; only this thread adds to the ring. */
-static void cut(struct outlet *o)
+static void cut(struct write_queue *o)
 {
     o->truncate = false;
     if (o->spool_fd < 0 || !spool_is_empty(&o->spool))
@@ -324,23 +324,23 @@ static void cut(struct outlet *o)
 
 static void *spooler_thread(void *context)
 {
-    struct outlet *o = context;
+    struct write_queue *o = context;
     pthread_mutex_lock(&o->lock);
     while (!o->spooler_stops) {
         if (o->truncate)
             cut(o);
-        else if (o->spool_wanted && o->filling.length >= OUTLET_SPILL && !o->spilling.length)
+        else if (o->spool_wanted && o->filling.length >= WRITE_QUEUE_SPILL && !o->spilling.length)
             spill(o);
         else
             pthread_cond_wait(&o->spill, &o->lock);
     }
-    outlet_unlock_and_leave(o);
+    write_queue_unlock_and_leave(o);
     return NULL;
 }
 
 /* --- starting --- */
 
-static bool start(struct outlet *o, bool *started, void *(*run)(void *))
+static bool start(struct write_queue *o, bool *started, void *(*run)(void *))
 {
     if (*started)
         return true;
@@ -349,12 +349,12 @@ static bool start(struct outlet *o, bool *started, void *(*run)(void *))
     return *started;
 }
 
-bool outlet_start_writer(struct outlet *o)
+bool write_queue_start_writer(struct write_queue *o)
 {
     return start(o, &o->writer_started, writer_thread);
 }
 
-bool outlet_start_spooler(struct outlet *o)
+bool write_queue_start_spooler(struct write_queue *o)
 {
     return start(o, &o->spooler_started, spooler_thread);
 }

@@ -1,5 +1,5 @@
 /* end.c - see end.h. */
-#include "launcher/end.h"
+#include "launcher/policy/end.h"
 
 #include <signal.h>
 
@@ -21,7 +21,7 @@ static bool answers_a_stop(int signal)
            signal == SIGPIPE;
 }
 
-enum end_kind end_kind_of(enum group_state state, bool leaving, bool exited, int status)
+enum end_kind end_kind_of(enum worker_group_state state, bool leaving, bool exited, int status)
 {
     bool clean = exited && status == 0;
     if (state == GROUP_RUNNING || state == GROUP_DRAINING)

@@ -1,10 +1,10 @@
 /* end.h - pure: whose doing the end of a worker was, as far as its wait status and the moment tell. */
-#ifndef MUSTER_LAUNCHER_END_H
-#define MUSTER_LAUNCHER_END_H
+#ifndef MUSTER_LAUNCHER_POLICY_END_H
+#define MUSTER_LAUNCHER_POLICY_END_H
 
 #include <stdbool.h>
 
-#include "launcher/group.h"
+#include "launcher/policy/worker_group.h"
 
 /* symbol, name, meaning */
 #define END_KINDS(X)                                                                                         \
@@ -25,7 +25,7 @@ enum end_kind { END_KINDS(END_ENUM) END_KIND_COUNT };
 /* state: of the group when the end was seen. leaving: the agent ends whatever its workers do, or its nodes
  * change: what they die of then is nobody's failure (in SAVING too: it ended as it had been told it may).
  * status: the exit code where exited is set, else the signal. */
-enum end_kind end_kind_of(enum group_state state, bool leaving, bool exited, int status);
+enum end_kind end_kind_of(enum worker_group_state state, bool leaving, bool exited, int status);
 const char *end_kind_name(enum end_kind kind);
 
 #endif

@@ -1,5 +1,5 @@
 /* hang.c - see hang.h. */
-#include "launcher/hang.h"
+#include "launcher/policy/hang.h"
 
 static const int64_t answer_bound_ns = 5 * NS_PER_S, /* a handler that writes stacks is quick, or stuck too */
     abort_bound_ns = 10 * NS_PER_S;                  /* what is left then is stopped as after any failure */

@@ -5,8 +5,8 @@
  * told
  *
  * RESET (the workers are being stopped for another reason) leads back from anywhere. */
-#ifndef MUSTER_LAUNCHER_HANG_H
-#define MUSTER_LAUNCHER_HANG_H
+#ifndef MUSTER_LAUNCHER_POLICY_HANG_H
+#define MUSTER_LAUNCHER_POLICY_HANG_H
 
 #include "proto/base/clock.h"
 

@@ -1,5 +1,5 @@
 /* heartbeat.c - see heartbeat.h. */
-#include "launcher/heartbeat.h"
+#include "launcher/policy/heartbeat.h"
 
 enum { DIGITS_LIMIT = 18 }; /* below 10^18 nothing overflows */
 

@@ -2,8 +2,8 @@
  *
  * A worker writes lines into a pipe, each a decimal step. Its first beat arms the watch over it; a negative
  * step disarms it until the next beat, for a phase that takes its time. */
-#ifndef MUSTER_LAUNCHER_HEARTBEAT_H
-#define MUSTER_LAUNCHER_HEARTBEAT_H
+#ifndef MUSTER_LAUNCHER_POLICY_HEARTBEAT_H
+#define MUSTER_LAUNCHER_POLICY_HEARTBEAT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* job_state.c - see job_state.h. */
-#include "launcher/job_state.h"
+#include "launcher/policy/job_state.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

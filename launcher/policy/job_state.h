@@ -9,8 +9,8 @@
  *     exit code <n>
  *     checksum <16 hexadecimal digits over what stands above>
  */
-#ifndef MUSTER_LAUNCHER_JOB_STATE_H
-#define MUSTER_LAUNCHER_JOB_STATE_H
+#ifndef MUSTER_LAUNCHER_POLICY_JOB_STATE_H
+#define MUSTER_LAUNCHER_POLICY_JOB_STATE_H
 
 #include <stdbool.h>
 #include <stdint.h>

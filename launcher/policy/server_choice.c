@@ -1,10 +1,10 @@
 /* server_choice.c - see server_choice.h. */
-#include "launcher/server_choice.h"
+#include "launcher/policy/server_choice.h"
 
 #include <string.h>
 #include <strings.h>
 
-#include "rendezvous/mutation.h"
+#include "rendezvous/roster/mutation.h"
 
 static bool is_given(const char *text)
 {

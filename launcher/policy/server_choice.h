@@ -2,8 +2,8 @@
  *
  * Every node is given the same endpoint; the one that has its address serves. Asked twice: before the name is
  * looked up (a pod's own name may not resolve before it is ready), and with its addresses. */
-#ifndef MUSTER_LAUNCHER_SERVER_CHOICE_H
-#define MUSTER_LAUNCHER_SERVER_CHOICE_H
+#ifndef MUSTER_LAUNCHER_POLICY_SERVER_CHOICE_H
+#define MUSTER_LAUNCHER_POLICY_SERVER_CHOICE_H
 
 #include <stdbool.h>
 

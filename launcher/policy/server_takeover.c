@@ -1,7 +1,7 @@
-/* succession.c - see succession.h. */
-#include "launcher/succession.h"
+/* server_takeover.c - see server_takeover.h. */
+#include "launcher/policy/server_takeover.h"
 
-#include "rendezvous/mutation.h"
+#include "rendezvous/roster/mutation.h"
 
 static const int64_t serve_every_ns = NS_PER_S, look_up_every_ns = 5 * NS_PER_S;
 

@@ -1,15 +1,15 @@
-/* succession.h - pure: when an agent takes over the serving of an elastic job from another one of its
+/* server_takeover.h - pure: when an agent takes over the serving of an elastic job from another one of its
  * machine.
  *
  * Several agents of one machine may have the endpoint's address. The first that binds the port serves, the
  * others join it, and each of them is next where that one goes: the port is the lock, and a process that
  * stands still holds it. */
-#ifndef MUSTER_LAUNCHER_SUCCESSION_H
-#define MUSTER_LAUNCHER_SUCCESSION_H
+#ifndef MUSTER_LAUNCHER_POLICY_SERVER_TAKEOVER_H
+#define MUSTER_LAUNCHER_POLICY_SERVER_TAKEOVER_H
 
 #include <stdbool.h>
 
-#include "launcher/server_choice.h"
+#include "launcher/policy/server_choice.h"
 #include "proto/base/clock.h"
 
 struct succession {

@@ -1,11 +1,11 @@
-/* notice.c - see notice.h. */
-#include "launcher/notice.h"
+/* stop_notice.c - see stop_notice.h. */
+#include "launcher/policy/stop_notice.h"
 
 #include <string.h>
 
 enum { REASON_LIMIT = 400 }; /* bytes as JSON has them; what stands before it is shorter than 250 */
 
-const char *notice_change_name(enum membership_change change)
+const char *stop_notice_change_name(enum membership_change change)
 {
     static const char *const names[] = {
 #define CHANGE_NAME(symbol, name, meaning) [symbol] = (name),
@@ -29,10 +29,10 @@ static int put_reason(const char *text, struct buffer *out)
     }
 }
 
-int notice_format(const struct notice *notice, struct instant now, struct buffer *out)
+int stop_notice_format(const struct stop_notice *notice, struct instant now, struct buffer *out)
 {
     buffer_printf(out, "{\"coming\": \"%s\", \"round\": %u, \"nodes\": %d, \"next_nodes\": ",
-                  notice_change_name(notice->change), (unsigned)notice->round, notice->nodes);
+                  stop_notice_change_name(notice->change), (unsigned)notice->round, notice->nodes);
     if (notice->next_nodes || notice->change == MEMBERSHIP_CHANGE_END)
         buffer_printf(out, "%d", notice->next_nodes);
     else
@@ -45,7 +45,7 @@ int notice_format(const struct notice *notice, struct instant now, struct buffer
     return buffer_text(out, "}\n");
 }
 
-void notice_take(struct notice_listener *listener, const char *bytes, size_t length)
+void stop_notice_take(struct stop_notice_listener *listener, const char *bytes, size_t length)
 {
     static const char word[] = "ready";
     const int end = (int)sizeof word - 1;

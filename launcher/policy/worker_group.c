@@ -1,5 +1,5 @@
-/* group.c - see group.h. */
-#include "launcher/group.h"
+/* worker_group.c - see worker_group.h. */
+#include "launcher/policy/worker_group.h"
 
 #include <signal.h>
 
@@ -8,13 +8,13 @@
 
 #define GROUP_NAME(symbol, name, ...) [symbol] = (name),
 
-const char *group_state_name(enum group_state state)
+const char *worker_group_state_name(enum worker_group_state state)
 {
     static const char *const names[] = {GROUP_STATES(GROUP_NAME)};
     return (unsigned)state < GROUP_STATE_COUNT ? names[state] : "?";
 }
 
-const char *group_state_meaning(enum group_state state)
+const char *worker_group_state_meaning(enum worker_group_state state)
 {
 #define GROUP_MEANING(symbol, name, meaning) [symbol] = (meaning),
     static const char *const meanings[] = {GROUP_STATES(GROUP_MEANING)};
@@ -22,13 +22,13 @@ const char *group_state_meaning(enum group_state state)
     return (unsigned)state < GROUP_STATE_COUNT ? meanings[state] : "?";
 }
 
-const char *group_event_name(enum group_event_kind kind)
+const char *worker_group_event_name(enum worker_group_event_kind kind)
 {
     static const char *const names[] = {GROUP_EVENTS(GROUP_NAME)};
     return (unsigned)kind < GROUP_EVENT_COUNT ? names[kind] : "?";
 }
 
-const char *group_action_name(enum group_action action)
+const char *worker_group_action_name(enum worker_group_action action)
 {
     static const char *const names[] = {GROUP_ACTIONS(GROUP_NAME)};
     return (unsigned)action < GROUP_ACTION_COUNT ? names[action] : "?";
@@ -38,13 +38,13 @@ const char *group_action_name(enum group_action action)
 static const int64_t drain_answer_ns = NS_PER_S;
 
 struct step {
-    struct group *group;
-    const struct group_event *event;
+    struct worker_group *group;
+    const struct worker_group_event *event;
     struct instant now;
     unsigned actions;
 };
 
-static void act(struct step *s, enum group_action action)
+static void act(struct step *s, enum worker_group_action action)
 {
     s->actions |= 1u << action;
 }
@@ -101,7 +101,7 @@ static int64_t last_ns(const struct step *s, int64_t grace_ns)
 /* A stop of which workers can be told in time. It takes no longer for those that listen. */
 static void begin_announced_stop(struct step *s, int signal, int64_t grace_ns)
 {
-    struct group *group = s->group;
+    struct worker_group *group = s->group;
     if (!group->listens || grace_ns <= 0) {
         begin_stop(s, signal, grace_ns < group->shutdown_grace_ns ? grace_ns : group->shutdown_grace_ns);
         return;
@@ -262,7 +262,7 @@ static void quit_too(struct step *s)
 /* The agent's own time may be shorter than what the workers were told. */
 static void quit_saving(struct step *s)
 {
-    struct group *group = s->group;
+    struct worker_group *group = s->group;
     struct instant limit = instant_add(s->now, group->shutdown_grace_ns);
     bool shorter = !group->leaving && limit.ns < group->kill_at.ns;
     quit_too(s);
@@ -336,20 +336,20 @@ static void (*const table[GROUP_STATE_COUNT][GROUP_EVENT_COUNT])(struct step *) 
     [GROUP_OVER] = {ignore, ignore, ignore, ignore, ignore, ignore, remind, ignore, ignore, ignore},
 };
 
-int group_step(struct group *group, const struct group_event *event, struct instant now, unsigned *actions,
-               struct muster_error *err)
+int worker_group_step(struct worker_group *group, const struct worker_group_event *event, struct instant now,
+                      unsigned *actions, struct muster_error *err)
 {
     struct step s = {.group = group, .event = event, .now = now};
     *actions = 0;
     if ((unsigned)event->kind >= GROUP_EVENT_COUNT || !table[group->state][event->kind])
         return error_set(err, MUSTER_E_STATE, "workers that are %s cannot have %s",
-                         group_state_name(group->state), group_event_name(event->kind));
+                         worker_group_state_name(group->state), worker_group_event_name(event->kind));
     table[group->state][event->kind](&s);
     *actions = s.actions;
     return 0;
 }
 
-bool group_wants_empty(const struct group *group)
+bool worker_group_wants_empty(const struct worker_group *group)
 {
     return group->state == GROUP_STOPPING || group->state == GROUP_KILLING;
 }

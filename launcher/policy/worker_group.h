@@ -1,4 +1,4 @@
-/* group.h - pure: what happens to the workers of this node, as a table of states and events.
+/* worker_group.h - pure: what happens to the workers of this node, as a table of states and events.
  *
  *   WAITING --WORLD--> RUNNING --all exited 0--> DONE
  *                         |  a failure, STOP, VERDICT, a signal to the agent, the seat lost
@@ -13,8 +13,8 @@
  * WAITING, HALTED (the server's word is awaited) or OVER
  *
  * The shell (agent.c) turns what it sees into events and executes actions in the order of their numbers. */
-#ifndef MUSTER_LAUNCHER_GROUP_H
-#define MUSTER_LAUNCHER_GROUP_H
+#ifndef MUSTER_LAUNCHER_POLICY_WORKER_GROUP_H
+#define MUSTER_LAUNCHER_POLICY_WORKER_GROUP_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -64,21 +64,21 @@
     X(GROUP_EXIT, "EXIT")     /* leave with exit_code */
 
 #define GROUP_ENUM(symbol, ...) symbol,
-enum group_state { GROUP_STATES(GROUP_ENUM) GROUP_STATE_COUNT };
-enum group_event_kind { GROUP_EVENTS(GROUP_ENUM) GROUP_EVENT_COUNT };
-enum group_action { GROUP_ACTIONS(GROUP_ENUM) GROUP_ACTION_COUNT };
+enum worker_group_state { GROUP_STATES(GROUP_ENUM) GROUP_STATE_COUNT };
+enum worker_group_event_kind { GROUP_EVENTS(GROUP_ENUM) GROUP_EVENT_COUNT };
+enum worker_group_action { GROUP_ACTIONS(GROUP_ENUM) GROUP_ACTION_COUNT };
 #undef GROUP_ENUM
 
-struct group_event {
-    enum group_event_kind kind;
+struct worker_group_event {
+    enum worker_group_event_kind kind;
     int exit_code;    /* VERDICT, LOST: what to leave with */
     int signal;       /* SIGNAL */
     int64_t grace_ns; /* STOP: what workers get, all in all; 0: restart_grace_ns */
     bool planned;     /* STOP: nodes come or go, nothing failed */
 };
 
-struct group {
-    enum group_state state;
+struct worker_group {
+    enum worker_group_state state;
     int64_t shutdown_grace_ns; /* after a signal to the agent */
     int64_t restart_grace_ns;  /* after anything else: the others cannot finish */
     int64_t kill_bound_ns;     /* how long the killed may take */
@@ -95,17 +95,17 @@ struct group {
     int signal; /* what TERMINATE sends */
 };
 
-/* Handles one event; *actions gets bit 1 << enum group_action for each thing to do. An event that the state
- * does not know is -1 (MUSTER_E_STATE): nothing has changed. */
-int group_step(struct group *group, const struct group_event *event, struct instant now, unsigned *actions,
-               struct muster_error *err);
+/* Handles one event; *actions gets bit 1 << enum worker_group_action for each thing to do. An event that the
+ * state does not know is -1 (MUSTER_E_STATE): nothing has changed. */
+int worker_group_step(struct worker_group *group, const struct worker_group_event *event, struct instant now,
+                      unsigned *actions, struct muster_error *err);
 /* Whether the shell should look if any process is left. */
-bool group_wants_empty(const struct group *group);
+bool worker_group_wants_empty(const struct worker_group *group);
 
 /* "?" for a number outside the list. */
-const char *group_state_name(enum group_state state);
-const char *group_state_meaning(enum group_state state);
-const char *group_event_name(enum group_event_kind kind);
-const char *group_action_name(enum group_action action);
+const char *worker_group_state_name(enum worker_group_state state);
+const char *worker_group_state_meaning(enum worker_group_state state);
+const char *worker_group_event_name(enum worker_group_event_kind kind);
+const char *worker_group_action_name(enum worker_group_action action);
 
 #endif

@@ -1,29 +1,29 @@
-/* sweeper.c - see sweeper.h. */
-#include "launcher/sweeper.h"
+/* descendant_killer.c - see descendant_killer.h. */
+#include "launcher/process/descendant_killer.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 
-#include "launcher/errand.h"
+#include "launcher/loop/background_job.h"
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 
 static const int64_t patience_ns = 2 * NS_PER_S;
 
 struct sweep {
-    struct kin kin;
-    char id[KIN_ID_LENGTH];
-    pid_t unread[SWEEPER_UNREAD_LIMIT];
+    struct descendants kin;
+    char id[DESCENDANTS_ID_LENGTH];
+    pid_t unread[DESCENDANT_KILLER_UNREAD_LIMIT];
     int signal;
     bool spare_groups;
     pid_t reading;   /* atomic */
     unsigned looked; /* atomic */
     pthread_mutex_t gate;
     bool called_off; /* under gate, which is held while a signal is sent */
-    struct kin_process left[SWEEPER_LEFT_LIMIT];
+    struct descendants_process left[DESCENDANT_KILLER_LEFT_LIMIT];
     int left_count;
-    struct kin_session sessions[];
+    struct descendants_session sessions[];
 };
 
 /* --- the thread --- */
@@ -36,10 +36,10 @@ static bool leads_group(const struct sweep *sweep, pid_t group)
     return false;
 }
 
-static bool found(void *context, const struct kin_process *process)
+static bool found(void *context, const struct descendants_process *process)
 {
     struct sweep *sweep = context;
-    if (sweep->left_count < SWEEPER_LEFT_LIMIT)
+    if (sweep->left_count < DESCENDANT_KILLER_LEFT_LIMIT)
         sweep->left[sweep->left_count++] = *process;
     return !sweep->spare_groups || !leads_group(sweep, process->group);
 }
@@ -49,9 +49,9 @@ static void deliver(void *context, int pidfd, pid_t pid, int signal)
     struct sweep *sweep = context;
     pthread_mutex_lock(&sweep->gate);
     if (!sweep->called_off) {
-        kin_send(pidfd, pid, signal);
+        descendants_send(pidfd, pid, signal);
         if (signal != SIGKILL)
-            kin_send(pidfd, pid, SIGCONT);
+            descendants_send(pidfd, pid, SIGCONT);
     }
     pthread_mutex_unlock(&sweep->gate);
 }
@@ -59,12 +59,13 @@ static void deliver(void *context, int pidfd, pid_t pid, int signal)
 static void run_sweep(void *payload)
 {
     struct sweep *sweep = payload;
-    struct kin blind = sweep->kin;
+    struct descendants blind = sweep->kin;
     blind.blind = true; /* first what is found without a look into anybody's memory */
     if (sweep->signal == SIGKILL)
-        (void)kin_sweep(&blind, sweep->signal, found, sweep);
+        (void)descendants_sweep(&blind, sweep->signal, found, sweep);
     sweep->left_count = 0;
-    (void)kin_sweep(&sweep->kin, sweep->signal, found, sweep); /* without /proc the groups are all there is */
+    (void)descendants_sweep(&sweep->kin, sweep->signal, found,
+                            sweep); /* without /proc the groups are all there is */
 }
 
 static void free_sweep(void *payload)
@@ -76,7 +77,7 @@ static void free_sweep(void *payload)
 
 /* --- the agent's side --- */
 
-static struct sweep *make(const struct sweeper *sweeper, const struct sweep_order *order)
+static struct sweep *make(const struct descendant_killer *sweeper, const struct sweep_order *order)
 {
     const size_t count = order->kin.sessions ? order->kin.session_count : 0;
     struct sweep *sweep = mem_calloc(1, sizeof *sweep + count * sizeof *sweep->sessions);
@@ -95,23 +96,23 @@ static struct sweep *make(const struct sweeper *sweeper, const struct sweep_orde
     sweep->kin.unread = sweep->unread;
     sweep->kin.unread_count = (size_t)sweeper->unread_count;
     if (order->kin.id)
-        sweep->kin.id = memcpy(sweep->id, order->kin.id, KIN_ID_LENGTH);
-    sweep->kin.blind = sweeper->unread_count == SWEEPER_UNREAD_LIMIT; /* too many do not answer */
+        sweep->kin.id = memcpy(sweep->id, order->kin.id, DESCENDANTS_ID_LENGTH);
+    sweep->kin.blind = sweeper->unread_count == DESCENDANT_KILLER_UNREAD_LIMIT; /* too many do not answer */
     sweep->kin.reading = &sweep->reading;
     sweep->kin.looked = &sweep->looked;
     sweep->kin.deliver = deliver;
     return sweep;
 }
 
-static void let_go(struct sweeper *sweeper)
+static void let_go(struct descendant_killer *sweeper)
 {
     loop_remove(sweeper->loop, &sweeper->done);
-    errand_release(sweeper->errand);
+    background_job_release(sweeper->errand);
     sweeper->errand = NULL;
     sweeper->sweep = NULL;
 }
 
-static void came_back(struct sweeper *sweeper)
+static void came_back(struct descendant_killer *sweeper)
 {
     sweeper->left_count = sweeper->sweep->left_count;
     memcpy(sweeper->left, sweeper->sweep->left, sizeof sweeper->left);
@@ -120,13 +121,13 @@ static void came_back(struct sweeper *sweeper)
 
 static void done_ready(void *context, uint32_t events)
 {
-    struct sweeper *sweeper = context;
+    struct descendant_killer *sweeper = context;
     (void)events;
-    if (errand_is_done(sweeper->errand))
+    if (background_job_is_done(sweeper->errand))
         came_back(sweeper);
 }
 
-void sweeper_call_off(struct sweeper *sweeper)
+void descendant_killer_call_off(struct descendant_killer *sweeper)
 {
     if (!sweeper->errand)
         return;
@@ -136,47 +137,49 @@ void sweeper_call_off(struct sweeper *sweeper)
     let_go(sweeper);
 }
 
-int sweeper_start(struct sweeper *sweeper, const struct sweep_order *order, struct muster_error *err)
+int descendant_killer_start(struct descendant_killer *sweeper, const struct sweep_order *order,
+                            struct muster_error *err)
 {
     if (sweeper->errand && sweeper->sweep->signal == order->signal)
         return 0;
-    sweeper_call_off(sweeper);
+    descendant_killer_call_off(sweeper);
     struct sweep *sweep = make(sweeper, order);
     if (!sweep)
         return error_set(err, MUSTER_E_NOMEM, "no memory to look for the workers' processes");
-    sweeper->errand = errand_start("looking for the workers' processes", run_sweep, sweep, free_sweep, err);
+    sweeper->errand =
+        background_job_start("looking for the workers' processes", run_sweep, sweep, free_sweep, err);
     if (!sweeper->errand)
         return -1;
     sweeper->sweep = sweep;
     sweeper->deadline = instant_add(clock_now(NULL), patience_ns);
     sweeper->looked = 0;
-    sweeper->done = (struct loop_source){errand_fd(sweeper->errand), done_ready, sweeper};
+    sweeper->done = (struct loop_source){background_job_fd(sweeper->errand), done_ready, sweeper};
     if (loop_add(sweeper->loop, &sweeper->done, EPOLLIN, err) == 0)
         return 0;
-    sweeper_wait(sweeper, patience_ns);
+    descendant_killer_wait(sweeper, patience_ns);
     return -1;
 }
 
-int64_t sweeper_pause_ns(int64_t elapsed_ns)
+int64_t descendant_killer_pause_ns(int64_t elapsed_ns)
 {
     const int64_t least_ns = 20 * NS_PER_MS, most_ns = NS_PER_S, pause_ns = elapsed_ns / 8;
     return pause_ns < least_ns ? least_ns : pause_ns < most_ns ? pause_ns : most_ns;
 }
 
-void sweeper_wait(struct sweeper *sweeper, int64_t patience)
+void descendant_killer_wait(struct descendant_killer *sweeper, int64_t patience)
 {
-    if (sweeper->errand && errand_wait(sweeper->errand, patience))
+    if (sweeper->errand && background_job_wait(sweeper->errand, patience))
         came_back(sweeper);
 }
 
-struct instant sweeper_deadline(const struct sweeper *sweeper)
+struct instant descendant_killer_deadline(const struct descendant_killer *sweeper)
 {
     return sweeper->errand ? sweeper->deadline : INSTANT_NEVER;
 }
 
-pid_t sweeper_tick(struct sweeper *sweeper, struct instant now)
+pid_t descendant_killer_tick(struct descendant_killer *sweeper, struct instant now)
 {
-    if (!instant_reached(now, sweeper_deadline(sweeper)))
+    if (!instant_reached(now, descendant_killer_deadline(sweeper)))
         return 0;
     const unsigned looked = __atomic_load_n(&sweeper->sweep->looked, __ATOMIC_RELAXED);
     if (looked != sweeper->looked) { /* it gets on, though slowly: the machine is busy, or has very many */
@@ -185,8 +188,8 @@ pid_t sweeper_tick(struct sweeper *sweeper, struct instant now)
         return 0;
     }
     pid_t stuck = __atomic_load_n(&sweeper->sweep->reading, __ATOMIC_RELAXED);
-    if (stuck && sweeper->unread_count < SWEEPER_UNREAD_LIMIT)
+    if (stuck && sweeper->unread_count < DESCENDANT_KILLER_UNREAD_LIMIT)
         sweeper->unread[sweeper->unread_count++] = stuck;
-    sweeper_call_off(sweeper);
+    descendant_killer_call_off(sweeper);
     return stuck;
 }

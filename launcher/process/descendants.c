@@ -1,5 +1,6 @@
-/* kin.c - see kin.h. Everything here runs in the guardian too: system calls and plain memory only. */
-#include "launcher/kin.h"
+/* descendants.c - see descendants.h. Everything here runs in the guardian too: system calls and plain memory
+ * only. */
+#include "launcher/process/descendants.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -36,34 +37,35 @@ static void put_digits(char *out, unsigned value, int count)
     }
 }
 
-int kin_make_id(char id[KIN_ID_LENGTH + 1])
+int descendants_make_id(char id[DESCENDANTS_ID_LENGTH + 1])
 {
-    unsigned char bits[KIN_ID_LENGTH / 2];
+    unsigned char bits[DESCENDANTS_ID_LENGTH / 2];
     if (getrandom(bits, sizeof bits, 0) != sizeof bits)
         return -1;
     for (size_t i = 0; i < sizeof bits; i++)
         put_digits(id + 2 * i, bits[i], 2);
-    id[KIN_ID_LENGTH] = '\0';
+    id[DESCENDANTS_ID_LENGTH] = '\0';
     return 0;
 }
 
-int kin_make_part_id(const char *run, unsigned number, char id[KIN_ID_LENGTH + 1])
+int descendants_make_part_id(const char *run, unsigned number, char id[DESCENDANTS_ID_LENGTH + 1])
 {
-    if (kin_make_id(id) < 0)
+    if (descendants_make_id(id) < 0)
         return -1;
-    memcpy(id, run, KIN_FAMILY_LENGTH);
-    put_digits(id + KIN_FAMILY_LENGTH, number % KIN_PARTS_LIMIT, 3); /* all of them are in the mark */
+    memcpy(id, run, DESCENDANTS_FAMILY_LENGTH);
+    put_digits(id + DESCENDANTS_FAMILY_LENGTH, number % DESCENDANTS_PARTS_LIMIT,
+               3); /* all of them are in the mark */
     return 0;
 }
 
-bool kin_parse_stat(const char *text, size_t length, struct kin_process *process)
+bool descendants_parse_stat(const char *text, size_t length, struct descendants_process *process)
 {
     const char *at = text, *end = text + length;
     const char *open = memchr(text, '(', length), *close = memrchr(text, ')', length);
     long pid, fields[3];
     if (!parse_number(&at, end, &pid) || !open || !close || close < open || end - close < 4)
         return false;
-    *process = (struct kin_process){.pid = (pid_t)pid, .state = close[2]};
+    *process = (struct descendants_process){.pid = (pid_t)pid, .state = close[2]};
     size_t name = (size_t)(close - open - 1);
     memcpy(process->name, open + 1, name < sizeof process->name ? name : sizeof process->name - 1);
     at = close + 3;
@@ -81,9 +83,9 @@ bool kin_parse_stat(const char *text, size_t length, struct kin_process *process
 
 /* In a mark: above the id's bits, and the number of those behind its family's. */
 static const uint64_t mark_flag = UINT64_C(1) << 62;
-enum { OTHER_BITS = (16 - KIN_FAMILY_LENGTH) * 4 - 3 };
+enum { OTHER_BITS = (16 - DESCENDANTS_FAMILY_LENGTH) * 4 - 3 };
 
-uint64_t kin_mark(const char *id)
+uint64_t descendants_mark(const char *id)
 {
     uint64_t bits = 0;
     for (int i = 0; i < 16; i++) {
@@ -93,7 +95,7 @@ uint64_t kin_mark(const char *id)
     return mark_flag | bits >> 3;
 }
 
-uint64_t kin_parse_mark(const char *limits, size_t length)
+uint64_t descendants_parse_mark(const char *limits, size_t length)
 {
     static const char name[] = "Max realtime timeout";
     const char *end = limits + length, *at = memmem(limits, length, name, sizeof name - 1);
@@ -131,20 +133,20 @@ static int open_in(int proc, const char *pid, const char *name)
     return openat(proc, path, O_RDONLY | O_CLOEXEC);
 }
 
-static bool read_stat(int proc, const char *pid, struct kin_process *process)
+static bool read_stat(int proc, const char *pid, struct descendants_process *process)
 {
     char text[1024];
     scope_close int fd = open_in(proc, pid, "stat");
     ssize_t got = fd >= 0 ? read_some(fd, text, sizeof text) : -1;
-    return got > 0 && kin_parse_stat(text, (size_t)got, process);
+    return got > 0 && descendants_parse_stat(text, (size_t)got, process);
 }
 
-static bool carries_mark(const struct kin *kin, int proc, const char *pid)
+static bool carries_mark(const struct descendants *kin, int proc, const char *pid)
 {
     char text[4096]; /* the whole is less than 2,000 bytes */
     scope_close int fd = open_in(proc, pid, "limits");
     ssize_t got = fd >= 0 ? read_some(fd, text, sizeof text) : -1;
-    uint64_t differs = kin_mark(kin->id) ^ (got > 0 ? kin_parse_mark(text, (size_t)got) : 0);
+    uint64_t differs = descendants_mark(kin->id) ^ (got > 0 ? descendants_parse_mark(text, (size_t)got) : 0);
     return !(kin->family ? differs >> OTHER_BITS : differs);
 }
 
@@ -159,9 +161,9 @@ static bool carries_id(int proc, const char *pid, const char *id)
         if (got <= 0)
             break;
         size_t length = kept + (size_t)got;
-        if (memmem(text, length, id, KIN_ID_LENGTH))
+        if (memmem(text, length, id, DESCENDANTS_ID_LENGTH))
             return true;
-        kept = length < KIN_ID_LENGTH - 1 ? length : KIN_ID_LENGTH - 1;
+        kept = length < DESCENDANTS_ID_LENGTH - 1 ? length : DESCENDANTS_ID_LENGTH - 1;
         memmove(text, text + length - kept, kept);
     }
     return false;
@@ -170,14 +172,14 @@ static bool carries_id(int proc, const char *pid, const char *id)
 /* The kernel gives a number away again only when no process, group or session uses it: where there is a
  * process with the number of a leader that was reaped, what we started is gone and the session is that
  * process's. */
-static bool is_in(const struct kin_session *session, const struct kin_process *process)
+static bool is_in(const struct descendants_session *session, const struct descendants_process *process)
 {
     if (process->session != session->id)
         return false;
     return !session->leaderless || (kill(session->id, 0) < 0 && errno == ESRCH);
 }
 
-static bool is_unread(const struct kin *kin, pid_t pid)
+static bool is_unread(const struct descendants *kin, pid_t pid)
 {
     for (size_t i = 0; i < kin->unread_count; i++)
         if (kin->unread[i] == pid)
@@ -185,7 +187,7 @@ static bool is_unread(const struct kin *kin, pid_t pid)
     return false;
 }
 
-static bool reads_id(const struct kin *kin, int proc, const char *name, pid_t pid)
+static bool reads_id(const struct descendants *kin, int proc, const char *name, pid_t pid)
 {
     if (kin->reading)
         __atomic_store_n(kin->reading, pid, __ATOMIC_RELAXED);
@@ -195,12 +197,13 @@ static bool reads_id(const struct kin *kin, int proc, const char *name, pid_t pi
     return found;
 }
 
-static bool is_kin(const struct kin *kin, int proc, const char *name, struct kin_process *process)
+static bool is_kin(const struct descendants *kin, int proc, const char *name,
+                   struct descendants_process *process)
 {
     if (!read_stat(proc, name, process) || process->state == 'Z' || process->state == 'X')
         return false;
     if (process->pid == kin->except[0] || process->pid == kin->except[1] ||
-        !strcmp(process->name, KIN_GUARDIAN_NAME))
+        !strcmp(process->name, DESCENDANTS_GUARDIAN_NAME))
         return false;
     if (kin->parent && process->parent == kin->parent)
         return true;
@@ -212,7 +215,7 @@ static bool is_kin(const struct kin *kin, int proc, const char *name, struct kin
     return kin->id && !kin->blind && !is_unread(kin, process->pid) && reads_id(kin, proc, name, process->pid);
 }
 
-void kin_send(int pidfd, pid_t pid, int signal)
+void descendants_send(int pidfd, pid_t pid, int signal)
 {
     if (pidfd >= 0)
         (void)syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0); /* it may be gone: that is the aim */
@@ -220,16 +223,16 @@ void kin_send(int pidfd, pid_t pid, int signal)
         (void)kill(pid, signal);
 }
 
-static void deliver(const struct kin *kin, void *context, int pidfd, pid_t pid, int signal)
+static void deliver(const struct descendants *kin, void *context, int pidfd, pid_t pid, int signal)
 {
     if (kin->deliver)
         kin->deliver(context, pidfd, pid, signal);
     else
-        kin_send(pidfd, pid, signal);
+        descendants_send(pidfd, pid, signal);
 }
 
-static void send_signal(const struct kin *kin, int proc, const char *name, struct kin_process *process,
-                        int signal, void *context)
+static void send_signal(const struct descendants *kin, int proc, const char *name,
+                        struct descendants_process *process, int signal, void *context)
 {
     scope_close int pidfd = (int)syscall(SYS_pidfd_open, process->pid, 0);
     if (pidfd >= 0) { /* the pid is pinned now: look once more, so that a recycled one is spared */
@@ -240,8 +243,8 @@ static void send_signal(const struct kin *kin, int proc, const char *name, struc
     }
 }
 
-int kin_sweep(const struct kin *kin, int signal,
-              bool (*found)(void *context, const struct kin_process *process), void *context)
+int descendants_sweep(const struct descendants *kin, int signal,
+                      bool (*found)(void *context, const struct descendants_process *process), void *context)
 {
     _Alignas(struct dirent64) char entries[8192];
     int count = 0;
@@ -255,7 +258,7 @@ int kin_sweep(const struct kin *kin, int signal,
         for (long at = 0; at < length;) {
             struct dirent64 *entry = (struct dirent64 *)(entries + at);
             at += entry->d_reclen;
-            struct kin_process process;
+            struct descendants_process process;
             if (kin->looked)
                 (void)__atomic_add_fetch(kin->looked, 1, __ATOMIC_RELAXED);
             if (entry->d_name[0] < '1' || entry->d_name[0] > '9' ||

@@ -1,17 +1,17 @@
-/* kin.h - finds and signals every process that belongs to an agent, wherever it has hidden.
+/* descendants.h - finds and signals every process that belongs to an agent, wherever it has hidden.
  *
- * A process is kin where it carries the agent's mark (kin_mark) or, in its environment, the agent's id, lives
- * in a session that the agent started, or is a child of the agent (which is a subreaper, so that orphans
- * become its children). The mark survives what a daemon does: a session of its own, an empty environment, a
- * parent that ends. Signals go through a pidfd that was opened before the last look, so that a recycled pid
- * is never hit.
+ * A process is kin where it carries the agent's mark (descendants_mark) or, in its environment, the agent's
+ * id, lives in a session that the agent started, or is a child of the agent (which is a subreaper, so that
+ * orphans become its children). The mark survives what a daemon does: a session of its own, an empty
+ * environment, a parent that ends. Signals go through a pidfd that was opened before the last look, so that a
+ * recycled pid is never hit.
  *
  * Guardians are never kin, not even those of an agent that runs inside this one: they see to their own
  * agent's kin and leave by themselves.
  *
  * Async-signal-safe, no allocation: the guardian runs it after a fork from a process with threads. */
-#ifndef MUSTER_LAUNCHER_KIN_H
-#define MUSTER_LAUNCHER_KIN_H
+#ifndef MUSTER_LAUNCHER_PROCESS_DESCENDANTS_H
+#define MUSTER_LAUNCHER_PROCESS_DESCENDANTS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,36 +19,37 @@
 #include <sys/types.h>
 
 enum {
-    KIN_ID_LENGTH = 32,     /* 128 random bits in hexadecimal */
-    KIN_FAMILY_LENGTH = 12, /* 48 of them, which the parts of one run may share */
+    DESCENDANTS_ID_LENGTH = 32,     /* 128 random bits in hexadecimal */
+    DESCENDANTS_FAMILY_LENGTH = 12, /* 48 of them, which the parts of one run may share */
 };
 
-#define KIN_GUARDIAN_NAME "muster-guardian" /* 15 bytes: as long as a command can be */
+#define DESCENDANTS_GUARDIAN_NAME "muster-guardian" /* 15 bytes: as long as a command can be */
 
-struct kin_session {
+struct descendants_session {
     pid_t id;
     bool leaderless; /* its leader was reaped: the number is a stranger's as soon as a process has it again */
 };
 
-struct kin {
-    const char *id;  /* KIN_ID_LENGTH bytes; NULL: not looked for, nor is its mark */
-    bool family;     /* marks of all ids with the same first KIN_FAMILY_LENGTH bytes count */
+struct descendants {
+    const char *id;  /* DESCENDANTS_ID_LENGTH bytes; NULL: not looked for, nor is its mark */
+    bool family;     /* marks of all ids with the same first DESCENDANTS_FAMILY_LENGTH bytes count */
     bool blind;      /* no environment is looked at: that may block */
     pid_t parent;    /* its children are kin; 0: not looked for */
     pid_t except[2]; /* never kin: the agent and its guardian; 0 for none */
-    const struct kin_session *sessions; /* whose members are kin */
+    const struct descendants_session *sessions; /* whose members are kin */
     size_t session_count;
     const pid_t *unread; /* whose environment is not looked at: it did not answer once */
     size_t unread_count;
     pid_t *reading; /* atomic; whose environment is being read, which may block for ever; 0: nobody's. May be
                        NULL */
     unsigned *looked; /* atomic; grows with each process that is looked at. May be NULL */
-    /* Sends the signal in place of kin_sweep; pidfd is -1 where the kernel has none. NULL: it is sent at once
+    /* Sends the signal in place of descendants_sweep; pidfd is -1 where the kernel has none. NULL: it is sent
+     * at once
      */
     void (*deliver)(void *context, int pidfd, pid_t pid, int signal);
 };
 
-struct kin_process {
+struct descendants_process {
     pid_t pid, parent, group, session;
     char state;    /* as in /proc/PID/stat; 'D' cannot be killed now */
     char name[16]; /* the command, NUL-terminated */
@@ -57,27 +58,27 @@ struct kin_process {
 /* Looks at every process once; context is found's and deliver's. found is called for each one that is kin and
  * no zombie; where it returns true, signal is sent. found NULL: all get it. Returns how many were kin, -1
  * where /proc cannot be read. */
-int kin_sweep(const struct kin *kin, int signal,
-              bool (*found)(void *context, const struct kin_process *process), void *context);
+int descendants_sweep(const struct descendants *kin, int signal,
+                      bool (*found)(void *context, const struct descendants_process *process), void *context);
 
 /* What every process of an agent carries as the soft limit of RLIMIT_RTTIME: inherited over fork and exec,
  * without effect (it bounds, in microseconds, what real-time processes compute without a pause: 140,000
  * years), and read without a look into the process's memory. 61 bits of the id. */
-uint64_t kin_mark(const char *id);
+uint64_t descendants_mark(const char *id);
 /* The mark that a /proc/PID/limits text carries, 0 where it has none. */
-uint64_t kin_parse_mark(const char *limits, size_t length);
+uint64_t descendants_parse_mark(const char *limits, size_t length);
 
-/* A fresh id: KIN_ID_LENGTH digits and a NUL. -1 with errno. */
-int kin_make_id(char id[KIN_ID_LENGTH + 1]);
-/* The id of a part of a run, which is of the run's family; parts with different numbers below KIN_PARTS_LIMIT
- * have different marks. -1 with errno. */
-enum { KIN_PARTS_LIMIT = 4096 };
-int kin_make_part_id(const char *run, unsigned number, char id[KIN_ID_LENGTH + 1]);
+/* A fresh id: DESCENDANTS_ID_LENGTH digits and a NUL. -1 with errno. */
+int descendants_make_id(char id[DESCENDANTS_ID_LENGTH + 1]);
+/* The id of a part of a run, which is of the run's family; parts with different numbers below
+ * DESCENDANTS_PARTS_LIMIT have different marks. -1 with errno. */
+enum { DESCENDANTS_PARTS_LIMIT = 4096 };
+int descendants_make_part_id(const char *run, unsigned number, char id[DESCENDANTS_ID_LENGTH + 1]);
 
 /* What deliver does in the end. */
-void kin_send(int pidfd, pid_t pid, int signal);
+void descendants_send(int pidfd, pid_t pid, int signal);
 
 /* Reads a /proc/PID/stat text. The command may hold any byte, parentheses and newlines included. */
-bool kin_parse_stat(const char *text, size_t length, struct kin_process *process);
+bool descendants_parse_stat(const char *text, size_t length, struct descendants_process *process);
 
 #endif

@@ -1,5 +1,5 @@
-/* program.c - see program.h. Not pure: it looks at files. */
-#include "launcher/program.h"
+/* find_program.c - see find_program.h. Not pure: it looks at files. */
+#include "launcher/process/find_program.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/worker_command.h"
+#include "launcher/process/worker_command.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/env_names.h"
@@ -35,7 +35,7 @@ static size_t first_bytes_of(const char *path, char bytes[FIRST_BYTES])
     return got > 0 ? (size_t)got : 0;
 }
 
-char *program_find(const char *name, const char *path, struct muster_error *err)
+char *find_program(const char *name, const char *path, struct muster_error *err)
 {
     bool denied = false;
     for (const char *at = path ? path : "/usr/local/bin:/usr/bin:/bin";; at++) {
@@ -154,7 +154,7 @@ static enum program_kind find_kind(const struct run_config *config, const char *
     enum program_kind kind = program_kind_of(config);
     if (kind != PROGRAM_EXECUTABLE || config->no_python)
         return kind;
-    scope_free char *found = strchr(config->program, '/') ? NULL : program_find(config->program, path, NULL);
+    scope_free char *found = strchr(config->program, '/') ? NULL : find_program(config->program, path, NULL);
     return !found && is_for_python(config->program) ? PROGRAM_PYTHON : kind;
 }
 
@@ -163,7 +163,7 @@ static int check_command(const char *name, const char *path, int *exit_code, str
     if (strchr(name, '/'))
         return check_executable(name, exit_code, err);
     struct muster_error why = {0};
-    scope_free char *found = program_find(name, path, &why);
+    scope_free char *found = find_program(name, path, &why);
     if (found)
         return check_executable(found, exit_code, err);
     *exit_code = why.code == MUSTER_E_NOT_FOUND ? EXIT_CODE_NOT_FOUND
@@ -172,8 +172,8 @@ static int check_command(const char *name, const char *path, int *exit_code, str
     return error_set(err, (enum muster_error_code)why.code, "%s", why.text);
 }
 
-int program_check(struct run_config *config, const char *(*get)(void *context, const char *name),
-                  void *context, int *exit_code, struct muster_error *err)
+int find_program_check(struct run_config *config, const char *(*get)(void *context, const char *name),
+                       void *context, int *exit_code, struct muster_error *err)
 {
     config->kind = find_kind(config, get(context, "PATH"));
     if (config->kind == PROGRAM_EXECUTABLE)

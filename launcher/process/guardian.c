@@ -1,6 +1,6 @@
 /* guardian.c - see guardian.h. The child half uses system calls and static memory only: the agent may have
  * threads when it starts another guardian. */
-#include "launcher/guardian.h"
+#include "launcher/process/guardian.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/kin.h"
+#include "launcher/process/descendants.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
@@ -30,7 +30,7 @@ struct note {
 
 static struct {
     const char *id; /* in our copy of the agent's memory, which nobody frees */
-    struct kin_session sessions[GUARDIAN_SESSIONS_LIMIT];
+    struct descendants_session sessions[GUARDIAN_SESSIONS_LIMIT];
     size_t count;
 } guarded;
 
@@ -41,7 +41,7 @@ static void take_note(const struct note *note)
         i++;
     bool known = i < guarded.count;
     if (note->kind == NOTE_STARTED && !known && i < GUARDIAN_SESSIONS_LIMIT)
-        guarded.sessions[guarded.count++] = (struct kin_session){.id = note->session};
+        guarded.sessions[guarded.count++] = (struct descendants_session){.id = note->session};
     else if (note->kind == NOTE_REAPED && known)
         guarded.sessions[i].leaderless = true;
     else if (note->kind == NOTE_OVER && known)
@@ -50,12 +50,12 @@ static void take_note(const struct note *note)
 
 /* Kills until so many looks in a row find nothing: a process may be born behind a look's back, and in the
  * middle of an exec its environment reads empty for as long as it waits for a processor. */
-static void kill_kin(const struct kin *kin, int clean_looks)
+static void kill_kin(const struct descendants *kin, int clean_looks)
 {
     enum { LOOKS_LIMIT = 500, PAUSE_MS = 10 }; /* 5 s; what lives then cannot be killed */
     static const int clean_pauses_ms[] = {0, 10, 50, 200};
     for (int looks = 0, clean = 0; looks < LOOKS_LIMIT; looks++) {
-        int found = kin_sweep(kin, SIGKILL, NULL, NULL);
+        int found = descendants_sweep(kin, SIGKILL, NULL, NULL);
         if (found < 0)
             return; /* no /proc: the parent-death signal has done what can be done */
         if (!found && clean == clean_looks)
@@ -70,12 +70,12 @@ static void kill_kin(const struct kin *kin, int clean_looks)
 static void kill_all(void)
 {
     enum { BLIND_CLEAN_LOOKS = 2, CLEAN_LOOKS = 4 };
-    struct kin kin = {.id = guarded.id,
-                      .family = true,
-                      .blind = true,
-                      .except = {getpid(), 0},
-                      .sessions = guarded.sessions,
-                      .session_count = guarded.count};
+    struct descendants kin = {.id = guarded.id,
+                              .family = true,
+                              .blind = true,
+                              .except = {getpid(), 0},
+                              .sessions = guarded.sessions,
+                              .session_count = guarded.count};
     kill_kin(&kin, BLIND_CLEAN_LOOKS);
     kin.blind = false;
     kill_kin(&kin, CLEAN_LOOKS);
@@ -97,7 +97,7 @@ static void detach(int fd)
     (void)sigprocmask(SIG_BLOCK, &all, NULL);
     (void)setsid(); /* cannot fail: a fresh process leads no group */
     (void)chdir("/");
-    (void)prctl(PR_SET_NAME, KIN_GUARDIAN_NAME);
+    (void)prctl(PR_SET_NAME, DESCENDANTS_GUARDIAN_NAME);
     close_between(0, (unsigned)fd - 1);
     close_between((unsigned)fd + 1, UINT_MAX);
 }

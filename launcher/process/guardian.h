@@ -1,16 +1,16 @@
 /* guardian.h - the small process that outlives an agent by less than a second, to see that nothing else does.
  *
  * It holds the read end of a pipe. While the agent lives it only notes sessions; when the pipe ends and
- * nobody has dismissed it, the agent was killed, and it SIGKILLs all of the agent's kin (kin.h) until none is
- * left. It has a session of its own, blocks every signal that can be blocked and holds no other descriptor.
- * It is invisible to a plain wait (it is made without an exit signal), so "no child is left" is a question
- * that the agent can ask the kernel. */
-#ifndef MUSTER_LAUNCHER_GUARDIAN_H
-#define MUSTER_LAUNCHER_GUARDIAN_H
+ * nobody has dismissed it, the agent was killed, and it SIGKILLs all of the agent's kin (descendants.h) until
+ * none is left. It has a session of its own, blocks every signal that can be blocked and holds no other
+ * descriptor. It is invisible to a plain wait (it is made without an exit signal), so "no child is left" is a
+ * question that the agent can ask the kernel. */
+#ifndef MUSTER_LAUNCHER_PROCESS_GUARDIAN_H
+#define MUSTER_LAUNCHER_PROCESS_GUARDIAN_H
 
 #include <sys/types.h>
 
-#include "launcher/kin.h"
+#include "launcher/process/descendants.h"
 #include "proto/include/muster_error.h"
 
 enum { GUARDIAN_SESSIONS_LIMIT = 4096 };
@@ -21,8 +21,8 @@ struct guardian {
 };
 
 struct guardian_task {
-    const char *id;                     /* KIN_ID_LENGTH bytes; marks of its whole family are looked for */
-    const struct kin_session *sessions; /* that there are already */
+    const char *id; /* DESCENDANTS_ID_LENGTH bytes; marks of its whole family are looked for */
+    const struct descendants_session *sessions; /* that there are already */
     size_t session_count;
     /* Called behind a killed agent once nobody is left, in the guardian, whose working directory is the root:
      * by system calls only. NULL: nothing */
@@ -33,7 +33,7 @@ struct guardian_task {
 /* Call before the first worker; the successor of a guardian that died is born knowing the sessions there are,
  * so that there is no moment at which it would miss one. */
 int guardian_start(const struct guardian_task *task, struct guardian *guardian, struct muster_error *err);
-/* A session that was started; one whose leader was reaped (kin.h); one that has no member left. */
+/* A session that was started; one whose leader was reaped (descendants.h); one that has no member left. */
 int guardian_add(struct guardian *guardian, pid_t session, struct muster_error *err);
 int guardian_reaped(struct guardian *guardian, pid_t session, struct muster_error *err);
 int guardian_remove(struct guardian *guardian, pid_t session, struct muster_error *err);

@@ -1,5 +1,5 @@
-/* inquiry.c - see inquiry.h. */
-#include "launcher/inquiry.h"
+/* hang_dump.c - see hang_dump.h. */
+#include "launcher/process/hang_dump.h"
 
 #include <dirent.h>
 #include <signal.h>
@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/syscall.h>
 
-#include "launcher/kin.h"
-#include "launcher/signal_list.h"
+#include "launcher/host/signal_names.h"
+#include "launcher/process/descendants.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
@@ -78,9 +78,9 @@ static void describe_call(const char *text, char *out, size_t size)
         (void)snprintf(out, size, "system call %ld", number);
 }
 
-void inquiry_count(struct inquiry_threads *threads, const char *wchan, const char *call)
+void hang_dump_count(struct hang_dump_threads *threads, const char *wchan, const char *call)
 {
-    char place[INQUIRY_NAME_LIMIT], name[INQUIRY_NAME_LIMIT];
+    char place[HANG_DUMP_NAME_LIMIT], name[HANG_DUMP_NAME_LIMIT];
     bool known = *wchan && strcmp(wchan, "0") != 0;
     (void)snprintf(place, sizeof place, "%.*s", known ? (int)strcspn(wchan, "\n") : 0, wchan);
     describe_call(call, name, sizeof name);
@@ -89,7 +89,7 @@ void inquiry_count(struct inquiry_threads *threads, const char *wchan, const cha
     while (i < threads->kind_count &&
            (strcmp(threads->kinds[i].place, place) != 0 || strcmp(threads->kinds[i].call, name) != 0))
         i++;
-    if (i == INQUIRY_KINDS_LIMIT)
+    if (i == HANG_DUMP_KINDS_LIMIT)
         return;
     if (i == threads->kind_count) {
         threads->kind_count++;
@@ -99,7 +99,7 @@ void inquiry_count(struct inquiry_threads *threads, const char *wchan, const cha
     threads->kinds[i].count++;
 }
 
-int inquiry_format(const struct inquiry_threads *threads, struct buffer *out)
+int hang_dump_format(const struct hang_dump_threads *threads, struct buffer *out)
 {
     int rest = threads->total;
     buffer_printf(out, "%d thread%s", threads->total, threads->total == 1 ? "" : "s");
@@ -118,7 +118,7 @@ int inquiry_format(const struct inquiry_threads *threads, struct buffer *out)
 }
 
 /* A line is "[<0>] name+0x12/0x34 [module]". */
-int inquiry_format_stack(const char *stack, struct buffer *out)
+int hang_dump_format_stack(const char *stack, struct buffer *out)
 {
     for (int count = 0; *stack; count++) {
         size_t line = strcspn(stack, "\n");
@@ -142,9 +142,9 @@ static bool read_proc(struct buffer *text, const char *format, int pid, const ch
     return io_read_file(path, PROC_TEXT_LIMIT, text, NULL) == 0 && text->data;
 }
 
-static void count_threads(int pid, struct buffer *text, struct inquiry_threads *threads)
+static void count_threads(int pid, struct buffer *text, struct hang_dump_threads *threads)
 {
-    char path[64], wchan[INQUIRY_NAME_LIMIT];
+    char path[64], wchan[HANG_DUMP_NAME_LIMIT];
     (void)snprintf(path, sizeof path, "/proc/%d/task", pid);
     DIR *directory = opendir(path);
     if (!directory)
@@ -156,12 +156,12 @@ static void count_threads(int pid, struct buffer *text, struct inquiry_threads *
         bool known = read_proc(text, "/proc/%d/task/%.16s/%s", pid, entry->d_name, "wchan");
         (void)snprintf(wchan, sizeof wchan, "%s", known ? text->data : "");
         known = read_proc(text, "/proc/%d/task/%.16s/%s", pid, entry->d_name, "syscall");
-        inquiry_count(threads, wchan, known ? text->data : "");
+        hang_dump_count(threads, wchan, known ? text->data : "");
     }
     (void)closedir(directory);
 }
 
-static void note_stopped(struct inquiry *inquiry, const struct kin_process *process)
+static void note_stopped(struct hang_dump *inquiry, const struct descendants_process *process)
 {
     bool stopped = process->state == 'T' || process->state == 't';
     for (size_t i = 0; stopped && !inquiry->stopped && i < inquiry->count; i++)
@@ -170,20 +170,20 @@ static void note_stopped(struct inquiry *inquiry, const struct kin_process *proc
 }
 
 /* Called for every process of the sessions; true: it is sent SIGUSR1. */
-static bool look(void *context, const struct kin_process *process)
+static bool look(void *context, const struct descendants_process *process)
 {
-    struct inquiry *inquiry = context;
-    struct inquiry_threads threads = {0};
+    struct hang_dump *inquiry = context;
+    struct hang_dump_threads threads = {0};
     scope_buffer text = {0};
     const int pid = (int)process->pid;
     note_stopped(inquiry, process);
     count_threads(pid, &text, &threads);
     buffer_printf(&inquiry->text, "pid %d (%s) is in state %c; ", pid, process->name, process->state);
-    (void)inquiry_format(&threads, &inquiry->text); /* the text remembers a failure */
+    (void)hang_dump_format(&threads, &inquiry->text); /* the text remembers a failure */
     buffer_text(&inquiry->text, "\n");
     if (read_proc(&text, "/proc/%d/%s%s", pid, "", "stack") && *text.data) { /* for root only */
         buffer_printf(&inquiry->text, "pid %d kernel stack: ", pid);
-        (void)inquiry_format_stack(text.data, &inquiry->text);
+        (void)hang_dump_format_stack(text.data, &inquiry->text);
         buffer_text(&inquiry->text, "\n");
     }
     bool caught =
@@ -192,25 +192,25 @@ static bool look(void *context, const struct kin_process *process)
     return caught;
 }
 
-static void inquiry_run(void *payload)
+static void hang_dump_run(void *payload)
 {
-    struct inquiry *inquiry = payload;
-    scope_free struct kin_session *sessions = mem_calloc(inquiry->count, sizeof *sessions);
+    struct hang_dump *inquiry = payload;
+    scope_free struct descendants_session *sessions = mem_calloc(inquiry->count, sizeof *sessions);
     for (size_t i = 0; sessions && i < inquiry->count; i++)
         sessions[i].id = inquiry->sessions[i];
-    struct kin kin = {.sessions = sessions, .session_count = sessions ? inquiry->count : 0};
-    (void)kin_sweep(&kin, SIGUSR1, look, inquiry); /* without /proc there is nothing to say */
+    struct descendants kin = {.sessions = sessions, .session_count = sessions ? inquiry->count : 0};
+    (void)descendants_sweep(&kin, SIGUSR1, look, inquiry); /* without /proc there is nothing to say */
 }
 
-static void inquiry_free(void *payload)
+static void hang_dump_free(void *payload)
 {
-    struct inquiry *inquiry = payload;
+    struct hang_dump *inquiry = payload;
     buffer_free(&inquiry->text);
     mem_free(inquiry);
 }
 
-struct errand *inquiry_start(const pid_t *sessions, size_t count, struct inquiry **inquiry,
-                             struct muster_error *err)
+struct background_job *hang_dump_start(const pid_t *sessions, size_t count, struct hang_dump **inquiry,
+                                       struct muster_error *err)
 {
     *inquiry = mem_calloc(1, sizeof **inquiry + count * sizeof *sessions);
     if (!*inquiry) {
@@ -220,5 +220,5 @@ struct errand *inquiry_start(const pid_t *sessions, size_t count, struct inquiry
     (*inquiry)->count = count;
     (*inquiry)->text.limit = TEXT_LIMIT;
     memcpy((*inquiry)->sessions, sessions, count * sizeof *sessions);
-    return errand_start("looking at workers that hang", inquiry_run, *inquiry, inquiry_free, err);
+    return background_job_start("looking at workers that hang", hang_dump_run, *inquiry, hang_dump_free, err);
 }

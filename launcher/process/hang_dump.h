@@ -1,16 +1,16 @@
-/* inquiry.h - what the kernel says of processes that stand still: where their threads wait, and in which
+/* hang_dump.h - what the kernel says of processes that stand still: where their threads wait, and in which
  * system call. A process that has a handler for SIGUSR1 (its default action would end it) is sent one, to say
  * more on its stderr. Read by a thread: /proc of a process that is stuck may be stuck too. */
-#ifndef MUSTER_LAUNCHER_INQUIRY_H
-#define MUSTER_LAUNCHER_INQUIRY_H
+#ifndef MUSTER_LAUNCHER_PROCESS_HANG_DUMP_H
+#define MUSTER_LAUNCHER_PROCESS_HANG_DUMP_H
 
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "launcher/errand.h"
+#include "launcher/loop/background_job.h"
 #include "proto/base/buffer.h"
 
-struct inquiry {
+struct hang_dump {
     size_t count;       /* of sessions */
     struct buffer text; /* lines; the errand's until it is done */
     int asked;          /* processes that got SIGUSR1 */
@@ -19,24 +19,24 @@ struct inquiry {
 };
 
 /* Frees nothing of the caller's; *inquiry is looked at once the errand is done and lives as long as it. */
-struct errand *inquiry_start(const pid_t *sessions, size_t count, struct inquiry **inquiry,
-                             struct muster_error *err);
+struct background_job *hang_dump_start(const pid_t *sessions, size_t count, struct hang_dump **inquiry,
+                                       struct muster_error *err);
 
 /* Pure: threads of one process, equal ones counted together. */
-enum { INQUIRY_KINDS_LIMIT = 12, INQUIRY_NAME_LIMIT = 48 };
-struct inquiry_threads {
+enum { HANG_DUMP_KINDS_LIMIT = 12, HANG_DUMP_NAME_LIMIT = 48 };
+struct hang_dump_threads {
     struct {
-        char place[INQUIRY_NAME_LIMIT], call[INQUIRY_NAME_LIMIT];
+        char place[HANG_DUMP_NAME_LIMIT], call[HANG_DUMP_NAME_LIMIT];
         int count;
-    } kinds[INQUIRY_KINDS_LIMIT];
+    } kinds[HANG_DUMP_KINDS_LIMIT];
     int kind_count, total;
 };
 /* wchan: text of /proc/PID/task/TID/wchan ("0" where it runs or we may not know); call: of .../syscall
  * ("running", or the number first). Kinds beyond the limit are counted in total only. */
-void inquiry_count(struct inquiry_threads *threads, const char *wchan, const char *call);
+void hang_dump_count(struct hang_dump_threads *threads, const char *wchan, const char *call);
 /* "3 threads: 2 in futex (futex_wait_queue), 1 running" */
-int inquiry_format(const struct inquiry_threads *threads, struct buffer *out);
+int hang_dump_format(const struct hang_dump_threads *threads, struct buffer *out);
 /* The functions of a /proc/PID/stack text, innermost first: "futex_wait < do_futex < __x64_sys_futex". */
-int inquiry_format_stack(const char *stack, struct buffer *out);
+int hang_dump_format_stack(const char *stack, struct buffer *out);
 
 #endif

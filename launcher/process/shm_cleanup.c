@@ -1,5 +1,5 @@
-/* cleanup.c - see cleanup.h. */
-#include "launcher/cleanup.h"
+/* shm_cleanup.c - see shm_cleanup.h. */
+#include "launcher/process/shm_cleanup.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 
 /* --- pure --- */
 
-static bool is_of_dead(const char *number, const struct cleanup_scope *scope)
+static bool is_of_dead(const char *number, const struct shm_cleanup_scope *scope)
 {
     char *end;
     long pid = strtol(number, &end, 10);
@@ -25,7 +25,7 @@ static bool is_of_dead(const char *number, const struct cleanup_scope *scope)
     return false;
 }
 
-bool cleanup_is_candidate(const struct cleanup_file *file, const struct cleanup_scope *scope)
+bool shm_cleanup_is_candidate(const struct shm_cleanup_file *file, const struct shm_cleanup_scope *scope)
 {
     static const char *const with_pid[] = {"torch_", "__KMP_REGISTERED_LIB_"};
     if (file->uid != scope->uid || file->changed_ns < scope->since_ns)
@@ -38,9 +38,9 @@ bool cleanup_is_candidate(const struct cleanup_file *file, const struct cleanup_
     return scope->sees_all && !strncmp(file->name, "nccl-", 5);
 }
 
-bool cleanup_is_ours(const struct cleanup_file *file, const struct cleanup_scope *scope)
+bool shm_cleanup_is_ours(const struct shm_cleanup_file *file, const struct shm_cleanup_scope *scope)
 {
-    return !file->in_use && cleanup_is_candidate(file, scope);
+    return !file->in_use && shm_cleanup_is_candidate(file, scope);
 }
 
 /* --- looking --- */
@@ -58,7 +58,7 @@ struct candidates {
     } files[FILES_LIMIT];
 };
 
-static void find_candidates(const struct cleanup *cleanup, struct candidates *found)
+static void find_candidates(const struct shm_cleanup *cleanup, struct candidates *found)
 {
     DIR *directory = opendir(cleanup->directory);
     const struct dirent *entry;
@@ -70,10 +70,11 @@ static void find_candidates(const struct cleanup *cleanup, struct candidates *fo
             fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0 ||
             !S_ISREG(status.st_mode))
             continue;
-        struct cleanup_file file = {.name = entry->d_name,
-                                    .uid = status.st_uid,
-                                    .changed_ns = status.st_ctim.tv_sec * NS_PER_S + status.st_ctim.tv_nsec};
-        if (!cleanup_is_candidate(&file, &cleanup->scope))
+        struct shm_cleanup_file file = {.name = entry->d_name,
+                                        .uid = status.st_uid,
+                                        .changed_ns =
+                                            status.st_ctim.tv_sec * NS_PER_S + status.st_ctim.tv_nsec};
+        if (!shm_cleanup_is_candidate(&file, &cleanup->scope))
             continue;
         (void)snprintf(found->files[found->count].name, NAME_LIMIT, "%s", entry->d_name);
         found->files[found->count].device = status.st_dev;
@@ -160,7 +161,7 @@ static bool sees_all(void)
 
 /* --- removing --- */
 
-static void remove_ours(struct cleanup *cleanup, const struct candidates *found)
+static void remove_ours(struct shm_cleanup *cleanup, const struct candidates *found)
 {
     scope_close int directory = open(cleanup->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int i = 0; directory >= 0 && i < found->count; i++) {
@@ -172,7 +173,7 @@ static void remove_ours(struct cleanup *cleanup, const struct candidates *found)
 
 static void run(void *payload)
 {
-    struct cleanup *cleanup = payload;
+    struct shm_cleanup *cleanup = payload;
     scope_free struct candidates *found = mem_calloc(1, sizeof *found);
     if (!found)
         return;
@@ -183,19 +184,19 @@ static void run(void *payload)
         remove_ours(cleanup, found);
 }
 
-static void cleanup_free(void *payload)
+static void shm_cleanup_free(void *payload)
 {
-    struct cleanup *cleanup = payload;
+    struct shm_cleanup *cleanup = payload;
     buffer_free(&cleanup->removed);
     mem_free((pid_t *)cleanup->scope.dead);
     mem_free(cleanup->directory);
     mem_free(cleanup);
 }
 
-struct errand *cleanup_start(const struct cleanup_scope *scope, const char *directory,
-                             struct cleanup **cleanup, struct muster_error *err)
+struct background_job *shm_cleanup_start(const struct shm_cleanup_scope *scope, const char *directory,
+                                         struct shm_cleanup **cleanup, struct muster_error *err)
 {
-    struct cleanup *made = mem_calloc(1, sizeof *made);
+    struct shm_cleanup *made = mem_calloc(1, sizeof *made);
     pid_t *dead = mem_calloc(scope->dead_count + 1, sizeof *dead);
     char *name = mem_strdup(directory);
     if (!made || !dead || !name) {
@@ -212,5 +213,5 @@ struct errand *cleanup_start(const struct cleanup_scope *scope, const char *dire
     made->directory = name;
     made->removed.limit = 4096;
     *cleanup = made;
-    return errand_start("cleaning up behind the workers", run, made, cleanup_free, err);
+    return background_job_start("cleaning up behind the workers", run, made, shm_cleanup_free, err);
 }

@@ -1,19 +1,19 @@
-/* cleanup.h - what dead workers left in /dev/shm: the next round would run out of it, or fall over a name
+/* shm_cleanup.h - what dead workers left in /dev/shm: the next round would run out of it, or fall over a name
  * that is taken. Nothing is removed that may be somebody else's. */
-#ifndef MUSTER_LAUNCHER_CLEANUP_H
-#define MUSTER_LAUNCHER_CLEANUP_H
+#ifndef MUSTER_LAUNCHER_PROCESS_SHM_CLEANUP_H
+#define MUSTER_LAUNCHER_PROCESS_SHM_CLEANUP_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "launcher/errand.h"
+#include "launcher/loop/background_job.h"
 #include "proto/base/buffer.h"
 
 /* --- pure --- */
 
-struct cleanup_scope {
+struct shm_cleanup_scope {
     uid_t uid;         /* ours */
     int64_t since_ns;  /* wall clock when the round's first worker was started */
     bool sees_all;     /* every process that could use the files is in our /proc */
@@ -21,7 +21,7 @@ struct cleanup_scope {
     size_t dead_count;
 };
 
-struct cleanup_file {
+struct shm_cleanup_file {
     const char *name;
     uid_t uid;
     int64_t changed_ns; /* of its metadata, wall clock */
@@ -31,21 +31,21 @@ struct cleanup_file {
 /* Whether it is left over from the round: torch_<pid>_... and __KMP_REGISTERED_LIB_<pid>_... of a dead
  * process; nccl-..., whose name tells of nobody, where it came up in this round and everybody who could use
  * it is seen. */
-bool cleanup_is_ours(const struct cleanup_file *file, const struct cleanup_scope *scope);
+bool shm_cleanup_is_ours(const struct shm_cleanup_file *file, const struct shm_cleanup_scope *scope);
 /* The same before it is known whether the file is in use. */
-bool cleanup_is_candidate(const struct cleanup_file *file, const struct cleanup_scope *scope);
+bool shm_cleanup_is_candidate(const struct shm_cleanup_file *file, const struct shm_cleanup_scope *scope);
 
 /* --- the thread --- */
 
-struct cleanup {
-    struct cleanup_scope scope; /* dead is owned */
-    char *directory;            /* "/dev/shm" */
-    struct buffer removed;      /* names, separated by blanks; the errand's until it is done */
+struct shm_cleanup {
+    struct shm_cleanup_scope scope; /* dead is owned */
+    char *directory;                /* "/dev/shm" */
+    struct buffer removed;          /* names, separated by blanks; the errand's until it is done */
     int count;
 };
 
 /* scope->dead is copied; sees_all is found out. *cleanup lives as long as the errand. */
-struct errand *cleanup_start(const struct cleanup_scope *scope, const char *directory,
-                             struct cleanup **cleanup, struct muster_error *err);
+struct background_job *shm_cleanup_start(const struct shm_cleanup_scope *scope, const char *directory,
+                                         struct shm_cleanup **cleanup, struct muster_error *err);
 
 #endif

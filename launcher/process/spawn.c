@@ -2,7 +2,7 @@
  *
  * vfork, so that the cost does not grow with the agent: the child borrows the parent's memory until it
  * executes, and makes system calls only. Everything it needs was computed before. */
-#include "launcher/spawn.h"
+#include "launcher/process/spawn.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,14 +1,14 @@
 /* spawn.h - starts one worker: its own session, the parent-death signal, three descriptors and those that it
  * is given, and an exec error that comes back as an error. */
-#ifndef MUSTER_LAUNCHER_SPAWN_H
-#define MUSTER_LAUNCHER_SPAWN_H
+#ifndef MUSTER_LAUNCHER_PROCESS_SPAWN_H
+#define MUSTER_LAUNCHER_PROCESS_SPAWN_H
 
 #include <signal.h>
 #include <stdint.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 
-#include "launcher/numa.h"
+#include "launcher/host/numa.h"
 #include "proto/include/muster_error.h"
 
 enum { SPAWN_EXTRA_FD = 3, SPAWN_EXTRA_LIMIT = 2 };
@@ -18,7 +18,7 @@ struct spawn_options {
     char *const *argv;  /* NULL-terminated */
     char *const *envp;  /* NULL-terminated */
     int out_fd, err_fd; /* become 1 and 2; stay the caller's */
-    uint64_t mark;      /* the worker's and its children's soft RLIMIT_RTTIME (kin_mark); 0: none */
+    uint64_t mark;      /* the worker's and its children's soft RLIMIT_RTTIME (descendants_mark); 0: none */
     /* Become SPAWN_EXTRA_FD and what follows; stay the caller's. None may be the number that one before it
      * becomes. */
     int extra_fds[SPAWN_EXTRA_LIMIT];

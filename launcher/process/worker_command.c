@@ -1,13 +1,13 @@
 /* worker_command.c - see worker_command.h. */
-#include "launcher/worker_command.h"
+#include "launcher/process/worker_command.h"
 
 #include <ctype.h>
 #include <string.h>
 
-#include "launcher/spawn.h"
-#include "launcher/text_list.h"
+#include "launcher/process/spawn.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/text_list.h"
 #include "proto/env_names.h"
 
 /* --- argv --- */

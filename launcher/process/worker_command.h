@@ -1,9 +1,9 @@
 /* worker_command.h - pure: configuration + world + local rank -> the argv and environment of one worker. */
-#ifndef MUSTER_LAUNCHER_WORKER_COMMAND_H
-#define MUSTER_LAUNCHER_WORKER_COMMAND_H
+#ifndef MUSTER_LAUNCHER_PROCESS_WORKER_COMMAND_H
+#define MUSTER_LAUNCHER_PROCESS_WORKER_COMMAND_H
 
-#include "launcher/config.h"
-#include "rendezvous/membership.h"
+#include "launcher/config/config.h"
+#include "rendezvous/roster/world.h"
 
 struct worker_command {
     char **argv; /* NULL-terminated; argv[0] is what is looked up in PATH where it has no slash */
@@ -12,7 +12,7 @@ struct worker_command {
     int local_rank, rank;
 };
 
-/* How the program runs, by its name alone (program_check looks at the file too): a .py file (.pyc, .pyz,
+/* How the program runs, by its name alone (find_program_check looks at the file too): a .py file (.pyc, .pyz,
  * .pyw) under python3 -u (PYTHON_EXEC if set), -m as module, anything else, and whatever --no-python names,
  * as itself. */
 enum program_kind program_kind_of(const struct run_config *config);

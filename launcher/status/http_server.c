@@ -1,15 +1,15 @@
 /* http_server.c - see http_server.h. */
-#include "launcher/http_server.h"
+#include "launcher/status/http_server.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/http_calls.h"
+#include "launcher/status/microhttpd.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "rendezvous/tcpstore_listen.h"
+#include "rendezvous/net/tcp_listen.h"
 
 /* A probe and a scraper need two connections. Those above the limit wait in the kernel's queue until an idle
  * one is dropped. A request of ours is a few hundred bytes. */
@@ -80,7 +80,7 @@ static struct MHD_Daemon *start_daemon(struct http_server *server, int fd)
 
 struct http_server *http_server_start(const struct http_server_options *options, struct muster_error *err)
 {
-    if (http_calls_load(err) < 0)
+    if (microhttpd_load(err) < 0)
         return NULL;
     scope_free struct http_server *server = mem_calloc(1, sizeof *server);
     if (!server) {
@@ -88,7 +88,7 @@ struct http_server *http_server_start(const struct http_server_options *options,
         return NULL;
     }
     server->options = *options;
-    scope_close int fd = tcpstore_listen(options->address, options->port, &server->port, err);
+    scope_close int fd = tcp_listen(options->address, options->port, &server->port, err);
     if (fd < 0)
         return NULL;
     server->daemon = start_daemon(server, fd);

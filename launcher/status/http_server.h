@@ -2,8 +2,8 @@
  *
  * Connections, header sizes and idle times are bounded, so that slow or silent clients cost little and never
  * reach the agent's loop. */
-#ifndef MUSTER_LAUNCHER_HTTP_SERVER_H
-#define MUSTER_LAUNCHER_HTTP_SERVER_H
+#ifndef MUSTER_LAUNCHER_STATUS_HTTP_SERVER_H
+#define MUSTER_LAUNCHER_STATUS_HTTP_SERVER_H
 
 #include <stdint.h>
 

@@ -1,15 +1,15 @@
-/* http_calls.c - see http_calls.h. */
-#include "launcher/http_calls.h"
+/* microhttpd.c - see microhttpd.h. */
+#include "launcher/status/microhttpd.h"
 
 #include "proto/base/library.h"
 
-struct http_calls http_calls;
+struct microhttpd http_calls;
 
-#define HTTP_CALL_ROW(name) {"MHD_" #name, offsetof(struct http_calls, name), false},
-static const struct library_function functions[] = {HTTP_CALLS(HTTP_CALL_ROW)};
+#define HTTP_CALL_ROW(name) {"MHD_" #name, offsetof(struct microhttpd, name), false},
+static const struct library_function functions[] = {MICROHTTPD_CALLS(HTTP_CALL_ROW)};
 #undef HTTP_CALL_ROW
 
-int http_calls_load(struct muster_error *err)
+int microhttpd_load(struct muster_error *err)
 {
     static const struct library library = {
         .file = "libmicrohttpd.so.12", /* microhttpd.h of 0.9.x and 1.x */

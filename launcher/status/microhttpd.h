@@ -1,15 +1,15 @@
-/* http_calls.h - libmicrohttpd's functions, found when a metrics port is asked for.
+/* microhttpd.h - libmicrohttpd's functions, found when a metrics port is asked for.
  *
  * Loading the library with what it needs costs as much as the rest of the program's start, so nothing is
  * linked with it and every call goes through this table. */
-#ifndef MUSTER_LAUNCHER_HTTP_CALLS_H
-#define MUSTER_LAUNCHER_HTTP_CALLS_H
+#ifndef MUSTER_LAUNCHER_STATUS_MICROHTTPD_H
+#define MUSTER_LAUNCHER_STATUS_MICROHTTPD_H
 
 #include <microhttpd.h>
 
 #include "proto/include/muster_error.h"
 
-#define HTTP_CALLS(X)                                                                                        \
+#define MICROHTTPD_CALLS(X)                                                                                  \
     X(start_daemon)                                                                                          \
     X(stop_daemon)                                                                                           \
     X(create_response_from_buffer_with_free_callback)                                                        \
@@ -18,17 +18,17 @@
     X(destroy_response)
 
 /* http_calls.stop_daemon is MHD_stop_daemon, with the type that microhttpd.h gives it. */
-struct http_calls {
+struct microhttpd {
 #define HTTP_CALL_MEMBER(name) __typeof__(MHD_##name) *name;
-    HTTP_CALLS(HTTP_CALL_MEMBER)
+    MICROHTTPD_CALLS(HTTP_CALL_MEMBER)
 #undef HTTP_CALL_MEMBER
 };
 
-/* Filled by http_calls_load, and constant from then on. */
-extern struct http_calls http_calls;
+/* Filled by microhttpd_load, and constant from then on. */
+extern struct microhttpd http_calls;
 
 /* Loads the library unless it is there already; it stays until the process ends. From one thread. -1
  * (MUSTER_E_NOT_FOUND) names the package that has it. */
-int http_calls_load(struct muster_error *err);
+int microhttpd_load(struct muster_error *err);
 
 #endif

@@ -1,13 +1,13 @@
-/* http_calls_bundle.c - http_calls.h in a bundle: the library is inside the program. */
-#include "launcher/http_calls.h"
+/* microhttpd_bundle.c - microhttpd.h in a bundle: the library is inside the program. */
+#include "launcher/status/microhttpd.h"
 
-struct http_calls http_calls;
+struct microhttpd http_calls;
 
-int http_calls_load(struct muster_error *err)
+int microhttpd_load(struct muster_error *err)
 {
     (void)err;
 #define HTTP_CALL_TAKE(name) http_calls.name = MHD_##name;
-    HTTP_CALLS(HTTP_CALL_TAKE)
+    MICROHTTPD_CALLS(HTTP_CALL_TAKE)
 #undef HTTP_CALL_TAKE
     return 0;
 }

@@ -1,5 +1,5 @@
 /* status.c - the struct, JSON and the table; see status.h. Metrics are in status_metrics.c. */
-#include "launcher/status.h"
+#include "launcher/status/status.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -89,7 +89,7 @@ void status_json(const struct agent_status *status, struct buffer *out)
     json_text(out, "job_id", status->job_id);
     json_text(out, "program", status->program);
     json_text(out, "role", status->role);
-    json_text(out, "state", group_state_name(status->state));
+    json_text(out, "state", worker_group_state_name(status->state));
     if (status->leaving)
         buffer_printf(out, "\"exit_code\": %d, ", status->exit_code);
     else
@@ -191,8 +191,8 @@ void status_table(const struct agent_status *status, struct buffer *out)
                   status->version);
     row(out, "job", status->job_id);
     row(out, "program", status->program);
-    buffer_printf(out, "%-10s%s: %s", "state", group_state_name(status->state),
-                  group_state_meaning(status->state));
+    buffer_printf(out, "%-10s%s: %s", "state", worker_group_state_name(status->state),
+                  worker_group_state_meaning(status->state));
     if (status->leaving)
         buffer_printf(out, "; leaves with exit code %d", status->exit_code);
     buffer_text(out, "\n");
@@ -217,7 +217,7 @@ void status_summary(const struct agent_status *status, struct buffer *out)
 {
     buffer_printf(out, "%d\t%d\t%s\t", status->pid,
                   status->formed ? status->world.group_rank : status->node_rank,
-                  group_state_name(status->state));
+                  worker_group_state_name(status->state));
     shown(out, status->job_id);
     buffer_text(out, "\n");
 }

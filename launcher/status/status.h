@@ -2,16 +2,16 @@
  *
  * Pure: the agent fills the struct (agent_status.c), whoever was asked renders it. Names of JSON members and
  * of metrics are an interface that dashboards lean on: new ones may come, old ones stay. */
-#ifndef MUSTER_LAUNCHER_STATUS_H
-#define MUSTER_LAUNCHER_STATUS_H
+#ifndef MUSTER_LAUNCHER_STATUS_STATUS_H
+#define MUSTER_LAUNCHER_STATUS_STATUS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "launcher/group.h"
+#include "launcher/policy/worker_group.h"
 #include "proto/base/buffer.h"
 #include "proto/base/clock.h"
-#include "rendezvous/membership.h"
+#include "rendezvous/roster/world.h"
 
 /* symbol, name */
 #define STATUS_WORKER_STATES(X)                                                                              \
@@ -39,7 +39,7 @@ struct agent_status {
     const char *version, *host, *job_id, *program, *role;
     int pid;
     int64_t uptime_ns;
-    enum group_state state;
+    enum worker_group_state state;
     bool leaving; /* exit_code is decided */
     int exit_code;
     int node_rank; /* as asked for; -1: any */
@@ -49,7 +49,7 @@ struct agent_status {
     char waiting[MUSTER_ERROR_TEXT]; /* who is still missing, or has not taken note of the end or of this
                                         node's, where this agent can tell; "" otherwise */
     struct {
-        const char *coming; /* as in notice.h; NULL: nothing is announced */
+        const char *coming; /* as in stop_notice.h; NULL: nothing is announced */
         int listeners;      /* workers of this node that were told and still run */
         int64_t left_ns;    /* until they are told to end */
     } notice;

@@ -1,5 +1,5 @@
 /* status_board.c - see status_board.h. */
-#include "launcher/status_board.h"
+#include "launcher/status/status_board.h"
 
 #include <errno.h>
 #include <pthread.h>

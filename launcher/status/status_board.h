@@ -2,11 +2,11 @@
  *
  * The agent's state is read by the loop's thread alone. Nothing is copied while nobody asks, what is handed
  * over is never older than the question, and a loop that does not turn is seen by its silence. */
-#ifndef MUSTER_LAUNCHER_STATUS_BOARD_H
-#define MUSTER_LAUNCHER_STATUS_BOARD_H
+#ifndef MUSTER_LAUNCHER_STATUS_STATUS_BOARD_H
+#define MUSTER_LAUNCHER_STATUS_STATUS_BOARD_H
 
-#include "launcher/loop.h"
-#include "launcher/status.h"
+#include "launcher/loop/loop.h"
+#include "launcher/status/status.h"
 
 struct status_board;
 

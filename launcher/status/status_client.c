@@ -1,5 +1,5 @@
 /* status_client.c - see status_client.h. */
-#include "launcher/status_client.h"
+#include "launcher/status/status_client.h"
 
 #include <errno.h>
 #include <poll.h>

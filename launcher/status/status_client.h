@@ -1,10 +1,10 @@
 /* status_client.h - the asking end of status_socket.h: finds this machine's agents and asks one of them. */
-#ifndef MUSTER_LAUNCHER_STATUS_CLIENT_H
-#define MUSTER_LAUNCHER_STATUS_CLIENT_H
+#ifndef MUSTER_LAUNCHER_STATUS_STATUS_CLIENT_H
+#define MUSTER_LAUNCHER_STATUS_STATUS_CLIENT_H
 
 #include <sys/types.h>
 
-#include "launcher/status_socket.h"
+#include "launcher/status/status_socket.h"
 
 enum { STATUS_NAME_LIMIT = 64 };
 

@@ -1,5 +1,5 @@
 /* status_http.c - see status_http.h. */
-#include "launcher/status_http.h"
+#include "launcher/status/status_http.h"
 
 #include <string.h>
 

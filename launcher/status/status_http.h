@@ -1,9 +1,9 @@
 /* status_http.h - /healthz, /metrics and /status of an agent. */
-#ifndef MUSTER_LAUNCHER_STATUS_HTTP_H
-#define MUSTER_LAUNCHER_STATUS_HTTP_H
+#ifndef MUSTER_LAUNCHER_STATUS_STATUS_HTTP_H
+#define MUSTER_LAUNCHER_STATUS_STATUS_HTTP_H
 
-#include "launcher/http_server.h"
-#include "launcher/status_board.h"
+#include "launcher/status/http_server.h"
+#include "launcher/status/status_board.h"
 
 struct status_http {
     struct status_board *board;

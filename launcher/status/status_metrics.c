@@ -1,7 +1,7 @@
 /* status_metrics.c - an agent's status in Prometheus' text format; see status.h. */
 #include <string.h>
 
-#include "launcher/status.h"
+#include "launcher/status/status.h"
 
 static void family(struct buffer *out, const char *name, const char *type, const char *help)
 {
@@ -51,8 +51,8 @@ static void states(const struct agent_status *status, struct buffer *out)
 {
     family(out, "muster_agent_state", "gauge", "1 for the state that this node's workers are in.");
     for (int state = 0; state < GROUP_STATE_COUNT; state++)
-        buffer_printf(out, "muster_agent_state{state=\"%s\"} %d\n", group_state_name(state),
-                      status->state == (enum group_state)state);
+        buffer_printf(out, "muster_agent_state{state=\"%s\"} %d\n", worker_group_state_name(state),
+                      status->state == (enum worker_group_state)state);
 }
 
 static void worker_counts(const struct agent_status *status, struct buffer *out)

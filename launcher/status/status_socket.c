@@ -1,5 +1,5 @@
 /* status_socket.c - see status_socket.h. */
-#include "launcher/status_socket.h"
+#include "launcher/status/status_socket.h"
 
 #include <errno.h>
 #include <stdio.h>

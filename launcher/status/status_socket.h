@@ -5,11 +5,11 @@
  * nothing is left behind by a kill. Abstract names are guarded by nothing: both sides look at the other's
  * credentials instead (SO_PEERCRED). One question a connection, one line; the answer ends with the
  * connection. */
-#ifndef MUSTER_LAUNCHER_STATUS_SOCKET_H
-#define MUSTER_LAUNCHER_STATUS_SOCKET_H
+#ifndef MUSTER_LAUNCHER_STATUS_STATUS_SOCKET_H
+#define MUSTER_LAUNCHER_STATUS_STATUS_SOCKET_H
 
-#include "launcher/loop.h"
-#include "launcher/status.h"
+#include "launcher/loop/loop.h"
+#include "launcher/status/status.h"
 
 #define STATUS_SOCKET_PREFIX "muster-agent-"
 

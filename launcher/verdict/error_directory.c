@@ -1,5 +1,5 @@
 /* error_directory.c - see error_directory.h. */
-#include "launcher/error_directory.h"
+#include "launcher/verdict/error_directory.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* error_directory.h - where workers leave their error files when no log directory was asked for: a folder of
  * one agent's under TMPDIR, so that the report can show the exception of a @record script all the same. */
-#ifndef MUSTER_LAUNCHER_ERROR_DIRECTORY_H
-#define MUSTER_LAUNCHER_ERROR_DIRECTORY_H
+#ifndef MUSTER_LAUNCHER_VERDICT_ERROR_DIRECTORY_H
+#define MUSTER_LAUNCHER_VERDICT_ERROR_DIRECTORY_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* error_file.c - see error_file.h. */
-#include "launcher/error_file.h"
+#include "launcher/verdict/error_file.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -6,8 +6,8 @@
  *   {"message": "text", "timestamp": 17...}
  *
  * Whoever can write the file is not trusted: its size and depth are looked at before it is parsed. */
-#ifndef MUSTER_LAUNCHER_ERROR_FILE_H
-#define MUSTER_LAUNCHER_ERROR_FILE_H
+#ifndef MUSTER_LAUNCHER_VERDICT_ERROR_FILE_H
+#define MUSTER_LAUNCHER_VERDICT_ERROR_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 #include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
-#include "rendezvous/failure.h"
+#include "rendezvous/failure/failure.h"
 
 enum { ERROR_FILE_LIMIT = 1 << 20, ERROR_FILE_DEPTH = 32 };
 

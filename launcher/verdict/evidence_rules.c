@@ -1,10 +1,10 @@
-/* witness_rules.c - pure: whose an out-of-memory kill or a GPU's error was. See witness.h. */
+/* evidence_rules.c - pure: whose an out-of-memory kill or a GPU's error was. See kernel_evidence.h. */
 #include <ctype.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/witness.h"
+#include "launcher/verdict/kernel_evidence.h"
 
 /* The index-th entry of a list; *length of it. NULL where there are fewer. */
 static const char *entry_of(const char *list, int index, size_t *length)
@@ -20,7 +20,8 @@ static const char *entry_of(const char *list, int index, size_t *length)
     return *length ? list : NULL;
 }
 
-const char *witness_gpu_of(const struct witness_gpu *gpus, int count, const char *visible, int local_rank)
+const char *kernel_evidence_gpu_of(const struct kernel_evidence_gpu *gpus, int count, const char *visible,
+                                   int local_rank)
 {
     size_t length = 0;
     if (!visible)
@@ -45,7 +46,7 @@ static bool killed(const struct worker_failure *failure)
 
 /* As many of those that died of a KILL as the kernel has killed and nobody has answered for yet. Where one of
  * the killed was no worker (a data loader, say), its worker is told of the count. */
-static void apply_memory(const struct witness_account *account, int64_t *attributed,
+static void apply_memory(const struct kernel_evidence_account *account, int64_t *attributed,
                          struct worker_failure *const failures[], int count)
 {
     for (int i = 0; i < count; i++) {
@@ -63,14 +64,15 @@ static void apply_memory(const struct witness_account *account, int64_t *attribu
     }
 }
 
-void witness_apply(const struct witness_account *account, const char *visible, int64_t *attributed,
-                   struct worker_failure *const failures[], int count)
+void kernel_evidence_apply(const struct kernel_evidence_account *account, const char *visible,
+                           int64_t *attributed, struct worker_failure *const failures[], int count)
 {
     apply_memory(account, attributed, failures, count);
     for (int i = 0; i < count && account->xid_count; i++) {
         struct worker_failure *failure = failures[i];
         const struct xid_report *elsewhere;
-        const char *pci = witness_gpu_of(account->gpus, account->gpu_count, visible, failure->local_rank);
+        const char *pci =
+            kernel_evidence_gpu_of(account->gpus, account->gpu_count, visible, failure->local_rank);
         const struct xid_report *report = xid_of_worker(
             account->xids, account->xid_count, account->pids_comparable ? failure->pid : 0, pci, &elsewhere);
         failure->xid_elsewhere = !report && elsewhere;

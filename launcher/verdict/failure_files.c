@@ -1,5 +1,5 @@
-/* outcome_files.c - see outcome_files.h. */
-#include "launcher/outcome_files.h"
+/* failure_files.c - see failure_files.h. */
+#include "launcher/verdict/failure_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/errand.h"
-#include "launcher/error_file.h"
+#include "launcher/loop/background_job.h"
+#include "launcher/verdict/error_file.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -21,7 +21,7 @@
     X(sentence) X(termination_log) X(error_file) X(cause_error_file) X(traceback)
 
 struct writing {
-    struct outcome_files files; /* its texts are owned copies */
+    struct failure_files files; /* its texts are owned copies */
     struct buffer complaints;   /* the thread's until it is done */
 };
 
@@ -42,7 +42,7 @@ static void write_json(struct writing *w)
 }
 
 /* The kubelet's file is a mount of its own: it can be written, not replaced. */
-static int write_termination_log(const struct outcome_files *files, struct muster_error *err)
+static int write_termination_log(const struct failure_files *files, struct muster_error *err)
 {
     const char *path = files->termination_log;
     struct stat status;
@@ -59,7 +59,7 @@ static int write_termination_log(const struct outcome_files *files, struct muste
     return io_write_all(fd, line, length + 1, path, err);
 }
 
-static int format_error_file(const struct outcome_files *files, struct buffer *out, struct muster_error *err)
+static int format_error_file(const struct failure_files *files, struct buffer *out, struct muster_error *err)
 {
     scope_buffer text = {0};
     if (files->cause_error_file &&
@@ -85,7 +85,7 @@ static void write_all(void *payload)
 {
     struct writing *w = payload;
     struct muster_error err = {0};
-    const struct outcome_files *files = &w->files;
+    const struct failure_files *files = &w->files;
     if (files->termination_log && *files->termination_log && files->sentence &&
         write_termination_log(files, &err) < 0 && files->termination_log_asked)
         complain(w, &err); /* outside of a pod there is none, and nobody asked for it */
@@ -106,7 +106,7 @@ static void free_writing(void *payload)
 }
 
 /* NULL without memory. */
-static struct writing *copy(const struct outcome_files *files)
+static struct writing *copy(const struct failure_files *files)
 {
     struct writing *w = mem_calloc(1, sizeof *w);
     if (!w)
@@ -125,19 +125,20 @@ static struct writing *copy(const struct outcome_files *files)
     return NULL;
 }
 
-int outcome_files_write(const struct outcome_files *files, int64_t patience_ns, struct buffer *complaints,
+int failure_files_write(const struct failure_files *files, int64_t patience_ns, struct buffer *complaints,
                         struct muster_error *err)
 {
     struct writing *w = copy(files);
     if (!w)
         return error_set(err, MUSTER_E_NOMEM, "no memory to write down why the job failed");
-    struct errand *errand = errand_start("writing down why the job failed", write_all, w, free_writing, err);
+    struct background_job *errand =
+        background_job_start("writing down why the job failed", write_all, w, free_writing, err);
     if (!errand)
         return -1;
-    bool in_time = errand_wait(errand, patience_ns);
+    bool in_time = background_job_wait(errand, patience_ns);
     if (in_time && w->complaints.length)
         buffer_text(complaints, w->complaints.data);
-    errand_release(errand);
+    background_job_release(errand);
     return in_time ? 0
                    : error_set(
                          err, MUSTER_E_TIMEOUT,

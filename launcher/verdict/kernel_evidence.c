@@ -1,5 +1,6 @@
-/* witness.c - see witness.h: the edge to the kernel's files. The rules are in witness_rules.c. */
-#include "launcher/witness.h"
+/* kernel_evidence.c - see kernel_evidence.h: the edge to the kernel's files. The rules are in
+ * evidence_rules.c. */
+#include "launcher/verdict/kernel_evidence.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -9,28 +10,29 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/machine.h"
-#include "launcher/oom.h"
+#include "launcher/host/machine.h"
+#include "launcher/verdict/oom_counters.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 
-struct witness {
+struct kernel_evidence {
     char *gpus;
     int kernel_log; /* -1: it cannot be read */
     bool counted;   /* before is there */
-    struct oom_account before;
-    struct xid_report xids[WITNESS_XIDS_KEPT];
+    struct oom_counters_account before;
+    struct xid_report xids[KERNEL_EVIDENCE_XIDS_KEPT];
     int xid_count;
 };
 
-struct witness_paths witness_paths(void)
+struct kernel_evidence_paths kernel_evidence_paths(void)
 {
-    return (struct witness_paths){"/dev/kmsg", "/proc/driver/nvidia/gpus", getenv("CUDA_VISIBLE_DEVICES")};
+    return (struct kernel_evidence_paths){"/dev/kmsg", "/proc/driver/nvidia/gpus",
+                                          getenv("CUDA_VISIBLE_DEVICES")};
 }
 
-struct witness *witness_open(const struct witness_paths *paths)
+struct kernel_evidence *kernel_evidence_open(const struct kernel_evidence_paths *paths)
 {
-    struct witness *witness = mem_calloc(1, sizeof *witness);
+    struct kernel_evidence *witness = mem_calloc(1, sizeof *witness);
     if (!witness)
         return NULL;
     witness->gpus = mem_strdup(paths->gpus);
@@ -44,11 +46,11 @@ struct witness *witness_open(const struct witness_paths *paths)
         (void)close(witness->kernel_log);
         witness->kernel_log = -1;
     }
-    witness->counted = oom_look_at_own(&witness->before);
+    witness->counted = oom_counters_look_at_own(&witness->before);
     return witness;
 }
 
-void witness_close(struct witness *witness)
+void kernel_evidence_close(struct kernel_evidence *witness)
 {
     if (!witness)
         return;
@@ -59,7 +61,7 @@ void witness_close(struct witness *witness)
 }
 
 /* One record a read; EPIPE says that some were overwritten before we came. */
-static void read_kernel_log(struct witness *witness)
+static void read_kernel_log(struct kernel_evidence *witness)
 {
     enum { RECORD_LIMIT = 8192, RECORDS_AT_ONCE = 100000 };
     char record[RECORD_LIMIT];
@@ -71,7 +73,7 @@ static void read_kernel_log(struct witness *witness)
             return;
         record[length] = '\0';
         struct xid_report report;
-        if (witness->xid_count < WITNESS_XIDS_KEPT && xid_parse(record, &report))
+        if (witness->xid_count < KERNEL_EVIDENCE_XIDS_KEPT && xid_parse(record, &report))
             witness->xids[witness->xid_count++] = report;
     }
 }
@@ -89,7 +91,7 @@ static void take_uuid(const char *text, char *out, size_t size)
 
 static int by_pci(const void *a, const void *b)
 {
-    return strcmp(((const struct witness_gpu *)a)->pci, ((const struct witness_gpu *)b)->pci);
+    return strcmp(((const struct kernel_evidence_gpu *)a)->pci, ((const struct kernel_evidence_gpu *)b)->pci);
 }
 
 static inline void guard_directory(DIR **directory)
@@ -99,14 +101,15 @@ static inline void guard_directory(DIR **directory)
 }
 
 /* A directory for each GPU that this container was given. */
-static int list_gpus(const char *path, struct witness_gpu *gpus)
+static int list_gpus(const char *path, struct kernel_evidence_gpu *gpus)
 {
     enum { INFORMATION_LIMIT = 65536 };
     int count = 0;
     DIR *GUARD(guard_directory) directory = opendir(path);
-    for (struct dirent *entry; directory && count < WITNESS_GPU_LIMIT && (entry = readdir(directory));) {
-        struct witness_gpu *gpu = &gpus[count];
-        *gpu = (struct witness_gpu){0};
+    for (struct dirent *entry;
+         directory && count < KERNEL_EVIDENCE_GPU_LIMIT && (entry = readdir(directory));) {
+        struct kernel_evidence_gpu *gpu = &gpus[count];
+        *gpu = (struct kernel_evidence_gpu){0};
         if (!xid_pci_normalize(entry->d_name, gpu->pci))
             continue;
         scope_buffer text = {0};
@@ -119,14 +122,15 @@ static int list_gpus(const char *path, struct witness_gpu *gpus)
     return count;
 }
 
-void witness_hear(struct witness *witness, struct witness_account *out)
+void kernel_evidence_hear(struct kernel_evidence *witness, struct kernel_evidence_account *out)
 {
-    struct oom_account now;
-    *out = (struct witness_account){0};
+    struct oom_counters_account now;
+    *out = (struct kernel_evidence_account){0};
     read_kernel_log(witness);
-    if (witness->counted && oom_look_at_own(&now)) {
+    if (witness->counted && oom_counters_look_at_own(&now)) {
         out->oom_kills = now.kills > witness->before.kills ? now.kills - witness->before.kills : 0;
-        out->oom_beyond = out->oom_kills > 0 && now.hits <= witness->before.hits && !oom_is_full(&now);
+        out->oom_beyond =
+            out->oom_kills > 0 && now.hits <= witness->before.hits && !oom_counters_is_full(&now);
         out->memory_limit = now.limit;
         out->memory_peak = now.peak;
     }

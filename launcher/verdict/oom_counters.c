@@ -1,5 +1,5 @@
-/* oom.c - see oom.h. */
-#include "launcher/oom.h"
+/* oom_counters.c - see oom_counters.h. */
+#include "launcher/verdict/oom_counters.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,12 +38,12 @@ static const struct files version_1 = {
     .usage = "memory.usage_in_bytes",
 };
 
-bool oom_is_full(const struct oom_account *account)
+bool oom_counters_is_full(const struct oom_counters_account *account)
 {
     return account->limit > 0 && account->peak >= account->limit - account->limit / 64;
 }
 
-int64_t oom_number(const char *text, const char *name)
+int64_t oom_counters_number(const char *text, const char *name)
 {
     size_t length = strlen(name);
     for (const char *line = text; line && *line;) {
@@ -65,7 +65,7 @@ static int64_t read_value(const char *group, const char *file, const char *name)
     if (!path || io_read_file(path, TEXT_LIMIT, &text, NULL) < 0 || !text.length)
         return -1;
     if (name)
-        return oom_number(text.data, name);
+        return oom_counters_number(text.data, name);
     text.data[strcspn(text.data, "\n")] = '\0';
     return text_int64(text.data, &value) ? value : -1;
 }
@@ -75,7 +75,7 @@ static bool is_limit(int64_t value)
     return value > 0 && value < INT64_MAX / 2; /* v1 writes the largest page count where there is none */
 }
 
-static void look_at_limits(const char *group, const struct files *files, struct oom_account *out)
+static void look_at_limits(const char *group, const struct files *files, struct oom_counters_account *out)
 {
     int64_t limit = read_value(group, files->limit, NULL);
     for (int i = 0; i < 2 && files->hits[i]; i++) {
@@ -87,9 +87,9 @@ static void look_at_limits(const char *group, const struct files *files, struct 
 }
 
 /* The group, then those above it up to base (bytes of path), whose limits count too. */
-static bool look_upward(char *path, size_t base, const struct files *files, struct oom_account *out)
+static bool look_upward(char *path, size_t base, const struct files *files, struct oom_counters_account *out)
 {
-    *out = (struct oom_account){.kills = read_value(path, files->kills, "oom_kill")};
+    *out = (struct oom_counters_account){.kills = read_value(path, files->kills, "oom_kill")};
     if (out->kills < 0)
         return false;
     int64_t peak = read_value(path, files->peak, NULL);
@@ -119,7 +119,7 @@ static bool names_memory(const char *controllers, size_t length)
 }
 
 /* One line of /proc/self/cgroup: number:controllers:path. */
-static bool look_at_line(const char *root, const char *line, struct oom_account *out)
+static bool look_at_line(const char *root, const char *line, struct oom_counters_account *out)
 {
     const char *controllers = strchr(line, ':'), *path = controllers ? strchr(controllers + 1, ':') : NULL;
     if (!path)
@@ -138,21 +138,21 @@ static bool look_at_line(const char *root, const char *line, struct oom_account 
            (look_upward(group, strlen(base), files, out) || look_upward(base, strlen(base), files, out));
 }
 
-bool oom_look(const char *root, const char *proc_self_cgroup, struct oom_account *out)
+bool oom_counters_look(const char *root, const char *proc_self_cgroup, struct oom_counters_account *out)
 {
     for (const char *line = proc_self_cgroup; line && *line; line = strchr(line, '\n')) {
         line += *line == '\n';
         if (look_at_line(root, line, out))
             return true;
     }
-    *out = (struct oom_account){0};
+    *out = (struct oom_counters_account){0};
     return false;
 }
 
-bool oom_look_at_own(struct oom_account *out)
+bool oom_counters_look_at_own(struct oom_counters_account *out)
 {
     scope_buffer text = {0};
-    *out = (struct oom_account){0};
+    *out = (struct oom_counters_account){0};
     return io_read_file("/proc/self/cgroup", TEXT_LIMIT, &text, NULL) == 0 && text.length &&
-           oom_look("/sys/fs/cgroup", text.data, out);
+           oom_counters_look("/sys/fs/cgroup", text.data, out);
 }

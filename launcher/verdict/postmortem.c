@@ -1,6 +1,6 @@
 /* postmortem.c - see postmortem.h. What a thread is given is its own until it comes back: the bodies are
  * copies, the witness is lent. */
-#include "launcher/postmortem.h"
+#include "launcher/verdict/postmortem.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/errand.h"
-#include "launcher/error_file.h"
-#include "launcher/tail.h"
+#include "launcher/loop/background_job.h"
+#include "launcher/output/tail.h"
+#include "launcher/verdict/error_file.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
@@ -22,28 +22,28 @@ struct list {
 };
 
 struct opening {
-    struct witness_paths paths;
+    struct kernel_evidence_paths paths;
     char *visible;
-    struct witness *witness;
+    struct kernel_evidence *witness;
 };
 
 struct examination {
     struct list list;
     struct instant started;
     char *visible;
-    struct witness *witness; /* NULL: there is none, or it is not open yet */
+    struct kernel_evidence *witness; /* NULL: there is none, or it is not open yet */
     int64_t attributed;
 };
 
 struct postmortem {
     struct instant started;
     char *visible;
-    struct errand *open_errand;
+    struct background_job *open_errand;
     struct opening *opening;
-    struct witness *witness; /* while it is not lent */
+    struct kernel_evidence *witness; /* while it is not lent */
     int64_t attributed;
     bool stalled;
-    struct errand *errand;
+    struct background_job *errand;
     struct examination *examination; /* the errand's */
     struct list waiting, asked, ready;
 };
@@ -170,7 +170,7 @@ static void examine(void *payload)
 {
     struct examination *x = payload;
     struct worker_failure **failures = mem_calloc((size_t)x->list.count, sizeof *failures);
-    scope_free struct witness_account *account = mem_calloc(1, sizeof *account);
+    scope_free struct kernel_evidence_account *account = mem_calloc(1, sizeof *account);
     for (int i = 0; i < x->list.count; i++) {
         struct postmortem_body *body = &x->list.bodies[i];
         if (body->stderr_file)
@@ -181,8 +181,8 @@ static void examine(void *payload)
             failures[i] = &body->failure;
     }
     if (x->witness && failures && account) {
-        witness_hear(x->witness, account);
-        witness_apply(account, x->visible, &x->attributed, failures, x->list.count);
+        kernel_evidence_hear(x->witness, account);
+        kernel_evidence_apply(account, x->visible, &x->attributed, failures, x->list.count);
     }
     mem_free(failures);
 }
@@ -191,7 +191,7 @@ static void free_examination(void *payload)
 {
     struct examination *x = payload;
     free_list(&x->list);
-    witness_close(x->witness);
+    kernel_evidence_close(x->witness);
     mem_free(x->visible);
     mem_free(x);
 }
@@ -199,13 +199,13 @@ static void free_examination(void *payload)
 static void open_witness(void *payload)
 {
     struct opening *opening = payload;
-    opening->witness = witness_open(&opening->paths);
+    opening->witness = kernel_evidence_open(&opening->paths);
 }
 
 static void free_opening(void *payload)
 {
     struct opening *opening = payload;
-    witness_close(opening->witness);
+    kernel_evidence_close(opening->witness);
     mem_free((char *)opening->paths.kernel_log);
     mem_free((char *)opening->paths.gpus);
     mem_free(opening);
@@ -213,7 +213,8 @@ static void free_opening(void *payload)
 
 /* --- on the agent's thread --- */
 
-static int send_opening(struct postmortem *p, const struct witness_paths *paths, struct muster_error *err)
+static int send_opening(struct postmortem *p, const struct kernel_evidence_paths *paths,
+                        struct muster_error *err)
 {
     struct opening *opening = mem_calloc(1, sizeof *opening);
     if (opening) {
@@ -226,11 +227,11 @@ static int send_opening(struct postmortem *p, const struct witness_paths *paths,
         return error_set(err, MUSTER_E_NOMEM, "no memory to watch the kernel");
     }
     p->opening = opening;
-    p->open_errand = errand_start("watching the kernel", open_witness, opening, free_opening, err);
+    p->open_errand = background_job_start("watching the kernel", open_witness, opening, free_opening, err);
     return p->open_errand ? 0 : -1;
 }
 
-struct postmortem *postmortem_create(const struct witness_paths *paths, struct muster_error *err)
+struct postmortem *postmortem_create(const struct kernel_evidence_paths *paths, struct muster_error *err)
 {
     struct postmortem *p = mem_calloc(1, sizeof *p);
     if (p) {
@@ -252,9 +253,9 @@ void postmortem_destroy(struct postmortem *p)
 {
     if (!p)
         return;
-    errand_release(p->open_errand);
-    errand_release(p->errand);
-    witness_close(p->witness);
+    background_job_release(p->open_errand);
+    background_job_release(p->errand);
+    kernel_evidence_close(p->witness);
     free_list(&p->waiting);
     free_list(&p->asked);
     free_list(&p->ready);
@@ -281,10 +282,10 @@ int postmortem_add(struct postmortem *p, const struct postmortem_question *quest
 /* The witness, once it is open. */
 static void take_witness(struct postmortem *p)
 {
-    if (!p->open_errand || !errand_is_done(p->open_errand))
+    if (!p->open_errand || !background_job_is_done(p->open_errand))
         return;
     p->witness = take_pointer(&p->opening->witness);
-    errand_release(take_pointer(&p->open_errand));
+    background_job_release(take_pointer(&p->open_errand));
 }
 
 static struct examination *make_examination(struct postmortem *p)
@@ -310,19 +311,20 @@ void postmortem_go(struct postmortem *p)
     take_witness(p);
     struct examination *x = p->stalled ? NULL : make_examination(p);
     p->errand =
-        x ? errand_start("looking after a worker that ended", examine, x, free_examination, NULL) : NULL;
+        x ? background_job_start("looking after a worker that ended", examine, x, free_examination, NULL)
+          : NULL;
     p->examination = p->errand ? x : NULL;
     move_list(&p->waiting, p->errand ? &p->asked : &p->ready);
 }
 
 int postmortem_fd(const struct postmortem *p)
 {
-    return p->errand ? errand_fd(p->errand) : -1;
+    return p->errand ? background_job_fd(p->errand) : -1;
 }
 
 bool postmortem_wait(const struct postmortem *p, int64_t patience_ns)
 {
-    return !p->errand || errand_wait(p->errand, patience_ns);
+    return !p->errand || background_job_wait(p->errand, patience_ns);
 }
 
 void postmortem_give_up(struct postmortem *p)
@@ -330,20 +332,20 @@ void postmortem_give_up(struct postmortem *p)
     if (!p->errand)
         return;
     p->stalled = true;
-    errand_release(take_pointer(&p->errand));
+    background_job_release(take_pointer(&p->errand));
     move_list(&p->asked, &p->ready);
     postmortem_go(p);
 }
 
 struct postmortem_body *postmortem_take(struct postmortem *p, int *count)
 {
-    if (p->errand && errand_is_done(p->errand)) {
+    if (p->errand && background_job_is_done(p->errand)) {
         struct examination *x = p->examination;
         p->witness = take_pointer(&x->witness);
         p->attributed = x->attributed;
         free_list(&p->asked);
         move_list(&x->list, &p->ready);
-        errand_release(take_pointer(&p->errand));
+        background_job_release(take_pointer(&p->errand));
     }
     *count = p->ready.count;
     struct postmortem_body *bodies = p->ready.bodies;

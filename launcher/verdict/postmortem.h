@@ -1,19 +1,19 @@
 /* postmortem.h - what the dead of one round left behind: the last lines of a stderr that was redirected,
- * their error files, what the kernel and the GPU driver saw (witness.h).
+ * their error files, what the kernel and the GPU driver saw (kernel_evidence.h).
  *
  * Looked up by a thread: log directories lie on network file systems, and one that stalls must hold up
  * neither the heartbeats nor the stop of the other workers. Ends are added as they are seen; those that wait
  * are looked at together. All calls are from one thread. */
-#ifndef MUSTER_LAUNCHER_POSTMORTEM_H
-#define MUSTER_LAUNCHER_POSTMORTEM_H
+#ifndef MUSTER_LAUNCHER_VERDICT_POSTMORTEM_H
+#define MUSTER_LAUNCHER_VERDICT_POSTMORTEM_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "launcher/witness.h"
+#include "launcher/verdict/kernel_evidence.h"
 #include "proto/base/clock.h"
 #include "proto/include/muster_error.h"
-#include "rendezvous/failure.h"
+#include "rendezvous/failure/failure.h"
 
 /* One end. failure: what is known of it; what is found is filled in. */
 struct postmortem_body {
@@ -28,7 +28,7 @@ struct postmortem_body {
 struct postmortem;
 
 /* A round starts, the workers have not: the witness is opened, by a thread. paths are copied. */
-struct postmortem *postmortem_create(const struct witness_paths *paths, struct muster_error *err);
+struct postmortem *postmortem_create(const struct kernel_evidence_paths *paths, struct muster_error *err);
 /* A look-up that is under way ends by itself, and nobody hears of it. Accepts NULL. */
 void postmortem_destroy(struct postmortem *p);
 

@@ -1,5 +1,5 @@
 /* report.c - the report for people and the sentence. See report.h. */
-#include "launcher/report.h"
+#include "launcher/verdict/report.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,12 +2,12 @@
  * sentence, and JSON.
  *
  * Which failure is the first cause and what exit code it stands for is decided once for the whole job, by
- * rendezvous/failure.h; what is here shows it. */
-#ifndef MUSTER_LAUNCHER_REPORT_H
-#define MUSTER_LAUNCHER_REPORT_H
+ * rendezvous/failure/failure.h; what is here shows it. */
+#ifndef MUSTER_LAUNCHER_VERDICT_REPORT_H
+#define MUSTER_LAUNCHER_VERDICT_REPORT_H
 
 #include "proto/base/buffer.h"
-#include "rendezvous/failure.h"
+#include "rendezvous/failure/failure.h"
 
 /* A worker that we ended. */
 struct report_stopped {

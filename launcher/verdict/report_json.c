@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "launcher/report.h"
+#include "launcher/verdict/report.h"
 #include "proto/base/clock.h"
 #include "proto/xid.h"
 

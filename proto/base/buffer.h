@@ -1,7 +1,7 @@
 /* buffer.h - a growable run of bytes that remembers its first failure, so that a chain of appends needs one
  * check. */
-#ifndef MUSTER_BASE_BUFFER_H
-#define MUSTER_BASE_BUFFER_H
+#ifndef MUSTER_PROTO_BASE_BUFFER_H
+#define MUSTER_PROTO_BASE_BUFFER_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * Pure code takes `struct instant now` as an argument. Shells read it from a `struct clock`, which tests
  * replace by a fake. Durations are int64_t with the unit in the name (_ns). clock_gettime is called in
  * clock.c and nowhere else. */
-#ifndef MUSTER_BASE_CLOCK_H
-#define MUSTER_BASE_CLOCK_H
+#ifndef MUSTER_PROTO_BASE_CLOCK_H
+#define MUSTER_PROTO_BASE_CLOCK_H
 
 #include <stdbool.h>
 #include <stdint.h>

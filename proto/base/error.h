@@ -1,6 +1,6 @@
 /* error.h - filling, wrapping and printing `struct muster_error`. */
-#ifndef MUSTER_BASE_ERROR_H
-#define MUSTER_BASE_ERROR_H
+#ifndef MUSTER_PROTO_BASE_ERROR_H
+#define MUSTER_PROTO_BASE_ERROR_H
 
 #include "proto/include/muster_error.h"
 

@@ -6,8 +6,8 @@
  *
  * A type that owns something ships its own guard beside its destroy function with GUARD_DEFINE. Guards keep
  * errno. */
-#ifndef MUSTER_BASE_GUARD_H
-#define MUSTER_BASE_GUARD_H
+#ifndef MUSTER_PROTO_BASE_GUARD_H
+#define MUSTER_PROTO_BASE_GUARD_H
 
 #include <assert.h>
 #include <errno.h>

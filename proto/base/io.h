@@ -1,6 +1,6 @@
 /* io.h - the thin edge to files and descriptors: short writes, EINTR and sizes are handled here once. */
-#ifndef MUSTER_BASE_IO_H
-#define MUSTER_BASE_IO_H
+#ifndef MUSTER_PROTO_BASE_IO_H
+#define MUSTER_PROTO_BASE_IO_H
 
 #include <stddef.h>
 #include <sys/types.h>

@@ -3,8 +3,8 @@
  * A program declares an options struct and a static table of rows that say where in the struct each value
  * lives. The command-line parser, the YAML reader, --help, `muster env` and the documentation's tables are
  * functions of the table. */
-#ifndef MUSTER_BASE_KNOB_H
-#define MUSTER_BASE_KNOB_H
+#ifndef MUSTER_PROTO_BASE_KNOB_H
+#define MUSTER_PROTO_BASE_KNOB_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* knob_args.h - a command line read by a knob table: the flags of every subcommand are parsed here (pure). */
-#ifndef MUSTER_BASE_KNOB_ARGS_H
-#define MUSTER_BASE_KNOB_ARGS_H
+#ifndef MUSTER_PROTO_BASE_KNOB_ARGS_H
+#define MUSTER_PROTO_BASE_KNOB_ARGS_H
 
 #include "proto/base/knob.h"
 

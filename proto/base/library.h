@@ -2,8 +2,8 @@
  *
  * What few jobs need (ZeroMQ, libmicrohttpd, the NVIDIA driver's NVML) would cost every job its loading if it
  * were linked. A module has a struct of function pointers instead, filled here. */
-#ifndef MUSTER_BASE_LIBRARY_H
-#define MUSTER_BASE_LIBRARY_H
+#ifndef MUSTER_PROTO_BASE_LIBRARY_H
+#define MUSTER_PROTO_BASE_LIBRARY_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* log.h - the log sink. Libraries never print: they write records to a sink that their caller gave them. */
-#ifndef MUSTER_BASE_LOG_H
-#define MUSTER_BASE_LOG_H
+#ifndef MUSTER_PROTO_BASE_LOG_H
+#define MUSTER_PROTO_BASE_LOG_H
 
 #include <stdint.h>
 

@@ -1,8 +1,8 @@
 /* mem.h - host memory for the control plane: every allocation of ours goes through here, so that tests can
  * count leaks and inject failures. Bulk memory (parameters, activations) is planned and comes from device
  * arenas, never from here. */
-#ifndef MUSTER_BASE_MEM_H
-#define MUSTER_BASE_MEM_H
+#ifndef MUSTER_PROTO_BASE_MEM_H
+#define MUSTER_PROTO_BASE_MEM_H
 
 #include <stddef.h>
 

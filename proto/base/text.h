@@ -1,6 +1,6 @@
 /* text.h - small pure functions on text: strict numbers, nearest names, hashes. */
-#ifndef MUSTER_BASE_TEXT_H
-#define MUSTER_BASE_TEXT_H
+#ifndef MUSTER_PROTO_BASE_TEXT_H
+#define MUSTER_PROTO_BASE_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>

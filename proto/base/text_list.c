@@ -1,5 +1,5 @@
 /* text_list.c - see text_list.h. */
-#include "launcher/text_list.h"
+#include "proto/base/text_list.h"
 
 #include <string.h>
 

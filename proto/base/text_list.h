@@ -1,6 +1,6 @@
 /* text_list.h - a growing NULL-terminated list of owned texts: an argv, an environment. */
-#ifndef MUSTER_LAUNCHER_TEXT_LIST_H
-#define MUSTER_LAUNCHER_TEXT_LIST_H
+#ifndef MUSTER_PROTO_BASE_TEXT_LIST_H
+#define MUSTER_PROTO_BASE_TEXT_LIST_H
 
 #include <stddef.h>
 

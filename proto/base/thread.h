@@ -1,6 +1,6 @@
 /* thread.h - starting a thread that takes no signals: they belong to the program's own loop. */
-#ifndef MUSTER_BASE_THREAD_H
-#define MUSTER_BASE_THREAD_H
+#ifndef MUSTER_PROTO_BASE_THREAD_H
+#define MUSTER_PROTO_BASE_THREAD_H
 
 #include <pthread.h>
 #include <stddef.h>

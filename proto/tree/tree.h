@@ -4,8 +4,8 @@
  * 010 is 8, a date is text). Anchors, aliases and merge keys work. What a hostile or broken file could cost
  * is bounded before it costs: bytes, depth, and the number of nodes with every alias counted in full. A key
  * that stands twice is an error. */
-#ifndef MUSTER_TREE_H
-#define MUSTER_TREE_H
+#ifndef MUSTER_PROTO_TREE_TREE_H
+#define MUSTER_PROTO_TREE_TREE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* tree_internal.h - what the readers of tree.h share: memory that lives as long as the tree, and scalars. */
-#ifndef MUSTER_TREE_INTERNAL_H
-#define MUSTER_TREE_INTERNAL_H
+#ifndef MUSTER_PROTO_TREE_TREE_INTERNAL_H
+#define MUSTER_PROTO_TREE_TREE_INTERNAL_H
 
 #include "proto/tree/tree.h"
 

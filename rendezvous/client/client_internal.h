@@ -5,10 +5,10 @@
  *   client_lease.c    time: the lease that workers run under, and the silence of the server
  *   client_worlds.c   what is given out: a WORLD that is fresh enough, each STOP once
  *   client_reports.c  what was reported and has not arrived yet */
-#ifndef MUSTER_RENDEZVOUS_CLIENT_INTERNAL_H
-#define MUSTER_RENDEZVOUS_CLIENT_INTERNAL_H
+#ifndef MUSTER_RENDEZVOUS_CLIENT_CLIENT_INTERNAL_H
+#define MUSTER_RENDEZVOUS_CLIENT_CLIENT_INTERNAL_H
 
-#include "rendezvous/client.h"
+#include "rendezvous/client/client.h"
 
 static const int64_t client_beat_ns = CLIENT_BEAT_MS * NS_PER_MS;
 static const int64_t client_lost_after_ns = CLIENT_LOST_AFTER_MS * NS_PER_MS;

@@ -1,8 +1,8 @@
 /* client_lease.c - the time of a seat that is served elsewhere: the lease that its workers run under, and how
  * long the silence of the server is borne. */
 #include "proto/base/error.h"
-#include "rendezvous/client_internal.h"
-#include "rendezvous/mutation.h"
+#include "rendezvous/client/client_internal.h"
+#include "rendezvous/roster/mutation.h"
 
 void client_renew_lease(struct client *client, uint64_t answered)
 {

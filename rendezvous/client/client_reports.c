@@ -2,7 +2,7 @@
  * that a connection that breaks loses nothing. */
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "rendezvous/client_internal.h"
+#include "rendezvous/client/client_internal.h"
 
 struct pending_report {
     struct pending_report *next;

@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "proto/base/error.h"
-#include "rendezvous/client_internal.h"
-#include "rendezvous/mutation.h"
+#include "rendezvous/client/client_internal.h"
+#include "rendezvous/roster/mutation.h"
 
 int client_queue_event(struct client *client, const struct membership_event *event, struct muster_error *err)
 {

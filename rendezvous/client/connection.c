@@ -1,5 +1,5 @@
 /* connection.c - see connection.h. */
-#include "rendezvous/connection.h"
+#include "rendezvous/client/connection.h"
 
 /* An address that answers "no" does so in a moment; one that does not answer takes the whole limit. */
 static const int64_t refusal_ns = 1500 * NS_PER_MS;

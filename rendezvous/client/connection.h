@@ -1,7 +1,7 @@
 /* connection.h - pure: what became of the attempts to reach the server, in words, from ZeroMQ's events about
  * one connection. */
-#ifndef MUSTER_RENDEZVOUS_CONNECTION_H
-#define MUSTER_RENDEZVOUS_CONNECTION_H
+#ifndef MUSTER_RENDEZVOUS_CLIENT_CONNECTION_H
+#define MUSTER_RENDEZVOUS_CLIENT_CONNECTION_H
 
 #include <stdbool.h>
 

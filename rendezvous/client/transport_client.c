@@ -1,5 +1,5 @@
-/* carrier_client.c - the seat of an agent whose world is served by another host: a DEALER in the agent's own
- * loop, and client.c behind it.
+/* transport_client.c - the seat of an agent whose world is served by another host: a DEALER in the agent's
+ * own loop, and client.c behind it.
  *
  * libzmq's descriptor is edge-triggered, and every call on the socket may eat the edge: the socket is drained
  * before client_next says 0, and after anything was sent the deadline is "now" until client_next was called.
@@ -9,15 +9,15 @@
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "rendezvous/client.h"
-#include "rendezvous/connection.h"
-#include "rendezvous/handshake.h"
-#include "rendezvous/zmq_calls.h"
-#include "rendezvous/zmq_socket.h"
+#include "rendezvous/client/client.h"
+#include "rendezvous/client/connection.h"
+#include "rendezvous/zmq/handshake.h"
+#include "rendezvous/zmq/zmq_calls.h"
+#include "rendezvous/zmq/zmq_socket.h"
 
 static const int64_t shortest_patience_ns = 5 * NS_PER_S, longest_patience_ns = 60 * NS_PER_S;
 
-struct carrier {
+struct transport {
     struct zmq_socket socket;
     struct client *client;
     struct buffer frame;         /* scratch for what is sent */
@@ -32,7 +32,7 @@ struct carrier {
     char server[2 * MEMBERSHIP_NAME_LIMIT];
 };
 
-static void name_server(struct carrier *c, const struct membership *m, const char *host)
+static void name_server(struct transport *c, const struct membership *m, const char *host)
 {
     bool named = m->options.host_name && strcmp(m->options.host_name, host) != 0;
     (void)snprintf(c->server, sizeof c->server, "%s%s%s:%u%s", named ? m->options.host_name : "",
@@ -41,7 +41,7 @@ static void name_server(struct carrier *c, const struct membership *m, const cha
 
 static bool socket_send(void *context, const struct wire_message *message)
 {
-    struct carrier *c = context;
+    struct transport *c = context;
     struct muster_error err;
     buffer_clear(&c->frame);
     if (wire_encode(message, &c->frame, &err)) {
@@ -83,7 +83,7 @@ static enum connection_event meaning(int event, int value, bool keys)
     return CONNECTION_EVENT_COUNT;
 }
 
-static void note_connection(struct carrier *c, int event, int value, struct instant now)
+static void note_connection(struct transport *c, int event, int value, struct instant now)
 {
     enum connection_event known = meaning(event, value, c->where.keys != NULL);
     if (known == CONNECTION_OPENS && c->probing) {
@@ -97,7 +97,7 @@ static void note_connection(struct carrier *c, int event, int value, struct inst
         log_warning(c->log, "%s: %s", c->server, connection_words(&c->connection));
 }
 
-static void watch_connection(struct carrier *c, struct instant now)
+static void watch_connection(struct transport *c, struct instant now)
 {
     int event, value;
     while (zmq_socket_next_event(&c->socket, &event, &value))
@@ -105,7 +105,7 @@ static void watch_connection(struct carrier *c, struct instant now)
 }
 
 /* The error that ends the seat, with what is known of the connection. */
-static int explain(const struct carrier *c, struct muster_error *err)
+static int explain(const struct transport *c, struct muster_error *err)
 {
     const char *words = connection_words(&c->connection);
     struct muster_error plain = *err;
@@ -121,7 +121,7 @@ static int explain(const struct carrier *c, struct muster_error *err)
 
 /* Where libzmq does not try again, we do, for a while: the server may just be being replaced. Once there was
  * a seat its loss is told by the server's silence. */
-static int retry_connection(struct carrier *c, struct instant now, struct muster_error *err)
+static int retry_connection(struct transport *c, struct instant now, struct muster_error *err)
 {
     if (connection_is_hopeless(&c->connection) && !client_was_seated(c->client))
         return error_set(err, MUSTER_E_REFUSED,
@@ -135,7 +135,7 @@ static int retry_connection(struct carrier *c, struct instant now, struct muster
 
 /* A host that dies without a word leaves a connection that never ends, and after a cut TCP takes as long
  * again to notice that it is over. A server that was never heard on it may just be busy. */
-static struct instant renewal_due(const struct carrier *c)
+static struct instant renewal_due(const struct transport *c)
 {
     struct instant heard = client_heard(c->client), greeted = c->connection.since;
     if (c->connection.state != CONNECTION_GREETED)
@@ -144,7 +144,7 @@ static struct instant renewal_due(const struct carrier *c)
                                  : instant_add(greeted, c->patience_ns);
 }
 
-static int renew_connection(struct carrier *c, struct instant now, struct muster_error *err)
+static int renew_connection(struct transport *c, struct instant now, struct muster_error *err)
 {
     if (!instant_reached(now, renewal_due(c)))
         return 0;
@@ -159,7 +159,7 @@ static int renew_connection(struct carrier *c, struct instant now, struct muster
 }
 
 /* Says once that the server is lost or has left, and once that it is back. */
-static void tell_silence(struct carrier *c, const struct membership *m, struct instant now)
+static void tell_silence(struct transport *c, const struct membership *m, struct instant now)
 {
     bool left = client_server_left(c->client), missed = left || client_is_alone(c->client, now);
     if (missed == c->missed || m->left || m->over)
@@ -174,7 +174,7 @@ static void tell_silence(struct carrier *c, const struct membership *m, struct i
         log_info(c->log, "the server %s is back", c->server);
 }
 
-static int receive_all(struct carrier *c, struct instant now, struct muster_error *err)
+static int receive_all(struct transport *c, struct instant now, struct muster_error *err)
 {
     zmq_msg_t body;
     int failed = 0;
@@ -201,7 +201,7 @@ static int client_fd(const struct membership *m)
 
 static struct instant client_due(const struct membership *m)
 {
-    struct carrier *c = m->carrier;
+    struct transport *c = m->carrier;
     return c->drain ? (struct instant){0}
                     : instant_min(client_deadline(c->client),
                                   instant_min(renewal_due(c), connection_retry(&c->connection)));
@@ -209,7 +209,7 @@ static struct instant client_due(const struct membership *m)
 
 static int client_next(struct membership *m, struct membership_event *event, struct muster_error *err)
 {
-    struct carrier *c = m->carrier;
+    struct transport *c = m->carrier;
     struct instant now = clock_now(m->options.clock);
     watch_connection(c, now);
     client_wake(c->client, now);
@@ -292,7 +292,7 @@ static bool client_carrier_has_news(const struct membership *m)
 /* host lives as long as the seat: it becomes options.host. */
 static int client_carrier_move(struct membership *m, const char *host, struct muster_error *err)
 {
-    struct carrier *c = m->carrier;
+    struct transport *c = m->carrier;
     struct zmq_socket_options there = c->where;
     there.host = host;
     if (zmq_socket_move(&c->socket, &c->where, &there, err))
@@ -306,7 +306,7 @@ static int client_carrier_move(struct membership *m, const char *host, struct mu
 
 static void client_close(struct membership *m, int64_t linger_ns)
 {
-    struct carrier *c = m->carrier;
+    struct transport *c = m->carrier;
     int64_t linger_ms = linger_ns / NS_PER_MS;
     if (c->client)
         client_finish(c->client);
@@ -319,7 +319,7 @@ static void client_close(struct membership *m, int64_t linger_ns)
 
 static int open_parts(struct membership *m, struct muster_error *err)
 {
-    struct carrier *c = m->carrier;
+    struct transport *c = m->carrier;
     struct client_options options = {
         .join = membership_join(m, false),
         .join_timeout_ns = m->options.join_timeout_ns,
@@ -343,9 +343,9 @@ static int open_parts(struct membership *m, struct muster_error *err)
     return c->client ? 0 : -1;
 }
 
-int carrier_client_open(struct membership *m, struct muster_error *err)
+int transport_client_open(struct membership *m, struct muster_error *err)
 {
-    static const struct carrier_operations operations = {
+    static const struct transport_operations operations = {
         .fd = client_fd,
         .deadline = client_due,
         .next = client_next,

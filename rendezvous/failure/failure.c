@@ -1,5 +1,5 @@
 /* failure.c - the rules of failure.h: classes, their order, exit codes. */
-#include "rendezvous/failure.h"
+#include "rendezvous/failure/failure.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
  * A job usually shows many deaths for one reason: the first worker dies and its peers fall over it. Causes
  * are ranked by class, and inside a class the earliest wins. Workers that an agent stopped itself never get
  * here. */
-#ifndef MUSTER_RENDEZVOUS_FAILURE_H
-#define MUSTER_RENDEZVOUS_FAILURE_H
+#ifndef MUSTER_RENDEZVOUS_FAILURE_FAILURE_H
+#define MUSTER_RENDEZVOUS_FAILURE_FAILURE_H
 
 #include <stdbool.h>
 #include <stddef.h>

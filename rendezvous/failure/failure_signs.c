@@ -5,7 +5,7 @@
  * at home: NCCL, for one, reports an error of its own GPU as an "NCCL error" too. */
 #include <string.h>
 
-#include "rendezvous/failure.h"
+#include "rendezvous/failure/failure.h"
 
 /* The other end went away, or never came. */
 static const char *const peer_gone[] = {

@@ -6,7 +6,7 @@
 
 #include "proto/base/text.h"
 #include "proto/xid.h"
-#include "rendezvous/failure.h"
+#include "rendezvous/failure/failure.h"
 
 /* glibc's sigabbrev_np is newer than many images that this program is copied into */
 #define SIGNALS(X)                                                                                           \
@@ -19,9 +19,11 @@
     X(SIGBUS)                                                                                                \
     X(SIGFPE)                                                                                                \
     X(SIGKILL)                                                                                               \
-    X(SIGUSR1) X(SIGSEGV) X(SIGUSR2) X(SIGPIPE) X(SIGALRM) X(SIGTERM) X(SIGSTKFLT) X(SIGCHLD) X(SIGCONT)     \
-        X(SIGSTOP) X(SIGTSTP) X(SIGTTIN) X(SIGTTOU) X(SIGURG) X(SIGXCPU) X(SIGXFSZ) X(SIGVTALRM) X(SIGPROF)  \
-            X(SIGWINCH) X(SIGIO) X(SIGPWR) X(SIGSYS)
+    X(SIGUSR1)                                                                                               \
+    X(SIGSEGV)                                                                                               \
+    X(SIGUSR2) X(SIGPIPE) X(SIGALRM) X(SIGTERM) X(SIGSTKFLT) X(SIGCHLD) X(SIGCONT) X(SIGSTOP) X(SIGTSTP)     \
+        X(SIGTTIN) X(SIGTTOU) X(SIGURG) X(SIGXCPU) X(SIGXFSZ) X(SIGVTALRM) X(SIGPROF) X(SIGWINCH) X(SIGIO)   \
+            X(SIGPWR) X(SIGSYS)
 
 const char *failure_signal_name(int signal, char *scratch, size_t size)
 {

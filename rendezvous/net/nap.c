@@ -1,13 +1,13 @@
-/* stream_pace.c - see stream_pace.h. */
-#include "rendezvous/stream_pace.h"
+/* nap.c - see nap.h. */
+#include "rendezvous/net/nap.h"
 
-void stream_pace_stop(struct stream_pace *pace)
+void nap_stop(struct nap *pace)
 {
     pace->streaming = false;
 }
 
-int64_t stream_pace_nap(struct stream_pace *pace, const struct stream_pace_limits *limits, size_t received,
-                        bool others, struct instant now)
+int64_t nap_take(struct nap *pace, const struct nap_limits *limits, size_t received, bool others,
+                 struct instant now)
 {
     if (!pace->streaming || instant_diff_ns(now, pace->resume) > limits->gap_ns) {
         pace->streaming = true;
@@ -17,7 +17,7 @@ int64_t stream_pace_nap(struct stream_pace *pace, const struct stream_pace_limit
     if (others)
         pace->others = now;
     pace->crowd = others || (pace->crowd && instant_diff_ns(now, pace->others) <= limits->alone_ns);
-    int64_t nap = instant_diff_ns(now, pace->since) / STREAM_PACE_SHARE;
+    int64_t nap = instant_diff_ns(now, pace->since) / NAP_SHARE;
     if (nap > limits->longest_ns)
         nap = limits->longest_ns;
     if (nap < limits->shortest_ns || received >= limits->plenty || !pace->crowd)

@@ -1,4 +1,4 @@
-/* stream_pace.h - how long a server may sleep on while messages stream in. Pure: the time is passed in.
+/* nap.h - how long a server may sleep on while messages stream in. Pure: the time is passed in.
  *
  * Why: a server that wakes up for every few of them spends nearly all its processor time on waking up, and
  * disturbs those who send them (benchmarks/README.md). A short nap lets more of them gather, as a network
@@ -9,8 +9,8 @@
  *
  * The promise: who comes during a nap waits for the rest of it, and no nap is longer than a sixteenth of the
  * time for which the stream has lasted, nor than the limits' longest. */
-#ifndef MUSTER_RENDEZVOUS_STREAM_PACE_H
-#define MUSTER_RENDEZVOUS_STREAM_PACE_H
+#ifndef MUSTER_RENDEZVOUS_NET_NAP_H
+#define MUSTER_RENDEZVOUS_NET_NAP_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,9 +18,9 @@
 
 #include "proto/base/clock.h"
 
-enum { STREAM_PACE_SHARE = 16 };
+enum { NAP_SHARE = 16 };
 
-struct stream_pace_limits {
+struct nap_limits {
     int64_t longest_ns;
     int64_t shortest_ns; /* a nap below this is not taken: the kernel's timers are late by as much */
     int64_t gap_ns;      /* where nothing comes for so long after a turn, the stream is over; what comes then
@@ -30,7 +30,7 @@ struct stream_pace_limits {
 };
 
 /* A zeroed one is ready. */
-struct stream_pace {
+struct nap {
     bool streaming, crowd;
     struct instant since;  /* nothing but what streams since then */
     struct instant resume; /* when the last turn, and the nap after it, was over */
@@ -38,10 +38,10 @@ struct stream_pace {
 };
 
 /* Somebody waits for an answer that a nap would keep back: no stream. */
-void stream_pace_stop(struct stream_pace *pace);
+void nap_stop(struct nap *pace);
 /* A turn without that is over, which received so much; others: not all of it from him who sent the last
  * before it. Returns for how long to nap, 0 for not at all. */
-int64_t stream_pace_nap(struct stream_pace *pace, const struct stream_pace_limits *limits, size_t received,
-                        bool others, struct instant now);
+int64_t nap_take(struct nap *pace, const struct nap_limits *limits, size_t received, bool others,
+                 struct instant now);
 
 #endif

@@ -1,5 +1,5 @@
 /* port_holder.c - see port_holder.h. */
-#include "rendezvous/port_holder.h"
+#include "rendezvous/net/port_holder.h"
 
 #include <ctype.h>
 #include <dirent.h>

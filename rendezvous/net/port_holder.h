@@ -1,6 +1,6 @@
 /* port_holder.h - who holds a TCP port of this machine, for the message of a failed bind. */
-#ifndef MUSTER_RENDEZVOUS_PORT_HOLDER_H
-#define MUSTER_RENDEZVOUS_PORT_HOLDER_H
+#ifndef MUSTER_RENDEZVOUS_NET_PORT_HOLDER_H
+#define MUSTER_RENDEZVOUS_NET_PORT_HOLDER_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* send_batch.c - see send_batch.h. */
-#include "rendezvous/send_batch.h"
+#include "rendezvous/net/send_batch.h"
 
 #include <errno.h>
 #include <linux/aio_abi.h>

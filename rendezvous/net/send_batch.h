@@ -8,8 +8,8 @@
  *
  * io_submit writes without MSG_NOSIGNAL, so SIGPIPE must be blocked or ignored where send_batch_run is
  * called; it then stays pending and harms nobody. */
-#ifndef MUSTER_RENDEZVOUS_SEND_BATCH_H
-#define MUSTER_RENDEZVOUS_SEND_BATCH_H
+#ifndef MUSTER_RENDEZVOUS_NET_SEND_BATCH_H
+#define MUSTER_RENDEZVOUS_NET_SEND_BATCH_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* tcpstore_listen.c - see tcpstore_listen.h. */
-#include "rendezvous/tcpstore_listen.h"
+/* tcp_listen.c - see tcp_listen.h. */
+#include "rendezvous/net/tcp_listen.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "rendezvous/port_holder.h"
+#include "rendezvous/net/port_holder.h"
 
 static void guard_addrinfo(struct addrinfo **list)
 {
@@ -94,13 +94,13 @@ static int report_port(int fd, uint16_t *bound, struct muster_error *err)
     return *bound ? 0 : error_errno(err, "cannot read the port of a socket");
 }
 
-int tcpstore_listen(const char *address, uint16_t wanted, uint16_t *bound, struct muster_error *err)
+int tcp_listen(const char *address, uint16_t wanted, uint16_t *bound, struct muster_error *err)
 {
     scope_close int fd = address ? listen_numeric(address, wanted, err) : bind_everywhere(wanted, true, err);
     return report_port(fd, bound, err) ? -1 : take_fd(&fd);
 }
 
-int tcpstore_hold_port(uint16_t wanted, uint16_t *bound, struct muster_error *err)
+int tcp_hold_port(uint16_t wanted, uint16_t *bound, struct muster_error *err)
 {
     scope_close int fd = bind_everywhere(wanted, false, err);
     return report_port(fd, bound, err) ? -1 : take_fd(&fd);

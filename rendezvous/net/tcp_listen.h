@@ -1,6 +1,6 @@
-/* tcpstore_listen.h - a listening TCP socket: the TCPStore's, and the launcher's metrics port. */
-#ifndef MUSTER_RENDEZVOUS_TCPSTORE_LISTEN_H
-#define MUSTER_RENDEZVOUS_TCPSTORE_LISTEN_H
+/* tcp_listen.h - a listening TCP socket: the TCPStore's, and the launcher's metrics port. */
+#ifndef MUSTER_RENDEZVOUS_NET_TCP_LISTEN_H
+#define MUSTER_RENDEZVOUS_NET_TCP_LISTEN_H
 
 #include <stdint.h>
 
@@ -8,11 +8,11 @@
 
 /* A non-blocking, close-on-exec listener with the longest backlog. address: numeric, or NULL for [::] with
  * both families, else 0.0.0.0. *bound gets the port (wanted 0: any). Returns the descriptor or -1. */
-int tcpstore_listen(const char *address, uint16_t wanted, uint16_t *bound, struct muster_error *err);
+int tcp_listen(const char *address, uint16_t wanted, uint16_t *bound, struct muster_error *err);
 /* Holds a port for another process: a close-on-exec socket bound to it on every address that does not listen.
  * The kernel gives the port to nobody as long as it is open, but a program that asks for it by number and
  * sets SO_REUSEADDR (PyTorch's store and ours do) can listen on it. A port on which somebody listens already
  * cannot be held. *bound gets the port (wanted 0: any). Returns the descriptor or -1. */
-int tcpstore_hold_port(uint16_t wanted, uint16_t *bound, struct muster_error *err);
+int tcp_hold_port(uint16_t wanted, uint16_t *bound, struct muster_error *err);
 
 #endif

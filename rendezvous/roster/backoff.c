@@ -1,5 +1,5 @@
 /* backoff.c - see backoff.h. */
-#include "rendezvous/backoff.h"
+#include "rendezvous/roster/backoff.h"
 
 /* One round of splitmix64: neighbouring streaks get unrelated numbers. */
 static uint64_t mix(uint64_t x)

@@ -1,6 +1,6 @@
 /* backoff.h - pure: how long a job waits before it starts again. */
-#ifndef MUSTER_RENDEZVOUS_BACKOFF_H
-#define MUSTER_RENDEZVOUS_BACKOFF_H
+#ifndef MUSTER_RENDEZVOUS_ROSTER_BACKOFF_H
+#define MUSTER_RENDEZVOUS_ROSTER_BACKOFF_H
 
 #include <stdint.h>
 

@@ -2,8 +2,8 @@
  *
  * Only tests/simulation builds the roster and the client with MUSTER_MUTATIONS; everywhere else MUTATED is
  * false and nothing of this is left. */
-#ifndef MUSTER_RENDEZVOUS_MUTATION_H
-#define MUSTER_RENDEZVOUS_MUTATION_H
+#ifndef MUSTER_RENDEZVOUS_ROSTER_MUTATION_H
+#define MUSTER_RENDEZVOUS_ROSTER_MUTATION_H
 
 #include <stdbool.h>
 

@@ -4,15 +4,15 @@
  * Each handler does its part and ends in roster_settle() (roster_job.c), the one place that looks whether the
  * job's state must change. That needs only the counts of members by state, so it costs O(1) until something
  * happens to everybody. */
-#include "rendezvous/roster.h"
+#include "rendezvous/roster/roster.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "proto/base/error.h"
 #include "proto/exit_code.h"
-#include "rendezvous/mutation.h"
-#include "rendezvous/roster_internal.h"
+#include "rendezvous/roster/mutation.h"
+#include "rendezvous/roster/roster_internal.h"
 
 static const int64_t reconnect_ns = NS_PER_S; /* agents try again after a tenth of it */
 

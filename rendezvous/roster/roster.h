@@ -51,8 +51,8 @@
  *
  * A beat costs O(1); forming, stopping and the verdict cost O(1) a member; a tick looks at all members, and
  * is due about once in lost_after. */
-#ifndef MUSTER_RENDEZVOUS_ROSTER_H
-#define MUSTER_RENDEZVOUS_ROSTER_H
+#ifndef MUSTER_RENDEZVOUS_ROSTER_ROSTER_H
+#define MUSTER_RENDEZVOUS_ROSTER_ROSTER_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -61,7 +61,7 @@
 #include "proto/base/buffer.h"
 #include "proto/base/clock.h"
 #include "proto/include/muster_error.h"
-#include "rendezvous/membership.h"
+#include "rendezvous/roster/world.h"
 
 #ifdef __cplusplus
 extern "C" {

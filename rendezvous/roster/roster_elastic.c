@@ -7,8 +7,8 @@
 
 #include "proto/base/error.h"
 #include "proto/exit_code.h"
-#include "rendezvous/mutation.h"
-#include "rendezvous/roster_internal.h"
+#include "rendezvous/roster/mutation.h"
+#include "rendezvous/roster/roster_internal.h"
 
 enum { REGROUP_WAIT_FACTOR = 32 };
 

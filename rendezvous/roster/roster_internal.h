@@ -1,9 +1,9 @@
 /* roster_internal.h - the roster's state and the steps over it, shared by its own files (roster*.c) and
  * nobody else. */
-#ifndef MUSTER_RENDEZVOUS_ROSTER_INTERNAL_H
-#define MUSTER_RENDEZVOUS_ROSTER_INTERNAL_H
+#ifndef MUSTER_RENDEZVOUS_ROSTER_ROSTER_INTERNAL_H
+#define MUSTER_RENDEZVOUS_ROSTER_ROSTER_INTERNAL_H
 
-#include "rendezvous/roster.h"
+#include "rendezvous/roster/roster.h"
 
 /* A superseded agent that missed its refusal may come back with its old incarnation: it must not evict its
  * successor. */

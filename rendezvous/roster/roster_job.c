@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "proto/exit_code.h"
-#include "rendezvous/backoff.h"
-#include "rendezvous/failure.h"
-#include "rendezvous/mutation.h"
-#include "rendezvous/roster_internal.h"
+#include "rendezvous/failure/failure.h"
+#include "rendezvous/roster/backoff.h"
+#include "rendezvous/roster/mutation.h"
+#include "rendezvous/roster/roster_internal.h"
 
 void roster_act(struct roster_work *w, enum roster_action_kind kind, uint64_t session, int member,
                 const char *reason)

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/mutation.h"
-#include "rendezvous/roster_internal.h"
+#include "rendezvous/roster/mutation.h"
+#include "rendezvous/roster/roster_internal.h"
 
 static bool refuse(char *refusal, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

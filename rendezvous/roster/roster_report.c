@@ -1,8 +1,8 @@
 /* roster_report.c - what became of an agent's workers, as it says: what that means in each state of its seat.
  * See roster.h. */
 #include "proto/base/error.h"
-#include "rendezvous/mutation.h"
-#include "rendezvous/roster_internal.h"
+#include "rendezvous/roster/mutation.h"
+#include "rendezvous/roster/roster_internal.h"
 
 enum report_outcome {
     REPORT_UNKNOWN, /* no such pair: the agent broke the protocol */

@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "proto/exit_code.h"
-#include "rendezvous/mutation.h"
-#include "rendezvous/roster_internal.h"
+#include "rendezvous/roster/mutation.h"
+#include "rendezvous/roster/roster_internal.h"
 
 /* The agent that served the job vanished with its workers: that costs a restart, once. */
 static void count_loss(struct roster_work *w, int64_t used)

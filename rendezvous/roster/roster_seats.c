@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "proto/base/text.h"
-#include "rendezvous/roster_internal.h"
+#include "rendezvous/roster/roster_internal.h"
 
 enum { NONE = -1 };
 

@@ -7,9 +7,9 @@
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "proto/exit_code.h"
-#include "rendezvous/failure.h"
-#include "rendezvous/membership_carrier.h"
-#include "rendezvous/roster_internal.h"
+#include "rendezvous/failure/failure.h"
+#include "rendezvous/roster/roster_internal.h"
+#include "rendezvous/roster/world.h"
 
 #define ROSTER_NAME(symbol, name, meaning) [symbol] = (name),
 

@@ -1,20 +1,5 @@
-/* event_queue.c - see membership_carrier.h. */
-#include <stddef.h>
-#include <string.h>
-
-#include "rendezvous/membership_carrier.h"
-
-static const size_t small_part = offsetof(struct membership_event, failure);
-
-void membership_event_clear(struct membership_event *event)
-{
-    memset(event, 0, small_part);
-}
-
-void membership_event_copy(struct membership_event *to, const struct membership_event *from)
-{
-    memcpy(to, from, from->failed ? sizeof *to : small_part);
-}
+/* event_queue.c - see transport.h. */
+#include "rendezvous/seat/transport.h"
 
 struct membership_event *event_queue_push(struct event_queue *queue)
 {

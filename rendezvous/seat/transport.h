@@ -1,16 +1,17 @@
-/* membership_carrier.h - what the three carriers of a seat share: the object behind struct membership and its
+/* transport.h - what the three carriers of a seat share: the object behind struct membership and its
  * table of operations. Internal to rendezvous/. */
-#ifndef MUSTER_RENDEZVOUS_MEMBERSHIP_CARRIER_H
-#define MUSTER_RENDEZVOUS_MEMBERSHIP_CARRIER_H
+#ifndef MUSTER_RENDEZVOUS_SEAT_TRANSPORT_H
+#define MUSTER_RENDEZVOUS_SEAT_TRANSPORT_H
 
-#include "rendezvous/membership.h"
-#include "rendezvous/roster.h"
+#include "rendezvous/roster/roster.h"
+#include "rendezvous/roster/world.h"
+#include "rendezvous/seat/membership_options.h"
 
-struct carrier; /* what one carrier keeps; each defines its own */
+struct transport; /* what one carrier keeps; each defines its own */
 
 /* Contracts are those of membership.h. membership.c has already checked arguments, dropped stale reports and
  * numbered the good ones; it follows the events that go by. */
-struct carrier_operations {
+struct transport_operations {
     int (*fd)(const struct membership *m);
     struct instant (*deadline)(const struct membership *m);
     int (*next)(struct membership *m, struct membership_event *event, struct muster_error *err);
@@ -36,8 +37,8 @@ struct carrier_operations {
 /* At all times: current is the world of the last WORLD or STOP that membership_next gave out and that was not
  * yet reported STOPPED; 0,0 otherwise. */
 struct membership {
-    const struct carrier_operations *operations;
-    struct carrier *carrier;
+    const struct transport_operations *operations;
+    struct transport *carrier;
     struct membership_options options; /* texts are owned copies; keys is NULL or points to keys below */
     struct job_keys keys;
     struct roster_incarnation incarnation;
@@ -47,10 +48,12 @@ struct membership {
 };
 
 /* Each opens its carrier into m, which is complete but for it. */
-int carrier_process_open(struct membership *m, struct muster_error *err);
-int carrier_server_open(struct membership *m, struct muster_error *err);
-int carrier_client_open(struct membership *m, struct muster_error *err);
+int transport_local_open(struct membership *m, struct muster_error *err);
+int transport_server_open(struct membership *m, struct muster_error *err);
+int transport_client_open(struct membership *m, struct muster_error *err);
 
+/* Fills out with random bytes of the kernel. */
+int seat_random_bytes(void *out, size_t size, struct muster_error *err);
 /* The JOIN that stands for m; its texts point into m. */
 struct roster_join membership_join(const struct membership *m, bool local);
 /* The roster that m's options ask for, with a fresh epoch; what the process and server carriers host. */
@@ -60,15 +63,6 @@ struct roster *membership_make_roster(const struct membership *m, struct muster_
  * was formed that *told is not. */
 void membership_announce(const struct membership_options *options, struct roster *roster,
                          struct world_id *told);
-
-static inline bool world_id_equal(struct world_id a, struct world_id b)
-{
-    return a.epoch == b.epoch && a.round == b.round;
-}
-
-/* Empties an event, and copies one, but for the large parts that it does not have. */
-void membership_event_clear(struct membership_event *event);
-void membership_event_copy(struct membership_event *to, const struct membership_event *from);
 
 /* Events between a carrier and its caller. Few can wait: each WORLD, STOP and VERDICT needs an answer before
  * the next. */

@@ -1,12 +1,12 @@
-/* carrier_process.c - a world of one node: the roster runs inside the seat. No thread, no socket, no ZeroMQ.
+/* transport_local.c - a world of one node: the roster runs inside the seat. No thread, no socket, no ZeroMQ.
  */
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "rendezvous/membership_carrier.h"
+#include "rendezvous/seat/transport.h"
 
 enum { ONLY_SESSION = 1, ONLY_MEMBER = 0 };
 
-struct carrier {
+struct transport {
     struct roster *roster;
     struct roster_actions actions;
     struct event_queue queue;
@@ -15,7 +15,7 @@ struct carrier {
 
 static int step(struct membership *m, struct roster_event *event, struct muster_error *err)
 {
-    struct carrier *carrier = m->carrier;
+    struct transport *carrier = m->carrier;
     event->session = ONLY_SESSION;
     event->member = ONLY_MEMBER;
     if (roster_step(carrier->roster, event, clock_now(m->options.clock), &carrier->actions, err))
@@ -49,7 +49,7 @@ static struct instant process_deadline(const struct membership *m)
 
 static int process_next(struct membership *m, struct membership_event *event, struct muster_error *err)
 {
-    struct carrier *carrier = m->carrier;
+    struct transport *carrier = m->carrier;
     if (!carrier->queue.count &&
         instant_reached(clock_now(m->options.clock), roster_deadline(carrier->roster))) {
         struct roster_event tick = {.kind = ROSTER_TICK};
@@ -83,9 +83,9 @@ static void process_close(struct membership *m, int64_t linger_ns)
     mem_free(m->carrier);
 }
 
-int carrier_process_open(struct membership *m, struct muster_error *err)
+int transport_local_open(struct membership *m, struct muster_error *err)
 {
-    static const struct carrier_operations operations = {
+    static const struct transport_operations operations = {
         .fd = process_fd,
         .deadline = process_deadline,
         .next = process_next,

@@ -1,5 +1,5 @@
-/* refusals.c - see refusals.h. */
-#include "rendezvous/refusals.h"
+/* rejection_log.c - see rejection_log.h. */
+#include "rendezvous/security/rejection_log.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@ static const int64_t first_interval_ns = 60 * NS_PER_S, last_interval_ns = 3600 
 
 static const char *const words[] = {
 #define REFUSAL_WORDS(symbol, words) [symbol] = words,
-    REFUSALS(REFUSAL_WORDS)
+    REJECTIONS(REFUSAL_WORDS)
 #undef REFUSAL_WORDS
 };
 
@@ -25,7 +25,7 @@ static const char *const names[] = {
 };
 _Static_assert(sizeof names / sizeof *names == REFUSAL_COUNT, "a name for each reason");
 
-const char *refusal_name(enum refusal reason)
+const char *rejection_name(enum refusal reason)
 {
     return names[reason];
 }
@@ -35,8 +35,8 @@ static const char *shown(const char *address)
     return *address ? address : "a peer";
 }
 
-bool refusals_note(struct refusals *refusals, enum refusal reason, const char *address, struct instant now,
-                   char line[REFUSAL_LINE_SIZE])
+bool rejection_log_note(struct rejection_log *refusals, enum refusal reason, const char *address,
+                        struct instant now, char line[REFUSAL_LINE_SIZE])
 {
     __typeof__(refusals->reasons[0]) *of = &refusals->reasons[reason];
     (void)snprintf(of->address, sizeof of->address, "%s", address);
@@ -54,7 +54,7 @@ bool refusals_note(struct refusals *refusals, enum refusal reason, const char *a
     return true;
 }
 
-bool refusals_next(struct refusals *refusals, struct instant now, char line[REFUSAL_LINE_SIZE])
+bool rejection_log_next(struct rejection_log *refusals, struct instant now, char line[REFUSAL_LINE_SIZE])
 {
     for (int reason = 0; reason < REFUSAL_COUNT; reason++) {
         __typeof__(refusals->reasons[0]) *of = &refusals->reasons[reason];
@@ -73,7 +73,7 @@ bool refusals_next(struct refusals *refusals, struct instant now, char line[REFU
     return false;
 }
 
-struct instant refusals_deadline(const struct refusals *refusals)
+struct instant rejection_log_deadline(const struct rejection_log *refusals)
 {
     struct instant next = INSTANT_NEVER;
     for (int reason = 0; reason < REFUSAL_COUNT; reason++)
@@ -82,7 +82,7 @@ struct instant refusals_deadline(const struct refusals *refusals)
     return next;
 }
 
-bool refusals_total(const struct refusals *refusals, char line[REFUSAL_LINE_SIZE])
+bool rejection_log_total(const struct rejection_log *refusals, char line[REFUSAL_LINE_SIZE])
 {
     int length = 0;
     line[0] = '\0';

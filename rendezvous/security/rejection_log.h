@@ -1,10 +1,10 @@
-/* refusals.h - pure: who was kept out of the job, why, and how often the log is told.
+/* rejection_log.h - pure: who was kept out of the job, why, and how often the log is told.
  *
  * A reason is said at once when it comes up first, and when it first comes with an address; from then on it
  * is counted, and a line with the count follows after a minute, then two, up to an hour: a stranger can
  * neither fill the log nor go unseen. */
-#ifndef MUSTER_RENDEZVOUS_REFUSALS_H
-#define MUSTER_RENDEZVOUS_REFUSALS_H
+#ifndef MUSTER_RENDEZVOUS_SECURITY_REJECTION_LOG_H
+#define MUSTER_RENDEZVOUS_SECURITY_REJECTION_LOG_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 /* symbol, what follows "refused <address>: " */
-#define REFUSALS(X)                                                                                          \
+#define REJECTIONS(X)                                                                                        \
     X(REFUSAL_NO_SECRET, "it came without the job's secret, and this job has one: start every node with "    \
                          "the same --secret-file")                                                           \
     X(REFUSAL_SECRET_UNWANTED, "it came with a secret, and this server was started without one: give "       \
@@ -33,14 +33,14 @@ extern "C" {
 
 enum refusal {
 #define REFUSAL_ENUM(symbol, words) symbol,
-    REFUSALS(REFUSAL_ENUM)
+    REJECTIONS(REFUSAL_ENUM)
 #undef REFUSAL_ENUM
         REFUSAL_COUNT
 };
 
 enum { REFUSAL_ADDRESS_SIZE = 64, REFUSAL_LINE_SIZE = 320 };
 
-struct refusals {
+struct rejection_log {
     struct {
         uint64_t total, untold;
         struct instant tell_at; /* when the untold may be told */
@@ -51,16 +51,16 @@ struct refusals {
 };
 
 /* Counts one; address "" where unknown. Whether line is to be logged now. */
-bool refusals_note(struct refusals *refusals, enum refusal reason, const char *address, struct instant now,
-                   char line[REFUSAL_LINE_SIZE]);
+bool rejection_log_note(struct rejection_log *refusals, enum refusal reason, const char *address,
+                        struct instant now, char line[REFUSAL_LINE_SIZE]);
 /* A line that has become due; call until it says false. */
-bool refusals_next(struct refusals *refusals, struct instant now, char line[REFUSAL_LINE_SIZE]);
-/* When refusals_next has one. */
-struct instant refusals_deadline(const struct refusals *refusals);
+bool rejection_log_next(struct rejection_log *refusals, struct instant now, char line[REFUSAL_LINE_SIZE]);
+/* When rejection_log_next has one. */
+struct instant rejection_log_deadline(const struct rejection_log *refusals);
 /* A line with the totals of all reasons, "" where nobody was refused. Whether there is one. */
-bool refusals_total(const struct refusals *refusals, char line[REFUSAL_LINE_SIZE]);
+bool rejection_log_total(const struct rejection_log *refusals, char line[REFUSAL_LINE_SIZE]);
 /* The reason in a word, "no-secret"; for tables and totals. */
-const char *refusal_name(enum refusal reason);
+const char *rejection_name(enum refusal reason);
 
 #ifdef __cplusplus
 }

@@ -1,11 +1,11 @@
 /* secret.c - see secret.h. */
-#include "rendezvous/secret.h"
+#include "rendezvous/security/secret.h"
 
 #include <stdbool.h>
 #include <string.h>
 
 #include "proto/base/error.h"
-#include "rendezvous/sodium_calls.h"
+#include "rendezvous/security/sodium_calls.h"
 
 static const char prefix[] = "muster-secret-1:", family[] = "muster-secret-", digits[] = "0123456789abcdef";
 static const char context[] = "muster rendezvous 1 ";

@@ -8,8 +8,8 @@
  * zero byte and job; a seed is the secret half of an X25519 key pair. The server's pair is seed("server",
  * ""), the clients' is seed("client", job id): a client of another job still recognises the server, which
  * tells it "not this job" instead of breaking off without a word. */
-#ifndef MUSTER_RENDEZVOUS_SECRET_H
-#define MUSTER_RENDEZVOUS_SECRET_H
+#ifndef MUSTER_RENDEZVOUS_SECURITY_SECRET_H
+#define MUSTER_RENDEZVOUS_SECURITY_SECRET_H
 
 #include <stddef.h>
 

@@ -1,5 +1,5 @@
 /* secret_file.c - see secret_file.h. */
-#include "launcher/secret_file.h"
+#include "rendezvous/security/secret_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,12 +1,12 @@
 /* secret_file.h - the file that holds a job's secret: reading it, and who else could. */
-#ifndef MUSTER_LAUNCHER_SECRET_FILE_H
-#define MUSTER_LAUNCHER_SECRET_FILE_H
+#ifndef MUSTER_RENDEZVOUS_SECURITY_SECRET_FILE_H
+#define MUSTER_RENDEZVOUS_SECURITY_SECRET_FILE_H
 
 #include <stdbool.h>
 #include <sys/types.h>
 
 #include "proto/include/muster_error.h"
-#include "rendezvous/secret.h"
+#include "rendezvous/security/secret.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,5 +1,5 @@
 /* sodium_calls.c - see sodium_calls.h. */
-#include "rendezvous/sodium_calls.h"
+#include "rendezvous/security/sodium_calls.h"
 
 #include "proto/base/error.h"
 #include "proto/base/library.h"

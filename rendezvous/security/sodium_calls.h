@@ -2,8 +2,8 @@
  *
  * libzmq is built with it, so where there is ZeroMQ it is there too; like ZeroMQ it is loaded by those who
  * need it alone (zmq_calls.h). */
-#ifndef MUSTER_RENDEZVOUS_SODIUM_CALLS_H
-#define MUSTER_RENDEZVOUS_SODIUM_CALLS_H
+#ifndef MUSTER_RENDEZVOUS_SECURITY_SODIUM_CALLS_H
+#define MUSTER_RENDEZVOUS_SECURITY_SODIUM_CALLS_H
 
 #include <sodium.h>
 

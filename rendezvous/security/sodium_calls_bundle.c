@@ -1,5 +1,5 @@
 /* sodium_calls_bundle.c - sodium_calls.h in a bundle: the library is inside the program. */
-#include "rendezvous/sodium_calls.h"
+#include "rendezvous/security/sodium_calls.h"
 
 #include "proto/base/error.h"
 

@@ -1,5 +1,5 @@
 /* zap.c - see zap.h. */
-#include "rendezvous/zap.h"
+#include "rendezvous/security/zap.h"
 
 #include <string.h>
 

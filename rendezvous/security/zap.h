@@ -1,13 +1,13 @@
 /* zap.h - pure: the answer to one request of ZeroMQ's authentication protocol (ZAP, RFC 27), which asks about
  * every connection before anything else of it is heard. Fails closed: what is not understood is refused. */
-#ifndef MUSTER_RENDEZVOUS_ZAP_H
-#define MUSTER_RENDEZVOUS_ZAP_H
+#ifndef MUSTER_RENDEZVOUS_SECURITY_ZAP_H
+#define MUSTER_RENDEZVOUS_SECURITY_ZAP_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "rendezvous/refusals.h"
-#include "rendezvous/secret.h"
+#include "rendezvous/security/rejection_log.h"
+#include "rendezvous/security/secret.h"
 
 #ifdef __cplusplus
 extern "C" {

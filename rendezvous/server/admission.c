@@ -1,5 +1,5 @@
-/* gate.c - see gate.h. */
-#include "rendezvous/gate.h"
+/* admission.c - see admission.h. */
+#include "rendezvous/server/admission.h"
 
 #include <arpa/inet.h>
 #include <inttypes.h>
@@ -10,9 +10,9 @@
 #include <sys/socket.h>
 
 #include "proto/base/mem.h"
-#include "rendezvous/handshake.h"
-#include "rendezvous/zap.h"
-#include "rendezvous/zmq_calls.h"
+#include "rendezvous/security/zap.h"
+#include "rendezvous/zmq/handshake.h"
+#include "rendezvous/zmq/zmq_calls.h"
 
 enum {
     ANSWERS_A_TURN = 1000,
@@ -39,10 +39,10 @@ static unsigned full_at(unsigned open_limit, unsigned slots, uint64_t descriptor
     return most < 2 * (uint64_t)open_limit ? (unsigned)most : 2 * open_limit;
 }
 
-void gate_init(struct gate *gate, const unsigned char *client_public, int slots, uint64_t descriptors,
-               const struct log_sink *log)
+void admission_init(struct admission *gate, const unsigned char *client_public, int slots,
+                    uint64_t descriptors, const struct log_sink *log)
 {
-    *gate = (struct gate){
+    *gate = (struct admission){
         .client_public = client_public,
         .log = log,
         .open_limit = OPEN_BASE + OPEN_PER_SLOT * (unsigned)slots,
@@ -60,17 +60,17 @@ void gate_init(struct gate *gate, const unsigned char *client_public, int slots,
                     descriptors, gate->full_at, slots);
 }
 
-static void refuse(struct gate *gate, enum refusal reason, const char *address, struct instant now)
+static void refuse(struct admission *gate, enum refusal reason, const char *address, struct instant now)
 {
     char line[REFUSAL_LINE_SIZE];
-    if (refusals_note(&gate->refusals, reason, address, now, line))
+    if (rejection_log_note(&gate->refusals, reason, address, now, line))
         log_warning(gate->log, "%s", line);
 }
 
 /* --- connections --- */
 
 /* NULL where there is no room to remember it. */
-static struct gate_door *door_of(struct gate *gate, int fd)
+static struct admission_slot *door_of(struct admission *gate, int fd)
 {
     if (fd < 0 || fd >= DOORS_LIMIT)
         return NULL;
@@ -79,7 +79,7 @@ static struct gate_door *door_of(struct gate *gate, int fd)
     size_t count = gate->door_count ? gate->door_count : FIRST_DOORS;
     while (count <= (size_t)fd)
         count *= 2;
-    struct gate_door *doors = mem_realloc(gate->doors, count, sizeof *doors);
+    struct admission_slot *doors = mem_realloc(gate->doors, count, sizeof *doors);
     if (!doors)
         return NULL;
     memset(doors + gate->door_count, 0, (count - gate->door_count) * sizeof *doors);
@@ -108,9 +108,9 @@ static uint16_t read_address(int fd, char out[REFUSAL_ADDRESS_SIZE])
 }
 
 /* The silent ones are a chain through their doors. */
-static void link_silent(struct gate *gate, int fd)
+static void link_silent(struct admission *gate, int fd)
 {
-    struct gate_door *door = &gate->doors[fd];
+    struct admission_slot *door = &gate->doors[fd];
     door->newer = NONE;
     door->older = gate->newest;
     *(gate->newest == NONE ? &gate->oldest : &gate->doors[gate->newest].newer) = fd;
@@ -118,9 +118,9 @@ static void link_silent(struct gate *gate, int fd)
     gate->silent++;
 }
 
-static void unlink_silent(struct gate *gate, int fd)
+static void unlink_silent(struct admission *gate, int fd)
 {
-    const struct gate_door *door = &gate->doors[fd];
+    const struct admission_slot *door = &gate->doors[fd];
     *(door->newer == NONE ? &gate->newest : &gate->doors[door->newer].older) = door->older;
     *(door->older == NONE ? &gate->oldest : &gate->doors[door->older].newer) = door->newer;
     gate->silent--;
@@ -136,7 +136,7 @@ static bool has_sent(int fd)
 
 /* Those that greet get another turn: where strangers come by thousands, an agent would hardly get to its
  * JOIN. */
-static int choose_oldest(struct gate *gate)
+static int choose_oldest(struct admission *gate)
 {
     for (int i = 0; i < PASSED_OVER && has_sent(gate->oldest); i++) {
         int fd = gate->oldest;
@@ -148,11 +148,11 @@ static int choose_oldest(struct gate *gate)
 
 /* Its descriptor is libzmq's, which closes it at the end that it sees, and tells of that before: a number
  * that stands for somebody else by now has another peer. */
-static void evict_oldest(struct gate *gate)
+static void evict_oldest(struct admission *gate)
 {
     char address[REFUSAL_ADDRESS_SIZE];
     int fd = choose_oldest(gate);
-    struct gate_door *door = &gate->doors[fd];
+    struct admission_slot *door = &gate->doors[fd];
     unlink_silent(gate, fd);
     door->evicted = true;
     gate->evicted++;
@@ -160,9 +160,9 @@ static void evict_oldest(struct gate *gate)
         (void)shutdown(fd, SHUT_RDWR); /* it may have gone */
 }
 
-static void forget(struct gate *gate, int fd)
+static void forget(struct admission *gate, int fd)
 {
-    struct gate_door *door = &gate->doors[fd];
+    struct admission_slot *door = &gate->doors[fd];
     if (!door->heard && !door->evicted)
         unlink_silent(gate, fd);
     gate->evicted -= door->evicted;
@@ -170,15 +170,15 @@ static void forget(struct gate *gate, int fd)
     door->open = false;
 }
 
-static void accepted(struct gate *gate, int fd)
+static void accepted(struct admission *gate, int fd)
 {
-    struct gate_door *door = door_of(gate, fd);
+    struct admission_slot *door = door_of(gate, fd);
     if (!door)
         return;
     if (door->open)
         forget(gate, fd); /* its end was not told */
     gate->open++;
-    *door = (struct gate_door){.open = true};
+    *door = (struct admission_slot){.open = true};
     door->port = read_address(fd, door->address);
     link_silent(gate, fd);
     while (gate->open - gate->evicted > gate->full_at && gate->silent > MAY_SPEAK)
@@ -187,9 +187,9 @@ static void accepted(struct gate *gate, int fd)
 
 /* Why a greeting failed comes right before the end of its connection. One that was answered "not you" is
  * counted already. */
-static void closed(struct gate *gate, int fd, struct instant now)
+static void closed(struct admission *gate, int fd, struct instant now)
 {
-    struct gate_door *door = door_of(gate, fd);
+    struct admission_slot *door = door_of(gate, fd);
     bool known = door && door->open;
     int reason = gate->pending;
     gate->pending = -1;
@@ -205,7 +205,7 @@ static void closed(struct gate *gate, int fd, struct instant now)
         refuse(gate, reason < 0 ? REFUSAL_STRANGER : (enum refusal)reason, known ? door->address : "", now);
 }
 
-static int reason_of(const struct gate *gate, enum handshake_fault fault)
+static int reason_of(const struct admission *gate, enum handshake_fault fault)
 {
     switch (fault) {
     case HANDSHAKE_MISMATCH:
@@ -216,12 +216,12 @@ static int reason_of(const struct gate *gate, enum handshake_fault fault)
         return REFUSAL_STRANGER;
     case HANDSHAKE_BROKEN:
         return REFUSAL_SILENT;
-    default: /* told by gate_answer */
+    default: /* told by admission_answer */
         return -1;
     }
 }
 
-void gate_watch(struct gate *gate, int event, int value, struct instant now)
+void admission_watch(struct admission *gate, int event, int value, struct instant now)
 {
     enum handshake_fault fault = handshake_fault(event, value);
     if (fault != HANDSHAKE_FINE)
@@ -232,7 +232,7 @@ void gate_watch(struct gate *gate, int event, int value, struct instant now)
         closed(gate, value, now);
 }
 
-void gate_heard(struct gate *gate, int fd)
+void admission_heard(struct admission *gate, int fd)
 {
     if (fd < 0 || (size_t)fd >= gate->door_count || !gate->doors[fd].open || gate->doors[fd].heard)
         return;
@@ -269,7 +269,7 @@ static size_t receive_question(const struct zmq_socket *s, zmq_msg_t messages[ZA
 }
 
 /* Whether there was a question. */
-static bool answer_one(struct gate *gate, const struct zmq_socket *s, struct instant now)
+static bool answer_one(struct admission *gate, const struct zmq_socket *s, struct instant now)
 {
     zmq_msg_t messages[ZAP_FRAMES_LIMIT];
     struct zap_frame frames[ZAP_FRAMES_LIMIT];
@@ -295,7 +295,7 @@ static bool answer_one(struct gate *gate, const struct zmq_socket *s, struct ins
     return count > 0;
 }
 
-size_t gate_answer(struct gate *gate, const struct zmq_socket *s, struct instant now)
+size_t admission_answer(struct admission *gate, const struct zmq_socket *s, struct instant now)
 {
     size_t count = 0;
     while (count < ANSWERS_A_TURN && answer_one(gate, s, now))
@@ -305,35 +305,35 @@ size_t gate_answer(struct gate *gate, const struct zmq_socket *s, struct instant
 
 /* --- the log --- */
 
-void gate_tick(struct gate *gate, struct instant now)
+void admission_tick(struct admission *gate, struct instant now)
 {
     char line[REFUSAL_LINE_SIZE];
-    while (refusals_next(&gate->refusals, now, line))
+    while (rejection_log_next(&gate->refusals, now, line))
         log_warning(gate->log, "%s", line);
 }
 
-struct instant gate_deadline(const struct gate *gate)
+struct instant admission_deadline(const struct admission *gate)
 {
-    return refusals_deadline(&gate->refusals);
+    return rejection_log_deadline(&gate->refusals);
 }
 
-const char *gate_address(const struct gate *gate, int fd)
+const char *admission_address(const struct admission *gate, int fd)
 {
     bool known = fd >= 0 && (size_t)fd < gate->door_count && gate->doors[fd].open;
     return known ? gate->doors[fd].address : "";
 }
 
-void gate_describe(const struct gate *gate, char *out, size_t size)
+void admission_describe(const struct admission *gate, char *out, size_t size)
 {
     char line[REFUSAL_LINE_SIZE];
-    if (refusals_total(&gate->refusals, line) && strlen(line) + 3 <= size)
+    if (rejection_log_total(&gate->refusals, line) && strlen(line) + 3 <= size)
         (void)snprintf(out, size, "; %s", line);
 }
 
-void gate_close(struct gate *gate)
+void admission_close(struct admission *gate)
 {
     char line[REFUSAL_LINE_SIZE];
-    if (refusals_total(&gate->refusals, line))
+    if (rejection_log_total(&gate->refusals, line))
         log_info(gate->log, "%s", line);
     mem_free(gate->doors);
     gate->doors = NULL;

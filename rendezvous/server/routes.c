@@ -1,5 +1,5 @@
 /* routes.c - see routes.h. */
-#include "rendezvous/routes.h"
+#include "rendezvous/server/routes.h"
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
  *
  * Routing ids are given by libzmq and mean nothing; a route exists from the ACCEPT of a session to its end,
  * so there are never more than slots, however many strangers connect. Every operation is O(1). */
-#ifndef MUSTER_RENDEZVOUS_ROUTES_H
-#define MUSTER_RENDEZVOUS_ROUTES_H
+#ifndef MUSTER_RENDEZVOUS_SERVER_ROUTES_H
+#define MUSTER_RENDEZVOUS_SERVER_ROUTES_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,23 +1,23 @@
-/* server_internal.h - the serving agent's carrier, shared by its own files and nobody else: carrier_server.c
- * (the agent's side), server_loop.c (the thread's turn: connections, commands, time) and server_sessions.c
- * (messages and the roster's steps).
+/* server_internal.h - the serving agent's carrier, shared by its own files and nobody else:
+ * transport_server.c (the agent's side), server_loop.c (the thread's turn: connections, commands, time) and
+ * server_sessions.c (messages and the roster's steps).
  *
  * A thread of its own owns the ROUTER socket, the roster and the routes; nothing else touches them after it
  * has started. The agent's calls become commands in a list, the roster's answers to it become events in a
  * queue; a mutex guards both, and an eventfd each way wakes the other side. The thread blocks all signals and
  * does no file I/O but for the log sink. */
-#ifndef MUSTER_RENDEZVOUS_SERVER_INTERNAL_H
-#define MUSTER_RENDEZVOUS_SERVER_INTERNAL_H
+#ifndef MUSTER_RENDEZVOUS_SERVER_SERVER_INTERNAL_H
+#define MUSTER_RENDEZVOUS_SERVER_SERVER_INTERNAL_H
 
 #include <pthread.h>
 #include <sys/eventfd.h>
 
-#include "rendezvous/gate.h"
-#include "rendezvous/membership_carrier.h"
-#include "rendezvous/routes.h"
-#include "rendezvous/stream_pace.h"
-#include "rendezvous/wire.h"
-#include "rendezvous/zmq_socket.h"
+#include "rendezvous/net/nap.h"
+#include "rendezvous/seat/transport.h"
+#include "rendezvous/server/admission.h"
+#include "rendezvous/server/routes.h"
+#include "rendezvous/wire/wire.h"
+#include "rendezvous/zmq/zmq_socket.h"
 
 enum { SERVER_LOCAL_SESSION = 1 }; /* of the agent itself */
 
@@ -27,7 +27,7 @@ struct command {
     struct worker_failure failure;
 };
 
-struct carrier {
+struct transport {
     /* the thread's own */
     struct zmq_socket socket;
     struct roster *roster;
@@ -41,12 +41,12 @@ struct carrier {
     enum roster_job_state logged_state;
     unsigned complaints, refusals;
     size_t handled; /* messages and events of connections, in this turn */
-    struct stream_pace pace;
+    struct nap pace;
     char refused[MUSTER_ERROR_TEXT]; /* the last agent whose refusal was logged, and why */
     bool stranger_told;
     struct world_id told;               /* the last world that was announced */
     char progress[WIRE_PROGRESS_LIMIT]; /* written under lock */
-    struct gate gate;
+    struct admission gate;
     int suspect; /* slot whose connection has ended, but not yet its route */
     uint64_t suspect_session;
     struct instant confirm_at;
@@ -80,15 +80,15 @@ struct sender {
 /* --- server_sessions.c; all for the thread, or before it has started --- */
 
 /* One event of the roster and all that it asks for. Returns how many actions it had. */
-size_t server_step(struct carrier *c, const struct roster_event *event, const struct sender *from);
+size_t server_step(struct transport *c, const struct roster_event *event, const struct sender *from);
 /* Whether a message that answers nothing cannot be sent to the slot any more; server_drop_broken does the
  * rest. */
-bool server_is_cut_off(struct carrier *c, int slot);
+bool server_is_cut_off(struct transport *c, int slot);
 /* Bounded, so that a peer that never stops cannot keep the clock from being looked at. Peers are read in
  * turn: each that lives has been heard by then. Whether nothing is left. */
-bool server_receive_many(struct carrier *c);
+bool server_receive_many(struct transport *c);
 /* The roster hears of the end of connections when all that came on them was read. */
-void server_drop_broken(struct carrier *c);
+void server_drop_broken(struct transport *c);
 
 /* --- server_loop.c --- */
 

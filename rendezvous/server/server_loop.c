@@ -6,8 +6,8 @@
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "rendezvous/server_internal.h"
-#include "rendezvous/zmq_calls.h"
+#include "rendezvous/server/server_internal.h"
+#include "rendezvous/zmq/zmq_calls.h"
 
 enum {
     PROGRESS_EVERY_MS = 500,
@@ -15,9 +15,9 @@ enum {
     STOOD_STILL_MS = 1250, /* half of what makes a node lost */
 };
 
-static void handle_connection(struct carrier *c, int event, int value, struct instant now)
+static void handle_connection(struct transport *c, int event, int value, struct instant now)
 {
-    gate_watch(&c->gate, event, value, now);
+    admission_watch(&c->gate, event, value, now);
     int slot = event == ZMQ_EVENT_DISCONNECTED ? routes_find_fd(&c->routes, value) : -1;
     if (slot < 0 || server_is_cut_off(c, slot))
         return;
@@ -26,15 +26,15 @@ static void handle_connection(struct carrier *c, int event, int value, struct in
     c->confirm_at = instant_add(now, CONFIRM_AFTER_MS * NS_PER_MS);
 }
 
-static void watch_connections(struct carrier *c, struct instant now)
+static void watch_connections(struct transport *c, struct instant now)
 {
     int event, value;
     while (zmq_socket_next_event(&c->socket, &event, &value)) {
         c->handled++;
         handle_connection(c, event, value, now);
     }
-    c->handled += gate_answer(&c->gate, &c->socket, now);
-    gate_tick(&c->gate, now);
+    c->handled += admission_answer(&c->gate, &c->socket, now);
+    admission_tick(&c->gate, now);
     if (!instant_reached(now, c->confirm_at))
         return;
     c->confirm_at = INSTANT_NEVER;
@@ -42,7 +42,7 @@ static void watch_connections(struct carrier *c, struct instant now)
         (void)server_is_cut_off(c, c->suspect); /* if not, its silence will tell */
 }
 
-static void run_commands(struct carrier *c)
+static void run_commands(struct transport *c)
 {
     pthread_mutex_lock(&c->lock);
     struct command *command = c->first;
@@ -62,7 +62,7 @@ static void run_commands(struct carrier *c)
 
 /* The server leaves last: after a verdict or a farewell it stays until the others have gone, within the
  * linger, which begins when those who are still being stopped for its end have stopped. */
-static bool may_end(struct carrier *c, struct instant now)
+static bool may_end(struct transport *c, struct instant now)
 {
     pthread_mutex_lock(&c->lock);
     c->others = roster_remote_count(c->roster);
@@ -81,7 +81,7 @@ static bool may_end(struct carrier *c, struct instant now)
 
 /* After a freeze of this process the others' silence was ours: some have given their connections up for new
  * ones meanwhile, and need a moment to register. */
-static void note_freeze(struct carrier *c, struct instant due)
+static void note_freeze(struct transport *c, struct instant due)
 {
     struct instant now = clock_now(c->clock);
     int64_t late = instant_diff_ns(now, due);
@@ -92,13 +92,13 @@ static void note_freeze(struct carrier *c, struct instant due)
     roster_wake(c->roster, now);
 }
 
-static int wait_for_work(struct carrier *c)
+static int wait_for_work(struct transport *c)
 {
     pthread_mutex_lock(&c->lock);
     struct instant due = c->closing ? c->close_deadline : INSTANT_NEVER;
     pthread_mutex_unlock(&c->lock);
     due = instant_min(due, instant_min(c->confirm_at, roster_deadline(c->roster)));
-    due = instant_min(due, gate_deadline(&c->gate));
+    due = instant_min(due, admission_deadline(&c->gate));
     int64_t left = instant_diff_ns(due, clock_now(c->clock));
     int64_t timeout = -1;
     if (c->broken)
@@ -112,7 +112,7 @@ static int wait_for_work(struct carrier *c)
 }
 
 /* It costs a look at every slot, so not with every message. */
-static void refresh_progress(struct carrier *c, struct instant now)
+static void refresh_progress(struct transport *c, struct instant now)
 {
     if (!instant_reached(now, c->progress_at))
         return;
@@ -121,22 +121,22 @@ static void refresh_progress(struct carrier *c, struct instant now)
     roster_describe_progress(c->roster, c->progress, sizeof c->progress);
     size_t length = strlen(c->progress);
     if (length)
-        gate_describe(&c->gate, c->progress + length, sizeof c->progress - length);
+        admission_describe(&c->gate, c->progress + length, sizeof c->progress - length);
     pthread_mutex_unlock(&c->lock);
 }
 
 /* A crowd of agents wakes this thread for each of them, and the waking costs both sides more than the work.
  * What is due meanwhile is late by as much. */
-static void let_gather(struct carrier *c)
+static void let_gather(struct transport *c)
 {
-    static const struct stream_pace_limits limits = {.longest_ns = 2 * NS_PER_MS,
-                                                     .shortest_ns = 100 * NS_PER_US,
-                                                     .gap_ns = 5 * NS_PER_MS,
-                                                     .alone_ns = INT64_MAX,
-                                                     .plenty = 1000};
+    static const struct nap_limits limits = {.longest_ns = 2 * NS_PER_MS,
+                                             .shortest_ns = 100 * NS_PER_US,
+                                             .gap_ns = 5 * NS_PER_MS,
+                                             .alone_ns = INT64_MAX,
+                                             .plenty = 1000};
     if (c->handled > 0) {
         struct instant now = clock_now(NULL);
-        int64_t nap = stream_pace_nap(&c->pace, &limits, c->handled, true, now);
+        int64_t nap = nap_take(&c->pace, &limits, c->handled, true, now);
         if (nap > 0)
             clock_sleep_until(instant_add(now, nap));
     }
@@ -145,7 +145,7 @@ static void let_gather(struct carrier *c)
 
 void *server_serve(void *context)
 {
-    struct carrier *c = context;
+    struct transport *c = context;
     struct sender nobody = {0};
     while (!may_end(c, clock_now(c->clock))) {
         refresh_progress(c, clock_now(c->clock));

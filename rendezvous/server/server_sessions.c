@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "proto/base/error.h"
-#include "rendezvous/server_internal.h"
-#include "rendezvous/zmq_calls.h"
+#include "rendezvous/server/server_internal.h"
+#include "rendezvous/zmq/zmq_calls.h"
 
 enum {
     TURN_BASE = 1000, /* messages that are read before anything else is done, and for each slot */
@@ -12,7 +12,7 @@ enum {
     COMPLAINT_LIMIT = 20, /* log lines about broken peers; a stranger must not fill the disk */
 };
 
-static void deliver_local(struct carrier *c, const struct roster_action *action)
+static void deliver_local(struct transport *c, const struct roster_action *action)
 {
     if (action->kind == ROSTER_ACCEPT)
         c->local_member = action->member;
@@ -30,7 +30,7 @@ static void deliver_local(struct carrier *c, const struct roster_action *action)
     server_signal_fd(c->ready_fd);
 }
 
-static int send_message(struct carrier *c, const struct sender *to)
+static int send_message(struct transport *c, const struct sender *to)
 {
     struct muster_error err;
     buffer_clear(&c->frame);
@@ -41,7 +41,7 @@ static int send_message(struct carrier *c, const struct sender *to)
     return zmq_socket_send(&c->socket, to->id, to->id_size, c->frame.data, c->frame.length);
 }
 
-static void complain(struct carrier *c, const char *what)
+static void complain(struct transport *c, const char *what)
 {
     if (c->complaints < COMPLAINT_LIMIT)
         log_warning(c->log, "rendezvous: %s%s", what,
@@ -50,25 +50,25 @@ static void complain(struct carrier *c, const char *what)
 
 /* Its connection is gone, or takes nothing: when it asks again it registers and is sent what it missed. But
  * its last words may lie there unread, and who said goodbye is not lost: see server_drop_broken. */
-static void note_broken(struct carrier *c, int slot)
+static void note_broken(struct transport *c, int slot)
 {
     c->routes.slots[slot].broken = c->broken = true;
 }
 
 /* A pod that is started again and again is refused each time: said once. */
-static void log_refused_agent(struct carrier *c, const struct sender *peer)
+static void log_refused_agent(struct transport *c, const struct sender *peer)
 {
     char who[MUSTER_ERROR_TEXT];
     roster_describe_refused(c->roster, who, sizeof who);
     if (c->refusals == COMPLAINT_LIMIT || strcmp(who, c->refused) == 0)
         return;
     memcpy(c->refused, who, sizeof c->refused);
-    const char *address = gate_address(&c->gate, peer->fd);
+    const char *address = admission_address(&c->gate, peer->fd);
     log_warning(c->log, "refused%s%s: %s%s", *address ? " " : "", address, who,
                 ++c->refusals == COMPLAINT_LIMIT ? " (further ones are not logged)" : "");
 }
 
-static void send_action(struct carrier *c, const struct roster_action *action, const struct sender *from)
+static void send_action(struct transport *c, const struct roster_action *action, const struct sender *from)
 {
     struct sender to = *from;
     char stranger[MUSTER_ERROR_TEXT];
@@ -110,7 +110,7 @@ static void send_action(struct carrier *c, const struct roster_action *action, c
         note_broken(c, action->member);
 }
 
-static void log_progress(struct carrier *c)
+static void log_progress(struct transport *c)
 {
     enum roster_job_state state = roster_state(c->roster);
     if (state == c->logged_state)
@@ -121,7 +121,7 @@ static void log_progress(struct carrier *c)
         log_debug(c->log, "rendezvous: %s", line.data);
 }
 
-size_t server_step(struct carrier *c, const struct roster_event *event, const struct sender *from)
+size_t server_step(struct transport *c, const struct roster_event *event, const struct sender *from)
 {
     struct muster_error err;
     if (roster_step(c->roster, event, clock_now(c->clock), &c->actions, &err)) {
@@ -140,7 +140,7 @@ size_t server_step(struct carrier *c, const struct roster_event *event, const st
     return count;
 }
 
-static bool to_event(struct carrier *c, struct roster_event *event)
+static bool to_event(struct transport *c, struct roster_event *event)
 {
     const struct wire_message *message = &c->message;
     switch (message->kind) {
@@ -172,7 +172,7 @@ static bool to_event(struct carrier *c, struct roster_event *event)
     }
 }
 
-static void handle_frame(struct carrier *c, const struct sender *peer, const void *data, size_t size)
+static void handle_frame(struct transport *c, const struct sender *peer, const void *data, size_t size)
 {
     struct muster_error err;
     if (peer->id_size > ROUTE_ID_LIMIT)
@@ -200,7 +200,7 @@ static void handle_frame(struct carrier *c, const struct sender *peer, const voi
     }
 }
 
-static bool receive_one(struct carrier *c)
+static bool receive_one(struct transport *c)
 {
     zmq_msg_t id, body;
     zmq_calls.msg_init(&id);
@@ -221,7 +221,7 @@ static bool receive_one(struct carrier *c)
     if (whole) {
         struct sender peer = {0, zmq_calls.msg_data(&id), zmq_calls.msg_size(&id),
                               zmq_calls.msg_get(&body, ZMQ_SRCFD)};
-        gate_heard(&c->gate, peer.fd);
+        admission_heard(&c->gate, peer.fd);
         handle_frame(c, &peer, zmq_calls.msg_data(&body), zmq_calls.msg_size(&body));
     } else
         complain(c, "a peer sent a message of more than one frame");
@@ -230,7 +230,7 @@ static bool receive_one(struct carrier *c)
     return true;
 }
 
-bool server_receive_many(struct carrier *c)
+bool server_receive_many(struct transport *c)
 {
     int left = TURN_BASE + TURN_PER_SLOT * roster_slot_count(c->roster);
     bool got = true;
@@ -239,7 +239,7 @@ bool server_receive_many(struct carrier *c)
     return !got;
 }
 
-void server_drop_broken(struct carrier *c)
+void server_drop_broken(struct transport *c)
 {
     if (!c->broken || !server_receive_many(c))
         return;
@@ -256,7 +256,7 @@ void server_drop_broken(struct carrier *c)
 }
 
 /* A connection's end is known before its route is gone: a send that fails is the proof. */
-bool server_is_cut_off(struct carrier *c, int slot)
+bool server_is_cut_off(struct transport *c, int slot)
 {
     const struct route *route = &c->routes.slots[slot];
     struct sender to = {route->session, route->id, route->id_size, route->fd};

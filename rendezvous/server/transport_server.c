@@ -1,5 +1,5 @@
-/* carrier_server.c - the seat of the agent that serves the job's world: its calls, and the life of the thread
- * that does the work (server_internal.h). */
+/* transport_server.c - the seat of the agent that serves the job's world: its calls, and the life of the
+ * thread that does the work (server_internal.h). */
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -8,7 +8,7 @@
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "proto/base/thread.h"
-#include "rendezvous/server_internal.h"
+#include "rendezvous/server/server_internal.h"
 
 static int server_fd(const struct membership *m)
 {
@@ -23,7 +23,7 @@ static struct instant server_deadline(const struct membership *m)
 
 static int server_next(struct membership *m, struct membership_event *event, struct muster_error *err)
 {
-    struct carrier *c = m->carrier;
+    struct transport *c = m->carrier;
     pthread_mutex_lock(&c->lock);
     int got = event_queue_pop(&c->queue, event);
     if (!got && c->fatal.code)
@@ -44,7 +44,7 @@ static struct command *new_command(enum roster_event_kind kind, struct muster_er
     return command;
 }
 
-static void post(struct carrier *c, struct command *command)
+static void post(struct transport *c, struct command *command)
 {
     pthread_mutex_lock(&c->lock);
     *c->last = command;
@@ -92,7 +92,7 @@ static int server_drain(struct membership *m, int exit_code, int64_t grace_ns, s
 
 static void server_progress(const struct membership *m, char *out, size_t size)
 {
-    struct carrier *c = m->carrier;
+    struct transport *c = m->carrier;
     pthread_mutex_lock(&c->lock);
     if (c->progress[0])
         (void)snprintf(out, size, "%s; server %s (this node, port %u)", c->progress,
@@ -104,7 +104,7 @@ static void server_progress(const struct membership *m, char *out, size_t size)
 
 static void server_part(struct membership *m, int64_t linger_ns)
 {
-    struct carrier *c = m->carrier;
+    struct transport *c = m->carrier;
     pthread_mutex_lock(&c->lock);
     if (!c->closing) {
         c->closing = true;
@@ -117,7 +117,7 @@ static void server_part(struct membership *m, int64_t linger_ns)
 
 static int server_parting(const struct membership *m)
 {
-    struct carrier *c = m->carrier;
+    struct transport *c = m->carrier;
     server_drain_fd(c->ready_fd);
     pthread_mutex_lock(&c->lock);
     int others = c->closing && !c->ended ? c->others : 0;
@@ -127,7 +127,7 @@ static int server_parting(const struct membership *m)
 
 static void server_close(struct membership *m, int64_t linger_ns)
 {
-    struct carrier *c = m->carrier;
+    struct transport *c = m->carrier;
     server_part(m, linger_ns);
     if (c->thread_started)
         pthread_join(c->thread, NULL);
@@ -145,7 +145,7 @@ static void server_close(struct membership *m, int64_t linger_ns)
     if (c->ready_fd >= 0)
         close(c->ready_fd);
     buffer_free(&c->frame);
-    gate_close(&c->gate);
+    admission_close(&c->gate);
     routes_free(&c->routes);
     roster_actions_free(&c->actions);
     roster_destroy(c->roster);
@@ -153,7 +153,7 @@ static void server_close(struct membership *m, int64_t linger_ns)
     m->carrier = NULL;
 }
 
-static int start_thread(struct carrier *c, struct muster_error *err)
+static int start_thread(struct transport *c, struct muster_error *err)
 {
     int failed = thread_start(&c->thread, 0, server_serve, c);
     if (failed)
@@ -165,7 +165,7 @@ static int start_thread(struct carrier *c, struct muster_error *err)
 
 static int open_parts(struct membership *m, struct muster_error *err)
 {
-    struct carrier *c = m->carrier;
+    struct transport *c = m->carrier;
     c->roster = membership_make_roster(m, err);
     if (!c->roster)
         return -1;
@@ -184,7 +184,8 @@ static int open_parts(struct membership *m, struct muster_error *err)
     struct rlimit descriptors;
     if (getrlimit(RLIMIT_NOFILE, &descriptors) < 0)
         return error_errno(err, "getrlimit");
-    gate_init(&c->gate, where.keys ? where.keys->client_public : NULL, slots, descriptors.rlim_cur, c->log);
+    admission_init(&c->gate, where.keys ? where.keys->client_public : NULL, slots, descriptors.rlim_cur,
+                   c->log);
     if (zmq_socket_bind_router(&c->socket, &where, err))
         return -1;
     struct roster_join join = membership_join(m, true);
@@ -194,9 +195,9 @@ static int open_parts(struct membership *m, struct muster_error *err)
     return start_thread(c, err);
 }
 
-int carrier_server_open(struct membership *m, struct muster_error *err)
+int transport_server_open(struct membership *m, struct muster_error *err)
 {
-    static const struct carrier_operations operations = {
+    static const struct transport_operations operations = {
         .fd = server_fd,
         .deadline = server_deadline,
         .next = server_next,
@@ -209,7 +210,7 @@ int carrier_server_open(struct membership *m, struct muster_error *err)
         .close = server_close,
     };
     m->operations = &operations;
-    struct carrier *c = m->carrier = mem_calloc(1, sizeof *c);
+    struct transport *c = m->carrier = mem_calloc(1, sizeof *c);
     if (!c)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a rendezvous server");
     c->wake_fd = c->ready_fd = -1;

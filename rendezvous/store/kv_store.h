@@ -7,8 +7,8 @@
  *
  * Threading: the in-memory one may be shared by threads; the one over a client belongs to one thread at a
  * time. All return 0, or -1 with err filled. */
-#ifndef MUSTER_RENDEZVOUS_KV_STORE_H
-#define MUSTER_RENDEZVOUS_KV_STORE_H
+#ifndef MUSTER_RENDEZVOUS_STORE_KV_STORE_H
+#define MUSTER_RENDEZVOUS_STORE_KV_STORE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,11 +1,10 @@
 /* store.c - see store.h: its life, the operations on keys as such, and the table of all. The others are in
  * store_values.c, store_queues.c and store_waits.c, names and their bytes in store_names.c. */
-#include "rendezvous/store.h"
-
+#include "rendezvous/store/store.h"
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "rendezvous/store_internal.h"
+#include "rendezvous/store/store_internal.h"
 
 /* A scratch list longer than this is given back after the request that needed it. */
 enum { LIST_KEPT = 4096 };

@@ -15,8 +15,8 @@
  * - a wait counts a key as seen once it appeared, also if it is deleted before the wait ends.
  *
  * A store belongs to one thread at a time. */
-#ifndef MUSTER_RENDEZVOUS_STORE_H
-#define MUSTER_RENDEZVOUS_STORE_H
+#ifndef MUSTER_RENDEZVOUS_STORE_STORE_H
+#define MUSTER_RENDEZVOUS_STORE_STORE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,10 +1,10 @@
 /* store_internal.h - the parts of a store, shared by store.c (its life and the table of operations),
  * store_names.c (names, values, budget), store_values.c and store_queues.c (operations on them) and
  * store_waits.c (parked clients). Nobody else includes it. */
-#ifndef MUSTER_RENDEZVOUS_STORE_INTERNAL_H
-#define MUSTER_RENDEZVOUS_STORE_INTERNAL_H
+#ifndef MUSTER_RENDEZVOUS_STORE_STORE_INTERNAL_H
+#define MUSTER_RENDEZVOUS_STORE_STORE_INTERNAL_H
 
-#include "rendezvous/store.h"
+#include "rendezvous/store/store.h"
 
 /* A circular doubly linked list; the head is a link of its own. */
 struct store_link {

@@ -1,5 +1,5 @@
 /* store_names.c - names of a store: hash table, values, queues and the bytes they cost. */
-#include "rendezvous/store_internal.h"
+#include "rendezvous/store/store_internal.h"
 
 #include <ctype.h>
 #include <inttypes.h>

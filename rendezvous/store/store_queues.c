@@ -1,5 +1,5 @@
 /* store_queues.c - operations of a store on the queues of names. */
-#include "rendezvous/store_internal.h"
+#include "rendezvous/store/store_internal.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * of several keys.
  *
  * Each operation first does all that may fail (limits, memory), then changes the store. */
-#include "rendezvous/store_internal.h"
+#include "rendezvous/store/store_internal.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* store_waits.c - parked clients of a store: who waits for which names, who was released, and the operations
  * that ask, wait, meet and give up. */
-#include "rendezvous/store_internal.h"
+#include "rendezvous/store/store_internal.h"
 
 #include <inttypes.h>
 

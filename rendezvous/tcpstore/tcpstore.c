@@ -1,11 +1,11 @@
 /* tcpstore.c - see tcpstore.h: the engine, its connections, and whose requests are served when. The parser is
  * in tcpstore_parser.c, what a request does in tcpstore_requests.c. */
-#include "rendezvous/tcpstore.h"
+#include "rendezvous/tcpstore/tcpstore.h"
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "rendezvous/tcpstore_greeting.h"
-#include "rendezvous/tcpstore_internal.h"
+#include "rendezvous/tcpstore/tcpstore_greeting.h"
+#include "rendezvous/tcpstore/tcpstore_internal.h"
 
 /* Buffers of an idle connection above this are given back: thousands of workers are connected and silent. */
 enum { BUFFER_KEPT = 4096 };

@@ -15,8 +15,8 @@
  *
  * The shell feeds what it received, then asks `tcpstore_next_touched` until NULL for the connections whose
  * output grew or that broke the protocol, sends output, and says what was sent. One thread at a time. */
-#ifndef MUSTER_RENDEZVOUS_TCPSTORE_H
-#define MUSTER_RENDEZVOUS_TCPSTORE_H
+#ifndef MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_H
+#define MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@
 
 #include "proto/base/guard.h"
 #include "proto/include/muster_error.h"
-#include "rendezvous/store.h"
+#include "rendezvous/store/store.h"
 
 #ifdef __cplusplus
 extern "C" {

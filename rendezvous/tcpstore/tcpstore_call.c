@@ -1,5 +1,5 @@
 /* tcpstore_call.c - see tcpstore_call.h. */
-#include "rendezvous/tcpstore_call.h"
+#include "rendezvous/tcpstore/tcpstore_call.h"
 
 #include <endian.h>
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "proto/base/error.h"
-#include "rendezvous/tcpstore_stream.h"
+#include "rendezvous/tcpstore/tcpstore_stream.h"
 
 #define CANCEL_NS (5 * NS_PER_S) /* the answer to CANCEL_WAIT waits for nobody */
 

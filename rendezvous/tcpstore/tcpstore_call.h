@@ -3,13 +3,13 @@
  *
  * A call builds its request in the client's buffer, sends it and reads the reply. What leaves the stream out
  * of step closes it, and every later call fails. */
-#ifndef MUSTER_RENDEZVOUS_TCPSTORE_CALL_H
-#define MUSTER_RENDEZVOUS_TCPSTORE_CALL_H
+#ifndef MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_CALL_H
+#define MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_CALL_H
 
 #include "proto/base/buffer.h"
 #include "proto/base/clock.h"
-#include "rendezvous/tcpstore.h"
-#include "rendezvous/tcpstore_client.h"
+#include "rendezvous/tcpstore/tcpstore.h"
+#include "rendezvous/tcpstore/tcpstore_client.h"
 
 enum { TCPSTORE_CLIENT_INPUT = 4 << 10 };
 

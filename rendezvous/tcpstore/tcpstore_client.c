@@ -3,7 +3,7 @@
  *
  * Behind a WAIT a request is sent at once only to a server of ours: torch's own answers what comes behind a
  * parked wait out of order. */
-#include "rendezvous/tcpstore_client.h"
+#include "rendezvous/tcpstore/tcpstore_client.h"
 
 #include <inttypes.h>
 #include <netdb.h>
@@ -11,7 +11,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "rendezvous/tcpstore_call.h"
+#include "rendezvous/tcpstore/tcpstore_call.h"
 
 /* What may lie behind a parked wait, so that the server still reads the CANCEL_WAIT behind it. */
 enum { BEHIND_WAIT = TCPSTORE_INPUT_HIGH / 2 };

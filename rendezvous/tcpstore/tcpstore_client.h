@@ -7,8 +7,8 @@
  *
  * User keys get the prefix "/" as torch's client gives them ("/" and then "<prefix>/" where a prefix is set,
  * as PrefixStore does), so that both see the same keys. A client belongs to one thread at a time. */
-#ifndef MUSTER_RENDEZVOUS_TCPSTORE_CLIENT_H
-#define MUSTER_RENDEZVOUS_TCPSTORE_CLIENT_H
+#ifndef MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_CLIENT_H
+#define MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_CLIENT_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,8 +17,8 @@
 #include "proto/base/buffer.h"
 #include "proto/base/guard.h"
 #include "proto/include/muster_error.h"
-#include "rendezvous/kv_store.h"
-#include "rendezvous/store.h"
+#include "rendezvous/store/kv_store.h"
+#include "rendezvous/store/store.h"
 
 #ifdef __cplusplus
 extern "C" {

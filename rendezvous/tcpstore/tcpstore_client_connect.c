@@ -5,8 +5,8 @@
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "rendezvous/tcpstore_call.h"
-#include "rendezvous/tcpstore_stream.h"
+#include "rendezvous/tcpstore/tcpstore_call.h"
+#include "rendezvous/tcpstore/tcpstore_stream.h"
 
 #define TIMEOUT_NS      (300 * NS_PER_S) /* torch's default for a store */
 #define GREETING_NS     (30 * NS_PER_S) /* a busy server of thousands of clients may take a while to accept */

@@ -3,7 +3,7 @@
  * A client of torch 2.2 and later sends 0 and a magic number. One of torch 2.1 sends a request of its own
  * numbering, where 0 is SET and a length follows; the magic number would be the length of a key of a
  * gigabyte, so that the two cannot be taken for each other. */
-#include "rendezvous/tcpstore_greeting.h"
+#include "rendezvous/tcpstore/tcpstore_greeting.h"
 
 #include <inttypes.h>
 #include <string.h>

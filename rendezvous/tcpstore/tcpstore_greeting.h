@@ -1,13 +1,13 @@
 /* tcpstore_greeting.h - what a new connection of a TCPStore is, by its first bytes. Pure; internal to the
  * engine in tcpstore.c. */
-#ifndef MUSTER_RENDEZVOUS_TCPSTORE_GREETING_H
-#define MUSTER_RENDEZVOUS_TCPSTORE_GREETING_H
+#ifndef MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_GREETING_H
+#define MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_GREETING_H
 
 #include <stddef.h>
 
 #include "proto/include/muster_error.h"
-#include "rendezvous/store.h"
-#include "rendezvous/tcpstore.h"
+#include "rendezvous/store/store.h"
+#include "rendezvous/tcpstore/tcpstore.h"
 
 /* data and length: what has arrived, at least one byte. *dialect stays UNKNOWN while more bytes are needed.
  * -1 with MUSTER_E_PROTOCOL where no client of PyTorch begins so. */

@@ -1,11 +1,11 @@
 /* tcpstore_internal.h - an engine and its connections, shared by tcpstore.c (who is there, whose turn it is)
  * and tcpstore_requests.c (what one request does). Nobody else includes it. */
-#ifndef MUSTER_RENDEZVOUS_TCPSTORE_INTERNAL_H
-#define MUSTER_RENDEZVOUS_TCPSTORE_INTERNAL_H
+#ifndef MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_INTERNAL_H
+#define MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_INTERNAL_H
 
 #include "proto/base/buffer.h"
-#include "rendezvous/tcpstore.h"
-#include "rendezvous/tcpstore_parser.h"
+#include "rendezvous/tcpstore/tcpstore.h"
+#include "rendezvous/tcpstore/tcpstore_parser.h"
 
 struct tcpstore_line { /* a singly linked queue of connections */
     struct tcpstore_connection *first, *last;

@@ -4,7 +4,7 @@
  * requests of a turn are read and served first, then all replies leave together (see send_batch.h). A peer
  * that is closed in a turn is buried at its end: a later event may still point at it. Under a stream of
  * requests without a reply it naps between turns. */
-#include "rendezvous/tcpstore_loop.h"
+#include "rendezvous/tcpstore/tcpstore_loop.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -18,9 +18,9 @@
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "rendezvous/send_batch.h"
-#include "rendezvous/stream_pace.h"
-#include "rendezvous/tcpstore.h"
+#include "rendezvous/net/nap.h"
+#include "rendezvous/net/send_batch.h"
+#include "rendezvous/tcpstore/tcpstore.h"
 
 enum {
     READ_SIZE = 64 << 10, /* of one recv: a default socket buffer's worth */
@@ -44,11 +44,11 @@ enum {
 enum { KEEPALIVE_IDLE_S = 30, KEEPALIVE_INTERVAL_S = 10, KEEPALIVE_PROBES = 3 };
 
 /* Naps on requests without a reply; received is in bytes. */
-static const struct stream_pace_limits pace_limits = {.longest_ns = 200 * NS_PER_US,
-                                                      .shortest_ns = 50 * NS_PER_US,
-                                                      .gap_ns = 200 * NS_PER_US,
-                                                      .alone_ns = 10 * NS_PER_MS,
-                                                      .plenty = 16 << 10};
+static const struct nap_limits pace_limits = {.longest_ns = 200 * NS_PER_US,
+                                              .shortest_ns = 50 * NS_PER_US,
+                                              .gap_ns = 200 * NS_PER_US,
+                                              .alone_ns = 10 * NS_PER_MS,
+                                              .plenty = 16 << 10};
 
 struct peer {
     int fd; /* -1: closed, waits for its burial */
@@ -79,7 +79,7 @@ struct tcpstore_loop {
     unsigned log_lines, log_lost;
     char *scratch; /* READ_SIZE */
     struct send_batch sends;
-    struct stream_pace pace;
+    struct nap pace;
     size_t received; /* bytes of this turn */
     int reader;      /* the descriptor that was read last */
     bool others;     /* another one was read before it in this turn, or in the turn before */
@@ -528,14 +528,14 @@ static void do_what_is_due(struct tcpstore_loop *loop)
         (void)set_accepting(loop, true); /* a failure is tried again at the next turn */
 }
 
-/* Sleeps on where nobody waits for a reply or a key: see stream_pace.h. */
+/* Sleeps on where nobody waits for a reply or a key: see nap.h. */
 static void let_gather(struct tcpstore_loop *loop)
 {
     if (loop->replied || tcpstore_stats(loop->engine).parked > 0) {
-        stream_pace_stop(&loop->pace);
+        nap_stop(&loop->pace);
     } else if (loop->received > 0) {
         struct instant now = clock_now(NULL);
-        int64_t nap = stream_pace_nap(&loop->pace, &pace_limits, loop->received, loop->others, now);
+        int64_t nap = nap_take(&loop->pace, &pace_limits, loop->received, loop->others, now);
         if (nap > 0)
             clock_sleep_until(instant_add(now, nap));
     }

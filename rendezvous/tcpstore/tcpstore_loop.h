@@ -1,13 +1,13 @@
 /* tcpstore_loop.h - the epoll loop of the TCPStore server: sockets in and out of the engine. Internal to the
  * server; everything but create and destroy runs on the server's thread. */
-#ifndef MUSTER_RENDEZVOUS_TCPSTORE_LOOP_H
-#define MUSTER_RENDEZVOUS_TCPSTORE_LOOP_H
+#ifndef MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_LOOP_H
+#define MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_LOOP_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/include/muster_error.h"
-#include "rendezvous/tcpstore_server.h"
+#include "rendezvous/tcpstore/tcpstore_server.h"
 
 struct tcpstore_loop;
 

@@ -1,5 +1,5 @@
 /* tcpstore_parser.c - see tcpstore_parser.h. The bodies are the table TCPSTORE_QUERIES. */
-#include "rendezvous/tcpstore_parser.h"
+#include "rendezvous/tcpstore/tcpstore_parser.h"
 
 #include <endian.h>
 #include <inttypes.h>

@@ -1,15 +1,15 @@
 /* tcpstore_parser.h - cuts the bytes of one TCPStore connection into requests; resumes at any byte without
  * looking at one twice. Internal to the engine in tcpstore.c. */
-#ifndef MUSTER_RENDEZVOUS_TCPSTORE_PARSER_H
-#define MUSTER_RENDEZVOUS_TCPSTORE_PARSER_H
+#ifndef MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_PARSER_H
+#define MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_PARSER_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "proto/include/muster_error.h"
-#include "rendezvous/store.h"
-#include "rendezvous/tcpstore.h"
+#include "rendezvous/store/store.h"
+#include "rendezvous/tcpstore/tcpstore.h"
 
 /* A string of the request, by place: the input may move while the request is still arriving. */
 struct tcpstore_span {

@@ -5,7 +5,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "rendezvous/tcpstore_internal.h"
+#include "rendezvous/tcpstore/tcpstore_internal.h"
 
 /* The scratch list of strings above this is given back after the request that needed it. */
 enum { STRINGS_KEPT = 4096 };

@@ -1,6 +1,6 @@
 /* tcpstore_server.c - see tcpstore_server.h: start, stop and commands from other threads. The sockets' loop
- * is in tcpstore_loop.c, binding in tcpstore_listen.c. */
-#include "rendezvous/tcpstore_server.h"
+ * is in tcpstore_loop.c, binding in tcp_listen.c. */
+#include "rendezvous/tcpstore/tcpstore_server.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "proto/base/thread.h"
-#include "rendezvous/tcpstore_listen.h"
-#include "rendezvous/tcpstore_loop.h"
+#include "rendezvous/net/tcp_listen.h"
+#include "rendezvous/tcpstore/tcpstore_loop.h"
 
 enum command_kind { COMMAND_STATS, COMMAND_NEW_ROUND, COMMAND_STOP };
 
@@ -135,7 +135,7 @@ int tcpstore_server_start(const struct tcpstore_server_options *options, struct 
         server_free(s);
         return -1;
     }
-    scope_close int listener = tcpstore_listen(options->address, options->port, &s->port, err);
+    scope_close int listener = tcp_listen(options->address, options->port, &s->port, err);
     if (listener >= 0)
         s->loop = tcpstore_loop_create(options, s->port, &listener, s->bell, answer_command, s, err);
     if (!s->loop || start_thread(s, err)) {

@@ -3,8 +3,8 @@
  * One epoll loop over non-blocking sockets around the engine of tcpstore.h. All signals are blocked in its
  * thread, all descriptors are close-on-exec. The functions below may be called from any thread; each waits
  * for the server's thread to take notice, which never blocks on a peer. */
-#ifndef MUSTER_RENDEZVOUS_TCPSTORE_SERVER_H
-#define MUSTER_RENDEZVOUS_TCPSTORE_SERVER_H
+#ifndef MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_SERVER_H
+#define MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_SERVER_H
 
 #include <stdint.h>
 
@@ -12,7 +12,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/log.h"
 #include "proto/include/muster_error.h"
-#include "rendezvous/store.h"
+#include "rendezvous/store/store.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,5 +1,5 @@
 /* tcpstore_stream.c - see tcpstore_stream.h. */
-#include "rendezvous/tcpstore_stream.h"
+#include "rendezvous/tcpstore/tcpstore_stream.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -4,8 +4,8 @@
  * Descriptors are non-blocking and close-on-exec; the calls poll. Each tries the socket before it looks at
  * the clock, so a deadline in the past still gets what is there. Error texts name neither peer nor key: the
  * caller wraps. */
-#ifndef MUSTER_RENDEZVOUS_TCPSTORE_STREAM_H
-#define MUSTER_RENDEZVOUS_TCPSTORE_STREAM_H
+#ifndef MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_STREAM_H
+#define MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_STREAM_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -3,15 +3,14 @@
  * Only wire_pack.c and wire_unpack.c know protobuf-c. Nothing that comes from the network is believed before
  * wire_decode has checked it: size first, then version, then lengths and ranges. Layout and rules of change:
  * proto/rendezvous.proto. */
-#ifndef MUSTER_RENDEZVOUS_WIRE_H
-#define MUSTER_RENDEZVOUS_WIRE_H
+#ifndef MUSTER_RENDEZVOUS_WIRE_WIRE_H
+#define MUSTER_RENDEZVOUS_WIRE_WIRE_H
 
 #include <stddef.h>
 
 #include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
-#include "rendezvous/membership.h"
-#include "rendezvous/roster.h"
+#include "rendezvous/roster/roster.h"
 
 #ifdef __cplusplus
 extern "C" {

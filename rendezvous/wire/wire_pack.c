@@ -4,7 +4,7 @@
 
 #include "proto/base/error.h"
 #include "rendezvous.pb-c.h"
-#include "rendezvous/wire.h"
+#include "rendezvous/wire/wire.h"
 
 const char *wire_kind_name(enum wire_kind kind)
 {

@@ -5,8 +5,8 @@
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "rendezvous.pb-c.h"
-#include "rendezvous/membership_carrier.h"
-#include "rendezvous/wire.h"
+#include "rendezvous/roster/world.h"
+#include "rendezvous/wire/wire.h"
 
 static int bad(struct muster_error *err, const char *what)
 {

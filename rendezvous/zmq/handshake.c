@@ -1,5 +1,5 @@
 /* handshake.c - see handshake.h. */
-#include "rendezvous/handshake.h"
+#include "rendezvous/zmq/handshake.h"
 
 #include <zmq.h>
 

@@ -1,6 +1,6 @@
 /* handshake.h - pure: what ZeroMQ's events say about a greeting that failed, for both sides of it. */
-#ifndef MUSTER_RENDEZVOUS_HANDSHAKE_H
-#define MUSTER_RENDEZVOUS_HANDSHAKE_H
+#ifndef MUSTER_RENDEZVOUS_ZMQ_HANDSHAKE_H
+#define MUSTER_RENDEZVOUS_ZMQ_HANDSHAKE_H
 
 enum handshake_fault {
     HANDSHAKE_FINE,     /* the event is about something else */

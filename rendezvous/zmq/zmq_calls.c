@@ -1,5 +1,5 @@
 /* zmq_calls.c - see zmq_calls.h. */
-#include "rendezvous/zmq_calls.h"
+#include "rendezvous/zmq/zmq_calls.h"
 
 #include "proto/base/library.h"
 

@@ -2,8 +2,8 @@
  *
  * Most jobs have one node and no socket, and loading the library with all that it needs costs more than the
  * rest of the program's start. So nothing is linked with it, and every call goes through this table. */
-#ifndef MUSTER_RENDEZVOUS_ZMQ_CALLS_H
-#define MUSTER_RENDEZVOUS_ZMQ_CALLS_H
+#ifndef MUSTER_RENDEZVOUS_ZMQ_ZMQ_CALLS_H
+#define MUSTER_RENDEZVOUS_ZMQ_ZMQ_CALLS_H
 
 #include <zmq.h>
 

@@ -1,5 +1,5 @@
 /* zmq_calls_bundle.c - zmq_calls.h in a bundle: the library is inside the program. */
-#include "rendezvous/zmq_calls.h"
+#include "rendezvous/zmq/zmq_calls.h"
 
 struct zmq_calls zmq_calls;
 

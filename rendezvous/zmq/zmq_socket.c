@@ -1,5 +1,5 @@
 /* zmq_socket.c - see zmq_socket.h. */
-#include "rendezvous/zmq_socket.h"
+#include "rendezvous/zmq/zmq_socket.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "proto/base/error.h"
-#include "rendezvous/wire.h"
-#include "rendezvous/zap.h"
-#include "rendezvous/zmq_calls.h"
+#include "rendezvous/security/zap.h"
+#include "rendezvous/wire/wire.h"
+#include "rendezvous/zmq/zmq_calls.h"
 
 enum {
     /* A peer that connects and says nothing holds a descriptor no longer. A greeting with a secret costs both

@@ -3,8 +3,8 @@
  * A context starts threads and must never be used on the far side of a fork: workers are started by fork and
  * exec at once, and every descriptor of libzmq is close-on-exec. All signals are blocked in libzmq's threads.
  */
-#ifndef MUSTER_RENDEZVOUS_ZMQ_SOCKET_H
-#define MUSTER_RENDEZVOUS_ZMQ_SOCKET_H
+#ifndef MUSTER_RENDEZVOUS_ZMQ_ZMQ_SOCKET_H
+#define MUSTER_RENDEZVOUS_ZMQ_ZMQ_SOCKET_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 #include "proto/base/log.h"
 #include "proto/include/muster_error.h"
-#include "rendezvous/secret.h"
+#include "rendezvous/security/secret.h"
 
 struct zmq_socket {
     void *context; /* NULL: another's */
@@ -31,7 +31,8 @@ struct zmq_socket_options {
 };
 
 /* A host address that is not of this machine binds the wildcard, with a warning to log. A port that is taken
- * is MUSTER_E_BUSY. Until a request at s->zap is answered (zap.h, gate.h), its connection is not heard. */
+ * is MUSTER_E_BUSY. Until a request at s->zap is answered (zap.h, admission.h), its connection is not heard.
+ */
 int zmq_socket_bind_router(struct zmq_socket *s, const struct zmq_socket_options *options,
                            struct muster_error *err);
 int zmq_socket_connect_dealer(struct zmq_socket *s, const struct zmq_socket_options *options,

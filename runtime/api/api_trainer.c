@@ -5,11 +5,11 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "runtime/gpt.h"
-#include "runtime/host_threads.h"
+#include "runtime/device/host_threads.h"
 #include "runtime/include/muster.h"
-#include "runtime/trainer.h"
-#include "runtime/world.h"
+#include "runtime/model/gpt.h"
+#include "runtime/train/trainer.h"
+#include "runtime/world/world.h"
 
 struct muster_trainer {
     struct gpt *gpt;

@@ -1,5 +1,5 @@
 /* progress.c - see progress.h. */
-#include "runtime/progress.h"
+#include "runtime/app/progress.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* progress.h - the progress line of a training run: pure, text out. */
-#ifndef MUSTER_RUNTIME_PROGRESS_H
-#define MUSTER_RUNTIME_PROGRESS_H
+#ifndef MUSTER_RUNTIME_APP_PROGRESS_H
+#define MUSTER_RUNTIME_APP_PROGRESS_H
 
 #include <stdbool.h>
 #include <stdint.h>

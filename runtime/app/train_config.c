@@ -1,5 +1,5 @@
 /* train_config.c - the table of training settings and the strict YAML reader. See train_config.h. */
-#include "runtime/train_config.h"
+#include "runtime/app/train_config.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/tree/tree.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 #define PLAN_STRATEGY_NAME(symbol, name) name,
 static const char *const strategies[] = {PLAN_STRATEGIES(PLAN_STRATEGY_NAME) NULL};

@@ -3,8 +3,8 @@
  * Every key is a row of one knob table ("training.steps"). An unknown key, a duplicate or a value out
  * of range is an error with file, line and column, and the nearest known key. Values may be overridden by
  * `--set key=value`. */
-#ifndef MUSTER_RUNTIME_TRAIN_CONFIG_H
-#define MUSTER_RUNTIME_TRAIN_CONFIG_H
+#ifndef MUSTER_RUNTIME_APP_TRAIN_CONFIG_H
+#define MUSTER_RUNTIME_APP_TRAIN_CONFIG_H
 
 #include <stdint.h>
 

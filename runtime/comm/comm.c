@@ -1,11 +1,11 @@
 /* comm.c - checks and sums of operations, options and splits: everything about a comm that needs no peer. */
-#include "runtime/comm.h"
+#include "runtime/comm/comm.h"
 
 #include <string.h>
 
 #include "proto/base/error.h"
-#include "runtime/comm_internal.h"
-#include "runtime/comm_reduce.h"
+#include "runtime/comm/comm_internal.h"
+#include "runtime/comm/comm_reduce.h"
 
 int64_t comm_part_bytes(const struct comm_op *op)
 {

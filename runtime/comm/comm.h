@@ -8,16 +8,16 @@
  *
  * Reductions run in rank order 0..size-1 in the dtype's own arithmetic, so that results do not depend on
  * timing. */
-#ifndef MUSTER_RUNTIME_COMM_H
-#define MUSTER_RUNTIME_COMM_H
+#ifndef MUSTER_RUNTIME_COMM_COMM_H
+#define MUSTER_RUNTIME_COMM_COMM_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/kernels.h"
 #include "proto/include/muster_error.h"
-#include "rendezvous/kv_store.h"
-#include "runtime/device.h"
+#include "rendezvous/store/kv_store.h"
+#include "runtime/device/device.h"
 
 enum { COMM_ABI = 1 };
 
@@ -99,7 +99,7 @@ struct comm_ops {
 };
 
 /* Shared memory inside one node. */
-const struct comm_ops *comm_host(void);
+const struct comm_ops *comm_shm(void);
 
 /* TCP between nodes, on the CPU device; see comm_tcp.h. */
 const struct comm_ops *comm_tcp(void);

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "proto/base/error.h"
-#include "runtime/comm_internal.h"
+#include "runtime/comm/comm_internal.h"
 
 void comm_init(struct comm *comm, const struct comm_options *options, comm_run *run)
 {

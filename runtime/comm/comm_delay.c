@@ -1,8 +1,8 @@
 /* comm_delay.c - a comm without peers whose operations take a chosen time: see comm.h. */
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "runtime/comm_internal.h"
-#include "runtime/comm_reduce.h"
+#include "runtime/comm/comm_internal.h"
+#include "runtime/comm/comm_reduce.h"
 
 struct delay_comm {
     struct comm comm;

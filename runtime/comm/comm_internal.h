@@ -1,14 +1,14 @@
 /* comm_internal.h - what every kind of comm has: checks of operations and options, who goes where in a split,
  * a ring of calls that are under way, counters. A kind embeds `struct comm` as its first member. */
-#ifndef MUSTER_RUNTIME_COMM_INTERNAL_H
-#define MUSTER_RUNTIME_COMM_INTERNAL_H
+#ifndef MUSTER_RUNTIME_COMM_COMM_INTERNAL_H
+#define MUSTER_RUNTIME_COMM_COMM_INTERNAL_H
 
 #include <stdatomic.h>
 #include <stddef.h>
 
-#include "runtime/comm.h"
-#include "runtime/comm_text.h"
-#include "runtime/futex.h"
+#include "runtime/comm/comm.h"
+#include "runtime/comm/comm_text.h"
+#include "runtime/device/futex.h"
 
 /* ---- pure (comm.c) ---- */
 

@@ -1,5 +1,5 @@
 /* comm_meet.c - see comm_meet.h. */
-#include "runtime/comm_meet.h"
+#include "runtime/comm/comm_meet.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,13 +1,13 @@
 /* comm_meet.h - how ranks that do not know each other yet leave word in the store, and wait for each other's
  * connections. */
-#ifndef MUSTER_RUNTIME_COMM_MEET_H
-#define MUSTER_RUNTIME_COMM_MEET_H
+#ifndef MUSTER_RUNTIME_COMM_COMM_MEET_H
+#define MUSTER_RUNTIME_COMM_COMM_MEET_H
 
 #include <poll.h>
 #include <stddef.h>
 
 #include "proto/base/clock.h"
-#include "runtime/comm.h"
+#include "runtime/comm/comm.h"
 
 /* What the ranks of one comm publish for each other, under "<key>/<kind>/<generation>/<what>/<rank>". */
 struct comm_board {

@@ -1,7 +1,7 @@
 /* comm_reduce.c - see comm_reduce.h. Works block by block through a buffer that stays in the first-level
  * cache: each source is read once, the result written once, and since all sources of a block are read before
  * the result goes out, the result may lie over one of them. */
-#include "runtime/comm_reduce.h"
+#include "runtime/comm/comm_reduce.h"
 
 #include <string.h>
 

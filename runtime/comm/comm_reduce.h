@@ -1,8 +1,8 @@
 /* comm_reduce.h - sums and maxima over ranks, in rank order, so that the bits do not depend on timing. */
-#ifndef MUSTER_RUNTIME_COMM_REDUCE_H
-#define MUSTER_RUNTIME_COMM_REDUCE_H
+#ifndef MUSTER_RUNTIME_COMM_COMM_REDUCE_H
+#define MUSTER_RUNTIME_COMM_COMM_REDUCE_H
 
-#include "runtime/comm.h"
+#include "runtime/comm/comm.h"
 
 enum { COMM_RANKS_MAX = 1024 }; /* sources of one reduction */
 

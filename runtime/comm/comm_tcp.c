@@ -1,6 +1,6 @@
 /* comm_tcp.c - the comm over TCP as an object: creation, splitting, status, abort. See comm_tcp.h for how it
  * works. */
-#include "runtime/comm_tcp.h"
+#include "runtime/comm/comm_tcp.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
-#include "runtime/comm_tcp_internal.h"
+#include "runtime/comm/comm_tcp_internal.h"
 
 static void destroy(struct comm *comm);
 GUARD_DEFINE(comm, struct comm *, destroy);

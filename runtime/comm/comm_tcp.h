@@ -18,8 +18,8 @@
  * What ends an operation early: a peer that is gone (its connection closes with it; where a node vanishes
  * without a word, keep-alive tells after a minute and the launcher sooner), operations that do not match,
  * timeout_ns without a byte, an abort, a failure of the device. */
-#ifndef MUSTER_RUNTIME_COMM_TCP_H
-#define MUSTER_RUNTIME_COMM_TCP_H
+#ifndef MUSTER_RUNTIME_COMM_COMM_TCP_H
+#define MUSTER_RUNTIME_COMM_COMM_TCP_H
 
 enum {
     TCP_RANKS_MAX = 256,          /* of one comm: each rank has two connections to each other */

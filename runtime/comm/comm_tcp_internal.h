@@ -1,15 +1,15 @@
 /* comm_tcp_internal.h - what comm_tcp.c (object), comm_tcp_link.c (connections), comm_tcp_wire.c (bytes and
  * failures) and comm_tcp_move.c (operations) share. */
-#ifndef MUSTER_RUNTIME_COMM_TCP_INTERNAL_H
-#define MUSTER_RUNTIME_COMM_TCP_INTERNAL_H
+#ifndef MUSTER_RUNTIME_COMM_COMM_TCP_INTERNAL_H
+#define MUSTER_RUNTIME_COMM_COMM_TCP_INTERNAL_H
 
 #include <netdb.h>
 #include <sys/uio.h>
 
 #include "proto/base/clock.h"
-#include "runtime/comm_internal.h"
-#include "runtime/comm_meet.h"
-#include "runtime/comm_tcp.h"
+#include "runtime/comm/comm_internal.h"
+#include "runtime/comm/comm_meet.h"
+#include "runtime/comm/comm_tcp.h"
 
 enum { TCP_ADDRESS = 64 };
 

@@ -14,7 +14,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
-#include "runtime/comm_tcp_internal.h"
+#include "runtime/comm/comm_tcp_internal.h"
 
 enum { TOKEN_BYTES = 16, CALLERS_MAX = 32 };
 #define HELLO_MAGIC UINT64_C(0x3170637473756d31)

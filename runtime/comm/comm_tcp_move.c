@@ -1,6 +1,6 @@
 /* comm_tcp_move.c - what passes between which ranks in each operation over TCP: see comm_tcp.h. */
-#include "runtime/comm_reduce.h"
-#include "runtime/comm_tcp_internal.h"
+#include "runtime/comm/comm_reduce.h"
+#include "runtime/comm/comm_tcp_internal.h"
 
 static int64_t element_bytes(const struct tcp_run *run)
 {

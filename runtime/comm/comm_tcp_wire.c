@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "proto/base/error.h"
-#include "runtime/comm_tcp_internal.h"
+#include "runtime/comm/comm_tcp_internal.h"
 
 enum { NEWS_MS = 2000 };
 #define HEADER_MAGIC UINT32_C(0x7063746d)

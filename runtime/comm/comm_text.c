@@ -1,11 +1,11 @@
 /* comm_text.c - see comm_text.h. */
-#include "runtime/comm_text.h"
+#include "runtime/comm/comm_text.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "proto/base/error.h"
-#include "runtime/comm_internal.h"
+#include "runtime/comm/comm_internal.h"
 
 const char *comm_kind_name(enum comm_kind kind)
 {

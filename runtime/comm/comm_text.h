@@ -1,8 +1,8 @@
 /* comm_text.h - how operations and what goes wrong between ranks read, the same for every kind of comm. */
-#ifndef MUSTER_RUNTIME_COMM_TEXT_H
-#define MUSTER_RUNTIME_COMM_TEXT_H
+#ifndef MUSTER_RUNTIME_COMM_COMM_TEXT_H
+#define MUSTER_RUNTIME_COMM_COMM_TEXT_H
 
-#include "runtime/comm.h"
+#include "runtime/comm/comm.h"
 
 struct comm_call;
 

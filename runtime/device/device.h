@@ -8,8 +8,8 @@
  * its work there; on CUDA fn runs at once on the caller and enqueues kernels on the stream. So fn must read
  * its argument after launch returns (it has to stay valid and unchanged until the work is done) and must not
  * wait. */
-#ifndef MUSTER_RUNTIME_DEVICE_H
-#define MUSTER_RUNTIME_DEVICE_H
+#ifndef MUSTER_RUNTIME_DEVICE_DEVICE_H
+#define MUSTER_RUNTIME_DEVICE_DEVICE_H
 
 #include <stdbool.h>
 #include <stdint.h>

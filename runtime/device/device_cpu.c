@@ -1,11 +1,11 @@
 /* device_cpu.c - the CPU device: its table, its first error and its events. */
-#include "runtime/device_cpu.h"
+#include "runtime/device/device_cpu.h"
 
 #include <assert.h>
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "runtime/device_cpu_internal.h"
+#include "runtime/device/device_cpu_internal.h"
 
 static struct device *cpu_open(int local_rank, int threads, struct muster_error *err)
 {

@@ -8,14 +8,14 @@
  * are already queued are taken off in order without running their work, events included, so that nothing
  * waits for ever. `sync` still waits until the stream is idle before it returns the error: when it is back,
  * nothing of that stream touches memory any more. */
-#ifndef MUSTER_RUNTIME_DEVICE_CPU_H
-#define MUSTER_RUNTIME_DEVICE_CPU_H
+#ifndef MUSTER_RUNTIME_DEVICE_DEVICE_CPU_H
+#define MUSTER_RUNTIME_DEVICE_DEVICE_CPU_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/include/muster_error.h"
-#include "runtime/device.h"
+#include "runtime/device/device.h"
 
 enum { DEVICE_CPU_QUEUE = 1024 }; /* entries of a stream that may wait; a power of two */
 

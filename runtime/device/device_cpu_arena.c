@@ -10,8 +10,8 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
-#include "runtime/device_cpu_internal.h"
-#include "runtime/host_memory.h"
+#include "runtime/device/device_cpu_internal.h"
+#include "runtime/device/host_memory.h"
 
 int device_cpu_memory_fits(int64_t wanted, int64_t available, int64_t promised, enum memory_class memory,
                            struct muster_error *err)

@@ -1,12 +1,12 @@
 /* device_cpu_internal.h - the structs that the files of the CPU device share. */
-#ifndef MUSTER_RUNTIME_DEVICE_CPU_INTERNAL_H
-#define MUSTER_RUNTIME_DEVICE_CPU_INTERNAL_H
+#ifndef MUSTER_RUNTIME_DEVICE_DEVICE_CPU_INTERNAL_H
+#define MUSTER_RUNTIME_DEVICE_DEVICE_CPU_INTERNAL_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "runtime/device_cpu.h"
-#include "runtime/futex.h"
+#include "runtime/device/device_cpu.h"
+#include "runtime/device/futex.h"
 
 struct cpu_arena {
     struct cpu_arena *next;

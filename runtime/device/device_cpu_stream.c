@@ -7,7 +7,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/base/thread.h"
-#include "runtime/device_cpu_internal.h"
+#include "runtime/device/device_cpu_internal.h"
 
 static_assert((DEVICE_CPU_QUEUE & (DEVICE_CPU_QUEUE - 1)) == 0,
               "counters that wrap index the queue by a mask");

@@ -1,5 +1,5 @@
 /* futex.c - see futex.h. */
-#include "runtime/futex.h"
+#include "runtime/device/futex.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,5 +1,5 @@
 /* host_memory.c - see host_memory.h. */
-#include "runtime/host_memory.h"
+#include "runtime/device/host_memory.h"
 
 #include <ctype.h>
 #include <stdlib.h>

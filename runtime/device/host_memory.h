@@ -1,6 +1,6 @@
 /* host_memory.h - how much memory this process could still get: the machine's, cut by its control group's. */
-#ifndef MUSTER_RUNTIME_HOST_MEMORY_H
-#define MUSTER_RUNTIME_HOST_MEMORY_H
+#ifndef MUSTER_RUNTIME_DEVICE_HOST_MEMORY_H
+#define MUSTER_RUNTIME_DEVICE_HOST_MEMORY_H
 
 #include <stdint.h>
 

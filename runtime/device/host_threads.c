@@ -1,5 +1,5 @@
 /* host_threads.c - see host_threads.h. */
-#include "runtime/host_threads.h"
+#include "runtime/device/host_threads.h"
 
 #include <ctype.h>
 #include <sched.h>

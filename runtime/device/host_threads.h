@@ -1,6 +1,6 @@
 /* host_threads.h - how many compute threads a rank takes where nobody says. */
-#ifndef MUSTER_RUNTIME_HOST_THREADS_H
-#define MUSTER_RUNTIME_HOST_THREADS_H
+#ifndef MUSTER_RUNTIME_DEVICE_HOST_THREADS_H
+#define MUSTER_RUNTIME_DEVICE_HOST_THREADS_H
 
 #include <stdint.h>
 

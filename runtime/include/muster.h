@@ -54,7 +54,7 @@ struct muster_notice {
 MUSTER_API int muster_notice_listen(struct muster_error *err);
 /* Whether a stop was announced to this rank: 1, and so from then on; 0 while there is none. notice may be
  * NULL. Never blocks. Ranks hear of it at different steps: before they act on it they have to agree on one,
- * say by an all_reduce of the answer once a step (launcher/notice.md has it in Python). -1 as above. */
+ * say by an all_reduce of the answer once a step (launcher/docs/notice.md has it in Python). -1 as above. */
 MUSTER_API int muster_notice(struct muster_notice *notice, struct muster_error *err);
 
 /* ---- the world: who we are among how many ---- */

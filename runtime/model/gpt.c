@@ -1,6 +1,6 @@
 /* gpt.c - GPT-2 as a model: names, shapes, initialisation and the list of layers; and the small forward pass
  * that sampling needs. */
-#include "runtime/gpt.h"
+#include "runtime/model/gpt.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "runtime/gpt_layers.h"
+#include "runtime/model/gpt_layers.h"
 
 int gpt_config_check(const struct gpt_config *config, struct muster_error *err)
 {

@@ -5,13 +5,13 @@
  * "transformer." prefix. One difference: their Conv1D keeps the four products of a block as (in, out); ours
  * are (out, in) as in nn.Linear, so an exporter that wants their layout transposes what
  * gpt_param_is_conv1d() names. */
-#ifndef MUSTER_RUNTIME_GPT_H
-#define MUSTER_RUNTIME_GPT_H
+#ifndef MUSTER_RUNTIME_MODEL_GPT_H
+#define MUSTER_RUNTIME_MODEL_GPT_H
 
 #include <stdbool.h>
 
 #include "proto/base/guard.h"
-#include "runtime/model.h"
+#include "runtime/plan/model.h"
 
 struct gpt_config {
     int layers, channels, heads, vocab, max_positions;

@@ -1,7 +1,7 @@
 /* gpt_layers.c - forward and backward of GPT-2's layers: sequences of kernel calls on memory that the plan
  * gave. What a layer keeps (`saved`) and what it may scribble on (`work`) are cut by the functions ..._saved
  * and ..._work, which also answer how many bytes there must be. */
-#include "runtime/gpt_layers.h"
+#include "runtime/model/gpt_layers.h"
 
 #include <math.h>
 

@@ -1,8 +1,8 @@
 /* gpt_layers.h - the three kinds of layer of GPT-2, for gpt.c and its tests. */
-#ifndef MUSTER_RUNTIME_GPT_LAYERS_H
-#define MUSTER_RUNTIME_GPT_LAYERS_H
+#ifndef MUSTER_RUNTIME_MODEL_GPT_LAYERS_H
+#define MUSTER_RUNTIME_MODEL_GPT_LAYERS_H
 
-#include "runtime/gpt.h"
+#include "runtime/model/gpt.h"
 
 /* Order of a layer's parameters (layer_desc.param). */
 enum gpt_embedding_param { EMBEDDING_WTE, EMBEDDING_WPE, EMBEDDING_PARAMS };

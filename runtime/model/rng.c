@@ -1,5 +1,5 @@
 /* rng.c - see rng.h. */
-#include "runtime/rng.h"
+#include "runtime/model/rng.h"
 
 #include <math.h>
 

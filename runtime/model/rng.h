@@ -4,8 +4,8 @@
  * Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011). The key
  * is the run's seed; the counter is (element, site): the global index of an element or sample and the place
  * that asks. So any rank of any world, and a recomputed forward pass, get the same numbers. */
-#ifndef MUSTER_RUNTIME_RNG_H
-#define MUSTER_RUNTIME_RNG_H
+#ifndef MUSTER_RUNTIME_MODEL_RNG_H
+#define MUSTER_RUNTIME_MODEL_RNG_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /* safetensors.c - see safetensors.h. */
-#include "runtime/safetensors.h"
+#include "runtime/model/safetensors.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* safetensors.h - writing a safetensors file: an 8-byte little-endian header length, a JSON header, then the
  * tensors' bytes. Format: github.com/huggingface/safetensors, README. The file is written beside its place,
  * synced and renamed. */
-#ifndef MUSTER_RUNTIME_SAFETENSORS_H
-#define MUSTER_RUNTIME_SAFETENSORS_H
+#ifndef MUSTER_RUNTIME_MODEL_SAFETENSORS_H
+#define MUSTER_RUNTIME_MODEL_SAFETENSORS_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /* mesh.c - ranks and their coordinates. */
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 struct mesh_place mesh_place_of(struct mesh mesh, int rank)
 {

@@ -1,5 +1,5 @@
 /* model.c - counting a model's parameters and checking that its two lists hang together. */
-#include "runtime/model.h"
+#include "runtime/plan/model.h"
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"

@@ -3,8 +3,8 @@
  * A layer names the parameters it uses; several layers may use one (tied embeddings) and a layer may use
  * parameters of several groups (LoRA: frozen and trainable). plan_build cuts the parameters into param
  * groups: what is gathered, freed, reduced and saved as one. Nothing here knows of ranks. */
-#ifndef MUSTER_RUNTIME_MODEL_H
-#define MUSTER_RUNTIME_MODEL_H
+#ifndef MUSTER_RUNTIME_PLAN_MODEL_H
+#define MUSTER_RUNTIME_PLAN_MODEL_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,7 +5,7 @@
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
-#include "runtime/plan_internal.h"
+#include "runtime/plan/plan_internal.h"
 
 enum { PREFETCH_LIMIT = 64, MICRO_BATCH_LIMIT = 1 << 16, CALL_LIMIT = 1 << 18, TOKEN_LIMIT = 1 << 30 };
 

@@ -8,16 +8,16 @@
  *
  * A comm belongs to one stream, so the executor makes one comm for each pair (axis, stream) that appears in
  * the ops. */
-#ifndef MUSTER_RUNTIME_PLAN_H
-#define MUSTER_RUNTIME_PLAN_H
+#ifndef MUSTER_RUNTIME_PLAN_PLAN_H
+#define MUSTER_RUNTIME_PLAN_PLAN_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/base/buffer.h"
-#include "runtime/comm.h"
-#include "runtime/device.h"
-#include "runtime/model.h"
+#include "runtime/comm/comm.h"
+#include "runtime/device/device.h"
+#include "runtime/plan/model.h"
 
 /* ---- what is asked for ---- */
 

@@ -1,6 +1,6 @@
 /* plan_access.c - what an operation reads and writes: the one place that knows it, for the builder's waits
  * and for the checker. */
-#include "runtime/plan_internal.h"
+#include "runtime/plan/plan_internal.h"
 
 static int add(struct plan_access *out, int count, int entry, bool write)
 {

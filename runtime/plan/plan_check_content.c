@@ -5,7 +5,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "runtime/plan_internal.h"
+#include "runtime/plan/plan_internal.h"
 
 enum held { HOLDS_NOTHING, HOLDS_PARAM, HOLDS_OUT, HOLDS_DOUT, HOLDS_SAVED, HOLDS_GRAD, HOLDS_BATCH };
 static const char *const held_names[] = {"nothing", "parameters", "output", "output gradient",

@@ -5,7 +5,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "runtime/plan_internal.h"
+#include "runtime/plan/plan_internal.h"
 
 struct world {
     const struct plan *const *plans;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "proto/base/text.h"
-#include "runtime/plan_internal.h"
+#include "runtime/plan/plan_internal.h"
 
 #define NAME_ENTRY(symbol, name) [symbol] = name,
 static const char *const memory_names[] = {DEVICE_MEMORY_CLASSES(NAME_ENTRY)};

@@ -5,7 +5,7 @@
  * for it in the other. */
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "runtime/plan_internal.h"
+#include "runtime/plan/plan_internal.h"
 
 static int make_ring(struct plan_builder *b, int layer, int count, struct plan_edge_ring *ring)
 {

@@ -7,7 +7,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "runtime/plan_internal.h"
+#include "runtime/plan/plan_internal.h"
 
 static const struct plan_clock never = {{-1, -1, -1}};
 

@@ -13,7 +13,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "runtime/plan_internal.h"
+#include "runtime/plan/plan_internal.h"
 
 /* ---- size classes ---- */
 

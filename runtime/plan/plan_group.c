@@ -11,7 +11,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "runtime/plan_internal.h"
+#include "runtime/plan/plan_internal.h"
 
 enum { GROUP_ALIGNMENT = 64 }; /* bytes */
 

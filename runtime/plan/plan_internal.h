@@ -7,10 +7,10 @@
  *
  * Waits are not written by hand: plan_emit looks at what an operation reads and writes and makes it wait for
  * the last conflicting access on the other streams. Only pacing (prefetch depth) is asked for by callers. */
-#ifndef MUSTER_RUNTIME_PLAN_INTERNAL_H
-#define MUSTER_RUNTIME_PLAN_INTERNAL_H
+#ifndef MUSTER_RUNTIME_PLAN_PLAN_INTERNAL_H
+#define MUSTER_RUNTIME_PLAN_PLAN_INTERNAL_H
 
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 /* ---- what an operation touches ---- */
 

@@ -8,7 +8,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "runtime/plan_internal.h"
+#include "runtime/plan/plan_internal.h"
 
 void plan_live_intervals(struct plan_builder *b)
 {

@@ -1,5 +1,5 @@
 /* plan_names.c - printable names of the plan's enums, and the layout of a batch. */
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 #define NAME_ENTRY(symbol, name) [symbol] = name,
 #define NAME_OF(names, value)                                                                                \

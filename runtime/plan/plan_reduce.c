@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 #include "proto/base/error.h"
-#include "runtime/plan_internal.h"
+#include "runtime/plan/plan_internal.h"
 
 static bool last_micro(const struct plan_builder *b, int micro)
 {

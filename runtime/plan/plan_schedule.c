@@ -1,7 +1,7 @@
 /* plan_schedule.c - walks the steps and emits one optimizer step's operations. */
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "runtime/plan_internal.h"
+#include "runtime/plan/plan_internal.h"
 
 static int allocate(struct plan_builder *b)
 {

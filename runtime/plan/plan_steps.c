@@ -4,7 +4,7 @@
  * forward and one backward, then drains; with one stage that is forward, backward, forward, backward. */
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "runtime/plan_internal.h"
+#include "runtime/plan/plan_internal.h"
 
 static int find_groups(struct plan_builder *b, int index)
 {

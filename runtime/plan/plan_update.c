@@ -1,7 +1,7 @@
 /* plan_update.c - the end of a step: norm, clip, optimizer, loss and what the host reads back. */
 #include <stddef.h>
 
-#include "runtime/plan_internal.h"
+#include "runtime/plan/plan_internal.h"
 
 /* Whether this rank steps the group: it has a gradient here. */
 static bool stepped(const struct plan_builder *b, int g)

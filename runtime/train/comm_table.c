@@ -1,12 +1,12 @@
 /* comm_table.c - see comm_table.h. */
-#include "runtime/comm_table.h"
+#include "runtime/train/comm_table.h"
 
 #include <stdio.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
-#include "runtime/comm_text.h"
+#include "runtime/comm/comm_text.h"
 
 /* Which ranks' hashes differ from rank 0's, as text. */
 static int name_differing(const uint64_t *hashes, int count, struct muster_error *err)

@@ -1,9 +1,9 @@
 /* comm_table.h - makes the comms that a plan's schedule needs, after all ranks agreed that they have the same
  * schedule. */
-#ifndef MUSTER_RUNTIME_COMM_TABLE_H
-#define MUSTER_RUNTIME_COMM_TABLE_H
+#ifndef MUSTER_RUNTIME_TRAIN_COMM_TABLE_H
+#define MUSTER_RUNTIME_TRAIN_COMM_TABLE_H
 
-#include "runtime/executor.h"
+#include "runtime/train/executor.h"
 
 struct comm_table_options {
     const struct comm_ops *ops;

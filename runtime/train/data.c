@@ -1,5 +1,5 @@
 /* data.c - see data.h. */
-#include "runtime/data.h"
+#include "runtime/train/data.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -4,8 +4,8 @@
  * The corpus is cut into windows of T+1 tokens, T apart. Global sample g is window permute(epoch, g mod
  * windows) of epoch g / windows, where permute is a keyed bijection: nothing is stored, every rank agrees,
  * and any sample can be found at once. */
-#ifndef MUSTER_RUNTIME_DATA_H
-#define MUSTER_RUNTIME_DATA_H
+#ifndef MUSTER_RUNTIME_TRAIN_DATA_H
+#define MUSTER_RUNTIME_TRAIN_DATA_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /* executor.c - see executor.h. */
-#include "runtime/executor.h"
+#include "runtime/train/executor.h"
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"

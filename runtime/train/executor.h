@@ -3,16 +3,16 @@
  *
  * Nothing is allocated after executor_create. What a launched function reads lies in one block for each
  * operation, filled at creation and unchanged while streams run. */
-#ifndef MUSTER_RUNTIME_EXECUTOR_H
-#define MUSTER_RUNTIME_EXECUTOR_H
+#ifndef MUSTER_RUNTIME_TRAIN_EXECUTOR_H
+#define MUSTER_RUNTIME_TRAIN_EXECUTOR_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "runtime/comm.h"
-#include "runtime/device.h"
-#include "runtime/model.h"
-#include "runtime/plan.h"
+#include "runtime/comm/comm.h"
+#include "runtime/device/device.h"
+#include "runtime/plan/model.h"
+#include "runtime/plan/plan.h"
 
 /* The comms of one rank: one for each pair of axis and stream that the schedule uses, and one over all ranks
  * for what happens between steps. */

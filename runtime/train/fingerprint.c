@@ -1,5 +1,5 @@
 /* fingerprint.c - see fingerprint.h. */
-#include "runtime/fingerprint.h"
+#include "runtime/train/fingerprint.h"
 
 #include <limits.h>
 #include <stddef.h>

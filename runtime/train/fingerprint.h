@@ -1,8 +1,8 @@
 /* fingerprint.h - the numerics fingerprint: everything on which the last bit of a run depends besides its
  * configuration and seed. Two runs with equal fingerprints are bit-identical; it is stored in checkpoints,
  * and a resume that differs names the field. */
-#ifndef MUSTER_RUNTIME_FINGERPRINT_H
-#define MUSTER_RUNTIME_FINGERPRINT_H
+#ifndef MUSTER_RUNTIME_TRAIN_FINGERPRINT_H
+#define MUSTER_RUNTIME_TRAIN_FINGERPRINT_H
 
 #include <stdbool.h>
 

@@ -1,11 +1,11 @@
 /* generate.h - text from a trained GPT: whole parameters in, one token at a time out. */
-#ifndef MUSTER_RUNTIME_GENERATE_H
-#define MUSTER_RUNTIME_GENERATE_H
+#ifndef MUSTER_RUNTIME_TRAIN_GENERATE_H
+#define MUSTER_RUNTIME_TRAIN_GENERATE_H
 
 #include "proto/base/buffer.h"
-#include "runtime/device.h"
-#include "runtime/gpt.h"
-#include "runtime/sample.h"
+#include "runtime/device/device.h"
+#include "runtime/model/gpt.h"
+#include "runtime/train/sample.h"
 
 struct generate_options {
     struct sample_options sample;

@@ -4,13 +4,13 @@
  * Who hears of it proposes the next step; the first proposal counts. Since no rank gets through that step
  * without the proposer, which has spoken before it began, everybody who has finished it finds the proposal.
  */
-#ifndef MUSTER_RUNTIME_LAST_STEP_H
-#define MUSTER_RUNTIME_LAST_STEP_H
+#ifndef MUSTER_RUNTIME_TRAIN_LAST_STEP_H
+#define MUSTER_RUNTIME_TRAIN_LAST_STEP_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rendezvous/kv_store.h"
+#include "rendezvous/store/kv_store.h"
 
 struct last_step {
     const struct kv_store *store; /* of the round; NULL: there are no others */

@@ -1,5 +1,5 @@
 /* lr.c - see lr.h. */
-#include "runtime/lr.h"
+#include "runtime/train/lr.h"
 
 #include <math.h>
 

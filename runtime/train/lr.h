@@ -1,6 +1,6 @@
 /* lr.h - the learning rate as a pure function of the step. */
-#ifndef MUSTER_RUNTIME_LR_H
-#define MUSTER_RUNTIME_LR_H
+#ifndef MUSTER_RUNTIME_TRAIN_LR_H
+#define MUSTER_RUNTIME_TRAIN_LR_H
 
 #include <stdint.h>
 

@@ -1,11 +1,11 @@
 /* sample.c - see sample.h. */
-#include "runtime/sample.h"
+#include "runtime/train/sample.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "runtime/rng.h"
+#include "runtime/model/rng.h"
 
 static int largest(const float *logits, int vocab)
 {

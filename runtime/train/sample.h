@@ -1,7 +1,7 @@
 /* sample.h - one token from a row of logits: temperature and top-k, with random numbers of its own counter,
  * so that a text depends on (seed, position) alone. */
-#ifndef MUSTER_RUNTIME_SAMPLE_H
-#define MUSTER_RUNTIME_SAMPLE_H
+#ifndef MUSTER_RUNTIME_TRAIN_SAMPLE_H
+#define MUSTER_RUNTIME_TRAIN_SAMPLE_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /* trainer.c - a training run of one rank: what is created in which order, and one step. */
-#include "runtime/trainer.h"
+#include "runtime/train/trainer.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -9,10 +9,10 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
-#include "runtime/agree.h"
-#include "runtime/comm_table.h"
-#include "runtime/host_memory.h"
-#include "runtime/trainer_state.h"
+#include "runtime/device/host_memory.h"
+#include "runtime/train/comm_table.h"
+#include "runtime/train/trainer_state.h"
+#include "runtime/world/agree.h"
 
 GUARD_DEFINE(trainer, struct trainer *, trainer_destroy);
 
@@ -83,7 +83,7 @@ static const struct comm_ops *comm_of(const struct trainer_options *options)
     if (options->comm)
         return options->comm;
     bool elsewhere = options->local_world_size > 0 && options->local_world_size < options->world_size;
-    return elsewhere ? comm_tcp() : comm_host();
+    return elsewhere ? comm_tcp() : comm_shm();
 }
 
 static int make_comms(struct trainer *trainer, const struct trainer_options *options,
@@ -388,7 +388,7 @@ void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fing
     (void)snprintf(f->blas, sizeof f->blas, "%s", kernels_cpu_blas());
     const struct comm_ops *comm = trainer->comms.ops;
     if (comm == comm_tcp())
-        comm = comm_host(); /* the same sums, bit for bit: the model does not tell where its ranks were */
+        comm = comm_shm(); /* the same sums, bit for bit: the model does not tell where its ranks were */
     (void)snprintf(f->comm, sizeof f->comm, "%s, sum in rank order", comm ? comm->name : "none");
 }
 

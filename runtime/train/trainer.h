@@ -3,17 +3,17 @@
  *
  * A trainer is an object, there are no globals: tests run ranks as threads of one process. All calls are from
  * one thread (the caller's); the work happens on the device's streams. */
-#ifndef MUSTER_RUNTIME_TRAINER_H
-#define MUSTER_RUNTIME_TRAINER_H
+#ifndef MUSTER_RUNTIME_TRAIN_TRAINER_H
+#define MUSTER_RUNTIME_TRAIN_TRAINER_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "runtime/comm.h"
-#include "runtime/device.h"
-#include "runtime/fingerprint.h"
-#include "runtime/model.h"
-#include "runtime/plan.h"
+#include "runtime/comm/comm.h"
+#include "runtime/device/device.h"
+#include "runtime/plan/model.h"
+#include "runtime/plan/plan.h"
+#include "runtime/train/fingerprint.h"
 
 struct trainer_options {
     struct plan_options
@@ -23,7 +23,7 @@ struct trainer_options {
     int threads;          /* OpenMP/BLAS threads of the compute stream */
     const struct device_ops *device; /* NULL: device_cpu() */
     const struct comm_ops
-        *comm; /* NULL: comm_host(), but comm_tcp() where local_world_size says there are others */
+        *comm; /* NULL: comm_shm(), but comm_tcp() where local_world_size says there are others */
     const struct comm_delay_options *delay; /* not NULL: comm_delay with these figures instead */
     const struct kernels *kernels;          /* NULL: the device's; tests pass kernels_ref_f64() */
     const struct kv_store *store;           /* how ranks find each other; may be NULL with world_size 1 */

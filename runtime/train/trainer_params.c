@@ -6,8 +6,8 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
-#include "runtime/rng.h"
-#include "runtime/trainer_state.h"
+#include "runtime/model/rng.h"
+#include "runtime/train/trainer_state.h"
 
 /* Which elements of a parameter this rank holds, and where. */
 struct piece {

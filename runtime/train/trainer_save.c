@@ -2,8 +2,8 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
-#include "runtime/safetensors.h"
-#include "runtime/trainer_state.h"
+#include "runtime/model/safetensors.h"
+#include "runtime/train/trainer_state.h"
 
 GUARD_DEFINE(safetensors, struct safetensors_writer *, safetensors_destroy);
 

@@ -1,9 +1,9 @@
 /* trainer_state.h - the inside of a trainer, for trainer.c and trainer_params.c. */
-#ifndef MUSTER_RUNTIME_TRAINER_STATE_H
-#define MUSTER_RUNTIME_TRAINER_STATE_H
+#ifndef MUSTER_RUNTIME_TRAIN_TRAINER_STATE_H
+#define MUSTER_RUNTIME_TRAIN_TRAINER_STATE_H
 
-#include "runtime/executor.h"
-#include "runtime/trainer.h"
+#include "runtime/train/executor.h"
+#include "runtime/train/trainer.h"
 
 struct trainer {
     const struct model *model;

@@ -1,7 +1,7 @@
 /* agree.c - see agree.h. A meeting has two keys: how many ranks are ready, and the verdict. The last one that
  * is ready sets the verdict to "ready"; a rank that fails never counts as ready and sets the verdict to its
  * error, so the two cannot both be said. */
-#include "runtime/agree.h"
+#include "runtime/world/agree.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,12 +3,12 @@
  * Through the store, before anything else connects them: a rank that cannot go on (memory, unreadable data)
  * ends the attempt on every rank at once, in its own words, where the others would wait for it until their
  * time is over. */
-#ifndef MUSTER_RUNTIME_AGREE_H
-#define MUSTER_RUNTIME_AGREE_H
+#ifndef MUSTER_RUNTIME_WORLD_AGREE_H
+#define MUSTER_RUNTIME_WORLD_AGREE_H
 
 #include <stdint.h>
 
-#include "rendezvous/kv_store.h"
+#include "rendezvous/store/kv_store.h"
 
 struct agree_options {
     const struct kv_store *store; /* NULL: there are no others */

@@ -1,4 +1,5 @@
-/* heartbeat.c - tells the launcher which step this rank is at; the protocol is in launcher/heartbeat.md. */
+/* heartbeat.c - tells the launcher which step this rank is at; the protocol is in launcher/docs/heartbeat.md.
+ */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>

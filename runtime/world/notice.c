@@ -1,5 +1,6 @@
 /* notice.c - hears from the launcher that this round is about to be stopped; the protocol is in
- * launcher/notice.md. A notice is looked at and stays where it is, so nothing has to be remembered here. */
+ * launcher/docs/notice.md. A notice is looked at and stays where it is, so nothing has to be remembered here.
+ */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* world.c - joining and leaving the world: see muster.h and world_environment.h. */
-#include "runtime/world.h"
+#include "runtime/world/world.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,10 +8,10 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
-#include "rendezvous/tcpstore_client.h"
-#include "rendezvous/tcpstore_server.h"
-#include "runtime/agree.h"
-#include "runtime/world_environment.h"
+#include "rendezvous/tcpstore/tcpstore_client.h"
+#include "rendezvous/tcpstore/tcpstore_server.h"
+#include "runtime/world/agree.h"
+#include "runtime/world/world_environment.h"
 
 #define TIMEOUT_NS (300 * NS_PER_S)
 #define LEAVE_NS   (1 * NS_PER_S)

@@ -1,8 +1,8 @@
 /* world.h - the inside of struct muster_world: the store through which its ranks find each other. */
-#ifndef MUSTER_RUNTIME_WORLD_H
-#define MUSTER_RUNTIME_WORLD_H
+#ifndef MUSTER_RUNTIME_WORLD_WORLD_H
+#define MUSTER_RUNTIME_WORLD_WORLD_H
 
-#include "rendezvous/kv_store.h"
+#include "rendezvous/store/kv_store.h"
 #include "runtime/include/muster.h"
 
 /* Shared by all ranks, with a key space of its own for each round and restart. NULL in a world of one.

@@ -1,5 +1,5 @@
 /* world_environment.c - see world_environment.h. */
-#include "runtime/world_environment.h"
+#include "runtime/world/world_environment.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* world_environment.h - a rank's place in the world, read from what a launcher put into its environment.
  * Pure: the variables come through a callback. */
-#ifndef MUSTER_RUNTIME_WORLD_ENVIRONMENT_H
-#define MUSTER_RUNTIME_WORLD_ENVIRONMENT_H
+#ifndef MUSTER_RUNTIME_WORLD_WORLD_ENVIRONMENT_H
+#define MUSTER_RUNTIME_WORLD_WORLD_ENVIRONMENT_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -13,8 +13,8 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "runtime/gpt.h"
-#include "runtime/trainer.h"
+#include "runtime/model/gpt.h"
+#include "runtime/train/trainer.h"
 
 struct settings {
     struct gpt_config gpt;

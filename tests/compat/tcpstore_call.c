@@ -10,7 +10,7 @@
 
 #include "proto/base/clock.h"
 #include "proto/base/text.h"
-#include "rendezvous/tcpstore_client.h"
+#include "rendezvous/tcpstore/tcpstore_client.h"
 
 #define LONG_NS (60 * NS_PER_S)
 

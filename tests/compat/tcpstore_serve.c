@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "proto/base/text.h"
-#include "rendezvous/tcpstore_server.h"
+#include "rendezvous/tcpstore/tcpstore_server.h"
 
 static int complain(const struct muster_error *err)
 {

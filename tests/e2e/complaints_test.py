@@ -1,4 +1,4 @@
-"""What users of torchrun and of the PyTorchJob operator complain of, shown cured. launcher/complaints.md lists the complaints with
+"""What users of torchrun and of the PyTorchJob operator complain of, shown cured. launcher/docs/complaints.md lists the complaints with
 the test of each, here or elsewhere.
 
     MUSTER_BUILD=build python3 tests/e2e/complaints_test.py [TestClass.test_name ...]"""
@@ -182,7 +182,7 @@ class Names(Complaint):
 
     def test_addresses_are_never_looked_up_in_reverse(self):
         calls = 0
-        for path in [*SOURCE.glob("launcher/**/*.c"), *SOURCE.glob("rendezvous/*.c")]:
+        for path in [*SOURCE.glob("launcher/**/*.c"), *SOURCE.glob("rendezvous/**/*.c")]:
             text = path.read_text()
             self.assertNotIn("gethostbyaddr", text, path)
             for call in re.findall(r"getnameinfo\(.*?;", text, re.DOTALL):

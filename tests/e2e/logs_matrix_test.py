@@ -1,4 +1,4 @@
-"""The contract of launcher/logs.md, cell by cell: {file, spool, console} x {slow, full, stuck}, with real processes.
+"""The contract of launcher/docs/logs.md, cell by cell: {file, spool, console} x {slow, full, stuck}, with real processes.
 
     MUSTER_BUILD=build python3 tests/e2e/logs_matrix_test.py [TestClass.test_name ...]
 

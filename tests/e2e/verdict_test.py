@@ -475,7 +475,7 @@ class Files(AgentTest):
         self.assertEqual(cause["stderr"], 'said "this"')
         self.assertEqual([(w["rank"], w["signal_name"]) for w in report["terminated_by_launcher"]], [(0, "SIGTERM")])
         self.assertEqual(sorted(p.name for p in found.parent.iterdir() if p.is_file()), ["agent.log", "failure.json"])
-        documented = pathlib.Path(__file__).resolve().parents[2].joinpath("launcher/failure_json.md").read_text()
+        documented = pathlib.Path(__file__).resolve().parents[2].joinpath("launcher/docs/failure_json.md").read_text()
         for name in [*report, *cause, *cause["memory"]]:
             self.assertIn(f"`{name}`", documented)
 

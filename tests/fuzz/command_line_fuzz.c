@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/config.h"
-#include "launcher/dry_run.h"
-#include "launcher/settings.h"
-#include "launcher/worker_command.h"
+#include "launcher/commands/dry_run.h"
+#include "launcher/config/config.h"
+#include "launcher/config/config_print.h"
+#include "launcher/process/worker_command.h"
 #include "proto/base/mem.h"
 #include "tests/fuzz/random_main.h"
 
@@ -66,7 +66,7 @@ static void check_resolved(struct run_config *config, const struct machine *mach
         char scratch[CONFIG_SETTING_SIZE];
         check(config_origin(config, &config_table()->knobs[i], scratch) != NULL);
     }
-    check(settings_print(config, machine, NULL, &settings) == 0);
+    check(config_print(config, machine, NULL, &settings) == 0);
     if (config->nproc_per_node > 4 || !config->program)
         return;
     config->kind = program_kind_of(config);

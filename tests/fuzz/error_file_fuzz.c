@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/error_file.h"
+#include "launcher/verdict/error_file.h"
 #include "proto/base/mem.h"
 #include "tests/fuzz/random_main.h"
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/oom.h"
-#include "launcher/witness.h"
+#include "launcher/verdict/kernel_evidence.h"
+#include "launcher/verdict/oom_counters.h"
 #include "proto/base/mem.h"
 #include "proto/xid.h"
 #include "tests/fuzz/random_main.h"
@@ -17,7 +17,7 @@ static void check(bool holds)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct witness_gpu gpus[] = {{"0000:3b:00", "GPU-aaa"}, {"0000:5e:00", "GPU-bbb"}};
+    static const struct kernel_evidence_gpu gpus[] = {{"0000:3b:00", "GPU-aaa"}, {"0000:5e:00", "GPU-bbb"}};
     struct xid_report report;
     char pci[FAILURE_PCI_LIMIT];
     char *text = mem_strndup((const char *)data, size);
@@ -27,9 +27,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
               !strcmp(pci, report.pci));
     if (xid_pci_normalize(text, pci))
         check(strlen(pci) < sizeof pci);
-    check(oom_number(text, "oom_kill") >= INT64_MIN);
+    check(oom_counters_number(text, "oom_kill") >= INT64_MIN);
     for (int rank = -1; rank < 4; rank++)
-        check(strlen(witness_gpu_of(gpus, 2, text, rank)) < FAILURE_PCI_LIMIT);
+        check(strlen(kernel_evidence_gpu_of(gpus, 2, text, rank)) < FAILURE_PCI_LIMIT);
     mem_free(text);
     return 0;
 }

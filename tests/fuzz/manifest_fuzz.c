@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "launcher/local/local_print.h"
-#include "launcher/local/manifest.h"
+#include "launcher/local/manifest/manifest.h"
 #include "tests/fuzz/random_main.h"
 
 static void must(bool holds)

@@ -5,9 +5,9 @@
 
 #include "proto/base/buffer.h"
 #include "proto/base/mem.h"
-#include "runtime/nccl/decide.h"
-#include "runtime/nccl/description_json.h"
-#include "runtime/nccl/policy.h"
+#include "runtime/nccl/decide/decide.h"
+#include "runtime/nccl/decide/policy.h"
+#include "runtime/nccl/describe/description_json.h"
 #include "tests/fuzz/random_main.h"
 
 static void check(bool holds)

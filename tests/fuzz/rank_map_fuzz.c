@@ -3,10 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/config.h"
-#include "launcher/numa.h"
-#include "launcher/place.h"
-#include "launcher/slurm.h"
+#include "launcher/config/config.h"
+#include "launcher/config/node_identity.h"
+#include "launcher/config/slurm.h"
+#include "launcher/host/machine.h"
+#include "launcher/host/numa.h"
 #include "proto/base/mem.h"
 #include "tests/fuzz/random_main.h"
 
@@ -55,13 +56,13 @@ static void check_hosts(const char *text)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char full[PLACE_HOST_SIZE];
+    char full[NODE_IDENTITY_HOST_SIZE];
     char *text = mem_strndup((const char *)data, size);
     check(text != NULL);
     check_streams(text);
     check_cpus(text);
     check_hosts(text);
-    place_full_name(text, "j-1", full);
+    machine_full_name(text, "j-1", full);
     check(!*full || !strncmp(full, "j-1.", 4));
     mem_free(text);
     return 0;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/wire.h"
+#include "rendezvous/wire/wire.h"
 #include "tests/fuzz/random_main.h"
 #include "tests/fuzz/reader.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/secret.h"
+#include "rendezvous/security/secret.h"
 #include "tests/fuzz/random_main.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

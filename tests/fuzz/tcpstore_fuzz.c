@@ -8,7 +8,7 @@
 #include "proto/base/buffer.h"
 #include "proto/base/io.h"
 #include "proto/base/text.h"
-#include "rendezvous/tcpstore.h"
+#include "rendezvous/tcpstore/tcpstore.h"
 
 enum { CONNECTIONS = 4 };
 

@@ -2,7 +2,7 @@
  * again. */
 #include <stdlib.h>
 
-#include "rendezvous/wire.h"
+#include "rendezvous/wire/wire.h"
 #include "tests/fuzz/random_main.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

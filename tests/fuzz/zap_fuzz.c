@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/zap.h"
+#include "rendezvous/security/zap.h"
 #include "tests/fuzz/random_main.h"
 
 static const unsigned char key[SECRET_KEY_SIZE] = "0123456789abcdef0123456789abcdeF";

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The gate that is cheap and total: layering, banned calls, headers that stand alone, exported symbols, sizes, tour.
+"""The gate that is cheap and total (layers.py has the layers): banned calls, headers that stand alone, exported symbols, sizes, tour.
 
-lint.py CHECK --source DIR --build DIR        CHECK: includes | calls | headers | symbols | linking | sizes | docs | flags
+lint.py CHECK --source DIR --build DIR        CHECK: calls | headers | symbols | linking | sizes | docs | flags
 Each check prints what it looked at and exits 1 with one line per breach.
 """
 import argparse
@@ -10,16 +10,6 @@ import re
 import subprocess
 import sys
 
-# folder -> folders whose headers it may include. runtime may use the TCPStore part of rendezvous and nothing else of it.
-MAY_INCLUDE = {
-    "proto": {"proto"},
-    "rendezvous": {"rendezvous", "proto"},
-    "kernels": {"kernels", "proto"},
-    "runtime": {"runtime", "kernels", "proto", "rendezvous"},
-    "launcher": {"launcher", "rendezvous", "proto"},
-}
-RUNTIME_MAY_USE = re.compile(r"^rendezvous/(kv_store|tcpstore\w*)\.h$")
-LAUNCHER_MAY_USE_RUNTIME = re.compile(r"^runtime/nccl/")
 CODE = ("proto", "rendezvous", "kernels", "runtime", "launcher")
 
 # call -> (where it is allowed, why not elsewhere)
@@ -28,9 +18,9 @@ BANNED = {
     r"\bclock_gettime\s*\(": (r"^proto/base/clock\.c$", "time comes from proto/base/clock.h"),
     r"\b(?:gettimeofday|usleep|sleep|nanosleep)\s*\(": (None, "no polling: wait on a descriptor, a futex or a deadline"),
     r"(?<![>.])\b(?:exit|abort|_exit|quick_exit)\s*\(": (
-        r"^(launcher/main\.c|launcher/(spawn|guardian|local/pod_isolation)\w*\.c|runtime/muster_train\.c)$", "libraries never end the process"),
-    r"\b(?:printf|puts|perror|putchar)\s*\(": (r"^(launcher/main\.c|runtime/muster_train\.c)$", "libraries never print"),
-    r"\bfprintf\s*\(\s*std(?:err|out)": (r"^(launcher/main\.c|runtime/muster_train\.c)$", "libraries never print"),
+        r"^(launcher/main\.c|launcher/(process/(spawn|guardian)|host/isolated_call|local/run/pod_isolation)\w*\.c|runtime/app/muster_train\.c)$", "libraries never end the process"),
+    r"\b(?:printf|puts|perror|putchar)\s*\(": (r"^(launcher/main\.c|runtime/app/muster_train\.c)$", "libraries never print"),
+    r"\bfprintf\s*\(\s*std(?:err|out)": (r"^(launcher/main\.c|runtime/app/muster_train\.c)$", "libraries never print"),
     r"\b(?:malloc|calloc|realloc|strdup|strndup|asprintf)\s*\(": (r"^proto/base/mem\.c$", "memory comes from proto/base/mem.h"),
     r"\bsystem\s*\(|\bpopen\s*\(": (None, "no shell"),
     r"\bsignal\s*\(\s*SIG": (None, "sigaction says what it does"),
@@ -65,35 +55,6 @@ def without_comments_and_strings(text):
     """Same line structure, comments and the insides of strings blanked."""
     pattern = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
     return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
-
-
-def check_includes(root, build):
-    breaches, edges = [], 0
-    for path in sources(root, ".c", ".h", ".cu"):
-        name = name_of(root, path)
-        folder = name.split("/")[0]
-        for number, line in enumerate(path.read_text().splitlines(), 1):
-            match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
-            if not match:
-                continue
-            target = match.group(1)
-            edges += 1
-            if target.endswith(".pb-c.h"):
-                if folder != "rendezvous":
-                    breaches.append(f"{name}:{number}: only rendezvous reads protobuf messages")
-                continue
-            if not (root / target).is_file():
-                if not (path.parent / target).is_file():
-                    breaches.append(f"{name}:{number}: \"{target}\" is not a path from the top of the tree")
-                continue
-            other = target.split("/")[0]
-            allowed = other in MAY_INCLUDE[folder] or (folder == "launcher" and LAUNCHER_MAY_USE_RUNTIME.match(target))
-            if folder == "runtime" and other == "rendezvous" and not RUNTIME_MAY_USE.match(target):
-                allowed = False
-            if not allowed:
-                breaches.append(f"{name}:{number}: {folder} may not include {target}")
-    print(f"{edges} includes looked at")
-    return breaches
 
 
 def check_calls(root, build):
@@ -227,7 +188,7 @@ def check_docs(root, build):
                 continue
             named += 1
             if not ((base / target).exists() or (root / target).exists() or list(root.glob(f"*/{target}")) or
-                    list(base.glob(f"*/{target}"))):
+                    list(base.rglob(target))):
                 breaches.append(f"{name_of(root, readme)} names {target}, which is not there")
     for path in sources(root, ".c", ".h", ".cu", folders=CODE + ("tests", "benchmarks")):
         if not path.read_text().lstrip().startswith("/*"):
@@ -238,7 +199,7 @@ def check_docs(root, build):
 
 def check_flags(root, build):
     breaches = []
-    for command, table in ("run", root / "launcher" / "FLAGS.md"), ("local", root / "launcher" / "local" / "FLAGS.md"):
+    for command, table in ("run", root / "launcher" / "docs" / "FLAGS.md"), ("local", root / "launcher" / "local" / "FLAGS.md"):
         call = [str(build / "bin" / "muster"), command, "--output=markdown", "--help"]
         printed = subprocess.run(call, capture_output=True, text=True, check=True).stdout
         print(f"{printed.count('`--')} flags of muster {command} are printed")
@@ -248,7 +209,7 @@ def check_flags(root, build):
 
 
 def check_complaints(root, build):
-    table, breaches, named = root / "launcher" / "complaints.md", [], 0
+    table, breaches, named = root / "launcher" / "docs" / "complaints.md", [], 0
     for number, line in enumerate(table.read_text().splitlines(), 1):
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
         if len(cells) < 3 or cells[0] in ("complaint", "---"):

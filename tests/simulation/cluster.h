@@ -1,9 +1,9 @@
 /* cluster.h - a simulated job: agents with their state machines, the roster that one of them serves, workers,
  * clocks and a network, on one fake time.
  *
- * Everything that decides is the real code (roster*.c, client*.c, launcher/group.c,
- * launcher/server_choice.c); the cluster only carries messages, with a delay for each drawn from a seed, and
- * plays the agents' loops and their workers. Time jumps from one event to the next. Messages of one
+ * Everything that decides is the real code (roster*.c, client*.c, launcher/policy/worker_group.c,
+ * launcher/policy/server_choice.c); the cluster only carries messages, with a delay for each drawn from a
+ * seed, and plays the agents' loops and their workers. Time jumps from one event to the next. Messages of one
  * connection arrive in order or not at all, but for duplicates, drops and swaps where they are asked for;
  * cutting a node drops what is in flight and gives it a new connection after. Each node has a clock of its
  * own.
@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "proto/base/buffer.h"
-#include "rendezvous/roster.h"
+#include "rendezvous/roster/roster.h"
 
 enum { CLUSTER_NODE_LIMIT = 64, CLUSTER_ROLES = 3 };
 

@@ -1,5 +1,5 @@
-/* cluster_agent.c - one agent of a simulated cluster: its table (launcher/group.c), its seat, as
- * rendezvous/membership.c keeps it, and its loop. Stands for launcher/agent*.c. */
+/* cluster_agent.c - one agent of a simulated cluster: its table (launcher/policy/worker_group.c), its seat,
+ * as rendezvous/membership.c keeps it, and its loop. Stands for launcher/agent*.c. */
 #include "proto/exit_code.h"
 #include "tests/simulation/cluster_internal.h"
 
@@ -73,11 +73,11 @@ static void drain(struct cluster *cluster, int i)
 void cluster_look_for_the_end(struct cluster *cluster, int i)
 {
     const struct node *node = &cluster->nodes[i];
-    if (group_wants_empty(&node->group) && !has_workers(node))
-        cluster_agent_event(cluster, i, &(struct group_event){.kind = GROUP_EMPTY}, NULL);
+    if (worker_group_wants_empty(&node->group) && !has_workers(node))
+        cluster_agent_event(cluster, i, &(struct worker_group_event){.kind = GROUP_EMPTY}, NULL);
 }
 
-static void execute(struct cluster *cluster, int i, enum group_action action,
+static void execute(struct cluster *cluster, int i, enum worker_group_action action,
                     const struct worker_failure *failure)
 {
     struct node *node = &cluster->nodes[i];
@@ -107,7 +107,7 @@ static void execute(struct cluster *cluster, int i, enum group_action action,
         cluster_say(cluster, node, "cannot kill its workers");
         break;
     case GROUP_CLEAN:
-        cluster_agent_event(cluster, i, &(struct group_event){.kind = GROUP_CLEANED}, NULL);
+        cluster_agent_event(cluster, i, &(struct worker_group_event){.kind = GROUP_CLEANED}, NULL);
         break;
     case GROUP_REPORT_STOPPED:
         cluster_report(cluster, i, MEMBERSHIP_REPORT_STOPPED, NULL);
@@ -139,19 +139,19 @@ void cluster_deadline(struct cluster *cluster, int i)
     struct node *node = &cluster->nodes[i];
     node->group_at = INSTANT_NEVER;
     if (instant_reached(node_time(cluster, node), node->group.deadline))
-        cluster_agent_event(cluster, i, &(struct group_event){.kind = GROUP_DEADLINE}, NULL);
+        cluster_agent_event(cluster, i, &(struct worker_group_event){.kind = GROUP_DEADLINE}, NULL);
     else
         plan_deadline(cluster, i);
 }
 
-void cluster_agent_event(struct cluster *cluster, int i, const struct group_event *event,
+void cluster_agent_event(struct cluster *cluster, int i, const struct worker_group_event *event,
                          const struct worker_failure *failure)
 {
     struct node *node = &cluster->nodes[i];
     struct muster_error err;
     unsigned actions;
     node->group.listens = cluster->options.listens[i] && node->workers == WORKERS_RUNNING;
-    if (group_step(&node->group, event, node_time(cluster, node), &actions, &err)) {
+    if (worker_group_step(&node->group, event, node_time(cluster, node), &actions, &err)) {
         cluster_break(cluster, INVARIANT_PROTOCOL, "%s: %s", node->name, err.text);
         return;
     }
@@ -160,7 +160,7 @@ void cluster_agent_event(struct cluster *cluster, int i, const struct group_even
     unsigned life = node->life;
     for (int action = 0; action < GROUP_ACTION_COUNT && node->life == life; action++)
         if (actions & 1u << action)
-            execute(cluster, i, (enum group_action)action, failure);
+            execute(cluster, i, (enum worker_group_action)action, failure);
     if (node->life == life)
         cluster_look_for_the_end(cluster, i);
 }
@@ -174,7 +174,8 @@ static void take_stop(struct cluster *cluster, int i, const struct membership_ev
         cluster_break(cluster, INVARIANT_OLD_WORLD, "%s is told to stop round %u, but has round %u",
                       node->name, event->stopped.round, node->world.id.round);
     node->current = event->stopped;
-    struct group_event stop = {.kind = GROUP_STOP, .grace_ns = event->grace_ns, .planned = event->planned};
+    struct worker_group_event stop = {
+        .kind = GROUP_STOP, .grace_ns = event->grace_ns, .planned = event->planned};
     cluster_agent_event(cluster, i, &stop, NULL);
 }
 
@@ -191,7 +192,7 @@ void cluster_take_event(struct cluster *cluster, int i, const struct membership_
         cluster_check_world(cluster, i, &event->world);
         node->world = event->world;
         node->current = event->world.id;
-        cluster_agent_event(cluster, i, &(struct group_event){.kind = GROUP_WORLD}, NULL);
+        cluster_agent_event(cluster, i, &(struct worker_group_event){.kind = GROUP_WORLD}, NULL);
         break;
     case MEMBERSHIP_EVENT_STOP:
         take_stop(cluster, i, event);
@@ -203,13 +204,15 @@ void cluster_take_event(struct cluster *cluster, int i, const struct membership_
         node->seat_over = node->judged = true;
         node->verdict = event->exit_code;
         cluster_agent_event(
-            cluster, i, &(struct group_event){.kind = GROUP_VERDICT, .exit_code = event->exit_code}, NULL);
+            cluster, i, &(struct worker_group_event){.kind = GROUP_VERDICT, .exit_code = event->exit_code},
+            NULL);
         break;
     case MEMBERSHIP_EVENT_REFUSED:
         cluster_say(cluster, node, "refused: %s", event->reason);
         node->seat_over = true;
         cluster_agent_event(cluster, i,
-                            &(struct group_event){.kind = GROUP_LOST, .exit_code = EXIT_CODE_FAILURE}, NULL);
+                            &(struct worker_group_event){.kind = GROUP_LOST, .exit_code = EXIT_CODE_FAILURE},
+                            NULL);
         break;
     }
 }
@@ -279,6 +282,6 @@ void cluster_turn(struct cluster *cluster, int i)
     client_destroy(node->client);
     node->client = NULL;
     node->seat_over = true;
-    cluster_agent_event(cluster, i, &(struct group_event){.kind = GROUP_LOST, .exit_code = EXIT_CODE_NODE},
-                        NULL);
+    cluster_agent_event(cluster, i,
+                        &(struct worker_group_event){.kind = GROUP_LOST, .exit_code = EXIT_CODE_NODE}, NULL);
 }

@@ -281,7 +281,8 @@ static void terminate(struct cluster *cluster, int i)
     const enum roster_job_state state = node->server ? roster_state(node->server->roster) : JOB_RUNNING;
     cluster->faults += state == JOB_FORMING; /* nobody is told */
     cluster->may_fail |= state >= JOB_FINISHING;
-    cluster_agent_event(cluster, i, &(struct group_event){.kind = GROUP_SIGNAL, .signal = SIGTERM}, NULL);
+    cluster_agent_event(cluster, i, &(struct worker_group_event){.kind = GROUP_SIGNAL, .signal = SIGTERM},
+                        NULL);
 }
 
 static void stick(struct cluster *cluster, int i)

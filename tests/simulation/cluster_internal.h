@@ -5,9 +5,9 @@
 #ifndef MUSTER_TESTS_SIMULATION_CLUSTER_INTERNAL_H
 #define MUSTER_TESTS_SIMULATION_CLUSTER_INTERNAL_H
 
-#include "launcher/group.h"
-#include "launcher/succession.h"
-#include "rendezvous/client.h"
+#include "launcher/policy/server_takeover.h"
+#include "launcher/policy/worker_group.h"
+#include "rendezvous/client/client.h"
 #include "tests/simulation/cluster.h"
 
 enum { LOCAL_SESSION = 1 };
@@ -55,7 +55,7 @@ struct node {
     bool hurried;  /* its clock leapt while its workers had time to end: it may think that they cannot be
                       killed */
     /* the agent: its table, and its seat as membership.c keeps it */
-    struct group group;
+    struct worker_group group;
     struct instant group_at; /* real time; of the deadline that is scheduled */
     bool terminated;         /* has had a TERM */
     struct instant asked_at; /* terminated: when, and how long it may take to go, unless it stands still */
@@ -297,7 +297,7 @@ void cluster_free_letter(struct cluster *cluster, struct letter *letter);
 
 /* --- cluster_agent.c --- */
 
-void cluster_agent_event(struct cluster *cluster, int node, const struct group_event *event,
+void cluster_agent_event(struct cluster *cluster, int node, const struct worker_group_event *event,
                          const struct worker_failure *failure);
 /* Tells the table if none of its processes is left and it waits for that. */
 void cluster_look_for_the_end(struct cluster *cluster, int node);

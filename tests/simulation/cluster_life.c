@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/server_choice.h"
+#include "launcher/policy/server_choice.h"
 #include "proto/exit_code.h"
-#include "rendezvous/mutation.h"
+#include "rendezvous/roster/mutation.h"
 #include "tests/simulation/cluster_internal.h"
 
 static const int64_t kill_bound_ns = 3 * NS_PER_S, clean_bound_ns = 5 * NS_PER_S;
@@ -43,7 +43,7 @@ static struct server_question question_of(const struct cluster *cluster, int i)
                                     .is_local = is_local};
 }
 
-/* As launcher/agent_serve.c has it. */
+/* As launcher/agent/agent_server.c has it. */
 static bool serves(const struct cluster *cluster, int i)
 {
     const struct server_question question = question_of(cluster, i);
@@ -86,13 +86,13 @@ static void renew(struct cluster *cluster, int i, int rank, int named_after)
     (void)snprintf(node->name, sizeof node->name, "node%d", named_after);
     node->incarnation = (struct roster_incarnation){cluster_luck(cluster, (uint64_t)i, node->life, 1),
                                                     cluster_luck(cluster, (uint64_t)i, node->life, 2)};
-    node->group = (struct group){.shutdown_grace_ns = options->grace_ns,
-                                 .restart_grace_ns = options->grace_ns,
-                                 .kill_bound_ns = kill_bound_ns,
-                                 .clean_bound_ns = clean_bound_ns,
-                                 .deadline = INSTANT_NEVER,
-                                 .drains = options->elastic,
-                                 .ends_together = !options->elastic && options->max_nodes > 1};
+    node->group = (struct worker_group){.shutdown_grace_ns = options->grace_ns,
+                                        .restart_grace_ns = options->grace_ns,
+                                        .kill_bound_ns = kill_bound_ns,
+                                        .clean_bound_ns = clean_bound_ns,
+                                        .deadline = INSTANT_NEVER,
+                                        .drains = options->elastic,
+                                        .ends_together = !options->elastic && options->max_nodes > 1};
     node->group_at = node->turn_at = node->cut_at = INSTANT_NEVER;
     node->hurried = node->terminated = node->judged = node->seat_left = node->seat_over = false;
     node->cut[TO_SERVER] = node->cut[TO_AGENT] = node->slept = node->stuck = node->saw_world = false;
@@ -135,7 +135,8 @@ void cluster_start_agent(struct cluster *cluster, int i, int rank, int named_aft
         cluster_say(cluster, node, "finds its port taken");
         node->seat_over = true;
         cluster_agent_event(cluster, i,
-                            &(struct group_event){.kind = GROUP_LOST, .exit_code = EXIT_CODE_FAILURE}, NULL);
+                            &(struct worker_group_event){.kind = GROUP_LOST, .exit_code = EXIT_CODE_FAILURE},
+                            NULL);
         return;
     }
     join.local = false;

@@ -1,9 +1,9 @@
 /* cluster_server.c - the side of a simulated cluster that serves: a roster, and what its carrier does. Stands
- * for rendezvous/carrier_server.c and routes.c. */
+ * for rendezvous/server/transport_server.c and routes.c. */
 #include <stdlib.h>
 
 #include "proto/base/mem.h"
-#include "rendezvous/mutation.h"
+#include "rendezvous/roster/mutation.h"
 #include "tests/simulation/cluster_internal.h"
 
 struct server *cluster_server(struct cluster *cluster)

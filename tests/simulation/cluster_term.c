@@ -29,7 +29,7 @@ void cluster_check_leave(struct cluster *cluster, int i)
         return;
     if (instant_reached(cluster->now, limit))
         cluster_break(cluster, INVARIANT_PROGRESS, "%s got TERM and is still %s %.3f s later", node->name,
-                      group_state_name(node->group.state),
+                      worker_group_state_name(node->group.state),
                       (double)instant_diff_ns(cluster->now, node->asked_at) / NS_PER_S);
     else
         cluster_at(cluster, limit, i, HAPPEN_LEAVE_BY);

@@ -1,5 +1,5 @@
 /* cluster_workers.c - the workers of one agent of a simulated cluster, from their start to their end. Stands
- * for launcher/agent_workers.c and the programs that it runs. */
+ * for launcher/agent/agent_processes.c and the programs that it runs. */
 #include <signal.h>
 #include <stdio.h>
 
@@ -71,14 +71,14 @@ void cluster_workers_ended(struct cluster *cluster, int i)
     struct node *node = &cluster->nodes[i];
     cluster_set_workers(cluster, node, WORKERS_NONE);
     if (node->group.state == GROUP_SAVING)
-        cluster_agent_event(cluster, i, &(struct group_event){.kind = GROUP_SUCCESS}, NULL);
+        cluster_agent_event(cluster, i, &(struct worker_group_event){.kind = GROUP_SUCCESS}, NULL);
     cluster_look_for_the_end(cluster, i);
 }
 
 void cluster_fail_worker(struct cluster *cluster, int i, bool follows)
 {
     struct node *node = &cluster->nodes[i];
-    enum group_state state = node->group.state;
+    enum worker_group_state state = node->group.state;
     bool told = node->workers == WORKERS_ENDING && state == GROUP_STOPPING;
     bool runs = node->workers == WORKERS_RUNNING &&
                 (state == GROUP_RUNNING || state == GROUP_DRAINING || state == GROUP_SAVING);
@@ -99,17 +99,17 @@ void cluster_fail_worker(struct cluster *cluster, int i, bool follows)
     cluster_say(cluster, node, follows ? "a worker loses its peer" : "a worker is killed");
     cluster->faults++;
     cluster->round_exits++;
-    cluster_agent_event(cluster, i, &(struct group_event){.kind = GROUP_FAILURE}, &failure);
+    cluster_agent_event(cluster, i, &(struct worker_group_event){.kind = GROUP_FAILURE}, &failure);
 }
 
 void cluster_finish_workers(struct cluster *cluster, int i)
 {
     struct node *node = &cluster->nodes[i];
-    enum group_state state = node->group.state;
+    enum worker_group_state state = node->group.state;
     if (node->workers != WORKERS_RUNNING || (state != GROUP_RUNNING && state != GROUP_DRAINING))
         return;
     cluster_say(cluster, node, "is done");
     cluster_set_workers(cluster, node, WORKERS_DONE);
     cluster_note_done(cluster, i);
-    cluster_agent_event(cluster, i, &(struct group_event){.kind = GROUP_SUCCESS}, NULL);
+    cluster_agent_event(cluster, i, &(struct worker_group_event){.kind = GROUP_SUCCESS}, NULL);
 }

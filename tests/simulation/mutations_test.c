@@ -4,7 +4,7 @@
  *     simulate_mutated --mutation N --seed M --shrink      shows it */
 #include <inttypes.h>
 
-#include "rendezvous/mutation.h"
+#include "rendezvous/roster/mutation.h"
 #include "tests/simulation/schedule.h"
 #include "tests/support/cmocka_all.h"
 

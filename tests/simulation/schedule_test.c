@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/mutation.h"
+#include "rendezvous/roster/mutation.h"
 #include "tests/simulation/schedule.h"
 #include "tests/support/cmocka_all.h"
 

@@ -9,7 +9,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
-#include "rendezvous/mutation.h"
+#include "rendezvous/roster/mutation.h"
 #include "tests/simulation/campaign.h"
 #include "tests/simulation/schedule.h"
 

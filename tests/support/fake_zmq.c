@@ -10,7 +10,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "rendezvous/zmq_calls.h"
+#include "rendezvous/zmq/zmq_calls.h"
 
 enum { GONE_LIMIT = 8, NAME_SIZE = 16 };
 

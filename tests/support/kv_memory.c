@@ -8,7 +8,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "rendezvous/store.h"
+#include "rendezvous/store/store.h"
 
 struct kv_memory {
     pthread_mutex_t mutex;

@@ -3,7 +3,7 @@
 #define MUSTER_TESTS_KV_MEMORY_H
 
 #include "proto/include/muster_error.h"
-#include "rendezvous/kv_store.h"
+#include "rendezvous/store/kv_store.h"
 
 struct kv_memory;
 

@@ -2,7 +2,7 @@
 #ifndef MUSTER_TESTS_PLAN_MODELS_H
 #define MUSTER_TESTS_PLAN_MODELS_H
 
-#include "runtime/model.h"
+#include "runtime/plan/model.h"
 
 /* A layer of a test model. */
 struct plan_model_layer {

@@ -2,7 +2,7 @@
 #ifndef MUSTER_TESTS_PLAN_WORLD_H
 #define MUSTER_TESTS_PLAN_WORLD_H
 
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 struct plan_world {
     struct plan *plans;

@@ -18,7 +18,7 @@
 
 #include "proto/base/clock.h"
 #include "proto/include/muster_error.h"
-#include "rendezvous/tcpstore_client.h"
+#include "rendezvous/tcpstore/tcpstore_client.h"
 
 enum { STEP_RANK_LIMIT = 1024 };
 #define STEP_STORE_TIMEOUT (300 * NS_PER_S)

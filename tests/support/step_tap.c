@@ -1,5 +1,6 @@
-/* step_tap.c - starts a program that speaks to the launcher (launcher/heartbeat.md, launcher/notice.md) as
- * the worker of a test: it becomes that program, and a child of it stands between the two, which
+/* step_tap.c - starts a program that speaks to the launcher (launcher/docs/heartbeat.md,
+ * launcher/docs/notice.md) as the worker of a test: it becomes that program, and a child of it stands between
+ * the two, which
  *
  *   - records each beat as a step that was taken (step_record.h), and passes it on;
  *   - takes the next beat no sooner than STEP_MS later, so that training goes no faster: a beat waits for the

@@ -1,8 +1,8 @@
 /* job.c - see job.h. */
-#include "launcher/local/job.h"
+#include "launcher/local/job/job.h"
 
-#include "launcher/text_list.h"
 #include "proto/base/mem.h"
+#include "proto/base/text_list.h"
 
 void local_job_free(struct local_job *job)
 {

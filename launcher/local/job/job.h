@@ -4,8 +4,8 @@
  * The manifest side (manifest.h, operator.h) fills it by pure functions; the runner (runner.h, lifecycle.h)
  * only reads it.
  */
-#ifndef MUSTER_LAUNCHER_LOCAL_JOB_H
-#define MUSTER_LAUNCHER_LOCAL_JOB_H
+#ifndef MUSTER_LAUNCHER_LOCAL_JOB_JOB_H
+#define MUSTER_LAUNCHER_LOCAL_JOB_JOB_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* network.c - see network.h. A name of an abstract socket belongs to one process of a network namespace, as
  * the loopback addresses do, and goes with it, however it ends. */
-#include "launcher/local/network.h"
+#include "launcher/local/job/network.h"
 
 #include <stddef.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* python_shim.c - see python_shim.h. */
-#include "launcher/local/python_shim.h"
+#include "launcher/local/job/python_shim.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -8,11 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/text_list.h"
 #include "proto/base/buffer.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
+#include "proto/base/text_list.h"
 #include "proto/env_names.h"
 #include "proto/exit_code.h"
 

@@ -1,8 +1,8 @@
 /* python_shim.h - what the program does when it is called through a link named python, python3 or the like:
  * run the next interpreter of that name in PATH, except for `-m torch.distributed.run` and
  * `-m torch.distributed.launch`, which are ours. muster local puts such links first in a pod's PATH. */
-#ifndef MUSTER_LAUNCHER_LOCAL_PYTHON_SHIM_H
-#define MUSTER_LAUNCHER_LOCAL_PYTHON_SHIM_H
+#ifndef MUSTER_LAUNCHER_LOCAL_JOB_PYTHON_SHIM_H
+#define MUSTER_LAUNCHER_LOCAL_JOB_PYTHON_SHIM_H
 
 #include <stdbool.h>
 

@@ -1,9 +1,9 @@
 /* container_env.c - see container_env.h. */
-#include "launcher/local/container_env.h"
+#include "launcher/local/manifest/container_env.h"
 
 #include <string.h>
 
-#include "launcher/local/container_sources.h"
+#include "launcher/local/manifest/container_sources.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"

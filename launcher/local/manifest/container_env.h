@@ -1,11 +1,11 @@
 /* container_env.h - a container's environment as the kubelet makes it: envFrom, literal values, values from
  * the pod, its resources, ConfigMaps and Secrets, then what the operator adds (pure). */
-#ifndef MUSTER_LAUNCHER_LOCAL_CONTAINER_ENV_H
-#define MUSTER_LAUNCHER_LOCAL_CONTAINER_ENV_H
+#ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_CONTAINER_ENV_H
+#define MUSTER_LAUNCHER_LOCAL_MANIFEST_CONTAINER_ENV_H
 
-#include "launcher/local/documents.h"
-#include "launcher/local/env_map.h"
-#include "launcher/local/operator.h"
+#include "launcher/local/manifest/documents.h"
+#include "launcher/local/manifest/env_map.h"
+#include "launcher/local/manifest/operator.h"
 
 /* What the node says of itself, for fields and resources that the manifest leaves open. */
 struct local_machine {

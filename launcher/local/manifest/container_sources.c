@@ -1,9 +1,9 @@
 /* container_sources.c - see container_sources.h. */
-#include "launcher/local/container_sources.h"
+#include "launcher/local/manifest/container_sources.h"
 
 #include <string.h>
 
-#include "launcher/local/quantity.h"
+#include "launcher/local/manifest/quantity.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"

@@ -1,9 +1,9 @@
 /* container_sources.h - where a variable's value may come from besides being written down: the pod's own
  * fields, its resources, ConfigMaps and Secrets of the same files (pure). */
-#ifndef MUSTER_LAUNCHER_LOCAL_CONTAINER_SOURCES_H
-#define MUSTER_LAUNCHER_LOCAL_CONTAINER_SOURCES_H
+#ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_CONTAINER_SOURCES_H
+#define MUSTER_LAUNCHER_LOCAL_MANIFEST_CONTAINER_SOURCES_H
 
-#include "launcher/local/container_env.h"
+#include "launcher/local/manifest/container_env.h"
 
 /* The value that a valueFrom stands for. 1 and *value (the caller's); 0 where there is none, which is a fatal
  * problem unless it was optional; -1 where there is no memory. */

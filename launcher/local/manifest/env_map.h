@@ -1,13 +1,13 @@
 /* env_map.h - a container's environment while it is put together: the last value of a name wins, $(NAME)
  * stands for what was set before (pure). */
-#ifndef MUSTER_LAUNCHER_LOCAL_ENV_MAP_H
-#define MUSTER_LAUNCHER_LOCAL_ENV_MAP_H
+#ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_ENV_MAP_H
+#define MUSTER_LAUNCHER_LOCAL_MANIFEST_ENV_MAP_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "launcher/text_list.h"
 #include "proto/base/buffer.h"
+#include "proto/base/text_list.h"
 #include "proto/include/muster_error.h"
 
 enum {

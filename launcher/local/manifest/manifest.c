@@ -1,10 +1,10 @@
 /* manifest.c - see manifest.h. */
-#include "launcher/local/manifest.h"
+#include "launcher/local/manifest/manifest.h"
 
 #include <string.h>
 
-#include "launcher/local/network.h"
-#include "launcher/local/quantity.h"
+#include "launcher/local/job/network.h"
+#include "launcher/local/manifest/quantity.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 

@@ -1,9 +1,9 @@
 /* manifest.h - from the objects of some files to the job that the runner runs (pure). */
-#ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_H
-#define MUSTER_LAUNCHER_LOCAL_MANIFEST_H
+#ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_MANIFEST_H
+#define MUSTER_LAUNCHER_LOCAL_MANIFEST_MANIFEST_H
 
-#include "launcher/local/container_env.h"
-#include "launcher/local/pod_command.h"
+#include "launcher/local/manifest/container_env.h"
+#include "launcher/local/manifest/pod_command.h"
 
 struct manifest_settings {
     const char *job; /* metadata.name of the PyTorchJob; NULL: the only one */

@@ -1,5 +1,5 @@
 /* operator.c - see operator.h. */
-#include "launcher/local/operator.h"
+#include "launcher/local/manifest/operator.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* operator.h - what the operator adds to each pod of a PyTorchJob (training operator v1.9.4): names, labels
  * and the environment. All pure. */
-#ifndef MUSTER_LAUNCHER_LOCAL_OPERATOR_H
-#define MUSTER_LAUNCHER_LOCAL_OPERATOR_H
+#ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_OPERATOR_H
+#define MUSTER_LAUNCHER_LOCAL_MANIFEST_OPERATOR_H
 
-#include "launcher/local/pytorchjob.h"
+#include "launcher/local/manifest/pytorchjob.h"
 
 struct operator_variable {
     const char *name;

@@ -1,9 +1,9 @@
 /* pod_command.c - see pod_command.h. */
-#include "launcher/local/pod_command.h"
+#include "launcher/local/manifest/pod_command.h"
 
 #include <string.h>
 
-#include "launcher/local/python_shim.h"
+#include "launcher/local/job/python_shim.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 

@@ -1,9 +1,9 @@
 /* pod_command.h - the command of a pod's container on this machine (pure). */
-#ifndef MUSTER_LAUNCHER_LOCAL_POD_COMMAND_H
-#define MUSTER_LAUNCHER_LOCAL_POD_COMMAND_H
+#ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_POD_COMMAND_H
+#define MUSTER_LAUNCHER_LOCAL_MANIFEST_POD_COMMAND_H
 
-#include "launcher/local/env_map.h"
-#include "launcher/local/problems.h"
+#include "launcher/local/manifest/env_map.h"
+#include "launcher/local/manifest/problems.h"
 
 struct pod_command_settings {
     char *const *entrypoint; /* words that stand for the image's, NULL-terminated; NULL: not known */

@@ -1,10 +1,10 @@
 /* pytorchjob.c - fields and their defaults; see pytorchjob.h. */
-#include "launcher/local/pytorchjob.h"
+#include "launcher/local/manifest/pytorchjob.h"
 
 #include <string.h>
 #include <strings.h>
 
-#include "launcher/local/schema.h"
+#include "launcher/local/manifest/schema.h"
 
 static const char specs[] = "pytorchReplicaSpecs";
 

@@ -2,11 +2,11 @@
  * webhook holds it against (training operator v1.9.4). All pure.
  *
  * Texts and nodes belong to the tree that the object was read from. */
-#ifndef MUSTER_LAUNCHER_LOCAL_PYTORCHJOB_H
-#define MUSTER_LAUNCHER_LOCAL_PYTORCHJOB_H
+#ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_PYTORCHJOB_H
+#define MUSTER_LAUNCHER_LOCAL_MANIFEST_PYTORCHJOB_H
 
-#include "launcher/local/job.h"
-#include "launcher/local/problems.h"
+#include "launcher/local/job/job.h"
+#include "launcher/local/manifest/problems.h"
 #include "proto/tree/tree.h"
 
 enum { PYTORCHJOB_PORT = 23456, PYTORCHJOB_GRACE_S = 30 };

@@ -1,6 +1,6 @@
 /* pytorchjob_schema.c - the fields of a PyTorchJob of kubeflow.org/v1 as its CRD (training operator v1.9.4)
  * has them. What muster local reads is described to the last field; of the rest the names are known. */
-#include "launcher/local/schema.h"
+#include "launcher/local/manifest/schema.h"
 
 #define ROW(name, type)                                                                                      \
     {                                                                                                        \

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "launcher/local/pytorchjob.h"
+#include "launcher/local/manifest/pytorchjob.h"
 
 enum { LABEL_LIMIT = 63, PODS_LIMIT = 1000 };
 

@@ -1,11 +1,11 @@
 /* schema.c - see schema.h. */
-#include "launcher/local/schema.h"
+#include "launcher/local/manifest/schema.h"
 
 #include <limits.h>
 #include <math.h>
 #include <string.h>
 
-#include "launcher/local/quantity.h"
+#include "launcher/local/manifest/quantity.h"
 #include "proto/base/text.h"
 
 enum { NAMES_LIMIT = 64 };

@@ -2,10 +2,10 @@
  *
  * An API server refuses a field of the wrong type and silently drops one that it does not know; here a wrong
  * type is a fatal error and an unknown field a warning that names the nearest known one. */
-#ifndef MUSTER_LAUNCHER_LOCAL_SCHEMA_H
-#define MUSTER_LAUNCHER_LOCAL_SCHEMA_H
+#ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_SCHEMA_H
+#define MUSTER_LAUNCHER_LOCAL_MANIFEST_SCHEMA_H
 
-#include "launcher/local/problems.h"
+#include "launcher/local/manifest/problems.h"
 
 enum schema_type {
     SCHEMA_ANY, /* not looked into */

@@ -1,5 +1,5 @@
 /* cluster.c - see cluster.h. */
-#include "launcher/local/cluster.h"
+#include "launcher/local/run/cluster.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/local/gpu_division.h"
-#include "launcher/local/pod_env.h"
-#include "launcher/local/python_shim.h"
-#include "launcher/machine.h"
+#include "launcher/host/machine.h"
+#include "launcher/local/job/python_shim.h"
+#include "launcher/local/run/gpu_division.h"
+#include "launcher/local/run/pod_env.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
@@ -104,7 +104,7 @@ int cluster_set_up(struct cluster *cluster, const struct local_job *job, const s
                    struct muster_error *err)
 {
     *cluster = (struct cluster){.job = job};
-    if (kin_make_id(cluster->id) < 0)
+    if (descendants_make_id(cluster->id) < 0)
         return error_errno(err, "getrandom");
     if (divide_gpus(cluster, options, err) < 0 || make_folder(cluster, err) < 0 ||
         make_links(cluster, err) < 0 || write_hosts(cluster, err) < 0) {

@@ -1,20 +1,21 @@
 /* cluster.h - what this machine gives to all pods of a run in place of a cluster: names, a folder of
  * commands, GPUs, an identity. */
-#ifndef MUSTER_LAUNCHER_LOCAL_CLUSTER_H
-#define MUSTER_LAUNCHER_LOCAL_CLUSTER_H
+#ifndef MUSTER_LAUNCHER_LOCAL_RUN_CLUSTER_H
+#define MUSTER_LAUNCHER_LOCAL_RUN_CLUSTER_H
 
-#include "launcher/kin.h"
-#include "launcher/local/pod_isolation.h"
-#include "launcher/local/runner.h"
-#include "launcher/text_list.h"
+#include "launcher/local/run/pod_isolation.h"
+#include "launcher/local/run/runner.h"
+#include "launcher/process/descendants.h"
+#include "proto/base/text_list.h"
 #include "proto/include/muster_error.h"
 
 struct cluster {
     const struct local_job *job;
-    char id[KIN_ID_LENGTH + 1]; /* of this run: all of its processes carry it, or the mark of its family */
-    char *folder;               /* of our own, in TMPDIR or /tmp */
-    char *commands;             /* in it: links torchrun, python, python3 to this program */
-    char *hosts;                /* in it: the pods' /etc/hosts */
+    char id[DESCENDANTS_ID_LENGTH +
+            1];     /* of this run: all of its processes carry it, or the mark of its family */
+    char *folder;   /* of our own, in TMPDIR or /tmp */
+    char *commands; /* in it: links torchrun, python, python3 to this program */
+    char *hosts;    /* in it: the pods' /etc/hosts */
     struct pod_isolation isolation;
     struct text_list gpus; /* CUDA_VISIBLE_DEVICES of each pod */
 };

@@ -1,5 +1,5 @@
 /* conditions.c - see conditions.h. */
-#include "launcher/local/conditions.h"
+#include "launcher/local/run/conditions.h"
 
 #include <stddef.h>
 #include <string.h>

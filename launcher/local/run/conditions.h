@@ -1,7 +1,7 @@
 /* conditions.h - pure: the conditions of a PyTorchJob, in the order and with the replacements of the
  * operator's status. */
-#ifndef MUSTER_LAUNCHER_LOCAL_CONDITIONS_H
-#define MUSTER_LAUNCHER_LOCAL_CONDITIONS_H
+#ifndef MUSTER_LAUNCHER_LOCAL_RUN_CONDITIONS_H
+#define MUSTER_LAUNCHER_LOCAL_RUN_CONDITIONS_H
 
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
 /* gpu_division.c - see gpu_division.h. */
-#include "launcher/local/gpu_division.h"
+#include "launcher/local/run/gpu_division.h"
 
 #include <string.h>
 

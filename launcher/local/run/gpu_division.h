@@ -1,11 +1,11 @@
 /* gpu_division.h - pure: which GPUs each pod sees. */
-#ifndef MUSTER_LAUNCHER_LOCAL_GPU_DIVISION_H
-#define MUSTER_LAUNCHER_LOCAL_GPU_DIVISION_H
+#ifndef MUSTER_LAUNCHER_LOCAL_RUN_GPU_DIVISION_H
+#define MUSTER_LAUNCHER_LOCAL_RUN_GPU_DIVISION_H
 
 #include <stdbool.h>
 
-#include "launcher/local/job.h"
-#include "launcher/text_list.h"
+#include "launcher/local/job/job.h"
+#include "proto/base/text_list.h"
 #include "proto/include/muster_error.h"
 
 /* How many GPUs the pods of the job ask for together, without spares. */

@@ -1,5 +1,5 @@
 /* kubelet.c - see kubelet.h. */
-#include "launcher/local/kubelet.h"
+#include "launcher/local/run/kubelet.h"
 
 /* --- what one event means --- */
 

@@ -1,8 +1,8 @@
 /* kubelet.h - pure: what happens to one pod and its container: the table of lifecycle.h. */
-#ifndef MUSTER_LAUNCHER_LOCAL_KUBELET_H
-#define MUSTER_LAUNCHER_LOCAL_KUBELET_H
+#ifndef MUSTER_LAUNCHER_LOCAL_RUN_KUBELET_H
+#define MUSTER_LAUNCHER_LOCAL_RUN_KUBELET_H
 
-#include "launcher/local/lifecycle.h"
+#include "launcher/local/run/lifecycle.h"
 
 /* exit_code: for POD_ENDED. An event that the pod's state does not know is told as an internal error and
  * changes nothing. */

@@ -1,10 +1,10 @@
 /* lifecycle.c - see lifecycle.h: what the operator does with a job. What happens to one pod is in kubelet.c.
  */
-#include "launcher/local/lifecycle.h"
+#include "launcher/local/run/lifecycle.h"
 
 #include <stdio.h>
 
-#include "launcher/local/kubelet.h"
+#include "launcher/local/run/kubelet.h"
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "proto/exit_code.h"

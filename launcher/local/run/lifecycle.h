@@ -13,13 +13,13 @@
  * Differences from a cluster: the active deadline fires when it is reached (there, when the operator looks
  * next time); a pod is made anew after RECREATE_S instead of scheduling; what a finished job leaves running
  * ends with our patience (linger_ns) where ttlSecondsAfterFinished does not end it before. */
-#ifndef MUSTER_LAUNCHER_LOCAL_LIFECYCLE_H
-#define MUSTER_LAUNCHER_LOCAL_LIFECYCLE_H
+#ifndef MUSTER_LAUNCHER_LOCAL_RUN_LIFECYCLE_H
+#define MUSTER_LAUNCHER_LOCAL_RUN_LIFECYCLE_H
 
 #include <stdbool.h>
 
-#include "launcher/local/conditions.h"
-#include "launcher/local/job.h"
+#include "launcher/local/job/job.h"
+#include "launcher/local/run/conditions.h"
 #include "proto/base/clock.h"
 #include "proto/base/log.h"
 #include "proto/include/muster_error.h"

@@ -1,5 +1,5 @@
 /* pod_env.c - see pod_env.h. */
-#include "launcher/local/pod_env.h"
+#include "launcher/local/run/pod_env.h"
 
 #include <string.h>
 

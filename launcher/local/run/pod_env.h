@@ -1,13 +1,13 @@
 /* pod_env.h - pure: what a pod's processes find on this machine instead of a container: names of the other
  * pods, and an environment. */
-#ifndef MUSTER_LAUNCHER_LOCAL_POD_ENV_H
-#define MUSTER_LAUNCHER_LOCAL_POD_ENV_H
+#ifndef MUSTER_LAUNCHER_LOCAL_RUN_POD_ENV_H
+#define MUSTER_LAUNCHER_LOCAL_RUN_POD_ENV_H
 
 #include <stdbool.h>
 
-#include "launcher/local/job.h"
-#include "launcher/text_list.h"
+#include "launcher/local/job/job.h"
 #include "proto/base/buffer.h"
+#include "proto/base/text_list.h"
 
 /* A private /etc/hosts: the pods' names (also with the namespace and cluster.local behind, as in a cluster's
  * DNS), then the machine's own file. */

@@ -1,5 +1,5 @@
 /* pod_isolation.c - see pod_isolation.h. */
-#include "launcher/local/pod_isolation.h"
+#include "launcher/local/run/pod_isolation.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* pod_isolation.h - a pod's own host name and /etc/hosts, by namespaces where the machine permits them. */
-#ifndef MUSTER_LAUNCHER_LOCAL_POD_ISOLATION_H
-#define MUSTER_LAUNCHER_LOCAL_POD_ISOLATION_H
+#ifndef MUSTER_LAUNCHER_LOCAL_RUN_POD_ISOLATION_H
+#define MUSTER_LAUNCHER_LOCAL_RUN_POD_ISOLATION_H
 
 enum pod_isolation_kind {
     POD_ISOLATION_NONE,  /* not permitted here */

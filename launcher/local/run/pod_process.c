@@ -1,5 +1,5 @@
 /* pod_process.c - see pod_process.h. */
-#include "launcher/local/pod_process.h"
+#include "launcher/local/run/pod_process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/local/pod_env.h"
-#include "launcher/program.h"
+#include "launcher/local/run/pod_env.h"
+#include "launcher/process/find_program.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/exit_code.h"
@@ -47,8 +47,8 @@ static int open_stream(struct pod_process *pod, int stream, const struct pod_pla
         return error_errno(err, "cannot make a pipe (ulimit -n limits them)");
     (void)fcntl(ends[0], F_SETFL, O_NONBLOCK); /* ours alone; the pod's end stays blocking */
     scope_close int write_end = ends[1];
-    struct target_options log = {.fd = file, .owned = true, .name = "the log file"};
-    struct target *target = file >= 0 ? pump_file(place->pump, &log, err) : NULL;
+    struct output_file_options log = {.fd = file, .owned = true, .name = "the log file"};
+    struct output_file *target = file >= 0 ? pump_file(place->pump, &log, err) : NULL;
     if (take_fd(&file) >= 0 && !target) {
         (void)close(ends[0]); /* a pipe's read end */
         return -1;
@@ -111,7 +111,7 @@ static int prepare(const struct pod_process *pod, const struct pod_place *place,
         return error_set(err, MUSTER_E_NOMEM, "no memory for its environment");
     const char *name = argv->items[0];
     *program =
-        strchr(name, '/') ? mem_strdup(name) : program_find(name, text_list_value(envp->items, "PATH"), err);
+        strchr(name, '/') ? mem_strdup(name) : find_program(name, text_list_value(envp->items, "PATH"), err);
     if (*program)
         return 0;
     if (strchr(name, '/'))
@@ -137,7 +137,7 @@ static pid_t spawn(struct pod_process *pod, const struct pod_place *place, int *
                                     .envp = envp.items,
                                     .out_fd = out,
                                     .err_fd = error,
-                                    .mark = kin_mark(pod->id),
+                                    .mark = descendants_mark(pod->id),
                                     .ignored = place->ignored,
                                     .directory = pod->spec->working_dir,
                                     .enter = pod_isolation_enter,
@@ -179,13 +179,13 @@ void pod_process_reaped(struct pod_process *pod, int code, int status)
     pod->exit_code = code == CLD_EXITED ? status : EXIT_CODE_SIGNAL_BASE + status;
 }
 
-static int look(const struct pod_process *pod, int signal, bool (*found)(void *, const struct kin_process *),
-                void *context)
+static int look(const struct pod_process *pod, int signal,
+                bool (*found)(void *, const struct descendants_process *), void *context)
 {
-    struct kin_session session = {.id = pod->pid, .leaderless = !pod->alive};
-    struct kin kin = {
+    struct descendants_session session = {.id = pod->pid, .leaderless = !pod->alive};
+    struct descendants kin = {
         .id = pod->id, .sessions = &session, .session_count = pod->pid != 0, .except = {getpid(), 0}};
-    return kin_sweep(&kin, signal, found, context);
+    return descendants_sweep(&kin, signal, found, context);
 }
 
 bool pod_process_sweep(struct pod_process *pod)
@@ -197,8 +197,8 @@ bool pod_process_sweep(struct pod_process *pod)
     return pod->clean_looks >= CLEAN_LOOKS && !pod->alive;
 }
 
-void pod_process_list(const struct pod_process *pod, bool (*found)(void *, const struct kin_process *),
-                      void *context)
+void pod_process_list(const struct pod_process *pod,
+                      bool (*found)(void *, const struct descendants_process *), void *context)
 {
     (void)look(pod, SIGKILL, found, context);
 }

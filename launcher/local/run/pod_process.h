@@ -1,17 +1,17 @@
 /* pod_process.h - the processes of one pod: starting the first, signalling, and seeing that none is left. */
-#ifndef MUSTER_LAUNCHER_LOCAL_POD_PROCESS_H
-#define MUSTER_LAUNCHER_LOCAL_POD_PROCESS_H
+#ifndef MUSTER_LAUNCHER_LOCAL_RUN_POD_PROCESS_H
+#define MUSTER_LAUNCHER_LOCAL_RUN_POD_PROCESS_H
 
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "launcher/guardian.h"
-#include "launcher/kin.h"
-#include "launcher/local/cluster.h"
-#include "launcher/local/job.h"
-#include "launcher/local/runner.h"
-#include "launcher/pump.h"
-#include "launcher/spawn.h"
+#include "launcher/local/job/job.h"
+#include "launcher/local/run/cluster.h"
+#include "launcher/local/run/runner.h"
+#include "launcher/output/pump.h"
+#include "launcher/process/descendants.h"
+#include "launcher/process/guardian.h"
+#include "launcher/process/spawn.h"
 
 /* What all pods of a run share. */
 struct pod_place {
@@ -26,14 +26,15 @@ struct pod_place {
 
 struct pod_process {
     const struct local_pod *spec;
-    int index;                  /* in the job */
-    char id[KIN_ID_LENGTH + 1]; /* carried by all of its processes, or its mark; of the run's family */
-    pid_t pid;                  /* the first process and its session; 0: none */
-    bool alive;                 /* not reaped */
-    bool ended;                 /* reaped, or it could not be started; the rest of the pod is being killed */
-    bool lost;                  /* ended without an exit code */
-    int exit_code;              /* once ended: 128 + n for signal n */
-    int clean_looks;            /* in a row that found nothing of it */
+    int index; /* in the job */
+    char
+        id[DESCENDANTS_ID_LENGTH + 1]; /* carried by all of its processes, or its mark; of the run's family */
+    pid_t pid;                         /* the first process and its session; 0: none */
+    bool alive;                        /* not reaped */
+    bool ended;      /* reaped, or it could not be started; the rest of the pod is being killed */
+    bool lost;       /* ended without an exit code */
+    int exit_code;   /* once ended: 128 + n for signal n */
+    int clean_looks; /* in a row that found nothing of it */
     struct pump_stream *streams[3];
 };
 
@@ -46,8 +47,8 @@ void pod_process_reaped(struct pod_process *pod, int code, int status);
 /* KILL to everything of the pod. Whether looks in a row found nothing more to kill. */
 bool pod_process_sweep(struct pod_process *pod);
 /* found for each process that is left, which is not signalled. */
-void pod_process_list(const struct pod_process *pod, bool (*found)(void *, const struct kin_process *),
-                      void *context);
+void pod_process_list(const struct pod_process *pod,
+                      bool (*found)(void *, const struct descendants_process *), void *context);
 /* Nothing is left: closes its streams and makes it ready for another start. */
 void pod_process_release(struct pod_process *pod, const struct pod_place *place);
 

@@ -1,11 +1,11 @@
 /* pod_table.c - see pod_table.h. */
-#include "launcher/local/pod_table.h"
+#include "launcher/local/run/pod_table.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "proto/exit_code.h"
-#include "rendezvous/failure.h"
+#include "rendezvous/failure/failure.h"
 
 /* A pod that is gone was deleted, or was never there. */
 static const char *end_of(const struct lifecycle_pod *pod)

@@ -1,8 +1,8 @@
 /* pod_table.h - pure: what became of the pods and the job, for people. */
-#ifndef MUSTER_LAUNCHER_LOCAL_POD_TABLE_H
-#define MUSTER_LAUNCHER_LOCAL_POD_TABLE_H
+#ifndef MUSTER_LAUNCHER_LOCAL_RUN_POD_TABLE_H
+#define MUSTER_LAUNCHER_LOCAL_RUN_POD_TABLE_H
 
-#include "launcher/local/lifecycle.h"
+#include "launcher/local/run/lifecycle.h"
 #include "proto/base/buffer.h"
 
 /* One line a pod: its end, last exit code, restarts in place, how often it was made anew, and the time from

@@ -1,6 +1,6 @@
 /* runner.c - see runner.h: the loop of one `muster local`. What is seen becomes an event of the life cycle
  * (lifecycle.h), and what that asks for is done. */
-#include "launcher/local/runner.h"
+#include "launcher/local/run/runner.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,16 +11,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/local/lifecycle.h"
-#include "launcher/local/pod_process.h"
-#include "launcher/local/pod_table.h"
-#include "launcher/loop.h"
+#include "launcher/local/run/lifecycle.h"
+#include "launcher/local/run/pod_process.h"
+#include "launcher/local/run/pod_table.h"
+#include "launcher/loop/loop.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/env_names.h"
 #include "proto/exit_code.h"
-#include "rendezvous/failure.h"
+#include "rendezvous/failure/failure.h"
 
 enum { GUARDIANS_LIMIT = 4 };
 
@@ -71,7 +71,7 @@ static void kill_pod(struct runner *r, int i)
     r->sweep_at = instant_min(r->sweep_at, instant_add(clock_now(NULL), sweep_every_ns));
 }
 
-static bool name_one(void *context, const struct kin_process *process)
+static bool name_one(void *context, const struct descendants_process *process)
 {
     struct runner *r = context;
     log_error(&r->log, "process %d (%s) cannot be killed: it is in state %c%s", (int)process->pid,
@@ -240,12 +240,13 @@ static void guardian_gone(void *context, uint32_t events)
 static int start_guardian(struct runner *r, struct muster_error *err)
 {
     size_t count = 0;
-    scope_free struct kin_session *sessions = mem_calloc((size_t)r->pod_count, sizeof(struct kin_session));
+    scope_free struct descendants_session *sessions =
+        mem_calloc((size_t)r->pod_count, sizeof(struct descendants_session));
     if (!sessions)
         return error_set(err, MUSTER_E_NOMEM, "no memory to start the guardian");
     for (int i = 0; i < r->pod_count; i++)
         if (r->pods[i].pid)
-            sessions[count++] = (struct kin_session){r->pods[i].pid, !r->pods[i].alive};
+            sessions[count++] = (struct descendants_session){r->pods[i].pid, !r->pods[i].alive};
     struct guardian_task task = {.id = r->cluster.id,
                                  .sessions = sessions,
                                  .session_count = count,
@@ -268,7 +269,7 @@ static int make_pods(struct runner *r, struct muster_error *err)
     for (int i = 0; i < r->pod_count; i++) {
         r->pods[i].spec = &r->job->pods[i];
         r->pods[i].index = i;
-        if (kin_make_part_id(r->cluster.id, (unsigned)i, r->pods[i].id) < 0)
+        if (descendants_make_part_id(r->cluster.id, (unsigned)i, r->pods[i].id) < 0)
             return error_errno(err, "getrandom");
     }
     return 0;
@@ -353,10 +354,10 @@ static int run(struct runner *r, struct muster_error *err)
 /* Orphans that hid even from their pods: whatever is ours by identity or by adoption. */
 static void kill_rest(const struct runner *r)
 {
-    struct kin kin = {
+    struct descendants kin = {
         .id = r->cluster.id, .family = true, .parent = getpid(), .except = {getpid(), r->guardian.pid}};
     for (int clean = 0, looks = 0; clean < 2 && looks < 100; looks++) {
-        clean = kin_sweep(&kin, SIGKILL, NULL, NULL) > 0 ? 0 : clean + 1;
+        clean = descendants_sweep(&kin, SIGKILL, NULL, NULL) > 0 ? 0 : clean + 1;
         if (clean < 2)
             clock_sleep_until(instant_add(clock_now(NULL), sweep_every_ns));
         while (waitpid(-1, NULL, WNOHANG) > 0)

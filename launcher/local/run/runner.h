@@ -1,11 +1,11 @@
 /* runner.h - `muster local` itself: runs the pods of a job on this machine and follows the job's life cycle.
  */
-#ifndef MUSTER_LAUNCHER_LOCAL_RUNNER_H
-#define MUSTER_LAUNCHER_LOCAL_RUNNER_H
+#ifndef MUSTER_LAUNCHER_LOCAL_RUN_RUNNER_H
+#define MUSTER_LAUNCHER_LOCAL_RUN_RUNNER_H
 
 #include <stdbool.h>
 
-#include "launcher/local/job.h"
+#include "launcher/local/job/job.h"
 #include "proto/base/log.h"
 
 /* How this machine differs from a cluster. */

@@ -1,5 +1,5 @@
 /* decide.c - runs the rules, applies the policy and puts the decisions in order. */
-#include "runtime/nccl/decide.h"
+#include "runtime/nccl/decide/decide.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,8 +8,8 @@
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "runtime/nccl/decide_internal.h"
-#include "runtime/nccl/policy.h"
+#include "runtime/nccl/decide/decide_internal.h"
+#include "runtime/nccl/decide/policy.h"
 
 /* --- the list --- */
 

@@ -6,12 +6,12 @@
  * same input gives the same list in the same order (by variable's name, then kind). Sources of the rules:
  * NCCL's manual (environment variables, its division into system configuration and debugging), the behaviour
  * of NCCL 2.18 to 2.30 where it reads values, PyTorch 2.13's documents. */
-#ifndef MUSTER_NCCL_DECIDE_H
-#define MUSTER_NCCL_DECIDE_H
+#ifndef MUSTER_RUNTIME_NCCL_DECIDE_DECIDE_H
+#define MUSTER_RUNTIME_NCCL_DECIDE_DECIDE_H
 
 #include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
-#include "runtime/nccl/description.h"
+#include "runtime/nccl/describe/description.h"
 
 struct policy; /* policy.h; NULL: none */
 
@@ -41,8 +41,8 @@ int decide(const struct description *description, const struct policy *policy, s
 /* The same without muster's own rules: what the policy says and nothing else. */
 int decide_policy(const struct description *description, const struct policy *policy,
                   struct decision_list *list, struct muster_error *err);
-/* The interface that reaches the other nodes: the one on the way to the master, else the first that NCCL would
- * take and that has a default route; NULL unknown. */
+/* The interface that reaches the other nodes: the one on the way to the master, else the first that NCCL
+ * would take and that has a default route; NULL unknown. */
 const struct description_interface *decide_interface(const struct description *description);
 /* Accepts NULL. */
 void decision_list_free(struct decision_list *list);

@@ -2,7 +2,7 @@
  */
 #include <string.h>
 
-#include "runtime/nccl/decide_internal.h"
+#include "runtime/nccl/decide/decide_internal.h"
 
 static void efa(struct decider *d)
 {

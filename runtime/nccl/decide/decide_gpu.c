@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/nccl/decide_internal.h"
+#include "runtime/nccl/decide/decide_internal.h"
 
 static const int64_t mib = 1 << 20;
 

@@ -2,10 +2,10 @@
  *
  * A rule is one function that looks at the description and says what it has to say through decide_set and
  * decide_warn; it never looks at another rule's decision. */
-#ifndef MUSTER_NCCL_DECIDE_INTERNAL_H
-#define MUSTER_NCCL_DECIDE_INTERNAL_H
+#ifndef MUSTER_RUNTIME_NCCL_DECIDE_DECIDE_INTERNAL_H
+#define MUSTER_RUNTIME_NCCL_DECIDE_DECIDE_INTERNAL_H
 
-#include "runtime/nccl/decide.h"
+#include "runtime/nccl/decide/decide.h"
 
 struct decider {
     const struct description *machine;

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/nccl/decide.h"
+#include "runtime/nccl/decide/decide.h"
 
 static int widest(const struct decision_list *list, int least, int most)
 {

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/nccl/decide_internal.h"
+#include "runtime/nccl/decide/decide_internal.h"
 
 static bool begins(const char *text, const char *prefix)
 {

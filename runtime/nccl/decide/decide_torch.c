@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/nccl/decide_internal.h"
+#include "runtime/nccl/decide/decide_internal.h"
 
 static void nccl_debug(struct decider *d)
 {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/nccl/decide_internal.h"
+#include "runtime/nccl/decide/decide_internal.h"
 
 static const char *const integers[] = {
     "NCCL_IB_DISABLE",

@@ -1,5 +1,5 @@
 /* policy.c - see policy.h. */
-#include "runtime/nccl/policy.h"
+#include "runtime/nccl/decide/policy.h"
 
 #include <fnmatch.h>
 #include <stdio.h>

@@ -11,14 +11,14 @@
  *
  * Rules count in the order of the file; the first that adds or pins a variable wins, a pin before an add. A
  * condition that speaks of something unknown (no GPU, no version) does not hold. */
-#ifndef MUSTER_NCCL_POLICY_H
-#define MUSTER_NCCL_POLICY_H
+#ifndef MUSTER_RUNTIME_NCCL_DECIDE_POLICY_H
+#define MUSTER_RUNTIME_NCCL_DECIDE_POLICY_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "proto/include/muster_error.h"
-#include "runtime/nccl/description.h"
+#include "runtime/nccl/describe/description.h"
 
 enum policy_kind { POLICY_ADD, POLICY_PIN, POLICY_FORBID };
 

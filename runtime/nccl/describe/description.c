@@ -1,11 +1,11 @@
 /* description.c - a description's beginning and end, and the small questions that everybody asks of it. */
-#include "runtime/nccl/description.h"
+#include "runtime/nccl/describe/description.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "proto/base/mem.h"
-#include "runtime/nccl/description_internal.h"
+#include "runtime/nccl/describe/description_internal.h"
 
 static void free_lists(const struct description_field *fields, size_t count, void *record)
 {

@@ -9,8 +9,8 @@
  * Texts are short and stand in the struct; lists are arrays owned by the description (description_free).
  * Units are in the names.
  */
-#ifndef MUSTER_NCCL_DESCRIPTION_H
-#define MUSTER_NCCL_DESCRIPTION_H
+#ifndef MUSTER_RUNTIME_NCCL_DESCRIBE_DESCRIPTION_H
+#define MUSTER_RUNTIME_NCCL_DESCRIBE_DESCRIPTION_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,10 +1,10 @@
 /* description_internal.h - the fields of a description as a table, which its JSON form and its life read. */
-#ifndef MUSTER_NCCL_DESCRIPTION_INTERNAL_H
-#define MUSTER_NCCL_DESCRIPTION_INTERNAL_H
+#ifndef MUSTER_RUNTIME_NCCL_DESCRIBE_DESCRIPTION_INTERNAL_H
+#define MUSTER_RUNTIME_NCCL_DESCRIBE_DESCRIPTION_INTERNAL_H
 
 #include <stddef.h>
 
-#include "runtime/nccl/description.h"
+#include "runtime/nccl/describe/description.h"
 
 enum { DESCRIPTION_VERSION = 1 };
 

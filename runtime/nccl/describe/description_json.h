@@ -3,12 +3,12 @@
  *
  * Fields whose value is "unknown" are left out; a field that is left out is unknown. A field that does not
  * exist is an error that names the nearest one, so that a typing error in a fixture never passes. */
-#ifndef MUSTER_NCCL_DESCRIPTION_JSON_H
-#define MUSTER_NCCL_DESCRIPTION_JSON_H
+#ifndef MUSTER_RUNTIME_NCCL_DESCRIBE_DESCRIPTION_JSON_H
+#define MUSTER_RUNTIME_NCCL_DESCRIBE_DESCRIPTION_JSON_H
 
 #include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
-#include "runtime/nccl/description.h"
+#include "runtime/nccl/describe/description.h"
 
 /* Appends the object, indented by two blanks, with a newline behind it. */
 int description_write(const struct description *description, struct buffer *out);

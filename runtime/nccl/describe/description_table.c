@@ -1,6 +1,6 @@
 /* description_table.c - every field of a description: its name in JSON, its type, and what stands there where
  * nobody knows. */
-#include "runtime/nccl/description_internal.h"
+#include "runtime/nccl/describe/description_internal.h"
 
 #define TEXT(record, member)                                                                                 \
     {                                                                                                        \

@@ -1,5 +1,5 @@
 /* pci.c - see pci.h. The offsets are the PCI Express base specification's. */
-#include "runtime/nccl/pci.h"
+#include "runtime/nccl/describe/pci.h"
 
 #include <ctype.h>
 #include <stdbool.h>

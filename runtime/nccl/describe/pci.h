@@ -1,12 +1,12 @@
 /* pci.h - pure: where devices stand in the PCI tree, as the path that /sys gives, and what that means for two
  * of them: NCCL's distance words, and the bridges between them. */
-#ifndef MUSTER_NCCL_PCI_H
-#define MUSTER_NCCL_PCI_H
+#ifndef MUSTER_RUNTIME_NCCL_DESCRIBE_PCI_H
+#define MUSTER_RUNTIME_NCCL_DESCRIBE_PCI_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/nccl/description.h"
+#include "runtime/nccl/describe/description.h"
 
 #ifdef __cplusplus
 extern "C" {

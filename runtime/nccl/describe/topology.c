@@ -1,5 +1,5 @@
 /* topology.c - see topology.h. */
-#include "runtime/nccl/topology.h"
+#include "runtime/nccl/describe/topology.h"
 
 #include <stdio.h>
 #include <string.h>

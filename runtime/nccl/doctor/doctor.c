@@ -1,5 +1,5 @@
 /* doctor.c - runs the examinations; verdict, table, JSON. */
-#include "runtime/nccl/doctor.h"
+#include "runtime/nccl/doctor/doctor.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "runtime/nccl/doctor_internal.h"
+#include "runtime/nccl/doctor/doctor_internal.h"
 
 /* Probes that need the GPU back end: what they will look at, so that the table shows what was not looked at.
  */

@@ -4,12 +4,12 @@
  * Level 0 needs nothing but the description. Levels 1 (each GPU: memory, copies, matrix products) and 2 (the
  * network between nodes) run probes on the GPU back end; their rows stand in the table and say that they were
  * not run. A row that cannot be answered in this container is SKIPPED, which is no fault. */
-#ifndef MUSTER_NCCL_DOCTOR_H
-#define MUSTER_NCCL_DOCTOR_H
+#ifndef MUSTER_RUNTIME_NCCL_DOCTOR_DOCTOR_H
+#define MUSTER_RUNTIME_NCCL_DOCTOR_DOCTOR_H
 
 #include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
-#include "runtime/nccl/description.h"
+#include "runtime/nccl/describe/description.h"
 
 enum doctor_status { DOCTOR_FINE, DOCTOR_SKIPPED, DOCTOR_WARNING, DOCTOR_UNFIT };
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "proto/xid.h"
-#include "runtime/nccl/doctor_internal.h"
+#include "runtime/nccl/doctor/doctor_internal.h"
 
 enum { HOT_C = 90, RETIRED_PAGES_LIMIT = 60, XID_RECENT_S = 24 * 3600, HIDDEN_MEMORY_LIMIT = 1 << 30 };
 

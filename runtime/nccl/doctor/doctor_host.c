@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "runtime/nccl/doctor_internal.h"
+#include "runtime/nccl/doctor/doctor_internal.h"
 
 static const int64_t mib = 1 << 20, gib = 1 << 30;
 static const double clock_warning_s = 2,

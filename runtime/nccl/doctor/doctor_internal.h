@@ -1,9 +1,9 @@
 /* doctor_internal.h - what the examinations share. An examination looks at one thing and adds one row, or one
  * for each device that has a fault. */
-#ifndef MUSTER_NCCL_DOCTOR_INTERNAL_H
-#define MUSTER_NCCL_DOCTOR_INTERNAL_H
+#ifndef MUSTER_RUNTIME_NCCL_DOCTOR_DOCTOR_INTERNAL_H
+#define MUSTER_RUNTIME_NCCL_DOCTOR_DOCTOR_INTERNAL_H
 
-#include "runtime/nccl/doctor.h"
+#include "runtime/nccl/doctor/doctor.h"
 
 struct examination {
     const struct description *machine;

@@ -1,5 +1,5 @@
 /* node_facts.c - see node_facts.h. */
-#include "runtime/nccl/node_facts.h"
+#include "runtime/nccl/doctor/node_facts.h"
 
 #include <arpa/inet.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include "proto/base/buffer.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
-#include "runtime/nccl/decide.h"
+#include "runtime/nccl/decide/decide.h"
 
 /* --- of one node --- */
 

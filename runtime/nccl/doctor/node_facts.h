@@ -3,12 +3,12 @@
  *
  * NCCL of two versions, or ranks on networks of two families, fail with an error that names neither, or hang;
  * so does a large message between interfaces of two sizes. */
-#ifndef MUSTER_NCCL_NODE_FACTS_H
-#define MUSTER_NCCL_NODE_FACTS_H
+#ifndef MUSTER_RUNTIME_NCCL_DOCTOR_NODE_FACTS_H
+#define MUSTER_RUNTIME_NCCL_DOCTOR_NODE_FACTS_H
 
 #include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
-#include "runtime/nccl/description.h"
+#include "runtime/nccl/describe/description.h"
 
 enum { NODE_FACTS_LIMIT = 2048 /* bytes of the text */ };
 

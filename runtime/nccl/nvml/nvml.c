@@ -1,10 +1,10 @@
 /* nvml.c - see nvml.h. */
-#include "runtime/nccl/nvml.h"
+#include "runtime/nccl/nvml/nvml.h"
 
 #include <string.h>
 
 #include "proto/base/error.h"
-#include "runtime/nccl/nvml_library.h"
+#include "runtime/nccl/nvml/nvml_library.h"
 
 static int refuse(const struct nvml_library *nvml, const char *what, int code, struct muster_error *err)
 {

@@ -2,9 +2,9 @@
  * only for that.
  *
  * A sick driver can block for ever and a call cannot be taken back: who must not wait calls this in a process
- * of its own (launcher/spawn_apart.h). */
-#ifndef MUSTER_NCCL_NVML_H
-#define MUSTER_NCCL_NVML_H
+ * of its own (launcher/host/isolated_call.h). */
+#ifndef MUSTER_RUNTIME_NCCL_NVML_NVML_H
+#define MUSTER_RUNTIME_NCCL_NVML_NVML_H
 
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
 /* nvml_describe.c - the questions to each GPU; those about pairs are in nvml_pairs.c. */
-#include "runtime/nccl/nvml_describe.h"
+#include "runtime/nccl/nvml/nvml_describe.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
-#include "runtime/nccl/nvml_describe_internal.h"
+#include "runtime/nccl/nvml/nvml_describe_internal.h"
 
 void nvml_doing(struct nvml_report *report, const char *format, ...)
 {

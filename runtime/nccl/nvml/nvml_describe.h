@@ -4,13 +4,13 @@
  * report as it goes, and says beforehand what it is about to ask: with the report in memory that both
  * processes see, a hang costs what was not asked yet, and says which question it was. A flat struct without
  * pointers. */
-#ifndef MUSTER_NCCL_NVML_DESCRIBE_H
-#define MUSTER_NCCL_NVML_DESCRIBE_H
+#ifndef MUSTER_RUNTIME_NCCL_NVML_NVML_DESCRIBE_H
+#define MUSTER_RUNTIME_NCCL_NVML_NVML_DESCRIBE_H
 
 #include <stdbool.h>
 
 #include "proto/include/muster_error.h"
-#include "runtime/nccl/description.h"
+#include "runtime/nccl/describe/description.h"
 
 #ifdef __cplusplus
 extern "C" {

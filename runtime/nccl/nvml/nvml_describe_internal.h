@@ -1,9 +1,9 @@
 /* nvml_describe_internal.h - what the parts of nvml_describe.h share. */
-#ifndef MUSTER_NCCL_NVML_DESCRIBE_INTERNAL_H
-#define MUSTER_NCCL_NVML_DESCRIBE_INTERNAL_H
+#ifndef MUSTER_RUNTIME_NCCL_NVML_NVML_DESCRIBE_INTERNAL_H
+#define MUSTER_RUNTIME_NCCL_NVML_NVML_DESCRIBE_INTERNAL_H
 
-#include "runtime/nccl/nvml_describe.h"
-#include "runtime/nccl/nvml_library.h"
+#include "runtime/nccl/nvml/nvml_describe.h"
+#include "runtime/nccl/nvml/nvml_library.h"
 
 /* Says what will be asked next. */
 void nvml_doing(struct nvml_report *report, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -3,8 +3,8 @@
  * The few declarations that are needed stand here, so that nothing of CUDA's toolkit is needed to build.
  * Sizes and numbers are those of nvml.h of CUDA 13; NVML keeps them for ever and gives a function that
  * changes a new name. For the parts of this folder that ask NVML, inside a process that may hang. */
-#ifndef MUSTER_NCCL_NVML_LIBRARY_H
-#define MUSTER_NCCL_NVML_LIBRARY_H
+#ifndef MUSTER_RUNTIME_NCCL_NVML_NVML_LIBRARY_H
+#define MUSTER_RUNTIME_NCCL_NVML_NVML_LIBRARY_H
 
 #include <stdint.h>
 

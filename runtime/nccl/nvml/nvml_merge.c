@@ -4,7 +4,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "runtime/nccl/nvml_describe.h"
+#include "runtime/nccl/nvml/nvml_describe.h"
 
 /* Counts and ends of texts of a report that may have been cut off in the middle of a write. */
 static int bounded(int count, int limit)

@@ -2,7 +2,7 @@
  * the other's memory. */
 #include <string.h>
 
-#include "runtime/nccl/nvml_describe_internal.h"
+#include "runtime/nccl/nvml/nvml_describe_internal.h"
 
 /* Where the NVLinks of each GPU end. */
 struct ends {

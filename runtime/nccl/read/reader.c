@@ -1,5 +1,5 @@
 /* reader.c - looks into files for the other parts, and calls them. */
-#include "runtime/nccl/reader.h"
+#include "runtime/nccl/read/reader.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -13,7 +13,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
-#include "runtime/nccl/reader_internal.h"
+#include "runtime/nccl/read/reader_internal.h"
 
 static bool join(const struct reader *r, char path[READER_PATH], const char *format, va_list arguments)
 {

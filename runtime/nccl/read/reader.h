@@ -4,14 +4,14 @@
  * of its own: the driver (nvml_describe.h) and the disk (reader_disk). Files are found below a root
  * directory, so that tests bring their own /sys and /proc; links and addresses of interfaces are always the
  * kernel's. */
-#ifndef MUSTER_NCCL_READER_H
-#define MUSTER_NCCL_READER_H
+#ifndef MUSTER_RUNTIME_NCCL_READ_READER_H
+#define MUSTER_RUNTIME_NCCL_READ_READER_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/include/muster_error.h"
-#include "runtime/nccl/description.h"
+#include "runtime/nccl/describe/description.h"
 
 struct reader_options {
     const char *root;            /* "" for the machine's own /sys, /proc, /etc, /dev */

@@ -14,7 +14,7 @@
 
 #include "proto/base/clock.h"
 #include "proto/base/guard.h"
-#include "runtime/nccl/reader.h"
+#include "runtime/nccl/read/reader.h"
 
 static void cut_last(char *path)
 {

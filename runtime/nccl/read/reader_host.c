@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "proto/base/guard.h"
-#include "runtime/nccl/reader_internal.h"
+#include "runtime/nccl/read/reader_internal.h"
 
 enum { CAP_SYS_NICE_BIT = 23 };
 

@@ -1,11 +1,11 @@
 /* reader_internal.h - how the reader's parts look into files, and what each of them fills. */
-#ifndef MUSTER_NCCL_READER_INTERNAL_H
-#define MUSTER_NCCL_READER_INTERNAL_H
+#ifndef MUSTER_RUNTIME_NCCL_READ_READER_INTERNAL_H
+#define MUSTER_RUNTIME_NCCL_READ_READER_INTERNAL_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "runtime/nccl/reader.h"
+#include "runtime/nccl/read/reader.h"
 
 struct reader {
     const struct reader_options *options;
@@ -47,7 +47,7 @@ void reader_limits(struct reader *r);
 void reader_cgroup(struct reader *r); /* after the machine's own memory */
 void reader_driver(struct reader *r);
 void reader_python(struct reader *r); /* where no library was found before */
-void reader_gpus(struct reader *r); /* after reader_driver, which counts /dev/nvidia<n> */
+void reader_gpus(struct reader *r);   /* after reader_driver, which counts /dev/nvidia<n> */
 void reader_settings(struct reader *r);
 
 #endif

@@ -13,7 +13,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/xid.h"
-#include "runtime/nccl/reader_internal.h"
+#include "runtime/nccl/read/reader_internal.h"
 
 /* Room for a new report; the oldest makes way. */
 static struct description_xid *next_report(struct reader *r)

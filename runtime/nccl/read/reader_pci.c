@@ -13,9 +13,9 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
-#include "runtime/nccl/description_internal.h"
-#include "runtime/nccl/pci.h"
-#include "runtime/nccl/reader_internal.h"
+#include "runtime/nccl/describe/description_internal.h"
+#include "runtime/nccl/describe/pci.h"
+#include "runtime/nccl/read/reader_internal.h"
 
 /* --- GPUs --- */
 

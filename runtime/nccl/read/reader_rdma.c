@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "proto/base/guard.h"
-#include "runtime/nccl/reader_internal.h"
+#include "runtime/nccl/read/reader_internal.h"
 
 struct port {
     struct description_rdma *rdma;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "proto/base/guard.h"
-#include "runtime/nccl/reader_internal.h"
+#include "runtime/nccl/read/reader_internal.h"
 
 static bool is_ours(const char *name)
 {

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "runtime/comm_internal.h"
-#include "runtime/comm_reduce.h"
-#include "runtime/device_cpu.h"
+#include "runtime/comm/comm_internal.h"
+#include "runtime/comm/comm_reduce.h"
+#include "runtime/device/device_cpu.h"
 
 struct fixture {
     const struct device_ops *ops;

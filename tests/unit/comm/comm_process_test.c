@@ -12,9 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runtime/world.h"
-#include "tests/unit/comm_test_ranks.h"
-#include "tests/unit/world_test_environment.h"
+#include "runtime/world/world.h"
+#include "tests/unit/comm/comm_test_ranks.h"
+#include "tests/unit/world/world_test_environment.h"
 
 enum { RANKS_MAX = 8, COUNT = 400000, SMALL = 100 };
 

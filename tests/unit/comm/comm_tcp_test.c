@@ -1,6 +1,6 @@
 /* comm_tcp_test.c - what is special to the comm over TCP: results equal to the host comm's bit by bit,
  * strangers at the port, a peer that goes silent in the middle of data. What all comms have in common is in
- * comm_host_test.c and comm_process_test.c. */
+ * comm_shm_test.c and comm_process_test.c. */
 #define TEST_COMM comm_tcp
 #include "tests/support/cmocka_all.h"
 
@@ -12,7 +12,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/io.h"
-#include "tests/unit/comm_test_ranks.h"
+#include "tests/unit/comm/comm_test_ranks.h"
 
 /* ---- the same bits ---- */
 
@@ -34,7 +34,7 @@ static int both_reduce(struct test_rank *r, struct comm *host, const struct comm
     for (int i = 1; i < 3; i++)
         fill(buffers[i], op->count, r->rank + 17);
     if (test_rank_do(r, r->comm, op, buffers[0], buffers[1], &err) ||
-        comm_host()->issue(host, op, buffers[0], buffers[2], r->stream, &err) ||
+        comm_shm()->issue(host, op, buffers[0], buffers[2], r->stream, &err) ||
         r->ops->sync(r->stream, INSTANT_NEVER, &err))
         return test_rank_complain(r, "reduction", err.text);
     if (memcmp(buffers[1], buffers[2], (size_t)op->count * sizeof(float)) != 0)
@@ -46,7 +46,7 @@ static int same_bits(struct test_rank *r, struct test_job *job)
 {
     struct muster_error err = {0};
     const struct comm_options options = test_rank_options(r, "host", TEST_TIMEOUT_NS, &job->store);
-    struct comm *host = comm_host()->create(&options, &err);
+    struct comm *host = comm_shm()->create(&options, &err);
     float *base = r->arena.base, *const buffers[] = {base, base + 640000, base + 820000};
     int result = host ? 0 : test_rank_complain(r, "host comm", err.text);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
@@ -61,7 +61,7 @@ static int same_bits(struct test_rank *r, struct test_job *job)
             }
         }
     }
-    comm_host()->destroy(host);
+    comm_shm()->destroy(host);
     return result;
 }
 

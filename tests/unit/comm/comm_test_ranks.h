@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/comm_internal.h"
-#include "runtime/device_cpu.h"
+#include "runtime/comm/comm_internal.h"
+#include "runtime/device/device_cpu.h"
 #include "tests/support/kv_memory.h"
 #include "tests/support/rank_threads.h"
 
 #ifndef TEST_COMM
-#define TEST_COMM comm_host /* what is tested */
+#define TEST_COMM comm_shm /* what is tested */
 #endif
 
 enum { TEST_ARENA_BYTES = 24 << 20 };

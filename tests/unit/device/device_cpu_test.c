@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "proto/base/error.h"
-#include "runtime/device_cpu.h"
+#include "runtime/device/device_cpu.h"
 #include "tests/support/faults.h"
 
 struct fixture {

@@ -1,7 +1,7 @@
 /* host_threads_test.c - how many threads a rank takes where nobody says. */
 #include "tests/support/cmocka_all.h"
 
-#include "runtime/host_threads.h"
+#include "runtime/device/host_threads.h"
 
 static void the_environment_comes_first(void **state)
 {

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#include "tests/unit/kernels_support.h"
+#include "tests/unit/kernels/kernels_support.h"
 
 #define U FLOAT_ROUNDOFF
 

@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 #include "kernels/cuda/operations.h"
-#include "tests/unit/kernels_support.h"
+#include "tests/unit/kernels/kernels_support.h"
 
 #define U FLOAT_ROUNDOFF
 

@@ -5,7 +5,7 @@
 
 #include "proto/base/mem.h"
 #include "tests/support/rank_threads.h"
-#include "tests/unit/kernels_support.h"
+#include "tests/unit/kernels/kernels_support.h"
 
 /* Sizes above the limit under which one thread does everything. */
 enum { B = 3, T = 65, C = 192, NH = 4, V = 300, N = B * T, REST = 5 };

@@ -11,7 +11,7 @@
 #include <math.h>
 
 #include "proto/base/mem.h"
-#include "tests/unit/kernels_support.h"
+#include "tests/unit/kernels/kernels_support.h"
 
 static const double step = 1e-5, BOUND = 3e-8;
 

@@ -1,5 +1,5 @@
 /* kernels_support.c - seeded inputs and comparisons of the kernel tests. */
-#include "tests/unit/kernels_support.h"
+#include "tests/unit/kernels/kernels_support.h"
 
 #include <math.h>
 #include <stdio.h>

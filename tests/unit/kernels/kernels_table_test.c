@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "kernels/cpu/exp.h"
-#include "tests/unit/kernels_support.h"
+#include "tests/unit/kernels/kernels_support.h"
 
 /* Takes the place of OpenBLAS's own: the dynamic linker finds the program's first. What the real one says is
  * seen by every other kernel test. */

@@ -7,10 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/log_files.h"
-#include "launcher/logdir.h"
-#include "launcher/loop.h"
-#include "launcher/resolver.h"
+#include "launcher/config/config.h"
+#include "launcher/loop/loop.h"
+#include "launcher/loop/resolver.h"
+#include "launcher/output/log_directory.h"
+#include "launcher/output/log_files.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
@@ -91,14 +92,15 @@ static void log_directories(void **state)
     assert_non_null(mkdtemp(base));
     struct muster_error err = {0};
     struct run_config config = {.nproc_per_node = 2, .rdzv_id = "team/job", .redirects = "0", .tee = "0"};
-    assert_false(logdir_wanted(&config));
+    assert_false(config_wants_log_directory(&config));
     config.tee = "1:3";
-    assert_true(logdir_wanted(&config));
+    assert_true(config_wants_log_directory(&config));
     config.tee = "2:3"; /* a rank that is not there */
-    assert_false(logdir_wanted(&config));
+    assert_false(config_wants_log_directory(&config));
     config.log_dir = base;
-    assert_true(logdir_wanted(&config));
-    char *run = logdir_make(&config, 0, &err), *again = logdir_make(&config, 1, &err);
+    assert_true(config_wants_log_directory(&config));
+    char *run = log_directory_make(config.log_dir, config.rdzv_id, 0, &err),
+         *again = log_directory_make(config.log_dir, config.rdzv_id, 1, &err);
     assert_non_null(run);
     assert_non_null(again);
     assert_string_not_equal(run, again);
@@ -107,25 +109,25 @@ static void log_directories(void **state)
     struct stat status;
     assert_int_equal(stat(run, &status), 0);
     assert_int_equal(status.st_mode & 0777, 0700);
-    char *worker = logdir_worker(run, 2, 1, &err);
+    char *worker = log_directory_worker(run, 2, 1, &err);
     assert_non_null(worker);
     assert_memory_equal(worker + strlen(run), "/attempt_2/1", 13);
     for (int i = 0; i < 2; i++) { /* a second opening keeps what is there */
-        int fd = logdir_open(worker, "stdout.log", &err);
+        int fd = log_directory_open(worker, "stdout.log", &err);
         assert_true(fd >= 0);
         assert_int_equal(write(fd, "x", 1), 1);
         assert_int_equal(fstat(fd, &status), 0);
         assert_int_equal(status.st_size, i + 1);
         close(fd);
     }
-    assert_int_equal(logdir_open(worker, "no/such", &err), -1);
+    assert_int_equal(log_directory_open(worker, "no/such", &err), -1);
     config.log_dir = "/dev/null";
-    assert_false(logdir_wanted(&config));
+    assert_false(config_wants_log_directory(&config));
     char file[64];
     (void)snprintf(file, sizeof file, "%s/file", base);
     assert_int_equal(io_write_file_atomic(file, "", 0, 0600, NULL), 0);
     config.log_dir = file;
-    assert_null(logdir_make(&config, 0, &err));
+    assert_null(log_directory_make(config.log_dir, config.rdzv_id, 0, &err));
     assert_non_null(strstr(err.text, "--log-dir"));
     mem_free(run);
     mem_free(again);
@@ -194,16 +196,17 @@ static void empty_log_directories_are_taken_back(void **state)
     assert_non_null(mkdtemp(base));
     assert_int_equal(setenv("TMPDIR", base, 1), 0);
     struct run_config config = {.nproc_per_node = 1, .rdzv_id = "job", .redirects = "3", .tee = "0"};
-    scope_free char *chosen = logdir_make(&config, 0, NULL);
+    scope_free char *chosen = log_directory_make(config.log_dir, config.rdzv_id, 0, NULL);
     assert_non_null(chosen);
-    logdir_discard(&config, chosen);
+    log_directory_discard(config.log_dir, chosen);
     assert_int_equal(rmdir(base), 0);
     config.log_dir = base;
-    scope_free char *empty = logdir_make(&config, 0, NULL), *used = logdir_make(&config, 1, NULL);
-    scope_free char *worker = logdir_worker(used, 0, 0, NULL);
+    scope_free char *empty = log_directory_make(config.log_dir, config.rdzv_id, 0, NULL),
+                    *used = log_directory_make(config.log_dir, config.rdzv_id, 1, NULL);
+    scope_free char *worker = log_directory_worker(used, 0, 0, NULL);
     assert_non_null(worker);
-    logdir_discard(&config, empty);
-    logdir_discard(&config, used);
+    log_directory_discard(config.log_dir, empty);
+    log_directory_discard(config.log_dir, used);
     assert_int_equal(access(empty, F_OK), -1);
     assert_int_equal(access(worker, F_OK), 0);
     assert_int_equal(unsetenv("TMPDIR"), 0);

@@ -1,5 +1,5 @@
-/* cleanup.h: what is left over from dead workers, and everything that looks like it and is not. */
-#include "launcher/cleanup.h"
+/* shm_cleanup.h: what is left over from dead workers, and everything that looks like it and is not. */
+#include "launcher/process/shm_cleanup.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -38,9 +38,9 @@ static void only_leftovers_of_the_dead_are_ours(void **state)
         {"sem.mp-abc", 7, 150, false, true, false},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct cleanup_scope scope = {7, 100, rows[i].sees_all, dead, 2};
-        struct cleanup_file file = {rows[i].name, rows[i].uid, rows[i].changed_ns, rows[i].in_use};
-        assert_int_equal(cleanup_is_ours(&file, &scope), rows[i].ours);
+        struct shm_cleanup_scope scope = {7, 100, rows[i].sees_all, dead, 2};
+        struct shm_cleanup_file file = {rows[i].name, rows[i].uid, rows[i].changed_ns, rows[i].in_use};
+        assert_int_equal(shm_cleanup_is_ours(&file, &scope), rows[i].ours);
     }
 }
 
@@ -69,7 +69,7 @@ static void what_is_mapped_or_open_stays(void **state)
     static const char *const names[] = {"torch_812_free", "torch_812_mapped", "torch_812_open",
                                         "torch_999_other"};
     assert_non_null(mkdtemp(directory));
-    struct cleanup_scope scope = {geteuid(), clock_wall_ns() - NS_PER_S, false, dead, 1};
+    struct shm_cleanup_scope scope = {geteuid(), clock_wall_ns() - NS_PER_S, false, dead, 1};
     for (int i = 0; i < 4; i++)
         put_file(directory, names[i]);
     (void)snprintf(path, sizeof path, "%s/torch_812_mapped", directory);
@@ -81,13 +81,13 @@ static void what_is_mapped_or_open_stays(void **state)
     fd = open(path, O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
 
-    struct cleanup *cleanup;
-    struct errand *errand = cleanup_start(&scope, directory, &cleanup, NULL);
+    struct shm_cleanup *cleanup;
+    struct background_job *errand = shm_cleanup_start(&scope, directory, &cleanup, NULL);
     assert_non_null(errand);
-    assert_true(errand_wait(errand, 60 * NS_PER_S));
+    assert_true(background_job_wait(errand, 60 * NS_PER_S));
     assert_int_equal(cleanup->count, 1);
     assert_string_equal(cleanup->removed.data, "torch_812_free");
-    errand_release(errand);
+    background_job_release(errand);
     assert_false(is_there(directory, names[0]));
     for (int i = 1; i < 4; i++) {
         assert_true(is_there(directory, names[i]));

@@ -1,8 +1,8 @@
 /* launcher_command_test.c - a worker's argv and environment: torchrun's contract, the argument template,
  * --dry-run. */
-#include "launcher/dry_run.h"
-#include "launcher/program.h"
-#include "launcher/worker_command.h"
+#include "launcher/commands/dry_run.h"
+#include "launcher/process/find_program.h"
+#include "launcher/process/worker_command.h"
 #include "proto/base/guard.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
@@ -294,7 +294,7 @@ static void programs_are_found_before_anything_starts(void **state)
         struct run_config config = {.program = rows[i].program, .no_python = rows[i].no_python};
         int exit_code = 0;
         struct muster_error err = {0};
-        int result = program_check(&config, only_path, (void *)"/usr/bin:/bin", &exit_code, &err);
+        int result = find_program_check(&config, only_path, (void *)"/usr/bin:/bin", &exit_code, &err);
         if (rows[i].exit_code == 0) {
             assert_int_equal(result, 0);
             assert_int_equal(config.kind, PROGRAM_EXECUTABLE);

@@ -1,5 +1,5 @@
 /* launcher_config_support.c - see launcher_config_support.h. */
-#include "tests/unit/launcher_config_support.h"
+#include "tests/unit/launcher/launcher_config_support.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef MUSTER_TESTS_LAUNCHER_CONFIG_SUPPORT_H
 #define MUSTER_TESTS_LAUNCHER_CONFIG_SUPPORT_H
 
-#include "launcher/config.h"
+#include "launcher/config/config.h"
 
 enum { ARGUMENT_LIMIT = 32 };
 

@@ -1,6 +1,6 @@
 /* launcher_config_test.c - the command line of `muster run`: flags, PET_ variables, prefixes, refusals,
  * stream maps. */
-#include "launcher/config.h"
+#include "launcher/config/config.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "tests/support/cmocka_all.h"
 #include "tests/support/fake_environment.h"
 #include "tests/support/faults.h"
-#include "tests/unit/launcher_config_support.h"
+#include "tests/unit/launcher/launcher_config_support.h"
 
 static void defaults_are_torchruns(void **state)
 {

@@ -1,11 +1,11 @@
 /* launcher_config_workers_test.c - what settings mean for the workers of this node: GPUs, muster launch, what
  * is taken and changes nothing; and what muster env prints of it all. */
-#include "launcher/binding.h"
-#include "launcher/settings.h"
+#include "launcher/config/config_binding.h"
+#include "launcher/config/config_print.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "tests/support/cmocka_all.h"
-#include "tests/unit/launcher_config_support.h"
+#include "tests/unit/launcher/launcher_config_support.h"
 
 static const struct machine no_gpu = {.cores = 4};
 static const struct machine one_gpu = {.cores = 4, .gpus = 1};
@@ -146,7 +146,8 @@ static void binding_without_gpus_takes_the_nodes_in_turn(void **state)
     struct muster_error err = {0};
     struct parsed *p = parse_on("--nproc-per-node=2 --numa-binding=node x.py", "", &no_gpu);
     assert_parsed(p);
-    if (binding_resolve(&p->config, &no_gpu, "/nonexistent", &err) < 0) /* a kernel without NUMA: one node */
+    if (config_binding_resolve(&p->config, &no_gpu, "/nonexistent", &err) <
+        0) /* a kernel without NUMA: one node */
         fail_msg("%s", err.text);
     assert_non_null(p->config.cpus);
     assert_true(numa_mask_count(&p->config.cpus[0]) >= 1);
@@ -178,7 +179,7 @@ static void binding_that_cannot_be_is_final(void **state)
         struct muster_error err = {0};
         struct parsed *p = parse_on(rows[i].line, "", rows[i].machine);
         assert_parsed(p);
-        assert_int_equal(binding_resolve(&p->config, rows[i].machine, "/nonexistent", &err), -1);
+        assert_int_equal(config_binding_resolve(&p->config, rows[i].machine, "/nonexistent", &err), -1);
         assert_memory_equal(err.text, rows[i].error, strlen(rows[i].error));
         config_free(&p->config);
     }
@@ -190,7 +191,7 @@ static void every_setting_is_printed_with_its_source(void **state)
     struct parsed *p = parse_as(COMMAND_ENV, "--tee=3", "PET_NNODES=3", &worker_one);
     assert_parsed(p);
     scope_buffer out = {0};
-    assert_int_equal(settings_print(&p->config, &worker_one, NULL, &out), 0);
+    assert_int_equal(config_print(&p->config, &worker_one, NULL, &out), 0);
     static const char *const lines[] = {
         "\nnnodes                     3                            PET_NNODES\n",
         "\nnode-rank                  1                            the host name pt-worker-1\n",
@@ -217,7 +218,7 @@ static void settings_as_json_have_types(void **state)
     struct parsed *p = parse_as(COMMAND_ENV, "--output=json --max-restarts=2", "PET_NNODES=3", &worker_one);
     assert_parsed(p);
     scope_buffer out = {0};
-    assert_int_equal(settings_print(&p->config, &worker_one, NULL, &out), 0);
+    assert_int_equal(config_print(&p->config, &worker_one, NULL, &out), 0);
     static const char *const pieces[] = {
         "{\"name\": \"nnodes\", \"variable\": \"PET_NNODES\", \"value\": \"3\", \"source\": \"environment\", "
         "\"from\": "

@@ -1,5 +1,6 @@
-/* errand_watch.h: the end of an errand reaches the loop once, and not at all where nobody waits any more. */
-#include "launcher/errand_watch.h"
+/* background_watch.h: the end of an errand reaches the loop once, and not at all where nobody waits any more.
+ */
+#include "launcher/loop/background_watch.h"
 
 #include <sched.h>
 #include <semaphore.h>
@@ -15,7 +16,7 @@ static struct {
 
 struct fixture {
     struct loop loop;
-    struct errand_watch watch;
+    struct background_watch watch;
     int ends;
 };
 
@@ -37,7 +38,7 @@ static void begin(struct fixture *f);
 static void ended(void *context)
 {
     struct fixture *f = context;
-    errand_watch_end(&f->watch);
+    background_watch_end(&f->watch);
     if (++f->ends == 1)
         begin(f); /* one after another, from inside */
 }
@@ -45,8 +46,8 @@ static void ended(void *context)
 static void begin(struct fixture *f)
 {
     struct muster_error err = {0};
-    struct errand *errand = errand_start("a test", run, &payload, release, &err);
-    assert_int_equal(errand_watch_begin(&f->watch, &f->loop, errand, ended, f, &err), 0);
+    struct background_job *errand = background_job_start("a test", run, &payload, release, &err);
+    assert_int_equal(background_watch_begin(&f->watch, &f->loop, errand, ended, f, &err), 0);
 }
 
 static void turn(struct fixture *f, int64_t wait_ns)
@@ -82,13 +83,13 @@ static void who_lets_go_hears_nothing(void **state)
 {
     struct fixture *f = *state;
     begin(f);
-    errand_watch_end(&f->watch);
-    errand_watch_end(&f->watch);
+    background_watch_end(&f->watch);
+    background_watch_end(&f->watch);
     assert_int_equal(sem_post(&payload.may_end), 0);
     wait_for_release(1); /* by the thread, which was the last one out */
     turn(f, 0);
     assert_int_equal(f->ends, 0);
-    assert_int_equal(errand_watch_begin(&f->watch, &f->loop, NULL, ended, f, NULL), -1);
+    assert_int_equal(background_watch_begin(&f->watch, &f->loop, NULL, ended, f, NULL), -1);
     assert_null(f->watch.errand);
 }
 

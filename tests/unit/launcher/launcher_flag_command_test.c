@@ -2,7 +2,7 @@
  * errors come out, and with which code. */
 #include <stdlib.h>
 
-#include "launcher/flag_command.h"
+#include "launcher/commands/flag_command.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/exit_code.h"

@@ -1,6 +1,6 @@
 /* launcher_gpu_facts_test.c - what NVML tells reaches a description, from a driver's library that is ours:
  * whole, old, failing, hanging or crashing at each of its functions, with a GPU lost, with 0 to 16 GPUs. */
-#include "launcher/gpu_facts.h"
+#include "launcher/host/nvml_probe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 #include "proto/base/clock.h"
 #include "proto/base/mem.h"
 #include "proto/env_names.h"
-#include "runtime/nccl/nvml_describe.h"
-#include "runtime/nccl/nvml_library.h"
+#include "runtime/nccl/nvml/nvml_describe.h"
+#include "runtime/nccl/nvml/nvml_library.h"
 #include "tests/support/cmocka_all.h"
 
 static const int64_t generous_ns = 60 * NS_PER_S, short_ns = 100 * NS_PER_MS;
@@ -34,7 +34,7 @@ static void ask(int64_t patience_ns, struct description *d)
 {
     struct muster_error err = {0};
     description_init(d);
-    if (gpu_facts_read(patience_ns, d, &err) < 0)
+    if (nvml_probe_read(patience_ns, d, &err) < 0)
         fail_msg("%s", err.text);
 }
 

@@ -1,12 +1,12 @@
 /* launcher_gpus_test.c - GPUs by a driver's library that is ours, in a process of its own that may hang or
  * crash, and what CUDA_VISIBLE_DEVICES leaves of them. */
-#include "launcher/gpus.h"
+#include "launcher/host/visible_gpus.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "launcher/spawn_apart.h"
+#include "launcher/host/isolated_call.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/env_names.h"
@@ -23,8 +23,8 @@ static void a_driver_lists_gpus_and_instances(void **state)
     static struct nvml_inventory all;
     struct muster_error err = {0};
     assert_int_equal(pretend("GPU-aa GPU-bb+MIG-1+MIG-2 GPU-cc"), 0);
-    assert_true(gpus_have_driver());
-    if (gpus_read(&all, &err) < 0)
+    assert_true(visible_gpus_have_driver());
+    if (visible_gpus_read(&all, &err) < 0)
         fail_msg("%s", err.text);
     assert_int_equal(all.gpus, 3);
     assert_int_equal(all.count, 5);
@@ -46,7 +46,7 @@ static void a_machine_without_gpus_is_no_error(void **state)
     (void)state;
     static struct nvml_inventory all;
     assert_int_equal(pretend(""), 0);
-    assert_int_equal(gpus_read(&all, NULL), 0);
+    assert_int_equal(visible_gpus_read(&all, NULL), 0);
     assert_true(all.gpus == 0 && all.count == 0);
 }
 
@@ -56,13 +56,13 @@ static void drivers_that_refuse_are_quoted(void **state)
     static struct nvml_inventory all;
     struct muster_error err = {0};
     assert_int_equal(pretend("fail"), 0);
-    assert_int_equal(gpus_read(&all, &err), -1);
+    assert_int_equal(visible_gpus_read(&all, &err), -1);
     assert_string_equal(err.text, "NVML: it does not start: Driver Not Loaded (9)");
     assert_int_equal(pretend("crash"), 0);
-    assert_int_equal(gpus_read(&all, &err), -1);
+    assert_int_equal(visible_gpus_read(&all, &err), -1);
     assert_string_equal(err.text, "NVML (the NVIDIA driver) ended without an answer");
     assert_int_equal(setenv(ENV_NVML_LIBRARY, "/nonexistent/libnvidia-ml.so", 1), 0);
-    assert_int_equal(gpus_read(&all, &err), -1);
+    assert_int_equal(visible_gpus_read(&all, &err), -1);
     assert_int_equal(err.code, MUSTER_E_NOT_FOUND);
     assert_non_null(strstr(err.text, "NVML cannot be loaded: /nonexistent/libnvidia-ml.so"));
 }
@@ -84,7 +84,7 @@ static void what_blocks_is_given_up(void **state)
     struct muster_error err = {0};
     struct instant start = clock_now(NULL);
     assert_int_equal(
-        spawn_apart(write_and_block, NULL, &result, sizeof result, 30 * NS_PER_MS, "the sick driver", &err),
+        isolated_call(write_and_block, NULL, &result, sizeof result, 30 * NS_PER_MS, "the sick driver", &err),
         -1);
     assert_int_equal(err.code, MUSTER_E_TIMEOUT);
     assert_string_equal(err.text, "the sick driver did not answer in 0.03 s");
@@ -105,10 +105,10 @@ static void answers_and_errors_come_back_whole(void **state)
     (void)state;
     static char large[200000];
     struct muster_error err = {0};
-    assert_int_equal(spawn_apart(answer, NULL, large, sizeof large, 60 * NS_PER_S, "it", &err), 0);
+    assert_int_equal(isolated_call(answer, NULL, large, sizeof large, 60 * NS_PER_S, "it", &err), 0);
     for (size_t i = 0; i < sizeof large; i++)
         assert_int_equal(large[i], 'x');
-    assert_int_equal(spawn_apart(answer, "because", large, sizeof large, 60 * NS_PER_S, "it", &err), -1);
+    assert_int_equal(isolated_call(answer, "because", large, sizeof large, 60 * NS_PER_S, "it", &err), -1);
     assert_int_equal(err.code, MUSTER_E_REFUSED);
     assert_string_equal(err.text, "no: because");
 }
@@ -152,7 +152,7 @@ static void cuda_visible_devices(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int devices[NVML_DEVICES_LIMIT];
         char got[16] = "";
-        int count = gpus_visible(&all, rows[i].list, devices);
+        int count = visible_gpus(&all, rows[i].list, devices);
         for (int k = 0; k < count; k++)
             got[k] = (char)('0' + devices[k]);
         assert_string_equal(got, rows[i].expected);

@@ -2,44 +2,44 @@
 #include <signal.h>
 #include <stdio.h>
 
-#include "launcher/group.h"
+#include "launcher/policy/worker_group.h"
 #include "proto/base/buffer.h"
 #include "tests/support/cmocka_all.h"
 
-static struct group fresh(enum group_state state)
+static struct worker_group fresh(enum worker_group_state state)
 {
-    return (struct group){.state = state,
-                          .shutdown_grace_ns = 30 * NS_PER_S,
-                          .restart_grace_ns = NS_PER_S,
-                          .kill_bound_ns = 20 * NS_PER_S,
-                          .clean_bound_ns = 5 * NS_PER_S,
-                          .deadline = INSTANT_NEVER};
+    return (struct worker_group){.state = state,
+                                 .shutdown_grace_ns = 30 * NS_PER_S,
+                                 .restart_grace_ns = NS_PER_S,
+                                 .kill_bound_ns = 20 * NS_PER_S,
+                                 .clean_bound_ns = 5 * NS_PER_S,
+                                 .deadline = INSTANT_NEVER};
 }
 
 static void format_actions(unsigned actions, struct buffer *out)
 {
     for (int i = 0; i < GROUP_ACTION_COUNT; i++)
         if (actions & 1u << i)
-            buffer_printf(out, " %s", group_action_name(i));
+            buffer_printf(out, " %s", worker_group_action_name(i));
 }
 
 /* What one cell does, as a line. */
-static void format_cell(enum group_state state, enum group_event_kind kind, struct buffer *out)
+static void format_cell(enum worker_group_state state, enum worker_group_event_kind kind, struct buffer *out)
 {
-    struct group group = fresh(state);
-    struct group_event event = {.kind = kind, .exit_code = 9, .signal = SIGINT};
+    struct worker_group group = fresh(state);
+    struct worker_group_event event = {.kind = kind, .exit_code = 9, .signal = SIGINT};
     if (state == GROUP_SAVING)
         group.kill_at = (struct instant){7 * NS_PER_S};
     struct muster_error err = {0};
     unsigned actions;
-    if (group_step(&group, &event, (struct instant){0}, &actions, &err) < 0) {
+    if (worker_group_step(&group, &event, (struct instant){0}, &actions, &err) < 0) {
         assert_int_equal(err.code, MUSTER_E_STATE);
         assert_int_equal(group.state, state);
         assert_int_equal(actions, 0);
         return;
     }
-    buffer_printf(out, "%s %s -> %s", group_state_name(state), group_event_name(kind),
-                  group_state_name(group.state));
+    buffer_printf(out, "%s %s -> %s", worker_group_state_name(state), worker_group_event_name(kind),
+                  worker_group_state_name(group.state));
     if (group.deadline.ns != INSTANT_NEVER.ns)
         buffer_printf(out, " %llds", (long long)(group.deadline.ns / NS_PER_S));
     if (group.leaving)
@@ -136,20 +136,20 @@ static void every_cell(void **state)
 static void names(void **state)
 {
     (void)state;
-    assert_string_equal(group_state_name(GROUP_STATE_COUNT), "?");
-    assert_string_equal(group_event_name(GROUP_EVENT_COUNT), "?");
-    assert_string_equal(group_action_name(GROUP_ACTION_COUNT), "?");
-    struct group group = fresh(GROUP_RUNNING);
+    assert_string_equal(worker_group_state_name(GROUP_STATE_COUNT), "?");
+    assert_string_equal(worker_group_event_name(GROUP_EVENT_COUNT), "?");
+    assert_string_equal(worker_group_action_name(GROUP_ACTION_COUNT), "?");
+    struct worker_group group = fresh(GROUP_RUNNING);
     unsigned actions;
-    assert_int_equal(group_step(&group, &(struct group_event){.kind = GROUP_EVENT_COUNT}, (struct instant){0},
-                                &actions, NULL),
+    assert_int_equal(worker_group_step(&group, &(struct worker_group_event){.kind = GROUP_EVENT_COUNT},
+                                       (struct instant){0}, &actions, NULL),
                      -1);
 }
 
-static unsigned step(struct group *group, struct group_event event, int64_t at_s)
+static unsigned step(struct worker_group *group, struct worker_group_event event, int64_t at_s)
 {
     unsigned actions;
-    assert_int_equal(group_step(group, &event, (struct instant){at_s * NS_PER_S}, &actions, NULL), 0);
+    assert_int_equal(worker_group_step(group, &event, (struct instant){at_s * NS_PER_S}, &actions, NULL), 0);
     return actions;
 }
 
@@ -158,16 +158,16 @@ static unsigned step(struct group *group, struct group_event event, int64_t at_s
 static void restart_goes_round(void **state)
 {
     (void)state;
-    struct group group = fresh(GROUP_WAITING);
+    struct worker_group group = fresh(GROUP_WAITING);
     for (int round = 0; round < 3; round++) {
-        assert_int_equal(step(&group, (struct group_event){.kind = GROUP_WORLD}, 0), BIT(GROUP_START));
-        (void)step(&group, (struct group_event){.kind = GROUP_FAILURE}, 1);
-        assert_true(group_wants_empty(&group));
+        assert_int_equal(step(&group, (struct worker_group_event){.kind = GROUP_WORLD}, 0), BIT(GROUP_START));
+        (void)step(&group, (struct worker_group_event){.kind = GROUP_FAILURE}, 1);
+        assert_true(worker_group_wants_empty(&group));
         assert_int_equal(group.signal, SIGTERM);
-        assert_int_equal(step(&group, (struct group_event){.kind = GROUP_STOP}, 1), 0);
-        assert_int_equal(step(&group, (struct group_event){.kind = GROUP_EMPTY}, 1), BIT(GROUP_CLEAN));
+        assert_int_equal(step(&group, (struct worker_group_event){.kind = GROUP_STOP}, 1), 0);
+        assert_int_equal(step(&group, (struct worker_group_event){.kind = GROUP_EMPTY}, 1), BIT(GROUP_CLEAN));
         assert_int_equal(group.state, GROUP_CLEANING);
-        assert_int_equal(step(&group, (struct group_event){.kind = GROUP_CLEANED}, 1),
+        assert_int_equal(step(&group, (struct worker_group_event){.kind = GROUP_CLEANED}, 1),
                          BIT(GROUP_REPORT_STOPPED));
         assert_int_equal(group.state, GROUP_WAITING);
         assert_int_equal(group.deadline.ns, INSTANT_NEVER.ns);
@@ -179,28 +179,28 @@ static void restart_goes_round(void **state)
 static void stop_after_empty(void **state)
 {
     (void)state;
-    struct group group = fresh(GROUP_RUNNING);
-    (void)step(&group, (struct group_event){.kind = GROUP_FAILURE}, 0);
-    (void)step(&group, (struct group_event){.kind = GROUP_EMPTY}, 0);
+    struct worker_group group = fresh(GROUP_RUNNING);
+    (void)step(&group, (struct worker_group_event){.kind = GROUP_FAILURE}, 0);
+    (void)step(&group, (struct worker_group_event){.kind = GROUP_EMPTY}, 0);
     assert_int_equal(group.state, GROUP_HALTED);
-    assert_false(group_wants_empty(&group));
-    assert_int_equal(step(&group, (struct group_event){.kind = GROUP_STOP}, 0), BIT(GROUP_CLEAN));
+    assert_false(worker_group_wants_empty(&group));
+    assert_int_equal(step(&group, (struct worker_group_event){.kind = GROUP_STOP}, 0), BIT(GROUP_CLEAN));
 }
 
 static void second_signal_changes_nothing(void **state)
 {
     (void)state;
-    struct group group = fresh(GROUP_RUNNING);
-    (void)step(&group, (struct group_event){.kind = GROUP_SIGNAL, .signal = SIGTERM}, 10);
-    struct group before = group;
-    unsigned actions = step(&group, (struct group_event){.kind = GROUP_SIGNAL, .signal = SIGINT}, 11);
+    struct worker_group group = fresh(GROUP_RUNNING);
+    (void)step(&group, (struct worker_group_event){.kind = GROUP_SIGNAL, .signal = SIGTERM}, 10);
+    struct worker_group before = group;
+    unsigned actions = step(&group, (struct worker_group_event){.kind = GROUP_SIGNAL, .signal = SIGINT}, 11);
     assert_int_equal(actions, BIT(GROUP_LEAVE) | BIT(GROUP_REMIND));
     assert_memory_equal(&group, &before, sizeof group);
     assert_int_equal(group.deadline.ns, 40 * NS_PER_S);
-    assert_int_equal(step(&group, (struct group_event){.kind = GROUP_DEADLINE}, 40), BIT(GROUP_KILL));
-    (void)step(&group, (struct group_event){.kind = GROUP_SIGNAL, .signal = SIGINT}, 41);
+    assert_int_equal(step(&group, (struct worker_group_event){.kind = GROUP_DEADLINE}, 40), BIT(GROUP_KILL));
+    (void)step(&group, (struct worker_group_event){.kind = GROUP_SIGNAL, .signal = SIGINT}, 41);
     assert_int_equal(group.state, GROUP_KILLING);
-    assert_int_equal(step(&group, (struct group_event){.kind = GROUP_EMPTY}, 42),
+    assert_int_equal(step(&group, (struct worker_group_event){.kind = GROUP_EMPTY}, 42),
                      BIT(GROUP_LEAVE) | BIT(GROUP_EXIT));
     assert_int_equal(group.exit_code, 143);
 }
@@ -209,21 +209,21 @@ static void second_signal_changes_nothing(void **state)
 static void an_agent_that_drains(void **state)
 {
     (void)state;
-    struct group group = fresh(GROUP_RUNNING);
+    struct worker_group group = fresh(GROUP_RUNNING);
     group.drains = true;
-    struct group_event term = {.kind = GROUP_SIGNAL, .signal = SIGTERM};
+    struct worker_group_event term = {.kind = GROUP_SIGNAL, .signal = SIGTERM};
     assert_int_equal(step(&group, term, 10), BIT(GROUP_DRAIN));
     assert_int_equal(group.state, GROUP_DRAINING);
     assert_int_equal(group.deadline.ns, 11 * NS_PER_S);
-    struct group unanswered = group;
-    struct group_event stop = {.kind = GROUP_STOP, .grace_ns = 25 * NS_PER_S};
+    struct worker_group unanswered = group;
+    struct worker_group_event stop = {.kind = GROUP_STOP, .grace_ns = 25 * NS_PER_S};
     assert_int_equal(step(&group, stop, 10), BIT(GROUP_TERMINATE));
     assert_int_equal(group.deadline.ns, 35 * NS_PER_S);
-    assert_int_equal(step(&group, (struct group_event){.kind = GROUP_EMPTY}, 20),
+    assert_int_equal(step(&group, (struct worker_group_event){.kind = GROUP_EMPTY}, 20),
                      BIT(GROUP_LEAVE) | BIT(GROUP_EXIT));
     assert_int_equal(group.exit_code, 143);
     /* nobody answers */
-    assert_int_equal(step(&unanswered, (struct group_event){.kind = GROUP_DEADLINE}, 11),
+    assert_int_equal(step(&unanswered, (struct worker_group_event){.kind = GROUP_DEADLINE}, 11),
                      BIT(GROUP_LEAVE) | BIT(GROUP_TERMINATE));
     assert_int_equal(unanswered.deadline.ns, 41 * NS_PER_S);
     /* a planned stop is under way: it leaves when its workers have ended */
@@ -231,7 +231,7 @@ static void an_agent_that_drains(void **state)
     group.drains = true;
     (void)step(&group, stop, 10);
     assert_int_equal(step(&group, term, 11), BIT(GROUP_DRAIN));
-    assert_int_equal(step(&group, (struct group_event){.kind = GROUP_EMPTY}, 20),
+    assert_int_equal(step(&group, (struct worker_group_event){.kind = GROUP_EMPTY}, 20),
                      BIT(GROUP_LEAVE) | BIT(GROUP_EXIT));
 }
 
@@ -239,22 +239,24 @@ static void an_agent_that_drains(void **state)
 static void who_listens_gets_time_to_save(void **state)
 {
     (void)state;
-    struct group group = fresh(GROUP_RUNNING);
-    struct group_event stop = {.kind = GROUP_STOP, .planned = true, .grace_ns = 20 * NS_PER_S};
+    struct worker_group group = fresh(GROUP_RUNNING);
+    struct worker_group_event stop = {.kind = GROUP_STOP, .planned = true, .grace_ns = 20 * NS_PER_S};
     group.listens = true;
-    struct group silent = group, failed = group;
+    struct worker_group silent = group, failed = group;
     assert_int_equal(step(&group, stop, 100), BIT(GROUP_ANNOUNCE));
     assert_int_equal(group.state, GROUP_SAVING);
     assert_int_equal(group.deadline.ns, 119 * NS_PER_S); /* restart_grace_ns before the KILL */
-    assert_false(group_wants_empty(&group));
-    struct group late = group;
+    assert_false(worker_group_wants_empty(&group));
+    struct worker_group late = group;
     /* they ended in time: what they left is told to end, and has no less time than was promised */
-    assert_int_equal(step(&group, (struct group_event){.kind = GROUP_SUCCESS}, 103), BIT(GROUP_TERMINATE));
+    assert_int_equal(step(&group, (struct worker_group_event){.kind = GROUP_SUCCESS}, 103),
+                     BIT(GROUP_TERMINATE));
     assert_int_equal(group.deadline.ns, 120 * NS_PER_S);
     assert_int_equal(group.signal, SIGTERM);
-    assert_int_equal(step(&group, (struct group_event){.kind = GROUP_EMPTY}, 103), BIT(GROUP_CLEAN));
+    assert_int_equal(step(&group, (struct worker_group_event){.kind = GROUP_EMPTY}, 103), BIT(GROUP_CLEAN));
     /* they did not */
-    assert_int_equal(step(&late, (struct group_event){.kind = GROUP_DEADLINE}, 119), BIT(GROUP_TERMINATE));
+    assert_int_equal(step(&late, (struct worker_group_event){.kind = GROUP_DEADLINE}, 119),
+                     BIT(GROUP_TERMINATE));
     assert_int_equal(late.deadline.ns, 120 * NS_PER_S);
     /* nobody listens: the grace of this node is the limit */
     silent.listens = false;
@@ -262,7 +264,7 @@ static void who_listens_gets_time_to_save(void **state)
     assert_int_equal(step(&silent, stop, 100), BIT(GROUP_TERMINATE));
     assert_int_equal(silent.deadline.ns, 130 * NS_PER_S);
     /* a failure leaves no time: the others are inside of a collective */
-    stop = (struct group_event){.kind = GROUP_STOP};
+    stop = (struct worker_group_event){.kind = GROUP_STOP};
     assert_int_equal(step(&failed, stop, 100), BIT(GROUP_TERMINATE));
     assert_int_equal(failed.deadline.ns, 101 * NS_PER_S);
 }
@@ -270,9 +272,9 @@ static void who_listens_gets_time_to_save(void **state)
 static void the_agents_own_time_is_the_limit(void **state)
 {
     (void)state;
-    struct group group = fresh(GROUP_RUNNING);
-    struct group_event stop = {.kind = GROUP_STOP, .planned = true, .grace_ns = 600 * NS_PER_S};
-    struct group_event term = {.kind = GROUP_SIGNAL, .signal = SIGTERM};
+    struct worker_group group = fresh(GROUP_RUNNING);
+    struct worker_group_event stop = {.kind = GROUP_STOP, .planned = true, .grace_ns = 600 * NS_PER_S};
+    struct worker_group_event term = {.kind = GROUP_SIGNAL, .signal = SIGTERM};
     group.listens = group.drains = true;
     (void)step(&group, stop, 0);
     assert_int_equal(group.deadline.ns, 599 * NS_PER_S);
@@ -280,7 +282,7 @@ static void the_agents_own_time_is_the_limit(void **state)
     assert_int_equal(group.deadline.ns, 39 * NS_PER_S);
     assert_int_equal(step(&group, term, 20), BIT(GROUP_DRAIN) | BIT(GROUP_REMIND)); /* and no further */
     assert_int_equal(group.deadline.ns, 39 * NS_PER_S);
-    (void)step(&group, (struct group_event){.kind = GROUP_DEADLINE}, 39);
+    (void)step(&group, (struct worker_group_event){.kind = GROUP_DEADLINE}, 39);
     assert_int_equal(group.deadline.ns, 40 * NS_PER_S);
     /* one that is asked alone: at most half of a short grace is kept for those who do not end */
     group = fresh(GROUP_RUNNING);
@@ -297,10 +299,10 @@ static void the_agents_own_time_is_the_limit(void **state)
     group = fresh(GROUP_RUNNING);
     group.listens = group.drains = true;
     (void)step(&group, term, 0);
-    struct group alone = group;
+    struct worker_group alone = group;
     stop.grace_ns = 30 * NS_PER_S;
     assert_int_equal(step(&group, stop, 0), BIT(GROUP_ANNOUNCE));
-    assert_int_equal(step(&alone, (struct group_event){.kind = GROUP_DEADLINE}, 1),
+    assert_int_equal(step(&alone, (struct worker_group_event){.kind = GROUP_DEADLINE}, 1),
                      BIT(GROUP_LEAVE) | BIT(GROUP_ANNOUNCE));
 }
 
@@ -308,13 +310,13 @@ static void the_agents_own_time_is_the_limit(void **state)
 static void a_static_job_saves_on_all_nodes(void **state)
 {
     (void)state;
-    struct group group = fresh(GROUP_RUNNING), deaf;
-    struct group_event stop = {.kind = GROUP_STOP, .planned = true, .grace_ns = 30 * NS_PER_S};
-    struct group_event term = {.kind = GROUP_SIGNAL, .signal = SIGTERM};
+    struct worker_group group = fresh(GROUP_RUNNING), deaf;
+    struct worker_group_event stop = {.kind = GROUP_STOP, .planned = true, .grace_ns = 30 * NS_PER_S};
+    struct worker_group_event term = {.kind = GROUP_SIGNAL, .signal = SIGTERM};
     group.ends_together = true;
     deaf = group;
     group.listens = true;
-    struct group other = group;
+    struct worker_group other = group;
     assert_int_equal(step(&deaf, term, 0), BIT(GROUP_LEAVE) | BIT(GROUP_TERMINATE));
     assert_int_equal(step(&group, term, 0), BIT(GROUP_DRAIN));
     assert_int_equal(step(&group, stop, 0), BIT(GROUP_ANNOUNCE));
@@ -323,10 +325,11 @@ static void a_static_job_saves_on_all_nodes(void **state)
     assert_int_equal(step(&other, stop, 0), BIT(GROUP_ANNOUNCE));
     assert_int_equal(step(&other, term, 1), BIT(GROUP_DRAIN));
     /* the verdict does not shorten what it was promised */
-    assert_int_equal(step(&other, (struct group_event){.kind = GROUP_VERDICT, .exit_code = 143}, 5), 0);
+    assert_int_equal(step(&other, (struct worker_group_event){.kind = GROUP_VERDICT, .exit_code = 143}, 5),
+                     0);
     assert_int_equal(other.deadline.ns, 29 * NS_PER_S);
-    (void)step(&other, (struct group_event){.kind = GROUP_SUCCESS}, 6);
-    assert_int_equal(step(&other, (struct group_event){.kind = GROUP_EMPTY}, 6),
+    (void)step(&other, (struct worker_group_event){.kind = GROUP_SUCCESS}, 6);
+    assert_int_equal(step(&other, (struct worker_group_event){.kind = GROUP_EMPTY}, 6),
                      BIT(GROUP_LEAVE) | BIT(GROUP_EXIT));
     assert_int_equal(other.exit_code, 143);
 }

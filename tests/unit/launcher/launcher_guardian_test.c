@@ -11,14 +11,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/guardian.h"
-#include "launcher/kin.h"
+#include "launcher/process/descendants.h"
+#include "launcher/process/guardian.h"
 #include "proto/base/clock.h"
 #include "tests/support/cmocka_all.h"
 
 /* Each test's own: the guardian of the one before may still be looking, and the same program may run beside.
  */
-static char id[KIN_ID_LENGTH + 1], other_id[KIN_ID_LENGTH + 1];
+static char id[DESCENDANTS_ID_LENGTH + 1], other_id[DESCENDANTS_ID_LENGTH + 1];
 
 static int make_ids(void **state)
 {
@@ -32,9 +32,9 @@ static int make_ids(void **state)
 static void parses_stat(void **state)
 {
     (void)state;
-    struct kin_process p;
+    struct descendants_process p;
     static const char odd[] = "42 (a) b) (c\n) D 7 -1 9 0 0";
-    assert_true(kin_parse_stat(odd, sizeof odd - 1, &p));
+    assert_true(descendants_parse_stat(odd, sizeof odd - 1, &p));
     assert_int_equal(p.pid, 42);
     assert_int_equal(p.state, 'D');
     assert_int_equal(p.parent, 7);
@@ -44,7 +44,7 @@ static void parses_stat(void **state)
     static const char *const broken[] = {"",         "42",           "42 (a", "42 a) R 1 2 3",
                                          "42 (a) R", "42 (a) R 1 2", ")(",    "x (a) R 1 2 3"};
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)
-        assert_false(kin_parse_stat(broken[i], strlen(broken[i]), &p));
+        assert_false(descendants_parse_stat(broken[i], strlen(broken[i]), &p));
 }
 
 static void parses_the_mark(void **state)
@@ -54,13 +54,13 @@ static void parses_the_mark(void **state)
         "Limit                     Soft Limit           Hard Limit           Units     \n"
         "Max realtime priority     0                    0                              \n"
         "Max realtime timeout      4611686018427387905  unlimited            us        \n";
-    uint64_t mark = kin_mark("00000000000000080000000000000000");
+    uint64_t mark = descendants_mark("00000000000000080000000000000000");
     assert_true(mark == UINT64_C(4611686018427387905));
-    assert_true(kin_parse_mark(limits, sizeof limits - 1) == mark);
-    assert_true(kin_parse_mark("", 0) == 0);
-    assert_true(kin_parse_mark("Max realtime timeout  unlimited", 31) == 0);
-    assert_true(kin_parse_mark("Max realtime timeout  200000 ", 28) == 0);
-    assert_true(kin_mark("ffffffffffffffff") < UINT64_MAX / 2);
+    assert_true(descendants_parse_mark(limits, sizeof limits - 1) == mark);
+    assert_true(descendants_parse_mark("", 0) == 0);
+    assert_true(descendants_parse_mark("Max realtime timeout  unlimited", 31) == 0);
+    assert_true(descendants_parse_mark("Max realtime timeout  200000 ", 28) == 0);
+    assert_true(descendants_mark("ffffffffffffffff") < UINT64_MAX / 2);
 }
 
 /* A process that carries an id in its environment and holds `held`; detached: in a session of its own. */
@@ -80,20 +80,20 @@ static pid_t start_sleeper(const char *carried, bool detached, int held)
     _exit(1);
 }
 
-static bool count_only(void *context, const struct kin_process *process)
+static bool count_only(void *context, const struct descendants_process *process)
 {
     (void)context;
     (void)process;
     return false;
 }
 
-static int count(const struct kin *kin)
+static int count(const struct descendants *kin)
 {
-    return kin_sweep(kin, SIGKILL, count_only, NULL);
+    return descendants_sweep(kin, SIGKILL, count_only, NULL);
 }
 
 /* Waits until the process executes sleep: only then does it carry the id. */
-static void await_kin(const struct kin *kin, int expected)
+static void await_kin(const struct descendants *kin, int expected)
 {
     struct instant deadline = instant_add(clock_now(NULL), 120 * NS_PER_S);
     while (count(kin) != expected)
@@ -110,7 +110,7 @@ static pid_t start_marked(const char *marked)
     if (pid)
         return pid;
     char *const argv[] = {"sleep", "1000", NULL}, *const nothing[] = {NULL};
-    struct rlimit limit = {kin_mark(marked), RLIM_INFINITY};
+    struct rlimit limit = {descendants_mark(marked), RLIM_INFINITY};
     if (setrlimit(RLIMIT_RTTIME, &limit) < 0)
         _exit(1);
     (void)setsid();
@@ -122,10 +122,10 @@ static void the_mark_survives_an_empty_environment(void **state)
 {
     (void)state;
     pid_t pid = start_marked(id);
-    struct kin kin = {.id = id, .blind = true}, other = {.id = other_id};
+    struct descendants kin = {.id = id, .blind = true}, other = {.id = other_id};
     await_kin(&kin, 1);
     assert_int_equal(count(&other), 0);
-    assert_int_equal(kin_sweep(&kin, SIGKILL, NULL, NULL), 1);
+    assert_int_equal(descendants_sweep(&kin, SIGKILL, NULL, NULL), 1);
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFSIGNALED(status));
@@ -141,14 +141,14 @@ static void kill_and_reap(pid_t pid)
 static void marks_of_a_family(void **state)
 {
     (void)state;
-    char part[KIN_ID_LENGTH + 1], stranger[KIN_ID_LENGTH + 1];
+    char part[DESCENDANTS_ID_LENGTH + 1], stranger[DESCENDANTS_ID_LENGTH + 1];
     memcpy(part, id, sizeof part);
     memcpy(stranger, id, sizeof stranger);
-    part[KIN_FAMILY_LENGTH] = part[KIN_FAMILY_LENGTH] == '0' ? '1' : '0';
-    stranger[KIN_FAMILY_LENGTH - 1] = stranger[KIN_FAMILY_LENGTH - 1] == '0' ? '1' : '0';
+    part[DESCENDANTS_FAMILY_LENGTH] = part[DESCENDANTS_FAMILY_LENGTH] == '0' ? '1' : '0';
+    stranger[DESCENDANTS_FAMILY_LENGTH - 1] = stranger[DESCENDANTS_FAMILY_LENGTH - 1] == '0' ? '1' : '0';
     pid_t first = start_marked(part), second = start_marked(stranger);
-    struct kin own = {.id = id, .blind = true}, by_part = {.id = part, .blind = true}, family = own,
-               others = {.id = stranger, .blind = true};
+    struct descendants own = {.id = id, .blind = true}, by_part = {.id = part, .blind = true}, family = own,
+                       others = {.id = stranger, .blind = true};
     family.family = true;
     await_kin(&by_part, 1);
     await_kin(&others, 1);
@@ -162,16 +162,17 @@ static void kin_by_id_session_and_parent(void **state)
 {
     (void)state;
     pid_t carrier = start_sleeper(id, true, 0), stranger = start_sleeper(other_id, true, 0);
-    struct kin_session sessions[] = {{.id = carrier}};
-    struct kin by_id = {.id = id}, by_session = {.sessions = sessions, .session_count = 1};
-    struct kin by_parent = {.parent = getpid()}, but_one = {.parent = getpid(), .except = {stranger, 0}};
-    struct kin nobody = {0};
+    struct descendants_session sessions[] = {{.id = carrier}};
+    struct descendants by_id = {.id = id}, by_session = {.sessions = sessions, .session_count = 1};
+    struct descendants by_parent = {.parent = getpid()},
+                       but_one = {.parent = getpid(), .except = {stranger, 0}};
+    struct descendants nobody = {0};
     await_kin(&by_id, 1);
     await_kin(&by_session, 1);
     assert_int_equal(count(&by_parent), 2);
     assert_int_equal(count(&but_one), 1);
     assert_int_equal(count(&nobody), 0);
-    assert_int_equal(kin_sweep(&by_id, SIGKILL, NULL, NULL), 1);
+    assert_int_equal(descendants_sweep(&by_id, SIGKILL, NULL, NULL), 1);
     int status;
     assert_int_equal(waitpid(carrier, &status, 0), carrier);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
@@ -193,8 +194,8 @@ static void a_number_used_again_is_a_strangers(void **state)
 {
     (void)state;
     pid_t stranger = start_sleeper(other_id, true, 0);
-    struct kin_session session = {.id = stranger};
-    struct kin kin = {.sessions = &session, .session_count = 1};
+    struct descendants_session session = {.id = stranger};
+    struct descendants kin = {.sessions = &session, .session_count = 1};
     await_kin(&kin, 1);
     session.leaderless = true;
     assert_int_equal(count(&kin), 0);
@@ -214,8 +215,8 @@ static void a_successor_is_born_knowing(void **state)
 {
     (void)state;
     pid_t worker = start_sleeper(NULL, true, 0);
-    struct kin_session session = {.id = worker};
-    struct kin kin = {.sessions = &session, .session_count = 1};
+    struct descendants_session session = {.id = worker};
+    struct descendants kin = {.sessions = &session, .session_count = 1};
     await_kin(&kin, 1);
     struct guardian_task task = {.id = id, .sessions = &session, .session_count = 1};
     struct guardian guardian;
@@ -275,9 +276,9 @@ static void a_session_outlives_its_leader(void **state)
     }
     close(held[1]);
     assert_int_equal(waitpid(leader, NULL, 0), leader);
-    struct kin_session session = {.id = leader, .leaderless = true};
-    struct kin kin = {.sessions = &session, .session_count = 1};
-    assert_int_equal(kin_sweep(&kin, SIGKILL, NULL, NULL), 1);
+    struct descendants_session session = {.id = leader, .leaderless = true};
+    struct descendants kin = {.sessions = &session, .session_count = 1};
+    assert_int_equal(descendants_sweep(&kin, SIGKILL, NULL, NULL), 1);
     assert_all_gone(held[0], 120000);
     close(held[0]);
 }
@@ -291,7 +292,7 @@ static void zombies_are_not_kin(void **state)
         _exit(0);
     siginfo_t info;
     assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
-    struct kin by_parent = {.parent = getpid()};
+    struct descendants by_parent = {.parent = getpid()};
     assert_int_equal(count(&by_parent), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
@@ -332,7 +333,7 @@ static void nobody_outlives_a_killed_agent(void **state)
     close(held[1]);
     close(ready[1]);
     assert_int_equal(read(ready[0], &byte, 1), 1);
-    struct kin kin = {.id = id};
+    struct descendants kin = {.id = id};
     await_kin(&kin, 1);
     kill_and_reap(agent);
     assert_all_gone(held[0], 120000);
@@ -352,7 +353,7 @@ static void dismissed_guardian_kills_nobody(void **state)
     pid_t pid = guardian.pid, carrier = start_sleeper(id, true, 0);
     assert_int_equal(guardian_add(&guardian, carrier, &err), 0);
     assert_int_equal(guardian_remove(&guardian, carrier, &err), 0);
-    struct kin kin = {.id = id};
+    struct descendants kin = {.id = id};
     await_kin(&kin, 1);
     guardian_dismiss(&guardian);
     guardian_dismiss(&guardian); /* twice is once */

@@ -1,12 +1,12 @@
-/* heartbeat.h, hang.h and the texts of inquiry.h: beats in pieces, who is behind, what is done, with a clock
- * that only tests move. */
-#include "launcher/heartbeat.h"
+/* heartbeat.h, hang.h and the texts of hang_dump.h: beats in pieces, who is behind, what is done, with a
+ * clock that only tests move. */
+#include "launcher/policy/heartbeat.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/hang.h"
-#include "launcher/inquiry.h"
+#include "launcher/policy/hang.h"
+#include "launcher/process/hang_dump.h"
 #include "tests/support/cmocka_all.h"
 
 static struct instant at(int64_t seconds)
@@ -159,26 +159,26 @@ static void nothing_waits_without_a_bound(void **state)
 static void threads_are_counted_by_where_they_wait(void **state)
 {
     (void)state;
-    struct inquiry_threads threads = {0};
+    struct hang_dump_threads threads = {0};
     scope_buffer out = {0};
-    inquiry_count(&threads, "futex_wait_queue", "202 0x7f 0x80 0x0");
-    inquiry_count(&threads, "futex_wait_queue", "202 0x1 0x2");
-    inquiry_count(&threads, "0", "running\n");
-    inquiry_count(&threads, "", "");
-    inquiry_count(&threads, "do_signal_stop\n", "9999 0x0");
-    assert_int_equal(inquiry_format(&threads, &out), 0);
+    hang_dump_count(&threads, "futex_wait_queue", "202 0x7f 0x80 0x0");
+    hang_dump_count(&threads, "futex_wait_queue", "202 0x1 0x2");
+    hang_dump_count(&threads, "0", "running\n");
+    hang_dump_count(&threads, "", "");
+    hang_dump_count(&threads, "do_signal_stop\n", "9999 0x0");
+    assert_int_equal(hang_dump_format(&threads, &out), 0);
 #ifdef __x86_64__
     assert_string_equal(out.data, "5 threads: 2 in futex (futex_wait_queue), 1 running, "
                                   "1 in the kernel or its own code, 1 in system call 9999 (do_signal_stop)");
 #endif
-    threads = (struct inquiry_threads){0};
+    threads = (struct hang_dump_threads){0};
     for (int i = 0; i < 20; i++) {
         char place[16];
         (void)snprintf(place, sizeof place, "place%d", i);
-        inquiry_count(&threads, place, "running");
+        hang_dump_count(&threads, place, "running");
     }
     buffer_clear(&out);
-    assert_int_equal(inquiry_format(&threads, &out), 0);
+    assert_int_equal(hang_dump_format(&threads, &out), 0);
     assert_non_null(strstr(out.data, "20 threads: 1 running (place0), "));
     assert_non_null(strstr(out.data, ", 8 elsewhere"));
 }
@@ -188,10 +188,10 @@ static void a_stack_becomes_one_line(void **state)
     (void)state;
     scope_buffer out = {0};
     assert_int_equal(
-        inquiry_format_stack("[<0>] futex_wait+0x10/0x20\n[<0>] uvm_lock+0x1/0x2 [nvidia_uvm]\n", &out), 0);
+        hang_dump_format_stack("[<0>] futex_wait+0x10/0x20\n[<0>] uvm_lock+0x1/0x2 [nvidia_uvm]\n", &out), 0);
     assert_string_equal(out.data, "futex_wait < uvm_lock");
     buffer_clear(&out);
-    assert_int_equal(inquiry_format_stack("", &out), 0);
+    assert_int_equal(hang_dump_format_stack("", &out), 0);
     assert_int_equal(out.length, 0);
 }
 

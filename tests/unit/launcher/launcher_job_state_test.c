@@ -1,5 +1,5 @@
 /* job_state.h: what is written is read again, what was damaged is not, and what a new life makes of it. */
-#include "launcher/job_state.h"
+#include "launcher/policy/job_state.h"
 
 #include <string.h>
 

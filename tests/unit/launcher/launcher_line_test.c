@@ -1,8 +1,8 @@
 /* launcher_line_test.c - lines out of chunks, prefixes, and the last lines of a stream. */
 #include <stdio.h>
 
-#include "launcher/line.h"
-#include "launcher/tail.h"
+#include "launcher/output/line.h"
+#include "launcher/output/tail.h"
 #include "proto/base/mem.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"

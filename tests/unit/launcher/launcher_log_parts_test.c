@@ -7,10 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/log_filter.h"
-#include "launcher/log_record.h"
-#include "launcher/spool.h"
-#include "launcher/target.h"
+#include "launcher/output/log_filter.h"
+#include "launcher/output/log_record.h"
+#include "launcher/output/output_file.h"
+#include "launcher/output/spool.h"
 #include "proto/base/clock.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
@@ -246,30 +246,30 @@ static size_t plain_write(void *context, int fd, struct iovec *parts, int count)
     return total;
 }
 
-static void take(struct target *t, const char *text, uint64_t before, bool starts)
+static void take(struct output_file *t, const char *text, uint64_t before, bool starts)
 {
-    struct target_port port = {plain_write, NULL};
-    struct target_batch batch = {0};
-    struct target_record record = {.target = t,
-                                   .bytes_before = before,
-                                   .lines_before = before / 4,
-                                   .length = (uint32_t)strlen(text),
-                                   .lines = strchr(text, '\n') != NULL,
-                                   .starts = starts};
-    target_take(&batch, &port, &record, text);
-    target_flush(&batch, &port);
+    struct output_file_port port = {plain_write, NULL};
+    struct output_file_batch batch = {0};
+    struct output_file_record record = {.target = t,
+                                        .bytes_before = before,
+                                        .lines_before = before / 4,
+                                        .length = (uint32_t)strlen(text),
+                                        .lines = strchr(text, '\n') != NULL,
+                                        .starts = starts};
+    output_file_take(&batch, &port, &record, text);
+    output_file_flush(&batch, &port);
 }
 
 static char folder[] = "/tmp/muster_target_XXXXXX";
 
-static struct target *open_target(const char *name, int64_t max_size, int keep)
+static struct output_file *open_target(const char *name, int64_t max_size, int keep)
 {
     scope_free char *path = mem_printf("%s/%s", folder, name);
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
-    struct target_options options = {
+    struct output_file_options options = {
         .fd = fd, .owned = true, .name = "the log file", .path = path, .max_size = max_size, .keep = keep};
-    return target_create(&options);
+    return output_file_create(&options);
 }
 
 static void assert_file(const char *name, const char *expected)
@@ -287,7 +287,7 @@ static void assert_file(const char *name, const char *expected)
 static void rotation_keeps_lines_whole(void **state)
 {
     (void)state;
-    struct target *t = open_target("a.log", 10, 2);
+    struct output_file *t = open_target("a.log", 10, 2);
     take(t, "1234\n678\n", 0, true);
     take(t, "abc\ndef\ng", 9, true); /* does not fit */
     assert_file("a.log", "abc\ndef\ng");
@@ -301,26 +301,26 @@ static void rotation_keeps_lines_whole(void **state)
     assert_file("a.log.1", "ger than a");
     assert_file("a.log.2", "a line lon");
     assert_file("a.log.3", NULL);
-    target_destroy(t);
+    output_file_destroy(t);
 }
 
 static void a_gap_is_told_where_it_is(void **state)
 {
     (void)state;
-    struct target_port port = {plain_write, NULL};
-    struct target *t = open_target("gap.log", 0, 1);
+    struct output_file_port port = {plain_write, NULL};
+    struct output_file *t = open_target("gap.log", 0, 1);
     take(t, "one\nhal", 0, true);
     take(t, "f\ntwo\n", 107, false); /* the line whose beginning is missing goes too */
     take(t, "three\n", 113, true);
     t->due_bytes = 219;
-    target_settle(t, &port);
+    output_file_settle(t, &port);
     assert_file("gap.log", "one\nhal\n"
                            "muster: warning: 102 bytes are missing here: the log file did not keep up\n"
                            "two\nthree\n"
                            "muster: warning: 100 bytes are missing here: the log file did not keep up\n");
     assert_int_equal(t->lost_bytes, 202);
     assert_int_equal(t->gap_bytes, 200);
-    target_destroy(t);
+    output_file_destroy(t);
 }
 
 static int open_folder(void **state)

@@ -1,6 +1,6 @@
 /* launcher_machine_test.c - cores from affinity and cgroup quotas, GPUs from device files and
  * CUDA_VISIBLE_DEVICES. */
-#include "launcher/machine.h"
+#include "launcher/host/machine.h"
 
 #include <stdio.h>
 #include <stdlib.h>

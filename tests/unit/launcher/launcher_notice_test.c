@@ -1,5 +1,5 @@
-/* notice.h: the line of a notice, whatever its reason holds, and how a worker says that it listens. */
-#include "launcher/notice.h"
+/* stop_notice.h: the line of a notice, whatever its reason holds, and how a worker says that it listens. */
+#include "launcher/policy/stop_notice.h"
 
 #include <string.h>
 
@@ -7,22 +7,22 @@
 
 static const struct instant now = {100 * NS_PER_S};
 
-static void expect_line(const struct notice *notice, const char *expected)
+static void expect_line(const struct stop_notice *notice, const char *expected)
 {
     scope_buffer out = {0};
-    assert_int_equal(notice_format(notice, now, &out), 0);
+    assert_int_equal(stop_notice_format(notice, now, &out), 0);
     assert_string_equal(out.data, expected);
 }
 
 static void lines(void **state)
 {
     (void)state;
-    struct notice notice = {.change = MEMBERSHIP_CHANGE_JOIN,
-                            .round = 3,
-                            .nodes = 2,
-                            .next_nodes = 3,
-                            .deadline = {128998 * NS_PER_MS},
-                            .reason = "1 more node came"};
+    struct stop_notice notice = {.change = MEMBERSHIP_CHANGE_JOIN,
+                                 .round = 3,
+                                 .nodes = 2,
+                                 .next_nodes = 3,
+                                 .deadline = {128998 * NS_PER_MS},
+                                 .reason = "1 more node came"};
     expect_line(&notice, "{\"coming\": \"nodes-join\", \"round\": 3, \"nodes\": 2, \"next_nodes\": 3, "
                          "\"deadline_s\": 28.998, \"deadline_monotonic_ns\": 128998000000, "
                          "\"reason\": \"1 more node came\"}\n");
@@ -48,14 +48,14 @@ static void a_long_reason_is_cut(void **state)
         char reason[MUSTER_ERROR_TEXT] = "";
         while (strlen(reason) + strlen(pieces[p]) < sizeof reason)
             strcat(reason, pieces[p]);
-        struct notice notice = {.change = MEMBERSHIP_CHANGE_LEAVE,
-                                .round = UINT32_MAX,
-                                .nodes = INT32_MIN,
-                                .next_nodes = INT32_MIN,
-                                .deadline = {INT64_MAX},
-                                .reason = reason};
-        scope_buffer out = {.limit = NOTICE_LINE_LIMIT};
-        assert_int_equal(notice_format(&notice, (struct instant){0}, &out), 0);
+        struct stop_notice notice = {.change = MEMBERSHIP_CHANGE_LEAVE,
+                                     .round = UINT32_MAX,
+                                     .nodes = INT32_MIN,
+                                     .next_nodes = INT32_MIN,
+                                     .deadline = {INT64_MAX},
+                                     .reason = reason};
+        scope_buffer out = {.limit = STOP_NOTICE_LINE_LIMIT};
+        assert_int_equal(stop_notice_format(&notice, (struct instant){0}, &out), 0);
         assert_string_equal(out.data + out.length - 3, "\"}\n");
         bool broken = strstr(out.data, "\\ufffd") != NULL; /* U+FFFD: of invalid UTF-8 only */
         assert_int_equal(broken, p == 5);
@@ -72,11 +72,11 @@ static void ready_in_any_pieces(void **state)
                 {"\n\nready\n", true}, {" ready\n", false}, {"x\nready\nx\n", true}, {"rready\n", false},
                 {"", false},           {"ready\r\n", false}};
     for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
-        struct notice_listener whole = {0}, bytes = {0};
+        struct stop_notice_listener whole = {0}, bytes = {0};
         size_t length = strlen(rows[row].text);
-        notice_take(&whole, rows[row].text, length);
+        stop_notice_take(&whole, rows[row].text, length);
         for (size_t i = 0; i < length; i++)
-            notice_take(&bytes, rows[row].text + i, 1);
+            stop_notice_take(&bytes, rows[row].text + i, 1);
         assert_int_equal(whole.listens, rows[row].listens);
         assert_int_equal(bytes.listens, rows[row].listens);
     }

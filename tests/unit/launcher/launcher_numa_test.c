@@ -1,6 +1,6 @@
 /* launcher_numa_test.c - which CPUs a worker is bound to: the rules on a machine of our making, and that
  * machine read from a folder laid out as /sys. */
-#include "launcher/numa.h"
+#include "launcher/host/numa.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,18 +13,18 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "launcher/outlet.h"
+#include "launcher/output/write_queue.h"
 #include "proto/base/guard.h"
 #include "tests/support/cmocka_all.h"
 
 /* What a pipe and the two buffers hold, in lines. */
-enum { PIPE_LIMIT = 1 << 20, HELD_LINES = (PIPE_LIMIT + 2 * OUTLET_LIMIT) / 100 };
+enum { PIPE_LIMIT = 1 << 20, HELD_LINES = (PIPE_LIMIT + 2 * WRITE_QUEUE_LIMIT) / 100 };
 
 static const int64_t patience_ns = 200 * NS_PER_MS, long_ns = 60 * NS_PER_S;
 
 struct bench {
-    struct outlet *outlet;
-    struct target *target;
+    struct write_queue *outlet;
+    struct output_file *target;
     int ends[2], wake;
     int lines; /* that fill has put */
 };
@@ -35,17 +35,17 @@ static void bench_open(struct bench *b, const char *spool_folder, int64_t spool_
     b->lines = 0;
     assert_int_equal(pipe2(b->ends, O_CLOEXEC), 0);
     b->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    struct outlet_options options = {b->wake, spool_folder, spool_limit};
-    b->outlet = outlet_create(&options, NULL);
-    struct target_options target = {.fd = b->ends[1], .owned = true, .name = "the console"};
-    b->target = outlet_target(b->outlet, &target);
+    struct write_queue_options options = {b->wake, spool_folder, spool_limit};
+    b->outlet = write_queue_create(&options, NULL);
+    struct output_file_options target = {.fd = b->ends[1], .owned = true, .name = "the console"};
+    b->target = write_queue_target(b->outlet, &target);
     assert_non_null(b->target);
 }
 
-static struct outlet_lost bench_close(struct bench *b, bool ends)
+static struct write_queue_lost bench_close(struct bench *b, bool ends)
 {
-    struct outlet_lost lost;
-    assert_int_equal(outlet_finish(b->outlet, ends ? long_ns : patience_ns, INSTANT_NEVER, &lost), ends);
+    struct write_queue_lost lost;
+    assert_int_equal(write_queue_finish(b->outlet, ends ? long_ns : patience_ns, INSTANT_NEVER, &lost), ends);
     if (ends)
         close(b->wake); /* else the thread may still be on its way out */
     return lost;
@@ -62,17 +62,17 @@ static void read_rest(int fd, struct buffer *out)
 static bool put(struct bench *b, const void *owner, const char *text, bool starts, bool keep)
 {
     size_t length = strlen(text);
-    struct outlet_piece piece = {.target = b->target,
-                                 .owner = owner,
-                                 .prefix = "> ",
-                                 .prefix_length = 2,
-                                 .data = text,
-                                 .length = length,
-                                 .lines = text[length - 1] == '\n',
-                                 .starts = starts,
-                                 .ends = text[length - 1] == '\n',
-                                 .keep = keep};
-    return outlet_put(b->outlet, &piece);
+    struct write_queue_piece piece = {.target = b->target,
+                                      .owner = owner,
+                                      .prefix = "> ",
+                                      .prefix_length = 2,
+                                      .data = text,
+                                      .length = length,
+                                      .lines = text[length - 1] == '\n',
+                                      .starts = starts,
+                                      .ends = text[length - 1] == '\n',
+                                      .keep = keep};
+    return write_queue_put(b->outlet, &piece);
 }
 
 /* Another owner's line ends an open one, and what follows gets its prefix again. */
@@ -89,9 +89,9 @@ static void lines_are_kept_together(void **state)
     assert_true(put(&b, &y, "> four\n", true, true));
     assert_true(put(&b, &x, " more\n", false, true));
     assert_true(put(&b, &x, "> five", true, true));
-    outlet_forget(b.outlet, b.target, &x); /* and another begins at its address */
+    write_queue_forget(b.outlet, b.target, &x); /* and another begins at its address */
     assert_true(put(&b, &x, "> six\n", true, true));
-    struct outlet_lost lost = bench_close(&b, true);
+    struct write_queue_lost lost = bench_close(&b, true);
     assert_int_equal(lost.bytes, 0);
     struct buffer out = {0};
     read_rest(b.ends[0], &out);
@@ -107,10 +107,10 @@ static int fill(struct bench *b, int count, int refusals, bool keep)
     int refused = 0, i = b->lines;
     while (i < count && refused < refusals) {
         struct instant now = clock_now(NULL);
-        if (!outlet_accepts(b->outlet, 100, keep, now)) { /* waits as the pump does */
+        if (!write_queue_accepts(b->outlet, 100, keep, now)) { /* waits as the pump does */
             struct pollfd p = {.fd = b->wake, .events = POLLIN};
             uint64_t woken;
-            int64_t left = instant_diff_ns(outlet_due(b->outlet), now);
+            int64_t left = instant_diff_ns(write_queue_due(b->outlet), now);
             (void)poll(&p, 1, left > 0 ? (int)(left / NS_PER_MS) + 1 : 0);
             (void)!read(b->wake, &woken, sizeof woken);
             continue;
@@ -131,7 +131,7 @@ static void fill_pipe(struct bench *b)
         assert_int_equal(ioctl(b->ends[0], FIONREAD, &held), 0);
         if (held == b->lines * 100)
             (void)fill(b, b->lines + 1000, 1, true);
-        outlet_kick(b->outlet);
+        write_queue_kick(b->outlet);
         (void)sched_yield();
     }
 }
@@ -171,7 +171,7 @@ static void stuck_without_a_spool(void **state)
     fill_pipe(&b);
     int count = fill(&b, 1000000, 1000, true);
     assert_true(count < HELD_LINES + 1000);
-    struct outlet_lost lost = outlet_lost(b.outlet);
+    struct write_queue_lost lost = write_queue_lost(b.outlet);
     assert_int_equal(lost.bytes, 1000 * 100);
     assert_int_equal(lost.lines, 1000);
     lost = bench_close(&b, false);
@@ -189,8 +189,8 @@ static bool spool_takes_all(void)
     bench_open(&b, "/tmp", 64 << 20);
     fill_pipe(&b);
     int count = fill(&b, 200000, 1, true); /* 20 MB */
-    int refused = (int)outlet_lost(b.outlet).lines;
-    struct outlet_lost lost = bench_close(&b, false);
+    int refused = (int)write_queue_lost(b.outlet).lines;
+    struct write_queue_lost lost = bench_close(&b, false);
     assert_true(lost.bytes >= (uint64_t)count * 100 - PIPE_LIMIT); /* what the pipe holds came */
     assert_int_equal(check(b.ends[0], count), count - refused);
     assert_true(refused || count == 200000);
@@ -226,7 +226,7 @@ static void the_oldest_of_the_spool_goes(void **state)
     bench_open(&b, "/tmp", 4 << 20);
     fill_pipe(&b);
     int count = fill(&b, 200000, 1000000, true);
-    assert_true(outlet_lost(b.outlet).bytes > 5000000);
+    assert_true(write_queue_lost(b.outlet).bytes > 5000000);
     char chunk[100]; /* the first line is in the pipe, the last ones in memory and in the spool */
     assert_int_equal(read(b.ends[0], chunk, sizeof chunk), 100);
     (void)bench_close(&b, false);
@@ -249,7 +249,7 @@ static void no_place_for_a_spool(void **state)
     fill_pipe(&b);
     int count = fill(&b, 1000000, 1000, true);
     assert_true(count < 2 * HELD_LINES);
-    struct outlet_lost lost = bench_close(&b, false);
+    struct write_queue_lost lost = bench_close(&b, false);
     assert_true(lost.bytes >= 1000 * 100);
     assert_true(check(b.ends[0], count) < count);
 }
@@ -283,20 +283,21 @@ static void a_full_disk_is_waited_for(void **state)
 {
     (void)state;
     int wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    struct outlet_options options = {wake, NULL, 0};
-    struct outlet *o = outlet_create(&options, NULL);
-    struct target_options full = {.fd = open("/dev/full", O_WRONLY | O_CLOEXEC), .owned = true, .name = "it"};
+    struct write_queue_options options = {wake, NULL, 0};
+    struct write_queue *o = write_queue_create(&options, NULL);
+    struct output_file_options full = {
+        .fd = open("/dev/full", O_WRONLY | O_CLOEXEC), .owned = true, .name = "it"};
     assert_true(full.fd >= 0);
-    struct target *t = outlet_target(o, &full);
-    struct outlet_piece raw = {.target = t, .data = "bytes", .length = 5, .keep = true};
-    assert_true(outlet_put(o, &raw));
+    struct output_file *t = write_queue_target(o, &full);
+    struct write_queue_piece raw = {.target = t, .data = "bytes", .length = 5, .keep = true};
+    assert_true(write_queue_put(o, &raw));
     struct pollfd p = {.fd = wake, .events = POLLIN};
     assert_int_equal(poll(&p, 1, 120000), 1); /* told at once */
-    struct outlet_lost lost = outlet_lost(o);
+    struct write_queue_lost lost = write_queue_lost(o);
     assert_int_equal(lost.error, ENOSPC);
     assert_int_equal(lost.bytes, 0); /* not yet */
-    outlet_release(o, t);
-    assert_true(outlet_finish(o, NS_PER_S, INSTANT_NEVER, &lost));
+    write_queue_release(o, t);
+    assert_true(write_queue_finish(o, NS_PER_S, INSTANT_NEVER, &lost));
     assert_int_equal(lost.bytes, 5);
     assert_int_equal(fcntl(full.fd, F_GETFD), -1); /* the outlet's to close */
     close(wake);
@@ -311,7 +312,7 @@ static void a_reader_that_went_away(void **state)
     close(b.ends[0]);
     int count = fill(&b, 100000, 1, true);
     assert_int_equal(count, 100000);
-    struct outlet_lost lost = bench_close(&b, true);
+    struct write_queue_lost lost = bench_close(&b, true);
     assert_int_equal(lost.error, EPIPE);
     assert_int_equal(lost.bytes, (uint64_t)count * 100);
     assert_int_equal(lost.lines, count);
@@ -350,7 +351,7 @@ static void a_writer_without_a_processor_is_waited_for(void **state)
 {
     (void)state;
     struct bench b;
-    struct outlet_lost lost;
+    struct write_queue_lost lost;
     struct hog hog;
     cpu_set_t before;
     const struct sched_param none = {0};
@@ -364,7 +365,7 @@ static void a_writer_without_a_processor_is_waited_for(void **state)
     assert_true(put(&b, &b, "late\n", true, true));  /* starts the writer, which gets what we have */
     (void)sched_setscheduler(0, SCHED_OTHER, &none); /* where nobody is let back nothing is shown here */
     assert_int_equal(sem_post(&hog.go), 0);
-    assert_true(outlet_finish(b.outlet, 2 * NS_PER_MS, INSTANT_NEVER, &lost));
+    assert_true(write_queue_finish(b.outlet, 2 * NS_PER_MS, INSTANT_NEVER, &lost));
     assert_int_equal(lost.bytes, 0);
     assert_int_equal(pthread_join(hog.thread, NULL), 0);
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);

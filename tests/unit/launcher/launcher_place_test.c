@@ -1,6 +1,7 @@
 /* launcher_place_test.c - the place of a node where flags do not say it: what Kubernetes' operators, Indexed
  * Jobs and Slurm put into pods and steps, and what must not be mistaken for it. */
-#include "launcher/place.h"
+#include "launcher/config/node_identity.h"
+#include "launcher/host/machine.h"
 
 #include <stdio.h>
 
@@ -113,13 +114,13 @@ static void places(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct place_known known = {
+        struct node_identity_known known = {
             rows[i].nodes,    rows[i].master,           rows[i].port, rows[i].host, rows[i].full,
             fake_environment, (void *)rows[i].variables};
-        struct place_found found;
+        struct node_identity_found found;
         struct muster_error err = {0};
         print_message("%s on %s\n", rows[i].what, rows[i].host);
-        if (place_find(&known, &found, &err) < 0)
+        if (node_identity_find(&known, &found, &err) < 0)
             fail_msg("%s", err.text);
         assert_string_equal(*found.source ? found.source : "-", rows[i].source);
         assert_int_equal(found.nodes, rows[i].found_nodes);
@@ -133,9 +134,10 @@ static void places(void **state)
 static void steps_of_slurm_are_jobs_of_their_own(void **state)
 {
     (void)state;
-    struct place_known known = {0, NULL, -1, "b", "", fake_environment, STEP "SLURM_STEP_NODELIST=a,b"};
-    struct place_found found;
-    assert_int_equal(place_find(&known, &found, NULL), 0);
+    struct node_identity_known known = {
+        0, NULL, -1, "b", "", fake_environment, STEP "SLURM_STEP_NODELIST=a,b"};
+    struct node_identity_found found;
+    assert_int_equal(node_identity_find(&known, &found, NULL), 0);
     assert_string_equal(found.job_id, "slurm-77.3");
 }
 
@@ -146,11 +148,11 @@ static void an_index_without_a_domain_is_explained(void **state)
         const char *host, *full;
     } names[] = {{"job-2", ""}, {"job-3.svc", ""}, {"job.svc", ""}, {"job-2", "job-2"}, {"", ""}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        struct place_known known = {
+        struct node_identity_known known = {
             4, NULL, -1, names[i].host, names[i].full, fake_environment, "JOB_COMPLETION_INDEX=2"};
-        struct place_found found;
+        struct node_identity_found found;
         struct muster_error err = {0};
-        assert_int_equal(place_find(&known, &found, &err), -1);
+        assert_int_equal(node_identity_find(&known, &found, &err), -1);
         assert_non_null(strstr(err.text, "nothing names node 0"));
         assert_non_null(strstr(err.text, "subdomain"));
     }
@@ -174,8 +176,8 @@ static void full_names_from_a_hosts_file(void **state)
         {"\n\n  \n1 j.a j", "j", "j.a"},
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char full[PLACE_HOST_SIZE];
-        place_full_name(files[i].hosts, files[i].host, full);
+        char full[NODE_IDENTITY_HOST_SIZE];
+        machine_full_name(files[i].hosts, files[i].host, full);
         assert_string_equal(full, files[i].full);
     }
 }

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/pump.h"
+#include "launcher/output/pump.h"
 #include "proto/base/buffer.h"
 #include "proto/base/mem.h"
 #include "tests/support/cmocka_all.h"
@@ -61,9 +61,9 @@ static size_t bench_close(struct bench *b, struct buffer *out)
     return left;
 }
 
-static struct target *file_of(struct bench *b, int fd)
+static struct output_file *file_of(struct bench *b, int fd)
 {
-    struct target_options options = {.fd = fd, .owned = true, .name = "the log file"};
+    struct output_file_options options = {.fd = fd, .owned = true, .name = "the log file"};
     return pump_file(b->pump, &options, NULL);
 }
 
@@ -148,7 +148,7 @@ static void json_and_filters(void **state)
     struct log_filter filter;
     assert_int_equal(log_filter_parse("loss", &filter), 0);
     bench_open(&b, LOG_FORMAT_JSON);
-    struct target *matches = file_of(&b, log);
+    struct output_file *matches = file_of(&b, log);
     struct pump_stream *s1 = add(&b, &one,
                                  (struct pump_stream_options){
                                      .stream = 1, .console = true, .matches = matches, .filter = &filter}),

@@ -1,6 +1,6 @@
 /* launcher_report_test.c - the verdict as golden text, as a sentence, as JSON; the exit code by --exit-code;
  * the files that tell of it. */
-#include "launcher/report.h"
+#include "launcher/verdict/report.h"
 
 #include <fcntl.h>
 #include <jansson.h>
@@ -10,12 +10,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "launcher/error_file.h"
-#include "launcher/exit_mode.h"
-#include "launcher/outcome_files.h"
+#include "launcher/config/exit_mode.h"
+#include "launcher/verdict/error_file.h"
+#include "launcher/verdict/failure_files.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
-#include "rendezvous/failure.h"
+#include "rendezvous/failure/failure.h"
 #include "tests/support/cmocka_all.h"
 
 static struct report_failure failed(int rank, int exit_code, int signal, const char *tail)
@@ -371,7 +371,7 @@ static void the_files_of_an_outcome(void **state)
     (void)snprintf(error, sizeof error, "%s/error.json", base);
     (void)snprintf(cause, sizeof cause, "%s/cause.json", base);
     (void)snprintf(json, sizeof json, "%s/failure.json", base);
-    struct outcome_files files = {.json = "{}\n",
+    struct failure_files files = {.json = "{}\n",
                                   .json_directory = base,
                                   .sentence = "it broke",
                                   .termination_log = log,
@@ -381,7 +381,7 @@ static void the_files_of_an_outcome(void **state)
                                   .exit_code = 7};
     struct muster_error err = {0};
     scope_buffer complaints = {0}, text = {0};
-    assert_int_equal(outcome_files_write(&files, 60 * NS_PER_S, &complaints, &err), 0);
+    assert_int_equal(failure_files_write(&files, 60 * NS_PER_S, &complaints, &err), 0);
     assert_int_equal(complaints.length, 0);
     assert_int_equal(access(log, F_OK), -1); /* nobody asked for it by name */
     content_is(json, "{}\n");
@@ -394,7 +394,7 @@ static void the_files_of_an_outcome(void **state)
                       old[] = "something that was there before\n";
     assert_int_equal(io_write_file_atomic(cause, theirs, strlen(theirs), 0600, &err), 0);
     assert_int_equal(io_write_file_atomic(log, old, strlen(old), 0600, &err), 0);
-    assert_int_equal(outcome_files_write(&files, 60 * NS_PER_S, &complaints, &err), 0);
+    assert_int_equal(failure_files_write(&files, 60 * NS_PER_S, &complaints, &err), 0);
     content_is(error, "{\"message\":{\"message\":\"V\",\"errorCode\":7}}");
     content_is(log, "it broke\n");
     /* at most what a kubelet reads */
@@ -404,7 +404,7 @@ static void the_files_of_an_outcome(void **state)
     files.sentence = sentence.data;
     files.termination_log_asked = true;
     assert_int_equal(unlink(log), 0);
-    assert_int_equal(outcome_files_write(&files, 60 * NS_PER_S, &complaints, &err), 0);
+    assert_int_equal(failure_files_write(&files, 60 * NS_PER_S, &complaints, &err), 0);
     struct stat status;
     assert_int_equal(stat(log, &status), 0);
     assert_int_equal(status.st_size, TERMINATION_LOG_LIMIT);
@@ -412,7 +412,7 @@ static void the_files_of_an_outcome(void **state)
     files.termination_log = "/no/such/folder/log";
     files.json_directory = "/no/such/folder";
     files.error_file = "/no/such/folder/error.json";
-    assert_int_equal(outcome_files_write(&files, 60 * NS_PER_S, &complaints, &err), 0);
+    assert_int_equal(failure_files_write(&files, 60 * NS_PER_S, &complaints, &err), 0);
     int lines = 0;
     for (const char *at = complaints.data; (at = strchr(at, '\n')); at++)
         lines++;
@@ -420,8 +420,8 @@ static void the_files_of_an_outcome(void **state)
     /* one that does not answer */
     assert_int_equal(unlink(log), 0);
     assert_int_equal(mkfifo(log, 0600), 0);
-    files = (struct outcome_files){.sentence = "s", .termination_log = log};
-    assert_int_equal(outcome_files_write(&files, 20 * NS_PER_MS, &complaints, &err), -1);
+    files = (struct failure_files){.sentence = "s", .termination_log = log};
+    assert_int_equal(failure_files_write(&files, 20 * NS_PER_MS, &complaints, &err), -1);
     assert_int_equal(err.code, MUSTER_E_TIMEOUT);
     scope_close int reader = open(log, O_RDONLY | O_CLOEXEC); /* lets the thread go */
     assert_true(reader >= 0);

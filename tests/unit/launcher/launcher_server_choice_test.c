@@ -1,8 +1,8 @@
 /* launcher_server_choice_test.c - which node serves an elastic job. */
 #include <string.h>
 
-#include "launcher/resolver.h"
-#include "launcher/server_choice.h"
+#include "launcher/loop/resolver.h"
+#include "launcher/policy/server_choice.h"
 #include "tests/support/cmocka_all.h"
 
 static bool local_10(const char *address)

@@ -1,5 +1,5 @@
-/* signal_list.h: lists of names, and what /proc/PID/status says of a signal. */
-#include "launcher/signal_list.h"
+/* signal_names.h: lists of names, and what /proc/PID/status says of a signal. */
+#include "launcher/host/signal_names.h"
 
 #include <signal.h>
 
@@ -8,7 +8,7 @@
 static void check(const char *text, signal_bits bits, const char *unknown)
 {
     struct buffer left_out = {0};
-    assert_true(signal_list_parse(text, &left_out) == bits);
+    assert_true(signal_names_parse(text, &left_out) == bits);
     assert_string_equal(left_out.data ? left_out.data : "", unknown);
     buffer_free(&left_out);
 }

@@ -1,5 +1,5 @@
 /* launcher_slurm_test.c - Slurm's compressed host lists: counted, and any host found by its index. */
-#include "launcher/slurm.h"
+#include "launcher/config/slurm.h"
 
 #include <stdio.h>
 

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/spawn.h"
+#include "launcher/process/spawn.h"
 #include "proto/base/buffer.h"
 #include "tests/support/cmocka_all.h"
 

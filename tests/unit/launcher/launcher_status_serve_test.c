@@ -10,10 +10,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "launcher/http_calls.h"
-#include "launcher/status_client.h"
-#include "launcher/status_http.h"
-#include "launcher/status_socket.h"
+#include "launcher/status/microhttpd.h"
+#include "launcher/status/status_client.h"
+#include "launcher/status/status_http.h"
+#include "launcher/status/status_socket.h"
 #include "proto/base/guard.h"
 #include "tests/support/cmocka_all.h"
 
@@ -119,7 +119,7 @@ static void a_loop_that_stands_still(void **state)
 {
     (void)state;
     struct muster_error err = {0};
-    if (http_calls_load(&err) < 0) {
+    if (microhttpd_load(&err) < 0) {
         print_message("%s\n", err.text);
         skip();
     }
@@ -185,7 +185,7 @@ static void clients_that_say_nothing(void **state)
     enum { IDLE = 200 }; /* below the limit: none of them may keep a probe out */
     (void)state;
     struct muster_error err = {0};
-    if (http_calls_load(&err) < 0) {
+    if (microhttpd_load(&err) < 0) {
         print_message("%s\n", err.text);
         skip();
     }
@@ -222,7 +222,7 @@ static void a_port_that_is_taken(void **state)
 {
     (void)state;
     struct muster_error err = {0};
-    if (http_calls_load(&err) < 0) {
+    if (microhttpd_load(&err) < 0) {
         print_message("%s\n", err.text);
         skip();
     }

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "launcher/status.h"
-#include "launcher/status_client.h"
+#include "launcher/status/status.h"
+#include "launcher/status/status_client.h"
 #include "proto/base/guard.h"
 #include "tests/support/cmocka_all.h"
 

@@ -1,5 +1,5 @@
 /* launcher_succession_test.c - when an agent serves in place of another one of its machine. */
-#include "launcher/succession.h"
+#include "launcher/policy/server_takeover.h"
 
 #include "tests/support/cmocka_all.h"
 

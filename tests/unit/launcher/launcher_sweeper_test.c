@@ -1,6 +1,6 @@
-/* sweeper.h: a sweep by a thread reaches what kin.h finds, wakes the loop, and sends nothing once it is
- * called off. */
-#include "launcher/sweeper.h"
+/* descendant_killer.h: a sweep by a thread reaches what descendants.h finds, wakes the loop, and sends
+ * nothing once it is called off. */
+#include "launcher/process/descendant_killer.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -11,7 +11,7 @@
 
 #include "tests/support/cmocka_all.h"
 
-static char id[KIN_ID_LENGTH + 1];
+static char id[DESCENDANTS_ID_LENGTH + 1];
 
 static pid_t start_sleeper(void)
 {
@@ -44,7 +44,7 @@ static void wait_for_exec(pid_t pid)
     assert_int_equal(strncmp(name, "sleep", 5), 0);
 }
 
-static void turn_until_idle(struct sweeper *sweeper)
+static void turn_until_idle(struct descendant_killer *sweeper)
 {
     struct instant deadline = instant_add(clock_now(NULL), 120 * NS_PER_S);
     while (sweeper->errand && !instant_reached(clock_now(NULL), deadline))
@@ -66,64 +66,64 @@ static bool is_alive(pid_t pid)
 
 static void what_carries_the_id_is_reached_and_listed(void **state)
 {
-    struct sweeper *sweeper = *state;
+    struct descendant_killer *sweeper = *state;
     pid_t pid = start_sleeper();
     wait_for_exec(pid);
     struct sweep_order order = {.kin = {.id = id}, .signal = SIGTERM};
-    assert_int_equal(sweeper_start(sweeper, &order, NULL), 0);
+    assert_int_equal(descendant_killer_start(sweeper, &order, NULL), 0);
     turn_until_idle(sweeper);
     assert_int_equal(sweeper->left_count, 1);
     assert_int_equal(sweeper->left[0].pid, pid);
     assert_int_equal(signal_of(pid), SIGTERM);
-    assert_int_equal(sweeper_deadline(sweeper).ns, INSTANT_NEVER.ns);
+    assert_int_equal(descendant_killer_deadline(sweeper).ns, INSTANT_NEVER.ns);
 }
 
 /* A stopped process takes no TERM: the sweep continues it. */
 static void a_stopped_process_is_continued(void **state)
 {
-    struct sweeper *sweeper = *state;
+    struct descendant_killer *sweeper = *state;
     pid_t pid = start_sleeper();
     wait_for_exec(pid);
     assert_int_equal(kill(pid, SIGSTOP), 0);
     struct sweep_order order = {.kin = {.id = id}, .signal = SIGTERM};
-    assert_int_equal(sweeper_start(sweeper, &order, NULL), 0);
+    assert_int_equal(descendant_killer_start(sweeper, &order, NULL), 0);
     assert_int_equal(signal_of(pid), SIGTERM);
-    sweeper_wait(sweeper, 120 * NS_PER_S);
+    descendant_killer_wait(sweeper, 120 * NS_PER_S);
     assert_null(sweeper->errand);
 }
 
 static void groups_of_live_leaders_can_be_spared(void **state)
 {
-    struct sweeper *sweeper = *state;
+    struct descendant_killer *sweeper = *state;
     pid_t pid = start_sleeper();
     wait_for_exec(pid);
-    struct kin_session session = {pid, false};
+    struct descendants_session session = {pid, false};
     struct sweep_order order = {
         .kin = {.id = id, .sessions = &session, .session_count = 1}, .signal = SIGTERM, .spare_groups = true};
-    assert_int_equal(sweeper_start(sweeper, &order, NULL), 0);
+    assert_int_equal(descendant_killer_start(sweeper, &order, NULL), 0);
     turn_until_idle(sweeper);
     assert_int_equal(sweeper->left_count, 1);
     assert_true(is_alive(pid));
     order.signal = SIGKILL;
     order.spare_groups = false;
-    assert_int_equal(sweeper_start(sweeper, &order, NULL), 0);
+    assert_int_equal(descendant_killer_start(sweeper, &order, NULL), 0);
     assert_int_equal(signal_of(pid), SIGKILL);
     turn_until_idle(sweeper);
 }
 
 static void what_does_not_answer_is_left_out(void **state)
 {
-    struct sweeper *sweeper = *state;
+    struct descendant_killer *sweeper = *state;
     pid_t pid = start_sleeper();
     wait_for_exec(pid);
     sweeper->unread[sweeper->unread_count++] = pid;
     struct sweep_order order = {.kin = {.id = id}, .signal = SIGKILL};
-    assert_int_equal(sweeper_start(sweeper, &order, NULL), 0);
+    assert_int_equal(descendant_killer_start(sweeper, &order, NULL), 0);
     turn_until_idle(sweeper);
     assert_int_equal(sweeper->left_count, 0);
     assert_true(is_alive(pid));
     sweeper->unread_count = 0;
-    assert_int_equal(sweeper_start(sweeper, &order, NULL), 0);
+    assert_int_equal(descendant_killer_start(sweeper, &order, NULL), 0);
     assert_int_equal(signal_of(pid), SIGKILL);
     turn_until_idle(sweeper);
 }
@@ -131,34 +131,34 @@ static void what_does_not_answer_is_left_out(void **state)
 static void sweeps_become_seldom(void **state)
 {
     (void)state;
-    assert_int_equal(sweeper_pause_ns(-1), 20 * NS_PER_MS);
-    assert_int_equal(sweeper_pause_ns(0), 20 * NS_PER_MS);
-    assert_int_equal(sweeper_pause_ns(160 * NS_PER_MS), 20 * NS_PER_MS);
-    assert_int_equal(sweeper_pause_ns(800 * NS_PER_MS), 100 * NS_PER_MS);
-    assert_int_equal(sweeper_pause_ns(8 * NS_PER_S), NS_PER_S);
-    assert_int_equal(sweeper_pause_ns(INT64_MAX), NS_PER_S);
+    assert_int_equal(descendant_killer_pause_ns(-1), 20 * NS_PER_MS);
+    assert_int_equal(descendant_killer_pause_ns(0), 20 * NS_PER_MS);
+    assert_int_equal(descendant_killer_pause_ns(160 * NS_PER_MS), 20 * NS_PER_MS);
+    assert_int_equal(descendant_killer_pause_ns(800 * NS_PER_MS), 100 * NS_PER_MS);
+    assert_int_equal(descendant_killer_pause_ns(8 * NS_PER_S), NS_PER_S);
+    assert_int_equal(descendant_killer_pause_ns(INT64_MAX), NS_PER_S);
 }
 
 static void an_overdue_sweep_is_called_off(void **state)
 {
-    struct sweeper *sweeper = *state;
+    struct descendant_killer *sweeper = *state;
     struct sweep_order order = {.kin = {.id = id}, .signal = SIGKILL};
-    assert_int_equal(sweeper_start(sweeper, &order, NULL), 0);
-    struct instant due = sweeper_deadline(sweeper);
+    assert_int_equal(descendant_killer_start(sweeper, &order, NULL), 0);
+    struct instant due = descendant_killer_deadline(sweeper);
     assert_true(due.ns != INSTANT_NEVER.ns);
-    assert_int_equal(sweeper_tick(sweeper, instant_add(due, -1)), 0);
+    assert_int_equal(descendant_killer_tick(sweeper, instant_add(due, -1)), 0);
     assert_non_null(sweeper->errand);
     while (sweeper->errand) { /* as long as it gets on it is not overdue */
-        struct instant then = sweeper_deadline(sweeper);
-        (void)sweeper_tick(sweeper, then); /* whom it was reading is chance here */
+        struct instant then = descendant_killer_deadline(sweeper);
+        (void)descendant_killer_tick(sweeper, then); /* whom it was reading is chance here */
         if (sweeper->errand)
-            assert_true(sweeper_deadline(sweeper).ns > then.ns);
+            assert_true(descendant_killer_deadline(sweeper).ns > then.ns);
     }
     /* whoever starts now is a stranger to it: the gate is shut */
     pid_t pid = start_sleeper();
     wait_for_exec(pid);
     struct sweep_order harmless = {.kin = {.id = id}, .signal = SIGCONT};
-    assert_int_equal(sweeper_start(sweeper, &harmless, NULL), 0);
+    assert_int_equal(descendant_killer_start(sweeper, &harmless, NULL), 0);
     turn_until_idle(sweeper);
     assert_true(is_alive(pid));
     assert_int_equal(kill(pid, SIGKILL), 0);
@@ -168,18 +168,18 @@ static void an_overdue_sweep_is_called_off(void **state)
 static int setup(void **state)
 {
     static struct loop loop;
-    static struct sweeper sweeper;
+    static struct descendant_killer sweeper;
     (void)snprintf(id, sizeof id, "%016llx%016llx", (unsigned long long)getpid(),
                    (unsigned long long)clock_wall_ns());
-    sweeper = (struct sweeper){.loop = &loop};
+    sweeper = (struct descendant_killer){.loop = &loop};
     *state = &sweeper;
     return loop_init(&loop, NULL);
 }
 
 static int teardown(void **state)
 {
-    struct sweeper *sweeper = *state;
-    sweeper_call_off(sweeper);
+    struct descendant_killer *sweeper = *state;
+    descendant_killer_call_off(sweeper);
     loop_close(sweeper->loop);
     return 0;
 }

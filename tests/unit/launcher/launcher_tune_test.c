@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/gpus.h"
-#include "launcher/pre_flight.h"
-#include "launcher/text_list.h"
-#include "launcher/tune.h"
+#include "launcher/host/visible_gpus.h"
+#include "launcher/nccl/nccl_env.h"
+#include "launcher/nccl/pre_flight.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
+#include "proto/base/text_list.h"
 #include "tests/support/faults.h"
 
 #define MACHINE(name) (char *)"MUSTER_DESCRIPTION=" MUSTER_MACHINES "/" name ".json"
@@ -25,11 +25,11 @@ static struct run_config one_node(void)
                                .master_addr = (char *)"127.0.0.1"};
 }
 
-static void read_and_decide(const struct run_config *config, char *const *environment, struct tune *tune)
+static void read_and_decide(const struct run_config *config, char *const *environment, struct nccl_env *tune)
 {
     struct muster_error err = {0};
-    struct tune_place place = tune_place_before(config);
-    if (tune_read(config, environment, false, tune, &err) < 0 || tune_decide(tune, &place, &err) < 0)
+    struct nccl_env_place place = nccl_env_place_before(config);
+    if (nccl_env_read(config, environment, false, tune, &err) < 0 || nccl_env_decide(tune, &place, &err) < 0)
         fail_msg("%s", err.text);
 }
 
@@ -37,23 +37,23 @@ static void nothing_is_read_where_nothing_can_matter(void **state)
 {
     char *environment[] = {(char *)"NCCL_IB_DISABLE=true", NULL};
     struct run_config config = one_node();
-    struct tune tune;
+    struct nccl_env tune;
     (void)state;
-    if (gpus_have_driver())
+    if (visible_gpus_have_driver())
         skip();
     read_and_decide(&config, environment, &tune);
     assert_false(tune.looked);
     assert_int_equal(tune.decisions.count, 0);
-    tune_free(&tune);
-    config.nccl_tune = TUNE_EXPLAIN; /* asked for */
+    nccl_env_free(&tune);
+    config.nccl_tune = NCCL_ENV_EXPLAIN; /* asked for */
     read_and_decide(&config, environment, &tune);
     assert_true(tune.looked);
-    tune_free(&tune);
-    config.nccl_tune = TUNE_ON;
+    nccl_env_free(&tune);
+    config.nccl_tune = NCCL_ENV_ON;
     config.max_nodes = 2; /* the interface matters */
     read_and_decide(&config, environment, &tune);
     assert_true(tune.looked);
-    tune_free(&tune);
+    nccl_env_free(&tune);
 }
 
 static void workers_inherit_what_is_set(void **state)
@@ -61,26 +61,26 @@ static void workers_inherit_what_is_set(void **state)
     char *environment[] = {MACHINE("host-network-bridges"), (char *)"NCCL_DEBUG=INFO", (char *)"HOME=/x",
                            NULL};
     struct run_config config = one_node();
-    struct tune tune;
+    struct nccl_env tune;
     (void)state;
     config.max_nodes = 2;
     read_and_decide(&config, environment, &tune);
-    char **given = tune_environment(&tune, environment, NULL);
+    char **given = nccl_env_environment(&tune, environment, NULL);
     assert_non_null(given);
     assert_string_equal(text_list_value(given, "NCCL_SOCKET_IFNAME"), "=eth0");
     assert_string_equal(text_list_value(given, "GLOO_SOCKET_IFNAME"), "eth0");
     assert_string_equal(text_list_value(given, "NCCL_DEBUG"), "INFO");
     assert_string_equal(text_list_value(given, "HOME"), "/x");
     text_list_free_items(given);
-    tune_free(&tune);
+    nccl_env_free(&tune);
 }
 
 static void a_list_of_nothing_is_a_list(void **state)
 {
     char *none[] = {NULL};
-    struct tune tune = {0};
+    struct nccl_env tune = {0};
     (void)state;
-    char **given = tune_environment(&tune, none, NULL);
+    char **given = nccl_env_environment(&tune, none, NULL);
     assert_non_null(given);
     assert_null(given[0]);
     text_list_free_items(given);
@@ -90,20 +90,20 @@ static void the_world_decides_again(void **state)
 {
     char *environment[] = {MACHINE("host-network-bridges"), NULL};
     struct run_config config = one_node();
-    struct tune tune;
+    struct nccl_env tune;
     (void)state;
     config.max_nodes = 4;
     read_and_decide(&config, environment, &tune);
     assert_int_equal(tune.machine.nnodes, 4);
-    struct tune_place place = {.nnodes = 1, .log_dir = "/logs/attempt_0"};
-    assert_int_equal(tune_decide(&tune, &place, NULL), 0); /* three have left: gloo needs nothing now */
+    struct nccl_env_place place = {.nnodes = 1, .log_dir = "/logs/attempt_0"};
+    assert_int_equal(nccl_env_decide(&tune, &place, NULL), 0); /* three have left: gloo needs nothing now */
     for (int i = 0; i < tune.decisions.count; i++)
         assert_string_not_equal(tune.decisions.items[i].name, "GLOO_SOCKET_IFNAME");
-    char **given = tune_environment(&tune, environment, NULL);
+    char **given = nccl_env_environment(&tune, environment, NULL);
     assert_string_equal(text_list_value(given, "TORCH_FR_DUMP_TEMP_FILE"),
                         "/logs/attempt_0/nccl_trace_rank_");
     text_list_free_items(given);
-    tune_free(&tune);
+    nccl_env_free(&tune);
 }
 
 static void files_that_cannot_be_used_are_named(void **state)
@@ -111,19 +111,19 @@ static void files_that_cannot_be_used_are_named(void **state)
     char *missing[] = {(char *)"MUSTER_DESCRIPTION=/nonexistent", NULL};
     char *wrong[] = {(char *)"MUSTER_DESCRIPTION=" MUSTER_MACHINES "/README.md", NULL};
     struct run_config config = one_node();
-    struct tune tune;
+    struct nccl_env tune;
     struct muster_error err = {0};
     (void)state;
-    assert_int_equal(tune_read(&config, missing, false, &tune, &err), -1);
+    assert_int_equal(nccl_env_read(&config, missing, false, &tune, &err), -1);
     assert_non_null(strstr(err.text, "MUSTER_DESCRIPTION: cannot open /nonexistent"));
-    tune_free(&tune);
-    assert_int_equal(tune_read(&config, wrong, false, &tune, &err), -1);
+    nccl_env_free(&tune);
+    assert_int_equal(nccl_env_read(&config, wrong, false, &tune, &err), -1);
     assert_non_null(strstr(err.text, "README.md:"));
-    tune_free(&tune);
+    nccl_env_free(&tune);
     config.nccl_policy = (char *)"/nonexistent.yaml";
-    assert_int_equal(tune_read(&config, missing, false, &tune, &err), -1);
+    assert_int_equal(nccl_env_read(&config, missing, false, &tune, &err), -1);
     assert_non_null(strstr(err.text, "--nccl-policy: cannot open /nonexistent.yaml"));
-    tune_free(&tune);
+    nccl_env_free(&tune);
 }
 
 static void write_nowhere(void *context, enum log_level level, const char *line)
@@ -139,7 +139,7 @@ static void a_node_is_examined(void **state)
     struct run_config config = one_node();
     int counts[8] = {0};
     struct log_sink log = {.write = write_nowhere, .context = counts, .who = "muster"};
-    struct tune tune;
+    struct nccl_env tune;
     (void)state;
     read_and_decide(&config, environment, &tune);
     assert_int_equal(pre_flight_examine(&config, &log, &tune, NULL), 0); /* not asked for */
@@ -149,7 +149,7 @@ static void a_node_is_examined(void **state)
     assert_non_null(tune.unfit);
     assert_non_null(strstr(tune.unfit, "this node is unfit: shm"));
     assert_int_equal(counts[LOG_LEVEL_ERROR], 1);
-    tune_free(&tune);
+    nccl_env_free(&tune);
     assert_null(tune.unfit);
 }
 
@@ -157,20 +157,20 @@ static int all_of_it(void *context)
 {
     char *environment[] = {MACHINE("leftovers"), (char *)"NCCL_DEBUG=INFO", NULL};
     struct run_config config = one_node();
-    struct tune tune;
-    struct tune_place place = {.nnodes = 2, .master_address = "10.0.0.1"};
+    struct nccl_env tune;
+    struct nccl_env_place place = {.nnodes = 2, .master_address = "10.0.0.1"};
     char **given = NULL;
     scope_buffer json = {0};
     (void)context;
-    int result = tune_read(&config, environment, false, &tune, NULL);
+    int result = nccl_env_read(&config, environment, false, &tune, NULL);
     if (result == 0)
-        result = tune_decide(&tune, &place, NULL);
-    if (result == 0 && !(given = tune_environment(&tune, environment, NULL)))
+        result = nccl_env_decide(&tune, &place, NULL);
+    if (result == 0 && !(given = nccl_env_environment(&tune, environment, NULL)))
         result = -1;
     if (result == 0)
-        result = tune_json(&tune, &json);
+        result = nccl_env_json(&tune, &json);
     text_list_free_items(given);
-    tune_free(&tune);
+    nccl_env_free(&tune);
     return result;
 }
 

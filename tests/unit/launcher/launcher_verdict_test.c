@@ -9,12 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/end.h"
-#include "launcher/error_directory.h"
-#include "launcher/error_file.h"
-#include "launcher/oom.h"
-#include "launcher/postmortem.h"
-#include "launcher/witness.h"
+#include "launcher/policy/end.h"
+#include "launcher/verdict/error_directory.h"
+#include "launcher/verdict/error_file.h"
+#include "launcher/verdict/kernel_evidence.h"
+#include "launcher/verdict/oom_counters.h"
+#include "launcher/verdict/postmortem.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "tests/support/cmocka_all.h"
@@ -25,7 +25,7 @@ static void whose_doing_an_end_was(void **state)
 {
     (void)state;
     const struct {
-        enum group_state state;
+        enum worker_group_state state;
         bool leaving, exited;
         int status;
         enum end_kind kind;
@@ -179,12 +179,12 @@ static void oom_counters(void **state)
 {
     (void)state;
     static const char events[] = "low 0\nhigh 1\nmax 2\noom 3\noom_kill 4\noom_group_kill 5\n";
-    assert_int_equal(oom_number(events, "oom_kill"), 4);
-    assert_int_equal(oom_number(events, "oom"), 3);
-    assert_int_equal(oom_number("oom_kill_disable 0\nunder_oom 0\noom_kill 17\n", "oom_kill"), 17);
-    assert_int_equal(oom_number("oom_kill_disable 0\nunder_oom 0\n", "oom_kill"), -1);
-    assert_int_equal(oom_number("", "oom_kill"), -1);
-    assert_int_equal(oom_number(NULL, "oom_kill"), -1);
+    assert_int_equal(oom_counters_number(events, "oom_kill"), 4);
+    assert_int_equal(oom_counters_number(events, "oom"), 3);
+    assert_int_equal(oom_counters_number("oom_kill_disable 0\nunder_oom 0\noom_kill 17\n", "oom_kill"), 17);
+    assert_int_equal(oom_counters_number("oom_kill_disable 0\nunder_oom 0\n", "oom_kill"), -1);
+    assert_int_equal(oom_counters_number("", "oom_kill"), -1);
+    assert_int_equal(oom_counters_number(NULL, "oom_kill"), -1);
 }
 
 static void make(const char *root, const char *directory, const char *file, const char *text)
@@ -208,8 +208,8 @@ static void remove_tree(const char *path)
 
 static int64_t kills(const char *root, const char *cgroup)
 {
-    struct oom_account account;
-    return oom_look(root, cgroup, &account) ? account.kills : -1;
+    struct oom_counters_account account;
+    return oom_counters_look(root, cgroup, &account) ? account.kills : -1;
 }
 
 static void oom_of_the_own_cgroup(void **state)
@@ -230,24 +230,25 @@ static void oom_of_the_own_cgroup(void **state)
     make(root, "/memory/job", "memory.memsw.failcnt", "3\n");
     make(root, "/memory/job", "memory.max_usage_in_bytes", "99\n");
     make(root, "/memory", "memory.limit_in_bytes", "2000\n");
-    struct oom_account account;
-    assert_true(oom_look(root, "0::/pod/box\n", &account));
+    struct oom_counters_account account;
+    assert_true(oom_counters_look(root, "0::/pod/box\n", &account));
     assert_int_equal(account.kills, 3);
     assert_int_equal(account.hits, 5); /* of the groups above too: their limits count */
     assert_int_equal(account.limit, 1000);
     assert_int_equal(account.peak, 700);
-    assert_true(oom_look(root, "0::/\n", &account));
+    assert_true(oom_counters_look(root, "0::/\n", &account));
     assert_int_equal(account.kills, 8);
     assert_int_equal(account.peak, 55);
     assert_int_equal(kills(root, "0::/elsewhere\n"), 8); /* a container's own mount */
-    assert_true(oom_look(root, "5:cpu:/x\n4:hugetlb,memory:/job\n1:name=systemd:/\n0::/pod/box\n", &account));
+    assert_true(oom_counters_look(root, "5:cpu:/x\n4:hugetlb,memory:/job\n1:name=systemd:/\n0::/pod/box\n",
+                                  &account));
     assert_int_equal(account.kills, 6);
     assert_int_equal(account.hits, 15);
     assert_int_equal(account.limit, 2000);
     assert_int_equal(account.peak, 99);
-    assert_false(oom_is_full(&account));
+    assert_false(oom_counters_is_full(&account));
     account.peak = 1990;
-    assert_true(oom_is_full(&account));
+    assert_true(oom_counters_is_full(&account));
     assert_int_equal(kills(root, "nonsense"), -1);
     assert_int_equal(kills(root, ""), -1);
     assert_int_equal(kills("/no/such/root", "0::/pod/box\n"), -1);
@@ -259,13 +260,13 @@ static void oom_of_the_own_cgroup(void **state)
 static void the_kernels_kills_find_their_workers(void **state)
 {
     (void)state;
-    static struct witness_account account;
-    account = (struct witness_account){.oom_kills = 1, .memory_limit = 100, .memory_peak = 90};
+    static struct kernel_evidence_account account;
+    account = (struct kernel_evidence_account){.oom_kills = 1, .memory_limit = 100, .memory_peak = 90};
     struct worker_failure own = {.exit_code = 1}, killed = {.exit_code = -1, .signal = SIGKILL},
                           also_killed = {.exit_code = -1, .signal = SIGKILL};
     struct worker_failure *batch[] = {&own, &killed, &also_killed};
     int64_t attributed = 0;
-    witness_apply(&account, NULL, &attributed, batch, 3);
+    kernel_evidence_apply(&account, NULL, &attributed, batch, 3);
     assert_false(own.out_of_memory);
     assert_int_equal(own.oom_kills, 1); /* perhaps a child of it: it is told */
     assert_true(killed.out_of_memory);
@@ -274,11 +275,11 @@ static void the_kernels_kills_find_their_workers(void **state)
     assert_int_equal(killed.memory_peak, 90);
     assert_false(also_killed.out_of_memory); /* somebody else's KILL */
     struct worker_failure later = {.exit_code = -1, .signal = SIGKILL}, *next[] = {&later};
-    witness_apply(&account, NULL, &attributed, next, 1);
+    kernel_evidence_apply(&account, NULL, &attributed, next, 1);
     assert_false(later.out_of_memory); /* the kill was answered for */
     account.oom_kills = 2;
     account.oom_beyond = true;
-    witness_apply(&account, NULL, &attributed, next, 1);
+    kernel_evidence_apply(&account, NULL, &attributed, next, 1);
     assert_true(later.out_of_memory);
     assert_true(later.memory_host);
     assert_int_equal(attributed, 2);
@@ -287,7 +288,7 @@ static void the_kernels_kills_find_their_workers(void **state)
 static void gpus_of_workers(void **state)
 {
     (void)state;
-    static const struct witness_gpu gpus[] = {{"0000:3b:00", "GPU-aaa"}, {"0000:5e:00", "GPU-bbb"}};
+    static const struct kernel_evidence_gpu gpus[] = {{"0000:3b:00", "GPU-aaa"}, {"0000:5e:00", "GPU-bbb"}};
     const struct {
         const char *visible;
         int local_rank;
@@ -305,22 +306,23 @@ static void gpus_of_workers(void **state)
         {NULL, -1, ""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        assert_string_equal(witness_gpu_of(gpus, 2, rows[i].visible, rows[i].local_rank), rows[i].pci);
+        assert_string_equal(kernel_evidence_gpu_of(gpus, 2, rows[i].visible, rows[i].local_rank),
+                            rows[i].pci);
 }
 
 static void gpu_errors_find_their_workers(void **state)
 {
     (void)state;
-    static struct witness_account account;
-    account = (struct witness_account){.xids = {{79, "0000:5e:00", 0}, {31, "0000:3b:00", 4000}},
-                                       .xid_count = 2,
-                                       .pids_comparable = true,
-                                       .gpus = {{"0000:3b:00", ""}, {"0000:5e:00", ""}},
-                                       .gpu_count = 2};
+    static struct kernel_evidence_account account;
+    account = (struct kernel_evidence_account){.xids = {{79, "0000:5e:00", 0}, {31, "0000:3b:00", 4000}},
+                                               .xid_count = 2,
+                                               .pids_comparable = true,
+                                               .gpus = {{"0000:3b:00", ""}, {"0000:5e:00", ""}},
+                                               .gpu_count = 2};
     struct worker_failure first = {.local_rank = 0, .pid = 1}, second = {.local_rank = 1, .pid = 2};
     struct worker_failure *batch[] = {&first, &second};
     int64_t attributed = 0;
-    witness_apply(&account, NULL, &attributed, batch, 2);
+    kernel_evidence_apply(&account, NULL, &attributed, batch, 2);
     assert_int_equal(first.xid, 31);
     assert_int_equal(second.xid, 79);
     assert_string_equal(second.pci, "0000:5e:00");
@@ -328,14 +330,14 @@ static void gpu_errors_find_their_workers(void **state)
     account.gpu_count = 0; /* nothing says whose GPU it is, but for one process id */
     struct worker_failure known = {.local_rank = 0, .pid = 4000}, unknown = {.local_rank = 1, .pid = 2};
     struct worker_failure *again[] = {&known, &unknown};
-    witness_apply(&account, NULL, &attributed, again, 2);
+    kernel_evidence_apply(&account, NULL, &attributed, again, 2);
     assert_int_equal(known.xid, 31);
     assert_false(known.xid_elsewhere);
     assert_int_equal(unknown.xid, 79);
     assert_true(unknown.xid_elsewhere);
     account.pids_comparable = false;
     known.xid = 0;
-    witness_apply(&account, NULL, &attributed, again, 1);
+    kernel_evidence_apply(&account, NULL, &attributed, again, 1);
     assert_true(known.xid_elsewhere);
 }
 
@@ -351,37 +353,37 @@ static void the_witness_hears_what_is_new(void **state)
     make(root, "/gpus/0000:5e:00.0", "information", "Model: T4\nGPU UUID:\t GPU-bbb\nBus Location: x\n");
     make(root, "/gpus/0000:3b:00.0", "information", "Model: T4\n");
     make(root, "/gpus/unrelated", "information", "");
-    struct witness_paths paths = {log, gpus, NULL};
-    struct witness *witness = witness_open(&paths);
+    struct kernel_evidence_paths paths = {log, gpus, NULL};
+    struct kernel_evidence *witness = kernel_evidence_open(&paths);
     assert_non_null(witness);
-    static struct witness_account account;
-    witness_hear(witness, &account);
+    static struct kernel_evidence_account account;
+    kernel_evidence_hear(witness, &account);
     assert_int_equal(account.xid_count, 0);
     scope_close int fd = open(log, O_WRONLY | O_APPEND | O_CLOEXEC);
     static const char line[] = "4,2,9,-;NVRM: Xid (PCI:0000:5e:00): 79, GPU has fallen off the bus.\n";
     assert_int_equal(write(fd, line, sizeof line - 1), sizeof line - 1);
     for (int i = 0; i < 2; i++) { /* what was heard stays heard */
-        witness_hear(witness, &account);
+        kernel_evidence_hear(witness, &account);
         assert_int_equal(account.xid_count, 1);
         assert_int_equal(account.xids[0].number, 79);
     }
     assert_int_equal(account.gpu_count, 2);
     assert_string_equal(account.gpus[0].pci, "0000:3b:00");
     assert_string_equal(account.gpus[1].uuid, "GPU-bbb");
-    witness_close(witness);
-    paths = (struct witness_paths){"/no/such/log", "/no/such/gpus", NULL};
-    witness = witness_open(&paths);
+    kernel_evidence_close(witness);
+    paths = (struct kernel_evidence_paths){"/no/such/log", "/no/such/gpus", NULL};
+    witness = kernel_evidence_open(&paths);
     assert_non_null(witness);
-    witness_hear(witness, &account);
+    kernel_evidence_hear(witness, &account);
     assert_int_equal(account.xid_count, 0);
-    witness_close(witness);
-    witness_close(NULL);
+    kernel_evidence_close(witness);
+    kernel_evidence_close(NULL);
     remove_tree(root);
 }
 
 /* --- the thread --- */
 
-static const struct witness_paths no_paths = {"/no/such/log", "/no/such/gpus", NULL};
+static const struct kernel_evidence_paths no_paths = {"/no/such/log", "/no/such/gpus", NULL};
 
 static struct postmortem_body *look(struct postmortem *p, int *count)
 {

@@ -4,8 +4,8 @@
 #include <signal.h>
 #include <stdio.h>
 
-#include "launcher/local/kubelet.h"
-#include "launcher/local/lifecycle.h"
+#include "launcher/local/run/kubelet.h"
+#include "launcher/local/run/lifecycle.h"
 #include "proto/base/buffer.h"
 #include "proto/base/mem.h"
 #include "proto/exit_code.h"

@@ -4,10 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/local/gpu_division.h"
-#include "launcher/local/pod_env.h"
-#include "launcher/local/pod_table.h"
-#include "launcher/local/python_shim.h"
+#include "launcher/local/job/python_shim.h"
+#include "launcher/local/run/gpu_division.h"
+#include "launcher/local/run/pod_env.h"
+#include "launcher/local/run/pod_table.h"
 #include "proto/base/guard.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"

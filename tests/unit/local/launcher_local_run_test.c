@@ -11,9 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/local/network.h"
-#include "launcher/local/pod_isolation.h"
-#include "launcher/local/runner.h"
+#include "launcher/local/job/network.h"
+#include "launcher/local/run/pod_isolation.h"
+#include "launcher/local/run/runner.h"
 #include "proto/base/clock.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"

@@ -1,10 +1,10 @@
 /* local_manifest_test.c - the parts between a manifest and a job: quantities, expansion, words, problems; and
  * whole manifests with every allocation failing in turn. What pods get is held against data by tests/e2e. */
-#include "launcher/local/manifest.h"
+#include "launcher/local/manifest/manifest.h"
 
 #include <stdio.h>
 
-#include "launcher/local/quantity.h"
+#include "launcher/local/manifest/quantity.h"
 #include "proto/base/mem.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"

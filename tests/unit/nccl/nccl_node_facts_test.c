@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "proto/base/buffer.h"
-#include "runtime/nccl/description_json.h"
-#include "runtime/nccl/node_facts.h"
+#include "runtime/nccl/describe/description_json.h"
+#include "runtime/nccl/doctor/node_facts.h"
 
 static struct node_facts usual(int number)
 {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/nccl/pci.h"
+#include "runtime/nccl/describe/pci.h"
 
 static struct pci_path path_of(const char *target)
 {

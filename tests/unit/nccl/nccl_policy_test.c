@@ -7,9 +7,9 @@
 
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
-#include "runtime/nccl/decide.h"
-#include "runtime/nccl/description_json.h"
-#include "runtime/nccl/policy.h"
+#include "runtime/nccl/decide/decide.h"
+#include "runtime/nccl/decide/policy.h"
+#include "runtime/nccl/describe/description_json.h"
 #include "tests/support/faults.h"
 
 static struct policy parse(const char *text)

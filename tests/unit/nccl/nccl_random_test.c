@@ -10,8 +10,8 @@
 
 #include "proto/base/buffer.h"
 #include "proto/base/mem.h"
-#include "runtime/nccl/decide.h"
-#include "runtime/nccl/policy.h"
+#include "runtime/nccl/decide/decide.h"
+#include "runtime/nccl/decide/policy.h"
 
 enum { MACHINES = 20000, LIST = 6 };
 

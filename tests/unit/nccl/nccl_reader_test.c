@@ -14,8 +14,8 @@
 #include "proto/base/clock.h"
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
-#include "runtime/nccl/description_json.h"
-#include "runtime/nccl/reader.h"
+#include "runtime/nccl/describe/description_json.h"
+#include "runtime/nccl/read/reader.h"
 
 /* --- a root directory --- */
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "proto/base/clock.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
 #include "tests/support/plan_models.h"

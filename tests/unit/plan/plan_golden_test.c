@@ -1,10 +1,10 @@
-/* plan_golden_test.c - whole plans as text against tests/unit/golden/plan_*.txt. MUSTER_GOLDEN_UPDATE=1
+/* plan_golden_test.c - whole plans as text against tests/unit/plan/golden/plan_*.txt. MUSTER_GOLDEN_UPDATE=1
  * writes the files anew. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "proto/base/buffer.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/plan_models.h"
 #include "tests/support/plan_world.h"
@@ -43,7 +43,7 @@ static void check_golden(const char *name, const struct buffer *text)
 {
     char path[256];
     assert_false(text->failed);
-    (void)snprintf(path, sizeof path, "tests/unit/golden/plan_%s.txt", name);
+    (void)snprintf(path, sizeof path, "tests/unit/plan/golden/plan_%s.txt", name);
     const char *update = getenv("MUSTER_GOLDEN_UPDATE");
     if (update && update[0] == '1')
         write_golden(path, text);

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/plan_models.h"
 #include "tests/support/plan_world.h"

@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/secret_command.h"
-#include "launcher/secret_file.h"
+#include "launcher/commands/secret_command.h"
+#include "rendezvous/security/secret_file.h"
 #include "tests/support/cmocka_all.h"
 
 enum { ME = 1000, ROOT = 0 };

@@ -1,8 +1,8 @@
 /* backoff.h: doubling, the cap, the jitter; and a roster that waits so before its rounds. */
-#include "rendezvous/backoff.h"
+#include "rendezvous/roster/backoff.h"
 
 #include "proto/base/clock.h"
-#include "rendezvous/roster.h"
+#include "rendezvous/roster/roster.h"
 #include "tests/support/cmocka_all.h"
 
 static void waits_double_up_to_the_cap(void **state)

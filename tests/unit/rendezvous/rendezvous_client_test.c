@@ -1,6 +1,6 @@
 /* rendezvous_client_test.c - when the seat's protocol speaks, and when it gives a world out. What the two
  * sides do together is the simulator's. */
-#include "rendezvous/client.h"
+#include "rendezvous/client/client.h"
 
 #include <string.h>
 

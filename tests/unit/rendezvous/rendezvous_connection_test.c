@@ -1,7 +1,7 @@
 /* rendezvous_connection_test.c - attempts to reach the server, in words. */
 #include <string.h>
 
-#include "rendezvous/connection.h"
+#include "rendezvous/client/connection.h"
 #include "tests/support/cmocka_all.h"
 
 struct note {

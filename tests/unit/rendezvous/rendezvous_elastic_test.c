@@ -5,7 +5,7 @@
 
 #include "proto/base/buffer.h"
 #include "proto/exit_code.h"
-#include "rendezvous/roster.h"
+#include "rendezvous/roster/roster.h"
 #include "tests/support/cmocka_all.h"
 
 enum { NAMES = 8, LAST_CALL_S = 30, NOTICE_S = 20 };

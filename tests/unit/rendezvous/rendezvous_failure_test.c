@@ -1,6 +1,6 @@
 /* rendezvous_failure_test.c - which failure is the first cause, whatever the order in which they become
  * known, what it stands for, and how it is told. */
-#include "rendezvous/failure.h"
+#include "rendezvous/failure/failure.h"
 
 #include <signal.h>
 #include <stdlib.h>

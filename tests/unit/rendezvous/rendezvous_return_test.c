@@ -1,7 +1,7 @@
 /* rendezvous_return_test.c - a static job's server that was started again, and hears from its agents what
  * there was before. */
 #include "proto/exit_code.h"
-#include "rendezvous/roster.h"
+#include "rendezvous/roster/roster.h"
 #include "tests/support/cmocka_all.h"
 
 enum { NODES = 3, FORMER_EPOCH = 41, EPOCH = 42, FORMER_ROUND = 5 };

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "proto/base/buffer.h"
-#include "tests/unit/roster_fixture.h"
+#include "tests/unit/rendezvous/roster_fixture.h"
 
 /* The only action, which is a refusal with exactly this text. */
 static void expect_refusal(struct fixture *f, const char *text)

@@ -3,8 +3,8 @@
 #include <signal.h>
 
 #include "proto/exit_code.h"
-#include "rendezvous/failure.h"
-#include "tests/unit/roster_fixture.h"
+#include "rendezvous/failure/failure.h"
+#include "tests/unit/rendezvous/roster_fixture.h"
 
 /* The pairs that the report table does not know. */
 static void a_broken_protocol_is_an_error(void **state)

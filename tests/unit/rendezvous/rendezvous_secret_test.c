@@ -1,6 +1,6 @@
 /* secret.h: what is a secret and what is not; keys against values that hashlib.blake2b and an X25519 ladder
  * in Python gave. */
-#include "rendezvous/secret.h"
+#include "rendezvous/security/secret.h"
 
 #include <stdio.h>
 

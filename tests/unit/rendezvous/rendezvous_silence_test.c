@@ -6,7 +6,7 @@
 
 #include "proto/base/buffer.h"
 #include "rendezvous/membership.h"
-#include "rendezvous/wire.h"
+#include "rendezvous/wire/wire.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/fake_zmq.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "proto/base/buffer.h"
-#include "rendezvous/wire.h"
+#include "rendezvous/wire/wire.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
 

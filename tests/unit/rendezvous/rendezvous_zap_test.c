@@ -1,5 +1,5 @@
-/* zap.h: who comes in, on hostile frames too; refusals.h: how often the log is told. */
-#include "rendezvous/zap.h"
+/* zap.h: who comes in, on hostile frames too; rejection_log.h: how often the log is told. */
+#include "rendezvous/security/zap.h"
 
 #include <stdio.h>
 
@@ -136,50 +136,51 @@ static struct instant at(int64_t seconds)
 static void a_reason_is_told_once_and_then_counted(void **state)
 {
     (void)state;
-    struct refusals refusals = {0};
+    struct rejection_log refusals = {0};
     char line[REFUSAL_LINE_SIZE];
-    assert_int_equal(refusals_deadline(&refusals).ns, INT64_MAX);
-    assert_true(refusals_note(&refusals, REFUSAL_NO_SECRET, "10.1.2.3", at(100), line));
+    assert_int_equal(rejection_log_deadline(&refusals).ns, INT64_MAX);
+    assert_true(rejection_log_note(&refusals, REFUSAL_NO_SECRET, "10.1.2.3", at(100), line));
     assert_non_null(strstr(line, "refused 10.1.2.3: it came without the job's secret"));
-    assert_int_equal(refusals_deadline(&refusals).ns, INT64_MAX);
+    assert_int_equal(rejection_log_deadline(&refusals).ns, INT64_MAX);
     for (int i = 0; i < 41; i++)
-        assert_false(refusals_note(&refusals, REFUSAL_NO_SECRET, i < 40 ? "10.1.2.4" : "", at(101), line));
-    assert_true(refusals_note(&refusals, REFUSAL_STRANGER, "", at(101), line)); /* another reason */
+        assert_false(
+            rejection_log_note(&refusals, REFUSAL_NO_SECRET, i < 40 ? "10.1.2.4" : "", at(101), line));
+    assert_true(rejection_log_note(&refusals, REFUSAL_STRANGER, "", at(101), line)); /* another reason */
     assert_non_null(strstr(line, "refused a peer: it does not speak"));
-    assert_int_equal(refusals_deadline(&refusals).ns, at(160).ns);
-    assert_false(refusals_next(&refusals, at(159), line));
-    assert_true(refusals_next(&refusals, at(160), line));
+    assert_int_equal(rejection_log_deadline(&refusals).ns, at(160).ns);
+    assert_false(rejection_log_next(&refusals, at(159), line));
+    assert_true(rejection_log_next(&refusals, at(160), line));
     assert_non_null(strstr(line, "refused 41 more (42 in all), the last a peer: it came without"));
-    assert_false(refusals_next(&refusals, at(160), line));
-    assert_true(refusals_total(&refusals, line));
+    assert_false(rejection_log_next(&refusals, at(160), line));
+    assert_true(rejection_log_total(&refusals, line));
     assert_string_equal(line, "connections that were refused: 42 (no secret), 1 (not muster's protocol)");
 }
 
 static void an_address_is_told_when_it_is_first_known(void **state)
 {
     (void)state;
-    struct refusals refusals = {0};
+    struct rejection_log refusals = {0};
     char line[REFUSAL_LINE_SIZE];
-    assert_true(refusals_note(&refusals, REFUSAL_SILENT, "", at(1), line));
+    assert_true(rejection_log_note(&refusals, REFUSAL_SILENT, "", at(1), line));
     assert_non_null(strstr(line, "refused a peer: "));
-    assert_false(refusals_note(&refusals, REFUSAL_SILENT, "", at(2), line));
-    assert_true(refusals_note(&refusals, REFUSAL_SILENT, "10.1.2.3", at(3), line));
+    assert_false(rejection_log_note(&refusals, REFUSAL_SILENT, "", at(2), line));
+    assert_true(rejection_log_note(&refusals, REFUSAL_SILENT, "10.1.2.3", at(3), line));
     assert_non_null(strstr(line, "refused 10.1.2.3: "));
-    assert_false(refusals_note(&refusals, REFUSAL_SILENT, "10.1.2.4", at(4), line));
-    assert_true(refusals_next(&refusals, at(61), line));
+    assert_false(rejection_log_note(&refusals, REFUSAL_SILENT, "10.1.2.4", at(4), line));
+    assert_true(rejection_log_next(&refusals, at(61), line));
     assert_non_null(strstr(line, "refused 2 more (4 in all), the last 10.1.2.4: "));
 }
 
 static void a_flood_is_a_few_lines_a_day(void **state)
 {
     (void)state;
-    struct refusals refusals = {0};
+    struct rejection_log refusals = {0};
     char line[REFUSAL_LINE_SIZE];
     int lines = 0;
     for (int64_t second = 0; second < 24 * 3600; second++) {
         for (int reason = 0; reason < REFUSAL_COUNT; reason++)
-            lines += refusals_note(&refusals, (enum refusal)reason, "::1", at(second), line);
-        while (refusals_next(&refusals, at(second), line))
+            lines += rejection_log_note(&refusals, (enum refusal)reason, "::1", at(second), line);
+        while (rejection_log_next(&refusals, at(second), line))
             lines++;
     }
     assert_in_range(lines, REFUSAL_COUNT * 24, REFUSAL_COUNT * 32);
@@ -188,19 +189,19 @@ static void a_flood_is_a_few_lines_a_day(void **state)
 static void the_longest_lines_fit(void **state)
 {
     (void)state;
-    struct refusals refusals = {0};
+    struct rejection_log refusals = {0};
     char line[REFUSAL_LINE_SIZE], address[REFUSAL_ADDRESS_SIZE];
     memset(address, 'x', sizeof address);
     address[sizeof address - 1] = '\0';
-    assert_false(refusals_total(&refusals, line));
+    assert_false(rejection_log_total(&refusals, line));
     for (int reason = 0; reason < REFUSAL_COUNT; reason++) {
-        assert_true(refusals_note(&refusals, (enum refusal)reason, address, at(0), line));
+        assert_true(rejection_log_note(&refusals, (enum refusal)reason, address, at(0), line));
         assert_true(strlen(line) < sizeof line - 1);
         refusals.reasons[reason].untold = refusals.reasons[reason].total = UINT64_MAX;
     }
-    while (refusals_next(&refusals, at(100), line))
+    while (rejection_log_next(&refusals, at(100), line))
         assert_true(strlen(line) < sizeof line - 1);
-    assert_true(refusals_total(&refusals, line));
+    assert_true(rejection_log_total(&refusals, line));
     assert_true(strlen(line) < sizeof line);
 }
 

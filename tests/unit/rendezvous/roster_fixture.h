@@ -3,7 +3,7 @@
 #ifndef MUSTER_TESTS_ROSTER_FIXTURE_H
 #define MUSTER_TESTS_ROSTER_FIXTURE_H
 
-#include "rendezvous/roster.h"
+#include "rendezvous/roster/roster.h"
 #include "tests/support/cmocka_all.h"
 
 enum { NODES = 3 };

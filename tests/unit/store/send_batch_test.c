@@ -1,5 +1,5 @@
 /* send_batch_test.c - many sends in one call, and the same one after the other. */
-#include "rendezvous/send_batch.h"
+#include "rendezvous/net/send_batch.h"
 
 #include <errno.h>
 #include <fcntl.h>

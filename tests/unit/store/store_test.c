@@ -1,5 +1,5 @@
 /* store_test.c - the key-value engine: semantics, waits, bounds, accounting and failing memory. */
-#include "rendezvous/store.h"
+#include "rendezvous/store/store.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -11,9 +11,9 @@
 #include "proto/base/clock.h"
 #include "proto/base/guard.h"
 #include "proto/base/thread.h"
-#include "rendezvous/tcpstore.h"
-#include "rendezvous/tcpstore_client.h"
-#include "rendezvous/tcpstore_listen.h"
+#include "rendezvous/net/tcp_listen.h"
+#include "rendezvous/tcpstore/tcpstore.h"
+#include "rendezvous/tcpstore/tcpstore_client.h"
 #include "tests/support/cmocka_all.h"
 
 #define LONG_NS (60 * NS_PER_S)
@@ -73,7 +73,7 @@ static void a_server_of_2_1_is_understood(void **state)
     (void)state;
     struct muster_error err = {0};
     uint16_t port = 0;
-    scope_close int listener = tcpstore_listen("127.0.0.1", 0, &port, &err);
+    scope_close int listener = tcp_listen("127.0.0.1", 0, &port, &err);
     struct timeval patience = {.tv_sec = 60}; /* a call that blocks too long fails */
     assert_true(listener >= 0);
     assert_int_equal(fcntl(listener, F_SETFL, 0), 0);

@@ -1,11 +1,11 @@
 /* tcpstore_greeting_test.c - what a TCPStore takes a new connection for, and clients of torch 2.1, which
  * number their queries otherwise. */
-#include "rendezvous/tcpstore_greeting.h"
+#include "rendezvous/tcpstore/tcpstore_greeting.h"
 
 #include <endian.h>
 
 #include "proto/base/buffer.h"
-#include "rendezvous/tcpstore.h"
+#include "rendezvous/tcpstore/tcpstore.h"
 #include "tests/support/cmocka_all.h"
 
 #define MAGIC "\xCE\xF7\x85\x3C"

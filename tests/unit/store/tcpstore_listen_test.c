@@ -1,5 +1,5 @@
 /* tcpstore_listen_test.c - listeners, and ports that are held for somebody else's. */
-#include "rendezvous/tcpstore_listen.h"
+#include "rendezvous/net/tcp_listen.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -35,7 +35,7 @@ static void a_held_port_is_for_who_asks_by_number(void **state)
     (void)state;
     struct muster_error err = {0};
     uint16_t port = 0;
-    scope_close int held = tcpstore_hold_port(0, &port, &err);
+    scope_close int held = tcp_hold_port(0, &port, &err);
     if (held < 0)
         fail_msg("%s", err.text);
     assert_true(port > 0);
@@ -54,15 +54,15 @@ static void a_port_on_which_somebody_listens_cannot_be_held(void **state)
     (void)state;
     struct muster_error err = {0};
     uint16_t port = 0, again = 0;
-    scope_close int held = tcpstore_hold_port(0, &port, &err);
-    int server = tcpstore_listen(NULL, port, &again, &err);
+    scope_close int held = tcp_hold_port(0, &port, &err);
+    int server = tcp_listen(NULL, port, &again, &err);
     if (server < 0)
         fail_msg("%s", err.text);
     assert_int_equal(again, port); /* ours listens where ours holds */
-    assert_int_equal(tcpstore_hold_port(port, &again, &err), -1);
+    assert_int_equal(tcp_hold_port(port, &again, &err), -1);
     assert_non_null(strstr(err.text, "in use by"));
     (void)close(server);
-    scope_close int probe = tcpstore_hold_port(port, &again, &err); /* beside the first */
+    scope_close int probe = tcp_hold_port(port, &again, &err); /* beside the first */
     assert_true(probe >= 0);
     assert_int_equal(again, port);
 }

@@ -1,5 +1,5 @@
 /* tcpstore_server_test.c - TCPStore server and client over loopback, with threads. */
-#include "rendezvous/tcpstore_server.h"
+#include "rendezvous/tcpstore/tcpstore_server.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "rendezvous/tcpstore_client.h"
+#include "rendezvous/tcpstore/tcpstore_client.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
 #include "tests/support/free_port.h"

@@ -1,12 +1,12 @@
 /* tcpstore_stream_test.c - connecting where nobody listens yet, at a port that the kernel may choose as the
  * connection's own. Needs a network of its own (tests/support/apart.c), else it is skipped. */
-#include "rendezvous/tcpstore_stream.h"
+#include "rendezvous/tcpstore/tcpstore_stream.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "proto/base/guard.h"
-#include "rendezvous/tcpstore_listen.h"
+#include "rendezvous/net/tcp_listen.h"
 #include "tests/support/cmocka_all.h"
 
 enum { PORT = 40000 };
@@ -33,7 +33,7 @@ static void a_connection_is_never_its_own_other_end(void **state)
         assert_int_equal(tcpstore_stream_connect("127.0.0.1", PORT, deadline, &err), -1);
         assert_non_null(strstr(err.text, "Connection refused"));
     }
-    scope_close int listener = tcpstore_listen("127.0.0.1", PORT, &port, &err); /* the port is free */
+    scope_close int listener = tcp_listen("127.0.0.1", PORT, &port, &err); /* the port is free */
     assert_true(listener >= 0);
     set_range(PORT, PORT + 100);
     scope_close int fd = tcpstore_stream_connect("127.0.0.1", PORT, deadline, &err);
@@ -50,12 +50,12 @@ static void a_source_port_keeps_no_server_away(void **state)
     if (!getenv("TEST_APART"))
         skip();
     set_range(PORT, PORT + 100);
-    scope_close int other = tcpstore_listen("127.0.0.1", 0, &other_port, &err);
+    scope_close int other = tcp_listen("127.0.0.1", 0, &other_port, &err);
     assert_true(other >= 0);
     set_range(PORT + 200, PORT + 200);
     scope_close int fd = tcpstore_stream_connect("127.0.0.1", other_port, deadline, &err);
     assert_true(fd >= 0);
-    scope_close int listener = tcpstore_listen(NULL, PORT + 200, &port, &err);
+    scope_close int listener = tcp_listen(NULL, PORT + 200, &port, &err);
     assert_true(listener >= 0);
     set_range(PORT, PORT + 100);
 }

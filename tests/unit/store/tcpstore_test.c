@@ -1,6 +1,6 @@
 /* tcpstore_test.c - the TCPStore protocol engine: wire bytes, splits at every byte, order, limits,
  * back-pressure. */
-#include "rendezvous/tcpstore.h"
+#include "rendezvous/tcpstore/tcpstore.h"
 
 #include <endian.h>
 

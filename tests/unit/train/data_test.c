@@ -2,8 +2,8 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
-#include "runtime/data.h"
-#include "runtime/safetensors.h"
+#include "runtime/model/safetensors.h"
+#include "runtime/train/data.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
 

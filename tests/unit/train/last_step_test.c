@@ -1,5 +1,5 @@
 /* last_step_test.c - ranks that hear of a stop at different steps, and all end after the same one. */
-#include "runtime/last_step.h"
+#include "runtime/train/last_step.h"
 
 #include <pthread.h>
 

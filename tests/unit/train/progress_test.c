@@ -1,6 +1,6 @@
 /* progress_test.c - the progress line and the closing mean. */
 #include "proto/base/clock.h"
-#include "runtime/progress.h"
+#include "runtime/app/progress.h"
 #include "tests/support/cmocka_all.h"
 
 static void the_line_says_it_all(void **state)

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 
 #include "proto/base/io.h"
-#include "runtime/host_memory.h"
-#include "tests/unit/train_harness.h"
+#include "runtime/device/host_memory.h"
+#include "tests/unit/train/train_harness.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define COUNTS 0

@@ -1,7 +1,7 @@
 /* train_config_test.c - the strict YAML reader: good files, every kind of bad one, overrides. */
 #include "proto/base/error.h"
-#include "runtime/plan.h"
-#include "runtime/train_config.h"
+#include "runtime/app/train_config.h"
+#include "runtime/plan/plan.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
 

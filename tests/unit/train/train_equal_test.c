@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tests/unit/train_harness.h"
+#include "tests/unit/train/train_harness.h"
 
 #ifdef __SANITIZE_THREAD__
 enum { STEPS = 30 }; /* races show early, and every step takes ten times as long */

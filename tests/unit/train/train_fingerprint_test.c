@@ -2,8 +2,8 @@
  * memory there is, which is a few pure functions on text. */
 #include "tests/support/cmocka_all.h"
 
-#include "runtime/fingerprint.h"
-#include "runtime/host_memory.h"
+#include "runtime/device/host_memory.h"
+#include "runtime/train/fingerprint.h"
 
 static const struct fingerprint sample = {
     .world_size = 2,

@@ -6,9 +6,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "runtime/gpt.h"
-#include "runtime/gpt_layers.h"
-#include "runtime/rng.h"
+#include "runtime/model/gpt.h"
+#include "runtime/model/gpt_layers.h"
+#include "runtime/model/rng.h"
 
 enum { LAYERS = 8, PARAMS = 64 };
 

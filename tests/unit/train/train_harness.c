@@ -1,11 +1,11 @@
 /* train_harness.c - see train_harness.h. */
-#include "tests/unit/train_harness.h"
+#include "tests/unit/train/train_harness.h"
 
 #include <math.h>
 #include <stdio.h>
 
 #include "proto/base/guard.h"
-#include "runtime/rng.h"
+#include "runtime/model/rng.h"
 #include "tests/support/kv_memory.h"
 #include "tests/support/rank_threads.h"
 

@@ -2,8 +2,8 @@
 #ifndef MUSTER_TESTS_TRAIN_HARNESS_H
 #define MUSTER_TESTS_TRAIN_HARNESS_H
 
-#include "runtime/gpt.h"
-#include "runtime/trainer.h"
+#include "runtime/model/gpt.h"
+#include "runtime/train/trainer.h"
 
 /* The order of the step's samples over micro-batches, ranks and rows: the same set, another order of sums. */
 enum sample_order { ORDER_PLAIN, ORDER_REVERSED, ORDER_ROTATED };

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-#include "runtime/lr.h"
+#include "runtime/train/lr.h"
 
 static bool near_to(double a, double b)
 {

@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "launcher/notice.h"
+#include "launcher/policy/stop_notice.h"
 #include "proto/env_names.h"
 #include "runtime/include/muster.h"
 #include "tests/support/cmocka_all.h"
@@ -19,10 +19,10 @@ static void name_descriptor(int fd)
 }
 
 /* As the launcher writes it. */
-static void announce(int fd, const struct notice *notice)
+static void announce(int fd, const struct stop_notice *notice)
 {
     scope_buffer line = {0};
-    assert_int_equal(notice_format(notice, clock_now(NULL), &line), 0);
+    assert_int_equal(stop_notice_format(notice, clock_now(NULL), &line), 0);
     assert_int_equal(write(fd, line.data, line.length), line.length);
 }
 
@@ -40,12 +40,12 @@ static void what_is_announced_is_heard(void **state)
     assert_int_equal(muster_notice(&heard, NULL), 0);
     assert_int_equal(heard.coming, -7);
     struct instant deadline = instant_add(clock_now(NULL), 3600 * NS_PER_S);
-    struct notice notice = {.change = MEMBERSHIP_CHANGE_JOIN,
-                            .round = 3,
-                            .nodes = 2,
-                            .next_nodes = 5,
-                            .deadline = deadline,
-                            .reason = "\"round\": 9, \"coming\": \"job-stops\"\n"};
+    struct stop_notice notice = {.change = MEMBERSHIP_CHANGE_JOIN,
+                                 .round = 3,
+                                 .nodes = 2,
+                                 .next_nodes = 5,
+                                 .deadline = deadline,
+                                 .reason = "\"round\": 9, \"coming\": \"job-stops\"\n"};
     announce(ends[0], &notice);
     for (int again = 0; again < 3; again++) {
         assert_int_equal(muster_notice(&heard, NULL), 1);

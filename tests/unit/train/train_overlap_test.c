@@ -15,7 +15,7 @@
 #include <time.h>
 
 #include "proto/base/guard.h"
-#include "tests/unit/train_harness.h"
+#include "tests/unit/train/train_harness.h"
 
 enum { ATTEMPTS = 12, ENOUGH = 4, STEPS_MEASURED = 3 };
 

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "runtime/rng.h"
+#include "runtime/model/rng.h"
 
 /* The known-answer vectors of Random123 for philox4x32, 10 rounds. */
 static void known_answers(void **state)

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "runtime/sample.h"
+#include "runtime/train/sample.h"
 
 enum { VOCAB = 6 };
 static const float logits[VOCAB] = {0.5f, 2.0f, -1.0f, 2.0f, 1.0f, -INFINITY};

@@ -9,12 +9,12 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "runtime/executor.h"
-#include "runtime/rng.h"
+#include "runtime/model/rng.h"
+#include "runtime/train/executor.h"
 #include "tests/support/faults.h"
 #include "tests/support/kv_memory.h"
 #include "tests/support/rank_threads.h"
-#include "tests/unit/train_harness.h"
+#include "tests/unit/train/train_harness.h"
 
 GUARD_DEFINE(trainer, struct trainer *, trainer_destroy);
 

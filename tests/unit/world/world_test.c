@@ -6,13 +6,13 @@
 #include <stdio.h>
 
 #include "proto/base/clock.h"
-#include "rendezvous/tcpstore_server.h"
-#include "runtime/world.h"
-#include "runtime/world_environment.h"
+#include "rendezvous/tcpstore/tcpstore_server.h"
+#include "runtime/world/world.h"
+#include "runtime/world/world_environment.h"
 #include "tests/support/faults.h"
 #include "tests/support/rank_threads.h"
-#include "tests/unit/comm_test_ranks.h"
-#include "tests/unit/world_test_environment.h"
+#include "tests/unit/comm/comm_test_ranks.h"
+#include "tests/unit/world/world_test_environment.h"
 
 /* ---- the reader: "NAME=value" texts, NULL at the end ---- */
 

@@ -1,2 +1,0 @@
-add_executable(comm_bench comm_bench.c)
-target_link_libraries(comm_bench PRIVATE muster_flags muster_device)

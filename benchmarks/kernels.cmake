@@ -1,2 +1,0 @@
-add_executable(kernels_bench kernels_bench.c)
-target_link_libraries(kernels_bench PRIVATE muster_flags muster_kernels)

@@ -1,0 +1,308 @@
+/* client.c - see client.h: a seat's turn, what comes and what goes out, and its life. */
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "proto/exit_code.h"
+#include "rendezvous/client/client_internal.h"
+#include "rendezvous/roster/mutation.h"
+
+static const int64_t waiting_beat_ns = CLIENT_WAITING_BEAT_MS * NS_PER_MS;
+static const int64_t reconnect_ns = NS_PER_S; /* as the server waits for us */
+
+bool client_send_now(struct client *client)
+{
+    return client->options.send(client->options.context, &client->message);
+}
+
+static void number_message(struct client *client, struct instant now)
+{
+    client->sent_at[++client->numbers % CLIENT_NUMBERS_KEPT] = now;
+    client->message.number = client->numbers;
+}
+
+void client_remember(const struct client *client, struct roster_join *join)
+{
+    join->held = client->held;
+    join->restart_count = client->restart_count;
+    join->last = client->last_world;
+    join->last_nodes = client->last_nodes;
+    join->last_rank = client->last_rank;
+    join->epoch = client->epoch;
+    join->held_done = client->done;
+    join->server_done = client->server_done.epoch && world_id_equal(client->server_done, client->last_world);
+    /* Who was a spare of the server that left has an older world, which that one had done with. */
+    join->server_left =
+        client->left_epoch && (client->left_epoch == client->last_world.epoch || client_server_left(client));
+}
+
+static void send_join(struct client *client, struct instant now)
+{
+    number_message(client, now);
+    client->doubted = client->numbers - 1; /* what we say here must not be crossed by a world from before */
+    client->message.kind = WIRE_JOIN;
+    client->message.join = client->options.join;
+    client_remember(client, &client->message.join);
+    client->join_sent = client_send_now(client);
+}
+
+/* Who waits for the first world only has to be taken for alive. Later on a beat may be what finds the server
+ * that is back. */
+static int64_t interval(const struct client *client)
+{
+    bool first = client->seated && !client->last_world.epoch && !client->withheld;
+    return first ? waiting_beat_ns : client_beat_ns;
+}
+
+static void send_beat(struct client *client, struct instant now)
+{
+    number_message(client, now);
+    client->message.kind = WIRE_BEAT;
+    client->message.sequence = 0;
+    (void)client_send_now(client); /* one that does not get out is followed by the next */
+}
+
+static void accepted(struct client *client, uint64_t arrived, struct instant now)
+{
+    client->seated = client->ever_seated = true;
+    client->join_sent = false;
+    /* Not from now: ACCEPT may have taken long, or come twice. */
+    client->send_at = instant_add(client->sent_at[client->numbers % CLIENT_NUMBERS_KEPT], interval(client));
+    client_forget_reports(client, arrived);
+    client_send_reports(client, now);
+}
+
+static int handle_event(struct client *client, const struct membership_event *event, struct instant now,
+                        struct muster_error *err)
+{
+    switch (event->kind) {
+    case MEMBERSHIP_EVENT_WORLD:
+        return client_on_world(client, event, now, err);
+    case MEMBERSHIP_EVENT_STOP:
+        return client_on_stop(client, event, now, err);
+    default:
+        client->over = true;
+        client->withheld = false; /* it is not to be given out by the next answer */
+        client->verdict_code = event->kind == MEMBERSHIP_EVENT_VERDICT ? event->exit_code : EXIT_CODE_FAILURE;
+        return client_queue_event(client, event, err);
+    }
+}
+
+/* It came when all had stopped, so there is nothing left to stop here. The server waits for our LEAVE as it
+ * does after a verdict, and we register with whoever serves next. */
+static void on_farewell(struct client *client, const struct wire_message *message, struct instant now)
+{
+    if (message->id.epoch != client->epoch)
+        return; /* of a server that never had us: we go on asking */
+    client->message.kind = WIRE_LEAVE;
+    client->message.exit_code = EXIT_CODE_OK;
+    (void)client_send_now(client);
+    client->seated = false;
+    client->join_sent = true;
+    client->send_at = instant_add(now, interval(client));
+    client_forget_withheld(client);
+    client->left_epoch = client->epoch;
+    if (world_id_equal(message->id, client->last_world)) /* a count goes with its round */
+        client->restart_count = message->restart_count;
+}
+
+/* The server does not know this connection. */
+static void unseat(struct client *client, struct instant now)
+{
+    client->seated = client->join_sent = false;
+    client->send_at = now;
+    client_forget_withheld(client);
+}
+
+int client_receive(struct client *client, const struct wire_message *message, struct instant now,
+                   struct muster_error *err)
+{
+    if (instant_diff_ns(now, client->heard) > client_lost_after_ns / 2)
+        client->doubted = client->numbers; /* what comes now was on its way for as long */
+    client->heard = now;
+    client->gone_at = INSTANT_NEVER;
+    switch (message->kind) {
+    case WIRE_ACCEPT:
+        client->lease_ns = message->lease_ns;
+        client->epoch = message->epoch;
+        if (message->number > client->accepted && !MUTATED(MUTATION_LATE_WORLD))
+            client_forget_withheld(client); /* it is given again after this */
+        client->accepted = message->number > client->accepted ? message->number : client->accepted;
+        client_renew_lease(client, message->number);
+        accepted(client, message->sequence, now);
+        if (client->held.epoch && message->number <= client->held_at && !MUTATED(MUTATION_LATE_WORLD))
+            unseat(client, now); /* it joined without the workers that it has by now */
+        return 0;
+    case WIRE_AGAIN:
+        unseat(client, now);
+        return 0;
+    case WIRE_FAREWELL:
+        on_farewell(client, message, now);
+        return 0;
+    case WIRE_BEAT:
+        memcpy(client->progress, message->progress, sizeof client->progress);
+        if (message->server_done.epoch)
+            client->server_done = message->server_done;
+        client_renew_lease(client, message->number);
+        client_forget_reports(client, message->sequence);
+        return client_give_withheld(client, now, err);
+    case WIRE_EVENT:
+        return client->over ? 0 : handle_event(client, &message->event, now, err);
+    default:
+        return error_set(err, MUSTER_E_PROTOCOL, "%s sent what only an agent sends", client->options.server);
+    }
+}
+
+bool client_has_room(const struct client *client)
+{
+    return client->queue.count < EVENT_QUEUE_LIMIT;
+}
+
+bool client_take_event(struct client *client, struct membership_event *event)
+{
+    return event_queue_pop(&client->queue, event);
+}
+
+int client_turn(struct client *client, struct instant now, struct muster_error *err)
+{
+    if (client->left)
+        return 0;
+    if (client_check_lease(client, now, err))
+        return -1;
+    if (client_check_silence(client, now, err))
+        return -1;
+    bool due = instant_reached(now, client->send_at);
+    if (due)
+        client->send_at = instant_add(now, interval(client));
+    if (client->seated && due)
+        send_beat(client, now);
+    /* A JOIN that found no connection goes out as soon as there is one. After the end there is nothing to
+     * join for. */
+    if (!client->seated && !client->over && (due || !client->join_sent))
+        send_join(client, now);
+    return 0;
+}
+
+void client_broken(struct client *client, struct instant now)
+{
+    client->gone_at = instant_min(client->gone_at, instant_add(now, reconnect_ns));
+    /* The server gives the seat up a second after it saw that, unless it hears of us on a new connection. */
+    client->send_at = instant_min(client->send_at, instant_add(now, reconnect_ns / 4));
+}
+
+void client_reached(struct client *client)
+{
+    client->gone_at = INSTANT_NEVER;
+}
+
+/* While we stood still the server may have given our seat up, and the job may have ended without our
+ * knowledge. Where the server was known to be gone, another one would have had to come, do all that is left,
+ * and go. */
+static void note_sleep(struct client *client, struct instant now)
+{
+    bool known_gone = client->gone_at.ns <= instant_add(client->woken, reconnect_ns).ns;
+    int64_t harmless_ns = known_gone ? 2 * client_lost_after_ns : client_lost_after_ns - NS_PER_S / 10;
+    if (instant_diff_ns(now, client->sent_at[client->numbers % CLIENT_NUMBERS_KEPT]) > harmless_ns)
+        client->slept = client->numbers;
+}
+
+void client_wake(struct client *client, struct instant now)
+{
+    if (!client->left && client_has_room(client))
+        (void)client_check_lease(client, now, NULL); /* there is room for its event */
+    if (instant_diff_ns(now, client->woken) > client_lost_after_ns / 2) {
+        client->heard = now;
+        client->doubted = client->numbers;
+    }
+    note_sleep(client, now);
+    client->woken = now;
+}
+
+struct instant client_deadline(const struct client *client)
+{
+    if (client->queue.count)
+        return (struct instant){0};
+    if (client->left)
+        return INSTANT_NEVER;
+    /* After the verdict beats go on until the agent closes: the server waits for it. */
+    if (client->over)
+        return client->send_at;
+    return instant_min(client->send_at, instant_min(client_lease_end(client), client_silence_limit(client)));
+}
+
+void client_drain(struct client *client, int exit_code, int64_t grace_ns)
+{
+    client->message.kind = WIRE_DRAIN;
+    client->message.exit_code = exit_code;
+    client->message.grace_ns = grace_ns;
+    if (client->seated)
+        (void)client_send_now(client);
+}
+
+bool client_server_left(const struct client *client)
+{
+    return client->left_epoch && client->left_epoch == client->epoch;
+}
+
+/* The end of a job whose restarts are used up is for all to hear: that server would be gone before they came.
+ * The lost one's pod, started again, says it. And who was not there when the server went does not know
+ * whether the job was over. */
+bool client_may_succeed(const struct client *client, struct instant now)
+{
+    bool spent = client->last_world.epoch && client->restart_count >= client->options.max_restarts &&
+                 !client_server_left(client);
+    bool knows = client->answered > client->slept || MUTATED(MUTATION_HEIR_SLEPT);
+    bool works = client->held.epoch && !MUTATED(MUTATION_HEIR_TRAINS);
+    return knows && !client->left && !client->over && !works && (!spent || MUTATED(MUTATION_HEIR_SPENT)) &&
+           client_silence_ns(client, now) > 0;
+}
+
+const char *client_progress(const struct client *client)
+{
+    return client->seated ? client->progress : "";
+}
+
+bool client_was_seated(const struct client *client)
+{
+    return client->ever_seated;
+}
+
+void client_leave(struct client *client, int exit_code)
+{
+    if (client->left)
+        return;
+    client->left = true;
+    client->message.kind = WIRE_LEAVE;
+    client->message.exit_code = exit_code;
+    (void)client_send_now(client);
+}
+
+void client_finish(struct client *client)
+{
+    if (client->over)
+        client_leave(client, client->verdict_code);
+}
+
+struct client *client_create(const struct client_options *options, struct instant now,
+                             struct muster_error *err)
+{
+    struct client *client = mem_calloc(1, sizeof *client);
+    if (!client) {
+        error_set(err, MUSTER_E_NOMEM, "no memory for a rendezvous client");
+        return NULL;
+    }
+    client->options = *options;
+    client->last = &client->first;
+    client->gone_at = INSTANT_NEVER;
+    client->send_at = client->heard = client->woken = now;
+    client->join_limit = instant_add(now, options->join_timeout_ns - options->join_used_ns);
+    return client;
+}
+
+void client_destroy(struct client *client)
+{
+    if (!client)
+        return;
+    client_forget_reports(client, UINT64_MAX);
+    mem_free(client);
+}

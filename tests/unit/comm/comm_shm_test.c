@@ -1,0 +1,728 @@
+/* comm_shm_test.c - collectives over shared memory with ranks as threads: every operation, small and large,
+ * direct and staged, against a naive result bit for bit; mismatches, time-outs and aborts. Built a second
+ * time with TEST_COMM=comm_tcp: the same over TCP. */
+#include "tests/support/cmocka_all.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime/comm/comm_internal.h"
+#include "runtime/comm/comm_reduce.h"
+#include "runtime/comm/comm_shm.h"
+#include "tests/support/faults.h"
+#include "tests/unit/comm/comm_test_ranks.h"
+
+/* ---- random operations ---- */
+
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+/* What every rank can work out about an operation, the other ranks' data included. */
+struct trial {
+    struct comm_op op;
+    uint64_t seed;
+    int64_t send_count, recv_count; /* elements */
+    bool send_arena, recv_arena, in_place;
+};
+
+/* Element i of what `rank` sends (or has in its receive buffer before: salt 1). Small integers and halves in
+ * some types, so that sums are exact nowhere by accident but fit everywhere. */
+static double value_at(const struct trial *t, int rank, int salt, int64_t i)
+{
+    uint64_t state = t->seed + (uint64_t)rank * 1000003 + (uint64_t)salt * 777767777 + (uint64_t)i * 31;
+    uint64_t bits = next_random(&state);
+    if (t->op.dtype == DTYPE_U8)
+        return (double)(bits & 255);
+    if (t->op.dtype == DTYPE_I32)
+        return (double)(int32_t)(bits & 0xffffffff);
+    return (double)(int64_t)(bits >> 12) / (double)(INT64_C(1) << 52) - 0.5;
+}
+
+static void store_value(enum dtype dtype, void *to, int64_t i, double value)
+{
+    switch (dtype) {
+    case DTYPE_F32:
+        ((float *)to)[i] = (float)value;
+        break;
+    case DTYPE_F64:
+        ((double *)to)[i] = value;
+        break;
+    case DTYPE_I32:
+        ((int32_t *)to)[i] = (int32_t)value;
+        break;
+    case DTYPE_U8:
+        ((uint8_t *)to)[i] = (uint8_t)value;
+        break;
+    default: /* 16-bit floats */
+        kernels_ref_f64()->cast((uint16_t *)to + i, dtype, &value, DTYPE_F64, 1, NULL);
+        break;
+    }
+}
+
+static double load_value(enum dtype dtype, const void *from, int64_t i)
+{
+    double value = 0;
+    switch (dtype) {
+    case DTYPE_F32:
+        return ((const float *)from)[i];
+    case DTYPE_F64:
+        return ((const double *)from)[i];
+    case DTYPE_I32:
+        return ((const int32_t *)from)[i];
+    case DTYPE_U8:
+        return ((const uint8_t *)from)[i];
+    default:
+        kernels_ref_f64()->cast(&value, DTYPE_F64, (const uint16_t *)from + i, dtype, 1, NULL);
+        return value;
+    }
+}
+
+/* What was stored for value_at, read back: rounded to the dtype. */
+static double sent(const struct trial *t, int rank, int64_t i)
+{
+    char room[8];
+    store_value(t->op.dtype, room, 0, value_at(t, rank, 0, i));
+    return load_value(t->op.dtype, room, 0);
+}
+static double before(const struct trial *t, int rank, int64_t i)
+{
+    char room[8];
+    store_value(t->op.dtype, room, 0, value_at(t, rank, 1, i));
+    return load_value(t->op.dtype, room, 0);
+}
+
+/* The reduction of element i over all ranks in rank order, in the dtype's own arithmetic, one by one. */
+static void naive_reduce(const struct trial *t, int me, int size, int64_t source, int64_t i, void *out)
+{
+    bool max = t->op.reduction == REDUCE_MAX, average = t->op.reduction == REDUCE_AVERAGE;
+    if (t->op.dtype == DTYPE_F64) {
+        double sum = sent(t, 0, source);
+        for (int rank = 1; rank < size; rank++) {
+            double next = sent(t, rank, source);
+            sum = max ? (next > sum ? next : sum) : sum + next;
+        }
+        sum = average ? sum * (1.0 / size) : sum;
+        ((double *)out)[0] = t->op.accumulate ? before(t, me, i) + sum : sum;
+    } else if (t->op.dtype == DTYPE_I32) {
+        int32_t sum = (int32_t)sent(t, 0, source);
+        for (int rank = 1; rank < size; rank++) {
+            int32_t next = (int32_t)sent(t, rank, source);
+            sum = max ? (next > sum ? next : sum) : (int32_t)((uint32_t)sum + (uint32_t)next);
+        }
+        ((int32_t *)out)[0] =
+            t->op.accumulate ? (int32_t)((uint32_t)(int32_t)before(t, me, i) + (uint32_t)sum) : sum;
+    } else {
+        float sum = (float)sent(t, 0, source);
+        for (int rank = 1; rank < size; rank++) {
+            float next = (float)sent(t, rank, source);
+            sum = max ? (next > sum ? next : sum) : sum + next;
+        }
+        sum = average ? sum * (1.0F / (float)size) : sum;
+        store_value(t->op.dtype, out, 0, t->op.accumulate ? sum + (float)before(t, me, i) : sum);
+    }
+}
+
+static void expected_at(const struct trial *t, int me, int size, int64_t i, void *out)
+{
+    int64_t count = t->op.count;
+    enum dtype dtype = t->op.dtype;
+    switch (t->op.kind) {
+    case COMM_ALL_GATHER:
+        store_value(dtype, out, 0, value_at(t, (int)(i / count), 0, i % count));
+        break;
+    case COMM_ALL_TO_ALL:
+        store_value(dtype, out, 0, value_at(t, (int)(i / count), 0, me * count + i % count));
+        break;
+    case COMM_REDUCE_SCATTER:
+        naive_reduce(t, me, size, me * count + i, i, out);
+        break;
+    case COMM_ALL_REDUCE:
+        naive_reduce(t, me, size, i, i, out);
+        break;
+    case COMM_BROADCAST:
+        store_value(dtype, out, 0, value_at(t, t->op.root, 1, i));
+        break;
+    case COMM_RECV:
+        store_value(dtype, out, 0, value_at(t, t->op.root, 0, i));
+        break;
+    default:
+        break;
+    }
+}
+
+static struct trial make_trial(uint64_t *state, int rank, int size)
+{
+    static const enum comm_kind kinds[] = {COMM_ALL_GATHER, COMM_REDUCE_SCATTER, COMM_ALL_REDUCE,
+                                           COMM_BROADCAST,  COMM_ALL_TO_ALL,     COMM_SEND,
+                                           COMM_BARRIER};
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F32,  DTYPE_F64, DTYPE_I32,
+                                        DTYPE_U8,  DTYPE_BF16, DTYPE_F16};
+    static const int64_t most[] = {1, 40, 5000, 40000, 150000};
+    struct trial t = {0};
+    t.op.kind = kinds[next_random(state) % (sizeof kinds / sizeof *kinds)];
+    t.op.dtype = dtypes[next_random(state) % (sizeof dtypes / sizeof *dtypes)];
+    t.op.reduction = (enum comm_reduction)(next_random(state) % 3);
+    int64_t limit = most[next_random(state) % (sizeof most / sizeof *most)] / size + 1;
+    t.op.count = (int64_t)(next_random(state) % (uint64_t)(limit + 1));
+    t.op.root = (int)(next_random(state) % (uint64_t)size);
+    bool reduces = t.op.kind == COMM_REDUCE_SCATTER || t.op.kind == COMM_ALL_REDUCE;
+    bool accumulate = next_random(state) % 3 == 0;
+    t.op.accumulate = reduces && accumulate;
+    if (reduces && t.op.dtype == DTYPE_U8)
+        t.op.dtype = DTYPE_F32;
+    if (reduces && t.op.dtype == DTYPE_I32 && t.op.reduction == REDUCE_AVERAGE)
+        t.op.reduction = REDUCE_SUM;
+    t.in_place = next_random(state) % 2 && t.op.kind != COMM_ALL_TO_ALL && !t.op.accumulate;
+    t.seed = next_random(state);
+    /* Mostly all in arenas; else each rank as it likes, so that one rank's choice stages all. */
+    bool arenas = next_random(state) % 4 != 0;
+    uint64_t own = t.seed + (uint64_t)rank;
+    t.send_arena = arenas || next_random(&own) % 2;
+    t.recv_arena = arenas || next_random(&own) % 2;
+    if (t.op.kind == COMM_SEND) { /* a random pair; the others do nothing */
+        int from = t.op.root, to = size > 1 ? (from + 1 + (int)(t.seed % (uint64_t)(size - 1))) % size : from;
+        t.op.kind = from == to || (rank != from && rank != to) ? COMM_KIND_COUNT
+                    : rank == from                             ? COMM_SEND
+                                                               : COMM_RECV;
+        t.op.root = rank == from ? to : from;
+        t.in_place = false;
+    }
+    if (t.op.kind == COMM_BARRIER)
+        return t;
+    bool blocks = t.op.kind == COMM_REDUCE_SCATTER || t.op.kind == COMM_ALL_TO_ALL;
+    t.send_count = t.op.kind == COMM_BROADCAST || t.op.kind == COMM_RECV ? 0 : t.op.count;
+    t.send_count = blocks ? size * t.op.count : t.send_count;
+    t.recv_count = t.op.kind == COMM_ALL_GATHER || t.op.kind == COMM_ALL_TO_ALL ? size * t.op.count
+                   : t.op.kind == COMM_SEND                                     ? 0
+                                                                                : t.op.count;
+    return t;
+}
+
+struct buffers {
+    char *heap_send, *heap_recv;
+    void *send, *recv;
+};
+
+static void place_buffers(struct test_rank *r, const struct trial *t, struct buffers *b)
+{
+    int64_t size = dtype_size(t->op.dtype), part = t->op.count * size;
+    char *arena = r->arena.base;
+    int64_t odd = (int64_t)(t->seed % 5) * size; /* not at the same offset in every operation */
+    b->send = (t->send_arena ? arena : b->heap_send) + odd;
+    b->recv = (t->recv_arena ? arena + TEST_ARENA_BYTES / 2 : b->heap_recv) + odd;
+    if (t->in_place && t->op.kind == COMM_ALL_GATHER)
+        b->send = (char *)b->recv + r->rank * part;
+    if (t->in_place && t->op.kind == COMM_ALL_REDUCE)
+        b->send = b->recv;
+    if (t->in_place && t->op.kind == COMM_REDUCE_SCATTER)
+        b->recv = (char *)b->send + r->rank * part;
+    for (int64_t i = 0; i < t->recv_count; i++)
+        store_value(t->op.dtype, b->recv, i, value_at(t, r->rank, 1, i));
+    for (int64_t i = 0; i < t->send_count; i++)
+        store_value(t->op.dtype, b->send, i, value_at(t, r->rank, 0, i));
+}
+
+static int check_trial(struct test_rank *r, const struct trial *t, const struct buffers *b, int number)
+{
+    int64_t size = dtype_size(t->op.dtype);
+    char text[COMM_TEXT], expected[8];
+    for (int64_t i = 0; i < t->recv_count; i++) {
+        expected_at(t, r->rank, r->size, i, expected);
+        if (!memcmp((char *)b->recv + i * size, expected, (size_t)size))
+            continue;
+        fprintf(stderr,
+                "rank %d of %d, operation %d, %s, arenas %d %d, in place %d: element %lld is %.9g, expected "
+                "%.9g\n",
+                r->rank, r->size, number, comm_op_text(text, &t->op), t->send_arena, t->recv_arena,
+                t->in_place, (long long)i, load_value(t->op.dtype, b->recv, i),
+                load_value(t->op.dtype, expected, 0));
+        return -1;
+    }
+    return 0;
+}
+
+static int random_operations(struct test_rank *r, struct test_job *job)
+{
+    uint64_t state = job->seed;
+    struct buffers b = {malloc(TEST_ARENA_BYTES / 2), malloc(TEST_ARENA_BYTES / 2), NULL, NULL};
+    int result = b.heap_send && b.heap_recv ? 0 : -1;
+    for (int number = 0; !result && number < 120; number++) {
+        struct trial t = make_trial(&state, r->rank, r->size);
+        struct muster_error err = {0};
+        if (t.op.kind == COMM_KIND_COUNT)
+            continue; /* two other ranks are busy with each other */
+        place_buffers(r, &t, &b);
+        if (test_rank_do(r, r->comm, &t.op, b.send, b.recv, &err))
+            result = test_rank_complain(r, "operation", err.text);
+        else
+            result = check_trial(r, &t, &b, number);
+    }
+    free(b.heap_send);
+    free(b.heap_recv);
+    return result;
+}
+
+static void random_operations_match_naive_results(void **state)
+{
+    (void)state;
+    static const int sizes[] = {1, 2, 3, 4, 8};
+    const char *given = getenv("COMM_TEST_SEED");
+    uint64_t seed = given ? strtoull(given, NULL, 0) : (uint64_t)clock_now(NULL).ns;
+    printf("seed: COMM_TEST_SEED=%llu\n", (unsigned long long)seed);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct test_job job = {.body = random_operations, .seed = seed + i};
+        assert_int_equal(test_job_run(&job, sizes[i]), 0);
+    }
+}
+
+/* ---- many small operations that are under way together ---- */
+
+static int queue_of_operations(struct test_rank *r, struct test_job *job)
+{
+    (void)job;
+    enum { COUNT = 400 };
+    static const struct comm_op op = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, .count = 3};
+    float *values = r->arena.base;
+    struct muster_error err = {0};
+    for (int i = 0; i < COUNT; i++) {
+        for (int k = 0; k < 3; k++)
+            values[3 * i + k] = (float)(i + r->rank * k);
+        if (TEST_COMM()->issue(r->comm, &op, values + 3 * i, values + 3 * i, r->stream, &err))
+            return test_rank_complain(r, "issue", err.text);
+    }
+    if (r->ops->sync(r->stream, instant_add(clock_now(NULL), TEST_TIMEOUT_NS), &err))
+        return test_rank_complain(r, "sync", err.text);
+    float ranks = (float)(r->size * (r->size - 1) / 2);
+    for (int i = 0; i < COUNT; i++) {
+        for (int k = 0; k < 3; k++) {
+            if (values[3 * i + k] != (float)(i * r->size) + ranks * (float)k)
+                return test_rank_complain(r, "queue", "wrong sum");
+        }
+    }
+    struct comm_status status;
+    TEST_COMM()->status(r->comm, &status);
+    if (status.issued != COUNT || status.finished != COUNT || status.missing_count)
+        return test_rank_complain(r, "status", "not finished");
+    return TEST_COMM()->busy_ns(r->comm) > 0 ? 0 : test_rank_complain(r, "busy", "no time");
+}
+
+static void queued_operations_keep_their_order(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 4; size++) {
+        struct test_job job = {.body = queue_of_operations};
+        assert_int_equal(test_job_run(&job, size), 0);
+    }
+}
+
+/* ---- splitting ---- */
+
+static int split_and_use(struct test_rank *r, struct test_job *job)
+{
+    (void)job;
+    struct muster_error err = {0};
+    const struct comm_op gather = {.kind = COMM_ALL_GATHER, .dtype = DTYPE_I32, .count = 1};
+    /* Even and odd ranks; in each, the order is turned round. */
+    struct comm *half = TEST_COMM()->split(r->comm, r->rank % 2, -r->rank, "half", &err);
+    struct comm *whole = half ? TEST_COMM()->split(r->comm, 7, r->rank, "whole", &err) : NULL;
+    struct comm *again = whole ? TEST_COMM()->split(half, 0, 0, "again", &err) : NULL;
+    int result = again ? 0 : test_rank_complain(r, "split", err.text);
+    int32_t *out = r->arena.base;
+    int members = (r->size + (r->rank % 2 == 0)) / 2;
+    for (int i = 0; !result && i < 3; i++) {
+        struct comm *comm = i == 0 ? half : i == 1 ? whole : again;
+        int count = i == 1 ? r->size : members;
+        if (test_rank_do(r, comm, &gather, &r->rank, out, &err))
+            result = test_rank_complain(r, "gather", err.text);
+        for (int k = 0; !result && k < count; k++) {
+            int last = r->rank % 2 + 2 * (members - 1), expected = i == 1 ? k : last - 2 * k;
+            if (out[k] != expected)
+                result = test_rank_complain(r, "split", "wrong order");
+        }
+    }
+    TEST_COMM()->destroy(again);
+    TEST_COMM()->destroy(whole);
+    TEST_COMM()->destroy(half);
+    return result;
+}
+
+static void splits_have_their_own_ranks(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 5; size++) {
+        struct test_job job = {.body = split_and_use};
+        assert_int_equal(test_job_run(&job, size), 0);
+    }
+}
+
+/* ---- what goes wrong ---- */
+
+/* A failure ends the comm for every rank, also for one that has not yet finished what came before: where that
+ * has to pass, the ranks wait here until it has. Once a job. */
+static int all_meet(struct test_rank *r, struct test_job *job)
+{
+    job->met++;
+    return test_job_wait(&job->met, r->size, TEST_TIMEOUT_NS)
+               ? test_rank_complain(r, "meeting", "not all ranks have come")
+               : 0;
+}
+
+static int mismatch(struct test_rank *r, struct test_job *job)
+{
+    struct comm_op op = {.kind = COMM_ALL_GATHER, .dtype = DTYPE_F32, .count = 2};
+    float *values = r->arena.base;
+    if (test_rank_do(r, r->comm, &op, values, values + 100, &job->errors[r->rank]))
+        return test_rank_complain(r, "first", job->errors[r->rank].text);
+    if (all_meet(r, job))
+        return -1;
+    if (r->rank == 2)
+        op = (struct comm_op){.kind = COMM_REDUCE_SCATTER, .dtype = DTYPE_F64, .count = 5};
+    if (!test_rank_do(r, r->comm, &op, values, values + 100, &job->errors[r->rank]))
+        return test_rank_complain(r, "mismatch", "was not seen");
+    struct muster_error err;
+    return TEST_COMM()->issue(r->comm, &op, values, values + 100, r->stream, &err)
+               ? 0
+               : test_rank_complain(r, "later operation", "was accepted");
+}
+
+static void mismatch_names_ranks_and_operations(void **state)
+{
+    (void)state;
+    struct test_job job = {.body = mismatch};
+    assert_int_equal(test_job_run(&job, 3), 0);
+    for (int rank = 0; rank < 3; rank++) {
+        assert_int_equal(job.errors[rank].code, MUSTER_E_PEER);
+        /* Over TCP each of the others may have met rank 2 by itself. */
+        const char *one = strstr(job.errors[rank].text, "rank 0 issued all_gather of 2 f32 as #2");
+        assert_non_null(
+            one || !test_over_tcp() ? one : strstr(job.errors[rank].text, "rank 1 issued all_gather of 2"));
+        assert_non_null(strstr(job.errors[rank].text, "rank 2 issued reduce_scatter of 5 f64 by sum as #2"));
+    }
+}
+
+static int pair_mismatch(struct test_rank *r, struct test_job *job)
+{
+    const struct comm_op op = {.kind = COMM_SEND, .dtype = DTYPE_F32, .count = 2, .root = !r->rank};
+    return test_rank_do(r, r->comm, &op, r->arena.base, NULL, &job->errors[r->rank])
+               ? 0
+               : test_rank_complain(r, "two sends", "were accepted");
+}
+
+static void two_sends_do_not_meet(void **state)
+{
+    (void)state;
+    struct test_job job = {.body = pair_mismatch};
+    assert_int_equal(test_job_run(&job, 2), 0);
+    assert_non_null(strstr(job.errors[0].text, "rank 0 issued send of 2 f32 to rank 1"));
+    assert_non_null(strstr(job.errors[1].text, "rank 1 issued send of 2 f32 to rank 0"));
+}
+
+static int time_out(struct test_rank *r, struct test_job *job)
+{
+    const struct comm_op op = {.kind = COMM_BARRIER};
+    if (r->rank == 1)
+        return test_job_wait(&job->gave_up, r->size - 1, 2 * TEST_TIMEOUT_NS);
+    struct muster_error err = {0};
+    int failed = test_rank_do(r, r->comm, &op, NULL, NULL, &err);
+    job->errors[r->rank] = err;
+    job->gave_up++;
+    return failed ? 0 : test_rank_complain(r, "barrier", "passed without rank 1");
+}
+
+static int late_missing(struct test_rank *r, struct test_job *job)
+{
+    /* status names who is missing while we wait, and the operation ends well when it comes: once it was
+     * named. */
+    const struct comm_op op = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, .count = 1};
+    float *values = r->arena.base;
+    struct muster_error err = {0};
+    struct comm_status status = {0};
+    if (r->rank == 1 && test_job_wait(&job->named, 2, TEST_TIMEOUT_NS / 2))
+        return test_rank_complain(r, "status", "was not named by both others");
+    if (TEST_COMM()->issue(r->comm, &op, values, values, r->stream, &err))
+        return test_rank_complain(r, "issue", err.text);
+    bool seen = false;
+    do {
+        TEST_COMM()->status(r->comm, &status);
+        if (!seen && status.missing_count >= 1 && status.missing[0] == 1) {
+            seen = true;
+            job->named++;
+        }
+    } while (status.finished < 1);
+    if (r->ops->sync(r->stream, INSTANT_NEVER, &err))
+        return test_rank_complain(r, "sync", err.text);
+    return seen || r->rank == 1 ? 0 : test_rank_complain(r, "status", "did not name rank 1");
+}
+
+static void status_names_the_missing(void **state)
+{
+    (void)state;
+    struct test_job job = {.body = late_missing};
+    assert_int_equal(test_job_run(&job, 3), 0);
+}
+
+static int cancelled(struct test_rank *r, struct test_job *job)
+{
+    const struct comm_op op = {.kind = COMM_ALL_GATHER, .dtype = DTYPE_F32, .count = 2};
+    float *values = r->arena.base;
+    struct muster_error *err = &job->errors[r->rank];
+    if (r->rank == 0) { /* waits until the others wait, then gives up */
+        clock_sleep_until(instant_add(clock_now(NULL), 50 * NS_PER_MS));
+        TEST_COMM()->abort(r->comm);
+        return 0;
+    }
+    return test_rank_do(r, r->comm, &op, values, values + 10, err)
+               ? 0
+               : test_rank_complain(r, "all_gather", "passed without rank 0");
+}
+
+static void abort_wakes_every_rank(void **state)
+{
+    (void)state;
+    struct test_job job = {.body = cancelled};
+    assert_int_equal(test_job_run(&job, 3), 0);
+    for (int rank = 1; rank < 3; rank++) {
+        assert_int_equal(job.errors[rank].code, MUSTER_E_PEER);
+        assert_non_null(strstr(job.errors[rank].text, "rank 0"));
+    }
+}
+
+static int cancel_own(struct test_rank *r, struct test_job *job)
+{
+    const struct comm_op op = {.kind = COMM_BARRIER};
+    struct comm_status status;
+    struct muster_error *err = &job->errors[r->rank];
+    if (r->rank == 1)
+        return test_job_wait(&job->gave_up, 1, 2 * TEST_TIMEOUT_NS);
+    if (TEST_COMM()->issue(r->comm, &op, NULL, NULL, r->stream, err))
+        return -1;
+    do {
+        TEST_COMM()->status(r->comm, &status);
+    } while (!status.missing_count);
+    TEST_COMM()->abort(r->comm);
+    int failed = r->ops->sync(r->stream, INSTANT_NEVER, err);
+    job->gave_up++;
+    return failed ? 0 : -1;
+}
+
+static void abort_cancels_the_own_wait(void **state)
+{
+    (void)state;
+    struct test_job job = {.body = cancel_own};
+    assert_int_equal(test_job_run(&job, 2), 0);
+    assert_int_equal(job.errors[0].code, MUSTER_E_CANCELLED);
+}
+
+static int leave_early(struct test_rank *r, struct test_job *job)
+{
+    const struct comm_op op = {.kind = COMM_BARRIER};
+    struct muster_error *err = &job->errors[r->rank];
+    if (test_rank_do(r, r->comm, &op, NULL, NULL, err))
+        return test_rank_complain(r, "barrier", err->text);
+    if (all_meet(r, job))
+        return -1;
+    if (r->rank == 1)
+        return 0;
+    const struct comm_op receive = {.kind = COMM_RECV, .dtype = DTYPE_F32, .count = 1, .root = 1};
+    const struct comm_op *next = r->rank == 0 ? &op : &receive; /* of all ranks, and of a pair */
+    return test_rank_do(r, r->comm, next, NULL, r->arena.base, err) ? 0 : -1;
+}
+
+static void a_rank_that_left_is_named(void **state)
+{
+    (void)state;
+    struct test_job job = {.body = leave_early};
+    assert_int_equal(test_job_run(&job, 3), 0);
+    for (int rank = 0; rank < 3; rank += 2) {
+        assert_int_equal(job.errors[rank].code, MUSTER_E_PEER);
+        assert_non_null(strstr(job.errors[rank].text, "rank 1"));
+        assert_non_null(strstr(job.errors[rank].text, "had left"));
+    }
+}
+
+/* Every other failure of a rank's device frees the peers of all its comms. */
+static int device_breaks(struct test_rank *r, struct test_job *job)
+{
+    const struct comm_op op = {.kind = COMM_BARRIER};
+    struct muster_error *err = &job->errors[r->rank];
+    if (r->rank == 2)
+        return test_job_wait(&job->gave_up, 2, 2 * TEST_TIMEOUT_NS);
+    if (TEST_COMM()->issue(r->comm, &op, NULL, NULL, r->stream, err))
+        return -1;
+    if (r->rank == 0) {
+        const struct muster_error broken = {MUSTER_E_IO, "the disk is full"};
+        struct comm_status status;
+        do { /* in the middle of the barrier */
+            TEST_COMM()->status(r->comm, &status);
+        } while (!status.missing_count);
+        (r->ops->fail)(r->device, &broken);
+    }
+    int failed = r->ops->sync(r->stream, INSTANT_NEVER, err);
+    job->gave_up++;
+    return failed ? 0 : -1;
+}
+
+static void a_broken_device_frees_its_peers(void **state)
+{
+    (void)state;
+    struct test_job job = {.body = device_breaks};
+    assert_int_equal(test_job_run(&job, 3), 0);
+    assert_string_equal(job.errors[0].text, "the disk is full");
+    assert_string_equal(job.errors[1].text, "rank 0 stopped: the disk is full");
+}
+
+static void time_out_names_the_missing(void **state)
+{
+    (void)state;
+    struct test_job job = {.body = time_out, .timeout_ns = 400 * NS_PER_MS};
+    assert_int_equal(test_job_run(&job, 3), 0);
+    assert_int_equal(job.errors[0].code, MUSTER_E_TIMEOUT);
+    assert_non_null(strstr(job.errors[0].text, "barrier #1"));
+    assert_non_null(strstr(job.errors[0].text, "for rank 1"));
+}
+
+static int bad_operations(struct test_rank *r, struct test_job *job)
+{
+    (void)job;
+    float x[4];
+    struct {
+        struct comm_op op;
+        const void *send;
+        void *recv;
+        int code;
+    } bad[] = {
+        {{.kind = COMM_KIND_COUNT}, x, x, MUSTER_E_INVALID},
+        {{.kind = COMM_ALL_GATHER, .count = -1}, x, x, MUSTER_E_INVALID},
+        {{.kind = COMM_ALL_GATHER, .count = INT64_MAX / 4}, x, x, MUSTER_E_INVALID},
+        {{.kind = COMM_ALL_GATHER, .count = 1}, NULL, x, MUSTER_E_INVALID},
+        {{.kind = COMM_ALL_GATHER, .count = 1}, x, NULL, MUSTER_E_INVALID},
+        {{.kind = COMM_ALL_GATHER, .count = 1, .accumulate = true}, x, x, MUSTER_E_INVALID},
+        {{.kind = COMM_ALL_GATHER, .count = 1, .dtype = DTYPE_COUNT}, x, x, MUSTER_E_INVALID},
+        {{.kind = COMM_ALL_TO_ALL, .count = 1}, x, x, MUSTER_E_INVALID},
+        {{.kind = COMM_BROADCAST, .count = 1, .root = 2}, x, x, MUSTER_E_INVALID},
+        {{.kind = COMM_SEND, .count = 1, .root = r->rank}, x, x, MUSTER_E_INVALID},
+        {{.kind = COMM_ALL_REDUCE, .count = 1, .dtype = DTYPE_U8}, x, x, MUSTER_E_UNSUPPORTED},
+        {{.kind = COMM_ALL_REDUCE, .count = 1, .dtype = DTYPE_I32, .reduction = REDUCE_AVERAGE},
+         x,
+         x,
+         MUSTER_E_UNSUPPORTED},
+        {{.kind = COMM_ALL_REDUCE, .count = 1, .reduction = (enum comm_reduction)9}, x, x, MUSTER_E_INVALID},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct muster_error err = {0};
+        if (!TEST_COMM()->issue(r->comm, &bad[i].op, bad[i].send, bad[i].recv, r->stream, &err) ||
+            err.code != bad[i].code) {
+            fprintf(stderr, "bad operation %zu gave %d: %s\n", i, err.code, err.text);
+            return -1;
+        }
+    }
+    return r->ops->poll_error(r->device, NULL);
+}
+
+static void bad_operations_are_refused_at_issue(void **state)
+{
+    (void)state;
+    struct test_job job = {.body = bad_operations};
+    assert_int_equal(test_job_run(&job, 2), 0);
+}
+
+static void bad_options_are_refused(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    struct device *device = device_cpu()->open(0, 1, &err);
+    struct comm_options options = {
+        .rank = 0, .size = 2, .timeout_ns = NS_PER_S, .device = device, .device_ops = device_cpu()};
+    assert_null(TEST_COMM()->create(&options, &err)); /* no store */
+    assert_int_equal(err.code, MUSTER_E_INVALID);
+    options.size = 0;
+    assert_null(TEST_COMM()->create(&options, &err));
+    assert_int_equal(err.code, MUSTER_E_INVALID);
+    options.size = 1;
+    struct device_arena heap = {.memory = MEMORY_HOST, .fd = -1};
+    options.arenas = &heap;
+    options.arena_count = 1;
+    if (!test_over_tcp()) {
+        assert_null(TEST_COMM()->create(&options, &err));
+        assert_int_equal(err.code, MUSTER_E_INVALID);
+    }
+    options.arena_count = 0;
+    struct comm *alone = TEST_COMM()->create(&options, &err);
+    assert_non_null(alone);
+    TEST_COMM()->destroy(alone);
+    /* A rank that never comes. */
+    struct kv_memory *memory = kv_memory_create(NULL);
+    struct kv_store store = kv_memory_store(memory);
+    options.size = 3;
+    options.store = &store;
+    options.key = "lonely";
+    options.timeout_ns = 100 * NS_PER_MS;
+    assert_null(TEST_COMM()->create(&options, &err));
+    assert_int_equal(err.code, MUSTER_E_TIMEOUT);
+    assert_non_null(
+        strstr(err.text, test_over_tcp() ? "rank 1 has not come" : "rank 1, 2 has not connected"));
+    options.rank = 2;
+    options.key = "lonelier";
+    assert_null(TEST_COMM()->create(&options, &err));
+    assert_int_equal(err.code, MUSTER_E_TIMEOUT);
+    assert_non_null(strstr(err.text, "rank 0 has not come"));
+    char long_key[300];
+    memset(long_key, 'k', sizeof long_key - 1);
+    long_key[sizeof long_key - 1] = '\0';
+    options.key = long_key;
+    assert_null(TEST_COMM()->create(&options, &err));
+    assert_int_equal(err.code, MUSTER_E_LIMIT);
+    kv_memory_destroy(memory);
+    device_cpu()->close(device);
+}
+
+/* ---- allocation failures ---- */
+
+static int make_alone(void *context)
+{
+    struct comm_options options = {
+        .rank = 0, .size = 1, .timeout_ns = NS_PER_S, .device = context, .device_ops = device_cpu()};
+    struct muster_error err = {0};
+    struct comm *alone = TEST_COMM()->create(&options, &err);
+    struct comm *part = alone ? TEST_COMM()->split(alone, 0, 0, "part", &err) : NULL;
+    int result = part ? 0 : -1;
+    TEST_COMM()->destroy(part);
+    TEST_COMM()->destroy(alone);
+    if (result)
+        assert_int_equal(err.code, MUSTER_E_NOMEM);
+    return result;
+}
+
+static void failed_allocations_leak_nothing(void **state)
+{
+    (void)state;
+    struct device *device = device_cpu()->open(0, 1, NULL);
+    faults_sweep(make_alone, device);
+    device_cpu()->close(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_operations_match_naive_results),
+        cmocka_unit_test(queued_operations_keep_their_order),
+        cmocka_unit_test(splits_have_their_own_ranks),
+        cmocka_unit_test(mismatch_names_ranks_and_operations),
+        cmocka_unit_test(two_sends_do_not_meet),
+        cmocka_unit_test(status_names_the_missing),
+        cmocka_unit_test(time_out_names_the_missing),
+        cmocka_unit_test(abort_wakes_every_rank),
+        cmocka_unit_test(abort_cancels_the_own_wait),
+        cmocka_unit_test(a_rank_that_left_is_named),
+        cmocka_unit_test(a_broken_device_frees_its_peers),
+        cmocka_unit_test(bad_operations_are_refused_at_issue),
+        cmocka_unit_test(bad_options_are_refused),
+        cmocka_unit_test(failed_allocations_leak_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

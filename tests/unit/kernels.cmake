@@ -1,4 +1,0 @@
-muster_test(kernels_table_test SOURCES kernels_table_test.c kernels_support.c LINK muster_kernels)
-muster_test(kernels_cpu_test SOURCES kernels_cpu_test.c kernels_support.c LINK muster_kernels)
-muster_test(kernels_gradient_test SOURCES kernels_gradient_test.c kernels_support.c LINK muster_kernels)
-muster_test(kernels_determinism_test SOURCES kernels_determinism_test.c kernels_support.c LINK muster_kernels)

@@ -1,1 +1,0 @@
-muster_test(launcher_succession_test SOURCES launcher_succession_test.c LINK muster_launcher)

@@ -1,1 +1,0 @@
-muster_test(rendezvous_farewell_test SOURCES rendezvous_farewell_test.c LINK muster_rendezvous muster_test_zmq)

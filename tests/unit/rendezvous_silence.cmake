@@ -1,1 +1,0 @@
-muster_test(rendezvous_silence_test SOURCES rendezvous_silence_test.c LINK muster_rendezvous muster_test_zmq)

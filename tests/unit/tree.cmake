@@ -1,1 +1,0 @@
-muster_test(tree_test SOURCES tree_test.c LINK muster_tree)
