@@ -64,18 +64,8 @@ static int check_options(const struct membership_options *options, struct muster
                          "a world of %d nodes needs the address and port of the node that serves it: give "
                          "--master-addr and --master-port, or --rdzv-endpoint",
                          options->max_nodes);
-    if (options->heir_of && (options->mode != MEMBERSHIP_SERVER || !membership_may_succeed(options->heir_of)))
-        return error_set(err, MUSTER_E_STATE, "this seat cannot succeed its server");
     if (options->join_timeout_ns <= 0)
         return error_set(err, MUSTER_E_INVALID, "the join timeout must be above 0");
-    return 0;
-}
-
-static int make_incarnation(struct membership *m, struct muster_error *err)
-{
-    if (!m->options.heir_of)
-        return seat_random_bytes(&m->incarnation, sizeof m->incarnation, err);
-    m->incarnation = m->options.heir_of->incarnation;
     return 0;
 }
 
@@ -97,13 +87,13 @@ struct membership *membership_open(const struct membership_options *options, str
         error_set(err, MUSTER_E_NOMEM, "no memory for a membership");
         return NULL;
     }
-    if (copy_options(m, options, err) || make_incarnation(m, err) || openers[options->mode](m, err)) {
+    if (copy_options(m, options, err) || seat_random_bytes(&m->incarnation, sizeof m->incarnation, err) ||
+        openers[options->mode](m, err)) {
         secret_wipe(&m->keys, sizeof m->keys);
         free_options(&m->options);
         mem_free(m);
         return NULL;
     }
-    m->options.heir_of = NULL;
     return m;
 }
 
@@ -174,11 +164,6 @@ void membership_progress(const struct membership *m, char *out, size_t size)
 bool membership_has_news(const struct membership *m)
 {
     return m->operations->has_news && m->operations->has_news(m);
-}
-
-bool membership_may_succeed(const struct membership *m)
-{
-    return m->operations->may_succeed && !m->left && !m->over && m->operations->may_succeed(m);
 }
 
 int64_t membership_silence_ns(const struct membership *m)

@@ -57,11 +57,6 @@ void membership_progress(const struct membership *m, char *out, size_t size);
 bool membership_has_news(const struct membership *m);
 /* Of a client seat: how long the server was not heard, if long enough to miss it; else 0. */
 int64_t membership_silence_ns(const struct membership *m);
-/* Of a client seat: whether this agent might serve the job now, if it were the one to do so: the server was
- * not heard for long enough to be lost, there are no workers of its last world here, a restart is left, and
- * it did not stand still itself when the server went, so that the job is known not to be over.
- */
-bool membership_may_succeed(const struct membership *m);
 /* Of a client seat: its server's name stands for this numeric address now. */
 int membership_move(struct membership *m, const char *host, struct muster_error *err);
 /* Leaves with a word (TERM): the others are told at once. exit_code is what this agent will exit with. */

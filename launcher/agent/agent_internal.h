@@ -15,7 +15,7 @@
 #include "launcher/policy/hang.h"
 #include "launcher/policy/heartbeat.h"
 #include "launcher/policy/job_state.h"
-#include "launcher/policy/server_takeover.h"
+#include "launcher/policy/server_choice.h"
 #include "launcher/policy/stop_notice.h"
 #include "launcher/policy/worker_group.h"
 #include "launcher/process/descendant_killer.h"
@@ -80,9 +80,9 @@ struct agent {
     struct tcpstore_server *store;
     int held_port_fd; /* holds held_port for the worker that serves the store; -1: none does */
     uint16_t held_port;
-    bool following;               /* resolver is for that */
-    bool serves_here;             /* the roster, or is trying to */
-    struct succession succession; /* another agent of this machine serves; where it goes, this one may */
+    bool following;                      /* resolver is for that */
+    bool serves_here;                    /* the roster, or is trying to */
+    struct instant look_up_at;           /* the server's name may be looked up again */
     struct background_watch port_asking; /* while who holds the port to serve on is looked for */
     struct port_question *port_question; /* of port_asking */
     struct instant started, join_deadline, waiting_since, progress_at;
@@ -189,8 +189,6 @@ int agent_join(struct agent *agent, struct muster_error *err);
 /* address: what the server's host binds or its clients connect to; NULL in process. */
 int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *address,
                     struct muster_error *err);
-/* The same of an agent whose seat is a client's, in place of a server that is lost. -1: all is as before. */
-int agent_succeed_server(struct agent *agent, const char *address, struct muster_error *err);
 /* The seat is gone, or cannot be had: says why, and the workers stop. */
 void agent_lose_seat(struct agent *agent, const char *why, int exit_code);
 /* There is no world, from now on: the first line about it comes after a while. */
@@ -238,10 +236,6 @@ const char *agent_address_to_serve(const struct agent *agent);
  */
 enum server_choice agent_choose_server(const struct agent *agent);
 bool agent_serves_resolved(const struct agent *agent);
-/* What server_takeover.h asks of an agent with a seat. */
-struct succession_view agent_view_succession(const struct agent *agent);
-/* Tries to serve in place of another agent of this machine. Whether it serves now. */
-bool agent_succeed(struct agent *agent);
 
 /* --- agent_nccl.c --- */
 

@@ -8,7 +8,8 @@
 #include "proto/base/text.h"
 #include "proto/exit_code.h"
 
-static const int64_t first_progress_ns = 5 * NS_PER_S, progress_every_ns = 15 * NS_PER_S;
+static const int64_t first_progress_ns = 5 * NS_PER_S, progress_every_ns = 15 * NS_PER_S,
+                     look_up_every_ns = 5 * NS_PER_S;
 
 static void on_membership(struct agent *agent, const struct membership_event *event)
 {
@@ -119,7 +120,6 @@ static int64_t join_used_ns(const struct agent *agent)
     return left < whole ? whole - (left > 0 ? left : 0) : 0;
 }
 
-/* A seat that there is already is that of the heir. */
 static int open_seat(struct agent *agent, enum membership_mode mode, const char *address,
                      struct muster_error *err)
 {
@@ -159,14 +159,11 @@ static int open_seat(struct agent *agent, enum membership_mode mode, const char 
             agent_seconds_ns(config->restart_grace_s) + 2 * AGENT_KILL_BOUND_NS + AGENT_CLEAN_BOUND_NS,
         .world_forms = world_forms,
         .context = agent,
-        .heir_of = agent->membership,
         .log = &agent->log,
     };
-    struct membership *membership = membership_open(&options, err);
-    if (!membership)
+    agent->membership = membership_open(&options, err);
+    if (!agent->membership)
         return -1;
-    close_seat(agent);
-    agent->membership = membership;
     agent->seat = (struct loop_source){membership_fd(agent->membership), seat_ready, agent};
     return agent->seat.fd < 0 ? 0 : loop_add(&agent->loop, &agent->seat, EPOLLIN, err);
 }
@@ -179,14 +176,6 @@ int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *
     if (mode == MEMBERSHIP_CLIENT)
         (void)snprintf(agent->server_address, sizeof agent->server_address, "%s", address);
     return open_seat(agent, mode, address, err);
-}
-
-int agent_succeed_server(struct agent *agent, const char *address, struct muster_error *err)
-{
-    if (open_seat(agent, MEMBERSHIP_SERVER, address, err) < 0)
-        return -1;
-    agent->serves = true; /* what it knows of the job is newer than what --state-dir kept */
-    return 0;
 }
 
 static void name_ready(void *context, uint32_t events)
@@ -261,13 +250,6 @@ static void move_seat(struct agent *agent, const char *address)
         (void)snprintf(agent->server_address, sizeof agent->server_address, "%s", address);
 }
 
-/* Its name was looked up, and perhaps it is this machine that is to serve now. */
-static bool succeeds_resolved(struct agent *agent)
-{
-    struct succession_view view = agent_view_succession(agent);
-    return succession_serves(&agent->succession, &view, agent_serves_resolved(agent)) && agent_succeed(agent);
-}
-
 static void moved(void *context, uint32_t events)
 {
     struct agent *agent = context;
@@ -277,7 +259,7 @@ static void moved(void *context, uint32_t events)
     loop_remove(&agent->loop, &agent->name);
     if (resolver_result(agent->resolver, address, sizeof address, &err) < 0)
         log_debug(&agent->log, "%s", err.text); /* asked again soon */
-    else if (agent->membership && !succeeds_resolved(agent))
+    else if (agent->membership)
         move_seat(agent, next_address(agent->resolver, agent->server_address));
     resolver_destroy(agent->resolver);
     agent->resolver = NULL;
@@ -291,7 +273,7 @@ static void look_server_up(struct agent *agent)
     if (agent->following)
         return; /* still on its way */
     resolver_destroy(agent->resolver);
-    agent->resolver = resolver_start(agent->config->master_addr, agent->succession.look_up_at, &err);
+    agent->resolver = resolver_start(agent->config->master_addr, agent->look_up_at, &err);
     agent->following = agent->resolver != NULL;
     if (agent->resolver) {
         agent->name = (struct loop_source){resolver_fd(agent->resolver), moved, agent};
@@ -303,14 +285,11 @@ static void look_server_up(struct agent *agent)
 
 void agent_follow_server(struct agent *agent, struct instant now)
 {
-    if (!agent->membership)
+    if (!agent->membership || !membership_silence_ns(agent->membership) ||
+        resolver_is_numeric(agent->config->master_addr) || !instant_reached(now, agent->look_up_at))
         return;
-    struct succession_view view = agent_view_succession(agent);
-    enum succession_step step = succession_next(&agent->succession, &view, now);
-    if (step == SUCCESSION_SERVE)
-        (void)agent_succeed(agent);
-    else if (step == SUCCESSION_LOOK_UP)
-        look_server_up(agent);
+    agent->look_up_at = instant_add(now, look_up_every_ns);
+    look_server_up(agent);
 }
 
 /* --- while the world forms --- */

@@ -1,7 +1,6 @@
 /* agent_server.c - serving the job: who does, what follows where the port is taken, and when it is free
  * again. The workers' store beside the roster is in agent_store.c. See agent_internal.h. */
 #include <string.h>
-#include <unistd.h>
 
 #include "launcher/agent/agent_internal.h"
 #include "launcher/loop/background_job.h"
@@ -11,7 +10,6 @@
 #include "proto/base/mem.h"
 #include "proto/exit_code.h"
 #include "rendezvous/net/port_holder.h"
-#include "rendezvous/net/tcp_listen.h"
 
 /* --- the port is taken --- */
 
@@ -43,11 +41,10 @@ static void holder_known(void *context)
     const struct port_holder holder = agent->port_question->holder;
     background_watch_end(&agent->port_asking);
     port_holder_text(&holder, text, sizeof text);
-    if (succession_joins_holder(config->elastic, config->rdzv_conf.is_host > 0, holder.same_program)) {
+    if (server_choice_joins_holder(config->elastic, config->rdzv_conf.is_host > 0, holder.same_program)) {
         log_info(&agent->log, "port %u of this machine is served by another agent, %s: joining it",
                  (unsigned)agent_master_port(agent), text);
         agent_close_store(agent);
-        agent->succession.next = true;
         if (agent_take_seat(agent, MEMBERSHIP_CLIENT, own_address(agent_address_to_serve(agent)), &err) < 0)
             agent_lose_seat(agent, err.text, EXIT_CODE_FAILURE);
         return;
@@ -114,46 +111,6 @@ int agent_serve(struct agent *agent, struct muster_error *err)
         return 0;
     }
     return err->code == MUSTER_E_BUSY ? ask_who_holds(agent, err) : -1;
-}
-
-/* --- the agent that serves is gone --- */
-
-struct succession_view agent_view_succession(const struct agent *agent)
-{
-    struct succession_view view = {
-        .waits = agent->group.state == GROUP_WAITING && !agent->finished,
-        .may_succeed = membership_may_succeed(agent->membership),
-        .silent = membership_silence_ns(agent->membership) > 0,
-        .named = !resolver_is_numeric(agent->config->master_addr),
-        .choice = SERVER_CHOICE_JOIN,
-    };
-    if (agent->succession.next && view.may_succeed)
-        view.choice = agent_choose_server(agent);
-    return view;
-}
-
-/* Who listens first serves: the port is the lock, and a server that stands still holds it. */
-bool agent_succeed(struct agent *agent)
-{
-    const char *address = agent_address_to_serve(agent);
-    uint16_t port;
-    struct muster_error err = {0};
-    int probe = tcp_hold_port(agent_master_port(agent), &port, NULL);
-    if (probe < 0)
-        return false;
-    (void)close(probe);
-    if (agent_open_store(agent, &err) < 0 || agent_succeed_server(agent, address, &err) < 0) {
-        agent_close_store(agent);
-        if (err.code != MUSTER_E_BUSY) /* another agent of this machine was faster */
-            log_warning(&agent->log, "this agent cannot serve the job in place of the one that is lost: %s",
-                        err.text);
-        return false;
-    }
-    agent->succession.next = false;
-    agent_warn_of_strangers(agent, address);
-    log_info(&agent->log, "the agent that served the job is gone: serving it from here, port %u",
-             (unsigned)agent_master_port(agent));
-    return true;
 }
 
 static struct server_question question_of(const struct agent *agent)

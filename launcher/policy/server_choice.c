@@ -59,3 +59,8 @@ bool server_choose_resolved(const struct server_question *question,
             return true;
     return false;
 }
+
+bool server_choice_joins_holder(bool elastic, bool must_serve, bool same_program)
+{
+    return elastic && !must_serve && same_program;
+}

@@ -27,5 +27,8 @@ enum server_choice server_choose(const struct server_question *question);
  * last one. */
 bool server_choose_resolved(const struct server_question *question,
                             const char *(*address)(const void *context, int index), const void *context);
+/* Several agents of one machine may have one endpoint: the first that binds its port serves. Whether one that
+ * finds it taken joins whoever holds it; else that is an error. must_serve: it was told to be the server. */
+bool server_choice_joins_holder(bool elastic, bool must_serve, bool same_program);
 
 #endif

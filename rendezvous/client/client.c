@@ -21,7 +21,8 @@ static void number_message(struct client *client, struct instant now)
     client->message.number = client->numbers;
 }
 
-void client_remember(const struct client *client, struct roster_join *join)
+/* What it knows of the job: all of a JOIN but who it is. */
+static void fill_known(const struct client *client, struct roster_join *join)
 {
     join->held = client->held;
     join->restart_count = client->restart_count;
@@ -42,7 +43,7 @@ static void send_join(struct client *client, struct instant now)
     client->doubted = client->numbers - 1; /* what we say here must not be crossed by a world from before */
     client->message.kind = WIRE_JOIN;
     client->message.join = client->options.join;
-    client_remember(client, &client->message.join);
+    fill_known(client, &client->message.join);
     client->join_sent = client_send_now(client);
 }
 
@@ -195,17 +196,6 @@ void client_reached(struct client *client)
     client->gone_at = INSTANT_NEVER;
 }
 
-/* While we stood still the server may have given our seat up, and the job may have ended without our
- * knowledge. Where the server was known to be gone, another one would have had to come, do all that is left,
- * and go. */
-static void note_sleep(struct client *client, struct instant now)
-{
-    bool known_gone = client->gone_at.ns <= instant_add(client->woken, reconnect_ns).ns;
-    int64_t harmless_ns = known_gone ? 2 * client_lost_after_ns : client_lost_after_ns - NS_PER_S / 10;
-    if (instant_diff_ns(now, client->sent_at[client->numbers % CLIENT_NUMBERS_KEPT]) > harmless_ns)
-        client->slept = client->numbers;
-}
-
 void client_wake(struct client *client, struct instant now)
 {
     if (!client->left && client_has_room(client))
@@ -214,7 +204,6 @@ void client_wake(struct client *client, struct instant now)
         client->heard = now;
         client->doubted = client->numbers;
     }
-    note_sleep(client, now);
     client->woken = now;
 }
 
@@ -242,19 +231,6 @@ void client_drain(struct client *client, int exit_code, int64_t grace_ns)
 bool client_server_left(const struct client *client)
 {
     return client->left_epoch && client->left_epoch == client->epoch;
-}
-
-/* The end of a job whose restarts are used up is for all to hear: that server would be gone before they came.
- * The lost one's pod, started again, says it. And who was not there when the server went does not know
- * whether the job was over. */
-bool client_may_succeed(const struct client *client, struct instant now)
-{
-    bool spent = client->last_world.epoch && client->restart_count >= client->options.max_restarts &&
-                 !client_server_left(client);
-    bool knows = client->answered > client->slept || MUTATED(MUTATION_HEIR_SLEPT);
-    bool works = client->held.epoch && !MUTATED(MUTATION_HEIR_TRAINS);
-    return knows && !client->left && !client->over && !works && (!spent || MUTATED(MUTATION_HEIR_SPENT)) &&
-           client_silence_ns(client, now) > 0;
 }
 
 const char *client_progress(const struct client *client)

@@ -30,8 +30,7 @@ struct client_options {
     struct roster_join join; /* its texts must outlive the client; held is the client's own matter */
     int64_t join_timeout_ns;
     int64_t join_used_ns; /* of the first join's */
-    int64_t max_restarts; /* a server that is lost with its workers is waited for (static), or succeeded,
-                             while one is left */
+    int64_t max_restarts; /* static: a server that is lost with its workers is waited for while one is left */
     const char *server;   /* for messages: "10.0.0.1:23456"; must outlive the client */
     /* Hands a message to the connection. Whether it took it; false where there is none now. */
     bool (*send)(void *context, const struct wire_message *message);
@@ -79,10 +78,6 @@ bool client_server_left(const struct client *client);
 int64_t client_silence_ns(const struct client *client, struct instant now);
 /* Whether there is a report that the server has not taken note of yet. */
 bool client_has_news(const struct client *client);
-/* Whether the agent might serve the job itself (membership_may_succeed). */
-bool client_may_succeed(const struct client *client, struct instant now);
-/* What it knows of the job, for a JOIN: all but who it is. */
-void client_remember(const struct client *client, struct roster_join *join);
 /* While the world forms, who is waited for, as the server says; "" where it says nothing. */
 const char *client_progress(const struct client *client);
 /* Whether the server has taken it at any time. */

@@ -56,7 +56,6 @@ struct client {
     uint64_t answered;         /* the highest of them that was */
     uint64_t doubted; /* no world is taken before an answer to a later number: there was a gap in what
                          we heard, or a JOIN goes out */
-    uint64_t slept; /* until an answer to a later number we do not know how it went on while we stood still */
     struct instant sent_at[CLIENT_NUMBERS_KEPT];
     /* what is large, so that the rest lies together */
     struct wire_message message;   /* scratch for what is sent */

@@ -269,16 +269,6 @@ static void client_carrier_progress(const struct membership *m, char *out, size_
                        *words ? ": " : "", words);
 }
 
-static bool client_carrier_may_succeed(const struct membership *m)
-{
-    return client_may_succeed(m->carrier->client, clock_now(m->options.clock));
-}
-
-static void client_carrier_remember(const struct membership *m, struct roster_join *join)
-{
-    client_remember(m->carrier->client, join);
-}
-
 static int64_t client_carrier_silence(const struct membership *m)
 {
     return client_silence_ns(m->carrier->client, clock_now(m->options.clock));
@@ -353,8 +343,6 @@ int transport_client_open(struct membership *m, struct muster_error *err)
         .leave = client_carrier_leave,
         .drain = client_carrier_drain,
         .progress = client_carrier_progress,
-        .may_succeed = client_carrier_may_succeed,
-        .remember = client_carrier_remember,
         .silence = client_carrier_silence,
         .has_news = client_carrier_has_news,
         .move = client_carrier_move,

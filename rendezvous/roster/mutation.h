@@ -45,13 +45,7 @@
     X(MUTATION_TERM_FORGOTTEN, "a node that is asked to end while the world stops is waited for")            \
     X(MUTATION_DRAIN_UNANSWERED, "a static node that asks for time to save is not heard")                    \
     X(MUTATION_NO_WISHES, "a node rank that an agent of an elastic job wants is not honoured")               \
-    X(MUTATION_OTHER_JOB, "an agent of another job is let in")                                               \
-    X(MUTATION_HEIR_TRAINS, "an agent serves in place of another while workers of the old world run here")   \
-    X(MUTATION_HEIR_SPENT, "an agent takes over although no restart is left, and is alone with the verdict") \
-    X(MUTATION_HEIR_EPOCH, "the server of an agent that takes over has the epoch of the one that is lost")   \
-    X(MUTATION_HEIR_FORGETS, "an agent that takes over does not tell its own server what it knows")          \
-    X(MUTATION_HEIR_WAITS, "nobody takes over from a server that is gone")                                   \
-    X(MUTATION_HEIR_SLEPT, "an agent that stood still when the job ended begins it anew")
+    X(MUTATION_OTHER_JOB, "an agent of another job is let in")
 
 enum mutation {
 #define MUTATION_ENUM(symbol, meaning) symbol,

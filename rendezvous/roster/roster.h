@@ -45,9 +45,7 @@
  * over as it is. It waits for all of them: in an elastic world no longer than for the end of their leases. In
  * an elastic world an agent that serves and is asked to end (SIGTERM) takes nothing with it: all stop as for
  * any other that drains, the server stays until they have, and then says FAREWELL. Whoever heard that keeps
- * its place, looks for the server and tells the next one, for which the stop has cost no restart. The next
- * one may be served by an agent of the last world (another one of the same machine): its own JOIN says what
- * it knows, as the others' do.
+ * its place, looks for the server and tells the next one, for which the stop has cost no restart.
  *
  * A beat costs O(1); forming, stopping and the verdict cost O(1) a member; a tick looks at all members, and
  * is due about once in lost_after. */

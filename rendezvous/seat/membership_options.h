@@ -51,10 +51,6 @@ struct membership_options {
      * another than the last; 0: it is not. NULL: nobody wants to know */
     uint16_t (*world_forms)(void *context, struct world_id id);
     void *context;
-    /* Server only: a client seat that may succeed its server (membership_may_succeed). Its agent goes on as
-     * the same incarnation, and the new server knows what it knew. The caller destroys it once this one is
-     * open; NULL: none */
-    const struct membership *heir_of;
     const struct clock *clock; /* NULL: the system's */
     const struct log_sink *log;
 };

@@ -14,7 +14,7 @@ int seat_random_bytes(void *out, size_t size, struct muster_error *err)
 
 struct roster_join membership_join(const struct membership *m, bool local)
 {
-    struct roster_join join = {
+    return (struct roster_join){
         .protocol_version = ROSTER_PROTOCOL_VERSION,
         .job_id = m->options.job_id,
         .min_nodes = m->options.min_nodes,
@@ -32,9 +32,6 @@ struct roster_join membership_join(const struct membership *m, bool local)
         .local = local,
         .held = m->current,
     };
-    if (m->options.heir_of)
-        m->options.heir_of->operations->remember(m->options.heir_of, &join);
-    return join;
 }
 
 struct roster *membership_make_roster(const struct membership *m, struct muster_error *err)

@@ -21,9 +21,6 @@ struct transport_operations {
     /* NULL in process: such a world is static and never waits */
     int (*drain)(struct membership *m, int exit_code, int64_t grace_ns, struct muster_error *err);
     /* NULL but for clients */
-    bool (*may_succeed)(const struct membership *m);
-    void (*remember)(const struct membership *m,
-                     struct roster_join *join); /* fills what it knows of the job */
     int64_t (*silence)(const struct membership *m);
     bool (*has_news)(const struct membership *m);
     int (*move)(struct membership *m, const char *host, struct muster_error *err);

@@ -261,7 +261,7 @@ struct cluster *cluster_create(const struct cluster_options *options)
     cluster->options = *options;
     fill_defaults(&cluster->options);
     cluster->last_session = LOCAL_SESSION;
-    cluster->verdict = cluster->heir = -1;
+    cluster->verdict = -1;
     for (int i = 0; i < CLUSTER_NODE_LIMIT; i++) {
         struct node *node = &cluster->nodes[i];
         (void)snprintf(node->name, sizeof node->name, "node%d", i);

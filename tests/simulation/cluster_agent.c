@@ -271,7 +271,6 @@ void cluster_turn(struct cluster *cluster, int i)
     take_events(cluster, i);
     if (client_turn(node->client, now, &err) == 0) {
         take_events(cluster, i);
-        cluster_follow_server(cluster, i);
         cluster_plan_turn(cluster, i);
         return;
     }

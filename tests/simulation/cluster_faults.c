@@ -198,8 +198,7 @@ static void freeze(struct cluster *cluster, int i, enum step_kind kind, int64_t 
     cluster->faults++;
     cluster->losses++;
     cluster->changed = true;
-    node->in_touch = false;
-    node->awake_since = node->frozen_until = instant_add(cluster->now, for_ns);
+    node->frozen_until = instant_add(cluster->now, for_ns);
     if (kind == STEP_SUSPEND) { /* nobody looks at its clock before it thaws */
         node->clock.offset_ns -= for_ns;
         node->slept = true;
@@ -247,8 +246,6 @@ static void leap(struct cluster *cluster, int i, int64_t by_ns)
     node->hurried |= node->group.deadline.ns != INT64_MAX;
     cluster->may_fail |= i == cluster->endpoint || node->hurried;
     cluster->leapt |= i == cluster->endpoint;
-    node->in_touch = false;
-    node->awake_since = cluster->now;
     node->clock.offset_ns += by_ns;
     plan_anew(cluster, i);
 }

@@ -5,7 +5,6 @@
 #ifndef MUSTER_TESTS_SIMULATION_CLUSTER_INTERNAL_H
 #define MUSTER_TESTS_SIMULATION_CLUSTER_INTERNAL_H
 
-#include "launcher/policy/server_takeover.h"
 #include "launcher/policy/worker_group.h"
 #include "rendezvous/client/client.h"
 #include "tests/simulation/cluster.h"
@@ -69,10 +68,6 @@ struct node {
     struct instant heard_at; /* its own; of the last message */
     int64_t patience_ns;     /* with a connection on which nothing comes */
     struct server *server;   /* NULL: it does not serve; kept when the agent has ended */
-    struct succession succession;
-    bool in_touch; /* it has heard a server, and has not stood still since then */
-    struct instant awake_since;
-    struct roster_join heritage; /* of an agent that has taken over: what it knew then; epoch 0: it has not */
     /* its workers */
     enum worker_phase workers;
     unsigned batch; /* of workers: grows with every start and end of them */
@@ -223,8 +218,6 @@ struct cluster {
     uint64_t ready;  /* bit i: node i could be in a world now; and since when it is these */
     int ready_nodes; /* how many they are */
     struct instant ready_since;
-    int heir; /* an agent that is to take over, and has nothing to wait for; -1: none */
-    struct instant heir_since;
     enum invariant broken;
     char broken_text[512];
     struct buffer trace;
@@ -316,8 +309,6 @@ void cluster_start_agent(struct cluster *cluster, int node, int rank, int named_
 /* It is gone, with its workers. */
 void cluster_end_agent(struct cluster *cluster, int node, int exit_code);
 void cluster_exit_agent(struct cluster *cluster, int node);
-/* Where the server is gone: takes over, if it is its turn. */
-void cluster_follow_server(struct cluster *cluster, int node);
 
 /* --- cluster_workers.c --- */
 
@@ -372,9 +363,6 @@ void cluster_check_world(struct cluster *cluster, int node, const struct members
 /* The workers of a node exited 0. */
 void cluster_note_done(struct cluster *cluster, int node);
 void cluster_check_verdict(struct cluster *cluster, int node, const struct membership_event *verdict);
-/* An agent takes over; and has done so. */
-void cluster_check_heir(struct cluster *cluster, int node);
-void cluster_check_inheritance(struct cluster *cluster, int node);
 /* The agent was cut off for a lease. */
 void cluster_check_lease(struct cluster *cluster, int node);
 

@@ -195,47 +195,6 @@ void cluster_check(struct cluster *cluster)
     cluster_check_progress(cluster);
 }
 
-/* -- when an agent takes over
- * -------------------------------------------------------------------------------------- */
-
-/* Its own workers are the only ones of the old world of which it knows that they have stopped. */
-void cluster_check_heir(struct cluster *cluster, int i)
-{
-    const struct node *node = &cluster->nodes[i];
-    if (has_workers(node))
-        cluster_break(cluster, INVARIANT_CLEAN_START, "%s serves while it has workers of round %u",
-                      node->name, node->world.id.round);
-    const struct node *last = &cluster->nodes[cluster->endpoint];
-    bool over = last->phase == NODE_EXITED && last->exited_at.ns && last->server &&
-                roster_state(last->server->roster) >= JOB_FINISHING;
-    bool knew = last->server && roster_epoch(last->server->roster) == node->heritage.epoch;
-    cluster->may_fail |= over && !knew; /* that server came and went unheard: it begins a job of its own */
-    if (over && knew && cluster->finished)
-        cluster_break(cluster, INVARIANT_DONE, "%s takes a job over that is done", node->name);
-    if (node->terminated)
-        cluster_break(cluster, INVARIANT_DONE, "%s takes the job over and is asked to end", node->name);
-}
-
-/* Its server is a new one, and has begun with the job, not with its end: nobody else would hear of that. */
-void cluster_check_inheritance(struct cluster *cluster, int i)
-{
-    const struct node *node = &cluster->nodes[i];
-    const struct roster *roster = node->server->roster;
-    const struct roster_join *was = &node->heritage;
-    if (cluster->broken || !was->epoch)
-        return;
-    if (roster_epoch(roster) == was->epoch)
-        cluster_break(cluster, INVARIANT_OLD_WORLD, "%s takes over, and its server has the epoch of the lost",
-                      node->name);
-    if (roster_state(roster) >= JOB_FINISHING)
-        cluster_break(cluster, INVARIANT_BUDGET,
-                      "%s takes over with %" PRId64 " of %" PRId64 " restarts used, and is alone with that",
-                      node->name, was->restart_count, cluster->options.max_restarts);
-    if (roster_restart_count(roster) < was->restart_count)
-        cluster_break(cluster, INVARIANT_BUDGET, "%s takes over, and %" PRId64 " restarts become %" PRId64,
-                      node->name, was->restart_count, roster_restart_count(roster));
-}
-
 /* -- when a world is told
  * ------------------------------------------------------------------------------------------ */
 
@@ -397,10 +356,6 @@ void cluster_check_world(struct cluster *cluster, int i, const struct membership
         world->id.epoch == self->last_world.epoch)
         cluster_break(cluster, INVARIANT_OLD_WORLD, "%s acts on round %u after round %u", self->name,
                       world->id.round, self->last_world.round);
-    if (self->server && self->heritage.epoch && world->id.round <= self->heritage.last.round &&
-        self->heritage.last.epoch)
-        cluster_break(cluster, INVARIANT_OLD_WORLD, "%s took over after round %u and starts round %u",
-                      self->name, self->heritage.last.round, world->id.round);
     if (has_workers(self))
         cluster_break(cluster, INVARIANT_CLEAN_START, "%s got round %u while it has workers of round %u",
                       self->name, world->id.round, self->world.id.round);

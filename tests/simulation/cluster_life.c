@@ -5,7 +5,6 @@
 
 #include "launcher/policy/server_choice.h"
 #include "proto/exit_code.h"
-#include "rendezvous/roster/mutation.h"
 #include "tests/simulation/cluster_internal.h"
 
 static const int64_t kill_bound_ns = 3 * NS_PER_S, clean_bound_ns = 5 * NS_PER_S;
@@ -101,10 +100,6 @@ static void renew(struct cluster *cluster, int i, int rank, int named_after)
     node->world = (struct membership_world){0};
     node->sequence = 0;
     node->registration++;
-    node->succession = (struct succession){.next = false};
-    node->in_touch = false;
-    node->awake_since = cluster->now;
-    node->heritage = (struct roster_join){.epoch = 0};
     node->stood_until = node->frozen_until = node->not_before[TO_SERVER] = node->not_before[TO_AGENT] =
         (struct instant){0};
     cluster_set_workers(cluster, node, WORKERS_NONE);
@@ -130,8 +125,7 @@ void cluster_start_agent(struct cluster *cluster, int i, int rank, int named_aft
         cluster_free_server(node->server); /* of a former life */
         node->server = NULL;
     }
-    node->succession.next = taken && succession_joins_holder(join.elastic, false, true);
-    if (taken && !node->succession.next) {
+    if (taken && !server_choice_joins_holder(join.elastic, false, true)) {
         cluster_say(cluster, node, "finds its port taken");
         node->seat_over = true;
         cluster_agent_event(cluster, i,
@@ -152,51 +146,6 @@ void cluster_start_agent(struct cluster *cluster, int i, int rank, int named_aft
     };
     node->client = cluster_need(client_create(&options, node_time(cluster, node), NULL));
     cluster_turn(cluster, i);
-}
-
-/* -- taking over
- * ------------------------------------------------------------------------------------------------- */
-
-/* As agent_succeed does it, and membership_join for an heir. */
-static void succeed(struct cluster *cluster, int i)
-{
-    struct node *node = &cluster->nodes[i];
-    if (cluster_server(cluster))
-        return; /* the port is taken, be it by a process that stands still */
-    cluster_say(cluster, node, "serves in place of the agent that is gone");
-    struct roster_join join = join_of(cluster, i, true);
-    client_remember(node->client, &node->heritage);
-    cluster_check_heir(cluster, i);
-    if (!MUTATED(MUTATION_HEIR_FORGETS))
-        client_remember(node->client, &join);
-    client_destroy(node->client);
-    node->client = NULL;
-    node->succession.next = node->slept = false;
-    node->current = (struct world_id){0};
-    node->sequence = 0;
-    cluster_open_server(cluster, i, &join);
-    cluster_check_inheritance(cluster, i);
-}
-
-void cluster_follow_server(struct cluster *cluster, int i)
-{
-    struct node *node = &cluster->nodes[i];
-    if (!node->succession.next || !node->client || is_frozen(cluster, node))
-        return;
-    struct instant now = node_time(cluster, node);
-    const struct server_question question = question_of(cluster, i);
-    struct succession_view view = {
-        .waits = node->group.state == GROUP_WAITING,
-        .may_succeed = !node->seat_left && !node->seat_over && client_may_succeed(node->client, now),
-        .silent = client_silence_ns(node->client, now) > 0,
-        .named = true,
-        .choice = server_choose(&question),
-    };
-    enum succession_step step = succession_next(&node->succession, &view, now);
-    bool is_here = server_choose_resolved(&question, address_at, NULL);
-    if (step == SUCCESSION_SERVE ||
-        (step == SUCCESSION_LOOK_UP && succession_serves(&node->succession, &view, is_here)))
-        succeed(cluster, i);
 }
 
 /* -- the end

@@ -35,32 +35,6 @@ void cluster_count_ready(struct cluster *cluster)
     cluster->ready_nodes = count;
 }
 
-/* It joined another agent of the endpoint's machine, has no workers, and a restart is left for the loss of
- * the server. */
-static bool is_heir(const struct cluster *cluster, int i)
-{
-    const struct node *node = &cluster->nodes[i];
-    bool left = !node->saw_world || node->world.restart_count < cluster->options.max_restarts;
-    return is_ready(cluster, i) && node->succession.next && node->in_touch && left;
-}
-
-/* A server that is gone is missed after 2.5 s, and its name looked up every 5 s. */
-static void check_heir(struct cluster *cluster)
-{
-    static const int64_t limit_ns = 12 * NS_PER_S;
-    int heir = -1;
-    if (!cluster_server(cluster))
-        for (int i = 0; heir < 0 && i < cluster->used; i++)
-            heir = is_heir(cluster, i) ? i : -1;
-    if (heir != cluster->heir)
-        cluster->heir_since = cluster->now;
-    cluster->heir = heir;
-    int64_t since = instant_diff_ns(cluster->now, cluster->heir_since);
-    if (heir >= 0 && since > limit_ns)
-        cluster_break(cluster, INVARIANT_PROGRESS, "nobody serves for %.3f s, and %s does not take over",
-                      (double)since / NS_PER_S, cluster->nodes[heir].name);
-}
-
 /* A world forms when enough nodes are alive and connected: an elastic one within its last call, a static one
  * at once. */
 static void check_forming(struct cluster *cluster)
@@ -79,7 +53,6 @@ static void check_forming(struct cluster *cluster)
 void cluster_check_progress(struct cluster *cluster)
 {
     struct server *server = cluster_server(cluster);
-    check_heir(cluster);
     if (!server || is_frozen(cluster, &cluster->nodes[cluster->endpoint]))
         return;
     enum roster_job_state state = roster_state(server->roster);

@@ -201,9 +201,6 @@ void cluster_arrive(struct cluster *cluster, const struct happening *happening)
         node->registration += happening->letter->kind == WIRE_ACCEPT || happening->letter->kind == WIRE_AGAIN;
         struct muster_error err;
         struct instant now = node_time(cluster, node);
-        enum wire_kind kind = happening->letter->kind;
-        bool has_seat = kind == WIRE_ACCEPT || kind == WIRE_BEAT;
-        node->in_touch |= has_seat && instant_diff_ns(happening->sent, node->awake_since) > 2 * NS_PER_S;
         node->slept &= !tells_how_things_are(node, happening);
         client_wake(node->client, now);
         if (client_receive(node->client, read_letter(cluster, happening->letter), now, &err))

@@ -233,7 +233,6 @@ void cluster_open_server(struct cluster *cluster, int i, const struct roster_joi
 {
     const struct cluster_options *options = &cluster->options;
     struct node *node = &cluster->nodes[i];
-    bool heir = node->heritage.epoch != 0;
     struct roster_options roster = {
         .job_id = "job",
         .min_nodes = options->min_nodes,
@@ -246,8 +245,7 @@ void cluster_open_server(struct cluster *cluster, int i, const struct roster_joi
         .backoff_ns = options->backoff_ns,
         .backoff_cap_ns = 4 * options->backoff_ns,
         .jitter = cluster_luck(cluster, (uint64_t)i, node->life, 3),
-        .epoch = heir && MUTATED(MUTATION_HEIR_EPOCH) ? node->heritage.epoch
-                                                      : cluster_luck(cluster, (uint64_t)i, node->life, 4) | 1,
+        .epoch = cluster_luck(cluster, (uint64_t)i, node->life, 4) | 1,
         .join_timeout_ns = options->join_timeout_ns,
         .stop_timeout_ns = options->grace_ns + 2 * node->group.kill_bound_ns + node->group.clean_bound_ns,
     };

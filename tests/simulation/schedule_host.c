@@ -1,5 +1,5 @@
-/* schedule_host.c - jobs of several agents on the host of the endpoint: who is there, and how who serves
- * goes, so that another one takes over. See schedule_maker.h. */
+/* schedule_host.c - jobs of several agents on the host of the endpoint: who is there, and how who serves goes
+ * and comes back. See schedule_maker.h. */
 #include "tests/simulation/schedule_maker.h"
 
 /* Drawn apart, so that all other seeds are what they were. */
@@ -20,7 +20,7 @@ static void draw_neighbours(struct maker *m)
     options->max_restarts += maker_below(m, 3); /* each that is lost costs one */
 }
 
-/* The agent that serves goes, most often to stay away for so long that another one has its turn. */
+/* The agent that serves goes, and comes back after a while; one that starts there meanwhile serves. */
 static void end_server(struct maker *m, int64_t at, int node)
 {
     static const enum step_kind kinds[] = {STEP_CRASH, STEP_CRASH, STEP_CRASH,
@@ -50,17 +50,17 @@ static int draw_neighbour(struct maker *m)
 static void draw_successor(struct maker *m, int64_t at)
 {
     struct cluster_options *options = &m->schedule->options;
-    int heir = m->next_extra;
-    if (heir == CLUSTER_NODE_LIMIT)
+    int next = m->next_extra;
+    if (next == CLUSTER_NODE_LIMIT)
         return;
     m->next_extra++;
-    options->beside[heir] = true;
-    options->local_world_size[heir] = options->local_world_size[0];
-    m->claim[heir] = 0;
-    maker_start(m, at - maker_below(m, at < 2000 ? at + 1 : 2000), heir);
-    maker_start(m, at + maker_below(m, 8000), heir);
+    options->beside[next] = true;
+    options->local_world_size[next] = options->local_world_size[0];
+    m->claim[next] = 0;
+    maker_start(m, at - maker_below(m, at < 2000 ? at + 1 : 2000), next);
+    maker_start(m, at + maker_below(m, 8000), next);
     if (maker_one_in(m, 3))
-        end_server(m, at + maker_below(m, 10000), heir);
+        end_server(m, at + maker_below(m, 10000), next);
 }
 
 void schedule_share_host(struct maker *m)

@@ -75,9 +75,19 @@ static void an_unknown_host_name_is_nobodys(void **state)
     assert_int_equal(server_choose(&question), SERVER_CHOICE_RESOLVE);
 }
 
+static void only_agents_of_an_elastic_job_join_who_holds_their_port(void **state)
+{
+    (void)state;
+    assert_true(server_choice_joins_holder(true, false, true));
+    assert_false(server_choice_joins_holder(false, false, true)); /* rank 0 serves, or nobody */
+    assert_false(server_choice_joins_holder(true, true, true));   /* it was told to serve */
+    assert_false(server_choice_joins_holder(true, false, false)); /* another program */
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_rule),
-                                       cmocka_unit_test(an_unknown_host_name_is_nobodys)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_rule), cmocka_unit_test(an_unknown_host_name_is_nobodys),
+        cmocka_unit_test(only_agents_of_an_elastic_job_join_who_holds_their_port)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

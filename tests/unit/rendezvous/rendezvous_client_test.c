@@ -206,85 +206,6 @@ static void a_world_under_a_lease_half_over_waits_for_an_answer(void **state)
     client_destroy(seat.client);
 }
 
-/* -- in place of the server
- * ---------------------------------------------------------------------------------------- */
-
-static void stand_still(struct seat *seat, int64_t ns)
-{
-    seat->now = instant_add(seat->now, ns);
-}
-
-static void take_part(struct seat *seat)
-{
-    take_seat(seat, true);
-    pass(seat, 10 * NS_PER_MS);
-    answer(seat, WIRE_ACCEPT, LEASE_NS);
-    (void)beats_within(seat, 2 * NS_PER_S);
-}
-
-static void end_connection(struct seat *seat)
-{
-    client_broken(seat->client, seat->now);
-    pass(seat, 3 * NS_PER_S);
-}
-
-static void a_server_that_goes_is_succeeded(void **state)
-{
-    (void)state;
-    struct seat seat;
-    take_part(&seat);
-    assert_false(client_may_succeed(seat.client, seat.now));
-    end_connection(&seat);
-    assert_true(client_may_succeed(seat.client, seat.now));
-    stand_still(&seat, 3 * NS_PER_S); /* too short for another one to come, finish and go */
-    pass(&seat, 3 * NS_PER_S);
-    assert_true(client_may_succeed(seat.client, seat.now));
-    stand_still(&seat, 6 * NS_PER_S);
-    pass(&seat, 3 * NS_PER_S);
-    assert_false(client_may_succeed(seat.client, seat.now));
-    client_destroy(seat.client);
-}
-
-/* It may have given the seat up, and then the job may have ended. */
-static void who_stood_still_when_it_went_does_not_serve(void **state)
-{
-    (void)state;
-    struct seat seat;
-    take_part(&seat);
-    uint64_t before = seat.number;
-    stand_still(&seat, 3 * NS_PER_S);
-    client_broken(seat.client, seat.now);
-    pass(&seat, 10 * NS_PER_MS);
-    seat.number = before;
-    answer(&seat, WIRE_BEAT, LEASE_NS); /* had come before */
-    end_connection(&seat);
-    assert_false(client_may_succeed(seat.client, seat.now));
-    client_destroy(seat.client);
-}
-
-static void who_has_an_answer_since_then_does(void **state)
-{
-    (void)state;
-    struct seat seat;
-    take_part(&seat);
-    stand_still(&seat, 3 * NS_PER_S);
-    pass(&seat, 10 * NS_PER_MS);
-    answer(&seat, WIRE_BEAT, LEASE_NS);
-    end_connection(&seat);
-    assert_true(client_may_succeed(seat.client, seat.now));
-    client_destroy(seat.client);
-}
-
-static void who_never_reached_a_server_does_not(void **state)
-{
-    (void)state;
-    struct seat seat;
-    take_seat(&seat, true);
-    pass(&seat, 10 * NS_PER_S);
-    assert_false(client_may_succeed(seat.client, seat.now));
-    client_destroy(seat.client);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -295,10 +216,6 @@ int main(void)
         cmocka_unit_test(a_world_is_given_out_at_once),
         cmocka_unit_test(a_world_after_a_silence_waits_for_an_answer),
         cmocka_unit_test(a_world_under_a_lease_half_over_waits_for_an_answer),
-        cmocka_unit_test(a_server_that_goes_is_succeeded),
-        cmocka_unit_test(who_stood_still_when_it_went_does_not_serve),
-        cmocka_unit_test(who_has_an_answer_since_then_does),
-        cmocka_unit_test(who_never_reached_a_server_does_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -596,46 +596,6 @@ static void a_server_that_was_lost_costs_a_restart_when_it_is_back(void **state)
     assert_int_equal(f->world[1].restart_count, 2);
 }
 
-/* An agent that worked in the world of a server that was lost, and serves now. */
-static struct roster_join survivor_of(int who, const char *name)
-{
-    struct roster_join join = join_of(who, name);
-    join.epoch = 41;
-    join.last = (struct world_id){41, 5};
-    join.last_nodes = 3;
-    join.last_rank = who + 1;
-    join.restart_count = 1;
-    return join;
-}
-
-static void an_agent_of_the_lost_world_serves_the_next_one(void **state)
-{
-    struct fixture *f = *state;
-    struct roster_join heir = survivor_of(0, "node1"), other = survivor_of(1, "node2");
-    join_as(f, 0, &heir);
-    assert_int_equal(f->worlds, 0);
-    join_as(f, 1, &other); /* all that were left of it are here, and have stopped */
-    assert_int_equal(f->worlds, 2);
-    assert_int_equal(f->world[0].id.round, 6);
-    assert_int_equal(f->world[0].group_rank, 0);
-    assert_int_equal(f->world[1].group_rank, 1);
-    assert_int_equal(f->world[1].restart_count, 2);
-}
-
-/* One of that world may still work, until its lease is over. */
-static void it_waits_for_whom_it_does_not_hear_of(void **state)
-{
-    struct fixture *f = *state;
-    struct roster_join heir = survivor_of(0, "node1");
-    join_as(f, 0, &heir);
-    join(f, 2, "node3");
-    pass(f, 21, all + 1, 1);
-    assert_int_equal(roster_state(f->roster), JOB_FORMING);
-    pass(f, 1, all + 1, 1);
-    assert_int_equal(roster_state(f->roster), JOB_STARTING);
-    assert_int_equal(f->world[2].restart_count, 2);
-}
-
 static void a_node_that_does_not_stop_is_put_out(void **state)
 {
     struct fixture *f = *state;
@@ -741,8 +701,6 @@ int main(void)
         TEST(no_world_forms_when_it_has_left),
         TEST(what_was_stopped_on_purpose_costs_nothing_when_the_server_is_back),
         TEST(a_server_that_was_lost_costs_a_restart_when_it_is_back),
-        TEST(an_agent_of_the_lost_world_serves_the_next_one),
-        TEST(it_waits_for_whom_it_does_not_hear_of),
         TEST(a_node_that_does_not_stop_is_put_out),
         TEST(agents_of_one_host_share_its_name),
         TEST(a_late_joiner_is_told_how_it_ended),
