@@ -133,8 +133,8 @@ const struct kernels *kernels_ref_f32(void);
 const struct kernels *kernels_ref_f64(void);
 
 /* The fast table of this machine. Picks by CPU features; mask (KERNELS_ISA_... bits, -1: all) forces a
- * variant in tests, and what the processor lacks is never picked. Never fails; the tables are filled on
- * first use, by any thread. */
+ * variant in tests, and what the processor lacks is never picked. Never fails; any thread may
+ * call it. */
 const struct kernels *kernels_cpu(unsigned isa_mask);
 enum { KERNELS_ISA_BASE = 1, KERNELS_ISA_AVX2 = 2, KERNELS_ISA_AVX512 = 4 };
 /* OpenMP and BLAS threads of the calling thread; set once, by the compute-stream thread, before the first

@@ -1,11 +1,13 @@
 /* cpu.h - inside kernels/cpu: one source, several instruction sets. Every file is compiled once for each
  * variant with CPU_VARIANT defined (base, avx2, avx512), and CPU(name) is cpu_name_<variant>.
  *
- * Rules of these files: float only; loops that the compiler vectorises, with `omp simd reduction` where a sum
- * may be split over lanes; no -ffast-math, so a NaN or infinity in the input shows in the output; OpenMP by
- * CPU_PARALLEL_FOR; and results do not depend on the number of threads: what is summed across threads is
- * summed in blocks whose number depends on the shape alone. (The linear_* functions are the exception: the
- * split of a matrix product is OpenBLAS's, fixed for a given shape and number of threads.) */
+ * Rules of these files: nothing runs but through the variant's table (no constructors, no external names but
+ * CPU(...), and nobody but table.c names the table); float only; loops that the compiler vectorises, with
+ * `omp simd reduction` where a sum may be split over lanes; no -ffast-math, so a NaN or infinity in the input
+ * shows in the output; OpenMP by CPU_PARALLEL_FOR; and results do not depend on the number of threads: what
+ * is summed across threads is summed in blocks whose number depends on the shape alone. (The linear_*
+ * functions are the exception: the split of a matrix product is OpenBLAS's, fixed for a given shape and
+ * number of threads.) */
 #ifndef MUSTER_KERNELS_CPU_H
 #define MUSTER_KERNELS_CPU_H
 
@@ -20,6 +22,9 @@
 #define CPU_DECLARE(operation) KERNELS_DECLARE(operation, CPU(operation))
 KERNELS_OPERATIONS(CPU_DECLARE)
 #undef CPU_DECLARE
+#define CPU_TEXT2(text) #text
+#define CPU_TEXT(text)  CPU_TEXT2(text)
+#define CPU_TABLE_NAME  "cpu-" CPU_TEXT(CPU_VARIANT)
 #endif
 
 /* Widest vector of the instruction set that is compiled for, in floats. */
@@ -31,10 +36,8 @@ enum { CPU_LANES = 8 };
 enum { CPU_LANES = 4 };
 #endif
 
-/* Overwrite the slots of table that the variant improves. */
-void cpu_fill_base(struct kernels *table);
-void cpu_fill_avx2(struct kernels *table);
-void cpu_fill_avx512(struct kernels *table);
+/* The table of each variant: the only thing of it that is named outside of it, and by table.c alone. */
+extern const struct kernels cpu_table_base, cpu_table_avx2, cpu_table_avx512;
 
 #define CPU_PRAGMA(text) _Pragma(#text)
 /* A loop over independent pieces on the threads of kernels_cpu_threads; `condition` says whether it is worth

@@ -1,28 +1,33 @@
-/* variant.c - the slots that this folder improves, compiled once for each instruction set. What is not named
- * here (loss_sum, clip_factor) stays the reference's: it touches a few numbers a step. */
+/* variant.c - the table of one instruction set: data and no code, so that a processor may hold the tables of
+ * all of them and run what is in its own alone. What this folder does not improve (loss_sum, clip_factor)
+ * is the reference's: it touches a few numbers a step. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/ref/real.h"
 
-#define CPU_SLOT(operation) table->operation = CPU(operation);
-
-void CPU(fill)(struct kernels *table)
-{
-    CPU_SLOT(linear_forward)
-    CPU_SLOT(linear_backward_input)
-    CPU_SLOT(linear_backward_weight)
-    CPU_SLOT(embedding_forward)
-    CPU_SLOT(embedding_backward)
-    CPU_SLOT(layernorm_forward)
-    CPU_SLOT(layernorm_backward)
-    CPU_SLOT(layernorm_backward_work)
-    CPU_SLOT(attention_forward)
-    CPU_SLOT(attention_backward)
-    CPU_SLOT(attention_work)
-    CPU_SLOT(gelu_forward)
-    CPU_SLOT(gelu_backward)
-    CPU_SLOT(add)
-    CPU_SLOT(cross_entropy)
-    CPU_SLOT(norm_squared)
-    CPU_SLOT(adamw)
-    CPU_SLOT(scale)
-    CPU_SLOT(cast)
-}
+const struct kernels CPU(table) = {
+    .abi = KERNELS_ABI,
+    .size = sizeof(struct kernels),
+    .name = CPU_TABLE_NAME,
+    .dtype = DTYPE_F32,
+    .linear_forward = CPU(linear_forward),
+    .linear_backward_input = CPU(linear_backward_input),
+    .linear_backward_weight = CPU(linear_backward_weight),
+    .embedding_forward = CPU(embedding_forward),
+    .embedding_backward = CPU(embedding_backward),
+    .layernorm_forward = CPU(layernorm_forward),
+    .layernorm_backward = CPU(layernorm_backward),
+    .layernorm_backward_work = CPU(layernorm_backward_work),
+    .attention_forward = CPU(attention_forward),
+    .attention_backward = CPU(attention_backward),
+    .attention_work = CPU(attention_work),
+    .gelu_forward = CPU(gelu_forward),
+    .gelu_backward = CPU(gelu_backward),
+    .add = CPU(add),
+    .cross_entropy = CPU(cross_entropy),
+    .loss_sum = REF(loss_sum),
+    .norm_squared = CPU(norm_squared),
+    .clip_factor = REF(clip_factor),
+    .adamw = CPU(adamw),
+    .scale = CPU(scale),
+    .cast = CPU(cast),
+};
