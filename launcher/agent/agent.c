@@ -5,7 +5,6 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "launcher/agent/agent_internal.h"
@@ -80,9 +79,8 @@ static int set_up(struct agent *agent, struct muster_error *err)
     if (agent_read_secret(agent, err) < 0)
         return -1;
     agent_warn_of_init(agent);
-    if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
-        return error_errno(err, "cannot become the reaper of orphans");
-    if (agent_watch_guardian(agent, err) < 0 || agent_open_status(agent, err) < 0)
+    if (agent_adopt_orphans(agent, err) < 0 || agent_watch_guardian(agent, err) < 0 ||
+        agent_open_status(agent, err) < 0)
         return -1;
     return agent_join(agent, err);
 }

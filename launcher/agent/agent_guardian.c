@@ -47,10 +47,24 @@ static void guardian_gone(void *context, uint32_t events)
                     *err.text ? ": " : "", err.text);
 }
 
+/* Goes on without what an emulator lacks, and says so. */
+static int warn_of_unsupported(struct agent *agent, struct muster_error *err)
+{
+    if (err->code != MUSTER_E_UNSUPPORTED)
+        return -1;
+    log_warning(&agent->log, "%s", err->text);
+    return 0;
+}
+
+int agent_adopt_orphans(struct agent *agent, struct muster_error *err)
+{
+    return guardian_adopt_orphans(err) < 0 ? warn_of_unsupported(agent, err) : 0;
+}
+
 int agent_watch_guardian(struct agent *agent, struct muster_error *err)
 {
     if (start_guardian(agent, err) < 0)
-        return -1;
+        return warn_of_unsupported(agent, err);
     agent->guard = (struct loop_source){agent->guardian.fd, guardian_gone, agent};
     return agent->guardian.pid ? loop_add(&agent->loop, &agent->guard, 0, err) : 0;
 }

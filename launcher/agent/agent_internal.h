@@ -276,6 +276,8 @@ void agent_warn_of_init(const struct agent *agent);
 
 /* --- agent_guardian.c --- */
 
+/* Makes orphans of the workers this agent's children. Both go on with a warning where an emulator lacks it. */
+int agent_adopt_orphans(struct agent *agent, struct muster_error *err);
 /* Starts a guardian that knows the sessions there are, and another one where it dies. */
 int agent_watch_guardian(struct agent *agent, struct muster_error *err);
 

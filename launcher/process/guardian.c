@@ -128,6 +128,22 @@ static void __attribute__((noreturn)) guard(const struct guardian_task *task, in
 
 /* --- the agent's half --- */
 
+/* Every Linux that we run on has both of these; emulators of its system calls may lack them. */
+static int guardian_unsupported(struct muster_error *err, const char *consequence)
+{
+    return error_set(err, MUSTER_E_UNSUPPORTED, "this kernel (an emulator's?) %s", consequence);
+}
+
+int guardian_adopt_orphans(struct muster_error *err)
+{
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) == 0)
+        return 0;
+    if (errno == EINVAL)
+        return guardian_unsupported(err, "does not give orphans to their ancestor: what workers leave behind "
+                                         "is found by its environment alone");
+    return error_errno(err, "cannot become the reaper of orphans");
+}
+
 int guardian_start(const struct guardian_task *task, struct guardian *guardian, struct muster_error *err)
 {
     int ends[2];
@@ -137,6 +153,9 @@ int guardian_start(const struct guardian_task *task, struct guardian *guardian, 
     scope_close int reader = ends[0], writer = ends[1];
     /* fork without an exit signal: no SIGCHLD, and only a wait with __WALL sees the child */
     pid_t pid = (pid_t)syscall(SYS_clone, 0, NULL, NULL, NULL, 0);
+    if (pid < 0 && errno == EINVAL)
+        return guardian_unsupported(err, "cannot start the guardian: nobody ends the workers of a killed "
+                                         "agent");
     if (pid < 0)
         return error_errno(err, "cannot start the guardian");
     if (pid == 0)

@@ -30,8 +30,13 @@ struct guardian_task {
     const void *context;
 };
 
+/* Orphans of the caller's descendants become its children. MUSTER_E_UNSUPPORTED where the kernel does not
+ * know that: under qemu-user. */
+int guardian_adopt_orphans(struct muster_error *err);
+
 /* Call before the first worker; the successor of a guardian that died is born knowing the sessions there are,
  * so that there is no moment at which it would miss one. */
+/* MUSTER_E_UNSUPPORTED where no process can be made without an exit signal: under qemu-user. */
 int guardian_start(const struct guardian_task *task, struct guardian *guardian, struct muster_error *err);
 /* A session that was started; one whose leader was reaped (descendants.h); one that has no member left. */
 int guardian_add(struct guardian *guardian, pid_t session, struct muster_error *err);

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -223,6 +222,15 @@ static int watch_signals(struct runner *r, struct muster_error *err)
 
 static int start_guardian(struct runner *r, struct muster_error *err);
 
+/* What an emulator lacks is told and done without. */
+static bool unsupported_is_fatal(struct runner *r, const struct muster_error *err)
+{
+    if (err->code != MUSTER_E_UNSUPPORTED)
+        return true;
+    log_warning(&r->log, "%s", err->text);
+    return false;
+}
+
 static void guardian_gone(void *context, uint32_t events)
 {
     struct runner *r = context;
@@ -253,7 +261,7 @@ static int start_guardian(struct runner *r, struct muster_error *err)
                                  .afterwards = cluster_remove_folder,
                                  .context = &r->cluster};
     if (guardian_start(&task, &r->guardian, err) < 0)
-        return -1;
+        return unsupported_is_fatal(r, err) ? -1 : 0;
     r->guardians++;
     r->guard = (struct loop_source){r->guardian.fd, guardian_gone, r};
     return loop_add(&r->loop, &r->guard, 0, err);
@@ -303,8 +311,8 @@ static int set_up(struct runner *r, struct muster_error *err)
         cluster_set_up(&r->cluster, r->job, r->options, err) < 0 || make_pods(r, err) < 0 ||
         watch_signals(r, err) < 0)
         return -1;
-    if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
-        return error_errno(err, "cannot become the reaper of orphans");
+    if (guardian_adopt_orphans(err) < 0 && unsupported_is_fatal(r, err))
+        return -1;
     r->place = (struct pod_place){.cluster = &r->cluster,
                                   .options = r->options,
                                   .outer_ids = getenv(ENV_AGENT_ID),
