@@ -1,0 +1,20 @@
+# aarch64 from an x86-64 machine: Debian's cross compiler, with the libraries of cmake/aarch64_sysroot.sh beside the build.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+
+if(NOT MUSTER_SYSROOT)
+  set(MUSTER_SYSROOT ${CMAKE_BINARY_DIR}/sysroot)
+endif()
+set(MUSTER_SYSROOT ${MUSTER_SYSROOT} CACHE PATH "Where the aarch64 libraries are (cmake/aarch64_sysroot.sh fills it)")
+list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES MUSTER_SYSROOT)
+set(CMAKE_SYSROOT ${MUSTER_SYSROOT})
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+set(ENV{PKG_CONFIG_SYSROOT_DIR} ${MUSTER_SYSROOT})
+set(ENV{PKG_CONFIG_LIBDIR} ${MUSTER_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig)
+
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L ${MUSTER_SYSROOT})
