@@ -10,7 +10,12 @@ function(muster_test_timeout name seconds)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${seconds})
 endfunction()
 
-# Tests run in networks of their own, so that those beside each other do not meet (tests/support/apart.c).
+# Tests run in networks of their own, so that those beside each other do not meet; Testing/canary/NAME says how the machine
+# served each (tests/support/apart.c).
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/Testing/canary)
+function(muster_apart out name)
+  set(${out} apart ${ARGN} --canary ${CMAKE_BINARY_DIR}/Testing/canary/${name} PARENT_SCOPE)
+endfunction()
 
 # muster_test(name SOURCES a.c b.c LINK lib ... [LABELS unit])
 # One program, one ctest entry, runnable alone. The only way to add a C test. Exit status 77 means skipped.
@@ -19,7 +24,8 @@ function(muster_test name)
   add_executable(${name} ${T_SOURCES})
   target_link_libraries(${name} PRIVATE muster_flags muster_test_support PkgConfig::CMOCKA ${T_LINK})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  add_test(NAME ${name} COMMAND apart $<TARGET_FILE:${name}> ${T_ARGS} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  muster_apart(apart ${name})
+  add_test(NAME ${name} COMMAND ${apart} $<TARGET_FILE:${name}> ${T_ARGS} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   if(NOT T_LABELS)
     set(T_LABELS unit)
   endif()
@@ -37,10 +43,11 @@ function(muster_script_test name)
   if(NOT T_LABELS)
     set(T_LABELS e2e)
   endif()
-  set(apart apart)
+  set(where)
   if(T_MACHINE_NETWORK)
-    set(apart)
+    set(where --here)
   endif()
+  muster_apart(apart ${name} ${where})
   add_test(NAME ${name} COMMAND ${apart} ${T_COMMAND} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" SKIP_RETURN_CODE 77
     ENVIRONMENT "MUSTER_BUILD=${CMAKE_BINARY_DIR};MUSTER_SOURCE=${CMAKE_SOURCE_DIR}")
