@@ -89,6 +89,11 @@ bool connection_is_judged(const struct connection *connection)
     return is_judged(connection->state);
 }
 
+bool connection_is_mismatch(const struct connection *connection)
+{
+    return connection->state == CONNECTION_LACKS_SECRET || connection->state == CONNECTION_HAS_SECRET;
+}
+
 bool connection_is_hopeless(const struct connection *connection)
 {
     return is_definite(connection->state) &&

@@ -78,6 +78,8 @@ bool connection_step(struct connection *connection, enum connection_event event,
 const char *connection_words(const struct connection *connection);
 /* Whether it is known what is wrong with the other side, or with us. */
 bool connection_is_judged(const struct connection *connection);
+/* Whether one side has a secret and the other none. */
+bool connection_is_mismatch(const struct connection *connection);
 /* Whether the two sides do not go together as they were started, for so long that it is no server that is
  * just being replaced. */
 bool connection_is_hopeless(const struct connection *connection);

@@ -11,6 +11,7 @@
 #include "proto/base/mem.h"
 #include "rendezvous/client/client.h"
 #include "rendezvous/client/connection.h"
+#include "rendezvous/client/whole_greeting.h"
 #include "rendezvous/zmq/handshake.h"
 #include "rendezvous/zmq/zmq_calls.h"
 #include "rendezvous/zmq/zmq_socket.h"
@@ -23,6 +24,7 @@ struct transport {
     struct buffer frame;         /* scratch for what is sent */
     struct wire_message message; /* scratch for what has come */
     struct connection connection;
+    struct whole_greeting greeting;
     struct zmq_socket_options where;
     bool drain;          /* the descriptor may be silent although there is something */
     bool missed;         /* the server, and that was said */
@@ -130,6 +132,8 @@ static int retry_connection(struct transport *c, struct instant now, struct must
     if (!instant_reached(now, connection_retry(&c->connection)))
         return 0;
     connection_retried(&c->connection);
+    if (connection_is_mismatch(&c->connection))
+        whole_greeting_step(&c->greeting, c->where.host, c->where.port, c->where.keys != NULL);
     return zmq_socket_connect_again(&c->socket, &c->where, err);
 }
 
@@ -289,6 +293,7 @@ static int client_carrier_move(struct membership *m, const char *host, struct mu
         return -1;
     c->where = there;
     c->drain = true;
+    whole_greeting_close(&c->greeting);
     c->connection = (struct connection){0};
     name_server(c, m, host);
     return 0;
@@ -300,6 +305,7 @@ static void client_close(struct membership *m, int64_t linger_ns)
     int64_t linger_ms = linger_ns / NS_PER_MS;
     if (c->client)
         client_finish(c->client);
+    whole_greeting_close(&c->greeting);
     zmq_socket_close(&c->socket, linger_ms < INT32_MAX ? (int)linger_ms : INT32_MAX);
     client_destroy(c->client);
     buffer_free(&c->frame);

@@ -110,6 +110,17 @@ static void secrets_that_do_not_go_together(void **state)
     assert_non_null(strstr(TELL({CONNECTION_OPENS, 1}, {CONNECTION_BREAKS_OFF, 1}), "is not the one"));
 }
 
+static void a_mismatch_is_of_secrets_alone(void **state)
+{
+    (void)state;
+    for (int event = 0; event < CONNECTION_EVENT_COUNT; event++) {
+        struct connection connection = {0};
+        (void)connection_step(&connection, (enum connection_event)event, (struct instant){NS_PER_S});
+        assert_int_equal(connection_is_mismatch(&connection),
+                         event == CONNECTION_WANTS_SECRET || event == CONNECTION_WANTS_NO_SECRET);
+    }
+}
+
 static void hope_ends_when_the_same_is_said_for_long(void **state)
 {
     (void)state;
@@ -169,6 +180,7 @@ int main(void)
         cmocka_unit_test(every_story),
         cmocka_unit_test(a_server_that_stands_still_is_not_lost),
         cmocka_unit_test(secrets_that_do_not_go_together),
+        cmocka_unit_test(a_mismatch_is_of_secrets_alone),
         cmocka_unit_test(hope_ends_when_the_same_is_said_for_long),
         cmocka_unit_test(what_libzmq_gives_up_is_begun_again),
     };

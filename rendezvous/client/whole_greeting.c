@@ -1,0 +1,59 @@
+/* whole_greeting.c - see whole_greeting.h. */
+#include "rendezvous/client/whole_greeting.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { GREETING_SIZE = 64, MECHANISM_AT = 12 };
+
+/* -1 where there is no socket, or the address cannot be reached from here. */
+static int connect_to(const char *host, uint16_t port)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in four;
+        struct sockaddr_in6 six;
+    } to = {.four = {.sin_family = AF_INET, .sin_port = htons(port)}};
+    socklen_t size = sizeof to.four;
+    if (inet_pton(AF_INET, host, &to.four.sin_addr) != 1) {
+        to.six = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = htons(port)};
+        size = sizeof to.six;
+        if (inet_pton(AF_INET6, host, &to.six.sin6_addr) != 1)
+            return -1;
+    }
+    int fd = socket(to.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0 && connect(fd, &to.any, size) && errno != EINPROGRESS) {
+        (void)close(fd); /* nothing was written */
+        fd = -1;
+    }
+    return fd;
+}
+
+void whole_greeting_step(struct whole_greeting *greeting, const char *host, uint16_t port, bool secret)
+{
+    if (greeting->said)
+        return;
+    if (!greeting->open) {
+        greeting->fd = connect_to(host, port);
+        greeting->open = greeting->fd >= 0;
+        return;
+    }
+    const char *mechanism = secret ? "CURVE" : "NULL";
+    unsigned char bytes[GREETING_SIZE] = {0xff, [9] = 0x7f, [10] = 3}; /* version 3.0; the rest is zeros */
+    memcpy(bytes + MECHANISM_AT, mechanism, strlen(mechanism));
+    /* The first bytes of a connection, and few: all of them or none. */
+    greeting->said = send(greeting->fd, bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof bytes;
+    if (!greeting->said)
+        whole_greeting_close(greeting);
+}
+
+void whole_greeting_close(struct whole_greeting *greeting)
+{
+    if (greeting->open)
+        (void)close(greeting->fd); /* whatever it said has left or cannot */
+    *greeting = (struct whole_greeting){0};
+}
