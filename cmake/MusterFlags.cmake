@@ -22,6 +22,11 @@ if(MUSTER_SANITIZE)
 else()
   list(APPEND c_flags -fstack-protector-strong)
 endif()
+if(MUSTER_SANITIZE MATCHES thread) # tell every program of the libraries that the sanitizer cannot see into
+  add_library(muster_tsan OBJECT ${CMAKE_SOURCE_DIR}/tests/support/tsan_suppressions.c)
+  target_sources(muster_flags INTERFACE
+    "$<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:$<TARGET_OBJECTS:muster_tsan>>")
+endif()
 target_compile_options(muster_flags INTERFACE "$<$<COMPILE_LANGUAGE:C>:${c_flags}>"
   "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_flags}>")
 if(MUSTER_LIBFUZZER)

@@ -1,11 +1,7 @@
-# How long a test may take. Programs with sanitizers are larger and slower than themselves, and the thread sanitizer is told
-# of the libraries that it cannot see into.
+# How long a test may take. Programs with sanitizers are larger and slower than themselves.
 function(muster_test_timeout name seconds)
   if(MUSTER_SANITIZE)
     math(EXPR seconds "4 * ${seconds}")
-  endif()
-  if(MUSTER_SANITIZE MATCHES thread)
-    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/e2e/tsan.supp")
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${seconds})
 endfunction()

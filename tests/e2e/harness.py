@@ -19,7 +19,6 @@ from ports import free_port  # noqa: F401: for the tests
 
 BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build")).resolve()
 MUSTER = str(BUILD / "bin" / "muster")
-SUPPRESSIONS = pathlib.Path(__file__).resolve().parent / "tsan.supp"
 LIMIT = 480 if os.environ.get("MUSTER_SANITIZED") else 240  # of any wait; a test that needs it has failed
 
 # What nohup, or a shell that starts something in its background, ignores would be ignored by agents and workers too.
@@ -32,7 +31,6 @@ def environment(**more):
     drop = re.compile(r"PET_|MUSTER_AGENT_ID|MUSTER_ROUND|TORCHELASTIC_|TORCH_|PYTHON|LOGLEVEL|MASTER_|RANK$|WORLD_SIZE$")
     kept = {name: value for name, value in os.environ.items() if not drop.match(name)}
     kept["OMP_NUM_THREADS"] = "1"
-    kept.setdefault("TSAN_OPTIONS", f"suppressions={SUPPRESSIONS}")  # read by builds with the thread sanitizer only
     kept.update(more)
     return kept
 
