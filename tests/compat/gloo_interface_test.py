@@ -135,4 +135,4 @@ class Interfaces(unittest.TestCase):
 if __name__ == "__main__":
     if not namespaces.can_be_made():
         torch_python.skip("network namespaces cannot be made here (root, iproute2, veth interfaces)")
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -318,4 +318,4 @@ class Network(DoctorTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -352,4 +352,4 @@ while True:
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -241,4 +241,4 @@ class PreFlight(AgentTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -10,4 +10,14 @@
 
 #include <cmocka.h>
 
+/* Ends a test that cannot run here, and says why: the tests' runner lists what was not tested (run_tests.py).
+ */
+#define skip_because(...)                                                                                    \
+    do {                                                                                                     \
+        print_message("skipped: ");                                                                          \
+        print_message(__VA_ARGS__);                                                                          \
+        print_message("\n");                                                                                 \
+        skip();                                                                                              \
+    } while (0)
+
 #endif

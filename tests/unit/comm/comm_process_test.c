@@ -199,7 +199,8 @@ static void a_child_of_the_killed_rank_hides_nothing(void **state)
 {
     (void)state;
     if (test_over_tcp())
-        skip(); /* the child holds the connections open: keep-alive and the launcher have to tell */
+        skip_because(
+            "over TCP the child holds the connections open: keep-alive and the launcher have to tell");
     kill_one(3, 1, COUNT, true);
 }
 

@@ -115,8 +115,7 @@ static void without_a_gpu_each_says_so(void **state)
     void *p = memory;
     (void)state;
     if (devices() > 0) {
-        print_message("skipped: there is a GPU, and it must not see host pointers\n");
-        skip();
+        skip_because("there is a GPU, and it must not see host pointers");
     }
     check_no_device("add", cuda_add(p, p, p, 4, NULL, e), e);
     check_no_device("scale", cuda_scale(p, 2, 4, NULL, e), e);

@@ -120,8 +120,7 @@ static void a_loop_that_stands_still(void **state)
     (void)state;
     struct muster_error err = {0};
     if (microhttpd_load(&err) < 0) {
-        print_message("%s\n", err.text);
-        skip();
+        skip_because("%s", err.text);
     }
     struct running_loop running;
     char answer[16384];
@@ -186,8 +185,7 @@ static void clients_that_say_nothing(void **state)
     (void)state;
     struct muster_error err = {0};
     if (microhttpd_load(&err) < 0) {
-        print_message("%s\n", err.text);
-        skip();
+        skip_because("%s", err.text);
     }
     struct running_loop running;
     char answer[16384];
@@ -223,8 +221,7 @@ static void a_port_that_is_taken(void **state)
     (void)state;
     struct muster_error err = {0};
     if (microhttpd_load(&err) < 0) {
-        print_message("%s\n", err.text);
-        skip();
+        skip_because("%s", err.text);
     }
     struct http_server_options options = {.address = "127.0.0.1", .answer = status_http_answer};
     struct http_server *server = http_server_start(&options, &err);

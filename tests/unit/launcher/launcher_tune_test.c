@@ -40,7 +40,7 @@ static void nothing_is_read_where_nothing_can_matter(void **state)
     struct nccl_env tune;
     (void)state;
     if (visible_gpus_have_driver())
-        skip();
+        skip_because("there is an NVIDIA driver here");
     read_and_decide(&config, environment, &tune);
     assert_false(tune.looked);
     assert_int_equal(tune.decisions.count, 0);

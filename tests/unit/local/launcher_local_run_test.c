@@ -414,7 +414,7 @@ static void names_of_pods(void **state)
     (void)state;
     struct fixture f;
     if (!has_namespaces())
-        skip();
+        skip_because("no namespaces here");
     make_job(&f, LOCAL_RESTART_NEVER, "uname -n; getent hosts j-worker-0 localhost", 1,
              "uname -n; getent hosts j-master-0; exec sleep 100");
     f.job.clean_policy = LOCAL_CLEAN_ALL;

@@ -150,8 +150,7 @@ static void hidden_by_prefetch_alone(const struct overlap_case *shape)
         most_without = hidden(&without) > most_without ? hidden(&without) : most_without;
     }
     if (most < 0.9 && measured < ENOUGH) {
-        print_message("this machine has no processor for us: nothing can be measured\n");
-        skip();
+        skip_because("this machine has no processor for us: nothing can be measured");
     }
     assert_true(most >= 0.9);
     assert_true(most_without < 0.5);
