@@ -442,14 +442,6 @@ static void strangers_do_no_harm(void **state)
     assert_int_equal(f->events[1].exit_code, 0);
 }
 
-/* libzmq is built without the thread sanitizer, which therefore does not see how it hands memory between its
- * threads. Only what it calls itself is left out; our code is watched. Unused without that sanitizer. */
-__attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
-const char *__tsan_default_suppressions(void)
-{
-    return "called_from_lib:libzmq.so\nrace:libzmq.so\n";
-}
-
 /* The name of the server's host stands for another address than before. */
 static void a_client_follows_its_server(void **state)
 {
