@@ -97,6 +97,45 @@ def wait_until(condition, what, limit=LIMIT):
         time.sleep(0.005)
 
 
+class Machine:
+    """How slow the machine is while this is entered, measured then by a canary (tests/support/canary.h). A promise of so many seconds
+    is one for an idle machine; bound() says how long it may take on this one, now.
+
+        with Machine() as machine:
+            took = ...
+        self.assertLess(took, machine.bound(2.5))"""
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="muster canary ")
+        self.record = pathlib.Path(self.folder.name) / "record"
+        command = [str(BUILD / "tests" / "apart"), "--here", "--canary", str(self.record), "cat"]  # which ends with its input
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        self.begun = time.monotonic()
+        return self
+
+    LEAST = 0.5  # seconds that are measured, beyond the end of what took less
+
+    def __exit__(self, *_):
+        left = self.begun + self.LEAST - time.monotonic()
+        try:
+            self.process.wait(max(0, left))
+        except subprocess.TimeoutExpired:
+            pass  # it goes on until its input ends
+        self.process.stdin.close()
+        self.process.wait()
+        words = self.record.read_text().split()
+        self.folder.cleanup()
+        values = {name: float(value) for name, value in zip(words[::2], words[1::2])}
+        self.factor, self.largest = max(1.0, values["slowest"]), values["largest_ms"] / 1000
+
+    def bound(self, seconds):
+        """Everything so much slower, and one wait more."""
+        return seconds * self.factor + self.largest
+
+    def __str__(self):
+        return f"the machine is {self.factor:.2f} times slower than idle, its longest wait {self.largest * 1000:.0f} ms"
+
+
 class AgentTest(unittest.TestCase):
     """A test with a folder of its own; at its end no process of it may be left."""
 
