@@ -100,7 +100,7 @@ class Saving(unittest.TestCase):
         self.assertNotIn("restart 1", err)
 
     def test_the_document_has_the_class_that_is_tested_here(self):
-        document = (HERE.parent.parent / "launcher" / "notice.md").read_text()
+        document = (HERE.parent.parent / "launcher" / "docs" / "notice.md").read_text()
 
         def tested(text):
             return re.search(r"^class Notice:\n(?:(?: .*)?\n)*", text, re.M).group().rstrip()

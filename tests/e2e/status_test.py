@@ -210,7 +210,7 @@ class Http(StatusTest):
                      'muster_workers{state="running"} 2', 'muster_worker_up{rank="1",local_rank="1"} 1'):
             self.assertIn(line, text.splitlines())
         served = set(re.findall(r"^# HELP (\w+)", text, re.M))
-        described = set(re.findall(r"`(muster_\w+)", (SOURCE / "launcher" / "status.md").read_text()))
+        described = set(re.findall(r"`(muster_\w+)", (SOURCE / "launcher" / "docs" / "status.md").read_text()))
         self.assertEqual(served, described)
         self.assertEqual(json.loads(self.get(port, "/status")[1])["pid"], agent.pid)
         self.assertEqual(self.get(port, "/")[0], 404)
