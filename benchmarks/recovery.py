@@ -23,7 +23,7 @@ import time
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(SOURCE / "tests" / "e2e"))
 
-import cluster  # noqa: E402
+from harness import cluster  # noqa: E402
 from support import torch_peer  # noqa: E402
 
 LIMIT = 240  # of any wait for a world that must come

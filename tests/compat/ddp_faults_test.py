@@ -1,4 +1,4 @@
-"""The fault matrix (tests/e2e/fault_rows.py) with real PyTorch: DDP over gloo on 2 and 4 nodes that are network namespaces.
+"""The fault matrix (tests/e2e/harness/fault_rows.py) with real PyTorch: DDP over gloo on 2 and 4 nodes that are network namespaces.
 
     MUSTER_BUILD=build MUSTER_TORCH_PYTHON=.venv/bin/python python3 tests/compat/ddp_faults_test.py [--full] [--rows TEXT]
         [--mode static|elastic] [--nodes N[,N...]] [--keep FOLDER] [--jobs N]
@@ -19,7 +19,7 @@ sys.path.insert(0, str(HERE.parent / "e2e"))
 
 import steps_train  # noqa: E402
 from fault_matrix_test import Played, play  # noqa: E402
-from fault_rows import ROWS  # noqa: E402
+from harness.fault_rows import ROWS  # noqa: E402
 
 SHORT = {"a worker is killed": "elastic", "an agent is killed": "static"}  # on 2 nodes
 SAME_NUMBERS = 1e-9  # relative: sums of float64 in another order

@@ -20,7 +20,7 @@ torch_python.require()
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
 
-import namespaces
+from harness import namespaces
 
 LIMIT = 400  # of any wait
 BUILD = pathlib.Path(torch_python.build()).resolve()

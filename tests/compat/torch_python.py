@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
-from ports import free_port  # noqa: E402, F401: for the tests
+from harness.ports import free_port  # noqa: E402, F401: for the tests
 
 SKIPPED = 77
 GLOO_ABORT = "terminate called without an active exception"  # see undisturbed()

@@ -15,8 +15,8 @@ import sys
 import tempfile
 import time
 
-import cluster
-from job import Job
+from harness import cluster
+from harness.job import Job
 
 CALM = (0.1, 3.0)  # seconds between two deeds
 FLAGS = ("--max-restarts=100000", "--restart-backoff=0.1", "--join-timeout=300")

@@ -12,8 +12,8 @@ import tempfile
 import time
 import unittest
 
-import cluster
-from cluster import Cluster, wait_until
+from harness import cluster
+from harness.cluster import Cluster, wait_until
 
 # answers every line with itself
 ECHO = """
@@ -168,8 +168,8 @@ class Lives(ClusterTest):
     def test_everything_ends_with_the_process_that_made_it(self):
         text = f"""
 import sys
-sys.path.insert(0, {str(cluster.HERE)!r})
-from cluster import Cluster
+sys.path.insert(0, {str(cluster.HERE.parent)!r})
+from harness.cluster import Cluster
 cluster = Cluster(1, {str(self.folder / "inner")!r})
 process = cluster.nodes[0].start("sleep", "1000")
 cluster.nodes[0].delay(10)

@@ -22,9 +22,9 @@ import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 
-import cluster
-from fault_rows import ALONE, BOTH, ROWS, SAME, STANDS, STOPPED, of_mode
-from job import Job
+from harness import cluster
+from harness.fault_rows import ALONE, BOTH, ROWS, SAME, STANDS, STOPPED, of_mode
+from harness.job import Job
 
 SIZES, FULL_SIZES = {"static": (2,), "elastic": (3,)}, (2, 4, 8, 16)
 

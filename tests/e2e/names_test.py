@@ -7,8 +7,8 @@ import signal
 import tempfile
 import unittest
 
-import cluster
-from cluster import BUILD, Cluster
+from harness import cluster
+from harness.cluster import BUILD, Cluster
 
 MUSTER = BUILD / "bin" / "muster"
 PORT = 23456

@@ -12,7 +12,7 @@ import tempfile
 import time
 import unittest
 
-import namespaces
+from harness import namespaces
 from harness import MUSTER, environment
 
 LIMIT = 240

@@ -12,7 +12,7 @@ import tempfile
 import time
 import unittest
 
-import cluster
+from harness import cluster
 from harness import BUILD, LIMIT, MUSTER, AgentTest, Machine, alive, environment, free_port, wait_until
 
 WORKER = BUILD / "benchmarks" / "recovery_worker"  # tells when it starts and when it is sent SIGTERM

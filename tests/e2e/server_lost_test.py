@@ -13,8 +13,8 @@ import tempfile
 import time
 import unittest
 
-import cluster
-from cluster import BUILD, Cluster, wait_until
+from harness import cluster
+from harness.cluster import BUILD, Cluster, wait_until
 
 MUSTER = BUILD / "bin" / "muster"
 PORT = 23456

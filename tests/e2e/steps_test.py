@@ -6,7 +6,7 @@ import pathlib
 import tempfile
 import unittest
 
-from steps import Observer
+from harness.steps import Observer
 
 
 class ObserverTest(unittest.TestCase):

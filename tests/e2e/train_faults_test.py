@@ -15,7 +15,7 @@ import tempfile
 import time
 import unittest
 
-import cluster
+from harness import cluster
 
 MUSTER, TRAIN = (str(cluster.BUILD / "bin" / name) for name in ("muster", "muster-train"))
 STEPS = (1000, 4000, 16000)  # long enough to be in the middle of it; more where training was over before this process got a look at it

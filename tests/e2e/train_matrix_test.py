@@ -15,11 +15,11 @@ import shutil
 import subprocess
 import sys
 
-import cluster
+from harness import cluster
 import fault_matrix_test
 from fault_matrix_test import Played, play
-from fault_rows import ROWS, at_exit_barrier
-from job import MUSTER
+from harness.fault_rows import ROWS, at_exit_barrier
+from harness.job import MUSTER
 
 TRAIN = cluster.BUILD / "bin" / "muster-train"
 TAP, LINGER = (cluster.BUILD / "tests" / name for name in ("step_tap", "linger.so"))

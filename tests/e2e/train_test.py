@@ -14,7 +14,7 @@ import tempfile
 import termios
 import unittest
 
-from ports import free_port
+from harness.ports import free_port
 
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"

@@ -26,7 +26,6 @@ DIRECTIONS = {
     r"launcher\b": r"proto\b|rendezvous\b|runtime/nccl/|launcher\b",
 }
 FILES_LIMIT = 40
-FILES_MORE = {"tests/e2e": 42}
 CIRCLE_LIMIT = {"launcher/agent": 15}  # files that call each other in a circle
 
 
@@ -155,7 +154,7 @@ def check_sizes(source):
         counts = collections.Counter(path.parent.relative_to(source).as_posix() for path in (source / top).rglob("*")
                                      if path.suffix in (".c", ".h", ".cu", ".cuh", ".py"))
         breaches += [f"{folder}: {count} source files; a room has at most {FILES_LIMIT}"
-                     for folder, count in sorted(counts.items()) if count > FILES_MORE.get(folder, FILES_LIMIT)]
+                     for folder, count in sorted(counts.items()) if count > FILES_LIMIT]
     return breaches
 
 

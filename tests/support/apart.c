@@ -9,7 +9,7 @@
  * --canary: FILE says how the machine served a process beside the program (canary.h): a line of names and values,
  * written anew every two seconds, so that it is there for a program that was killed. The tests' runner reads whether
  * a test that failed was starved (tests/support/run_tests.py), the end-to-end tests how slow the machine is
- * (tests/e2e/harness.py).
+ * (tests/e2e/harness).
  *
  * Ends as the program does: with its status, or by its signal. Passes on what it is sent; the program does not
  * outlive it. */

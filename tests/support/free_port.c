@@ -1,4 +1,4 @@
-/* free_port.c - see free_port.h; tests/e2e/ports.py does the same, by the same names. */
+/* free_port.c - see free_port.h; tests/e2e/harness/ports.py does the same, by the same names. */
 #include "tests/support/free_port.h"
 
 #include <arpa/inet.h>

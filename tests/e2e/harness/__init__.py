@@ -15,9 +15,9 @@ import tempfile
 import time
 import unittest
 
-from ports import free_port  # noqa: F401: for the tests
+from harness.ports import free_port  # noqa: F401: for the tests
 
-BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build")).resolve()
+BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", pathlib.Path(__file__).resolve().parents[3] / "build")).resolve()
 MUSTER = str(BUILD / "bin" / "muster")
 LIMIT = 480 if os.environ.get("MUSTER_SANITIZED") else 240  # of any wait; a test that needs it has failed
 

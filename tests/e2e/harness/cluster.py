@@ -31,12 +31,12 @@ import tempfile
 import time
 import unittest
 
-import namespaces
+from harness import namespaces
 
 NETWORK = "10.66.0.0/16"
 HUB = "10.66.255.254"
 HERE = pathlib.Path(__file__).resolve().parent
-BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", HERE.parents[1] / "build")).resolve()
+BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", HERE.parents[2] / "build")).resolve()
 LIMIT = 240  # seconds, of anything that this module waits for by itself
 
 

@@ -12,8 +12,8 @@ import signal
 import subprocess
 import time
 
-import cluster
-from steps import Observer
+from harness import cluster
+from harness.steps import Observer
 
 MUSTER = str(cluster.BUILD / "bin" / "muster")
 WORKER = str(cluster.BUILD / "tests" / "step_worker")

@@ -21,8 +21,8 @@ import signal
 import time
 from typing import Any, Callable
 
-import cluster
-from job import MUSTER, PORT
+from harness import cluster
+from harness.job import MUSTER, PORT
 
 STOPPED, ALONE, STANDS, SAME = "stopped", "alone", "stands", "same"
 STATIC, ELASTIC = ("static",), ("elastic",)
