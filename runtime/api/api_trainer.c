@@ -5,6 +5,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/processor/processor.h"
 #include "runtime/device/host_threads.h"
 #include "runtime/include/muster.h"
 #include "runtime/model/gpt.h"
@@ -121,6 +122,8 @@ static struct trainer_options options_of(struct muster_world *world, const struc
 struct muster_trainer *muster_trainer_create(struct muster_world *world, const struct muster_gpt *model,
                                              const struct muster_training *training, struct muster_error *err)
 {
+    if (processor_check(err))
+        return NULL;
     int world_size = world ? muster_world_size(world) : 1;
     if (check_training(model, training, world_size, err))
         return NULL;

@@ -8,6 +8,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
+#include "proto/processor/processor.h"
 #include "rendezvous/tcpstore/tcpstore_client.h"
 #include "rendezvous/tcpstore/tcpstore_server.h"
 #include "runtime/world/agree.h"
@@ -91,7 +92,7 @@ static int check_options(const struct muster_world_options *options, struct must
 
 struct muster_world *muster_world_open(const struct muster_world_options *options, struct muster_error *err)
 {
-    if (check_options(options, err))
+    if (processor_check(err) || check_options(options, err))
         return NULL;
     GUARD(guard_world) struct muster_world *world = mem_calloc(1, sizeof *world);
     if (!world) {
