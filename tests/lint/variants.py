@@ -109,7 +109,8 @@ def planted():
             return path
 
         base = [Object(compiled("table", "int cpu_table_avx512 = 1;"), TABLE, ["-march=x86-64-v4"], "avx512"),
-                Object(compiled("adamw", "void cpu_adamw_avx512(void){}"), "kernels/cpu/adamw.c", ["-march=x86-64-v4"], "avx512")]
+                Object(compiled("adamw", "void cpu_adamw_avx512(void){}"), "kernels/cpu/adamw.c", ["-march=x86-64-v4"], "avx512"),
+                Object(compiled("plain", "int plain;"), "runtime/plain.c", [], None)]
         for what, source, variant, text, wanted, *more in cases:
             flags = [w for w in more if w.startswith("-")]
             variant = next((w for w in more if not w.startswith("-")), variant)
