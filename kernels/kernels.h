@@ -1,17 +1,18 @@
 /* kernels.h - the table of numeric operations: one struct of function pointers, filled once per device and
  * compute dtype.
  *
- * Letters: B batch, T positions, C channels, NH heads, HS = C/NH head size, V vocabulary, OC output channels,
- * N = B*T rows. "real" is the table's compute dtype: float for kernels_cpu() and kernels_ref_f32(), double
- * for kernels_ref_f64() (tests and finite differences). Statistics (mean, rstd, lse, losses) and optimizer
- * state are real too. Row-major; weights are (OC,C) as in PyTorch's nn.Linear. Gradients: every d... output
- * has its rule in its comment: "=" overwrites, "+=" adds, "beta" means the caller says (0 overwrite, 1 add).
- * Outputs may not overlap inputs unless said. B, N and n may be 0 (an empty micro-batch): sums are then 0.
+ * Letters: B batch, T positions, C channels, NH heads, HS = C/NH head size, V vocabulary, OC output
+ * channels, N = B*T rows. "real" is the table's compute dtype: float for kernels_cpu() and
+ * kernels_ref_f32(), double for kernels_ref_f64() (tests and finite differences). Statistics (mean, rstd,
+ * lse, losses) and optimizer state are real too. Row-major; weights are (OC,C) as in PyTorch's nn.Linear.
+ * Gradients: every d... output has its rule in its comment: "=" overwrites, "+=" adds, "beta" is the
+ * caller's choice (0 overwrite, 1 add). Outputs may not overlap inputs unless stated. B, N and n may be 0
+ * (an empty micro-batch): sums are then 0.
  *
  * On the CPU a function has finished when it returns and runs on the calling thread (which may fan out by
- * OpenMP or BLAS): the device calls it on its compute-stream thread and on no other. `stream` is for devices
- * that enqueue; the CPU ignores it. No function allocates; `work` memory is the caller's, its size given by
- * the matching ..._work function, in bytes. */
+ * OpenMP or BLAS): the device calls it on its compute-stream thread and on no other. `stream` is for
+ * devices that enqueue; the CPU ignores it. No function allocates; `work` memory is the caller's, its size
+ * given by the matching ..._work function, in bytes. */
 #ifndef MUSTER_KERNELS_H
 #define MUSTER_KERNELS_H
 
@@ -28,9 +29,9 @@ enum dtype { DTYPE_F32, DTYPE_F64, DTYPE_BF16, DTYPE_F16, DTYPE_I32, DTYPE_U8, D
 int dtype_size(enum dtype dtype);         /* bytes of one element */
 const char *dtype_name(enum dtype dtype); /* "f32" */
 
-/* What changes from step to step and from micro-batch to micro-batch. It lives in device memory and is
- * written by copies in the schedule or by kernels, so that no layer ever sees a changing host scalar (and a
- * CUDA graph can be replayed). */
+/* Values that change from step to step and from micro-batch to micro-batch. They are in device memory and
+ * written by copies in the schedule or by kernels, so that no layer ever sees a changing host scalar (and
+ * a CUDA graph can be replayed). */
 struct step_scalars {
     double learning_rate[8]; /* one for each parameter class; class 0 decays, class 1 does not */
     double weight_decay[8];
@@ -41,12 +42,12 @@ struct step_scalars {
     double norm_squared;                       /* global, written by the schedule before the step */
     double clip;                               /* factor, written by clip_factor */
     uint64_t step, first_sample;
-    uint32_t skip; /* not 0: the optimizer leaves everything as it is */
+    uint32_t skip; /* not 0: the optimizer changes nothing */
     uint32_t reserved;
 };
 
 struct kernels {
-    uint32_t abi, size; /* KERNELS_ABI and sizeof(struct kernels) of who filled it */
+    uint32_t abi, size; /* KERNELS_ABI and sizeof(struct kernels) of the library that filled it */
     const char *name;   /* "cpu-avx2", "ref-f64" */
     enum dtype dtype;   /* real */
 
@@ -138,10 +139,10 @@ const struct kernels *kernels_ref_f64(void);
 const struct kernels *kernels_cpu(unsigned isa_mask);
 enum { KERNELS_ISA_BASE = 1, KERNELS_ISA_AVX2 = 2, KERNELS_ISA_AVX512 = 4 };
 /* OpenMP and BLAS threads of the calling thread; set once, by the compute-stream thread, before the first
- * kernel. Fails where OpenBLAS is not the OpenMP build. Also makes these threads treat denormals as zero,
- * which is part of the numerics. Without OpenMP (MUSTER_OPENMP=OFF) there is one thread, whatever is asked.
- * The same call gives the same bits for the same number of threads; only the linear_* functions give other
- * bits for another number. */
+ * kernel. Fails if OpenBLAS is not the OpenMP build. Also makes these threads treat denormals as zero,
+ * which is part of the numerics. Without OpenMP (MUSTER_OPENMP=OFF) there is always one thread. The same
+ * call gives the same bits for the same number of threads; only the linear_* functions give other bits for
+ * another number. */
 int kernels_cpu_threads(int threads, struct muster_error *err);
 /* For the numerics fingerprint, beside the table's name: "OpenBLAS 0.3.21 ... Zen MAX_THREADS=64". Static. */
 const char *kernels_cpu_blas(void);

@@ -22,7 +22,7 @@
     X(ENV_MAX_RESTARTS, "TORCHELASTIC_MAX_RESTARTS", "the --max-restarts")                                   \
     X(ENV_RUN_ID, "TORCHELASTIC_RUN_ID", "the --rdzv-id")                                                    \
     X(ENV_USE_AGENT_STORE, "TORCHELASTIC_USE_AGENT_STORE", "True: the agent serves the TCPStore")            \
-    X(ENV_ERROR_FILE, "TORCHELASTIC_ERROR_FILE", "where a worker may leave its exception as JSON")           \
+    X(ENV_ERROR_FILE, "TORCHELASTIC_ERROR_FILE", "file to which a worker may write its exception as JSON")   \
     X(ENV_SIGNALS_TO_HANDLE, "TORCHELASTIC_SIGNALS_TO_HANDLE", "the signals that stop the job")              \
     X(ENV_ASYNC_ERROR_HANDLING, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1 unless the user set it")               \
     X(ENV_OMP_NUM_THREADS, "OMP_NUM_THREADS", "cores / workers unless the user set it")                      \
@@ -32,16 +32,18 @@
     X(ENV_PYTHONUNBUFFERED, "PYTHONUNBUFFERED", "1 unless the user set it")                                  \
     X(ENV_PYTHONFAULTHANDLER, "PYTHONFAULTHANDLER", "1 unless the user set it")                              \
     X(ENV_LINE_PREFIX, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "prefix of tee'd lines")                     \
-    X(ENV_AGENT_ID, "MUSTER_AGENT_ID", "marks every descendant of one agent, so that none can outlive it")   \
+    X(ENV_AGENT_ID, "MUSTER_AGENT_ID",                                                                       \
+      "marks every descendant of one agent, so that all of them can be found and stopped")                   \
     X(ENV_HOSTNAME, "MUSTER_HOSTNAME", "the agent's host name, where pods share a kernel's (muster local)")  \
-    X(ENV_HEARTBEAT_FD, "MUSTER_HEARTBEAT_FD", "where a worker may tell its step: one line a beat")          \
-    X(ENV_NOTICE_FD, "MUSTER_NOTICE_FD", "where a worker may listen for planned stops: one line each")       \
+    X(ENV_HEARTBEAT_FD, "MUSTER_HEARTBEAT_FD",                                                               \
+      "pipe to which a worker may write its step: one line for each heartbeat")                              \
+    X(ENV_NOTICE_FD, "MUSTER_NOTICE_FD", "socket from which a worker may read stop notices: one line each")  \
     X(ENV_NVML_LIBRARY, "MUSTER_NVML_LIBRARY", "the file of NVML, libnvidia-ml.so.1 unless set")             \
     X(ENV_NODE_POOL, "MUSTER_NODE_POOL",                                                                     \
       "the node's pool as the cluster's operator names it, for --nccl-policy")                               \
     X(ENV_DESCRIPTION, "MUSTER_DESCRIPTION",                                                                 \
-      "a file of muster doctor --describe, decided about in place of this machine (tests, replays)")         \
-    X(ENV_ROUND, "MUSTER_ROUND", "number of this forming of the world, from 0")
+      "a file of muster doctor --describe, used in place of this machine (tests, replays)")                  \
+    X(ENV_ROUND, "MUSTER_ROUND", "number of the round, from 0")
 
 #define MUSTER_ENV_DECLARE(symbol, name, meaning) static const char symbol[] __attribute__((unused)) = name;
 MUSTER_ENV_NAMES(MUSTER_ENV_DECLARE)

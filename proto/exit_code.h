@@ -1,13 +1,13 @@
 /* exit_code.h - the exit codes of every program of muster: one table, read by the code and by the
  * documentation.
  *
- * A failing worker's own code is passed through, and 128+n stands for signal n, so codes that are not in this
- * table are the first cause's. 138 is above 127 so that a PyTorchJob with restartPolicy ExitCode retries it.
- */
+ * A failing worker's own code is passed through, and 128+n stands for signal n, so other codes are those
+ * of the first cause. 138 is above 127 so that a PyTorchJob with restartPolicy ExitCode retries it.
+ *  */
 #ifndef MUSTER_PROTO_EXIT_CODE_H
 #define MUSTER_PROTO_EXIT_CODE_H
 
-/* symbol, value, what it means */
+/* symbol, value, meaning */
 #define MUSTER_EXIT_CODES(X)                                                                                 \
     X(EXIT_CODE_OK, 0, "every worker exited 0")                                                              \
     X(EXIT_CODE_FAILURE, 1, "a failure of muster itself, or a worker's own exit code 1")                     \

@@ -1,4 +1,4 @@
-/* xid.c - see xid.h. The table holds the numbers that training jobs meet. */
+/* xid.c - see xid.h. The table holds the numbers that occur in training jobs. */
 #include "proto/xid.h"
 
 #include <ctype.h>
@@ -12,7 +12,7 @@ static const char see_program[] =
 static const char reset_gpu[] = "drain the node and reset the GPU; replace it if this comes again";
 static const char reboot[] = "drain and reboot the node; replace the GPU if this comes again";
 static const char links[] = "check the NVLink cables and switches, reset the GPUs of the node";
-static const char nothing[] = "look at the report before it";
+static const char nothing[] = "read the report before it";
 
 static const struct xid_meaning meanings[] = {
     {13, XID_PROGRAM, "an exception in the graphics engine, usually an access out of bounds", see_program},
@@ -51,7 +51,7 @@ static const struct xid_meaning meanings[] = {
     {148, XID_MACHINE, "an NVLink error (NVLPW)", links},
     {149, XID_MACHINE, "an NVLink error (NETIR)", links},
     {150, XID_MACHINE, "an NVLink error (MSE)", links},
-    {154, XID_FOLLOWER, "the driver asks for a recovery action", "do what the report asks for"},
+    {154, XID_FOLLOWER, "the driver requests a recovery action", "take the action that the report names"},
     {156, XID_FOLLOWER, "a resource was retired", "reset the GPU when the job has ended"},
     {157, XID_MACHINE, "a resource could not be retired", reset_gpu},
     {158, XID_MACHINE, "a fatal time-out of the GPU", reset_gpu},

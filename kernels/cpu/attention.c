@@ -155,8 +155,8 @@ static void backward_tile(const struct head *h, int first)
     tile_product(h->dscores, ATTENTION_QUERIES, (struct tile_a){h->v, h->stride, 1}, h->dout_transposed,
                  ATTENTION_QUERIES, keys, ATTENTION_QUERIES, h->HS, 0);
     backward_lanes(h->scores, h->dscores, lse, D, first, keys, h->scale);
-    /* The keys of this tile get their first contribution from it: tiles go up, so these rows are still unset
-     * and earlier keys are added to. */
+    /* This tile makes the first contribution to its keys: tiles go up, so these rows are still unset,
+     * while earlier keys are added to. */
     struct tile_a p = {h->scores, ATTENTION_QUERIES, 1}, ds = {h->dscores, ATTENTION_QUERIES, 1};
     struct tile_a p_new = p, ds_new = ds;
     p_new.at += (size_t)first * ATTENTION_QUERIES;
@@ -169,7 +169,7 @@ static void backward_tile(const struct head *h, int first)
                  count, h->HS, keys, 0);
 }
 
-/* What base is for position 0 of sequence 0, for one (b, h) pair and one slot of work memory. */
+/* Base pointers at position 0 of sequence 0, for one (b, h) pair and one slot of work memory. */
 static struct head head_of_pair(const struct head *base, int pair, int NH, float *slot)
 {
     struct head h = *base;
@@ -190,7 +190,7 @@ static struct head head_of_pair(const struct head *base, int pair, int NH, float
     return h;
 }
 
-/* Runs fn for every tile of the pairs that are thread `me` of `threads`'s. */
+/* Runs fn for every tile of the pairs assigned to thread `me` of `threads`. */
 static void share_of_heads(const struct head *base, int B, int NH, float *work, int me, int threads,
                            void (*fn)(const struct head *, int))
 {
@@ -209,8 +209,8 @@ static void for_each_head(const struct head *base, int B, int NH, float *work,
 #ifdef _OPENMP
     int slots = attention_slots(B, NH);
     int64_t scores = (int64_t)B * NH * base->T * base->T;
-    /* The team is always whole and some of it may have nothing to do: libgomp ends the threads that a smaller
-     * team leaves over and has to start them again for the next loop. */
+    /* The team always has all threads, some perhaps without work: libgomp ends the threads that a smaller
+     * team does not use and has to start them again for the next loop. */
 #pragma omp parallel if (scores >= CPU_PARALLEL_MIN)
     {
         int threads = omp_get_num_threads() < slots ? omp_get_num_threads() : slots,

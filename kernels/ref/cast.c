@@ -26,7 +26,7 @@ static uint16_t narrow_encode(double value, struct narrow_format format)
         return (uint16_t)sign;
     int exponent = isinf(value) ? 2 * bias : ilogb(magnitude);
     if (exponent < 1 - bias)
-        exponent = 1 - bias; /* subnormal: the last place stands still */
+        exponent = 1 - bias; /* subnormal: the last place is fixed */
     if (exponent > bias)
         return (uint16_t)(sign | infinity);
     /* In units of the last place; rint rounds to nearest even. Rounding up to 2*mantissa_one carries into the

@@ -37,8 +37,8 @@ void buffer_consume(struct buffer *b, size_t length);
 void buffer_clear(struct buffer *b);
 /* Frees the memory and zeroes everything but the limit. Accepts NULL. */
 void buffer_free(struct buffer *b);
-/* The text, owned by the caller (mem_free); the buffer becomes empty. NULL where it had failed. "" where it
- * was empty. */
+/* The text, owned by the caller (mem_free); the buffer becomes empty. NULL if it had failed. "" if it was
+ * empty. */
 char *buffer_take(struct buffer *b);
 
 #define scope_buffer __attribute__((cleanup(buffer_free))) struct buffer

@@ -23,7 +23,7 @@ struct instant {
     int64_t ns; /* CLOCK_MONOTONIC; only differences mean anything */
 };
 
-/* A time that never comes. */
+/* A time that is never reached. */
 #define INSTANT_NEVER ((struct instant){INT64_MAX})
 
 struct clock {

@@ -1,4 +1,4 @@
-/* error.h - filling, wrapping and printing `struct muster_error`. */
+/* error.h - fills, wraps and prints `struct muster_error`. */
 #ifndef MUSTER_PROTO_BASE_ERROR_H
 #define MUSTER_PROTO_BASE_ERROR_H
 
@@ -17,7 +17,7 @@ int error_set(struct muster_error *err, enum muster_error_code code, const char 
  * ": <strerror(errno)>" appended. */
 int error_errno(struct muster_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Puts "<prefix>: " before the text that is there; the code stays. Returns -1. */
+/* Puts "<prefix>: " before the text; the code stays. Returns -1. */
 int error_wrap(struct muster_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Clears err (may be NULL). */

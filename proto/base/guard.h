@@ -1,11 +1,11 @@
-/* guard.h - scope guards: what a variable owns is released when its scope ends, on every path.
+/* guard.h - scope guards: a resource owned by a variable is released when its scope ends, on every path.
  *
  *     scope_free char *text = ...;
  *     scope_close int fd = open(...);
  *     return take_fd(&fd);            // ownership leaves the scope
  *
- * A type that owns something ships its own guard beside its destroy function with GUARD_DEFINE. Guards keep
- * errno. */
+ * A type that owns something ships its own guard beside its destroy function with GUARD_DEFINE. Guards
+ * keep errno. */
 #ifndef MUSTER_PROTO_BASE_GUARD_H
 #define MUSTER_PROTO_BASE_GUARD_H
 
@@ -40,7 +40,7 @@ static inline void guard_close(int *fd)
 {
     if (*fd >= 0) {
         int kept = errno;
-        (void)close(*fd); /* nothing can be done about a failing close of something that is given up */
+        (void)close(*fd); /* nothing can be done if closing an abandoned descriptor fails */
         errno = kept;
     }
 }

@@ -92,7 +92,7 @@ int io_write_file_atomic(const char *path, const void *data, size_t length, mode
         return -1;
     }
     if (fsync(fd) < 0 || rename(beside, path) < 0) {
-        (void)error_errno(err, "cannot put %s in place", path);
+        (void)error_errno(err, "cannot rename %s into place", path);
         (void)unlink(beside);
         return -1;
     }

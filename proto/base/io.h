@@ -19,8 +19,8 @@ int io_read_all(int fd, void *data, size_t length, const char *what, struct must
 /* The whole of a regular file or of /proc and /sys text, at most limit bytes (a larger one is
  * MUSTER_E_LIMIT). */
 int io_read_file(const char *path, size_t limit, struct buffer *out, struct muster_error *err);
-/* Writes a file beside path, syncs it and renames it over path: after a crash there is the old or the new
- * one. */
+/* Writes a temporary file beside path, syncs it and renames it over path: after a crash there is the old
+ * or the new one. */
 int io_write_file_atomic(const char *path, const void *data, size_t length, mode_t mode,
                          struct muster_error *err);
 /* mkdir -p. */

@@ -1,4 +1,4 @@
-/* knob.h - the knob table: one row a setting, and everything that needs to know about settings reads the row.
+/* knob.h - the knob table: one row a setting, read by every function of settings.
  *
  * A program declares an options struct and a static table of rows that say where in the struct each value
  * lives. The command-line parser, the YAML reader, --help, `muster env` and the documentation's tables are
@@ -32,7 +32,7 @@ enum knob_source {
     KNOB_FROM_ENVIRONMENT,
     KNOB_FROM_FILE,
     KNOB_FROM_FLAG,
-    KNOB_FROM_RULE, /* worked out, e.g. from the host name */
+    KNOB_FROM_RULE, /* computed, e.g. from the host name */
 };
 
 struct knob {
@@ -47,9 +47,9 @@ struct knob {
     const char *unit;           /* "s", "bytes"; NULL for none */
     const char *const *choices; /* NULL-terminated, for KNOB_CHOICE */
     const char *section;        /* heading in --help */
-    const char *help;           /* one line; says what it does, not how it is stored */
-    const char *
-        refused; /* not NULL: known but not honoured; the text says what to use, and setting it is an error */
+    const char *help;           /* one line; the effect of the setting */
+    const char *refused; /* not NULL: known but not honoured; the text names the alternative, and setting it
+                            is an error */
 };
 
 #define KNOB_OFFSET(type, member) offsetof(struct type, member)
@@ -74,8 +74,9 @@ int knob_read_environment(const struct knob_table *table, void *options, uint8_t
                           const char *(*get)(void *context, const char *name), void *context,
                           struct muster_error *err);
 
-/* The row of exactly this name (dash and underscore equal), else of the unique row that begins with it when
- * prefixes is set. NULL where there is none or more than one; ambiguous (may be NULL) tells which. */
+/* The row of exactly this name (dash and underscore equal), else of the unique row that begins with it
+ * when prefixes is set. NULL if there is none or more than one; ambiguous (may be NULL) distinguishes the
+ * two. */
 const struct knob *knob_find(const struct knob_table *table, const char *name, size_t length, bool prefixes,
                              bool *ambiguous);
 const struct knob *knob_find_letter(const struct knob_table *table, char letter);
@@ -87,8 +88,7 @@ int knob_format(const struct knob *knob, const void *options, struct buffer *out
 /* The value as JSON, appended: true, false, a number, a string, a list of strings, or null for a text that is
  * not set. */
 int knob_format_json(const struct knob *knob, const void *options, struct buffer *out);
-/* The rows as tables of Markdown, one for each section; with a column for the variables where there are any.
- */
+/* The rows as tables of Markdown, one for each section; with a column for the variables if there are any. */
 int knob_markdown(const struct knob_table *table, struct buffer *out);
 /* The help text of all rows, by section, at most columns wide. */
 int knob_help(const struct knob_table *table, int columns, struct buffer *out);

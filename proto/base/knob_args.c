@@ -39,7 +39,8 @@ static int ambiguous_flag(const struct knob_table *table, const char *name, size
                      list.failed ? "" : list.data);
 }
 
-/* Something that was meant as a flag and not as a value: begins with a dash and is not a negative number. */
+/* Whether the argument looks like a flag and not like a value: begins with a dash and is not a negative
+ * number. */
 static bool looks_like_flag(const char *text)
 {
     return text[0] == '-' && text[1] && !(text[1] >= '0' && text[1] <= '9');

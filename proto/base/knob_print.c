@@ -85,7 +85,7 @@ static const char *dashes_of(const struct knob *knob)
     return strchr(knob->name, '.') ? "" : "--";
 }
 
-/* What the row does, its choices and its default. */
+/* The row's help text, its choices and its default. */
 static void describe(const struct knob *knob, struct buffer *out)
 {
     buffer_text(out, knob->refused ? knob->refused : knob->help);
@@ -135,7 +135,7 @@ int knob_help(const struct knob_table *table, int columns, struct buffer *out)
     return out->failed ? -1 : 0;
 }
 
-/* text with what a cell of a table cannot hold escaped */
+/* text with the characters escaped that a table cell cannot hold */
 static void put_cell(struct buffer *out, const char *text)
 {
     for (const char *at = text; *at;) {

@@ -45,7 +45,7 @@ int library_load(const struct library *library, void *calls, void **handle, stru
     if (missing) {
         for (size_t i = 0; i < library->count; i++)
             put(calls, &library->functions[i], NULL);
-        (void)dlclose(loaded); /* a library that stays costs nothing */
+        (void)dlclose(loaded); /* keeping a library loaded costs nothing */
         return error_set(err, MUSTER_E_NOT_FOUND, "%s: %s has no function %s, another version is needed",
                          library->needs, library->file, missing);
     }

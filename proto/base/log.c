@@ -60,14 +60,14 @@ void log_write(const struct log_sink *sink, enum log_level level, const char *fo
 void log_write_to_fd(void *context, enum log_level level, const char *line)
 {
     char out[LINE_LIMIT + 1];
-    (void)level; /* stands in the line */
+    (void)level; /* keep it in the line */
     int length = snprintf(out, sizeof out, "%s\n", line);
     if (length < 0)
         return;
     if (length > (int)sizeof out - 1)
         length = (int)sizeof out - 1;
-    /* one write, so that lines of several threads and processes do not mix; a log line that cannot be written
-     * is lost */
+    /* one write, so that lines of several threads and processes do not mix; a log line that cannot be
+     * written is lost */
     ssize_t done = write(*(const int *)context, out, (size_t)length);
     (void)done;
 }

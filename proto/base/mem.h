@@ -22,9 +22,9 @@ char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Accepts NULL. */
 void mem_free(void *block);
 
-/* Tests only: a hook that is asked before every allocation (return false to make it fail) and told of every
- * block that comes and goes; a block that mem_realloc moves stays one block. Set while no other thread
- * allocates; NULL removes it. */
+/* Tests only: a hook that is called before every allocation (returns false to make it fail) and for every
+ * block that is allocated or freed; a block that mem_realloc moves stays one block. Set while no other
+ * thread allocates; NULL removes it. */
 struct mem_hook {
     int (*allow)(void *context, size_t size);
     void (*allocated)(void *context, void *block, size_t size);

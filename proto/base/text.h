@@ -21,16 +21,15 @@ bool text_bool(const char *text, bool *out);
  */
 bool text_bytes(const char *text, int64_t *out);
 
-/* Among count names the one nearest to text by edit distance (transposition counts one), dash and underscore
- * being equal; NULL where none is nearer than half the length of text, so that a hint is a help and not a
- * guess. */
+/* Among count names the one nearest to text by edit distance (transposition counts one), dash and
+ * underscore being equal; NULL if none is nearer than half the length of text. */
 const char *text_nearest(const char *text, const char *const *names, size_t count);
 
 /* FNV-1a, 64 bits: for fingerprints and tables, not against an adversary. Start with TEXT_HASH_START. */
 #define TEXT_HASH_START UINT64_C(14695981039346656037)
 uint64_t text_hash(uint64_t hash, const void *data, size_t length);
 
-/* Formats bytes for people: "64 B", "3.2 KB", "1.50 GB" (powers of 1,024). */
+/* Formats bytes for display: "64 B", "3.2 KB", "1.50 GB" (powers of 1,024). */
 const char *text_format_bytes(char *out, size_t size, int64_t bytes);
 
 #ifdef __cplusplus

@@ -21,7 +21,7 @@ int thread_start(pthread_t *thread, size_t stack_bytes, void *(*run)(void *conte
         if (!failure && thread)
             *thread = made;
         else if (!failure)
-            (void)pthread_detach(made); /* cannot fail for a thread that was just made */
+            (void)pthread_detach(made); /* cannot fail for a thread that was just created */
     }
     (void)pthread_attr_destroy(&attributes);
     return failure;

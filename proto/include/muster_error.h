@@ -11,8 +11,7 @@
 extern "C" {
 #endif
 
-/* Long enough for one line that names the value, the limit and the way out, with two prefixes from callers.
- */
+/* Long enough for one line with the value, the limit and the remedy, and two prefixes from callers. */
 #define MUSTER_ERROR_TEXT 480
 
 struct muster_error {
@@ -27,15 +26,15 @@ struct muster_error {
     X(MUSTER_E_NOMEM, "no-memory", "an allocation failed or would exceed a limit")                           \
     X(MUSTER_E_IO, "io", "the operating system refused a read, write, open or map")                          \
     X(MUSTER_E_TIMEOUT, "timeout", "a deadline passed")                                                      \
-    X(MUSTER_E_PEER, "peer", "another process or rank is gone or broke the protocol")                        \
+    X(MUSTER_E_PEER, "peer", "another process or rank has ended or violated the protocol")                   \
     X(MUSTER_E_PROTOCOL, "protocol", "bytes that do not follow the wire format")                             \
     X(MUSTER_E_NOT_FOUND, "not-found", "a name, file or key does not exist")                                 \
-    X(MUSTER_E_UNSUPPORTED, "unsupported", "a known thing that this build or version does not do")           \
+    X(MUSTER_E_UNSUPPORTED, "unsupported", "known, but not supported by this build or version")              \
     X(MUSTER_E_LIMIT, "limit", "a documented bound was exceeded")                                            \
     X(MUSTER_E_CANCELLED, "cancelled", "stopped by request")                                                 \
-    X(MUSTER_E_REFUSED, "refused", "the other side said no and why")                                         \
+    X(MUSTER_E_REFUSED, "refused", "refused by the other side, with its reason")                             \
     X(MUSTER_E_STATE, "state", "called in a state that does not allow it")                                   \
-    X(MUSTER_E_BUSY, "busy", "somebody else holds it: a port, a file, a device")
+    X(MUSTER_E_BUSY, "busy", "already in use: a port, a file, a device")
 
 enum muster_error_code {
 #define MUSTER_ERROR_ENUM(code, name, meaning) code,

@@ -103,7 +103,7 @@ int tree_settle_entries(const char *name, struct tree_entry *entries, size_t *co
         if (strcmp(ranked[i].key, ranked[i - 1].key))
             continue;
         if (ranked[i].at < merged)
-            return error_set(err, MUSTER_E_INVALID, "%s:%d:%d: key '%.100s' stands twice", name, entry->line,
+            return error_set(err, MUSTER_E_INVALID, "%s:%d:%d: key '%.100s' appears twice", name, entry->line,
                              entry->column, entry->key);
         entry->value = NULL;
     }
@@ -166,7 +166,7 @@ int tree_parse(const char *name, const char *text, size_t length, struct tree *o
     if (result < 0 && yaml.line && looks_like_json(text, length)) {
         tree_free(out);
         result = tree_parse_json(name, text, length, out, &json, &json_err);
-        /* the reader that came further knows better what is wrong */
+        /* the reader that got further has the better error */
         bool further = json.line > yaml.line || (json.line == yaml.line && json.column > yaml.column);
         if (err && (result == 0 || !json.line || further))
             *err = json_err;

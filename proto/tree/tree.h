@@ -1,9 +1,9 @@
-/* tree.h - YAML and JSON files as a tree of nodes that know where they stand in the file.
+/* tree.h - YAML and JSON files as a tree of nodes with their position in the file.
  *
- * Scalars are read as Kubernetes reads them (YAML 1.1 as its tools have it: yes, no, on and off are booleans,
- * 010 is 8, a date is text). Anchors, aliases and merge keys work. What a hostile or broken file could cost
- * is bounded before it costs: bytes, depth, and the number of nodes with every alias counted in full. A key
- * that stands twice is an error. */
+ * Scalars are read as Kubernetes reads them (YAML 1.1 as its tools have it: yes, no, on and off are
+ * booleans, 010 is 8, a date is text). Anchors, aliases and merge keys work. The cost of a hostile or
+ * broken file is bounded in advance: bytes, depth, and the number of nodes with every alias counted in
+ * full. A duplicate key is an error. */
 #ifndef MUSTER_PROTO_TREE_TREE_H
 #define MUSTER_PROTO_TREE_TREE_H
 
@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 enum {
-    TREE_BYTES_LIMIT = 3 << 20, /* what a Kubernetes API server takes in one request */
+    TREE_BYTES_LIMIT = 3 << 20, /* the limit of a request to a Kubernetes API server */
     TREE_DEPTH_LIMIT = 64,      /* libyaml's nesting is quadratic */
     TREE_NODES_LIMIT = 200000,  /* aliases counted as if they were written out */
     TREE_ANCHORS_LIMIT = 1000,  /* in one document */

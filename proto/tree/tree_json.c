@@ -1,4 +1,4 @@
-/* tree_json.c - JSON by jansson, for what libyaml does not take: escapes of characters beyond 16 bits (an
+/* tree_json.c - JSON by jansson, for input that libyaml rejects: escapes of characters beyond 16 bits (an
  * emoji as Python writes it), and documents one behind the other. */
 #include "proto/tree/tree_internal.h"
 

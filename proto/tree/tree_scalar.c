@@ -1,6 +1,6 @@
-/* tree_scalar.c - what a YAML scalar means, in the dialect of Kubernetes' tools (pure).
+/* tree_scalar.c - the meaning of a YAML scalar, in the dialect of Kubernetes' tools (pure).
  *
- * YAML 1.1 with the habits of their reader: y, yes, on and their kin are booleans, integers may be octal
+ * YAML 1.1 with the habits of their reader: y, yes, on and the like are booleans, integers may be octal
  * (010, 0o10), binary or hexadecimal and may hold underscores, dates stay text. */
 #include "proto/tree/tree_internal.h"
 
@@ -144,7 +144,7 @@ bool tree_resolve(struct tree_node *node, bool plain, const char *tag)
             node->kind = TREE_TEXT;
         return true;
     }
-    node->kind = TREE_TEXT; /* !!str, the lone "!" and tags that nobody knows */
+    node->kind = TREE_TEXT; /* !!str, the lone "!" and unknown tags */
     if (strncmp(tag, core, sizeof core - 1))
         return true;
     for (size_t i = 0; i < sizeof tags / sizeof *tags; i++) {
@@ -157,5 +157,5 @@ bool tree_resolve(struct tree_node *node, bool plain, const char *tag)
         }
         return node->kind == tags[i].kind;
     }
-    return strcmp(tag + sizeof core - 1, "binary") != 0; /* bytes are nothing that we could hand on as text */
+    return strcmp(tag + sizeof core - 1, "binary") != 0; /* bytes cannot be passed on as text */
 }

@@ -16,7 +16,7 @@ struct anchor {
     size_t weight; /* nodes of it, aliases written out; 0 while it is still open */
 };
 
-/* An open list or map. What it holds is gathered here and moved into the tree at its end. */
+/* An open list or map. Its nodes are gathered here and moved into the tree at its end. */
 struct frame {
     struct tree_node *node;
     struct tree_entry *entries; /* of a list: only the values */
@@ -129,7 +129,7 @@ static int add_anchor(struct reader *r, const yaml_event_t *event, const yaml_ch
     return 0;
 }
 
-/* The latest anchor of a name: YAML lets a later one take it over. */
+/* The latest anchor of a name: YAML lets a later one replace it. */
 static const struct tree_node *find_anchor(struct reader *r, const yaml_event_t *event)
 {
     const char *name = (const char *)event->data.alias.anchor;
@@ -138,7 +138,7 @@ static const struct tree_node *find_anchor(struct reader *r, const yaml_event_t 
         if (strcmp(anchor->name, name))
             continue;
         if (!anchor->weight)
-            (void)FAIL(r, event, MUSTER_E_INVALID, "alias *%.100s stands inside of what it stands for", name);
+            (void)FAIL(r, event, MUSTER_E_INVALID, "alias *%.100s is inside of its own anchor", name);
         else if (!count_nodes(r, event, anchor->weight))
             return anchor->node;
         return NULL;
@@ -213,7 +213,7 @@ static int put_merges(struct reader *r, struct frame *frame, const struct tree_n
     return 0;
 }
 
-/* A finished value goes where it belongs: the document, a list, or a map as key or value. */
+/* A finished value goes into its container: the document, a list, or a map as key or value. */
 static int put_value(struct reader *r, const yaml_event_t *event, const struct tree_node *node)
 {
     if (r->depth == 0)

@@ -57,8 +57,8 @@ static const char *const peer_gone[] = {
     "ECONNRESET",
     "EPIPE",
     /* libmuster: a wait on a peer that ended or said nothing */
-    ") is gone in ",
-    ": it has gone",
+    ") exited during ",
+    ": it closed the connection",
 };
 
 /* Trouble of its own, whatever its communication says. */

@@ -1,4 +1,4 @@
-/* api_trainer.c - the training part of muster.h: checks what a caller may get wrong and hands it to the
+/* api_trainer.c - the training part of muster.h: validates the caller's arguments and passes them to the
  * trainer. */
 #include <math.h>
 #include <stddef.h>
@@ -63,8 +63,8 @@ static int check_size(const char *name, uint32_t size, size_t ours, struct muste
     if (size == ours)
         return 0;
     return error_set(err, MUSTER_E_INVALID,
-                     "struct %s says that it is %u bytes, but this library's is %zu: set its size, and build "
-                     "against this library's muster.h",
+                     "struct %s has the size %u, but this library's is %zu: set its size, and build against "
+                     "this library's muster.h",
                      name, size, ours);
 }
 

@@ -1,8 +1,8 @@
 /* muster_train.c - the program muster-train: a configuration file in, a trained model and a sample of its
  * text out.
  *
- * main is a list of steps; everything that can be tested alone lives in the files that it calls. Rank 0
- * speaks, the other ranks only when something is wrong. */
+ * main is a list of steps; everything that can be tested alone is in the files that it calls. Rank 0
+ * prints; other ranks print errors only. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -34,7 +34,7 @@
 #include "runtime/world/world.h"
 
 enum { OVERRIDE_LIMIT = 64, SMAPS_LIMIT = 1 << 16 };
-/* The kernel walks all pages to say how many are resident: not for every step. */
+/* The kernel walks all pages for the resident size: not for every step. */
 #define RESIDENT_NS NS_PER_S
 
 struct command {
@@ -42,7 +42,7 @@ struct command {
     char *overrides[OVERRIDE_LIMIT];
     int override_count;
     bool plan, verbose, help, version;
-    int64_t world_size; /* for --plan; 0: the one we are in */
+    int64_t world_size; /* for --plan; 0: the current world */
 };
 
 /* One run of one rank. */
@@ -56,11 +56,11 @@ struct run {
     int32_t *tokens, *targets; /* (micro_batches, B, T) */
     void **weights;            /* full parameters, rank 0 only, after the training */
     struct progress progress;
-    bool listens;           /* for notices of a stop */
-    bool cut_short;         /* all ranks have stopped for one, before the last step */
-    int64_t resident_bytes; /* as it was at resident_at */
+    bool listens;           /* for stop notices */
+    bool cut_short;         /* all ranks have stopped for a notice, before the last step */
+    int64_t resident_bytes; /* measured at resident_at */
     struct instant resident_at;
-    bool terminal, line_open; /* a progress line stands there without its end */
+    bool terminal, line_open; /* an unterminated progress line is on the terminal */
 };
 
 static int usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -144,7 +144,7 @@ static int print_help(void)
     return fputs(out.data, stdout) < 0 || fflush(stdout) ? EXIT_CODE_FAILURE : EXIT_CODE_OK;
 }
 
-/* Whether the user mends it: input that is wrong, or a plan that does not fit into memory. */
+/* Whether the user can fix it: invalid input, or a plan that does not fit into memory. */
 static bool is_usage(int code)
 {
     return code == MUSTER_E_INVALID || code == MUSTER_E_NOT_FOUND || code == MUSTER_E_UNSUPPORTED ||
@@ -155,7 +155,7 @@ static int fail(const struct run *run, const struct muster_error *err)
 {
     if (run->line_open) {
         printf("\n");
-        (void)fflush(stdout); /* the error is told on standard error */
+        (void)fflush(stdout); /* the error is printed on standard error */
     }
     if (run->world_size > 1)
         fprintf(stderr, "muster-train: rank %d: error: %s\n", run->rank, err->text);
@@ -226,7 +226,7 @@ static bool saves(const struct run *run)
     return run->config.output && *run->config.output;
 }
 
-/* What may be wrong with this rank's input, before any rank waits for another. */
+/* Errors in this rank's input, found before any rank waits for another. */
 static int open_inputs(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
@@ -235,8 +235,7 @@ static int open_inputs(struct run *run, struct muster_error *err)
     run->data = data_open(c->path, (int)c->sequence_length, (uint64_t)c->seed, err);
     if (!run->data) {
         if (err->code == MUSTER_E_IO)
-            err->code =
-                MUSTER_E_INVALID; /* data that may not be read is bad input like data that is not there */
+            err->code = MUSTER_E_INVALID; /* unreadable data is bad input, like missing data */
         return -1;
     }
     size_t count = (size_t)run->micro_batches * (size_t)c->micro_batch * (size_t)c->sequence_length;
@@ -307,7 +306,7 @@ static int64_t resident_bytes(void)
 {
     scope_buffer text = {0};
     if (io_read_file("/proc/self/smaps_rollup", SMAPS_LIMIT, &text, NULL) < 0 || !text.data)
-        return 0; /* only for show: older kernels have no such file */
+        return 0; /* informational only: older kernels have no such file */
     return progress_parse_pss(text.data);
 }
 
@@ -330,16 +329,16 @@ static void show_progress(struct run *run, struct progress_step *step, bool last
     scope_buffer line = {0};
     if (progress_line(&run->progress, step, &line) < 0)
         return; /* a line less */
-    /* On a terminal one line is written over again, where it is wide enough for it. */
+    /* On a terminal one line is overwritten, if it is wide enough. */
     bool over = run->terminal && line.length < terminal_columns();
     printf(over ? "\r%s\033[K" : "%s", line.data);
     run->line_open = over && !last;
     if (!run->line_open)
         printf("\n");
-    (void)fflush(stdout); /* a console that is gone does not stop the training */
+    (void)fflush(stdout); /* a closed console does not stop the training */
 }
 
-/* After a step, on every rank: whether all of them end here, since a stop was announced to one. */
+/* After a step, on every rank: whether all of them end here because a stop was announced. */
 static int look_for_notice(struct run *run, struct last_step *last, int64_t step, struct muster_error *err)
 {
     struct muster_notice notice = {.size = sizeof notice};
@@ -378,9 +377,9 @@ static int train(struct run *run, struct muster_error *err)
                 stderr,
                 "muster-train: warning: step %lld: the gradient norm is not finite; the step was skipped\n",
                 (long long)step + 1);
-        if (!isfinite(stats.loss) && c->clip_norm == 0) /* alike on every rank: it is a sum over all */
+        if (!isfinite(stats.loss) && c->clip_norm == 0) /* equal on every rank: it is a sum over all */
             return error_set(err, MUSTER_E_STATE,
-                             "step %lld: the loss is %f and the parameters with it; lower "
+                             "step %lld: the loss is %f, so the parameters are not finite either; lower "
                              "training.learning_rate (%g), or set training.clip_norm, which skips such steps",
                              (long long)step + 1, stats.loss, c->learning_rate);
         struct progress_step shown = {.loss = stats.loss,
@@ -397,17 +396,16 @@ static int train(struct run *run, struct muster_error *err)
         if (muster_heartbeat(step, err) < 0)
             return -1;
     }
-    if (muster_heartbeat(-1, err) < 0) /* what follows takes longer than a step */
+    if (muster_heartbeat(-1, err) < 0) /* the remaining work takes longer than a step */
         return -1;
     if (run->rank == 0) {
         int64_t done = run->progress.done, count = done < PROGRESS_LOSSES ? done : PROGRESS_LOSSES;
         if (run->cut_short)
-            fprintf(
-                stderr,
-                "muster-train: warning: a stop was announced: all ranks end after step %lld of %lld; there "
-                "are no checkpoints yet, so that a next round begins with step 1%s\n",
-                (long long)done, (long long)c->steps,
-                saves(run) ? "; the parameters as they are now are saved" : "");
+            fprintf(stderr,
+                    "muster-train: warning: a stop was announced: all ranks end after step %lld of %lld; "
+                    "checkpoints are not supported yet, so the next round restarts at step 1%s\n",
+                    (long long)done, (long long)c->steps,
+                    saves(run) ? "; the current parameters are saved" : "");
         printf("mean loss of the last %lld steps: %.4f\n", (long long)count,
                progress_mean_loss(&run->progress));
     }
@@ -454,12 +452,13 @@ static int print_sample(const struct run *run, struct muster_error *err)
 static int finish(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    const bool samples = c->sample_length && !run->cut_short; /* there may not be the time */
+    const bool samples = c->sample_length && !run->cut_short; /* there may not be enough time */
     if (samples && gather_weights(run, err) < 0)
         return -1;
     if (saves(run) && trainer_save(run->trainer, c->output, err) < 0)
         return -1;
-    trainer_destroy(take_pointer(&run->trainer)); /* its compute stream makes room for the sampler's */
+    trainer_destroy(
+        take_pointer(&run->trainer)); /* its compute stream must be gone before the sampler's is created */
     if (run->rank)
         return 0;
     if (saves(run))
@@ -502,9 +501,9 @@ static int run_training(struct run *run, struct muster_error *err)
     return finish(run, err);
 }
 
-/* Where standard input, output or error was closed, the next file or socket to be opened would take its
- * number, and the progress lines would go into it. A reader of our output that goes away is no reason to die
- * in the middle of a step: whoever prints looks at what became of it. */
+/* If standard input, output or error were closed, the next file or socket would take its number and the
+ * progress lines would go into it. SIGPIPE is ignored: a reader that closes our output must not kill us in
+ * the middle of a step; every print checks its result. */
 static int guard_output(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
@@ -521,7 +520,7 @@ int main(int argc, char *argv[])
     struct muster_error err = {0};
     struct run run = {.world_size = 1};
     if (guard_output() < 0)
-        return EXIT_CODE_FAILURE; /* there is no place to say why */
+        return EXIT_CODE_FAILURE; /* there is nowhere to report it */
     if (parse_command(argc, argv, &command) < 0)
         return EXIT_CODE_USAGE;
     if (command.help)

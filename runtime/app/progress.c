@@ -7,7 +7,7 @@
 #include "proto/base/text.h"
 
 static const double smoothing =
-    0.1; /* weight of the newest step: an ETA that neither jumps nor lags by minutes */
+    0.1; /* weight of the newest step: a stable ETA that does not lag by minutes */
 
 void progress_add(struct progress *p, const struct progress_step *step)
 {

@@ -7,10 +7,10 @@
 
 #include "proto/base/buffer.h"
 
-enum { PROGRESS_LOSSES = 50 }; /* losses that the closing mean is taken over */
+enum { PROGRESS_LOSSES = 50 }; /* losses in the closing mean */
 
 struct progress {
-    int64_t steps;                /* to do in all */
+    int64_t steps;                /* total */
     int64_t tokens_per_step;      /* over all ranks */
     int64_t planned_bytes;        /* of this rank's arenas */
     double step_ns;               /* smoothed time of a step; 0 before the first */
@@ -24,7 +24,7 @@ struct progress_step {
     int64_t resident_bytes;               /* proportional set size of the process; 0: unknown */
 };
 
-/* Takes note of one finished step. */
+/* Records one finished step. */
 void progress_add(struct progress *progress, const struct progress_step *step);
 /* "step 120/900  loss 2.7134  18204 tok/s  comm 4.1 ms, 0.1 ms exposed (98% hidden)  mem 34.1 MB
  * planned, 61.0 MB used  eta 0:41" */

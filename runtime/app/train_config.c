@@ -162,7 +162,7 @@ static const struct knob rows[] = {
      .max = 1e15,
      .unit = "bytes",
      .section = "training",
-     .help = "a plan above it is refused; 0: what the machine has"},
+     .help = "a larger plan is refused; 0: the machine's free memory"},
     {.name = "training.timeout",
      .type = KNOB_DOUBLE,
      .offset = AT(timeout_s),
@@ -171,7 +171,7 @@ static const struct knob rows[] = {
      .max = 1e6,
      .unit = "s",
      .section = "training",
-     .help = "how long a collective waits for the other ranks"},
+     .help = "time-out of a collective"},
     {.name = "training.output",
      .type = KNOB_TEXT,
      .offset = AT(output),
@@ -184,7 +184,7 @@ static const struct knob rows[] = {
      .initial = "gpt2",
      .choices = architectures,
      .section = "model",
-     .help = "what is trained"},
+     .help = "architecture"},
     {.name = "model.layers",
      .type = KNOB_INT,
      .offset = AT(layers),
@@ -216,7 +216,7 @@ static const struct knob rows[] = {
      .min = 2,
      .max = 1 << 20,
      .section = "model",
-     .help = "tokens; bytes need 256"},
+     .help = "tokens; the bytes tokenizer needs 256"},
     {.name = "data.path",
      .type = KNOB_TEXT,
      .offset = AT(path),
@@ -230,7 +230,7 @@ static const struct knob rows[] = {
      .initial = "bytes",
      .choices = tokenizers,
      .section = "data",
-     .help = "how text becomes tokens"},
+     .help = "how text is split into tokens"},
     {.name = "logging.interval",
      .type = KNOB_INT,
      .offset = AT(interval),
@@ -260,7 +260,7 @@ static const struct knob rows[] = {
      .offset = AT(sample_prompt),
      .initial = "\n",
      .section = "logging",
-     .help = "what the sample goes on from"},
+     .help = "text from which the sample continues"},
 };
 static const struct knob_table table = {rows, sizeof rows / sizeof *rows};
 
@@ -306,7 +306,7 @@ static int unknown(const char *where, const char *name, bool section, struct mus
         nearest = knob_nearest(&table, name);
     else
         for (size_t i = 0; i < table.count && !nearest; i++)
-            if (!strncmp(rows[i].section, name, 3)) /* sections are told apart by three letters */
+            if (!strncmp(rows[i].section, name, 3)) /* section names differ in their first three letters */
                 nearest = rows[i].section;
     if (nearest)
         return error_set(err, MUSTER_E_INVALID, "%s: unknown %s '%s'; did you mean '%s'?", where,
@@ -326,8 +326,8 @@ static int take_value(struct reader *r, const char *section, const struct tree_e
     if (!knob)
         return unknown(place(r, entry->line, entry->column, where), full, false, r->err);
     place(r, entry->value->line, entry->value->column, where);
-    if (!entry->value->text) /* a scalar of any kind keeps what was written */
-        return error_set(r->err, MUSTER_E_INVALID, "%s: %s stands where a single value is expected", where,
+    if (!entry->value->text) /* a scalar of any kind keeps its text */
+        return error_set(r->err, MUSTER_E_INVALID, "%s: %s found where a single value is expected", where,
                          tree_kind_name(entry->value->kind));
     scope_free char *place_and_key = mem_printf("%s: %s", where, knob->name);
     if (!place_and_key)
@@ -346,8 +346,8 @@ static int take_section(struct reader *r, const struct tree_entry *entry)
     if (section->kind == TREE_NULL) /* a heading with nothing under it */
         return 0;
     if (section->kind == TREE_LIST)
-        return error_set(r->err, MUSTER_E_INVALID,
-                         "%s: a list stands where keys of section '%s' are expected", where, entry->key);
+        return error_set(r->err, MUSTER_E_INVALID, "%s: a list found where keys of section '%s' are expected",
+                         where, entry->key);
     if (section->kind != TREE_MAP)
         return error_set(
             r->err, MUSTER_E_INVALID,
@@ -364,9 +364,9 @@ static int take_tree(struct reader *r, const struct tree *tree)
     char where[PLACE_SIZE];
     const struct tree_node *root = tree->document_count ? tree->documents[0] : NULL;
     if (tree->document_count > 1)
-        return error_set(r->err, MUSTER_E_INVALID, "%s: a configuration is one document, this file has %zu",
-                         place(r, tree->documents[1]->line, tree->documents[1]->column, where),
-                         tree->document_count);
+        return error_set(
+            r->err, MUSTER_E_INVALID, "%s: the configuration must be one document; this file has %zu",
+            place(r, tree->documents[1]->line, tree->documents[1]->column, where), tree->document_count);
     if (root && root->kind != TREE_MAP)
         return error_set(r->err, MUSTER_E_INVALID,
                          "%s: the file is not a mapping with the sections training, model, data, logging",

@@ -28,7 +28,7 @@ struct train_config {
     double weight_decay, beta1, beta2, epsilon, clip_norm;
     int64_t seed;
     int64_t threads;      /* of the compute stream; 0: cores / local world size */
-    int64_t memory_limit; /* bytes a rank may plan; 0: what the machine has */
+    int64_t memory_limit; /* bytes a rank may plan; 0: the machine's free memory */
     double timeout_s;     /* of a collective */
     char *output;         /* safetensors file written at the end; "" for none */
     /* model */
@@ -46,8 +46,8 @@ struct train_config {
 
 const struct knob_table *train_config_table(void);
 
-/* Fills config with defaults, then with the file, then with overrides ("key=value"), and checks what spans
- * keys. On failure config holds nothing. */
+/* Fills config with defaults, then with the file, then with overrides ("key=value"), and checks
+ * constraints between keys. On failure config holds nothing. */
 int train_config_read(const char *path, char *const *overrides, int override_count,
                       struct train_config *config, struct muster_error *err);
 /* The same from text; name stands for the file in errors. */

@@ -126,7 +126,7 @@ void comm_mirror(const struct comm_op *op, int rank, int size, const void *send,
     case COMM_ALL_REDUCE:
         mirror_reduce(op, size, mine, recv);
         break;
-    default: /* a root's data is here already, and a peer that is not there sends nothing */
+    default: /* a root's data is here already, and an absent peer sends nothing */
         break;
     }
 }
@@ -150,7 +150,7 @@ int comm_members(const struct comm_vote *votes, int size, int me, int *members, 
         members[at] = other;
     }
     *rank = 0;
-    while (members[*rank] != me) /* we are among them: our own color is ours */
+    while (members[*rank] != me) /* our own color is always among them */
         ++*rank;
     return count;
 }

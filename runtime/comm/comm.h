@@ -105,8 +105,8 @@ const struct comm_ops *comm_shm(void);
 const struct comm_ops *comm_tcp(void);
 
 /* Every operation completes `latency_ns + bytes * ns_per_byte` after it could start (bytes: what one rank
- * would receive), and costs no CPU while it waits: proves overlap where two busy cores cannot. There are no
- * peers: every other rank is taken to be a mirror of this one (a gather repeats this rank's shard; a
+ * would receive), and costs no CPU while it waits: proves overlap where two busy cores cannot. There are
+ * no peers: every other rank is assumed to hold this rank's data (a gather repeats this rank's shard; a
  * reduction multiplies by the size). */
 struct comm_delay_options {
     int64_t latency_ns;

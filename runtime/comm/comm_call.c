@@ -1,5 +1,5 @@
-/* comm_call.c - what every comm object holds: its options and the calls that were issued and not finished
- * yet, a ring, so that issuing allocates nothing. */
+/* comm_call.c - state common to every comm object: its options and the ring of calls that were issued and
+ * have not finished, so that issuing allocates nothing. */
 #include <stdio.h>
 
 #include "proto/base/error.h"
@@ -53,7 +53,7 @@ int comm_call_issue(struct comm *comm, const struct comm_op *op, const void *sen
         uint32_t seen = atomic_load(&comm->moved.value);
         if (sequence - atomic_load(&comm->finished) < COMM_CALLS)
             break;
-        /* After a failure the stream drains without running us, so look at the device now and then. */
+        /* After a failure the stream drains without running our work, so check the device now and then. */
         (void)futex_wait(&comm->moved, seen, instant_add(clock_now(NULL), COMM_SLICE_NS), FUTEX_PRIVATE);
         if (comm->device_ops->poll_error(comm->device, err))
             return -1;
@@ -66,7 +66,7 @@ int comm_call_issue(struct comm *comm, const struct comm_op *op, const void *sen
     atomic_store(&comm->issued, sequence);
     if (comm->device_ops->poll_error(comm->device, err))
         return -1;
-    return error_set(err, MUSTER_E_STATE, "the stream refused an operation without saying why");
+    return error_set(err, MUSTER_E_STATE, "the stream refused an operation without giving a reason");
 }
 
 int64_t comm_busy_ns(struct comm *comm)

@@ -65,7 +65,7 @@ static void destroy(struct comm *comm)
     mem_free(comm);
 }
 
-/* The other ranks are mirrors: they say the same color, so the new comm is like the old one. */
+/* The other ranks mirror this one: they have the same color, so the new comm is like the old one. */
 static struct comm *split(struct comm *comm, int color, int key, const char *name, struct muster_error *err)
 {
     (void)color, (void)key;

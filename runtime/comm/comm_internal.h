@@ -1,5 +1,5 @@
-/* comm_internal.h - what every kind of comm has: checks of operations and options, who goes where in a split,
- * a ring of calls that are under way, counters. A kind embeds `struct comm` as its first member. */
+/* comm_internal.h - shared by all kinds of comm: checks of operations and options, membership of a split,
+ * the ring of calls in progress, counters. A kind embeds `struct comm` as its first member. */
 #ifndef MUSTER_RUNTIME_COMM_COMM_INTERNAL_H
 #define MUSTER_RUNTIME_COMM_COMM_INTERNAL_H
 
@@ -16,7 +16,7 @@ static inline bool comm_reduces(enum comm_kind kind)
 {
     return kind == COMM_REDUCE_SCATTER || kind == COMM_ALL_REDUCE;
 }
-/* Between this rank and root; no other rank has a part in it. */
+/* Between this rank and root; no other rank takes part. */
 static inline bool comm_is_pair(enum comm_kind kind)
 {
     return kind == COMM_SEND || kind == COMM_RECV;
@@ -33,16 +33,16 @@ void comm_copy(void *to, const void *from, int64_t bytes);
 /* Bytes that one rank receives from its peers: size-1 shards for all_gather, reduce_scatter and all_to_all,
  * two passes of (size-1)/size for all_reduce, count for broadcast and recv, none for send and barrier. */
 int64_t comm_received_bytes(const struct comm_op *op, int size);
-/* Whether the operation makes sense on this rank: known kind, dtype and reduction, count, root, buffers. */
+/* Whether the operation is valid on this rank: known kind, dtype and reduction, count, root, buffers. */
 int comm_check(const struct comm_op *op, int rank, int size, const void *send, const void *recv,
                struct muster_error *err);
-/* Whether what two ranks issued belongs together: a send and a receive, or the same operation. */
+/* Whether the operations issued by two ranks match: a send and a receive, or the same operation. */
 bool comm_fits(const struct comm_op *a, const struct comm_op *b);
 /* Does the operation as if every rank had this rank's data: right for a size of 1, and what comm_delay does.
  * recv of a COMM_RECV is left as it is. */
 void comm_mirror(const struct comm_op *op, int rank, int size, const void *send, void *recv);
 
-/* What a rank says in a split. */
+/* One rank's vote in a split. */
 struct comm_vote {
     int32_t color, key;
 };
@@ -57,10 +57,10 @@ int comm_check_ranks(const struct comm_options *options, const char *what, int r
 int comm_check_options(const struct comm_options *options, const char *what, int ranks,
                        struct muster_error *err);
 
-/* ---- the object and its calls under way (comm_call.c) ---- */
+/* ---- the object and its calls in progress (comm_call.c) ---- */
 
-enum { COMM_CALLS = 64, COMM_NAME = 128 }; /* calls of one comm at once: a further issue waits */
-/* How long a wait sleeps before it looks whether its peers live and its device is well. */
+enum { COMM_CALLS = 64, COMM_NAME = 128 }; /* calls of one comm in progress at once: a further issue waits */
+/* How long a wait sleeps before it checks its peers and its device. */
 #define COMM_SLICE_NS (50 * NS_PER_MS)
 
 struct comm_call {
@@ -74,20 +74,21 @@ typedef int comm_run(struct comm *comm, const struct comm_call *call, struct mus
 
 struct comm {
     int rank, size;
-    char name[COMM_NAME]; /* for messages: its key, cut where too long; "alone" without one */
+    char name[COMM_NAME]; /* for messages: its key, truncated if too long; "alone" without one */
     int64_t timeout_ns;
     struct device *device;
     const struct device_ops *device_ops;
     comm_run *run; /* on the stream */
     _Atomic(uint64_t) issued, finished;
-    struct futex_word moved; /* changes whenever a call finished */
+    struct futex_word moved; /* changes whenever a call finishes */
     _Atomic(int64_t) busy_ns;
     struct comm_call calls[COMM_CALLS];
 };
 
-/* Fills a zeroed one; the options were checked. */
+/* Fills a zeroed one; the options are already checked. */
 void comm_init(struct comm *comm, const struct comm_options *options, comm_run *run);
-/* Of a part with comm's time-out and device; its kind adds what else it needs. key is borrowed. */
+/* Options of a split-off comm, with comm's time-out and device; its kind adds what else it needs. key is
+ * borrowed. */
 struct comm_options comm_part_options(const struct comm *comm, int rank, int size, const char *key);
 
 /* Enqueues op; comm->run does it later on the stream's thread, and its error goes to the device. Waits while
@@ -95,7 +96,7 @@ struct comm_options comm_part_options(const struct comm *comm, int rank, int siz
 int comm_call_issue(struct comm *comm, const struct comm_op *op, const void *send, void *recv,
                     struct device_stream *stream, struct muster_error *err);
 int64_t comm_busy_ns(struct comm *comm);
-/* What is issued and finished; nobody is missing yet. */
+/* Operations issued and finished; no rank is reported missing yet. */
 void comm_status_begin(struct comm *comm, struct comm_status *status);
 void comm_status_add(struct comm_status *status, int missing);
 

@@ -65,7 +65,7 @@ int comm_await(struct pollfd *entries, int count, struct instant deadline, const
     for (;;) {
         int64_t left = instant_diff_ns(deadline, clock_now(NULL));
         if (left <= 0)
-            return error_set(err, MUSTER_E_TIMEOUT, "%s: the time is over", what);
+            return error_set(err, MUSTER_E_TIMEOUT, "%s: timed out", what);
         struct timespec limit = {.tv_sec = (time_t)(left / NS_PER_S), .tv_nsec = (long)(left % NS_PER_S)};
         int ready = ppoll(entries, (nfds_t)count, &limit, NULL);
         if (ready > 0)

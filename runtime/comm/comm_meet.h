@@ -1,4 +1,4 @@
-/* comm_meet.h - how ranks that do not know each other yet leave word in the store, and wait for each other's
+/* comm_meet.h - how ranks find each other: they publish records in the store and wait for each other's
  * connections. */
 #ifndef MUSTER_RUNTIME_COMM_COMM_MEET_H
 #define MUSTER_RUNTIME_COMM_COMM_MEET_H
@@ -18,12 +18,13 @@ struct comm_board {
     struct instant deadline;
 };
 
-/* Every rank counts its own uses of the key, so a comm that was made under it before leaves nothing behind
- * that could be taken for ours. */
+/* Every rank counts its own uses of the key, so that records of an earlier comm under the same key are
+ * never mistaken for ours. */
 int comm_board_open(struct comm_board *board, struct muster_error *err);
 int comm_board_put(const struct comm_board *board, const char *what, const void *data, size_t length,
                    struct muster_error *err);
-/* Waits for what a rank puts there, which has to have this length. absent: "has not come", of that rank. */
+/* Waits for the record published by a rank, which must have this length. absent: "has not published its
+ * address", of that rank. */
 int comm_board_get(const struct comm_board *board, const char *what, int rank, const char *absent, void *data,
                    size_t length, struct muster_error *err);
 

@@ -1,6 +1,6 @@
 /* comm_reduce.c - see comm_reduce.h. Works block by block through a buffer that stays in the first-level
- * cache: each source is read once, the result written once, and since all sources of a block are read before
- * the result goes out, the result may lie over one of them. */
+ * cache: each source is read once, the result written once, and since all sources of a block are read
+ * before the result is written, the result may overlap one of them. */
 #include "runtime/comm/comm_reduce.h"
 
 #include <string.h>
@@ -142,7 +142,7 @@ void comm_reduce(const struct comm_op *op, int size, void *out, const void *cons
             block_int32_t(block.i32, sources, size, first, n, op->reduction);
             put_int32_t((int32_t *)out + first, block.i32, n, op->accumulate);
             break;
-        default: /* comm_reduce_check lets only the 16-bit floats come here */
+        default: /* comm_reduce_check admits only the 16-bit floats here */
             narrow_block(op, block.f32, sources, size, first, n);
             if (average)
                 scale_float(block.f32, n, 1.0F / (float)size);

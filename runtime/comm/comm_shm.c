@@ -54,7 +54,7 @@ struct control_message {
     uint64_t magic, id;
 };
 
-/* Rank 0 makes the control memory and hands it to the others. */
+/* Rank 0 creates the control memory and passes it to the others. */
 static int share_page(struct host_comm *host, struct muster_error *err)
 {
     const struct control_message mine = {HOST_PAGE_MAGIC, host->id};
@@ -129,7 +129,7 @@ static void destroy(struct comm *comm)
     struct host_comm *host = host_comm_of(comm);
     if (host->page) {
         struct host_channel channel = host_channel_of(host->page, comm->size, comm->rank, -1);
-        atomic_store(&channel.members[channel.me].left, 1); /* those who still wait for us see it */
+        atomic_store(&channel.members[channel.me].left, 1); /* wakes ranks that still wait for us */
         (void)munmap(host->page, (size_t)host_page_bytes(comm->size)); /* our own mapping, whole */
     }
     host_link_drop(host->link);
@@ -144,7 +144,7 @@ struct split_message {
     struct comm_vote vote;
 };
 
-/* Everybody tells everybody its color and key; votes has size entries, and ours is there. */
+/* Exchanges every rank's color and key; votes has size entries, and ours is filled in. */
 static int vote(struct host_comm *host, uint64_t id, struct comm_vote *votes, struct muster_error *err)
 {
     const struct split_message mine = {HOST_PAGE_MAGIC, id, votes[host->comm.rank]};
@@ -163,7 +163,8 @@ static int vote(struct host_comm *host, uint64_t id, struct comm_vote *votes, st
             return -1;
         if (theirs.magic != mine.magic || theirs.id != id)
             return error_set(err, MUSTER_E_PEER,
-                             "rank %d splits another comm, or by another name; all ranks split alike", rank);
+                             "rank %d splits another comm or uses another name; all ranks must split alike",
+                             rank);
         votes[rank] = theirs.vote;
     }
     return 0;
@@ -207,7 +208,7 @@ static struct comm *split(struct comm *comm, int color, int key, const char *nam
     return part;
 }
 
-/* ---- looking at it ---- */
+/* ---- status ---- */
 
 static void status(struct comm *comm, struct comm_status *out)
 {

@@ -8,20 +8,22 @@
  *   - one control memfd for each comm, with a channel (comm_shm_channel.h) for the collectives and one for
  *     each pair of ranks.
  *
- * A channel moves in phases. In phase p each member writes a record (what it issued, where its data is) and
- * perhaps data into its own slot p mod 2, arrives, and waits until all members have arrived; then all may
- * read all slots p mod 2, until they arrive at p+1. So one futex barrier a phase is the whole protocol.
+ * A channel moves in phases. In phase p each member writes a record (what it issued, where its data is)
+ * and perhaps data into its own slot p mod 2, arrives, and waits until all members have arrived; then all
+ * may read all slots p mod 2, until they arrive at p+1. So one futex barrier a phase is the whole
+ * protocol.
  *   - Small operations (HOST_EAGER_BYTES) put data and record into the first phase and are done after it.
  *   - Where every rank's buffer lies in a COMM arena, ranks copy and reduce straight out of their peers'
- *     arenas and meet once more, so that buffers may be reused when the operation has finished.
+ *     arenas and pass one more barrier, so that buffers may be reused when the operation has finished.
  *   - Otherwise the data passes through the slots, chunk by chunk, one phase each.
- * Which of the three is a function of what all records say, so all ranks choose alike.
+ * The choice is a function of all records, so all ranks choose alike.
  *
- * send and recv meet: a send finishes when its peer has taken the data. Two ranks that send to each other
- * first and receive then wait for each other, and one of them reports the mismatch.
+ * send and recv are a rendezvous: a send finishes when its peer has copied the data. Two ranks that send
+ * to each other first and receive then wait for each other, and one of them reports the mismatch.
  *
- * What ends an operation early is written into the control memory for all: a peer that is gone (seen within
- * COMM_SLICE_NS), operations that do not match, a time-out, an abort, a failure of the device. */
+ * The reason that ends an operation early is written into the control memory for all ranks: a lost peer
+ * (seen within COMM_SLICE_NS), operations that do not match, a time-out, an abort, a failure of the
+ * device. */
 #ifndef MUSTER_RUNTIME_COMM_COMM_SHM_H
 #define MUSTER_RUNTIME_COMM_COMM_SHM_H
 

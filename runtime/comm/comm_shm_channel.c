@@ -53,9 +53,10 @@ struct host_channel host_channel_of(struct host_page *page, int size, int rank, 
 void host_channel_arrive(const struct host_channel *channel)
 {
     struct host_member *me = &channel->members[channel->me];
-    uint32_t phase = atomic_load_explicit(&me->phase, memory_order_relaxed) + 1; /* only we write it */
+    uint32_t phase =
+        atomic_load_explicit(&me->phase, memory_order_relaxed) + 1; /* this rank alone writes it */
     atomic_store_explicit(&me->phase, phase, memory_order_release);
-    /* The sum tells that all are here with one word to sleep on; the phases tell who is missing. */
+    /* The sum is one word to sleep on until all have arrived; the phases identify the missing ranks. */
     uint32_t arrivals = atomic_fetch_add(&channel->arrived->value, 1) + 1;
     if (arrivals == phase * (uint32_t)channel->count)
         futex_wake(channel->arrived, FUTEX_SHARED);
@@ -84,7 +85,7 @@ bool host_page_failed(struct host_page *page, bool patient, struct muster_error 
     uint32_t failed = atomic_load_explicit(&page->failed, memory_order_acquire);
     if (!failed || (patient && failed == HOST_FAILURE_WRITING))
         return false;
-    if (failed != HOST_FAILURE_SET) { /* a rank is writing, or died while it wrote */
+    if (failed != HOST_FAILURE_SET) { /* a rank is writing, or died while writing */
         (void)error_set(error, MUSTER_E_PEER, "another rank has failed");
         return true;
     }

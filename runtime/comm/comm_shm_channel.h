@@ -24,7 +24,7 @@ struct host_place {
 struct host_record {
     struct comm_op op;
     uint64_t sequence; /* operations on this channel, from 1 */
-    bool direct;       /* its peers may read all that they need in its arenas */
+    bool direct;       /* its peers may read all they need in its arenas */
     struct host_place send, recv;
 };
 
@@ -74,15 +74,16 @@ static inline uint32_t host_channel_phase(const struct host_channel *channel, in
     return atomic_load_explicit(&channel->members[member].phase, memory_order_acquire);
 }
 
-/* This member arrives at its next phase; what it wrote before is visible to whom passes that phase. */
+/* This member arrives at its next phase; its earlier writes are visible to every rank that passes that
+ * phase. */
 void host_channel_arrive(const struct host_channel *channel);
-/* Whether all have arrived at this member's phase. If not, *seen is what to give to futex_wait on arrived. */
+/* Whether all have arrived at this member's phase. If not, *seen is the value for futex_wait on arrived. */
 bool host_channel_passed(const struct host_channel *channel, uint32_t *seen);
 
-/* The first call wins. Wakes whoever waits for a collective; who waits for a pair, or was about to sleep,
- * looks again after COMM_SLICE_NS. (Waking every pair would touch all of their pages.) */
+/* The first call wins. Wakes all waiters of collectives; waiters of a pair, and ranks about to sleep,
+ * check again after COMM_SLICE_NS. (Waking every pair would touch all of their pages.) */
 void host_page_fail(struct host_page *page, const struct muster_error *error);
-/* Whether somebody failed, and why. patient: a failure whose text is being written does not count yet. */
+/* Whether a rank failed, and why. patient: a failure whose text is still being written does not count yet. */
 bool host_page_failed(struct host_page *page, bool patient, struct muster_error *error);
 
 #endif

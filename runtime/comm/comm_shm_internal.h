@@ -12,7 +12,7 @@ struct host_comm {
     struct comm comm;
     struct host_link *link;
     struct host_page *page; /* NULL with one rank */
-    int *link_ranks;        /* [size] this comm's ranks as the link counts them */
+    int *link_ranks;        /* [size] this comm's ranks in the link's numbering */
     uint64_t id;            /* of this comm and its splits: tells messages apart */
     uint32_t splits;
     _Atomic(uint32_t) aborted;
@@ -30,10 +30,11 @@ struct host_run {
 
 /* Arrives at the next phase and waits for the others. On -1 the comm is broken for every rank. */
 int host_meet(const struct host_run *run, struct muster_error *err);
-/* Tells every rank what ended the comm (if nothing has yet), fills err with what counts here, returns -1. */
+/* Reports to every rank why the comm ended (the first reason is kept), fills err with that reason, returns
+ * -1. */
 int host_break(const struct host_run *run, const struct muster_error *error, struct muster_error *err);
 
-/* Whether the members' records fit together. */
+/* Whether the members' records match. */
 int host_match(const struct host_run *run, struct muster_error *err);
 /* Does one operation; called on the stream's thread. */
 int host_run_call(struct comm *comm, const struct comm_call *call, struct muster_error *err);

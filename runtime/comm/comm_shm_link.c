@@ -1,8 +1,8 @@
 /* comm_shm_link.c - see comm_shm_link.h.
  *
- * Every rank listens on a name of its own and puts it into the store with a token that callers must show.
- * Rank r calls all lower ranks, then answers all higher ones, then reads the answers of the lower ones: calls
- * wait in the backlog, so no order of start-up can block the others. */
+ * Every rank listens on a name of its own and publishes it in the store with a token that callers must
+ * present. Rank r connects to all lower ranks, then answers all higher ones, then reads the answers of the
+ * lower ones: connections wait in the backlog, so no order of start-up can block the others. */
 #include "runtime/comm/comm_shm_link.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@
 #include "runtime/comm/comm_meet.h"
 #include "runtime/comm/comm_text.h"
 
-/* What a rank says first. The descriptors of its arenas come with it. */
+/* First message of a connecting rank. The descriptors of its arenas come with it. */
 struct hello {
     char magic[8];
     int32_t rank, size, pid, arena_count;
@@ -33,15 +33,15 @@ struct hello {
     char token[32]; /* callers: the one that the listener published */
 };
 static const char hello_magic[8] = "muster1";
-#define GREETING_NS (2 * NS_PER_S) /* for a caller that connects and says nothing */
+#define GREETING_NS (2 * NS_PER_S) /* limit for a caller that connects and sends nothing */
 
 enum { RANDOM_BYTES = 16, HEX_BYTES = 2 * RANDOM_BYTES };
 
 /* What a rank publishes in the store, as it lies there. */
 struct address {
     char name[HEX_BYTES], token[HEX_BYTES];
-    char boot[40];    /* tells hosts apart */
-    char network[32]; /* tells network namespaces apart, as those of two pods on one host */
+    char boot[40];    /* distinguishes hosts */
+    char network[32]; /* distinguishes network namespaces, such as those of two pods on one host */
     char host[64];    /* for people */
 };
 
@@ -62,15 +62,15 @@ static int random_hex(char out[HEX_BYTES], struct muster_error *err)
     do {
         got = getrandom(bytes, sizeof bytes, 0);
     } while (got < 0 && errno == EINTR);
-    if (got != (ssize_t)sizeof bytes) /* 256 bytes and less are never cut */
+    if (got != (ssize_t)sizeof bytes) /* messages of at most 256 bytes are never split */
         return error_errno(err, "getrandom");
     for (int i = 0; i < HEX_BYTES; i++)
         out[i] = digits[i % 2 ? bytes[i / 2] & 15 : bytes[i / 2] >> 4];
     return 0;
 }
 
-/* This boot of this host, and our network in it, outside which our sockets do not exist; "" where /proc does
- * not say, and then they cannot be told apart. */
+/* This boot of this host and our network namespace, outside of which our sockets do not exist; "" if /proc
+ * cannot be read, and then hosts cannot be distinguished. */
 static void name_host(struct address *address)
 {
     scope_buffer boot = {0};
@@ -79,7 +79,7 @@ static void name_host(struct address *address)
     if (!io_read_file("/proc/sys/kernel/random/boot_id", 256, &boot, NULL) && boot.data)
         (void)snprintf(address->boot, sizeof address->boot, "%s", boot.data); /* an id has 36 characters */
     if (gethostname(address->host, sizeof address->host - 1))
-        (void)snprintf(address->host, sizeof address->host, "?"); /* too long a name, perhaps */
+        (void)snprintf(address->host, sizeof address->host, "?"); /* perhaps the name is too long */
 }
 
 static socklen_t socket_address(struct sockaddr_un *address, const char *name)
@@ -108,19 +108,19 @@ static int send_message(int socket, const void *data, size_t length, const int *
         memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), fds, bytes);
     }
     for (;;) {
-        /* A message is small and whole or not at all; the socket's buffer always has room for the few that
-         * are ever under way, so this waits for nobody. */
+        /* A message is small and atomic; the socket's buffer always has room for the few that are in
+         * flight, so this never blocks. */
         if (sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)length)
             return 0;
         if (errno == EINTR)
             continue;
         if (errno == EPIPE || errno == ECONNRESET)
-            return error_set(err, MUSTER_E_PEER, "%s: it has gone", what);
+            return error_set(err, MUSTER_E_PEER, "%s: it closed the connection", what);
         return error_errno(err, "%s: sending", what);
     }
 }
 
-/* fds has room for HOST_ARENAS_MAX; *fd_count tells how many came and are now the caller's. */
+/* fds has room for HOST_ARENAS_MAX; *fd_count receives how many arrived and are now owned by the caller. */
 static int receive_message(int socket, void *data, size_t length, int *fds, int *fd_count,
                            struct instant deadline, const char *what, struct muster_error *err)
 {
@@ -141,7 +141,7 @@ static int receive_message(int socket, void *data, size_t length, int *fds, int 
         if (got < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (got == 0 || (got < 0 && errno == ECONNRESET))
-            return error_set(err, MUSTER_E_PEER, "%s: it has gone", what);
+            return error_set(err, MUSTER_E_PEER, "%s: it closed the connection", what);
         if (got < 0)
             return error_errno(err, "%s: receiving", what);
         struct cmsghdr *header = CMSG_FIRSTHDR(&message);
@@ -152,7 +152,7 @@ static int receive_message(int socket, void *data, size_t length, int *fds, int 
         if (got == (ssize_t)length && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
             return 0;
         for (int i = 0; i < *fd_count; i++)
-            (void)close(fds[i]); /* given up with the message */
+            (void)close(fds[i]); /* closed together with the message */
         *fd_count = 0;
         return error_set(err, MUSTER_E_PROTOCOL, "%s: a message of %zd bytes in place of %zu", what, got,
                          length);
@@ -190,9 +190,9 @@ static int map_arena(struct host_map *map, int fd, int64_t bytes, struct muster_
 {
     struct stat status;
     if (fstat(fd, &status))
-        return error_errno(err, "looking at a peer's arena");
-    if (bytes < 1 || status.st_size < bytes) /* reading behind the end would be SIGBUS */
-        return error_set(err, MUSTER_E_PROTOCOL, "an arena of %lld bytes that says it has %lld",
+        return error_errno(err, "examining a peer's arena");
+    if (bytes < 1 || status.st_size < bytes) /* reading beyond the end would be SIGBUS */
+        return error_set(err, MUSTER_E_PROTOCOL, "an arena of %lld bytes that is announced as %lld",
                          (long long)status.st_size, (long long)bytes);
     void *base = mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED)
@@ -202,20 +202,20 @@ static int map_arena(struct host_map *map, int fd, int64_t bytes, struct muster_
     return 0;
 }
 
-/* The process behind a socket, as a descriptor that becomes readable when it ends: exact even where the
- * process left a child behind that holds the socket open. */
+/* The process behind a socket, as a descriptor that becomes readable when it ends: exact even if a child
+ * of that process still holds the socket open. */
 static void watch_process(struct host_peer *peer)
 {
     struct ucred who = {0};
     socklen_t length = sizeof who;
     if (getsockopt(peer->socket, SOL_SOCKET, SO_PEERCRED, &who, &length))
-        return; /* then the socket alone has to tell */
+        return; /* then the socket is the only indication */
     peer->pid = who.pid;
     if (who.pid > 0 && who.pid != getpid())
         peer->process = (int)syscall(SYS_pidfd_open, who.pid, 0); /* -1 on an old kernel: see above */
 }
 
-/* Takes the peer into the link; its descriptors and the socket are ours whatever happens. */
+/* Adds the peer to the link; its descriptors and the socket are ours in any case. */
 static int accept_hello(struct opening *o, const struct hello *hello, int socket, const int *fds,
                         int fd_count, struct muster_error *err)
 {
@@ -224,7 +224,7 @@ static int accept_hello(struct opening *o, const struct hello *hello, int socket
     watch_process(peer);
     int failed = 0;
     if (hello->arena_count != fd_count)
-        failed = error_set(err, MUSTER_E_PROTOCOL, "rank %d announces %d arenas and sends %d", hello->rank,
+        failed = error_set(err, MUSTER_E_PROTOCOL, "rank %d announces %d arenas but sends %d", hello->rank,
                            hello->arena_count, fd_count);
     for (int i = 0; i < fd_count; i++) {
         if (!failed)
@@ -256,15 +256,14 @@ static int listen_on(struct opening *o, struct muster_error *err)
 /* A rank's address from the store. */
 static int look_up(struct opening *o, int rank, struct address *address, struct muster_error *err)
 {
-    if (comm_board_get(&o->board, "at", rank, "has not come", address, sizeof *address, err))
+    if (comm_board_get(&o->board, "at", rank, "has not published its address", address, sizeof *address, err))
         return -1;
     if (memcmp(address->boot, o->address.boot, sizeof address->boot) != 0 ||
         memcmp(address->network, o->address.network, sizeof address->network) != 0)
-        return error_set(
-            err, MUSTER_E_UNSUPPORTED,
-            "rank %d runs on host %.63s and rank %d on host %s, or in another container: ranks share memory "
-            "where LOCAL_WORLD_SIZE is WORLD_SIZE or not set; set it to the number of ranks of each node",
-            rank, address->host, o->options->rank, o->address.host);
+        return error_set(err, MUSTER_E_UNSUPPORTED,
+                         "rank %d runs on host %.63s and rank %d on host %s or in another container, so they "
+                         "cannot share memory; set LOCAL_WORLD_SIZE to the number of ranks of each node",
+                         rank, address->host, o->options->rank, o->address.host);
     return 0;
 }
 
@@ -282,7 +281,7 @@ static int call(struct opening *o, int rank, struct muster_error *err)
     socklen_t length = socket_address(&address, theirs.name);
     while (connect(fd, (struct sockaddr *)&address, length)) {
         if (errno == ECONNREFUSED)
-            return error_set(err, MUSTER_E_PEER, "%s: nobody listens; it has ended", what);
+            return error_set(err, MUSTER_E_PEER, "%s: connection refused; the rank has ended", what);
         if (errno != EINTR)
             return error_errno(err, "%s", what);
     }
@@ -292,7 +291,7 @@ static int call(struct opening *o, int rank, struct muster_error *err)
     return 0;
 }
 
-/* The answer of a rank that was called. */
+/* The answer of a rank that we connected to. */
 static int hear(struct opening *o, int rank, struct muster_error *err)
 {
     struct hello hello;
@@ -306,13 +305,13 @@ static int hear(struct opening *o, int rank, struct muster_error *err)
         return accept_hello(o, &hello, socket, fds, fd_count, err);
     for (int i = 0; i < fd_count; i++)
         (void)close(fds[i]); /* not wanted */
-    return error_set(err, MUSTER_E_PROTOCOL,
-                     "%s: it says it is rank %d of %d, expected rank %d of %d; do all ranks run the same "
-                     "version?",
-                     what, hello.rank, hello.size, rank, o->options->size);
+    return error_set(
+        err, MUSTER_E_PROTOCOL,
+        "%s: it reports rank %d of %d, expected rank %d of %d; do all ranks run the same version?", what,
+        hello.rank, hello.size, rank, o->options->size);
 }
 
-/* Whether a caller is one of ours: same user, right token, a rank that has not called yet. */
+/* Whether a caller is one of our ranks: same user, right token, a rank that has not connected yet. */
 static bool is_ours(const struct opening *o, int socket, const struct hello *hello)
 {
     struct ucred who = {0};
@@ -325,7 +324,7 @@ static bool is_ours(const struct opening *o, int socket, const struct hello *hel
            o->link->peers[hello->rank].socket < 0;
 }
 
-/* Takes one call; *taken tells whether it was a rank of ours. */
+/* Accepts one connection; *taken: it is one of our ranks. */
 static int answer(struct opening *o, int listener, bool *taken, struct muster_error *err)
 {
     *taken = false;
@@ -341,7 +340,7 @@ static int answer(struct opening *o, int listener, bool *taken, struct muster_er
     int fds[HOST_ARENAS_MAX], fd_count;
     struct instant limit = instant_min(o->board.deadline, instant_add(clock_now(NULL), GREETING_NS));
     if (receive_message(fd, &hello, sizeof hello, fds, &fd_count, limit, "a caller", NULL))
-        return 0; /* a stranger; our own ranks call again only by starting again */
+        return 0; /* unauthenticated peer; our own ranks reconnect only by starting again */
     if (!is_ours(o, fd, &hello)) {
         for (int i = 0; i < fd_count; i++)
             (void)close(fds[i]); /* not wanted */
@@ -425,7 +424,7 @@ static struct host_link *link_allocate(const struct comm_options *options, struc
 
 struct host_link *host_link_create(const struct comm_options *options, struct muster_error *err)
 {
-    struct muster_error own; /* the code decides what is said */
+    struct muster_error own; /* the code decides the text */
     if (!err)
         err = &own;
     if (check_arenas(options, err))
@@ -459,7 +458,7 @@ void host_link_drop(struct host_link *link)
     for (int i = 0; i < link->size; i++) {
         struct host_peer *peer = &link->peers[i];
         if (peer->socket >= 0)
-            (void)close(peer->socket); /* nothing is under way on it */
+            (void)close(peer->socket); /* no call is in progress */
         if (peer->process >= 0)
             (void)close(peer->process); /* read-only */
         for (int k = 0; i != link->rank && k < peer->arena_count; k++)

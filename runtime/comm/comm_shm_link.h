@@ -1,8 +1,8 @@
-/* comm_shm_link.h - how the ranks of a node reach each other: one Unix socket between each two of them, and
- * every rank's COMM arenas mapped by every other. Shared by a comm and all that are split from it.
+/* comm_shm_link.h - connections between the ranks of a node: one Unix socket between each two of them, and
+ * every rank's COMM arenas mapped by every other. Shared by a comm and every comm split from it.
  *
- * Messages pass on the sockets only while comms are made (create and split), by the thread that makes them;
- * afterwards they are watched for the peer's end, by any thread. */
+ * Messages pass on the sockets only while comms are made (create and split), by the thread that makes
+ * them; afterwards any thread may poll them for the peer's end. */
 #ifndef MUSTER_RUNTIME_COMM_COMM_SHM_LINK_H
 #define MUSTER_RUNTIME_COMM_COMM_SHM_LINK_H
 
@@ -25,7 +25,7 @@ struct host_map {
 struct host_peer {
     int socket;  /* -1: ourselves */
     int process; /* pidfd; -1 where the system has none, or for a thread of our own process */
-    pid_t pid;   /* as we see it; 0: in a PID namespace that we cannot see */
+    pid_t pid;   /* as seen from here; 0: in a PID namespace that we cannot see */
     int arena_count;
     struct host_map arenas[HOST_ARENAS_MAX]; /* of ourselves: our own mapping */
 };
@@ -53,7 +53,7 @@ int host_link_receive(struct host_link *link, int peer, void *data, size_t lengt
 bool host_link_gone(const struct host_link *link, int peer);
 /* The arena of ours that holds all the bytes, or arena -1. */
 void host_link_place(const struct host_link *link, const void *data, int64_t bytes, struct host_place *place);
-/* Where a place of a peer's is mapped here; NULL where it is not wholly inside the arena. */
+/* Address at which a peer's buffer is mapped here; NULL if it is not wholly inside the arena. */
 const char *host_link_at(const struct host_link *link, int peer, const struct host_place *place,
                          int64_t bytes);
 

@@ -1,4 +1,4 @@
-/* comm_shm_move.c - how the data of each operation moves: straight between arenas, or through the slots. */
+/* comm_shm_move.c - data movement of each operation: straight between arenas, or through the slots. */
 #include <string.h>
 
 #include "proto/base/error.h"
@@ -24,7 +24,7 @@ static int64_t chunk_elements(const struct host_run *run)
     return run->channel.slot_bytes / (element_bytes(run) * blocks);
 }
 
-/* Puts elements first..first+n of what this rank gives into its slot of the next phase. */
+/* Copies elements first..first+n of this rank's contribution into its slot of the next phase. */
 static void stage(const struct host_run *run, int64_t first, int64_t n)
 {
     const struct host_channel *channel = &run->channel;
@@ -46,12 +46,12 @@ static void stage(const struct host_run *run, int64_t first, int64_t n)
         for (int member = 0; member < channel->count; member++)
             comm_copy(slot + member * bytes, (const char *)call->send + member * part + at, bytes);
         break;
-    default: /* a receiver and a barrier give nothing */
+    default: /* a receiver and a barrier contribute nothing */
         break;
     }
 }
 
-/* Takes elements first..first+n of the result out of the slots of the phase that was passed. */
+/* Copies elements first..first+n of the result out of the slots of the phase that was passed. */
 static void take(const struct host_run *run, int64_t first, int64_t n)
 {
     const struct host_channel *channel = &run->channel;
@@ -119,7 +119,7 @@ static void gather_direct(const struct host_run *run)
     const struct host_channel *channel = &run->channel;
     int64_t part = comm_part_bytes(&run->call->op);
     bool blocks = comm_sends_blocks(run->call->op.kind);
-    for (int i = 0; i < channel->count; i++) { /* not all at the same rank at the same time */
+    for (int i = 0; i < channel->count; i++) { /* so that not all ranks read from the same rank at once */
         int member = (channel->me + i) % channel->count;
         comm_copy((char *)run->call->recv + member * part,
                   at_member(run, member, false, blocks ? channel->me * part : 0), part);
@@ -147,7 +147,7 @@ static int all_reduce_direct(const struct host_run *run, struct muster_error *er
     for (int member = 0; member < channel->count; member++) {
         from[member] = member * slice < count ? member * slice : count;
         length[member] = count - from[member] < slice ? count - from[member] : slice;
-        results[member] = at_member(run, member, true, from[member] * size); /* before the records move on */
+        results[member] = at_member(run, member, true, from[member] * size); /* before the records change */
     }
     int me = channel->me;
     reduce_direct(run, from[me] * size, recv + from[me] * size, length[me]);
@@ -187,12 +187,12 @@ static int move_direct(const struct host_run *run, struct muster_error *err)
     default:
         break;
     }
-    return host_meet(run, err); /* after this, nobody reads our buffers any more */
+    return host_meet(run, err); /* after this, no rank reads our buffers */
 }
 
 /* ---- which way ---- */
 
-/* Bytes that peers read of a member's send and recv buffers in the direct way; 0: nothing. */
+/* Bytes that peers read of a member's send and recv buffers in the direct way; 0: none. */
 static void direct_bytes(const struct comm_op *op, int count, bool root, int64_t *send, int64_t *recv)
 {
     int64_t part = comm_part_bytes(op);

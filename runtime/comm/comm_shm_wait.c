@@ -1,18 +1,18 @@
-/* comm_shm_wait.c - the barrier of a channel as a rank lives it: who is missing, who is gone, who said what
- * first. */
+/* comm_shm_wait.c - the barrier of a channel from one rank's side: missing ranks, lost ranks, the first
+ * failure. */
 #include "proto/base/error.h"
 #include "runtime/comm/comm_shm_internal.h"
 
 int host_break(const struct host_run *run, const struct muster_error *error, struct muster_error *err)
 {
-    if (error->code != MUSTER_E_CANCELLED) /* who aborts tells the others */
+    if (error->code != MUSTER_E_CANCELLED) /* an abort is reported to the others */
         host_page_fail(run->comm->page, error);
     if (err)
         *err = *error;
     return -1;
 }
 
-/* What another rank, or another thread of ours, has said already. */
+/* A failure that another rank, or another thread of ours, has already reported. */
 static bool told(const struct host_run *run, bool patient, struct muster_error *error)
 {
     if (atomic_load(&run->comm->aborted)) {
@@ -34,13 +34,13 @@ static int check_alive(const struct host_run *run, struct muster_error *error)
         int rank = host_channel_rank(channel, member), peer = run->comm->link_ranks[rank];
         if (member == channel->me)
             continue;
-        /* First whether it has gone, then what it did: everything it did was before. */
+        /* First check for its end, then for its arrival: it may have arrived before it ended. */
         bool gone = host_link_gone(run->comm->link, peer);
         bool left = atomic_load(&all.members[rank].left);
         if (futex_reached(host_channel_phase(channel, member), phase))
             continue;
         if (gone && !left)
-            return error_set(error, MUSTER_E_PEER, "rank %d (pid %d) is gone in %s", rank,
+            return error_set(error, MUSTER_E_PEER, "rank %d (pid %d) exited during %s", rank,
                              (int)run->comm->link->peers[peer].pid,
                              comm_call_text(text, run->call, run->sequence));
         if (left)
@@ -69,7 +69,8 @@ static bool hopeless(const struct host_run *run, struct instant deadline, struct
     const struct comm *comm = &run->comm->comm;
     if (check_alive(run, error))
         return true;
-    if (comm->device_ops->poll_error(comm->device, error)) { /* another comm failed: do not keep peers here */
+    if (comm->device_ops->poll_error(comm->device,
+                                     error)) { /* another comm failed: do not keep peers waiting here */
         (void)error_wrap(error, "rank %d stopped", comm->rank);
         return true;
     }
@@ -85,7 +86,7 @@ static int wait_for_all(const struct host_run *run, struct muster_error *err)
     while (!host_channel_passed(&run->channel, &seen)) {
         if (told(run, !slice_over, &error) || (slice_over && hopeless(run, deadline, &error))) {
             if (host_channel_passed(&run->channel, &seen))
-                break; /* what we waited for came first */
+                break; /* the event we waited for came first */
             return host_break(run, &error, err);
         }
         struct instant until = instant_min(deadline, instant_add(clock_now(NULL), COMM_SLICE_NS));
@@ -107,7 +108,7 @@ int host_meet(const struct host_run *run, struct muster_error *err)
     return failed;
 }
 
-/* ---- do the records fit together? ---- */
+/* ---- do the records match? ---- */
 
 int host_match(const struct host_run *run, struct muster_error *err)
 {

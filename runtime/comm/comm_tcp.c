@@ -75,7 +75,7 @@ static void destroy(struct comm *comm)
     for (int rank = 0; tcp->peers && rank < comm->size; rank++) {
         for (int role = 0; role < TCP_ROLE_COUNT; role++) {
             if (tcp->peers[rank].fds[role] >= 0)
-                (void)close(tcp->peers[rank].fds[role]); /* nothing is under way on it */
+                (void)close(tcp->peers[rank].fds[role]); /* no call is in progress */
         }
     }
     if (tcp->wake >= 0)
@@ -88,7 +88,7 @@ static void destroy(struct comm *comm)
 
 /* ---- splitting ---- */
 
-/* Everybody tells everybody its color and key; votes has size entries, and ours is there. */
+/* Exchanges every rank's color and key; votes has size entries, and ours is filled in. */
 static int vote(struct tcp_comm *tcp, const char *name, struct comm_vote *votes, struct muster_error *err)
 {
     char what[COMM_NAME];
@@ -99,7 +99,8 @@ static int vote(struct tcp_comm *tcp, const char *name, struct comm_vote *votes,
     if (comm_board_put(&tcp->board, what, &votes[me], sizeof *votes, err))
         return -1;
     for (int rank = 0; rank < tcp->comm.size; rank++) {
-        if (comm_board_get(&tcp->board, what, rank, "does not split alike", &votes[rank], sizeof *votes, err))
+        if (comm_board_get(&tcp->board, what, rank, "splits another comm or uses another name", &votes[rank],
+                           sizeof *votes, err))
             return -1;
     }
     return 0;
@@ -132,7 +133,7 @@ static struct comm *split(struct comm *comm, int color, int key, const char *nam
     return make(&options, false, err);
 }
 
-/* ---- looking at it ---- */
+/* ---- status ---- */
 
 static void status(struct comm *comm, struct comm_status *out)
 {

@@ -23,20 +23,20 @@ struct tcp_header {
     uint64_t sequence;
 };
 
-/* What is left of what passes between us and one peer: a header, then data. */
+/* Transfers still open between us and one peer: a header, then data. */
 struct tcp_flow {
     struct iovec out[2], in[2];
     struct tcp_header mine, theirs;
-    bool heard; /* theirs came and fits */
+    bool heard; /* the peer's header has arrived and matches */
 };
 
 enum tcp_role { TCP_DATA, TCP_NEWS, TCP_ROLE_COUNT };
 
 struct tcp_peer {
     int fds[TCP_ROLE_COUNT]; /* -1: ourselves, or not connected yet */
-    bool ended, left;        /* nothing more comes from it; left: by its own will */
+    bool ended, left;        /* no further data from it; left: it closed deliberately */
     uint64_t sequence;       /* of sends and receives with it */
-    _Atomic(bool) awaited;   /* its header has not come, and we wait for it */
+    _Atomic(bool) awaited;   /* its header has not arrived, and we wait for it */
     struct tcp_flow flow;
 };
 
@@ -46,7 +46,7 @@ struct tcp_comm {
     struct comm_board board;   /* its key is the comm's name */
     uint32_t splits;
     uint64_t sequence; /* of collectives */
-    int wake;          /* eventfd: somebody aborted */
+    int wake;          /* eventfd: the comm was aborted */
     _Atomic(bool) aborted, told;
     struct tcp_peer *peers; /* [size] */
     struct pollfd *polls;   /* [1 + 2 * size] */
@@ -68,21 +68,21 @@ static inline struct tcp_comm *tcp_comm_of(struct comm *comm)
 
 /* ---- comm_tcp_link.c ---- */
 
-/* Collective: fills address and the peers' descriptors. faces_store: the address was taken from the
- * connection to the store and may be loopback; otherwise it is final. */
+/* Collective: fills address and the peers' descriptors. faces_store: the address is that of the connection
+ * to the store and may be loopback; otherwise it is final. */
 int tcp_connect(struct tcp_comm *tcp, bool faces_store, struct muster_error *err);
 
 /* ---- comm_tcp_wire.c ---- */
 
-/* Begins an operation with a peer: headers both ways; nothing passes yet. */
+/* Begins an operation with a peer: headers both ways; nothing is transferred yet. */
 void tcp_greet(const struct tcp_run *run, int peer);
-/* Adds data behind what is left in a direction; at most one piece, and only where there is none. */
+/* Appends data to a direction; at most one piece, and only if none is pending. */
 void tcp_give(const struct tcp_run *run, int peer, const void *data, int64_t bytes);
 void tcp_take(const struct tcp_run *run, int peer, void *data, int64_t bytes);
-/* Moves bytes until all has come, and with `sent` until all of ours has gone too. On -1 the comm is broken
- * for every rank. */
+/* Transfers bytes until all data has arrived and, with `sent`, all of ours has been sent. On -1 the comm
+ * is broken for every rank. */
 int tcp_drive(const struct tcp_run *run, bool sent, struct muster_error *err);
-/* The first call tells every peer (code 0: we leave) and closes our side. From any thread. */
+/* The first call notifies every peer (code 0: we leave) and closes our side. From any thread. */
 void tcp_tell(struct tcp_comm *tcp, const struct muster_error *error);
 
 /* ---- comm_tcp_move.c ---- */

@@ -1,6 +1,6 @@
-/* comm_tcp_link.c - how the ranks of a TCP comm find and trust each other: see comm_tcp.h.
+/* comm_tcp_link.c - how the ranks of a TCP comm find and authenticate each other: see comm_tcp.h.
  *
- * Calls wait in the backlog, so no order of start-up can block the others. */
+ * Connections wait in the backlog, so no order of start-up can block the others. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -18,11 +18,11 @@
 
 enum { TOKEN_BYTES = 16, CALLERS_MAX = 32 };
 #define HELLO_MAGIC UINT64_C(0x3170637473756d31)
-/* For a caller that connects and says nothing. Ours speak at once, but the network may lose what they say
- * more than once before it comes. */
+/* Limit for a caller that connects and sends nothing. Our ranks send at once, but TCP may have to
+ * retransmit their first bytes more than once. */
 #define GREETING_NS (20 * NS_PER_S)
 
-/* What a caller says first, and the rank that it calls answers with its own rank. */
+/* First message of a caller; the rank that it calls answers with its own rank. */
 struct hello {
     uint64_t magic;
     unsigned char token[TOKEN_BYTES]; /* of the rank that is called */
@@ -37,7 +37,7 @@ struct listing {
     uint16_t port;
 };
 
-/* Somebody who has connected and not yet said who it is. */
+/* A connection that has not identified itself yet. */
 struct caller {
     int fd;
     struct instant limit;
@@ -63,11 +63,11 @@ static int parse(const char *text, uint16_t port, union address *out, socklen_t 
 {
     struct addrinfo *found = NULL;
     const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
-    int failed = getaddrinfo(text, NULL, &hints, &found); /* numeric: asks nobody */
+    int failed = getaddrinfo(text, NULL, &hints, &found); /* numeric: no name resolution */
     if (failed || found->ai_addrlen > sizeof *out) {
         if (!failed)
             freeaddrinfo(found);
-        return error_set(err, MUSTER_E_INVALID, "'%.60s' is no numeric address of a rank", text);
+        return error_set(err, MUSTER_E_INVALID, "'%.60s' is not a numeric address of a rank", text);
     }
     *length = found->ai_addrlen;
     memcpy(out, found->ai_addr, found->ai_addrlen);
@@ -91,7 +91,7 @@ static bool is_loopback(const char *text)
     return IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == IN_LOOPBACKNET);
 }
 
-/* The address of ours that faces another one. Sends nothing. */
+/* Our local address on the route to another address. Sends nothing. */
 static int address_towards(const char *other, char out[TCP_ADDRESS], struct muster_error *err)
 {
     union address address;
@@ -100,12 +100,12 @@ static int address_towards(const char *other, char out[TCP_ADDRESS], struct must
         return -1;
     scope_close int fd = socket(address.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || connect(fd, &address.any, length))
-        return error_errno(err, "a way to %s", other);
+        return error_errno(err, "finding a route to %s", other);
     length = sizeof address;
     if (getsockname(fd, &address.any, &length))
-        return error_errno(err, "our address towards %s", other);
+        return error_errno(err, "finding our address towards %s", other);
     if (getnameinfo(&address.any, length, out, TCP_ADDRESS, NULL, 0, NI_NUMERICHOST))
-        return error_set(err, MUSTER_E_IO, "our address towards %s has no numeric text", other);
+        return error_set(err, MUSTER_E_IO, "our address towards %s has no numeric form", other);
     return 0;
 }
 
@@ -119,7 +119,7 @@ static int publish(const struct opening *o, const char *what, struct muster_erro
 static int look_up(const struct opening *o, const char *what, int rank, struct listing *out,
                    struct muster_error *err)
 {
-    if (comm_board_get(&o->tcp->board, what, rank, "has not come", out, sizeof *out, err))
+    if (comm_board_get(&o->tcp->board, what, rank, "has not published its address", out, sizeof *out, err))
         return -1;
     out->address[sizeof out->address - 1] = out->host[sizeof out->host - 1] = '\0';
     return 0;
@@ -130,11 +130,11 @@ static int begin(struct opening *o, struct muster_error *err)
     if (getrandom(o->mine.token, TOKEN_BYTES, 0) != TOKEN_BYTES)
         return error_errno(err, "getrandom");
     if (gethostname(o->mine.host, sizeof o->mine.host - 1))
-        (void)snprintf(o->mine.host, sizeof o->mine.host, "?"); /* too long a name, perhaps */
+        (void)snprintf(o->mine.host, sizeof o->mine.host, "?"); /* perhaps the name is too long */
     return comm_board_open(&o->tcp->board, err);
 }
 
-/* Where the store is on our node we may have reached it by loopback, where no other node finds us. */
+/* If the store is on our node we may have reached it by loopback, on which no other node can reach us. */
 static int settle_address(struct opening *o, struct muster_error *err)
 {
     struct tcp_comm *tcp = o->tcp;
@@ -157,15 +157,16 @@ static int settle_address(struct opening *o, struct muster_error *err)
 
 static int set_option(int fd, int level, int name, int value, struct muster_error *err)
 {
-    return setsockopt(fd, level, name, &value, sizeof value) ? error_errno(err, "a socket's option %d", name)
-                                                             : 0;
+    return setsockopt(fd, level, name, &value, sizeof value)
+               ? error_errno(err, "setting socket option %d", name)
+               : 0;
 }
 
-/* A node that vanished without a word is found in a minute where we wait for it. */
+/* A node that dies silently is detected within a minute while we wait for it. */
 static int prepare(int fd, enum tcp_role role, struct muster_error *err)
 {
     int low =
-        role == TCP_NEWS ? (int)sizeof(struct muster_error) : 1; /* news are heard when they are whole */
+        role == TCP_NEWS ? (int)sizeof(struct muster_error) : 1; /* the reader wakes for whole reports only */
     return set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1, err) ||
                    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1, err) ||
                    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 20, err) ||
@@ -186,8 +187,9 @@ static int send_hello(int fd, const struct hello *hello, const char *what, struc
     /* The first bytes of a connection: there is room. */
     if (send(fd, hello, sizeof *hello, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof *hello)
         return 0;
-    return errno == EPIPE || errno == ECONNRESET ? error_set(err, MUSTER_E_PEER, "%s: it has gone", what)
-                                                 : error_errno(err, "%s: sending", what);
+    return errno == EPIPE || errno == ECONNRESET
+               ? error_set(err, MUSTER_E_PEER, "%s: it closed the connection", what)
+               : error_errno(err, "%s: sending", what);
 }
 
 static struct hello hello_of(const struct tcp_comm *tcp, const unsigned char *token, int role)
@@ -217,7 +219,7 @@ static int dial(struct opening *o, int rank, const struct listing *theirs, enum 
     return 0;
 }
 
-/* It has been reached, or not: says who we are. */
+/* The connection succeeded or failed: send our hello. */
 static int introduce(struct opening *o, int rank, const struct listing *theirs, enum tcp_role role,
                      struct muster_error *err)
 {
@@ -228,7 +230,7 @@ static int introduce(struct opening *o, int rank, const struct listing *theirs, 
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &size))
         return error_errno(err, "%s", what);
     if (failure == ECONNREFUSED)
-        return error_set(err, MUSTER_E_PEER, "%s: nobody listens; it has ended", what);
+        return error_set(err, MUSTER_E_PEER, "%s: connection refused; the rank has ended", what);
     errno = failure;
     if (failure)
         return error_errno(err, "%s on host %s", what, theirs->host);
@@ -236,7 +238,8 @@ static int introduce(struct opening *o, int rank, const struct listing *theirs, 
     return prepare(fd, role, err) || send_hello(fd, &hello, what, err) ? -1 : 0;
 }
 
-/* All that were dialled, in the order in which they are reached: each is told at once who calls. */
+/* Completes all outgoing connections in the order in which they are established, and sends the hello on
+ * each at once. */
 static int introduce_all(struct opening *o, const struct listing *listings, struct muster_error *err)
 {
     int count = TCP_ROLE_COUNT * o->tcp->comm.rank, next = 0;
@@ -264,7 +267,7 @@ static int introduce_all(struct opening *o, const struct listing *listings, stru
     }
 }
 
-/* A way there and back takes its time: it is waited for once, not for each rank. */
+/* One round trip is waited for in all, not one for each rank. */
 static int call_all(struct opening *o, struct muster_error *err)
 {
     int lower = o->tcp->comm.rank;
@@ -282,7 +285,7 @@ static int call_all(struct opening *o, struct muster_error *err)
     return introduce_all(o, listings, err);
 }
 
-/* The answer of a rank that was called. */
+/* The answer of a rank that we connected to. */
 static int hear(struct opening *o, int rank, enum tcp_role role, struct muster_error *err)
 {
     char what[64];
@@ -290,7 +293,7 @@ static int hear(struct opening *o, int rank, enum tcp_role role, struct muster_e
     int fd = o->tcp->peers[rank].fds[role];
     size_t have = 0;
     (void)snprintf(what, sizeof what, "connecting to rank %d", rank);
-    /* Byte by byte if need be: the low-water mark of news is not that of a hello. */
+    /* Byte by byte if need be: the low-water mark of the report connection is not that of a hello. */
     if (set_option(fd, SOL_SOCKET, SO_RCVLOWAT, 1, err))
         return -1;
     while (have < sizeof hello) {
@@ -301,16 +304,16 @@ static int hear(struct opening *o, int rank, enum tcp_role role, struct muster_e
         if (got < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (got <= 0)
-            return error_set(err, MUSTER_E_PEER, "%s: it has gone", what);
+            return error_set(err, MUSTER_E_PEER, "%s: it closed the connection", what);
         have += (size_t)got;
     }
     if (hello.magic == HELLO_MAGIC && hello.rank == rank && hello.size == o->tcp->comm.size &&
         hello.role == (int)role)
         return prepare(fd, role, err);
-    return error_set(err, MUSTER_E_PROTOCOL,
-                     "%s: it says it is rank %d of %d, expected rank %d of %d; do all ranks run the same "
-                     "version?",
-                     what, hello.rank, hello.size, rank, o->tcp->comm.size);
+    return error_set(
+        err, MUSTER_E_PROTOCOL,
+        "%s: it reports rank %d of %d, expected rank %d of %d; do all ranks run the same version?", what,
+        hello.rank, hello.size, rank, o->tcp->comm.size);
 }
 
 /* ---- being called ---- */
@@ -342,8 +345,7 @@ static void drop_caller(struct opening *o, int i)
     o->callers[i] = o->callers[--o->caller_count];
 }
 
-/* Where all places are taken, by callers that were looked at and have said nothing, the one that has been
- * silent for longest makes room. */
+/* If all places are taken by checked callers that have sent nothing, the oldest of them is dropped. */
 static void make_room(struct opening *o)
 {
     int oldest = 0;
@@ -354,18 +356,19 @@ static void make_room(struct opening *o)
     drop_caller(o, oldest);
 }
 
-/* As many as there are places; the others wait in the backlog until these were looked at. */
+/* As many as there are places; the others wait in the backlog until these are checked. */
 static void accept_callers(struct opening *o, int listener)
 {
     while (o->caller_count < CALLERS_MAX) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
-            return; /* none there, or it has gone again; where descriptors have run out our callers wait */
+            return; /* no connection pending, or it is closed again; if descriptors have run out the callers
+                       wait */
         o->callers[o->caller_count++] = (struct caller){fd, instant_add(clock_now(NULL), GREETING_NS)};
     }
 }
 
-/* Whether a caller is one of ours: right token, a rank that has not called yet. */
+/* Whether a caller is one of our ranks: right token, a rank that has not connected yet. */
 static bool is_ours(const struct opening *o, const struct hello *hello)
 {
     const struct tcp_comm *tcp = o->tcp;
@@ -374,7 +377,7 @@ static bool is_ours(const struct opening *o, const struct hello *hello)
            hello->role >= 0 && hello->role < TCP_ROLE_COUNT && tcp->peers[hello->rank].fds[hello->role] < 0;
 }
 
-/* Looks at a caller: it stays while it has said too little, becomes a peer, or is dropped. */
+/* Checks a caller: it stays while its hello is incomplete, becomes a peer, or is dropped. */
 static int look_at(struct opening *o, int i, int *missing, struct muster_error *err)
 {
     struct hello hello;
@@ -389,7 +392,7 @@ static int look_at(struct opening *o, int i, int *missing, struct muster_error *
     }
     char what[64];
     (void)snprintf(what, sizeof what, "connecting to rank %d", hello.rank);
-    (void)recv(fd, &hello, sizeof hello, MSG_DONTWAIT); /* it is there */
+    (void)recv(fd, &hello, sizeof hello, MSG_DONTWAIT); /* it is connected */
     o->tcp->peers[hello.rank].fds[hello.role] = fd;
     o->callers[i].fd = -1;
     drop_caller(o, i);

@@ -1,4 +1,4 @@
-/* comm_tcp_move.c - what passes between which ranks in each operation over TCP: see comm_tcp.h. */
+/* comm_tcp_move.c - which data passes between which ranks in each operation over TCP: see comm_tcp.h. */
 #include "runtime/comm/comm_reduce.h"
 #include "runtime/comm/comm_tcp_internal.h"
 
@@ -53,7 +53,7 @@ static int gather(const struct tcp_run *run, struct muster_error *err)
     return tcp_drive(run, true, err);
 }
 
-/* `count` elements of every rank, ours at `mine`, chunk by chunk as they come; what goes out is given
+/* `count` elements of every rank, ours at `mine`, chunk by chunk as they arrive; our sends are queued
  * already. */
 static int sum_chunks(const struct tcp_run *run, const char *mine, char *out, int64_t count,
                       struct muster_error *err)
@@ -81,7 +81,7 @@ static int reduce_scatter(const struct tcp_run *run, struct muster_error *err)
     return sum_chunks(run, part ? send + me * part : send, run->call->recv, run->call->op.count, err);
 }
 
-/* Everything to everybody: a chunk has to be gone before its place may get the result. */
+/* Every rank sends everything to all: a chunk must have been sent before the result may overwrite it. */
 static int all_reduce_whole(const struct tcp_run *run, struct muster_error *err)
 {
     const struct comm_call *call = run->call;
@@ -98,10 +98,10 @@ static int all_reduce_whole(const struct tcp_run *run, struct muster_error *err)
             return -1;
         reduce(run, mine, (char *)call->recv + first * size, n);
     }
-    return tcp_drive(run, true, err); /* the headers, where there was nothing else */
+    return tcp_drive(run, true, err); /* the headers, if there was no data */
 }
 
-/* Every rank sums a slice of its own, then all send each other their slices. */
+/* Every rank sums one slice, then all exchange their slices. */
 static int all_reduce_sliced(const struct tcp_run *run, struct muster_error *err)
 {
     const struct comm_call *call = run->call;

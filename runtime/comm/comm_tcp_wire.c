@@ -1,4 +1,5 @@
-/* comm_tcp_wire.c - bytes between a rank and all its peers at once, and what stops them: see comm_tcp.h. */
+/* comm_tcp_wire.c - transfers between a rank and all its peers at once, and the reasons that end them: see
+ * comm_tcp.h. */
 #include <errno.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -11,7 +12,7 @@
 enum { NEWS_MS = 2000 };
 #define HEADER_MAGIC UINT32_C(0x7063746d)
 
-/* ---- what is to pass ---- */
+/* ---- transfers ---- */
 
 void tcp_greet(const struct tcp_run *run, int rank)
 {
@@ -70,14 +71,15 @@ void tcp_tell(struct tcp_comm *tcp, const struct muster_error *error)
         const int *fds = tcp->peers[rank].fds;
         if (fds[TCP_DATA] < 0 || fds[TCP_NEWS] < 0)
             continue;
-        /* Nothing was ever sent on it, so there is room; and whoever misses it sees the end of both. */
+        /* Nothing was ever sent on it, so there is room; a peer that misses it sees both connections
+         * close. */
         (void)send(fds[TCP_NEWS], error, sizeof *error, MSG_NOSIGNAL | MSG_DONTWAIT);
         (void)shutdown(fds[TCP_NEWS], SHUT_WR);
         (void)shutdown(fds[TCP_DATA], SHUT_WR);
     }
 }
 
-/* Reads what a peer said on its way out, if anything: true, and *error is its failure. */
+/* Reads the final report of a peer, if any: true, and *error is its failure. */
 static bool hear_news(struct tcp_peer *peer, struct muster_error *error)
 {
     struct muster_error news;
@@ -98,21 +100,22 @@ static bool hear_news(struct tcp_peer *peer, struct muster_error *error)
     return true;
 }
 
-/* A peer's data has ended. Its reason takes another way, so it may still be coming. */
+/* A peer's data connection has closed. Its reason travels on the other connection, so it may still be on
+ * its way. */
 static int gone(const struct tcp_run *run, int rank, struct muster_error *error)
 {
     struct tcp_peer *peer = &run->tcp->peers[rank];
     char text[COMM_CALL_TEXT];
     if (!peer->ended) {
         struct pollfd entry = {.fd = peer->fds[TCP_NEWS], .events = POLLIN};
-        (void)poll(&entry, 1, NEWS_MS); /* early or late: what is there counts */
+        (void)poll(&entry, 1, NEWS_MS); /* complete or not: what has arrived counts */
         if (hear_news(peer, error))
             return -1;
     }
     if (peer->left)
         return error_set(error, MUSTER_E_PEER, "rank %d had left the comm before %s", rank,
                          comm_call_text(text, run->call, run->sequence));
-    return error_set(error, MUSTER_E_PEER, "rank %d is gone in %s", rank,
+    return error_set(error, MUSTER_E_PEER, "rank %d exited during %s", rank,
                      comm_call_text(text, run->call, run->sequence));
 }
 
@@ -137,7 +140,7 @@ static struct comm_op op_of(const struct tcp_header *header)
                             .count = header->count};
 }
 
-/* A peer's header has come: does it fit ours? */
+/* A peer's header has arrived: does it match ours? */
 static int match(const struct tcp_run *run, int rank, struct muster_error *error)
 {
     const struct tcp_header *theirs = &run->tcp->peers[rank].flow.theirs;
@@ -147,8 +150,8 @@ static int match(const struct tcp_run *run, int rank, struct muster_error *error
                          "kind of machine?",
                          rank, run->tcp->comm.name);
     const struct comm_op *mine = &run->call->op, other = op_of(theirs);
-    bool alike =
-        mine->kind != COMM_ALL_REDUCE || mine->accumulate == other.accumulate; /* they go other ways */
+    bool alike = mine->kind != COMM_ALL_REDUCE ||
+                 mine->accumulate == other.accumulate; /* they use other connections */
     if (theirs->sequence == run->sequence && comm_fits(mine, &other) && alike)
         return 0;
     const struct comm_issued ours = {run->tcp->comm.rank, run->sequence, mine};
@@ -159,8 +162,8 @@ static int match(const struct tcp_run *run, int rank, struct muster_error *error
 
 /* ---- moving ---- */
 
-/* Sends what the connection takes. A connection that is broken shows when we read it, after what came before
- * it broke. */
+/* Sends as much as the connection takes. A broken connection is detected when reading, after the data that
+ * arrived before. */
 static bool push(struct tcp_peer *peer)
 {
     bool moved = false;
@@ -202,7 +205,7 @@ static int pull(const struct tcp_run *run, int rank, bool *moved, struct muster_
     return 0;
 }
 
-/* Fills polls with what to wait for; returns how many. */
+/* Fills polls with the events to wait for; returns how many. */
 static int list_waits(const struct tcp_run *run)
 {
     struct pollfd *polls = run->tcp->polls;
@@ -212,14 +215,14 @@ static int list_waits(const struct tcp_run *run)
         const struct tcp_peer *peer = &run->tcp->peers[rank];
         short events =
             (short)((is_left(peer->flow.in) ? POLLIN : 0) | (is_left(peer->flow.out) ? POLLOUT : 0));
-        /* In an operation of a pair the others' failures are not ours to wait for, but they end the comm. */
+        /* An operation of a pair does not wait for the other ranks, but their failures end the comm. */
         polls[count++] = (struct pollfd){.fd = events ? peer->fds[TCP_DATA] : -1, .events = events};
         polls[count++] = (struct pollfd){.fd = peer->ended ? -1 : peer->fds[TCP_NEWS], .events = POLLIN};
     }
     return count;
 }
 
-/* Sleeps until something can move, at most a slice. -1: there is a reason to stop. */
+/* Sleeps until something can be transferred, at most a slice. -1: there is a reason to stop. */
 static int wait_for_peers(const struct tcp_run *run, struct instant deadline, struct muster_error *error)
 {
     const struct comm *comm = &run->tcp->comm;
@@ -238,16 +241,17 @@ static int wait_for_peers(const struct tcp_run *run, struct instant deadline, st
     }
     if (ready > 0)
         return 0;
-    if (comm->device_ops->poll_error(comm->device, error)) /* another comm failed: do not keep peers here */
+    if (comm->device_ops->poll_error(comm->device,
+                                     error)) /* another comm failed: do not keep peers waiting here */
         return error_wrap(error, "rank %d stopped", comm->rank);
     return instant_reached(clock_now(NULL), deadline) ? late(run, error) : 0;
 }
 
-/* Everything that can move now. */
+/* Transfers everything that can be transferred now. */
 static int move_bytes(const struct tcp_run *run, bool *moved, struct muster_error *error)
 {
     int size = run->tcp->comm.size, me = run->tcp->comm.rank;
-    for (int i = 1; i < size; i++) /* not all to the same rank at the same time */
+    for (int i = 1; i < size; i++) /* so that not all ranks send to the same rank at once */
         *moved = push(&run->tcp->peers[(me + i) % size]) || *moved;
     for (int i = 1; i < size; i++) {
         if (pull(run, (me + size - i) % size, moved, error))
@@ -290,7 +294,8 @@ int tcp_drive(const struct tcp_run *run, bool sent, struct muster_error *err)
     if (!drive(run, sent, &error))
         return 0;
     if (atomic_load(&run->tcp->aborted) && error.code != MUSTER_E_CANCELLED)
-        (void)comm_aborted(run->call, run->sequence, &error); /* what it seemed to be came of that */
+        (void)comm_aborted(run->call, run->sequence,
+                           &error); /* the apparent failure followed from that one */
     tcp_tell(run->tcp, &error);
     for (int rank = 0; rank < run->tcp->comm.size; rank++)
         atomic_store(&run->tcp->peers[rank].awaited, false);

@@ -1,4 +1,4 @@
-/* comm_text.h - how operations and what goes wrong between ranks read, the same for every kind of comm. */
+/* comm_text.h - texts of operations and of errors between ranks, the same for every kind of comm. */
 #ifndef MUSTER_RUNTIME_COMM_COMM_TEXT_H
 #define MUSTER_RUNTIME_COMM_COMM_TEXT_H
 
@@ -13,7 +13,7 @@ const char *comm_op_text(char out[COMM_TEXT], const struct comm_op *op);
 enum { COMM_CALL_TEXT = 288 };
 const char *comm_call_text(char out[COMM_CALL_TEXT], const struct comm_call *call, uint64_t sequence);
 
-/* Ranks to be named in an error; zeroed: none. */
+/* Ranks to name in an error; zeroed: none. */
 struct comm_ranks {
     int count;
     char text[128];
@@ -22,14 +22,14 @@ void comm_ranks_add(struct comm_ranks *ranks, int rank);
 /* "0, 3", after eight of them "..."; "?" for none. */
 const char *comm_ranks_text(const struct comm_ranks *ranks);
 
-/* What one rank issued. */
+/* The operation issued by one rank. */
 struct comm_issued {
     int rank;
     uint64_t sequence;
     const struct comm_op *op;
 };
 
-/* All fill err and return -1: ranks whose operations do not fit; who did not come in time; an abort here. */
+/* All fill err and return -1: mismatched operations; ranks that did not arrive in time; an abort here. */
 int comm_differ(const char *comm, struct comm_issued a, struct comm_issued b, struct muster_error *err);
 int comm_late(const struct comm_call *call, uint64_t sequence, const struct comm_ranks *missing,
               struct muster_error *err);

@@ -81,16 +81,16 @@ struct device_ops {
     int (*fill)(struct device_stream *stream, void *to, int byte, int64_t bytes);
 
     bool (*event_done)(struct device_event *event);
-    /* When the last record of the event was reached, on the system's monotonic clock; {0} while it was not.
-     */
+    /* Time at which the last record of the event was reached, on the system's monotonic clock; {0} if it
+     * has not been reached. */
     struct instant (*event_time)(struct device_event *event);
     /* Nanoseconds that the stream has spent blocked in `wait` since it was created: exposed communication. */
     int64_t (*stream_waited_ns)(struct device_stream *stream);
-    /* The calling thread waits until the stream is empty; MUSTER_E_TIMEOUT names the stream and what it hangs
-     * in. */
+    /* The calling thread waits until the stream is empty; MUSTER_E_TIMEOUT names the stream and the entry
+     * that has not finished. */
     int (*sync)(struct device_stream *stream, struct instant deadline, struct muster_error *err);
-    /* Work reports an asynchronous error here (first one is kept); every later sync and poll returns it, so
-     * that a failing collective stops the step. */
+    /* Reports an asynchronous error (the first is kept); every later sync and poll returns it, so that a
+     * failing collective stops the step. */
     void (*fail)(struct device *device, const struct muster_error *error);
     int (*poll_error)(struct device *device, struct muster_error *err);
 };

@@ -78,7 +78,7 @@ int cpu_device_poll_error(struct device *device, struct muster_error *err)
         if (err)
             *err = device->error;
         return -1;
-    default: /* the instant in which another thread writes the text */
+    default: /* another thread is writing the text */
         return error_set(err, MUSTER_E_STATE, "the device is failing right now");
     }
 }

@@ -35,7 +35,7 @@ static int64_t untouched(const struct cpu_arena *arena, int64_t page)
     for (int64_t first = 0; first < pages; first += (int64_t)sizeof there) {
         int64_t count = pages - first < (int64_t)sizeof there ? pages - first : (int64_t)sizeof there;
         if (mincore((char *)arena->base + first * page, (size_t)(count * page), there))
-            return 0; /* not known; then the sum is a little too friendly */
+            return 0; /* unknown; the sum is then slightly too high */
         for (int64_t i = 0; i < count; i++)
             touched += there[i] & 1;
     }
@@ -73,7 +73,7 @@ static int map(struct device_arena *arena, int64_t bytes, struct muster_error *e
     if (base == MAP_FAILED)
         return error_errno(err, "mapping %lld bytes of %s memory", (long long)bytes,
                            memory_class_name(arena->memory));
-    /* Fewer faults and fewer TLB misses; where the kernel refuses, small pages do as well. */
+    /* Fewer page faults and TLB misses; if the kernel refuses, small pages do as well. */
     (void)madvise(base, (size_t)bytes, MADV_HUGEPAGE);
     arena->base = base;
     return 0;
@@ -100,7 +100,7 @@ int cpu_arena_create(struct device *device, enum memory_class memory, int64_t by
         memset(made.base, device->poison, (size_t)bytes);
     *kept = (struct cpu_arena){.next = device->arenas, .base = made.base, .bytes = bytes};
     device->arenas = take_pointer(&kept);
-    (void)take_fd(&fd); /* it lives in the arena now */
+    (void)take_fd(&fd); /* the arena owns it from here */
     *arena = made;
     return 0;
 }

@@ -28,12 +28,12 @@ struct device {
 };
 enum { FAILURE_WRITING = 1, FAILURE_SET };
 
-/* Memory of events lives as long as the device: the thread that reaches an event still looks for sleepers
- * when those who waited may already have destroyed it. Destroyed ones are used again. */
+/* Memory of events lives as long as the device: the thread that reaches an event may still read its waiter
+ * count when the waiters have already destroyed it. Destroyed events are reused. */
 struct device_event {
     struct device_event *next, *next_free;
     struct device *device;
-    struct futex_word reached;         /* the latest record that was come to; counts from 1 */
+    struct futex_word reached;         /* the latest record that was reached; counts from 1 */
     _Atomic(uint32_t) recorded;        /* the latest record that was enqueued */
     _Atomic(int64_t) time_ns;          /* when `reached` was */
     _Atomic(const char *) recorded_by; /* name of the stream that recorded last */
@@ -84,7 +84,7 @@ struct device_stream {
     struct futex_word started;       /* not 0 once the thread runs and start_error is written */
     struct muster_error start_error; /* code 0: it runs */
     _Atomic(int64_t) waited_ns;
-    _Atomic(int) now;                      /* enum stream_entry_kind of the entry that runs, for messages */
+    _Atomic(int) now;                      /* code 0: the thread runs */
     _Atomic(const char *) now_waiting_for; /* name of the stream whose event it waits for */
     struct stream_entry entries[DEVICE_CPU_QUEUE];
 };

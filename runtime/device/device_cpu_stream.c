@@ -36,7 +36,7 @@ static void reach(struct device_event *event, uint32_t sequence)
     uint32_t seen = atomic_load(&event->reached.value);
     if (!futex_reached(seen, sequence))
         atomic_store(&event->time_ns, clock_now(NULL).ns);
-    /* Records of one event on two streams may come out of order; the latest one counts. */
+    /* Records of one event on two streams may be reached out of order; the latest one counts. */
     while (!futex_reached(seen, sequence) &&
            !atomic_compare_exchange_weak(&event->reached.value, &seen, sequence))
         ;
@@ -57,8 +57,8 @@ static void wait_for(struct device_stream *stream, struct device_event *event, u
 
 static void run_entry(struct device_stream *stream, const struct stream_entry *entry)
 {
-    /* After a failure events still happen, in order, so that no stream and no caller waits for ever; waiting
-     * is safe because the stream that records drains as well. */
+    /* After a failure events are still recorded, in order, so that no stream and no caller waits for ever;
+     * waiting is safe because the recording stream drains as well. */
     bool drain = cpu_device_failed(stream->device);
     switch (entry->kind) {
     case ENTRY_LAUNCH:
@@ -87,10 +87,10 @@ static void run_entry(struct device_stream *stream, const struct stream_entry *e
 
 static void start_thread(struct device_stream *stream)
 {
-    (void)pthread_setname_np(pthread_self(), stream->name); /* a name is for people only */
+    (void)pthread_setname_np(pthread_self(), stream->name); /* a name is for debuggers only */
     on_compute_thread = stream->compute;
     if (stream->compute)
-        (void)kernels_cpu_threads(stream->device->threads, &stream->start_error); /* its code is looked at */
+        (void)kernels_cpu_threads(stream->device->threads, &stream->start_error); /* the code is checked */
     atomic_store(&stream->started.value, 1);
     futex_wake(&stream->started, FUTEX_PRIVATE);
 }
@@ -209,7 +209,7 @@ int64_t cpu_stream_waited_ns(struct device_stream *stream)
 
 static void release(struct device_stream *stream)
 {
-    (void)pthread_mutex_destroy(&stream->feed); /* cannot fail: nobody holds it */
+    (void)pthread_mutex_destroy(&stream->feed); /* cannot fail: no thread holds it */
     atomic_fetch_sub(&stream->device->streams, 1);
     if (stream->compute)
         atomic_store(&stream->device->has_compute, false);

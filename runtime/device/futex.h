@@ -1,7 +1,7 @@
 /* futex.h - waiting for a 32-bit word to change, between threads of one process or between processes.
  *
- * The pattern everywhere: the waiter adds itself to `waiters`, looks at the word again and sleeps; the waker
- * changes the word and makes a system call only where somebody is counted. Both sides are sequentially
+ * The pattern everywhere: the waiter adds itself to `waiters`, looks at the word again and sleeps; the
+ * waker changes the word and makes a system call only if a waiter is counted. Both sides are sequentially
  * consistent, so one of the two sees the other. Nothing here spins. */
 #ifndef MUSTER_RUNTIME_DEVICE_FUTEX_H
 #define MUSTER_RUNTIME_DEVICE_FUTEX_H
@@ -17,20 +17,20 @@ enum futex_scope {
     FUTEX_SHARED,  /* the word lies in memory that several processes map */
 };
 
-/* Zeroed memory is a word of value 0 that nobody waits for. */
+/* Zeroed memory is a word of value 0 without waiters. */
 struct futex_word {
     _Atomic(uint32_t) value;
     _Atomic(uint32_t) waiters;
 };
 
 /* Sleeps while the word is `seen`, at most until the deadline (system clock). Returns whether the deadline
- * passed with the word unchanged; a return of false may be early (signals, wake-ups for somebody else): look
- * again. */
+ * passed with the word unchanged; a return of false may be early (signals, wake-ups meant for another
+ * waiter): check the word again. */
 bool futex_wait(struct futex_word *word, uint32_t seen, struct instant deadline, enum futex_scope scope);
-/* After the value was changed with atomic_store or atomic_fetch_add: wakes everybody who waits. */
+/* After the value was changed with atomic_store or atomic_fetch_add: wakes all waiters. */
 void futex_wake(struct futex_word *word, enum futex_scope scope);
 
-/* Whether a counter that may wrap has come to target. */
+/* Whether a counter that may wrap has reached target. */
 static inline bool futex_reached(uint32_t value, uint32_t target)
 {
     return (int32_t)(value - target) >= 0;

@@ -41,7 +41,7 @@ int64_t host_memory_cgroup(const char *limit, const char *used, const char *stat
     if (most < 0 || most >= NO_LIMIT || now < 0)
         return -1;
     if (stat)
-        cache = host_memory_row(stat, "inactive_file"); /* given back under pressure */
+        cache = host_memory_row(stat, "inactive_file"); /* the kernel reclaims it under memory pressure */
     int64_t left = most - now + (cache > 0 ? cache : 0);
     return left < 0 ? 0 : left > most ? most : left;
 }

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* Bytes; 0 where nothing could be read. */
+/* Bytes; 0 if nothing could be read. */
 int64_t host_memory_available(void);
 
 /* Pure. Bytes of the row `name` ("MemAvailable") of text in the form of /proc/meminfo ("name: 12 kB") or of

@@ -1,4 +1,4 @@
-/* host_threads.h - how many compute threads a rank takes where nobody says. */
+/* host_threads.h - number of compute threads of a rank, where no setting gives it. */
 #ifndef MUSTER_RUNTIME_DEVICE_HOST_THREADS_H
 #define MUSTER_RUNTIME_DEVICE_HOST_THREADS_H
 

@@ -22,14 +22,13 @@ MUSTER_API const char *muster_version(void);
 
 /* ---- progress ---- */
 
-/* Tells the launcher which step this rank is at, from 0; the first call arms hang detection for it (muster
- * run
- * --hang-timeout), a negative step suspends that until the next call. Never blocks. Outside of muster run it
- * does nothing. -1 (MUSTER_E_INVALID) where MUSTER_HEARTBEAT_FD names no pipe, (MUSTER_E_IO) where nobody
- * reads it. */
+/* Reports this rank's step, from 0, to the launcher; the first call arms hang detection for it (muster run
+ * --hang-timeout), a negative step suspends that until the next call. Never blocks. Outside of muster run
+ * it does nothing. -1 (MUSTER_E_INVALID) if MUSTER_HEARTBEAT_FD is not a pipe, (MUSTER_E_IO) if the
+ * launcher does not read it. */
 MUSTER_API int muster_heartbeat(int64_t step, struct muster_error *err);
 
-/* ---- stops that are planned ---- */
+/* ---- planned stops ---- */
 
 enum muster_coming {
     MUSTER_STOP_COMES,  /* of a kind that this library does not know */
@@ -44,20 +43,21 @@ struct muster_notice {
     int32_t round;             /* that ends */
     int32_t nodes, next_nodes; /* of this round and the next; next_nodes 0: none, -1: not known */
     int32_t reserved;
-    int64_t deadline_ns; /* CLOCK_MONOTONIC: who still runs gets SIGTERM then */
+    int64_t deadline_ns; /* CLOCK_MONOTONIC: ranks still running then get SIGTERM */
     double left_s;       /* until then, from this call */
 };
 
-/* Tells the launcher that this rank acts on notices: instead of a SIGTERM it gets the time to finish its
- * step, save and end by itself. All ranks do so, or none. 1; 0 outside of muster run. -1 (MUSTER_E_INVALID)
- * where MUSTER_NOTICE_FD names no socket, (MUSTER_E_IO) where nobody hears it. */
+/* Registers this rank for stop notices: instead of a SIGTERM it gets time to finish its step, save and
+ * exit. All ranks do so, or none. 1; 0 outside of muster run. -1 (MUSTER_E_INVALID) if MUSTER_NOTICE_FD is
+ * not a socket, (MUSTER_E_IO) if the launcher does not read it. */
 MUSTER_API int muster_notice_listen(struct muster_error *err);
 /* Whether a stop was announced to this rank: 1, and so from then on; 0 while there is none. notice may be
- * NULL. Never blocks. Ranks hear of it at different steps: before they act on it they have to agree on one,
- * say by an all_reduce of the answer once a step (launcher/docs/notice.md has it in Python). -1 as above. */
+ * NULL. Never blocks. Ranks receive the notice at different steps: before they act on it they must agree
+ * on one, say by an all_reduce of the answer once a step (launcher/docs/notice.md has it in Python). -1 as
+ * above. */
 MUSTER_API int muster_notice(struct muster_notice *notice, struct muster_error *err);
 
-/* ---- the world: who we are among how many ---- */
+/* ---- the world ---- */
 
 /* One rank's membership in a job. An object belongs to one thread at a time. */
 struct muster_world;
@@ -105,9 +105,9 @@ struct muster_gpt {
     int32_t positions; /* longest sequence */
 };
 
-/* What of the training state is cut into one slice a rank. */
+/* Which parts of the training state are sharded. */
 enum muster_strategy {
-    MUSTER_NO_SHARD,      /* nothing: gradients are averaged */
+    MUSTER_NO_SHARD,      /* none: gradients are averaged */
     MUSTER_SHARD_OPTIM,   /* optimizer state */
     MUSTER_SHARD_GRAD_OP, /* and gradients; parameters are gathered once a step */
     MUSTER_FULL_SHARD,    /* and parameters: gathered for forward and again for backward */
@@ -120,12 +120,12 @@ struct muster_training {
     int32_t replicas;             /* of MUSTER_HYBRID_SHARD: divides the world; else 1 */
     int32_t sequences, positions; /* of a micro-batch on one rank; positions at most the model's */
     int32_t micro_batches;        /* of one step on one rank */
-    int32_t prefetch;             /* gathers of parameters ahead of compute; 0: none */
+    int32_t prefetch;             /* gathers in flight ahead of compute; 0: none */
     int32_t threads;              /* of compute; 0: OMP_NUM_THREADS, else cores / ranks of this node */
     int32_t clip;                 /* 0: steps never clip, and compute no gradient norm */
     int64_t group_bytes;          /* parameters gathered as one; 0: chosen */
-    int64_t memory_limit;         /* bytes this rank may plan; 0: what the machine has */
-    int64_t timeout_ms;           /* how long a collective may wait for peers */
+    int64_t memory_limit;         /* limit of this rank's plan in bytes; 0: the machine's free memory */
+    int64_t timeout_ms;           /* time-out of a collective */
     uint64_t seed;                /* of the initial parameters: the same in any world */
 };
 /* FULL_SHARD, one sequence of the model's positions, prefetch 2, clipping, 10 minutes, seed 0. */
@@ -149,12 +149,12 @@ struct muster_step_result {
     double grad_norm;   /* before clipping */
     int64_t step_ns;    /* wall time */
     int64_t comm_ns;    /* time that collectives took, waiting for late ranks included, added up */
-    int64_t exposed_ns; /* of it, time that compute stood still; never more than comm_ns */
+    int64_t exposed_ns; /* of it, time in which compute was stalled; never more than comm_ns */
 };
 
 /* Collective. world NULL: a world of one. It must stay open while the trainer is being created. NULL on
- * error; a model or batch that does not fit into memory is refused before anything is allocated, and what one
- * rank cannot do is an error on all of them. */
+ * error; a model or batch that does not fit into memory is rejected before anything is allocated, and a
+ * failure of one rank is an error on all of them. */
 MUSTER_API struct muster_trainer *muster_trainer_create(struct muster_world *world,
                                                         const struct muster_gpt *model,
                                                         const struct muster_training *training,
@@ -162,9 +162,9 @@ MUSTER_API struct muster_trainer *muster_trainer_create(struct muster_world *wor
 /* Accepts NULL. */
 MUSTER_API void muster_trainer_destroy(struct muster_trainer *trainer);
 
-/* One optimizer step. tokens, targets: (micro_batches, sequences, positions) of this rank, in
- * [0, vocabulary); a target of -1 does not count. result may be NULL. After an error of a collective the run
- * is over: every later call returns that error. */
+/* One optimizer step. tokens, targets: (micro_batches, sequences, positions) of this rank, in [0,
+ * vocabulary); a target of -1 does not count. result may be NULL. After an error of a collective every
+ * later call returns that error. */
 MUSTER_API int muster_trainer_step(struct muster_trainer *trainer, const int32_t *tokens,
                                    const int32_t *targets, const struct muster_step *step,
                                    struct muster_step_result *result, struct muster_error *err);
@@ -181,19 +181,20 @@ MUSTER_API int64_t muster_trainer_parameter_elements(const struct muster_trainer
 /* Fills shape[0..1] (1 for what is not there) and returns the number of dimensions. */
 MUSTER_API int muster_trainer_parameter_shape(const struct muster_trainer *trainer, int parameter,
                                               int64_t shape[2]);
-/* Collective. values: all elements, on every rank; a rank that does not want them may pass NULL to get. */
+/* Collective. values: all elements, on every rank; a rank that does not need them may pass NULL to get. */
 MUSTER_API int muster_trainer_get_parameter(struct muster_trainer *trainer, int parameter, float *values,
                                             struct muster_error *err);
 MUSTER_API int muster_trainer_set_parameter(struct muster_trainer *trainer, int parameter,
                                             const float *values, struct muster_error *err);
 
-/* Collective. Rank 0 writes all parameters as one safetensors file, beside path and then renamed over it; it
- * alone learns of an error of the file. The metadata says how to read them ("architecture", "linear_layout")
- * and, in "numerics", everything on which their last bits depend besides data, seed and step values. */
+/* Collective. Rank 0 writes all parameters as one safetensors file, beside path and then renamed over it;
+ * only rank 0 gets an error of the file. The metadata says how to read them ("architecture",
+ * "linear_layout") and, in "numerics", everything besides data, seed and step values that influences their
+ * last bits. */
 MUSTER_API int muster_trainer_save(struct muster_trainer *trainer, const char *path,
                                    struct muster_error *err);
 
-/* Bytes of this rank's plan: all that the trainer will ever hold. */
+/* Bytes of this rank's plan: all memory that the trainer will ever hold. */
 MUSTER_API int64_t muster_trainer_planned_bytes(const struct muster_trainer *trainer);
 
 #ifdef __cplusplus

@@ -1,10 +1,10 @@
 /* gpt.h - the GPT-2 architecture as parameters and layers.
  *
- * Layers: "embedding" (wte[token] + wpe[position]), one "h.<i>" a block, "head" (ln_f, logits with the tied
- * wte, cross entropy). Parameter names are those of Hugging Face's GPT-2 checkpoints without the
- * "transformer." prefix. One difference: their Conv1D keeps the four products of a block as (in, out); ours
- * are (out, in) as in nn.Linear, so an exporter that wants their layout transposes what
- * gpt_param_is_conv1d() names. */
+ * Layers: "embedding" (wte[token] + wpe[position]), one "h.<i>" a block, "head" (ln_f, logits with the
+ * tied wte, cross entropy). Parameter names are those of Hugging Face's GPT-2 checkpoints without the
+ * "transformer." prefix. One difference: their Conv1D keeps the four products of a block as (in, out);
+ * ours are (out, in) as in nn.Linear, so an exporter to their layout transposes the parameters for which
+ * gpt_param_is_conv1d() is true. */
 #ifndef MUSTER_RUNTIME_MODEL_GPT_H
 #define MUSTER_RUNTIME_MODEL_GPT_H
 
@@ -44,8 +44,9 @@ GUARD_DEFINE(gpt, struct gpt *, gpt_destroy);
 /* Whether Hugging Face stores this parameter transposed. */
 bool gpt_param_is_conv1d(const struct param_desc *param);
 
-/* Floating-point operations of forward and backward for one token of a sequence of T positions: 6 per weight
- * of a product, and attention's 12 T channels per layer (the whole square, as MFU is usually quoted). */
+/* Floating-point operations of forward and backward for one token of a sequence of T positions: 6 per
+ * weight of a product, and attention's 12 T channels per layer (the whole square, as MFU is usually
+ * quoted). */
 double gpt_flops_per_token(const struct gpt_config *config, int T);
 
 /* The logits of the last position of each row. work: gpt_logits_work bytes; weights as trainer_get_param

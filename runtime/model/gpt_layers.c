@@ -1,6 +1,6 @@
-/* gpt_layers.c - forward and backward of GPT-2's layers: sequences of kernel calls on memory that the plan
- * gave. What a layer keeps (`saved`) and what it may scribble on (`work`) are cut by the functions ..._saved
- * and ..._work, which also answer how many bytes there must be. */
+/* gpt_layers.c - forward and backward of GPT-2's layers: sequences of kernel calls on planned memory. The
+ * functions ..._saved and ..._work divide a layer's kept memory (`saved`) and scratch memory (`work`), and
+ * also return their sizes. */
 #include "runtime/model/gpt_layers.h"
 
 #include <math.h>
@@ -15,7 +15,8 @@ static bool eval(const struct layer_context *x)
     return x->mode == LAYER_EVAL;
 }
 
-/* A layer norm's gradients are formed together with its input's; those of a frozen one go to waste memory. */
+/* A layer norm's gradients are formed together with its input's; those of a frozen one go to scratch
+ * memory. */
 static void *grad_or(const struct layer_context *x, int param, void *waste)
 {
     return x->grad[param] ? x->grad[param] : waste;
@@ -36,7 +37,7 @@ static void embedding_forward(const void *config, const struct layer_context *x)
 {
     const struct gpt_config *c = config;
     if (!x->out)
-        return; /* formed again for its saved memory only, and it has none */
+        return; /* recomputed for its saved memory only, and it has none */
     x->kernels->embedding_forward(x->out, x->batch->tokens, x->weight[EMBEDDING_WTE],
                                   x->weight[EMBEDDING_WPE], x->shape.B, x->shape.T, c->channels, x->stream);
 }
@@ -46,7 +47,7 @@ static void embedding_backward(const void *config, const struct layer_context *x
     const struct gpt_config *c = config;
     if (!(parts & LAYER_WEIGHT))
         return;
-    /* Two calls: the head has written the tied wte before, nobody has written wpe. */
+    /* Two calls: the head has already written the tied wte, no layer has written wpe. */
     for (int param = 0; param < EMBEDDING_PARAMS; param++) {
         if (x->grad[param])
             x->kernels->embedding_backward(param == EMBEDDING_WTE ? x->grad[param] : NULL,
@@ -87,7 +88,7 @@ struct block_work {
     void *narrow;  /* (N,C): gradient of a layer norm's output, of attention's output */
     void *middle;  /* (N,C): gradient between the two halves */
     void *waste;   /* (2C): gradients of frozen layer norms */
-    void *scratch; /* what attention and layer norm ask for */
+    void *scratch; /* scratch memory of attention and layer norm */
 };
 
 static int64_t block_scratch(const struct gpt_config *c, struct shape shape, const struct kernels *k)
@@ -118,7 +119,7 @@ static void block_sizes(const void *config, struct shape max, enum dtype dtype, 
     struct carve saved = {0}, work = {0};
     (void)block_saved(c, max, size, &saved);
     if (mode == LAYER_EVAL)
-        (void)carve_bytes(&work, saved.used + block_scratch(c, max, kernels)); /* nothing outlives the call */
+        (void)carve_bytes(&work, saved.used + block_scratch(c, max, kernels)); /* used during the call only */
     else
         (void)block_work(c, max, size, kernels, &work);
     *sizes = (struct layer_sizes){
@@ -154,7 +155,7 @@ static void block_forward(const void *config, const struct layer_context *x)
     k->linear_forward(s.fc, s.ln2, w[BLOCK_FC_WEIGHT], w[BLOCK_FC_BIAS], N, C, 4 * C, x->stream);
     k->gelu_forward(s.gelu, s.fc, 4 * n, x->stream);
     if (!x->out)
-        return; /* formed again for backward: the output is there or not needed */
+        return; /* recomputed for backward: the output exists already or is not needed */
     k->linear_forward(x->out, s.gelu, w[BLOCK_OUT_WEIGHT], w[BLOCK_OUT_BIAS], N, 4 * C, C, x->stream);
     k->add(x->out, x->out, s.middle, n, x->stream);
 }
@@ -208,7 +209,7 @@ static void block_backward(const void *config, const struct layer_context *x, un
                           x->stream);
     product_weight(x, BLOCK_QKV_WEIGHT, b.wide4, s.ln1, C, 3 * C, parts);
     k->linear_backward_input(b.narrow, b.wide4, w[BLOCK_QKV_WEIGHT], N, C, 3 * C, 0, x->stream);
-    void *din = x->din[0] ? x->din[0] : b.wide4; /* whoever wants no din still wants ln_1's gradients */
+    void *din = x->din[0] ? x->din[0] : b.wide4; /* ln_1's gradients are needed even if din is not */
     norm_backward(x, BLOCK_LN1_WEIGHT, din, b.narrow, x->in[0], s.mean1, s.rstd1, C,
                   x->din[0] ? x->din_beta[0] : 0, &b);
     if (x->din[0])
@@ -217,7 +218,7 @@ static void block_backward(const void *config, const struct layer_context *x, un
 
 /* ---- head ---- */
 
-/* Training forms everything in backward, while a chunk of logits is there: logits, loss, both products'
+/* Training forms everything in backward, while a chunk of logits exists: logits, loss, both products'
  * gradients. Forward only keeps the layer norm. Evaluation forms the loss in forward. */
 struct head_saved {
     void *ln, *mean, *rstd;
@@ -328,7 +329,7 @@ static void head_backward(const void *config, const struct layer_context *x, uns
     if (!x->din[0] && !x->grad[HEAD_LN_WEIGHT])
         return;
     const struct block_work norm = {.waste = work.waste, .scratch = work.scratch};
-    /* nobody needs the layer norm's output any more: it takes a din that is not wanted */
+    /* the layer norm's output is no longer needed: it receives a din that is not wanted */
     void *din = x->din[0] ? x->din[0] : s.ln;
     norm_backward(x, HEAD_LN_WEIGHT, din, work.dln, x->in[0], s.mean, s.rstd, C,
                   x->din[0] ? x->din_beta[0] : 0, &norm);

@@ -1,9 +1,9 @@
-/* rng.h - counter-based random numbers: a value is a function of where it is used, never of what was drawn
- * before.
+/* rng.h - counter-based random numbers: a value is a function of the place of its use, never of earlier
+ * draws.
  *
- * Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011). The key
- * is the run's seed; the counter is (element, site): the global index of an element or sample and the place
- * that asks. So any rank of any world, and a recomputed forward pass, get the same numbers. */
+ * Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011). The
+ * key is the run's seed; the counter is (element, site): the global index of an element or sample and the
+ * place of use. So any rank of any world, and a recomputed forward pass, get the same numbers. */
 #ifndef MUSTER_RUNTIME_MODEL_RNG_H
 #define MUSTER_RUNTIME_MODEL_RNG_H
 
@@ -12,7 +12,7 @@
 /* One block: 128 random bits. */
 void philox4x32_10(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
-/* What kind of place asks: keeps initialisation, sampling and dropout apart under one seed. */
+/* The kind of use: keeps initialisation, sampling and dropout apart under one seed. */
 enum rng_domain { RNG_INIT, RNG_SAMPLE };
 
 /* 64 random bits for (seed, domain, site, index). */

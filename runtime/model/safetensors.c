@@ -107,7 +107,7 @@ int safetensors_probe(const char *path, struct muster_error *err)
     struct stat status;
     scope_free char *beside = path_beside(path);
     if (!beside)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to look at %s", path);
+        return error_set(err, MUSTER_E_NOMEM, "no memory to check %s", path);
     if (!stat(path, &status) && S_ISDIR(status.st_mode))
         return error_set(err, MUSTER_E_INVALID, "cannot write %s: it is a folder; name a file in it", path);
     scope_close int fd = open_beside(beside, err);
@@ -138,9 +138,9 @@ struct safetensors_writer *safetensors_create(const char *path, const struct saf
     for (int i = 0; !result && i < count; i++) {
         w->bytes[i] = tensor_bytes(&tensors[i]);
         if (!format_name(tensors[i].dtype))
-            result =
-                error_set(err, MUSTER_E_UNSUPPORTED,
-                          "%s: tensor %s has a type that safetensors does not know", path, tensors[i].name);
+            result = error_set(err, MUSTER_E_UNSUPPORTED,
+                               "%s: tensor %s has a type that safetensors does not support", path,
+                               tensors[i].name);
     }
     if (!result && (w->fd = open_beside(w->beside, err)) < 0)
         result = -1;
@@ -174,7 +174,7 @@ int safetensors_finish(struct safetensors_writer *w, struct muster_error *err)
     else if (fsync(w->fd) < 0 || rename(w->beside, w->path) < 0)
         result = error_errno(err, "cannot put %s in place", w->path);
     else
-        mem_free(take_pointer(&w->beside)); /* in place: nothing to remove any more */
+        mem_free(take_pointer(&w->beside)); /* renamed: nothing to remove */
     safetensors_destroy(w);
     return result;
 }

@@ -1,6 +1,6 @@
-/* safetensors.h - writing a safetensors file: an 8-byte little-endian header length, a JSON header, then the
- * tensors' bytes. Format: github.com/huggingface/safetensors, README. The file is written beside its place,
- * synced and renamed. */
+/* safetensors.h - writing a safetensors file: an 8-byte little-endian header length, a JSON header, then
+ * the tensors' bytes. Format: github.com/huggingface/safetensors, README. The file is written under a
+ * temporary name, synced and renamed. */
 #ifndef MUSTER_RUNTIME_MODEL_SAFETENSORS_H
 #define MUSTER_RUNTIME_MODEL_SAFETENSORS_H
 
@@ -18,8 +18,8 @@ struct safetensors_tensor {
 
 struct safetensors_writer;
 
-/* Whether a file could be put at path, found out by making the one beside it and removing it again: hours
- * before it is wanted. */
+/* Whether a file can be written at path: creates the temporary file and removes it again, hours before it
+ * is needed. */
 int safetensors_probe(const char *path, struct muster_error *err);
 /* Announces all tensors in their order in the file. metadata: pairs of texts ("key", "value", ..., NULL), may
  * be NULL. */
@@ -29,10 +29,10 @@ struct safetensors_writer *safetensors_create(const char *path, const struct saf
 /* The bytes of the next tensor, whole. */
 int safetensors_write(struct safetensors_writer *writer, const void *data, int64_t bytes,
                       struct muster_error *err);
-/* All tensors must have been written: syncs and puts the file in place. The writer is destroyed in any case.
- */
+/* All tensors must have been written: syncs the file and renames it into place. The writer is destroyed in
+ * any case. */
 int safetensors_finish(struct safetensors_writer *writer, struct muster_error *err);
-/* Gives up: removes what was written. Accepts NULL. */
+/* Removes the file written so far. Accepts NULL. */
 void safetensors_destroy(struct safetensors_writer *writer);
 
 #endif

@@ -1,4 +1,4 @@
-/* model.c - counting a model's parameters and checking that its two lists hang together. */
+/* model.c - counts a model's parameters and checks that its two lists are consistent. */
 #include "runtime/plan/model.h"
 
 #include "proto/base/error.h"

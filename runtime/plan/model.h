@@ -2,7 +2,7 @@
  *
  * A layer names the parameters it uses; several layers may use one (tied embeddings) and a layer may use
  * parameters of several groups (LoRA: frozen and trainable). plan_build cuts the parameters into param
- * groups: what is gathered, freed, reduced and saved as one. Nothing here knows of ranks. */
+ * groups, which are gathered, freed, reduced and saved as one. Nothing here depends on ranks. */
 #ifndef MUSTER_RUNTIME_PLAN_MODEL_H
 #define MUSTER_RUNTIME_PLAN_MODEL_H
 
@@ -45,7 +45,7 @@ struct shape {
 };
 
 enum layer_mode { LAYER_TRAIN, LAYER_RECOMPUTE, LAYER_EVAL };
-enum layer_parts { LAYER_INPUT = 1, LAYER_WEIGHT = 2 }; /* which gradients a backward call forms */
+enum layer_parts { LAYER_INPUT = 1, LAYER_WEIGHT = 2 }; /* gradients that a backward call forms */
 
 struct layer_sizes {
     int64_t out, saved, work; /* bytes; out: 0 for a layer that ends in a loss */
@@ -113,14 +113,14 @@ struct model {
     int layer_count;
     int stages;        /* pipeline stages that the layers are cut into, at least 1 */
     int max_positions; /* largest T; 0: any */
-    /* What a file of its parameters says about them: pairs of texts, NULL at the end; NULL: nothing. */
+    /* Metadata of a file of its parameters: pairs of texts, NULL at the end; NULL: none. */
     const char *const *metadata;
 };
 
 int64_t param_elements(const struct param_desc *param);
 int64_t model_parameters(const struct model *model); /* elements of all parameters */
-/* Whether the lists hang together: sources before users and used, parameters used, stages in order. Errors
- * name the layer or parameter. */
+/* Whether the lists are consistent: sources before users and used, parameters used, stages in order.
+ * Errors name the layer or parameter. */
 int model_check(const struct model *model, struct muster_error *err);
 
 #endif

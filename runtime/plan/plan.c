@@ -1,4 +1,4 @@
-/* plan.c - plan_build: checks what is asked for and runs the parts of the builder in order. */
+/* plan.c - plan_build: checks the options and runs the parts of the builder in order. */
 #include <stddef.h>
 #include <string.h>
 
@@ -170,7 +170,7 @@ static uint64_t hash_ints(uint64_t hash, const int *values, size_t count)
     return text_hash(hash, values, count * sizeof *values);
 }
 
-/* Leaves out what differs between the ranks of a stage: offsets into shards. */
+/* Leaves out fields that differ between the ranks of a stage: offsets into shards. */
 static uint64_t hash_op(uint64_t hash, const struct schedule_op *op)
 {
     const int fields[] = {

@@ -1,13 +1,14 @@
-/* plan.h - who holds what, and when: every buffer that a run will ever hold and every operation of one
+/* plan.h - every buffer that a run will ever hold, with its live interval, and every operation of one
  * optimizer step, built by one pure function before the first allocation.
  *
- * plan_build is a function of its arguments alone and gives the same schedule on every rank up to the rank's
- * own coordinates; its hash is compared across ranks before step 0. The executor is a loop over schedule_op:
- * it resolves buffer indices to addresses, makes the op's stream wait for the ops named in wait[], and
- * launches. At the beginning of a step every stream waits for all streams' last operation of the step before.
+ * plan_build is a function of its arguments alone and gives the same schedule on every rank up to the
+ * rank's own coordinates; its hash is compared across ranks before step 0. The executor is a loop over
+ * schedule_op: it resolves buffer indices to addresses, makes the op's stream wait for the ops named in
+ * wait[], and launches. At the beginning of a step every stream waits for all streams' last operation of
+ * the step before.
  *
- * A comm belongs to one stream, so the executor makes one comm for each pair (axis, stream) that appears in
- * the ops. */
+ * A comm belongs to one stream, so the executor makes one comm for each pair (axis, stream) that appears
+ * in the ops. */
 #ifndef MUSTER_RUNTIME_PLAN_PLAN_H
 #define MUSTER_RUNTIME_PLAN_PLAN_H
 
@@ -19,7 +20,7 @@
 #include "runtime/device/device.h"
 #include "runtime/plan/model.h"
 
-/* ---- what is asked for ---- */
+/* ---- options ---- */
 
 #define PLAN_STRATEGIES(X)                                                                                   \
     X(STRATEGY_NO_SHARD, "NO_SHARD")       /* DDP: full parameters, gradients all-reduced by group */        \
@@ -47,7 +48,7 @@ struct mesh_place {
 };
 struct mesh_place mesh_place_of(struct mesh mesh, int rank);
 int mesh_rank_of(struct mesh mesh, struct mesh_place place);
-int mesh_size(struct mesh mesh); /* ranks; 0 where a side is below 1 or the product is above 2^30 */
+int mesh_size(struct mesh mesh); /* ranks; 0 if a side is below 1 or the product is above 2^30 */
 
 enum compression { COMPRESSION_NONE, COMPRESSION_TOPK };
 
@@ -85,7 +86,7 @@ struct param_group {
     bool resident;        /* `param` holds all `padded` elements, else this rank's shard */
     int64_t shard_start;  /* elements: where this rank's shard begins in the flat buffer */
     int param;            /* PLAN_PARAM_SHARD */
-    int grad;             /* what the optimizer reads: `shard` elements, from 0 (shard_size 1: all) */
+    int grad;             /* the optimizer's input: `shard` elements, from 0 (shard_size 1: all) */
     int moment1, moment2; /* `shard` elements */
 };
 /* A parameter's place in its group's flat buffer. */
@@ -111,14 +112,14 @@ struct plan_segment {
     X(PLAN_GRAD_SHARD, "grad_shard")   /* reduced gradient, accumulated over micro-batches */                \
     X(PLAN_OUT, "out")                 /* a layer's output */                                                \
     X(PLAN_DOUT, "dout")               /* its gradient */                                                    \
-    X(PLAN_SAVED, "saved")             /* what a layer keeps from forward to backward */                     \
+    X(PLAN_SAVED, "saved")             /* kept by a layer from forward to backward */                        \
     X(PLAN_WORK, "work")                                                                                     \
     X(PLAN_BATCH, "batch")     /* tokens and targets of a micro-batch */                                     \
     X(PLAN_SCALARS, "scalars") /* plan.scalars: struct step_scalars; plan.loss: struct plan_loss */          \
     X(PLAN_ERROR_FEEDBACK, "error_feedback")                                                                 \
-    X(PLAN_ENCODED, "encoded") /* compressed gradient on its way */                                          \
+    X(PLAN_ENCODED, "encoded") /* compressed gradient in transit */                                          \
     X(PLAN_EDGE, "edge")       /* activation or gradient that crosses a pipeline stage */                    \
-    X(PLAN_STAGING, "staging") /* pinned: what the host hands in and gets back */
+    X(PLAN_STAGING, "staging") /* pinned: the host's inputs and results */
 enum plan_kind {
 #define PLAN_KIND_ENUM(symbol, name) symbol,
     PLAN_KINDS(PLAN_KIND_ENUM)
@@ -133,7 +134,7 @@ struct plan_loss {
     double total;
     int64_t count;
 };
-/* What plan.staging_result holds after a step. */
+/* Content of plan.staging_result after a step. */
 struct plan_result {
     struct step_scalars scalars;
     struct plan_loss loss;
@@ -186,17 +187,18 @@ enum { OP_WAITS = 8 };
 
 /* clang-format off */
 /* Buffers are indices into plan.entries, -1 for none; offsets are bytes into the buffer.
- *   forward, backward  from: plan.scalars; to: plan.loss of a loss layer's forward and backward (it adds to it
+ *   forward, backward  from: plan.scalars; to: plan.loss of a loss layer's forward and backward (it adds
+ *   to it
  *                      in one of the two, see model.h), else -1. A parameter lies at places[].offset of the
  *                      weight and grad of its group. A backward may use up saved and dout.
- *   comm               from -> to, `comm` says the rest (send: from only; recv: to only)
+ *   comm               from -> to, `comm` holds the rest (send: from only; recv: to only)
  *   copy               from -> to, bytes; both are on this rank
  *   fill               zeroes bytes of to
  *   norm               to (scalars) norm_squared = beta*norm_squared + squares of bytes of from
  *   clip               to: scalars
  *   step               group; from: gradient of the shard; to, to_offset: where the shard's parameters begin
- *   encode             from: gradient -> to: encoded; feedback: what was left out so far
- *   decode             from: everybody's encoded -> to: gradient (their sum) */
+ *   encode             from: gradient -> to: encoded; feedback: the part left out so far
+ *   decode             from: encoded gradients of all replicas -> to: gradient (their sum) */
 /* clang-format on */
 struct schedule_op {
     enum op_kind kind;
@@ -223,7 +225,7 @@ struct schedule_op {
     /* order */
     int wait[OP_WAITS],
         wait_count; /* earlier operations on other streams (op indices) that must be finished */
-    bool signal;    /* some later operation waits for this one */
+    bool signal;    /* a later operation waits for this one */
 };
 
 struct plan {
@@ -238,22 +240,22 @@ struct plan {
     int entry_count;
     struct schedule_op *ops; /* one optimizer step */
     int op_count;
-    /* The ops before it are the first micro-batch's forward and what goes before: run alone, the loss layer
-     * in mode LAYER_EVAL (its work is large enough for it), they evaluate a loss (pipeline 1 only). op_count
-     * where there is no backward. */
+    /* The ops before it prepare and run the first micro-batch's forward: run alone, the loss layer in mode
+     * LAYER_EVAL (its work is large enough for it), they evaluate a loss (pipeline 1 only). op_count
+     * without a backward. */
     int first_backward;
     /* Entries by their role; loss and scalars are COMM memory, staging is PINNED. */
     int scalars, loss;
     int staging_scalars; /* struct step_scalars of the next step, written by the host before the step */
     int staging_batch;   /* tokens and targets of all micro-batches, likewise */
     int staging_result;  /* struct plan_result, to be read by the host after the step */
-    int64_t arena_bytes[MEMORY_CLASS_COUNT]; /* what will be allocated, to the byte */
+    int64_t arena_bytes[MEMORY_CLASS_COUNT]; /* memory to allocate, to the byte */
     int64_t kind_bytes[PLAN_KIND_COUNT];     /* at their sum, not counting sharing */
     int gathers_in_flight;                   /* most gathers issued and not yet used at any point */
     uint64_t hash; /* of the schedule without this rank's coordinates: equal on all ranks of a stage */
 };
 
-/* Builds everything; the caller owns the plan (plan_free). Errors name the value and the way out. */
+/* Builds the whole plan; the caller owns it (plan_free). Errors name the value and how to fix it. */
 int plan_build(const struct model *model, const struct plan_options *options, struct plan *plan,
                struct muster_error *err);
 void plan_free(struct plan *plan); /* accepts NULL and a zeroed plan */
@@ -269,8 +271,7 @@ int plan_check_world(const struct plan *const *plans, int count, struct muster_e
 
 /* The whole plan as text, for golden files and `--plan --verbose`: groups, entries, schedule. Stable. */
 int plan_dump(const struct model *model, const struct plan *plan, struct buffer *out);
-/* The table people want: bytes per rank by kind and memory class, the total, group count, gathers in flight.
- */
+/* Summary table: bytes per rank by kind and memory class, the total, group count, gathers in flight. */
 int plan_summary(const struct model *model, const struct plan *plan, struct buffer *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* plan_access.c - what an operation reads and writes: the one place that knows it, for the builder's waits
- * and for the checker. */
+/* plan_access.c - reads and writes of each operation: the only place that defines them, for the builder's
+ * waits and for the checker. */
 #include "runtime/plan/plan_internal.h"
 
 static int add(struct plan_access *out, int count, int entry, bool write)

@@ -1,4 +1,4 @@
-/* plan_dump.c - a plan as text: complete and stable for golden files, and as the table that people want. */
+/* plan_dump.c - a plan as text: complete and stable for golden files, and as a summary table. */
 #include <inttypes.h>
 #include <string.h>
 

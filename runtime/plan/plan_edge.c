@@ -1,4 +1,4 @@
-/* plan_edge.c - what crosses the boundary between two pipeline stages.
+/* plan_edge.c - activations and gradients that cross the boundary between two pipeline stages.
  *
  * Activations travel on the gather stream, gradients on the reduce stream: each direction has a
  * communicator and a stream of its own, so that a stage never waits in one direction for a peer that waits

@@ -1,8 +1,8 @@
-/* plan_emit.c - appending entries and operations; waits come from what an operation touches.
+/* plan_emit.c - appending entries and operations; waits follow from the buffers that an operation touches.
  *
- * The order of the array is the order in which things would happen with one stream. An operation waits for
- * the last conflicting access of the other streams, unless streams and earlier waits order the two already.
- */
+ * The order of the array is the execution order with a single stream. An operation waits for the last
+ * conflicting access of the other streams, unless streams and earlier waits order the two already.
+ *  */
 #include <string.h>
 
 #include "proto/base/error.h"
@@ -18,7 +18,7 @@ static void clock_merge(struct plan_clock *clock, const struct plan_clock *other
             clock->reached[s] = other->reached[s];
 }
 
-/* Makes room for one more of two arrays that grow together. */
+/* Makes room for one more element in two arrays that grow together. */
 static int grow(void **first, size_t first_size, void **second, size_t second_size, int count, int *capacity)
 {
     if (count < *capacity)
@@ -106,7 +106,7 @@ struct schedule_op plan_op(enum op_kind kind, enum stream_id stream)
     return op;
 }
 
-/* The last op of every other stream that has to be finished: need[stream], -1 none. */
+/* The last op of every other stream that must be finished: need[stream], -1 none. */
 static void find_needs(const struct plan_builder *b, const struct schedule_op *op, int after,
                        const struct plan_access *accesses, int count, struct plan_clock *need)
 {

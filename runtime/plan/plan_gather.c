@@ -1,13 +1,13 @@
-/* plan_gather.c - which group is gathered into which slot, and when.
+/* plan_gather.c - assigns gathers to slots and to points in the schedule.
  *
  * Every use of a sharded group is known, so slots are a cache with perfect foresight: a group stays in its
- * slot until the slot is wanted, and the group given up is the one that is used again last. So the last
- * groups of the forward pass are still there when backward begins (no gather at the turn), and a class with
- * as many slots as groups is gathered once a step. Among the slots that could be refilled now, those whose
- * content was used long enough ago come first, so that foresight never costs overlap.
+ * slot until the slot is needed, and the evicted group is the one whose next use is furthest away. So the
+ * last groups of the forward pass are still there when backward begins (no gather at the turn), and a
+ * class with as many slots as groups is gathered once a step. Among the slots that could be refilled now,
+ * those whose content was used long enough ago come first, so that foresight never costs overlap.
  *
- * Pacing: with prefetch depth d a gather may begin when the layer call that first uses the d-th gather before
- * it begins: d gathers are ahead of compute, and with d = 0 a gather waits until it is needed. */
+ * Pacing: with prefetch depth d a gather may begin when the layer call that first uses the d-th gather
+ * before it begins: d gathers are ahead of compute, and with d = 0 a gather waits until it is needed. */
 #include <limits.h>
 #include <stdlib.h>
 
@@ -106,7 +106,7 @@ int plan_slot_classes(struct plan_builder *b)
 /* ---- assignment ---- */
 
 struct slot {
-    int class, gather; /* gather: what it holds; -1 nothing */
+    int class, gather; /* gather: the group in it; -1 none */
     int last_use;      /* step; -1 never */
 };
 struct assignment {
@@ -114,7 +114,7 @@ struct assignment {
     int first, count;
     int *next;     /* [step * LAYER_GROUPS + i] step of the next use of that use's group; INT_MAX: none */
     int *upcoming; /* [group] its next use, the present step included */
-    int *held;     /* [group] slot that holds it; -1 */
+    int *held;     /* [group] the slot that holds it; -1 */
 };
 
 static void find_next_uses(const struct plan_builder *b, struct assignment *a)
@@ -163,7 +163,7 @@ static int choose_slot(const struct plan_builder *b, const struct assignment *a,
     return best;
 }
 
-/* The step that has to be finished before gather number `index`, first used by `step`, may begin. */
+/* The step that must be finished before gather number `index`, first used by `step`, may begin. */
 static int pace(const struct plan_builder *b, int index, int step)
 {
     int depth = depth_of(b, b->steps[step].phase);
@@ -179,7 +179,7 @@ static void assign_miss(struct plan_builder *b, struct assignment *a, int group,
     struct slot *slot = &a->slots[chosen];
     int after = slot->last_use > enabled ? slot->last_use : enabled;
     if (index > 0 && b->gathers[index - 1].after_step > after)
-        after = b->gathers[index - 1].after_step; /* one stream: never before the gather before it */
+        after = b->gathers[index - 1].after_step; /* one stream: never before the preceding gather */
     if (slot->gather >= 0)
         a->held[b->gathers[slot->gather].group] = -1;
     b->gathers[index] = (struct plan_gather){
@@ -262,7 +262,7 @@ int plan_issue_gathers(struct plan_builder *b, int step)
     return 0;
 }
 
-/* A gather is ahead of a layer call when it may run beside it and is used by a later one only. */
+/* A gather is ahead of a layer call if it may run beside it and is used only by a later one. */
 void plan_count_in_flight(struct plan_builder *b)
 {
     int first = 0;

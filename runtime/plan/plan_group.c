@@ -1,10 +1,11 @@
-/* plan_group.c - cuts parameters into param groups, lays them out in flat buffers, and cuts this rank's shard
- * by parameter class.
+/* plan_group.c - cuts parameters into param groups, lays them out in flat buffers, and cuts this rank's
+ * shard by parameter class.
  *
- * A piece is what must stay together: the parameters of one unit that are equally trainable and used by the
- * same stages. Pieces that layers use one behind the other merge up to group_bytes; a piece that is used from
- * several places (tied embeddings, also across stages) stays alone, so that its long life holds nothing else.
- */
+ * A piece is the smallest unit that stays together: the parameters of one unit that are equally trainable
+ * and used by the same stages. Pieces that layers use one behind the other merge up to group_bytes; a
+ * piece that is used from several places (tied embeddings, also across stages) stays alone, so that its
+ * long lifetime keeps no other memory.
+ *  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,7 +164,7 @@ static void fill_group(struct plan_builder *b, int index, const struct use *uses
     const char *first = b->model->params[plan->group_params[group->first_param]].name;
     if (group->param_count == 1)
         (void)snprintf(group->name, sizeof group->name, "%s", first);
-    else /* a name that is too long is cut: it is for people */
+    else /* a name that is too long is truncated: it is for display only */
         (void)snprintf(group->name, sizeof group->name, "%.50s+%d", first, group->param_count - 1);
     group->padded = plan_round_up(group->elements, (int64_t)align * group->shard_size);
     group->shard = group->padded / group->shard_size;
@@ -220,7 +221,7 @@ int plan_cut_groups(struct plan_builder *b)
 
 /* ---- segments ---- */
 
-/* The run of the group's `index`-th parameter inside this rank's shard; false where it has none. */
+/* The run of the group's `index`-th parameter inside this rank's shard; false if there is none. */
 static bool shard_run(const struct plan_builder *b, const struct param_group *group, int param,
                       int64_t *offset, int64_t *count)
 {

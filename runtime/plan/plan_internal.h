@@ -1,18 +1,18 @@
-/* plan_internal.h - what the parts of plan_build share. Nobody outside plan_*.c includes it.
+/* plan_internal.h - shared by the parts of plan_build; included by plan_*.c only.
  *
  * Order of work: plan_build (plan.c) checks the options; plan_group.c cuts parameters into groups;
  * plan_steps.c lists the layer calls of this stage in order; plan_gather.c decides which group is gathered
  * into which slot, and when; plan_schedule.c walks the steps and emits operations (plan_reduce.c and
- * plan_edge.c what follows or precedes them); plan_memory.c places the buffers.
+ * plan_edge.c the operations before and after them); plan_memory.c places the buffers.
  *
- * Waits are not written by hand: plan_emit looks at what an operation reads and writes and makes it wait for
- * the last conflicting access on the other streams. Only pacing (prefetch depth) is asked for by callers. */
+ * Waits are derived, not listed: plan_emit takes the reads and writes of an operation and makes it wait
+ * for the last conflicting access on the other streams. Callers request pacing (prefetch depth) only. */
 #ifndef MUSTER_RUNTIME_PLAN_PLAN_INTERNAL_H
 #define MUSTER_RUNTIME_PLAN_PLAN_INTERNAL_H
 
 #include "runtime/plan/plan.h"
 
-/* ---- what an operation touches ---- */
+/* ---- buffers that an operation touches ---- */
 
 enum { PLAN_ACCESSES = 40 };
 struct plan_access {
@@ -22,7 +22,7 @@ struct plan_access {
 /* Fills out[PLAN_ACCESSES]; an entry that is read and written appears once, as written. */
 int plan_op_accesses(const struct plan *plan, const struct schedule_op *op, struct plan_access *out);
 
-/* What is known to be finished when an operation begins: the last op of each stream, -1 none. */
+/* Operations known to be finished when an operation begins: the last op of each stream, -1 none. */
 struct plan_clock {
     int reached[STREAM_COUNT];
 };
@@ -38,14 +38,14 @@ struct plan_step {
     int gather[LAYER_GROUPS]; /* index of the gather whose slot holds the layer's i-th group; -1: no gather */
 };
 
-/* What a layer needs, worked out once. */
+/* Requirements of a layer, computed once. */
 struct plan_layer {
-    struct layer_sizes sizes; /* in mode LAYER_TRAIN, or LAYER_EVAL where the plan is not for training */
+    struct layer_sizes sizes; /* in mode LAYER_TRAIN, or LAYER_EVAL if the plan is not for training */
     int64_t forward_work, evaluation_work, recompute_work;
     bool local;      /* on this rank's stage */
     bool loss;       /* ends in a loss: has no output */
-    bool needs_grad; /* it or something before it has a trainable parameter: it has a backward */
-    bool trainable;  /* it has one itself */
+    bool needs_grad; /* it or a layer before it has a trainable parameter: it has a backward */
+    bool trainable;  /* it has a trainable parameter itself */
     bool used;       /* some layer reads its output */
     bool used_next;  /* a layer of the next stage does */
     int group[LAYER_GROUPS], group_count;
@@ -67,26 +67,26 @@ struct slot_class {
     int gather_first, gather_count, grad_first, grad_count; /* entries */
 };
 
-/* What holds for one group while the schedule is emitted. */
+/* State of one group while the schedule is emitted. */
 struct plan_group_state {
     int slot_class;
     int backward_steps; /* backward calls that write its gradient in one micro-batch */
-    int backward_left;  /* of them, still to come in the present one; 0 where none has been */
+    int backward_left;  /* of them, still to come in the present micro-batch; 0 if none has been emitted */
     int grad;           /* entry that gradients go to now; -1 none */
-    int feedback;       /* entry with what compression left out; -1 none */
+    int feedback;       /* entry with the residual of compression; -1 none */
 };
 
-/* A ring of buffers for what crosses a stage boundary; entry of micro-batch m is first + m % count. */
+/* A ring of buffers for data that crosses a stage boundary; entry of micro-batch m is first + m % count. */
 struct plan_edge_ring {
     int first, count;
 };
 struct plan_edge {
-    struct plan_edge_ring in, out;           /* activations received from before and sent on */
-    struct plan_edge_ring grad_in, grad_out; /* gradients received from behind and sent back */
+    struct plan_edge_ring in, out; /* activations received from the stage before and sent to the next */
+    struct plan_edge_ring grad_in, grad_out; /* gradients received from the next stage and sent back */
 };
 
 struct plan_entry_state {
-    struct plan_clock read, write; /* last op of each stream that did */
+    struct plan_clock read, write; /* last op of each stream that used it */
     bool transient;                /* lives from its first to its last operation */
     bool busy;                     /* a gradient slot in use */
     int released;                  /* op that freed it: the oldest is taken first */
@@ -142,7 +142,7 @@ int plan_add_buffer(struct plan_builder *b, enum plan_kind kind, enum memory_cla
 int plan_add_transient(struct plan_builder *b, enum plan_kind kind, int layer, int micro, int64_t bytes,
                        int *entry);
 struct schedule_op plan_op(enum op_kind kind, enum stream_id stream);
-/* after: ops to wait for beyond what the accesses demand; -1 entries are none. */
+/* after: ops to wait for besides those that the accesses require; -1 entries are none. */
 int plan_emit(struct plan_builder *b, const struct schedule_op *op, int after);
 /* like: stream, axis, group, micro, from, to and offsets; kind, dtype and count are filled in. */
 int plan_emit_comm(struct plan_builder *b, const struct schedule_op *like, enum comm_kind kind,
@@ -167,7 +167,7 @@ void plan_count_in_flight(struct plan_builder *b);
 
 /* plan_reduce.c, plan_update.c */
 int plan_make_grad_buffers(struct plan_builder *b);
-/* Before and behind the backward call of a step. */
+/* Operations before and after the backward call of a step. */
 int plan_open_gradients(struct plan_builder *b, int step);
 int plan_close_gradients(struct plan_builder *b, int step);
 int plan_reduce_tied(struct plan_builder *b);

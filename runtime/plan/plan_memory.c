@@ -1,9 +1,9 @@
 /* plan_memory.c - live intervals and offsets.
  *
- * What lives for the whole run comes first, in the order in which it was planned. The rest is placed largest
- * first, each at the lowest offset where nothing that is alive at the same time lies. Two buffers that share
- * memory at different times are only ever touched by one stream, whose order keeps them apart: transient
- * buffers of device memory belong to the compute stream, and other streams work on whole-run buffers. */
+ * Buffers of the whole run come first, in the order in which they were planned. The rest is placed largest
+ * first, each at the lowest offset that is free during its live interval. Two buffers that share memory at
+ * different times are only ever touched by one stream, whose order keeps them apart: transient buffers of
+ * device memory belong to the compute stream, and other streams work on whole-run buffers. */
 #include <stdlib.h>
 
 #include "proto/base/error.h"
@@ -56,13 +56,13 @@ static int by_birth(const void *left, const void *right)
 /* The transient buffers of one memory class. */
 struct placement {
     struct plan_entry **births; /* by first_op; offset -1: not placed yet */
-    struct plan_entry **alive;  /* room for those that live beside one of them */
+    struct plan_entry **alive;  /* room for the buffers that live beside one of them */
     int count, longest;         /* operations that the longest life spans */
     int64_t base;
 };
 
-/* Those placed already that are alive with entry, by offset. Lives are short beside a step of many
- * micro-batches, so that a window of births holds them all. */
+/* The placed buffers that are alive together with entry, by offset. Lives are short compared to a step of
+ * many micro-batches, so that a window of births contains all of them. */
 static int find_alive(struct placement *p, const struct plan_entry *entry)
 {
     int low = 0, high = p->count, found = 0;

@@ -136,8 +136,8 @@ static int fill_gap(struct plan_builder *b, int group, int64_t offset, int64_t c
     return plan_emit(b, &op, -1) < 0 ? -1 : 0;
 }
 
-/* Takes the class's free slot that was given back first; zeroes what no backward will write there, since the
- * group before left its own values. */
+/* Takes the class's free slot that was released first; zeroes the parts that no backward will write, since
+ * the previous group left its values there. */
 static int take_slot(struct plan_builder *b, int g)
 {
     const struct slot_class *class = &b->classes[b->groups[g].slot_class];
@@ -221,8 +221,8 @@ static int emit_compressed(struct plan_builder *b, int g, int micro, int gradien
     return plan_emit(b, &op, -1);
 }
 
-/* Everything that happens to a group's gradient when a micro-batch has completed it. Returns the last op, or
- * -2 where there was none. */
+/* Emits the operations on a group's gradient once a micro-batch has completed it. Returns the last op, or
+ * -2 if there was none. */
 static int reduce_group(struct plan_builder *b, int g, int micro)
 {
     const struct param_group *group = &b->plan->groups[g];
@@ -239,8 +239,9 @@ static int reduce_group(struct plan_builder *b, int g, int micro)
     return last;
 }
 
-/* The two copies of what the first and the last stage share. Only after all micro-batches: the last stage has
- * its part long before the first, and its reduce stream must not wait while gradients are to be sent. */
+/* Sums the two copies of parameters shared by the first and the last stage. Only after all micro-batches:
+ * the last stage has its part long before the first, and its reduce stream must not wait while gradients
+ * are to be sent. */
 int plan_reduce_tied(struct plan_builder *b)
 {
     for (int g = 0; b->options->train && g < b->plan->group_count; g++) {

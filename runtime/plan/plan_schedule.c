@@ -50,7 +50,7 @@ static int emit_inputs(struct plan_builder *b)
     return plan_emit(b, &fill, -1) < 0 ? -1 : 0;
 }
 
-/* Tokens and targets come in when their micro-batch begins. */
+/* Tokens and targets are copied in when their micro-batch begins. */
 static int emit_batch(struct plan_builder *b, int micro)
 {
     int64_t bytes = plan_batch_bytes(b->options->shape);
@@ -85,7 +85,7 @@ static void use_gradients(struct plan_builder *b, const struct plan_step *step, 
         int param = layer->param[i];
         if (!b->model->params[param].trainable)
             continue;
-        /* A slot starts anew in every micro-batch; a gradient that stays adds up. */
+        /* A slot starts fresh in every micro-batch; a resident gradient accumulates. */
         op->grad_beta[i] = b->reshard ? b->written[param] == step->micro : b->written[param] >= 0;
         b->written[param] = step->micro;
     }
@@ -129,8 +129,8 @@ static struct schedule_op start_call(const struct plan_builder *b, const struct 
     return op;
 }
 
-/* Forward or its repetition before backward: the latter writes the same output again and keeps what the
- * former threw away. */
+/* Forward or its recomputation before backward: the latter writes the same output again and keeps the
+ * saved memory that the former discarded. */
 static int emit_forward(struct plan_builder *b, struct plan_step *step)
 {
     const struct plan_layer *info = &b->layers[step->layer];

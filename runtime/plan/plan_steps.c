@@ -1,4 +1,4 @@
-/* plan_steps.c - what each layer needs, and the order in which this stage calls its layers.
+/* plan_steps.c - the requirements of each layer, and the order in which this stage calls its layers.
  *
  * The order of micro-batches is 1F1B: stage s of p begins with min(m, p-1-s) forwards, then alternates one
  * forward and one backward, then drains; with one stage that is forward, backward, forward, backward. */
@@ -50,7 +50,7 @@ static int describe(struct plan_builder *b, int index)
     find_sizes(b, index);
     if (info->sizes.out < 0 || info->sizes.saved < 0 || info->sizes.work < 0 || info->sizes.out % b->element)
         return error_set(b->err, MUSTER_E_INVALID,
-                         "layer %s asks for %lld bytes of output, %lld saved, %lld work", layer->name,
+                         "layer %s requests %lld bytes of output, %lld saved, %lld work", layer->name,
                          (long long)info->sizes.out, (long long)info->sizes.saved,
                          (long long)info->sizes.work);
     info->local = layer->stage == b->place.stage;
@@ -71,7 +71,7 @@ static int describe(struct plan_builder *b, int index)
     return find_groups(b, index);
 }
 
-/* Whose backward adds to whose gradient, on this stage. */
+/* Which backward calls add to which gradients, on this stage. */
 static void count_consumers(struct plan_builder *b)
 {
     for (int l = 0; l < b->model->layer_count; l++) {

@@ -1,9 +1,9 @@
-/* plan_update.c - the end of a step: norm, clip, optimizer, loss and what the host reads back. */
+/* plan_update.c - the end of a step: norm, clip, optimizer, loss and the results copied to the host. */
 #include <stddef.h>
 
 #include "runtime/plan/plan_internal.h"
 
-/* Whether this rank steps the group: it has a gradient here. */
+/* Whether this rank steps the group: it has its gradient here. */
 static bool stepped(const struct plan_builder *b, int g)
 {
     return b->plan->groups[g].local && b->plan->groups[g].trainable;
@@ -18,7 +18,7 @@ static int emit_sum(struct plan_builder *b, enum mesh_axis axis, int entry, int6
     return plan_emit_comm(b, &op, COMM_ALL_REDUCE, DTYPE_F64, 1);
 }
 
-/* Squares of all gradients: over this rank's shards, then over the ranks that hold other shards and other
+/* Squares of all gradients: over this rank's shards, then over the ranks with other shards and other
  * stages. A tied group counts on its first stage. */
 static int emit_norm(struct plan_builder *b)
 {

@@ -8,7 +8,7 @@
 #include "proto/base/mem.h"
 #include "runtime/comm/comm_text.h"
 
-/* Which ranks' hashes differ from rank 0's, as text. */
+/* The ranks whose hashes differ from rank 0's, as text. */
 static int name_differing(const uint64_t *hashes, int count, struct muster_error *err)
 {
     struct comm_ranks ranks = {0};
@@ -108,7 +108,7 @@ int comm_table_create(struct comm_table *table, const struct comm_table_options 
     return 0;
 }
 
-/* The comm over all ranks, then those of the table; NULL where there is none. */
+/* The comm over all ranks, then those of the table; NULL if there is none. */
 enum { COMM_SLOTS = 1 + AXIS_COUNT * STREAM_COUNT };
 static struct comm *comm_at(const struct comm_table *table, int slot)
 {

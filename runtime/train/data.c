@@ -13,10 +13,10 @@
 
 enum {
     DEPTH_LIMIT = 16,   /* folders in folders: deeper is a loop or a mistake */
-    SNIFF_BYTES = 8192, /* a NUL byte among the first ones says that a file is no text */
+    SNIFF_BYTES = 8192, /* a NUL byte among the first bytes marks a binary file */
 };
 static const size_t corpus_limit = (size_t)64
-                                   << 30; /* bytes held in memory; larger corpora want a streaming reader */
+                                   << 30; /* bytes held in memory; larger corpora need a streaming reader */
 
 struct data {
     struct buffer text;
@@ -56,8 +56,7 @@ static int add_path(struct data *data, const char *path, int depth, struct muste
 static int add_folder(struct data *data, const char *path, int depth, struct muster_error *err)
 {
     if (depth >= DEPTH_LIMIT)
-        return error_set(err, MUSTER_E_LIMIT, "%s: more than %d folders inside each other", path,
-                         DEPTH_LIMIT);
+        return error_set(err, MUSTER_E_LIMIT, "%s: folders are nested more than %d deep", path, DEPTH_LIMIT);
     struct dirent **entries = NULL;
     int count = scandir(path, &entries, wanted, alphasort);
     if (count < 0)
@@ -69,7 +68,7 @@ static int add_folder(struct data *data, const char *path, int depth, struct mus
         if (!inside)
             result = error_set(err, MUSTER_E_NOMEM, "no memory for a path");
         else if (lstat(inside, &status) < 0)
-            result = error_errno(err, "cannot look at %s", inside);
+            result = error_errno(err, "cannot examine %s", inside);
         else if (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode))
             result = add_path(data, inside, depth + 1, err);
     }
@@ -84,7 +83,7 @@ static int add_path(struct data *data, const char *path, int depth, struct muste
         return error_errno(err, "cannot read data.path %s", path);
     if (S_ISDIR(status.st_mode))
         return add_folder(data, path, depth, err);
-    if (!S_ISREG(status.st_mode)) /* a pipe or device may never end, and cannot be read by every rank */
+    if (!S_ISREG(status.st_mode)) /* a pipe or device may never end, and not every rank can read it */
         return error_set(err, MUSTER_E_INVALID, "data.path %s is neither a file nor a folder", path);
     return add_file(data, path, err);
 }
@@ -150,7 +149,7 @@ uint64_t data_permute(uint64_t seed, uint64_t epoch, uint64_t index, uint64_t n)
 {
     if (n < 2)
         return 0;
-    int half = 1; /* bits of one half; 2*half bits cover n, and at most 4n values are walked through */
+    int half = 1; /* bits of one half; 2*half bits cover n, and at most 4n values are visited */
     while (half < 32 && (UINT64_C(1) << (2 * half)) < n)
         half++;
     uint64_t mask = (UINT64_C(1) << half) - 1, key = mix(seed + UINT64_C(0x9E3779B97F4A7C15) * (epoch + 1));

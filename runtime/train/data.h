@@ -1,9 +1,9 @@
-/* data.h - text as tokens, and the order of samples: a function of (seed, epoch, step) alone, whatever the
- * world is.
+/* data.h - text as tokens, and the order of samples: a function of (seed, epoch, step) alone, independent
+ * of the world.
  *
  * The corpus is cut into windows of T+1 tokens, T apart. Global sample g is window permute(epoch, g mod
  * windows) of epoch g / windows, where permute is a keyed bijection: nothing is stored, every rank agrees,
- * and any sample can be found at once. */
+ * and any sample is found in constant time. */
 #ifndef MUSTER_RUNTIME_TRAIN_DATA_H
 #define MUSTER_RUNTIME_TRAIN_DATA_H
 

@@ -5,14 +5,14 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 
-/* Everything that one operation's function reads. */
+/* Input of one operation's function. */
 struct op_block {
     const struct executor *executor;
     const struct schedule_op *op;
     void (*run)(void *block); /* NULL: not launched but a device or comm call */
     void *from, *to;
     struct comm *comm;
-    struct device_event *done; /* NULL where nobody waits for it */
+    struct device_event *done; /* NULL if no operation waits for it */
     /* forward and backward */
     const struct layer_desc *layer;
     bool loss;
@@ -103,10 +103,10 @@ int executor_supports(const struct plan *plan, struct muster_error *err)
     for (int i = 0; i < plan->op_count; i++) {
         const struct schedule_op *op = &plan->ops[i];
         if (op->kind == OP_ENCODE || op->kind == OP_DECODE)
-            return error_set(err, MUSTER_E_UNSUPPORTED,
-                             "operation %d (%s) can be planned but not executed yet; switch gradient "
-                             "compression off",
-                             i, op_kind_name(op->kind));
+            return error_set(
+                err, MUSTER_E_UNSUPPORTED,
+                "operation %d (%s) can be planned but not executed yet; switch gradient compression off", i,
+                op_kind_name(op->kind));
         if (op->kind == OP_COMM && (op->comm.kind == COMM_SEND || op->comm.kind == COMM_RECV))
             return error_set(err, MUSTER_E_UNSUPPORTED,
                              "operation %d (%s) can be planned but not executed yet; use 1 pipeline stage", i,
@@ -262,7 +262,7 @@ int executor_refused(const struct device_ops *ops, struct device *device, struct
 {
     if (ops->poll_error(device, err))
         return -1;
-    return error_set(err, MUSTER_E_STATE, "device %s refused work without saying why", ops->name);
+    return error_set(err, MUSTER_E_STATE, "device %s refused work without giving a reason", ops->name);
 }
 
 static int enqueue(const struct executor *executor, struct op_block *b, struct muster_error *err)

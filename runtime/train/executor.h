@@ -1,7 +1,7 @@
-/* executor.h - the loop over schedule_op: buffer indices become addresses once, then a step is a walk over an
- * array that waits, launches and records.
+/* executor.h - the loop over schedule_op: buffer indices become addresses once, then a step is a walk over
+ * an array that waits, launches and records.
  *
- * Nothing is allocated after executor_create. What a launched function reads lies in one block for each
+ * Nothing is allocated after executor_create. The input of a launched function is one block for each
  * operation, filled at creation and unchanged while streams run. */
 #ifndef MUSTER_RUNTIME_TRAIN_EXECUTOR_H
 #define MUSTER_RUNTIME_TRAIN_EXECUTOR_H
@@ -14,15 +14,15 @@
 #include "runtime/plan/model.h"
 #include "runtime/plan/plan.h"
 
-/* The comms of one rank: one for each pair of axis and stream that the schedule uses, and one over all ranks
- * for what happens between steps. */
+/* The comms of one rank: one for each pair of axis and stream that the schedule uses, and one over all
+ * ranks for use between steps. */
 struct comm_table {
     const struct comm_ops *ops;
     struct comm *comm[AXIS_COUNT][STREAM_COUNT];
     struct comm *control;
 };
 
-/* What an executor works with; all of it is the caller's and outlives the executor. */
+/* Inputs of an executor; the caller owns all of them, and they outlive the executor. */
 struct executor_parts {
     const struct model *model;
     const struct plan *plan;
@@ -36,8 +36,8 @@ struct executor_parts {
 
 struct executor;
 
-/* 0 where every operation of the plan can be executed by this version, else MUSTER_E_UNSUPPORTED naming the
- * operation and what to use. Needs no device. */
+/* 0 if every operation of the plan can be executed by this version, else MUSTER_E_UNSUPPORTED naming the
+ * operation and the alternative. Needs no device. */
 int executor_supports(const struct plan *plan, struct muster_error *err);
 
 struct executor *executor_create(const struct executor_parts *parts, struct muster_error *err);
@@ -47,7 +47,7 @@ void executor_destroy(struct executor *executor); /* the streams must be empty; 
  * their loss in forward. The streams must be idle when it is called. */
 int executor_run(struct executor *executor, int end, bool evaluate, struct muster_error *err);
 
-/* Device calls say only that they failed; why is kept by the device. Fills err and returns -1. */
+/* Device calls return only that they failed; the device keeps the reason. Fills err and returns -1. */
 int executor_refused(const struct device_ops *ops, struct device *device, struct muster_error *err);
 
 /* Address of a buffer (an index into plan.entries); NULL for -1. */

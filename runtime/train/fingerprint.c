@@ -105,7 +105,7 @@ int fingerprint_compare(const struct fingerprint *wanted, const struct fingerpri
         const char *want = show(&fields[i], wanted, a, sizeof a),
                    *have = show(&fields[i], found, b, sizeof b);
         if (strcmp(want, have))
-            return error_set(err, MUSTER_E_REFUSED, "the numerics differ in %s (%s): wanted %s, found %s",
+            return error_set(err, MUSTER_E_REFUSED, "the numerics differ in %s (%s): expected %s, found %s",
                              fields[i].name, fields[i].meaning, want, have);
     }
     return 0;

@@ -1,6 +1,6 @@
 /* fingerprint.h - the numerics fingerprint: everything on which the last bit of a run depends besides its
  * configuration and seed. Two runs with equal fingerprints are bit-identical; it is stored in checkpoints,
- * and a resume that differs names the field. */
+ * and a resume with another fingerprint is refused and names the field. */
 #ifndef MUSTER_RUNTIME_TRAIN_FINGERPRINT_H
 #define MUSTER_RUNTIME_TRAIN_FINGERPRINT_H
 
@@ -11,7 +11,7 @@
 
 enum { FINGERPRINT_TEXT = 96 };
 
-/* field, what it is */
+/* field, meaning */
 #define FINGERPRINT_NUMBERS(X)                                                                               \
     X(world_size, "ranks")                                                                                   \
     X(mesh_pipeline, "pipeline stages")                                                                      \
@@ -38,10 +38,10 @@ struct fingerprint {
 
 /* "name=value" lines, one a field, in the order above. */
 int fingerprint_format(const struct fingerprint *fingerprint, struct buffer *out);
-/* Reads what fingerprint_format wrote. MUSTER_E_INVALID names the field that is missing, unknown or wrong. */
+/* Reads the output of fingerprint_format. MUSTER_E_INVALID names the field that is missing, unknown or
+ * wrong. */
 int fingerprint_parse(const char *text, struct fingerprint *fingerprint, struct muster_error *err);
-/* 0 where both are equal; else -1 and MUSTER_E_REFUSED, naming the first field that differs and both values.
- */
+/* 0 if both are equal; else -1 and MUSTER_E_REFUSED, naming the first field that differs and both values. */
 int fingerprint_compare(const struct fingerprint *wanted, const struct fingerprint *found,
                         struct muster_error *err);
 

@@ -1,5 +1,5 @@
-/* generate.c - see generate.h. The context is the last max_positions tokens, computed anew for each token:
- * the plain way, for the few hundred characters that a training run prints at its end. */
+/* generate.c - see generate.h. The context is the last max_positions tokens, recomputed for each token:
+ * simple, and enough for the few hundred characters that a training run prints at its end. */
 #include "runtime/train/generate.h"
 
 #include <string.h>

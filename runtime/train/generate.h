@@ -1,4 +1,4 @@
-/* generate.h - text from a trained GPT: whole parameters in, one token at a time out. */
+/* generate.h - samples text from a trained GPT, one token at a time, with full parameters. */
 #ifndef MUSTER_RUNTIME_TRAIN_GENERATE_H
 #define MUSTER_RUNTIME_TRAIN_GENERATE_H
 
@@ -14,9 +14,9 @@ struct generate_options {
     int threads;        /* of the compute stream */
 };
 
-/* Appends `length` tokens as bytes to out. weights: full parameters in the order of gpt->model.params, of the
- * dtype of the device's kernels. Opens the device for the while: nothing else may hold its compute stream.
- * Needs a vocabulary of at least GENERATE_BYTES; tokens beyond are no bytes and never drawn. */
+/* Appends `length` tokens as bytes to out. weights: full parameters in the order of gpt->model.params, of
+ * the dtype of the device's kernels. Opens the device while it runs: its compute stream must be free.
+ * Needs a vocabulary of at least GENERATE_BYTES; tokens beyond are not bytes and never drawn. */
 enum { GENERATE_BYTES = 256 };
 int generate_text(const struct gpt *gpt, const struct device_ops *ops, const void *const *weights,
                   const struct generate_options *options, struct buffer *out, struct muster_error *err);

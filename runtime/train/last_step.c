@@ -1,5 +1,5 @@
-/* last_step.c - see last_step.h. The store only adds: the first to be counted among the proposers is the one
- * that sets the step. */
+/* last_step.c - see last_step.h. The store only adds: the first rank counted among the proposers sets the
+ * step. */
 #include "runtime/train/last_step.h"
 
 static const char proposers_key[] = "last-step/proposers", step_key[] = "last-step/number";

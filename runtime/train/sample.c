@@ -62,5 +62,5 @@ int sample_token(const struct sample_options *options, const float *logits, int 
                 return i;
         }
     }
-    return last; /* rounding left a rest of the total: the last token that could be drawn */
+    return last; /* rounding left a remainder of the total: the last token that could be drawn */
 }

@@ -12,8 +12,8 @@ struct sample_options {
 };
 
 /* logits: vocab values; scratch: vocab values of the caller, overwritten. position: of the token that is
- * drawn. Returns a token in [0, vocab); of equal logits the first counts as larger. NaN is never drawn unless
- * nothing else is there. */
+ * drawn. Returns a token in [0, vocab); of equal logits the first counts as larger. NaN is drawn only if
+ * all logits are NaN. */
 int sample_token(const struct sample_options *options, const float *logits, int vocab, uint64_t position,
                  float *scratch);
 

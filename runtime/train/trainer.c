@@ -1,4 +1,4 @@
-/* trainer.c - a training run of one rank: what is created in which order, and one step. */
+/* trainer.c - a training run of one rank: order of creation, and one step. */
 #include "runtime/train/trainer.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ static int make_plan(struct trainer *trainer, const struct trainer_options *opti
     return executor_supports(&trainer->plan, err);
 }
 
-/* The memory that other ranks of this machine will want is left to them. */
+/* The memory that other ranks of this machine will need is left to them. */
 static int check_memory(const struct trainer *trainer, const struct trainer_options *options,
                         struct muster_error *err)
 {
@@ -135,11 +135,12 @@ static int open_device(struct trainer *trainer, const struct trainer_options *op
     return 0;
 }
 
-/* What each rank does alone: plan and memory. Where one cannot, none goes on to wait for it. */
+/* The local part: plan and memory. If it fails on one rank, no other rank waits for that rank. */
 static int prepare(struct trainer *trainer, const struct trainer_options *options, struct muster_error *err)
 {
     struct muster_error local = {0};
-    struct muster_error *e = err ? err : &local; /* the others are told even where the caller is not */
+    struct muster_error *e =
+        err ? err : &local; /* the others are informed even if the caller ignores the error */
     const struct agree_options meeting = {.store = options->delay ? NULL : options->store,
                                           .key = trainer_key(options),
                                           .rank = options->rank,
@@ -209,8 +210,8 @@ void trainer_destroy(struct trainer *trainer)
 
 int trainer_break(struct trainer *trainer, struct muster_error *err, const char *what)
 {
-    /* Where the device failed its first error is the cause, whatever the caller met afterwards; aborting
-     * makes more errors, which the device does not keep. */
+    /* If the device failed, its first error is the cause, whatever error the caller saw later; aborting
+     * causes further errors, which the device does not keep. */
     bool device_failed = trainer->ops->poll_error(trainer->device, NULL) != 0;
     comm_table_abort(&trainer->comms);
     for (int i = 0; i < STREAM_COUNT; i++)
@@ -234,7 +235,7 @@ int trainer_usable(const struct trainer *trainer, struct muster_error *err)
 
 static int sync_all(struct trainer *trainer, struct muster_error *err)
 {
-    /* No deadline: a collective that waits too long fails by its own, and compute takes what it takes. */
+    /* No deadline: a collective has its own time-out, and compute is not bounded. */
     for (int i = 0; i < STREAM_COUNT; i++) {
         if (trainer->ops->sync(trainer->streams[i], INSTANT_NEVER, err))
             return -1;
@@ -305,7 +306,7 @@ int trainer_step(struct trainer *trainer, const int32_t *tokens, const int32_t *
                  struct muster_error *err)
 {
     struct muster_error local = {0};
-    struct muster_error *e = err ? err : &local; /* the run keeps its error even where the caller does not */
+    struct muster_error *e = err ? err : &local; /* the run keeps its error even if the caller ignores it */
     if (trainer_usable(trainer, e) || check_values(trainer, values, e))
         return -1;
     struct device_stream *compute = trainer->streams[STREAM_COMPUTE];
@@ -366,7 +367,7 @@ int trainer_run(struct trainer *trainer, void (*fn)(void *argument), void *argum
     return 0;
 }
 
-/* ---- what others may look at ---- */
+/* ---- state for callers ---- */
 
 void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fingerprint)
 {
@@ -381,14 +382,14 @@ void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fing
         .positions = plan->shape.T,
         .micro_batches = plan->micro_batches,
     };
-    struct fingerprint *f = fingerprint; /* texts that do not fit are cut the same way every time */
+    struct fingerprint *f = fingerprint; /* truncated texts are truncated identically every time */
     (void)snprintf(f->strategy, sizeof f->strategy, "%s", strategy_name(plan->strategy));
     (void)snprintf(f->kernels, sizeof f->kernels, "%s %s", trainer->kernels->name,
                    dtype_name(trainer->kernels->dtype));
     (void)snprintf(f->blas, sizeof f->blas, "%s", kernels_cpu_blas());
     const struct comm_ops *comm = trainer->comms.ops;
     if (comm == comm_tcp())
-        comm = comm_shm(); /* the same sums, bit for bit: the model does not tell where its ranks were */
+        comm = comm_shm(); /* the same sums, bit for bit: the model does not depend on the ranks' placement */
     (void)snprintf(f->comm, sizeof f->comm, "%s, sum in rank order", comm ? comm->name : "none");
 }
 

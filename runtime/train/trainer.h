@@ -19,18 +19,18 @@ struct trainer_options {
     struct plan_options
         plan; /* shape, strategy, mesh, micro_batches, prefetch; rank and kernels are filled in */
     int rank, world_size, local_rank;
-    int local_world_size; /* ranks that share this machine's memory; 0: one, but none is elsewhere */
+    int local_world_size; /* ranks that share this machine's memory; 0: one, and no rank is on another machine
+                           */
     int threads;          /* OpenMP/BLAS threads of the compute stream */
     const struct device_ops *device; /* NULL: device_cpu() */
-    const struct comm_ops
-        *comm; /* NULL: comm_shm(), but comm_tcp() where local_world_size says there are others */
+    const struct comm_ops *comm; /* NULL: comm_shm(), but comm_tcp() if local_world_size shows other nodes */
     const struct comm_delay_options *delay; /* not NULL: comm_delay with these figures instead */
     const struct kernels *kernels;          /* NULL: the device's; tests pass kernels_ref_f64() */
-    const struct kv_store *store;           /* how ranks find each other; may be NULL with world_size 1 */
-    const char *address;                    /* of comm_tcp, as comm_options has it */
-    const char *key;                        /* key prefix, unique per round; NULL: "trainer" */
-    int64_t timeout_ns;                     /* of every collective */
-    int64_t memory_limit; /* bytes a rank may plan; 0: what the machine has; a plan above it is refused */
+    const struct kv_store *store; /* used by ranks to find each other; may be NULL with world_size 1 */
+    const char *address;          /* of comm_tcp, see comm_options */
+    const char *key;              /* key prefix, unique per round; NULL: "trainer" */
+    int64_t timeout_ns;           /* of every collective */
+    int64_t memory_limit; /* bytes a rank may plan; 0: the machine's free memory; a larger plan is refused */
     uint64_t seed;        /* of the parameter initialisation */
 };
 
@@ -46,33 +46,33 @@ struct trainer_step_values {
 
 struct trainer_stats {
     double loss;      /* mean over the global batch of the step */
-    double grad_norm; /* before clipping; 0 where not clipped */
+    double grad_norm; /* before clipping; 0 if not clipped */
     bool skipped;     /* the norm was not finite: parameters are as before */
     int64_t step_ns;  /* wall */
     /* comm_ns: every collective from its start on its stream to its end, waiting for late peers included,
-     * added up (two at once count twice). exposed_ns: how long the compute stream stood still for other
-     * streams, at most comm_ns: what is beyond went into waking threads, not into communication. */
+     * added up (two at once count twice). exposed_ns: time in which the compute stream waited for other
+     * streams, at most comm_ns: the rest is the cost of waking threads, not communication. */
     int64_t comm_ns, exposed_ns;
 };
 
 struct trainer;
 
-/* Collective. Opens the device, plans, refuses what does not fit or cannot be executed before any arena
- * exists, connects the ranks, compares their plans and initialises the parameters. What one rank refuses is
- * an error on every rank at once, with its code and naming it. The model outlives the trainer; options and
- * what they point at are not kept. */
+/* Collective. Opens the device, plans, rejects a plan that does not fit or cannot be executed before any
+ * arena exists, connects the ranks, compares their plans and initialises the parameters. A rejection on
+ * one rank is an error on every rank at once, with its code and the rank's number. The model outlives the
+ * trainer; options and the memory they point to are not kept. */
 struct trainer *trainer_create(const struct model *model, const struct trainer_options *options,
                                struct muster_error *err);
 void trainer_destroy(struct trainer *trainer); /* accepts NULL */
 
-/* tokens, targets: (micro_batches, B, T) of this rank; tokens have to lie in the model's vocabulary, targets
- * too or be -1. Blocks until the step is finished. The step count is kept here. After an error the run is
- * over: the comms are aborted and every later call returns the same error. */
+/* tokens, targets: (micro_batches, B, T) of this rank; tokens must be in the model's vocabulary, targets
+ * too or be -1. Blocks until the step is finished. The step count is kept here. After an error the comms
+ * are aborted and every later call returns the same error. */
 int trainer_step(struct trainer *trainer, const int32_t *tokens, const int32_t *targets,
                  const struct trainer_step_values *values, struct trainer_stats *stats,
                  struct muster_error *err);
 /* Mean loss of one micro-batch, tokens and targets (B,T), of this rank, without touching parameters;
- * collective under FULL_SHARD. NaN where no target counts. */
+ * collective under FULL_SHARD. NaN if no target counts. */
 int trainer_evaluate(struct trainer *trainer, const int32_t *tokens, const int32_t *targets, double *loss,
                      struct muster_error *err);
 
@@ -84,9 +84,10 @@ int trainer_get_grad(struct trainer *trainer, int param, void *out, struct muste
 /* Sets a full parameter; every rank passes the same values. */
 int trainer_set_param(struct trainer *trainer, int param, const void *values, struct muster_error *err);
 
-/* Collective. Rank 0 writes all parameters as one safetensors file, beside path and then renamed over it; it
- * alone learns of an error of the file. Metadata: "format", the model's, and the fingerprint in "numerics".
- */
+/* Collective. Rank 0 writes all parameters as one safetensors file, beside path and then renamed over it;
+ * only rank 0 gets an error of the file. Metadata: "format", the model's, and the fingerprint in
+ * "numerics".
+ *  */
 int trainer_save(struct trainer *trainer, const char *path, struct muster_error *err);
 
 /* Runs fn on the compute stream, where kernels may be called, and waits for it: benchmarks measure kernels
@@ -94,7 +95,7 @@ int trainer_save(struct trainer *trainer, const char *path, struct muster_error 
 int trainer_run(struct trainer *trainer, void (*fn)(void *argument), void *argument,
                 struct muster_error *err);
 
-/* What the last bit of this run depends on. */
+/* The settings that the last bit of this run depends on. */
 void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fingerprint);
 const struct kernels *trainer_kernels(const struct trainer *trainer);
 const struct plan *trainer_plan(const struct trainer *trainer);

@@ -1,6 +1,6 @@
-/* trainer_params.c - the parameters of a trainer from outside: initial values, reading and writing one, and
- * its gradient. Between steps only; what does not fit into planned memory goes through host memory that is
- * freed at once. */
+/* trainer_params.c - access to a trainer's parameters: initial values, reading and writing one, and its
+ * gradient. Between steps only; data that does not fit into planned memory goes through host memory that
+ * is freed at once. */
 #include <string.h>
 
 #include "proto/base/error.h"

@@ -7,9 +7,9 @@
 
 GUARD_DEFINE(safetensors, struct safetensors_writer *, safetensors_destroy);
 
-enum { METADATA_TEXTS = 16 }; /* pairs of the model and ours, and the NULL behind them */
+enum { METADATA_TEXTS = 16 }; /* the model's pairs, ours, and a terminating NULL */
 
-/* How to read the file, what was in it, and on what its last bits depend. */
+/* How to read the file, its contents, and the settings that its last bits depend on. */
 static int fill_metadata(const struct trainer *trainer, const char *metadata[METADATA_TEXTS],
                          struct buffer *numerics, struct muster_error *err)
 {
@@ -18,7 +18,7 @@ static int fill_metadata(const struct trainer *trainer, const char *metadata[MET
     trainer_fingerprint(trainer, &print);
     if (fingerprint_format(&print, numerics))
         return error_set(err, MUSTER_E_NOMEM, "no memory for the metadata");
-    metadata[count++] = "format"; /* what readers for PyTorch look for */
+    metadata[count++] = "format"; /* expected by readers for PyTorch */
     metadata[count++] = "pt";
     metadata[count++] = "numerics";
     metadata[count++] = numerics->data;
@@ -76,14 +76,14 @@ static int open_file(const struct trainer *trainer, const char *path, void **val
     return *writer ? 0 : -1;
 }
 
-/* A rank 0 that cannot write still takes part in every gather, or the others would wait for it. */
+/* A rank 0 that cannot write still takes part in every gather; otherwise the others would wait for it. */
 int trainer_save(struct trainer *trainer, const char *path, struct muster_error *err)
 {
     scope_free void *values = NULL;
     GUARD(guard_safetensors) struct safetensors_writer *writer = NULL;
     int failed = trainer->rank == 0 ? open_file(trainer, path, &values, &writer, err) : 0;
     for (int i = 0; i < trainer->model->param_count; i++) {
-        /* The first error is the one to tell. */
+        /* The first error is the one to report. */
         if (trainer_get_param(trainer, i, values, failed ? NULL : err))
             return failed ? -1 : error_wrap(err, "gathering %s", trainer->model->params[i].name);
         if (writer && !failed)

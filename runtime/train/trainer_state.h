@@ -28,7 +28,7 @@ int trainer_initialise(struct trainer *trainer, uint64_t seed, struct muster_err
 /* Ends the run: aborts the comms, waits for the streams and keeps the error, which is in err (not NULL) or
  * with the device. Returns -1. */
 int trainer_break(struct trainer *trainer, struct muster_error *err, const char *what);
-/* -1 with the error that ended the run, 0 while it goes on. */
+/* -1 with the error that ended the run, 0 while there is none. */
 int trainer_usable(const struct trainer *trainer, struct muster_error *err);
 
 #endif

@@ -1,6 +1,6 @@
-/* agree.c - see agree.h. A meeting has two keys: how many ranks are ready, and the verdict. The last one that
- * is ready sets the verdict to "ready"; a rank that fails never counts as ready and sets the verdict to its
- * error, so the two cannot both be said. */
+/* agree.c - see agree.h. A meeting has two keys: the count of ready ranks, and the verdict. The last rank
+ * that becomes ready sets the verdict to "ready"; a rank that fails never counts as ready and sets the
+ * verdict to its error, so that the two exclude each other. */
 #include "runtime/world/agree.h"
 
 #include <stdio.h>
@@ -22,7 +22,7 @@ static int open_meeting(const struct agree_options *o, struct meeting *m, struct
     m->options = o;
     int length = snprintf(m->ready_key, KEY_BYTES, "%s/agree/uses-by-%d", o->key, o->rank);
     if (length > KEY_BYTES / 2)
-        return error_set(err, MUSTER_E_LIMIT, "the key %.100s... is too long to meet under", o->key);
+        return error_set(err, MUSTER_E_LIMIT, "the key %.100s... is too long for an agreement", o->key);
     if (o->store->add(o->store->ctx, m->ready_key, 1, &use, err))
         return -1;
     (void)snprintf(m->ready_key, KEY_BYTES, "%s/agree/%lld/ready", o->key, (long long)use);     /* fits */
@@ -30,7 +30,7 @@ static int open_meeting(const struct agree_options *o, struct meeting *m, struct
     return 0;
 }
 
-/* Others learn of it; where even that fails they still have their time-out. */
+/* The others read the reason from the store; if even that fails they still have their time-out. */
 static void tell(const struct agree_options *o, const struct muster_error *why)
 {
     struct meeting m;
@@ -72,7 +72,7 @@ static int wait_for_verdict(const struct meeting *m, struct muster_error *err)
 
 int agree(const struct agree_options *options, int failed, struct muster_error *err)
 {
-    static const struct muster_error unknown = {MUSTER_E_PEER, "it does not say why"};
+    static const struct muster_error unknown = {MUSTER_E_PEER, "it gives no reason"};
     struct meeting meeting;
     if (!options->store || options->size < 2)
         return failed ? -1 : 0;

@@ -1,8 +1,8 @@
-/* agree.h - ranks that are each about to begin find out whether all of them can.
+/* agree.h - before ranks begin, they find out whether all of them can.
  *
- * Through the store, before anything else connects them: a rank that cannot go on (memory, unreadable data)
- * ends the attempt on every rank at once, in its own words, where the others would wait for it until their
- * time is over. */
+ * Works through the store, before anything else connects the ranks: a rank that cannot go on (memory,
+ * unreadable data) ends the attempt on every rank at once with its own error text, instead of letting the
+ * others wait for their time-out. */
 #ifndef MUSTER_RUNTIME_WORLD_AGREE_H
 #define MUSTER_RUNTIME_WORLD_AGREE_H
 
@@ -11,15 +11,15 @@
 #include "rendezvous/store/kv_store.h"
 
 struct agree_options {
-    const struct kv_store *store; /* NULL: there are no others */
-    const char *key;              /* of the meeting; may be used again, since every rank counts its uses */
+    const struct kv_store *store; /* NULL: a single rank */
+    const char *key;              /* of the meeting; may be reused, since every rank counts its uses */
     int rank, size;
-    int64_t timeout_ns; /* how long to wait for the others */
+    int64_t timeout_ns; /* limit for waiting for the others */
 };
 
-/* Collective. failed: what this rank says; not 0: err tells why. Returns 0 where every rank said 0. A rank
- * that fails does not wait: -1, err as it was. The others: -1 with the code of one that failed and "rank R
- * cannot go on: <its text>". MUSTER_E_TIMEOUT says how many ranks are missing. */
+/* Collective. failed: this rank's result; if not 0, err holds the reason. Returns 0 if every rank passed
+ * 0. A rank that fails does not wait: -1, err unchanged. The others: -1 with the code of a failed rank and
+ * "rank R cannot go on: <its text>". MUSTER_E_TIMEOUT names the number of missing ranks. */
 int agree(const struct agree_options *options, int failed, struct muster_error *err);
 
 #endif

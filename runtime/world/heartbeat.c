@@ -1,5 +1,4 @@
-/* heartbeat.c - tells the launcher which step this rank is at; the protocol is in launcher/docs/heartbeat.md.
- */
+/* heartbeat.c - reports this rank's step to the launcher; the protocol is in launcher/docs/heartbeat.md. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,7 +12,8 @@
 #include "proto/env_names.h"
 #include "runtime/include/muster.h"
 
-/* A child that did not inherit the descriptor may have a file of its own there: only a pipe is written to. */
+/* A child that did not inherit the descriptor may have a file of its own under this number: write to pipes
+ * only. */
 static bool is_pipe(int fd)
 {
     struct stat status;
@@ -33,9 +33,10 @@ int muster_heartbeat(int64_t step, struct muster_error *err)
     int length = snprintf(line, sizeof line, "%lld\n", (long long)step);
     ssize_t done;
     do
-        done = write((int)fd, line, (size_t)length); /* less than PIPE_BUF is never cut */
+        done = write((int)fd, line, (size_t)length); /* a write of less than PIPE_BUF is atomic */
     while (done < 0 && errno == EINTR);
-    if (done < 0 && errno != EAGAIN) /* full: the launcher does not read now, and the next beat will do */
-        return error_errno(err, "the launcher takes no heartbeat");
+    if (done < 0 &&
+        errno != EAGAIN) /* full: the launcher is not reading now, and the next heartbeat will do */
+        return error_errno(err, "the launcher does not accept heartbeats");
     return 0;
 }

@@ -1,6 +1,5 @@
-/* notice.c - hears from the launcher that this round is about to be stopped; the protocol is in
- * launcher/docs/notice.md. A notice is looked at and stays where it is, so nothing has to be remembered here.
- */
+/* notice.c - receives the launcher's stop notices; the protocol is in launcher/docs/notice.md. A notice is
+ * peeked at and stays in the socket, so no state is kept here. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,10 +14,10 @@
 #include "proto/env_names.h"
 #include "runtime/include/muster.h"
 
-enum { NOTICES_LIMIT = 4096 }; /* bytes: a round has one notice of 1,024 at most, rarely a second */
+enum { NOTICES_LIMIT = 4096 }; /* bytes: a round has one notice of at most 1,024, rarely a second */
 
-/* 1 with the descriptor; 0 where there is no launcher; -1 where a child that did not inherit the socket may
- * have a file of its own there. */
+/* 1 with the descriptor; 0 without a launcher; -1 if the descriptor is not a socket: a child that did not
+ * inherit it may have a file of its own under this number. */
 static int find_socket(int *out, struct muster_error *err)
 {
     const char *text = getenv(ENV_NOTICE_FD);
@@ -44,10 +43,11 @@ int muster_notice_listen(struct muster_error *err)
     do
         done = send(fd, word, sizeof word - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
     while (done < 0 && errno == EINTR);
-    return done < 0 ? error_errno(err, "the launcher does not hear that this rank listens") : 1;
+    return done < 0 ? error_errno(err, "the launcher cannot be informed that this rank handles stop notices")
+                    : 1;
 }
 
-/* The number behind a name, which stands once: quotes inside of texts are escaped. */
+/* The number of a key. A key appears once: quotes inside texts are escaped. */
 static int64_t number_of(const char *line, const char *name, int64_t missing)
 {
     const char *at = strstr(line, name);
@@ -88,7 +88,7 @@ static void read_line(const char *line, struct muster_notice *out)
     out->left_s = (double)(out->deadline_ns - clock_now(NULL).ns) / (double)NS_PER_S;
 }
 
-/* The last whole line, without its end; NULL where there is none. */
+/* The last complete line, without its newline; NULL if there is none. */
 static const char *last_line(char *text)
 {
     char *end = strrchr(text, '\n');
@@ -113,8 +113,8 @@ int muster_notice(struct muster_notice *notice, struct muster_error *err)
         got = recv(fd, text, sizeof text - 1, MSG_PEEK | MSG_DONTWAIT);
     while (got < 0 && errno == EINTR);
     if (got < 0 && errno != EAGAIN)
-        return error_errno(err, "cannot hear the launcher's notices");
-    text[got > 0 ? got : 0] = '\0'; /* at its end, the agent is gone and this process soon */
+        return error_errno(err, "cannot read stop notices from the launcher");
+    text[got > 0 ? got : 0] = '\0'; /* end of file: the agent has died and this process will be killed soon */
     const char *line = last_line(text);
     if (line && notice)
         read_line(line, notice);

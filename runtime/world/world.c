@@ -52,7 +52,7 @@ static int serve(struct muster_world *world, struct muster_error *err)
 {
     const struct tcpstore_server_options options = {.port = world->place.master_port};
     if (tcpstore_server_start(&options, &world->server, err))
-        return error_wrap(err, "rank 0 serves the store itself, since no agent does, on MASTER_PORT %u",
+        return error_wrap(err, "rank 0 serves the store itself on MASTER_PORT %u (no launcher serves one)",
                           world->place.master_port);
     return 0;
 }
@@ -62,7 +62,7 @@ static int join(struct muster_world *world, struct muster_error *err)
     const struct world_place *place = &world->place;
     if (place->rank == 0 && !place->agent_store && serve(world, err))
         return -1;
-    /* Other launchers' stores keep their keys over a restart, so every attempt has keys of its own. */
+    /* Stores of other launchers keep their keys over a restart, so every attempt uses keys of its own. */
     char prefix[64];
     (void)snprintf(prefix, sizeof prefix, "muster/%lld.%lld", (long long)place->round,
                    (long long)place->restarts); /* fits: two numbers of at most 19 digits */
@@ -112,7 +112,7 @@ struct muster_world *muster_world_open(const struct muster_world_options *option
 
 /* ---- leaving ---- */
 
-/* A server that goes at once would cut off answers on their way to others. Whoever fails here is going
+/* A server that exits at once would cut off answers to other ranks. A rank that fails here is leaving
  * anyway, so errors change nothing. */
 static void say_goodbye(struct muster_world *world)
 {

@@ -6,7 +6,7 @@
 #include "runtime/include/muster.h"
 
 /* Shared by all ranks, with a key space of its own for each round and restart. NULL in a world of one.
- * Borrowed from the world; belongs to one thread at a time. */
+ * Owned by the world; used by one thread at a time. */
 const struct kv_store *world_store(const struct muster_world *world);
 
 /* Numeric text of this rank's address as the store sees it; "127.0.0.1" in a world of one. */

@@ -14,14 +14,14 @@ struct reader {
     struct muster_error *err;
 };
 
-/* NULL where it is not set or empty. */
+/* NULL if it is not set or empty. */
 static const char *text_of(const struct reader *r, const char *name)
 {
     const char *text = r->get(r->context, name);
     return text && *text ? text : NULL;
 }
 
-/* initial stays where the variable is not set. */
+/* initial stays if the variable is not set. */
 static int number_of(const struct reader *r, const char *name, int64_t low, int64_t high, int64_t *value)
 {
     const char *text = text_of(r, name);
@@ -87,7 +87,7 @@ int world_place_read(const char *(*get)(void *context, const char *name), void *
             return -1;
         found.master_addr = text_of(&r, ENV_MASTER_ADDR);
         const char *agent = text_of(&r, ENV_USE_AGENT_STORE);
-        found.agent_store = agent && !strcmp(agent, "True"); /* torch takes exactly this spelling */
+        found.agent_store = agent && !strcmp(agent, "True"); /* torch accepts exactly this spelling */
     }
     *place = found;
     return 0;

@@ -1,5 +1,5 @@
-/* world_environment.h - a rank's place in the world, read from what a launcher put into its environment.
- * Pure: the variables come through a callback. */
+/* world_environment.h - rank and sizes, read from the variables set by a launcher. Pure: the variables
+ * come through a callback. */
 #ifndef MUSTER_RUNTIME_WORLD_WORLD_ENVIRONMENT_H
 #define MUSTER_RUNTIME_WORLD_WORLD_ENVIRONMENT_H
 

@@ -326,7 +326,7 @@ spec:
         laughs = "a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n" + "".join(
             f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12))
         for text, why in ((laughs, "more than 200000 values"), ("[" * 1000000, "nested more than 64 deep"),
-                          ("x" * 4000000, "larger than"), ("&a [*a]", "stands inside of what it stands for"),
+                          ("x" * 4000000, "larger than"), ("&a [*a]", "is inside of its own anchor"),
                           ("kind: a: b", "not valid YAML"), ("5", "is no Kubernetes object"),
                           ("kind: Pod", "has no apiVersion"), ("", "they hold no objects at all"),
                           ("apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: t}", "they hold TFJob t")):

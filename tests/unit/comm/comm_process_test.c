@@ -165,9 +165,9 @@ static void kill_one(int size, int victim, int count, bool with_child)
         child = hear(&processes[victim]).child;
     assert_int_equal(kill(processes[victim].pid, SIGKILL), 0);
     if (test_over_tcp())
-        snprintf(who, sizeof who, "rank %d is gone in all_reduce #", victim);
+        snprintf(who, sizeof who, "rank %d exited during all_reduce #", victim);
     else
-        snprintf(who, sizeof who, "rank %d (pid %d) is gone in all_reduce #", victim,
+        snprintf(who, sizeof who, "rank %d (pid %d) exited during all_reduce #", victim,
                  (int)processes[victim].pid);
     for (int rank = 0; rank < size; rank++) {
         if (rank == victim)

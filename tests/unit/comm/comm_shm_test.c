@@ -665,12 +665,12 @@ static void bad_options_are_refused(void **state)
     assert_null(TEST_COMM()->create(&options, &err));
     assert_int_equal(err.code, MUSTER_E_TIMEOUT);
     assert_non_null(
-        strstr(err.text, test_over_tcp() ? "rank 1 has not come" : "rank 1, 2 has not connected"));
+        strstr(err.text, test_over_tcp() ? "rank 1 has not published its address" : "rank 1, 2 has not connected"));
     options.rank = 2;
     options.key = "lonelier";
     assert_null(TEST_COMM()->create(&options, &err));
     assert_int_equal(err.code, MUSTER_E_TIMEOUT);
-    assert_non_null(strstr(err.text, "rank 0 has not come"));
+    assert_non_null(strstr(err.text, "rank 0 has not published its address"));
     char long_key[300];
     memset(long_key, 'k', sizeof long_key - 1);
     long_key[sizeof long_key - 1] = '\0';

@@ -58,7 +58,7 @@ static void the_class_of_every_kind(void **state)
         {with_tail(1, 0, "DistNetworkError: recvValue failed on SocketImpl(fd=3)"), FAILURE_CASCADE},
         {with_tail(1, 0, "DistStoreError: wait timeout after 300000ms, keys: /a"), FAILURE_CASCADE},
         {with_tail(1, 0, "ConnectionResetError: [Errno 104] Connection reset by peer"), FAILURE_CASCADE},
-        {with_tail(1, 0, "rank 1 (pid 7) is gone in all_gather"), FAILURE_CASCADE},
+        {with_tail(1, 0, "rank 1 (pid 7) exited during all_gather"), FAILURE_CASCADE},
         /* in the exception or its traceback, where stderr is not known */
         {{.exit_code = 1, .message = "DistBackendError: NCCL error"}, FAILURE_CASCADE},
         /* a traceback is what ended it; what the process says when it then falls apart is not */

@@ -113,7 +113,7 @@ static void mistakes_are_named(void **state)
         if (!strstr(err.text, names))                                                                        \
             fail_msg("'%s' does not name '%s'", err.text, names);                                            \
     }
-    REFUSED(bad.size = 8, "muster_training says that it is 8 bytes")
+    REFUSED(bad.size = 8, "muster_training has the size 8")
     REFUSED(bad.strategy = 17, "strategy 17")
     REFUSED(bad.replicas = 2, "replicas is 2")
     REFUSED(bad.positions = POSITIONS + 1, "longer than the model's 16")
