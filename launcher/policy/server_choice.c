@@ -4,8 +4,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "rendezvous/roster/mutation.h"
-
 static bool is_given(const char *text)
 {
     return text && *text;
@@ -24,10 +22,6 @@ static bool same_name(const char *a, const char *b)
  * one machine have all its addresses. */
 static bool is_ours(const struct server_question *question, const char *address)
 {
-    if (MUTATED(MUTATION_ALL_SERVE))
-        return true;
-    if (MUTATED(MUTATION_NONE_SERVES))
-        return false;
     if (is_given(question->local_addr))
         return !strcmp(address, question->local_addr);
     return question->is_local(address);

@@ -5,7 +5,6 @@
 #include "proto/base/mem.h"
 #include "proto/exit_code.h"
 #include "rendezvous/client/client_internal.h"
-#include "rendezvous/roster/mutation.h"
 
 static const int64_t waiting_beat_ns = CLIENT_WAITING_BEAT_MS * NS_PER_MS;
 static const int64_t reconnect_ns = NS_PER_S; /* as the server waits for us */
@@ -126,12 +125,12 @@ int client_receive(struct client *client, const struct wire_message *message, st
     case WIRE_ACCEPT:
         client->lease_ns = message->lease_ns;
         client->epoch = message->epoch;
-        if (message->number > client->accepted && !MUTATED(MUTATION_LATE_WORLD))
+        if (message->number > client->accepted)
             client_forget_withheld(client); /* it is given again after this */
         client->accepted = message->number > client->accepted ? message->number : client->accepted;
         client_renew_lease(client, message->number);
         accepted(client, message->sequence, now);
-        if (client->held.epoch && message->number <= client->held_at && !MUTATED(MUTATION_LATE_WORLD))
+        if (client->held.epoch && message->number <= client->held_at)
             unseat(client, now); /* it joined without the workers that it has by now */
         return 0;
     case WIRE_AGAIN:

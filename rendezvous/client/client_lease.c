@@ -2,7 +2,6 @@
  * long the silence of the server is borne. */
 #include "proto/base/error.h"
 #include "rendezvous/client/client_internal.h"
-#include "rendezvous/roster/mutation.h"
 
 void client_renew_lease(struct client *client, uint64_t answered)
 {
@@ -24,15 +23,13 @@ static bool is_hopeless(const struct client *client)
 
 struct instant client_lease_limit(const struct client *client)
 {
-    if (MUTATED(MUTATION_CLOCKS))
-        return (struct instant){client->lease_ns}; /* the server's time, plus the lease */
     return instant_add(client->lease_from, client->lease_ns);
 }
 
 struct instant client_lease_end(const struct client *client)
 {
     bool bound = client->held.epoch && !client->done && (!client->held_stops || client->in_time);
-    if (!bound || MUTATED(MUTATION_NO_LEASE))
+    if (!bound)
         return INSTANT_NEVER;
     struct instant lease = client->lease_ns ? client_lease_limit(client) : INSTANT_NEVER;
     bool runs_on =

@@ -5,7 +5,6 @@
 
 #include "proto/base/error.h"
 #include "rendezvous/client/client_internal.h"
-#include "rendezvous/roster/mutation.h"
 
 int client_queue_event(struct client *client, const struct membership_event *event, struct muster_error *err)
 {
@@ -34,9 +33,9 @@ int client_give_withheld(struct client *client, struct instant now, struct muste
 {
     bool leased = !client->lease_ns || now.ns < client_lease_limit(client).ns;
     /* What waited on its way, or here while this process stood still, may be over. */
-    if (client->answered <= client->doubted && !MUTATED(MUTATION_LATE_WORLD))
+    if (client->answered <= client->doubted)
         leased = false;
-    if (!client->withheld || (client->held.epoch && !MUTATED(MUTATION_LATE_WORLD)) || !leased)
+    if (!client->withheld || client->held.epoch || !leased)
         return 0;
     client->withheld = false;
     client->held = client->world.world.id;
@@ -58,8 +57,7 @@ void client_forget_withheld(struct client *client)
 
 static bool is_old(const struct client *client, struct world_id id)
 {
-    return !MUTATED(MUTATION_OLD_ROUND) && id.epoch == client->newest.epoch &&
-           id.round < client->newest.round;
+    return id.epoch == client->newest.epoch && id.round < client->newest.round;
 }
 
 /* The server may have lost this agent and got it back without the workers that it has meanwhile: a JOIN that
@@ -75,7 +73,7 @@ int client_on_world(struct client *client, const struct membership_event *event,
     client->newest = id;
     client->withheld = true;
     membership_event_copy(&client->world, event);
-    if (client->held.epoch && !client->held_stops && !MUTATED(MUTATION_LATE_WORLD) &&
+    if (client->held.epoch && !client->held_stops &&
         client_stop_held(client, err, "the job goes on with round %u", id.round))
         return -1;
     /* Under a lease that is half over it could end before the next beat is answered. */

@@ -11,7 +11,6 @@
 
 #include "proto/base/error.h"
 #include "proto/exit_code.h"
-#include "rendezvous/roster/mutation.h"
 #include "rendezvous/roster/roster_internal.h"
 
 static const int64_t reconnect_ns = NS_PER_S; /* agents try again after a tenth of it */
@@ -58,12 +57,11 @@ static void rejoin(struct roster_work *w, struct roster_member *member)
         roster_set_state(w->roster, member, MEMBER_STRAY);
     }
     roster_act(w, ROSTER_ACCEPT, member->session, slot, NULL);
-    if (member->state == MEMBER_ASSIGNED && !MUTATED(MUTATION_LOST_WORLD))
+    if (member->state == MEMBER_ASSIGNED)
         roster_act(w, ROSTER_SEND_WORLD, member->session, slot, NULL);
-    else if ((member->state == MEMBER_STOPPING && !MUTATED(MUTATION_LOST_STOP)) ||
-             member->state == MEMBER_STRAY)
+    else if (member->state == MEMBER_STOPPING || member->state == MEMBER_STRAY)
         roster_act(w, ROSTER_SEND_STOP, member->session, slot, NULL);
-    else if (member->state == MEMBER_LEAVING && member->verdict_sent && !MUTATED(MUTATION_LOST_VERDICT))
+    else if (member->state == MEMBER_LEAVING && member->verdict_sent)
         roster_act(w, ROSTER_SEND_VERDICT, member->session, slot, NULL);
 }
 
@@ -150,12 +148,6 @@ static int on_join(struct roster_work *w)
     if (roster_seat_taken(member))
         supersede(w, member);
     take_seat(w, member);
-    if (MUTATED(MUTATION_LATE_ADMISSION) && roster->elastic && roster->state == JOB_STARTING) {
-        member->held = roster->id;
-        member->group_rank = roster->world_nodes;
-        roster_set_state(roster, member, MEMBER_ASSIGNED);
-        roster_act(w, ROSTER_SEND_WORLD, member->session, slot, NULL);
-    }
     roster_settle(w);
     return 0;
 }
@@ -173,9 +165,6 @@ static int on_join_late(struct roster_work *w)
     int slot = roster_seats_of(roster, join->incarnation, true);
     if (slot >= 0) {
         rejoin(w, &roster->members[slot]);
-    } else if (MUTATED(MUTATION_REOPENS)) {
-        roster->state = JOB_FORMING;
-        return on_join(w);
     } else {
         roster_act(w, ROSTER_SEND_VERDICT, w->event->session, -1, NULL);
     }
@@ -197,8 +186,6 @@ static int on_leave_forming(struct roster_work *w)
     roster_vacate(w->roster, sender(w), MEMBER_EMPTY);
     if (departs)
         roster_elastic_depart_forming(w);
-    if (MUTATED(MUTATION_CLOSED))
-        roster_give_verdict(w, leave_code(w), false, "closed");
     roster_settle(w);
     return 0;
 }
@@ -234,7 +221,7 @@ static int on_leave_stopping(struct roster_work *w)
         roster_give_verdict(w, leave_code(w), false, "%s, which serves the job, left with exit code %d", who,
                             leave_code(w));
     } else {
-        if (!roster->leave_code && !MUTATED(MUTATION_TERM_FORGOTTEN))
+        if (!roster->leave_code)
             roster->leave_code = leave_code(w);
         roster_vacate(roster, sender(w), MEMBER_EMPTY);
     }
@@ -250,16 +237,14 @@ static int on_drain_static(struct roster_work *w)
     struct roster_member *member = sender(w);
     char who[MUSTER_ERROR_TEXT - 100];
     bool runs = roster->state == JOB_STARTING || roster->state == JOB_RUNNING;
-    if ((!(runs && roster_has_workers(member)) && roster->state != JOB_STOPPING) ||
-        MUTATED(MUTATION_DRAIN_UNANSWERED))
+    if (!(runs && roster_has_workers(member)) && roster->state != JOB_STOPPING)
         return 0;
     if (!roster->leave_code)
         roster->leave_code = leave_code(w);
     member->draining = true;
     if (runs) {
         roster_describe_member(roster, member, who, sizeof who);
-        roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_END, 0,
-                                  MUTATED(MUTATION_NO_NOTICE) ? 0 : w->event->grace_ns,
+        roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_END, 0, w->event->grace_ns,
                                   "%s was asked to end, and the job ends with it", who);
     }
     roster_settle(w);
@@ -320,7 +305,7 @@ static void check_losses(struct roster_work *w)
         struct instant limit =
             instant_min(member->lost_at, instant_add(member->last_heard, roster->lost_after_ns));
         if (instant_reached(w->now, limit))
-            must_stop |= roster_lose(w, member, NULL) && !MUTATED(MUTATION_NO_LOSS);
+            must_stop |= roster_lose(w, member, NULL);
         else
             next = instant_min(next, limit);
     }
@@ -374,10 +359,6 @@ static int on_tick_forming(struct roster_work *w)
     roster_settle(w);
     if (roster->state != JOB_FORMING || !instant_reached(w->now, roster->state_deadline))
         return 0;
-    if (MUTATED(MUTATION_NO_GIVING_UP)) {
-        roster->state_deadline = INSTANT_NEVER;
-        return 0;
-    }
     give_up_forming(w);
     roster_settle(w);
     return 0;
@@ -440,7 +421,7 @@ static int (*const step_table[JOB_STATE_COUNT][ROSTER_EVENT_COUNT])(struct roste
 static bool holds_slot(const struct roster *roster, const struct roster_event *event)
 {
     return event->member >= 0 && event->member < roster->slot_count &&
-           (roster->members[event->member].session == event->session || MUTATED(MUTATION_ANY_SESSION));
+           roster->members[event->member].session == event->session;
 }
 
 int roster_step(struct roster *roster, const struct roster_event *event, struct instant now,

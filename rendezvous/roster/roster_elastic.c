@@ -7,7 +7,6 @@
 
 #include "proto/base/error.h"
 #include "proto/exit_code.h"
-#include "rendezvous/roster/mutation.h"
 #include "rendezvous/roster/roster_internal.h"
 
 enum { REGROUP_WAIT_FACTOR = 32 };
@@ -49,8 +48,7 @@ bool roster_elastic_is_ready(struct roster_work *w)
     int present = roster->count[MEMBER_JOINED];
     bool accounted = is_accounted_for(roster);
     roster->regrouping |= accounted;
-    if (!roster->dead && !accounted && !MUTATED(MUTATION_NO_FENCE) &&
-        !instant_reached(w->now, roster->fence)) {
+    if (!roster->dead && !accounted && !instant_reached(w->now, roster->fence)) {
         roster->last_call = present >= roster->min_nodes ? roster->fence : INSTANT_NEVER;
         return false;
     }
@@ -61,8 +59,6 @@ bool roster_elastic_is_ready(struct roster_work *w)
         roster->last_call = INSTANT_NEVER;
         return false;
     }
-    if (MUTATED(MUTATION_EMPTY_SERVER))
-        return true;
     if (roster->last_call.ns == INT64_MAX)
         roster->last_call = instant_add(w->now, roster->regrouping ? 0 : roster->last_call_ns);
     return instant_reached(w->now, roster->last_call);
@@ -104,7 +100,7 @@ static bool comes_before(const struct roster *roster, int a, int b)
     const struct roster_member *x = &roster->members[a], *y = &roster->members[b];
     bool x_was_in = was_in_last_world(roster, x), y_was_in = was_in_last_world(roster, y);
     if (x->local != y->local)
-        return MUTATED(MUTATION_NOT_RANK_ZERO) ? y->local : x->local;
+        return x->local;
     if (x_was_in != y_was_in)
         return x_was_in;
     if (x_was_in && x->group_rank != y->group_rank)
@@ -138,11 +134,9 @@ static bool take_rank(struct roster *roster, int rank, int nodes, int slot)
 static int list_candidates(struct roster *roster)
 {
     int count = 0;
-    for (int i = 0; i < roster->slot_count; i++) {
-        bool waited = roster->id.round && !was_in_last_world(roster, &roster->members[i]);
-        if (roster->members[i].state == MEMBER_JOINED && !(waited && MUTATED(MUTATION_NO_SPARES)))
+    for (int i = 0; i < roster->slot_count; i++)
+        if (roster->members[i].state == MEMBER_JOINED)
             roster->scratch[count++] = i;
-    }
     sort_candidates(roster, roster->scratch, count);
     return count < roster->max_nodes ? count : roster->max_nodes;
 }
@@ -154,12 +148,10 @@ int roster_elastic_choose(struct roster *roster)
     int nodes = list_candidates(roster), *chosen = roster->scratch;
     for (int rank = 0; rank < nodes; rank++)
         roster->by_rank[rank] = NONE;
-    bool first = !MUTATED(MUTATION_NOT_RANK_ZERO);
-    if (nodes && first && roster->members[chosen[0]].local && take_rank(roster, 0, nodes, chosen[0]))
+    if (nodes && roster->members[chosen[0]].local && take_rank(roster, 0, nodes, chosen[0]))
         chosen[0] = NONE;
     for (int i = 0; i < nodes; i++)
-        if (chosen[i] != NONE && !MUTATED(MUTATION_NO_WISHES) &&
-            take_rank(roster, roster->members[chosen[i]].wanted_rank, nodes, chosen[i]))
+        if (chosen[i] != NONE && take_rank(roster, roster->members[chosen[i]].wanted_rank, nodes, chosen[i]))
             chosen[i] = NONE;
     for (int i = 0; i < nodes; i++)
         if (chosen[i] != NONE && take_rank(roster, roster->members[chosen[i]].group_rank, nodes, chosen[i]))
@@ -263,11 +255,8 @@ int roster_elastic_on_drain(struct roster_work *w)
     roster->departs |= roster->state != JOB_FORMING && departs_with(member, w->event->exit_code);
     if (member->state == MEMBER_JOINED || member->state == MEMBER_STOPPED)
         roster_set_state(roster, member, MEMBER_LEAVING);
-    if (roster_has_workers(member)) {
-        if (MUTATED(MUTATION_DRAIN_COSTS))
-            roster_record_lost(roster, member, NULL);
+    if (roster_has_workers(member))
         stop_for_leaver(w, member);
-    }
     roster_settle(w);
     return 0;
 }

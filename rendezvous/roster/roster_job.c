@@ -9,7 +9,6 @@
 #include "proto/exit_code.h"
 #include "rendezvous/failure/failure.h"
 #include "rendezvous/roster/backoff.h"
-#include "rendezvous/roster/mutation.h"
 #include "rendezvous/roster/roster_internal.h"
 
 void roster_act(struct roster_work *w, enum roster_action_kind kind, uint64_t session, int member,
@@ -269,10 +268,6 @@ static void form_again(struct roster_work *w)
     struct roster *roster = w->roster;
     int64_t wait = hold_back(w);
     roster->restart_count += roster->failed;
-    if (roster->failed && MUTATED(MUTATION_TWO_COUNTS))
-        roster->restart_count++;
-    if (roster->failed && MUTATED(MUTATION_COUNT_EACH))
-        roster->restart_count += roster->seen_total - 1;
     roster->id = (struct world_id){roster->epoch, roster->id.round + 1};
     roster->world_out = false;
     roster->restart_reason[0] = '\0';
@@ -310,7 +305,7 @@ void roster_depart(struct roster_work *w)
 static void decide(struct roster_work *w)
 {
     struct roster *roster = w->roster;
-    if (roster->failed && roster->restart_count >= roster->max_restarts && !MUTATED(MUTATION_NO_BUDGET))
+    if (roster->failed && roster->restart_count >= roster->max_restarts)
         roster_give_failure_verdict(w);
     else if (roster->departs)
         roster_depart(w);
@@ -369,7 +364,7 @@ static bool settle_once(struct roster_work *w)
             decide(w);
         break;
     case JOB_FINISHING:
-        if (!roster_has_remote(roster) || MUTATED(MUTATION_NO_BARRIER))
+        if (!roster_has_remote(roster))
             roster_end_job(w);
         break;
     default:

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/roster/mutation.h"
 #include "rendezvous/roster/roster_internal.h"
 
 static bool refuse(char *refusal, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -63,8 +62,8 @@ static bool fingerprint_fits(const struct roster *roster, const struct roster_jo
         return refuse(refusal, size,
                       "protocol version: this agent has %d, the server %d; run the same muster on all nodes",
                       join->protocol_version, ROSTER_PROTOCOL_VERSION);
-    bool same_job = text_fits(join->job_id, MEMBERSHIP_NAME_LIMIT) &&
-                    (strcmp(join->job_id, roster->job_id) == 0 || MUTATED(MUTATION_OTHER_JOB));
+    bool same_job =
+        text_fits(join->job_id, MEMBERSHIP_NAME_LIMIT) && strcmp(join->job_id, roster->job_id) == 0;
     if (!same_job)
         return refuse(refusal, size,
                       "job id: this agent has \"%.128s\", the server \"%.128s\": one job has one --rdzv-id, "
@@ -162,7 +161,7 @@ static bool was_superseded(const struct roster_member *member, struct roster_inc
     unsigned kept = member->superseded_count < ROSTER_SUPERSEDED_KEPT ? member->superseded_count
                                                                       : (unsigned)ROSTER_SUPERSEDED_KEPT;
     for (unsigned i = 0; i < kept; i++)
-        if (roster_incarnation_equal(member->superseded[i], incarnation) && !MUTATED(MUTATION_SUPERSEDED))
+        if (roster_incarnation_equal(member->superseded[i], incarnation))
             return true;
     return false;
 }
@@ -181,7 +180,7 @@ static int any_slot(const struct roster *roster, const struct roster_join *join)
  * for one who was done is given to no other name. */
 static int elastic_slot(const struct roster *roster, const struct roster_join *join)
 {
-    int slot = MUTATED(MUTATION_TWO_SEATS) ? -1 : roster_seats_of(roster, join->incarnation, false);
+    int slot = roster_seats_of(roster, join->incarnation, false);
     if (slot < 0)
         slot = roster_seats_left_by(roster, join->agent_name);
     if (slot < 0)
@@ -217,7 +216,7 @@ int roster_join_slot(const struct roster *roster, const struct roster_join *join
     }
     /* The hosting agent cannot be gone: whoever claims its rank under its name is a second one. */
     bool same = roster_seat_taken(member) && roster_incarnation_equal(member->incarnation, join->incarnation);
-    if (roster_seat_taken(member) && !same && !MUTATED(MUTATION_TWO_HOLDERS) &&
+    if (roster_seat_taken(member) && !same &&
         (member->local || strcmp(member->name, join->agent_name) != 0)) {
         refuse(refusal, size,
                "node rank %d is held by agent \"%.128s\", which is alive; agent \"%.128s\" claims it too: "

@@ -1,7 +1,6 @@
 /* roster_report.c - what became of an agent's workers, as it says: what that means in each state of its seat.
  * See roster.h. */
 #include "proto/base/error.h"
-#include "rendezvous/roster/mutation.h"
 #include "rendezvous/roster/roster_internal.h"
 
 enum report_outcome {
@@ -73,12 +72,10 @@ int roster_on_report(struct roster_work *w)
     if ((unsigned)kind > MEMBERSHIP_REPORT_STOPPED ||
         (kind == MEMBERSHIP_REPORT_FAILED && !w->event->report.failure))
         return error_set(w->err, MUSTER_E_INVALID, "a report of kind %d without what it needs", (int)kind);
-    if (w->event->report.sequence <= member->sequence && !MUTATED(MUTATION_REPEATED_REPORT))
+    if (w->event->report.sequence <= member->sequence)
         return 0; /* a duplicate */
     struct world_id id = w->event->report.id;
-    bool current = MUTATED(MUTATION_OLD_REPORT) ? member->held.epoch != 0
-                                                : member->held.epoch && id.epoch == member->held.epoch &&
-                                                      id.round == member->held.round;
+    bool current = member->held.epoch && id.epoch == member->held.epoch && id.round == member->held.round;
     enum report_outcome outcome = current ? report_table[member->state][kind] : REPORT_CROSSED;
     if (outcome == REPORT_UNKNOWN)
         return error_set(w->err, MUSTER_E_STATE, "agent \"%.128s\" reports %s while it is %s", member->name,

@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "proto/exit_code.h"
-#include "rendezvous/roster/mutation.h"
 #include "rendezvous/roster/roster_internal.h"
 
 /* The agent that served the job vanished with its workers: that costs a restart, once. */
@@ -37,7 +36,7 @@ void roster_on_return(struct roster_work *w, const struct roster_join *join)
         return; /* a world of this life came first */
     if (roster->elastic)
         roster_fence_from(roster, roster->created);
-    bool left = join->server_left && !MUTATED(MUTATION_FAREWELL_COSTS);
+    bool left = join->server_left;
     if (left && roster->restart_count < join->restart_count)
         roster->restart_count = join->restart_count;
     /* The server that left said what its last world cost, those included whom it had lost by then. */

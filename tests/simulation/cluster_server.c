@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "proto/base/mem.h"
-#include "rendezvous/roster/mutation.h"
 #include "tests/simulation/cluster_internal.h"
 
 struct server *cluster_server(struct cluster *cluster)
@@ -34,8 +33,6 @@ static void to_client(struct cluster *cluster, const struct server *server,
         message.member = action->member;
         message.sequence = roster_report_sequence(server->roster, action->member);
         message.lease_ns = roster_lease_ns(server->roster);
-        if (message.lease_ns && MUTATED(MUTATION_CLOCKS))
-            message.lease_ns += node_time(cluster, &cluster->nodes[cluster->endpoint]).ns;
         message.epoch = roster_epoch(server->roster);
         message.number = session->number;
     } else if (action->kind == ROSTER_AGAIN) {

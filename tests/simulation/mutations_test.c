@@ -1,20 +1,12 @@
-/* mutations_test.c - the simulator finds bugs: each of those that mutation.h plants breaks an invariant, or
+/* mutations_test.c - the simulator finds bugs: each of those in planted_bugs.cmake breaks an invariant, or
  * keeps a job from its end, within 10,000 seeds. Prints the seed at which each was found.
  *
  *     simulate_mutated --mutation N --seed M --shrink      shows it */
 #include <inttypes.h>
 
-#include "rendezvous/roster/mutation.h"
+#include "tests/simulation/planted_bugs.h"
 #include "tests/simulation/schedule.h"
 #include "tests/support/cmocka_all.h"
-
-enum mutation mutation_planted;
-
-static const char *const meanings[] = {
-#define MUTATION_MEANING(symbol, meaning) [symbol] = (meaning),
-    MUTATIONS(MUTATION_MEANING)
-#undef MUTATION_MEANING
-};
 
 /* 0: none of them shows it. */
 static uint64_t find_seed(uint64_t seeds, struct outcome *outcome)
@@ -34,14 +26,15 @@ static void every_planted_bug_is_found(void **state)
     enum { SEEDS = 10000 };
     int missed = 0;
     (void)state;
-    for (int which = MUTATION_NONE + 1; which < MUTATION_COUNT; which++) {
+    for (int which = BUG_NONE + 1; which < BUG_COUNT; which++) {
         struct outcome outcome;
-        mutation_planted = (enum mutation)which;
+        planted_bug = (enum planted_bug)which;
         uint64_t seed = find_seed(SEEDS, &outcome);
         if (seed)
-            print_message("%2d at seed %5" PRIu64 ": %s: %s\n", which, seed, meanings[which], outcome.text);
+            print_message("%2d at seed %5" PRIu64 ": %s: %s\n", which, seed, planted_meanings[which],
+                          outcome.text);
         else
-            print_message("%2d was NOT FOUND: %s\n", which, meanings[which]);
+            print_message("%2d was NOT FOUND: %s\n", which, planted_meanings[which]);
         missed += !seed;
     }
     assert_int_equal(missed, 0);
@@ -51,7 +44,7 @@ static void without_a_bug_none_is_found(void **state)
 {
     struct outcome outcome;
     (void)state;
-    mutation_planted = MUTATION_NONE;
+    planted_bug = BUG_NONE;
     if (find_seed(500, &outcome))
         fail_msg("%s", outcome.text);
 }

@@ -3,11 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/roster/mutation.h"
+#include "tests/simulation/planted_bugs.h"
 #include "tests/simulation/schedule.h"
 #include "tests/support/cmocka_all.h"
-
-enum mutation mutation_planted;
 
 static void text_and_back(void **state)
 {
@@ -76,12 +74,12 @@ static enum invariant first_failing(struct schedule *schedule)
     return outcome.broken;
 }
 
-static void shrinks(enum mutation planted, int most_steps)
+static void shrinks(enum planted_bug planted, int most_steps)
 {
     struct schedule schedule, replayed;
     struct outcome outcome;
     struct buffer text = {0};
-    mutation_planted = planted;
+    planted_bug = planted;
     enum invariant broken = first_failing(&schedule);
     assert_int_not_equal(broken, INVARIANT_NONE);
     int before = schedule.count;
@@ -92,7 +90,7 @@ static void shrinks(enum mutation planted, int most_steps)
     assert_int_equal(schedule_read(text.data, &replayed, NULL), 0);
     schedule_run(&replayed, &outcome, NULL);
     assert_int_equal(outcome.broken, broken);
-    mutation_planted = MUTATION_NONE;
+    planted_bug = BUG_NONE;
     schedule_run(&replayed, &outcome, NULL);
     if (outcome.broken)
         fail_msg("without the bug: %s", outcome.text);
@@ -102,9 +100,9 @@ static void shrinks(enum mutation planted, int most_steps)
 static void a_failing_schedule_is_made_small(void **state)
 {
     (void)state;
-    shrinks(MUTATION_TWO_COUNTS, 4);
-    shrinks(MUTATION_NO_LEASE, 4);
-    shrinks(MUTATION_LOST_STOP, 10);
+    shrinks(BUG_TWO_COUNTS, 4);
+    shrinks(BUG_NO_LEASE, 4);
+    shrinks(BUG_LOST_STOP, 10);
 }
 
 int main(void)

@@ -9,12 +9,10 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
-#include "rendezvous/roster/mutation.h"
 #include "tests/simulation/campaign.h"
 #include "tests/simulation/schedule.h"
-
-#ifdef MUSTER_MUTATIONS
-enum mutation mutation_planted;
+#ifdef MUSTER_PLANTED_BUGS
+#include "tests/simulation/planted_bugs.h"
 #endif
 
 struct request {
@@ -138,17 +136,15 @@ static int read_file(const char *path, struct schedule *schedule)
 
 static bool plant(const char *name)
 {
-#ifdef MUSTER_MUTATIONS
-#define MUTATION_TEXT(symbol, meaning) meaning,
-    static const char *const meanings[] = {MUTATIONS(MUTATION_TEXT)};
+#ifdef MUSTER_PLANTED_BUGS
     char *end;
     long which = strtol(name, &end, 10);
-    if (*end == '\0' && which >= 0 && which < MUTATION_COUNT) {
-        mutation_planted = (enum mutation)which;
+    if (*end == '\0' && which >= 0 && which < BUG_COUNT) {
+        planted_bug = (enum planted_bug)which;
         return true;
     }
-    for (int i = 0; i < MUTATION_COUNT; i++)
-        (void)printf("%2d  %s\n", i, meanings[i]);
+    for (int i = 0; i < BUG_COUNT; i++)
+        (void)printf("%2d  %s\n", i, planted_meanings[i]);
 #else
     (void)name;
     (void)fprintf(stderr, "this program has no bugs to plant: use simulate_mutated\n");
