@@ -260,15 +260,6 @@ int plan_build(const struct model *model, const struct plan_options *options, st
                struct muster_error *err);
 void plan_free(struct plan *plan); /* accepts NULL and a zeroed plan */
 
-/* Proves a plan: nothing that is alive overlaps in memory; every buffer an op uses is alive; every pair of
- * conflicting accesses on different streams is ordered by streams and waits; gather slots hold the right
- * group when used; gradients are complete when reduced and reduced once a step or micro-batch; no more
- * gathers are ahead than asked for. Fails with MUSTER_E_STATE naming the first op or entry that is wrong. */
-int plan_check(const struct model *model, const struct plan *plan, struct muster_error *err);
-/* Proves the plans of all ranks together (plans[rank]): runs the streams of all ranks with blocking sends,
- * receives and collectives and fails where a signature differs or a rank waits for ever. */
-int plan_check_world(const struct plan *const *plans, int count, struct muster_error *err);
-
 /* The whole plan as text, for golden files and `--plan --verbose`: groups, entries, schedule. Stable. */
 int plan_dump(const struct model *model, const struct plan *plan, struct buffer *out);
 /* Summary table: bytes per rank by kind and memory class, the total, group count, gathers in flight. */

@@ -1,4 +1,4 @@
-/* plan_internal.h - shared by the parts of plan_build; included by plan_*.c only.
+/* plan_internal.h - shared by the parts of plan_build; included by plan_*.c and the tests' plan_check only.
  *
  * Order of work: plan_build (plan.c) checks the options; plan_group.c cuts parameters into groups;
  * plan_steps.c lists the layer calls of this stage in order; plan_gather.c decides which group is gathered
@@ -184,8 +184,5 @@ int plan_emit_schedule(struct plan_builder *b);
 /* plan_memory.c */
 void plan_live_intervals(struct plan_builder *b);
 int plan_place_entries(struct plan *plan, struct muster_error *err);
-
-/* plan_check_content.c: follows what every buffer holds through the schedule. */
-int plan_check_content(const struct model *model, const struct plan *plan, struct muster_error *err);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "proto/base/error.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/plan_check/plan_check.h"
 
 struct plan_options plan_world_options(enum strategy strategy, int pipeline, int replicate, int shard)
 {

@@ -8,6 +8,7 @@
 #include "runtime/plan/plan.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
+#include "tests/support/plan_check/plan_check.h"
 #include "tests/support/plan_models.h"
 #include "tests/support/plan_world.h"
 

@@ -6,6 +6,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "runtime/plan/plan_internal.h"
+#include "tests/support/plan_check/plan_check.h"
 
 enum held { HOLDS_NOTHING, HOLDS_PARAM, HOLDS_OUT, HOLDS_DOUT, HOLDS_SAVED, HOLDS_GRAD, HOLDS_BATCH };
 static const char *const held_names[] = {"nothing", "parameters", "output", "output gradient",

@@ -6,6 +6,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "runtime/plan/plan_internal.h"
+#include "tests/support/plan_check/plan_check.h"
 
 /* A run of bytes of one arena between two neighbouring buffer bounds, and who touched it last. */
 struct cell {
