@@ -20,7 +20,7 @@ enum { HELP_COLUMNS = 110, DESCRIPTION_FILE_LIMIT = 16 << 20 };
 enum output { OUTPUT_TEXT, OUTPUT_JSON };
 
 struct options {
-    int64_t level, gpus, nnodes, workers;
+    int64_t gpus, nnodes, workers;
     bool describe, topology, help;
     int output;
     char *from, *master, *log_dir;
@@ -32,15 +32,6 @@ struct options {
 static const char *const outputs[] = {"text", "json", NULL};
 static const char shown[] = "What to show", job[] = "The job that the machine is to be fit for";
 static const struct knob rows[] = {
-    {.name = "level",
-     .type = KNOB_INT,
-     .offset = AT(level),
-     .initial = "0",
-     .max = 2,
-     .section = shown,
-     .help =
-         "0 looks; 1 also tries each GPU, 2 also the network between nodes: both need the GPU back end and "
-         "are listed as skipped without it"},
     {.name = "output",
      .letter = 'o',
      .type = KNOB_CHOICE,
@@ -148,7 +139,7 @@ static int examine(const struct options *options, const struct description *desc
                    struct muster_error *err)
 {
     struct doctor_report report = {0};
-    if (doctor_examine(description, (int)options->level, &report, err) < 0)
+    if (doctor_examine(description, &report, err) < 0)
         return EXIT_CODE_FAILURE;
     if (options->output == OUTPUT_JSON)
         (void)doctor_json(description, &report, out); /* out remembers a failure */

@@ -97,7 +97,7 @@ struct run_config {
     char *metrics_addr;   /* numeric; NULL: every address */
     int nccl_tune;        /* enum tune_mode */
     char *nccl_policy;    /* a file; NULL: none */
-    int pre_flight;       /* level + 1 of what is examined before joining; 0: nothing */
+    int pre_flight;       /* 1: this node is examined before it joins */
     /* the end */
     int exit_mode; /* enum exit_mode */
     char *termination_log;

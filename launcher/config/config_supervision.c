@@ -39,10 +39,6 @@ int config_resolve_supervision(struct run_config *config, struct muster_error *e
         return error_set(err, MUSTER_E_INVALID,
                          "%s needs the job's own id, by which its state is found again: give --rdzv-id",
                          CONFIG_SETTING(config, "state-dir"));
-    if (config->pre_flight > 1)
-        return error_set(err, MUSTER_E_UNSUPPORTED,
-                         "%s: level %d needs the GPU back end, which is not there yet; level 0 is",
-                         CONFIG_SETTING(config, "pre-flight"), config->pre_flight - 1);
     config->termination_log_asked = config_source(config, "termination-log") != KNOB_FROM_DEFAULT;
     config->stop_signals &= ~config->forwarded_signals;
     return 0;

@@ -28,7 +28,7 @@ static const char *const worker_stores[] = {
     [WORKER_STORE_AGENT] = "agent", [WORKER_STORE_WORKER] = "worker", NULL};
 static const char *const tune_modes[] = {
     [NCCL_ENV_ON] = "on", [NCCL_ENV_OFF] = "off", [NCCL_ENV_EXPLAIN] = "explain", NULL};
-static const char *const pre_flight_levels[] = {"off", "0", "1", "2", NULL};
+static const char *const pre_flight_levels[] = {"off", "0", NULL};
 
 static const struct knob rows[] = {
     {.name = "standalone",
@@ -463,8 +463,8 @@ static const struct knob rows[] = {
      .initial = "off",
      .choices = pre_flight_levels,
      .section = nccl,
-     .help = "examine this node before it joins, as muster doctor does at that level; an unfit one says why "
-             "and exits 138, so that a spare takes its place; levels 1 and 2 need the GPU back end"},
+     .help = "0: examine this node before it joins, as muster doctor does; an unfit one says why and exits "
+             "138, so that a spare takes its place"},
 
     {.name = "exit-code",
      .env = "MUSTER_EXIT_CODE",

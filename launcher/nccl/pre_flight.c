@@ -23,7 +23,7 @@ int pre_flight_examine(const struct run_config *config, const struct log_sink *l
     scope_buffer why = {0};
     if (!config->pre_flight)
         return 0;
-    if (doctor_examine(&tune->machine, config->pre_flight - 1, &report, err) < 0)
+    if (doctor_examine(&tune->machine, &report, err) < 0)
         return -1;
     say(&report, log);
     if (doctor_verdict(&report) != DOCTOR_UNFIT)

@@ -5,7 +5,7 @@
 #include "launcher/nccl/nccl_env.h"
 #include "proto/base/log.h"
 
-/* Examines tune->machine at the level that was asked for and logs each row that is not fine, with what to do.
+/* Examines tune->machine where that was asked for, and logs each row that is not fine, with what to do.
  * tune->unfit becomes why the node must not join, NULL where it may. */
 int pre_flight_examine(const struct run_config *config, const struct log_sink *log, struct nccl_env *tune,
                        struct muster_error *err);

@@ -220,10 +220,11 @@ class PreFlight(AgentTest):
         _, err = self.run_muster("--standalone", "--pre-flight=0", f"--log-dir={logs}/x", "true", code=138)
         self.assertRegex(err, "error: pre-flight: disk: ")
 
-    def test_higher_levels_are_refused(self):
-        for level in (1, 2):
-            _, err = self.run_muster("--standalone", f"--pre-flight={level}", "true", code=2)
-            self.assertIn(f"--pre-flight: level {level} needs the GPU back end", err)
+    def test_off_examines_nothing_and_there_is_one_level(self):
+        _, err = self.run_muster("--standalone", "--nproc-per-node=8", "--pre-flight=off", "echo", "ran")
+        self.assertNotIn("pre-flight", err)
+        _, err = self.run_muster("--standalone", "--pre-flight=1", "true", code=2)
+        self.assertIn("--pre-flight: '1' is not one of off, 0", err)
 
     def test_a_spare_takes_the_place(self):
         port = free_port()

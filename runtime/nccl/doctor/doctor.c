@@ -9,19 +9,6 @@
 #include "proto/base/mem.h"
 #include "runtime/nccl/doctor/doctor_internal.h"
 
-/* Probes that need the GPU back end: what they will look at, so that the table shows what was not looked at.
- */
-static const struct {
-    int level;
-    const char *name, *what;
-} probes[] = {
-    {1, "gpu-memory", "writing and reading back all free memory of each GPU"},
-    {1, "gpu-copies", "copy rates to and from each GPU and between them"},
-    {1, "gpu-compute", "the same matrix product twice on each GPU, rate and bits"},
-    {1, "all-reduce", "NCCL all-reduce over the GPUs of this node"},
-    {2, "network", "NCCL all-reduce between nodes, pair by pair"},
-};
-
 void doctor_add(struct examination *e, enum doctor_status status, const char *cure, const char *format, ...)
 {
     struct doctor_report *report = e->report;
@@ -38,7 +25,6 @@ void doctor_add(struct examination *e, enum doctor_status status, const char *cu
     struct doctor_row *row = &report->rows[report->count++];
     memset(row, 0, sizeof *row);
     (void)snprintf(row->name, sizeof row->name, "%s", e->name);
-    row->level = e->level;
     row->status = status;
     va_list arguments;
     va_start(arguments, format);
@@ -55,21 +41,12 @@ static void run_checks(struct examination *e, const struct doctor_check *checks)
     }
 }
 
-int doctor_examine(const struct description *description, int level, struct doctor_report *report,
+int doctor_examine(const struct description *description, struct doctor_report *report,
                    struct muster_error *err)
 {
     struct examination e = {.machine = description, .report = report};
     run_checks(&e, doctor_gpu_checks);
     run_checks(&e, doctor_host_checks);
-    for (size_t i = 0; i < sizeof probes / sizeof *probes; i++) {
-        e.name = probes[i].name;
-        e.level = probes[i].level;
-        if (probes[i].level <= level)
-            doctor_add(&e, DOCTOR_SKIPPED, "", "not there yet: %s needs the GPU back end", probes[i].what);
-        else
-            doctor_add(&e, DOCTOR_SKIPPED, "", "not asked for (--level=%d): %s", probes[i].level,
-                       probes[i].what);
-    }
     if (!e.failed)
         return 0;
     doctor_report_free(report);
@@ -160,7 +137,7 @@ int doctor_json(const struct description *description, const struct doctor_repor
         const struct doctor_row *row = &report->rows[i];
         buffer_text(out, i ? ",\n  {" : "\n  {");
         field(out, "name", row->name);
-        buffer_printf(out, ", \"level\": %d, ", row->level);
+        buffer_text(out, ", ");
         field(out, "status", doctor_status_name(row->status));
         buffer_text(out, ", ");
         field(out, "found", row->found);

@@ -1,9 +1,6 @@
 /* doctor.h - pure: is this machine fit for a job? A table of rows from a description: what was looked at,
- * what was found, what to do.
- *
- * Level 0 needs nothing but the description. Levels 1 (each GPU: memory, copies, matrix products) and 2 (the
- * network between nodes) run probes on the GPU back end; their rows stand in the table and say that they were
- * not run. A row that cannot be answered in this container is SKIPPED, which is no fault. */
+ * what was found, what to do. It needs nothing but the description. A row that cannot be answered in this
+ * container is SKIPPED, which is no fault. */
 #ifndef MUSTER_RUNTIME_NCCL_DOCTOR_DOCTOR_H
 #define MUSTER_RUNTIME_NCCL_DOCTOR_DOCTOR_H
 
@@ -15,7 +12,6 @@ enum doctor_status { DOCTOR_FINE, DOCTOR_SKIPPED, DOCTOR_WARNING, DOCTOR_UNFIT }
 
 struct doctor_row {
     char name[DESCRIPTION_NAME]; /* stable: "gpu-count", "shm", ... */
-    int level;
     enum doctor_status status;
     char found[DESCRIPTION_TEXT]; /* what was seen */
     char cure[DESCRIPTION_TEXT];  /* what to do; "" where nothing */
@@ -26,8 +22,8 @@ struct doctor_report {
     int count;
 };
 
-/* All rows up to level, those of higher levels as SKIPPED. report must be zeroed. */
-int doctor_examine(const struct description *description, int level, struct doctor_report *report,
+/* report must be zeroed. */
+int doctor_examine(const struct description *description, struct doctor_report *report,
                    struct muster_error *err);
 void doctor_report_free(struct doctor_report *report);
 /* The worst of all rows; SKIPPED counts as FINE. */

@@ -9,7 +9,6 @@ struct examination {
     const struct description *machine;
     struct doctor_report *report;
     const char *name; /* of the row */
-    int level;
     int capacity;
     bool failed; /* no memory */
 };
