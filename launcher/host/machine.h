@@ -43,20 +43,6 @@ void machine_read(const char *visible_devices, struct machine *machine);
  * for as long as the driver does, up to a bound: only where the answer is needed (config_wants_gpus). */
 void machine_read_gpus(const char *visible_devices, struct machine *machine);
 
-/* Cores of a cgroup v2 "cpu.max" text ("250000 100000" is 2.5); 0 where there is no quota or the text is not
- * one. */
-double machine_quota_v2(const char *cpu_max);
-/* The same from v1's cpu.cfs_quota_us and cpu.cfs_period_us; a quota of -1 means none. */
-double machine_quota_v1(const char *quota_us, const char *period_us);
-/* The smallest quota, in cores, of the cgroup that a /proc/self/cgroup text names and of all above it; root
- * is
- * "/sys/fs/cgroup". 0 where there is none. Where the named path is not under root (a container's own mount),
- * root itself is asked. */
-double machine_quota_read(const char *root, const char *proc_self_cgroup);
-/* Whole cores of a mask of affinity cores under a quota (0: none), rounded down and at least 1: a process
- * with more busy threads than its quota is stopped for the rest of each period, all threads at once. */
-int machine_cores(int affinity, double quota);
-
 /* GPUs that a process sees: devices present, narrowed by CUDA_VISIBLE_DEVICES (NULL: all; entries end at the
  * first negative, empty or out-of-range one, as in CUDA; UUIDs count as present). */
 int machine_visible_gpus(int present, const char *visible_devices);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "launcher/host/machine.h"
-#include "launcher/verdict/oom_counters.h"
+#include "proto/base/cgroup.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 
@@ -19,7 +19,7 @@ struct kernel_evidence {
     char *gpus;
     int kernel_log; /* -1: it cannot be read */
     bool counted;   /* before is there */
-    struct oom_counters_account before;
+    struct cgroup_oom before;
     struct xid_report xids[KERNEL_EVIDENCE_XIDS_KEPT];
     int xid_count;
 };
@@ -46,7 +46,7 @@ struct kernel_evidence *kernel_evidence_open(const struct kernel_evidence_paths 
         (void)close(witness->kernel_log);
         witness->kernel_log = -1;
     }
-    witness->counted = oom_counters_look_at_own(&witness->before);
+    witness->counted = cgroup_oom("", &witness->before);
     return witness;
 }
 
@@ -124,13 +124,12 @@ static int list_gpus(const char *path, struct kernel_evidence_gpu *gpus)
 
 void kernel_evidence_hear(struct kernel_evidence *witness, struct kernel_evidence_account *out)
 {
-    struct oom_counters_account now;
+    struct cgroup_oom now;
     *out = (struct kernel_evidence_account){0};
     read_kernel_log(witness);
-    if (witness->counted && oom_counters_look_at_own(&now)) {
+    if (witness->counted && cgroup_oom("", &now)) {
         out->oom_kills = now.kills > witness->before.kills ? now.kills - witness->before.kills : 0;
-        out->oom_beyond =
-            out->oom_kills > 0 && now.hits <= witness->before.hits && !oom_counters_is_full(&now);
+        out->oom_beyond = out->oom_kills > 0 && now.hits <= witness->before.hits && !cgroup_oom_is_full(&now);
         out->memory_limit = now.limit;
         out->memory_peak = now.peak;
     }

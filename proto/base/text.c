@@ -134,6 +134,23 @@ const char *text_nearest(const char *text, const char *const *names, size_t coun
     return best;
 }
 
+int64_t text_row(const char *text, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *line = text; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        if (strncmp(line, name, length) || (line[length] != ':' && line[length] != ' '))
+            continue;
+        const char *value = line + length + 1;
+        value += strspn(value, " \t");
+        if (!isdigit((unsigned char)*value))
+            return -1;
+        long long number = strtoll(value, NULL, 10); /* too large a one becomes the largest */
+        bool kib = memmem(line, strcspn(line, "\n"), "kB", 2);
+        return kib && number < INT64_MAX / 1024 ? number * 1024 : number;
+    }
+    return -1;
+}
+
 uint64_t text_hash(uint64_t hash, const void *data, size_t length)
 {
     const unsigned char *bytes = data;

@@ -25,6 +25,10 @@ bool text_bytes(const char *text, int64_t *out);
  * underscore being equal; NULL if none is nearer than half the length of text. */
 const char *text_nearest(const char *text, const char *const *names, size_t count);
 
+/* The value of the row `name` in text in the form of /proc/meminfo ("name: 12 kB", which becomes bytes) or of
+ * a control group's memory.stat ("name 12"); -1 where it is not there or no number. */
+int64_t text_row(const char *text, const char *name);
+
 /* FNV-1a, 64 bits: for fingerprints and tables, not against an adversary. Start with TEXT_HASH_START. */
 #define TEXT_HASH_START UINT64_C(14695981039346656037)
 uint64_t text_hash(uint64_t hash, const void *data, size_t length);

@@ -9,9 +9,7 @@ enum { HOST_THREADS_MAX = 1024 };
 /* Pure: omp is the text of OMP_NUM_THREADS or NULL (of a list the first number counts, as OpenMP has it; what
  * is no number from 1 to HOST_THREADS_MAX does not count), cpus what this process may use. */
 int host_threads_of(const char *omp, int64_t cpus, int local_world_size);
-/* Pure: the cores of a cgroup's cpu.max ("250000 100000" is 3), rounded up; 0 without a limit. */
-int64_t host_threads_quota(const char *cpu_max);
-/* The same of this process: OMP_NUM_THREADS, else its CPUs (affinity mask and cgroup quota) / ranks. */
+/* The same of this process: OMP_NUM_THREADS, else its cores (cgroup_cores) / ranks. */
 int host_threads(int local_world_size);
 
 #endif

@@ -10,7 +10,10 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "proto/base/cgroup.h"
 #include "proto/base/guard.h"
+#include "proto/base/io.h"
+#include "proto/base/text.h"
 #include "runtime/nccl/read/reader_internal.h"
 
 enum { CAP_SYS_NICE_BIT = 23 };
@@ -75,19 +78,33 @@ static void read_shared_memory(struct reader *r)
 
 static void read_memory(struct reader *r)
 {
-    char path[READER_PATH], line[256];
-    long long kib, available = -1;
-    if (!reader_path(r, path, "/proc/meminfo"))
+    enum { MEMINFO_LIMIT = 65536 };
+    char path[READER_PATH];
+    scope_buffer text = {0};
+    if (!reader_path(r, path, "/proc/meminfo") || io_read_file(path, MEMINFO_LIMIT, &text, NULL) < 0 ||
+        !text.data)
         return;
-    scope_fclose FILE *file = fopen(path, "re");
-    while (file && fgets(line, sizeof line, file)) {
-        if (sscanf(line, "MemTotal: %lld kB", &kib) == 1)
-            r->out->memory_bytes = kib * 1024;
-        else if (sscanf(line, "MemAvailable: %lld kB", &kib) == 1)
-            available = kib * 1024;
-    }
+    int64_t total = text_row(text.data, "MemTotal"), available = text_row(text.data, "MemAvailable");
+    if (total < 0)
+        return;
+    r->out->memory_bytes = total;
     if (available >= 0)
-        r->out->memory_used_bytes = r->out->memory_bytes - available;
+        r->out->memory_used_bytes = total - available;
+}
+
+/* After the machine's own memory, which a group's limit may exceed. */
+static void read_cgroup(struct reader *r)
+{
+    struct description *out = r->out;
+    struct cgroup_memory memory;
+    const char *root = r->options->root ? r->options->root : "";
+    out->cpu_quota = cgroup_cpu_quota(root);
+    cgroup_memory(root, &memory);
+    if (!memory.limit || memory.limit >= out->memory_bytes)
+        return;
+    out->memory_limit_bytes = memory.limit;
+    if (memory.used >= 0)
+        out->memory_used_bytes = memory.used;
 }
 
 static void read_cpus(struct reader *r)
@@ -124,7 +141,7 @@ void reader_limits(struct reader *r)
     read_shared_memory(r);
     read_memory(r);
     read_cpus(r);
-    reader_cgroup(r);
+    read_cgroup(r);
     read_clock(r);
 }
 

@@ -44,7 +44,6 @@ void reader_routes(struct reader *r);
 void reader_rdma(struct reader *r);
 void reader_host(struct reader *r);
 void reader_limits(struct reader *r);
-void reader_cgroup(struct reader *r); /* after the machine's own memory */
 void reader_driver(struct reader *r);
 void reader_python(struct reader *r); /* where no library was found before */
 void reader_gpus(struct reader *r);   /* after reader_driver, which counts /dev/nvidia<n> */

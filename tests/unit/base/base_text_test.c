@@ -34,6 +34,22 @@ static void numbers_are_strict(void **state)
     assert_false(text_bytes("-1", &i));
 }
 
+static void rows_of_the_kernels_texts(void **state)
+{
+    (void)state;
+    const char *meminfo = "MemTotal:       16000 kB\nMemAvailable:    8000 kB\nHugePages_Total:       3\n";
+    assert_int_equal(text_row(meminfo, "MemAvailable"), 8000 * 1024);
+    assert_int_equal(text_row(meminfo, "HugePages_Total"), 3);
+    assert_int_equal(text_row(meminfo, "Mem"), -1);
+    assert_int_equal(text_row("anon 5\ninactive_file 77\n", "inactive_file"), 77);
+    assert_int_equal(text_row("oom_kill_disable 0\nunder_oom 0\noom_kill 17\n", "oom_kill"), 17);
+    assert_int_equal(text_row("oom_kill_disable 0\nunder_oom 0\n", "oom_kill"), -1);
+    assert_int_equal(text_row("x -3\n", "x"), -1);
+    assert_int_equal(text_row("x 99999999999999999999 kB\n", "x"), INT64_MAX);
+    assert_int_equal(text_row("", "x"), -1);
+    assert_int_equal(text_row(NULL, "x"), -1);
+}
+
 static void nearest_helps_and_does_not_guess(void **state)
 {
     (void)state;
@@ -112,9 +128,13 @@ static void time_is_a_type(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_are_strict),       cmocka_unit_test(nearest_helps_and_does_not_guess),
-        cmocka_unit_test(bytes_for_people),         cmocka_unit_test(words_for_a_shell),
-        cmocka_unit_test(files_are_replaced_whole), cmocka_unit_test(time_is_a_type),
+        cmocka_unit_test(numbers_are_strict),
+        cmocka_unit_test(rows_of_the_kernels_texts),
+        cmocka_unit_test(nearest_helps_and_does_not_guess),
+        cmocka_unit_test(bytes_for_people),
+        cmocka_unit_test(words_for_a_shell),
+        cmocka_unit_test(files_are_replaced_whole),
+        cmocka_unit_test(time_is_a_type),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,22 +22,11 @@ static void else_ranks_share_the_cpus(void **state)
     assert_true(host_threads(1) >= 1);
 }
 
-static void a_quota_counts(void **state)
-{
-    (void)state;
-    assert_int_equal(host_threads_quota("250000 100000\n"), 3);
-    assert_int_equal(host_threads_quota("200000 100000\n"), 2);
-    assert_int_equal(host_threads_quota("max 100000\n"), 0);
-    assert_int_equal(host_threads_quota(""), 0);
-    assert_int_equal(host_threads_quota("100000"), 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_environment_comes_first),
         cmocka_unit_test(else_ranks_share_the_cpus),
-        cmocka_unit_test(a_quota_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,6 @@
 #include "launcher/verdict/error_directory.h"
 #include "launcher/verdict/error_file.h"
 #include "launcher/verdict/kernel_evidence.h"
-#include "launcher/verdict/oom_counters.h"
 #include "launcher/verdict/postmortem.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
@@ -173,20 +172,6 @@ static void error_files_are_handed_on(void **state)
     assert_non_null(strstr(own.data, "\"errorCode\": 137"));
 }
 
-/* --- out of memory --- */
-
-static void oom_counters(void **state)
-{
-    (void)state;
-    static const char events[] = "low 0\nhigh 1\nmax 2\noom 3\noom_kill 4\noom_group_kill 5\n";
-    assert_int_equal(oom_counters_number(events, "oom_kill"), 4);
-    assert_int_equal(oom_counters_number(events, "oom"), 3);
-    assert_int_equal(oom_counters_number("oom_kill_disable 0\nunder_oom 0\noom_kill 17\n", "oom_kill"), 17);
-    assert_int_equal(oom_counters_number("oom_kill_disable 0\nunder_oom 0\n", "oom_kill"), -1);
-    assert_int_equal(oom_counters_number("", "oom_kill"), -1);
-    assert_int_equal(oom_counters_number(NULL, "oom_kill"), -1);
-}
-
 static void make(const char *root, const char *directory, const char *file, const char *text)
 {
     char path[256];
@@ -204,55 +189,6 @@ static void remove_tree(const char *path)
         _exit(1);
     }
     assert_int_equal(waitpid(pid, NULL, 0), pid);
-}
-
-static int64_t kills(const char *root, const char *cgroup)
-{
-    struct oom_counters_account account;
-    return oom_counters_look(root, cgroup, &account) ? account.kills : -1;
-}
-
-static void oom_of_the_own_cgroup(void **state)
-{
-    (void)state;
-    char root[] = "/tmp/muster_oom_XXXXXX";
-    assert_non_null(mkdtemp(root));
-    make(root, "/pod/box", "memory.events", "oom 1\noom_kill 3\n");
-    make(root, "/pod/box", "memory.max", "max\n");
-    make(root, "/pod/box", "memory.peak", "700\n");
-    make(root, "/pod", "memory.max", "1000\n");
-    make(root, "/pod", "memory.events", "oom 4\noom_kill 3\n");
-    make(root, "", "memory.events", "oom_kill 8\n");
-    make(root, "", "memory.current", "55\n");
-    make(root, "/memory/job", "memory.oom_control", "oom_kill_disable 0\noom_kill 6\n");
-    make(root, "/memory/job", "memory.limit_in_bytes", "9223372036854771712\n");
-    make(root, "/memory/job", "memory.failcnt", "12\n");
-    make(root, "/memory/job", "memory.memsw.failcnt", "3\n");
-    make(root, "/memory/job", "memory.max_usage_in_bytes", "99\n");
-    make(root, "/memory", "memory.limit_in_bytes", "2000\n");
-    struct oom_counters_account account;
-    assert_true(oom_counters_look(root, "0::/pod/box\n", &account));
-    assert_int_equal(account.kills, 3);
-    assert_int_equal(account.hits, 5); /* of the groups above too: their limits count */
-    assert_int_equal(account.limit, 1000);
-    assert_int_equal(account.peak, 700);
-    assert_true(oom_counters_look(root, "0::/\n", &account));
-    assert_int_equal(account.kills, 8);
-    assert_int_equal(account.peak, 55);
-    assert_int_equal(kills(root, "0::/elsewhere\n"), 8); /* a container's own mount */
-    assert_true(oom_counters_look(root, "5:cpu:/x\n4:hugetlb,memory:/job\n1:name=systemd:/\n0::/pod/box\n",
-                                  &account));
-    assert_int_equal(account.kills, 6);
-    assert_int_equal(account.hits, 15);
-    assert_int_equal(account.limit, 2000);
-    assert_int_equal(account.peak, 99);
-    assert_false(oom_counters_is_full(&account));
-    account.peak = 1990;
-    assert_true(oom_counters_is_full(&account));
-    assert_int_equal(kills(root, "nonsense"), -1);
-    assert_int_equal(kills(root, ""), -1);
-    assert_int_equal(kills("/no/such/root", "0::/pod/box\n"), -1);
-    remove_tree(root);
 }
 
 /* --- the witness --- */
@@ -537,8 +473,6 @@ int main(void)
         cmocka_unit_test(error_files_that_are_refused),
         cmocka_unit_test(long_texts_are_cut),
         cmocka_unit_test(error_files_are_handed_on),
-        cmocka_unit_test(oom_counters),
-        cmocka_unit_test(oom_of_the_own_cgroup),
         cmocka_unit_test(the_kernels_kills_find_their_workers),
         cmocka_unit_test(gpus_of_workers),
         cmocka_unit_test(gpu_errors_find_their_workers),

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "proto/base/io.h"
-#include "runtime/device/host_memory.h"
+#include "proto/base/text.h"
 #include "tests/unit/train/train_harness.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -113,7 +113,7 @@ static long pss(void)
 {
     scope_buffer text = {0};
     assert_int_equal(io_read_file("/proc/self/smaps_rollup", 1 << 16, &text, NULL), 0);
-    return (long)host_memory_row(text.data, "Pss");
+    return (long)text_row(text.data, "Pss");
 }
 
 static int look_at_process(const struct training *run, struct trainer *trainer, int rank, int step)

@@ -2,7 +2,6 @@
  * memory there is, which is a few pure functions on text. */
 #include "tests/support/cmocka_all.h"
 
-#include "runtime/device/host_memory.h"
 #include "runtime/train/fingerprint.h"
 
 static const struct fingerprint sample = {
@@ -82,38 +81,12 @@ static void bad_text_is_refused(void **state)
     }
 }
 
-static void memory_rows(void **state)
-{
-    (void)state;
-    const char *meminfo = "MemTotal:       16000 kB\nMemAvailable:    8000 kB\nHugePages_Total:       3\n";
-    assert_int_equal(host_memory_row(meminfo, "MemAvailable"), 8000 * 1024);
-    assert_int_equal(host_memory_row(meminfo, "HugePages_Total"), 3);
-    assert_int_equal(host_memory_row(meminfo, "Mem"), -1);
-    assert_int_equal(host_memory_row("anon 5\ninactive_file 77\n", "inactive_file"), 77);
-    assert_int_equal(host_memory_row("", "x"), -1);
-}
-
-static void memory_of_a_control_group(void **state)
-{
-    (void)state;
-    assert_int_equal(host_memory_cgroup("1000\n", "400\n", NULL), 600);
-    assert_int_equal(host_memory_cgroup("1000\n", "400\n", "inactive_file 100\n"), 700);
-    assert_int_equal(host_memory_cgroup("1000\n", "1400\n", NULL), 0);
-    assert_int_equal(host_memory_cgroup("1000\n", "10\n", "inactive_file 100\n"), 1000);
-    assert_int_equal(host_memory_cgroup("max\n", "400\n", NULL), -1);
-    assert_int_equal(host_memory_cgroup("9223372036854771712\n", "400\n", NULL), -1);
-    assert_int_equal(host_memory_cgroup("1000\n", "", NULL), -1);
-    assert_true(host_memory_available() > 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_and_back),
         cmocka_unit_test(the_differing_field_is_named),
         cmocka_unit_test(bad_text_is_refused),
-        cmocka_unit_test(memory_rows),
-        cmocka_unit_test(memory_of_a_control_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
