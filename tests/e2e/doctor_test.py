@@ -95,9 +95,9 @@ class Command(DoctorTest):
         file = self.folder / "machine.json"
         file.write_text(described.stdout)
         report = self.report("--from", file)
-        self.assert_row(report, "gpu-count", "unfit", "2 GPUs, 4 asked for")
+        self.assert_row(report, "gpu-count", "unfit", "2 GPUs, 4 requested")
         self.assert_row(report, "throttle", "warning", "95 degrees")
-        self.assert_row(self.report("--from", file, "--gpus=2"), "gpu-count", "ok", "2 GPUs, 2 asked for")
+        self.assert_row(self.report("--from", file, "--gpus=2"), "gpu-count", "ok", "2 GPUs, 2 requested")
         self.assertEqual(self.run_doctor("--describe", "--from", file).stdout, described.stdout)
         matrix = self.run_doctor("--topology", "--from", file)
         self.assertEqual(matrix.returncode, 0)
@@ -119,7 +119,7 @@ class Command(DoctorTest):
             (["--describe", "--topology"], "choose one"),
             (["--topology", "--output=json"], "--describe has the same as JSON"),
             (["--from=/nonexistent"], "/nonexistent"),
-            (["--from", broken], "broken.json:2:2: there is no field 'gpu'; did you mean gpus"),
+            (["--from", broken], "broken.json:2:2: unknown field 'gpu'; did you mean gpus"),
             (["--from", broken, "--log-dir=/x"], "--log-dir asks this machine"),
             (["--level=1"], "--level"),
             (["--nvml-timeout=0"], "--nvml-timeout"),
@@ -132,10 +132,10 @@ class Command(DoctorTest):
 
 class Driver(DoctorTest):
     def test_wrong_number_of_gpus(self):
-        self.assert_row(self.report("--gpus=2", **gpus(2)), "gpu-count", "ok", "2 GPUs, 2 asked for")
-        self.assert_row(self.report("--gpus=8", **gpus(7)), "gpu-count", "unfit", "7 GPUs, 8 asked for")
+        self.assert_row(self.report("--gpus=2", **gpus(2)), "gpu-count", "ok", "2 GPUs, 2 requested")
+        self.assert_row(self.report("--gpus=8", **gpus(7)), "gpu-count", "unfit", "7 GPUs, 8 requested")
         hidden = self.report("--gpus=8", **gpus(8), CUDA_VISIBLE_DEVICES="0,1")
-        self.assert_row(hidden, "gpu-count", "unfit", "2 GPUs, 8 asked for: CUDA_VISIBLE_DEVICES=0,1")
+        self.assert_row(hidden, "gpu-count", "unfit", "2 GPUs, 8 requested: CUDA_VISIBLE_DEVICES=0,1")
 
     def test_no_driver(self):
         report = self.report("--gpus=1", **gpus(0, MUSTER_NVML_LIBRARY="/nonexistent/libnvidia-ml.so"))
@@ -160,14 +160,14 @@ class Driver(DoctorTest):
             wait_until(nobody_waits, "nobody waits on in the driver")
             if "GPU 2: its temperature" in str(self.rows(report, "driver")):
                 break
-        self.assert_row(report, "driver", "unfit", f"NVML did not answer in {limit} s; it was asked: GPU 2: its temperature")
+        self.assert_row(report, "driver", "unfit", f"NVML did not answer in {limit} s; the query was: GPU 2: its temperature")
 
     def test_the_limit_comes_from_the_environment(self):
         for limit in ("0.2", "2", "20"):
             report = self.report(hangs=True, **gpus(1, "", "nvmlInit_v2:hang", MUSTER_NVML_TIMEOUT=limit))
             if "to start" in str(self.rows(report, "driver")):
                 break
-        self.assert_row(report, "driver", "unfit", f"did not answer in {limit} s; it was asked: to start")
+        self.assert_row(report, "driver", "unfit", f"did not answer in {limit} s; the query was: to start")
 
     def test_sick_gpus(self):
         facts = (
@@ -177,7 +177,7 @@ class Driver(DoctorTest):
         report = self.report(**gpus(4, facts))
         self.assert_row(report, "gpu-lost", "unfit", "GPU 0 (address unknown) fell off the bus")
         self.assert_row(report, "row-remap", "unfit", "GPU 1 (0000:a1:00.0): a row remap failed")
-        self.assert_row(report, "recovery-action", "unfit", "GPU 2 (0000:a2:00.0): the driver asks for: reboot")
+        self.assert_row(report, "recovery-action", "unfit", "GPU 2 (0000:a2:00.0): the driver requests: reboot")
         self.assert_row(report, "nvlink", "unfit", "GPU 3 (0000:a3:00.0): 17 of 18 NVLinks are up")
         self.assert_row(report, "ecc", "warning", "GPU 3 (0000:a3:00.0): 4 uncorrectable memory errors")
         self.assert_row(report, "fabric", "unfit", "in progress")
@@ -186,15 +186,15 @@ class Driver(DoctorTest):
         with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as leftover:
             report = self.report(**gpus(2, f"1.process={leftover.pid}:512"))
             first = os.readlink("/proc/self/ns/pid") == "pid:[4026531836]"
-            name = pathlib.Path(f"/proc/{leftover.pid}/comm").read_text().strip() if first else "not in this container"
+            name = pathlib.Path(f"/proc/{leftover.pid}/comm").read_text().strip() if first else "not readable in this container"
             self.assert_row(report, "gpu-processes", "warning", f"process {leftover.pid} ({name}) uses 512 MiB of GPU 1")
-        self.assert_row(self.report(**gpus(2)), "gpu-processes", "ok", "nothing else")
+        self.assert_row(self.report(**gpus(2)), "gpu-processes", "ok", "no other process")
         self.assert_row(self.report(**gpus(1, "*.memory=16384 *.used=9000")), "gpu-processes", "warning", "9000 MiB are in use")
 
     @unittest.skipUnless(PIDS, "needs a pid namespace")
     def test_a_container_does_not_name_processes_of_its_host(self):
         report = self.report(around=("unshare", "-pf", "--mount-proc"), **gpus(1, "*.process=1:512"))
-        self.assert_row(report, "gpu-processes", "warning", "process 1 (not in this container) uses 512 MiB of GPU 0")
+        self.assert_row(report, "gpu-processes", "warning", "process 1 (not readable in this container) uses 512 MiB of GPU 0")
 
 
 @unittest.skipUnless(MOUNTS, "needs a mount namespace")
@@ -219,7 +219,7 @@ class FileSystems(DoctorTest):
     def test_read_only_disk(self):
         around = self.in_mounts('mount -t tmpfs -o ro tmpfs "$0"')
         report = self.report("--log-dir", self.folder, around=around)
-        self.assert_row(report, "disk", "unfit", f"nothing can be written to {self.folder}: Read-only file system")
+        self.assert_row(report, "disk", "unfit", f"{self.folder} is not writable: Read-only file system")
 
     def test_nothing_stays_on_the_disk(self):
         report = self.report("--log-dir", self.folder)
@@ -253,7 +253,7 @@ class FileSystems(DoctorTest):
         )
         low = (*around, "prlimit", "--memlock=65536:65536")
         report = self.report(around=low)
-        self.assert_row(report, "memlock", "warning", "64 KiB may be locked, and RDMA registers memory")
+        self.assert_row(report, "memlock", "warning", "64 KiB may be locked, but RDMA registers memory")
         self.assert_row(report, "rdma", "warning", "mlx5_0 is ACTIVE but /dev/infiniband cannot be opened")
         high = ("prlimit", "--memlock=unlimited:unlimited")
         if can(*high):  # root in a container may not raise it
@@ -277,7 +277,7 @@ class Limits(DoctorTest):
     @unittest.skipUnless(PIDS, "needs a pid namespace")
     def test_a_shell_as_pid_1(self):
         around = ("unshare", "-pf", "--mount-proc", "sh", "-c", '"$@"; exit $?', "sh")
-        self.assert_row(self.report(around=around), "pid1", "warning", "PID 1 is sh, which does not pass on SIGTERM")
+        self.assert_row(self.report(around=around), "pid1", "warning", "PID 1 is sh, which does not forward SIGTERM")
         around = ("unshare", "-pf", "--mount-proc")  # the doctor itself is PID 1
         self.assertEqual(self.rows(self.report(around=around), "pid1"), [])
 
@@ -296,19 +296,19 @@ class Network(DoctorTest):
 
     def test_the_interface_that_leads_to_the_master(self):
         up = "until ip link show data7 | grep -q LOWER_UP; do :; done"
-        self.assert_row(self.look(up), "interface", "ok", "data7 leads to 10.77.0.1, MTU 1500")
-        self.assert_row(self.look(up, master="10.77.0.2"), "interface", "ok", "data7 leads to 10.77.0.2")
+        self.assert_row(self.look(up), "interface", "ok", "data7 is on the route to 10.77.0.1, MTU 1500")
+        self.assert_row(self.look(up, master="10.77.0.2"), "interface", "ok", "data7 is on the route to 10.77.0.2")
 
     def test_interface_down(self):
         report = self.look("ip link set data7 down")
-        self.assert_row(report, "interface", "unfit", "no interface leads to 10.77.0.1")
+        self.assert_row(report, "interface", "unfit", "no route to 10.77.0.1")
 
     def test_no_carrier(self):
         report = self.look("ip link set far7 down", "while ip link show data7 | grep -q LOWER_UP; do :; done")
         self.assert_row(report, "interface", "unfit", "data7 is up without a carrier")
 
     def test_no_route(self):
-        self.assert_row(self.look(master="192.0.2.7"), "interface", "unfit", "no interface leads to 192.0.2.7")
+        self.assert_row(self.look(master="192.0.2.7"), "interface", "unfit", "no route to 192.0.2.7")
 
     def test_a_name_without_address(self):
         self.assert_row(self.look(master="nobody.invalid"), "interface", "warning", "'nobody.invalid' has no address yet")

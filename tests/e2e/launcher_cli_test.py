@@ -256,7 +256,7 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("gpu, but no NVIDIA GPU is visible here", done.stderr)
         done = muster("run", "--nproc-per-node=gpu", "true", **driver, FAKE_NVML="fail")
-        self.assertIn("gpu, but no NVIDIA GPU is visible here: NVML: it does not start: Driver Not Loaded (9)", done.stderr)
+        self.assertIn("gpu, but no NVIDIA GPU is visible here: NVML does not start: Driver Not Loaded (9)", done.stderr)
 
     def test_the_driver_is_not_asked_where_nobody_needs_it(self):
         hung = {"MUSTER_NVML_LIBRARY": FAKE_NVML, "FAKE_NVML": "hang"}  # an answer would take 20 s, and a warning

@@ -41,7 +41,7 @@ class Workers(AgentTest):
             "--standalone", "--nproc-per-node=4", "--nccl-tune=explain", "true", env=machine("t4-x4-pcie-pod")
         )
         self.assertIn("1 warning (/dev/shm)", err)
-        self.assertIn("an error of NCCL says what it was", err)
+        self.assertIn("NCCL prints the cause of an error", err)
         self.assertIn("docker: --shm-size=1g", err)
 
     def test_nothing_is_said_where_nothing_can_matter(self):
@@ -122,7 +122,7 @@ class Shown(AgentTest):
 
     def test_muster_env_has_the_table(self):
         out = self.muster("env", *NODE_1_OF_2, env=machine("host-network-bridges"))
-        self.assertRegex(out, r"(?m)^set +NCCL_SOCKET_IFNAME==eth0 +eth0 is the way to 10\.0\.0\.3; by itself")
+        self.assertRegex(out, r"(?m)^set +NCCL_SOCKET_IFNAME==eth0 +eth0 is on the route to 10\.0\.0\.3; by default")
         out = self.muster("env", *NODE_1_OF_2, "--output=json", env=machine("host-network-bridges"))
         rows = {row["variable"]: row for row in json.loads(out)["nccl"]}
         self.assertEqual(rows["NCCL_SOCKET_IFNAME"]["kind"], "set")
@@ -195,7 +195,7 @@ class PreFlight(AgentTest):
             env=self.without_a_gpu(), code=138,
         )  # fmt: skip
         self.assertEqual(out, "")
-        self.assertRegex(err, r"error: pre-flight: gpu-count: 7 GPUs.*, 8 (are )?asked for")
+        self.assertRegex(err, r"error: pre-flight: gpu-count: 7 GPUs.*, 8 (are )?requested")
         self.assertIn("this node is unfit: gpu-count", err)
         self.assertIn("unfit", log.read_text())
         out, _ = self.run_muster(  # what was not asked for is not looked at

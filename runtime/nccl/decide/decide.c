@@ -71,7 +71,7 @@ void decide_set(struct decider *d, const char *name, const char *value, const ch
         decide_add(d, DECISION_KEPT, name, user->value, "set in %s; muster would set %s", user->source,
                    value);
     else
-        decide_add(d, DECISION_KEPT, name, user->value, "set in %s, as muster would", user->source);
+        decide_add(d, DECISION_KEPT, name, user->value, "set in %s, equal to muster's choice", user->source);
     va_end(arguments);
 }
 
@@ -174,16 +174,16 @@ static void drop(struct decision_list *list, const char *name, enum decision_kin
 
 static const char *reason_of(const struct policy_entry *entry)
 {
-    return *entry->reason ? entry->reason : "no reason is given there";
+    return *entry->reason ? entry->reason : "no reason given";
 }
 
 static void forbid(struct decider *d, const struct policy *policy, const struct policy_entry *entry)
 {
     const struct description_setting *user = description_setting_of(d->machine, entry->name);
-    drop(d->list, entry->name, DECISION_SET); /* what nobody may set, we do not set either */
+    drop(d->list, entry->name, DECISION_SET); /* a forbidden variable is not set by muster either */
     if (user && !was_decided(d->list, entry->name, DECISION_FORBIDDEN))
         decide_add(d, DECISION_FORBIDDEN, entry->name, user->value,
-                   "%s:%d forbids it (%s), and %s sets it: take it out there", policy->file, entry->line,
+                   "%s:%d forbids it (%s), but it is set in %s: remove it there", policy->file, entry->line,
                    reason_of(entry), user->source);
 }
 
@@ -215,7 +215,7 @@ static void apply_policy(struct decider *d, const struct policy *policy)
     for (int i = 0; policy && i < policy->count; i++) {
         const struct policy_entry *entry = &policy->entries[i];
         if (policy_find(policy, entry->name, entry->kind, d->machine) != entry)
-            continue; /* another one came first, or its conditions do not hold */
+            continue; /* another rule came first, or its conditions do not hold */
         if (entry->kind == POLICY_PIN)
             pin(d, policy, entry);
         else if (entry->kind == POLICY_ADD && !policy_find(policy, entry->name, POLICY_PIN, d->machine))
@@ -226,7 +226,7 @@ static void apply_policy(struct decider *d, const struct policy *policy)
             forbid(d, policy, &policy->entries[i]);
 }
 
-/* --- all of it --- */
+/* --- the whole list --- */
 
 static int by_name(const void *a, const void *b)
 {
@@ -251,7 +251,7 @@ static void run_rules(struct decider *d)
         }
 }
 
-/* That a variable is for debugging need not be said where its value is wrong anyway. */
+/* A debugging variable with a wrong value gets the warning about its value only. */
 static void drop_repetitions(struct decision_list *list)
 {
     int kept = 0;

@@ -15,20 +15,20 @@ static void efa(struct decider *d)
         return;
     if (card && !*m->net_plugin)
         decide_warn(d, "efa", "",
-                    "EFA devices are here but no libnccl-net plug-in: install aws-ofi-nccl in the image, or "
-                    "NCCL uses TCP");
+                    "EFA devices found but no libnccl-net plug-in, so NCCL uses TCP: install aws-ofi-nccl in "
+                    "the image");
     else if (!card && accelerated && strstr(m->vendor, "Amazon"))
-        decide_warn(
-            d, "efa", "",
-            "%s has EFA, but no device is in this container: request vpc.amazonaws.com/efa and hugepages-2Mi",
-            m->product);
+        decide_warn(d, "efa", "",
+                    "%s has EFA, but this container has no EFA device: request vpc.amazonaws.com/efa and "
+                    "hugepages-2Mi",
+                    m->product);
 }
 
-/* Google's plug-ins work with the settings of their own script only, which differ from release to release. */
+/* Google's plug-ins work only with the settings of their own script, which differ from release to release. */
 static void google_profile(struct decider *d)
 {
     static const struct {
-        const char *cloud, *mark, *source; /* mark: what a variable of the profile begins with */
+        const char *cloud, *mark, *source; /* mark: prefix of the profile's variables */
     } profiles[] = {
         {"tcpx", "NCCL_GPUDIRECTTCPX_", "the variables of Google's GPUDirect-TCPX guide"},
         {"tcpxo", "NCCL_FASTRAK_", "/var/lib/tcpxo/lib64/nccl-env-profile.sh"},
@@ -44,8 +44,8 @@ static void google_profile(struct decider *d)
             there |= !strncmp(d->machine->settings[k].name, profiles[i].mark, strlen(profiles[i].mark));
         if (!there)
             decide_warn(d, "profile", "",
-                        "this node has %s and none of its settings: take them from %s before muster run, or "
-                        "NCCL uses TCP",
+                        "this node has %s but none of its settings, so NCCL uses TCP: apply those of %s "
+                        "before muster run",
                         profiles[i].cloud, profiles[i].source);
     }
 }
@@ -54,8 +54,8 @@ static void plugin_off(struct decider *d)
 {
     const char *value = decide_user(d, "NCCL_NET_PLUGIN");
     if (value && !strcmp(value, "none") && decide_has_profile(d) && decide_many_nodes(d))
-        decide_warn(d, "NCCL_NET_PLUGIN", value, "the network of this node (%s) is used by its plug-in only",
-                    d->machine->cloud);
+        decide_warn(d, "NCCL_NET_PLUGIN", value,
+                    "the network of this node (%s) is used only through its plug-in", d->machine->cloud);
 }
 
 const struct decide_rule decide_rules_cloud[] = {

@@ -1,5 +1,5 @@
-/* decide_gpu.c - rules about what GPUs of one node share: memory under /dev/shm, P2P, the vendor's topology
- * file. */
+/* decide_gpu.c - rules about resources shared by the GPUs of one node: /dev/shm, P2P, the vendor's
+ * topology file. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 static const int64_t mib = 1 << 20;
 
-/* What ranks can have of their own: GPUs, or the parts of one that is divided. */
+/* Devices that ranks can use: GPUs, or the instances of a divided GPU. */
 static int devices(const struct decider *d)
 {
     int count = 0;
@@ -43,7 +43,8 @@ static bool has_nvlink(const struct decider *d)
     return false;
 }
 
-/* Without P2P every byte between two GPUs of a node goes through /dev/shm, of which a container has 64 MB. */
+/* Without P2P all traffic between two GPUs of a node passes through /dev/shm, of which a container has 64
+ * MB. */
 static void shared_memory(struct decider *d)
 {
     const int64_t size = d->machine->shm_bytes;
@@ -52,13 +53,13 @@ static void shared_memory(struct decider *d)
         return;
     if (size < 64 * mib * count)
         decide_warn(d, "/dev/shm", "",
-                    "%lld MiB for %d workers: NCCL wants 64 MiB each and DataLoader workers more; mount an "
+                    "%lld MiB for %d workers: NCCL needs 64 MiB each and DataLoader workers more; mount an "
                     "emptyDir of medium Memory (docker: --shm-size=1g)",
                     (long long)(size / mib), count);
     else if (size < 1024 * mib && d->machine->gpu_link_count > 0 && !p2p_everywhere(d))
         decide_warn(d, "/dev/shm", "",
-                    "%lld MiB, and GPUs here cannot reach each other directly, so all traffic goes through "
-                    "it: give it 1 GiB",
+                    "%lld MiB, and the GPUs here have no direct access to each other, so all their traffic "
+                    "passes through it: give it 1 GiB",
                     (long long)(size / mib));
 }
 
@@ -67,7 +68,7 @@ static void shared_memory_off(struct decider *d)
     const char *value = decide_user(d, "NCCL_SHM_DISABLE");
     if (decide_has_gpus(d) && decide_user_is_one(d, "NCCL_SHM_DISABLE"))
         decide_warn(d, "NCCL_SHM_DISABLE", value,
-                    "GPUs of one node then talk over the network; a larger /dev/shm is the cure");
+                    "GPUs of one node then communicate over the network; enlarge /dev/shm instead");
 }
 
 static void p2p_off(struct decider *d)
@@ -76,16 +77,16 @@ static void p2p_off(struct decider *d)
     if (!decide_user_is_one(d, "NCCL_P2P_DISABLE") || d->machine->gpu_count < 2)
         return;
     if (has_nvlink(d))
-        decide_warn(d, "NCCL_P2P_DISABLE", value,
-                    "NVLink is up between these GPUs and is not used then, ten times slower: leave it out");
-    else if (p2p_everywhere(d))
         decide_warn(
             d, "NCCL_P2P_DISABLE", value,
-            "the driver says that these GPUs reach each other directly: leave it out unless copies hang");
+            "NVLink is up between these GPUs but unused with this setting, ten times slower: unset it");
+    else if (p2p_everywhere(d))
+        decide_warn(d, "NCCL_P2P_DISABLE", value,
+                    "the driver reports direct access between these GPUs: unset it unless copies hang");
 }
 
-/* ACS sends PCIe traffic between two GPUs up to the root: slow, or a hang, with an answer of "P2P is fine".
- */
+/* ACS redirects PCIe traffic between two GPUs up to the root: slow, or a hang, although P2P is reported as
+ * working. */
 static void access_control(struct decider *d)
 {
     for (int i = 0; i < d->machine->gpu_link_count; i++) {
@@ -94,14 +95,14 @@ static void access_control(struct decider *d)
             link->p2p_read == DESCRIPTION_NO)
             continue;
         decide_warn(d, "acs", "",
-                    "a PCIe switch between GPU %d and %d has ACS on: direct copies are slow or hang; switch "
-                    "ACS off in the firmware (virtual machines need it on)",
+                    "a PCIe switch between GPU %d and %d has ACS on, so direct copies are slow or hang: "
+                    "switch ACS off in the firmware (virtual machines need it on)",
                     link->a, link->b);
         return;
     }
 }
 
-/* Clouds that hide the PCI tree from the guest ship it as files, one for each type of machine; an image may
+/* Clouds that hide the PCI tree from the guest ship it as files, one for each machine type; an image may
  * have several, and a wrong one is worse than none. */
 static void topology_file(struct decider *d)
 {
@@ -115,7 +116,7 @@ static void topology_file(struct decider *d)
         (void)snprintf(path, sizeof path, "%.*s", (int)length, at);
         for (size_t i = 0; i < sizeof types / sizeof *types; i++)
             if (strstr(path, types[i].type) && strstr(gpu, types[i].gpu)) {
-                decide_set(d, "NCCL_TOPO_FILE", path, "%s hides the PCI tree; this is its own map of it",
+                decide_set(d, "NCCL_TOPO_FILE", path, "%s hides the PCI tree; this file describes it",
                            *d->machine->vendor ? d->machine->vendor : "this machine");
                 return;
             }
@@ -123,7 +124,7 @@ static void topology_file(struct decider *d)
     }
 }
 
-/* 2.24 to 2.26.4 ask for NUMA memory in a way that containers refuse, and do not fall back. */
+/* 2.24 to 2.26.4 use NUMA system calls that containers refuse, and do not fall back. */
 static void host_memory(struct decider *d)
 {
     if (decide_has_gpus(d) && d->version >= 22400 && d->version < 22605 && d->machine->container &&
@@ -136,22 +137,23 @@ static void host_memory(struct decider *d)
 static void thread_stack(struct decider *d)
 {
     if (decide_has_gpus(d) && d->machine->stack_bytes == -1 && d->version > 0 && d->version < 22800)
-        decide_warn(
-            d, "stack", "",
-            "the stack is unlimited, of which NCCL %s makes threads of 2 MB that crash: ulimit -s 8192",
-            d->machine->nccl);
+        decide_warn(d, "stack", "",
+                    "the stack is unlimited, and NCCL %s then creates threads with 2 MB stacks that crash: "
+                    "ulimit -s 8192",
+                    d->machine->nccl);
 }
 
 static void more_workers_than_gpus(struct decider *d)
 {
     const int count = devices(d);
     if (d->machine->gpus_wanted > count && count > 0)
-        decide_warn(d, "gpus", "",
-                    "%lld workers want a GPU each, %d %s there: two ranks on one GPU are an error to NCCL",
-                    (long long)d->machine->gpus_wanted, count, count == 1 ? "is" : "are");
+        decide_warn(
+            d, "gpus", "",
+            "%lld workers need a GPU each but %d %s available: NCCL does not allow two ranks on one GPU",
+            (long long)d->machine->gpus_wanted, count, count == 1 ? "is" : "are");
 }
 
-/* NVSwitch of Hopper and later adds up inside the switch. */
+/* NVSwitch of Hopper and later can reduce inside the switch (NVLS). */
 static void switch_sums_off(struct decider *d)
 {
     const char *value = decide_user(d, "NCCL_NVLS_ENABLE");
@@ -159,16 +161,16 @@ static void switch_sums_off(struct decider *d)
                     d->machine->gpus[0].nvlinks_up >= 16;
     if (value && switched && strtoll(value, NULL, 0) == 0)
         decide_warn(d, "NCCL_NVLS_ENABLE", value,
-                    "NVSwitch is not let add up: large all-reduces are a fifth to a third slower; leave it "
-                    "out unless its set-up fails");
+                    "reductions in NVSwitch are off, so large all-reduces are a fifth to a third slower: "
+                    "unset it unless NVLS fails to set up");
 }
 
 static void hidden_tree(struct decider *d)
 {
     if (decide_has_gpus(d) && !d->machine->sys_mounted)
         decide_warn(d, "/sys", "",
-                    "it is not mounted in this container: NCCL cannot see which GPUs and NICs are near each "
-                    "other; mount it read-only");
+                    "it is not mounted in this container, so NCCL cannot see which GPUs and NICs are near "
+                    "each other: mount it read-only");
 }
 
 static void multi_instance(struct decider *d)
@@ -176,8 +178,8 @@ static void multi_instance(struct decider *d)
     for (int i = 0; i < d->machine->gpu_count && decide_many_nodes(d) + workers(d) > 1; i++)
         if (d->machine->gpus[i].mig == DESCRIPTION_YES) {
             decide_warn(d, "mig", "",
-                        "GPU %d is divided (MIG): its parts have no P2P and no NVLink, NCCL uses shared "
-                        "memory or the network",
+                        "GPU %d is divided (MIG): its instances have no P2P and no NVLink, so NCCL uses "
+                        "shared memory or the network",
                         i);
             return;
         }

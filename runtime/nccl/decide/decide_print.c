@@ -1,4 +1,4 @@
-/* decide_print.c - decisions for people and for programs. */
+/* decide_print.c - decisions as a table and as JSON. */
 #include <stdio.h>
 #include <string.h>
 
@@ -74,7 +74,7 @@ int decision_json(const struct decision_list *list, struct buffer *out)
     return buffer_text(out, list->count ? "\n]" : "]");
 }
 
-/* Up to four entries of a kind: their settings or, of warnings, their names alone. */
+/* Up to four entries of a kind: their settings or, for warnings, their names alone. */
 static void list_kind(const struct decision_list *list, enum decision_kind kind, struct buffer *out)
 {
     enum { SHOWN = 4 };
@@ -83,10 +83,10 @@ static void list_kind(const struct decision_list *list, enum decision_kind kind,
     for (int i = 0; i < list->count; i++) {
         const struct decision *decision = &list->items[i];
         if (decision->kind != kind || (before && !strcmp(before, decision->name)))
-            continue; /* several warnings of one variable stand side by side */
+            continue; /* several warnings about one variable are adjacent */
         before = decision->name;
         if (kind == DECISION_SET && !strncmp(decision->name, "TORCH_", 6))
-            continue; /* where the flight recorder writes is nobody's surprise */
+            continue; /* the flight recorder's path is not worth a mention */
         if (count++ >= SHOWN)
             continue;
         buffer_printf(out, "%s%s", count == 1 ? " (" : ", ", decision->name);

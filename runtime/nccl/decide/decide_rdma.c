@@ -1,5 +1,5 @@
-/* decide_rdma.c - rules about RDMA ports: which are for storage, which GID an old NCCL needs, and why it
- * would fall back to TCP. */
+/* decide_rdma.c - rules about RDMA ports: ports for storage, the GID that an old NCCL needs, and reasons
+ * for a fallback to TCP. */
 #include <stdio.h>
 #include <string.h>
 
@@ -30,7 +30,7 @@ static bool has_infiniband(const struct decider *d)
     return false;
 }
 
-/* Why a usable port is not for NCCL; NULL where it is. */
+/* Why a usable port is not for NCCL; NULL if it is. */
 static const char *why_not(const struct decider *d, const struct description_rdma *port)
 {
     if (port->ethernet && has_infiniband(d))
@@ -40,8 +40,8 @@ static const char *why_not(const struct decider *d, const struct description_rdm
     return NULL;
 }
 
-/* NCCL takes every ACTIVE port; one of another kind or of less than half the rate is the storage's or the
- * host's. */
+/* NCCL uses every ACTIVE port; one of another kind or of less than half the rate is for storage or the
+ * host. */
 static void ib_hca(struct decider *d)
 {
     char value[256] = "^=", reason[128] = "";
@@ -89,8 +89,8 @@ static void ib_gid_index(struct decider *d)
         int found = routable_gid(port);
         if (index >= 0 && found != index) {
             decide_warn(d, "NCCL_IB_GID_INDEX", decide_user(d, "NCCL_IB_GID_INDEX"),
-                        "NCCL %s uses one index for all ports, but RoCE v2 is at %d and at %d (%s); use NCCL "
-                        "2.21 or later",
+                        "NCCL %s uses one GID index for all ports, but RoCE v2 is at %d and at %d (%s): use "
+                        "NCCL 2.21 or later",
                         d->machine->nccl, index, found, port->device);
             return;
         }
@@ -100,8 +100,8 @@ static void ib_gid_index(struct decider *d)
         char value[16];
         (void)snprintf(value, sizeof value, "%d", index);
         decide_set(d, "NCCL_IB_GID_INDEX", value,
-                   "RoCE v2 with an IPv4 address is GID %d; NCCL %s takes 0, which cannot be routed", index,
-                   d->machine->nccl);
+                   "RoCE v2 with an IPv4 address is GID %d; NCCL %s would use 0, which is not routable",
+                   index, d->machine->nccl);
     }
 }
 
@@ -122,12 +122,12 @@ static void ib_address_family(struct decider *d)
     }
     if (six > 0)
         decide_set(d, "NCCL_IB_ADDR_FAMILY", "AF_INET6",
-                   "the RoCE ports have routable IPv6 addresses only, NCCL looks for IPv4");
+                   "the RoCE ports have only IPv6 as routable addresses, and NCCL looks for IPv4");
 }
 
-/* --- why it would fall back to TCP, 10 to 50 times slower, without a word --- */
+/* --- reasons for a silent fallback to TCP, 10 to 50 times slower --- */
 
-/* What the ports are like; a port of another kind than those that carry data does not count. */
+/* Summary of the ports; a port of another kind than the data ports does not count. */
 struct ports {
     int active, down_count;
     const struct description_rdma *closed, *down; /* one of them; NULL: none */
@@ -160,40 +160,39 @@ static void rdma_left_unused(struct decider *d)
     const struct ports ports = look_at_ports(d);
     if (ports.closed && ports.active == 0)
         decide_warn(d, "rdma", "",
-                    "%s is ACTIVE but /dev/infiniband is not in this container: request the RDMA resource "
-                    "for the pod, or NCCL falls back to TCP",
+                    "%s is ACTIVE but /dev/infiniband is not in this container, so NCCL falls back to TCP: "
+                    "request the RDMA resource for the pod",
                     ports.closed->device);
     if (ports.down_count > 1)
         (void)snprintf(more, sizeof more, " and %d more", ports.down_count - 1);
     if (ports.down)
-        decide_warn(d, "rdma", "", "%s port %d%s: %s (%s), NCCL goes on without; see muster doctor",
+        decide_warn(d, "rdma", "", "%s port %d%s: %s (%s), so NCCL does not use it; see muster doctor",
                     ports.down->device, ports.down->port, more, ports.down->state,
                     *ports.down->phys_state ? ports.down->phys_state : "no physical state");
     if (ports.active > 0 && m->memlock_bytes >= 0 && m->memlock_bytes < (int64_t)1 << 30)
         decide_warn(d, "memlock", "",
-                    "%lld KiB of memory may be locked, RDMA needs it unlimited: ulimit -l unlimited, in a "
-                    "pod the capability IPC_LOCK",
+                    "only %lld KiB of memory may be locked, and RDMA needs it unlimited: ulimit -l "
+                    "unlimited, in a pod the capability IPC_LOCK",
                     (long long)(m->memlock_bytes / 1024));
     if (ports.active > 0 && decide_user_is_one(d, "NCCL_IB_DISABLE"))
         decide_warn(d, "NCCL_IB_DISABLE", decide_user(d, "NCCL_IB_DISABLE"),
-                    "%d RDMA port%s ready and NCCL is told not to use %s: leave it out, unless it is for a "
-                    "test",
+                    "%d RDMA port%s ready but NCCL is set not to use %s: unset it, unless this is a test",
                     ports.active, ports.active == 1 ? " is" : "s are", ports.active == 1 ? "it" : "them");
 }
 
-/* NIC and GPU exchange data without the CPU by the module nvidia-peermem, or by dma-buf of the open driver.
- */
+/* NIC and GPU exchange data without the CPU through the module nvidia-peermem, or dma-buf of the open
+ * driver. */
 static void gpu_direct(struct decider *d)
 {
     const struct description *m = d->machine;
     if (decide_has_gpus(d) && decide_many_nodes(d) && !decide_has_profile(d) && usable_ports(d) > 0 &&
         m->peermem == DESCRIPTION_NO && m->open_kernel_module == DESCRIPTION_NO)
         decide_warn(d, "gpu-direct", "",
-                    "neither nvidia-peermem nor the open kernel modules are loaded: RDMA goes through the "
-                    "CPU's memory; modprobe nvidia-peermem on the node");
+                    "neither nvidia-peermem nor the open kernel modules are loaded, so RDMA passes through "
+                    "the CPU's memory: modprobe nvidia-peermem on the node");
 }
 
-/* --- what the user set --- */
+/* --- the user's settings --- */
 
 static bool hca_item_matches(const char *item, size_t length, bool exact, const char *device)
 {
@@ -202,7 +201,7 @@ static bool hca_item_matches(const char *item, size_t length, bool exact, const 
     return !strncmp(device, item, name) && (!exact || strlen(device) == name);
 }
 
-/* Items of NCCL_IB_HCA that match no device, or another one than they name. */
+/* Items of NCCL_IB_HCA that match no device, or a device not intended. */
 static void hca_of_user(struct decider *d)
 {
     const char *value = decide_user(d, "NCCL_IB_HCA"), *at = value;
@@ -226,14 +225,13 @@ static void hca_of_user(struct decider *d)
         any |= meant || also;
         if (meant && also) {
             decide_warn(d, "NCCL_IB_HCA", value,
-                        "%s is a beginning and takes %s too; an = in front of the "
-                        "list makes the names exact",
+                        "%s is a prefix and matches %s too; an = in front of the list makes the names exact",
                         meant, also);
             return;
         }
     }
     if (!any && !exclude)
-        decide_warn(d, "NCCL_IB_HCA", value, "no RDMA device matches (%s is there): NCCL falls back to TCP",
+        decide_warn(d, "NCCL_IB_HCA", value, "no RDMA device matches (found: %s), so NCCL falls back to TCP",
                     d->machine->rdma[0].device);
 }
 
@@ -242,7 +240,7 @@ static void gid_left_over(struct decider *d)
     const char *value = decide_user(d, "NCCL_IB_GID_INDEX");
     if (value && d->version >= 22100 && strcmp(value, "-1") && d->machine->rdma_count > 0)
         decide_warn(d, "NCCL_IB_GID_INDEX", value,
-                    "NCCL %s finds the GID by itself, and an index changes when a NIC is reset: leave it out",
+                    "NCCL %s finds the GID by itself, and an index changes when a NIC is reset: unset it",
                     d->machine->nccl);
 }
 

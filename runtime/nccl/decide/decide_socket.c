@@ -1,9 +1,8 @@
-/* decide_socket.c - rules about interfaces: which one reaches the other nodes is what NCCL and gloo cannot
- * know.
+/* decide_socket.c - rules about interfaces: NCCL and gloo cannot know which one reaches the other nodes.
  *
- * NCCL's own choice (net_socket.cc of 2.18 to 2.30): names beginning with ib; else every interface that is up
- * and has an address but lo* and docker*; else docker*; else lo. So bridges, tunnels and VPNs of a host carry
- * data if nobody says otherwise. */
+ * NCCL's own choice (net_socket.cc of 2.18 to 2.30): names beginning with ib; else every interface that is
+ * up and has an address but lo* and docker*; else docker*; else lo. So bridges, tunnels and VPNs of a host
+ * carry data unless NCCL_SOCKET_IFNAME is set. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +13,7 @@ static bool begins(const char *text, const char *prefix)
     return !strncmp(text, prefix, strlen(prefix));
 }
 
-/* The names that NCCL would take by itself, for a reason's text. */
+/* The names that NCCL would use by default, for a reason's text. */
 static int automatic(const struct decider *d, char *names, size_t size)
 {
     int count = 0;
@@ -35,12 +34,12 @@ static int automatic(const struct decider *d, char *names, size_t size)
 
 enum { WHY = 2 * DESCRIPTION_NAME + 32 };
 
-/* Why this interface. */
+/* Reason for this interface. */
 static void explain(const struct decider *d, const struct description_interface *route, char *out,
                     size_t size)
 {
     if (route->to_master && *d->machine->master_address)
-        (void)snprintf(out, size, "%s is the way to %s", route->name, d->machine->master_address);
+        (void)snprintf(out, size, "%s is on the route to %s", route->name, d->machine->master_address);
     else
         (void)snprintf(out, size, "%s has the default route", route->name);
 }
@@ -61,18 +60,18 @@ static void socket_interface(struct decider *d)
         decide_many_nodes(d) ? decide_route(d) : decide_default_route(d);
     if (!decide_has_gpus(d) || decide_has_profile(d) || has_ib_interface(d) || !route ||
         !decide_is_candidate(route) || count < 2)
-        return; /* nothing to choose, or somebody else chooses well */
+        return; /* nothing to choose, or the default is right */
     (void)snprintf(value, sizeof value, "=%s", route->name);
     explain(d, route, why, sizeof why);
     if (decide_many_nodes(d))
-        decide_set(d, "NCCL_SOCKET_IFNAME", value, "%s; by itself NCCL would use %s", why, names);
+        decide_set(d, "NCCL_SOCKET_IFNAME", value, "%s; by default NCCL would use %s", why, names);
     else
         decide_set(d, "NCCL_SOCKET_IFNAME", value,
-                   "the default route; one node needs one interface, NCCL would take %s", names);
+                   "the default route; one node needs one interface, by default NCCL would use %s", names);
 }
 
-/* Gloo takes the address of the host's own name, which /etc/hosts often maps to a loopback address. Where the
- * master is reached through the loopback all nodes are on this machine, and nothing has to be chosen. */
+/* Gloo uses the address of the host's own name, which /etc/hosts often maps to a loopback address. If the
+ * master is reached through the loopback, all nodes are on this machine and nothing has to be chosen. */
 static void gloo_interface(struct decider *d)
 {
     const struct description_interface *route = decide_route(d);
@@ -80,8 +79,8 @@ static void gloo_interface(struct decider *d)
     if (!decide_many_nodes(d) || !route || route->loopback)
         return;
     explain(d, route, why, sizeof why);
-    decide_set(d, "GLOO_SOCKET_IFNAME", route->name, "%s; gloo would take the address of this host's name",
-               why);
+    decide_set(d, "GLOO_SOCKET_IFNAME", route->name,
+               "%s; by default gloo would use the address of this host's name", why);
     decide_set(d, "TP_SOCKET_IFNAME", route->name, "%s", why);
 }
 
@@ -97,11 +96,11 @@ static void socket_family(struct decider *d)
     }
     if (four && six)
         decide_set(d, "NCCL_SOCKET_FAMILY", to_six ? "AF_INET6" : "AF_INET",
-                   "%s has IPv4 and IPv6, the master is %s: all nodes must take the same", route->name,
+                   "%s has IPv4 and IPv6, the master is %s: all nodes must use the same family", route->name,
                    d->machine->master_address);
 }
 
-/* --- what the user set --- */
+/* --- the user's settings --- */
 
 /* One item of an IFNAME list against a name, as NCCL matches. */
 static bool item_matches(const char *item, size_t length, bool exact, const char *name)
@@ -109,7 +108,7 @@ static bool item_matches(const char *item, size_t length, bool exact, const char
     return exact ? strlen(name) == length && !strncmp(name, item, length) : !strncmp(name, item, length);
 }
 
-/* nccl: its grammar with ^ and =; gloo takes whole names. */
+/* nccl: its grammar with ^ and =; gloo uses whole names. */
 static bool list_matches(const char *value, const char *name, bool nccl)
 {
     bool exclude = nccl && *value == '^', exact = !nccl, found = false;
@@ -141,7 +140,8 @@ static void check_interface_of(struct decider *d, const char *variable, bool ncc
     for (int i = 0; i < d->machine->interface_count; i++)
         matches += list_matches(value, d->machine->interfaces[i].name, nccl);
     if (matches == 0) {
-        decide_warn(d, variable, value, "no interface of this machine matches; its start fails (%s is there)",
+        decide_warn(d, variable, value,
+                    "no interface of this machine matches (found: %s), so NCCL's start fails",
                     route ? route->name : d->machine->interfaces[0].name);
         return;
     }
@@ -149,10 +149,10 @@ static void check_interface_of(struct decider *d, const char *variable, bool ncc
         return;
     char why[WHY];
     explain(d, route, why, sizeof why);
-    decide_warn(d, variable, value, "%s and is left out: nodes may not reach each other", why);
+    decide_warn(d, variable, value, "%s but is excluded, so nodes may not reach each other", why);
 }
 
-/* "eth1" also takes eth10: NCCL compares beginnings unless there is an = in front. */
+/* "eth1" also matches eth10: NCCL compares prefixes unless there is an = in front. */
 static void check_prefix(struct decider *d)
 {
     const char *value = decide_user(d, "NCCL_SOCKET_IFNAME");
@@ -168,7 +168,7 @@ static void check_prefix(struct decider *d)
     }
     if (meant && also)
         decide_warn(d, "NCCL_SOCKET_IFNAME", value,
-                    "it is a beginning and takes %s too; '=%s' takes one interface", also->name, value);
+                    "it is a prefix and matches %s too; '=%s' matches one interface", also->name, value);
 }
 
 static void socket_interface_of_user(struct decider *d)

@@ -1,5 +1,4 @@
-/* decide_torch.c - rules about what is left to look at after a failure: NCCL's own words, PyTorch's flight
- * recorder. */
+/* decide_torch.c - rules about diagnostics for failures: NCCL's messages, PyTorch's flight recorder. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,10 +7,10 @@
 static void nccl_debug(struct decider *d)
 {
     if (decide_has_gpus(d) && !decide_user(d, "NCCL_DEBUG"))
-        decide_set(d, "NCCL_DEBUG", "WARN", "an error of NCCL says what it was; nothing else is printed");
+        decide_set(d, "NCCL_DEBUG", "WARN", "NCCL prints the cause of an error, and nothing else");
 }
 
-/* At INFO every rank writes thousands of lines: into a file each, where there is a place for them. */
+/* At INFO every rank writes thousands of lines: into a file each, if there is a directory for them. */
 static void nccl_debug_file(struct decider *d)
 {
     const char *level = decide_user(d, "NCCL_DEBUG");
@@ -20,7 +19,7 @@ static void nccl_debug_file(struct decider *d)
         (strcasecmp(level, "INFO") && strcasecmp(level, "TRACE")))
         return;
     (void)snprintf(path, sizeof path, "%s/nccl.%%h.%%p.log", d->machine->log_dir);
-    decide_set(d, "NCCL_DEBUG_FILE", path, "NCCL_DEBUG=%s of all ranks in one stream cannot be read", level);
+    decide_set(d, "NCCL_DEBUG_FILE", path, "NCCL_DEBUG=%s of all ranks in one stream is unreadable", level);
 }
 
 static void flight_recorder(struct decider *d)
@@ -35,7 +34,7 @@ static void flight_recorder(struct decider *d)
     decide_set(d, "TORCH_NCCL_TRACE_BUFFER_SIZE", "2000", buffer);
     decide_set(d, "TORCH_NCCL_DUMP_ON_TIMEOUT", "1",
                "when a collective times out, the recorder is written before the process ends");
-    static const char where[] = "the default lies in the container's home and is lost with it";
+    static const char where[] = "the default is in the container's home and is lost with it";
     decide_set(d, "TORCH_FR_DUMP_TEMP_FILE", path, where);
     decide_set(d, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", path, where);
 }
@@ -44,7 +43,7 @@ static void blocking_wait(struct decider *d)
 {
     if (decide_user_is_one(d, "TORCH_NCCL_BLOCKING_WAIT") || decide_user_is_one(d, "NCCL_BLOCKING_WAIT"))
         decide_warn(d, "TORCH_NCCL_BLOCKING_WAIT", "1",
-                    "it switches PyTorch's watchdog off, so that a hang is not noticed: leave it out");
+                    "it switches PyTorch's watchdog off, so that a hang is not detected: unset it");
 }
 
 static void errors_unhandled(struct decider *d)
@@ -52,7 +51,7 @@ static void errors_unhandled(struct decider *d)
     const char *value = decide_user(d, "TORCH_NCCL_ASYNC_ERROR_HANDLING");
     if (value && !strcmp(value, "0"))
         decide_warn(d, "TORCH_NCCL_ASYNC_ERROR_HANDLING", value,
-                    "a collective that times out is then waited for without end: leave it out");
+                    "a collective that times out then blocks for ever: unset it");
 }
 
 const struct decide_rule decide_rules_torch[] = {

@@ -1,8 +1,8 @@
-/* decide_values.c - rules about values that NCCL reads as something else than their writer meant, and about
+/* decide_values.c - rules about values that NCCL reads differently from what was meant, and about
  * debugging variables.
  *
- * NCCL reads integers with strtoll in base 0 and takes 0 for what is none; levels are exact upper-case names;
- * a list of algorithms has a stricter grammar since 2.24, where a wrong word is an error. */
+ * NCCL reads integers with strtoll in base 0, and 0 for anything else; levels are exact upper-case names;
+ * a list of algorithms has a stricter grammar since 2.24, where an unknown name is an error. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,7 +72,7 @@ static void p2p_disable_is_one_or_nothing(struct decider *d)
 {
     const char *value = decide_user(d, "NCCL_P2P_DISABLE");
     if (value && is_integer(value) && strtoll(value, NULL, 0) > 1)
-        decide_warn(d, "NCCL_P2P_DISABLE", value, "NCCL takes 1 for yes, '%.20s' does nothing", value);
+        decide_warn(d, "NCCL_P2P_DISABLE", value, "NCCL accepts 1 for yes; '%.20s' has no effect", value);
 }
 
 static bool is_level(const char *value)
@@ -90,9 +90,10 @@ static void levels(struct decider *d)
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
         const char *value = decide_user(d, variables[i]);
         if (value && !is_level(value))
-            decide_warn(d, variables[i], value,
-                        "NCCL knows LOC, NVL, PIX, PXB, PHB and SYS in capitals%s; this has no effect",
-                        strcmp(value, "NODE") ? "" : " (NODE is nvidia-smi's word)");
+            decide_warn(
+                d, variables[i], value,
+                "NCCL accepts LOC, NVL, PIX, PXB, PHB and SYS in capitals%s; this value has no effect",
+                strcmp(value, "NODE") ? "" : " (NODE is nvidia-smi's name)");
     }
 }
 
@@ -104,8 +105,8 @@ static bool is_word_of(const char *word, size_t length, const char *const *words
     return false;
 }
 
-/* The first word of a list such as "allreduce:ring,tree;^nvls" that is none of words; NULL where all are. A
- * collective's name in front of a colon is let through. */
+/* The first word of a list such as "allreduce:ring,tree;^nvls" that is none of words; NULL if all are. A
+ * collective's name before a colon is accepted. */
 static const char *unknown_word(const char *value, const char *const *words, size_t *length)
 {
     while (*value) {
@@ -132,13 +133,13 @@ static void algorithms(struct decider *d)
         size_t length = 0;
         const char *word = value ? unknown_word(value, lists[i].words, &length) : NULL;
         if (word)
-            decide_warn(d, lists[i].name, value, "'%.*s' is no word that NCCL knows%s",
+            decide_warn(d, lists[i].name, value, "'%.*s' is not a name that NCCL accepts%s",
                         (int)(length < 30 ? length : 30), word,
                         d->version >= 22400 ? ": an error since 2.24" : "");
         else if (value && i == 0 && d->version >= 22400 && !strchr(value, ':') && *value != '^' &&
                  !strcasestr(value, "ring"))
             decide_warn(d, "NCCL_ALGO", value,
-                        "since 2.24 nothing else is tried: collectives without such an algorithm fail; write "
+                        "since 2.24 no other algorithm is tried: collectives that lack this one fail; write "
                         "allreduce:%.40s",
                         value);
     }
@@ -149,8 +150,8 @@ static void protocol_ll128(struct decider *d)
     const char *value = decide_user(d, "NCCL_PROTO");
     if (value && *value != '^' && strcasestr(value, "LL128"))
         decide_warn(d, "NCCL_PROTO", value,
-                    "LL128 forced on hardware without it corrupts data, and NCCL chooses it where it is "
-                    "safe: leave it out");
+                    "LL128 forced on hardware without it corrupts data, and NCCL selects it where it is "
+                    "safe: unset it");
 }
 
 static void socket_threads(struct decider *d)
@@ -160,12 +161,11 @@ static void socket_threads(struct decider *d)
     long long product = (threads ? strtoll(threads, NULL, 0) : 1) * (sockets ? strtoll(sockets, NULL, 0) : 1);
     if (product > 64)
         decide_warn(d, threads ? "NCCL_SOCKET_NTHREADS" : "NCCL_NSOCKS_PERTHREAD",
-                    threads ? threads : sockets, "threads times sockets are %lld, NCCL cuts them to 64",
+                    threads ? threads : sockets, "threads times sockets is %lld; NCCL reduces it to 64",
                     product);
 }
 
-/* What NVIDIA calls debugging variables: left over from a search, they cost speed or hang the next version.
- */
+/* NVIDIA's debugging variables: left over from an investigation, they cost speed or hang the next version. */
 static void debugging(struct decider *d)
 {
     static const char *const variables[] = {
@@ -176,7 +176,7 @@ static void debugging(struct decider *d)
         if (value && decide_has_gpus(d) &&
             !decide_has_profile(d)) /* a vendor's profile sets some on purpose */
             decide_warn(d, variables[i], value,
-                        "NVIDIA calls it a debugging variable: leave it out in production");
+                        "NVIDIA lists it as a debugging variable: unset it in production");
     }
 }
 
@@ -186,7 +186,7 @@ static void slow_to_notice(struct decider *d)
     const char *value = decide_user(d, "NCCL_IB_TIMEOUT");
     if (value && is_integer(value) && strtoll(value, NULL, 0) > 22 && d->machine->rdma_count > 0)
         decide_warn(d, "NCCL_IB_TIMEOUT", value,
-                    "a dead link is noticed after minutes: 22 is enough for a fabric that flaps");
+                    "a dead link is detected only after minutes: 22 is enough for an unstable fabric");
 }
 
 static void net_by_name(struct decider *d)
@@ -199,7 +199,7 @@ static void net_by_name(struct decider *d)
         rdma |= decide_is_usable(&d->machine->rdma[i]);
     if (!strcmp(value, "IB") ? !rdma : !*d->machine->net_plugin)
         decide_warn(d, "NCCL_NET", value,
-                    "%s is not here, so every job fails at once; leave it out, or give the pod the device",
+                    "%s is missing here, so every job fails at once: unset it, or add the device to the pod",
                     !strcmp(value, "IB") ? "an ACTIVE RDMA port" : "its plug-in");
 }
 

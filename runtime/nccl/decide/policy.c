@@ -19,7 +19,7 @@ struct reader {
 
 static int wrong(struct reader *r, int line, int column, const char *what, const char *wanted)
 {
-    return error_set(r->err, MUSTER_E_INVALID, "%s:%d:%d: %s; %s is wanted", r->name, line, column, what,
+    return error_set(r->err, MUSTER_E_INVALID, "%s:%d:%d: %s; expected %s", r->name, line, column, what,
                      wanted);
 }
 
@@ -31,7 +31,7 @@ static int unknown_key(struct reader *r, const struct tree_entry *entry, const c
                      entry->column, entry->key, hint ? "; did you mean " : "", hint ? hint : "");
 }
 
-/* A scalar as it was written: 106 and "106" are the same to an environment. */
+/* A scalar as written: 106 and "106" are equal in an environment. */
 static const char *scalar(const struct tree_node *node)
 {
     return node->kind == TREE_LIST || node->kind == TREE_MAP || node->kind == TREE_NULL ? NULL : node->text;
@@ -183,7 +183,7 @@ static int read_rule(struct reader *r, const struct tree_node *rule)
     const struct tree_node *add = tree_get(rule, "add"), *pin = tree_get(rule, "pin"),
                            *forbid = tree_get(rule, "forbid");
     if (!add && !pin && !forbid)
-        return wrong(r, rule->line, rule->column, "a rule that does nothing", "add, pin or forbid");
+        return wrong(r, rule->line, rule->column, "a rule without effect", "add, pin or forbid");
     if (add && read_variables(r, add, POLICY_ADD, &common) < 0)
         return -1;
     if (pin && read_variables(r, pin, POLICY_PIN, &common) < 0)

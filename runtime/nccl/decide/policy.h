@@ -1,16 +1,16 @@
-/* policy.h - what the operator of a cluster adds to, pins in and forbids in NCCL's environment, read from a
- * YAML file.
+/* policy.h - a cluster operator's additions to, pins in and bans from NCCL's environment, read from a YAML
+ * file.
  *
  *   version: 1
  *   rules:
- *     - add: {NCCL_IB_TC: "106"}        # where the user did not set it
+ *     - add: {NCCL_IB_TC: "106"}        # unless the user set it
  *       when: {gpu: "NVIDIA H100*", pool: "a3-*", nccl: ">=2.21", nodes: ">=2"}
  *       reason: lossless class of this fabric
- *     - pin: {NCCL_DEBUG: WARN}         # whatever the user set
+ *     - pin: {NCCL_DEBUG: WARN}         # overrides the user
  *     - forbid: [NCCL_IB_DISABLE, NCCL_P2P_DISABLE]   # a job that sets one does not start
  *
- * Rules count in the order of the file; the first that adds or pins a variable wins, a pin before an add. A
- * condition that speaks of something unknown (no GPU, no version) does not hold. */
+ * Rules count in the order of the file; the first that adds or pins a variable wins, a pin before an add.
+ * A condition on an unknown value (no GPU, no version) does not hold. */
 #ifndef MUSTER_RUNTIME_NCCL_DECIDE_POLICY_H
 #define MUSTER_RUNTIME_NCCL_DECIDE_POLICY_H
 
@@ -48,7 +48,7 @@ void policy_free(struct policy *policy);
 /* Whether the entry's conditions hold on this machine. */
 bool policy_applies(const struct policy_entry *entry, const struct description *description);
 /* The entry that decides about a variable: the first pin that applies, else the first add (NULL: none); of
- * kind FORBID only where asked for. */
+ * kind FORBID only if requested. */
 const struct policy_entry *policy_find(const struct policy *policy, const char *name, enum policy_kind kind,
                                        const struct description *description);
 

@@ -1,4 +1,4 @@
-/* description.c - a description's beginning and end, and the small questions that everybody asks of it. */
+/* description.c - creation and release of a description, and simple queries on it. */
 #include "runtime/nccl/describe/description.h"
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ void description_record_init(const struct description_table *table, void *record
         case DESCRIPTION_FIELD_FLAG:
             *(enum description_flag *)at = DESCRIPTION_UNKNOWN;
             break;
-        default: /* zero, "" and no list are what nobody knows */
+        default: /* zero, "" and an empty list mean unknown */
             break;
         }
     }

@@ -1,14 +1,15 @@
-/* description.h - one machine as far as NCCL's environment and a job's health depend on it: a plain struct.
+/* description.h - one machine as far as NCCL's environment and a job's health depend on it: a plain
+ * struct.
  *
- * The reader (reader.h) fills it from /sys, /proc, rtnetlink and NVML; description_json.h writes and reads it
- * as JSON, so that every decision, test and bug report can be replayed from a file. Decisions (decide.h), the
- * doctor's rows (doctor.h) and the topology matrix (topology.h) are pure functions of it. Whatever could not
- * be read says so by its value ("unknown" below), never by a guess: a container hides much, and "unknown" is
- * no fault.
+ * The reader (reader.h) fills it from /sys, /proc, rtnetlink and NVML; description_json.h writes and reads
+ * it as JSON, so that every decision, test and bug report can be replayed from a file. Decisions
+ * (decide.h), the doctor's rows (doctor.h) and the topology matrix (topology.h) are pure functions of it.
+ * A field that could not be read holds its "unknown" value (below), never a guess: a container hides much,
+ * and "unknown" is not a fault.
  *
- * Texts are short and stand in the struct; lists are arrays owned by the description (description_free).
+ * Texts are short and stored in the struct; lists are arrays owned by the description (description_free).
  * Units are in the names.
- */
+ *  */
 #ifndef MUSTER_RUNTIME_NCCL_DESCRIBE_DESCRIPTION_H
 #define MUSTER_RUNTIME_NCCL_DESCRIBE_DESCRIPTION_H
 
@@ -20,7 +21,7 @@ enum {
     DESCRIPTION_TEXT = 256, /* paths, host names, reasons */
     DESCRIPTION_GPUS_LIMIT = 64,
     DESCRIPTION_XIDS_LIMIT = 64,
-    DESCRIPTION_LIST_LIMIT = 1024 /* of every list; what is beyond is counted in `omitted` */
+    DESCRIPTION_LIST_LIMIT = 1024 /* of every list; further entries are counted in `omitted` */
 };
 
 enum description_flag { DESCRIPTION_NO, DESCRIPTION_YES, DESCRIPTION_UNKNOWN };
@@ -43,9 +44,9 @@ struct description_interface {
     int mtu;
     int numa_node; /* -1 unknown */
     char pci[DESCRIPTION_NAME];
-    bool default_route; /* a default route leaves by it */
-    bool to_master;     /* the kernel's route to the master leaves by it; on the master itself: it holds the
-                           address that others dial */
+    bool default_route; /* a default route uses it */
+    bool to_master; /* the kernel's route to the master uses it; on the master itself: it holds the address
+                       that other nodes connect to */
     struct description_address *addresses;
     int address_count;
 };
@@ -71,7 +72,7 @@ struct description_rdma {
     char vendor[DESCRIPTION_NAME];
     char state[DESCRIPTION_NAME];      /* ACTIVE, DOWN, INIT, ARMED; "" unknown */
     char phys_state[DESCRIPTION_NAME]; /* LinkUp, Disabled, Polling, ... */
-    bool ethernet;                     /* link layer: RoCE where true, InfiniBand where not */
+    bool ethernet;                     /* link layer: RoCE if true, else InfiniBand */
     double rate_gbit;                  /* 0 unknown */
     char interface[DESCRIPTION_NAME];  /* its network device, "" for none */
     int numa_node;
@@ -83,7 +84,7 @@ struct description_rdma {
     int gid_count;
 };
 
-/* How two GPUs, or a GPU and a NIC, see each other on PCI: NCCL's distance words, nearest first. */
+/* Distance of two GPUs, or of a GPU and a NIC, on PCI: NCCL's distance words, nearest first. */
 enum description_distance {
     DESCRIPTION_SELF,
     DESCRIPTION_NVLINK, /* NV<n>: links is the number */
@@ -106,7 +107,7 @@ struct description_gpu {
     int mig_devices;
     int nvlinks_up, nvlinks;                /* links that are up; that the GPU has (0: none, -1 unknown) */
     enum description_flag ecc;              /* ECC mode */
-    int64_t ecc_uncorrected, ecc_corrected; /* of the GPU's whole life; -1 unknown */
+    int64_t ecc_uncorrected, ecc_corrected; /* over the GPU's whole life; -1 unknown */
     int64_t ecc_uncorrected_now;            /* since the driver was loaded or the GPU reset; -1 unknown */
     int64_t retired_pages;                  /* -1 unknown */
     enum description_flag remap_pending, remap_failed;
@@ -116,13 +117,13 @@ struct description_gpu {
         pcie_width_max;                    /* 0 unknown; an idle GPU drops its generation */
     int temperature_c;                     /* -1 unknown */
     uint64_t throttle_reasons;             /* NVML's bits */
-    int processes;                         /* that compute on it now; -1 unknown */
+    int processes;                         /* processes that compute on it now; -1 unknown */
     char fabric_state[DESCRIPTION_NAME];   /* NVSwitch: "completed", "not started", "in progress", "failed";
                                               "" none or unknown */
     char fabric_cluster[DESCRIPTION_NAME]; /* of GPUs that share an NVLink fabric across nodes; "" none */
     int fabric_clique;                     /* -1 unknown */
     bool lost;                             /* NVML: fell off the bus */
-    char error[DESCRIPTION_TEXT];          /* what NVML said where it did not answer; "" */
+    char error[DESCRIPTION_TEXT];          /* NVML's error if the GPU did not respond; "" */
 };
 
 /* Of a pair of GPUs a < b, or of GPU a and RDMA port or interface b. */
@@ -131,7 +132,7 @@ struct description_link {
     enum description_distance distance;
     int nvlinks;                               /* between a and b (through a switch: to it) */
     enum description_flag p2p_read, p2p_write; /* GPUs only */
-    enum description_flag acs; /* a bridge between a and b sends what passes up to the CPU (ACS) */
+    enum description_flag acs; /* a bridge between a and b redirects their traffic up to the CPU (ACS) */
 };
 
 /* A file that NCCL reads, and the variables in it in order. */
@@ -156,17 +157,15 @@ struct description_xid {
 
 struct description {
     int version;                   /* of this struct's JSON form: 1 */
-    char source[DESCRIPTION_TEXT]; /* where it comes from: "read on <host> at <time>", or a fixture's document
-                                    */
+    char source[DESCRIPTION_TEXT]; /* source: "read on <host> at <time>", or a fixture's document */
     char host[DESCRIPTION_TEXT], kernel[DESCRIPTION_NAME];
     char vendor[DESCRIPTION_NAME], product[DESCRIPTION_NAME]; /* DMI */
     bool wsl, container, kubernetes;
-    char node_pool[DESCRIPTION_NAME]; /* as the operator of the cluster names it (MUSTER_NODE_POOL); "" for
-                                         none */
+    char node_pool[DESCRIPTION_NAME]; /* as named by the cluster's operator (MUSTER_NODE_POOL); "" for none */
     enum description_flag sys_nice;   /* the capability, without which containers refuse NUMA system calls */
     bool sys_mounted;                 /* /sys/class/net can be read */
 
-    /* what the job is, since some of it matters only then */
+    /* properties of the job that some decisions depend on */
     char master[DESCRIPTION_TEXT];         /* as given; "" for one node */
     char master_address[DESCRIPTION_NAME]; /* resolved; "" unknown */
     int nnodes, local_workers;             /* 0 unknown */
@@ -192,19 +191,19 @@ struct description {
     int xid_count;
     int omitted; /* entries that did not fit */
 
-    enum description_flag nvml; /* YES: it answered; NO: no library or no driver; UNKNOWN: it was not asked or
-                                   did not answer in time */
+    enum description_flag nvml; /* YES: it responded; NO: no library or no driver; UNKNOWN: it was not called
+                                   or did not respond in time */
     char nvml_error[DESCRIPTION_TEXT];
     char visible_devices[DESCRIPTION_TEXT]; /* CUDA_VISIBLE_DEVICES; "-" where unset */
     int device_files;                       /* /dev/nvidia<n> */
-    int pci_gpus; /* NVIDIA GPUs on the PCI bus, of which a container may have been given some; -1 unknown */
+    int pci_gpus; /* NVIDIA GPUs on the PCI bus, of which a container may see some; -1 unknown */
     char driver[DESCRIPTION_NAME], cuda_driver[DESCRIPTION_NAME]; /* "580.82.07", "13.0"; "" unknown */
     enum description_flag open_kernel_module, peermem, fabric_manager;
     char nccl[DESCRIPTION_NAME];          /* version "2.27.5"; "" unknown */
     char nccl_path[DESCRIPTION_TEXT];     /* the library it was read from */
     char net_plugin[DESCRIPTION_TEXT];    /* libnccl-net*.so found first; "" for none */
     char cloud[DESCRIPTION_NAME];         /* "efa", "tcpx", "tcpxo", "gib", "azure", "oci", "" */
-    char topology_file[DESCRIPTION_TEXT]; /* a vendor's topology XMLs that are there, ':' between */
+    char topology_file[DESCRIPTION_TEXT]; /* a vendor's topology XMLs that exist, ':' between */
 
     int64_t shm_bytes, shm_free_bytes;                                        /* /dev/shm; -1: none */
     int64_t memlock_bytes, nofile_soft, nofile_hard, stack_bytes, core_bytes; /* -1 unlimited, -2 unknown */
@@ -214,10 +213,10 @@ struct description {
     int64_t memory_bytes, memory_limit_bytes, memory_used_bytes; /* limit -1: none */
     int64_t disk_free_bytes, disk_free_inodes;                   /* of log_dir, else of TMPDIR; -1 unknown */
     char disk_path[DESCRIPTION_TEXT];
-    char disk_error[DESCRIPTION_TEXT]; /* why nothing can be written there; "" for fine or unknown */
-    double clock_offset_s;             /* this clock before (+) or behind (-) the one it is held against: the
-                                          time stamp of a file just written to disk_path, which is the file
-                                          server's where that is another machine's disk; 0 unknown */
+    char disk_error[DESCRIPTION_TEXT]; /* why the directory is not writable; "" for writable or unknown */
+    double clock_offset_s; /* offset of this clock, ahead (+) or behind (-), from the time stamp of a file
+                              just written to disk_path, which is the file server's clock if the disk is
+                              remote; 0 unknown */
     enum description_flag clock_synchronized; /* adjtimex */
     int somaxconn;                            /* -1 unknown */
     int port_first, port_last;                /* ip_local_port_range; 0 unknown */
@@ -226,24 +225,24 @@ struct description {
 
     struct description_setting
         *settings; /* NCCL_*, GLOO_*, TP_*, TORCH_NCCL_*, TORCH_FR_*, CUDA_* of environment and files, in
-                      the order in which they count: the first of a name is in force */
+                      order of precedence: the first of a name is in force */
     int setting_count;
 };
 
 /* Everything unknown, no lists. */
 void description_init(struct description *description);
-/* A GPU, a pair, a process of which nothing is known. */
+/* A GPU, a pair, a process with all fields unknown. */
 void description_gpu_init(struct description_gpu *gpu);
 void description_link_init(struct description_link *link);
 void description_process_init(struct description_process *process);
 /* Frees the lists and zeroes. */
 void description_free(struct description *description);
-/* The value in force of a variable and where it comes from; NULL where nobody set it. */
+/* The value in force of a variable and its source; NULL if it is not set. */
 const struct description_setting *description_setting_of(const struct description *description,
                                                          const char *name);
 /* "PIX", "NV4" (links appended by the caller), "?"... */
 const char *description_distance_name(enum description_distance distance);
-/* "2.27.5" -> 22705; 0 where it is no version. */
+/* "2.27.5" -> 22705; 0 if it is not a version. */
 int description_version(const char *text);
 
 #endif

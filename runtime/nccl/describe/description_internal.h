@@ -1,4 +1,5 @@
-/* description_internal.h - the fields of a description as a table, which its JSON form and its life read. */
+/* description_internal.h - the fields of a description as a table, used by its JSON form and by init and
+ * free. */
 #ifndef MUSTER_RUNTIME_NCCL_DESCRIBE_DESCRIPTION_INTERNAL_H
 #define MUSTER_RUNTIME_NCCL_DESCRIBE_DESCRIPTION_INTERNAL_H
 
@@ -27,7 +28,7 @@ struct description_field {
     enum description_field_type type;
     size_t offset;
     size_t size;                           /* TEXT */
-    int64_t unknown;                       /* INT, INT64: what stands where nobody knows */
+    int64_t unknown;                       /* INT, INT64: the value that means unknown */
     const char *const *names;              /* NAME: NULL-terminated, by value */
     const struct description_table *table; /* LIST: of one item */
     size_t count_offset;                   /* LIST */
@@ -41,7 +42,7 @@ struct description_table {
 
 /* Of struct description. */
 const struct description_table *description_table(void);
-/* A record in which nothing is known. */
+/* A record with all fields unknown. */
 void description_record_init(const struct description_table *table, void *record);
 
 #endif

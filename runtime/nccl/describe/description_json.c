@@ -122,7 +122,7 @@ static int read_record(struct reader *reader, const struct description_table *ta
 
 static int wrong(struct reader *reader, const struct tree_node *node, const char *key, const char *wanted)
 {
-    return error_set(reader->err, MUSTER_E_INVALID, "%s:%d:%d: %s is %s, %s is wanted", reader->name,
+    return error_set(reader->err, MUSTER_E_INVALID, "%s:%d:%d: %s is %s, expected %s", reader->name,
                      node->line, node->column, key, tree_kind_name(node->kind), wanted);
 }
 
@@ -132,7 +132,7 @@ static int read_text(struct reader *reader, const struct description_field *fiel
     if (node->kind != TREE_TEXT)
         return wrong(reader, node, field->name, "text");
     if (strlen(node->text) >= field->size)
-        return error_set(reader->err, MUSTER_E_LIMIT, "%s:%d:%d: %s has %zu bytes, at most %zu fit",
+        return error_set(reader->err, MUSTER_E_LIMIT, "%s:%d:%d: %s has %zu bytes; at most %zu fit",
                          reader->name, node->line, node->column, field->name, strlen(node->text),
                          field->size - 1);
     (void)snprintf(at, field->size, "%s", node->text);
@@ -177,14 +177,14 @@ static int read_list(struct reader *reader, const struct description_field *fiel
     if (node->kind != TREE_LIST)
         return wrong(reader, node, field->name, "a list");
     if (node->count > DESCRIPTION_LIST_LIMIT)
-        return error_set(reader->err, MUSTER_E_LIMIT, "%s:%d:%d: %s has %zu entries, at most %d are read",
+        return error_set(reader->err, MUSTER_E_LIMIT, "%s:%d:%d: %s has %zu entries; at most %d are read",
                          reader->name, node->line, node->column, field->name, node->count,
                          DESCRIPTION_LIST_LIMIT);
     char *items = mem_calloc(node->count ? node->count : 1, field->table->size);
     if (!items)
         return error_set(reader->err, MUSTER_E_NOMEM, "no memory");
     *(char **)((char *)record + field->offset) =
-        items; /* the description's from here on, also where an item is wrong */
+        items; /* owned by the description from here on, even if an item is wrong */
     for (size_t i = 0; i < node->count; i++) {
         *(int *)((char *)record + field->count_offset) = (int)i + 1;
         if (read_record(reader, field->table, node->items[i], items + i * field->table->size) < 0)
@@ -239,7 +239,7 @@ static int no_such_field(struct reader *reader, const struct description_table *
     for (; count < table->count && count < sizeof names / sizeof *names; count++)
         names[count] = table->fields[count].name;
     const char *hint = text_nearest(entry->key, names, count);
-    return error_set(reader->err, MUSTER_E_INVALID, "%s:%d:%d: there is no field '%s'%s%s", reader->name,
+    return error_set(reader->err, MUSTER_E_INVALID, "%s:%d:%d: unknown field '%s'%s%s", reader->name,
                      entry->line, entry->column, entry->key, hint ? "; did you mean " : "", hint ? hint : "");
 }
 
@@ -263,7 +263,7 @@ static int read_record(struct reader *reader, const struct description_table *ta
 static int read_tree(struct reader *reader, const struct tree *tree, struct description *out)
 {
     if (tree->document_count != 1)
-        return error_set(reader->err, MUSTER_E_INVALID, "%s: %zu documents, one description is wanted",
+        return error_set(reader->err, MUSTER_E_INVALID, "%s: %zu documents, expected one description",
                          reader->name, tree->document_count);
     if (read_record(reader, description_table(), tree->documents[0], out) < 0)
         return -1;

@@ -1,8 +1,8 @@
-/* description_json.h - a description as JSON and back: what `muster doctor --describe` prints and every
- * replay reads.
+/* description_json.h - a description as JSON and back: written by `muster doctor --describe`, read by
+ * every replay.
  *
  * Fields whose value is "unknown" are left out; a field that is left out is unknown. A field that does not
- * exist is an error that names the nearest one, so that a typing error in a fixture never passes. */
+ * exist is an error that names the nearest one, so that a typing error in a fixture is always reported. */
 #ifndef MUSTER_RUNTIME_NCCL_DESCRIBE_DESCRIPTION_JSON_H
 #define MUSTER_RUNTIME_NCCL_DESCRIBE_DESCRIPTION_JSON_H
 

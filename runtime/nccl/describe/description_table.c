@@ -1,5 +1,4 @@
-/* description_table.c - every field of a description: its name in JSON, its type, and what stands there where
- * nobody knows. */
+/* description_table.c - every field of a description: its name in JSON, its type, and its "unknown" value. */
 #include "runtime/nccl/describe/description_internal.h"
 
 #define TEXT(record, member)                                                                                 \

@@ -8,7 +8,7 @@
 
 /* --- paths --- */
 
-/* "0000:3b:00.0"; domains can have more than four digits. */
+/* "0000:3b:00.0"; domains may have more than four digits. */
 static bool is_address(const char *text, size_t length)
 {
     size_t digits = 0;
@@ -56,8 +56,9 @@ static int shared(const struct pci_path *a, const struct pci_path *b)
     return common;
 }
 
-/* A switch shows as one bridge up and one down for each of its ports: two devices of one switch are two hops
- * below the bridge that they share, the port and the device itself; behind a further switch they are four. */
+/* A switch appears as one bridge up and one down for each of its ports: two devices of one switch are two
+ * hops below the bridge that they share, the port and the device itself; behind a further switch they are
+ * four. */
 enum description_distance pci_distance(const struct pci_path *a, const struct pci_path *b, int numa_a,
                                        int numa_b, int numa_nodes)
 {
@@ -113,7 +114,7 @@ enum description_flag pci_acs_redirects(const uint8_t *configuration, size_t len
         REQUESTS = 0x4,
         COMPLETIONS = 0x8
     };
-    /* a list that is longer than the space has room for runs in a circle */
+    /* a list longer than the configuration space can hold is circular */
     enum { LONGEST = (SPACE - EXTENDED) / 8 };
     if (length < EXTENDED + 4)
         return DESCRIPTION_UNKNOWN;
@@ -122,12 +123,12 @@ enum description_flag pci_acs_redirects(const uint8_t *configuration, size_t len
         if (at + ACS_CONTROL + 2 > length)
             return DESCRIPTION_UNKNOWN;
         uint16_t id = word(configuration + at), next = word(configuration + at + 2) >> 4 & 0xffc;
-        if (id == 0xffff) /* the device does not answer */
+        if (id == 0xffff) /* the device does not respond */
             return DESCRIPTION_UNKNOWN;
         if (id == ACS_ID)
             return word(configuration + at + ACS_CONTROL) & (REQUESTS | COMPLETIONS) ? DESCRIPTION_YES
                                                                                      : DESCRIPTION_NO;
-        if (next < EXTENDED) /* 0 ends the list; anything else below is broken */
+        if (next < EXTENDED) /* 0 ends the list; other values below are invalid */
             return next == 0 ? DESCRIPTION_NO : DESCRIPTION_UNKNOWN;
         at = next;
     }

@@ -8,13 +8,13 @@ enum { CELL = 8 };
 
 static const char *const meanings[] = {
     [DESCRIPTION_SELF] = "itself",
-    [DESCRIPTION_NVLINK] = "bonded NVLinks, as many as the number says",
+    [DESCRIPTION_NVLINK] = "bonded NVLinks, with their number",
     [DESCRIPTION_PIX] = "at most one PCIe bridge",
     [DESCRIPTION_PXB] = "several PCIe bridges, without the host bridge",
     [DESCRIPTION_PHB] = "a PCIe host bridge (a CPU)",
     [DESCRIPTION_NODE] = "several host bridges of one NUMA node",
     [DESCRIPTION_SYS] = "the link between sockets",
-    [DESCRIPTION_DISTANCE_UNKNOWN] = "cannot be read here",
+    [DESCRIPTION_DISTANCE_UNKNOWN] = "not readable here",
 };
 
 static const struct description_link *pair(const struct description *d, int a, int b)
@@ -26,7 +26,7 @@ static const struct description_link *pair(const struct description *d, int a, i
     return NULL;
 }
 
-/* A column behind the GPUs: an RDMA port, or an interface that is no RDMA port's. */
+/* A column after the GPUs: an RDMA port, or an interface that does not belong to an RDMA port. */
 struct nic {
     bool rdma;
     int index;
@@ -129,7 +129,7 @@ static void names(const struct description *d, const struct nic *nics, int nic_c
     buffer_text(out, "\n");
     for (int i = 0; i < d->gpu_count; i++)
         buffer_printf(out, "  GPU%-3d %s  %s\n", i, d->gpus[i].pci,
-                      *d->gpus[i].name ? d->gpus[i].name : "(the driver was not asked for its name)");
+                      *d->gpus[i].name ? d->gpus[i].name : "(name unknown: the driver was not queried)");
     for (int i = 0; i < nic_count; i++)
         nic_name(d, i, nics[i], out);
 }
@@ -145,8 +145,8 @@ static void legend(unsigned seen, struct buffer *out)
                           meanings[i]);
 }
 
-/* The nearest of the RDMA ports, which carry the traffic where there are any, else of the interfaces; -1
- * where no distance is known. */
+/* The nearest of the RDMA ports, which carry the traffic if there are any, else of the interfaces; -1 if
+ * no distance is known. */
 static int nearest(const struct description *d, int gpu, const struct nic *nics, int nic_count,
                    enum description_distance *distance)
 {
@@ -177,7 +177,8 @@ static void warnings(const struct description *d, const struct nic *nics, int ni
     for (int i = 0; i < d->gpu_link_count; i++)
         if (d->gpu_links[i].acs == DESCRIPTION_YES && d->gpu_links[i].distance != DESCRIPTION_NVLINK)
             buffer_printf(
-                out, "warning: ACS is on between GPU%d and GPU%d: direct copies go up to the CPU and back\n",
+                out,
+                "warning: ACS is on between GPU%d and GPU%d: direct copies are redirected through the CPU\n",
                 d->gpu_links[i].a, d->gpu_links[i].b);
 }
 

@@ -1,4 +1,4 @@
-/* doctor.c - runs the examinations; verdict, table, JSON. */
+/* doctor.c - runs the checks; verdict, table, JSON. */
 #include "runtime/nccl/doctor/doctor.h"
 
 #include <stdarg.h>

@@ -1,6 +1,6 @@
-/* doctor.h - pure: is this machine fit for a job? A table of rows from a description: what was looked at,
- * what was found, what to do. It needs nothing but the description. A row that cannot be answered in this
- * container is SKIPPED, which is no fault. */
+/* doctor.h - pure: is this machine fit for a job? A table of rows from a description: check, finding,
+ * remedy. It needs nothing but the description. A check that is impossible in this container is SKIPPED,
+ * which is not a fault. */
 #ifndef MUSTER_RUNTIME_NCCL_DOCTOR_DOCTOR_H
 #define MUSTER_RUNTIME_NCCL_DOCTOR_DOCTOR_H
 
@@ -13,8 +13,8 @@ enum doctor_status { DOCTOR_FINE, DOCTOR_SKIPPED, DOCTOR_WARNING, DOCTOR_UNFIT }
 struct doctor_row {
     char name[DESCRIPTION_NAME]; /* stable: "gpu-count", "shm", ... */
     enum doctor_status status;
-    char found[DESCRIPTION_TEXT]; /* what was seen */
-    char cure[DESCRIPTION_TEXT];  /* what to do; "" where nothing */
+    char found[DESCRIPTION_TEXT]; /* the finding */
+    char cure[DESCRIPTION_TEXT];  /* the remedy; "" for none */
 };
 
 struct doctor_report {
@@ -32,8 +32,8 @@ enum doctor_status doctor_verdict(const struct doctor_report *report);
 int doctor_exit_code(enum doctor_status verdict);
 
 const char *doctor_status_name(enum doctor_status status); /* "ok", "skipped", "warning", "unfit" */
-/* A table for people, worst rows first, then all others; a JSON object {host, verdict, rows: [...]}; one line
- * of what is wrong. */
+/* A table for display, worst rows first, then all others; a JSON object {host, verdict, rows: [...]}; one
+ * line with all faults. */
 int doctor_print(const struct doctor_report *report, int columns, struct buffer *out);
 int doctor_json(const struct description *description, const struct doctor_report *report,
                 struct buffer *out);

@@ -1,4 +1,4 @@
-/* doctor_gpu.c - examinations of GPUs and their driver. */
+/* doctor_gpu.c - checks of GPUs and their driver. */
 #include <string.h>
 
 #include "proto/xid.h"
@@ -6,7 +6,7 @@
 
 enum { HOT_C = 90, RETIRED_PAGES_LIMIT = 60, XID_RECENT_S = 24 * 3600, HIDDEN_MEMORY_LIMIT = 1 << 30 };
 
-/* NVML's clocks-throttle bits that mean a fault of the machine and not mere load. */
+/* NVML's clocks-throttle bits that mean a fault of the machine, not load. */
 enum { THROTTLE_HW_SLOWDOWN = 0x8, THROTTLE_HW_THERMAL = 0x40, THROTTLE_POWER_BRAKE = 0x80 };
 
 static bool wants_gpus(const struct examination *e)
@@ -22,23 +22,24 @@ static void driver_answers(struct examination *e)
                    *m->cuda_driver ? m->cuda_driver : "unknown");
     else if (m->device_files == 0 && !wants_gpus(e) && m->pci_gpus > 0 && !m->container)
         doctor_add(e, DOCTOR_WARNING, "install the driver, or load it: modprobe nvidia",
-                   "%d NVIDIA GPUs on the PCI bus, and no driver", m->pci_gpus);
+                   "%d NVIDIA GPUs on the PCI bus, but no driver", m->pci_gpus);
     else if (m->device_files == 0 && !wants_gpus(e) && m->nvml != DESCRIPTION_UNKNOWN)
-        doctor_add(e, DOCTOR_SKIPPED, "", "no GPU here, none asked for");
+        doctor_add(e, DOCTOR_SKIPPED, "", "no GPU here, none requested");
     else if (m->nvml == DESCRIPTION_UNKNOWN)
-        doctor_add(
-            e, *m->nvml_error ? DOCTOR_UNFIT : DOCTOR_SKIPPED,
-            *m->nvml_error ? "a driver that does not answer needs its node rebooted: see dmesg for NVRM" : "",
-            "%s", *m->nvml_error ? m->nvml_error : "NVML was not asked");
+        doctor_add(e, *m->nvml_error ? DOCTOR_UNFIT : DOCTOR_SKIPPED,
+                   *m->nvml_error
+                       ? "a driver that does not respond needs a reboot of its node: see dmesg for NVRM"
+                       : "",
+                   "%s", *m->nvml_error ? m->nvml_error : "NVML was not queried");
     else
         doctor_add(e, wants_gpus(e) ? DOCTOR_UNFIT : DOCTOR_WARNING,
                    "install the driver, or in a pod request nvidia.com/gpu and use the NVIDIA runtime class",
-                   "%s; %d GPUs in /dev", *m->nvml_error ? m->nvml_error : "NVML is not there",
+                   "%s; %d GPUs in /dev", *m->nvml_error ? m->nvml_error : "NVML is not available",
                    m->device_files);
 }
 
-/* What CUDA gives to programs: a divided GPU counts as its MIG instances; CUDA_VISIBLE_DEVICES, by number or
- * UUID, ends at the first negative entry. */
+/* The devices that CUDA offers to programs: a divided GPU counts as its MIG instances;
+ * CUDA_VISIBLE_DEVICES, by number or UUID, ends at the first negative entry. */
 static int devices(const struct description *m)
 {
     int count = m->nvml == DESCRIPTION_YES ? 0 : m->gpu_count ? m->gpu_count : m->device_files;
@@ -65,18 +66,18 @@ static void gpu_count(struct examination *e)
     const long long wanted = m->gpus_wanted;
     int all = devices(m), seen = visible(m, all);
     if (!wants_gpus(e))
-        doctor_add(e, seen ? DOCTOR_FINE : DOCTOR_SKIPPED, "", "%d GPUs, no number asked for", seen);
+        doctor_add(e, seen ? DOCTOR_FINE : DOCTOR_SKIPPED, "", "%d GPUs, no number requested", seen);
     else if (seen < wanted && all >= wanted)
-        doctor_add(e, DOCTOR_UNFIT, "unset CUDA_VISIBLE_DEVICES, or name as many GPUs as the job wants",
-                   "%d GPUs, %lld asked for: CUDA_VISIBLE_DEVICES=%.60s leaves out the others", seen, wanted,
+        doctor_add(e, DOCTOR_UNFIT, "unset CUDA_VISIBLE_DEVICES, or list as many GPUs as the job needs",
+                   "%d GPUs, %lld requested: CUDA_VISIBLE_DEVICES=%.60s hides the others", seen, wanted,
                    m->visible_devices);
     else if (seen < wanted)
         doctor_add(e, DOCTOR_UNFIT,
-                   "a GPU fell off the bus, or the pod asks for fewer: compare nvidia-smi -L with the node's "
+                   "a GPU fell off the bus, or the pod requests fewer: compare nvidia-smi -L with the node's "
                    "capacity",
-                   "%d GPUs, %lld asked for", seen, wanted);
+                   "%d GPUs, %lld requested", seen, wanted);
     else
-        doctor_add(e, DOCTOR_FINE, "", "%d GPUs, %lld asked for", seen, wanted);
+        doctor_add(e, DOCTOR_FINE, "", "%d GPUs, %lld requested", seen, wanted);
 }
 
 static void gpu_lost(struct examination *e)
@@ -91,15 +92,16 @@ static void gpu_lost(struct examination *e)
             doctor_add(e, DOCTOR_WARNING, "see nvidia-smi -q and the kernel log", "GPU %d (%s): %s",
                        gpu->index, *gpu->pci ? gpu->pci : "address unknown", gpu->error);
     }
-    if (e->machine->nvml == DESCRIPTION_YES && !e->machine->container && /* which may have been given some */
+    if (e->machine->nvml == DESCRIPTION_YES &&
+        !e->machine->container && /* of which this container may see some */
         e->machine->pci_gpus > e->machine->gpu_count)
         doctor_add(e, DOCTOR_WARNING,
-                   "see dmesg for NVRM: the driver could not start them, or they are given "
-                   "to virtual machines",
+                   "see dmesg for NVRM: the driver could not start them, or they are passed through to "
+                   "virtual machines",
                    "%d GPUs on the PCI bus, the driver has %d", e->machine->pci_gpus, e->machine->gpu_count);
 }
 
-/* Errors of long ago were dealt with by retiring memory; those since the last reset may go on. */
+/* Older errors were handled by retiring memory; those since the last reset may continue. */
 static void ecc(struct examination *e)
 {
     int clean = 0;
@@ -128,11 +130,11 @@ static void row_remaps(struct examination *e)
     for (int i = 0; i < e->machine->gpu_count; i++) {
         const struct description_gpu *gpu = &e->machine->gpus[i];
         if (gpu->remap_failed == DESCRIPTION_YES)
-            doctor_add(e, DOCTOR_UNFIT, "the memory has no spare rows left: replace the GPU",
+            doctor_add(e, DOCTOR_UNFIT, "no spare memory rows left: replace the GPU",
                        "GPU %d (%s): a row remap failed", gpu->index, gpu->pci);
         else if (gpu->remap_pending == DESCRIPTION_YES)
             doctor_add(e, DOCTOR_WARNING, "reset the GPU before the next job: nvidia-smi -r",
-                       "GPU %d (%s): a row remap waits for a reset", gpu->index, gpu->pci);
+                       "GPU %d (%s): a row remap is pending until a reset", gpu->index, gpu->pci);
         else if (gpu->retired_pages > RETIRED_PAGES_LIMIT)
             doctor_add(e, DOCTOR_WARNING, "NVIDIA replaces a GPU beyond 60",
                        "GPU %d (%s): %lld retired pages", gpu->index, gpu->pci,
@@ -145,7 +147,7 @@ static void recovery_action(struct examination *e)
     for (int i = 0; i < e->machine->gpu_count; i++) {
         const struct description_gpu *gpu = &e->machine->gpus[i];
         if (*gpu->recovery_action && strcmp(gpu->recovery_action, "none"))
-            doctor_add(e, DOCTOR_UNFIT, "do it before the next job", "GPU %d (%s): the driver asks for: %s",
+            doctor_add(e, DOCTOR_UNFIT, "do it before the next job", "GPU %d (%s): the driver requests: %s",
                        gpu->index, gpu->pci, gpu->recovery_action);
     }
 }
@@ -164,8 +166,8 @@ static bool is_recent(const struct description_xid *xid)
     return xid->age_s <= XID_RECENT_S; /* unknown ages count */
 }
 
-/* Not every error of a GPU outlives the program that it hit, a reset leaves the log as it was, and a driver
- * that is new enough says itself whether anything is left to do. */
+/* Some errors of a GPU affect only the program that hit them, a reset leaves the log as it was, and a
+ * driver that is new enough reports itself whether any action is left. */
 static enum doctor_status after_xid(const struct description_gpu *gpu, int number,
                                     const struct xid_meaning *meaning)
 {
@@ -211,13 +213,13 @@ static void xids(struct examination *e)
             others++;
             where = e->machine->xids[i].pci;
         }
-    if (others) /* a container's neighbours; or a GPU that is gone, which the count of GPUs tells */
+    if (others) /* a container's neighbours; or a lost GPU, which the count of GPUs shows */
         doctor_add(e, DOCTOR_SKIPPED, "", "%d Xid report%s in the last day about GPUs that are not here (%s)",
                    others, others == 1 ? "" : "s", where);
 }
 
 /* How many links of this GPU should be up: as many as the best GPU of the same name here has, since cards
- * without bridges and pairs with few show links that nobody connected. */
+ * without bridges and pairs with few report links that are not connected. */
 static int links_expected(const struct description *m, const struct description_gpu *gpu)
 {
     int most = 0;
@@ -252,13 +254,13 @@ static void nvlink(struct examination *e)
     if (partly)
         doctor_add(e, DOCTOR_WARNING,
                    "right for cards with a bridge; on a baseboard with NVSwitch reset the GPUs",
-                   "%d GPU%s: the same part of the NVLinks is up on all", partly, partly == 1 ? "" : "s");
+                   "%d GPU%s: the same number of NVLinks is up on all", partly, partly == 1 ? "" : "s");
     if (without)
-        doctor_add(e, DOCTOR_SKIPPED, "", "%d GPU%s could have NVLink, and nothing is connected", without,
+        doctor_add(e, DOCTOR_SKIPPED, "", "%d GPU%s with NVLink, but no link is connected", without,
                    without == 1 ? "" : "s");
 }
 
-/* NVSwitch: the GPUs register with the fabric manager, and CUDA does not start before. */
+/* NVSwitch: CUDA does not start before the GPUs are registered with the fabric manager. */
 static void fabric(struct examination *e)
 {
     int completed = 0;
@@ -270,7 +272,7 @@ static void fabric(struct examination *e)
             doctor_add(e, DOCTOR_UNFIT,
                        "systemctl status nvidia-fabricmanager (of the driver's version); it is on the host, "
                        "not in a pod",
-                       "GPU %d (%s): NVLink fabric %s: CUDA does not start", gpu->index, gpu->pci,
+                       "GPU %d (%s): NVLink fabric %s, so CUDA does not start", gpu->index, gpu->pci,
                        gpu->fabric_state);
     }
     if (completed)
@@ -293,7 +295,7 @@ static void pcie(struct examination *e)
             whole++;
     }
     if (whole)
-        doctor_add(e, DOCTOR_FINE, "", "%d GPUs have their whole PCIe width", whole);
+        doctor_add(e, DOCTOR_FINE, "", "%d GPUs have full PCIe width", whole);
 }
 
 static void throttle(struct examination *e)
@@ -303,7 +305,7 @@ static void throttle(struct examination *e)
         uint64_t bits = gpu->throttle_reasons;
         if (bits & (THROTTLE_HW_SLOWDOWN | THROTTLE_HW_THERMAL | THROTTLE_POWER_BRAKE))
             doctor_add(e, DOCTOR_WARNING, "fans, air flow and power supply of this node",
-                       "GPU %d (%s) is slowed down by the hardware:%s%s%s", gpu->index, gpu->pci,
+                       "GPU %d (%s) is throttled by the hardware:%s%s%s", gpu->index, gpu->pci,
                        bits & THROTTLE_HW_THERMAL ? " heat" : "",
                        bits & THROTTLE_POWER_BRAKE ? " power brake" : "",
                        bits & THROTTLE_HW_SLOWDOWN ? " slowdown" : "");
@@ -313,7 +315,7 @@ static void throttle(struct examination *e)
     }
 }
 
-/* Memory that nobody is seen to use: NVML tells a container only of its own processes. */
+/* Memory in use by no visible process: NVML shows a container only its own processes. */
 static void hidden_memory(struct examination *e, const struct description_gpu *gpu)
 {
     for (int i = 0; i < e->machine->gpu_process_count; i++)
@@ -321,9 +323,9 @@ static void hidden_memory(struct examination *e, const struct description_gpu *g
             return;
     if (gpu->memory_used_bytes > HIDDEN_MEMORY_LIMIT)
         doctor_add(e, DOCTOR_WARNING,
-                   "another container uses this GPU, or a process died without giving its memory back: "
-                   "nvidia-smi on the host tells",
-                   "GPU %d (%s): %lld MiB are in use, by no process that is seen here", gpu->index, gpu->pci,
+                   "another container uses this GPU, or a process died without freeing its memory: see "
+                   "nvidia-smi on the host",
+                   "GPU %d (%s): %lld MiB are in use by no visible process", gpu->index, gpu->pci,
                    (long long)(gpu->memory_used_bytes >> 20));
 }
 
@@ -335,10 +337,10 @@ static void leftovers(struct examination *e)
         const struct description_process *process = &e->machine->gpu_processes[i];
         if (!process->ours)
             doctor_add(e, DOCTOR_WARNING,
-                       "end it, or this job runs out of GPU memory: a dead job's process, or another job on "
-                       "the same GPU",
+                       "end it, or this job runs out of GPU memory: it belongs to a dead job, or to another "
+                       "job on the same GPU",
                        "process %d (%s) uses %lld MiB of GPU %d", process->pid,
-                       *process->name ? process->name : "not in this container",
+                       *process->name ? process->name : "not readable in this container",
                        (long long)(process->memory_bytes > 0 ? process->memory_bytes >> 20 : 0),
                        process->gpu);
     }
@@ -347,7 +349,7 @@ static void leftovers(struct examination *e)
         hidden_memory(e, &e->machine->gpus[i]);
     }
     if (known && e->report->count == before)
-        doctor_add(e, DOCTOR_FINE, "", "nothing else computes on the GPUs");
+        doctor_add(e, DOCTOR_FINE, "", "no other process computes on the GPUs");
 }
 
 const struct doctor_check doctor_gpu_checks[] = {

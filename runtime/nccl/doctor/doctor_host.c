@@ -1,5 +1,4 @@
-/* doctor_host.c - examinations of everything around the GPUs: network, memory, limits, disk, clock,
- * processes. */
+/* doctor_host.c - checks of everything around the GPUs: network, memory, limits, disk, clock, processes. */
 #include <math.h>
 #include <string.h>
 
@@ -7,7 +6,7 @@
 
 static const int64_t mib = 1 << 20, gib = 1 << 30;
 static const double clock_warning_s = 2,
-                    clock_unfit_s = 300; /* certificates and object stores refuse five minutes */
+                    clock_unfit_s = 300; /* certificates and object stores tolerate at most five minutes */
 
 static bool has_gpus(const struct examination *e)
 {
@@ -28,18 +27,18 @@ static void interface(struct examination *e)
             route = &m->interfaces[i];
     if (m->nnodes > 1 && *m->master && !*m->master_address)
         doctor_add(e, DOCTOR_WARNING,
-                   "the Service or the pod is not there yet, or the name is wrong: getent hosts NAME",
+                   "the Service or the pod does not exist yet, or the name is wrong: getent hosts NAME",
                    "'%.100s' has no address yet", m->master);
     else if (!route && m->nnodes > 1)
-        doctor_add(e, DOCTOR_UNFIT, "see ip route get ADDRESS", "no interface leads to %s",
+        doctor_add(e, DOCTOR_UNFIT, "see ip route get ADDRESS", "no route to %s",
                    *m->master_address ? m->master_address : "the master");
     else if (route && (!route->up || (!route->running && !route->loopback)))
         doctor_add(e, m->nnodes > 1 ? DOCTOR_UNFIT : DOCTOR_WARNING,
-                   "ip link set NAME up; look at the cable and the switch's port", "%s is %s", route->name,
+                   "ip link set NAME up; check the cable and the switch's port", "%s is %s", route->name,
                    route->up ? "up without a carrier" : "down");
     else if (route)
-        doctor_add(e, DOCTOR_FINE, "", "%s%s%s, MTU %d", route->name, *m->master_address ? " leads to " : "",
-                   m->master_address, route->mtu);
+        doctor_add(e, DOCTOR_FINE, "", "%s%s%s, MTU %d", route->name,
+                   *m->master_address ? " is on the route to " : "", m->master_address, route->mtu);
     else
         doctor_add(e, DOCTOR_SKIPPED, "", "one node, no default route");
 }
@@ -50,8 +49,8 @@ static void down_interfaces(struct examination *e)
         const struct description_interface *interface = &e->machine->interfaces[i];
         if (!interface->virtual_ && !interface->loopback && *interface->vendor && interface->up &&
             !interface->running)
-            doctor_add(e, DOCTOR_WARNING, "look at the cable and the switch's port, or take it down",
-                       "%s is up and has no carrier", interface->name);
+            doctor_add(e, DOCTOR_WARNING, "check the cable and the switch's port, or take the interface down",
+                       "%s is up without a carrier", interface->name);
     }
 }
 
@@ -63,7 +62,7 @@ static void rdma(struct examination *e)
         active += !strcmp(port->state, "ACTIVE");
         if (*port->state && strcmp(port->state, "ACTIVE"))
             doctor_add(e, DOCTOR_WARNING,
-                       "look at the cable, the switch's port and (InfiniBand) the subnet manager",
+                       "check the cable, the switch's port and (InfiniBand) the subnet manager",
                        "%s port %d is %s%s%s", port->device, port->port, port->state,
                        *port->phys_state ? ", physically " : "", port->phys_state);
         else if (!port->uverbs)
@@ -80,7 +79,7 @@ static void shared_memory(struct examination *e)
     static const char cure[] = "mount an emptyDir of medium Memory on /dev/shm, or docker run --shm-size=1g; "
                                "it counts as the pod's memory";
     if (size < 0)
-        doctor_add(e, DOCTOR_WARNING, cure, "/dev/shm is not there");
+        doctor_add(e, DOCTOR_WARNING, cure, "/dev/shm does not exist");
     else if (size < 64 * mib * (workers(e) > 1 ? workers(e) : 1))
         doctor_add(e, has_gpus(e) ? DOCTOR_UNFIT : DOCTOR_WARNING, cure,
                    "/dev/shm has %lld MiB for %d workers", (long long)(size / mib), workers(e));
@@ -104,7 +103,7 @@ static void memlock(struct examination *e)
         doctor_add(
             e, DOCTOR_WARNING,
             "ulimit -l unlimited (limits.conf, systemd LimitMEMLOCK); in a pod the capability IPC_LOCK",
-            "%lld KiB may be locked, and RDMA registers memory", (long long)(limit / 1024));
+            "only %lld KiB may be locked, but RDMA registers memory", (long long)(limit / 1024));
     else if (limit < 0)
         doctor_add(e, DOCTOR_FINE, "", "memory may be locked without limit");
     else
@@ -128,16 +127,16 @@ static void disk(struct examination *e)
     const struct description *m = e->machine;
     static const char cure[] = "make room, or choose another --log-dir";
     if (m->disk_free_bytes < 0 && *m->disk_error)
-        doctor_add(e, DOCTOR_WARNING, "is its file server there? choose another --log-dir", "%.120s: %.100s",
-                   m->disk_path, m->disk_error);
+        doctor_add(e, DOCTOR_WARNING, "is its file server reachable? choose another --log-dir",
+                   "%.120s: %.100s", m->disk_path, m->disk_error);
     else if (m->disk_free_bytes < 0)
-        doctor_add(e, DOCTOR_SKIPPED, "", "the log directory's disk was not asked");
+        doctor_add(e, DOCTOR_SKIPPED, "", "the log directory's disk was not read");
     else if (m->disk_free_bytes < 16 * mib || m->disk_free_inodes == 0)
         doctor_add(e, DOCTOR_UNFIT, cure, "%.120s has %lld MiB and %lld files free", m->disk_path,
                    (long long)(m->disk_free_bytes / mib), (long long)m->disk_free_inodes);
     else if (*m->disk_error)
         doctor_add(e, DOCTOR_UNFIT, "give write permission, or choose another --log-dir",
-                   "nothing can be written to %.120s: %.100s", m->disk_path, m->disk_error);
+                   "%.120s is not writable: %.100s", m->disk_path, m->disk_error);
     else if (m->disk_free_bytes < gib)
         doctor_add(e, DOCTOR_WARNING, cure, "%.120s has %lld MiB free", m->disk_path,
                    (long long)(m->disk_free_bytes / mib));
@@ -157,7 +156,7 @@ static void memory(struct examination *e)
         return;
     if (m->memory_used_bytes > limit / 10 * 9)
         doctor_add(e, DOCTOR_WARNING,
-                   "something else uses it, or the pod's limit is small: an out-of-memory kill is near",
+                   "another program uses it, or the pod's limit is small: an out-of-memory kill is near",
                    "%lld of %lld MiB are in use", (long long)(m->memory_used_bytes / mib),
                    (long long)(limit / mib));
     else
@@ -187,10 +186,11 @@ static void clock_(struct examination *e)
         "start chronyd or systemd-timesyncd on the node; logs, certificates and object stores depend on it";
     if (offset >= clock_warning_s)
         doctor_add(e, offset >= clock_unfit_s ? DOCTOR_UNFIT : DOCTOR_WARNING, cure,
-                   "this clock is %.1f s %s the one that stamps files in %.120s", offset,
+                   "this clock is %.1f s %s the clock of files in %.120s", offset,
                    e->machine->clock_offset_s > 0 ? "ahead of" : "behind", e->machine->disk_path);
     else if (e->machine->clock_synchronized == DESCRIPTION_NO)
-        doctor_add(e, DOCTOR_WARNING, cure, "nobody keeps the clock right (adjtimex says unsynchronized)");
+        doctor_add(e, DOCTOR_WARNING, cure,
+                   "no time service disciplines the clock (adjtimex reports it as unsynchronized)");
     else if (e->machine->clock_synchronized == DESCRIPTION_YES)
         doctor_add(e, DOCTOR_FINE, "", "the clock is synchronized");
 }
@@ -199,8 +199,8 @@ static void init(struct examination *e)
 {
     if (e->machine->pid1_is_shell)
         doctor_add(e, DOCTOR_WARNING,
-                   "write exec in front of the last command: sh -c 'prepare; exec torchrun train.py'",
-                   "PID 1 is %s, which does not pass on SIGTERM: the pod is killed without a last checkpoint",
+                   "put exec before the last command: sh -c 'prepare; exec torchrun train.py'",
+                   "PID 1 is %s, which does not forward SIGTERM: the pod is killed without a last checkpoint",
                    e->machine->pid1);
 }
 
@@ -216,7 +216,8 @@ static void network_limits(struct examination *e)
     const struct description *m = e->machine;
     if (m->nnodes > 1 && m->somaxconn >= 0 && m->somaxconn < 512)
         doctor_add(e, DOCTOR_WARNING, "sysctl net.core.somaxconn=4096",
-                   "at most %d connections may wait: many ranks that start at once are reset", m->somaxconn);
+                   "at most %d connections may wait: if many ranks start at once some are reset",
+                   m->somaxconn);
     if (m->port_last > 0 && m->port_last - m->port_first < 4096)
         doctor_add(e, DOCTOR_WARNING, "sysctl net.ipv4.ip_local_port_range=\"32768 60999\"",
                    "ports %d to %d are few for NCCL's connections", m->port_first, m->port_last);
@@ -229,7 +230,7 @@ static void libraries(struct examination *e)
         doctor_add(e, DOCTOR_FINE, "", "NCCL %s (%.120s)%s%.60s", m->nccl, m->nccl_path,
                    *m->net_plugin ? ", plug-in " : "", m->net_plugin);
     else if (has_gpus(e))
-        doctor_add(e, DOCTOR_SKIPPED, "", "no NCCL library was found: a Python package may bring its own");
+        doctor_add(e, DOCTOR_SKIPPED, "", "no NCCL library found: a Python package may bring one");
 }
 
 const struct doctor_check doctor_host_checks[] = {

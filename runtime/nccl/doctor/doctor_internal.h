@@ -1,5 +1,5 @@
-/* doctor_internal.h - what the examinations share. An examination looks at one thing and adds one row, or one
- * for each device that has a fault. */
+/* doctor_internal.h - shared by the checks. A check examines one thing and adds one row, or one for each
+ * device that has a fault. */
 #ifndef MUSTER_RUNTIME_NCCL_DOCTOR_DOCTOR_INTERNAL_H
 #define MUSTER_RUNTIME_NCCL_DOCTOR_DOCTOR_INTERNAL_H
 
@@ -13,7 +13,7 @@ struct examination {
     bool failed; /* no memory */
 };
 
-/* cure "" where there is nothing to do. */
+/* cure "" if there is nothing to do. */
 void doctor_add(struct examination *e, enum doctor_status status, const char *cure, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

@@ -47,8 +47,7 @@ static void take_interface(const struct description *machine, struct node_facts 
         return;
     (void)snprintf(facts->address, sizeof facts->address, "%s", chosen->text);
     facts->family = chosen->family;
-    if (!machine
-             ->kubernetes) /* where every node has a network for its pods, and routes lead to the others' */
+    if (!machine->kubernetes) /* where every node has a network for its pods, with routes to the others' */
         write_network(chosen, facts->network, sizeof facts->network);
 }
 
@@ -116,8 +115,7 @@ static int set_member(const struct member *member, const char *value, size_t len
     int64_t parsed;
     for (size_t i = 0; i < length; i++)
         if ((unsigned char)value[i] < ' ')
-            return error_set(err, MUSTER_E_INVALID, "a node's facts: %s has a control character",
-                             member->name);
+            return error_set(err, MUSTER_E_INVALID, "node facts: %s has a control character", member->name);
     if (member->size && length < member->size) {
         memcpy(at, value, length);
         ((char *)at)[length] = 0;
@@ -125,7 +123,7 @@ static int set_member(const struct member *member, const char *value, size_t len
     }
     (void)snprintf(number, sizeof number, "%.*s", (int)(length < sizeof number ? length : 0), value);
     if (member->size || !text_int64(number, &parsed) || parsed < -1 || parsed > 1 << 24)
-        return error_set(err, MUSTER_E_INVALID, "a node's facts: %s is too long, or no number", member->name);
+        return error_set(err, MUSTER_E_INVALID, "node facts: %s is too long, or no number", member->name);
     *(int *)at = (int)parsed;
     return 0;
 }
@@ -134,14 +132,14 @@ int node_facts_read(const char *text, size_t length, struct node_facts *facts, s
 {
     *facts = (struct node_facts){.rdma = -1, .gpus = -1};
     if (length > NODE_FACTS_LIMIT)
-        return error_set(err, MUSTER_E_INVALID, "a node's facts: %zu bytes, at most %d are read", length,
+        return error_set(err, MUSTER_E_INVALID, "node facts: %zu bytes; at most %d are read", length,
                          NODE_FACTS_LIMIT);
     for (const char *at = text, *end = text + length; at < end;) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         size_t line = (size_t)((stop ? stop : end) - at);
         const char *equals = memchr(at, '=', line);
         if (!equals)
-            return error_set(err, MUSTER_E_INVALID, "a node's facts: a line without =");
+            return error_set(err, MUSTER_E_INVALID, "node facts: a line without =");
         size_t name = (size_t)(equals - at);
         for (int i = 0; i < MEMBERS; i++)
             if (strlen(members[i].name) == name && !strncmp(members[i].name, at, name) &&
@@ -150,7 +148,7 @@ int node_facts_read(const char *text, size_t length, struct node_facts *facts, s
         at += line + 1;
     }
     if (!*facts->host)
-        return error_set(err, MUSTER_E_INVALID, "a node's facts: no host");
+        return error_set(err, MUSTER_E_INVALID, "node facts: no host");
     return 0;
 }
 
@@ -158,7 +156,7 @@ int node_facts_read(const char *text, size_t length, struct node_facts *facts, s
 
 enum { VALUE = DESCRIPTION_NAME + 32 };
 
-/* What is compared: the value as people read it; "" where the node does not know. */
+/* The compared value, as displayed; "" if the node does not report it. */
 typedef void value_of(const struct node_facts *facts, char value[VALUE]);
 
 static void nccl(const struct node_facts *facts, char value[VALUE])
@@ -210,7 +208,7 @@ static void mtu(const struct node_facts *facts, char value[VALUE])
         (void)snprintf(value, VALUE, "%d (%s)", facts->mtu, facts->interface);
 }
 
-/* Of MTU the number alone counts, interfaces may have different names. */
+/* For MTU only the number counts, interfaces may have different names. */
 static bool equal(const char *a, const char *b)
 {
     size_t length = strcspn(a, "(");
@@ -223,14 +221,15 @@ static const struct topic {
     const char *follows;
 } topics[] = {
     {"NCCL", nccl, "ranks of different versions fail or hang when they connect; use one image"},
-    {"driver", driver, "what works on one node may fail on the other"},
-    {"CUDA of the driver", cuda, "a program that is built for the newer fails on the older"},
-    {"GPUs", gpus, "every node should start as many workers; see muster doctor where one is missing"},
-    {"GPU model", model, "the slowest sets the pace, and what fits into one may not fit into the other"},
-    {"RDMA", rdma, "the nodes do not agree on a network, and the job fails or crawls over TCP"},
-    {"address family", family, "ranks that take different families cannot meet: set NCCL_SOCKET_FAMILY"},
+    {"driver", driver, "a setting that works on one node may fail on the other"},
+    {"CUDA of the driver", cuda, "a program built for the newer one fails on the older"},
+    {"GPUs", gpus, "every node should start as many workers; run muster doctor on a node with too few"},
+    {"GPU model", model,
+     "the slowest sets the pace, and a model that fits into one may not fit into the other"},
+    {"RDMA", rdma, "the nodes have no network in common, so the job fails or falls back to TCP"},
+    {"address family", family, "ranks with different families cannot connect: set NCCL_SOCKET_FAMILY"},
     {"network", network, "the interfaces may not reach each other"},
-    {"MTU", mtu, "large messages between them may get lost, and the job hangs"},
+    {"MTU", mtu, "large messages between them may be dropped, and the job hangs"},
 };
 
 static void list_hosts(const struct topic *topic, const struct node_facts *nodes, int count,
@@ -249,7 +248,7 @@ static void list_hosts(const struct topic *topic, const struct node_facts *nodes
         buffer_printf(out, " and %d more", found - SHOWN);
 }
 
-/* Whether a node before this one has the same value, or this one has none. */
+/* Whether an earlier node has the same value, or this one has none. */
 static bool is_old(const struct topic *topic, const struct node_facts *nodes, int at, const char *value)
 {
     bool old = !*value;

@@ -1,8 +1,8 @@
-/* node_facts.h - pure: what the nodes of a job must have in common, as a few lines of text that travel
+/* node_facts.h - pure: properties that all nodes of a job must have in common, as a few lines of text sent
  * between them, and the differences that break jobs.
  *
- * NCCL of two versions, or ranks on networks of two families, fail with an error that names neither, or hang;
- * so does a large message between interfaces of two sizes. */
+ * NCCL of two versions, or ranks on networks of two families, fail with an error that names neither, or
+ * hang; so does a large message between interfaces of two sizes. */
 #ifndef MUSTER_RUNTIME_NCCL_DOCTOR_NODE_FACTS_H
 #define MUSTER_RUNTIME_NCCL_DOCTOR_NODE_FACTS_H
 
@@ -16,24 +16,24 @@ struct node_facts {
     char host[DESCRIPTION_TEXT];
     char nccl[DESCRIPTION_NAME], driver[DESCRIPTION_NAME], cuda[DESCRIPTION_NAME]; /* "" unknown */
     char interface[DESCRIPTION_NAME]; /* that reaches the other nodes; "" unknown */
-    char address[DESCRIPTION_NAME];   /* of it, in the family of the way to the master; "" unknown */
-    char network[DESCRIPTION_NAME]; /* "10.0.0.0/24"; "" where it says nothing: a pod's, or of one address */
-    int family, mtu;                /* 0 unknown */
-    int rdma;                       /* ports that NCCL can use; -1: no GPU, so it does not matter */
-    int gpus;                       /* -1 unknown */
-    char model[DESCRIPTION_NAME];   /* of the first GPU; "" unknown */
+    char address[DESCRIPTION_NAME];   /* of it, in the family of the route to the master; "" unknown */
+    char network[DESCRIPTION_NAME];   /* "10.0.0.0/24"; "" if not meaningful: a pod's, or of one address */
+    int family, mtu;                  /* 0 unknown */
+    int rdma;                         /* ports that NCCL can use; -1: no GPU, so it does not matter */
+    int gpus;                         /* -1 unknown */
+    char model[DESCRIPTION_NAME];     /* of the first GPU; "" unknown */
 };
 
-/* host: the agent's name, by which people know the node. */
+/* host: the agent's name, under which the node is known. */
 void node_facts_take(const struct description *machine, const char *host, struct node_facts *facts);
-/* As lines of name=value, appended; and back. What is not known is left out, names that are not known are
- * passed over: a peer may be newer. MUSTER_E_INVALID where it is no such text. */
+/* As lines of name=value, appended; and back. Unknown values are left out, unknown names are skipped: a
+ * peer may be newer. MUSTER_E_INVALID if it is no such text. */
 int node_facts_write(const struct node_facts *facts, struct buffer *out);
 int node_facts_read(const char *text, size_t length, struct node_facts *facts, struct muster_error *err);
 
 /* Appends one line for each difference between the nodes, in the order of their ranks: "NCCL 2.21.5 on
- * node-a, node-b; 2.27.5 on node-c: what follows from it". A node that does not know something takes no part
- * in that. A node that did not answer has an empty host and takes no part at all. */
+ * node-a, node-b; 2.27.5 on node-c: consequence". An unknown value is not compared. A node that did not
+ * respond has an empty host and is left out. */
 int node_facts_compare(const struct node_facts *nodes, int count, struct buffer *out);
 
 #endif

@@ -21,7 +21,7 @@ static struct nvml_device *add(struct nvml_inventory *inventory, struct muster_e
     return NULL;
 }
 
-/* The instances of a GPU; none where the driver or the GPU knows no MIG. Instance numbers have gaps. */
+/* The instances of a GPU; none if the driver or the GPU does not support MIG. Instance numbers have gaps. */
 static int add_instances(const struct nvml_library *nvml, nvmlDevice_t gpu, int index,
                          struct nvml_inventory *inventory, struct muster_error *err)
 {
@@ -59,7 +59,7 @@ static int add_gpu(const struct nvml_library *nvml, int index, struct nvml_inven
     *device = (struct nvml_device){.gpu = index};
     int code = nvml->handle((unsigned)index, &gpu);
     if (code != NVML_SUCCESS)
-        return refuse(nvml, "a GPU does not answer", code, err);
+        return refuse(nvml, "a GPU that does not respond", code, err);
     if ((code = nvml->uuid(gpu, device->uuid, NVML_UUID_SIZE)) != NVML_SUCCESS)
         return refuse(nvml, "the UUID of a GPU", code, err);
     if ((code = nvml->pci(gpu, &pci)) != NVML_SUCCESS)

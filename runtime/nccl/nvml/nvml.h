@@ -1,8 +1,7 @@
-/* nvml.h - which NVIDIA GPUs and MIG instances there are, asked of the driver's library NVML, which is loaded
- * only for that.
+/* nvml.h - lists NVIDIA GPUs and MIG instances by the driver's library NVML, which is loaded on demand.
  *
- * A sick driver can block for ever and a call cannot be taken back: who must not wait calls this in a process
- * of its own (launcher/host/isolated_call.h). */
+ * A hung driver can block for ever and a call cannot be cancelled: a caller that must not block calls this
+ * in a process of its own (launcher/host/isolated_call.h). */
 #ifndef MUSTER_RUNTIME_NCCL_NVML_NVML_H
 #define MUSTER_RUNTIME_NCCL_NVML_NVML_H
 
@@ -31,7 +30,7 @@ struct nvml_inventory {
 };
 
 /* library: the file of NVML, NULL for the one the driver installs (libnvidia-ml.so.1). MUSTER_E_NOT_FOUND
- * where it cannot be loaded, MUSTER_E_IO with NVML's words where it refuses. A machine without GPUs is no
+ * if it cannot be loaded, MUSTER_E_IO with NVML's text if it fails. A machine without GPUs is not an
  * error. */
 int nvml_read(const char *library, struct nvml_inventory *inventory, struct muster_error *err);
 

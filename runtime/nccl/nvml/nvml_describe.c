@@ -1,4 +1,4 @@
-/* nvml_describe.c - the questions to each GPU; those about pairs are in nvml_pairs.c. */
+/* nvml_describe.c - the queries about each GPU; those about pairs are in nvml_pairs.c. */
 #include "runtime/nccl/nvml/nvml_describe.h"
 
 #include <stdarg.h>
@@ -19,7 +19,7 @@ void nvml_doing(struct nvml_report *report, const char *format, ...)
     va_end(arguments);
 }
 
-/* --- one question, one function; each gives NVML's code --- */
+/* --- one query, one function; each returns NVML's code --- */
 
 struct asking {
     const struct nvml_library *nvml;
@@ -44,7 +44,7 @@ static int ask_capability(const struct asking *a)
     return NVML_ASK(a->nvml, capability, a->device, &a->gpu->compute_major, &a->gpu->compute_minor);
 }
 
-/* The older function counts what the driver keeps for itself as used. */
+/* The older function counts the driver's own memory as used. */
 static int ask_memory(const struct asking *a)
 {
     nvmlMemory_v2_t memory = {.version = NVML_MEMORY_V2};
@@ -106,7 +106,7 @@ static int ask_ecc_errors(const struct asking *a)
     return NVML_SUCCESS;
 }
 
-/* Before Ampere memory retires pages; asked with room for none it says how many there are. */
+/* Before Ampere, memory retires pages; a call with room for none returns their number. */
 static int ask_retired_pages(const struct asking *a)
 {
     enum { CAUSES = 2 }; /* several single-bit errors, one double-bit error */
@@ -160,7 +160,7 @@ static int ask_recovery_action(const struct asking *a)
     return NVML_SUCCESS;
 }
 
-/* A link that the GPU does not have is an invalid argument or not supported. */
+/* A link that the GPU lacks is an invalid argument or not supported. */
 static int ask_nvlinks(const struct asking *a)
 {
     int links = 0, up = 0;
@@ -187,7 +187,7 @@ static int ask_pcie(const struct asking *a)
                      {a->nvml->pcie_generation_max, &gpu->pcie_generation_max},
                      {a->nvml->pcie_width, &gpu->pcie_width},
                      {a->nvml->pcie_width_max, &gpu->pcie_width_max}};
-    int worst = NVML_SUCCESS; /* virtual GPUs know some of the four */
+    int worst = NVML_SUCCESS; /* virtual GPUs report some of the four */
     for (size_t i = 0; i < sizeof questions / sizeof *questions && worst != NVML_ERROR_GPU_IS_LOST; i++) {
         unsigned value = 0;
         int code = questions[i].call ? questions[i].call(a->device, &value) : NVML_ERROR_FUNCTION_NOT_FOUND;
@@ -258,7 +258,7 @@ static int ask_processes(const struct asking *a)
     int code = NVML_ASK(a->nvml, processes, a->device, &count, found);
     if (code == NVML_ERROR_FUNCTION_NOT_FOUND)
         code = NVML_ASK(a->nvml, processes_v2, a->device, &count, found);
-    if (code == NVML_ERROR_INSUFFICIENT_SIZE) /* more than fit: their number is all that matters then */
+    if (code == NVML_ERROR_INSUFFICIENT_SIZE) /* more than fit: then only their number matters */
         a->gpu->processes = (int)count;
     if (code != NVML_SUCCESS)
         return code == NVML_ERROR_INSUFFICIENT_SIZE ? NVML_SUCCESS : code;
@@ -319,7 +319,7 @@ bool nvml_note(const struct nvml_library *nvml, struct description_gpu *gpu, con
         return false;
     default:
         if (!*gpu->error) /* the first is nearest to the cause */
-            (void)snprintf(gpu->error, sizeof gpu->error, "NVML says of %s: %s", what,
+            (void)snprintf(gpu->error, sizeof gpu->error, "NVML, %s: %s", what,
                            nvml_words(nvml, code, words, sizeof words));
         return true;
     }
@@ -382,8 +382,8 @@ static int ask_all(const struct nvml_library *nvml, bool processes_visible, stru
         code = nvml->handle(i, &a.device);
         if (!nvml_note(nvml, a.gpu, "it", code))
             continue;
-        if (code != NVML_SUCCESS) { /* no code for a GPU that cannot be asked anything is harmless */
-            (void)snprintf(a.gpu->error, sizeof a.gpu->error, "NVML does not reach it: %s",
+        if (code != NVML_SUCCESS) { /* no error code is harmless for a GPU whose handle cannot be opened */
+            (void)snprintf(a.gpu->error, sizeof a.gpu->error, "NVML cannot reach it: %s",
                            nvml_words(nvml, code, words, sizeof words));
             continue;
         }

@@ -1,8 +1,8 @@
-/* nvml_describe.h - all that NVML tells of this machine's GPUs, for a description.
+/* nvml_describe.h - all properties of this machine's GPUs that NVML reports, for a description.
  *
- * Any call can hang in a sick driver, so nvml_describe belongs into a process of its own. It writes its
- * report as it goes, and says beforehand what it is about to ask: with the report in memory that both
- * processes see, a hang costs what was not asked yet, and says which question it was. A flat struct without
+ * Any call can hang in a sick driver, so nvml_describe runs in a process of its own. It writes its report
+ * as it goes, and records each query before making it: with the report in memory shared by both processes,
+ * a hang costs the remaining queries only, and the report names the query that hung. A flat struct without
  * pointers. */
 #ifndef MUSTER_RUNTIME_NCCL_NVML_NVML_DESCRIBE_H
 #define MUSTER_RUNTIME_NCCL_NVML_NVML_DESCRIBE_H
@@ -22,11 +22,11 @@ enum {
 };
 
 struct nvml_report {
-    bool started; /* NVML is there and told how many GPUs there are */
+    bool started; /* NVML is there and returned the number of GPUs */
     bool finished;
-    char doing[DESCRIPTION_TEXT]; /* what it was last asked */
+    char doing[DESCRIPTION_TEXT]; /* the latest query */
     char driver[DESCRIPTION_NAME], cuda_driver[DESCRIPTION_NAME];
-    int gpu_count; /* of gpus; the last one may be half done */
+    int gpu_count; /* of gpus; the last one may be incomplete */
     struct description_gpu gpus[DESCRIPTION_GPUS_LIMIT];
     int link_count; /* pairs of GPUs */
     struct description_link links[NVML_REPORT_PAIRS];
@@ -35,16 +35,16 @@ struct nvml_report {
     int omitted; /* GPUs and processes that did not fit */
 };
 
-/* report must be zeroed. Fails as nvml_open does, or where the GPUs cannot be counted; what one GPU does not
- * answer stands in its error and is no failure. library NULL: the driver's. processes_visible: the driver's
- * process ids are ours too, so that /proc knows their names. */
+/* report must be zeroed. Fails as nvml_open does, or if the GPUs cannot be counted; a query that fails for
+ * one GPU is recorded in that GPU's error and is not a failure. library NULL: the driver's.
+ * processes_visible: the driver's process ids are ours too, so that /proc has their names. */
 int nvml_describe(const char *library, bool processes_visible, struct nvml_report *report,
                   struct muster_error *err);
 
-/* Puts a report into a description whose GPUs, if any, come from the PCI bus; what only the bus told stays.
- * failure: how nvml_describe, or the process in which it ran, failed; NULL where it did not. A report that
- * another process was writing when it was killed is taken as it is. Pure. Distances that NVML did not tell
- * stay unknown: reader_distances follows. */
+/* Merges a report into a description whose GPUs, if any, come from the PCI bus; fields known only from the
+ * bus stay. failure: the error of nvml_describe, or of the process in which it ran; NULL for none. A
+ * report whose writer was killed is merged as far as it goes. Pure. Distances unknown to NVML stay
+ * unknown: reader_distances follows. */
 int nvml_merge(const struct nvml_report *report, const struct muster_error *failure,
                struct description *description, struct muster_error *err);
 

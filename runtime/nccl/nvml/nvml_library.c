@@ -31,15 +31,14 @@ int nvml_open(const char *file, struct nvml_library *nvml, struct muster_error *
     int code = nvml->init();
     if (code == NVML_SUCCESS)
         return 0;
-    (void)error_set(err, MUSTER_E_IO, "NVML: it does not start: %s",
-                    nvml_words(nvml, code, words, sizeof words));
-    (void)dlclose(nvml->loaded); /* a library that stays costs nothing */
+    (void)error_set(err, MUSTER_E_IO, "NVML does not start: %s", nvml_words(nvml, code, words, sizeof words));
+    (void)dlclose(nvml->loaded); /* keeping the library loaded costs nothing */
     return -1;
 }
 
 void nvml_close(struct nvml_library *nvml)
 {
-    (void)nvml->shutdown(); /* what was read is read */
+    (void)nvml->shutdown(); /* a failing shutdown does not invalidate the results */
     (void)dlclose(nvml->loaded);
 }
 

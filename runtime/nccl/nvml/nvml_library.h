@@ -1,8 +1,9 @@
-/* nvml_library.h - NVML as far as we use it: its shapes, and its functions loaded from the driver's library.
+/* nvml_library.h - the part of NVML that muster uses: its types, and its functions loaded from the
+ * driver's library.
  *
- * The few declarations that are needed stand here, so that nothing of CUDA's toolkit is needed to build.
- * Sizes and numbers are those of nvml.h of CUDA 13; NVML keeps them for ever and gives a function that
- * changes a new name. For the parts of this folder that ask NVML, inside a process that may hang. */
+ * The few declarations are copied here, so that the build does not need CUDA's toolkit. Sizes and numbers
+ * are those of nvml.h of CUDA 13; NVML keeps them for ever and gives a function that changes a new name.
+ * Used by the parts of this folder that call NVML, inside a process that may hang. */
 #ifndef MUSTER_RUNTIME_NCCL_NVML_NVML_LIBRARY_H
 #define MUSTER_RUNTIME_NCCL_NVML_NVML_LIBRARY_H
 
@@ -64,7 +65,7 @@ enum nvml_code {
     NVML_ERROR_NO_PERMISSION = 4,
     NVML_ERROR_NOT_FOUND = 6,
     NVML_ERROR_INSUFFICIENT_SIZE = 7,
-    NVML_ERROR_FUNCTION_NOT_FOUND = 13, /* also where this library has no such function */
+    NVML_ERROR_FUNCTION_NOT_FOUND = 13, /* also if this library lacks the function */
     NVML_ERROR_GPU_IS_LOST = 15,
 };
 
@@ -75,8 +76,8 @@ enum {
     NVML_FIELD_RECOVERY_ACTION = 230,
 };
 
-/* member, NVML's name, its parameters. Without the first group nothing can be told; of the second every one
- * may be missing: in old drivers, in virtual GPUs, in WSL. */
+/* member, NVML's name, its parameters. The first group is required; of the second any may be missing: in
+ * old drivers, in virtual GPUs, in WSL. */
 #define NVML_FUNCTIONS(X)                                                                                    \
     X(init, "nvmlInit_v2", (void))                                                                           \
     X(shutdown, "nvmlShutdown", (void))                                                                      \
@@ -127,16 +128,16 @@ struct nvml_library {
     void *loaded; /* dlopen's */
 };
 
-/* The code of an optional function, NVML_ERROR_FUNCTION_NOT_FOUND where the library has none. */
+/* The code of an optional function, NVML_ERROR_FUNCTION_NOT_FOUND if the library lacks it. */
 #define NVML_ASK(library, member, ...)                                                                       \
     ((library)->member ? (library)->member(__VA_ARGS__) : NVML_ERROR_FUNCTION_NOT_FOUND)
 
-/* Loads and starts NVML. file NULL: the one that the driver installs (libnvidia-ml.so.1). MUSTER_E_NOT_FOUND
- * where it cannot be loaded, MUSTER_E_IO with NVML's words where it does not start. */
+/* Loads and starts NVML. file NULL: the one that the driver installs (libnvidia-ml.so.1).
+ * MUSTER_E_NOT_FOUND if it cannot be loaded, MUSTER_E_IO with NVML's text if it does not start. */
 int nvml_open(const char *file, struct nvml_library *nvml, struct muster_error *err);
 void nvml_close(struct nvml_library *nvml);
 
-/* NVML's words for a code: "GPU is lost (15)"; into out. */
+/* NVML's text for a code: "GPU is lost (15)"; into out. */
 const char *nvml_words(const struct nvml_library *nvml, int code, char *out, unsigned size);
 /* NVML writes "00000000:3B:00.0", /sys "0000:3b:00.0". out has size bytes. */
 void nvml_spell_bus(const char *text, char *out, unsigned size);

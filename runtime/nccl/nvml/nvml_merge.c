@@ -1,4 +1,4 @@
-/* nvml_merge.c - what NVML told, put into a description. */
+/* nvml_merge.c - merges NVML's report into a description. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "proto/base/mem.h"
 #include "runtime/nccl/nvml/nvml_describe.h"
 
-/* Counts and ends of texts of a report that may have been cut off in the middle of a write. */
+/* Validates counts and terminates texts of a report that may have been cut off in the middle of a write. */
 static int bounded(int count, int limit)
 {
     return count < 0 ? 0 : count < limit ? count : limit;
@@ -22,7 +22,7 @@ static const struct description_gpu *find_on_bus(const struct description *d, co
     return NULL;
 }
 
-/* NVML does not know NUMA nodes; it may not know the PCIe link. */
+/* NVML does not report NUMA nodes; it may not report the PCIe link. */
 static void keep_what_the_bus_told(const struct description_gpu *bus, struct description_gpu *gpu)
 {
     gpu->numa_node = bus->numa_node;
@@ -65,7 +65,7 @@ static int take_gpus(const struct nvml_report *report, struct description *d)
     mem_free(d->interface_links);
     d->gpus = gpus;
     d->gpu_count = count;
-    d->gpu_links = d->nic_links = d->interface_links = NULL; /* their numbers may mean other GPUs now */
+    d->gpu_links = d->nic_links = d->interface_links = NULL; /* their numbers may refer to other GPUs now */
     d->gpu_link_count = d->nic_link_count = d->interface_link_count = 0;
     return 0;
 }
@@ -100,7 +100,7 @@ static int take_processes(const struct nvml_report *report, struct description *
     return 0;
 }
 
-/* GPUs that know a fabric know whether somebody manages it. */
+/* GPUs in an NVLink fabric report whether a fabric manager is there. */
 static void take_fabric(struct description *d)
 {
     for (int i = 0; i < d->gpu_count; i++) {
@@ -118,7 +118,7 @@ static void take_failure(const struct nvml_report *report, const struct muster_e
     bool cut_off = failure->code == MUSTER_E_TIMEOUT || (report->started && !report->finished);
     d->nvml = cut_off ? DESCRIPTION_UNKNOWN : DESCRIPTION_NO;
     if (cut_off)
-        (void)snprintf(d->nvml_error, sizeof d->nvml_error, "%.150s; it was asked: %.80s", failure->text,
+        (void)snprintf(d->nvml_error, sizeof d->nvml_error, "%.150s; the query was: %.80s", failure->text,
                        report->doing);
     else
         (void)snprintf(d->nvml_error, sizeof d->nvml_error, "%.*s", (int)sizeof d->nvml_error - 1,

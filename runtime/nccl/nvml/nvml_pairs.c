@@ -1,10 +1,10 @@
-/* nvml_pairs.c - the questions about two GPUs: how far apart, by how many NVLinks, and whether each can reach
- * the other's memory. */
+/* nvml_pairs.c - the queries about two GPUs: distance, number of NVLinks, and access to each other's
+ * memory. */
 #include <string.h>
 
 #include "runtime/nccl/nvml/nvml_describe_internal.h"
 
-/* Where the NVLinks of each GPU end. */
+/* The remote ends of each GPU's NVLinks. */
 struct ends {
     int to[DESCRIPTION_GPUS_LIMIT][DESCRIPTION_GPUS_LIMIT]; /* at the other GPU */
     int to_switch[DESCRIPTION_GPUS_LIMIT];
@@ -18,7 +18,7 @@ static int find_gpu(const struct nvml_report *report, const char *pci)
     return -1;
 }
 
-/* Behind a switch NVML gives the switch's address, or one that means nothing: the type tells. */
+/* Behind a switch NVML gives the switch's address, or a meaningless one: the type identifies it. */
 static void follow_link(const struct nvml_library *nvml, nvmlDevice_t device, int gpu, unsigned link,
                         const struct nvml_report *report, struct ends *ends)
 {
@@ -42,7 +42,7 @@ static void follow_link(const struct nvml_library *nvml, nvmlDevice_t device, in
 static void follow_links(const struct nvml_library *nvml, nvmlDevice_t device, int gpu,
                          struct nvml_report *report, struct ends *ends)
 {
-    nvml_doing(report, "GPU %d: where its NVLinks lead", gpu);
+    nvml_doing(report, "GPU %d: the remote ends of its NVLinks", gpu);
     for (unsigned link = 0; report->gpus[gpu].nvlinks_up > 0 && link < NVML_LINKS; link++) {
         unsigned active = 0;
         int code = NVML_ASK(nvml, link_state, device, link, &active);
@@ -72,7 +72,7 @@ static enum description_flag p2p(const struct nvml_library *nvml, nvmlDevice_t a
     return status == FINE ? DESCRIPTION_YES : DESCRIPTION_NO;
 }
 
-/* Through a switch a pair has as many links as the one with fewer has to it. */
+/* Through a switch a pair has as many links as the GPU with fewer links to it. */
 static int links_between(const struct ends *ends, int a, int b)
 {
     int direct = ends->to[a][b] > ends->to[b][a] ? ends->to[a][b] : ends->to[b][a];

@@ -1,4 +1,4 @@
-/* reader.c - looks into files for the other parts, and calls them. */
+/* reader.c - helpers that read files, and the calls of the other parts. */
 #include "runtime/nccl/read/reader.h"
 
 #include <ctype.h>

@@ -1,8 +1,8 @@
-/* reader_disk.c - the disk that logs and error files go to.
+/* reader_disk.c - the disk of logs and error files.
  *
- * A file is written there and removed, because a disk can have room and still be read-only, and because its
- * time stamp is the clock of whoever keeps the file: on a shared file system the server's, which everything
- * that compares ages of files depends on; on a local one the kernel's. */
+ * A file is written there and removed, because a disk can have room and still be read-only, and because
+ * its time stamp shows the clock of the file's keeper: on a shared file system the server's, which every
+ * comparison of file ages depends on; on a local one the kernel's. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static void cut_last(char *path)
         *slash = 0;
 }
 
-/* The directory may not be made yet: then the nearest above it counts. */
+/* The directory may not exist yet: then the nearest one above it counts. */
 static bool find_room(struct reader_disk *disk)
 {
     struct statvfs room;
@@ -38,13 +38,13 @@ static bool find_room(struct reader_disk *disk)
         cut_last(disk->path);
     }
     disk->free_bytes = (int64_t)(room.f_bavail * room.f_frsize);
-    if (room.f_files) /* some file systems have no number of them */
+    if (room.f_files) /* some file systems report no number of inodes */
         disk->free_inodes = (int64_t)room.f_favail;
     return true;
 }
 
-/* statx and not fstat: the time must be the file system's own, and what is preloaded to pretend another time
- * (libfaketime) pretends it in fstat too. */
+/* statx, not fstat: the time must be the file system's own, and a preloaded library that fakes the time
+ * (libfaketime) fakes fstat too. */
 static bool stamp_of(int fd, int64_t *ns)
 {
     struct statx facts;

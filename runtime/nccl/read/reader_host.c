@@ -1,4 +1,4 @@
-/* reader_host.c - the machine around the GPUs: what it is, its limits, its driver and libraries. */
+/* reader_host.c - the machine around the GPUs: model, limits, driver and libraries. */
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
@@ -168,7 +168,7 @@ static void read_driver_version(struct reader *r)
         }
 }
 
-/* Which cloud's profile brings its own settings. */
+/* The cloud whose profile brings settings of its own. */
 static void read_cloud(struct reader *r)
 {
     struct description *out = r->out;
@@ -225,7 +225,7 @@ static void read_libraries(struct reader *r)
                 at += length + (at[length] == ':');
             }
     if (r->options->thorough || r->out->device_files > 0 || r->out->wsl)
-        reader_python(r); /* found by torch before those of the system */
+        reader_python(r); /* torch finds these before those of the system */
     for (size_t i = 0; i < sizeof directories / sizeof *directories; i++)
         read_library(r, directories[i], strlen(directories[i]));
 }

@@ -1,4 +1,4 @@
-/* reader_internal.h - how the reader's parts look into files, and what each of them fills. */
+/* reader_internal.h - file helpers of the reader, and the parts that fill a description. */
 #ifndef MUSTER_RUNTIME_NCCL_READ_READER_INTERNAL_H
 #define MUSTER_RUNTIME_NCCL_READ_READER_INTERNAL_H
 
@@ -18,7 +18,7 @@ enum { READER_PATH = 512 };
 /* The path below root; false where it is too long. */
 bool reader_path(const struct reader *r, char path[READER_PATH], const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The first line of a file without blanks around it; "" and false where it cannot be read. */
+/* The first line of a file without surrounding blanks; "" and false if it cannot be read. */
 bool reader_line(const struct reader *r, char *out, size_t size, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* A whole number in a file (0x too); otherwise where it cannot be read. */
@@ -35,7 +35,7 @@ void reader_each(struct reader *r, const char *directory,
 /* Room for one more item of a list that grew by this alone (zeroed), or NULL (r->failed; `omitted` is counted
  * beyond the limit). */
 void *reader_grow(struct reader *r, void *items_pointer, int *count, size_t size);
-/* text into a field, cut where it is too long. */
+/* text into a field, truncated if too long. */
 void reader_set(char *field, size_t size, const char *text);
 #define READER_SET(field, text) reader_set(field, sizeof(field), text)
 
@@ -45,7 +45,7 @@ void reader_rdma(struct reader *r);
 void reader_host(struct reader *r);
 void reader_limits(struct reader *r);
 void reader_driver(struct reader *r);
-void reader_python(struct reader *r); /* where no library was found before */
+void reader_python(struct reader *r); /* if no library was found before */
 void reader_gpus(struct reader *r);   /* after reader_driver, which counts /dev/nvidia<n> */
 void reader_settings(struct reader *r);
 

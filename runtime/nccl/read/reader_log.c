@@ -1,7 +1,8 @@
 /* reader_log.c - the driver's error reports in the kernel log.
  *
- * /dev/kmsg gives one record a read, "<level>,<number>,<microseconds since boot>,<flags>;<text>\n" and lines
- * that begin with a blank behind it. Containers seldom have it: then nothing is known, which is no fault. */
+ * /dev/kmsg gives one record a read, "<level>,<number>,<microseconds since boot>,<flags>;<text>\n",
+ * followed by lines that begin with a blank. Containers seldom have it: the reports are then unknown,
+ * which is not a fault. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 #include "proto/xid.h"
 #include "runtime/nccl/read/reader_internal.h"
 
-/* Room for a new report; the oldest makes way. */
+/* Room for a new report; the oldest is dropped. */
 static struct description_xid *next_report(struct reader *r)
 {
     struct description *out = r->out;
@@ -28,14 +29,14 @@ static struct description_xid *next_report(struct reader *r)
     return last;
 }
 
-/* Seconds since a record was written; -1 where it does not say. */
+/* Seconds since a record was written; -1 if it has no time. */
 static int64_t age_of(const char *record, int64_t uptime_ns)
 {
     long long since_boot_us;
     if (sscanf(record, "%*u,%*u,%lld,", &since_boot_us) != 1 || since_boot_us < 0)
         return -1;
     int64_t age_ns = uptime_ns - (int64_t)since_boot_us * NS_PER_US;
-    return age_ns > 0 ? age_ns / NS_PER_S : 0; /* the log's clock and ours are set apart by a little */
+    return age_ns > 0 ? age_ns / NS_PER_S : 0; /* the log's clock and ours differ slightly */
 }
 
 static void take_line(struct reader *r, const char *line, int64_t uptime_ns)
@@ -67,7 +68,7 @@ int reader_kernel_log(const char *root, int64_t uptime_ns, struct description *d
         ssize_t length = read(fd, record, sizeof record - 1);
         if (length < 0 && (errno == EPIPE || errno == EINTR)) /* EPIPE: records were overwritten meanwhile */
             continue;
-        if (length <= 0) /* EAGAIN: the end of what there is */
+        if (length <= 0) /* EAGAIN: end of the log */
             break;
         record[length] = 0;
         for (char *line = record; *line;) {

@@ -1,8 +1,8 @@
-/* reader_network.c - interfaces and their addresses, the default route, the way to the master.
+/* reader_network.c - interfaces and their addresses, the default route, the route to the master.
  *
- * Kinds and flags come from rtnetlink (RTM_GETLINK), since /sys does not tell a veth from a tunnel; the way
- * to the master is the source address that the kernel gives to a UDP socket connected there, for which no
- * packet is sent. */
+ * Kinds and flags come from rtnetlink (RTM_GETLINK), since /sys does not distinguish a veth from a tunnel;
+ * the route to the master is the source address that the kernel gives to a UDP socket connected there, for
+ * which no packet is sent. */
 #include <net/if.h> /* before linux/, which then leaves its own out */
 
 #include <arpa/inet.h>
@@ -52,7 +52,7 @@ static void fill_from_sys(struct reader *r, struct description_interface *interf
     interface->virtual_ = !reader_exists(r, "/sys/class/net/%s/device", name);
     interface->speed_mbit = reader_number(r, -1, "/sys/class/net/%s/speed", name);
     if (interface->speed_mbit <= 0 ||
-        interface->speed_mbit > 4000000) /* -1 and 2^32-1: the driver does not know */
+        interface->speed_mbit > 4000000) /* -1 and 2^32-1: unknown to the driver */
         interface->speed_mbit = -1;
     interface->numa_node = (int)reader_number(r, -1, "/sys/class/net/%s/device/numa_node", name);
     (void)reader_line(r, interface->vendor, sizeof interface->vendor, "/sys/class/net/%s/device/vendor",
@@ -169,7 +169,7 @@ static bool numeric(const struct sockaddr *address, char *out, size_t size)
     if (getnameinfo(address, length, out, (socklen_t)size, NULL, 0, NI_NUMERICHOST) != 0)
         return false;
     out[strcspn(out, "%")] =
-        0; /* the scope of a link-local address is its interface, which is said already */
+        0; /* the scope of a link-local address is its interface, which is known already */
     return true;
 }
 
@@ -237,7 +237,7 @@ static void read_default_route_6(struct reader *r)
         }
 }
 
-/* The address that a packet to `to` would leave with; "" where there is no route. */
+/* The source address of a packet to `to`; "" if there is no route. */
 static void source_towards(const char *to, char *out, size_t size)
 {
     struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_DGRAM}, *found = NULL;
@@ -267,8 +267,8 @@ static bool holds(const struct description_interface *interface, const char *add
     return is_loopback(address) && interface->loopback;
 }
 
-/* On the master itself the kernel's route to it is the loopback: there it counts which address the others
- * dial. */
+/* On the master itself the kernel's route to it is the loopback: there the address that the others connect
+ * to counts. */
 void reader_route(struct description *description, const char *master_address, bool here)
 {
     char own[DESCRIPTION_NAME] = "";

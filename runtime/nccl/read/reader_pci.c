@@ -1,9 +1,9 @@
-/* reader_pci.c - GPUs on the PCI bus, without asking their driver: address, NUMA node, CPUs, link width; the
+/* reader_pci.c - GPUs on the PCI bus, read without their driver: address, NUMA node, CPUs, link width; the
  * distances of GPUs and RDMA ports, and access control on the bridges between them.
  *
- * /sys shows a container every GPU of its machine, also those that it was not given. The driver's own list,
- * /proc/driver/nvidia/gpus, has those that it was given; its files are not read, because a sick driver blocks
- * who reads them, but the names of its directories are. */
+ * /sys shows a container every GPU of its machine, including those not assigned to it. The driver's own
+ * list, /proc/driver/nvidia/gpus, has the assigned ones; its files are not read, because a hung driver
+ * blocks the reader, but the names of its directories are. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static void add_gpu(struct reader *r, const char *name)
     (void)reader_line(r, gpu->cpus, sizeof gpu->cpus, "/sys/bus/pci/devices/%s/local_cpulist", name);
     gpu->pcie_width = (int)reader_number(r, 0, "/sys/bus/pci/devices/%s/current_link_width", name);
     gpu->pcie_width_max = (int)reader_number(r, 0, "/sys/bus/pci/devices/%s/max_link_width", name);
-    if (gpu->pcie_width > 32 || gpu->pcie_width_max > 32) /* 63 or 255: a virtual device that knows none */
+    if (gpu->pcie_width > 32 || gpu->pcie_width_max > 32) /* 63 or 255: a virtual device without a PCI link */
         gpu->pcie_width = gpu->pcie_width_max = 0;
     /* the kernel writes "16.0 GT/s PCIe", or "Unknown" */
     if (reader_line(r, line, sizeof line, "/sys/bus/pci/devices/%s/current_link_speed", name))
@@ -92,7 +92,7 @@ static void list_gpus(struct reader *r)
         reader_each(r, "/proc/driver/nvidia/gpus", add_listed, NULL);
     else
         reader_each(r, "/sys/bus/pci/devices", add_any, NULL);
-    if (!listed && out->gpu_count != out->device_files) { /* some are not ours, and nothing tells which */
+    if (!listed && out->gpu_count != out->device_files) { /* some are not ours, and their owner is unknown */
         mem_free(out->gpus);
         out->gpus = NULL;
         out->gpu_count = 0;
@@ -153,7 +153,7 @@ static enum description_flag ask_bridge(struct survey *survey, const char *name)
     return answer;
 }
 
-/* One bridge that redirects is enough; one that nobody may read leaves it open. */
+/* One bridge that redirects is enough; one that cannot be read leaves the answer unknown. */
 static void add_bridge(const char *name, void *context)
 {
     struct survey *survey = context;
@@ -175,7 +175,7 @@ static void read_path(const struct reader *r, const char *address, struct pci_pa
     pci_path_parse(target, out);
 }
 
-/* Access control matters where traffic could turn round below the host bridge. */
+/* Access control matters only if traffic could turn round below the host bridge. */
 static void measure(struct survey *survey, const struct pci_path *a, const struct pci_path *b, int numa_a,
                     int numa_b, struct description_link *link)
 {
@@ -196,7 +196,7 @@ static const struct description_link *find_link(const struct description_link *l
     return NULL;
 }
 
-/* A list of pairs that is made anew: what is known of a pair is taken over. */
+/* A new list of pairs; known values of a pair are kept. */
 struct pairs {
     struct description_link **links; /* of the description */
     int *count;

@@ -1,8 +1,8 @@
-/* reader_python.c - the NCCL that Python's packages bring: nvidia-nccl-cu12 lies beside torch, and its
- * version is the name of a directory there. Nothing of Python is run.
+/* reader_python.c - the NCCL installed by Python packages: nvidia-nccl-cu12 is installed beside torch, and
+ * its version is the name of a directory there. No Python code runs.
  *
- * Workers run under PYTHON_EXEC, else the first python3 of PATH; its packages are in lib/python3.<n> of the
- * same prefix, Debian's also in local/. */
+ * Workers run under PYTHON_EXEC, else the first python3 of PATH; its packages are in lib/python3.<n> of
+ * the same prefix, Debian's also in local/. */
 #include <stdio.h>
 #include <string.h>
 

@@ -61,8 +61,8 @@ static void first_name(struct reader *r, const char *name, void *context)
         reader_set(out, DESCRIPTION_NAME, name);
 }
 
-/* Whether its verbs device can be opened: in a pod without the RDMA resource /sys shows what /dev does not
- * have. */
+/* Whether its verbs device can be opened: in a pod without the RDMA resource /sys shows devices that /dev
+ * lacks. */
 static bool can_open_verbs(struct reader *r, const char *device)
 {
     char directory[READER_PATH / 2], verbs[DESCRIPTION_NAME] = "", path[READER_PATH];

@@ -1,8 +1,8 @@
-/* reader_settings.c - what the user set: the environment, then NCCL's files in NCCL's order.
+/* reader_settings.c - the user's settings: the environment, then NCCL's files in NCCL's order.
  *
- * NCCL (param.cc, 2.23 and later) reads NCCL_CONF_FILE where it is set, else ~/.nccl.conf, and then
- * /etc/nccl.conf; a line is NAME=value without any trimming, # begins a comment in column 0 only, and what
- * stands in the environment or came first wins. */
+ * NCCL (param.cc, 2.23 and later) reads NCCL_CONF_FILE if it is set, else ~/.nccl.conf, and then
+ * /etc/nccl.conf; a line is NAME=value without any trimming, # begins a comment in column 0 only; the
+ * environment wins over the files, and the first line wins. */
 #include <stdio.h>
 #include <string.h>
 

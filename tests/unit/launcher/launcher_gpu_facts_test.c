@@ -242,7 +242,7 @@ static void a_hang_in_any_call_costs_the_time_limit(void **state)
         (void)snprintf(fail, sizeof fail, "%s:hang", functions[i]);
         pretend(FAKE_NVML_LIBRARY, "GPU-aa+MIG-1 GPU-bb", "*.mig=1 *.links=1 *.retired=0 *.name=x 0-1.p2p=0",
                 fail);
-        ask_until(short_ns, "; it was asked: ", &d);
+        ask_until(short_ns, "; the query was: ", &d);
         assert_int_equal(d.nvml, DESCRIPTION_UNKNOWN);
         description_free(&d);
     }
@@ -255,7 +255,7 @@ static void a_crash_is_no_crash_of_ours(void **state)
     pretend(FAKE_NVML_LIBRARY, "GPU-aa GPU-bb", "", "nvmlDeviceGetUUID@1:crash");
     ask(generous_ns, &d);
     assert_int_equal(d.nvml, DESCRIPTION_UNKNOWN);
-    assert_string_equal(d.nvml_error, "NVML ended without an answer; it was asked: GPU 1");
+    assert_string_equal(d.nvml_error, "NVML ended without an answer; the query was: GPU 1");
     assert_int_equal(d.gpu_count, 2);
     description_free(&d);
 }
@@ -266,7 +266,7 @@ static void what_came_before_a_hang_is_kept(void **state)
     struct description d;
     pretend(FAKE_NVML_LIBRARY, "GPU-a GPU-b GPU-c GPU-d", "*.temperature=30 *.name=x",
             "nvmlDeviceGetTemperature@2:hang");
-    ask_until(NS_PER_S, "; it was asked: GPU 2: its temperature", &d);
+    ask_until(NS_PER_S, "; the query was: GPU 2: its temperature", &d);
     assert_int_equal(d.gpu_count, 3);
     assert_int_equal(d.gpus[1].temperature_c, 30);
     assert_string_equal(d.gpus[2].name, "x");

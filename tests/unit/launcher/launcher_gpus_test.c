@@ -57,7 +57,7 @@ static void drivers_that_refuse_are_quoted(void **state)
     struct muster_error err = {0};
     assert_int_equal(pretend("fail"), 0);
     assert_int_equal(visible_gpus_read(&all, &err), -1);
-    assert_string_equal(err.text, "NVML: it does not start: Driver Not Loaded (9)");
+    assert_string_equal(err.text, "NVML does not start: Driver Not Loaded (9)");
     assert_int_equal(pretend("crash"), 0);
     assert_int_equal(visible_gpus_read(&all, &err), -1);
     assert_string_equal(err.text, "NVML (the NVIDIA driver) ended without an answer");

@@ -107,10 +107,10 @@ static void what_is_wrong_is_named(void **state)
     static const struct {
         const char *text, *says;
     } cases[] = {
-        {"[]", "machine.json:1:1: this is a list, an object is wanted"},
+        {"[]", "machine.json:1:1: this is a list, expected an object"},
         {"{\"version\": 2}", "version 2, this program reads 1"},
         {"{\"version\": 1, \"gpu\": []}", "did you mean gpus"},
-        {"{\"version\": 1, \"nnodes\": \"two\"}", "nnodes is text, a whole number is wanted"},
+        {"{\"version\": 1, \"nnodes\": \"two\"}", "nnodes is text, expected a whole number"},
         {"{\"version\": 1, \"nnodes\": 5000000000}", "does not fit"},
         {"{\"version\": 1, \"wsl\": 1}", "true or false"},
         {"{\"version\": 1, \"gpu_links\": [{\"distance\": \"FAR\"}]}", "one of its names"},

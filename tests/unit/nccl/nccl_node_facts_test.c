@@ -97,7 +97,8 @@ static void who_does_not_know_takes_no_part(void **state)
     check(nodes, 4, "");
     (void)snprintf(nodes[3].driver, sizeof nodes[3].driver, "550.90.07");
     check(nodes, 4,
-          "driver 580.82.07 on node-a; 550.90.07 on node-d: what works on one node may fail on the other\n");
+          "driver 580.82.07 on node-a; 550.90.07 on node-d: a setting that works on one node may fail on the "
+          "other\n");
 }
 
 static void many_nodes_are_counted(void **state)
@@ -108,12 +109,12 @@ static void many_nodes_are_counted(void **state)
     for (int i = 0; i < MANY; i++)
         nodes[i] = usual(i);
     (void)snprintf(nodes[MANY - 1].model, sizeof nodes[0].model, "NVIDIA A100-SXM4-80GB");
-    check(
-        nodes, MANY,
-        "GPU model NVIDIA H100 80GB HBM3 on node-a, node-b, node-c, node-d, node-e, node-f, node-g, node-h "
-        "and "
-        "11 more; NVIDIA A100-SXM4-80GB on node-t: the slowest sets the pace, and what fits into one may not "
-        "fit into the other\n");
+    check(nodes, MANY,
+          "GPU model NVIDIA H100 80GB HBM3 on node-a, node-b, node-c, node-d, node-e, node-f, node-g, node-h "
+          "and "
+          "11 more; NVIDIA A100-SXM4-80GB on node-t: the slowest sets the pace, and a model that fits into "
+          "one may not "
+          "fit into the other\n");
 }
 
 static void the_way_as_text_and_back(void **state)

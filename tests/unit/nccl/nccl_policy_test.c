@@ -69,17 +69,17 @@ static void what_is_wrong_is_named_with_its_place(void **state)
     static const struct {
         const char *text, *says;
     } cases[] = {
-        {"rules: []\n", "site.yaml:1:1: no version that is known; version: 1 is wanted"},
+        {"rules: []\n", "site.yaml:1:1: no version that is known; expected version: 1"},
         {"version: 2\n", "site.yaml:1:"},
         {"version: 1\nrule: []\n", "site.yaml:2:1: unknown key 'rule'; did you mean rules"},
         {"version: 1\nrules: {}\n", "site.yaml:2:8: rules are no list"},
         {"version: 1\nrules:\n  - x\n", "site.yaml:3:5: a rule is no map"},
         {"version: 1\nrules:\n  - forbidden: [A]\n",
          "site.yaml:3:5: unknown key 'forbidden'; did you mean forbid"},
-        {"version: 1\nrules:\n  - reason: none\n", "site.yaml:3:5: a rule that does nothing"},
-        {"version: 1\nrules:\n  - add: [A]\n", "site.yaml:3:10: no map; {NAME: value} is wanted"},
+        {"version: 1\nrules:\n  - reason: none\n", "site.yaml:3:5: a rule without effect"},
+        {"version: 1\nrules:\n  - add: [A]\n", "site.yaml:3:10: no map; expected {NAME: value}"},
         {"version: 1\nrules:\n  - add: {nccl_debug: WARN}\n",
-         "site.yaml:3:11: nccl_debug; a variable's name"},
+         "site.yaml:3:11: nccl_debug; expected a variable's name"},
         {"version: 1\nrules:\n  - pin: {A: [1]}\n", "site.yaml:3:11: no value"},
         {"version: 1\nrules:\n  - forbid: A\n", "site.yaml:3:13: no list"},
         {"version: 1\nrules:\n  - forbid: [a]\n", "site.yaml:3:14: no name"},
