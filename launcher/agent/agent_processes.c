@@ -87,7 +87,7 @@ void agent_release_workers(struct agent *agent)
     for (int i = 0; i < agent->config->nproc_per_node; i++) {
         struct worker *worker = &agent->workers[i];
         if (worker->pid)
-            (void)guardian_remove(&agent->guardian, worker->pid, NULL); /* a dead one knows nothing anyway */
+            guardian_remove(&agent->guardian, worker->pid);
         if (worker->agent) {
             agent_close_beats(agent, worker);
             agent_close_notices(agent, worker);

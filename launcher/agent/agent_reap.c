@@ -46,7 +46,7 @@ static void collect(struct agent *agent)
         worker->end_status = info.si_status;
         agent->alive--;
         agent_end_beats(agent, worker);
-        (void)guardian_reaped(&agent->guardian, worker->pid, NULL); /* the successor of a dead one is told */
+        guardian_reaped(&agent->guardian, worker->pid);
     }
 }
 

@@ -94,8 +94,7 @@ static int start_worker(struct agent *agent, struct worker *worker, int *exit_co
     *exit_code = EXIT_CODE_FAILURE;
     if (spawn_routed(agent, worker, &command, exit_code, err) < 0)
         return -1;
-    if (guardian_add(&agent->guardian, worker->pid, err) < 0)
-        log_warning(&agent->log, "%s", err->text); /* its end is an event of its own and brings another one */
+    guardian_add(&agent->guardian, worker->pid);
     return 0;
 }
 

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -19,12 +20,14 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
-/* What travels in the pipe: smaller than PIPE_BUF, so never split. */
-enum note_kind { NOTE_STARTED, NOTE_REAPED, NOTE_OVER };
-struct note {
-    int32_t session;
-    int32_t kind;
+/* What the agent and its guardian share: the agent writes, the guardian reads once, when the agent is gone. A
+ * place holds a whole session in one word, so that an agent that is killed while it writes leaves no half of
+ * one. */
+struct guardian_table {
+    uint32_t used;                            /* places from the first on that may hold one */
+    uint64_t places[GUARDIAN_SESSIONS_LIMIT]; /* 0: none; else its id, and LEADERLESS */
 };
+#define LEADERLESS ((uint64_t)1 << 32)
 
 /* --- the guardian itself --- */
 
@@ -34,18 +37,15 @@ static struct {
     size_t count;
 } guarded;
 
-static void take_note(const struct note *note)
+static void take_sessions(const struct guardian_table *table)
 {
-    size_t i = 0;
-    while (i < guarded.count && guarded.sessions[i].id != note->session)
-        i++;
-    bool known = i < guarded.count;
-    if (note->kind == NOTE_STARTED && !known && i < GUARDIAN_SESSIONS_LIMIT)
-        guarded.sessions[guarded.count++] = (struct descendants_session){.id = note->session};
-    else if (note->kind == NOTE_REAPED && known)
-        guarded.sessions[i].leaderless = true;
-    else if (note->kind == NOTE_OVER && known)
-        guarded.sessions[i] = guarded.sessions[--guarded.count];
+    uint32_t used = __atomic_load_n(&table->used, __ATOMIC_ACQUIRE);
+    for (uint32_t i = 0; i < used && i < GUARDIAN_SESSIONS_LIMIT; i++) {
+        uint64_t place = __atomic_load_n(&table->places[i], __ATOMIC_RELAXED);
+        if (place)
+            guarded.sessions[guarded.count++] =
+                (struct descendants_session){(pid_t)(uint32_t)place, (place & LEADERLESS) != 0};
+    }
 }
 
 /* Kills until so many looks in a row find nothing: a process may be born behind a look's back, and in the
@@ -102,24 +102,15 @@ static void detach(int fd)
     close_between((unsigned)fd + 1, UINT_MAX);
 }
 
-static void __attribute__((noreturn)) guard(const struct guardian_task *task, int fd)
+static void __attribute__((noreturn))
+guard(const struct guardian_task *task, const struct guardian_table *table, int fd)
 {
+    char nothing;
     guarded.id = task->id;
-    guarded.count =
-        task->session_count < GUARDIAN_SESSIONS_LIMIT ? task->session_count : GUARDIAN_SESSIONS_LIMIT;
-    for (size_t i = 0; i < guarded.count; i++)
-        guarded.sessions[i] = task->sessions[i];
     detach(fd);
-    for (;;) {
-        struct note note;
-        ssize_t got = read(fd, &note, sizeof note);
-        if (got == sizeof note)
-            take_note(&note);
-        else if (got == 0)
-            break;
-        else if (got > 0 || errno != EINTR)
-            break; /* cannot be: notes are atomic. Whatever it is, the agent cannot reach us any more */
-    }
+    while (read(fd, &nothing, sizeof nothing) < 0 && errno == EINTR)
+        ; /* nothing is ever written: it ends when the agent does */
+    take_sessions(table);
     kill_all();
     if (task->afterwards)
         task->afterwards(task->context);
@@ -144,6 +135,25 @@ int guardian_adopt_orphans(struct muster_error *err)
     return error_errno(err, "cannot become the reaper of orphans");
 }
 
+static struct guardian_table *make_table(const struct guardian_task *task)
+{
+    struct guardian_table *table =
+        mmap(NULL, sizeof *table, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (table == MAP_FAILED)
+        return NULL;
+    for (; table->used < task->session_count && table->used < GUARDIAN_SESSIONS_LIMIT; table->used++) {
+        const struct descendants_session *session = &task->sessions[table->used];
+        table->places[table->used] = (uint32_t)session->id | (session->leaderless ? LEADERLESS : 0);
+    }
+    return table;
+}
+
+static void free_table(struct guardian_table *table)
+{
+    if (table)
+        (void)munmap(table, sizeof *table); /* our own mapping: cannot fail */
+}
+
 int guardian_start(const struct guardian_task *task, struct guardian *guardian, struct muster_error *err)
 {
     int ends[2];
@@ -151,48 +161,66 @@ int guardian_start(const struct guardian_task *task, struct guardian *guardian, 
     if (pipe2(ends, O_CLOEXEC) < 0)
         return error_errno(err, "cannot make the guardian's pipe");
     scope_close int reader = ends[0], writer = ends[1];
+    struct guardian_table *table = make_table(task);
+    if (!table)
+        return error_errno(err, "no memory to share with the guardian");
     /* fork without an exit signal: no SIGCHLD, and only a wait with __WALL sees the child */
     pid_t pid = (pid_t)syscall(SYS_clone, 0, NULL, NULL, NULL, 0);
-    if (pid < 0 && errno == EINVAL)
-        return guardian_unsupported(err, "cannot start the guardian: nobody ends the workers of a killed "
-                                         "agent");
-    if (pid < 0)
-        return error_errno(err, "cannot start the guardian");
     if (pid == 0)
-        guard(task, reader);
-    /* a dead or stopped guardian must not stop the agent */
-    (void)fcntl(writer, F_SETFL, O_NONBLOCK);
-    *guardian = (struct guardian){.pid = pid, .fd = take_fd(&writer)};
+        guard(task, table, reader);
+    if (pid < 0) {
+        int refused = errno;
+        free_table(table);
+        if (refused == EINVAL)
+            return guardian_unsupported(err, "cannot start the guardian: nothing ends the workers of a killed "
+                                             "agent");
+        errno = refused;
+        return error_errno(err, "cannot start the guardian");
+    }
+    *guardian = (struct guardian){.pid = pid, .fd = take_fd(&writer), .table = table};
     return 0;
 }
 
-static int tell(struct guardian *guardian, pid_t session, enum note_kind kind, struct muster_error *err)
+static uint64_t *find_place(struct guardian_table *table, uint32_t session)
 {
-    struct note note = {.session = session, .kind = kind};
-    if (!guardian->pid)
-        return 0;
-    ssize_t done;
-    do
-        done = write(guardian->fd, &note, sizeof note);
-    while (done < 0 && errno == EINTR);
-    if (done != sizeof note)
-        return error_errno(err, "the guardian (pid %d) does not listen", (int)guardian->pid);
-    return 0;
+    for (uint32_t i = 0; i < table->used; i++)
+        if ((uint32_t)table->places[i] == session)
+            return &table->places[i];
+    return NULL;
 }
 
-int guardian_add(struct guardian *guardian, pid_t session, struct muster_error *err)
+static void put_place(uint64_t *place, uint64_t value)
 {
-    return tell(guardian, session, NOTE_STARTED, err);
+    __atomic_store_n(place, value, __ATOMIC_RELEASE);
 }
 
-int guardian_reaped(struct guardian *guardian, pid_t session, struct muster_error *err)
+/* A number that is there already is a stranger's no more: its process was started just now. */
+void guardian_add(struct guardian *guardian, pid_t session)
 {
-    return tell(guardian, session, NOTE_REAPED, err);
+    struct guardian_table *table = guardian->table;
+    uint64_t *place = table ? find_place(table, (uint32_t)session) : NULL;
+    if (table && !place)
+        place = find_place(table, 0);
+    if (place)
+        put_place(place, (uint32_t)session);
+    else if (table && table->used < GUARDIAN_SESSIONS_LIMIT) {
+        put_place(&table->places[table->used], (uint32_t)session);
+        __atomic_store_n(&table->used, table->used + 1, __ATOMIC_RELEASE);
+    }
 }
 
-int guardian_remove(struct guardian *guardian, pid_t session, struct muster_error *err)
+void guardian_reaped(struct guardian *guardian, pid_t session)
 {
-    return tell(guardian, session, NOTE_OVER, err);
+    uint64_t *place = guardian->table ? find_place(guardian->table, (uint32_t)session) : NULL;
+    if (place)
+        put_place(place, (uint32_t)session | LEADERLESS);
+}
+
+void guardian_remove(struct guardian *guardian, pid_t session)
+{
+    uint64_t *place = guardian->table ? find_place(guardian->table, (uint32_t)session) : NULL;
+    if (place)
+        put_place(place, 0);
 }
 
 void guardian_dismiss(struct guardian *guardian)
@@ -204,5 +232,6 @@ void guardian_dismiss(struct guardian *guardian)
     while (waitpid(guardian->pid, NULL, __WALL) < 0 && errno == EINTR)
         ;
     (void)close(guardian->fd);
+    free_table(guardian->table);
     *guardian = (struct guardian){.fd = -1};
 }

@@ -1,10 +1,11 @@
 /* guardian.h - the small process that outlives an agent by less than a second, to see that nothing else does.
  *
- * It holds the read end of a pipe. While the agent lives it only notes sessions; when the pipe ends and
- * nobody has dismissed it, the agent was killed, and it SIGKILLs all of the agent's kin (descendants.h) until
- * none is left. It has a session of its own, blocks every signal that can be blocked and holds no other
- * descriptor. It is invisible to a plain wait (it is made without an exit signal), so "no child is left" is a
- * question that the agent can ask the kernel. */
+ * It holds the read end of a pipe and sleeps while the agent lives, which writes its sessions into memory
+ * that both share: nothing of a worker's start and end wakes it. When the pipe ends and nobody has dismissed
+ * it, the agent was killed, and it SIGKILLs all of the agent's kin (descendants.h) until none is left. It has
+ * a session of its own, blocks every signal that can be blocked and holds no other descriptor. It is
+ * invisible to a plain wait (it is made without an exit signal), so "no child is left" is a question that the
+ * agent can ask the kernel. */
 #ifndef MUSTER_LAUNCHER_PROCESS_GUARDIAN_H
 #define MUSTER_LAUNCHER_PROCESS_GUARDIAN_H
 
@@ -16,8 +17,9 @@
 enum { GUARDIAN_SESSIONS_LIMIT = 4096 };
 
 struct guardian {
-    pid_t pid; /* 0: none */
-    int fd;    /* ours; closes on exec. It reports EPOLLERR where the guardian died */
+    pid_t pid;                    /* 0: none */
+    int fd;                       /* ours; closes on exec. It reports EPOLLERR where the guardian died */
+    struct guardian_table *table; /* shared with it; guardian.c */
 };
 
 struct guardian_task {
@@ -38,10 +40,12 @@ int guardian_adopt_orphans(struct muster_error *err);
  * so that there is no moment at which it would miss one. */
 /* MUSTER_E_UNSUPPORTED where no process can be made without an exit signal: under qemu-user. */
 int guardian_start(const struct guardian_task *task, struct guardian *guardian, struct muster_error *err);
-/* A session that was started; one whose leader was reaped (descendants.h); one that has no member left. */
-int guardian_add(struct guardian *guardian, pid_t session, struct muster_error *err);
-int guardian_reaped(struct guardian *guardian, pid_t session, struct muster_error *err);
-int guardian_remove(struct guardian *guardian, pid_t session, struct muster_error *err);
+/* A session that was started (beyond GUARDIAN_SESSIONS_LIMIT it is found by id and mark alone); one whose
+ * leader was reaped (descendants.h); one that has no member left. Cheap: no system call. Nothing is done
+ * where no guardian runs: its successor is told by guardian_start. */
+void guardian_add(struct guardian *guardian, pid_t session);
+void guardian_reaped(struct guardian *guardian, pid_t session);
+void guardian_remove(struct guardian *guardian, pid_t session);
 /* Nothing is left to guard: ends the guardian and reaps it. Accepts one that is not running. */
 void guardian_dismiss(struct guardian *guardian);
 

@@ -1,7 +1,13 @@
 /* spawn.c - see spawn.h.
  *
- * vfork, so that the cost does not grow with the agent: the child borrows the parent's memory until it
- * executes, and makes system calls only. Everything it needs was computed before. */
+ * As vfork, so that the cost does not grow with the agent: the child borrows the parent's memory until it
+ * executes, and makes system calls only. Everything it needs was computed before, and where it fails it says
+ * so in that memory.
+ *
+ * Nor does it grow with the descriptors of the workers there are: the child borrows the table of descriptors
+ * too, and then takes a copy of its beginning alone (close_range with CLOSE_RANGE_UNSHARE). What it is given
+ * stands in low places for that. With a copy of the whole, which the exec closes one by one, 256 workers'
+ * starts close 130,000 descriptors. */
 #include "launcher/process/spawn.h"
 
 #include <errno.h>
@@ -19,12 +25,16 @@
 #include "proto/base/guard.h"
 #include "proto/exit_code.h"
 
+#ifndef CLOSE_RANGE_UNSHARE
+#define CLOSE_RANGE_UNSHARE (1U << 1)
+#endif
 #ifndef CLOSE_RANGE_CLOEXEC
 #define CLOSE_RANGE_CLOEXEC (1U << 2)
 #endif
 
 /* step, what the error says */
 #define SPAWN_STEPS(X)                                                                                       \
+    X(SPAWN_UNSHARE, "cannot copy the descriptors for")                                                      \
     X(SPAWN_SESSION, "cannot make a session for")                                                            \
     X(SPAWN_ENTER, "cannot set up the namespaces of")                                                        \
     X(SPAWN_DIRECTORY, "cannot enter the working directory")                                                 \
@@ -45,17 +55,22 @@ static const char *const step_texts[] = {
 #undef STEP_TEXT
 };
 
-/* What the child writes into the close-on-exec pipe where it fails. */
-struct obstacle {
-    enum spawn_step step;
-    int error;
+enum {
+    LOW_LIMIT = 64,                      /* with fewer descriptors than that a copy of all is as good */
+    GIVEN_LIMIT = 2 + SPAWN_EXTRA_LIMIT, /* what a worker is given: its output, and the extra ones */
+    STACK_BYTES = 16384,
 };
 
 struct child {
     const struct spawn_options *options;
     sigset_t reset; /* signals whose action becomes the default */
     pid_t parent;
-    int report_fd;
+    int given[GIVEN_LIMIT]; /* the options', or the low places where they stand */
+    unsigned shared_from;   /* 0: the table is a copy. Else it is the parent's, and is copied up to here */
+    /* the child's answer; parent and child take turns, but for the compiler */
+    volatile bool failed;
+    volatile enum spawn_step step;
+    volatile int error;
 };
 
 void spawn_ignored_signals(sigset_t *ignored)
@@ -70,12 +85,12 @@ void spawn_ignored_signals(sigset_t *ignored)
 
 /* --- in the child --- */
 
-static void fail(const struct child *child, enum spawn_step step) __attribute__((noreturn));
-static void fail(const struct child *child, enum spawn_step step)
+static void fail(struct child *child, enum spawn_step step) __attribute__((noreturn));
+static void fail(struct child *child, enum spawn_step step)
 {
-    struct obstacle obstacle = {step, errno};
-    ssize_t done = write(child->report_fd, &obstacle, sizeof obstacle);
-    (void)done; /* the parent is gone, or reads it: less than PIPE_BUF is never cut */
+    child->error = errno;
+    child->step = step;
+    child->failed = true;
     _exit(EXIT_CODE_NOT_FOUND);
 }
 
@@ -122,10 +137,12 @@ static void close_rest(unsigned first)
         (void)fcntl(fd, F_SETFD, FD_CLOEXEC); /* most are not open */
 }
 
-static void run_child(const struct child *child) __attribute__((noreturn));
-static void run_child(const struct child *child)
+static void run_child(struct child *child) __attribute__((noreturn));
+static void run_child(struct child *child)
 {
     const struct spawn_options *o = child->options;
+    if (child->shared_from && syscall(SYS_close_range, child->shared_from, UINT_MAX, CLOSE_RANGE_UNSHARE) < 0)
+        fail(child, SPAWN_UNSHARE);
     if (setsid() < 0)
         fail(child, SPAWN_SESSION);
     if (o->enter && o->enter(o->enter_context) < 0)
@@ -136,9 +153,10 @@ static void run_child(const struct child *child)
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != child->parent)
         fail(child, SPAWN_PARENT);
     /* the caller's descriptors are above 2, or are the very number that they become */
-    if ((o->out_fd != 1 && dup2(o->out_fd, 1) < 0) || (o->err_fd != 2 && dup2(o->err_fd, 2) < 0))
+    if ((child->given[0] != 1 && dup2(child->given[0], 1) < 0) ||
+        (child->given[1] != 2 && dup2(child->given[1], 2) < 0))
         fail(child, SPAWN_DESCRIPTORS);
-    if (!take_extras(o->extra_fds, o->extra_count))
+    if (!take_extras(child->given + 2, o->extra_count))
         fail(child, SPAWN_DESCRIPTORS);
     close_rest((unsigned)(SPAWN_EXTRA_FD + o->extra_count));
     if (o->descriptors && setrlimit(RLIMIT_NOFILE, o->descriptors) < 0)
@@ -153,13 +171,78 @@ static void run_child(const struct child *child)
     fail(child, SPAWN_EXEC);
 }
 
-/* A function of its own, so that nothing lives in registers across the return of vfork. */
-static pid_t __attribute__((noinline)) start_child(const struct child *child)
+static int enter_child(void *context)
 {
-    pid_t pid = vfork();
-    if (pid == 0)
-        run_child(child);
-    return pid;
+    run_child(context);
+}
+
+/* The parent stands still until the child executes or ends. A stack of its own, since two cannot return on
+ * one. */
+static pid_t start_child(struct child *child)
+{
+    _Alignas(16) char stack[STACK_BYTES];
+    return clone(enter_child, stack + sizeof stack,
+                 CLONE_VM | CLONE_VFORK | SIGCHLD | (child->shared_from ? CLONE_FILES : 0), child);
+}
+
+/* --- low places --- */
+
+/* Descriptors that hold nothing but while a worker is started; main thread only. */
+static struct {
+    enum { LOW_UNTRIED, LOW_NONE, LOW_RESERVED } state;
+    int empty; /* what they hold meanwhile */
+    int fds[GIVEN_LIMIT];
+} low;
+
+/* Linux 5.11, whose close_range has all flags; asks with a range that holds nothing. */
+static bool may_share(void)
+{
+    return syscall(SYS_close_range, UINT_MAX, UINT_MAX, CLOSE_RANGE_CLOEXEC) == 0;
+}
+
+static bool reserve_low(void)
+{
+    low.state = LOW_NONE;
+    scope_close int empty = may_share() ? open("/dev/null", O_RDWR | O_CLOEXEC) : -1;
+    for (int i = 0; i < GIVEN_LIMIT && empty >= 0; i++)
+        if ((low.fds[i] = fcntl(empty, F_DUPFD_CLOEXEC, 0)) < 0) {
+            while (i-- > 0)
+                (void)close(low.fds[i]); /* of /dev/null */
+            return false;
+        }
+    if (empty < 0)
+        return false;
+    low.empty = take_fd(&empty);
+    low.state = LOW_RESERVED;
+    return true;
+}
+
+/* Gives the low places their emptiness back: a pipe that they hold would not end. */
+static void clear_low(const int *count)
+{
+    for (int i = 0; i < *count; i++)
+        (void)dup3(low.empty, low.fds[i], O_CLOEXEC); /* both are open: cannot fail */
+}
+
+/* Fills in what the child is given, in low places where there are many descriptors. Returns how many of those
+ * are taken. */
+static int place_given(struct child *child, const struct spawn_options *options)
+{
+    int count = 2 + options->extra_count, highest = 0, taken = 0;
+    child->given[0] = options->out_fd;
+    child->given[1] = options->err_fd;
+    for (int i = 0; i < options->extra_count; i++)
+        child->given[2 + i] = options->extra_fds[i];
+    for (int i = 0; i < count; i++)
+        highest = child->given[i] > highest ? child->given[i] : highest;
+    if (highest < LOW_LIMIT || low.state == LOW_NONE || (low.state == LOW_UNTRIED && !reserve_low()))
+        return 0;
+    for (; taken < count && dup3(child->given[taken], low.fds[taken], O_CLOEXEC) >= 0; taken++)
+        child->given[taken] = low.fds[taken];
+    for (int i = 0; i < taken && taken == count; i++)
+        child->shared_from =
+            (unsigned)low.fds[i] >= child->shared_from ? (unsigned)low.fds[i] + 1 : child->shared_from;
+    return taken;
 }
 
 /* --- in the agent --- */
@@ -174,55 +257,31 @@ static void prepare(struct child *child, const struct spawn_options *options)
         sigdelset(&child->reset, kept[i]);
 }
 
-/* Whether the child said why it failed; no word means that it executes the program. */
-static bool read_obstacle(int fd, struct obstacle *obstacle)
-{
-    ssize_t got;
-    do
-        got = read(fd, obstacle, sizeof *obstacle);
-    while (got < 0 && errno == EINTR);
-    return got == sizeof *obstacle;
-}
-
-static int explain(const struct spawn_options *options, const struct obstacle *obstacle, int *exit_code,
+static int explain(const struct spawn_options *options, enum spawn_step step, int error, int *exit_code,
                    struct muster_error *err)
 {
     const char *hint = "";
     *exit_code = EXIT_CODE_FAILURE;
-    if (obstacle->step == SPAWN_EXEC) {
-        *exit_code = obstacle->error == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_CANNOT_EXECUTE;
-        if (obstacle->error == ENOENT && access(options->path, F_OK) == 0)
+    if (step == SPAWN_EXEC) {
+        *exit_code = error == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_CANNOT_EXECUTE;
+        if (error == ENOENT && access(options->path, F_OK) == 0)
             hint = " (the file is there: its #! interpreter or dynamic loader is not)";
-        else if (obstacle->error == ENOEXEC)
+        else if (error == ENOEXEC)
             hint = " (neither a binary of this machine nor a script with a #! line)";
     }
-    errno = obstacle->error;
-    if (obstacle->step == SPAWN_DIRECTORY)
+    errno = error;
+    if (step == SPAWN_DIRECTORY)
         return error_errno(err, "%s %s", step_texts[SPAWN_DIRECTORY], options->directory);
-    return error_errno(err, "%s %s%s", step_texts[obstacle->step], options->path, hint);
+    return error_errno(err, "%s %s%s", step_texts[step], options->path, hint);
 }
 
 pid_t spawn_worker(const struct spawn_options *options, int *exit_code, struct muster_error *err)
 {
-    struct child child;
-    struct obstacle obstacle;
-    int ends[2];
+    struct child child = {0};
     sigset_t all, before;
     *exit_code = EXIT_CODE_FAILURE;
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return error_errno(err, "cannot make a pipe for %s (ulimit -n limits them)", options->path);
-    scope_close int reader = ends[0], writer = ends[1];
-    const int free_of_extras =
-        SPAWN_EXTRA_FD + SPAWN_EXTRA_LIMIT; /* the child overwrites what stands below */
-    if (writer < free_of_extras) {
-        int higher = fcntl(writer, F_DUPFD_CLOEXEC, free_of_extras);
-        if (higher < 0)
-            return error_errno(err, "cannot make a pipe for %s (ulimit -n limits them)", options->path);
-        guard_close(&writer);
-        writer = higher;
-    }
     prepare(&child, options);
-    child.report_fd = writer;
+    int __attribute__((cleanup(clear_low))) taken = place_given(&child, options);
     sigfillset(&all); /* a handler must not run on the memory that parent and child share */
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     scope_worker pid_t pid = start_child(&child);
@@ -234,10 +293,8 @@ pid_t spawn_worker(const struct spawn_options *options, int *exit_code, struct m
                            "cannot make a process for %s (ulimit -u and the cgroup's pids.max limit them)",
                            options->path);
     }
-    guard_close(&writer); /* the reader's end of file is the exec */
-    writer = -1;
-    if (read_obstacle(reader, &obstacle))
-        return explain(options, &obstacle, exit_code, err);
+    if (child.failed)
+        return explain(options, child.step, child.error, exit_code, err);
     return take_worker(&pid);
 }
 

@@ -158,7 +158,7 @@ int pod_process_start(struct pod_process *pod, const struct pod_place *place, st
     }
     pod->pid = pid;
     pod->alive = true;
-    (void)guardian_add(place->guardian, pid, NULL); /* a dead guardian's successor is told of all */
+    guardian_add(place->guardian, pid);
     return 0;
 }
 
@@ -206,7 +206,7 @@ void pod_process_list(const struct pod_process *pod,
 void pod_process_release(struct pod_process *pod, const struct pod_place *place)
 {
     if (pod->pid)
-        (void)guardian_remove(place->guardian, pod->pid, NULL);
+        guardian_remove(place->guardian, pod->pid);
     pump_close(pod->streams[STDOUT_FILENO]);
     pump_close(pod->streams[STDERR_FILENO]);
     pod->streams[STDOUT_FILENO] = pod->streams[STDERR_FILENO] = NULL;

@@ -121,7 +121,7 @@ static void reap(struct runner *r)
         for (int i = 0; i < r->pod_count; i++) /* others are orphans that became ours */
             if (r->pods[i].alive && r->pods[i].pid == info.si_pid) {
                 pod_process_reaped(&r->pods[i], info.si_code, info.si_status);
-                (void)guardian_reaped(&r->guardian, info.si_pid, NULL);
+                guardian_reaped(&r->guardian, info.si_pid);
                 r->sweep_at = clock_now(NULL);
             }
     }
