@@ -267,7 +267,7 @@ struct pump *pump_create(const struct pump_options *options, struct muster_error
     pump->style = options->style;
     pump->flush_at = INSTANT_NEVER;
     pump->wake.fd = pump->streams_source.fd = -1;
-    pump->chunk = mem_calloc(PUMP_READ_BYTES, 1);
+    pump->chunk = mem_realloc(NULL, PUMP_READ_BYTES, 1); /* not cleared: a quiet worker's costs nothing */
     if (!pump->chunk)
         error_set(err, MUSTER_E_NOMEM, "no memory for the workers' output");
     if (pump->chunk && watch_sources(pump, err) == 0 && make_outlets(pump, options, err) == 0)

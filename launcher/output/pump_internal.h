@@ -9,7 +9,7 @@
 enum { PUMP_READ_BYTES = 65536 }; /* a pipe's usual capacity */
 
 struct pump_stream {
-    struct pump_stream *next;
+    struct pump_stream *next, **link; /* link: what points here */
     struct pump *pump;
     int fd, stream;
     bool console, ended;

@@ -175,6 +175,9 @@ struct pump_stream *pump_add(struct pump *pump, const struct pump_stream_options
     s->fd = take_fd(&fd);
     s->file = options->file;
     s->next = pump->streams;
+    s->link = &pump->streams;
+    if (s->next)
+        s->next->link = &s->next;
     pump->streams = s;
     return s;
 }
@@ -199,10 +202,9 @@ void pump_close(struct pump_stream *s)
     if (s->matches)
         write_queue_forget(pump->files, s->matches, s);
     end_stream(s);
-    struct pump_stream **link = &pump->streams;
-    while (*link != s)
-        link = &(*link)->next;
-    *link = s->next;
+    *s->link = s->next;
+    if (s->next)
+        s->next->link = s->link;
     write_queue_release(pump->files, s->file);
     stream_free(s);
 }
