@@ -160,6 +160,7 @@ static int see_off(struct agent *agent, struct muster_error *err)
 
 static void tear_down(struct agent *agent)
 {
+    guardian_release(&agent->guardian); /* it ends while we do the rest */
     agent_close_status(agent);
     agent_close_events(agent);
     agent_close_facts(agent);
@@ -169,7 +170,6 @@ static void tear_down(struct agent *agent)
     agent_stop_cleaning(agent);
     if (agent->workers)
         agent_release_workers(agent);
-    guardian_dismiss(&agent->guardian);
     membership_destroy(agent->membership, linger_ns);
     resolver_destroy(agent->resolver);
     background_watch_end(&agent->port_asking);
@@ -182,6 +182,7 @@ static void tear_down(struct agent *agent)
     mem_free(agent->workers);
     mem_free(agent->beats);
     secret_wipe(&agent->keys, sizeof agent->keys);
+    guardian_dismiss(&agent->guardian);
 }
 
 /* Standard descriptors that are closed would be taken by the first files that are opened. */
@@ -254,7 +255,7 @@ int agent_run(const struct run_config *config, struct nccl_env *tune, const stru
     agent->tune = tune;
     agent->sweeper.loop = &agent->loop;
     agent->started = agent->waiting_since = clock_now(NULL);
-    agent->signals.fd = agent->seat.fd = agent->inquest.fd = -1;
+    agent->signals.fd = agent->seat.fd = agent->inquest.fd = agent->store_knock.fd = -1;
     agent->guardian.fd = agent->held_port_fd = -1;
     agent->sweep_at = agent->hang.deadline = agent->inquest_deadline = INSTANT_NEVER;
     agent->group = (struct worker_group){.state = GROUP_WAITING,

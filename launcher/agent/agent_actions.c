@@ -28,6 +28,7 @@ void agent_begin_round(struct agent *agent)
     struct worker_failure failure;
     struct instant begin = clock_now(NULL);
     bool started = agent_start_workers(agent, &failure) == 0;
+    agent_watch_kernel(agent, begin);
     agent_tell(agent, EVENT_START, instant_diff_ns(clock_now(NULL), begin));
     if (started) {
         report(agent, MEMBERSHIP_REPORT_RUNNING);

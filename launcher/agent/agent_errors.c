@@ -1,5 +1,5 @@
 /* agent_errors.c - the folder of the workers' error files where there is no log directory
- * (error_directory.h): made and taken back by threads, since TMPDIR may lie on a network file system. See
+ * (error_directory.h): made and taken back by threads where TMPDIR may lie on a network file system. See
  * agent_internal.h. */
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +43,11 @@ int agent_make_error_directory(struct agent *agent, struct muster_error *err)
     const char *log_dir = agent->config->log_dir, *temporary = getenv("TMPDIR");
     if (log_dir && !strcmp(log_dir, "/dev/null"))
         return 0;
+    agent->prompt_errors = error_directory_is_prompt(temporary);
+    if (agent->prompt_errors) { /* a thread costs more than the folder */
+        agent->error_directory = error_directory_make(temporary);
+        return 0;
+    }
     struct folder *folder = mem_calloc(1, sizeof *folder);
     if (!folder || !(folder->parent = mem_strdup(temporary ? temporary : ""))) {
         mem_free(folder);
@@ -68,12 +73,18 @@ void agent_discard_error_directory(struct agent *agent)
 {
     if (!agent->error_directory)
         return;
+    bool keep = false;
+    for (int i = 0; i < agent->failure_count && agent->group.exit_code; i++)
+        keep |= !agent->failures[i].failure.lost_node; /* there is nothing of that one */
+    if (agent->prompt_errors) {
+        error_directory_discard(agent->error_directory, keep);
+        return;
+    }
     struct folder *folder = mem_calloc(1, sizeof *folder);
     if (!folder)
         return; /* it stays */
     folder->path = take_pointer(&agent->error_directory);
-    for (int i = 0; i < agent->failure_count && agent->group.exit_code; i++)
-        folder->keep |= !agent->failures[i].failure.lost_node; /* there is nothing of that one */
+    folder->keep = keep;
     struct background_job *errand =
         background_job_start("removing the folder of error files", discard, folder, free_folder, NULL);
     if (errand)

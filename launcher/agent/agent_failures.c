@@ -13,12 +13,16 @@ static const int64_t patience_ns =
 
 void agent_begin_failures(struct agent *agent)
 {
-    struct muster_error err = {0};
-    struct kernel_evidence_paths paths = kernel_evidence_paths();
     agent->failure_count = 0;
     agent->stopped_count = 0;
-    postmortem_destroy(agent->postmortem);
-    agent->postmortem = postmortem_create(&paths, &err);
+    agent_end_failures(agent);
+}
+
+void agent_watch_kernel(struct agent *agent, struct instant started)
+{
+    struct muster_error err = {0};
+    struct kernel_evidence_paths paths = kernel_evidence_paths();
+    agent->postmortem = postmortem_create(&paths, started, &err);
     if (!agent->postmortem) /* failures are reported as far as they are known */
         log_warning(&agent->log, "%s", err.text);
 }

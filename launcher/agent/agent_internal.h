@@ -78,6 +78,7 @@ struct agent {
     struct resolver *resolver;
     bool resolved; /* its addresses can be asked for */
     struct tcpstore_server *store;
+    struct loop_source store_knock; /* the first peer of store, which has no thread before; fd -1: it has */
     int held_port_fd; /* holds held_port for the worker that serves the store; -1: none does */
     uint16_t held_port;
     bool following;                      /* resolver is for that */
@@ -98,6 +99,7 @@ struct agent {
     int64_t restarts_told;                  /* restart count of the last world that a restart was told of */
     char *run_directory;                    /* NULL: no log files */
     char *error_directory;  /* of error files where there are no log files; NULL: none either */
+    bool prompt_errors;     /* it is made and discarded without a thread */
     char *program;          /* what is executed */
     struct worker *workers; /* nproc_per_node */
     int alive;
@@ -346,6 +348,9 @@ void agent_describe_end(struct agent *agent, struct worker *worker, struct worke
 
 /* A round starts, its workers have not. */
 void agent_begin_failures(struct agent *agent);
+/* They were started, the first at that time: what the kernel says of them is watched for. A thread that opens files
+ * has no part in the start itself. */
+void agent_watch_kernel(struct agent *agent, struct instant started);
 /* Lets go of the round's. */
 void agent_end_failures(struct agent *agent);
 /* A worker of this node failed: what is known of it, age_ns before now. The report follows when its remains

@@ -1,6 +1,7 @@
 /* agent_store.c - the store that the workers meet at, where this node serves the job: ours, or with
  * --worker-store=worker the port that is kept free for that of rank 0. See agent_internal.h. */
 #include <string.h>
+#include <sys/epoll.h>
 
 #include "launcher/agent/agent_internal.h"
 #include "launcher/loop/resolver.h"
@@ -25,12 +26,41 @@ static bool is_the_workers(const struct agent *agent)
     return agent->config->worker_store == WORKER_STORE_WORKER;
 }
 
+static void stop_knocking(struct agent *agent)
+{
+    if (agent->store_knock.fd >= 0)
+        loop_remove(&agent->loop, &agent->store_knock);
+    agent->store_knock.fd = -1;
+}
+
+static void somebody_knocks(void *context, uint32_t events)
+{
+    struct agent *agent = context;
+    struct muster_error err = {0};
+    (void)events;
+    stop_knocking(agent);
+    if (tcpstore_server_serve(agent->store, &err) < 0)
+        log_error(&agent->log, "%s", err.text); /* the workers' own time-out tells them */
+}
+
+/* With several nodes the server's thread renews the store (agent_renew_store), so that it has its own from the
+ * beginning. */
+static int serve(struct agent *agent, const struct tcpstore_server_options *options, struct muster_error *err)
+{
+    if (agent->config->max_nodes > 1)
+        return tcpstore_server_start(options, &agent->store, err);
+    if (tcpstore_server_listen(options, &agent->store, err) < 0)
+        return -1;
+    agent->store_knock = (struct loop_source){tcpstore_server_fd(agent->store), somebody_knocks, agent};
+    return loop_add(&agent->loop, &agent->store_knock, EPOLLIN, err);
+}
+
 /* Serves at options->port, or holds it; 0 is any. */
 static int take_port(struct agent *agent, const struct tcpstore_server_options *options,
                      struct muster_error *err)
 {
     if (!is_the_workers(agent))
-        return tcpstore_server_start(options, &agent->store, err);
+        return serve(agent, options, err);
     int fd = tcp_hold_port(options->port, &agent->held_port, err);
     if (fd < 0)
         return -1;
@@ -116,6 +146,7 @@ uint16_t agent_renew_store(struct agent *agent)
 
 void agent_close_store(struct agent *agent)
 {
+    stop_knocking(agent);
     tcpstore_server_destroy(agent->store);
     agent->store = NULL;
     if (agent->held_port_fd >= 0)

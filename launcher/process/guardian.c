@@ -223,12 +223,18 @@ void guardian_remove(struct guardian *guardian, pid_t session)
         put_place(place, 0);
 }
 
+/* Killed before its pipe ends: it must never take our leaving for our death. */
+void guardian_release(const struct guardian *guardian)
+{
+    if (guardian->pid)
+        (void)kill(guardian->pid, SIGKILL);
+}
+
 void guardian_dismiss(struct guardian *guardian)
 {
     if (!guardian->pid)
         return;
-    /* killed before its pipe ends: it must never take our leaving for our death */
-    (void)kill(guardian->pid, SIGKILL);
+    guardian_release(guardian);
     while (waitpid(guardian->pid, NULL, __WALL) < 0 && errno == EINTR)
         ;
     (void)close(guardian->fd);

@@ -4,19 +4,42 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 
-static const char prefix[] = "error_";
+static const char prefix[] = "error_", usual[] = "/tmp";
+
+static const char *parent_or_usual(const char *parent)
+{
+    return parent && *parent ? parent : usual;
+}
+
+/* By what the kernel has in its caches: a look-up that must ask a server is refused, and so is the question for
+ * attributes. */
+bool error_directory_is_prompt(const char *parent)
+{
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_CACHED};
+    struct statx folder, root;
+    scope_close int fd =
+        (int)syscall(SYS_openat2, AT_FDCWD, parent_or_usual(parent), &how, sizeof how); /* Linux 5.12 */
+    if (fd < 0 || statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &folder) < 0 ||
+        statx(AT_FDCWD, "/", AT_STATX_DONT_SYNC, STATX_TYPE, &root) < 0)
+        return false;
+    bool on_root = folder.stx_dev_major == root.stx_dev_major && folder.stx_dev_minor == root.stx_dev_minor;
+    return on_root || folder.stx_dev_major != 0; /* 0: no device, as of NFS, FUSE and also of tmpfs */
+}
 
 char *error_directory_make(const char *parent)
 {
-    scope_free char *path = mem_printf("%s/muster_errors_XXXXXX", parent && *parent ? parent : "/tmp");
+    scope_free char *path = mem_printf("%s/muster_errors_XXXXXX", parent_or_usual(parent));
     return path && mkdtemp(path) ? take_pointer(&path) : NULL;
 }
 

@@ -6,6 +6,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Whether making and discarding one in parent (as below) may be done at once: where no network stands behind it.
+ * Never waits. True of a file system on a disk, and of the root's, without which nothing here runs anyway; false
+ * of everything else and where the kernel does not know at once. */
+bool error_directory_is_prompt(const char *parent);
 /* Makes one, readable by its user only, and returns its path (mem_free). parent: TMPDIR's value; NULL or "":
  * /tmp. NULL where none can be made (a read-only root): then workers get no error file, as under torchrun
  * with a log directory of /dev/null. */

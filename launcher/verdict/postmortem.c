@@ -231,11 +231,12 @@ static int send_opening(struct postmortem *p, const struct kernel_evidence_paths
     return p->open_errand ? 0 : -1;
 }
 
-struct postmortem *postmortem_create(const struct kernel_evidence_paths *paths, struct muster_error *err)
+struct postmortem *postmortem_create(const struct kernel_evidence_paths *paths, struct instant started,
+                                     struct muster_error *err)
 {
     struct postmortem *p = mem_calloc(1, sizeof *p);
     if (p) {
-        p->started = clock_now(NULL);
+        p->started = started;
         p->visible = paths->visible ? mem_strdup(paths->visible) : NULL;
     }
     if (!p || !paths->visible != !p->visible) {

@@ -28,7 +28,8 @@ struct postmortem_body {
 struct postmortem;
 
 /* A round starts, the workers have not: the witness is opened, by a thread. paths are copied. */
-struct postmortem *postmortem_create(const struct kernel_evidence_paths *paths, struct muster_error *err);
+struct postmortem *postmortem_create(const struct kernel_evidence_paths *paths, struct instant started,
+                                     struct muster_error *err);
 /* A look-up that is under way ends by itself, and nobody hears of it. Accepts NULL. */
 void postmortem_destroy(struct postmortem *p);
 

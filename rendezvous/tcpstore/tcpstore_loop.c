@@ -474,6 +474,11 @@ void tcpstore_loop_destroy(struct tcpstore_loop *loop)
     mem_free(loop);
 }
 
+int tcpstore_loop_listener(const struct tcpstore_loop *loop)
+{
+    return loop->listener;
+}
+
 void tcpstore_loop_new_round(struct tcpstore_loop *loop)
 {
     close_all(loop);

@@ -1,5 +1,6 @@
 /* tcpstore_loop.h - the epoll loop of the TCPStore server: sockets in and out of the engine. Internal to the
- * server; everything but create and destroy runs on the server's thread. */
+ * server; what runs on the server's thread, once there is one, is everything but create,
+ * destroy and listener. */
 #ifndef MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_LOOP_H
 #define MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_LOOP_H
 
@@ -18,6 +19,8 @@ struct tcpstore_loop *tcpstore_loop_create(const struct tcpstore_server_options 
                                            void *context, struct muster_error *err);
 /* Accepts NULL. */
 void tcpstore_loop_destroy(struct tcpstore_loop *loop);
+
+int tcpstore_loop_listener(const struct tcpstore_loop *loop);
 
 /* Serves until on_bell says stop (0) or the kernel refuses to wait (-1). */
 int tcpstore_loop_run(struct tcpstore_loop *loop, struct muster_error *err);

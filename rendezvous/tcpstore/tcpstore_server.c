@@ -27,6 +27,7 @@ struct tcpstore_server {
     uint16_t port;
     int bell; /* eventfd: there is a command */
     pthread_t thread;
+    bool serving; /* there is a thread */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     struct command *command;     /* one at a time */
@@ -84,6 +85,10 @@ static void *serve(void *argument)
 
 static int ask(struct tcpstore_server *server, struct command *command)
 {
+    if (!server->serving) {
+        run_command(server, command);
+        return 0;
+    }
     pthread_mutex_lock(&server->mutex);
     while (server->command && !server->over)
         pthread_cond_wait(&server->changed, &server->mutex);
@@ -104,11 +109,13 @@ static int ask(struct tcpstore_server *server, struct command *command)
     return command->result;
 }
 
-static int start_thread(struct tcpstore_server *server, struct muster_error *err)
+int tcpstore_server_serve(struct tcpstore_server *server, struct muster_error *err)
 {
-    int failed = thread_start(&server->thread, 0, serve, server);
-    return failed ? error_set(err, MUSTER_E_IO, "cannot start the TCPStore's thread: %s", strerror(failed))
-                  : 0;
+    int failed = server->serving ? 0 : thread_start(&server->thread, 0, serve, server);
+    if (failed)
+        return error_set(err, MUSTER_E_IO, "cannot start the TCPStore's thread: %s", strerror(failed));
+    server->serving = true;
+    return 0;
 }
 
 static void server_free(struct tcpstore_server *server)
@@ -121,8 +128,8 @@ static void server_free(struct tcpstore_server *server)
     mem_free(server);
 }
 
-int tcpstore_server_start(const struct tcpstore_server_options *options, struct tcpstore_server **server,
-                          struct muster_error *err)
+int tcpstore_server_listen(const struct tcpstore_server_options *options, struct tcpstore_server **server,
+                           struct muster_error *err)
 {
     struct tcpstore_server *s = mem_calloc(1, sizeof *s);
     if (!s)
@@ -138,12 +145,31 @@ int tcpstore_server_start(const struct tcpstore_server_options *options, struct 
     scope_close int listener = tcp_listen(options->address, options->port, &s->port, err);
     if (listener >= 0)
         s->loop = tcpstore_loop_create(options, s->port, &listener, s->bell, answer_command, s, err);
-    if (!s->loop || start_thread(s, err)) {
+    if (!s->loop) {
         server_free(s);
         return -1;
     }
     *server = s;
     return 0;
+}
+
+int tcpstore_server_start(const struct tcpstore_server_options *options, struct tcpstore_server **server,
+                          struct muster_error *err)
+{
+    struct tcpstore_server *s;
+    if (tcpstore_server_listen(options, &s, err) < 0)
+        return -1;
+    if (tcpstore_server_serve(s, err) < 0) {
+        tcpstore_server_destroy(s);
+        return -1;
+    }
+    *server = s;
+    return 0;
+}
+
+int tcpstore_server_fd(const struct tcpstore_server *server)
+{
+    return tcpstore_loop_listener(server->loop);
 }
 
 uint16_t tcpstore_server_port(const struct tcpstore_server *server)
@@ -169,7 +195,9 @@ void tcpstore_server_destroy(struct tcpstore_server *server)
     if (!server)
         return;
     struct command command = {.kind = COMMAND_STOP};
-    (void)ask(server, &command); /* fails only where the thread has ended already */
-    (void)pthread_join(server->thread, NULL);
+    if (server->serving) {
+        (void)ask(server, &command); /* fails only where the thread has ended already */
+        (void)pthread_join(server->thread, NULL);
+    }
     server_free(server);
 }

@@ -346,7 +346,7 @@ static void remains_of_workers(void **state)
     make(base, "", "error", "{\"message\": {\"message\": \"V\", \"extraInfo\": {\"py_callstack\": \"T\"}}}");
     make(base, "", "bad", "{");
     struct muster_error err = {0};
-    struct postmortem *p = postmortem_create(&no_paths, &err);
+    struct postmortem *p = postmortem_create(&no_paths, clock_now(NULL), &err);
     assert_non_null(p);
     assert_false(postmortem_is_busy(p));
     struct worker_failure failure = {.exit_code = 1, .tail = "from the pipe"};
@@ -390,7 +390,7 @@ static void a_file_system_that_stalls(void **state)
     assert_int_equal(mkfifo(fifo, 0600), 0);
     make(base, "", "log", "words\n");
     struct muster_error err = {0};
-    struct postmortem *p = postmortem_create(&no_paths, &err);
+    struct postmortem *p = postmortem_create(&no_paths, clock_now(NULL), &err);
     assert_non_null(p);
     struct worker_failure first = {.rank = 1, .exit_code = 1}, second = {.rank = 2, .exit_code = 1};
     struct postmortem_question stuck = {.failure = &first, .stderr_file = fifo},
