@@ -62,11 +62,14 @@ char *mem_strdup(const char *text)
 char *mem_printf(const char *format, ...)
 {
     va_list args;
+    char shortly[256]; /* most texts are short: formatted once */
     va_start(args, format);
-    int length = vsnprintf(NULL, 0, format, args);
+    int length = vsnprintf(shortly, sizeof shortly, format, args);
     va_end(args);
     if (length < 0)
         return NULL;
+    if ((size_t)length < sizeof shortly)
+        return mem_strndup(shortly, (size_t)length);
     char *text = mem_calloc((size_t)length + 1, 1);
     if (!text)
         return NULL;
