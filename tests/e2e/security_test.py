@@ -8,6 +8,7 @@ import pathlib
 import random
 import re
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -25,6 +26,7 @@ while [ ! -e finish ]; do sleep 0.05; done
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 READY = b"\x05READY" + b"\x0bSocket-Type\0\0\0\x06DEALER" + b"\x08Identity\0\0\0\0"
 READY = bytes([4, len(READY)]) + READY
+HELD_MS = 500
 NO_SECRET_UNTOLD = "does not speak muster's protocol: torchrun, or another program on this port"
 TLS_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(range(190))
 
@@ -220,6 +222,48 @@ class TheSecret(SecurityTest):
         words = "this node was started with --secret-file and the server without"
         self.not_taken(words, f"--secret-file={self.secret()}", instead="breaks off at our greeting")
         self.assertIn("it came with a secret, and this server was started without one", self.stop(server))
+
+    def test_the_server_hears_of_a_mismatch_that_the_node_saw_first(self):
+        """The wire holds what a node sends after its first bytes until the node has had time to read the server's greeting: libzmq
+        then ends the connection, and the server never sees the rest."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self.relay_late, args=(listener,), daemon=True).start()
+        self.addCleanup(listener.close)
+        self.addCleanup(listener.shutdown, socket.SHUT_RDWR)  # ends the accept
+        server = self.node(0)
+        wait_until(self.connected, "the server listens").close()
+        late = self.node(1, f"--secret-file={self.secret()}", port=listener.getsockname()[1])
+        _, err = self.finish(late, 1)
+        self.assertIn("this node was started with --secret-file and the server without", err)
+        self.assertIn("it came with a secret, and this server was started without one", self.stop(server))
+
+    def relay_late(self, listener):
+        def up(near, far):
+            with contextlib.suppress(OSError):
+                first = 11  # signature and version, upon which the server sends the rest of its greeting
+                while first > 0 and (data := near.recv(first)):
+                    far.sendall(data)
+                    first -= len(data)
+                end = select.poll()
+                end.register(near, select.POLLRDHUP)
+                if not end.poll(HELD_MS):
+                    while data := near.recv(65536):
+                        far.sendall(data)
+            with contextlib.suppress(OSError):
+                far.shutdown(socket.SHUT_RDWR)
+
+        def down(near, far):
+            with contextlib.suppress(OSError):
+                while data := far.recv(65536):
+                    near.sendall(data)
+                near.shutdown(socket.SHUT_RDWR)
+
+        with contextlib.suppress(OSError), contextlib.ExitStack() as sockets:
+            while True:
+                near = sockets.enter_context(listener.accept()[0])
+                far = sockets.enter_context(socket.create_connection(("127.0.0.1", self.port)))
+                for job in up, down:
+                    threading.Thread(target=job, args=(near, far), daemon=True).start()
 
     def test_members_go_on_while_a_stranger_tries(self):
         secret = self.secret()
