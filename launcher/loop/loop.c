@@ -1,6 +1,7 @@
 /* loop.c - see loop.h. */
 #include "launcher/loop/loop.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -42,6 +43,7 @@ static int control(struct loop *loop, int operation, struct loop_source *source,
 
 int loop_add(struct loop *loop, struct loop_source *source, uint32_t events, struct muster_error *err)
 {
+    assert(source->fd < 0 || source->ready);
     return control(loop, EPOLL_CTL_ADD, source, events, err);
 }
 

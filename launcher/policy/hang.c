@@ -1,6 +1,8 @@
 /* hang.c - see hang.h. */
 #include "launcher/policy/hang.h"
 
+#include <assert.h>
+
 static const int64_t answer_bound_ns = 5 * NS_PER_S, /* a handler that writes stacks is quick, or stuck too */
     abort_bound_ns = 10 * NS_PER_S;                  /* what is left then is stopped as after any failure */
 
@@ -40,5 +42,6 @@ enum hang_action hang_step(struct hang *hang, enum hang_event event, struct inst
         hang->deadline = cell->next == HANG_WATCHING ? INSTANT_NEVER : instant_add(now, bounds[cell->next]);
     }
     hang->state = cell->next;
+    assert((hang->state == HANG_WATCHING) == (hang->deadline.ns == INSTANT_NEVER.ns));
     return cell->action;
 }

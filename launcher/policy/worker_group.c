@@ -1,6 +1,7 @@
 /* worker_group.c - see worker_group.h. */
 #include "launcher/policy/worker_group.h"
 
+#include <assert.h>
 #include <signal.h>
 
 #include "proto/base/error.h"
@@ -336,6 +337,18 @@ static void (*const table[GROUP_STATE_COUNT][GROUP_EVENT_COUNT])(struct step *) 
     [GROUP_OVER] = {ignore, ignore, ignore, ignore, ignore, ignore, remind, ignore, ignore, ignore},
 };
 
+/* What worker_group.h says of a group at all times, and of its actions. */
+static void check(const struct worker_group *group, unsigned actions)
+{
+    bool timed = group->state == GROUP_DRAINING || group->state == GROUP_SAVING ||
+                 group->state == GROUP_STOPPING || group->state == GROUP_KILLING ||
+                 group->state == GROUP_CLEANING;
+    const unsigned start = 1U << GROUP_START, leave = 1U << GROUP_EXIT;
+    assert(timed == (group->deadline.ns != INSTANT_NEVER.ns));
+    assert(!(actions & leave) || group->leaving);
+    assert((actions & (start | leave)) != (start | leave)); /* nothing is started by who goes */
+}
+
 int worker_group_step(struct worker_group *group, const struct worker_group_event *event, struct instant now,
                       unsigned *actions, struct muster_error *err)
 {
@@ -345,6 +358,7 @@ int worker_group_step(struct worker_group *group, const struct worker_group_even
         return error_set(err, MUSTER_E_STATE, "workers that are %s cannot have %s",
                          worker_group_state_name(group->state), worker_group_event_name(event->kind));
     table[group->state][event->kind](&s);
+    check(group, s.actions);
     *actions = s.actions;
     return 0;
 }

@@ -83,7 +83,7 @@ struct worker_group {
     int64_t restart_grace_ns;  /* after anything else: the others cannot finish */
     int64_t kill_bound_ns;     /* how long the killed may take */
     int64_t clean_bound_ns;    /* how long cleaning may take */
-    struct instant deadline;   /* of SAVING, STOPPING, KILLING and CLEANING; else never */
+    struct instant deadline;   /* of DRAINING, SAVING, STOPPING, KILLING, CLEANING; else never */
     struct instant kill_at;    /* SAVING: what is told to end at the deadline is killed then */
     bool listens;              /* set by the shell before each step: a live worker listens for notices */
     bool drains;               /* an elastic job: others can go on without this node */

@@ -5,11 +5,13 @@
 #include <string.h>
 
 #include "proto/base/error.h"
+
 #include "proto/base/mem.h"
 #include "proto/exit_code.h"
 #include "rendezvous/failure/failure.h"
 #include "rendezvous/roster/roster_internal.h"
 #include "rendezvous/roster/world.h"
+#include <assert.h>
 
 #define ROSTER_NAME(symbol, name, meaning) [symbol] = (name),
 
@@ -202,6 +204,11 @@ void roster_assign_ranks(struct roster *roster)
         }
     }
     roster->world_size = rank;
+    for (int i = 1; i < roster->world_nodes; i++) { /* ranks 0 to n-1, each held by one: theirs follow his */
+        const struct roster_member *before = &roster->members[roster->by_rank[i - 1]];
+        const struct roster_member *member = &roster->members[roster->by_rank[i]];
+        assert(member != before && member->rank_base == before->rank_base + before->local_world_size);
+    }
     for (int i = 0; i < roster->world_nodes; i++) {
         struct roster_member *member = &roster->members[roster->by_rank[i]];
         for (int head = 0; member->role_rank_base && head < i; head++) {

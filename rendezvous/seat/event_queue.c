@@ -1,8 +1,11 @@
 /* event_queue.c - see transport.h. */
 #include "rendezvous/seat/transport.h"
 
+#include <assert.h>
+
 struct membership_event *event_queue_push(struct event_queue *queue)
 {
+    assert(queue->count <= EVENT_QUEUE_LIMIT && queue->first < EVENT_QUEUE_LIMIT);
     if (queue->count == EVENT_QUEUE_LIMIT)
         return NULL;
     return &queue->events[(queue->first + queue->count++) % EVENT_QUEUE_LIMIT];

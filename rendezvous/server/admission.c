@@ -2,6 +2,7 @@
 #include "rendezvous/server/admission.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <inttypes.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -230,6 +231,9 @@ void admission_watch(struct admission *gate, int event, int value, struct instan
         accepted(gate, value);
     else if (event == ZMQ_EVENT_DISCONNECTED)
         closed(gate, value, now);
+    /* each open connection is one of three: silent, ended by us, or heard */
+    assert(gate->silent + gate->evicted <= gate->open);
+    assert((gate->silent == 0) == (gate->oldest == NONE) && (gate->oldest == NONE) == (gate->newest == NONE));
 }
 
 void admission_heard(struct admission *gate, int fd)

@@ -1,6 +1,7 @@
 /* routes.c - see routes.h. */
 #include "rendezvous/server/routes.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "proto/base/error.h"
@@ -60,6 +61,7 @@ int routes_find_fd(const struct routes *routes, int fd)
 
 void routes_set(struct routes *routes, int slot, uint64_t session, const void *id, size_t id_size, int fd)
 {
+    assert(slot >= 0 && slot < routes->slot_count && id_size <= sizeof routes->slots[slot].id && session);
     struct route *route = &routes->slots[slot];
     routes_remove(routes, slot, route->session);
     memcpy(route->id, id, id_size);

@@ -2,6 +2,8 @@
  * store_values.c, store_queues.c and store_waits.c, names and their bytes in store_names.c. */
 #include "rendezvous/store/store.h"
 
+#include <assert.h>
+
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "rendezvous/store/store_internal.h"
@@ -194,5 +196,9 @@ int store_step(struct store *s, const struct store_request *request, struct stor
         return error_set(err, MUSTER_E_LIMIT, "%s of %zu keys: at most %zu are allowed in one request",
                          store_operation_name(request->operation), request->count, s->limits.wait_keys);
     drop_loans(s);
-    return steps[request->operation](s, request, answer, err);
+    int result = steps[request->operation](s, request, answer, err);
+    assert(s->present <= s->names.count);
+    assert(s->bytes <= s->limits.total_bytes);
+    assert(s->names.count > 0 || s->bytes == 0); /* all that is counted belongs to a name */
+    return result;
 }

@@ -2,6 +2,7 @@
  * that ask, wait, meet and give up. */
 #include "rendezvous/store/store_internal.h"
 
+#include <assert.h>
 #include <inttypes.h>
 
 #include "proto/base/error.h"
@@ -93,6 +94,7 @@ void store_wait_drop(struct store *s, struct store_wait *wait)
 
 static void store_wait_release(struct store *s, struct store_wait *wait, enum store_wake_reason reason)
 {
+    assert(!wait->released); /* each once */
     wait->released = true;
     wait->reason = reason;
     store_link_append(&s->released, &wait->queued);

@@ -7,8 +7,10 @@
 #include <stdlib.h>
 
 #include "proto/base/error.h"
+
 #include "proto/base/guard.h"
 #include "runtime/plan/plan_internal.h"
+#include <assert.h>
 
 void plan_live_intervals(struct plan_builder *b)
 {
@@ -119,6 +121,7 @@ static void place_class(struct plan *plan, enum memory_class memory, struct plan
     for (int i = 0; i < p.count; i++) {
         struct plan_entry *entry = order[i];
         entry->offset = lowest_offset(&p, entry);
+        assert(entry->offset >= p.base && entry->offset <= INT64_MAX - entry->bytes);
         if (entry->offset + entry->bytes > top)
             top = entry->offset + entry->bytes;
     }

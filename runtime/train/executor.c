@@ -1,6 +1,8 @@
 /* executor.c - see executor.h. */
 #include "runtime/train/executor.h"
 
+#include <assert.h>
+
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
@@ -36,7 +38,9 @@ void *executor_address(const struct executor_parts *parts, int entry, int64_t of
 {
     if (entry < 0)
         return NULL;
+    assert(entry < parts->plan->entry_count);
     const struct plan_entry *e = &parts->plan->entries[entry];
+    assert(offset >= 0 && offset <= e->bytes && e->offset + e->bytes <= parts->arenas[e->memory].bytes);
     return (char *)parts->arenas[e->memory].base + e->offset + offset;
 }
 

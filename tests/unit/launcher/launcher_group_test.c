@@ -6,14 +6,18 @@
 #include "proto/base/buffer.h"
 #include "tests/support/cmocka_all.h"
 
+static const struct instant some_time = {999 * NS_PER_S};
+
 static struct worker_group fresh(enum worker_group_state state)
 {
+    const bool timed = state == GROUP_DRAINING || state == GROUP_SAVING || state == GROUP_STOPPING ||
+                       state == GROUP_KILLING || state == GROUP_CLEANING;
     return (struct worker_group){.state = state,
                                  .shutdown_grace_ns = 30 * NS_PER_S,
                                  .restart_grace_ns = NS_PER_S,
                                  .kill_bound_ns = 20 * NS_PER_S,
                                  .clean_bound_ns = 5 * NS_PER_S,
-                                 .deadline = INSTANT_NEVER};
+                                 .deadline = timed ? some_time : INSTANT_NEVER};
 }
 
 static void format_actions(unsigned actions, struct buffer *out)
@@ -40,7 +44,7 @@ static void format_cell(enum worker_group_state state, enum worker_group_event_k
     }
     buffer_printf(out, "%s %s -> %s", worker_group_state_name(state), worker_group_event_name(kind),
                   worker_group_state_name(group.state));
-    if (group.deadline.ns != INSTANT_NEVER.ns)
+    if (group.deadline.ns != INSTANT_NEVER.ns && group.deadline.ns != some_time.ns)
         buffer_printf(out, " %llds", (long long)(group.deadline.ns / NS_PER_S));
     if (group.leaving)
         buffer_printf(out, " code=%d", group.exit_code);
