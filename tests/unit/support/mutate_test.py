@@ -1,0 +1,104 @@
+"""What the mutants' operators change, and what the list of survivors says (tests/mutate).
+
+    python3 tests/unit/support/mutate_test.py"""
+
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "mutate"))
+
+import mutate  # noqa: E402
+import operators  # noqa: E402
+
+SOURCE = """\
+enum { LIMIT = 5 };
+
+/* a < b */
+static bool is_small(int a, int b)
+{
+    const char *text = "a < b && !c";
+    char room[64] = {0};
+    if (a < b && !done(a)) {
+        total += 1;
+        log_warning(log, "x %d", a + 1);
+    }
+    assert(a > 0);
+    mem_free(text);
+    return a == b;
+}
+
+int next(struct thing *thing)
+{
+    thing->count++;
+    step(thing,
+         3);
+    return true;
+}
+"""
+
+
+def after(function, before):
+    """What becomes of a line."""
+    return {m.after for m in operators.mutants("x.c", SOURCE) if m.function == function and m.before == before}
+
+
+class Operators(unittest.TestCase):
+    def test_each_token_by_itself(self):
+        self.assertEqual(
+            after("is_small", "if (a < b && !done(a)) {"),
+            {"if (a <= b && !done(a)) {", "if (a < b || !done(a)) {", "if (a < b && done(a)) {"},
+        )
+        self.assertEqual(after("is_small", "total += 1;"), {"total -= 1;", "total += 0;", ";"})
+        self.assertEqual(after("is_small", "return a == b;"), {"return a != b;", "return !(a == b);"})
+        self.assertEqual(after("next", "thing->count++;"), {"thing->count--;", ";"})
+        self.assertEqual(after("next", "return true;"), {"return false;"})
+        self.assertEqual(after("next", "3);"), {"4);"})
+
+    def test_what_is_left_alone(self):
+        changed = {m.before for m in operators.mutants("x.c", SOURCE)}
+        for line in SOURCE.splitlines():
+            if any(word in line for word in ("enum", "/*", '"', "room", "assert", "mem_free", "step(")):
+                self.assertNotIn(line.strip(), changed)
+
+    def test_one_change_of_one_line(self):
+        for mutant in operators.mutants("x.c", SOURCE):
+            line = SOURCE.splitlines()[mutant.line]
+            self.assertEqual(line.strip(), mutant.before)
+            self.assertNotEqual(mutant.text.strip(), mutant.before)
+
+
+class TheList(unittest.TestCase):
+    ENTRY = "a/b.c: f\n- x < y;\n+ x <= y;\nequivalent: they are never equal\n"
+
+    def test_entries(self):
+        found = mutate.read_list(f"# a comment\n\n{self.ENTRY}\n{self.ENTRY.replace('equivalent', 'argued').replace('f', 'g')}")
+        self.assertEqual(found["a/b.c", "f", "x < y;", "x <= y;"], ("equivalent", "they are never equal"))
+        self.assertEqual(len(found), 2)
+
+    def test_what_is_no_entry(self):
+        for text in self.ENTRY.replace("equivalent", "perhaps"), self.ENTRY.replace("- ", ""), self.ENTRY[:-40], self.ENTRY + "a/b.c: f\n":
+            with self.assertRaises(ValueError):
+                mutate.read_list(text)
+
+    def test_the_real_list_names_what_is_there(self):
+        """An entry whose line has changed argues for nothing."""
+        for path, function, before, after_ in mutate.read_list(mutate.LIST.read_text()):
+            found = operators.mutants(path, (mutate.ROOT / path).read_text())
+            self.assertIn((path, function, before, after_), {mutant.key for mutant in found})
+
+    def test_the_table_names_files_that_are_there(self):
+        self.assertGreater(len(mutate.files(None)), 50)
+
+
+class Drawing(unittest.TestCase):
+    def test_the_same_seed_draws_the_same(self):
+        every = list(range(1000))
+        self.assertEqual(mutate.draw(every, 20, 7), mutate.draw(every, 20, 7))
+        self.assertNotEqual(mutate.draw(every, 20, 7), mutate.draw(every, 20, 8))
+        self.assertEqual(mutate.draw(every, None, 7), every)
+        self.assertEqual(len(mutate.draw(every, 5000, 7)), 1000)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
