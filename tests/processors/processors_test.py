@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""muster on other processors than this one, under Debian's qemu-user.
+
+processors_test.py model MODEL [--full]   the kernel tests, and three steps of the demo under `muster run`, on an x86-64 processor
+                                          that qemu-x86_64 models
+processors_test.py too_new [--full]       a build for a newer processor says so in one line; --full: the programs themselves
+processors_test.py aarch64 [--full]       the same as model for aarch64, with the unit tests; --full: all of them
+
+QEMU knows no AVX-512, and a model knows no more than its processor, so that what runs before the choice of an instruction set dies
+of SIGILL. The losses are held against this machine's: max(1e-6, 3 x control) relative, where the control is one rank here with
+another order of sums. The demo is smaller (4 sequences of 32) but with --full.
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+BUILD, SOURCE = (pathlib.Path(os.environ[name]) for name in ("MUSTER_BUILD", "MUSTER_SOURCE"))
+HERE = SOURCE / "tests/processors"
+CORPUS = pathlib.Path("/usr/share/games/fortunes")
+STEPS = 3
+# model -> the kernels' table, BLAS's core
+MODELS = {"Nehalem": ("cpu-base", "Nehalem"), "Haswell": ("cpu-avx2", "Haswell"), "EPYC-Milan": ("cpu-avx2", "Zen")}
+SMALL = {"training.global_batch": 4, "training.sequence_length": 32}
+KERNEL_TESTS = ("kernels_table_test", "kernels_gradient_test")
+KERNEL_TESTS_LONG = ("kernels_cpu_test", "kernels_determinism_test")
+CROSS_TARGETS = ("muster", "muster-train", "first_losses")
+# What of the unit tests the short tier builds and runs: atomics, memory between processes, sockets, text and bytes, kernels.
+CROSS_TESTS = ("agree_test", "base_error_test", "base_text_test", "comm_process_test", "device_cpu_test", "kernels_table_test",
+               "kernels_gradient_test", "plan_golden_test", "rendezvous_wire_test", "rendezvous_roster_test", "store_test",
+               "tcpstore_test", "train_rng_test", "train_api_test", "tree_test")
+# What qemu-user (7.2) cannot do for a unit test, by test.
+CROSS_CANNOT = {
+    "launcher_guardian_test": "no fork without an exit signal: there is no guardian",
+    "launcher_local_run_test": "the same",
+    "launcher_local_env_test": "/proc/self/exe as the kernel sees it is the emulator",
+    "rendezvous_gate_test": "an emulated socket does not tell how much of it is unread",
+    "train_alloc_test": "over two minutes at its speed", "train_equal_test": "the same", "train_overlap_test": "the same",
+}
+
+
+def skip(why):
+    """A test that cannot be made here. In CI it has to be made."""
+    if os.environ.get("CI") == "true":
+        sys.exit(f"{why}, and in CI this test must run")
+    print(f"skipped: {why}")
+    sys.exit(77)
+
+
+def environment(**more):
+    """OpenBLAS is to find the core by itself, and one thread is what is emulated fastest."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENBLAS_", "GOTO_"))}
+    return {**kept, "OMP_NUM_THREADS": "1", **more}
+
+
+def run(command, status=0, **more):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, errors="replace", env=environment(**more))
+    if status is not None and done.returncode != status:
+        sys.exit(f"{' '.join(map(str, command))}: exit status {done.returncode}, not {status}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done
+
+
+def settings(full):
+    return [f"{key}={value}" for key, value in ({} if full else SMALL).items()]
+
+
+def losses(program, order, full, before=(), launcher=()):
+    """What first_losses prints; launcher: `muster run` and its flags, before is the emulator of both."""
+    command = [*launcher, *before, program, STEPS, order, SOURCE / "k8s/configs/gpt-demo.yaml", *settings(full)]
+    lines = [line for line in run(command).stdout.splitlines() if line.startswith("{")]
+    if len(lines) != 1:
+        sys.exit(f"{len(lines)} ranks printed losses, not 1")
+    return json.loads(lines[0])
+
+
+def deviation(some, others):
+    return max(abs(a - b) / abs(b) for a, b in zip(some, others, strict=True))
+
+
+class Reference:
+    """This machine's losses, and how far another machine's may be."""
+
+    def __init__(self, full):
+        here = [losses(BUILD / "tests/first_losses", order, full)["losses"] for order in ("plain", "reversed", "rotated")]
+        self.losses = here[0]
+        self.control = max(deviation(other, here[0]) for other in here[1:])
+        self.bound = max(1e-6, 3 * self.control)
+        # a comparison that could not fail would say nothing
+        if deviation(here[0][1:], here[0][:-1]) <= self.bound:
+            sys.exit(f"the demo does not learn: {here[0]}")
+
+    def hold(self, what, found):
+        off = deviation(found, self.losses)
+        print(f"{what}: {off:.1e} relative from this machine's losses (at most {self.bound:.1e}; control {self.control:.1e})")
+        if not off <= self.bound:
+            sys.exit(f"{what}: the losses are {found}, and {self.losses} here")
+
+
+def numerics(path):
+    """The numerics fingerprint of a saved model: field -> value."""
+    data = path.read_bytes()
+    header = json.loads(data[8:8 + int.from_bytes(data[:8], "little")])
+    return dict(line.split("=", 1) for line in header["__metadata__"]["numerics"].splitlines())
+
+
+def train(build, before, full, table, core, reference):
+    """The demo on two ranks under `muster run`: the program itself, then the one that prints every digit."""
+    launcher = [*before, build / "bin/muster", "run", "--standalone", "--nproc_per_node=2", "--no-python"]
+    with tempfile.TemporaryDirectory(prefix="muster processors ") as folder:
+        model = pathlib.Path(folder) / "model.safetensors"
+        sets = [f"training.steps={STEPS}", f"training.output={model}", "logging.sample_length=0", *settings(full)]
+        command = [*launcher, *before, build / "bin/muster-train", SOURCE / "k8s/configs/gpt-demo.yaml"]
+        done = run([*command, *(word for setting in sets for word in ("--set", setting))])
+        printed = [float(loss) for loss in re.findall(rf"^step \d/{STEPS}  loss ([\d.]+) ", done.stdout, re.M)]
+        if len(printed) != STEPS:
+            sys.exit(f"{len(printed)} steps were printed\n{done.stdout}")
+        fingerprint = numerics(model)
+    found = losses(build / "tests/first_losses", "plain", full, before, launcher)
+    if [f"{loss:.4f}" for loss in found["losses"]] != [f"{loss:.4f}" for loss in printed]:
+        sys.exit(f"muster-train prints {printed}, and the losses are {found['losses']}")
+    for kernels, blas in (fingerprint["kernels"], fingerprint["blas"]), (found["kernels"], found["blas"]):
+        if kernels != f"{table} f32" or not re.search(rf"\b{core}\b", blas, re.I):
+            sys.exit(f"the fingerprint names {kernels} and {blas}, not {table} and {core}")
+    print(f"{fingerprint['kernels']}; {fingerprint['blas']}")
+    reference.hold("two ranks", found["losses"])
+
+
+def need(program):
+    if not shutil.which(program):
+        skip(f"{program} is missing")
+    if not CORPUS.is_dir():
+        skip(f"{CORPUS} is missing (package fortunes)")
+
+
+def check_model(model, full):
+    table, core = MODELS[model]
+    need("qemu-x86_64")
+    before = ["qemu-x86_64", "-cpu", model]
+    # a leak would be seen: what the model lacks is an illegal instruction
+    for level in ("v3", "v4"):
+        known = level == "v3" and table == "cpu-avx2"
+        run([*before, BUILD / f"tests/leak_{level}"], 0 if known else -signal.SIGILL)
+    long = KERNEL_TESTS_LONG if full else KERNEL_TESTS_LONG[:1] if model != "EPYC-Milan" else ()
+    for test in (*KERNEL_TESTS, *long):
+        run([*before, BUILD / "tests" / test])
+    train(BUILD, before, full, table, core, Reference(full))
+
+
+def lines_of_refusal(command, missing, **more):
+    done = run(command, 126, **more)
+    said = [line for line in done.stderr.splitlines() if not line.startswith("qemu-x86_64: warning: TCG doesn't support")]
+    if done.stdout or len(said) != 1 or f"processors with {missing}, which this one lacks" not in said[0]:
+        sys.exit(f"not one clear line:\n{done.stdout}{done.stderr}")
+    print(said[0])
+
+
+def check_too_new(full):
+    need("qemu-x86_64")
+    for model, level, missing in ("Nehalem", "v3", "AVX"), ("Haswell", "v4", "AVX512F"):
+        lines_of_refusal(["qemu-x86_64", "-cpu", model, BUILD / f"tests/too_new_{level}"], missing)
+    run(["qemu-x86_64", "-cpu", "Haswell", BUILD / "tests/too_new_v3"])
+    for program in "bin/muster", "bin/muster-train":  # they have the look at the processor
+        if ".preinit_array" not in run(["readelf", "-SW", BUILD / program]).stdout:
+            sys.exit(f"{program} does not look at the processor at its start")
+    # what every x86-64 processor has is enough for a build without flags
+    for model in "qemu64", "core2duo":
+        for program in "muster", "muster-train":
+            run(["qemu-x86_64", "-cpu", model, BUILD / "bin" / program, "--version"])
+        run(["qemu-x86_64", "-cpu", model, BUILD / "tests/kernels_table_test"])
+    if full:
+        folder = BUILD / "haswell"
+        run(["cmake", "-S", SOURCE, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DCMAKE_C_FLAGS=-march=haswell"])
+        run(["ninja", "-C", folder, "muster", "muster-train"])
+        for program in "muster", "muster-train":
+            run(["qemu-x86_64", "-cpu", "Haswell", folder / "bin" / program, "--version"])
+            lines_of_refusal(["qemu-x86_64", "-cpu", "Nehalem", folder / "bin" / program, "--version"], "AVX")
+
+
+def check_aarch64(full):
+    need("qemu-aarch64")
+    need("aarch64-linux-gnu-gcc")
+    build = SOURCE / "build-aarch64"
+    sysroot = build / "sysroot"
+    done = run([SOURCE / "cmake/aarch64_sysroot.sh", sysroot], None)
+    if done.returncode:
+        skip(f"there are no aarch64 libraries: {done.stderr.strip()}")
+    if not (build / "build.ninja").exists():
+        run(["cmake", "--preset", "aarch64", "-S", SOURCE])
+    run(["ninja", "-C", build, *(() if full else (*CROSS_TARGETS, *CROSS_TESTS))])
+    emulate = [HERE / "emulate.sh", sysroot]
+    alone = "EMULATE_ALONE" in run([*emulate, "/usr/bin/env"], None).stdout or not run([*emulate, build / "bin/muster", "--version"]).stdout
+    tests = sorted(path.name for path in (build / "tests").glob("*_test") if path.name not in CROSS_CANNOT) if full else CROSS_TESTS
+    failed = []
+    for test in tests:
+        if run([*emulate, build / "tests" / test], None).returncode not in (0, 77):
+            failed.append(test)
+    print(f"{len(tests)} unit tests ran{'; not ' + ', '.join(f'{t} ({why})' for t, why in CROSS_CANNOT.items()) if full else ''}")
+    if failed:
+        sys.exit(f"failed: {' '.join(failed)}{' (the kernel has no binfmt_misc of its own for a user namespace)' if alone else ''}")
+    before = ["qemu-aarch64", "-L", sysroot]
+    train(build, before, full, "cpu-base", "armv8", Reference(full))
+
+
+def main():
+    words = [word for word in sys.argv[1:] if word != "--full"]
+    full = "--full" in sys.argv
+    if words[:1] == ["model"] and len(words) == 2 and words[1] in MODELS:
+        check_model(words[1], full)
+    elif words == ["too_new"]:
+        check_too_new(full)
+    elif words == ["aarch64"]:
+        check_aarch64(full)
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()
