@@ -181,8 +181,12 @@ static int enter_child(void *context)
 static pid_t start_child(struct child *child)
 {
     _Alignas(16) char stack[STACK_BYTES];
-    return clone(enter_child, stack + sizeof stack,
-                 CLONE_VM | CLONE_VFORK | SIGCHLD | (child->shared_from ? CLONE_FILES : 0), child);
+    const int flags = CLONE_VM | CLONE_VFORK | SIGCHLD, files = child->shared_from ? CLONE_FILES : 0;
+    pid_t pid = clone(enter_child, stack + sizeof stack, flags | files, child);
+    if (pid >= 0 || errno != EINVAL || !files)
+        return pid;
+    child->shared_from = 0; /* an emulator of system calls, whose child has a copy of everything */
+    return clone(enter_child, stack + sizeof stack, flags, child);
 }
 
 /* --- low places --- */

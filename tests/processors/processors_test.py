@@ -112,6 +112,9 @@ def numerics(path):
 def train(build, before, full, table, core, reference):
     """The demo on two ranks under `muster run`: the program itself, then the one that prints every digit."""
     launcher = [*before, build / "bin/muster", "run", "--standalone", "--nproc_per_node=2", "--no-python"]
+    many = run([*before, build / "bin/muster", "run", "--standalone", "--nproc_per_node=70", "--no-python", "sh", "-c", "echo $RANK"])
+    if sorted(many.stdout.split()) != sorted(map(str, range(70))):
+        sys.exit(f"70 workers printed {many.stdout}")
     with tempfile.TemporaryDirectory(prefix="muster processors ") as folder:
         model = pathlib.Path(folder) / "model.safetensors"
         sets = [f"training.steps={STEPS}", f"training.output={model}", "logging.sample_length=0", *settings(full)]
