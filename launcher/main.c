@@ -119,10 +119,12 @@ static void announce(const struct run_config *config, const struct log_sink *log
 }
 
 /* NCCL's environment as it is known before the node joins. */
-static int look(const struct run_config *config, bool always, struct nccl_env *tune, struct muster_error *err)
+static int look(const struct run_config *config, bool always, struct nvml_probe *nvml, struct nccl_env *tune,
+                struct muster_error *err)
 {
     struct nccl_env_place place = nccl_env_place_before(config);
-    return nccl_env_read(config, environ, always, tune, err) < 0 || nccl_env_decide(tune, &place, err) < 0
+    return nccl_env_read(config, environ, always, nvml, tune, err) < 0 ||
+                   nccl_env_decide(tune, &place, err) < 0
                ? -1
                : 0;
 }
@@ -149,19 +151,20 @@ static int run_help(const char *shown, const struct run_config *config)
 
 /* Flags and variables, then what they mean on this machine. The driver is asked only where the answer counts:
  * that can take seconds. */
-static int resolve(struct run_config *config, struct machine *machine, struct muster_error *err)
+static int resolve(struct run_config *config, struct machine *machine, struct nvml_probe *nvml,
+                   struct muster_error *err)
 {
     const char *visible = getenv(ENV_CUDA_VISIBLE_DEVICES);
     machine_read(visible, machine);
-    if (config_wants_gpus(config, machine))
-        machine_read_gpus(visible, machine);
+    if (config_wants_gpus(config, machine) && machine_read_gpus(visible, nvml, machine, err) < 0)
+        return -1;
     return config_resolve(config, machine, read_variable, NULL, err) < 0 ||
                    config_binding_resolve(config, machine, "/sys", err) < 0
                ? -1
                : 0;
 }
 
-static int run_resolved(const char *shown, struct run_config *config)
+static int run_resolved(const char *shown, struct run_config *config, struct nvml_probe *nvml)
 {
     struct muster_error err = {0};
     int exit_code = EXIT_CODE_FAILURE;
@@ -176,7 +179,7 @@ static int run_resolved(const char *shown, struct run_config *config)
         return fail(shown, config, err.text, exit_code);
     announce(config, &log);
     struct nccl_env __attribute__((cleanup(nccl_env_free))) tune = {0};
-    if (look(config, false, &tune, &err) < 0 || nccl_env_check(&tune, &err) < 0)
+    if (look(config, false, nvml, &tune, &err) < 0 || nccl_env_check(&tune, &err) < 0)
         return fail(shown, config, err.text,
                     err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
     if (config->dry_run)
@@ -186,12 +189,13 @@ static int run_resolved(const char *shown, struct run_config *config)
     return agent_run(config, &tune, &log);
 }
 
-static int print_settings(const char *shown, struct run_config *config, const struct machine *machine)
+static int print_settings(const char *shown, struct run_config *config, const struct machine *machine,
+                          struct nvml_probe *nvml)
 {
     struct muster_error err = {0};
     scope_buffer out = {0};
     struct nccl_env __attribute__((cleanup(nccl_env_free))) tune = {0};
-    if (look(config, true, &tune, &err) < 0)
+    if (look(config, true, nvml, &tune, &err) < 0)
         return fail(shown, config, err.text,
                     err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
     int log_fd = STDERR_FILENO;
@@ -206,19 +210,20 @@ static int command_main(enum config_command command, const char *shown, int argc
 {
     struct muster_error err = {0};
     struct run_config config = {.command = command};
+    struct nvml_probe __attribute__((cleanup(nvml_probe_free))) nvml = {0};
     scope_free struct machine *machine = mem_calloc(1, sizeof *machine);
     int exit_code = EXIT_CODE_FAILURE;
     if (!machine)
         return fail(shown, &config, "no memory", exit_code);
     if (config_parse(argc, argv, read_variable, NULL, &config, &err) == 0 && config.help)
         exit_code = run_help(shown, &config);
-    else if (*err.text || resolve(&config, machine, &err) < 0)
+    else if (*err.text || resolve(&config, machine, &nvml, &err) < 0)
         exit_code =
             fail(shown, &config, err.text, err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
     else if (command == COMMAND_ENV)
-        exit_code = print_settings(shown, &config, machine);
+        exit_code = print_settings(shown, &config, machine, &nvml);
     else
-        exit_code = run_resolved(shown, &config);
+        exit_code = run_resolved(shown, &config, &nvml);
     config_free(&config);
     return exit_code;
 }

@@ -7,6 +7,7 @@
 
 #include "launcher/commands/flag_command.h"
 #include "launcher/host/describe_host.h"
+#include "launcher/host/nvml_probe.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -125,11 +126,13 @@ static int read_file(const struct options *options, struct description *descript
 static int read_machine(const struct options *options, struct description *description,
                         struct muster_error *err)
 {
+    struct nvml_probe __attribute__((cleanup(nvml_probe_free))) nvml = {0};
     struct describe_request request = {.master = options->master,
                                        .log_dir = options->log_dir,
                                        .nnodes = (int)options->nnodes,
                                        .local_workers = (int)options->workers,
                                        .gpus_wanted = options->gpus,
+                                       .nvml = &nvml,
                                        .nvml_patience_ns = (int64_t)(options->nvml_timeout_s * NS_PER_S),
                                        .environment = environ};
     return describe_host(&request, description, err);

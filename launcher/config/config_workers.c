@@ -7,6 +7,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
+#include "proto/visible_devices.h"
 
 static const char *const nproc_words[] = {"cpu", "gpu", "auto"};
 
@@ -82,9 +83,7 @@ static int warn_of_gpus(struct run_config *config, const struct machine *machine
 /* Every worker needs an entry of its own in the list, where there is one. */
 static int check_virtual(const struct run_config *config, const char *visible, struct muster_error *err)
 {
-    int entries = 1;
-    for (const char *at = visible; at && *at; at++)
-        entries += *at == ',';
+    int entries = visible ? visible_devices_count(visible) : 0;
     if (config->virtual_local_rank && visible && entries < config->nproc_per_node)
         return error_set(
             err, MUSTER_E_INVALID, "%s: %d workers, but CUDA_VISIBLE_DEVICES='%.100s' has %d entries",

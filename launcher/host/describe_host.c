@@ -84,7 +84,7 @@ static void say_source(const char *host, struct description *description)
 static int describe_gpus(const struct describe_request *request, struct description *description,
                          struct muster_error *err)
 {
-    if (nvml_probe_read(request->nvml_patience_ns, description, err) < 0 ||
+    if (nvml_probe_describe(request->nvml, request->nvml_patience_ns, description, err) < 0 ||
         reader_distances("", description, err) < 0 ||
         reader_kernel_log("", clock_now(NULL).ns, description, err) < 0)
         return -1;

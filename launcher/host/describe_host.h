@@ -8,12 +8,15 @@
 #include "proto/include/muster_error.h"
 #include "runtime/nccl/describe/description.h"
 
+struct nvml_probe;
+
 struct describe_request {
     const char *master;       /* name or address; NULL or "": one node */
     const char *log_dir;      /* NULL: none, TMPDIR's disk is looked at */
     int nnodes;               /* 0 unknown */
     int local_workers;        /* 0: as many as there are GPUs, at least one */
     int64_t gpus_wanted;      /* -1: none asked */
+    struct nvml_probe *nvml;  /* the start's; asked here where it was not */
     int64_t nvml_patience_ns; /* that a sick driver may take */
     char *const *environment; /* NULL-terminated NAME=value */
 };

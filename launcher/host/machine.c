@@ -8,13 +8,13 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "launcher/host/visible_gpus.h"
 #include "proto/base/cgroup.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/env_names.h"
+#include "proto/visible_devices.h"
 
 enum { TEXT_LIMIT = 65536 };
 
@@ -35,20 +35,12 @@ int machine_count_gpus(const char *directory)
 
 int machine_visible_gpus(int present, const char *visible_devices)
 {
-    if (!visible_devices)
-        return present;
-    int count = 0;
-    for (const char *at = visible_devices; count < present;) {
-        at += strspn(at, " ");
-        size_t length = strcspn(at, ",");
-        if (length == 0 || at[0] == '-' || (at[0] >= '0' && at[0] <= '9' && strtol(at, NULL, 10) >= present))
-            break; /* the first invalid entry ends the list */
-        count++;
-        if (!at[length])
-            break;
-        at += length + 1;
-    }
-    return count;
+    struct visible_device devices[MACHINE_GPUS_LIMIT];
+    int chosen[MACHINE_GPUS_LIMIT];
+    int count = present < MACHINE_GPUS_LIMIT ? present : MACHINE_GPUS_LIMIT;
+    for (int i = 0; i < count; i++)
+        devices[i] = (struct visible_device){.gpu = i};
+    return visible_devices_choose(devices, count, visible_devices, chosen);
 }
 
 void machine_host_name(char out[MACHINE_NAME_SIZE])
@@ -124,23 +116,47 @@ void machine_read(const char *visible_devices, struct machine *machine)
     }
 }
 
-void machine_read_gpus(const char *visible_devices, struct machine *machine)
+void machine_take_gpus(const struct nvml_report *report, const struct muster_error *failure,
+                       const char *visible_devices, struct machine *machine)
 {
-    int devices[NVML_DEVICES_LIMIT];
-    struct muster_error err = {0};
-    scope_free struct nvml_inventory *all = mem_calloc(1, sizeof *all);
-    if (!visible_gpus_have_driver())
-        return;
-    if (!all || visible_gpus_read(all, &err) < 0) {
-        (void)snprintf(machine->gpus_unknown, sizeof machine->gpus_unknown, "%s",
-                       all ? err.text : "no memory");
+    struct visible_device devices[MACHINE_GPUS_LIMIT];
+    int chosen[MACHINE_GPUS_LIMIT], count = 0, instance = 0;
+    if (failure->code) {
+        (void)snprintf(machine->gpus_unknown, sizeof machine->gpus_unknown, "%s", failure->text);
         return;
     }
-    machine->gpus = visible_gpus(all, visible_devices, devices);
+    for (int i = 0; i < report->gpu_count; i++) {
+        const struct description_gpu *gpu = &report->gpus[i];
+        if (!*gpu->uuid || !*gpu->pci) {
+            (void)snprintf(machine->gpus_unknown, sizeof machine->gpus_unknown, "GPU %d does not answer: %s",
+                           i, gpu->lost ? "it is lost" : gpu->error);
+            return;
+        }
+        struct visible_device *whole = &devices[count++];
+        *whole = (struct visible_device){.gpu = i, .uuid = gpu->uuid};
+        for (; instance < report->instance_count && report->instances[instance].gpu == i; instance++) {
+            devices[count++] =
+                (struct visible_device){.gpu = i, .mig = true, .uuid = report->instances[instance].uuid};
+            whole->divided = true;
+        }
+    }
+    machine->gpus = visible_devices_choose(devices, count, visible_devices, chosen);
     machine->gpus_named = true;
     for (int i = 0; i < machine->gpus; i++) {
-        const struct nvml_device *device = &all->devices[devices[i]];
+        const struct visible_device *device = &devices[chosen[i]];
         machine->mig += device->mig;
-        memcpy(machine->gpu_bus[i], device->bus, sizeof device->bus);
+        (void)snprintf(machine->gpu_bus[i], sizeof machine->gpu_bus[i], "%s", report->gpus[device->gpu].pci);
     }
+}
+
+int machine_read_gpus(const char *visible_devices, struct nvml_probe *probe, struct machine *machine,
+                      struct muster_error *err)
+{
+    static const int64_t patience_ns =
+        20 * NS_PER_S; /* a driver that has to wake eight sleeping GPUs takes seconds */
+    if (nvml_probe_ask(probe, patience_ns, err) < 0)
+        return -1;
+    if (probe->report)
+        machine_take_gpus(probe->report, &probe->failure, visible_devices, machine);
+    return 0;
 }

@@ -8,17 +8,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "launcher/host/nvml_probe.h"
 #include "proto/include/muster_error.h"
-#include "runtime/nccl/nvml/nvml.h"
 
-enum { MACHINE_NAME_SIZE = 256 };
+enum {
+    MACHINE_NAME_SIZE = 256,
+    MACHINE_GPUS_LIMIT = DESCRIPTION_GPUS_LIMIT + NVML_REPORT_INSTANCES,
+};
 
 struct machine {
     int cores;       /* >= 1 */
     int gpus;        /* >= 0, visible ones */
     int mig;         /* how many of them are MIG instances; known with NVML only */
     bool gpus_named; /* NVML was asked, so that gpu_bus is filled */
-    char gpu_bus[NVML_DEVICES_LIMIT][NVML_BUS_SIZE]; /* PCI addresses of the visible GPUs */
+    char gpu_bus[MACHINE_GPUS_LIMIT][DESCRIPTION_NAME]; /* PCI addresses of the visible GPUs */
     char gpus_unknown[MUSTER_ERROR_TEXT]; /* why NVML did not say; "" where it did or was not asked */
     uint64_t random[2];
     char host_name[MACHINE_NAME_SIZE]; /* machine_host_name's */
@@ -39,12 +42,16 @@ bool machine_in_first_pid_namespace(void);
 /* Reads the machine. visible_devices is CUDA_VISIBLE_DEVICES or NULL. Cannot fail: what cannot be read does
  * not limit. */
 void machine_read(const char *visible_devices, struct machine *machine);
-/* Asks NVML for the GPUs, after machine_read, whose count by /dev stays where NVML does not answer. Blocks
- * for as long as the driver does, up to a bound: only where the answer is needed (config_wants_gpus). */
-void machine_read_gpus(const char *visible_devices, struct machine *machine);
+/* Asks NVML for the GPUs (nvml_probe.h: once a start), after machine_read, whose count by /dev stays where
+ * NVML does not answer; gpus_unknown says why. Blocks for as long as the driver does, up to a bound: only
+ * where the answer is needed (config_wants_gpus). Fails without memory only. */
+int machine_read_gpus(const char *visible_devices, struct nvml_probe *probe, struct machine *machine,
+                      struct muster_error *err);
+/* Pure: the same from an answer. */
+void machine_take_gpus(const struct nvml_report *report, const struct muster_error *failure,
+                       const char *visible_devices, struct machine *machine);
 
-/* GPUs that a process sees: devices present, narrowed by CUDA_VISIBLE_DEVICES (NULL: all; entries end at the
- * first negative, empty or out-of-range one, as in CUDA; UUIDs count as present). */
+/* GPUs that a process sees of those present, whose UUIDs are not known (visible_devices.h). */
 int machine_visible_gpus(int present, const char *visible_devices);
 /* The number of nvidia<number> entries in a directory such as /dev. */
 int machine_count_gpus(const char *directory);

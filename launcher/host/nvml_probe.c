@@ -5,19 +5,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "launcher/host/isolated_call.h"
 #include "launcher/host/machine.h"
-#include "launcher/host/visible_gpus.h"
 #include "proto/base/error.h"
 #include "proto/env_names.h"
-#include "runtime/nccl/nvml/nvml_describe.h"
 
 struct question {
     const char *library;
     struct nvml_report *report;
     bool processes_visible;
 };
+
+bool nvml_probe_has_driver(void)
+{
+    const char *library = getenv(ENV_NVML_LIBRARY);
+    return (library && *library) || access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0;
+}
 
 static int ask(void *context, void *result, struct muster_error *err)
 {
@@ -26,30 +31,40 @@ static int ask(void *context, void *result, struct muster_error *err)
     return nvml_describe(question->library, question->processes_visible, question->report, err);
 }
 
-static int ask_apart(struct nvml_report *report, int64_t patience_ns, struct description *description,
-                     struct muster_error *err)
+int nvml_probe_ask(struct nvml_probe *probe, int64_t patience_ns, struct muster_error *err)
 {
     const char *library = getenv(ENV_NVML_LIBRARY);
-    struct question question = {library && *library ? library : NULL, report,
+    if (probe->report || !nvml_probe_has_driver())
+        return 0;
+    void *shared =
+        mmap(NULL, sizeof *probe->report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for what NVML says");
+    probe->report = shared;
+    struct question question = {library && *library ? library : NULL, probe->report,
                                 machine_in_first_pid_namespace()};
-    struct muster_error failure = {0};
-    int answered = isolated_call(ask, &question, NULL, 0, patience_ns, "NVML", &failure);
-    return nvml_merge(report, answered < 0 ? &failure : NULL, description, err);
+    probe->failure = (struct muster_error){0};
+    (void)isolated_call(ask, &question, NULL, 0, patience_ns, "NVML", &probe->failure); /* failure has it */
+    return 0;
 }
 
-int nvml_probe_read(int64_t patience_ns, struct description *description, struct muster_error *err)
+int nvml_probe_describe(struct nvml_probe *probe, int64_t patience_ns, struct description *description,
+                        struct muster_error *err)
 {
-    if (!visible_gpus_have_driver()) {
-        description->nvml = DESCRIPTION_NO;
-        (void)snprintf(description->nvml_error, sizeof description->nvml_error,
-                       "no NVIDIA driver here (/dev/nvidiactl)");
-        return 0;
-    }
-    struct nvml_report *report =
-        mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (report == MAP_FAILED)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for what NVML says");
-    int result = ask_apart(report, patience_ns, description, err);
-    (void)munmap(report, sizeof *report);
-    return result;
+    if (nvml_probe_ask(probe, patience_ns, err) < 0)
+        return -1;
+    if (probe->report)
+        return nvml_merge(probe->report, probe->failure.code ? &probe->failure : NULL, description, err);
+    description->nvml = DESCRIPTION_NO;
+    (void)snprintf(description->nvml_error, sizeof description->nvml_error,
+                   "no NVIDIA driver here (/dev/nvidiactl)");
+    return 0;
+}
+
+void nvml_probe_free(struct nvml_probe *probe)
+{
+    if (!probe || !probe->report)
+        return;
+    (void)munmap(probe->report, sizeof *probe->report); /* our own mapping */
+    probe->report = NULL;
 }

@@ -8,7 +8,6 @@
 #include "launcher/host/describe_host.h"
 #include "launcher/host/machine.h"
 #include "launcher/host/nvml_probe.h"
-#include "launcher/host/visible_gpus.h"
 #include "launcher/loop/resolver.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
@@ -39,7 +38,7 @@ static int read_policy(const char *path, struct nccl_env *tune, struct muster_er
 /* Workers want a GPU each where there are any: a node that has lost some is found by that. */
 static int64_t gpus_wanted(const struct run_config *config)
 {
-    return !strcmp(config->nproc, "gpu") || visible_gpus_have_driver() ? config->nproc_per_node : -1;
+    return !strcmp(config->nproc, "gpu") || nvml_probe_has_driver() ? config->nproc_per_node : -1;
 }
 
 static bool policy_names_gpus(const struct policy *policy)
@@ -55,11 +54,11 @@ static bool asks_driver(const struct run_config *config, const struct nccl_env *
 {
     bool counts = tune->mode == NCCL_ENV_EXPLAIN ||
                   (tune->mode == NCCL_ENV_ON && (config->nproc_per_node > 1 || config->max_nodes > 1));
-    return visible_gpus_have_driver() && (counts || policy_names_gpus(&tune->policy));
+    return nvml_probe_has_driver() && (counts || policy_names_gpus(&tune->policy));
 }
 
-static int read_machine(const struct run_config *config, char *const *environment, struct nccl_env *tune,
-                        struct muster_error *err)
+static int read_machine(const struct run_config *config, char *const *environment, struct nvml_probe *nvml,
+                        struct nccl_env *tune, struct muster_error *err)
 {
     char host[MACHINE_NAME_SIZE];
     machine_host_name(host);
@@ -77,14 +76,14 @@ static int read_machine(const struct run_config *config, char *const *environmen
         return -1;
     if (!asks_driver(config, tune))
         return 0;
-    return nvml_probe_read(nvml_patience_ns, &tune->machine, err) < 0
+    return nvml_probe_describe(nvml, nvml_patience_ns, &tune->machine, err) < 0
                ? -1
                : reader_distances("", &tune->machine, err);
 }
 
 /* What a launch reads, and besides the disk, the kernel log and every device: for --pre-flight. */
-static int examine_machine(const struct run_config *config, char *const *environment, struct nccl_env *tune,
-                           struct muster_error *err)
+static int examine_machine(const struct run_config *config, char *const *environment, struct nvml_probe *nvml,
+                           struct nccl_env *tune, struct muster_error *err)
 {
     const struct describe_request request = {
         .master = config->max_nodes > 1 ? config->master_addr : NULL,
@@ -94,6 +93,7 @@ static int examine_machine(const struct run_config *config, char *const *environ
         .nnodes = config->max_nodes,
         .local_workers = config->nproc_per_node,
         .gpus_wanted = gpus_wanted(config),
+        .nvml = nvml,
         .nvml_patience_ns = nvml_patience_ns,
         .environment = environment,
     };
@@ -127,12 +127,12 @@ static int replay(const char *path, struct nccl_env *tune, struct muster_error *
 
 static bool can_matter(const struct run_config *config, const struct nccl_env *tune)
 {
-    bool rules = tune->mode != NCCL_ENV_OFF && (config->max_nodes > 1 || visible_gpus_have_driver());
+    bool rules = tune->mode != NCCL_ENV_OFF && (config->max_nodes > 1 || nvml_probe_has_driver());
     return rules || tune->mode == NCCL_ENV_EXPLAIN || tune->policy.count > 0;
 }
 
 int nccl_env_read(const struct run_config *config, char *const *environment, bool always,
-                  struct nccl_env *tune, struct muster_error *err)
+                  struct nvml_probe *nvml, struct nccl_env *tune, struct muster_error *err)
 {
     const char *file = text_list_value(environment, ENV_DESCRIPTION);
     *tune = (struct nccl_env){.mode = (enum tune_mode)config->nccl_tune};
@@ -141,7 +141,8 @@ int nccl_env_read(const struct run_config *config, char *const *environment, boo
     bool replays = file && *file;
     if (!always && !replays && !config->pre_flight && !can_matter(config, tune))
         return 0;
-    if ((config->pre_flight && !replays ? examine_machine : read_machine)(config, environment, tune, err) < 0)
+    if ((config->pre_flight && !replays ? examine_machine : read_machine)(config, environment, nvml, tune,
+                                                                          err) < 0)
         return -1;
     tune->looked = true;
     tune->replayed = replays;

@@ -8,6 +8,7 @@
 #define MUSTER_LAUNCHER_NCCL_NCCL_ENV_H
 
 #include "launcher/config/config.h"
+#include "launcher/host/nvml_probe.h"
 #include "runtime/nccl/decide/decide.h"
 #include "runtime/nccl/decide/policy.h"
 
@@ -31,11 +32,11 @@ struct nccl_env_place {
 
 /* Reads the policy file, and this machine (or the file that MUSTER_DESCRIPTION names) where something can
  * matter; always: also where nothing can, for a person who asks. Blocks: NVML for some seconds where there
- * are GPUs; with --pre-flight all that muster doctor asks. For a program that still has one thread.
- * MUSTER_E_INVALID or what the file system says where a file cannot be used. tune needs no initialisation;
- * nccl_env_free on success and on failure. */
+ * are GPUs, unless nvml was asked before; with --pre-flight all that muster doctor asks. For a program that
+ * still has one thread. MUSTER_E_INVALID or what the file system says where a file cannot be used. tune needs
+ * no initialisation; nccl_env_free on success and on failure. */
 int nccl_env_read(const struct run_config *config, char *const *environment, bool always,
-                  struct nccl_env *tune, struct muster_error *err);
+                  struct nvml_probe *nvml, struct nccl_env *tune, struct muster_error *err);
 /* Accepts one that is zeroed. */
 void nccl_env_free(struct nccl_env *tune);
 

@@ -9,6 +9,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/text_list.h"
 #include "proto/env_names.h"
+#include "proto/visible_devices.h"
 
 /* --- argv --- */
 
@@ -167,13 +168,10 @@ static int set_own_gpu(const struct place *p, struct text_list *overlay)
     const char *entry = text_list_value(p->inherited, ENV_CUDA_VISIBLE_DEVICES);
     if (!entry)
         return set_number(overlay, ENV_CUDA_VISIBLE_DEVICES, p->local_rank);
-    for (int i = 0; i < p->local_rank; i++)
-        entry += strcspn(entry, ",") + 1; /* config_resolve has counted them */
-    entry += strspn(entry, " ");
-    size_t length = strcspn(entry, ",");
-    while (length && entry[length - 1] == ' ')
-        length--;
-    return text_list_take(overlay, mem_printf("%s=%.*s", ENV_CUDA_VISIBLE_DEVICES, (int)length, entry));
+    size_t length = 0;
+    entry = visible_devices_entry(entry, p->local_rank, &length); /* config_resolve has counted them */
+    return text_list_take(overlay,
+                          mem_printf("%s=%.*s", ENV_CUDA_VISIBLE_DEVICES, (int)length, entry ? entry : ""));
 }
 
 static int set_texts(const struct place *p, struct text_list *overlay)

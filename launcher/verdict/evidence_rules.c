@@ -1,42 +1,19 @@
 /* evidence_rules.c - pure: whose an out-of-memory kill or a GPU's error was. See kernel_evidence.h. */
-#include <ctype.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "launcher/verdict/kernel_evidence.h"
-
-/* The index-th entry of a list; *length of it. NULL where there are fewer. */
-static const char *entry_of(const char *list, int index, size_t *length)
-{
-    for (; index > 0; index--) {
-        list = strchr(list, ',');
-        if (!list)
-            return NULL;
-        list++;
-    }
-    list += strspn(list, " ");
-    *length = strcspn(list, ", ");
-    return *length ? list : NULL;
-}
+#include "proto/visible_devices.h"
 
 const char *kernel_evidence_gpu_of(const struct kernel_evidence_gpu *gpus, int count, const char *visible,
                                    int local_rank)
 {
-    size_t length = 0;
-    if (!visible)
-        return local_rank >= 0 && local_rank < count ? gpus[local_rank].pci : "";
-    const char *entry = local_rank >= 0 ? entry_of(visible, local_rank, &length) : NULL;
-    if (!entry)
-        return "";
-    if (isdigit((unsigned char)*entry)) {
-        long index = strtol(entry, NULL, 10);
-        return index < count ? gpus[index].pci : "";
-    }
-    for (int i = 0; i < count; i++) /* the driver takes any unique beginning of a UUID */
-        if (!strncmp(gpus[i].uuid, entry, length))
-            return gpus[i].pci;
-    return "";
+    struct visible_device devices[KERNEL_EVIDENCE_GPU_LIMIT];
+    int chosen[KERNEL_EVIDENCE_GPU_LIMIT];
+    for (int i = 0; i < count; i++)
+        devices[i] = (struct visible_device){.gpu = i, .uuid = gpus[i].uuid};
+    int seen = visible_devices_choose(devices, count, visible, chosen);
+    return local_rank >= 0 && local_rank < seen ? gpus[chosen[local_rank]].pci : "";
 }
 
 static bool killed(const struct worker_failure *failure)

@@ -5,17 +5,17 @@
 
 #include "proto/base/buffer.h"
 #include "proto/base/error.h"
+#include "proto/visible_devices.h"
 
-/* The next device's name, appended; visible NULL: its number. */
-static void take_device(const char **visible, int number, struct buffer *out)
+/* A device's name, appended; visible NULL: its number. */
+static void take_device(const char *visible, int number, struct buffer *out)
 {
-    if (!*visible) {
+    size_t length = 0;
+    const char *entry = visible ? visible_devices_entry(visible, number, &length) : NULL;
+    if (entry)
+        buffer_append(out, entry, length);
+    else
         buffer_printf(out, "%d", number);
-        return;
-    }
-    size_t length = strcspn(*visible, ",");
-    buffer_append(out, *visible, length);
-    *visible += length + ((*visible)[length] == ',');
 }
 
 int gpu_wanted(const struct local_job *job)
@@ -41,7 +41,7 @@ int gpu_divide(const struct local_job *job, const char *visible, int available, 
         for (int k = 0; k < job->pods[i].gpus && taken < available; k++) {
             if (k)
                 buffer_text(&list, ",");
-            take_device(&visible, taken++, &list);
+            take_device(visible, taken++, &list);
         }
         if (text_list_take(out, buffer_take(&list)) < 0)
             return error_set(err, MUSTER_E_NOMEM, "no memory for the lists of GPUs");

@@ -1,8 +1,11 @@
 /* doctor_gpu.c - checks of GPUs and their driver. */
 #include <string.h>
 
+#include "proto/visible_devices.h"
 #include "proto/xid.h"
 #include "runtime/nccl/doctor/doctor_internal.h"
+
+enum { DEVICES_LIMIT = 512 };
 
 enum { HOT_C = 90, RETIRED_PAGES_LIMIT = 60, XID_RECENT_S = 24 * 3600, HIDDEN_MEMORY_LIMIT = 1 << 30 };
 
@@ -38,24 +41,20 @@ static void driver_answers(struct examination *e)
                    m->device_files);
 }
 
-/* The devices that CUDA offers to programs: a divided GPU counts as its MIG instances;
- * CUDA_VISIBLE_DEVICES, by number or UUID, ends at the first negative entry. */
-static int devices(const struct description *m)
+/* The devices that CUDA offers to programs: a divided GPU as its MIG instances, whose UUIDs a description
+ * lacks.
+ */
+static int list_devices(const struct description *m, struct visible_device *devices)
 {
-    int count = m->nvml == DESCRIPTION_YES ? 0 : m->gpu_count ? m->gpu_count : m->device_files;
-    for (int i = 0; m->nvml == DESCRIPTION_YES && i < m->gpu_count; i++)
-        count += m->gpus[i].mig == DESCRIPTION_YES ? m->gpus[i].mig_devices : 1;
-    return count;
-}
-
-static int visible(const struct description *m, int all)
-{
-    if (!strcmp(m->visible_devices, "-"))
-        return all;
-    int count = 0;
-    for (const char *at = m->visible_devices; *at && *at != '-' && count < all; count++) {
-        at += strcspn(at, ",");
-        at += *at == ',';
+    int count = 0, whole = m->gpu_count ? m->gpu_count : m->device_files;
+    bool told = m->nvml == DESCRIPTION_YES;
+    for (int i = 0; i < (told ? m->gpu_count : whole) && count < DEVICES_LIMIT; i++) {
+        const struct description_gpu *gpu = told ? &m->gpus[i] : NULL;
+        bool divided = gpu && gpu->mig == DESCRIPTION_YES;
+        devices[count++] = (struct visible_device){
+            .gpu = i, .divided = divided, .uuid = gpu && *gpu->uuid ? gpu->uuid : NULL};
+        for (int k = 0; divided && k < gpu->mig_devices && count < DEVICES_LIMIT; k++)
+            devices[count++] = (struct visible_device){.gpu = i, .mig = true};
     }
     return count;
 }
@@ -64,7 +63,11 @@ static void gpu_count(struct examination *e)
 {
     const struct description *m = e->machine;
     const long long wanted = m->gpus_wanted;
-    int all = devices(m), seen = visible(m, all);
+    struct visible_device devices[DEVICES_LIMIT];
+    int chosen[DEVICES_LIMIT], count = list_devices(m, devices);
+    bool narrowed = strcmp(m->visible_devices, "-") != 0;
+    int all = visible_devices_choose(devices, count, NULL, chosen);
+    int seen = visible_devices_choose(devices, count, narrowed ? m->visible_devices : NULL, chosen);
     if (!wants_gpus(e))
         doctor_add(e, seen ? DOCTOR_FINE : DOCTOR_SKIPPED, "", "%d GPUs, no number requested", seen);
     else if (seen < wanted && all >= wanted)

@@ -62,20 +62,40 @@ static int ask_memory(const struct asking *a)
     return code;
 }
 
-static int ask_mig(const struct asking *a)
+/* The instances of a GPU; none where the driver or the GPU knows no MIG. Their numbers have gaps. */
+static int ask_instances(const struct asking *a)
 {
-    unsigned now = 0, next = 0, limit = 0;
-    int code = NVML_ASK(a->nvml, mig_mode, a->device, &now, &next);
-    if (code != NVML_SUCCESS)
-        return code;
-    a->gpu->mig = flag(now);
-    if (!now || NVML_ASK(a->nvml, mig_limit, a->device, &limit) != NVML_SUCCESS)
+    unsigned limit = 0;
+    if (!a->nvml->mig_handle || NVML_ASK(a->nvml, mig_limit, a->device, &limit) != NVML_SUCCESS)
         return NVML_SUCCESS;
-    for (unsigned i = 0; i < limit; i++) { /* numbers with gaps */
+    for (unsigned i = 0; i < limit; i++) {
         nvmlDevice_t instance;
-        a->gpu->mig_devices += NVML_ASK(a->nvml, mig_handle, a->device, i, &instance) == NVML_SUCCESS;
+        int code = a->nvml->mig_handle(a->device, i, &instance);
+        if (code == NVML_ERROR_NOT_FOUND || code == NVML_ERROR_NOT_SUPPORTED)
+            continue;
+        if (code != NVML_SUCCESS)
+            return code;
+        a->gpu->mig_devices++;
+        if (a->report->instance_count == NVML_REPORT_INSTANCES) {
+            a->report->omitted++;
+            continue;
+        }
+        struct nvml_instance *entry = &a->report->instances[a->report->instance_count];
+        entry->gpu = a->gpu->index;
+        if ((code = a->nvml->uuid(instance, entry->uuid, sizeof entry->uuid)) != NVML_SUCCESS)
+            return code;
+        a->report->instance_count++;
     }
     return NVML_SUCCESS;
+}
+
+static int ask_mig(const struct asking *a)
+{
+    unsigned now = 0, next = 0;
+    int code = NVML_ASK(a->nvml, mig_mode, a->device, &now, &next);
+    if (code == NVML_SUCCESS)
+        a->gpu->mig = flag(now);
+    return code;
 }
 
 static int ask_ecc_mode(const struct asking *a)
@@ -291,6 +311,7 @@ static const struct {
     {"its compute capability", ask_capability},
     {"its memory", ask_memory},
     {"its MIG mode", ask_mig},
+    {"its MIG instances", ask_instances},
     {"its ECC mode", ask_ecc_mode},
     {"its ECC errors", ask_ecc_errors},
     {"its retired pages", ask_retired_pages},

@@ -19,6 +19,13 @@ extern "C" {
 enum {
     NVML_REPORT_PAIRS = DESCRIPTION_GPUS_LIMIT * (DESCRIPTION_GPUS_LIMIT - 1) / 2,
     NVML_REPORT_PROCESSES = 256,
+    NVML_REPORT_INSTANCES = 256,
+    NVML_UUID_SIZE = 96,
+};
+
+struct nvml_instance {
+    int gpu;                   /* the number of the GPU that has it */
+    char uuid[NVML_UUID_SIZE]; /* "MIG-..." */
 };
 
 struct nvml_report {
@@ -28,11 +35,13 @@ struct nvml_report {
     char driver[DESCRIPTION_NAME], cuda_driver[DESCRIPTION_NAME];
     int gpu_count; /* of gpus; the last one may be incomplete */
     struct description_gpu gpus[DESCRIPTION_GPUS_LIMIT];
+    int instance_count; /* MIG instances, by GPU */
+    struct nvml_instance instances[NVML_REPORT_INSTANCES];
     int link_count; /* pairs of GPUs */
     struct description_link links[NVML_REPORT_PAIRS];
     int process_count;
     struct description_process processes[NVML_REPORT_PROCESSES];
-    int omitted; /* GPUs and processes that did not fit */
+    int omitted; /* GPUs, instances and processes that did not fit */
 };
 
 /* report must be zeroed. Fails as nvml_open does, or if the GPUs cannot be counted; a query that fails for

@@ -34,8 +34,10 @@ static void ask(int64_t patience_ns, struct description *d)
 {
     struct muster_error err = {0};
     description_init(d);
-    if (nvml_probe_read(patience_ns, d, &err) < 0)
+    struct nvml_probe probe = {0};
+    if (nvml_probe_describe(&probe, patience_ns, d, &err) < 0)
         fail_msg("%s", err.text);
+    nvml_probe_free(&probe);
 }
 
 /* Of a library that hangs: with more patience, until it has got as far as the text says. */

@@ -1,6 +1,6 @@
 /* launcher_gpus_test.c - GPUs by a driver's library that is ours, in a process of its own that may hang or
- * crash, and what CUDA_VISIBLE_DEVICES leaves of them. */
-#include "launcher/host/visible_gpus.h"
+ * crash. */
+#include "launcher/host/machine.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,54 +17,95 @@ static int pretend(const char *gpus)
     return setenv(ENV_NVML_LIBRARY, FAKE_NVML_LIBRARY, 1) == 0 && setenv("FAKE_NVML", gpus, 1) == 0 ? 0 : -1;
 }
 
+/* Asks once; the caller frees. */
+static struct nvml_probe ask(void)
+{
+    struct nvml_probe probe = {0};
+    struct muster_error err = {0};
+    if (nvml_probe_ask(&probe, 60 * NS_PER_S, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_non_null(probe.report);
+    return probe;
+}
+
 static void a_driver_lists_gpus_and_instances(void **state)
 {
     (void)state;
-    static struct nvml_inventory all;
-    struct muster_error err = {0};
+    static struct machine machine;
     assert_int_equal(pretend("GPU-aa GPU-bb+MIG-1+MIG-2 GPU-cc"), 0);
-    assert_true(visible_gpus_have_driver());
-    if (visible_gpus_read(&all, &err) < 0)
-        fail_msg("%s", err.text);
-    assert_int_equal(all.gpus, 3);
-    assert_int_equal(all.count, 5);
-    static const struct nvml_device expected[] = {{0, false, false, "GPU-aa", "0000:3a:00.0"},
-                                                  {1, false, true, "GPU-bb", "0000:3b:00.0"},
-                                                  {1, true, false, "MIG-1", "0000:3b:00.0"},
-                                                  {1, true, false, "MIG-2", "0000:3b:00.0"},
-                                                  {2, false, false, "GPU-cc", "0000:3c:00.0"}};
-    for (int i = 0; i < all.count; i++) {
-        assert_string_equal(all.devices[i].uuid, expected[i].uuid);
-        assert_string_equal(all.devices[i].bus, expected[i].bus);
-        assert_true(all.devices[i].gpu == expected[i].gpu && all.devices[i].mig == expected[i].mig &&
-                    all.devices[i].divided == expected[i].divided);
-    }
+    assert_true(nvml_probe_has_driver());
+    struct nvml_probe probe = ask();
+    assert_int_equal(probe.failure.code, MUSTER_OK);
+    assert_int_equal(probe.report->gpu_count, 3);
+    assert_int_equal(probe.report->instance_count, 2);
+    assert_int_equal(probe.report->gpus[1].mig_devices, 2);
+    machine_take_gpus(probe.report, &probe.failure, NULL, &machine);
+    assert_true(machine.gpus == 4 && machine.mig == 2 && machine.gpus_named);
+    static const char *const buses[] = {"0000:3a:00.0", "0000:3b:00.0", "0000:3b:00.0", "0000:3c:00.0"};
+    for (int i = 0; i < 4; i++)
+        assert_string_equal(machine.gpu_bus[i], buses[i]);
+    machine = (struct machine){.gpus = 7};
+    machine_take_gpus(probe.report, &probe.failure, "GPU-c,MIG-2", &machine);
+    assert_true(machine.gpus == 2 && machine.mig == 1);
+    assert_string_equal(machine.gpu_bus[0], "0000:3c:00.0");
+    assert_string_equal(machine.gpu_bus[1], "0000:3b:00.0");
+    nvml_probe_free(&probe);
 }
 
 static void a_machine_without_gpus_is_no_error(void **state)
 {
     (void)state;
-    static struct nvml_inventory all;
+    static struct machine machine;
     assert_int_equal(pretend(""), 0);
-    assert_int_equal(visible_gpus_read(&all, NULL), 0);
-    assert_true(all.gpus == 0 && all.count == 0);
+    struct nvml_probe probe = ask();
+    machine.gpus = 3; /* by /dev */
+    machine_take_gpus(probe.report, &probe.failure, NULL, &machine);
+    assert_true(machine.gpus == 0 && machine.gpus_named && !*machine.gpus_unknown);
+    nvml_probe_free(&probe);
+}
+
+static void a_driver_is_asked_once_a_start(void **state)
+{
+    (void)state;
+    static struct machine machine;
+    struct description d;
+    assert_int_equal(pretend("GPU-aa"), 0);
+    struct nvml_probe probe = ask();
+    assert_int_equal(pretend("fail"), 0); /* what a second question would hear */
+    assert_int_equal(machine_read_gpus(NULL, &probe, &machine, NULL), 0);
+    assert_true(machine.gpus == 1 && machine.gpus_named);
+    description_init(&d);
+    assert_int_equal(nvml_probe_describe(&probe, NS_PER_S, &d, NULL), 0);
+    assert_true(d.nvml == DESCRIPTION_YES && d.gpu_count == 1);
+    description_free(&d);
+    nvml_probe_free(&probe);
+}
+
+static void expect_unknown(const char *text)
+{
+    static struct machine machine;
+    struct nvml_probe probe = ask();
+    machine = (struct machine){.gpus = 3};
+    machine_take_gpus(probe.report, &probe.failure, NULL, &machine);
+    assert_true(machine.gpus == 3 && !machine.gpus_named); /* as /dev has them */
+    if (!strstr(machine.gpus_unknown, text))
+        fail_msg("'%s', not '%s'", machine.gpus_unknown, text);
+    nvml_probe_free(&probe);
 }
 
 static void drivers_that_refuse_are_quoted(void **state)
 {
     (void)state;
-    static struct nvml_inventory all;
-    struct muster_error err = {0};
     assert_int_equal(pretend("fail"), 0);
-    assert_int_equal(visible_gpus_read(&all, &err), -1);
-    assert_string_equal(err.text, "NVML does not start: Driver Not Loaded (9)");
+    expect_unknown("NVML does not start: Driver Not Loaded (9)");
     assert_int_equal(pretend("crash"), 0);
-    assert_int_equal(visible_gpus_read(&all, &err), -1);
-    assert_string_equal(err.text, "NVML (the NVIDIA driver) ended without an answer");
+    expect_unknown("NVML ended without an answer");
+    assert_int_equal(pretend("GPU-aa GPU-bb"), 0);
+    assert_int_equal(setenv("FAKE_NVML_FACTS", "1.lost=1", 1), 0);
+    expect_unknown("GPU 1 does not answer: it is lost");
+    assert_int_equal(unsetenv("FAKE_NVML_FACTS"), 0);
     assert_int_equal(setenv(ENV_NVML_LIBRARY, "/nonexistent/libnvidia-ml.so", 1), 0);
-    assert_int_equal(visible_gpus_read(&all, &err), -1);
-    assert_int_equal(err.code, MUSTER_E_NOT_FOUND);
-    assert_non_null(strstr(err.text, "NVML cannot be loaded: /nonexistent/libnvidia-ml.so"));
+    expect_unknown("NVML cannot be loaded: /nonexistent/libnvidia-ml.so");
 }
 
 static int write_and_block(void *context, void *result, struct muster_error *err)
@@ -113,61 +154,15 @@ static void answers_and_errors_come_back_whole(void **state)
     assert_string_equal(err.text, "no: because");
 }
 
-static void cuda_visible_devices(void **state)
-{
-    (void)state;
-    static const struct nvml_inventory all = {.gpus = 4,
-                                              .count = 6,
-                                              .devices = {{0, false, false, "GPU-5ebe9f43-aaaa", ""},
-                                                          {1, false, false, "GPU-5ebe0000-bbbb", ""},
-                                                          {2, false, true, "GPU-77777777-cccc", ""},
-                                                          {2, true, false, "MIG-1111-a", ""},
-                                                          {2, true, false, "MIG-2222-b", ""},
-                                                          {3, false, false, "GPU-88888888-dddd", ""}}};
-    static const struct {
-        const char *list, *expected; /* digits: positions in the inventory */
-    } rows[] = {
-        {NULL, "01345"},
-        {"", ""},
-        {"0", "0"},
-        {"3,0", "50"},
-        {" 1 , 0 ", "10"},
-        {"0,4,1", "0"},
-        {"0,-1,1", "0"},
-        {"-1", ""},
-        {"0,,1", "0"},
-        {"0,1,0", ""},
-        {"2", "2"},
-        {"GPU-5ebe9,GPU-8", "05"},
-        {"GPU-5ebe", ""},
-        {"GPU-5ebe9f43-aaaa", "0"},
-        {"GPU-", ""},
-        {"MIG-1111-a,MIG-2222-b", "34"},
-        {"MIG-2", "4"},
-        {"MIG-3", ""},
-        {"GPU-5ebe9,GPU-5ebe9f43", ""},
-        {"gpu0", ""},
-        {"NoDevFiles", ""},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        int devices[NVML_DEVICES_LIMIT];
-        char got[16] = "";
-        int count = visible_gpus(&all, rows[i].list, devices);
-        for (int k = 0; k < count; k++)
-            got[k] = (char)('0' + devices[k]);
-        assert_string_equal(got, rows[i].expected);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_driver_lists_gpus_and_instances),
         cmocka_unit_test(a_machine_without_gpus_is_no_error),
+        cmocka_unit_test(a_driver_is_asked_once_a_start),
         cmocka_unit_test(drivers_that_refuse_are_quoted),
         cmocka_unit_test(what_blocks_is_given_up),
         cmocka_unit_test(answers_and_errors_come_back_whole),
-        cmocka_unit_test(cuda_visible_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

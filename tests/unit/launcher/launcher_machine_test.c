@@ -17,6 +17,7 @@ static void visible_gpus(void **state)
     assert_int_equal(machine_visible_gpus(4, ""), 0);
     assert_int_equal(machine_visible_gpus(4, "0,2"), 2);
     assert_int_equal(machine_visible_gpus(4, "0, 2 ,3"), 3);
+    assert_int_equal(machine_visible_gpus(4, "0,1,0"), 0); /* as CUDA has it */
     assert_int_equal(machine_visible_gpus(4, "-1"), 0);
     assert_int_equal(machine_visible_gpus(4, "1,-1,2"), 1);
     assert_int_equal(machine_visible_gpus(2, "1,7,0"), 1);

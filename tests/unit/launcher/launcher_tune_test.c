@@ -6,13 +6,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/host/visible_gpus.h"
+#include "launcher/host/nvml_probe.h"
 #include "launcher/nccl/nccl_env.h"
 #include "launcher/nccl/pre_flight.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/base/text_list.h"
 #include "tests/support/faults.h"
+
+static struct nvml_probe nvml; /* nothing is asked of a driver here */
 
 #define MACHINE(name) (char *)"MUSTER_DESCRIPTION=" MUSTER_MACHINES "/" name ".json"
 
@@ -29,7 +31,8 @@ static void read_and_decide(const struct run_config *config, char *const *enviro
 {
     struct muster_error err = {0};
     struct nccl_env_place place = nccl_env_place_before(config);
-    if (nccl_env_read(config, environment, false, tune, &err) < 0 || nccl_env_decide(tune, &place, &err) < 0)
+    if (nccl_env_read(config, environment, false, &nvml, tune, &err) < 0 ||
+        nccl_env_decide(tune, &place, &err) < 0)
         fail_msg("%s", err.text);
 }
 
@@ -39,7 +42,7 @@ static void nothing_is_read_where_nothing_can_matter(void **state)
     struct run_config config = one_node();
     struct nccl_env tune;
     (void)state;
-    if (visible_gpus_have_driver())
+    if (nvml_probe_has_driver())
         skip_because("there is an NVIDIA driver here");
     read_and_decide(&config, environment, &tune);
     assert_false(tune.looked);
@@ -114,14 +117,14 @@ static void files_that_cannot_be_used_are_named(void **state)
     struct nccl_env tune;
     struct muster_error err = {0};
     (void)state;
-    assert_int_equal(nccl_env_read(&config, missing, false, &tune, &err), -1);
+    assert_int_equal(nccl_env_read(&config, missing, false, &nvml, &tune, &err), -1);
     assert_non_null(strstr(err.text, "MUSTER_DESCRIPTION: cannot open /nonexistent"));
     nccl_env_free(&tune);
-    assert_int_equal(nccl_env_read(&config, wrong, false, &tune, &err), -1);
+    assert_int_equal(nccl_env_read(&config, wrong, false, &nvml, &tune, &err), -1);
     assert_non_null(strstr(err.text, "README.md:"));
     nccl_env_free(&tune);
     config.nccl_policy = (char *)"/nonexistent.yaml";
-    assert_int_equal(nccl_env_read(&config, missing, false, &tune, &err), -1);
+    assert_int_equal(nccl_env_read(&config, missing, false, &nvml, &tune, &err), -1);
     assert_non_null(strstr(err.text, "--nccl-policy: cannot open /nonexistent.yaml"));
     nccl_env_free(&tune);
 }
@@ -162,7 +165,7 @@ static int all_of_it(void *context)
     char **given = NULL;
     scope_buffer json = {0};
     (void)context;
-    int result = nccl_env_read(&config, environment, false, &tune, NULL);
+    int result = nccl_env_read(&config, environment, false, &nvml, &tune, NULL);
     if (result == 0)
         result = nccl_env_decide(&tune, &place, NULL);
     if (result == 0 && !(given = nccl_env_environment(&tune, environment, NULL)))
