@@ -100,7 +100,7 @@ bool xid_pci_normalize(const char *text, char out[XID_PCI_LIMIT])
     return end && (*end == '\0' || *end == '.' || *end == '\n');
 }
 
-static bool take_number(const char *at, int *out)
+static bool xid_take_number(const char *at, int *out)
 {
     if (!isdigit((unsigned char)*at))
         return false;
@@ -128,12 +128,12 @@ bool xid_parse(const char *line, struct xid_report *out)
     if (!at)
         return false;
     at += strcspn(at, ")\n"); /* a function, where there is one */
-    if (strncmp(at, "): ", 3) != 0 || !take_number(at + 3, &out->number) || out->number == 0)
+    if (strncmp(at, "): ", 3) != 0 || !xid_take_number(at + 3, &out->number) || out->number == 0)
         return false;
     const char *pid = memmem(at, (size_t)(line + length - at), "pid=", 4);
     if (pid) { /* a number, quoted or not, or '<unknown>' */
         pid += strlen("pid=");
-        (void)take_number(pid + (*pid == '\''), &out->pid);
+        (void)xid_take_number(pid + (*pid == '\''), &out->pid);
     }
     return true;
 }

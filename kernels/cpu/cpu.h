@@ -2,7 +2,7 @@
  * variant with CPU_VARIANT defined (base, avx2, avx512), and CPU(name) is cpu_name_<variant>.
  *
  * Rules of these files: nothing runs but through the variant's table (no constructors, no external names but
- * CPU(...), and nobody but table.c names the table); float only; loops that the compiler vectorises, with
+ * CPU(...), and only table.c names the table); float only; loops that the compiler vectorises, with
  * `omp simd reduction` where a sum may be split over lanes; no -ffast-math, so a NaN or infinity in the input
  * shows in the output; OpenMP by CPU_PARALLEL_FOR; and results do not depend on the number of threads: what
  * is summed across threads is summed in blocks whose number depends on the shape alone. (The linear_*
@@ -40,7 +40,7 @@ enum { CPU_LANES = 4 };
 extern const struct kernels cpu_table_base, cpu_table_avx2, cpu_table_avx512;
 
 #define CPU_PRAGMA(text) _Pragma(#text)
-/* A loop over independent pieces on the threads of kernels_cpu_threads; `condition` says whether it is worth
+/* A loop over independent pieces on the threads of kernels_cpu_threads; `condition` is whether it is worth
  * waking them. */
 #ifdef _OPENMP
 #define CPU_PARALLEL_FOR(condition) CPU_PRAGMA(omp parallel for schedule(static) if (condition))

@@ -2,8 +2,8 @@
  *
  * A status is passed as int (it is a cudaError_t), so that this header needs no CUDA to be read. The macros
  * are for functions that return int and have `err`; they name the operation and return -1 from it. An
- * asynchronous fault of an earlier kernel is reported by whichever call comes next: an error says which
- * operation saw it, not which one caused it. */
+ * asynchronous fault of an earlier kernel is reported by whichever call comes next: an error names the
+ * operation that met it, not the one that caused it. */
 #ifndef MUSTER_KERNELS_CUDA_CHECK_H
 #define MUSTER_KERNELS_CUDA_CHECK_H
 
@@ -24,7 +24,7 @@ int cuda_error(struct muster_error *err, int status, const char *operation);
 }
 #endif
 
-/* Every call of the CUDA runtime stands in one of these. */
+/* Every call of the CUDA runtime is wrapped in one of these. */
 #define CUDA_CHECK(operation, call, err)                                                                     \
     do {                                                                                                     \
         int cuda_check_status = (int)(call);                                                                 \

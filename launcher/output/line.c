@@ -63,8 +63,7 @@ void line_free(struct line_splitter *s)
 
 enum { MACRO_LIMIT = 16 };
 
-/* The name behind a dollar, with or without braces; returns the length of all of it, 0 where there is none.
- */
+/* The name after a dollar, with or without braces; returns the length of all of it, 0 if there is none. */
 static size_t macro_at(const char *at, char name[MACRO_LIMIT])
 {
     bool braced = at[1] == '{';
@@ -77,7 +76,7 @@ static size_t macro_at(const char *at, char name[MACRO_LIMIT])
     return length + 1 + 2 * (size_t)braced;
 }
 
-/* Appends what the name stands for; false where it stands for nothing. */
+/* Appends the name's value; false if the name is unknown. */
 static bool put_macro(const char *name, const struct line_names *names, struct buffer *out)
 {
     const struct {

@@ -52,7 +52,7 @@ char *log_directory_make(const char *log_dir, const char *run_id, uint64_t rando
         error_wrap(err, "--log-dir");
         return NULL;
     }
-    char whole[PATH_MAX]; /* workers may go elsewhere, and have their error file's name from it */
+    char whole[PATH_MAX]; /* workers may write elsewhere and derive their error file's name from it */
     if (!realpath(run, whole))
         return take_pointer(&run);
     char *absolute = mem_strdup(whole);
@@ -64,7 +64,7 @@ void log_directory_discard(const char *log_dir, const char *run)
     scope_free char *base = mem_strdup(run);
     char *slash = base ? strrchr(base, '/') : NULL;
     bool chosen = !log_dir || !*log_dir;
-    /* what is not empty stays, and what cannot be removed is not worth another error line */
+    /* a directory that is not empty stays, and a failing removal is not worth another error line */
     if (rmdir(run) < 0 || !slash || !chosen)
         return;
     *slash = '\0';

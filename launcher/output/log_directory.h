@@ -1,8 +1,8 @@
-/* log_directory.h - where workers' log files are: <log_dir>/<run_id>_<8
+/* log_directory.h - paths of workers' log files: <log_dir>/<run_id>_<8
  * characters>/attempt_<n>/<local_rank>/.
  *
- * One run directory for each life of an agent, readable by its user only. Nothing is ever deleted: files are
- * opened for appending, so that an attempt whose number comes again keeps what is there. */
+ * One run directory for each agent process, readable by its user only. Nothing is ever deleted: files are
+ * opened for appending, so that an attempt with a repeated number keeps the earlier content. */
 #ifndef MUSTER_LAUNCHER_OUTPUT_LOG_DIRECTORY_H
 #define MUSTER_LAUNCHER_OUTPUT_LOG_DIRECTORY_H
 
@@ -14,7 +14,7 @@
  * fresh muster_<8 characters> in TMPDIR or /tmp. random chooses the characters. */
 char *log_directory_make(const char *log_dir, const char *run_id, uint64_t random, struct muster_error *err);
 
-/* Takes back what log_directory_make made, as far as nothing was put there: the run directory and a base of
+/* Removes the directories created by log_directory_make if they are empty: the run directory and a base of
  * its own choice. For a run that ends before its first worker. */
 void log_directory_discard(const char *log_dir, const char *run);
 

@@ -15,7 +15,7 @@
 static const char *const stream_names[] = {NULL, "stdout.log", "stderr.log"};
 static const char *const filtered_names[] = {NULL, "filtered_stdout.log", "filtered_stderr.log"};
 
-/* What the thread and the agent share; the agent looks at the results once the thread is done. */
+/* Shared by the thread and the agent; the agent reads the results once the thread is done. */
 struct work {
     /* of the run directory */
     char *log_dir, *run_id;
@@ -28,7 +28,7 @@ struct work {
     uint8_t *streams;
     unsigned filtered;
     /* results */
-    char *current; /* atomic; the paths it ever had stay until the end, in `paths` */
+    char *current; /* atomic; all its paths stay until the end, in `paths` */
     char **paths;
     size_t path_count;
     struct log_file *files; /* two for each worker, then the two that are shared, then the agent's */
@@ -84,7 +84,7 @@ static void work_free(void *payload)
 
 /* --- on the thread --- */
 
-/* The path that is told if the next call hangs; the work's. */
+/* The path to report if the next call hangs; owned by the job. */
 static int announce(struct work *w, char *path)
 {
     if (!path)
@@ -108,16 +108,14 @@ static int open_into(struct work *w, struct log_file *file, const char *folder, 
     return file->fd < 0 ? -1 : 0;
 }
 
-/* A round may come again with the same number of restarts (a node came back): its reports are of another
- * life.
- */
+/* A round may repeat the number of restarts (a node came back): its reports are of an earlier round. */
 static void put_aside(const char *path)
 {
     for (int i = 1; access(path, F_OK) == 0 && i < 1000; i++) {
         scope_free char *aside = mem_printf("%s.%d", path, i);
         if (!aside || access(aside, F_OK) == 0)
             continue;
-        (void)rename(path, aside); /* else it is taken for this round's: better than not to start */
+        (void)rename(path, aside); /* otherwise it is taken for this round's: better than not starting */
         return;
     }
 }
@@ -182,7 +180,7 @@ static struct work *make_work(int workers)
     return NULL;
 }
 
-/* Takes the work. complete: all of it could be copied. */
+/* Takes the job. complete: all of it was copied. */
 static struct log_files *send(struct work *w, bool complete, void (*run)(void *), struct muster_error *err)
 {
     struct log_files *files = complete ? mem_calloc(1, sizeof *files) : NULL;

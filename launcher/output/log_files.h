@@ -1,8 +1,8 @@
-/* log_files.h - making the log directories and opening the log files, by a thread of its own: they may lie
- * on a network file system that does not answer, and heartbeats must go on meanwhile.
+/* log_files.h - makes the log directories and opens the log files on a thread: they may be on a network
+ * file system that does not respond, and heartbeats must go on.
  *
- * Two errands: the run directory with the agent's own log, once; and the files of all workers of one round.
- */
+ * Two background jobs: the run directory with the agent's own log, once; and the files of all workers of
+ * one round. */
 #ifndef MUSTER_LAUNCHER_OUTPUT_LOG_FILES_H
 #define MUSTER_LAUNCHER_OUTPUT_LOG_FILES_H
 
@@ -16,7 +16,7 @@ struct log_files;
 /* An open file; fd -1: there is none. */
 struct log_file {
     int fd;
-    int64_t size; /* of a regular file that was there already */
+    int64_t size; /* of an existing regular file */
     char *path;
 };
 
@@ -38,19 +38,19 @@ struct log_files *log_files_open(const struct log_round *round, struct muster_er
 /* Readable once it is done. */
 int log_files_fd(const struct log_files *files);
 bool log_files_done(const struct log_files *files);
-/* What it is at, for saying what hangs; valid until log_files_release. */
+/* The path in use, for a message about a hang; valid until log_files_release. */
 const char *log_files_path(const struct log_files *files);
-/* When done: 0, or -1 with what went wrong. */
+/* When done: 0, or -1 with the error. */
 int log_files_result(const struct log_files *files, struct muster_error *err);
 
-/* When done and well: the run directory; the agent's log; a file of a worker; a shared file. What is taken is
- * the caller's: fd to close, path to free. */
+/* When done without an error: the run directory; the agent's log; a file of a worker; a shared file. The
+ * caller owns what it takes: fd to close, path to free. */
 char *log_files_take_run(struct log_files *files);
 struct log_file log_files_take_log(struct log_files *files);
 struct log_file log_files_take(struct log_files *files, int local_rank, int stream);
 struct log_file log_files_take_filtered(struct log_files *files, int stream);
 
-/* Closes what was not taken, also where the thread is still at it. Accepts NULL. */
+/* Closes what was not taken, even if the thread is still running. Accepts NULL. */
 void log_files_release(struct log_files *files);
 
 #endif

@@ -7,7 +7,7 @@
 #include "proto/base/buffer.h"
 #include "proto/base/mem.h"
 
-/* The word at *text, which moves behind it and its comma. NULL: no memory. */
+/* The word at *text, which moves past it and its comma. NULL: no memory. */
 static char *next_word(const char **text)
 {
     struct buffer word = {0};

@@ -1,5 +1,5 @@
-/* log_filter.h - pure: which lines are written a second time (--duplicate-stdout-filters and its like), and
- * whose lines are on the console (--local-ranks-filter). */
+/* log_filter.h - pure: lines that are written a second time (--duplicate-stdout-filters and the like), and
+ * ranks shown on the console (--local-ranks-filter). */
 #ifndef MUSTER_LAUNCHER_OUTPUT_LOG_FILTER_H
 #define MUSTER_LAUNCHER_OUTPUT_LOG_FILTER_H
 
@@ -12,9 +12,9 @@ struct log_filter {
 
 /* "a,b" is two words, ",," a comma inside of a word; empty words are left out. -1: no memory. */
 int log_filter_parse(const char *text, struct log_filter *filter);
-/* Whether the line has one of the words in it. */
+/* Whether the line contains one of the words. */
 bool log_filter_matches(const struct log_filter *filter, const char *line, size_t length);
-/* Accepts one that was never filled. */
+/* Accepts a zeroed filter. */
 void log_filter_free(struct log_filter *filter);
 
 /* Whether local_rank is in a list such as "0,2,13"; NULL and "" are all. -1: the list is malformed. */

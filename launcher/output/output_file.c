@@ -13,8 +13,8 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 
-/* A pipe takes a write of PIPE_BUF in one or not at all: lines of several processes do not mix, and of one
- * that never returns it is known that nothing has come of it. Longer lines go by steps of this. */
+/* A write of at most PIPE_BUF to a pipe is atomic: lines of several processes do not mix, and if it never
+ * returns, no byte of it was written. Longer lines are written in steps of this. */
 enum { LONG_LINE_STEP = PIPE_BUF, LARGE_PIPE = 1024 * 1024 };
 
 struct output_file *output_file_create(const struct output_file_options *options)
@@ -57,13 +57,13 @@ void output_file_destroy(struct output_file *t)
     if (!t)
         return;
     if (t->owned)
-        (void)close(t->fd); /* what the file did not take was refused by write already */
+        (void)close(t->fd); /* unwritten bytes were already counted when the write failed */
     mem_free(t->path);
     mem_free(t->host);
     mem_free(t);
 }
 
-/* --- what is missing --- */
+/* --- missing bytes --- */
 
 static uint64_t count_lines(const char *data, size_t length)
 {
@@ -82,7 +82,7 @@ static void miss(struct output_file *t, uint64_t bytes, uint64_t lines)
     (void)__atomic_add_fetch(&t->lost_lines, lines, __ATOMIC_RELAXED);
 }
 
-/* What lies between the last record and here was refused before it came, or dropped. */
+/* Bytes between the last record and this one were refused before they were queued, or dropped. */
 static void miss_gap(struct output_file *t, uint64_t bytes, uint64_t lines)
 {
     miss(t, bytes, lines);
@@ -90,14 +90,14 @@ static void miss_gap(struct output_file *t, uint64_t bytes, uint64_t lines)
     (void)__atomic_add_fetch(&t->gap_lines, lines, __ATOMIC_RELAXED);
 }
 
-/* Only the thread writes these: it reads them plainly. */
+/* Only the thread writes these, so it reads them without atomics. */
 static void see(struct output_file *t, uint64_t bytes, uint64_t lines)
 {
     __atomic_store_n(&t->seen_bytes, bytes, __ATOMIC_RELAXED);
     __atomic_store_n(&t->seen_lines, lines, __ATOMIC_RELAXED);
 }
 
-/* Parts of which only the first `done` bytes were taken. */
+/* Parts of which only the first `done` bytes were written. */
 static void miss_rest(struct output_file *t, const struct iovec *parts, int count, size_t done)
 {
     for (int i = 0; i < count; i++) {
@@ -111,7 +111,7 @@ static void miss_rest(struct output_file *t, const struct iovec *parts, int coun
 static void write_now(struct output_file *t, const struct output_file_port *port, const struct iovec *parts,
                       int count, size_t total)
 {
-    struct iovec copy[OUTPUT_FILE_PARTS]; /* port->write moves through it */
+    struct iovec copy[OUTPUT_FILE_PARTS]; /* port->write advances it */
     memcpy(copy, parts, (size_t)count * sizeof *parts);
     size_t done = port->write(port->context, t->fd, copy, count);
     if (done < total)
@@ -125,8 +125,8 @@ static void write_now(struct output_file *t, const struct output_file_port *port
         t->at_start = false; /* or true by chance: then there is an empty line */
 }
 
-/* The line that tells of missing ones, before what comes after them. Lines for people, where there are any;
- * a log file's raw bytes are counted as such. */
+/* The notice about missing lines, before the records that follow them. Counts lines if they are known; a
+ * log file's raw bytes are counted as such. */
 static void tell_missing(struct output_file *t, const struct output_file_port *port)
 {
     char text[200];
@@ -143,7 +143,7 @@ static void tell_missing(struct output_file *t, const struct output_file_port *p
     if (!t->at_start)
         buffer_text(&line, "\n");
     if (log_record_agent(&t->style, LOG_LEVEL_WARNING, clock_wall_ns(), text, &line) < 0)
-        return; /* without memory it is told the next time */
+        return; /* without memory the notice waits for the next time */
     struct iovec part = {line.data, line.length}, copy = part;
     size_t done = port->write(port->context, t->fd, &copy, 1);
     t->size += (int64_t)done;
@@ -155,8 +155,8 @@ static void tell_missing(struct output_file *t, const struct output_file_port *p
 
 /* --- rotation --- */
 
-/* path.(n) becomes path.(n+1), the oldest goes. A rename that fails leaves a gap in the numbers and no more.
- */
+/* path.(n) is renamed to path.(n+1), the oldest is replaced. A rename that fails only leaves a gap in the
+ * numbers. */
 static void rotate(struct output_file *t)
 {
     for (int i = t->keep - 1; i >= 0; i--) {
@@ -170,13 +170,13 @@ static void rotate(struct output_file *t)
         t->max_size = 0; /* the old one, renamed, gets the rest */
         return;
     }
-    (void)close(t->fd); /* what it did not take was refused by write already */
+    (void)close(t->fd); /* unwritten bytes were already counted when the write failed */
     t->fd = fd;
     t->size = 0;
     t->at_start = true;
 }
 
-/* How much of data goes into the file before it is full: whole lines where there is one that fits. */
+/* How much of data still fits into the file: whole lines if one fits. */
 static size_t fitting(const struct output_file *t, const char *data, size_t length)
 {
     if (t->size >= t->max_size)
@@ -187,7 +187,7 @@ static size_t fitting(const struct output_file *t, const char *data, size_t leng
     const char *newline = memrchr(data, '\n', room);
     if (newline)
         return (size_t)(newline + 1 - data);
-    return t->at_start && t->size ? 0 : room; /* a line that no file can hold whole is cut */
+    return t->at_start && t->size ? 0 : room; /* a line that no file can hold whole is split */
 }
 
 static void write_rotating(struct output_file *t, const struct output_file_port *port, const char *data,
@@ -216,7 +216,7 @@ void output_file_flush(struct output_file_batch *batch, const struct output_file
     batch->total = 0;
 }
 
-/* How much of data may go into the batch: all, or up to a line's end; 0: flush first. */
+/* How much of data may be added to the batch: all, or up to a line's end; 0: flush first. */
 static size_t next_part(const struct output_file *t, const struct output_file_batch *batch, const char *data,
                         size_t length)
 {
@@ -252,7 +252,7 @@ static void add(struct output_file_batch *batch, const struct output_file_port *
     }
 }
 
-/* After a gap a line whose beginning is missing is left out too. Returns how much of the record that is. */
+/* After a gap a line without its beginning is left out too. Returns how much of the record that is. */
 static size_t cut_line(struct output_file *t, const struct output_file_record *record, const char *data)
 {
     if (record->starts)

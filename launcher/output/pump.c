@@ -1,5 +1,5 @@
-/* pump.c - the places that output goes to, the agent's own words among it, and the life of the whole: see
- * pump.h. Streams are pump_stream.c's. */
+/* pump.c - destinations of output, the agent's own lines, creation and close of the whole: see pump.h.
+ * pump_stream.c has the streams. */
 #include "launcher/output/pump.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 
-static const int64_t console_patience_ns = NS_PER_S, /* at the end: nothing moves for so long */
+static const int64_t console_patience_ns = NS_PER_S, /* limit without progress, at the end */
     file_patience_ns = 5 * NS_PER_S, finish_limit_ns = 30 * NS_PER_S;
 
 /* --- files --- */
@@ -36,7 +36,7 @@ void pump_release(struct pump *pump, struct output_file *file)
     write_queue_release(pump->files, file);
 }
 
-/* --- time and outlets --- */
+/* --- time and write queues --- */
 
 struct instant pump_deadline(const struct pump *pump)
 {
@@ -52,7 +52,7 @@ void pump_tick(struct pump *pump, struct instant now)
 {
     if (instant_reached(now, pump->flush_at))
         pump_flush_streams(pump, now);
-    pump_pause_streams(pump, false); /* whoever has no room yet says so at once */
+    pump_pause_streams(pump, false); /* a queue without room reports it at once */
 }
 
 struct pump_lost pump_lost(struct pump *pump)
@@ -76,7 +76,7 @@ static void say_lost(struct pump *pump, struct write_queue *outlet, const char *
     char line[200], reason[100];
     (void)snprintf(line, sizeof line, "muster: warning: %s cannot be written: %s%s", what,
                    strerror_r(lost.error, reason, sizeof reason),
-                   lost.error == ENOSPC || lost.error == EDQUOT ? "; what comes waits until there is space"
+                   lost.error == ENOSPC || lost.error == EDQUOT ? "; new output waits until there is space"
                                                                 : "");
     pump_say(pump, LOG_LEVEL_WARNING, line);
 }
@@ -87,13 +87,13 @@ static void outlets_ready(void *context, uint32_t events)
     uint64_t count;
     (void)events;
     ssize_t got = read(pump->wake.fd, &count, sizeof count);
-    (void)got; /* the outlets say what it was */
+    (void)got; /* the write queues report which one it was */
     say_lost(pump, pump->files, "a log file", &pump->file_lost);
     say_lost(pump, pump->consoles[STDOUT_FILENO], "the console", &pump->console_lost);
     pump_tick(pump, clock_now(NULL));
 }
 
-/* --- the agent's own words --- */
+/* --- the agent's own lines --- */
 
 static void print(struct pump *pump, struct write_queue *outlet, struct output_file *target, const char *text,
                   size_t length)
@@ -107,7 +107,7 @@ static void print(struct pump *pump, struct write_queue *outlet, struct output_f
                                       .ends = true,
                                       .keep = true,
                                       .urgent = true};
-    (void)write_queue_put(outlet, &piece); /* where it is refused it is counted */
+    (void)write_queue_put(outlet, &piece); /* if it is refused it is counted */
 }
 
 void pump_print(struct pump *pump, int console, const char *text, size_t length)
@@ -115,7 +115,7 @@ void pump_print(struct pump *pump, int console, const char *text, size_t length)
     print(pump, pump->consoles[console], pump->shown[console], text, length);
 }
 
-/* agent.log has times in either case. */
+/* agent.log has times in both cases. */
 static int record_for_log(const struct pump *pump, enum log_level level, const char *text, struct buffer *out)
 {
     static const struct log_style timed = {.format = LOG_FORMAT_TIMED};
@@ -146,13 +146,13 @@ void pump_keep_log(struct pump *pump, struct output_file *file)
 
 /* --- life --- */
 
-/* Standard output first: where it is stuck, standard error can tell. */
+/* Standard output first: if it is stuck, the notice can go to standard error. */
 static size_t finish_consoles(struct pump *pump, struct instant limit)
 {
     struct write_queue_lost out = {0}, error = {0};
     bool one = pump->consoles[1] == pump->consoles[2];
     bool ended = one || write_queue_finish(pump->consoles[1], console_patience_ns, limit, &out);
-    if (!ended || (out.error && out.bytes)) { /* it cannot tell itself */
+    if (!ended || (out.error && out.bytes)) { /* it cannot report itself */
         char line[160];
         (void)snprintf(line, sizeof line,
                        "muster: warning: standard output %s: %llu bytes of the workers are not shown",
@@ -160,11 +160,11 @@ static size_t finish_consoles(struct pump *pump, struct instant limit)
         pump_say(pump, LOG_LEVEL_WARNING, line);
     }
     (void)write_queue_finish(pump->consoles[2], console_patience_ns, limit,
-                             &error); /* there is nobody to tell */
+                             &error); /* no destination for a notice */
     return out.bytes + error.bytes;
 }
 
-/* Into agent.log, where nobody may have read the console. */
+/* Into agent.log, since the console may not have been read. */
 static void note_unshown(struct pump *pump)
 {
     struct write_queue_lost lost =
@@ -175,7 +175,7 @@ static void note_unshown(struct pump *pump)
         lost.bytes += more.bytes;
     }
     struct output_file *log = pump->log;
-    pump->log = NULL; /* nothing after it */
+    pump->log = NULL; /* no more records */
     if (!lost.bytes)
         return;
     char line[160];
@@ -187,7 +187,7 @@ static void note_unshown(struct pump *pump)
         print(pump, pump->files, log, record.data, record.length);
 }
 
-/* The files first: what did not get there can still be told on the console. */
+/* The files first: the console can still report bytes that they lost. */
 static size_t finish_outlets(struct pump *pump)
 {
     struct instant limit = instant_add(clock_now(NULL), finish_limit_ns);
@@ -204,7 +204,7 @@ static size_t finish_outlets(struct pump *pump)
     return files.bytes + finish_consoles(pump, limit);
 }
 
-/* The same terminal, file or pipe: one queue then, so that lines keep their order. */
+/* The same terminal, file or pipe: one queue, so that lines keep their order. */
 static bool same_file(int a, int b)
 {
     struct stat x, y;
@@ -272,7 +272,7 @@ struct pump *pump_create(const struct pump_options *options, struct muster_error
         error_set(err, MUSTER_E_NOMEM, "no memory for the workers' output");
     if (pump->chunk && watch_sources(pump, err) == 0 && make_outlets(pump, options, err) == 0)
         return pump;
-    (void)finish_outlets(pump); /* nothing was put in */
+    (void)finish_outlets(pump); /* nothing was queued */
     pump_free(pump, false);
     return NULL;
 }
@@ -284,6 +284,6 @@ size_t pump_destroy(struct pump *pump)
     while (pump->streams)
         pump_close(pump->streams);
     size_t left = finish_outlets(pump);
-    pump_free(pump, left > 0); /* an outlet that hangs may still write to the eventfd */
+    pump_free(pump, left > 0); /* a write queue that hangs may still write to the eventfd */
     return left;
 }

@@ -1,15 +1,15 @@
 /* pump.h - carries the workers' output from their pipes to log files and to the console.
  *
- * What happens to a byte that a worker's write accepted, where the place it goes to is slow (takes less than
- * 5 MB/s), full (no space) or stuck (no write returns) is the table in logs.md. In short: a worker waits
- * 100 ms at most, once in five seconds; a log file, and a console line that no log file has, go through an
- * unlinked spool then; a console line that a log file has is left out; all that is left out is counted and
- * told, there where it is missing.
+ * The table in logs.md defines what happens to a worker's bytes if their destination is slow (takes less
+ * than 5 MB/s), full (no space) or stuck (no write returns). In short: a worker waits 100 ms at most, once
+ * in five seconds; then a log file, and a console line that is in no log file, go through an unlinked
+ * spool; a console line that is also in a log file is dropped; every gap is counted, with a notice at its
+ * position.
  *
- * Supervision waits for none of it, and memory is bounded: a line of any length is passed on in pieces of 64
- * KiB. The end of a stream that stops in the middle of a line is shown after 50 ms, so that prompts and
- * progress bars live (not in JSON). All functions are the loop's thread's, but for pump_say, pump_print and
- * the log sink. */
+ * Supervision never waits for output, and memory is bounded: a line of any length is passed on in pieces
+ * of 64 KiB. The end of a stream that stops in the middle of a line is shown after 50 ms, so that prompts
+ * and progress bars work (not in JSON). All functions are the loop's thread's, but for pump_say,
+ * pump_print and the log sink. */
 #ifndef MUSTER_LAUNCHER_OUTPUT_PUMP_H
 #define MUSTER_LAUNCHER_OUTPUT_PUMP_H
 
@@ -35,11 +35,11 @@ struct pump_options {
 };
 
 struct pump_stream_options {
-    int fd;                      /* the pipe's read end, non-blocking; taken, also on failure */
-    int stream;                  /* 1 or 2: what it is */
-    bool console;                /* its lines are shown */
-    struct output_file *file;    /* of pump_file; the stream's from now on, also on failure; may be NULL */
-    struct output_file *matches; /* of pump_file: where lines that match go too; may be NULL */
+    int fd;                          /* the pipe's read end, non-blocking; owned, also on failure */
+    int stream;                      /* 1 or 2: its descriptor number */
+    bool console;                    /* its lines are shown */
+    struct output_file *file;        /* of pump_file; owned by the stream, also on failure; may be NULL */
+    struct output_file *matches;     /* of pump_file: destination of lines that match; may be NULL */
     const struct log_filter *filter; /* must outlive the stream */
     const char *prefix;              /* pattern of the prefix (line.h); copied; NULL: none */
     struct line_names names;         /* role and host must outlive the stream */
@@ -48,8 +48,8 @@ struct pump_stream_options {
 
 struct pump *pump_create(const struct pump_options *options, struct muster_error *err);
 
-/* A log file that this agent writes; options as for output_file_create, with fd owned (taken, also on
- * failure). Given to a stream, or released by pump_release. NULL: no memory. */
+/* A log file that this agent writes; options as for output_file_create, with fd owned, also on failure.
+ * Passed to a stream, or released by pump_release. NULL: no memory. */
 struct output_file *pump_file(struct pump *pump, const struct output_file_options *options,
                               struct muster_error *err);
 /* Closes the file once everything is written. Accepts NULL. */
@@ -58,8 +58,8 @@ void pump_release(struct pump *pump, struct output_file *file);
 /* Owned by the pump until pump_close. */
 struct pump_stream *pump_add(struct pump *pump, const struct pump_stream_options *options,
                              struct muster_error *err);
-/* Reads what is in the pipe now, at most a pipe's usual capacity several times over if others go on writing:
- * after a worker's end this is all it ever wrote. Accepts NULL. */
+/* Reads the pipe's current content, at most several times a pipe's usual capacity if other processes keep
+ * writing: after a worker's end this is all its output. Accepts NULL. */
 void pump_drain(struct pump_stream *stream);
 /* The last lines of a stream with tail; "" for NULL. */
 void pump_tail(const struct pump_stream *stream, char *out, size_t size);
@@ -69,7 +69,7 @@ void pump_close(struct pump_stream *stream);
 /* Whether every stream has ended. */
 bool pump_idle(const struct pump *pump);
 
-/* Bytes that were dropped or refused so far. What the console lost may be in a file. */
+/* Bytes dropped or refused so far. Bytes lost on the console may be in a file. */
 struct pump_lost {
     uint64_t files, consoles;
 };
@@ -79,19 +79,18 @@ struct pump_lost pump_lost(struct pump *pump);
 struct instant pump_deadline(const struct pump *pump);
 void pump_tick(struct pump *pump, struct instant now);
 
-/* The agent's own words, never blocking, any thread. pump_say: a text of one or more lines, which becomes a
- * record of the console's style and goes into the agent's log file too. pump_print: whole lines as they are.
- */
+/* The agent's own lines, never blocking, any thread. pump_say: a text of one or more lines, which becomes
+ * a record in the console's style and goes into the agent's log file too. pump_print: whole lines as they
+ * are. */
 void pump_say(struct pump *pump, enum log_level level, const char *text);
 void pump_print(struct pump *pump, int console, const char *text, size_t length);
 /* A log sink's write function; context is the pump. */
 void pump_log(void *context, enum log_level level, const char *line);
-/* What pump_say and pump_log write goes into this file too, with times; of pump_file, the pump's from now on.
- */
+/* Copies the output of pump_say and pump_log to this file, with times; of pump_file, owned by the pump. */
 void pump_keep_log(struct pump *pump, struct output_file *file);
 
-/* Closes every stream, waits for the console and the files as long as they move (30 s at most) and frees.
- * Returns the bytes that did not arrive. Accepts NULL. */
+/* Closes every stream, waits for the console and the files as long as they make progress (30 s at most)
+ * and frees. Returns the bytes that were lost. Accepts NULL. */
 size_t pump_destroy(struct pump *pump);
 
 #endif

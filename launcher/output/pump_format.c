@@ -1,6 +1,7 @@
-/* pump_format.c - a stream's bytes as lines of the console, with prefixes or as JSON; see pump_internal.h.
+/* pump_format.c - formats a stream's bytes as lines of the console, with prefixes or as JSON; see
+ * pump_internal.h.
  *
- * The lines of one read are put together, so that the queue's lock is taken once for all of them. */
+ * The lines of one read are collected, so that the queue's lock is taken once for all of them. */
 #include <string.h>
 
 #include "launcher/output/pump_internal.h"
@@ -25,7 +26,7 @@ int pump_format_prepare(struct pump_stream *s, bool json)
     return expand_prefix(s);
 }
 
-/* Gives what is put together to an outlet. */
+/* Queues the collected lines. */
 static bool put_block(struct pump_stream *s, struct write_queue *outlet, struct output_file *target,
                       struct buffer *block, uint32_t lines, bool starts, bool keep)
 {
@@ -114,10 +115,11 @@ static void begin(struct pump_stream *s, struct line_sink *sink)
     log_record_time(clock_wall_ns(), s->pump->time);
     s->names.time = s->pump->time;
     if (s->timed)
-        (void)expand_prefix(s); /* without memory it is cut */
+        (void)expand_prefix(s); /* without memory it is truncated */
 }
 
-/* Whole lines for the console alone, as text: what many loud workers write, without a call for each line. */
+/* Whole lines for the console alone, as text: the heavy output of many workers, without a call for each
+ * line. */
 static void show_lines(struct pump_stream *s, const char *data, size_t length)
 {
     struct buffer *block = &s->pump->block;
@@ -148,7 +150,7 @@ static void show_lines(struct pump_stream *s, const char *data, size_t length)
     }
 }
 
-/* How much of data are whole lines that show_lines may have; in the middle of a line none. */
+/* How many bytes of data are whole lines for show_lines; in the middle of a line none. */
 static size_t plain_lines(const struct pump_stream *s, const char *data, size_t length)
 {
     bool plain = s->console && !s->matches && s->pump->style.format != LOG_FORMAT_JSON && !s->middle &&

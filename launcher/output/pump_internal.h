@@ -1,5 +1,4 @@
-/* pump_internal.h - what pump.c (where output goes), pump_stream.c (where it comes from) and pump_format.c
- * (lines) share. */
+/* pump_internal.h - shared by pump.c (destinations), pump_stream.c (sources) and pump_format.c (lines). */
 #ifndef MUSTER_LAUNCHER_OUTPUT_PUMP_INTERNAL_H
 #define MUSTER_LAUNCHER_OUTPUT_PUMP_INTERNAL_H
 
@@ -16,7 +15,7 @@ struct pump_stream {
     struct output_file *file, *matches, *shown; /* shown: the console */
     struct write_queue *outlet;                 /* of the console */
     const struct log_filter *filter;
-    size_t read_bytes; /* less where prefixes make much of little */
+    size_t read_bytes; /* fewer if prefixes make short lines long */
     struct tail *tail;
 
     char *pattern; /* of the prefix */
@@ -25,9 +24,9 @@ struct pump_stream {
     struct buffer prefix, head;
     struct line_splitter lines;
     struct instant flush_at; /* an unfinished line is passed on */
-    bool last;               /* what comes now is the end of the stream */
-    bool middle;             /* of a line: the next piece goes on with it */
-    bool matching;           /* the line went to the matches */
+    bool last;               /* the next bytes are the last of the stream */
+    bool middle;             /* of a line: the next piece continues it */
+    bool matching;           /* the line matched a filter */
     bool dropping;           /* the rest of a line whose beginning was refused */
 };
 
@@ -35,16 +34,16 @@ struct pump {
     struct loop *loop;
     struct log_style style;
     struct pump_stream *streams;
-    struct write_queue *consoles[3]; /* by descriptor number; 1 and 2 are one where they are the same file */
+    struct write_queue *consoles[3]; /* by descriptor number; 1 and 2 are equal if they are the same file */
     struct output_file *shown[3];
     struct write_queue *files;
     struct output_file *log;                 /* agent.log; atomic */
-    struct loop_source wake, streams_source; /* an outlet has room or lost something; a stream is readable */
+    struct loop_source wake, streams_source; /* a write queue has room or lost data; a stream is readable */
     bool watched, paused;
     struct instant flush_at;      /* the earliest of the streams' */
     bool console_lost, file_lost; /* said already */
     char *chunk;                  /* PUMP_READ_BYTES */
-    /* of the stream whose bytes are being passed on */
+    /* bytes of the current stream */
     struct buffer block, matched;
     uint32_t block_lines, matched_lines;
     bool block_starts, matched_starts;
@@ -55,20 +54,20 @@ struct pump {
 
 /* The ready function of streams_source; context is the pump. */
 void pump_streams_ready(void *context, uint32_t events);
-/* Whether streams are looked at: not while a queue is full. */
+/* Whether streams are read: not while a queue is full. */
 void pump_pause_streams(struct pump *pump, bool paused);
-/* Lines that have not gone on for a while are passed on unfinished; sets flush_at. */
+/* Passes on unfinished lines without news for a while; sets flush_at. */
 void pump_flush_streams(struct pump *pump, struct instant now);
 
 /* --- pump_format.c --- */
 
-/* Works out what is the same in each line. -1: no memory. */
+/* Computes the constant parts of each line. -1: no memory. */
 int pump_format_prepare(struct pump_stream *s, bool json);
-/* Lines for the console and for the matches out of the next bytes of a stream. */
+/* Formats the next bytes of a stream as lines for the console and for the matches. */
 void pump_format(struct pump_stream *s, const char *data, size_t length);
-/* What there is of a line that has not ended. */
+/* Passes on the current part of a line that has not ended. */
 void pump_format_flush(struct pump_stream *s);
-/* The same, and there is no more to come. */
+/* The same, and there is no more input. */
 void pump_format_end(struct pump_stream *s);
 
 #endif

@@ -1,6 +1,6 @@
-/* pump_stream.c - the workers' pipes: reading them, as far as there is room for what they bring; see pump.h.
- * They have an epoll of their own: while a queue is full, the loop does not look at it, which pauses all of
- * them by one call. */
+/* pump_stream.c - reads the workers' pipes, as far as there is room for the output; see pump.h. They have
+ * an epoll of their own: while a queue is full, the loop does not poll it, which pauses all of them by one
+ * call. */
 #include <errno.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -13,11 +13,12 @@
 
 enum { DRAIN_READS = 5, TURN_EVENTS = 64 };
 
-static const int64_t flush_after_ns = 50 * NS_PER_MS; /* a person does not notice, a writer has finished */
+static const int64_t flush_after_ns =
+    50 * NS_PER_MS; /* unnoticeable to a person, long enough for a writer to finish */
 
 /* --- reading --- */
 
-/* Whether what is read now has somewhere to go; false: better wait a little. */
+/* Whether there is room for the next read; false: wait. */
 static bool has_room(struct pump_stream *s, struct instant now)
 {
     struct pump *pump = s->pump;
@@ -33,7 +34,7 @@ static void pass_on(struct pump_stream *s, const char *data, size_t length)
     struct write_queue_piece piece = {
         .target = s->file, .data = data, .length = length, .keep = true, .must = true};
     if (s->file)
-        (void)write_queue_put(pump->files, &piece); /* where it is refused it is counted */
+        (void)write_queue_put(pump->files, &piece); /* if it is refused it is counted */
     if (s->tail)
         tail_add(s->tail, data, length);
     if (!s->console && !s->matches)
@@ -47,7 +48,7 @@ static void pass_on(struct pump_stream *s, const char *data, size_t length)
 static void end_stream(struct pump_stream *s)
 {
     if (!s->ended)
-        (void)epoll_ctl(s->pump->streams_source.fd, EPOLL_CTL_DEL, s->fd, NULL); /* it is in there */
+        (void)epoll_ctl(s->pump->streams_source.fd, EPOLL_CTL_DEL, s->fd, NULL); /* it is in the set */
     s->ended = true;
 }
 
@@ -73,7 +74,7 @@ void pump_pause_streams(struct pump *pump, bool paused)
 {
     if (pump->paused == paused)
         return;
-    /* not removed: adding an epoll to another one costs a walk over all that are in it */
+    /* not removed: adding an epoll to another one costs a walk over all its descriptors */
     if (loop_modify(pump->loop, &pump->streams_source, paused ? 0 : EPOLLIN, NULL) == 0)
         pump->paused = paused;
 }
@@ -91,7 +92,8 @@ void pump_streams_ready(void *context, uint32_t events)
     struct pump *pump = context;
     struct epoll_event ready[TURN_EVENTS];
     (void)events;
-    int count = epoll_wait(pump->streams_source.fd, ready, TURN_EVENTS, 0); /* interrupted: it comes again */
+    int count =
+        epoll_wait(pump->streams_source.fd, ready, TURN_EVENTS, 0); /* interrupted: it is readable again */
     struct instant now = clock_now(NULL);
     for (int i = 0; i < count && !pump->paused; i++) {
         struct pump_stream *s = ready[i].data.ptr;
@@ -105,7 +107,7 @@ void pump_streams_ready(void *context, uint32_t events)
 
 void pump_drain(struct pump_stream *s)
 {
-    /* without asking for room: it is little, and the worker's end is told now */
+    /* without asking for room: it is little, and the worker's end is reported now */
     for (int i = 0; s && i < DRAIN_READS && read_once(s); i++)
         ;
     if (s)
@@ -219,8 +221,8 @@ bool pump_idle(const struct pump *pump)
     return !s;
 }
 
-/* The line has not gone on for a while. What is in the pipe may be its end: the reader was not looked at
- * while a queue was full. */
+/* The line has had no news for a while. Its end may be in the pipe, which was not read while a queue was
+ * full. */
 static void flush_waiting(struct pump_stream *s, struct instant now)
 {
     s->flush_at = INSTANT_NEVER;

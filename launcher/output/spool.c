@@ -35,8 +35,8 @@ static void drop_oldest(struct spool *s)
     s->first_id++;
 }
 
-/* Drops the oldest that reach into [from, to). They lie in the order of their age, so that the first that
- * does not ends it. */
+/* Drops the oldest batches that reach into [from, to). They are ordered by age, so that the first that
+ * does not reach into it ends the loop. */
 static void drop_between(struct spool *s, int64_t from, int64_t to)
 {
     while (!spool_is_empty(s)) {
@@ -53,7 +53,8 @@ bool spool_place(struct spool *s, size_t length, int64_t *offset)
         return false;
     int64_t at = spool_is_empty(s) ? 0 : end_of(batch_of(s, s->next_id - 1));
     if (at + (int64_t)length > s->capacity) {
-        drop_between(s, at, INT64_MAX); /* the rest of the last lap: older than what begins the next one */
+        drop_between(s, at,
+                     INT64_MAX); /* the rest of the last lap: older than the beginning of the next one */
         at = 0;
     }
     drop_between(s, at, at + (int64_t)length);
@@ -72,7 +73,7 @@ void spool_add(struct spool *s, int64_t offset, size_t length)
 
 bool spool_shrink(struct spool *s, int64_t offset, size_t length)
 {
-    /* where bytes that were there already had no room (a disk that copies on write), only what lies before */
+    /* if there was no room even over existing bytes (a copy-on-write disk), only the part before */
     int64_t size = offset + (int64_t)length > s->extent ? s->extent : offset;
     bool smaller = size < s->capacity;
     s->capacity = smaller ? size : s->capacity;
@@ -114,7 +115,7 @@ int spool_open(const char *folder)
     }
     fd = mkostemp(path, O_CLOEXEC);
     if (fd >= 0)
-        (void)unlink(path); /* where it cannot be removed it stays, and is used all the same */
+        (void)unlink(path); /* if it cannot be removed it stays, and is used all the same */
     return fd;
 }
 

@@ -1,8 +1,8 @@
-/* spool.h - a bounded ring of batches in one unlinked file: what waits where memory is full.
+/* spool.h - a bounded ring of batches in one unlinked file: output waits there when memory is full.
  *
- * Each batch lies in one piece. A new one takes the place of the oldest where the ring has no room, so that
- * what is lost is always the oldest. Where it is (the table) is pure; spool_write and spool_read are the
- * edge. The owner guards the table by a lock of its own and calls the edge without it. */
+ * Each batch is contiguous. A new one replaces the oldest if the ring has no room, so that only the oldest
+ * data is lost. The positions (the table) are pure; spool_write and spool_read do the I/O. The owner
+ * guards the table by a lock of its own and calls the I/O without it. */
 #ifndef MUSTER_LAUNCHER_OUTPUT_SPOOL_H
 #define MUSTER_LAUNCHER_OUTPUT_SPOOL_H
 
@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 struct spool_batch {
-    uint64_t id; /* never comes again */
+    uint64_t id; /* never reused */
     int64_t offset;
     size_t length;
 };
@@ -19,31 +19,31 @@ struct spool_batch {
 enum { SPOOL_BATCHES = 4096 };
 
 struct spool {
-    int64_t limit;    /* bytes of the file, at most */
-    int64_t capacity; /* the same, less where the disk had no more */
-    int64_t extent;   /* bytes that the file has */
+    int64_t limit;    /* limit of the file in bytes */
+    int64_t capacity; /* the same, lower if the disk was full */
+    int64_t extent;   /* size of the file in bytes */
     uint64_t next_id, first_id;
-    uint64_t dropped;                          /* bytes of batches that had to go */
+    uint64_t dropped;                          /* bytes of dropped batches */
     struct spool_batch batches[SPOOL_BATCHES]; /* by id, modulo */
 };
 
 /* --- the table --- */
 
 void spool_init(struct spool *s, int64_t limit);
-/* Makes room for length bytes, dropping the oldest batches that lie there; false where they can never fit.
- * The place is the caller's until spool_add or the next spool_place. */
+/* Makes room for length bytes, dropping the oldest batches there; false if they can never fit. The space
+ * is reserved for the caller until spool_add or the next spool_place. */
 bool spool_place(struct spool *s, size_t length, int64_t *offset);
-/* What was placed is written. */
+/* The placed batch is written. */
 void spool_add(struct spool *s, int64_t offset, size_t length);
-/* The disk had no room for what was placed: the file stays as large as it is. False: it did not get smaller
- * by that, and there is nothing to be had. */
+/* The disk had no room for the placed batch: the file's size becomes the limit. False: the limit cannot
+ * shrink further, and the spool is unusable. */
 bool spool_shrink(struct spool *s, int64_t offset, size_t length);
 /* The oldest batch; false where there is none. */
 bool spool_oldest(const struct spool *s, struct spool_batch *batch);
-/* Takes the batch out; false where it has been dropped meanwhile, and what was read of it is not it. */
+/* Takes the batch out; false if it has been dropped meanwhile, so that the bytes read are not its. */
 bool spool_take(struct spool *s, uint64_t id);
 bool spool_is_empty(const struct spool *s);
-/* The file was cut to nothing. Only while empty. */
+/* The file was truncated to nothing. Only while empty. */
 void spool_reset(struct spool *s);
 
 /* --- the edge --- */

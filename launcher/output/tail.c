@@ -29,7 +29,7 @@ static size_t escape_length(const char *text, size_t length)
     return at < length ? at + 1 : length;
 }
 
-/* What a terminal would show of the line; at most room bytes. Returns how many were written. */
+/* The line as a terminal would show it; at most room bytes. Returns how many were written. */
 static size_t format_line(const char *line, size_t length, char *out, size_t room)
 {
     while (length && line[length - 1] == '\r')

@@ -1,4 +1,4 @@
-/* tail.h - pure: the last lines of a stream, kept in a small ring, made fit for a report. */
+/* tail.h - pure: the last lines of a stream, kept in a small ring and cleaned up for a report. */
 #ifndef MUSTER_LAUNCHER_OUTPUT_TAIL_H
 #define MUSTER_LAUNCHER_OUTPUT_TAIL_H
 
@@ -9,16 +9,16 @@
 enum { TAIL_BYTES = 4096, TAIL_LINES = 20 };
 
 struct tail {
-    uint64_t total; /* bytes that ever came; a zeroed struct is empty */
+    uint64_t total; /* bytes in all; a zeroed struct is empty */
     char ring[TAIL_BYTES];
 };
 
 void tail_add(struct tail *t, const char *data, size_t length);
 /* The last lines (at most TAIL_LINES) as text, newline-separated, NUL-terminated: of a line that rewrote
- * itself with '\r' only the last state, without escape sequences, other control bytes as '?'. A first line
- * that is not whole is left out unless it is the only one. */
+ * itself with '\r' only the last state, without escape sequences, other control bytes as '?'. An
+ * incomplete first line is left out unless it is the only one. */
 void tail_text(const struct tail *t, char *out, size_t size);
-/* The same for the last bytes of something; cut says that the first of them need not begin a line. */
+/* The same for the last bytes of a file; cut: they may begin in the middle of a line. */
 void tail_format(const char *bytes, size_t length, bool cut, char *out, size_t size);
 
 #endif

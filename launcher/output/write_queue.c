@@ -1,4 +1,4 @@
-/* write_queue.c - the queue of an outlet; see write_queue.h and write_queue_internal.h. */
+/* write_queue.c - the queue itself; see write_queue.h and write_queue_internal.h. */
 #include "launcher/output/write_queue.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
 
-enum { KICK_BYTES = WRITE_QUEUE_LIMIT / 4 }; /* waiting for write_queue_kick no longer */
+enum { KICK_BYTES = WRITE_QUEUE_LIMIT / 4 }; /* stop waiting for write_queue_kick */
 
 /* --- life --- */
 
@@ -53,7 +53,7 @@ static void write_queue_free(struct write_queue *o)
         output_file_destroy(t);
     }
     if (o->spool_fd >= 0)
-        (void)close(o->spool_fd); /* an unlinked file that nobody needs */
+        (void)close(o->spool_fd); /* an unlinked file without further use */
     mem_free(o->spool_folder);
     buffer_free(&o->filling);
     buffer_free(&o->spilling);
@@ -91,14 +91,14 @@ void write_queue_release(struct write_queue *o, struct output_file *target)
         return;
     pthread_mutex_lock(&o->lock);
     target->closed = o->release_asked = true;
-    (void)write_queue_start_writer(o); /* where it cannot be started the end closes it */
+    (void)write_queue_start_writer(o); /* if it cannot be started, closing at the end does it */
     pthread_cond_signal(&o->filled);
     pthread_mutex_unlock(&o->lock);
 }
 
 /* --- room --- */
 
-/* Whether the spool may help, and is asked to. */
+/* Whether the spool is enabled and may be used. */
 static bool ask_spool(struct write_queue *o)
 {
     if (o->spool_useless || (!o->spooler_started && !write_queue_start_spooler(o)))
@@ -116,7 +116,7 @@ static bool in_window(struct instant *since, int64_t window_ns, struct instant n
     return !instant_reached(now, instant_add(*since, window_ns));
 }
 
-/* Whether the targets make room soon, by what they took in the last window. */
+/* Whether the files will have room soon, from their progress in the last window. */
 static bool keeps_up(struct write_queue *o, struct instant now)
 {
     uint64_t moved = __atomic_load_n(&o->moved, __ATOMIC_RELAXED);
@@ -181,7 +181,7 @@ static void refuse(struct write_queue *o, const struct write_queue_piece *piece)
     piece->target->put_lines += piece->lines;
 }
 
-/* Room for a record of length bytes at the end of filling; NULL where there is none. */
+/* Room for a record of length bytes at the end of filling; NULL if there is none. */
 static char *reserve(struct write_queue *o, const struct write_queue_piece *piece, size_t length)
 {
     size_t need = sizeof(struct output_file_record) + length;
@@ -193,7 +193,7 @@ static char *reserve(struct write_queue *o, const struct write_queue_piece *piec
         return NULL;
     char *out = buffer_reserve(&o->filling, need);
     if (!out)
-        o->filling.failed = false; /* no memory now is no failure for ever */
+        o->filling.failed = false; /* no memory now is not a permanent failure */
     return out;
 }
 
@@ -285,7 +285,7 @@ static struct write_queue_lost lost_locked(const struct write_queue *o, bool all
     }
     if (all)
         return lost;
-    /* gaps are seen when the writer comes to them, which it has not where it hangs: count their causes */
+    /* the writer detects gaps when it reaches them; if it hangs it has not, so count their causes */
     uint64_t causes = o->refused_bytes + o->spool.dropped;
     lost.bytes += causes > gap_bytes ? causes - gap_bytes : 0;
     lost.lines += o->refused_lines - (gap_lines < o->refused_lines ? gap_lines : o->refused_lines);
@@ -300,8 +300,8 @@ struct write_queue_lost write_queue_lost(struct write_queue *o)
     return lost;
 }
 
-/* Whether the writer could go on, and gets no processor: then it is the machine that is slow, and nothing is
- * stuck. With the lock, so that it has not ended. */
+/* Whether the writer is runnable but gets no CPU time: then the machine is slow, and nothing is stuck.
+ * With the lock, so that it has not ended. */
 static bool writer_starves(const struct write_queue *o)
 {
     enum { STAT_LIMIT = 4096 };
@@ -316,7 +316,7 @@ static bool writer_starves(const struct write_queue *o)
     return name_end && !strncmp(name_end, ") R", 3);
 }
 
-/* Waits until the writer has ended or nothing moves; with the lock. */
+/* Waits until the writer has ended or makes no progress; with the lock. */
 static void await_end(struct write_queue *o, int64_t patience_ns, struct instant limit)
 {
     uint64_t moved = __atomic_load_n(&o->moved, __ATOMIC_RELAXED);
@@ -332,7 +332,7 @@ static void await_end(struct write_queue *o, int64_t patience_ns, struct instant
         if (instant_reached(now, instant_min(end, limit)))
             return;
         struct timespec until = instant_timespec(instant_min(end, limit));
-        (void)pthread_cond_timedwait(&o->drained, &o->lock, &until); /* late or not, we look again */
+        (void)pthread_cond_timedwait(&o->drained, &o->lock, &until); /* late or not, check again */
     }
 }
 

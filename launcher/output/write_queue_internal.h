@@ -1,5 +1,5 @@
-/* write_queue_internal.h - what write_queue.c (the queue) and write_queue_threads.c (writer and spooler)
- * share. */
+/* write_queue_internal.h - shared by write_queue.c (the queue) and write_queue_threads.c (writer and
+ * spooler). */
 #ifndef MUSTER_LAUNCHER_OUTPUT_WRITE_QUEUE_INTERNAL_H
 #define MUSTER_LAUNCHER_OUTPUT_WRITE_QUEUE_INTERNAL_H
 
@@ -12,41 +12,41 @@ enum { WRITE_QUEUE_SPILL = WRITE_QUEUE_LIMIT / 2 }; /* bytes of a batch, at leas
 
 struct write_queue {
     pthread_mutex_t lock;
-    pthread_cond_t filled, spill, drained; /* for the writer, the spooler, the one who finishes */
+    pthread_cond_t filled, spill, drained; /* for the writer, the spooler, and the closing thread */
     int references;                        /* the owner's and each thread's */
     bool writer_started, writer_ended, spooler_started, spooler_stops, closing;
     pid_t writer_tid;   /* 0: it has not begun */
-    bool release_asked; /* a target was closed */
+    bool release_asked; /* an output file was closed */
     int wake_fd;
     char *spool_folder;
 
     struct buffer filling, spilling, writing; /* runs of struct output_file_record and bytes */
     struct output_file *targets;
 
-    bool wanted;                                    /* somebody waits for room */
+    bool wanted;                                    /* a producer waits for room */
     bool late, spool_late;                          /* was full for too long */
-    struct instant full_since, spool_since, grudge; /* never: not full; no patience until then */
+    struct instant full_since, spool_since, grudge; /* never: not full; no waiting until then */
     struct instant late_since;
-    uint64_t moved_then; /* moved at full_since */
+    uint64_t moved_then; /* progress at full_since */
 
-    bool spool_wanted, spool_useless; /* useless: there is no file to be had */
-    bool spill_busy;                  /* the spooler is inside of writing `spilling` */
-    bool spill_taken, spill_reading;  /* the writer has taken it, is inside of it */
+    bool spool_wanted, spool_useless; /* unusable: no file can be created */
+    bool spill_busy;                  /* the spooler is writing `spilling` */
+    bool spill_taken, spill_reading;  /* the writer has taken it and is writing it */
     bool truncate;                    /* the file is not needed for now */
     int spool_fd;
     struct spool spool;
 
-    uint64_t closed_bytes, closed_lines; /* lost by targets that are gone */
+    uint64_t closed_bytes, closed_lines; /* lost by files that are closed */
     uint64_t closed_gap_bytes, closed_gap_lines;
-    uint64_t refused_bytes, refused_lines; /* before they came into the queue */
-    uint64_t moved;                        /* bytes ever written, atomic: shows that something moves */
+    uint64_t refused_bytes, refused_lines; /* before they were queued */
+    uint64_t moved;                        /* bytes ever written, atomic: shows progress */
     int error;                             /* atomic */
 };
 
 /* With the lock. False: no thread. */
 bool write_queue_start_writer(struct write_queue *o);
 bool write_queue_start_spooler(struct write_queue *o);
-/* Gives up one reference; the last frees. With the lock, which it lets go. */
+/* Drops one reference; the last one frees. With the lock, which it releases. */
 void write_queue_unlock_and_leave(struct write_queue *o);
 
 #endif

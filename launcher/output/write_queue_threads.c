@@ -1,7 +1,7 @@
-/* write_queue_threads.c - the two threads of an outlet; see write_queue.h and write_queue_internal.h.
+/* write_queue_threads.c - the two threads of a write queue; see write_queue.h and write_queue_internal.h.
  *
- * The writer takes what is oldest: the spool's first batch, else what the spooler has in hand, else what is
- * being filled. The spooler moves what is being filled to disk while the outlet is late. */
+ * The writer takes the oldest data: the spool's first batch, else the spooler's current batch, else
+ * `filling`. The spooler moves `filling` to disk while the queue is late. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -18,10 +18,10 @@ static void wake(const struct write_queue *o)
 {
     uint64_t one = 1;
     ssize_t done = write(o->wake_fd, &one, sizeof one);
-    (void)done; /* an eventfd refuses only where it is at its maximum: then it is readable already */
+    (void)done; /* an eventfd refuses only at its maximum: then it is readable already */
 }
 
-/* With the lock: whoever waits for room may look again. */
+/* With the lock: waiting producers may check again. */
 static void tell_room(struct write_queue *o)
 {
     if (o->wanted)
@@ -37,8 +37,8 @@ static void note_error(struct write_queue *o, int error)
         wake(o);
 }
 
-/* A disk without space gets some when somebody tidies up: until then what comes waits in the queue and the
- * spool. False at the end of the run. */
+/* A full disk gets space when files are removed: until then output waits in the queue and the spool. False
+ * at the end of the run. */
 static bool await_space(struct write_queue *o)
 {
     struct timespec until = instant_timespec(instant_add(clock_now(NULL), space_after_ns));
@@ -57,7 +57,7 @@ static bool may_retry(struct write_queue *o, int fd, int error)
     struct pollfd room = {.fd = fd, .events = POLLOUT};
     if (error == EINTR)
         return true;
-    if (error == EAGAIN) {        /* somebody else made the descriptor non-blocking */
+    if (error == EAGAIN) {        /* another process made the descriptor non-blocking */
         (void)poll(&room, 1, -1); /* interrupted or not, the write is tried again */
         return true;
     }
@@ -115,13 +115,13 @@ static void write_records(struct write_queue *o, const struct buffer *b)
 
 /* --- the writer --- */
 
-/* Everything has gone to the writer: the targets keep up. */
+/* Everything was passed to the writer: the files keep up. */
 static void take_filling(struct write_queue *o)
 {
     struct buffer full = o->filling;
     o->filling = o->writing;
     o->writing = full;
-    /* it was a moment without a processor and not a slow target: who puts may wait for it again */
+    /* it was a moment without CPU time, not a slow file: producers may wait for it again */
     if (o->late && !instant_reached(clock_now(NULL), instant_add(o->late_since, 2 * WRITE_QUEUE_WINDOW_NS)))
         o->grudge = (struct instant){0};
     o->late = o->spool_late = o->spool_wanted = false;
@@ -129,7 +129,7 @@ static void take_filling(struct write_queue *o)
     tell_room(o);
 }
 
-/* The oldest batch of the spool into `writing`; lets the lock go while it reads. */
+/* The oldest batch of the spool into `writing`; releases the lock while it reads. */
 static void take_spooled(struct write_queue *o)
 {
     struct spool_batch batch;
@@ -140,7 +140,7 @@ static void take_spooled(struct write_queue *o)
     pthread_mutex_lock(&o->lock);
     if (!data)
         o->writing.failed = false;
-    /* where it was dropped while it was read, or cannot be read, the next one tells what is missing */
+    /* if it was dropped while it was read, or cannot be read, the next one reports the gap */
     bool there = found && spool_take(&o->spool, batch.id);
     if (there && read)
         o->writing.length += batch.length;
@@ -152,7 +152,7 @@ static void take_spooled(struct write_queue *o)
     }
 }
 
-/* What the spooler has in hand, which may hang there. Both only read it. */
+/* The spooler's current batch, in which it may hang. Both only read it. */
 static bool write_spilling(struct write_queue *o)
 {
     o->spill_taken = o->spill_reading = true;
@@ -173,7 +173,7 @@ static bool has_work(const struct write_queue *o)
     return !spool_is_empty(&o->spool) || (o->spilling.length && !o->spill_taken) || o->filling.length;
 }
 
-/* With the lock, which it lets go while it writes. False: there is nothing. */
+/* With the lock, which it releases while it writes. False: there is nothing. */
 static bool write_oldest(struct write_queue *o)
 {
     if (!has_work(o))
@@ -191,8 +191,8 @@ static bool write_oldest(struct write_queue *o)
     return true;
 }
 
-/* Nothing is queued: what a target has not seen was refused or dropped, and is told of now. With the lock,
- * which it lets go meanwhile; only this thread takes targets out of the list. */
+/* Nothing is queued: bytes that a file has not received were refused or dropped, and get their notice now.
+ * With the lock, which it releases meanwhile; only this thread takes files out of the list. */
 static void settle_targets(struct write_queue *o)
 {
     struct output_file_port port = {write_parts, o};
@@ -207,7 +207,7 @@ static void settle_targets(struct write_queue *o)
     }
 }
 
-/* Without the lock meanwhile: closing a file on NFS writes it. */
+/* Without the lock: closing a file on NFS writes it. */
 static void close_targets(struct write_queue *o)
 {
     for (struct output_file **link = &o->targets; *link;) {
@@ -224,7 +224,7 @@ static void close_targets(struct write_queue *o)
         pthread_mutex_unlock(&o->lock);
         output_file_destroy(t);
         pthread_mutex_lock(&o->lock);
-        link = &o->targets; /* others may have put new ones at its beginning */
+        link = &o->targets; /* others may have been added at its beginning */
     }
 }
 
@@ -259,7 +259,7 @@ static void *writer_thread(void *context)
 static bool store(struct write_queue *o, int64_t *offset)
 {
     if (o->spool_fd < 0)
-        o->spool_fd = spool_open(o->spool_folder); /* the writer asks for it only when there is a batch */
+        o->spool_fd = spool_open(o->spool_folder); /* the writer requests it only when there is a batch */
     bool useless = o->spool_fd < 0, stored = false, again = !useless;
     while (again && !stored) {
         pthread_mutex_lock(&o->lock);
@@ -280,7 +280,8 @@ static bool store(struct write_queue *o, int64_t *offset)
     return stored;
 }
 
-/* With the lock, which it lets go while it writes. What has no room is lost, and the writer sees the gap. */
+/* With the lock, which it releases while it writes. Data without room is lost, and the writer detects the
+ * gap. */
 static void spill(struct write_queue *o)
 {
     struct buffer full = o->filling;
@@ -296,7 +297,7 @@ static void spill(struct write_queue *o)
     pthread_mutex_lock(&o->lock);
     o->spill_busy = false;
     if (o->spool_useless && !o->spill_taken) {
-        /* it stays in memory, and is the last that went this way */
+        /* it stays in memory, and is the last on this path */
     } else if (stored && !o->spill_taken) {
         spool_add(&o->spool, offset, o->spilling.length);
     } else if (!o->spill_taken) {
@@ -309,7 +310,7 @@ static void spill(struct write_queue *o)
     pthread_cond_signal(&o->filled);
 }
 
-/* Gives the disk back; only this thread adds to the ring. */
+/* Frees the disk space; only this thread adds to the ring. */
 static void cut(struct write_queue *o)
 {
     o->truncate = false;

@@ -61,6 +61,6 @@ void error_directory_discard(const char *directory, bool keep)
     DIR *GUARD(guard_directory) entries = opendir(directory);
     for (struct dirent *entry; entries && (entry = readdir(entries));)
         if (!strncmp(entry->d_name, prefix, sizeof prefix - 1))
-            (void)unlinkat(dirfd(entries), entry->d_name, 0); /* what cannot be removed stays */
+            (void)unlinkat(dirfd(entries), entry->d_name, 0); /* files that cannot be removed stay */
     (void)rmdir(directory);
 }

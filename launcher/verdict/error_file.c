@@ -47,8 +47,9 @@ static bool is_low(int code)
 }
 
 /* Python writes half a surrogate pair for a byte of a path that is not UTF-8 (os.fsdecode), which no JSON
- * parser takes: it becomes U+FFFD. at: behind the "\u" of text, which ends at end. Returns how far to go on.
- */
+ * parser takes: it becomes U+FFFD. at: after the "\u" of text, which ends at end. Returns how many bytes
+ * to skip.
+ *  */
 static size_t mend_escape(char *at, const char *end)
 {
     int code = end - at >= 4 ? take_code(at) : -1;
@@ -111,7 +112,7 @@ static json_t *load(const char *text, size_t length, struct muster_error *err)
     return NULL;
 }
 
-/* --- what is in it --- */
+/* --- its content --- */
 
 /* The text as lines of a report: control bytes but for newlines become blanks, newlines too where one_line.
  */
@@ -133,7 +134,7 @@ static void take_line(const json_t *value, char *out, size_t size)
     clean(out, true);
 }
 
-/* The end of a traceback tells most. */
+/* The end of a traceback is its most useful part. */
 static void take_traceback(const json_t *value, char *out, size_t size)
 {
     const char *text = json_string_value(value);
@@ -160,7 +161,7 @@ static void take_time(const json_t *value, struct error_report *out)
     const char *text = json_string_value(value);
     if (text && !text_double(text, &seconds))
         return;
-    if (!(seconds > 0 && seconds < 9e9)) /* what fits into 63 bits of nanoseconds */
+    if (!(seconds > 0 && seconds < 9e9)) /* the range of 63 bits of nanoseconds */
         return;
     bool whole = json_is_integer(value) || (text && !strpbrk(text, ".eE"));
     out->timed = true;

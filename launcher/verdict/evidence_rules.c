@@ -1,4 +1,5 @@
-/* evidence_rules.c - pure: whose an out-of-memory kill or a GPU's error was. See kernel_evidence.h. */
+/* evidence_rules.c - pure: attributes an out-of-memory kill or a GPU's error to a worker. See
+ * kernel_evidence.h. */
 #include <signal.h>
 #include <string.h>
 
@@ -21,8 +22,8 @@ static bool killed(const struct worker_failure *failure)
     return failure->signal == SIGKILL;
 }
 
-/* As many of those that died of a KILL as the kernel has killed and nobody has answered for yet. Where one of
- * the killed was no worker (a data loader, say), its worker is told of the count. */
+/* As many of the workers that died of SIGKILL as the kernel has killed processes that are not attributed
+ * yet. If a killed process was not a worker (a data loader, say), its worker's failure mentions the count. */
 static void apply_memory(const struct kernel_evidence_account *account, int64_t *attributed,
                          struct worker_failure *const failures[], int count)
 {

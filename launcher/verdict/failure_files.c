@@ -22,7 +22,7 @@
 
 struct writing {
     struct failure_files files; /* its texts are owned copies */
-    struct buffer complaints;   /* the thread's until it is done */
+    struct buffer complaints;   /* owned by the thread until it is done */
 };
 
 static void complain(struct writing *w, const struct muster_error *err)
@@ -88,7 +88,7 @@ static void write_all(void *payload)
     const struct failure_files *files = &w->files;
     if (files->termination_log && *files->termination_log && files->sentence &&
         write_termination_log(files, &err) < 0 && files->termination_log_asked)
-        complain(w, &err); /* outside of a pod there is none, and nobody asked for it */
+        complain(w, &err); /* outside of a pod there is none, and none was requested */
     if (files->error_file && *files->error_file && files->sentence && files->traceback)
         write_error_file(w);
     if (files->json_directory && files->json)
@@ -130,9 +130,9 @@ int failure_files_write(const struct failure_files *files, int64_t patience_ns, 
 {
     struct writing *w = copy(files);
     if (!w)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to write down why the job failed");
+        return error_set(err, MUSTER_E_NOMEM, "no memory to write the failure files");
     struct background_job *errand =
-        background_job_start("writing down why the job failed", write_all, w, free_writing, err);
+        background_job_start("writing the failure files", write_all, w, free_writing, err);
     if (!errand)
         return -1;
     bool in_time = background_job_wait(errand, patience_ns);
@@ -140,8 +140,8 @@ int failure_files_write(const struct failure_files *files, int64_t patience_ns, 
         buffer_text(complaints, w->complaints.data);
     background_job_release(errand);
     return in_time ? 0
-                   : error_set(
-                         err, MUSTER_E_TIMEOUT,
-                         "why the job failed is not written down: a file system did not answer within %.4g s",
-                         (double)patience_ns / NS_PER_S);
+                   : error_set(err, MUSTER_E_TIMEOUT,
+                               "the failure files (failure.json, termination log) were not written: a file "
+                               "system did not respond within %.4g s",
+                               (double)patience_ns / NS_PER_S);
 }

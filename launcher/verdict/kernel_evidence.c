@@ -17,8 +17,8 @@
 
 struct kernel_evidence {
     char *gpus;
-    int kernel_log; /* -1: it cannot be read */
-    bool counted;   /* before is there */
+    int kernel_log; /* -1: unreadable */
+    bool counted;   /* before is valid */
     struct cgroup_oom before;
     struct xid_report xids[KERNEL_EVIDENCE_XIDS_KEPT];
     int xid_count;
@@ -40,7 +40,7 @@ struct kernel_evidence *kernel_evidence_open(const struct kernel_evidence_paths 
         mem_free(witness);
         return NULL;
     }
-    /* each open file of the kernel log has its own place in it */
+    /* each open file of the kernel log has its own position */
     witness->kernel_log = open(paths->kernel_log, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (witness->kernel_log >= 0 && lseek(witness->kernel_log, 0, SEEK_END) < 0) {
         (void)close(witness->kernel_log);
@@ -60,7 +60,7 @@ void kernel_evidence_close(struct kernel_evidence *witness)
     mem_free(witness);
 }
 
-/* One record a read; EPIPE says that some were overwritten before we came. */
+/* One record a read; EPIPE: some were overwritten before they were read. */
 static void read_kernel_log(struct kernel_evidence *witness)
 {
     enum { RECORD_LIMIT = 8192, RECORDS_AT_ONCE = 100000 };
@@ -100,7 +100,7 @@ static inline void guard_directory(DIR **directory)
         (void)closedir(*directory);
 }
 
-/* A directory for each GPU that this container was given. */
+/* A directory for each GPU assigned to this container. */
 static int list_gpus(const char *path, struct kernel_evidence_gpu *gpus)
 {
     enum { INFORMATION_LIMIT = 65536 };

@@ -1,9 +1,8 @@
-/* kernel_evidence.h - what the machine itself saw of a round: processes that the kernel killed for want of
- * memory, errors that the GPU driver reported.
+/* kernel_evidence.h - the kernel's evidence about a round: processes killed for lack of memory, errors
+ * reported by the GPU driver.
  *
- * Opened when a round starts, asked when somebody has died. Both read files of the kernel and of a driver
- * that may be sick: never on the agent's main thread. Nothing here is an error: what cannot be read was not
- * seen. */
+ * Opened when a round starts, read when a worker has died. Reads files of the kernel and of a driver that
+ * may hang: never on the agent's main thread. Unreadable sources are not errors: they give no evidence. */
 #ifndef MUSTER_LAUNCHER_VERDICT_KERNEL_EVIDENCE_H
 #define MUSTER_LAUNCHER_VERDICT_KERNEL_EVIDENCE_H
 
@@ -16,7 +15,7 @@
 enum { KERNEL_EVIDENCE_XIDS_KEPT = 32, KERNEL_EVIDENCE_GPU_LIMIT = 64, KERNEL_EVIDENCE_UUID_LIMIT = 48 };
 
 struct kernel_evidence_paths {
-    const char *kernel_log; /* "/dev/kmsg"; records are told from now on */
+    const char *kernel_log; /* "/dev/kmsg"; records are read from now on */
     const char *gpus;       /* "/proc/driver/nvidia/gpus" */
     const char *visible;    /* CUDA_VISIBLE_DEVICES; NULL: all */
 };
@@ -30,7 +29,7 @@ struct kernel_evidence_gpu {
 
 struct kernel_evidence_account {
     int64_t oom_kills; /* in the round so far */
-    bool oom_beyond;   /* without a limit being hit: the machine was out of memory, not the container */
+    bool oom_beyond;   /* no limit was hit: the machine was out of memory, not the container */
     int64_t memory_limit, memory_peak;                 /* 0: unknown */
     struct xid_report xids[KERNEL_EVIDENCE_XIDS_KEPT]; /* in order; later ones are left out */
     int xid_count;
@@ -49,14 +48,14 @@ void kernel_evidence_close(struct kernel_evidence *witness); /* accepts NULL */
 /* Everything since it was opened; one caller at a time. */
 void kernel_evidence_hear(struct kernel_evidence *witness, struct kernel_evidence_account *out);
 
-/* The PCI address of the GPU that the worker of this local rank uses, by the rule that all launchers teach:
- * the local_rank-th of the visible devices ("2,3" or UUIDs; NULL: all). "" where it cannot be told. Pure. */
+/* The PCI address of the GPU that the worker of this local rank uses, by the rule of all launchers: the
+ * local_rank-th of the visible devices ("2,3" or UUIDs; NULL: all). "" if unknown. Pure. */
 const char *kernel_evidence_gpu_of(const struct kernel_evidence_gpu *gpus, int count, const char *visible,
                                    int local_rank);
 
-/* Writes into the failures of one batch (ends of workers of one round, in the order in which they were seen)
- * what the account tells of them. *attributed counts the out-of-memory kills of the round that already have
- * their worker. Pure. */
+/* Adds the evidence to the failures of one batch (ends of workers of one round, in the order in which they
+ * were seen). *attributed counts the out-of-memory kills of the round that are attributed to a worker.
+ * Pure. */
 void kernel_evidence_apply(const struct kernel_evidence_account *account, const char *visible,
                            int64_t *attributed, struct worker_failure *const failures[], int count);
 

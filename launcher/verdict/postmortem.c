@@ -1,5 +1,5 @@
-/* postmortem.c - see postmortem.h. What a thread is given is its own until it comes back: the bodies are
- * copies, the witness is lent. */
+/* postmortem.c - see postmortem.h. A thread owns its input until it returns: the bodies are copies, the
+ * kernel evidence is lent. */
 #include "launcher/verdict/postmortem.h"
 
 #include <fcntl.h>
@@ -31,7 +31,7 @@ struct examination {
     struct list list;
     struct instant started;
     char *visible;
-    struct kernel_evidence *witness; /* NULL: there is none, or it is not open yet */
+    struct kernel_evidence *witness; /* NULL: none, or not open yet */
     int64_t attributed;
 };
 
@@ -98,8 +98,8 @@ static bool copy_list(const struct list *from, struct list *to)
     return true;
 }
 
-/* from's bodies behind those of to, which are theirs from now on; without memory they are lost to the report.
- */
+/* Appends from's bodies to those of to, which owns them from now on; without memory they are missing in
+ * the report. */
 static void move_list(struct list *from, struct list *to)
 {
     if (!to->count) {
@@ -138,7 +138,7 @@ struct instant postmortem_time(struct instant started, struct instant seen, int6
 {
     int64_t before_ns = seen_wall_ns - wall_ns - grain_ns;
     if (before_ns <= 0 || before_ns >= instant_diff_ns(seen, started))
-        return seen; /* of another run, or the wall clock was set */
+        return seen; /* from another run, or the wall clock was set */
     return instant_add(seen, -before_ns);
 }
 
@@ -224,10 +224,11 @@ static int send_opening(struct postmortem *p, const struct kernel_evidence_paths
     if (!opening || !opening->paths.kernel_log || !opening->paths.gpus) {
         if (opening)
             free_opening(opening);
-        return error_set(err, MUSTER_E_NOMEM, "no memory to watch the kernel");
+        return error_set(err, MUSTER_E_NOMEM, "no memory to watch the kernel log");
     }
     p->opening = opening;
-    p->open_errand = background_job_start("watching the kernel", open_witness, opening, free_opening, err);
+    p->open_errand =
+        background_job_start("watching the kernel log", open_witness, opening, free_opening, err);
     return p->open_errand ? 0 : -1;
 }
 
@@ -241,7 +242,7 @@ struct postmortem *postmortem_create(const struct kernel_evidence_paths *paths, 
     }
     if (!p || !paths->visible != !p->visible) {
         postmortem_destroy(p);
-        error_set(err, MUSTER_E_NOMEM, "no memory to look after workers that end");
+        error_set(err, MUSTER_E_NOMEM, "no memory for the post-mortem of workers");
         return NULL;
     }
     if (send_opening(p, paths, err) == 0)
@@ -277,10 +278,10 @@ int postmortem_add(struct postmortem *p, const struct postmortem_question *quest
         return 0;
     mem_free(body.stderr_file);
     mem_free(body.error_file);
-    return error_set(err, MUSTER_E_NOMEM, "no memory to look after a worker that ended");
+    return error_set(err, MUSTER_E_NOMEM, "no memory for the post-mortem of a worker");
 }
 
-/* The witness, once it is open. */
+/* The kernel evidence, once it is open. */
 static void take_witness(struct postmortem *p)
 {
     if (!p->open_errand || !background_job_is_done(p->open_errand))
@@ -312,8 +313,7 @@ void postmortem_go(struct postmortem *p)
     take_witness(p);
     struct examination *x = p->stalled ? NULL : make_examination(p);
     p->errand =
-        x ? background_job_start("looking after a worker that ended", examine, x, free_examination, NULL)
-          : NULL;
+        x ? background_job_start("the post-mortem of a worker", examine, x, free_examination, NULL) : NULL;
     p->examination = p->errand ? x : NULL;
     move_list(&p->waiting, p->errand ? &p->asked : &p->ready);
 }

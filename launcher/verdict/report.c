@@ -1,4 +1,4 @@
-/* report.c - the report for people and the sentence. See report.h. */
+/* report.c - the report as text and the one-line sentence. See report.h. */
 #include "launcher/verdict/report.h"
 
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 #include "proto/base/clock.h"
 #include "proto/xid.h"
 
-/* torchrun's: the negative signal number where a signal ended the worker */
+/* torchrun's: the negative signal number if a signal ended the worker */
 static int shown_code(const struct worker_failure *failure)
 {
     return failure->signal ? -failure->signal : failure->exit_code;
@@ -34,7 +34,7 @@ static void format_time(int64_t wall_ns, struct buffer *out)
         buffer_text(out, "unknown");
 }
 
-/* The lines of text, each behind indent but for the first. */
+/* The lines of text, each after indent but for the first. */
 static void format_lines(const char *text, const char *indent, struct buffer *out)
 {
     for (bool first = true; *text; first = false) {
@@ -44,17 +44,17 @@ static void format_lines(const char *text, const char *indent, struct buffer *ou
     }
 }
 
-/* Where there is no traceback. */
+/* Without a traceback. */
 static void format_reason(const struct worker_failure *failure, struct buffer *out)
 {
     char scratch[16];
     if (failure->lost_node)
         buffer_printf(out, "the node was lost: %s",
-                      *failure->message ? failure->message : "nothing was heard of it any more");
+                      *failure->message ? failure->message : "its heartbeats stopped");
     else if (failure->not_started)
         buffer_printf(out, "could not be started: %s", failure->message);
     else if (failure->unkillable)
-        buffer_printf(out, "cannot be killed%s%s", *failure->message ? ": " : "", failure->message);
+        buffer_printf(out, "survived SIGKILL%s%s", *failure->message ? ": " : "", failure->message);
     else if (failure->hung && failure->step >= 0)
         buffer_printf(out, "Hung: no heartbeat after step %" PRId64 "; ended by signal %d", failure->step,
                       failure->signal);
@@ -66,7 +66,7 @@ static void format_reason(const struct worker_failure *failure, struct buffer *o
     else if (*failure->message)
         buffer_text(out, failure->message);
     else
-        buffer_printf(out, "exited with code %d; what it said is below or in its log", failure->exit_code);
+        buffer_printf(out, "exited with code %d; its output is below or in its log", failure->exit_code);
     buffer_text(out, failure->core_dumped ? ", core dumped\n" : "\n");
 }
 
@@ -79,8 +79,8 @@ static void format_memory(const struct worker_failure *failure, struct buffer *o
     else if (failure->oom_kills > 0)
         buffer_printf(out,
                       "  memory    : the kernel killed %" PRId64
-                      " of this container's processes for want of memory "
-                      "meanwhile; a child of this worker may be one\n",
+                      " of this container's processes for lack of memory in the same round; a child of this "
+                      "worker may be one\n",
                       failure->oom_kills);
 }
 
@@ -118,9 +118,9 @@ static void format_failure(int index, const struct report_failure *entry, struct
     format_memory(failure, out);
     format_gpu(failure, out);
     if (failure_is_cut_short(failure))
-        buffer_text(out, "  note      : it was failing already when it was told to stop\n");
+        buffer_text(out, "  note      : it was already failing when the launcher stopped it\n");
     else if (failure->told)
-        buffer_text(out, "  note      : it had been told to stop\n");
+        buffer_text(out, "  note      : the launcher had sent it SIGTERM\n");
 }
 
 static void format_other(int index, const struct report_failure *entry, struct buffer *out)
@@ -141,7 +141,7 @@ static bool follows(const struct report_failure *entry)
     return failure_class_of(&entry->failure) == FAILURE_CASCADE;
 }
 
-/* The failures but the first that follow, or that do not. Returns how many. */
+/* The failures except the first cause, secondary or not. Returns how many. */
 static int format_others(const struct report *report, bool followers, struct buffer *out)
 {
     int count = 0;
@@ -203,7 +203,7 @@ int report_format(const struct report *report, struct buffer *out)
     if (format_others(report, false, &others) == 0)
         buffer_text(&others, "  <NO_OTHER_FAILURES>\n");
     if (report->total > report->count)
-        buffer_printf(&others, "  and %d more that are not known here\n", report->total - report->count);
+        buffer_printf(&others, "  and %d more that are not listed here\n", report->total - report->count);
     (void)format_others(report, true, &followers);
     format_stopped(report, &stopped);
     format_failure(0, &report->failures[0], &root);

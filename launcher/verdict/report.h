@@ -2,14 +2,14 @@
  * sentence, and JSON.
  *
  * Which failure is the first cause and what exit code it stands for is decided once for the whole job, by
- * rendezvous/failure/failure.h; what is here shows it. */
+ * rendezvous/failure/failure.h; this file only displays it. */
 #ifndef MUSTER_LAUNCHER_VERDICT_REPORT_H
 #define MUSTER_LAUNCHER_VERDICT_REPORT_H
 
 #include "proto/base/buffer.h"
 #include "rendezvous/failure/failure.h"
 
-/* A worker that we ended. */
+/* A worker that the launcher stopped. */
 struct report_stopped {
     int rank, local_rank, pid;
     int exit_code, signal; /* as in worker_failure */
@@ -25,25 +25,25 @@ struct report {
     const char *program; /* as typed */
     const char *job_id;
     const char *host;                      /* of the agent that reports */
-    const char *reason;                    /* why the job is over where no failure is the cause; else NULL */
+    const char *reason;                    /* why the job is over if no failure is the cause; else NULL */
     const struct report_failure *failures; /* the first cause, then the others by their keys; may be none */
     int count;
-    int total;                            /* of failures, also those that are not known here */
+    int total;                            /* of failures, including those not listed here */
     const struct report_stopped *stopped; /* of this agent */
     int stopped_count, stopped_total;
-    int exit_code; /* what this agent leaves with */
+    int exit_code; /* the agent's exit code */
     int64_t restarts, max_restarts;
     unsigned round;
     int64_t wall_ns; /* of the verdict */
 };
 
-/* torchrun's report: ChildFailedError line, rules of at most 60 '=', "Failures:", "Root Cause (first observed
- * failure)" with the same six fields, the traceback of an error file included. Ours is added: signal names,
- * core dump, memory, GPU errors, the last lines of the first cause's stderr; those that only followed, and
- * those that we terminated, stand apart. Times are local. At least one failure. Returns 0, or -1 where out
- * had no room. */
+/* torchrun's report: ChildFailedError line, rules of at most 60 '=', "Failures:", "Root Cause (first
+ * observed failure)" with the same six fields, the traceback of an error file included. Ours is added:
+ * signal names, core dump, memory, GPU errors, the last lines of the first cause's stderr; secondary
+ * failures, and workers that the launcher stopped, are listed separately. Times are local. At least one
+ * failure. Returns 0, or -1 if out had no room. */
 int report_format(const struct report *report, struct buffer *out);
-/* What happened, in one line without newline, at most REPORT_SENTENCE_LIMIT bytes. */
+/* The result in one line without newline, at most REPORT_SENTENCE_LIMIT bytes. */
 enum { REPORT_SENTENCE_LIMIT = 900 };
 int report_sentence(const struct report *report, struct buffer *out);
 /* failure.json (failure_json.md). */

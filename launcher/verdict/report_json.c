@@ -1,5 +1,5 @@
-/* report_json.c - the verdict for programs: failure.json. Its schema is failure_json.md; what is there once
- * keeps its name and meaning. */
+/* report_json.c - the verdict for programs: failure.json. Its schema is failure_json.md; published keys
+ * keep their name and meaning. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <time.h>

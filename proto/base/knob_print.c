@@ -86,7 +86,7 @@ static const char *dashes_of(const struct knob *knob)
 }
 
 /* The row's help text, its choices and its default. */
-static void describe(const struct knob *knob, struct buffer *out)
+static void knob_describe(const struct knob *knob, struct buffer *out)
 {
     buffer_text(out, knob->refused ? knob->refused : knob->help);
     if (!knob->refused && knob->choices) {
@@ -107,7 +107,7 @@ static void help_row(const struct knob *knob, int columns, struct buffer *out)
         buffer_printf(&left, "  -%c, %s%s", knob->letter, dashes, knob->name);
     else
         buffer_printf(&left, "  %s%s", dashes, knob->name);
-    describe(knob, &right);
+    knob_describe(knob, &right);
     if (knob->env)
         buffer_printf(&right, " [%s]", knob->env);
     if (left.failed || right.failed) {
@@ -150,7 +150,7 @@ static void put_cell(struct buffer *out, const char *text)
 static void markdown_row(const struct knob *knob, bool variables, struct buffer *out)
 {
     scope_buffer text = {0};
-    describe(knob, &text);
+    knob_describe(knob, &text);
     if (text.failed) {
         out->failed = true;
         return;

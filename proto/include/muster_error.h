@@ -3,7 +3,7 @@
  * Every function that can fail takes a `struct muster_error *` as its last parameter (NULL is allowed: the
  * caller does not want the text) and returns 0 or a non-NULL pointer on success, -1 or NULL on failure. On
  * failure nothing else has changed: no output was written and ownership stays where it was, unless the
- * function's own comment says otherwise. */
+ * function's own comment states otherwise. */
 #ifndef MUSTER_ERROR_H
 #define MUSTER_ERROR_H
 

@@ -2,7 +2,7 @@
  * like -march allow it.
  *
  * What users know comes first, since one is named. X(name, macro that the compiler then defines as 1, where
- * the processor tells of it, bit) */
+ * the processor reports it, bit) */
 #if defined(__x86_64__)
 #define PROCESSOR_FEATURES(X)                                                                                \
     X("SSE3", __SSE3__, LEAF1_ECX, 0)                                                                        \

@@ -27,7 +27,7 @@ static struct tree_arena **arena_of(struct reader *r)
     return (struct tree_arena **)&r->tree->arena;
 }
 
-static int no_memory(struct reader *r)
+static int json_no_memory(struct reader *r)
 {
     return error_set(r->err, MUSTER_E_NOMEM, "%s: no memory", r->name);
 }
@@ -38,7 +38,7 @@ static int convert_list(struct reader *r, const json_t *value, int depth, struct
 {
     const struct tree_node **items = tree_allocate(arena_of(r), json_array_size(value), sizeof *items);
     if (!items)
-        return no_memory(r);
+        return json_no_memory(r);
     node->kind = TREE_LIST;
     node->count = json_array_size(value);
     node->items = items;
@@ -54,7 +54,7 @@ static int convert_map(struct reader *r, json_t *value, int depth, struct tree_n
     const char *key;
     json_t *item;
     if (!entries)
-        return no_memory(r);
+        return json_no_memory(r);
     node->kind = TREE_MAP;
     node->entries = entries;
     json_object_foreach(value, key, item)
@@ -64,7 +64,7 @@ static int convert_map(struct reader *r, json_t *value, int depth, struct tree_n
         if (!entries[node->count].value)
             return -1;
         if (!entries[node->count].key)
-            return no_memory(r);
+            return json_no_memory(r);
         node->count++;
     }
     return 0;
@@ -102,7 +102,7 @@ static int convert_scalar(struct reader *r, const json_t *value, struct tree_nod
     }
     length = json_is_string(value) ? json_string_length(value) : strlen(text);
     node->text = tree_copy(arena_of(r), text, length);
-    return node->text ? 0 : no_memory(r);
+    return node->text ? 0 : json_no_memory(r);
 }
 
 static struct tree_node *convert(struct reader *r, const json_t *value, int depth)
@@ -114,7 +114,7 @@ static struct tree_node *convert(struct reader *r, const json_t *value, int dept
     }
     struct tree_node *node = tree_allocate(arena_of(r), 1, sizeof *node);
     if (!node) {
-        (void)no_memory(r);
+        (void)json_no_memory(r);
         return NULL;
     }
     int result = json_is_array(value)    ? convert_list(r, value, depth, node)

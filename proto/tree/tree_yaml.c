@@ -65,7 +65,7 @@ static struct tree_arena **arena_of(struct reader *r)
     return (struct tree_arena **)&r->tree->arena;
 }
 
-static int no_memory(struct reader *r)
+static int yaml_no_memory(struct reader *r)
 {
     return error_set(r->err, MUSTER_E_NOMEM, "%s: no memory", r->name);
 }
@@ -100,7 +100,7 @@ static struct tree_node *new_node(struct reader *r, const yaml_event_t *event, e
         return NULL;
     struct tree_node *node = tree_allocate(arena_of(r), 1, sizeof *node);
     if (!node) {
-        (void)no_memory(r);
+        (void)yaml_no_memory(r);
         return NULL;
     }
     node->kind = kind;
@@ -123,7 +123,7 @@ static int add_anchor(struct reader *r, const yaml_event_t *event, const yaml_ch
                     TREE_ANCHORS_LIMIT);
     char *copy = tree_copy(arena_of(r), (const char *)name, strlen((const char *)name));
     if (!copy)
-        return no_memory(r);
+        return yaml_no_memory(r);
     r->anchors[r->anchor_count] = (struct anchor){copy, node, weight};
     *index = r->anchor_count++;
     return 0;
@@ -156,7 +156,7 @@ static int grow(struct reader *r, struct frame *frame)
     size_t capacity = frame->capacity ? 2 * frame->capacity : 8;
     struct tree_entry *longer = mem_realloc(frame->entries, capacity, sizeof *longer);
     if (!longer)
-        return no_memory(r);
+        return yaml_no_memory(r);
     frame->entries = longer;
     frame->capacity = capacity;
     return 0;
@@ -187,7 +187,7 @@ static int put_key(struct reader *r, struct frame *frame, const yaml_event_t *ev
         (void)snprintf(number, sizeof number, "%lld", (long long)node->integer);
         frame->key = tree_copy(arena_of(r), number, strlen(number));
     }
-    return frame->key ? 0 : no_memory(r);
+    return frame->key ? 0 : yaml_no_memory(r);
 }
 
 static int put_merge(struct reader *r, struct frame *frame, const struct tree_node *map)
@@ -197,7 +197,7 @@ static int put_merge(struct reader *r, struct frame *frame, const struct tree_no
                        "<< takes a mapping or a list of mappings, not %s", tree_kind_name(map->kind));
     const struct tree_node **longer = mem_realloc(frame->merges, frame->merge_count + 1, sizeof *longer);
     if (!longer)
-        return no_memory(r);
+        return yaml_no_memory(r);
     frame->merges = longer;
     frame->merges[frame->merge_count++] = map;
     return 0;
@@ -252,7 +252,7 @@ static int close_list(struct reader *r, struct frame *frame)
 {
     const struct tree_node **items = tree_allocate(arena_of(r), frame->count, sizeof *items);
     if (!items)
-        return no_memory(r);
+        return yaml_no_memory(r);
     for (size_t i = 0; i < frame->count; i++)
         items[i] = frame->entries[i].value;
     frame->node->items = items;
@@ -273,7 +273,7 @@ static int close_map(struct reader *r, struct frame *frame, const yaml_event_t *
         return -1;
     struct tree_entry *entries = tree_allocate(arena_of(r), frame->count, sizeof *entries);
     if (!entries)
-        return no_memory(r);
+        return yaml_no_memory(r);
     if (frame->count)
         memcpy(entries, frame->entries, frame->count * sizeof *entries);
     frame->node->entries = entries;
@@ -304,7 +304,7 @@ static int take_scalar(struct reader *r, const yaml_event_t *event)
         return FAIL(r, event, MUSTER_E_INVALID, "a value contains a NUL byte");
     node->text = tree_copy(arena_of(r), text, length);
     if (!node->text)
-        return no_memory(r);
+        return yaml_no_memory(r);
     bool plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
     if (!tree_resolve(node, plain, (const char *)event->data.scalar.tag))
         return FAIL(r, event, MUSTER_E_INVALID, "'%.100s' does not fit its tag", node->text);
@@ -343,7 +343,7 @@ static int syntax_error(struct reader *r, struct tree_stop *stop)
 {
     const yaml_parser_t *parser = &r->parser;
     if (parser->error == YAML_MEMORY_ERROR)
-        return no_memory(r);
+        return yaml_no_memory(r);
     stop->line = (int)parser->problem_mark.line + 1;
     stop->column = (int)parser->problem_mark.column + 1;
     return FAIL_AT(r, stop->line, stop->column, MUSTER_E_INVALID, "not valid YAML: %s%s%s",

@@ -7,15 +7,15 @@
 
 #include "proto/exit_code.h"
 
-/* NCCL's watchdog and gloo end their own process by abort() when a peer is gone; a write to a connection that
- * is gone ends by SIGPIPE a program that does not expect it. */
+/* NCCL's watchdog and gloo end their own process by abort() after a peer is lost; a write to a closed
+ * connection ends a program without a SIGPIPE handler. */
 static bool ended_by_its_peer(const struct worker_failure *failure)
 {
     if (failure->signal == SIGPIPE)
         return true;
     if (failure->signal != 0 && failure->signal != SIGABRT)
         return false;
-    /* an exception that it wrote down is why it ended, whatever its communication said while it did */
+    /* an exception in its error file is the reason of its end, whatever communication errors it printed */
     if (*failure->message)
         return failure_says_peer_gone(failure->message);
     return failure_says_peer_gone(failure->tail);
@@ -31,7 +31,7 @@ enum failure_class failure_class_of(const struct worker_failure *failure)
         return FAILURE_EXIT;
     if (ended_by_its_peer(failure))
         return FAILURE_CASCADE;
-    /* a KILL that its agent did not send is no answer to being told */
+    /* a SIGKILL that its agent did not send is not the answer to a stop */
     if (failure->told && failure->signal != SIGKILL)
         return FAILURE_TOLD;
     return failure->signal > 0 ? FAILURE_SIGNAL : FAILURE_EXIT;

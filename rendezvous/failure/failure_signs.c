@@ -1,13 +1,14 @@
-/* failure_signs.c - how a worker's last words tell a failure of its own from one that it fell over.
+/* failure_signs.c - distinguishes a worker's own failure from one caused by a lost peer, by its last
+ * output.
  *
  * When a worker dies, its peers' collectives, connections and look-ups in the store fail, and each library
- * says so in its own words. Those words are a sign of a follower unless the same text also tells of trouble
- * at home: NCCL, for one, reports an error of its own GPU as an "NCCL error" too. */
+ * reports this in its own words. These words are a sign of a secondary failure unless the same text also
+ * shows an error of its own: NCCL, for one, reports an error of its own GPU as an "NCCL error" too. */
 #include <string.h>
 
 #include "rendezvous/failure/failure.h"
 
-/* The other end went away, or never came. */
+/* The peer was lost, or never came. */
 static const char *const peer_gone[] = {
     /* NCCL and PyTorch's process group over it */
     "ncclRemoteError",
@@ -42,9 +43,9 @@ static const char *const peer_gone[] = {
     "gloo/transport",
     "Gloo connectFullMesh failed",
     "Connection closed by peer",
-    "for recv operation to complete", /* "Timed out waiting 1800000ms" stands before it */
+    "for recv operation to complete", /* "Timed out waiting 1800000ms" precedes it */
     "for send operation to complete",
-    /* the system's words for it, as strerror, Python and Go say them */
+    /* the system's texts for it, as printed by strerror, Python and Go */
     "Connection reset by peer",
     "ConnectionResetError",
     "ConnectionRefusedError",
@@ -56,12 +57,12 @@ static const char *const peer_gone[] = {
     "No route to host",
     "ECONNRESET",
     "EPIPE",
-    /* libmuster: a wait on a peer that ended or said nothing */
+    /* libmuster: a wait on a peer that ended or closed its connection */
     ") exited during ",
     ": it closed the connection",
 };
 
-/* Trouble of its own, whatever its communication says. */
+/* An error of its own, whatever communication errors are printed. */
 static const char *const at_home[] = {
     "CUDA out of memory",
     "OutOfMemoryError",
@@ -116,8 +117,8 @@ static bool names_exception(const char *line)
            (line[length] == '\n' || line[length] == '\0' || !strncmp(line + length, ": ", 2));
 }
 
-/* The line with which the last Python traceback in text ends: not indented, behind one that is. The head of
- * the traceback need not be there: only last lines are kept. NULL: there is none. */
+/* The last line of the last Python traceback in text: not indented, after an indented one. The head of the
+ * traceback may be missing: only last lines are kept. NULL: there is none. */
 static const char *last_exception(const char *text)
 {
     const char *found = NULL;
@@ -133,8 +134,8 @@ static const char *last_exception(const char *text)
     return found;
 }
 
-/* How much of text an exception's words may be: what C++ says when the process then falls apart is not among
- * them. */
+/* The part of text in which an exception's message may be: without the output of C++ when the process then
+ * aborts. */
 static size_t words_of_exception(const char *exception)
 {
     const char *end = strstr(exception, "terminate called");
@@ -159,7 +160,7 @@ bool failure_shows_trouble(const struct worker_failure *failure)
     return !failure_says_peer_gone(failure->tail) && strstr(failure->tail, traceback);
 }
 
-/* The last line that holds anything. */
+/* The last line that is not empty. */
 static const char *last_line(const char *text)
 {
     size_t end = strlen(text);

@@ -1,4 +1,4 @@
-/* failure_text.c - failures in words for people. See failure.h. */
+/* failure_text.c - texts of failures. See failure.h. */
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,9 +21,10 @@
     X(SIGKILL)                                                                                               \
     X(SIGUSR1)                                                                                               \
     X(SIGSEGV)                                                                                               \
-    X(SIGUSR2) X(SIGPIPE) X(SIGALRM) X(SIGTERM) X(SIGSTKFLT) X(SIGCHLD) X(SIGCONT) X(SIGSTOP) X(SIGTSTP)     \
-        X(SIGTTIN) X(SIGTTOU) X(SIGURG) X(SIGXCPU) X(SIGXFSZ) X(SIGVTALRM) X(SIGPROF) X(SIGWINCH) X(SIGIO)   \
-            X(SIGPWR) X(SIGSYS)
+    X(SIGUSR2)                                                                                               \
+    X(SIGPIPE) X(SIGALRM) X(SIGTERM) X(SIGSTKFLT) X(SIGCHLD) X(SIGCONT) X(SIGSTOP) X(SIGTSTP) X(SIGTTIN)     \
+        X(SIGTTOU) X(SIGURG) X(SIGXCPU) X(SIGXFSZ) X(SIGVTALRM) X(SIGPROF) X(SIGWINCH) X(SIGIO) X(SIGPWR)    \
+            X(SIGSYS)
 
 const char *failure_signal_name(int signal, char *scratch, size_t size)
 {
@@ -34,7 +35,7 @@ const char *failure_signal_name(int signal, char *scratch, size_t size)
         SIGNALS(SIGNAL_CASE)
 #undef SIGNAL_CASE
     }
-    (void)snprintf(scratch, size, "SIG%d", signal); /* cut where scratch is small */
+    (void)snprintf(scratch, size, "SIG%d", signal); /* truncated if scratch is small */
     return scratch;
 }
 
@@ -45,7 +46,7 @@ static void append(char *out, size_t size, const char *format, ...)
     size_t used = strlen(out);
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(out + used, size - used, format, arguments); /* what does not fit is left out */
+    (void)vsnprintf(out + used, size - used, format, arguments); /* text that does not fit is left out */
     va_end(arguments);
 }
 
@@ -90,7 +91,7 @@ static void describe_extras(const struct worker_failure *failure, char *out, siz
                failure->pci, failure->xid_elsewhere ? " of its node" : "", xid_meaning(failure->xid)->what);
     if (failure->told && failure_class_of(failure) == FAILURE_TOLD)
         append(out, size,
-               failure_is_cut_short(failure) ? " when it was told to stop" : ", after it was told to stop");
+               failure_is_cut_short(failure) ? " when it was stopped" : ", after it was sent SIGTERM");
 }
 
 static void describe_saying(const struct worker_failure *failure, char *out, size_t size)
@@ -125,11 +126,11 @@ void failure_describe(const struct worker_failure *failure, char *out, size_t si
     }
     append(out, size, "rank %d (pid %d on %s) ", failure->rank, failure->pid, failure->host);
     if (failure->unkillable)
-        append(out, size, "cannot be killed, so that its node is unfit");
+        append(out, size, "survived SIGKILL, so its node is unfit");
     else if (failure->hung)
         describe_hang(failure, out, size);
     else if (failure_is_cut_short(failure))
-        append(out, size, "failed, and was still ending");
+        append(out, size, "was already failing");
     else if (failure->signal > 0)
         append(out, size, "was killed by signal %d (%s)", failure->signal,
                failure_signal_name(failure->signal, scratch, sizeof scratch));
@@ -137,7 +138,7 @@ void failure_describe(const struct worker_failure *failure, char *out, size_t si
         append(out, size, "exited with code %d", failure->exit_code);
     describe_extras(failure, out, size);
     bool speaks =
-        failure->signal == 0 || failure->signal == SIGABRT || *failure->message; /* of why it ended */
+        failure->signal == 0 || failure->signal == SIGABRT || *failure->message; /* the reason of its end */
     if (speaks || failure->hung || failure_is_cut_short(failure))
         describe_saying(failure, out, size);
 }

@@ -151,7 +151,7 @@ static bool is_usage(int code)
            code == MUSTER_E_LIMIT || code == MUSTER_E_NOMEM;
 }
 
-static int fail(const struct run *run, const struct muster_error *err)
+static int run_fail(const struct run *run, const struct muster_error *err)
 {
     if (run->line_open) {
         printf("\n");
@@ -449,7 +449,7 @@ static int print_sample(const struct run *run, struct muster_error *err)
     return fflush(stdout) ? error_errno(err, "cannot print the sample") : 0;
 }
 
-static int finish(struct run *run, struct muster_error *err)
+static int run_finish(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
     const bool samples = c->sample_length && !run->cut_short; /* there may not be enough time */
@@ -498,7 +498,7 @@ static int run_training(struct run *run, struct muster_error *err)
     say_start(run);
     if (train(run, err) < 0)
         return -1;
-    return finish(run, err);
+    return run_finish(run, err);
 }
 
 /* If standard input, output or error were closed, the next file or socket would take its number and the
@@ -532,7 +532,7 @@ int main(int argc, char *argv[])
         train_config_read(command.config_path, command.overrides, command.override_count, &run.config, &err);
     if (!result)
         result = command.plan ? print_plan(&run, &command, &err) : run_training(&run, &err);
-    int code = result < 0 ? fail(&run, &err) : EXIT_CODE_OK;
+    int code = result < 0 ? run_fail(&run, &err) : EXIT_CODE_OK;
     close_run(&run);
     return code;
 }

@@ -407,7 +407,7 @@ static int override(struct train_config *config, const char *text, struct muster
     return knob_set(&table, config, NULL, knob, equals + 1, KNOB_FROM_FLAG, where, err);
 }
 
-static int check(const char *name, const struct train_config *c, struct muster_error *err)
+static int train_config_check(const char *name, const struct train_config *c, struct muster_error *err)
 {
     if (c->channels % c->heads)
         return error_set(err, MUSTER_E_INVALID,
@@ -441,7 +441,7 @@ int train_config_parse(const char *name, const char *text, size_t length, char *
     for (int i = 0; !result && i < override_count; i++)
         result = override(&fresh, overrides[i], err);
     if (!result)
-        result = check(name, &fresh, err);
+        result = train_config_check(name, &fresh, err);
     if (result < 0)
         train_config_free(&fresh);
     else

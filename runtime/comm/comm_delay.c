@@ -16,7 +16,7 @@ static struct delay_comm *of(struct comm *comm)
     return (struct delay_comm *)comm; /* comm is its first member */
 }
 
-static int run(struct comm *comm, const struct comm_call *call, struct muster_error *err)
+static int delay_run(struct comm *comm, const struct comm_call *call, struct muster_error *err)
 {
     struct delay_comm *d = of(comm);
     struct instant now = clock_now(NULL);
@@ -49,12 +49,12 @@ struct comm *comm_delay_create(const struct comm_options *options, const struct 
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for a comm");
         return NULL;
     }
-    comm_init(&d->comm, options, run);
+    comm_init(&d->comm, options, delay_run);
     d->delay = *delay;
     return &d->comm;
 }
 
-static struct comm *create(const struct comm_options *options, struct muster_error *err)
+static struct comm *delay_create(const struct comm_options *options, struct muster_error *err)
 {
     const struct comm_delay_options none = {0};
     return comm_delay_create(options, &none, err);
@@ -85,7 +85,7 @@ const struct comm_ops *comm_delay(void)
         .abi = COMM_ABI,
         .size = sizeof ops,
         .name = "delay",
-        .create = create,
+        .create = delay_create,
         .destroy = destroy,
         .split = split,
         .issue = comm_call_issue,

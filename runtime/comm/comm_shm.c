@@ -103,7 +103,7 @@ static struct host_comm *allocate(const struct comm_options *options, struct mus
     return host;
 }
 
-static struct comm *create(const struct comm_options *options, struct muster_error *err)
+static struct comm *shm_create(const struct comm_options *options, struct muster_error *err)
 {
     if (comm_check_options(options, "a host comm", HOST_RANKS_MAX, err))
         return NULL;
@@ -241,7 +241,7 @@ const struct comm_ops *comm_shm(void)
         .abi = COMM_ABI,
         .size = sizeof ops,
         .name = "host",
-        .create = create,
+        .create = shm_create,
         .destroy = destroy,
         .split = split,
         .issue = comm_call_issue,

@@ -13,7 +13,7 @@ struct host_comm {
     struct host_link *link;
     struct host_page *page; /* NULL with one rank */
     int *link_ranks;        /* [size] this comm's ranks in the link's numbering */
-    uint64_t id;            /* of this comm and its splits: tells messages apart */
+    uint64_t id;            /* of this comm and its splits: distinguishes messages */
     uint32_t splits;
     _Atomic(uint32_t) aborted;
     _Atomic(int) waits_on; /* HOST_WAITS_ON_NOBODY, HOST_WAITS_ON_ALL or the peer of a pair */

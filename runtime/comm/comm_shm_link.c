@@ -161,7 +161,7 @@ static int receive_message(int socket, void *data, size_t length, int *fds, int 
 
 /* ---- greetings ---- */
 
-static void describe(char out[64], int rank)
+static void describe_peer(char out[64], int rank)
 {
     (void)snprintf(out, 64, "connecting to rank %d", rank);
 }
@@ -272,7 +272,7 @@ static int call(struct opening *o, int rank, struct muster_error *err)
     char what[64];
     struct address theirs;
     struct sockaddr_un address;
-    describe(what, rank);
+    describe_peer(what, rank);
     if (look_up(o, rank, &theirs, err))
         return -1;
     scope_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -297,7 +297,7 @@ static int hear(struct opening *o, int rank, struct muster_error *err)
     struct hello hello;
     char what[64];
     int fds[HOST_ARENAS_MAX], fd_count, socket = o->link->peers[rank].socket;
-    describe(what, rank);
+    describe_peer(what, rank);
     if (receive_message(socket, &hello, sizeof hello, fds, &fd_count, o->board.deadline, what, err))
         return -1;
     if (!memcmp(hello.magic, hello_magic, sizeof hello.magic) && hello.rank == rank &&
@@ -312,7 +312,7 @@ static int hear(struct opening *o, int rank, struct muster_error *err)
 }
 
 /* Whether a caller is one of our ranks: same user, right token, a rank that has not connected yet. */
-static bool is_ours(const struct opening *o, int socket, const struct hello *hello)
+static bool call_is_ours(const struct opening *o, int socket, const struct hello *hello)
 {
     struct ucred who = {0};
     socklen_t length = sizeof who;
@@ -341,13 +341,13 @@ static int answer(struct opening *o, int listener, bool *taken, struct muster_er
     struct instant limit = instant_min(o->board.deadline, instant_add(clock_now(NULL), GREETING_NS));
     if (receive_message(fd, &hello, sizeof hello, fds, &fd_count, limit, "a caller", NULL))
         return 0; /* unauthenticated peer; our own ranks reconnect only by starting again */
-    if (!is_ours(o, fd, &hello)) {
+    if (!call_is_ours(o, fd, &hello)) {
         for (int i = 0; i < fd_count; i++)
             (void)close(fds[i]); /* not wanted */
         return 0;
     }
     char what[64];
-    describe(what, hello.rank);
+    describe_peer(what, hello.rank);
     *taken = true;
     int socket = take_fd(&fd);
     if (accept_hello(o, &hello, socket, fds, fd_count, err))
@@ -473,7 +473,7 @@ int host_link_send(struct host_link *link, int peer, const void *data, size_t le
                    struct muster_error *err)
 {
     char what[64];
-    describe(what, peer);
+    describe_peer(what, peer);
     return send_message(link->peers[peer].socket, data, length, &fd, fd >= 0, what, err);
 }
 
@@ -482,7 +482,7 @@ int host_link_receive(struct host_link *link, int peer, void *data, size_t lengt
 {
     char what[64];
     int fds[HOST_ARENAS_MAX], count;
-    describe(what, peer);
+    describe_peer(what, peer);
     if (receive_message(link->peers[peer].socket, data, length, fds, &count, deadline, what, err))
         return -1;
     int wanted = fd ? 1 : 0;

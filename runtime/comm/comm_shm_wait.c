@@ -13,7 +13,7 @@ int host_break(const struct host_run *run, const struct muster_error *error, str
 }
 
 /* A failure that another rank, or another thread of ours, has already reported. */
-static bool told(const struct host_run *run, bool patient, struct muster_error *error)
+static bool reported_failure(const struct host_run *run, bool patient, struct muster_error *error)
 {
     if (atomic_load(&run->comm->aborted)) {
         (void)comm_aborted(run->call, run->sequence, error);
@@ -84,7 +84,7 @@ static int wait_for_all(const struct host_run *run, struct muster_error *err)
     uint32_t seen;
     bool slice_over = false;
     while (!host_channel_passed(&run->channel, &seen)) {
-        if (told(run, !slice_over, &error) || (slice_over && hopeless(run, deadline, &error))) {
+        if (reported_failure(run, !slice_over, &error) || (slice_over && hopeless(run, deadline, &error))) {
             if (host_channel_passed(&run->channel, &seen))
                 break; /* the event we waited for came first */
             return host_break(run, &error, err);

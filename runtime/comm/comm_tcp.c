@@ -34,7 +34,7 @@ static int allocate_peers(struct tcp_comm *tcp, struct muster_error *err)
 }
 
 /* faces_store: as tcp_connect has it. */
-static struct comm *make(const struct comm_options *options, bool faces_store, struct muster_error *err)
+static struct comm *tcp_make(const struct comm_options *options, bool faces_store, struct muster_error *err)
 {
     struct tcp_comm *tcp = mem_calloc(1, sizeof *tcp);
     if (!tcp) {
@@ -60,9 +60,10 @@ static struct comm *make(const struct comm_options *options, bool faces_store, s
     return take_pointer(&comm);
 }
 
-static struct comm *create(const struct comm_options *options, struct muster_error *err)
+static struct comm *tcp_create(const struct comm_options *options, struct muster_error *err)
 {
-    return comm_check_options(options, "a TCP comm", TCP_RANKS_MAX, err) ? NULL : make(options, true, err);
+    return comm_check_options(options, "a TCP comm", TCP_RANKS_MAX, err) ? NULL
+                                                                         : tcp_make(options, true, err);
 }
 
 static void destroy(struct comm *comm)
@@ -130,7 +131,7 @@ static struct comm *split(struct comm *comm, int color, int key, const char *nam
     struct comm_options options = comm_part_options(comm, rank, size, part);
     options.store = tcp->board.store;
     options.address = tcp->address;
-    return make(&options, false, err);
+    return tcp_make(&options, false, err);
 }
 
 /* ---- status ---- */
@@ -163,7 +164,7 @@ const struct comm_ops *comm_tcp(void)
         .abi = COMM_ABI,
         .size = sizeof ops,
         .name = "tcp",
-        .create = create,
+        .create = tcp_create,
         .destroy = destroy,
         .split = split,
         .issue = comm_call_issue,

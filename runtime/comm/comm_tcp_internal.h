@@ -47,7 +47,7 @@ struct tcp_comm {
     uint32_t splits;
     uint64_t sequence; /* of collectives */
     int wake;          /* eventfd: the comm was aborted */
-    _Atomic(bool) aborted, told;
+    _Atomic(bool) aborted, notified;
     struct tcp_peer *peers; /* [size] */
     struct pollfd *polls;   /* [1 + 2 * size] */
     char *scratch;          /* [size] chunks */

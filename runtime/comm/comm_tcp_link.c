@@ -163,7 +163,7 @@ static int set_option(int fd, int level, int name, int value, struct muster_erro
 }
 
 /* A node that dies silently is detected within a minute while we wait for it. */
-static int prepare(int fd, enum tcp_role role, struct muster_error *err)
+static int prepare_socket(int fd, enum tcp_role role, struct muster_error *err)
 {
     int low =
         role == TCP_NEWS ? (int)sizeof(struct muster_error) : 1; /* the reader wakes for whole reports only */
@@ -177,7 +177,7 @@ static int prepare(int fd, enum tcp_role role, struct muster_error *err)
                : 0;
 }
 
-static void describe(char out[160], int rank, const struct listing *listing)
+static void describe_address(char out[160], int rank, const struct listing *listing)
 {
     (void)snprintf(out, 160, "connecting to rank %d at %s port %u", rank, listing->address, listing->port);
 }
@@ -207,7 +207,7 @@ static int dial(struct opening *o, int rank, const struct listing *theirs, enum 
     char what[160];
     union address address;
     socklen_t length;
-    describe(what, rank, theirs);
+    describe_address(what, rank, theirs);
     if (parse(theirs->address, theirs->port, &address, &length, err))
         return error_wrap(err, "rank %d", rank);
     scope_close int fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -226,7 +226,7 @@ static int introduce(struct opening *o, int rank, const struct listing *theirs, 
     char what[160];
     int fd = o->tcp->peers[rank].fds[role], failure = 0;
     socklen_t size = sizeof failure;
-    describe(what, rank, theirs);
+    describe_address(what, rank, theirs);
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &size))
         return error_errno(err, "%s", what);
     if (failure == ECONNREFUSED)
@@ -235,7 +235,7 @@ static int introduce(struct opening *o, int rank, const struct listing *theirs, 
     if (failure)
         return error_errno(err, "%s on host %s", what, theirs->host);
     const struct hello hello = hello_of(o->tcp, theirs->token, role);
-    return prepare(fd, role, err) || send_hello(fd, &hello, what, err) ? -1 : 0;
+    return prepare_socket(fd, role, err) || send_hello(fd, &hello, what, err) ? -1 : 0;
 }
 
 /* Completes all outgoing connections in the order in which they are established, and sends the hello on
@@ -253,7 +253,7 @@ static int introduce_all(struct opening *o, const struct listing *listings, stru
             next++;
         if (next == count)
             return 0;
-        describe(what, next / TCP_ROLE_COUNT, &listings[next / TCP_ROLE_COUNT]);
+        describe_address(what, next / TCP_ROLE_COUNT, &listings[next / TCP_ROLE_COUNT]);
         if (comm_await(entries, count, o->tcp->board.deadline, what, err))
             return -1;
         for (int i = next; i < count; i++) {
@@ -309,7 +309,7 @@ static int hear(struct opening *o, int rank, enum tcp_role role, struct muster_e
     }
     if (hello.magic == HELLO_MAGIC && hello.rank == rank && hello.size == o->tcp->comm.size &&
         hello.role == (int)role)
-        return prepare(fd, role, err);
+        return prepare_socket(fd, role, err);
     return error_set(
         err, MUSTER_E_PROTOCOL,
         "%s: it reports rank %d of %d, expected rank %d of %d; do all ranks run the same version?", what,
@@ -369,7 +369,7 @@ static void accept_callers(struct opening *o, int listener)
 }
 
 /* Whether a caller is one of our ranks: right token, a rank that has not connected yet. */
-static bool is_ours(const struct opening *o, const struct hello *hello)
+static bool caller_is_ours(const struct opening *o, const struct hello *hello)
 {
     const struct tcp_comm *tcp = o->tcp;
     return hello->magic == HELLO_MAGIC && !memcmp(hello->token, o->mine.token, sizeof hello->token) &&
@@ -386,7 +386,7 @@ static int look_at(struct opening *o, int i, int *missing, struct muster_error *
     bool waits = (got < 0 && (errno == EAGAIN || errno == EINTR)) || (got > 0 && got < (ssize_t)sizeof hello);
     if (waits && !instant_reached(clock_now(NULL), o->callers[i].limit))
         return 0;
-    if (got != (ssize_t)sizeof hello || !is_ours(o, &hello)) {
+    if (got != (ssize_t)sizeof hello || !caller_is_ours(o, &hello)) {
         drop_caller(o, i);
         return 0;
     }
@@ -398,7 +398,7 @@ static int look_at(struct opening *o, int i, int *missing, struct muster_error *
     drop_caller(o, i);
     --*missing;
     const struct hello answer = hello_of(o->tcp, hello.token, hello.role);
-    return prepare(fd, (enum tcp_role)hello.role, err) || send_hello(fd, &answer, what, err) ? -1 : 0;
+    return prepare_socket(fd, (enum tcp_role)hello.role, err) || send_hello(fd, &answer, what, err) ? -1 : 0;
 }
 
 static int name_missing(const struct opening *o, struct muster_error *err)

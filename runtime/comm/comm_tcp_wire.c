@@ -65,7 +65,7 @@ static struct msghdr message_of(struct iovec parts[2])
 
 void tcp_tell(struct tcp_comm *tcp, const struct muster_error *error)
 {
-    if (atomic_exchange(&tcp->told, true))
+    if (atomic_exchange(&tcp->notified, true))
         return;
     for (int rank = 0; tcp->peers && rank < tcp->comm.size; rank++) {
         const int *fds = tcp->peers[rank].fds;

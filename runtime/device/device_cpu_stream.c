@@ -216,8 +216,8 @@ static void release(struct device_stream *stream)
     mem_free(stream);
 }
 
-static struct device_stream *prepare(struct device *device, const char *name, bool compute,
-                                     struct muster_error *err)
+static struct device_stream *stream_prepare(struct device *device, const char *name, bool compute,
+                                            struct muster_error *err)
 {
     struct device_stream *stream = mem_calloc(1, sizeof *stream);
     if (!stream) {
@@ -245,7 +245,7 @@ static struct device_stream *prepare(struct device *device, const char *name, bo
 struct device_stream *cpu_stream_create(struct device *device, const char *name, bool compute,
                                         struct muster_error *err)
 {
-    struct device_stream *stream = prepare(device, name, compute, err);
+    struct device_stream *stream = stream_prepare(device, name, compute, err);
     if (!stream)
         return NULL;
     int failed = thread_start(&stream->thread, 0, stream_main, stream);

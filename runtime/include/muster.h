@@ -86,7 +86,7 @@ MUSTER_API int muster_world_size(const struct muster_world *world);
 MUSTER_API int muster_world_local_rank(const struct muster_world *world); /* among the ranks of this node */
 MUSTER_API int muster_world_local_size(const struct muster_world *world);
 /* Collective: returns when every rank has called it as often as this one. Meant for start and end, not for
- * loops: it goes through the store. MUSTER_E_TIMEOUT says how many ranks are missing. */
+ * loops: it goes through the store. MUSTER_E_TIMEOUT gives the number of missing ranks. */
 MUSTER_API int muster_world_barrier(struct muster_world *world, struct muster_error *err);
 
 /* ---- training a GPT ----
@@ -188,7 +188,7 @@ MUSTER_API int muster_trainer_set_parameter(struct muster_trainer *trainer, int 
                                             const float *values, struct muster_error *err);
 
 /* Collective. Rank 0 writes all parameters as one safetensors file, beside path and then renamed over it;
- * only rank 0 gets an error of the file. The metadata says how to read them ("architecture",
+ * only rank 0 gets an error of the file. The metadata describes how to read them ("architecture",
  * "linear_layout") and, in "numerics", everything besides data, seed and step values that influences their
  * last bits. */
 MUSTER_API int muster_trainer_save(struct muster_trainer *trainer, const char *path,

@@ -59,7 +59,8 @@ static int check_shape(const struct model *model, const struct plan_options *o, 
     return 0;
 }
 
-static int check_options(const struct model *model, const struct plan_options *o, struct muster_error *err)
+static int plan_check_options(const struct model *model, const struct plan_options *o,
+                              struct muster_error *err)
 {
     if ((unsigned)o->strategy >= STRATEGY_COUNT)
         return error_set(err, MUSTER_E_INVALID, "strategy %d is unknown", (int)o->strategy);
@@ -267,7 +268,7 @@ static void free_builder(struct plan_builder *b)
 int plan_build(const struct model *model, const struct plan_options *options, struct plan *plan,
                struct muster_error *err)
 {
-    if (model_check(model, err) < 0 || check_options(model, options, err) < 0)
+    if (model_check(model, err) < 0 || plan_check_options(model, options, err) < 0)
         return -1;
     struct plan made = {.options = *options};
     made.options.world_size = mesh_size(options->mesh);

@@ -2,7 +2,7 @@
  * waits and for the checker. */
 #include "runtime/plan/plan_internal.h"
 
-static int add(struct plan_access *out, int count, int entry, bool write)
+static int access_add(struct plan_access *out, int count, int entry, bool write)
 {
     if (entry < 0)
         return count;
@@ -21,33 +21,33 @@ static int layer_accesses(const struct schedule_op *op, struct plan_access *out)
     bool backward = op->kind == OP_BACKWARD;
     int n = 0;
     for (int i = 0; i < op->group_count; i++) {
-        n = add(out, n, op->weight[i], false);
-        n = add(out, n, op->grad[i], true);
+        n = access_add(out, n, op->weight[i], false);
+        n = access_add(out, n, op->grad[i], true);
     }
     for (int i = 0; i < LAYER_SOURCES; i++) {
-        n = add(out, n, op->in[i], false);
-        n = add(out, n, op->din[i], true);
+        n = access_add(out, n, op->in[i], false);
+        n = access_add(out, n, op->din[i], true);
     }
-    n = add(out, n, op->out, !backward);
-    n = add(out, n, op->dout, true);
-    n = add(out, n, op->saved, true);
-    n = add(out, n, op->work, true);
-    n = add(out, n, op->batch, false);
-    n = add(out, n, op->from, false);
-    return add(out, n, op->to, true);
+    n = access_add(out, n, op->out, !backward);
+    n = access_add(out, n, op->dout, true);
+    n = access_add(out, n, op->saved, true);
+    n = access_add(out, n, op->work, true);
+    n = access_add(out, n, op->batch, false);
+    n = access_add(out, n, op->from, false);
+    return access_add(out, n, op->to, true);
 }
 
 int plan_op_accesses(const struct plan *plan, const struct schedule_op *op, struct plan_access *out)
 {
     if (op->kind == OP_FORWARD || op->kind == OP_BACKWARD)
         return layer_accesses(op, out);
-    int n = add(out, 0, op->from, false);
-    n = add(out, n, op->to, true);
-    n = add(out, n, op->feedback, true);
+    int n = access_add(out, 0, op->from, false);
+    n = access_add(out, n, op->to, true);
+    n = access_add(out, n, op->feedback, true);
     if (op->kind == OP_STEP) {
-        n = add(out, n, plan->groups[op->group].moment1, true);
-        n = add(out, n, plan->groups[op->group].moment2, true);
-        n = add(out, n, plan->scalars, false);
+        n = access_add(out, n, plan->groups[op->group].moment1, true);
+        n = access_add(out, n, plan->groups[op->group].moment2, true);
+        n = access_add(out, n, plan->scalars, false);
     }
     return n;
 }

@@ -43,7 +43,7 @@ static void find_sizes(struct plan_builder *b, int index)
     info->recompute_work = other.work;
 }
 
-static int describe(struct plan_builder *b, int index)
+static int describe_layers(struct plan_builder *b, int index)
 {
     const struct layer_desc *layer = &b->model->layers[index];
     struct plan_layer *info = &b->layers[index];
@@ -89,7 +89,7 @@ int plan_describe_layers(struct plan_builder *b)
     if (!b->layers)
         return error_set(b->err, MUSTER_E_NOMEM, "no memory to plan %d layers", count);
     for (int l = 0; l < count; l++)
-        if (describe(b, l) < 0)
+        if (describe_layers(b, l) < 0)
             return -1;
     for (int l = 0; l < count; l++)
         if (!b->layers[l].loss && !b->layers[l].used)

@@ -61,8 +61,8 @@ static int axis_size(enum mesh_axis axis, struct mesh mesh)
     return axis == AXIS_SHARD ? mesh.shard : axis == AXIS_REPLICATE ? mesh.replicate : mesh_size(mesh);
 }
 
-static struct comm *make(struct comm_table *table, const struct comm_table_options *options,
-                         enum mesh_axis axis, enum stream_id stream, struct muster_error *err)
+static struct comm *make_comm(struct comm_table *table, const struct comm_table_options *options,
+                              enum mesh_axis axis, enum stream_id stream, struct muster_error *err)
 {
     char name[64];
     int color, key;
@@ -84,7 +84,7 @@ static int make_all(struct comm_table *table, const struct comm_table_options *o
         const struct schedule_op *op = &options->plan->ops[i];
         if (op->kind != OP_COMM || table->comm[op->axis][op->stream])
             continue;
-        struct comm *comm = make(table, options, op->axis, op->stream, err);
+        struct comm *comm = make_comm(table, options, op->axis, op->stream, err);
         if (!comm)
             return error_wrap(err, "comm for axis %s on stream %s", axis_name(op->axis),
                               stream_name(op->stream));

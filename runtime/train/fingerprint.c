@@ -24,8 +24,8 @@ static const struct field fields[] = {
 };
 enum { FIELD_COUNT = sizeof fields / sizeof *fields };
 
-static const char *show(const struct field *field, const struct fingerprint *fingerprint, char *out,
-                        size_t size)
+static const char *show_field(const struct field *field, const struct fingerprint *fingerprint, char *out,
+                              size_t size)
 {
     const char *at = (const char *)fingerprint + field->offset;
     if (field->text)
@@ -41,7 +41,7 @@ int fingerprint_format(const struct fingerprint *fingerprint, struct buffer *out
     for (size_t i = 0; i < FIELD_COUNT; i++) {
         char number[16];
         if (buffer_printf(out, "%s=%s\n", fields[i].name,
-                          show(&fields[i], fingerprint, number, sizeof number)))
+                          show_field(&fields[i], fingerprint, number, sizeof number)))
             return -1;
     }
     return 0;
@@ -102,8 +102,8 @@ int fingerprint_compare(const struct fingerprint *wanted, const struct fingerpri
 {
     for (size_t i = 0; i < FIELD_COUNT; i++) {
         char a[16], b[16];
-        const char *want = show(&fields[i], wanted, a, sizeof a),
-                   *have = show(&fields[i], found, b, sizeof b);
+        const char *want = show_field(&fields[i], wanted, a, sizeof a),
+                   *have = show_field(&fields[i], found, b, sizeof b);
         if (strcmp(want, have))
             return error_set(err, MUSTER_E_REFUSED, "the numerics differ in %s (%s): expected %s, found %s",
                              fields[i].name, fields[i].meaning, want, have);

@@ -15,16 +15,16 @@ static int propose(struct last_step *last, int64_t step, struct muster_error *er
     return count == 1 ? store->add(store->ctx, step_key, step + 1, NULL, err) : 0;
 }
 
-int last_step_reached(struct last_step *last, int64_t step, bool told, bool *reached,
+int last_step_reached(struct last_step *last, int64_t step, bool stop_requested, bool *reached,
                       struct muster_error *err)
 {
     const struct kv_store *store = last->store;
     int64_t number;
     if (!store) {
-        *reached = told;
+        *reached = stop_requested;
         return 0;
     }
-    if (told && !last->proposed && propose(last, step + 1, err))
+    if (stop_requested && !last->proposed && propose(last, step + 1, err))
         return -1;
     if (store->add(store->ctx, step_key, 0, &number, err))
         return -1;

@@ -18,9 +18,9 @@ struct last_step {
 };
 
 /* Called by every rank after each step, which no rank can finish without the others; step: its number, one
- * more each time. told: this rank received a stop notice. *reached: this was the last step, on every rank.
- * One round trip to the store. */
-int last_step_reached(struct last_step *last, int64_t step, bool told, bool *reached,
+ * more each time. stop_requested: this rank received a stop notice. *reached: this was the last step, on
+ * every rank. One round trip to the store. */
+int last_step_reached(struct last_step *last, int64_t step, bool stop_requested, bool *reached,
                       struct muster_error *err);
 
 #endif

@@ -109,7 +109,7 @@ static int make_comms(struct trainer *trainer, const struct trainer_options *opt
     return comm_table_create(&trainer->comms, &table, err);
 }
 
-static int check_options(const struct trainer_options *options, struct muster_error *err)
+static int trainer_check_options(const struct trainer_options *options, struct muster_error *err)
 {
     if (options->world_size < 1 || options->rank < 0 || options->rank >= options->world_size)
         return error_set(err, MUSTER_E_INVALID, "rank %d of %d ranks: ranks count from 0 to world_size-1",
@@ -136,7 +136,8 @@ static int open_device(struct trainer *trainer, const struct trainer_options *op
 }
 
 /* The local part: plan and memory. If it fails on one rank, no other rank waits for that rank. */
-static int prepare(struct trainer *trainer, const struct trainer_options *options, struct muster_error *err)
+static int trainer_prepare(struct trainer *trainer, const struct trainer_options *options,
+                           struct muster_error *err)
 {
     struct muster_error local = {0};
     struct muster_error *e =
@@ -154,7 +155,7 @@ static int prepare(struct trainer *trainer, const struct trainer_options *option
 struct trainer *trainer_create(const struct model *model, const struct trainer_options *options,
                                struct muster_error *err)
 {
-    if (check_options(options, err))
+    if (trainer_check_options(options, err))
         return NULL;
     GUARD(guard_trainer) struct trainer *trainer = mem_calloc(1, sizeof *trainer);
     if (!trainer) {
@@ -165,7 +166,7 @@ struct trainer *trainer_create(const struct model *model, const struct trainer_o
     trainer->rank = options->rank;
     trainer->world_size = options->world_size;
     trainer->threads = options->threads;
-    if (prepare(trainer, options, err) || make_comms(trainer, options, err))
+    if (trainer_prepare(trainer, options, err) || make_comms(trainer, options, err))
         return NULL;
     trainer->parts = (struct executor_parts){.model = model,
                                              .plan = &trainer->plan,

@@ -31,7 +31,7 @@ static int open_meeting(const struct agree_options *o, struct meeting *m, struct
 }
 
 /* The others read the reason from the store; if even that fails they still have their time-out. */
-static void tell(const struct agree_options *o, const struct muster_error *why)
+static void publish_error(const struct agree_options *o, const struct muster_error *why)
 {
     struct meeting m;
     char text[MUSTER_ERROR_TEXT + 16];
@@ -77,7 +77,7 @@ int agree(const struct agree_options *options, int failed, struct muster_error *
     if (!options->store || options->size < 2)
         return failed ? -1 : 0;
     if (failed) {
-        tell(options, err ? err : &unknown);
+        publish_error(options, err ? err : &unknown);
         return -1;
     }
     return open_meeting(options, &meeting, err) || wait_for_verdict(&meeting, err) ? -1 : 0;

@@ -77,7 +77,7 @@ static int join(struct muster_world *world, struct muster_error *err)
     return 0;
 }
 
-static int check_options(const struct muster_world_options *options, struct muster_error *err)
+static int world_check_options(const struct muster_world_options *options, struct muster_error *err)
 {
     if (options && options->size != sizeof *options)
         return error_set(err, MUSTER_E_INVALID,
@@ -92,7 +92,7 @@ static int check_options(const struct muster_world_options *options, struct must
 
 struct muster_world *muster_world_open(const struct muster_world_options *options, struct muster_error *err)
 {
-    if (processor_check(err) || check_options(options, err))
+    if (processor_check(err) || world_check_options(options, err))
         return NULL;
     GUARD(guard_world) struct muster_world *world = mem_calloc(1, sizeof *world);
     if (!world) {

@@ -179,7 +179,7 @@ class Causes(AgentTest):
         followed = err[err.index("Followed another failure") : err.index("Root Cause")]
         self.assertIn("rank      : 0 ", followed)
         self.assertIn("said      : RuntimeError: [../gloo", followed)
-        self.assertIn("killed by signal 11 (SIGSEGV), after it was told to stop; 1 other failed too; exit code 139", verdict_of(err))
+        self.assertIn("killed by signal 11 (SIGSEGV), after it was sent SIGTERM; 1 other failed too; exit code 139", verdict_of(err))
 
     def test_a_failure_that_takes_time_is_not_hidden_by_the_stop(self):
         """The sockets close while Python still ends: the peers fail first, and the stop kills the one that raised."""
@@ -198,7 +198,7 @@ class Causes(AgentTest):
         )
         _, err = self.run_muster("--standalone", "--nproc-per-node=3", path, code=1)
         self.assertIn("rank      : 1 ", root_cause(err))
-        self.assertIn("failed, and was still ending when it was told to stop: ValueError: no such column", verdict_of(err))
+        self.assertIn("was already failing when it was stopped: ValueError: no such column", verdict_of(err))
 
     def test_only_followers_still_have_a_first(self):
         path = self.script("follow.py", "import os, sys, time\nif os.environ['RANK'] == '0':\n    time.sleep(1000)\n" + GLOO + "sys.exit(1)\n")
@@ -318,7 +318,7 @@ class Memory(AgentTest):
             "raise RuntimeError(f'DataLoader worker exited with {child.returncode}')\n",
         )
         _, err = self.run_muster("--standalone", path, code=1, preexec_fn=self.join)
-        self.assertRegex(root_cause(err), r"  memory    : the kernel killed 1 of this container's processes for want of memory")
+        self.assertRegex(root_cause(err), r"  memory    : the kernel killed 1 of this container's processes for lack of memory")
 
 
 @unittest.skipUnless(FULL, "takes the half minute that a killed process is waited for")
@@ -356,9 +356,9 @@ class Unkillable(AgentTest):
         )
         _, err = self.run_muster("--standalone", "--nproc-per-node=2", path, group, code=138)
         self.assertIn("rank      : 0 ", root_cause(err))
-        self.assertRegex(root_cause(err), r"traceback : cannot be killed: process \d+ \(python3?\S*\) is in state D\n")
+        self.assertRegex(root_cause(err), r"traceback : survived SIGKILL: process \d+ \(python3?\S*\) is in state D\n")
         self.assertIn("exitcode  : 3 ", err)  # the one that failed first is told too
-        self.assertIn("so that its node is unfit", verdict_of(err))
+        self.assertIn("so its node is unfit", verdict_of(err))
 
 
 class GpuErrors(AgentTest):

@@ -13,7 +13,7 @@
 
 /* --- the list --- */
 
-static struct decision *append(struct decider *d)
+static struct decision *decision_append(struct decider *d)
 {
     struct decision_list *list = d->list;
     if (list->count == d->capacity) {
@@ -32,7 +32,7 @@ static struct decision *append(struct decider *d)
 static void put(struct decider *d, enum decision_kind kind, const char *name, const char *value,
                 const char *format, va_list arguments)
 {
-    struct decision *decision = append(d);
+    struct decision *decision = decision_append(d);
     if (!decision)
         return;
     memset(decision, 0, sizeof *decision);
@@ -201,7 +201,7 @@ static void pin(struct decider *d, const struct policy *policy, const struct pol
                    entry->line, reason_of(entry));
 }
 
-static void add(struct decider *d, const struct policy *policy, const struct policy_entry *entry)
+static void add_by_policy(struct decider *d, const struct policy *policy, const struct policy_entry *entry)
 {
     drop(d->list, entry->name, DECISION_SET); /* the operator knows the site better than our rules */
     drop(d->list, entry->name, DECISION_KEPT);
@@ -219,7 +219,7 @@ static void apply_policy(struct decider *d, const struct policy *policy)
         if (entry->kind == POLICY_PIN)
             pin(d, policy, entry);
         else if (entry->kind == POLICY_ADD && !policy_find(policy, entry->name, POLICY_PIN, d->machine))
-            add(d, policy, entry);
+            add_by_policy(d, policy, entry);
     }
     for (int i = 0; policy && i < policy->count; i++)
         if (policy->entries[i].kind == POLICY_FORBID && policy_applies(&policy->entries[i], d->machine))
@@ -266,7 +266,7 @@ static void drop_repetitions(struct decision_list *list)
     list->count = kept;
 }
 
-static int finish(struct decider *d, const struct policy *policy, struct muster_error *err)
+static int decision_list_finish(struct decider *d, const struct policy *policy, struct muster_error *err)
 {
     apply_policy(d, policy);
     if (d->failed) {
@@ -285,14 +285,14 @@ int decide(const struct description *description, const struct policy *policy, s
         .machine = description, .list = list, .version = description_version(description->nccl)};
     run_rules(&d);
     drop_repetitions(list);
-    return finish(&d, policy, err);
+    return decision_list_finish(&d, policy, err);
 }
 
 int decide_policy(const struct description *description, const struct policy *policy,
                   struct decision_list *list, struct muster_error *err)
 {
     struct decider d = {.machine = description, .list = list};
-    return finish(&d, policy, err);
+    return decision_list_finish(&d, policy, err);
 }
 
 const struct decision *decision_first(const struct decision_list *list, enum decision_kind kind)

@@ -35,8 +35,8 @@ static int automatic(const struct decider *d, char *names, size_t size)
 enum { WHY = 2 * DESCRIPTION_NAME + 32 };
 
 /* Reason for this interface. */
-static void explain(const struct decider *d, const struct description_interface *route, char *out,
-                    size_t size)
+static void explain_interface(const struct decider *d, const struct description_interface *route, char *out,
+                              size_t size)
 {
     if (route->to_master && *d->machine->master_address)
         (void)snprintf(out, size, "%s is on the route to %s", route->name, d->machine->master_address);
@@ -62,7 +62,7 @@ static void socket_interface(struct decider *d)
         !decide_is_candidate(route) || count < 2)
         return; /* nothing to choose, or the default is right */
     (void)snprintf(value, sizeof value, "=%s", route->name);
-    explain(d, route, why, sizeof why);
+    explain_interface(d, route, why, sizeof why);
     if (decide_many_nodes(d))
         decide_set(d, "NCCL_SOCKET_IFNAME", value, "%s; by default NCCL would use %s", why, names);
     else
@@ -78,7 +78,7 @@ static void gloo_interface(struct decider *d)
     char why[WHY];
     if (!decide_many_nodes(d) || !route || route->loopback)
         return;
-    explain(d, route, why, sizeof why);
+    explain_interface(d, route, why, sizeof why);
     decide_set(d, "GLOO_SOCKET_IFNAME", route->name,
                "%s; by default gloo would use the address of this host's name", why);
     decide_set(d, "TP_SOCKET_IFNAME", route->name, "%s", why);
@@ -148,7 +148,7 @@ static void check_interface_of(struct decider *d, const char *variable, bool ncc
     if (!decide_many_nodes(d) || !route || route->loopback || list_matches(value, route->name, nccl))
         return;
     char why[WHY];
-    explain(d, route, why, sizeof why);
+    explain_interface(d, route, why, sizeof why);
     decide_warn(d, variable, value, "%s but is excluded, so nodes may not reach each other", why);
 }
 

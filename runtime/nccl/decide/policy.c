@@ -108,8 +108,8 @@ static int read_when(struct reader *r, const struct tree_node *when, struct poli
 
 /* --- rules --- */
 
-static int append(struct reader *r, const struct policy_entry *common, enum policy_kind kind,
-                  const char *name, const char *value)
+static int policy_append(struct reader *r, const struct policy_entry *common, enum policy_kind kind,
+                         const char *name, const char *value)
 {
     struct policy *policy = r->policy;
     if (policy->count == r->capacity) {
@@ -140,7 +140,7 @@ static int read_variables(struct reader *r, const struct tree_node *node, enum p
             return wrong(r, entry->line, entry->column, entry->key, "a variable's name in capitals");
         if (!value || strlen(value) >= sizeof(struct description_setting){0}.value)
             return wrong(r, entry->line, entry->column, "no value, or a long one", "one scalar");
-        if (append(r, common, kind, entry->key, value) < 0)
+        if (policy_append(r, common, kind, entry->key, value) < 0)
             return -1;
     }
     return 0;
@@ -155,7 +155,7 @@ static int read_names(struct reader *r, const struct tree_node *node, const stru
         if (!name || !is_variable(name))
             return wrong(r, node->items[i]->line, node->items[i]->column, "no name",
                          "a variable's name in capitals");
-        if (append(r, common, POLICY_FORBID, name, NULL) < 0)
+        if (policy_append(r, common, POLICY_FORBID, name, NULL) < 0)
             return -1;
     }
     return 0;

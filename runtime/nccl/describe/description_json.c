@@ -126,8 +126,8 @@ static int wrong(struct reader *reader, const struct tree_node *node, const char
                      node->line, node->column, key, tree_kind_name(node->kind), wanted);
 }
 
-static int read_text(struct reader *reader, const struct description_field *field,
-                     const struct tree_node *node, char *at)
+static int json_read_text(struct reader *reader, const struct description_field *field,
+                          const struct tree_node *node, char *at)
 {
     if (node->kind != TREE_TEXT)
         return wrong(reader, node, field->name, "text");
@@ -199,7 +199,7 @@ static int read_value(struct reader *reader, const struct description_field *fie
     void *at = (char *)record + field->offset;
     switch (field->type) {
     case DESCRIPTION_FIELD_TEXT:
-        return read_text(reader, field, node, at);
+        return json_read_text(reader, field, node, at);
     case DESCRIPTION_FIELD_NAME:
         return read_name(reader, field, node, at);
     case DESCRIPTION_FIELD_DOUBLE:

@@ -156,7 +156,7 @@ static void recovery_action(struct examination *e)
 }
 
 /* A report's address has no function ("0000:3b:00"). */
-static bool is_ours(const struct description *m, const struct description_xid *xid)
+static bool xid_is_ours(const struct description *m, const struct description_xid *xid)
 {
     for (int i = 0; i < m->gpu_count; i++)
         if (*xid->pci && !strncmp(m->gpus[i].pci, xid->pci, strlen(xid->pci)))
@@ -212,7 +212,7 @@ static void xids(struct examination *e)
     for (int i = 0; i < e->machine->gpu_count; i++)
         xids_of(e, &e->machine->gpus[i]);
     for (int i = 0; i < e->machine->xid_count; i++)
-        if (is_recent(&e->machine->xids[i]) && !is_ours(e->machine, &e->machine->xids[i])) {
+        if (is_recent(&e->machine->xids[i]) && !xid_is_ours(e->machine, &e->machine->xids[i])) {
             others++;
             where = e->machine->xids[i].pci;
         }

@@ -39,7 +39,7 @@ static int64_t age_of(const char *record, int64_t uptime_ns)
     return age_ns > 0 ? age_ns / NS_PER_S : 0; /* the log's clock and ours differ slightly */
 }
 
-static void take_line(struct reader *r, const char *line, int64_t uptime_ns)
+static void log_take_line(struct reader *r, const char *line, int64_t uptime_ns)
 {
     struct xid_report report;
     if (!xid_parse(line, &report))
@@ -75,7 +75,7 @@ int reader_kernel_log(const char *root, int64_t uptime_ns, struct description *d
             size_t size = strcspn(line, "\n");
             bool last = !line[size];
             line[size] = 0;
-            take_line(&r, line, uptime_ns);
+            log_take_line(&r, line, uptime_ns);
             line += size + !last;
         }
     }

@@ -22,7 +22,7 @@
 #include "runtime/nccl/describe/pci.h"
 #include "runtime/nccl/read/reader_internal.h"
 
-static struct description_interface *find(struct reader *r, const char *name)
+static struct description_interface *find_interface(struct reader *r, const char *name)
 {
     for (int i = 0; i < r->out->interface_count; i++)
         if (!strcmp(r->out->interfaces[i].name, name))
@@ -175,7 +175,7 @@ static bool numeric(const struct sockaddr *address, char *out, size_t size)
 
 static void add_address(struct reader *r, const struct ifaddrs *entry)
 {
-    struct description_interface *interface = find(r, entry->ifa_name);
+    struct description_interface *interface = find_interface(r, entry->ifa_name);
     char text[DESCRIPTION_NAME];
     if (!interface || !numeric(entry->ifa_addr, text, sizeof text))
         return;
@@ -215,7 +215,7 @@ static void read_default_route(struct reader *r)
     while (file && fgets(line, sizeof line, file))
         if (sscanf(line, "%63s %lx %*s %*s %*s %*s %*s %lx", name, &destination, &mask) == 3 &&
             destination == 0 && mask == 0) {
-            struct description_interface *interface = find(r, name);
+            struct description_interface *interface = find_interface(r, name);
             if (interface)
                 interface->default_route = true;
         }
@@ -231,7 +231,7 @@ static void read_default_route_6(struct reader *r)
     while (file && fgets(line, sizeof line, file))
         if (sscanf(line, "%32s %x %*s %*s %*s %*s %*s %*s %*s %63s", destination, &prefix, name) == 3 &&
             prefix == 0 && strspn(destination, "0") == 32) {
-            struct description_interface *interface = find(r, name);
+            struct description_interface *interface = find_interface(r, name);
             if (interface && !interface->loopback)
                 interface->default_route = true;
         }

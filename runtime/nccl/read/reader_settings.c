@@ -9,7 +9,7 @@
 #include "proto/base/guard.h"
 #include "runtime/nccl/read/reader_internal.h"
 
-static bool is_ours(const char *name)
+static bool setting_is_relevant(const char *name)
 {
     static const char *const prefixes[] = {"NCCL_",     "GLOO_", "TP_SOCKET_", "TORCH_NCCL_",
                                            "TORCH_FR_", "CUDA_", "FI_",        "RDMAV_"};
@@ -19,7 +19,8 @@ static bool is_ours(const char *name)
     return false;
 }
 
-static void add(struct reader *r, const char *name, size_t length, const char *value, const char *source)
+static void setting_add(struct reader *r, const char *name, size_t length, const char *value,
+                        const char *source)
 {
     if (length == 0 || length >= DESCRIPTION_NAME)
         return;
@@ -38,8 +39,8 @@ static void read_environment(struct reader *r)
         const char *equals = strchr(*entry, '=');
         if (!equals)
             continue;
-        if (is_ours(*entry))
-            add(r, *entry, (size_t)(equals - *entry), equals + 1, "environment");
+        if (setting_is_relevant(*entry))
+            setting_add(r, *entry, (size_t)(equals - *entry), equals + 1, "environment");
         if (!strncmp(*entry, "CUDA_VISIBLE_DEVICES=", 21))
             READER_SET(r->out->visible_devices, equals + 1);
         else if (!strncmp(*entry, "MUSTER_NODE_POOL=", 17))
@@ -59,7 +60,7 @@ static void read_file(struct reader *r, const char *path, const char *shown)
             continue;
         line[strcspn(line, "\n")] = 0;
         (void)snprintf(source, sizeof source, "%.200s:%d", shown, number);
-        add(r, line, (size_t)(equals - line), equals + 1, source);
+        setting_add(r, line, (size_t)(equals - line), equals + 1, source);
     }
 }
 

@@ -268,7 +268,7 @@ static int check_pacing(const struct checker *c, int *gathers, int *first_uses)
                              "%d gathers are ahead of op %d; the prefetch depth is %d", ahead, i, depth);
     }
     if (most != plan->gathers_in_flight)
-        return error_set(c->err, MUSTER_E_STATE, "%d gathers are in flight but the plan says %d", most,
+        return error_set(c->err, MUSTER_E_STATE, "%d gathers are in flight but the plan has %d", most,
                          plan->gathers_in_flight);
     return 0;
 }

@@ -205,7 +205,7 @@ static int follow_backward(struct follower *f, const struct schedule_op *op, boo
             return -1;
     }
     return f->needs_grad[op->layer] ? follow_param_gradients(f, op)
-                                    : WRONG(f, "op %d is a backward that nobody needs", f->op);
+                                    : WRONG(f, "op %d is a backward that no operation needs", f->op);
 }
 
 /* ---- communication ---- */

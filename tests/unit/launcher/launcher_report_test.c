@@ -78,7 +78,7 @@ static void alone(void **state)
                                   "  rank      : 0 (local_rank: 0)\n"
                                   "  exitcode  : 3 (pid: 100)\n"
                                   "  error_file: <N/A>\n"
-                                  "  traceback : exited with code 3; what it said is below or in its log\n"
+                                  "  traceback : exited with code 3; its output is below or in its log\n"
                                   "  stderr    : the last lines\n"
                                   "    Traceback\n"
                                   "    ValueError: no\n"
@@ -147,8 +147,8 @@ static void with_all_sections(void **state)
         "  exitcode  : -6 (pid: 106) (SIGABRT)\n"
         "  error_file: <N/A>\n"
         "  traceback : Signal 6 (SIGABRT) received by PID 106\n"
-        "  note      : it had been told to stop\n"
-        "  and 5 more that are not known here\n"
+        "  note      : the launcher had sent it SIGTERM\n"
+        "  and 5 more that are not listed here\n"
         "------------------------------------------------------------\n"
         "Followed another failure (a peer or the store was gone):\n"
         "[3]:\n"
@@ -157,7 +157,7 @@ static void with_all_sections(void **state)
         "  rank      : 0 (local_rank: 0)\n"
         "  exitcode  : 1 (pid: 100)\n"
         "  error_file: <N/A>\n"
-        "  traceback : exited with code 1; what it said is below or in its log\n"
+        "  traceback : exited with code 1; its output is below or in its log\n"
         "  said      : RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer\n"
         "------------------------------------------------------------\n"
         "Terminated by the launcher:\n"
@@ -201,15 +201,15 @@ static void the_reason_of_each_kind(void **state)
     f = failed(0, 1, 0, "");
     f.failure.oom_kills = 2;
     traceback_field(
-        &f, "  memory    : the kernel killed 2 of this container's processes for want of memory meanwhile; a "
-            "child of this worker may be one\n");
+        &f, "  memory    : the kernel killed 2 of this container's processes for lack of memory in the "
+            "same round; a child of this worker may be one\n");
     f = failed(0, 127, 0, "");
     f.failure.not_started = true;
     strcpy(f.failure.message, "no such program");
     traceback_field(&f, "  traceback : could not be started: no such program\n");
     f = failed(0, 0, 0, "");
     f.failure.lost_node = true;
-    traceback_field(&f, "  traceback : the node was lost: nothing was heard of it any more\n");
+    traceback_field(&f, "  traceback : the node was lost: its heartbeats stopped\n");
     strcpy(f.failure.message, "its agent was started again");
     traceback_field(&f, "  traceback : the node was lost: its agent was started again\n");
     f = failed(0, 0, SIGABRT, "");
@@ -220,10 +220,10 @@ static void the_reason_of_each_kind(void **state)
     traceback_field(&f, "  traceback : Hung: no heartbeat; ended by signal 6\n");
     f = failed(0, 0, SIGKILL, "");
     f.failure.unkillable = true;
-    traceback_field(&f, "  traceback : cannot be killed\n");
+    traceback_field(&f, "  traceback : survived SIGKILL\n");
     f = failed(0, 0, SIGTERM, "");
     f.failure.told = true;
-    traceback_field(&f, "  note      : it was failing already when it was told to stop\n");
+    traceback_field(&f, "  note      : it was already failing when the launcher stopped it\n");
     f = failed(0, 1, 0, "");
     f.failure.xid = 4711;
     f.failure.xid_elsewhere = true;

@@ -215,7 +215,7 @@ static void one_sentence_each(void **state)
             "has fallen off the bus");
     f = with_tail(0, SIGABRT, "");
     f.told = true;
-    described(&f, "rank 0 (pid 812 on b) was killed by signal 6 (SIGABRT), after it was told to stop");
+    described(&f, "rank 0 (pid 812 on b) was killed by signal 6 (SIGABRT), after it was sent SIGTERM");
     f = (struct worker_failure){.not_started = true, .rank = 2, .host = "b", .message = "no such program"};
     described(&f, "rank 2 on b could not be started: no such program");
     f = (struct worker_failure){.lost_node = true, .group_rank = 4, .host = "b"};
@@ -226,7 +226,7 @@ static void one_sentence_each(void **state)
         .hung = true, .step = 7, .signal = SIGABRT, .host = "b", .message = "no beat for 300 s"};
     described(&f, "rank 0 (pid 0 on b) hung after step 7: no beat for 300 s");
     f = (struct worker_failure){.unkillable = true, .host = "b", .pid = 9};
-    described(&f, "rank 0 (pid 9 on b) cannot be killed, so that its node is unfit");
+    described(&f, "rank 0 (pid 9 on b) survived SIGKILL, so its node is unfit");
 }
 
 static void no_text_is_too_long(void **state)
@@ -287,7 +287,7 @@ static void who_was_failing_already(void **state)
     assert_int_equal(failure_class_of(&f), FAILURE_TOLD);
     assert_int_equal(failure_exit_code(&f), EXIT_CODE_FAILURE);
     described(&f,
-              "rank 0 (pid 812 on b) failed, and was still ending when it was told to stop: ValueError: no");
+              "rank 0 (pid 812 on b) was already failing when it was stopped: ValueError: no");
     f = with_tail(3, 0, "");
     f.told = true;
     assert_false(failure_shows_trouble(&f));
