@@ -1,63 +1,98 @@
-"""Start and finish 1 and 8 workers that do nothing: muster run against torchrun and against a bare posix_spawn loop.
+"""Start and finish workers that do nothing: muster run against MPICH's hydra, Open MPI, torchrun and a bare posix_spawn
+loop; on an idle machine and beside one busy process.
 
-    python3 benchmarks/launch.py --build BUILD_DIR [--rounds N] [--torch-python PYTHON]
+    python3 benchmarks/launch.py --build BUILD_DIR [--workers N,N] [--rounds N] [--beside idle,busy]
 
-All three run in the same rounds, one after the other, so that a noisy machine disturbs all alike; medians are shown. The
-bare loop is the physical limit: those processes must be started and waited for by anything. Peak memory is that of the
-launching process (the workers, /bin/true, are smaller)."""
+All run in the same rounds, one after the other and each time in another order, so that a noisy machine disturbs all alike;
+medians are compared. The bare loop is the physical limit: those processes must be started and waited for by anything. Peak
+memory is that of the launching processes (the worker, a static program, is smaller). A launch that does not end within a
+minute is killed and counted."""
 
 import argparse
+import contextlib
 import os
 import pathlib
 import re
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 
-from support import torch_peer
+from support import mpi_peers, torch_peer
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
+LIMIT_S = 60
+
+# rounds by number of workers, unless --rounds says otherwise
+ROUNDS = {1: 41, 8: 41, 64: 21, 256: 11}
+# by number of workers: at most so many times the bare loop, at least so many times as quick as hydra
+BARS = {1: (2.0, 1.4), 8: (1.3, 1.6), 64: (1.15, 1.2), 256: (1.15, 1.2)}
+BAR_SPREAD = 1.5  # beside a busy process: the 90th percentile by the median, at most
+BAR_TORCHRUN, BAR_MEMORY_MB = 100, 10
+
+BARE, MUSTER, TORCHRUN, HYDRA = "posix_spawn loop", "muster run", "torchrun", "hydra"
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default=str(SOURCE / "build"))
-    parser.add_argument("--rounds", type=int, default=15, help="runs of muster and of the bare loop")
+    parser.add_argument("--workers", default="1,8,64,256", help="numbers of workers")
+    parser.add_argument("--beside", default="idle,busy", help="idle: nothing; busy: one process that never waits")
+    parser.add_argument("--rounds", type=int, default=0, help="runs of each; by the number of workers")
     parser.add_argument("--torch-rounds", type=int, default=3, help="of those, runs of torchrun as well")
     torch_peer.add_argument(parser)
     return parser.parse_args()
 
 
 def clean_environment(scratch):
-    drop = re.compile(r"PET_|MUSTER_|TORCHELASTIC_|TORCH_|PYTHON|LOGLEVEL|MASTER_|RANK$|WORLD_SIZE$")
+    drop = re.compile(r"PET_|MUSTER_|TORCHELASTIC_|TORCH_|PYTHON|LOGLEVEL|MASTER_|RANK$|WORLD_SIZE$|OMPI_|PRTE_|HYDRA_")
     kept = {name: value for name, value in os.environ.items() if not drop.match(name)}
-    kept.update(OMP_NUM_THREADS="1", TMPDIR=scratch)  # torchrun leaves a folder in TMPDIR at each run
+    kept.update(mpi_peers.ENVIRONMENT)
+    kept.update(OMP_NUM_THREADS="1", TMPDIR=scratch)  # torchrun and Open MPI leave folders in TMPDIR
     return kept
+
+
+class Sample:
+    def __init__(self, text, command):
+        wall_ns, peak_kb, status, cpu_us = map(int, text.split())
+        self.ms, self.mb, self.cpu_ms = wall_ns / 1e6, peak_kb / 1024, cpu_us / 1e3
+        self.hung = status != 0 and self.ms >= LIMIT_S * 1e3
+        if status != 0 and not self.hung:
+            sys.exit(f"launch.py: wait status {status} from: {' '.join(command)}")
 
 
 def run_once(build, command, environment):
     done = subprocess.run(
-        [str(build / "benchmarks" / "run_once"), *command], env=environment, capture_output=True, text=True, check=True
+        [str(build / "benchmarks" / "run_once"), "-t", str(LIMIT_S), *command],
+        env=environment, capture_output=True, text=True, check=True,
     )
-    wall_ns, peak_kb, status = map(int, done.stdout.split())
-    if status != 0:
-        sys.exit(f"launch.py: wait status {status} from: {' '.join(command)}")
-    return wall_ns / 1e6, peak_kb / 1024
+    return Sample(done.stdout, command)
 
 
 def measure(build, commands, rounds, torch_rounds, environment):
-    """{name: [(ms, MB), ...]}, the commands alternated; the first round warms caches and is not counted."""
+    """{name: [Sample, ...]}; the first round warms caches and is not counted."""
     found = {name: [] for name in commands}
-    for round_number in range(rounds + 1):
-        for name, command in commands.items():
-            if name == "torchrun" and round_number > torch_rounds:
+    order = list(commands)
+    for number in range(rounds + 1):
+        for name in order:
+            if name == TORCHRUN and number > torch_rounds:
                 continue
-            sample = run_once(build, command, environment)
-            if round_number > 0:
+            sample = run_once(build, commands[name], environment)
+            if number > 0:
                 found[name].append(sample)
+        order.append(order.pop(0))
     return found
+
+
+@contextlib.contextmanager
+def beside(what):
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if what == "busy" else None
+    try:
+        yield
+    finally:
+        if busy:
+            busy.kill()
+            busy.wait()
 
 
 def describe_cost(build, rounds, environment):
@@ -79,54 +114,90 @@ def check_starts(build, workers, environment, scratch):
     ]
     run_once(build, mark, environment)
     started = sorted(file.name for file in pathlib.Path(scratch).glob("started-*"))
-    if started != [f"started-{rank}" for rank in range(workers)]:
+    if started != sorted(f"started-{rank}" for rank in range(workers)):
         sys.exit(f"launch.py: muster run was to start {workers} workers, but these ran: {started}")
+
+
+def percentile_90(values):
+    return sorted(values)[min(len(values) - 1, int(0.9 * len(values)))]
+
+
+def verdict(name, value, bar, at_most):
+    reached = value <= bar if at_most else value >= bar
+    return f"{name} {value:.2f}x (bar {'<=' if at_most else '>='} {bar:g}x: {'reached' if reached else 'MISSED'})"
+
+
+def show(workers, what, found, titles):
+    """The table of one number of workers, and what it says of the bars."""
+    ended = {name: [sample for sample in samples if not sample.hung] for name, samples in found.items()}
+    middle = {name: statistics.median(s.ms for s in samples) for name, samples in ended.items() if samples}
+    plural = "s" if workers > 1 else ""
+    print(f"\n{workers} worker{plural}, {'idle' if what == 'idle' else 'beside a busy process'}"
+          f" (load {os.getloadavg()[0]:.1f})")
+    print(f"  {'':22}{'median':>10}{'p90':>10}{'least':>10}{'x limit':>9}{'x muster':>10}{'cpu ms':>9}{'peak MB':>9}{'runs':>6}")
+    for name, samples in ended.items():
+        hung = len(found[name]) - len(samples)
+        if not samples:
+            print(f"  {titles[name]:22}  none of {hung} runs ended within {LIMIT_S} s")
+            continue
+        wall = [sample.ms for sample in samples]
+        print(
+            f"  {titles[name]:22}{middle[name]:10.2f}{percentile_90(wall):10.2f}{min(wall):10.2f}"
+            f"{middle[name] / middle[BARE]:9.2f}{middle[name] / middle[MUSTER]:10.2f}"
+            f"{statistics.median(s.cpu_ms for s in samples):9.2f}{statistics.median(s.mb for s in samples):9.1f}"
+            f"{len(samples):6}{f'  {hung} HUNG' if hung else ''}"
+        )
+    limit_bar, hydra_bar = BARS.get(workers, (None, None))
+    words = []
+    if limit_bar:
+        words.append(verdict("muster / limit", middle[MUSTER] / middle[BARE], limit_bar, True))
+    if hydra_bar and HYDRA in middle:
+        words.append(verdict("hydra / muster", middle[HYDRA] / middle[MUSTER], hydra_bar, False))
+    if what == "busy":
+        wall = [sample.ms for sample in ended[MUSTER]]
+        words.append(verdict("p90 / median", percentile_90(wall) / middle[MUSTER], BAR_SPREAD, True))
+    if TORCHRUN in middle and workers == 8 and what == "idle":
+        words.append(verdict("torchrun / muster", middle[TORCHRUN] / middle[MUSTER], BAR_TORCHRUN, False))
+    for word in words:
+        print(f"  {word}")
 
 
 def main():
     options = arguments()
     build = pathlib.Path(options.build).resolve()
     version = torch_peer.version(options.torch_python)
-    true = shutil.which("true") or "/bin/true"
-    print("launch: start and finish workers that do nothing, one node; medians")
+    worker = str(build / "benchmarks" / "do_nothing")
+    print("launch: start and finish workers that do nothing, one node")
     if version is None:
-        print(f"torchrun: skipped, {options.torch_python} has no torch (MUSTER_TORCH_PYTHON names another interpreter)")
-    for workers in (1, 8):
-        commands = {
-            "posix_spawn loop": [str(build / "benchmarks" / "spawn_loop"), str(workers), true],
-            "muster run": [
-                str(build / "bin" / "muster"), "run", "--standalone", f"--nproc-per-node={workers}", true,
-            ],
-        }
-        if version is not None:
-            commands["torchrun"] = [
-                options.torch_python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}",
-                "--no-python", true,
-            ]
-        with tempfile.TemporaryDirectory(prefix="muster-launch-") as scratch:
-            environment = clean_environment(scratch)
-            check_starts(build, workers, environment, scratch)
-            found = measure(build, commands, options.rounds, options.torch_rounds, environment)
-        wall = {name: statistics.median(ms for ms, _ in samples) for name, samples in found.items()}
-        peak = {name: statistics.median(mb for _, mb in samples) for name, samples in found.items()}
-        print(f"\n{workers} worker{'s' if workers > 1 else ''}")
-        for name, samples in found.items():
-            label = f"{name} {version}" if name == "torchrun" else name
-            low, high = min(ms for ms, _ in samples), max(ms for ms, _ in samples)
-            print(
-                f"  {label:20}{wall[name]:10.2f} ms  ({low:.2f} to {high:.2f}, {len(samples)} runs)"
-                f"{peak[name]:9.1f} MB peak"
-            )
-        limit = wall["muster run"] / wall["posix_spawn loop"]
-        print(f"  muster run / physical limit (posix_spawn loop): {limit:.2f}x time, bar for 8 workers 2.5x")
-        if "torchrun" in wall:
-            print(
-                f"  torchrun / muster run: {wall['torchrun'] / wall['muster run']:.0f}x time, bar for 8 workers 100x; "
-                f"{peak['torchrun'] / peak['muster run']:.0f}x memory"
-            )
-        print(f"  agent's peak memory: {peak['muster run']:.1f} MB, bar 10 MB")
+        print(f"torchrun: left out, {options.torch_python} has no torch (MUSTER_TORCH_PYTHON names another interpreter)")
+    peers = mpi_peers.find()
+    titles = {BARE: BARE, MUSTER: MUSTER, TORCHRUN: f"{TORCHRUN} {version}"}
+    titles.update({name: peer.title for name, peer in peers.items()})
+    for what in options.beside.split(","):
+        for workers in map(int, options.workers.split(",")):
+            commands = {
+                BARE: [str(build / "benchmarks" / "spawn_loop"), str(workers), worker],
+                MUSTER: [
+                    str(build / "bin" / "muster"), "run", "--standalone", f"--nproc-per-node={workers}", worker,
+                ],
+            }
+            commands.update({name: peer.command(workers, worker) for name, peer in peers.items()})
+            if version is not None and options.torch_rounds > 0:
+                commands[TORCHRUN] = [
+                    options.torch_python, "-m", "torch.distributed.run", "--standalone",
+                    f"--nproc-per-node={workers}", "--no-python", worker,
+                ]
+            rounds = options.rounds or ROUNDS.get(workers, 15)
+            with tempfile.TemporaryDirectory(prefix="muster-launch-") as scratch, beside(what):
+                environment = clean_environment(scratch)
+                check_starts(build, workers, environment, scratch)
+                found = measure(build, commands, rounds, options.torch_rounds, environment)
+            show(workers, what, found, titles)
+            if workers == 8 and what == "idle":
+                peak = statistics.median(sample.mb for sample in found[MUSTER])
+                print(f"  agent's peak memory: {peak:.1f} MB, bar {BAR_MEMORY_MB} MB")
     with tempfile.TemporaryDirectory(prefix="muster-launch-") as scratch:
-        costs = describe_cost(build, options.rounds, clean_environment(scratch))
+        costs = describe_cost(build, 15, clean_environment(scratch))
     reading, deciding = (statistics.median(cost[i] for cost in costs) for i in (0, 1))
     print(
         f"\nNCCL's environment, without NVML: reading the machine {reading:.2f} ms, deciding {deciding:.2f} ms "
