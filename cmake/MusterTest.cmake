@@ -1,3 +1,17 @@
+# How much of the machine a test gets beside others, in halves of a processor: ./dev test gives out four. One that waits most of its
+# time (WAITS) needs half of one. SECONDS is about how long it takes, where that is long: ctest begins with those, so that none is left
+# over at the end.
+function(muster_test_weight name waits seconds)
+  set(halves 2)
+  if(waits)
+    set(halves 1)
+  endif()
+  set_tests_properties(${name} PROPERTIES PROCESSORS ${halves})
+  if(seconds)
+    set_tests_properties(${name} PROPERTIES COST ${seconds})
+  endif()
+endfunction()
+
 # How long a test may take. Programs with sanitizers are larger and slower than themselves.
 function(muster_test_timeout name seconds)
   if(MUSTER_SANITIZE)
@@ -13,10 +27,10 @@ function(muster_apart out name)
   set(${out} apart ${ARGN} --canary ${CMAKE_BINARY_DIR}/Testing/canary/${name} PARENT_SCOPE)
 endfunction()
 
-# muster_test(name SOURCES a.c b.c LINK lib ... [LABELS unit])
+# muster_test(name SOURCES a.c b.c LINK lib ... [LABELS unit] [WAITS] [SECONDS n])
 # One program, one ctest entry, runnable alone. The only way to add a C test. Exit status 77 means skipped.
 function(muster_test name)
-  cmake_parse_arguments(T "" "" "SOURCES;LINK;LABELS;ARGS" ${ARGN})
+  cmake_parse_arguments(T "WAITS" "SECONDS" "SOURCES;LINK;LABELS;ARGS" ${ARGN})
   add_executable(${name} ${T_SOURCES})
   target_link_libraries(${name} PRIVATE muster_flags muster_test_support PkgConfig::CMOCKA ${T_LINK})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
@@ -30,12 +44,14 @@ function(muster_test name)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" SKIP_RETURN_CODE 77)
   muster_test_timeout(${name} 1200)
+  muster_test_weight(${name} "${T_WAITS}" "${T_SECONDS}")
 endfunction()
 
-# muster_script_test(name COMMAND program args... [LABELS e2e] [TIMEOUT seconds] [SERIAL] [MACHINE_NETWORK])
+# muster_script_test(name COMMAND program args... [LABELS e2e] [TIMEOUT seconds] [WAITS] [SECONDS n] [SERIAL]
+#   [MACHINE_NETWORK])
 # A script that starts real programs. MUSTER_BUILD and MUSTER_SOURCE tell it where they are. MACHINE_NETWORK: it fetches something.
 function(muster_script_test name)
-  cmake_parse_arguments(T "SERIAL;MACHINE_NETWORK" "TIMEOUT" "COMMAND;LABELS" ${ARGN})
+  cmake_parse_arguments(T "SERIAL;MACHINE_NETWORK;WAITS" "TIMEOUT;SECONDS" "COMMAND;LABELS" ${ARGN})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 1800) # against a hang; a starved machine takes its time
   endif()
@@ -51,6 +67,7 @@ function(muster_script_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" SKIP_RETURN_CODE 77
     ENVIRONMENT "MUSTER_BUILD=${CMAKE_BINARY_DIR};MUSTER_SOURCE=${CMAKE_SOURCE_DIR}")
   muster_test_timeout(${name} ${T_TIMEOUT})
+  muster_test_weight(${name} "${T_WAITS}" "${T_SECONDS}")
   if(MUSTER_SANITIZE)
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "MUSTER_SANITIZED=${MUSTER_SANITIZE}")
   endif()
