@@ -445,26 +445,6 @@ static void check(const struct roster *roster)
            roster->regroup.ns == INSTANT_NEVER.ns);
 }
 
-/* What roster_internal.h says of a roster at all times, as far as it costs nothing to look. */
-static void check(const struct roster *roster)
-{
-    int seats = 0;
-    for (int state = 0; state < MEMBER_STATE_COUNT; state++) {
-        assert(roster->count[state] >= 0);
-        seats += roster->count[state];
-    }
-    assert(seats == roster->slot_count);
-    assert(roster->world_nodes >= 0 && roster->world_nodes <= roster->slot_count);
-    assert(roster->held_once >= 0 && roster->held_once <= roster->slot_count);
-    assert(roster->seen_count >= 0 && roster->seen_count <= FAILURE_OTHERS_LIMIT + 1);
-    assert(roster->seen_count <= roster->seen_total);
-    assert(roster->failed == (roster->seen_count > 0));
-    assert(roster->state == JOB_FORMING || roster->state == JOB_STOPPING || roster->state == JOB_FINISHING ||
-           roster->state_deadline.ns == INSTANT_NEVER.ns);
-    assert(roster->state == JOB_RUNNING || roster->state == JOB_STARTING ||
-           roster->regroup.ns == INSTANT_NEVER.ns);
-}
-
 int roster_step(struct roster *roster, const struct roster_event *event, struct instant now,
                 struct roster_actions *out, struct muster_error *err)
 {

@@ -5,11 +5,11 @@ A test is a name of ctest's, or a program of build/tests with arguments of its o
 SIMULATE = ("simulation/simulate", "--seeds", "4000")
 
 ROSTER = ("rendezvous_roster_test", "rendezvous_roster_join_test", "rendezvous_elastic_test", "rendezvous_return_test",
-          "rendezvous_backoff_test", "simulation_roster_traces", "simulation_server_return", "simulation_kept", SIMULATE)  # fmt: skip
+          "rendezvous_backoff_test", "simulation_roster_traces", "simulation_server_return", "simulation_digests", "simulation_kept", SIMULATE)  # fmt: skip
 CLIENT = ("rendezvous_client_test", "rendezvous_return_test", "simulation_roster_traces", "simulation_server_return",
-          "simulation_kept", "rendezvous_silence_test", "rendezvous_farewell_test", SIMULATE)  # fmt: skip
+          "simulation_digests", "simulation_kept", "rendezvous_silence_test", "rendezvous_farewell_test", SIMULATE)  # fmt: skip
 CONFIG = ("launcher_config_test", "launcher_config_workers_test", "launcher_flag_command_test")
-PLAN = ("plan_build_test", "plan_golden_test", "plan_check_test", "plan_random_test")
+PLAN = ("plan_golden_test", "plan_build_test", "plan_random_test", "plan_check_test")
 DECIDE = ("nccl_decide_test", "nccl_values_test", "nccl_policy_test", "nccl_random_test", "launcher_tune_test")
 LINES = ("launcher_log_parts_test", "launcher_line_test", "launcher_pump_test", "launcher_event_line_test")
 
@@ -25,8 +25,8 @@ TABLE = (
     (("rendezvous/wire/wire_*pack.c",), ("rendezvous_wire_test",)),
     (("rendezvous/security/rejection_log.c", "rendezvous/security/zap.c"), ("rendezvous_zap_test", "rendezvous_gate_test")),
     (("rendezvous/server/routes.c",), ("rendezvous_routes_test",)),
-    (("launcher/policy/worker_group.c", "launcher/policy/end.c"), ("launcher_group_test", "launcher_agent_parts_test", SIMULATE)),
-    (("launcher/policy/server_choice.c",), ("launcher_server_choice_test", SIMULATE)),
+    (("launcher/policy/worker_group.c", "launcher/policy/end.c"), ("launcher_group_test", "launcher_agent_parts_test", "simulation_digests", SIMULATE)),
+    (("launcher/policy/server_choice.c",), ("launcher_server_choice_test", "simulation_digests", SIMULATE)),
     (("launcher/policy/hang.c", "launcher/policy/heartbeat.c"), ("launcher_heartbeat_test",)),
     (("launcher/policy/stop_notice.c",), ("launcher_notice_test",)),
     (("launcher/policy/job_state.c",), ("launcher_job_state_test",)),

@@ -2,6 +2,7 @@
  *
  * The last machine's seed is printed; MUSTER_SEED=<n> repeats it alone. */
 #include "tests/support/cmocka_all.h"
+#include "tests/support/golden.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,10 +11,11 @@
 
 #include "proto/base/buffer.h"
 #include "proto/base/mem.h"
+#include "proto/base/text.h"
 #include "runtime/nccl/decide/decide.h"
 #include "runtime/nccl/decide/policy.h"
 
-enum { MACHINES = 20000, LIST = 6 };
+enum { MACHINES = 20000, KEPT = 1500, LIST = 6 };
 
 static uint64_t state_, last_seed;
 
@@ -307,6 +309,35 @@ static void check_policy(const struct description *m)
     policy_free(&policy);
 }
 
+/* One line a machine: how many decisions, and all that is said of them in one number. */
+static void decisions_are_what_they_were(void **state)
+{
+    (void)state;
+    scope_buffer text = {0};
+    for (uint64_t seed = 1; seed <= KEPT; seed++) {
+        struct description machine;
+        struct policy policy;
+        struct decision_list list = {0}, ruled = {0};
+        scope_buffer said = {0};
+        state_ = seed * UINT64_C(0x9e3779b97f4a7c15);
+        make_machine(&machine);
+        make_policy(&policy);
+        assert_int_equal(decide(&machine, NULL, &list, NULL), 0);
+        assert_int_equal(decide(&machine, &policy, &ruled, NULL), 0);
+        assert_int_equal(decision_json(&list, &said), 0);
+        assert_int_equal(decision_json(&ruled, &said), 0);
+        assert_int_equal(decision_print(&list, 60 + (int)(seed % 100), &said), 0);
+        assert_int_equal(decision_summary(&list, &said), 0);
+        buffer_printf(&text, "%" PRIu64 ": %d, with a policy %d, %016" PRIx64 "\n", seed, list.count,
+                      ruled.count, text_hash(TEXT_HASH_START, said.data, said.length));
+        decision_list_free(&ruled);
+        decision_list_free(&list);
+        policy_free(&policy);
+        description_free(&machine);
+    }
+    golden_check("tests/unit/nccl/golden/random_decisions.txt", &text);
+}
+
 static void any_machine(void **state)
 {
     const char *asked = getenv("MUSTER_SEED");
@@ -339,6 +370,7 @@ static int say_seed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(any_machine, say_seed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(decisions_are_what_they_were),
+                                       cmocka_unit_test_teardown(any_machine, say_seed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,49 +6,15 @@
 #include "proto/base/buffer.h"
 #include "runtime/plan/plan.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/golden.h"
 #include "tests/support/plan_models.h"
 #include "tests/support/plan_world.h"
-
-static void write_golden(const char *path, const struct buffer *text)
-{
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    assert_int_equal(fwrite(text->data, 1, text->length, file), text->length);
-    assert_int_equal(fclose(file), 0);
-}
-
-static void compare(const char *path, const struct buffer *text)
-{
-    char golden[1024];
-    FILE *file = fopen(path, "r");
-    if (!file)
-        fail_msg("%s is not there: run with MUSTER_GOLDEN_UPDATE=1 and look at what it wrote", path);
-    const char *line = text->data;
-    for (int number = 1;; number++) {
-        bool more = fgets(golden, sizeof golden, file) != NULL;
-        size_t length = strcspn(line, "\n") + (strchr(line, '\n') != NULL);
-        if (!more && length == 0)
-            break;
-        if (!more || strlen(golden) != length || memcmp(golden, line, length) != 0) {
-            (void)fclose(file);
-            fail_msg("%s:%d: first difference\n  golden: %s\n  now:    %.*s", path, number,
-                     more ? golden : "(end)\n", (int)length, line);
-        }
-        line += length;
-    }
-    (void)fclose(file);
-}
 
 static void check_golden(const char *name, const struct buffer *text)
 {
     char path[256];
-    assert_false(text->failed);
     (void)snprintf(path, sizeof path, "tests/unit/plan/golden/plan_%s.txt", name);
-    const char *update = getenv("MUSTER_GOLDEN_UPDATE");
-    if (update && update[0] == '1')
-        write_golden(path, text);
-    else
-        compare(path, text);
+    golden_check(path, text);
 }
 
 /* The plans of ranks first, first+step, ... of a world in one file. */
