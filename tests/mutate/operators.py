@@ -17,6 +17,7 @@ RETURN = re.compile(r"^\s*return (?P<value>[^;]+);$")
 STATEMENT = re.compile(r"^\s*(?:\(void\))?[*\w][\w.>\[\]+-]*(?:\(.*\)|(?: [-+|&^]?=| <<=| >>=) .*|\+\+|--);$")
 KEPT = re.compile(r"^\s*(?:return|break|continue|goto|case|default|assert|else|do)\b")
 LEFT_OUT = re.compile(r"\bassert\(|^\s*(?:\(void\))?(?:log_\w+|\w*(?:free|destroy|close|wipe|unlock|lock|unlink))\(")
+DECLARED = re.compile(r"^\s*(?:static )?(?:const )?(?:unsigned |struct |enum )?\w+ [\w *,]*\w(\[[^\]]*\])")  # an array, and its size
 FUNCTION = re.compile(r"^[A-Za-z_][\w \t*,.()\[\]]*?\b(\w+)\(")
 
 
@@ -57,6 +58,8 @@ def functions(lines):
 
 def changes(line, is_bool):
     """[(start, end, instead)] of a blanked line."""
+    if declared := DECLARED.match(line):  # the size is left alone
+        line = line[: declared.start(1)] + " " * len(declared.group(1)) + line[declared.end(1) :]
     found = [(m.start(), m.end(), SWAPS[m.group()]) for pattern in (BINARY, WORD, STEP) for m in pattern.finditer(line)]
     found += [(m.start(), m.end(), "") for m in NOT.finditer(line)]
     for m in NUMBER.finditer(line):

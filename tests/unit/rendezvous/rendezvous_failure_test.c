@@ -309,12 +309,14 @@ static void a_brief_tells_the_same(void **state)
     (void)state;
     struct worker_failure f = with_tail(1, 0, "a\nBroken pipe\nb"), back;
     f.rank = 5;
+    (void)snprintf(f.host, sizeof f.host, "node-7");
     f.xid = 13;
     f.xid_elsewhere = true;
     struct failure_brief brief = failure_brief_of(&f);
     assert_int_equal(brief.xid, 0);
     assert_int_equal(brief.class_, FAILURE_CASCADE);
     assert_string_equal(brief.said, "Broken pipe");
+    assert_string_equal(brief.host, "node-7");
     brief.after_ns = 3;
     failure_from_brief(&brief, 10, &back);
     assert_int_equal(failure_class_of(&back), FAILURE_CASCADE);

@@ -141,6 +141,9 @@ static void events_come_through(void **state)
     message.event.change = MEMBERSHIP_CHANGE_LEAVE;
     message.event.next_nodes = 7;
     assert_memory_equal(&round_trip(&message)->event, &message.event, sizeof message.event);
+    message.event.next_nodes = 0; /* not known */
+    message.event.grace_ns = 0;
+    assert_memory_equal(&round_trip(&message)->event, &message.event, sizeof message.event);
     message.event = (struct membership_event){
         .kind = MEMBERSHIP_EVENT_VERDICT, .exit_code = 139, .failed = true, .failure = some_failure()};
     assert_memory_equal(&round_trip(&message)->event, &message.event, sizeof message.event);

@@ -18,7 +18,7 @@ enum { LIMIT = 5 };
 static bool is_small(int a, int b)
 {
     const char *text = "a < b && !c";
-    char room[64] = {0};
+    char room[LIMIT - 64] = {0};
     if (a < b && !done(a)) {
         total += 1;
         log_warning(log, "x %d", a + 1);
