@@ -83,7 +83,8 @@ int visible_devices_choose(const struct visible_device *devices, int count, cons
         int device = NONE;
         if (entry && length && *entry >= '0' && *entry <= '9')
             device = find_number(devices, count, entry);
-        else if (entry && length > PREFIX && (!strncmp(entry, "GPU-", PREFIX) || !strncmp(entry, "MIG-", PREFIX)))
+        else if (entry && length > PREFIX &&
+                 (!strncmp(entry, "GPU-", PREFIX) || !strncmp(entry, "MIG-", PREFIX)))
             device = find_uuid(devices, count, entry, length, chosen, taken);
         if (device == NONE)
             return taken;

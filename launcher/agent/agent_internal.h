@@ -79,7 +79,7 @@ struct agent {
     bool resolved; /* its addresses can be asked for */
     struct tcpstore_server *store;
     struct loop_source store_knock; /* the first peer of store, which has no thread before; fd -1: it has */
-    int held_port_fd; /* holds held_port for the worker that serves the store; -1: none does */
+    int held_port_fd;               /* holds held_port for the worker that serves the store; -1: none does */
     uint16_t held_port;
     bool following;                      /* resolver is for that */
     bool serves_here;                    /* the roster, or is trying to */
@@ -278,7 +278,8 @@ void agent_warn_of_init(const struct agent *agent);
 
 /* --- agent_guardian.c --- */
 
-/* Makes orphans of the workers this agent's children. Both go on with a warning where an emulator lacks it. */
+/* Makes orphans of the workers this agent's children. Both go on with a warning where an emulator lacks it.
+ */
 int agent_adopt_orphans(struct agent *agent, struct muster_error *err);
 /* Starts a guardian that knows the sessions there are, and another one where it dies. */
 int agent_watch_guardian(struct agent *agent, struct muster_error *err);
@@ -348,8 +349,8 @@ void agent_describe_end(struct agent *agent, struct worker *worker, struct worke
 
 /* A round starts, its workers have not. */
 void agent_begin_failures(struct agent *agent);
-/* They were started, the first at that time: what the kernel says of them is watched for. A thread that opens files
- * has no part in the start itself. */
+/* They were started, the first at that time: what the kernel says of them is watched for. A thread that opens
+ * files has no part in the start itself. */
 void agent_watch_kernel(struct agent *agent, struct instant started);
 /* Lets go of the round's. */
 void agent_end_failures(struct agent *agent);

@@ -43,8 +43,8 @@ static void somebody_knocks(void *context, uint32_t events)
         log_error(&agent->log, "%s", err.text); /* the workers' own time-out tells them */
 }
 
-/* With several nodes the server's thread renews the store (agent_renew_store), so that it has its own from the
- * beginning. */
+/* With several nodes the server's thread renews the store (agent_renew_store), so that it has its own from
+ * the beginning. */
 static int serve(struct agent *agent, const struct tcpstore_server_options *options, struct muster_error *err)
 {
     if (agent->config->max_nodes > 1)

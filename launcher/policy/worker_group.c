@@ -338,7 +338,7 @@ static void (*const table[GROUP_STATE_COUNT][GROUP_EVENT_COUNT])(struct step *) 
 };
 
 /* What worker_group.h says of a group at all times, and of its actions. */
-static void check(const struct worker_group *group, unsigned actions)
+static void worker_group_check(const struct worker_group *group, unsigned actions)
 {
     bool timed = group->state == GROUP_DRAINING || group->state == GROUP_SAVING ||
                  group->state == GROUP_STOPPING || group->state == GROUP_KILLING ||
@@ -358,7 +358,7 @@ int worker_group_step(struct worker_group *group, const struct worker_group_even
         return error_set(err, MUSTER_E_STATE, "workers that are %s cannot have %s",
                          worker_group_state_name(group->state), worker_group_event_name(event->kind));
     table[group->state][event->kind](&s);
-    check(group, s.actions);
+    worker_group_check(group, s.actions);
     *actions = s.actions;
     return 0;
 }

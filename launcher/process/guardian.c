@@ -172,8 +172,9 @@ int guardian_start(const struct guardian_task *task, struct guardian *guardian, 
         int refused = errno;
         free_table(table);
         if (refused == EINVAL)
-            return guardian_unsupported(err, "cannot start the guardian: nothing ends the workers of a killed "
-                                             "agent");
+            return guardian_unsupported(err,
+                                        "cannot start the guardian: nothing ends the workers of a killed "
+                                        "agent");
         errno = refused;
         return error_errno(err, "cannot start the guardian");
     }

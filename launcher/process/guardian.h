@@ -46,8 +46,8 @@ int guardian_start(const struct guardian_task *task, struct guardian *guardian, 
 void guardian_add(struct guardian *guardian, pid_t session);
 void guardian_reaped(struct guardian *guardian, pid_t session);
 void guardian_remove(struct guardian *guardian, pid_t session);
-/* Nothing is left to guard, and nothing will be: it is told to end while the agent does something else, and is
- * dismissed later. */
+/* Nothing is left to guard, and nothing will be: it is told to end while the agent does something else, and
+ * is dismissed later. */
 void guardian_release(const struct guardian *guardian);
 /* Nothing is left to guard: ends the guardian and reaps it. Accepts one that is not running. */
 void guardian_dismiss(struct guardian *guardian);

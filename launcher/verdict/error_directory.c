@@ -22,8 +22,8 @@ static const char *parent_or_usual(const char *parent)
     return parent && *parent ? parent : usual;
 }
 
-/* By what the kernel has in its caches: a look-up that must ask a server is refused, and so is the question for
- * attributes. */
+/* By what the kernel has in its caches: a look-up that must ask a server is refused, and so is the question
+ * for attributes. */
 bool error_directory_is_prompt(const char *parent)
 {
     struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_CACHED};

@@ -6,9 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Whether creating and removing one in parent (as below) cannot block on a network file system. Never waits. True
- * of a file system on a disk, and of the root's, without which nothing here runs anyway; false of all others and
- * if the kernel does not know at once. */
+/* Whether creating and removing one in parent (as below) cannot block on a network file system. Never waits.
+ * True of a file system on a disk, and of the root's, without which nothing here runs anyway; false of all
+ * others and if the kernel does not know at once. */
 bool error_directory_is_prompt(const char *parent);
 /* Makes one, readable by its user only, and returns its path (mem_free). parent: TMPDIR's value; NULL or "":
  * /tmp. NULL if it cannot be created (a read-only root): then workers get no error file, as under torchrun

@@ -29,7 +29,7 @@ double cgroup_quota_second(const char *cpu_max);
 double cgroup_quota_first(const char *quota_us, const char *period_us);
 /* Whole cores out of cpus under a quota (0: none), rounded down and at least 1. Down, because a process with
  * more busy threads than its quota has its threads stopped for the rest of each period, all at once: on 2.5
- * cores two threads that always run are faster than three that stand still together. */
+ * cores two threads that always run are faster than three that are stopped together. */
 int cgroup_whole_cores(int cpus, double quota);
 
 /* --- readers --- */
@@ -47,10 +47,10 @@ struct cgroup_memory {
 };
 void cgroup_memory(const char *root, struct cgroup_memory *out);
 
-/* The counters are the group's, so a rise says "one of us". In version 2 those of groups below are in them.
+/* The counters are the group's, so a rise means "one of us". In version 2 those of groups below are in them.
  */
 struct cgroup_oom {
-    int64_t kills; /* processes that were killed for want of memory, whoever's limit it was */
+    int64_t kills; /* processes that were killed for want of memory, at any limit */
     int64_t hits; /* how often the limit of this group or of one above could not be kept, of those that can be
                      read */
     int64_t limit; /* bytes, the smallest; 0: none */

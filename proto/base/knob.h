@@ -1,6 +1,7 @@
 /* knob.h - the knob table: one row a setting, read by every function of settings.
  *
- * A program declares an options struct and a static table of rows with the position of each value in the struct. The command-line parser, the YAML reader, --help, `muster env` and the documentation's tables are
+ * A program declares an options struct and a static table of rows with the position of each value in the
+ * struct. The command-line parser, the YAML reader, --help, `muster env` and the documentation's tables are
  * functions of the table. */
 #ifndef MUSTER_PROTO_BASE_KNOB_H
 #define MUSTER_PROTO_BASE_KNOB_H

@@ -2,8 +2,9 @@
  *
  * Without flags of the user's a build needs what every x86-64 or aarch64 processor has, and nothing here ever
  * fails. Built with CFLAGS=-march=native and carried to an older machine it would die of SIGILL somewhere;
- * instead programs report at once what is missing (start.c) and the library's entry points fail (processor_check).
- * The kernels' instruction sets are another matter: they are chosen at run time (kernels/cpu/table.c).
+ * instead programs report at once what is missing (start.c) and the library's entry points fail
+ * (processor_check). The kernels' instruction sets are another matter: they are chosen at run time
+ * (kernels/cpu/table.c).
  *
  * All code here is compiled for the oldest processor, whatever the flags of the build. */
 #ifndef MUSTER_PROTO_PROCESSOR_H

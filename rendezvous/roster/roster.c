@@ -426,7 +426,7 @@ static bool holds_slot(const struct roster *roster, const struct roster_event *e
 }
 
 /* What roster_internal.h says of a roster at all times, as far as it costs nothing to look. */
-static void check(const struct roster *roster)
+static void roster_check(const struct roster *roster)
 {
     int seats = 0;
     for (int state = 0; state < MEMBER_STATE_COUNT; state++) {
@@ -466,6 +466,6 @@ int roster_step(struct roster *roster, const struct roster_event *event, struct 
             heard(&w, &roster->members[event->member]);
     }
     int result = step_table[roster->state][event->kind](&w);
-    check(roster);
+    roster_check(roster);
     return result;
 }

@@ -43,8 +43,9 @@ struct tcpstore_server_stats {
 struct tcpstore_server;
 
 /* Binds and listens; peers wait in the backlog until somebody is served. On an occupied port: as below. The
- * thread starts with tcpstore_server_serve, which is due when tcpstore_server_fd is readable: a job whose workers
- * never meet pays for none. Until then the other calls answer on the caller's thread, and must come from one. */
+ * thread starts with tcpstore_server_serve, which is due when tcpstore_server_fd is readable: a job whose
+ * workers never meet pays for none. Until then the other calls answer on the caller's thread, and must come
+ * from one. */
 int tcpstore_server_listen(const struct tcpstore_server_options *options, struct tcpstore_server **server,
                            struct muster_error *err);
 int tcpstore_server_fd(const struct tcpstore_server *server);

@@ -110,8 +110,9 @@ int model_check(const struct model *model, struct muster_error *err)
         if (check_layer(model, i, err) < 0 || check_layer_params(model, i, used, err) < 0)
             return -1;
     if (model->layers[model->layer_count - 1].stage != model->stages - 1)
-        return error_set(err, MUSTER_E_INVALID, "model %s declares %d stages but its last layer is on stage %d",
-                         model->name, model->stages, model->layers[model->layer_count - 1].stage);
+        return error_set(err, MUSTER_E_INVALID,
+                         "model %s declares %d stages but its last layer is on stage %d", model->name,
+                         model->stages, model->layers[model->layer_count - 1].stage);
     for (int i = 0; i < model->param_count; i++)
         if (!used[i])
             return error_set(err, MUSTER_E_INVALID, "parameter %d (%s) is used by no layer", i,

@@ -3,16 +3,16 @@
  *
  *   apart [--here] [--canary FILE] PROGRAM [ARGUMENT...]
  *
- * The program finds TEST_APART=1 in its environment. It needs root: for others the program shares the machine with
- * whatever else runs there. --here: in this network all the same.
+ * The program finds TEST_APART=1 in its environment. It needs root: for others the program shares the machine
+ * with whatever else runs there. --here: in this network all the same.
  *
- * --canary: FILE says how the machine served a process beside the program (canary.h): a line of names and values,
- * written anew every two seconds, so that it is there for a program that was killed. The tests' runner reads whether
- * a test that failed was starved (tests/support/run_tests.py), the end-to-end tests how slow the machine is
- * (tests/e2e/harness).
+ * --canary: FILE says how the machine served a process beside the program (canary.h): a line of names and
+ * values, written anew every two seconds, so that it is there for a program that was killed. The tests'
+ * runner reads whether a test that failed was starved (tests/support/run_tests.py), the end-to-end tests how
+ * slow the machine is (tests/e2e/harness).
  *
- * Ends as the program does: with its status, or by its signal. Passes on what it is sent; the program does not
- * outlive it. */
+ * Ends as the program does: with its status, or by its signal. Passes on what it is sent; the program does
+ * not outlive it. */
 #include <errno.h>
 #include <linux/if.h>
 #include <sched.h>
@@ -89,12 +89,14 @@ static void write_record(const struct watched *watched)
         return;
     int length = snprintf(scratch, sizeof scratch, "%s.new", watched->record);
     FILE *file = length > 0 && (size_t)length < sizeof scratch ? fopen(scratch, "we") : NULL;
-    (void)getrusage(RUSAGE_CHILDREN, &used); /* of those that were waited for: all, once the program has ended */
-    int failed = !file || fprintf(file, "seconds %.3f cpu %.3f probes %lld factor %.3f slowest %.3f largest_ms %.3f\n",
-                                  (double)instant_diff_ns(clock_now(NULL), watched->begun) / 1e9,
-                                  seconds(used.ru_utime) + seconds(used.ru_stime), (long long)watched->canary.probes,
-                                  canary_factor(&watched->canary), canary_slowest(&watched->canary),
-                                  (double)watched->canary.largest_ns / 1e6) < 0;
+    (void)getrusage(RUSAGE_CHILDREN,
+                    &used); /* of those that were waited for: all, once the program has ended */
+    int failed =
+        !file || fprintf(file, "seconds %.3f cpu %.3f probes %lld factor %.3f slowest %.3f largest_ms %.3f\n",
+                         (double)instant_diff_ns(clock_now(NULL), watched->begun) / 1e9,
+                         seconds(used.ru_utime) + seconds(used.ru_stime), (long long)watched->canary.probes,
+                         canary_factor(&watched->canary), canary_slowest(&watched->canary),
+                         (double)watched->canary.largest_ns / 1e6) < 0;
     if (file && fclose(file))
         failed = -1;
     if (failed || rename(scratch, watched->record))
@@ -159,7 +161,8 @@ static int run(char **program, const char *record)
     struct watched watched = {.record = record};
     sigset_t signals, before;
     sigemptyset(&signals);
-    for (const int *s = (const int[]){SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, 0}; *s; s++)
+    for (const int *s = (const int[]){SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, 0}; *s;
+         s++)
         sigaddset(&signals, *s);
     pid_t parent = getpid();
     if (record && unlink(record) && errno != ENOENT) {

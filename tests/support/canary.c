@@ -1,8 +1,8 @@
 /* canary.c - see canary.h. */
 #include "tests/support/canary.h"
 
-/* About 1.6 ms on a processor of 2024: shorter than a scheduler's slice, so that the fastest probe of even a short
- * test on a full machine is one that nobody interrupted. */
+/* About 1.6 ms on a processor of 2024: shorter than a scheduler's slice, so that the fastest probe of even a
+ * short test on a full machine is one that nobody interrupted. */
 enum { ROUNDS = 1000000 };
 
 void canary_note(struct canary *canary, int64_t late_ns, int64_t work_ns)

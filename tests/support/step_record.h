@@ -1,6 +1,6 @@
-/* step_record.h - what a worker of the fault matrix leaves of itself, for tests/e2e/harness/steps.py to read while it
- * goes on: one file a worker in the folder that STEP_FOLDER names, one line an event: its name, the time in
- * nanoseconds on the machine's monotonic clock, which all nodes of a test share, and what follows.
+/* step_record.h - what a worker of the fault matrix leaves of itself, for tests/e2e/harness/steps.py to read
+ * while it goes on: one file a worker in the folder that STEP_FOLDER names, one line an event: its name, the
+ * time in nanoseconds on the machine's monotonic clock, which all nodes of a test share, and what follows.
  *
  *     begin TIME world=ID rank=R size=N round=K restarts=M host=NAME
  *     step TIME N

@@ -664,8 +664,8 @@ static void bad_options_are_refused(void **state)
     options.timeout_ns = 100 * NS_PER_MS;
     assert_null(TEST_COMM()->create(&options, &err));
     assert_int_equal(err.code, MUSTER_E_TIMEOUT);
-    assert_non_null(
-        strstr(err.text, test_over_tcp() ? "rank 1 has not published its address" : "rank 1, 2 has not connected"));
+    assert_non_null(strstr(err.text, test_over_tcp() ? "rank 1 has not published its address"
+                                                     : "rank 1, 2 has not connected"));
     options.rank = 2;
     options.key = "lonelier";
     assert_null(TEST_COMM()->create(&options, &err));

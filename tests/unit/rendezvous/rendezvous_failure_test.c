@@ -3,6 +3,7 @@
 #include "rendezvous/failure/failure.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "proto/exit_code.h"
@@ -286,8 +287,7 @@ static void who_was_failing_already(void **state)
     assert_true(failure_is_cut_short(&f));
     assert_int_equal(failure_class_of(&f), FAILURE_TOLD);
     assert_int_equal(failure_exit_code(&f), EXIT_CODE_FAILURE);
-    described(&f,
-              "rank 0 (pid 812 on b) was already failing when it was stopped: ValueError: no");
+    described(&f, "rank 0 (pid 812 on b) was already failing when it was stopped: ValueError: no");
     f = with_tail(3, 0, "");
     f.told = true;
     assert_false(failure_shows_trouble(&f));
