@@ -3,6 +3,8 @@
 #ifndef MUSTER_RENDEZVOUS_ROSTER_ROSTER_INTERNAL_H
 #define MUSTER_RENDEZVOUS_ROSTER_ROSTER_INTERNAL_H
 
+#include <assert.h>
+
 #include "rendezvous/roster/roster.h"
 
 /* A superseded agent that missed its refusal may come back with its old incarnation: it must not evict its
@@ -42,10 +44,12 @@ struct roster_member {
     int next_incarnation, next_name; /* roster_seats.c */
 };
 
+enum { ROSTER_CAUSES_KEPT = FAILURE_OTHERS_LIMIT + 1 };
+
 /* One failure of the current round. */
 struct roster_cause {
     struct failure_key key;
-    struct failure_brief brief;
+    int record; /* index in records */
 };
 
 struct roster {
@@ -90,12 +94,12 @@ struct roster {
     int next_nodes;                /* the same */
     bool departs;                  /* STOPPING: the hosting agent goes on SIGTERM, and the server with it */
     bool host_left;                /* the hosting agent has gone: no world forms that would lose its server */
-    /* the causes of the current round */
-    bool failed;
-    struct worker_failure cause; /* the best so far */
-    struct instant cause_at;
-    struct roster_cause seen[FAILURE_OTHERS_LIMIT + 1]; /* the best, in order; the first is cause */
-    int seen_count, seen_total;
+    /* The causes of the current round. Whole records of all that a verdict names: what completes one may make
+     * another the first. */
+    bool failed; /* there is one */
+    struct roster_cause seen[ROSTER_CAUSES_KEPT]; /* the best, in order */
+    struct worker_failure records[ROSTER_CAUSES_KEPT];
+    int seen_count, seen_total; /* seen_total: also those without room */
     int leave_code; /* static: of an agent that left, or is to, while the world was stopping; 0: none */
     /* what the next STOP, WORLD and VERDICT say */
     char stop_reason[MUSTER_ERROR_TEXT];
@@ -137,7 +141,14 @@ void roster_vacate(struct roster *roster, struct roster_member *member, enum ros
 /* FORMING: roster->id is the world of all that KEEP, by_rank and world_nodes say who is in it, and the
  * hosting agent's part of it is done. */
 void roster_adopt_world(struct roster_work *w);
-/* One more cause of the present round's end; the best one stays. */
+/* The first cause, where it has failed. */
+static inline const struct worker_failure *roster_cause(const struct roster *roster)
+{
+    assert(roster->failed && roster->seen_count > 0);
+    return &roster->records[roster->seen[0].record];
+}
+
+/* One more cause of the present round's end, or more of one that is known (failure->completes). */
 void roster_record(struct roster *roster, const struct worker_failure *failure, int slot, struct instant at);
 /* The node held workers of the world, and nobody will ever say what became of them. why: where it is known
  * how its agent went, else NULL. */

@@ -43,28 +43,52 @@ void roster_vacate(struct roster *roster, struct roster_member *member, enum ros
 /* -- causes
  * ------------------------------------------------------------------------------------------------------- */
 
+/* The place of the failure that this one completes; -1: it is not, or no longer, kept. */
+static int find_completed(const struct roster *roster, const struct worker_failure *failure, int group_rank)
+{
+    for (int i = 0; i < roster->seen_count && failure->completes; i++) {
+        const struct worker_failure *seen = &roster->records[roster->seen[i].record];
+        if (seen->group_rank == group_rank && seen->rank == failure->rank &&
+            seen->local_rank == failure->local_rank && seen->pid == failure->pid && !seen->lost_node)
+            return i;
+    }
+    return -1;
+}
+
+/* Takes the cause at this place out; its record is free then. */
+static int take_out(struct roster *roster, int place)
+{
+    int record = roster->seen[place].record;
+    roster->seen_count--;
+    memmove(&roster->seen[place], &roster->seen[place + 1],
+            (size_t)(roster->seen_count - place) * sizeof *roster->seen);
+    return record;
+}
+
 void roster_record(struct roster *roster, const struct worker_failure *failure, int slot, struct instant at)
 {
-    enum { KEPT = FAILURE_OTHERS_LIMIT + 1 };
-    struct roster_cause cause = {failure_key_of(failure, at), failure_brief_of(failure)};
-    cause.brief.group_rank = roster->members[slot].group_rank;
+    const int group_rank = roster->members[slot].group_rank;
+    struct roster_cause cause = {failure_key_of(failure, at), roster->seen_count};
+    int known = find_completed(roster, failure, group_rank);
+    roster->seen_total += !failure->completes;
+    if (known >= 0) {
+        cause.record = take_out(roster, known);
+    } else if (roster->seen_count == ROSTER_CAUSES_KEPT) {
+        if (failure_key_compare(&cause.key, &roster->seen[roster->seen_count - 1].key) >= 0)
+            return;
+        cause.record = take_out(roster, roster->seen_count - 1);
+    }
     int place = roster->seen_count;
     while (place > 0 && failure_key_compare(&cause.key, &roster->seen[place - 1].key) < 0)
         place--;
-    roster->seen_total++;
-    if (place == KEPT)
-        return;
-    if (roster->seen_count < KEPT)
-        roster->seen_count++;
     memmove(&roster->seen[place + 1], &roster->seen[place],
-            (size_t)(roster->seen_count - place - 1) * sizeof *roster->seen);
+            (size_t)(roster->seen_count - place) * sizeof *roster->seen);
     roster->seen[place] = cause;
-    if (place > 0)
-        return;
+    roster->seen_count++;
     roster->failed = true;
-    roster->cause = *failure;
-    roster->cause.group_rank = roster->members[slot].group_rank;
-    roster->cause_at = at;
+    assert(roster->seen_count <= ROSTER_CAUSES_KEPT && cause.record < ROSTER_CAUSES_KEPT);
+    roster->records[cause.record] = *failure;
+    roster->records[cause.record].group_rank = group_rank;
 }
 
 void roster_record_lost(struct roster *roster, const struct roster_member *member, const char *why)
@@ -126,7 +150,7 @@ void roster_begin_stop(struct roster_work *w)
 {
     struct roster *roster = w->roster;
     char what[MUSTER_ERROR_TEXT - 100];
-    failure_describe(&roster->cause, what, sizeof what);
+    failure_describe(roster_cause(roster), what, sizeof what);
     if (roster->restart_count < roster->max_restarts)
         (void)snprintf(roster->stop_reason, sizeof roster->stop_reason, "%s: restart %" PRId64 " of %" PRId64,
                        what, roster->restart_count + 1, roster->max_restarts);
@@ -184,8 +208,8 @@ void roster_give_verdict(struct roster_work *w, int code, bool failed, const cha
 void roster_give_failure_verdict(struct roster_work *w)
 {
     char what[MUSTER_ERROR_TEXT - 100];
-    failure_describe(&w->roster->cause, what, sizeof what);
-    roster_give_verdict(w, failure_exit_code(&w->roster->cause), true,
+    failure_describe(roster_cause(w->roster), what, sizeof what);
+    roster_give_verdict(w, failure_exit_code(roster_cause(w->roster)), true,
                         "%s; restarts used: %" PRId64 " of %" PRId64, what, w->roster->restart_count,
                         w->roster->max_restarts);
 }
@@ -272,7 +296,7 @@ static void form_again(struct roster_work *w)
     roster->world_out = false;
     roster->restart_reason[0] = '\0';
     if (roster->failed)
-        failure_describe(&roster->cause, roster->restart_reason, sizeof roster->restart_reason);
+        failure_describe(roster_cause(roster), roster->restart_reason, sizeof roster->restart_reason);
     roster->failed = roster->planned = false;
     roster->seen_count = roster->seen_total = 0;
     roster->leave_code = 0;

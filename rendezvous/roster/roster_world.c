@@ -351,12 +351,12 @@ void roster_move_store(struct roster *roster, uint16_t port)
 /* The first cause, and the others by their distance in time from it. */
 static void fill_causes(const struct roster *roster, struct membership_event *event)
 {
-    event->failure = roster->cause;
+    event->failure = *roster_cause(roster);
     event->other_total = roster->seen_total - 1;
     for (int i = 1; i < roster->seen_count; i++) {
         struct failure_brief *other = &event->others[event->other_count++];
-        *other = roster->seen[i].brief;
-        other->after_ns = instant_diff_ns(roster->seen[i].key.at, roster->cause_at);
+        *other = failure_brief_of(&roster->records[roster->seen[i].record]);
+        other->after_ns = instant_diff_ns(roster->seen[i].key.at, roster->seen[0].key.at);
     }
 }
 

@@ -78,6 +78,7 @@ static Muster__Failure *pack_failure(struct parts *parts, const struct worker_fa
     out->oom_kills = failure->oom_kills;
     out->memory_limit = failure->memory_limit;
     out->memory_peak = failure->memory_peak;
+    out->completes = failure->completes;
     out->message = pack_bytes(failure->message);
     out->traceback = pack_bytes(failure->traceback);
     return out;

@@ -79,6 +79,7 @@ static int take_failure(struct worker_failure *out, const Muster__Failure *in, s
         .oom_kills = in->oom_kills,
         .memory_limit = in->memory_limit,
         .memory_peak = in->memory_peak,
+        .completes = in->completes,
     };
     if (take_text(out->host, sizeof out->host, in->host, err) ||
         take_bytes(out->tail, sizeof out->tail, in->tail, err) ||

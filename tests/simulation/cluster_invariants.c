@@ -390,6 +390,9 @@ static void check_causes(struct cluster *cluster, const struct membership_event 
     if (workers > (int)cluster->round_exits)
         cluster_break(cluster, INVARIANT_ATTRIBUTED, "the verdict names %d workers, %u have failed", workers,
                       cluster->round_exits);
+    if (!first->lost_node && !first->completes && !cluster->losses)
+        cluster_break(cluster, INVARIANT_ATTRIBUTED,
+                      "the verdict has what was known of rank %d (pid %d) first", first->rank, first->pid);
     if (first->lost_node && !cluster->losses)
         cluster_break(cluster, INVARIANT_ATTRIBUTED, "the verdict names a lost node, and none was lost");
 }

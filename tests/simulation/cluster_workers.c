@@ -93,13 +93,16 @@ void cluster_fail_worker(struct cluster *cluster, int i, bool follows)
                                      .signal = follows ? 0 : SIGKILL,
                                      .told = told,
                                      .step = -1};
-    if (follows)
-        (void)snprintf(failure.tail, sizeof failure.tail, "Connection closed by peer");
     (void)snprintf(failure.host, sizeof failure.host, "%s", node->name);
     cluster_say(cluster, node, follows ? "a worker loses its peer" : "a worker is killed");
     cluster->faults++;
     cluster->round_exits++;
     cluster_agent_event(cluster, i, &(struct worker_group_event){.kind = GROUP_FAILURE}, &failure);
+    /* What it left behind is looked up meanwhile, and told before the node says that it has stopped. */
+    failure.completes = true;
+    if (follows)
+        (void)snprintf(failure.tail, sizeof failure.tail, "Connection closed by peer");
+    cluster_report(cluster, i, MEMBERSHIP_REPORT_FAILED, &failure);
 }
 
 void cluster_finish_workers(struct cluster *cluster, int i)

@@ -211,3 +211,7 @@ place(rendezvous/roster/roster_join.c [=[bool same_job =
         text_fits(join->job_id, MEMBERSHIP_NAME_LIMIT) && strcmp(join->job_id, roster->job_id) == 0;]=]
   [=[bool same_job = text_fits(join->job_id, MEMBERSHIP_NAME_LIMIT) &&
                     (strcmp(join->job_id, roster->job_id) == 0 || PLANTED(OTHER_JOB));]=])
+
+bug(COMPLETED_TWICE "what completes the report of a failure counts as another failure")
+place(rendezvous/roster/roster_job.c [=[i < roster->seen_count && failure->completes;]=]
+  [=[i < roster->seen_count && failure->completes && !PLANTED(COMPLETED_TWICE);]=])

@@ -182,29 +182,28 @@ static void a_lost_node_wins_over_those_that_follow(void **state)
     cluster_crash(c, 1000, 2);
     cluster_follow(c, 1001, 0);
     cluster_follow(c, 1002, 1);
-    expect_trace(c, 20000,
-                 "0.000 node0 joins as node rank 0\n"
-                 "0.000 node1 joins as node rank 1\n"
-                 "0.000 node2 joins as node rank 2\n"
-                 "0.001 job FORMING -> STARTING\n"
-                 "0.001 node0 starts workers 0-0 of 3, round 0\n"
-                 "0.002 node1 starts workers 1-1 of 3, round 0\n"
-                 "0.002 node2 starts workers 2-2 of 3, round 0\n"
-                 "0.103 job STARTING -> RUNNING\n"
-                 "1.000 node2 crashes\n"
-                 "1.001 node0 a worker loses its peer\n"
-                 "1.001 job RUNNING -> STOPPING\n"
-                 "1.001 node0 stops round 0: rank 0 (pid 1000 on node0) exited with code 1: Connection "
-                 "closed by peer: no restarts left\n"
-                 "1.002 node1 a worker loses its peer\n"
-                 "1.002 node1 stops round 0: rank 0 (pid 1000 on node0) exited with code 1: Connection "
-                 "closed by peer: no restarts left\n"
-                 "2.001 job STOPPING -> FINISHING\n"
-                 "2.002 node1 verdict 138: node rank 2 (node2) is lost; restarts used: 0 of 0\n"
-                 "2.003 job FINISHING -> FAILED\n"
-                 "2.003 node0 verdict 138: node rank 2 (node2) is lost; restarts used: 0 of 0\n"
-                 "2.007 node1 exits 138\n"
-                 "2.008 node0 exits 138\n");
+    expect_trace(
+        c, 20000,
+        "0.000 node0 joins as node rank 0\n"
+        "0.000 node1 joins as node rank 1\n"
+        "0.000 node2 joins as node rank 2\n"
+        "0.001 job FORMING -> STARTING\n"
+        "0.001 node0 starts workers 0-0 of 3, round 0\n"
+        "0.002 node1 starts workers 1-1 of 3, round 0\n"
+        "0.002 node2 starts workers 2-2 of 3, round 0\n"
+        "0.103 job STARTING -> RUNNING\n"
+        "1.000 node2 crashes\n"
+        "1.001 node0 a worker loses its peer\n"
+        "1.001 job RUNNING -> STOPPING\n"
+        "1.001 node0 stops round 0: rank 0 (pid 1000 on node0) exited with code 1: no restarts left\n"
+        "1.002 node1 a worker loses its peer\n"
+        "1.002 node1 stops round 0: rank 0 (pid 1000 on node0) exited with code 1: no restarts left\n"
+        "2.001 job STOPPING -> FINISHING\n"
+        "2.002 node1 verdict 138: node rank 2 (node2) is lost; restarts used: 0 of 0\n"
+        "2.003 job FINISHING -> FAILED\n"
+        "2.003 node0 verdict 138: node rank 2 (node2) is lost; restarts used: 0 of 0\n"
+        "2.007 node1 exits 138\n"
+        "2.008 node0 exits 138\n");
     cluster_destroy(c);
 }
 
@@ -218,36 +217,34 @@ static void a_signal_wins_over_what_was_heard_before(void **state)
     cluster_follow(c, 1000, 0);
     cluster_follow(c, 1000, 1);
     cluster_kill(c, 1000, 2);
-    expect_trace(c, 20000,
-                 "0.000 node0 joins as node rank 0\n"
-                 "0.000 node1 joins as node rank 1\n"
-                 "0.000 node2 joins as node rank 2\n"
-                 "0.001 job FORMING -> STARTING\n"
-                 "0.001 node0 starts workers 0-0 of 3, round 0\n"
-                 "0.002 node1 starts workers 1-1 of 3, round 0\n"
-                 "0.002 node2 starts workers 2-2 of 3, round 0\n"
-                 "0.103 job STARTING -> RUNNING\n"
-                 "1.000 node0 a worker loses its peer\n"
-                 "1.000 job RUNNING -> STOPPING\n"
-                 "1.000 node1 a worker loses its peer\n"
-                 "1.000 node2 a worker is killed\n"
-                 "1.000 node0 stops round 0: rank 0 (pid 1000 on node0) exited with code 1: Connection "
-                 "closed by peer: no restarts left\n"
-                 "1.001 node1 stops round 0: rank 0 (pid 1000 on node0) exited with code 1: Connection "
-                 "closed by peer: no restarts left\n"
-                 "1.001 node2 stops round 0: rank 0 (pid 1000 on node0) exited with code 1: Connection "
-                 "closed by peer: no restarts left\n"
-                 "1.101 job STOPPING -> FINISHING\n"
-                 "1.102 node1 verdict 137: rank 2 (pid 1002 on node2) was killed by signal 9 (SIGKILL); "
-                 "restarts used: 0 of 0\n"
-                 "1.102 node2 verdict 137: rank 2 (pid 1002 on node2) was killed by signal 9 (SIGKILL); "
-                 "restarts used: 0 of 0\n"
-                 "1.103 job FINISHING -> FAILED\n"
-                 "1.103 node0 verdict 137: rank 2 (pid 1002 on node2) was killed by signal 9 (SIGKILL); "
-                 "restarts used: 0 of 0\n"
-                 "1.107 node1 exits 137\n"
-                 "1.107 node2 exits 137\n"
-                 "1.108 node0 exits 137\n");
+    expect_trace(
+        c, 20000,
+        "0.000 node0 joins as node rank 0\n"
+        "0.000 node1 joins as node rank 1\n"
+        "0.000 node2 joins as node rank 2\n"
+        "0.001 job FORMING -> STARTING\n"
+        "0.001 node0 starts workers 0-0 of 3, round 0\n"
+        "0.002 node1 starts workers 1-1 of 3, round 0\n"
+        "0.002 node2 starts workers 2-2 of 3, round 0\n"
+        "0.103 job STARTING -> RUNNING\n"
+        "1.000 node0 a worker loses its peer\n"
+        "1.000 job RUNNING -> STOPPING\n"
+        "1.000 node1 a worker loses its peer\n"
+        "1.000 node2 a worker is killed\n"
+        "1.000 node0 stops round 0: rank 0 (pid 1000 on node0) exited with code 1: no restarts left\n"
+        "1.001 node1 stops round 0: rank 0 (pid 1000 on node0) exited with code 1: no restarts left\n"
+        "1.001 node2 stops round 0: rank 0 (pid 1000 on node0) exited with code 1: no restarts left\n"
+        "1.101 job STOPPING -> FINISHING\n"
+        "1.102 node1 verdict 137: rank 2 (pid 1002 on node2) was killed by signal 9 (SIGKILL); "
+        "restarts used: 0 of 0\n"
+        "1.102 node2 verdict 137: rank 2 (pid 1002 on node2) was killed by signal 9 (SIGKILL); "
+        "restarts used: 0 of 0\n"
+        "1.103 job FINISHING -> FAILED\n"
+        "1.103 node0 verdict 137: rank 2 (pid 1002 on node2) was killed by signal 9 (SIGKILL); "
+        "restarts used: 0 of 0\n"
+        "1.107 node1 exits 137\n"
+        "1.107 node2 exits 137\n"
+        "1.108 node0 exits 137\n");
     cluster_destroy(c);
 }
 

@@ -1,6 +1,7 @@
 /* rendezvous_roster_test.c - what the members of a world report, and how it ends: tables, causes, agents that
  * are done or drain. */
 #include <signal.h>
+#include <string.h>
 
 #include "proto/exit_code.h"
 #include "rendezvous/failure/failure.h"
@@ -36,6 +37,52 @@ static void who_stops_unasked_costs_a_restart(void **state)
         assert_int_equal(report(f, rank, 0, MEMBERSHIP_REPORT_STOPPED, NULL), 0);
     assert_int_equal(roster_state(f->roster), JOB_STARTING);
     assert_int_equal(roster_restart_count(f->roster), 1);
+}
+
+static const struct membership_event *verdict_of(struct fixture *f)
+{
+    static struct membership_event event;
+    for (size_t i = 0; i < f->actions.count; i++)
+        if (f->actions.items[i].kind == ROSTER_SEND_VERDICT) {
+            roster_fill_event(f->roster, &f->actions.items[i], &event);
+            return &event;
+        }
+    return NULL;
+}
+
+/* A failure is told at once, and once more when what the worker left was read: then it may be another class,
+ * and another failure the first cause, whose record must be whole. */
+static void what_completes_a_report_takes_its_place(void **state)
+{
+    struct fixture *f = *state;
+    struct worker_failure peer = {.rank = 0, .pid = 10, .exit_code = 1, .age_ns = NS_PER_S},
+                          cause = {.rank = 3, .local_rank = 1, .pid = 11, .exit_code = 7};
+    f->now.ns = 100 * NS_PER_S;
+    all_run(f);
+    for (int round = 0; round < 2; round++) {
+        f->sequence[0] = f->sequence[2] = 10 * (round + 1);
+        peer.completes = cause.completes = false;
+        peer.tail[0] = cause.message[0] = '\0';
+        assert_int_equal(report(f, 0, round, MEMBERSHIP_REPORT_FAILED, &peer), 0);
+        assert_int_equal(roster_state(f->roster), JOB_STOPPING); /* the others are told at once */
+        assert_int_equal(report(f, 2, round, MEMBERSHIP_REPORT_FAILED, &cause), 0);
+        peer.completes = cause.completes = true;
+        strcpy(cause.message, "ValueError: no");
+        assert_int_equal(report(f, 2, round, MEMBERSHIP_REPORT_FAILED, &cause), 0);
+        strcpy(peer.tail, "Connection reset by peer");
+        assert_int_equal(report(f, 0, round, MEMBERSHIP_REPORT_FAILED, &peer), 0);
+        for (int rank = 0; rank < NODES; rank++)
+            assert_int_equal(report(f, rank, round, MEMBERSHIP_REPORT_STOPPED, NULL), 0);
+    }
+    const struct membership_event *verdict = verdict_of(f);
+    assert_non_null(verdict);
+    assert_int_equal(verdict->failure.pid, 11);
+    assert_string_equal(verdict->failure.message, "ValueError: no");
+    assert_int_equal(verdict->other_total, 1);
+    assert_int_equal(verdict->other_count, 1);
+    assert_int_equal(verdict->others[0].pid, 10);
+    assert_int_equal(verdict->others[0].class_, FAILURE_CASCADE);
+    assert_int_equal(verdict->others[0].after_ns, -NS_PER_S);
 }
 
 static void the_first_cause_is_found_among_many(void **state)
@@ -290,6 +337,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_WORLD(a_broken_protocol_is_an_error),
         WITH_WORLD(who_stops_unasked_costs_a_restart),
+        WITH_WORLD(what_completes_a_report_takes_its_place),
         WITH_WORLD(the_first_cause_is_found_among_many),
         WITH_WORLD(of_many_failures_the_best_are_kept),
         WITH_WORLD(a_late_joiner_is_told_how_it_ended),

@@ -26,6 +26,7 @@ static struct worker_failure some_failure(void)
                                      .not_started = true,
                                      .hung = true,
                                      .unkillable = true,
+                                     .completes = true,
                                      .memory_host = true,
                                      .xid = 79,
                                      .xid_elsewhere = true,
