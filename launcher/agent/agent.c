@@ -1,23 +1,95 @@
-/* agent.c - the life of one `muster run`: what it sets up, its loop, its end. What is seen becomes an event
- * of the group (agent_actions.c); the other parts are listed in agent_internal.h. */
+/* agent.c - the life of one `muster run`: the table of its parts, the loop, the end. See agent_internal.h. */
 #include "launcher/agent/agent.h"
+
 #include <fcntl.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "launcher/agent/agent_actions.h"
+#include "launcher/agent/agent_events.h"
+#include "launcher/agent/agent_failures.h"
+#include "launcher/agent/agent_heartbeats.h"
 #include "launcher/agent/agent_internal.h"
+#include "launcher/agent/agent_job_state.h"
+#include "launcher/agent/agent_membership.h"
+#include "launcher/agent/agent_nccl.h"
+#include "launcher/agent/agent_notices.h"
+#include "launcher/agent/agent_outcome.h"
+#include "launcher/agent/agent_output.h"
+#include "launcher/agent/agent_processes.h"
+#include "launcher/agent/agent_server.h"
+#include "launcher/agent/agent_signals.h"
+#include "launcher/agent/agent_status.h"
 #include "launcher/config/exit_mode.h"
-#include "launcher/loop/background_job.h"
-#include "launcher/loop/resolver.h"
-#include "launcher/output/log_directory.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/env_names.h"
 #include "proto/exit_code.h"
 
 static const int64_t linger_ns = 2 * NS_PER_S; /* for the last messages to the server */
+
+/* In the order in which they are created, and in which they hear and tick; they are destroyed in reverse. The
+ * worker group comes last: what the others saw in a turn of the loop is known when it looks. */
+static const struct agent_part *const parts[] = {
+    &agent_output_part,   &agent_signals_part,   &agent_events_part, &agent_job_state_part,
+    &agent_nccl_part,     &agent_folders_part,   &agent_server_part, &agent_heartbeats_part,
+    &agent_notices_part,  &agent_processes_part, &agent_status_part, &agent_membership_part,
+    &agent_failures_part, &agent_actions_part,
+};
+
+enum { PARTS = sizeof parts / sizeof parts[0] };
+
+/* --- the parts together --- */
+
+/* A part that has found the job to be over (--state-dir) leaves the rest uncreated. */
+static int create_parts(struct agent *agent, struct muster_error *err)
+{
+    for (int i = 0; i < PARTS && !agent->finished; i++) {
+        agent->created = i + 1; /* what its create has begun, its destroy ends */
+        if (parts[i]->create(agent, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void destroy_parts(struct agent *agent)
+{
+    while (agent->created > 0)
+        if (parts[--agent->created]->destroy)
+            parts[agent->created]->destroy(agent);
+}
+
+static struct instant next_deadline(const struct agent *agent)
+{
+    struct instant next = INSTANT_NEVER;
+    for (int i = 0; i < agent->created; i++)
+        if (parts[i]->deadline)
+            next = instant_min(next, parts[i]->deadline(agent));
+    return next;
+}
+
+static void tick_parts(struct agent *agent)
+{
+    struct instant now = clock_now(NULL);
+    for (int i = 0; i < agent->created; i++)
+        if (parts[i]->tick)
+            parts[i]->tick(agent, now);
+}
+
+static void emit(struct agent *agent, const struct agent_event *event)
+{
+    assert((unsigned)event->kind < AGENT_EVENT_COUNT);
+    if (!agent_actions_admit(agent, event))
+        return;
+    for (int i = 0; i < agent->created; i++)
+        if (parts[i]->event)
+            parts[i]->event(agent, event);
+    agent_actions_take(agent, event);
+}
+
+/* --- before the parts --- */
 
 static int make_identity(struct agent *agent, struct muster_error *err)
 {
@@ -51,140 +123,6 @@ static void share_heap(void)
 #endif
 }
 
-/* Everything that can fail before there is a world. */
-static int set_up(struct agent *agent, struct muster_error *err)
-{
-    const struct run_config *config = agent->config;
-    agent->workers = mem_calloc((size_t)config->nproc_per_node, sizeof *agent->workers);
-    agent->beats = mem_calloc((size_t)config->nproc_per_node, sizeof *agent->beats);
-    if (!agent->workers || !agent->beats)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for %d workers", config->nproc_per_node);
-    bool over;
-    if (agent_watch_signals(agent, err) < 0 || agent_read_job(agent, &over, err) < 0)
-        return -1;
-    if (over) {
-        agent->finished = true;
-        agent->group.exit_code = agent->state.exit_code;
-        return 0;
-    }
-    if (agent->tune->unfit)
-        return error_set(err, MUSTER_E_STATE, "%s; it does not join the job", agent->tune->unfit);
-    share_heap();
-    if (make_identity(agent, err) < 0 || raise_descriptors(agent, err) < 0 ||
-        agent_prepare_logs(agent, err) < 0)
-        return -1;
-    if (agent_open_events(agent, err) < 0 || agent_open_tuning(agent, err) < 0 ||
-        agent_open_facts(agent, err) < 0)
-        return -1;
-    if (agent_read_secret(agent, err) < 0)
-        return -1;
-    agent_warn_of_init(agent);
-    if (agent_adopt_orphans(agent, err) < 0 || agent_watch_guardian(agent, err) < 0 ||
-        agent_open_status(agent, err) < 0)
-        return -1;
-    return agent_join(agent, err);
-}
-
-static struct instant next_deadline(const struct agent *agent)
-{
-    struct instant next = instant_min(agent->group.deadline, agent->sweep_at);
-    if (agent->membership)
-        next = instant_min(next, membership_deadline(agent->membership));
-    next = instant_min(next, descendant_killer_deadline(&agent->sweeper));
-    next = instant_min(next, agent_beats_deadline(agent));
-    next = instant_min(next, agent->inquest_deadline);
-    next = instant_min(next, agent_progress_deadline(agent));
-    next = instant_min(next, agent_logs_deadline(agent));
-    return instant_min(next, pump_deadline(agent->pump));
-}
-
-static void pass_time(struct agent *agent)
-{
-    struct instant now = clock_now(NULL);
-    if (instant_reached(now, pump_deadline(agent->pump)))
-        pump_tick(agent->pump, now);
-    agent_beats_tick(agent, now);
-    agent_failures_tick(agent, now);
-    pid_t stuck = descendant_killer_tick(&agent->sweeper, now);
-    if (stuck)
-        log_warning(&agent->log, "process %d does not let its environment be read: it is left out",
-                    (int)stuck);
-    if (instant_reached(now, agent_progress_deadline(agent)))
-        agent_tell_progress(agent, now);
-    agent_follow_server(agent, now);
-    agent_logs_tick(agent, now);
-    if (instant_reached(now, agent->group.deadline))
-        agent_event(agent, &(struct worker_group_event){.kind = GROUP_DEADLINE}, NULL);
-    else if (instant_reached(now, agent->sweep_at))
-        agent_sweep(agent);
-}
-
-static int run(struct agent *agent, struct muster_error *err)
-{
-    for (;;) {
-        agent_ask_seat(agent);
-        agent_look_after_the_dead(agent);
-        if (worker_group_wants_empty(&agent->group) && !agent_has_untold_failures(agent) &&
-            agent_is_childless()) {
-            descendant_killer_call_off(&agent->sweeper); /* it must not find the next round's workers */
-            agent_event(agent, &(struct worker_group_event){.kind = GROUP_EMPTY}, NULL);
-        } else if (!agent->finished && loop_turn(&agent->loop, next_deadline(agent), err) < 0) {
-            return -1;
-        }
-        if (agent->finished)
-            return 0;
-        pass_time(agent);
-    }
-}
-
-/* --- the end --- */
-
-/* The server outlives its agent's part in the job until the others have taken note. Meanwhile signals and
- * questions are answered as ever. */
-static int see_off(struct agent *agent, struct muster_error *err)
-{
-    if (!agent->membership)
-        return 0;
-    membership_part(agent->membership, linger_ns);
-    char text[MUSTER_ERROR_TEXT];
-    agent_describe_waiting(agent, text, sizeof text);
-    if (*text)
-        log_info(&agent->log, "%s", text);
-    while (membership_parting(agent->membership)) {
-        if (loop_turn(&agent->loop, next_deadline(agent), err) < 0)
-            return -1;
-        pass_time(agent);
-    }
-    return 0;
-}
-
-static void tear_down(struct agent *agent)
-{
-    guardian_release(&agent->guardian); /* it ends while we do the rest */
-    agent_close_status(agent);
-    agent_close_events(agent);
-    agent_close_facts(agent);
-    agent_close_tuning(agent);
-    agent_end_failures(agent);
-    descendant_killer_call_off(&agent->sweeper);
-    agent_stop_cleaning(agent);
-    if (agent->workers)
-        agent_release_workers(agent);
-    membership_destroy(agent->membership, linger_ns);
-    resolver_destroy(agent->resolver);
-    background_watch_end(&agent->port_asking);
-    agent_close_store(agent);
-    mem_free(agent->id_chain);
-    agent_discard_error_directory(agent);
-    mem_free(agent->error_directory);
-    mem_free(agent->run_directory);
-    mem_free(agent->program);
-    mem_free(agent->workers);
-    mem_free(agent->beats);
-    secret_wipe(&agent->keys, sizeof agent->keys);
-    guardian_dismiss(&agent->guardian);
-}
-
 /* Standard descriptors that are closed would be taken by the first files that are opened. */
 static void open_standard_descriptors(void)
 {
@@ -193,93 +131,135 @@ static void open_standard_descriptors(void)
             return; /* no /dev/null: what is written is lost either way */
 }
 
+static int begin(struct agent *agent, struct muster_error *err)
+{
+    share_heap();
+    if (loop_init(&agent->loop, err) < 0 ||
+        round_init(&agent->round, agent->config->nproc_per_node, err) < 0 || make_identity(agent, err) < 0 ||
+        raise_descriptors(agent, err) < 0)
+        return -1;
+    machine_host_name(agent->host);
+    return 0;
+}
+
+/* --- the loop --- */
+
+static int run(struct agent *agent, struct muster_error *err)
+{
+    agent_signals_warn_of_init(agent);
+    for (;;) {
+        tick_parts(agent);
+        if (agent->finished)
+            return 0;
+        if (loop_turn(&agent->loop, next_deadline(agent), err) < 0)
+            return -1;
+    }
+}
+
+/* The server outlives its agent's part in the job until the others have taken note. Meanwhile signals and
+ * questions are answered as ever. */
+static int see_off(struct agent *agent, struct muster_error *err)
+{
+    char text[MUSTER_ERROR_TEXT];
+    agent_membership_depart(agent, linger_ns);
+    agent_membership_describe(agent, text, sizeof text);
+    if (*text)
+        log_info(&agent->log, "%s", text);
+    while (agent_membership_departing(agent)) {
+        if (loop_turn(&agent->loop, next_deadline(agent), err) < 0)
+            return -1;
+        tick_parts(agent);
+    }
+    return 0;
+}
+
+/* --- the end --- */
+
 static int shown_code(const struct agent *agent, int code)
 {
-    return exit_mode_code((enum exit_mode)agent->config->exit_mode, code, agent->ran);
+    return exit_mode_code((enum exit_mode)agent->config->exit_mode, code, agent_processes_ran(agent));
 }
 
 static int fail(struct agent *agent, int code, const struct muster_error *err)
 {
     (void)snprintf(agent->end_reason, sizeof agent->end_reason, "%s", err->text);
-    agent_tell_outcome(agent, shown_code(agent, code));
+    agent_outcome_tell(agent, shown_code(agent, code));
     return shown_code(agent, code);
 }
 
 static int set_up_code(const struct agent *agent, const struct muster_error *err)
 {
-    if (agent->early_signal)
-        return EXIT_CODE_SIGNAL_BASE + agent->early_signal;
+    int early = agent_signals_early(agent);
+    if (early)
+        return EXIT_CODE_SIGNAL_BASE + early;
     if (agent->tune->unfit)
         return EXIT_CODE_NODE;
     return err->code == MUSTER_E_INVALID || err->code == MUSTER_E_UNSUPPORTED ? EXIT_CODE_USAGE
                                                                               : EXIT_CODE_FAILURE;
 }
 
-static int run_agent(struct agent *agent)
+static int end(struct agent *agent)
 {
+    const struct membership_event *verdict = agent_membership_verdict(agent);
+    const int code = agent->group.exit_code;
     struct muster_error err = {0};
-    if (set_up(agent, &err) < 0) {
-        log_error(&agent->log, "%s", err.text);
-        if (agent->run_directory)
-            log_directory_discard(agent->config->log_dir, agent->run_directory);
-        return fail(agent, set_up_code(agent, &err), &err);
-    }
-    if (run(agent, &err) < 0) { /* the kernel refuses what it gave before: leave nothing behind */
-        log_error(&agent->log, "%s", err.text);
-        agent_kill_workers(agent);
-        descendant_killer_wait(&agent->sweeper, linger_ns);
-        return fail(agent, EXIT_CODE_FAILURE, &err);
-    }
-    agent_settle_failures(agent);
-    agent_tell(agent, agent->group.exit_code ? EVENT_FAILED : EVENT_SUCCEEDED,
-               instant_diff_ns(clock_now(NULL), agent->started));
-    agent_keep_end(agent);
-    int exit_code = shown_code(agent, agent->group.exit_code);
+    agent_failures_settle(agent);
+    agent_emit(agent, &(struct agent_event){.kind = AGENT_ENDED,
+                                            .code = code,
+                                            .duration_ns = instant_diff_ns(clock_now(NULL), agent->started),
+                                            .text = code && verdict ? verdict->reason : NULL});
+    agent_job_state_keep_end(agent, verdict);
+    int exit_code = shown_code(agent, code);
     if (exit_code)
-        agent_tell_outcome(agent, exit_code);
+        agent_outcome_tell(agent, exit_code);
     if (see_off(agent, &err) < 0)
         log_error(&agent->log, "%s", err.text); /* the job's outcome stands */
     return exit_code;
 }
 
+static int run_parts(struct agent *agent)
+{
+    struct muster_error err = {0};
+    if (create_parts(agent, &err) < 0) {
+        log_error(&agent->log, "%s", err.text);
+        agent_output_discard(agent);
+        return agent->pump ? fail(agent, set_up_code(agent, &err), &err) : EXIT_CODE_FAILURE;
+    }
+    if (agent->finished) { /* before it began: the job is over */
+        agent->group.exit_code = agent_job_state_exit_code(agent);
+    } else if (run(agent, &err) < 0) { /* the kernel refuses what it gave before: leave nothing behind */
+        log_error(&agent->log, "%s", err.text);
+        agent_processes_kill_last(agent, linger_ns);
+        return fail(agent, EXIT_CODE_FAILURE, &err);
+    }
+    return end(agent);
+}
+
 int agent_run(const struct run_config *config, struct nccl_env *tune, const struct log_sink *log)
 {
     struct muster_error err = {0};
+    int exit_code = EXIT_CODE_FAILURE;
     open_standard_descriptors();
     scope_free struct agent *agent = mem_calloc(1, sizeof *agent);
-    if (!agent || loop_init(&agent->loop, &err) < 0) {
-        log_error(log, "%s", agent ? err.text : "no memory for the agent");
-        return EXIT_CODE_FAILURE;
+    if (!agent) {
+        log_error(log, "no memory for the agent");
+        return exit_code;
     }
     agent->config = config;
     agent->tune = tune;
-    agent->sweeper.loop = &agent->loop;
-    agent->started = agent->waiting_since = clock_now(NULL);
-    agent->signals.fd = agent->seat.fd = agent->inquest.fd = agent->store_knock.fd = -1;
-    agent->guardian.fd = agent->held_port_fd = -1;
-    agent->sweep_at = agent->hang.deadline = agent->inquest_deadline = INSTANT_NEVER;
-    agent->group = (struct worker_group){.state = GROUP_WAITING,
-                                         .shutdown_grace_ns = agent_seconds_ns(config->shutdown_timeout_s),
-                                         .restart_grace_ns = agent_seconds_ns(config->restart_grace_s),
-                                         .kill_bound_ns = AGENT_KILL_BOUND_NS,
-                                         .drains = config->elastic,
-                                         .ends_together = !config->elastic && config->max_nodes > 1,
-                                         .clean_bound_ns = AGENT_CLEAN_BOUND_NS,
-                                         .deadline = INSTANT_NEVER};
-    machine_host_name(agent->host);
-    int exit_code = EXIT_CODE_FAILURE;
-    if (agent_open_pump(agent, &err) == 0) {
-        agent->log = *log;
-        agent->log.write = pump_log;
-        agent->log.context = agent->pump;
-        exit_code = run_agent(agent);
-        tear_down(agent);
-    } else {
+    agent->log = *log;
+    agent->emit = emit;
+    agent->started = clock_now(NULL);
+    agent->loop.epoll_fd = agent->loop.timer_fd = -1;
+    if (begin(agent, &err) == 0)
+        exit_code = run_parts(agent);
+    else
         log_error(log, "%s", err.text);
-    }
-    agent_close_pump(agent);
-    if (agent->signals.fd >= 0)
-        (void)close(agent->signals.fd);
+    agent_processes_release(agent);
+    emit(agent, &(struct agent_event){.kind = AGENT_ROUND_ENDS});
+    destroy_parts(agent);
+    round_free(&agent->round);
+    mem_free(agent->id_chain);
     loop_close(&agent->loop);
     return exit_code;
 }

@@ -1,126 +1,124 @@
-/* agent_actions.c - one step of the group (worker_group.h), and what it asks for. See agent_internal.h. */
-#include "launcher/agent/agent_internal.h"
+/* agent_actions.c - one step of the worker group for each event that is one, and what it asks for. See
+ * agent_actions.h. */
+#include "launcher/agent/agent_actions.h"
+
+#include "launcher/agent/agent_failures.h"
+#include "launcher/agent/agent_membership.h"
+#include "launcher/agent/agent_notices.h"
+#include "launcher/agent/agent_output.h"
+#include "launcher/agent/agent_processes.h"
 #include "proto/base/guard.h"
 
-static void report(struct agent *agent, enum membership_report_kind kind)
+const char *agent_event_name(enum agent_event_kind kind)
 {
-    struct muster_error err = {0};
-    if (agent->membership && membership_report(agent->membership, agent->world.id, kind, NULL, &err) < 0)
-        log_error(&agent->log, "%s", err.text);
+    static const char *const names[] = {
+#define AGENT_EVENT_NAME(symbol, ...) [symbol] = (#symbol),
+        AGENT_EVENTS(AGENT_EVENT_NAME)
+#undef AGENT_EVENT_NAME
+    };
+    return (unsigned)kind < AGENT_EVENT_COUNT ? names[kind] : "?";
 }
 
-static void do_start(struct agent *agent)
+static const unsigned char steps[] = {
+#define AGENT_EVENT_STEP(symbol, step, meaning) [symbol] = (step),
+    AGENT_EVENTS(AGENT_EVENT_STEP)
+#undef AGENT_EVENT_STEP
+};
+
+/* --- what an action does --- */
+
+static void start_round(struct agent *agent)
 {
-    agent_begin_failures(agent);
-    agent->stop = (struct membership_event){0};
-    agent_tell(agent, EVENT_RENDEZVOUS, instant_diff_ns(clock_now(NULL), agent->waiting_since));
-    if (agent->world.restart_count > agent->restarts_told) /* a round after a planned change is none */
+    const struct round *round = &agent->round;
+    if (round->world.restart_count > agent->restarts_told) /* a round after a planned change is none */
         log_info(&agent->log, "restart %lld of %lld: round %u starts%s%s",
-                 (long long)agent->world.restart_count, (long long)agent->config->max_restarts,
-                 agent->world.id.round, *agent->restart_reason ? "; the first cause: " : "",
-                 agent->restart_reason);
-    agent->restarts_told = agent->world.restart_count;
-    agent_open_logs(agent);
+                 (long long)round->world.restart_count, (long long)agent->config->max_restarts,
+                 round->world.id.round, *round->restart_reason ? "; the first cause: " : "",
+                 round->restart_reason);
+    agent->restarts_told = round->world.restart_count;
+    agent_output_open_files(agent); /* AGENT_FILES goes on */
 }
 
-void agent_begin_round(struct agent *agent)
+static void start_workers(struct agent *agent)
 {
-    struct worker_failure failure;
+    struct muster_error err = {0};
     struct instant begin = clock_now(NULL);
-    bool started = agent_start_workers(agent, &failure) == 0;
-    agent_watch_kernel(agent, begin);
-    agent_tell(agent, EVENT_START, instant_diff_ns(clock_now(NULL), begin));
-    if (started) {
-        report(agent, MEMBERSHIP_REPORT_RUNNING);
-        agent_exchange_facts(agent);
-    } else {
-        agent_event(agent, &(struct worker_group_event){.kind = GROUP_FAILURE}, &failure);
-    }
+    struct agent_start start = {0};
+    bool started = agent_processes_start(agent, &start, &err) == 0;
+    agent_emit(agent, &(struct agent_event){.kind = AGENT_STARTED,
+                                            .code = started,
+                                            .duration_ns = instant_diff_ns(clock_now(NULL), begin)});
+    if (started)
+        agent_membership_report(agent, MEMBERSHIP_REPORT_RUNNING, NULL);
+    else
+        agent_failures_not_started(agent, start.worker, start.exit_code, err.text);
 }
 
-void agent_sweep(struct agent *agent)
+static void end_round(struct agent *agent)
 {
-    struct instant now = clock_now(NULL);
-    struct instant since = instant_add(agent->group.deadline, -agent->group.kill_bound_ns); /* of KILLING */
-    agent_kill_workers(agent);
-    agent->sweep_at = instant_add(now, descendant_killer_pause_ns(instant_diff_ns(now, since)));
+    agent_processes_stop_cleaning(agent);
+    agent_emit(agent, &(struct agent_event){.kind = AGENT_ROUND_ENDS});
+    round_end(&agent->round);
+    agent_membership_report(agent, MEMBERSHIP_REPORT_STOPPED, NULL);
 }
 
-static void do_leave(struct agent *agent)
+static void remind(struct agent *agent)
 {
-    struct muster_error err = {0};
-    if (agent->membership && membership_leave(agent->membership, agent->group.exit_code, &err) < 0)
-        log_debug(&agent->log, "%s", err.text); /* we go all the same */
-}
-
-static void do_drain(struct agent *agent)
-{
-    struct muster_error err = {0};
-    if (agent->membership &&
-        membership_drain(agent->membership, agent->group.exit_code, agent->group.shutdown_grace_ns, &err) < 0)
-        log_debug(&agent->log, "%s", err.text); /* unanswered, it goes alone */
-}
-
-static void do_remind(struct agent *agent)
-{
-    int64_t left = instant_diff_ns(agent->group.deadline, clock_now(NULL)) / NS_PER_S;
-    if (agent->group.state == GROUP_OVER) {
+    const struct worker_group *group = &agent->group;
+    int64_t left = instant_diff_ns(group->deadline, clock_now(NULL)) / NS_PER_S;
+    if (group->state == GROUP_OVER) {
         char text[MUSTER_ERROR_TEXT];
-        agent_describe_waiting(agent, text, sizeof text);
+        agent_membership_describe(agent, text, sizeof text);
         log_info(&agent->log, "already %s", *text ? text : "leaving");
         return;
     }
-    if (agent->group.state == GROUP_DRAINING) {
+    if (group->state == GROUP_DRAINING) {
         log_info(&agent->log, "already stopping, together with the other nodes");
         return;
     }
     log_info(&agent->log, "already stopping; what still runs %s in %lld s",
-             agent->group.state == GROUP_KILLING ? "was killed, giving up" : "is killed",
+             group->state == GROUP_KILLING ? "was killed, giving up" : "is killed",
              (long long)(left > 0 ? left : 0));
 }
 
-static void execute(struct agent *agent, enum worker_group_action action,
-                    const struct worker_failure *failure)
+static void execute(struct agent *agent, enum worker_group_action action, const struct agent_event *event)
 {
     switch (action) {
     case GROUP_REPORT_FAILED:
-        agent_report_failure(agent, failure);
+        agent_membership_report(agent, MEMBERSHIP_REPORT_FAILED, event->failure);
         break;
     case GROUP_REPORT_DONE:
-        report(agent, MEMBERSHIP_REPORT_DONE);
+        agent_membership_report(agent, MEMBERSHIP_REPORT_DONE, NULL);
         break;
     case GROUP_DRAIN:
-        do_drain(agent);
+        agent_membership_drain(agent);
         break;
     case GROUP_LEAVE:
-        do_leave(agent);
+        agent_membership_leave(agent);
         break;
     case GROUP_ANNOUNCE:
-        agent_announce(agent);
+        agent_notices_announce(agent);
         break;
     case GROUP_TERMINATE:
-        agent_terminate_workers(agent, agent->group.signal);
+        agent_processes_terminate(agent, agent->group.signal);
         break;
     case GROUP_KILL:
-        agent_sweep(agent);
+        agent_processes_kill(agent);
         break;
     case GROUP_NAME_STUCK:
-        agent_name_stuck(agent);
+        agent_failures_unkillable(agent);
         break;
     case GROUP_CLEAN:
-        agent_clean(agent);
+        agent_processes_clean(agent);
         break;
     case GROUP_REPORT_STOPPED:
-        agent_stop_cleaning(agent);
-        agent_release_workers(agent);
-        agent_begin_waiting(agent, clock_now(NULL));
-        report(agent, MEMBERSHIP_REPORT_STOPPED);
+        end_round(agent);
         break;
     case GROUP_START:
-        do_start(agent);
+        start_round(agent);
         break;
     case GROUP_REMIND:
-        do_remind(agent);
+        remind(agent);
         break;
     default: /* GROUP_EXIT */
         agent->finished = true;
@@ -128,26 +126,90 @@ static void execute(struct agent *agent, enum worker_group_action action,
     }
 }
 
-void agent_event(struct agent *agent, const struct worker_group_event *event,
-                 const struct worker_failure *failure)
+/* --- events --- */
+
+static void step(struct agent *agent, const struct agent_event *event)
 {
+    struct worker_group_event own = {.kind = steps[event->kind], .signal = event->code};
+    enum worker_group_state before = agent->group.state;
     struct muster_error err = {0};
     unsigned actions;
-    enum worker_group_state before = agent->group.state;
-    agent->group.listens = agent_count_listeners(agent) > 0;
-    if (worker_group_step(&agent->group, event, clock_now(NULL), &actions, &err) < 0) {
+    own.exit_code = event->kind == AGENT_VERDICT ? event->seat->exit_code : event->code;
+    if (event->kind == AGENT_STOP) {
+        own.grace_ns = event->seat->grace_ns;
+        own.planned = event->seat->planned;
+    }
+    agent->group.listens = agent_notices_listeners(agent) > 0;
+    if (worker_group_step(&agent->group, &own, clock_now(NULL), &actions, &err) < 0) {
         log_error(&agent->log, "internal: %s", err.text);
         return;
     }
-    log_debug(&agent->log, "%s: %s -> %s", worker_group_event_name(event->kind),
-              worker_group_state_name(before), worker_group_state_name(agent->group.state));
-    if (agent->group.state != GROUP_RUNNING)
-        agent_reset_hang(agent);
-    if (before == GROUP_SAVING && agent->group.state != before)
-        agent_end_notice(agent);
-    if (agent->group.state != GROUP_KILLING)
-        agent->sweep_at = INSTANT_NEVER;
+    log_debug(&agent->log, "%s: %s -> %s", worker_group_event_name(own.kind), worker_group_state_name(before),
+              worker_group_state_name(agent->group.state));
+    if (agent->group.state != before)
+        agent_emit(agent, &(struct agent_event){.kind = AGENT_STATE, .code = (int)before});
     for (int action = 0; action < GROUP_ACTION_COUNT; action++)
         if (actions & 1u << action)
-            execute(agent, action, failure);
+            execute(agent, action, event);
 }
+
+bool agent_actions_admit(struct agent *agent, const struct agent_event *event)
+{
+    if (event->kind == AGENT_WORLD && agent->group.state != GROUP_WAITING) {
+        log_error(&agent->log, "internal: a world while the workers are %s",
+                  worker_group_state_name(agent->group.state));
+        return false;
+    }
+    if (event->kind == AGENT_WORLD)
+        round_begin(&agent->round, event->seat);
+    if (event->kind == AGENT_STOP) {
+        /* who is dead already was not stopped by us */
+        agent_emit(agent, &(struct agent_event){.kind = AGENT_CHILDREN});
+        log_info(&agent->log, "the workers stop: %s", event->seat->reason);
+        round_take_stop(&agent->round, event->seat);
+    }
+    return true;
+}
+
+void agent_actions_take(struct agent *agent, const struct agent_event *event)
+{
+    if (steps[event->kind] != AGENT_NO_STEP)
+        step(agent, event);
+    else if (event->kind == AGENT_FILES)
+        start_workers(agent);
+    else if (event->kind == AGENT_NO_FILES)
+        agent_failures_not_started(agent, NULL, 0, event->text);
+}
+
+/* --- time --- */
+
+static int create(struct agent *agent, struct muster_error *err)
+{
+    const struct run_config *config = agent->config;
+    (void)err;
+    agent->group = (struct worker_group){.state = GROUP_WAITING,
+                                         .shutdown_grace_ns = agent_seconds_ns(config->shutdown_timeout_s),
+                                         .restart_grace_ns = agent_seconds_ns(config->restart_grace_s),
+                                         .kill_bound_ns = AGENT_KILL_BOUND_NS,
+                                         .drains = config->elastic,
+                                         .ends_together = !config->elastic && config->max_nodes > 1,
+                                         .clean_bound_ns = AGENT_CLEAN_BOUND_NS,
+                                         .deadline = INSTANT_NEVER};
+    return 0;
+}
+
+static struct instant deadline(const struct agent *agent)
+{
+    return agent->group.deadline;
+}
+
+static void tick(struct agent *agent, struct instant now)
+{
+    if (instant_reached(now, agent->group.deadline))
+        agent_emit(agent, &(struct agent_event){.kind = AGENT_DEADLINE});
+    else if (worker_group_wants_empty(&agent->group) && !agent_failures_are_pending(agent) &&
+             agent_processes_are_gone(agent))
+        agent_emit(agent, &(struct agent_event){.kind = AGENT_EMPTY});
+}
+
+const struct agent_part agent_actions_part = {"worker group", create, deadline, tick, NULL, NULL};

@@ -1,12 +1,13 @@
-/* agent_events.c - event lines (event_line.h) to where --event-log-handler says: nowhere, the console, or a
- * file that a thread writes. See agent_internal.h. */
+/* agent_events.c - event lines to where --event-log-handler says. See agent_events.h. */
+#include "launcher/agent/agent_events.h"
+
 #include <fcntl.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/agent/agent_internal.h"
+#include "launcher/agent/agent_signals.h"
 #include "launcher/loop/background_job.h"
 #include "launcher/output/event_line.h"
 #include "launcher/output/write_queue.h"
@@ -17,7 +18,7 @@
 static const int64_t open_patience_ns = 5 * NS_PER_S, finish_patience_ns = NS_PER_S,
                      finish_limit_ns = 10 * NS_PER_S;
 
-struct event_file {
+struct agent_events {
     int wake_fd;
     struct write_queue *outlet;
     struct output_file *target;
@@ -61,7 +62,7 @@ static int open_bounded(struct agent *agent, const char *path, struct muster_err
     if (!errand)
         return -1;
     int fd = -1;
-    if (agent_await_errand(agent, errand, open_patience_ns, path, err) < 0)
+    if (agent_signals_await_job(agent, errand, open_patience_ns, path, err) < 0)
         (void)error_wrap(err, "--event-log-handler");
     else if (opening->fd < 0)
         error_set(err, (enum muster_error_code)opening->err.code, "%s", opening->err.text);
@@ -71,12 +72,12 @@ static int open_bounded(struct agent *agent, const char *path, struct muster_err
     return fd;
 }
 
-int agent_open_events(struct agent *agent, struct muster_error *err)
+static int create(struct agent *agent, struct muster_error *err)
 {
     const char *handler = agent->config->event_log_handler;
     if (!strchr(handler, '/'))
         return 0;
-    struct event_file *file = mem_calloc(1, sizeof *file);
+    struct agent_events *file = mem_calloc(1, sizeof *file);
     if (!file)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the event log");
     agent->events = file;
@@ -98,9 +99,9 @@ int agent_open_events(struct agent *agent, struct muster_error *err)
     return 0;
 }
 
-void agent_close_events(struct agent *agent)
+static void destroy(struct agent *agent)
 {
-    struct event_file *file = agent->events;
+    struct agent_events *file = agent->events;
     if (!file)
         return;
     struct write_queue_lost lost;
@@ -128,9 +129,9 @@ static void emit(struct agent *agent, struct event_line *line)
     line->host = agent->host;
     line->backend = config->rdzv_backend;
     line->entry_point = config->program;
-    line->restarts = agent->world.restart_count;
-    line->group_rank = agent->world.group_rank;
-    line->group_world_size = agent->world.group_world_size;
+    line->restarts = agent->round.world.restart_count;
+    line->group_rank = agent->round.world.group_rank;
+    line->group_world_size = agent->round.world.group_world_size;
     if (event_line_format(line, &text) < 0)
         return; /* no memory: an event is lost, the job goes on */
     if (!agent->events) {
@@ -152,24 +153,23 @@ static bool wanted(const struct agent *agent)
     return agent->events || !strcmp(agent->config->event_log_handler, "console");
 }
 
-void agent_tell(struct agent *agent, enum event_state state, int64_t duration_ns)
+static void tell_state(struct agent *agent, enum event_state state, int64_t duration_ns)
 {
-    struct event_line line = {.state = state, .duration_ns = duration_ns};
-    char what[MUSTER_ERROR_TEXT];
-    if (!wanted(agent))
-        return;
-    if (state == EVENT_SUCCEEDED || state == EVENT_FAILED) {
-        line.ended = true;
-        line.exit_code = agent->group.exit_code;
-    }
-    if (state == EVENT_FAILED && agent->judged) {
-        (void)snprintf(what, sizeof what, "%s", agent->verdict.reason);
-        line.error = what;
-    }
-    emit(agent, &line);
+    emit(agent, &(struct event_line){.state = state, .duration_ns = duration_ns});
 }
 
-void agent_tell_worker(struct agent *agent, const struct worker *worker, const struct worker_failure *failure)
+static void tell_end(struct agent *agent, const struct agent_event *event)
+{
+    emit(agent, &(struct event_line){.state = event->code ? EVENT_FAILED : EVENT_SUCCEEDED,
+                                     .duration_ns = event->duration_ns,
+                                     .ended = true,
+                                     .exit_code = event->code,
+                                     .error = event->text});
+}
+
+/* failure: where it ended by itself, and not well. */
+static void tell_worker(struct agent *agent, const struct worker *worker,
+                        const struct worker_failure *failure)
 {
     char what[MUSTER_ERROR_TEXT];
     bool exited = worker->end_code == CLD_EXITED;
@@ -180,11 +180,9 @@ void agent_tell_worker(struct agent *agent, const struct worker *worker, const s
                               .exit_code = exited ? worker->end_status : -worker->end_status,
                               .rank = worker->rank,
                               .local_rank = worker->local_rank,
-                              .role_rank = agent->world.role_rank_base + worker->local_rank,
-                              .role_world_size = agent->world.role_world_size,
+                              .role_rank = agent->round.world.role_rank_base + worker->local_rank,
+                              .role_world_size = agent->round.world.role_world_size,
                               .pid = (int)worker->pid};
-    if (!wanted(agent))
-        return;
     if (failure) {
         line.state = EVENT_FAILED;
         failure_describe(failure, what, sizeof what);
@@ -194,3 +192,30 @@ void agent_tell_worker(struct agent *agent, const struct worker *worker, const s
     }
     emit(agent, &line);
 }
+
+static void event(struct agent *agent, const struct agent_event *event)
+{
+    if (!wanted(agent))
+        return;
+    switch (event->kind) {
+    case AGENT_WORLD:
+        tell_state(agent, EVENT_RENDEZVOUS, event->duration_ns);
+        break;
+    case AGENT_STARTED:
+        tell_state(agent, EVENT_START, event->duration_ns);
+        break;
+    case AGENT_NOTICE:
+        tell_state(agent, EVENT_NOTICE, event->duration_ns);
+        break;
+    case AGENT_WORKER_ENDED:
+        tell_worker(agent, event->worker, event->failure);
+        break;
+    case AGENT_ENDED:
+        tell_end(agent, event);
+        break;
+    default:
+        break;
+    }
+}
+
+const struct agent_part agent_events_part = {"events", create, NULL, NULL, event, destroy};

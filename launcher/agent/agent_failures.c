@@ -1,135 +1,175 @@
-/* agent_failures.c - from the end of a worker to the report of a failure: what it left behind is looked up by
- * a thread (postmortem.h), while the others are stopped already. See agent_internal.h. */
-#include <stdio.h>
+/* agent_failures.c - from the end of a worker to the report of a failure, and its completion by what is found
+ * out later. See agent_failures.h. */
+#include "launcher/agent/agent_failures.h"
 
-#include "launcher/agent/agent_internal.h"
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launcher/agent/agent_heartbeats.h"
+#include "launcher/agent/agent_membership.h"
+#include "launcher/agent/agent_output.h"
+#include "launcher/agent/agent_processes.h"
+#include "launcher/policy/end.h"
+#include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/exit_code.h"
 #include "rendezvous/failure/failure.h"
 
-/* much less than the silence after which the server takes this node for lost */
-static const int64_t patience_ns =
-    2 * NS_PER_S; /* a busy machine takes its time with a file of a few lines */
+/* A busy machine takes its time with a file of a few lines. The others have long been told. */
+static const int64_t patience_ns = 2 * NS_PER_S;
 
-void agent_begin_failures(struct agent *agent)
+/* At all times: deadline is set where watched.fd is; every record is the post-mortem's, the round's or that
+ * of one function here. */
+struct agent_failures {
+    int64_t seen;
+    struct postmortem *postmortem; /* of this round; NULL: not yet, or no memory */
+    struct loop_source watched;    /* its thread, while one is under way; fd -1 */
+    struct instant deadline;
+};
+
+/* --- records --- */
+
+/* Who failed, when and where; not how. NULL without memory, which is said. */
+static struct observed_failure *make_record(const struct agent *agent, const struct worker *worker,
+                                            struct instant at)
 {
-    agent->failure_count = 0;
-    agent->stopped_count = 0;
-    agent_end_failures(agent);
-}
-
-void agent_watch_kernel(struct agent *agent, struct instant started)
-{
-    struct muster_error err = {0};
-    struct kernel_evidence_paths paths = kernel_evidence_paths();
-    agent->postmortem = postmortem_create(&paths, started, &err);
-    if (!agent->postmortem) /* failures are reported as far as they are known */
-        log_warning(&agent->log, "%s", err.text);
-}
-
-void agent_end_failures(struct agent *agent)
-{
-    postmortem_destroy(agent->postmortem);
-    agent->postmortem = NULL;
-}
-
-/* --- what is known is told --- */
-
-static struct failure_key key_of(const struct observed_failure *seen)
-{
-    return failure_key_of(&seen->failure, seen->at);
-}
-
-/* Of more than there is room for, the worst goes. */
-static void keep(struct agent *agent, const struct worker_failure *failure, struct instant at)
-{
-    struct failure_key key = failure_key_of(failure, at);
-    int place = agent->failure_count;
-    if (place == AGENT_FAILURES_KEPT) {
-        struct failure_key last = key_of(&agent->failures[place - 1]);
-        if (failure_key_compare(&key, &last) >= 0)
-            return;
-        place--;
-    } else {
-        agent->failure_count++;
+    struct observed_failure *record = mem_calloc(1, sizeof *record);
+    if (!record) {
+        log_error(&agent->log, "no memory for what is known of a failure");
+        return NULL;
     }
-    for (; place > 0; place--) {
-        struct failure_key before = key_of(&agent->failures[place - 1]);
-        if (failure_key_compare(&key, &before) >= 0)
-            break;
-        agent->failures[place] = agent->failures[place - 1];
-    }
-    agent->failures[place] = (struct observed_failure){*failure, at};
+    struct worker_failure *failure = &record->failure;
+    failure->rank = worker ? worker->rank : agent->round.world.rank_base;
+    failure->local_rank = worker ? worker->local_rank : 0;
+    failure->group_rank = agent->round.world.group_rank;
+    failure->pid = worker ? worker->pid : 0;
+    failure->wall_ns = clock_wall_ns();
+    (void)snprintf(failure->host, sizeof failure->host, "%s", agent->host);
+    record->at = at;
+    return record;
 }
 
-static void tell(struct agent *agent, struct worker_failure *failure, struct instant at)
+/* The same, and how it ended and its last words. */
+static struct observed_failure *make_end_record(struct agent *agent, struct worker *worker)
+{
+    struct observed_failure *record = make_record(agent, worker, worker->ended);
+    if (!record)
+        return NULL;
+    struct worker_failure *failure = &record->failure;
+    bool exited = worker->end_code == CLD_EXITED;
+    failure->exit_code = exited ? worker->end_status : -1;
+    failure->signal = exited ? 0 : worker->end_status;
+    failure->core_dumped = worker->end_code == CLD_DUMPED;
+    agent_output_last_words(agent, worker, failure->tail, sizeof failure->tail);
+    record->stderr_file = take_pointer(&worker->stderr_file);
+    record->error_file = take_pointer(&worker->error_file);
+    return record;
+}
+
+static bool has_worker(const struct worker_failure *failure)
+{
+    /* of a hang, all that hung are told of where it is seen */
+    return !failure->not_started && !failure->hung && !failure->unkillable && !failure->lost_node;
+}
+
+static void tell_end(struct agent *agent, const struct worker_failure *end,
+                     const struct worker_failure *failure)
+{
+    agent_emit(agent, &(struct agent_event){.kind = AGENT_WORKER_ENDED,
+                                            .worker = &agent->round.workers[end->local_rank],
+                                            .failure = failure});
+}
+
+static void tell_line(struct agent *agent, struct observed_failure *record)
 {
     scope_buffer line = {0};
-    struct muster_error err = {0};
-    failure->age_ns = instant_diff_ns(clock_now(NULL), at);
-    keep(agent, failure, at);
-    agent->failures_seen++;
-    if (!failure->not_started && !failure->hung &&
-        !failure->unkillable) /* of a hang, all that hung are told of where it is seen */
-        agent_tell_worker(agent, &agent->workers[failure->local_rank], failure);
-    (void)report_line(agent->config->program, failure, &line);
+    record->failure.age_ns = instant_diff_ns(clock_now(NULL), record->at);
+    agent->failures->seen++;
+    (void)report_line(agent->config->program, &record->failure, &line);
     if (line.data && !line.failed)
         log_error(&agent->log, "%s", line.data);
-    if (agent->membership &&
-        membership_report(agent->membership, agent->world.id, MEMBERSHIP_REPORT_FAILED, failure, &err) < 0)
-        log_error(&agent->log, "%s", err.text);
 }
 
-static void tell_ready(struct agent *agent)
+/* --- what was found out --- */
+
+static void note_stopped(struct agent *agent, struct observed_failure *record)
 {
-    int count;
-    struct postmortem_body *bodies = postmortem_take(agent->postmortem, &count);
-    for (int i = 0; i < count; i++) {
-        struct postmortem_body *body = &bodies[i];
-        if (*body->note)
-            log_warning(&agent->log, "the error file of rank %d is not used: %s", body->failure.rank,
-                        body->note);
-        if (!body->suspect || failure_shows_trouble(&body->failure))
-            tell(agent, &body->failure, body->at);
-        else
-            agent_note_stopped(agent, &body->failure);
+    const struct worker_failure *end = &record->failure;
+    tell_end(agent, end, NULL);
+    round_note_stopped(&agent->round, &(struct report_stopped){.rank = end->rank,
+                                                               .local_rank = end->local_rank,
+                                                               .pid = end->pid,
+                                                               .exit_code = end->exit_code,
+                                                               .signal = end->signal});
+    observed_failure_free(record);
+}
+
+/* Nothing more will be known of it. reported: the server has had it as it was. */
+static void complete(struct agent *agent, struct observed_failure *record, bool reported)
+{
+    struct worker_failure *failure = &record->failure;
+    if (*record->note)
+        log_warning(&agent->log, "the error file of rank %d is not used: %s", failure->rank, record->note);
+    if (record->suspect && !failure_shows_trouble(failure)) {
+        note_stopped(agent, record);
+        return;
     }
-    postmortem_free_bodies(bodies, count);
+    if (!reported)
+        tell_line(agent, record);
+    failure->age_ns = instant_diff_ns(clock_now(NULL), record->at);
+    failure->completes = reported;
+    if (!reported || record->more_found)
+        agent_membership_report(agent, MEMBERSHIP_REPORT_FAILED, failure);
+    if (has_worker(failure))
+        tell_end(agent, failure, failure);
+    round_keep_failure(&agent->round, record);
+}
+
+static void complete_ready(struct agent *agent)
+{
+    struct postmortem *postmortem = agent->failures->postmortem;
+    for (struct observed_failure *record; (record = postmortem_take(postmortem));)
+        complete(agent, record, !record->suspect);
 }
 
 /* --- the thread --- */
 
 static void stop_watching(struct agent *agent)
 {
-    if (agent->inquest.fd >= 0)
-        loop_remove(&agent->loop, &agent->inquest);
-    agent->inquest.fd = -1;
-    agent->inquest_deadline = INSTANT_NEVER;
+    struct agent_failures *failures = agent->failures;
+    if (failures->watched.fd >= 0)
+        loop_remove(&agent->loop, &failures->watched);
+    failures->watched.fd = -1;
+    failures->deadline = INSTANT_NEVER;
 }
 
-static void inquest_ready(void *context, uint32_t events)
+static void postmortem_ready(void *context, uint32_t events)
 {
     struct agent *agent = context;
     (void)events;
     stop_watching(agent);
-    tell_ready(agent);
+    complete_ready(agent);
 }
 
-void agent_look_after_the_dead(struct agent *agent)
+/* Sends the thread for those that wait. */
+static void look_up(struct agent *agent)
 {
+    struct agent_failures *failures = agent->failures;
     struct muster_error err = {0};
-    if (!agent->postmortem || agent->inquest.fd >= 0 || !postmortem_is_busy(agent->postmortem))
+    if (!agent_failures_are_pending(agent) || failures->watched.fd >= 0)
         return;
-    postmortem_go(agent->postmortem);
-    tell_ready(agent); /* what could not be looked up at all */
-    int fd = postmortem_fd(agent->postmortem);
+    postmortem_go(failures->postmortem);
+    complete_ready(agent); /* what could not be looked up at all */
+    int fd = postmortem_fd(failures->postmortem);
     if (fd < 0)
         return;
-    agent->inquest = (struct loop_source){fd, inquest_ready, agent};
-    agent->inquest_deadline = instant_add(clock_now(NULL), patience_ns);
-    if (loop_add(&agent->loop, &agent->inquest, EPOLLIN, &err) == 0)
+    failures->watched = (struct loop_source){fd, postmortem_ready, agent};
+    failures->deadline = instant_add(clock_now(NULL), patience_ns);
+    if (loop_add(&agent->loop, &failures->watched, EPOLLIN, &err) == 0)
         return;
-    agent->inquest.fd = -1; /* then the deadline does it */
+    failures->watched.fd = -1; /* then the deadline does it */
     log_warning(&agent->log, "%s", err.text);
 }
 
@@ -137,106 +177,285 @@ void agent_look_after_the_dead(struct agent *agent)
 static void give_up(struct agent *agent)
 {
     stop_watching(agent);
-    postmortem_give_up(agent->postmortem);
+    postmortem_give_up(agent->failures->postmortem);
     log_warning(&agent->log,
                 "what workers left behind is not read: a file system or driver did not answer within %.4g s",
                 (double)patience_ns / NS_PER_S);
-    tell_ready(agent);
+    complete_ready(agent);
 }
 
-void agent_settle_failures(struct agent *agent)
+bool agent_failures_are_pending(const struct agent *agent)
 {
-    agent_look_after_the_dead(agent);
-    while (agent_has_untold_failures(agent)) {
-        if (!postmortem_wait(agent->postmortem, patience_ns)) {
+    const struct agent_failures *failures = agent->failures;
+    return failures && failures->postmortem && postmortem_is_busy(failures->postmortem);
+}
+
+void agent_failures_settle(struct agent *agent)
+{
+    look_up(agent);
+    while (agent_failures_are_pending(agent)) {
+        if (!postmortem_wait(agent->failures->postmortem, patience_ns)) {
             give_up(agent);
             return;
         }
         stop_watching(agent);
-        tell_ready(agent);
-        agent_look_after_the_dead(agent);
+        complete_ready(agent);
+        look_up(agent);
     }
 }
 
-void agent_failures_tick(struct agent *agent, struct instant now)
+int64_t agent_failures_seen(const struct agent *agent)
 {
-    if (instant_reached(now, agent->inquest_deadline))
-        give_up(agent);
-}
-
-bool agent_has_untold_failures(const struct agent *agent)
-{
-    return agent->postmortem && postmortem_is_busy(agent->postmortem);
+    return agent->failures->seen;
 }
 
 /* --- what comes in --- */
 
-static void add(struct agent *agent, const struct worker_failure *failure, bool suspect)
+/* Takes the record. Told at once, where it is known to be a failure. */
+static void take(struct agent *agent, struct observed_failure *record)
+{
+    const bool suspect = record->suspect;
+    if (!suspect) {
+        tell_line(agent, record);
+        agent_emit(agent, &(struct agent_event){.kind = AGENT_FAILURE, .failure = &record->failure});
+    }
+    if (agent->failures->postmortem && !record->failure.not_started)
+        postmortem_add(agent->failures->postmortem, record);
+    else
+        complete(agent, record, !suspect);
+}
+
+/* Without memory for a record the others are stopped all the same. */
+static void take_nothing(struct agent *agent, const struct worker *worker)
+{
+    struct worker_failure failure = {.rank = worker ? worker->rank : agent->round.world.rank_base,
+                                     .local_rank = worker ? worker->local_rank : 0,
+                                     .group_rank = agent->round.world.group_rank,
+                                     .exit_code = EXIT_CODE_FAILURE};
+    agent_emit(agent, &(struct agent_event){.kind = AGENT_FAILURE, .failure = &failure});
+}
+
+void agent_failures_not_started(struct agent *agent, const struct worker *worker, int exit_code,
+                                const char *why)
+{
+    struct observed_failure *record = make_record(agent, worker, clock_now(NULL));
+    if (!record) {
+        take_nothing(agent, worker);
+        return;
+    }
+    record->failure.pid = getpid(); /* there is no worker: it is this process that failed to start one */
+    record->failure.exit_code = exit_code ? exit_code : EXIT_CODE_FAILURE;
+    record->failure.not_started = true;
+    (void)snprintf(record->failure.message, sizeof record->failure.message, "%s", why);
+    take(agent, record);
+}
+
+void agent_failures_unkillable(struct agent *agent)
+{
+    const struct descendants_process *process = agent_processes_name_stuck(agent);
+    int rank = agent->round.worker_count - 1;
+    while (rank > 0 && !agent->round.workers[rank].alive)
+        rank--; /* 0 also where all workers are gone and one of their children is left */
+    struct observed_failure *record = make_record(agent, &agent->round.workers[rank], clock_now(NULL));
+    if (!record)
+        return;
+    record->failure.unkillable = true;
+    record->failure.exit_code = EXIT_CODE_NODE;
+    if (process) {
+        record->failure.pid = (int)process->pid;
+        (void)snprintf(record->failure.message, sizeof record->failure.message,
+                       "process %d (%s) is in state %c", (int)process->pid, process->name, process->state);
+    }
+    complete(agent, record, false);
+}
+
+/* A cause like any other lost node, ours to name since nobody else is left who could. */
+static void note_lost_server(struct agent *agent)
+{
+    struct observed_failure *record = make_record(agent, NULL, clock_now(NULL));
+    if (!record)
+        return;
+    record->failure = (struct worker_failure){
+        .local_rank = -1, .exit_code = EXIT_CODE_NODE, .lost_node = true, .wall_ns = clock_wall_ns()};
+    (void)snprintf(record->failure.host, sizeof record->failure.host, "%s", agent->config->master_addr);
+    round_keep_failure(&agent->round, record);
+}
+
+/* --- reaping --- */
+
+/* All that is dead is collected before the first of it is handled: it died before anybody was told to stop.
+ */
+static void collect(struct agent *agent)
+{
+    struct round *round = &agent->round;
+    for (;;) {
+        siginfo_t info = {0};
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
+            return;
+        struct worker *worker = round_find_worker(round, info.si_pid);
+        round_note_dead(round, info.si_pid);
+        if (!worker)
+            continue; /* an orphan that became ours */
+        round_worker_reaped(round, worker, info.si_code, info.si_status);
+        agent_heartbeats_end(agent, worker);
+        agent_processes_note_reaped(agent, worker);
+    }
+}
+
+/* state: when it was collected. */
+static void classify_exit(struct agent *agent, struct worker *worker, enum worker_group_state state)
+{
+    const struct worker_group *group = &agent->group;
+    enum end_kind kind = end_kind_of(state, group->leaving || group->planned, worker->end_code == CLD_EXITED,
+                                     worker->end_status);
+    if (kind == END_DONE) {
+        agent_emit(agent, &(struct agent_event){.kind = AGENT_WORKER_ENDED, .worker = worker});
+        return;
+    }
+    if (agent->round.beats[worker->local_rank].stalled)
+        kind = END_STOPPED; /* it hung, and was told of */
+    struct observed_failure *record = make_end_record(agent, worker);
+    if (!record) {
+        if (kind == END_OWN || kind == END_TOLD)
+            take_nothing(agent, worker);
+        return;
+    }
+    record->failure.told = kind != END_OWN;
+    record->suspect = kind == END_SUSPECT;
+    if (kind == END_STOPPED)
+        note_stopped(agent, record);
+    else
+        take(agent, record);
+}
+
+static void reap(struct agent *agent)
+{
+    struct round *round = &agent->round;
+    enum worker_group_state state = agent->group.state;
+    collect(agent);
+    if (agent_heartbeats_hold_ends(agent))
+        return;
+    for (int i = 0; i < round->worker_count; i++) {
+        struct worker *worker = &round->workers[i];
+        bool unhandled = worker->unhandled;
+        worker->unhandled = false;
+        if (unhandled)
+            classify_exit(agent, worker, state);
+    }
+    state = agent->group.state;
+    if ((state == GROUP_RUNNING || state == GROUP_DRAINING || state == GROUP_SAVING) && round->alive == 0 &&
+        !agent_output_opens_files(agent))
+        agent_emit(agent, &(struct agent_event){.kind = AGENT_SUCCESS});
+}
+
+/* One failure for all that stood still: of the one that is furthest behind. */
+static void take_hang(struct agent *agent, struct worker *slowest, int64_t silent_ns)
+{
+    struct round *round = &agent->round;
+    struct observed_failure *record = make_end_record(agent, slowest);
+    if (!record) {
+        take_nothing(agent, slowest);
+        return;
+    }
+    struct worker_failure *failure = &record->failure;
+    if (slowest->alive || !failure->signal) {
+        /* it does not end, or ended in its own way when it was asked to */
+        failure->exit_code = -1;
+        failure->signal = SIGABRT;
+    }
+    failure->hung = true;
+    failure->step = round->beats[slowest->local_rank].step;
+    record->at = instant_add(clock_now(NULL), -silent_ns);
+    for (int i = 0; i < round->worker_count; i++) {
+        struct worker *worker = &round->workers[i];
+        if (!round->beats[i].stalled || !worker->unhandled)
+            continue;
+        worker->unhandled = false;
+        agent_emit(agent, &(struct agent_event){.kind = AGENT_WORKER_ENDED,
+                                                .worker = worker,
+                                                .failure = worker == slowest ? failure : NULL});
+    }
+    take(agent, record);
+    reap(agent); /* the others' ends were held back */
+}
+
+/* --- the part --- */
+
+static int create(struct agent *agent, struct muster_error *err)
+{
+    agent->failures = mem_calloc(1, sizeof *agent->failures);
+    if (!agent->failures)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to watch for failures");
+    agent->failures->watched.fd = -1;
+    agent->failures->deadline = INSTANT_NEVER;
+    return 0;
+}
+
+static void begin_round(struct agent *agent)
+{
+    struct agent_failures *failures = agent->failures;
+    assert(!agent_failures_are_pending(agent)); /* the last round was not over before all was told */
+    stop_watching(agent);
+    postmortem_destroy(take_pointer(&failures->postmortem));
+}
+
+/* The workers were started, the first one so long ago. A thread that opens files has no part in the start
+ * itself. */
+static void watch_kernel(struct agent *agent, int64_t ago_ns)
 {
     struct muster_error err = {0};
-    struct worker_failure known = *failure;
-    const struct worker *worker = &agent->workers[failure->local_rank];
-    struct instant at = instant_add(clock_now(NULL), -failure->age_ns);
-    bool looks = agent->postmortem && !failure->not_started;
-    struct postmortem_question question = {.failure = failure,
-                                           .at = at,
-                                           .suspect = suspect,
-                                           .stderr_file = worker->stderr_file,
-                                           .error_file = worker->error_file};
-    if (looks && postmortem_add(agent->postmortem, &question, &err) == 0)
-        return;
-    if (*err.text)
+    struct kernel_evidence_paths paths = kernel_evidence_paths();
+    agent->failures->postmortem = postmortem_create(&paths, instant_add(clock_now(NULL), -ago_ns), &err);
+    if (!agent->failures->postmortem) /* failures are reported as far as they are known */
         log_warning(&agent->log, "%s", err.text);
-    if (suspect)
-        agent_note_stopped(agent, &known);
-    else
-        tell(agent, &known, at);
 }
 
-void agent_report_failure(struct agent *agent, const struct worker_failure *failure)
+static struct instant deadline(const struct agent *agent)
 {
-    add(agent, failure, false);
+    const struct agent_failures *failures = agent->failures;
+    bool due = failures->postmortem && postmortem_is_due(failures->postmortem);
+    return due ? (struct instant){0} : failures->deadline;
 }
 
-void agent_suspect(struct agent *agent, const struct worker_failure *failure)
+static void tick(struct agent *agent, struct instant now)
 {
-    add(agent, failure, true);
+    if (instant_reached(now, agent->failures->deadline))
+        give_up(agent);
+    look_up(agent);
 }
 
-void agent_report_unkillable(struct agent *agent)
+static void event(struct agent *agent, const struct agent_event *event)
 {
-    struct worker_failure failure;
-    const struct descendants_process *process = agent->sweeper.left_count ? &agent->sweeper.left[0] : NULL;
-    int rank = agent->config->nproc_per_node - 1;
-    while (rank > 0 && !agent->workers[rank].alive)
-        rank--; /* 0 also where all workers are gone and one of their children is left */
-    agent_describe_worker(agent, &agent->workers[rank], &failure);
-    failure.unkillable = true;
-    failure.exit_code = EXIT_CODE_NODE;
-    if (process) {
-        failure.pid = (int)process->pid;
-        (void)snprintf(failure.message, sizeof failure.message, "process %d (%s) is in state %c",
-                       (int)process->pid, process->name, process->state);
+    switch (event->kind) {
+    case AGENT_WORLD:
+        begin_round(agent);
+        break;
+    case AGENT_STARTED:
+        watch_kernel(agent, event->duration_ns);
+        break;
+    case AGENT_CHILDREN:
+        reap(agent);
+        break;
+    case AGENT_HUNG:
+        take_hang(agent, event->worker, event->duration_ns);
+        break;
+    case AGENT_SERVER_LOST:
+        note_lost_server(agent);
+        break;
+    default:
+        break;
     }
-    tell(agent, &failure, clock_now(NULL));
 }
 
-void agent_note_lost_server(struct agent *agent)
+static void destroy(struct agent *agent)
 {
-    struct worker_failure failure = {
-        .local_rank = -1, .exit_code = EXIT_CODE_NODE, .lost_node = true, .wall_ns = clock_wall_ns()};
-    (void)snprintf(failure.host, sizeof failure.host, "%s", agent->config->master_addr);
-    keep(agent, &failure, clock_now(NULL));
+    struct agent_failures *failures = agent->failures;
+    if (!failures)
+        return;
+    stop_watching(agent);
+    postmortem_destroy(failures->postmortem);
+    mem_free(failures);
+    agent->failures = NULL;
 }
 
-void agent_note_stopped(struct agent *agent, const struct worker_failure *failure)
-{
-    agent_tell_worker(agent, &agent->workers[failure->local_rank], NULL);
-    if (agent->stopped_count < AGENT_STOPPED_KEPT)
-        agent->stopped[agent->stopped_count] = (struct report_stopped){.rank = failure->rank,
-                                                                       .local_rank = failure->local_rank,
-                                                                       .pid = failure->pid,
-                                                                       .exit_code = failure->exit_code,
-                                                                       .signal = failure->signal};
-    agent->stopped_count++;
-}
+const struct agent_part agent_failures_part = {"failures", create, deadline, tick, event, destroy};

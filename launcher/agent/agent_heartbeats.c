@@ -1,5 +1,7 @@
-/* agent_heartbeats.c - the workers' heartbeats: their pipes, who has fallen silent and what is done about it
- * (hang.h), and who left early. See agent_internal.h. */
+/* agent_heartbeats.c - heartbeats of the workers, and what follows from their silence. See
+ * agent_heartbeats.h. */
+#include "launcher/agent/agent_heartbeats.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -7,66 +9,93 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/agent/agent_internal.h"
+#include "launcher/loop/background_watch.h"
+#include "launcher/policy/hang.h"
 #include "launcher/process/hang_dump.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
 static const int64_t early_exit_ns = 60 * NS_PER_S;
 
+/* The pipe of one worker; at all times: in the loop where fd is not -1. */
+struct heartbeat_pipe {
+    struct agent *agent;
+    int local_rank;
+    struct loop_source source;
+    bool named; /* as one that left early */
+};
+
+struct agent_heartbeats {
+    struct heartbeat_pipe *pipes; /* one for each worker */
+    struct hang hang;
+    int slowest;                    /* local rank of the worker that the hang is told of */
+    struct background_watch asking; /* while what the kernel says of it is read */
+    struct hang_dump *dump;         /* of asking */
+};
+
+static struct heartbeat *beat_of(const struct agent *agent, int local_rank)
+{
+    return &agent->round.beats[local_rank];
+}
+
 /* --- the pipes --- */
 
-static void drain(struct agent *agent, struct worker *worker)
+static void close_pipe(struct heartbeat_pipe *pipe)
+{
+    if (pipe->source.fd < 0)
+        return;
+    loop_remove(&pipe->agent->loop, &pipe->source);
+    (void)close(pipe->source.fd); /* a pipe's read end */
+    pipe->source.fd = -1;
+}
+
+static void drain(struct heartbeat_pipe *pipe)
 {
     char bytes[512];
     struct instant now = clock_now(NULL);
-    for (ssize_t got; worker->beats.fd >= 0;) {
-        got = read(worker->beats.fd, bytes, sizeof bytes);
+    for (ssize_t got; pipe->source.fd >= 0;) {
+        got = read(pipe->source.fd, bytes, sizeof bytes);
         if (got > 0)
-            heartbeat_take(&agent->beats[worker->local_rank], bytes, (size_t)got, now);
+            heartbeat_take(beat_of(pipe->agent, pipe->local_rank), bytes, (size_t)got, now);
         else if (got < 0 && errno == EINTR)
             continue;
         else if (got < 0 && errno == EAGAIN)
             return;
         else
-            agent_close_beats(agent, worker); /* nobody can beat any more */
+            close_pipe(pipe); /* nobody can beat any more */
     }
 }
 
-static void beats_ready(void *context, uint32_t events)
+static void pipe_ready(void *context, uint32_t events)
 {
-    struct worker *worker = context;
     (void)events;
-    drain(worker->agent, worker);
+    drain(context);
 }
 
-int agent_open_beats(struct agent *agent, struct worker *worker, int *writer, struct muster_error *err)
+int agent_heartbeats_open(struct agent *agent, struct worker *worker, int *writer, struct muster_error *err)
 {
+    struct heartbeat_pipe *pipe = &agent->heartbeats->pipes[worker->local_rank];
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) <
-        0) /* a worker is never held up by an agent that does not read */
+    /* a worker is never held up by an agent that does not read */
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
         return error_errno(err, "cannot make a heartbeat pipe for local rank %d (ulimit -n limits them)",
                            worker->local_rank);
     scope_close int mine = ends[1];
-    worker->agent = agent;
-    worker->beats = (struct loop_source){ends[0], beats_ready, worker};
-    heartbeat_init(&agent->beats[worker->local_rank]);
-    if (loop_add(&agent->loop, &worker->beats, EPOLLIN, err) < 0) {
+    pipe->source = (struct loop_source){ends[0], pipe_ready, pipe};
+    heartbeat_init(beat_of(agent, worker->local_rank));
+    if (loop_add(&agent->loop, &pipe->source, EPOLLIN, err) < 0) {
         (void)close(ends[0]); /* a pipe that nobody uses yet */
-        worker->beats.fd = -1;
+        pipe->source.fd = -1;
         return -1;
     }
     *writer = take_fd(&mine);
     return 0;
 }
 
-void agent_close_beats(struct agent *agent, struct worker *worker)
+void agent_heartbeats_end(struct agent *agent, const struct worker *worker)
 {
-    if (worker->beats.fd < 0)
-        return;
-    loop_remove(&agent->loop, &worker->beats);
-    (void)close(worker->beats.fd); /* a pipe's read end */
-    worker->beats.fd = -1;
+    drain(&agent->heartbeats->pipes[worker->local_rank]); /* its last step */
+    beat_of(agent, worker->local_rank)->over = true;
 }
 
 /* --- hangs --- */
@@ -90,86 +119,74 @@ static void take_hang_step(struct agent *agent, enum hang_event event);
 /* Of those that are equally far behind it is the one that cannot run for which the others wait. */
 static void blame_stopped(struct agent *agent, pid_t pid)
 {
-    const int64_t step = agent->beats[agent->behind].step;
-    for (int i = 0; pid && i < agent->config->nproc_per_node; i++)
-        if (agent->workers[i].pid == pid && agent->beats[i].stalled && agent->beats[i].step == step) {
-            agent->behind = i;
+    const int64_t step = agent->round.beats[agent->heartbeats->slowest].step;
+    for (int i = 0; pid && i < agent->round.worker_count; i++)
+        if (agent->round.workers[i].pid == pid && agent->round.beats[i].stalled &&
+            agent->round.beats[i].step == step) {
+            agent->heartbeats->slowest = i;
             log_error(&agent->log, "rank %d (pid %d) was stopped by a signal or a debugger",
-                      agent->workers[i].rank, (int)pid);
+                      agent->round.workers[i].rank, (int)pid);
         }
 }
 
 static void answered(void *context)
 {
     struct agent *agent = context;
-    int asked = agent->inquiry->asked;
-    blame_stopped(agent, agent->inquiry->stopped);
-    log_lines(agent, agent->inquiry->text.data ? agent->inquiry->text.data : "");
-    background_watch_end(&agent->asking);
+    int asked = agent->heartbeats->dump->asked;
+    blame_stopped(agent, agent->heartbeats->dump->stopped);
+    log_lines(agent, agent->heartbeats->dump->text.data ? agent->heartbeats->dump->text.data : "");
+    background_watch_end(&agent->heartbeats->asking);
     if (!asked) /* else what they have to say takes a moment: the deadline ends it */
         take_hang_step(agent, HANG_ANSWERED);
 }
 
 static void ask(struct agent *agent)
 {
-    const struct worker *behind = &agent->workers[agent->behind];
+    const struct worker *slowest = &agent->round.workers[agent->heartbeats->slowest];
     struct muster_error err = {0};
     scope_buffer steps = {0};
-    const int count = agent->config->nproc_per_node;
+    const int count = agent->round.worker_count;
     scope_free pid_t *sessions = mem_calloc((size_t)count, sizeof *sessions);
     size_t found = 0;
     for (int i = 0; sessions && i < count; i++)
-        if (agent->beats[i].stalled)
-            sessions[found++] = agent->workers[i].pid;
-    (void)heartbeats_format(agent->beats, count, agent->world.rank_base, &steps);
+        if (agent->round.beats[i].stalled)
+            sessions[found++] = agent->round.workers[i].pid;
+    (void)heartbeats_format(agent->round.beats, count, agent->round.world.rank_base, &steps);
     log_error(&agent->log, "rank %d (pid %d) hangs: no heartbeat for %.4g s; last steps here: %s",
-              behind->rank, (int)behind->pid, agent->config->hang_timeout_s,
+              slowest->rank, (int)slowest->pid, agent->config->hang_timeout_s,
               steps.data && !steps.failed ? steps.data : "none was told");
-    struct background_job *errand = sessions ? hang_dump_start(sessions, found, &agent->inquiry, &err) : NULL;
-    if (background_watch_begin(&agent->asking, &agent->loop, errand, answered, agent, &err) < 0)
+    struct background_job *errand =
+        sessions ? hang_dump_start(sessions, found, &agent->heartbeats->dump, &err) : NULL;
+    if (background_watch_begin(&agent->heartbeats->asking, &agent->loop, errand, answered, agent, &err) < 0)
         log_warning(&agent->log, "%s", err.text); /* the deadline goes on without it */
 }
 
 static void abort_stalled(struct agent *agent)
 {
-    background_watch_end(&agent->asking); /* /proc did not answer in time */
-    for (int i = 0; i < agent->config->nproc_per_node; i++)
-        if (agent->beats[i].stalled && agent->workers[i].alive) {
-            (void)kill(-agent->workers[i].pid, SIGABRT); /* it is not reaped: the number is its own */
-            (void)kill(-agent->workers[i].pid, SIGCONT); /* a stopped process handles nothing */
+    background_watch_end(&agent->heartbeats->asking); /* /proc did not answer in time */
+    for (int i = 0; i < agent->round.worker_count; i++)
+        if (agent->round.beats[i].stalled && agent->round.workers[i].alive) {
+            (void)kill(-agent->round.workers[i].pid, SIGABRT); /* it is not reaped: the number is its own */
+            (void)kill(-agent->round.workers[i].pid, SIGCONT); /* a stopped process handles nothing */
         }
 }
 
-/* One failure for all that stood still: of the one that is furthest behind. */
 static void tell(struct agent *agent)
 {
-    struct worker *behind = &agent->workers[agent->behind];
-    const struct heartbeat *beat = &agent->beats[agent->behind];
-    struct worker_failure failure;
-    agent_describe_end(agent, behind, &failure);
-    if (behind->alive ||
-        !failure.signal) { /* it does not end, or ended in its own way when it was asked to */
-        failure.exit_code = -1;
-        failure.signal = SIGABRT;
-    }
-    failure.hung = true;
-    failure.step = beat->step;
-    failure.age_ns = instant_diff_ns(clock_now(NULL), beat->last);
-    for (int i = 0; i < agent->config->nproc_per_node; i++)
-        if (agent->beats[i].stalled && agent->workers[i].news) {
-            agent->workers[i].news = false;
-            agent_tell_worker(agent, &agent->workers[i], i == agent->behind ? &failure : NULL);
-        }
-    agent_event(agent, &(struct worker_group_event){.kind = GROUP_FAILURE}, &failure);
-    agent_reap(agent); /* the others' ends were held back */
+    const int slowest = agent->heartbeats->slowest;
+    agent_emit(agent, &(struct agent_event){
+                          .kind = AGENT_HUNG,
+                          .worker = &agent->round.workers[slowest],
+                          .duration_ns = instant_diff_ns(clock_now(NULL), beat_of(agent, slowest)->last)});
 }
 
 static void take_hang_step(struct agent *agent, enum hang_event event)
 {
-    enum hang_state before = agent->hang.state;
-    enum hang_action action = hang_step(&agent->hang, event, clock_now(NULL));
-    if (agent->hang.state != before)
-        log_debug(&agent->log, "hang: %s -> %s", hang_state_name(before), hang_state_name(agent->hang.state));
+    enum hang_state before = agent->heartbeats->hang.state;
+    enum hang_action action = hang_step(&agent->heartbeats->hang, event, clock_now(NULL));
+    if (agent->heartbeats->hang.state != before)
+        log_debug(&agent->log, "hang: %s -> %s", hang_state_name(before),
+                  hang_state_name(agent->heartbeats->hang.state));
     if (action == HANG_ASK)
         ask(agent);
     else if (action == HANG_ABORT)
@@ -178,39 +195,34 @@ static void take_hang_step(struct agent *agent, enum hang_event event)
         tell(agent);
 }
 
-void agent_reset_hang(struct agent *agent)
+/* The workers are being stopped: who hangs does not matter any more. */
+static void reset_hang(struct agent *agent)
 {
     take_hang_step(agent, HANG_RESET);
-    background_watch_end(&agent->asking);
+    background_watch_end(&agent->heartbeats->asking);
 }
 
-bool agent_holds_ends(struct agent *agent)
+bool agent_heartbeats_hold_ends(struct agent *agent)
 {
-    if (agent->hang.state == HANG_WATCHING)
+    if (agent->heartbeats->hang.state == HANG_WATCHING)
         return false;
-    for (int i = 0; i < agent->config->nproc_per_node; i++)
-        if (agent->beats[i].stalled && agent->workers[i].alive)
+    for (int i = 0; i < agent->round.worker_count; i++)
+        if (agent->round.beats[i].stalled && agent->round.workers[i].alive)
             return true;
     take_hang_step(agent, HANG_GONE);
     return true; /* all were handled by the failure */
 }
 
-void agent_end_beats(struct agent *agent, struct worker *worker)
-{
-    drain(agent, worker); /* its last step */
-    agent->beats[worker->local_rank].over = true;
-    worker->ended = clock_now(NULL);
-}
-
 static void look_for_silence(struct agent *agent, struct instant now)
 {
-    if (!instant_reached(now,
-                         heartbeats_deadline(agent->beats, agent->config->nproc_per_node, timeout_ns(agent))))
+    if (!instant_reached(
+            now, heartbeats_deadline(agent->round.beats, agent->round.worker_count, timeout_ns(agent))))
         return;
-    for (int i = 0; i < agent->config->nproc_per_node; i++)
-        drain(agent, &agent->workers[i]); /* we may be the one that was stopped */
-    agent->behind = heartbeats_stalled(agent->beats, agent->config->nproc_per_node, timeout_ns(agent), now);
-    if (agent->behind >= 0)
+    for (int i = 0; i < agent->round.worker_count; i++)
+        drain(&agent->heartbeats->pipes[i]); /* we may be the one that was stopped */
+    agent->heartbeats->slowest =
+        heartbeats_stalled(agent->round.beats, agent->round.worker_count, timeout_ns(agent), now);
+    if (agent->heartbeats->slowest >= 0)
         take_hang_step(agent, HANG_STALLED);
 }
 
@@ -219,9 +231,9 @@ static void look_for_silence(struct agent *agent, struct instant now)
 static struct instant early_exit_deadline(const struct agent *agent)
 {
     struct instant first = INSTANT_NEVER;
-    for (int i = 0; i < agent->config->nproc_per_node; i++) {
-        const struct worker *worker = &agent->workers[i];
-        if (worker->pid && !worker->alive && !worker->named)
+    for (int i = 0; i < agent->round.worker_count; i++) {
+        const struct worker *worker = &agent->round.workers[i];
+        if (worker->pid && !worker->alive && !agent->heartbeats->pipes[i].named)
             first = instant_min(first, instant_add(worker->ended, early_exit_ns));
     }
     return first;
@@ -229,38 +241,83 @@ static struct instant early_exit_deadline(const struct agent *agent)
 
 static void name_early_exits(struct agent *agent, struct instant now)
 {
-    for (int i = 0; i < agent->config->nproc_per_node; i++) {
-        struct worker *worker = &agent->workers[i];
-        if (!worker->pid || worker->alive || worker->named ||
+    for (int i = 0; i < agent->round.worker_count; i++) {
+        const struct worker *worker = &agent->round.workers[i];
+        if (!worker->pid || worker->alive || agent->heartbeats->pipes[i].named ||
             !instant_reached(now, instant_add(worker->ended, early_exit_ns)))
             continue;
-        worker->named = true;
+        agent->heartbeats->pipes[i].named = true;
         log_info(&agent->log, "rank %d (pid %d) exited 0 %d s ago; of %d workers here %d still run",
-                 worker->rank, (int)worker->pid, (int)(early_exit_ns / NS_PER_S),
-                 agent->config->nproc_per_node, agent->alive);
+                 worker->rank, (int)worker->pid, (int)(early_exit_ns / NS_PER_S), agent->round.worker_count,
+                 agent->round.alive);
     }
 }
 
-/* --- time --- */
+/* --- the part --- */
 
-struct instant agent_beats_deadline(const struct agent *agent)
+static int create(struct agent *agent, struct muster_error *err)
+{
+    const int count = agent->round.worker_count;
+    struct agent_heartbeats *heartbeats = agent->heartbeats = mem_calloc(1, sizeof *heartbeats);
+    if (heartbeats)
+        heartbeats->pipes = mem_calloc((size_t)count, sizeof *heartbeats->pipes);
+    if (!heartbeats || !heartbeats->pipes)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the heartbeats of %d workers", count);
+    heartbeats->hang.deadline = INSTANT_NEVER;
+    for (int i = 0; i < count; i++)
+        heartbeats->pipes[i] = (struct heartbeat_pipe){.agent = agent, .local_rank = i, .source = {.fd = -1}};
+    return 0;
+}
+
+static struct instant deadline(const struct agent *agent)
 {
     if (agent->group.state != GROUP_RUNNING)
         return INSTANT_NEVER;
-    if (agent->hang.state != HANG_WATCHING)
-        return agent->hang.deadline;
+    if (agent->heartbeats->hang.state != HANG_WATCHING)
+        return agent->heartbeats->hang.deadline;
     return instant_min(early_exit_deadline(agent),
-                       heartbeats_deadline(agent->beats, agent->config->nproc_per_node, timeout_ns(agent)));
+                       heartbeats_deadline(agent->round.beats, agent->round.worker_count, timeout_ns(agent)));
 }
 
-void agent_beats_tick(struct agent *agent, struct instant now)
+static void tick(struct agent *agent, struct instant now)
 {
-    if (!instant_reached(now, agent_beats_deadline(agent)))
+    if (!instant_reached(now, deadline(agent)))
         return;
-    if (agent->hang.state != HANG_WATCHING) {
+    if (agent->heartbeats->hang.state != HANG_WATCHING) {
         take_hang_step(agent, HANG_DEADLINE);
         return;
     }
     name_early_exits(agent, now);
     look_for_silence(agent, now);
 }
+
+static void close_pipes(struct agent *agent)
+{
+    for (int i = 0; i < agent->round.worker_count; i++) {
+        close_pipe(&agent->heartbeats->pipes[i]);
+        agent->heartbeats->pipes[i].named = false;
+    }
+}
+
+static void event(struct agent *agent, const struct agent_event *event)
+{
+    if (event->kind == AGENT_STATE && agent->group.state != GROUP_RUNNING)
+        reset_hang(agent);
+    else if (event->kind == AGENT_ROUND_ENDS)
+        close_pipes(agent);
+}
+
+static void destroy(struct agent *agent)
+{
+    struct agent_heartbeats *heartbeats = agent->heartbeats;
+    if (!heartbeats)
+        return;
+    background_watch_end(&heartbeats->asking);
+    if (heartbeats->pipes)
+        close_pipes(agent);
+    mem_free(heartbeats->pipes);
+    mem_free(heartbeats);
+    agent->heartbeats = NULL;
+}
+
+const struct agent_part agent_heartbeats_part = {"heartbeats", create, deadline, tick, event, destroy};

@@ -1,13 +1,14 @@
-/* agent_job_state.c - the job's state on a volume (job_state.h): read before there is a world, kept by the
- * agent that serves the job. Threads do the reading and writing; the volume may not answer. See
- * agent_internal.h.
- */
+/* agent_job_state.c - the job's state on a volume: threads do the reading and writing, since the volume may
+ * not answer. See agent_job_state.h. */
+#include "launcher/agent/agent_job_state.h"
+
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/agent/agent_internal.h"
-#include "launcher/loop/background_job.h"
+#include "launcher/agent/agent_signals.h"
+#include "launcher/loop/background_watch.h"
+#include "launcher/policy/job_state.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
@@ -20,6 +21,16 @@ struct state_file {
     struct buffer text;
     bool found; /* by a read */
     struct muster_error err;
+};
+
+/* At all times: state_file is that of saving, where one is under way. */
+struct agent_job_state {
+    struct job_state state;
+    bool resumes; /* there was one before */
+    bool serves;  /* it is this agent that keeps it */
+    struct background_watch saving;
+    struct state_file *state_file;
+    bool save_again; /* it changed meanwhile */
 };
 
 static void state_file_free(void *payload)
@@ -74,7 +85,7 @@ static int parse_found(struct agent *agent, const struct state_file *file, struc
     if (!file->found)
         return 0;
     if (job_state_parse(file->text.data ? file->text.data : "", file->text.length, agent->config->rdzv_id,
-                        &agent->state, &why) < 0)
+                        &agent->job_state->state, &why) < 0)
         return error_set(err, MUSTER_E_INVALID,
                          "the job's state file %s is damaged: %s; remove it to begin the job anew",
                          file->path, why.text);
@@ -89,43 +100,58 @@ static int read_state(struct agent *agent, struct muster_error *err)
         file ? background_job_start("reading the job's state", read_file, file, state_file_free, err) : NULL;
     if (!errand)
         return -1;
-    int result = agent_await_errand(agent, errand, read_patience_ns, agent->config->state_dir, err);
+    int result = agent_signals_await_job(agent, errand, read_patience_ns, agent->config->state_dir, err);
     result = result < 0 ? error_wrap(err, "--state-dir") : parse_found(agent, file, err);
     background_job_release(errand);
     return result;
 }
 
-int agent_read_job(struct agent *agent, bool *over, struct muster_error *err)
+static int create(struct agent *agent, struct muster_error *err)
 {
-    *over = false;
-    agent->state = (struct job_state){.phase = JOB_LEFT};
+    agent->job_state = mem_calloc(1, sizeof *agent->job_state);
+    if (!agent->job_state)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the job's state");
+    struct job_state *state = &agent->job_state->state;
+    *state = (struct job_state){.phase = JOB_LEFT};
     int found = agent->config->state_dir ? read_state(agent, err) : 0;
-    *over = found > 0 && agent->state.phase == JOB_DONE;
-    if (*over)
+    agent->job_state->resumes = found > 0;
+    if (found <= 0)
+        return found;
+    agent->finished = state->phase == JOB_DONE;
+    if (agent->finished)
         log_info(&agent->log, "job %s is over, its exit code was %d (--state-dir)", agent->config->rdzv_id,
-                 agent->state.exit_code);
-    agent->resumes = found > 0;
-    return found < 0 ? -1 : 0;
+                 state->exit_code);
+    return 0;
 }
 
-int agent_resume_job(struct agent *agent, struct muster_error *err)
+int agent_job_state_exit_code(const struct agent *agent)
+{
+    return agent->job_state->state.exit_code;
+}
+
+int64_t agent_job_state_restarts(const struct agent *agent)
+{
+    return agent->job_state->state.restart_count;
+}
+
+int agent_job_state_resume(struct agent *agent, struct muster_error *err)
 {
     const char *job = agent->config->rdzv_id;
     const long long limit = (long long)agent->config->max_restarts;
-    agent->serves = true;
-    if (!agent->resumes)
+    agent->job_state->serves = true;
+    if (!agent->job_state->resumes)
         return 0;
-    bool vanished = agent->state.phase == JOB_RUNS;
-    if (job_state_resume(&agent->state, agent->config->max_restarts) == JOB_IS_SPENT) {
-        agent_keep_end(agent);
+    bool vanished = agent->job_state->state.phase == JOB_RUNS;
+    if (job_state_resume(&agent->job_state->state, agent->config->max_restarts) == JOB_IS_SPENT) {
+        agent_job_state_keep_end(agent, NULL);
         return error_set(
             err, MUSTER_E_STATE,
             "job %s: its last agent vanished without a word, and %lld of %lld restarts were used before", job,
-            (long long)agent->state.restart_count - 1, limit);
+            (long long)agent->job_state->state.restart_count - 1, limit);
     }
     log_info(&agent->log, "job %s goes on%s: %lld of %lld restarts are used", job,
              vanished ? " after an agent that vanished without a word, which costs one" : "",
-             (long long)agent->state.restart_count, limit);
+             (long long)agent->job_state->state.restart_count, limit);
     return 0;
 }
 
@@ -135,17 +161,17 @@ static void save(struct agent *agent);
 
 static void take_saved(struct agent *agent)
 {
-    const struct state_file *file = agent->state_file;
+    const struct state_file *file = agent->job_state->state_file;
     if (file->err.code)
         log_warning(&agent->log, "the job's state is not kept: %s", file->err.text);
-    background_watch_end(&agent->saving);
+    background_watch_end(&agent->job_state->saving);
 }
 
 static void saved(void *context)
 {
     struct agent *agent = context;
     take_saved(agent);
-    if (agent->save_again)
+    if (agent->job_state->save_again)
         save(agent);
 }
 
@@ -153,64 +179,83 @@ static void saved(void *context)
 static void save(struct agent *agent)
 {
     struct muster_error err = {0};
-    agent->save_again = agent->saving.errand != NULL;
-    if (agent->save_again)
+    agent->job_state->save_again = agent->job_state->saving.errand != NULL;
+    if (agent->job_state->save_again)
         return;
     struct state_file *file = make_file(agent, &err);
-    if (file && job_state_format(&agent->state, agent->config->rdzv_id, &file->text) < 0) {
+    if (file && job_state_format(&agent->job_state->state, agent->config->rdzv_id, &file->text) < 0) {
         state_file_free(file);
         file = NULL;
     }
-    agent->state_file = file;
+    agent->job_state->state_file = file;
     struct background_job *errand =
         file ? background_job_start("keeping the job's state", write_file, file, state_file_free, &err)
              : NULL;
-    if (background_watch_begin(&agent->saving, &agent->loop, errand, saved, agent, &err) < 0)
+    if (background_watch_begin(&agent->job_state->saving, &agent->loop, errand, saved, agent, &err) < 0)
         log_warning(&agent->log, "the job's state is not kept: %s", *err.text ? err.text : "no memory");
 }
 
-void agent_keep_count(struct agent *agent)
+static void keep_count(struct agent *agent)
 {
-    if (!agent->config->state_dir || !agent->serves)
+    if (!agent->config->state_dir || !agent->job_state->serves)
         return;
-    agent->state.phase = JOB_RUNS;
-    agent->state.restart_count = agent->world.restart_count;
+    agent->job_state->state.phase = JOB_RUNS;
+    agent->job_state->state.restart_count = agent->round.world.restart_count;
     save(agent);
 }
 
 /* Whether nobody is to run the job again: it succeeded, or a worker's or node's failure was the last that it
  * could have. */
-static bool is_final(const struct agent *agent)
+static bool is_final(const struct membership_event *verdict)
 {
-    return agent->judged && (agent->verdict.failed || agent->verdict.exit_code == EXIT_CODE_OK);
+    return verdict && (verdict->failed || verdict->exit_code == EXIT_CODE_OK);
 }
 
 static void wait_saved(struct agent *agent)
 {
-    if (!agent->saving.errand)
+    if (!agent->job_state->saving.errand)
         return;
-    if (background_job_wait(agent->saving.errand, write_patience_ns)) {
+    if (background_job_wait(agent->job_state->saving.errand, write_patience_ns)) {
         take_saved(agent);
         return;
     }
     log_warning(&agent->log, "the job's state is not kept: %s did not answer within %.4g s",
                 agent->config->state_dir, (double)write_patience_ns / NS_PER_S);
-    background_watch_end(&agent->saving);
-    agent->state.phase = JOB_PHASE_COUNT; /* no second try: it would wait as long */
+    background_watch_end(&agent->job_state->saving);
+    agent->job_state->state.phase = JOB_PHASE_COUNT; /* no second try: it would wait as long */
 }
 
-void agent_keep_end(struct agent *agent)
+void agent_job_state_keep_end(struct agent *agent, const struct membership_event *verdict)
 {
-    bool spent = agent->state.phase == JOB_DONE;
-    if (!agent->config->state_dir || !agent->serves || agent->state.phase == JOB_LEFT)
+    bool spent = agent->job_state->state.phase == JOB_DONE;
+    if (!agent->config->state_dir || !agent->job_state->serves || agent->job_state->state.phase == JOB_LEFT)
         return;
     wait_saved(agent);
-    if (agent->state.phase == JOB_PHASE_COUNT)
+    if (agent->job_state->state.phase == JOB_PHASE_COUNT)
         return;
     if (!spent) {
-        agent->state.phase = is_final(agent) ? JOB_DONE : JOB_LEFT;
-        agent->state.exit_code = is_final(agent) ? agent->verdict.exit_code : 0;
+        agent->job_state->state.phase = is_final(verdict) ? JOB_DONE : JOB_LEFT;
+        agent->job_state->state.exit_code = is_final(verdict) ? verdict->exit_code : 0;
     }
     save(agent);
     wait_saved(agent);
 }
+
+/* --- the part --- */
+
+static void event(struct agent *agent, const struct agent_event *event)
+{
+    if (event->kind == AGENT_WORLD)
+        keep_count(agent);
+}
+
+static void destroy(struct agent *agent)
+{
+    if (!agent->job_state)
+        return;
+    background_watch_end(&agent->job_state->saving);
+    mem_free(agent->job_state);
+    agent->job_state = NULL;
+}
+
+const struct agent_part agent_job_state_part = {"job state", create, NULL, NULL, event, destroy};

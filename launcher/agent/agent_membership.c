@@ -1,49 +1,71 @@
-/* agent_membership.c - this agent's seat in the world: taking it, what comes from it, and the workers' store
- * where this node serves it. See agent_internal.h. */
+/* agent_membership.c - this agent's seat in the world: taking it, what comes from it, where its server is.
+ * See agent_membership.h. */
+#include "launcher/agent/agent_membership.h"
+
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/agent/agent_internal.h"
+#include "launcher/agent/agent_job_state.h"
+#include "launcher/agent/agent_server.h"
 #include "launcher/loop/resolver.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
 #include "proto/base/text.h"
 #include "proto/exit_code.h"
 
 static const int64_t first_progress_ns = 5 * NS_PER_S, progress_every_ns = 15 * NS_PER_S,
                      look_up_every_ns = 5 * NS_PER_S;
 
+/* At all times: source is in the loop where its fd is not -1; following only where there is a resolver. */
+struct agent_membership {
+    struct membership *seat; /* NULL: none yet, or it is lost */
+    struct loop_source source;
+    struct resolver *resolver; /* of the server's name */
+    struct loop_source name;
+    bool resolved;                         /* its addresses can be asked for */
+    bool following;                        /* it is for a server that is silent */
+    struct instant look_up_at;             /* the name may be looked up again */
+    bool serves_here;                      /* the roster, or is trying to */
+    char server_address[DESCRIPTION_NAME]; /* numeric, as this node or the others dial it; "" unknown */
+    struct instant join_deadline, waiting_since, progress_at;
+    struct membership_event *verdict; /* NULL: none yet */
+};
+
+static void take_verdict(struct agent *agent, const struct membership_event *event)
+{
+    struct membership_event *verdict = mem_calloc(1, sizeof *verdict);
+    if (verdict) {
+        *verdict = *event;
+        if (event->failed && !event->failure.wall_ns)
+            verdict->failure.wall_ns =
+                clock_wall_ns(); /* a lost node: the server saw its silence, not its end */
+        mem_free(agent->membership->verdict);
+        agent->membership->verdict = verdict;
+    }
+    agent_emit(agent, &(struct agent_event){.kind = AGENT_VERDICT, .seat = event});
+}
+
 static void on_membership(struct agent *agent, const struct membership_event *event)
 {
     switch (event->kind) {
     case MEMBERSHIP_EVENT_WORLD:
-        agent->world = event->world;
-        memcpy(agent->restart_reason, event->reason, sizeof agent->restart_reason);
-        agent_keep_count(agent);
-        agent_event(agent, &(struct worker_group_event){.kind = GROUP_WORLD}, NULL);
+        agent_emit(agent, &(struct agent_event){.kind = AGENT_WORLD,
+                                                .seat = event,
+                                                .duration_ns = instant_diff_ns(
+                                                    clock_now(NULL), agent->membership->waiting_since)});
         break;
     case MEMBERSHIP_EVENT_STOP:
-        agent_reap(agent); /* who is dead already was not stopped by us */
-        log_info(&agent->log, "the workers stop: %s", event->reason);
-        agent->stop = *event;
-        agent_event(agent,
-                    &(struct worker_group_event){
-                        .kind = GROUP_STOP, .grace_ns = event->grace_ns, .planned = event->planned},
-                    NULL);
+        agent_emit(agent, &(struct agent_event){.kind = AGENT_STOP, .seat = event});
         break;
     case MEMBERSHIP_EVENT_VERDICT:
-        agent->verdict = *event;
-        if (event->failed &&
-            !event->failure.wall_ns) /* a lost node: the server saw its silence, not its end */
-            agent->verdict.failure.wall_ns = clock_wall_ns();
-        agent->judged = true;
-        agent_event(agent, &(struct worker_group_event){.kind = GROUP_VERDICT, .exit_code = event->exit_code},
-                    NULL);
+        take_verdict(agent, event);
         break;
     case MEMBERSHIP_EVENT_REFUSED:
         log_error(&agent->log, "refused by the server: %s", event->reason);
         (void)snprintf(agent->end_reason, sizeof agent->end_reason, "refused by the server: %.*s",
                        (int)sizeof agent->end_reason - 32, event->reason);
-        agent_event(agent, &(struct worker_group_event){.kind = GROUP_LOST, .exit_code = EXIT_CODE_FAILURE},
-                    NULL);
+        agent_emit(agent, &(struct agent_event){.kind = AGENT_LOST, .code = EXIT_CODE_FAILURE});
         break;
     }
 }
@@ -56,32 +78,30 @@ static void seat_ready(void *context, uint32_t events)
 
 static void close_seat(struct agent *agent)
 {
-    if (agent->seat.fd >= 0)
-        loop_remove(&agent->loop, &agent->seat);
-    agent->seat.fd = -1;
-    membership_destroy(agent->membership, 0);
-    agent->membership = NULL;
+    if (agent->membership->source.fd >= 0)
+        loop_remove(&agent->loop, &agent->membership->source);
+    agent->membership->source.fd = -1;
+    membership_destroy(take_pointer(&agent->membership->seat), 0);
 }
 
-void agent_lose_seat(struct agent *agent, const char *why, int exit_code)
+static void lose_seat(struct agent *agent, const char *why, int exit_code)
 {
     log_error(&agent->log, "%s", why);
     (void)snprintf(agent->end_reason, sizeof agent->end_reason, "%s", why);
     close_seat(agent);
-    agent_event(agent, &(struct worker_group_event){.kind = GROUP_LOST, .exit_code = exit_code}, NULL);
+    agent_emit(agent, &(struct agent_event){.kind = AGENT_LOST, .code = exit_code});
 }
 
-void agent_ask_seat(struct agent *agent)
+static void poll_seat(struct agent *agent)
 {
-    while (agent->membership && !agent->finished) {
+    while (agent->membership->seat && !agent->finished) {
         struct membership_event event;
         struct muster_error err = {0};
-        int got = membership_next(agent->membership, &event, &err);
+        int got = membership_next(agent->membership->seat, &event, &err);
         if (got < 0 && err.code == MUSTER_E_PEER)
-            agent_note_lost_server(agent);
+            agent_emit(agent, &(struct agent_event){.kind = AGENT_SERVER_LOST});
         if (got < 0)
-            agent_lose_seat(agent, err.text,
-                            err.code == MUSTER_E_REFUSED ? EXIT_CODE_FAILURE : EXIT_CODE_NODE);
+            lose_seat(agent, err.text, err.code == MUSTER_E_REFUSED ? EXIT_CODE_FAILURE : EXIT_CODE_NODE);
         if (got <= 0)
             return;
         on_membership(agent, &event);
@@ -90,10 +110,10 @@ void agent_ask_seat(struct agent *agent)
 
 /* The keys of the last round (NCCL's ids among them) must not be found in the next one. Not later: a worker
  * of another node may connect as soon as its agent has the world. Not earlier: one of the last round may
- * still write. */
+ * still write. On the server's thread: the store is all that it touches. */
 static uint16_t world_forms(void *context, struct world_id id)
 {
-    return id.round ? agent_renew_store(context) : 0;
+    return id.round ? job_store_renew(context) : 0;
 }
 
 /* What tells two jobs apart that were given no id. */
@@ -116,7 +136,7 @@ static void name_program(const struct run_config *config, char *out, size_t size
 static int64_t join_used_ns(const struct agent *agent)
 {
     int64_t whole = agent_seconds_ns(agent->config->join_timeout_s);
-    int64_t left = instant_diff_ns(agent->join_deadline, clock_now(NULL));
+    int64_t left = instant_diff_ns(agent->membership->join_deadline, clock_now(NULL));
     return left < whole ? whole - (left > 0 ? left : 0) : 0;
 }
 
@@ -139,16 +159,16 @@ static int open_seat(struct agent *agent, enum membership_mode mode, const char 
         .program = program,
         .command = hash_command(config),
         .max_restarts = config->max_restarts,
-        .restart_count = agent->state.restart_count,
+        .restart_count = agent_job_state_restarts(agent),
         .backoff_ns = agent_seconds_ns(config->restart_backoff_s),
         .backoff_cap_ns = agent_seconds_ns(config->restart_backoff_s > 60 ? config->restart_backoff_s : 60),
         .exit_barrier_ns = agent_seconds_ns(config->exit_barrier_s) + 1, /* 0 would be the default */
         .host = address,
         .host_name = config->master_addr,
         .port = agent_master_port(agent),
-        .keys = agent->has_keys ? &agent->keys : NULL,
-        .store_addr = agent_store_address(agent),
-        .store_port = agent_store_port(agent),
+        .keys = agent_server_keys(agent),
+        .store_addr = agent_server_store_address(agent),
+        .store_port = agent_server_store_port(agent),
         .join_timeout_ns = agent_seconds_ns(config->join_timeout_s),
         .join_used_ns = join_used_ns(agent),
         .last_call_ns = agent_seconds_ns(config->last_call_timeout_s),
@@ -158,25 +178,125 @@ static int open_seat(struct agent *agent, enum membership_mode mode, const char 
         .stop_timeout_ns =
             agent_seconds_ns(config->restart_grace_s) + 2 * AGENT_KILL_BOUND_NS + AGENT_CLEAN_BOUND_NS,
         .world_forms = world_forms,
-        .context = agent,
+        .context = agent_server_store(agent),
         .log = &agent->log,
     };
-    agent->membership = membership_open(&options, err);
-    if (!agent->membership)
+    assert(!agent->membership->seat);
+    agent->membership->seat = membership_open(&options, err);
+    if (!agent->membership->seat)
         return -1;
-    agent->seat = (struct loop_source){membership_fd(agent->membership), seat_ready, agent};
-    return agent->seat.fd < 0 ? 0 : loop_add(&agent->loop, &agent->seat, EPOLLIN, err);
+    agent->membership->source =
+        (struct loop_source){membership_fd(agent->membership->seat), seat_ready, agent};
+    return agent->membership->source.fd < 0
+               ? 0
+               : loop_add(&agent->loop, &agent->membership->source, EPOLLIN, err);
 }
 
-int agent_take_seat(struct agent *agent, enum membership_mode mode, const char *address,
-                    struct muster_error *err)
+static int take_seat(struct agent *agent, enum membership_mode mode, const char *address,
+                     struct muster_error *err)
 {
-    if (mode != MEMBERSHIP_CLIENT && agent_resume_job(agent, err) < 0)
+    if (mode != MEMBERSHIP_CLIENT && agent_job_state_resume(agent, err) < 0)
         return -1;
     if (mode == MEMBERSHIP_CLIENT)
-        (void)snprintf(agent->server_address, sizeof agent->server_address, "%s", address);
+        (void)snprintf(agent->membership->server_address, sizeof agent->membership->server_address, "%s",
+                       address);
     return open_seat(agent, mode, address, err);
 }
+
+/* --- serving --- */
+
+/* What the master's address is where no other agent of this machine must be met. */
+static const char *own_address(const char *bound)
+{
+    return !strcmp(bound, "0.0.0.0") ? "127.0.0.1" : bound;
+}
+
+/* Several agents of one machine may have one endpoint: the first to come serves, the others join it. Whether
+ * it is this job's is for its server to say. Anything else on the port is an error. */
+static void holder_known(struct agent *agent, const struct port_holder *holder)
+{
+    const struct run_config *config = agent->config;
+    struct muster_error err = {0};
+    char text[64];
+    port_holder_text(holder, text, sizeof text);
+    if (server_choice_joins_holder(config->elastic, config->rdzv_conf.is_host > 0, holder->same_program)) {
+        log_info(&agent->log, "port %u of this machine is served by another agent, %s: joining it",
+                 (unsigned)agent_master_port(agent), text);
+        agent_server_close_store(agent);
+        if (take_seat(agent, MEMBERSHIP_CLIENT, own_address(agent_server_address(agent)), &err) < 0)
+            lose_seat(agent, err.text, EXIT_CODE_FAILURE);
+        return;
+    }
+    error_set(&err, MUSTER_E_BUSY,
+              "port %u is in use by %s, and this node must serve the job's world on it: stop that program or "
+              "choose another %s (whatever serves there is not joined as a client)",
+              (unsigned)agent_master_port(agent), text,
+              config->elastic ? "port in --rdzv-endpoint" : "--master-port");
+    lose_seat(agent, err.text, EXIT_CODE_FAILURE);
+}
+
+/* Which of this machine's addresses the others dial, where they have a name for it: for the choice of an
+ * interface (agent_nccl.c), and no reason to wait or to fail. */
+static void start_own_look_up(struct agent *agent)
+{
+    const struct run_config *config = agent->config;
+    struct agent_membership *membership = agent->membership;
+    if (config->max_nodes > 1 && agent->tune->looked && !membership->resolver &&
+        !resolver_is_numeric(config->master_addr))
+        membership->resolver = resolver_start(config->master_addr, membership->join_deadline, NULL);
+}
+
+/* Takes the seat that hosts the roster, and opens the workers' store beside it. */
+static int serve(struct agent *agent, struct muster_error *err)
+{
+    const char *address = agent_server_address(agent);
+    agent->membership->serves_here = true;
+    if (agent_server_open_store(agent, err) < 0)
+        return -1;
+    start_own_look_up(agent);
+    if (agent->config->max_nodes == 1)
+        return take_seat(agent, MEMBERSHIP_IN_PROCESS, NULL, err);
+    if (!strcmp(address, "0.0.0.0"))
+        log_info(&agent->log, "serving the job on every address of this machine, port %u",
+                 (unsigned)agent_master_port(agent));
+    if (take_seat(agent, MEMBERSHIP_SERVER, address, err) == 0) {
+        agent_server_warn_of_unauthenticated(agent, address);
+        return 0;
+    }
+    return err->code == MUSTER_E_BUSY ? agent_server_find_holder(agent, holder_known, err) : -1;
+}
+
+const char *agent_membership_server_address(struct agent *agent)
+{
+    const struct run_config *config = agent->config;
+    struct agent_membership *membership = agent->membership;
+    const char *const candidates[] = {config->local_addr, config->master_addr};
+    char first[RESOLVER_ADDRESS_LIMIT], *out = membership->server_address;
+    if (!membership->serves_here || config->max_nodes == 1)
+        return out;
+    for (size_t i = 0; i < sizeof candidates / sizeof *candidates && !*out; i++)
+        if (candidates[i] && resolver_is_numeric(candidates[i]) && resolver_is_local(candidates[i]))
+            (void)snprintf(out, sizeof membership->server_address, "%s", candidates[i]);
+    if (!*out && !strcmp(config->master_addr, "localhost"))
+        (void)snprintf(out, sizeof membership->server_address, "127.0.0.1");
+    /* whether the master's name has its addresses by now */
+    struct pollfd answer = {membership->resolver ? resolver_fd(membership->resolver) : -1, POLLIN, 0};
+    if (!*out && !membership->resolved && poll(&answer, 1, 0) == 1)
+        membership->resolved = resolver_result(membership->resolver, first, sizeof first, NULL) == 0;
+    const char *address;
+    for (int i = 0; !*out && membership->resolved && (address = resolver_address(membership->resolver, i));
+         i++)
+        if (resolver_is_local(address) && strncmp(address, "127.", 4) && strcmp(address, "::1"))
+            (void)snprintf(out, sizeof membership->server_address, "%s", address);
+    return out;
+}
+
+bool agent_membership_serves(const struct agent *agent)
+{
+    return agent->membership->serves_here;
+}
+
+/* --- joining --- */
 
 static void name_ready(void *context, uint32_t events)
 {
@@ -184,45 +304,49 @@ static void name_ready(void *context, uint32_t events)
     struct muster_error err = {0};
     char address[RESOLVER_ADDRESS_LIMIT];
     (void)events;
-    loop_remove(&agent->loop, &agent->name);
-    if (resolver_result(agent->resolver, address, sizeof address, &err) < 0) {
+    loop_remove(&agent->loop, &agent->membership->name);
+    if (resolver_result(agent->membership->resolver, address, sizeof address, &err) < 0) {
         char why[MUSTER_ERROR_TEXT];
         (void)snprintf(why, sizeof why, "%.400s; asked for %.4g s (--join-timeout)", err.text,
                        agent->config->join_timeout_s);
-        agent_lose_seat(agent, why, EXIT_CODE_NODE);
+        lose_seat(agent, why, EXIT_CODE_NODE);
         return;
     }
-    agent->resolved = true;
-    bool serves = agent->config->elastic && agent_serves_resolved(agent);
-    if ((serves ? agent_serve(agent, &err) : agent_take_seat(agent, MEMBERSHIP_CLIENT, address, &err)) < 0)
-        agent_lose_seat(agent, err.text, EXIT_CODE_FAILURE);
+    agent->membership->resolved = true;
+    bool serves = agent->config->elastic && agent_server_choose_resolved(agent, agent->membership->resolver);
+    if ((serves ? serve(agent, &err) : take_seat(agent, MEMBERSHIP_CLIENT, address, &err)) < 0)
+        lose_seat(agent, err.text, EXIT_CODE_FAILURE);
 }
 
 static int resolve(struct agent *agent, struct muster_error *err)
 {
-    agent->resolver = resolver_start(agent->config->master_addr, agent->join_deadline, err);
-    if (!agent->resolver)
+    agent->membership->resolver =
+        resolver_start(agent->config->master_addr, agent->membership->join_deadline, err);
+    if (!agent->membership->resolver)
         return -1;
-    agent->name = (struct loop_source){resolver_fd(agent->resolver), name_ready, agent};
-    return loop_add(&agent->loop, &agent->name, EPOLLIN, err);
+    agent->membership->name =
+        (struct loop_source){resolver_fd(agent->membership->resolver), name_ready, agent};
+    return loop_add(&agent->loop, &agent->membership->name, EPOLLIN, err);
 }
 
-int agent_join(struct agent *agent, struct muster_error *err)
+static void begin_waiting(struct agent *agent, struct instant now);
+
+static int join(struct agent *agent, struct muster_error *err)
 {
     const struct run_config *config = agent->config;
     struct instant now = clock_now(NULL);
     enum server_choice choice = SERVER_CHOICE_JOIN;
-    agent->join_deadline = instant_add(now, agent_seconds_ns(config->join_timeout_s));
-    agent_begin_waiting(agent, now);
+    agent->membership->join_deadline = instant_add(now, agent_seconds_ns(config->join_timeout_s));
+    begin_waiting(agent, now);
     if (config->elastic)
-        choice = agent_choose_server(agent);
+        choice = agent_server_choose(agent);
     else if (config->max_nodes == 1 || config->node_rank == 0)
         choice = SERVER_CHOICE_SERVE;
     else if (!resolver_is_numeric(config->master_addr))
         choice = SERVER_CHOICE_RESOLVE;
     if (choice == SERVER_CHOICE_SERVE)
-        return agent_serve(agent, err);
-    return choice == SERVER_CHOICE_JOIN ? agent_take_seat(agent, MEMBERSHIP_CLIENT, config->master_addr, err)
+        return serve(agent, err);
+    return choice == SERVER_CHOICE_JOIN ? take_seat(agent, MEMBERSHIP_CLIENT, config->master_addr, err)
                                         : resolve(agent, err);
 }
 
@@ -241,13 +365,14 @@ static const char *next_address(const struct resolver *resolver, const char *pre
 static void move_seat(struct agent *agent, const char *address)
 {
     struct muster_error err = {0};
-    if (!strcmp(address, agent->server_address))
+    if (!strcmp(address, agent->membership->server_address))
         return;
     log_info(&agent->log, "the server's name %s stands for %s now", agent->config->master_addr, address);
-    if (membership_move(agent->membership, address, &err) < 0)
+    if (membership_move(agent->membership->seat, address, &err) < 0)
         log_warning(&agent->log, "%s", err.text);
     else
-        (void)snprintf(agent->server_address, sizeof agent->server_address, "%s", address);
+        (void)snprintf(agent->membership->server_address, sizeof agent->membership->server_address, "%s",
+                       address);
 }
 
 static void moved(void *context, uint32_t events)
@@ -256,85 +381,189 @@ static void moved(void *context, uint32_t events)
     struct muster_error err = {0};
     char address[RESOLVER_ADDRESS_LIMIT];
     (void)events;
-    loop_remove(&agent->loop, &agent->name);
-    if (resolver_result(agent->resolver, address, sizeof address, &err) < 0)
+    loop_remove(&agent->loop, &agent->membership->name);
+    if (resolver_result(agent->membership->resolver, address, sizeof address, &err) < 0)
         log_debug(&agent->log, "%s", err.text); /* asked again soon */
-    else if (agent->membership)
-        move_seat(agent, next_address(agent->resolver, agent->server_address));
-    resolver_destroy(agent->resolver);
-    agent->resolver = NULL;
-    agent->following = false;
+    else if (agent->membership->seat)
+        move_seat(agent, next_address(agent->membership->resolver, agent->membership->server_address));
+    resolver_destroy(agent->membership->resolver);
+    agent->membership->resolver = NULL;
+    agent->membership->following = false;
 }
 
 /* A pod that is started again often has its name and another address. */
 static void look_server_up(struct agent *agent)
 {
     struct muster_error err = {0};
-    if (agent->following)
+    if (agent->membership->following)
         return; /* still on its way */
-    resolver_destroy(agent->resolver);
-    agent->resolver = resolver_start(agent->config->master_addr, agent->look_up_at, &err);
-    agent->following = agent->resolver != NULL;
-    if (agent->resolver) {
-        agent->name = (struct loop_source){resolver_fd(agent->resolver), moved, agent};
-        if (loop_add(&agent->loop, &agent->name, EPOLLIN, &err) == 0)
+    resolver_destroy(agent->membership->resolver);
+    agent->membership->resolver =
+        resolver_start(agent->config->master_addr, agent->membership->look_up_at, &err);
+    agent->membership->following = agent->membership->resolver != NULL;
+    if (agent->membership->resolver) {
+        agent->membership->name =
+            (struct loop_source){resolver_fd(agent->membership->resolver), moved, agent};
+        if (loop_add(&agent->loop, &agent->membership->name, EPOLLIN, &err) == 0)
             return;
     }
     log_warning(&agent->log, "%s", err.text);
 }
 
-void agent_follow_server(struct agent *agent, struct instant now)
+/* Where the server is silent, looks whether its name has another address now. */
+static void follow_server(struct agent *agent, struct instant now)
 {
-    if (!agent->membership || !membership_silence_ns(agent->membership) ||
-        resolver_is_numeric(agent->config->master_addr) || !instant_reached(now, agent->look_up_at))
+    if (!agent->membership->seat || !membership_silence_ns(agent->membership->seat) ||
+        resolver_is_numeric(agent->config->master_addr) ||
+        !instant_reached(now, agent->membership->look_up_at))
         return;
-    agent->look_up_at = instant_add(now, look_up_every_ns);
+    agent->membership->look_up_at = instant_add(now, look_up_every_ns);
     look_server_up(agent);
 }
 
 /* --- while the world forms --- */
 
-void agent_begin_waiting(struct agent *agent, struct instant now)
+static void begin_waiting(struct agent *agent, struct instant now)
 {
-    agent->waiting_since = now;
-    agent->progress_at =
+    agent->membership->waiting_since = now;
+    agent->membership->progress_at =
         instant_add(now, first_progress_ns); /* until then what is known may be of the last world */
 }
 
-struct instant agent_progress_deadline(const struct agent *agent)
+static struct instant progress_deadline(const struct agent *agent)
 {
     bool waits = agent->group.state == GROUP_WAITING && agent->config->max_nodes > 1 && !agent->finished;
-    return waits ? agent->progress_at : INSTANT_NEVER;
+    return waits ? agent->membership->progress_at : INSTANT_NEVER;
 }
 
 static void describe_parting(const struct agent *agent, char *out, size_t size)
 {
-    int others = agent->membership ? membership_parting(agent->membership) : 0;
+    int others = agent_membership_departing(agent);
     if (others)
         (void)snprintf(out, size, "leaving: waiting for %d node%s to take note", others,
                        others > 1 ? "s" : "");
 }
 
-void agent_describe_waiting(const struct agent *agent, char *out, size_t size)
+void agent_membership_describe(const struct agent *agent, char *out, size_t size)
 {
+    const struct agent_membership *membership = agent->membership;
     const char *name = agent->config->master_addr;
-    const char *trouble = agent->resolver ? resolver_trouble(agent->resolver) : NULL;
     out[0] = '\0';
+    if (!membership)
+        return;
+    const char *trouble = membership->resolver ? resolver_trouble(membership->resolver) : NULL;
     if (agent->group.state == GROUP_OVER)
         describe_parting(agent, out, size);
-    else if (agent->membership)
-        membership_progress(agent->membership, out, size);
+    else if (membership->seat)
+        membership_progress(membership->seat, out, size);
     else if (trouble)
         (void)snprintf(out, size, "the name %s does not resolve yet: %s", name, trouble);
-    else if (agent->resolver)
+    else if (membership->resolver)
         (void)snprintf(out, size, "the name %s is being looked up", name);
 }
 
-void agent_tell_progress(struct agent *agent, struct instant now)
+/* The same as a line of the log, every now and then. */
+static void tell_progress(struct agent *agent, struct instant now)
 {
     char text[MUSTER_ERROR_TEXT];
-    agent->progress_at = instant_add(now, progress_every_ns);
-    agent_describe_waiting(agent, text, sizeof text);
+    agent->membership->progress_at = instant_add(now, progress_every_ns);
+    agent_membership_describe(agent, text, sizeof text);
     if (*text)
         log_info(&agent->log, "waiting for the world: %s", text);
 }
+
+/* --- what this agent says --- */
+
+void agent_membership_report(struct agent *agent, enum membership_report_kind kind,
+                             const struct worker_failure *failure)
+{
+    struct membership *seat = agent->membership->seat;
+    struct muster_error err = {0};
+    if (seat && membership_report(seat, agent->round.world.id, kind, failure, &err) < 0)
+        log_error(&agent->log, "%s", err.text);
+}
+
+void agent_membership_leave(struct agent *agent)
+{
+    struct membership *seat = agent->membership->seat;
+    struct muster_error err = {0};
+    if (seat && membership_leave(seat, agent->group.exit_code, &err) < 0)
+        log_debug(&agent->log, "%s", err.text); /* we go all the same */
+}
+
+void agent_membership_drain(struct agent *agent)
+{
+    const struct worker_group *group = &agent->group;
+    struct membership *seat = agent->membership->seat;
+    struct muster_error err = {0};
+    if (seat && membership_drain(seat, group->exit_code, group->shutdown_grace_ns, &err) < 0)
+        log_debug(&agent->log, "%s", err.text); /* unanswered, it goes alone */
+}
+
+bool agent_membership_has_news(const struct agent *agent)
+{
+    return agent->membership->seat && membership_has_news(agent->membership->seat);
+}
+
+const struct membership_event *agent_membership_verdict(const struct agent *agent)
+{
+    return agent->membership ? agent->membership->verdict : NULL;
+}
+
+void agent_membership_depart(struct agent *agent, int64_t linger_ns)
+{
+    if (agent->membership && agent->membership->seat)
+        membership_part(agent->membership->seat, linger_ns);
+}
+
+int agent_membership_departing(const struct agent *agent)
+{
+    return agent->membership && agent->membership->seat ? membership_parting(agent->membership->seat) : 0;
+}
+
+/* --- the part --- */
+
+static int create(struct agent *agent, struct muster_error *err)
+{
+    agent->membership = mem_calloc(1, sizeof *agent->membership);
+    if (!agent->membership)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to join the job");
+    agent->membership->source.fd = -1;
+    return join(agent, err);
+}
+
+static struct instant deadline(const struct agent *agent)
+{
+    const struct agent_membership *membership = agent->membership;
+    return instant_min(progress_deadline(agent),
+                       membership->seat ? membership_deadline(membership->seat) : INSTANT_NEVER);
+}
+
+static void tick(struct agent *agent, struct instant now)
+{
+    if (instant_reached(now, progress_deadline(agent)))
+        tell_progress(agent, now);
+    follow_server(agent, now);
+    poll_seat(agent);
+}
+
+static void event(struct agent *agent, const struct agent_event *event)
+{
+    if (event->kind == AGENT_ROUND_ENDS)
+        begin_waiting(agent, clock_now(NULL));
+}
+
+static void destroy(struct agent *agent)
+{
+    static const int64_t linger_ns = 2 * NS_PER_S; /* for the last messages to the server */
+    struct agent_membership *membership = agent->membership;
+    if (!membership)
+        return;
+    membership_destroy(membership->seat, linger_ns);
+    resolver_destroy(membership->resolver);
+    mem_free(membership->verdict);
+    mem_free(membership);
+    agent->membership = NULL;
+}
+
+const struct agent_part agent_membership_part = {"membership", create, deadline, tick, event, destroy};

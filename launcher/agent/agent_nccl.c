@@ -1,82 +1,41 @@
-/* agent_nccl.c - what NCCL cannot know, for the workers of each world: decided when the world is there, said
- * where it is news, kept in the log directory as nccl.json. See nccl_env.h and agent_internal.h. */
-#include <poll.h>
+/* agent_nccl.c - NCCL's environment, decided when a world is there, and the nodes' facts, compared while its
+ * workers start. See agent_nccl.h. */
+#include "launcher/agent/agent_nccl.h"
+
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/agent/agent_internal.h"
-#include "launcher/loop/background_job.h"
-#include "launcher/loop/resolver.h"
+#include "launcher/agent/agent_membership.h"
+#include "launcher/agent/agent_output.h"
+#include "launcher/loop/background_watch.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/text_list.h"
+#include "rendezvous/tcpstore/tcpstore_client.h"
+#include "runtime/nccl/doctor/node_facts.h"
 
 static const int64_t writing_bound_ns = 2 * NS_PER_S;
+static const int64_t facts_patience_ns = 60 * NS_PER_S; /* for agents that are slow to start their workers */
 
 enum { COLUMNS = 120 };
 
-struct agent_tuning {
+struct exchange;
+
+struct agent_nccl {
     char **environment; /* of the workers; NULL: the agent's own */
     char *told;         /* the last summary; NULL: none */
     struct background_job *writing;
+    struct background_watch asking; /* while the nodes' facts are exchanged */
+    struct exchange *exchange;      /* of asking */
+    char *told_differences;         /* the last ones; NULL: none */
 };
 
-int agent_open_tuning(struct agent *agent, struct muster_error *err)
+char *const *agent_nccl_environment(const struct agent *agent)
 {
-    agent->tuning = mem_calloc(1, sizeof *agent->tuning);
-    return agent->tuning ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory for NCCL's settings");
-}
-
-void agent_close_tuning(struct agent *agent)
-{
-    struct agent_tuning *tuning = agent->tuning;
-    if (!tuning)
-        return;
-    if (tuning->writing && !background_job_wait(tuning->writing, writing_bound_ns))
-        log_debug(&agent->log, "nccl.json: its file system does not answer");
-    background_job_release(tuning->writing);
-    text_list_free_items(tuning->environment);
-    mem_free(tuning->told);
-    mem_free(tuning);
-    agent->tuning = NULL;
-}
-
-char *const *agent_environment(const struct agent *agent)
-{
-    return agent->tuning->environment ? agent->tuning->environment : environ;
-}
-
-/* --- the master's address --- */
-
-/* Whether the master's name has its addresses by now. */
-static bool is_resolved(struct agent *agent)
-{
-    char first[RESOLVER_ADDRESS_LIMIT];
-    struct pollfd answer = {agent->resolver ? resolver_fd(agent->resolver) : -1, POLLIN, 0};
-    if (!agent->resolved && poll(&answer, 1, 0) == 1)
-        agent->resolved = resolver_result(agent->resolver, first, sizeof first, NULL) == 0;
-    return agent->resolved;
-}
-
-/* On the node that serves the job: the address by which others reach it, as far as it can be known here. */
-static void find_own_address(struct agent *agent)
-{
-    const struct run_config *config = agent->config;
-    const char *const candidates[] = {config->local_addr, config->master_addr};
-    char *out = agent->server_address;
-    for (size_t i = 0; i < sizeof candidates / sizeof *candidates && !*out; i++)
-        if (candidates[i] && resolver_is_numeric(candidates[i]) && resolver_is_local(candidates[i]))
-            (void)snprintf(out, sizeof agent->server_address, "%s", candidates[i]);
-    if (!*out && !strcmp(config->master_addr, "localhost"))
-        (void)snprintf(out, sizeof agent->server_address, "127.0.0.1");
-    if (*out || !is_resolved(agent))
-        return;
-    const char *address;
-    for (int i = 0; !*out && (address = resolver_address(agent->resolver, i)); i++)
-        if (resolver_is_local(address) && strncmp(address, "127.", 4) && strcmp(address, "::1"))
-            (void)snprintf(out, sizeof agent->server_address, "%s", address);
+    return agent->nccl->environment ? agent->nccl->environment : environ;
 }
 
 /* --- nccl.json --- */
@@ -103,21 +62,21 @@ static void free_record(void *payload)
 
 static void keep(struct agent *agent)
 {
-    struct agent_tuning *tuning = agent->tuning;
+    struct agent_nccl *nccl = agent->nccl;
     struct muster_error err = {0};
-    if (!agent->run_directory || (tuning->writing && !background_job_is_done(tuning->writing)))
+    if (!agent_output_run_directory(agent) || (nccl->writing && !background_job_is_done(nccl->writing)))
         return;
     struct record *record = mem_calloc(1, sizeof *record);
     if (!record)
         return;
-    record->path = mem_printf("%s/nccl.json", agent->run_directory);
+    record->path = mem_printf("%s/nccl.json", agent_output_run_directory(agent));
     if (!record->path || nccl_env_json(agent->tune, &record->text) < 0) {
         free_record(record);
         return;
     }
-    background_job_release(tuning->writing);
-    tuning->writing = background_job_start("writing nccl.json", write_record, record, free_record, &err);
-    if (!tuning->writing)
+    background_job_release(nccl->writing);
+    nccl->writing = background_job_start("writing nccl.json", write_record, record, free_record, &err);
+    if (!nccl->writing)
         log_debug(&agent->log, "%s", err.text);
 }
 
@@ -133,15 +92,15 @@ static void tell_lines(const struct agent *agent, char *lines)
 /* One line where something was set or warned of, again only where it is another one. */
 static void tell(struct agent *agent)
 {
-    struct agent_tuning *tuning = agent->tuning;
+    struct agent_nccl *nccl = agent->nccl;
     const struct decision_list *list = &agent->tune->decisions;
     const bool warned = decision_first(list, DECISION_WARNED),
                explains = agent->tune->mode == NCCL_ENV_EXPLAIN;
     scope_buffer line = {0}, table = {0};
-    if (decision_summary(list, &line) < 0 || (tuning->told && !strcmp(tuning->told, line.data)))
+    if (decision_summary(list, &line) < 0 || (nccl->told && !strcmp(nccl->told, line.data)))
         return;
-    mem_free(tuning->told);
-    tuning->told = mem_strdup(line.data);
+    mem_free(nccl->told);
+    nccl->told = mem_strdup(line.data);
     if (warned)
         log_warning(&agent->log, "%s%s", line.data, explains ? "" : "; --nccl-tune=explain says why");
     else if (explains || decision_first(list, DECISION_SET))
@@ -150,29 +109,184 @@ static void tell(struct agent *agent)
         tell_lines(agent, table.data);
 }
 
-int agent_tune(struct agent *agent, struct muster_error *err)
+int agent_nccl_decide(struct agent *agent, struct muster_error *err)
 {
-    struct agent_tuning *tuning = agent->tuning;
+    struct agent_nccl *nccl = agent->nccl;
+    const struct membership_world *world = &agent->round.world;
+    const char *run_directory = agent_output_run_directory(agent);
     scope_free char *attempt = NULL;
     if (!agent->tune->looked)
         return 0;
-    if (agent->serves_here && agent->config->max_nodes > 1)
-        find_own_address(agent);
-    if (agent->run_directory)
-        attempt = mem_printf("%s/attempt_%lld", agent->run_directory, (long long)agent->world.restart_count);
-    const struct nccl_env_place place = {.nnodes = agent->world.group_world_size,
-                                         .master_address =
-                                             *agent->server_address ? agent->server_address : NULL,
-                                         .here = agent->serves_here,
+    const char *server = agent_membership_server_address(agent);
+    if (run_directory)
+        attempt = mem_printf("%s/attempt_%lld", run_directory, (long long)world->restart_count);
+    const struct nccl_env_place place = {.nnodes = world->group_world_size,
+                                         .master_address = *server ? server : NULL,
+                                         .here = agent_membership_serves(agent),
                                          .log_dir = attempt};
     char **environment = nccl_env_decide(agent->tune, &place, err) < 0
                              ? NULL
                              : nccl_env_environment(agent->tune, environ, err);
     if (!environment)
         return -1;
-    text_list_free_items(tuning->environment);
-    tuning->environment = environment;
+    text_list_free_items(nccl->environment);
+    nccl->environment = environment;
     tell(agent);
     keep(agent);
     return 0;
 }
+
+/* --- the nodes' facts: the thread --- */
+
+/* The thread's own: nothing of the agent is looked at by it. */
+struct exchange {
+    char address[MEMBERSHIP_NAME_LIMIT], prefix[32];
+    uint16_t port;
+    int rank, count;
+    struct node_facts own;
+    struct buffer differences;
+    struct muster_error err;
+};
+
+static int publish(struct exchange *e, struct tcpstore_client *client)
+{
+    scope_buffer text = {0};
+    char key[16];
+    (void)snprintf(key, sizeof key, "%d", e->rank);
+    if (node_facts_write(&e->own, &text) < 0)
+        return error_set(&e->err, MUSTER_E_NOMEM, "no memory for this node's facts");
+    return tcpstore_client_set(client, key, text.data, text.length, &e->err);
+}
+
+/* Of a node that says nothing in time (an older agent, or one that was told not to) nothing is known. */
+static void collect_one(struct exchange *e, struct tcpstore_client *client, int rank, struct instant deadline,
+                        struct node_facts *out)
+{
+    scope_buffer text = {.limit = NODE_FACTS_LIMIT};
+    char key[16];
+    int64_t left = instant_diff_ns(deadline, clock_now(NULL));
+    (void)snprintf(key, sizeof key, "%d", rank);
+    if (tcpstore_client_get(client, key, &text, left > 0 ? left : 1, &e->err) < 0 ||
+        node_facts_read(text.data ? text.data : "", text.length, out, &e->err) < 0)
+        *out = (struct node_facts){0};
+    else
+        (void)tcpstore_client_delete(client, key, NULL, NULL); /* the store is the workers' */
+}
+
+static int collect(struct exchange *e, struct tcpstore_client *client)
+{
+    scope_free struct node_facts *nodes = mem_calloc((size_t)e->count, sizeof *nodes);
+    struct instant deadline = instant_add(clock_now(NULL), facts_patience_ns);
+    if (!nodes)
+        return error_set(&e->err, MUSTER_E_NOMEM, "no memory for %d nodes' facts", e->count);
+    for (int rank = 0; rank < e->count; rank++)
+        collect_one(e, client, rank, deadline, &nodes[rank]);
+    return node_facts_compare(nodes, e->count, &e->differences);
+}
+
+static void run_exchange(void *payload)
+{
+    struct exchange *e = payload;
+    const struct tcpstore_client_options options = {
+        .host = e->address, .port = e->port, .prefix = e->prefix, .timeout_ns = facts_patience_ns};
+    struct tcpstore_client *client GUARD(guard_tcpstore_client) = tcpstore_client_connect(&options, &e->err);
+    if (client && publish(e, client) == 0 && e->rank == 0)
+        (void)collect(e, client); /* e->err is shown */
+}
+
+static void free_exchange(void *payload)
+{
+    struct exchange *e = payload;
+    buffer_free(&e->differences);
+    mem_free(e);
+}
+
+/* --- the same: the agent --- */
+
+static void tell_differences(struct agent *agent, const char *differences)
+{
+    struct agent_nccl *nccl = agent->nccl;
+    if (nccl->told_differences && !strcmp(nccl->told_differences, differences))
+        return;
+    mem_free(nccl->told_differences);
+    nccl->told_differences = mem_strdup(differences);
+    for (const char *line = differences; *line;) {
+        size_t length = strcspn(line, "\n");
+        log_warning(&agent->log, "the nodes differ: %.*s", (int)length, line);
+        line += length + (line[length] == '\n');
+    }
+}
+
+static void exchanged(void *context)
+{
+    struct agent *agent = context;
+    const struct exchange *e = agent->nccl->exchange;
+    if (*e->err.text)
+        log_debug(&agent->log, "the nodes' facts: %s", e->err.text);
+    if (e->differences.length)
+        tell_differences(agent, e->differences.data);
+    background_watch_end(&agent->nccl->asking);
+}
+
+/* The workers of a world were started: tells the other nodes what this one has. Nobody waits for it, and what
+ * cannot be done is left. */
+static void exchange_facts(struct agent *agent)
+{
+    struct agent_nccl *nccl = agent->nccl;
+    const struct membership_world *world = &agent->round.world;
+    struct muster_error err = {0};
+    background_watch_end(&agent->nccl->asking);
+    if (world->group_world_size < 2 || !agent->tune->looked || agent->tune->mode == NCCL_ENV_OFF)
+        return;
+    if (agent->config->worker_store != WORKER_STORE_AGENT)
+        return; /* there is no store but the one that a worker may open */
+    struct exchange *e = mem_calloc(1, sizeof *e);
+    if (!e)
+        return;
+    memcpy(e->address, world->master_addr, sizeof e->address);
+    (void)snprintf(e->prefix, sizeof e->prefix, "muster/facts/%" PRIu32, world->id.round);
+    e->port = world->master_port;
+    e->rank = world->group_rank;
+    e->count = world->group_world_size;
+    node_facts_take(&agent->tune->machine, agent->host, &e->own);
+    nccl->exchange = e;
+    struct background_job *job =
+        background_job_start("comparing the nodes", run_exchange, e, free_exchange, &err);
+    if (background_watch_begin(&nccl->asking, &agent->loop, job, exchanged, agent, &err) < 0)
+        log_debug(&agent->log, "%s", err.text);
+}
+
+/* --- the part --- */
+
+static int create(struct agent *agent, struct muster_error *err)
+{
+    if (agent->tune->unfit)
+        return error_set(err, MUSTER_E_STATE, "%s; it does not join the job", agent->tune->unfit);
+    agent->nccl = mem_calloc(1, sizeof *agent->nccl);
+    return agent->nccl ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory for NCCL's settings");
+}
+
+static void event(struct agent *agent, const struct agent_event *event)
+{
+    if (event->kind == AGENT_STARTED && event->code)
+        exchange_facts(agent);
+}
+
+/* Waits for what is being written, with a bound. */
+static void destroy(struct agent *agent)
+{
+    struct agent_nccl *nccl = agent->nccl;
+    if (!nccl)
+        return;
+    background_watch_end(&nccl->asking);
+    if (nccl->writing && !background_job_wait(nccl->writing, writing_bound_ns))
+        log_debug(&agent->log, "nccl.json: its file system does not answer");
+    background_job_release(nccl->writing);
+    text_list_free_items(nccl->environment);
+    mem_free(nccl->told);
+    mem_free(nccl->told_differences);
+    mem_free(nccl);
+    agent->nccl = NULL;
+}
+
+const struct agent_part agent_nccl_part = {"nccl", create, NULL, NULL, event, destroy};

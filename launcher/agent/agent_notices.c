@@ -1,5 +1,6 @@
-/* agent_notices.c - telling workers of a stop that is planned (notice.md): their sockets, who listens, and
- * the notice itself. See agent_internal.h. */
+/* agent_notices.c - telling workers of a stop that is planned. See agent_notices.h. */
+#include "launcher/agent/agent_notices.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -7,107 +8,123 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "launcher/agent/agent_internal.h"
+#include "launcher/policy/stop_notice.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
+/* Our end of one worker's socket; at all times: in the loop where fd is not -1. */
+struct notice_socket {
+    struct agent *agent;
+    struct loop_source source;
+    struct stop_notice_listener listener;
+};
+
+struct agent_notices {
+    struct notice_socket *sockets; /* one for each worker */
+};
+
+static struct notice_socket *socket_of(const struct agent *agent, const struct worker *worker)
+{
+    return &agent->notices->sockets[worker->local_rank];
+}
+
 /* --- the sockets --- */
 
+static void close_socket(struct notice_socket *socket)
+{
+    if (socket->source.fd < 0)
+        return;
+    loop_remove(&socket->agent->loop, &socket->source);
+    (void)close(socket->source.fd); /* a socket: what was sent stays readable */
+    socket->source.fd = -1;
+    socket->listener = (struct stop_notice_listener){0};
+}
+
 /* A bounded read: a worker that writes without end must not keep the loop. */
-static void hear(struct agent *agent, struct worker *worker)
+static void hear(struct notice_socket *socket)
 {
     char bytes[512];
-    ssize_t got = read(worker->notices.fd, bytes, sizeof bytes);
+    ssize_t got = read(socket->source.fd, bytes, sizeof bytes);
     if (got > 0)
-        stop_notice_take(&worker->listener, bytes, (size_t)got);
+        stop_notice_take(&socket->listener, bytes, (size_t)got);
     else if (got == 0 || (errno != EAGAIN && errno != EINTR))
-        agent_close_notices(agent, worker); /* nobody has the other end any more */
+        close_socket(socket); /* nobody has the other end any more */
 }
 
-static void notices_ready(void *context, uint32_t events)
+static void socket_ready(void *context, uint32_t events)
 {
-    struct worker *worker = context;
     (void)events;
-    hear(worker->agent, worker);
+    hear(context);
 }
 
-int agent_open_notices(struct agent *agent, struct worker *worker, int *theirs, struct muster_error *err)
+int agent_notices_open(struct agent *agent, struct worker *worker, int *theirs, struct muster_error *err)
 {
+    struct notice_socket *socket = socket_of(agent, worker);
     int ends[2];
     /* neither side ever waits for the other */
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
         return error_errno(err, "cannot make a notice socket for local rank %d (ulimit -n limits them)",
                            worker->local_rank);
     scope_close int mine = ends[1];
-    worker->agent = agent;
-    worker->listener = (struct stop_notice_listener){0};
-    worker->notices = (struct loop_source){ends[0], notices_ready, worker};
-    if (loop_add(&agent->loop, &worker->notices, EPOLLIN, err) < 0) {
+    socket->listener = (struct stop_notice_listener){0};
+    socket->source = (struct loop_source){ends[0], socket_ready, socket};
+    if (loop_add(&agent->loop, &socket->source, EPOLLIN, err) < 0) {
         (void)close(ends[0]); /* a socket that nobody uses yet */
-        worker->notices.fd = -1;
+        socket->source.fd = -1;
         return -1;
     }
     *theirs = take_fd(&mine);
     return 0;
 }
 
-void agent_close_notices(struct agent *agent, struct worker *worker)
-{
-    if (worker->notices.fd < 0)
-        return;
-    loop_remove(&agent->loop, &worker->notices);
-    (void)close(worker->notices.fd); /* a socket: what was sent stays readable */
-    worker->notices.fd = -1;
-    worker->listener.listens = false;
-}
-
 /* --- who listens --- */
 
-static bool listens(struct agent *agent, struct worker *worker)
+static bool listens(const struct agent *agent, const struct worker *worker)
 {
-    if (worker->alive && worker->notices.fd >= 0 && !worker->listener.listens)
-        hear(agent, worker); /* it may have said so a moment ago */
-    return worker->alive && worker->notices.fd >= 0 && worker->listener.listens;
+    struct notice_socket *socket = socket_of(agent, worker);
+    if (worker->alive && socket->source.fd >= 0 && !socket->listener.listens)
+        hear(socket); /* it may have said so a moment ago */
+    return worker->alive && socket->source.fd >= 0 && socket->listener.listens;
 }
 
-int agent_count_listeners(struct agent *agent)
+int agent_notices_listeners(struct agent *agent)
 {
     int count = 0;
-    for (int i = 0; agent->alive && i < agent->config->nproc_per_node; i++)
-        count += listens(agent, &agent->workers[i]);
+    for (int i = 0; agent->round.alive && i < agent->round.worker_count; i++)
+        count += listens(agent, &agent->round.workers[i]);
     return count;
 }
 
 /* --- the notice --- */
 
-enum membership_change agent_coming(const struct agent *agent)
+enum membership_change agent_notices_coming(const struct agent *agent)
 {
-    if (agent->stop.kind == MEMBERSHIP_EVENT_STOP)
-        return agent->stop.change;
+    if (agent->round.stop.given)
+        return agent->round.stop.change;
     return agent->group.drains ? MEMBERSHIP_CHANGE_LEAVE : MEMBERSHIP_CHANGE_END;
 }
 
 static struct stop_notice describe(const struct agent *agent)
 {
-    const bool said = agent->stop.kind == MEMBERSHIP_EVENT_STOP;
-    return (struct stop_notice){.change = agent_coming(agent),
-                                .round = agent->world.id.round,
-                                .nodes = agent->world.group_world_size,
-                                .next_nodes = agent->stop.next_nodes,
+    const struct round_stop *stop = &agent->round.stop;
+    return (struct stop_notice){.change = agent_notices_coming(agent),
+                                .round = agent->round.world.id.round,
+                                .nodes = agent->round.world.group_world_size,
+                                .next_nodes = stop->next_nodes,
                                 .deadline = agent->group.deadline,
                                 .reason =
-                                    said ? agent->stop.reason : "the agent of this node was asked to end"};
+                                    stop->given ? stop->reason : "the agent of this node was asked to end"};
 }
 
 /* A line always fits but where a worker has stopped reading after several of them. */
-static bool tell(struct agent *agent, struct worker *worker, const struct buffer *line)
+static bool tell(struct agent *agent, const struct worker *worker, const struct buffer *line)
 {
-    if (send(worker->notices.fd, line->data, line->length, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+    if (send(socket_of(agent, worker)->source.fd, line->data, line->length, MSG_NOSIGNAL | MSG_DONTWAIT) ==
         (ssize_t)line->length)
         return true;
     log_warning(&agent->log, "rank %d (pid %d) cannot be told of the stop: %s", worker->rank,
                 (int)worker->pid, strerror(errno));
-    agent_close_notices(agent, worker);
+    close_socket(socket_of(agent, worker));
     return false;
 }
 
@@ -117,15 +134,15 @@ static void terminate(const struct agent *agent, const struct worker *worker)
     (void)kill(-worker->pid, SIGCONT);             /* a stopped process handles nothing */
 }
 
-void agent_announce(struct agent *agent)
+void agent_notices_announce(struct agent *agent)
 {
     const struct stop_notice notice = describe(agent);
     const struct instant now = clock_now(NULL);
     scope_buffer line = {.limit = STOP_NOTICE_LINE_LIMIT};
     int told = 0, others = 0;
     (void)stop_notice_format(&notice, now, &line); /* without memory all are told by a signal */
-    for (int i = 0; i < agent->config->nproc_per_node; i++) {
-        struct worker *worker = &agent->workers[i];
+    for (int i = 0; i < agent->round.worker_count; i++) {
+        const struct worker *worker = &agent->round.workers[i];
         if (!worker->alive)
             continue;
         if (!line.failed && listens(agent, worker) && tell(agent, worker, &line)) {
@@ -139,14 +156,58 @@ void agent_announce(struct agent *agent)
     log_info(&agent->log, "%d worker%s told to save and end within %.4g s%s", told,
              told == 1 ? " was" : "s were", (double)left_ns / NS_PER_S,
              others ? "; the others, which do not listen for notices, were told to end" : "");
-    agent_tell(agent, EVENT_NOTICE, left_ns);
+    agent_emit(agent, &(struct agent_event){.kind = AGENT_NOTICE, .duration_ns = left_ns});
 }
 
-void agent_end_notice(struct agent *agent)
+/* SAVING is over: says who did not use the time. */
+static void end_notice(struct agent *agent)
 {
-    for (int i = 0; i < agent->config->nproc_per_node; i++)
-        if (listens(agent, &agent->workers[i]))
+    for (int i = 0; i < agent->round.worker_count; i++)
+        if (listens(agent, &agent->round.workers[i]))
             log_warning(&agent->log,
                         "rank %d (pid %d) was told of the stop and still runs: it is told to end now",
-                        agent->workers[i].rank, (int)agent->workers[i].pid);
+                        agent->round.workers[i].rank, (int)agent->round.workers[i].pid);
 }
+
+/* --- the part --- */
+
+static int create(struct agent *agent, struct muster_error *err)
+{
+    const int count = agent->round.worker_count;
+    struct agent_notices *notices = agent->notices = mem_calloc(1, sizeof *notices);
+    if (notices)
+        notices->sockets = mem_calloc((size_t)count, sizeof *notices->sockets);
+    if (!notices || !notices->sockets)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the notices to %d workers", count);
+    for (int i = 0; i < count; i++)
+        notices->sockets[i] = (struct notice_socket){.agent = agent, .source = {.fd = -1}};
+    return 0;
+}
+
+static void close_sockets(struct agent *agent)
+{
+    for (int i = 0; i < agent->round.worker_count; i++)
+        close_socket(&agent->notices->sockets[i]);
+}
+
+static void event(struct agent *agent, const struct agent_event *event)
+{
+    if (event->kind == AGENT_STATE && event->code == GROUP_SAVING)
+        end_notice(agent);
+    else if (event->kind == AGENT_ROUND_ENDS)
+        close_sockets(agent);
+}
+
+static void destroy(struct agent *agent)
+{
+    struct agent_notices *notices = agent->notices;
+    if (!notices)
+        return;
+    if (notices->sockets)
+        close_sockets(agent);
+    mem_free(notices->sockets);
+    mem_free(notices);
+    agent->notices = NULL;
+}
+
+const struct agent_part agent_notices_part = {"notices", create, NULL, NULL, event, destroy};

@@ -1,15 +1,19 @@
-/* agent_outcome.c - the end of a job that failed: the report, and who else is told. See agent_internal.h. */
+/* agent_outcome.c - the end of a job that failed: the report, and who else is told. See agent_outcome.h. */
+#include "launcher/agent/agent_outcome.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/agent/agent_internal.h"
+#include "launcher/agent/agent_membership.h"
+#include "launcher/agent/agent_output.h"
+#include "launcher/output/pump.h"
 #include "launcher/verdict/failure_files.h"
 #include "launcher/verdict/report.h"
 #include "proto/base/guard.h"
 #include "proto/env_names.h"
 
-enum { LISTED_LIMIT = 1 + AGENT_FAILURES_KEPT + FAILURE_OTHERS_LIMIT };
+enum { LISTED_LIMIT = 1 + ROUND_FAILURES_KEPT + FAILURE_OTHERS_LIMIT };
 
 static const int64_t files_patience_ns = 5 * NS_PER_S;
 
@@ -22,7 +26,7 @@ static bool same_worker(const struct worker_failure *a, const struct worker_fail
 static bool is_listed(const struct report_failure *list, int count, const struct worker_failure *failure)
 {
     for (int i = 0; i < count; i++)
-        if (same_worker(&list[i].failure, failure))
+        if (same_worker(list[i].failure, failure))
             return true;
     return false;
 }
@@ -40,11 +44,12 @@ static const struct failure_brief *brief_of(const struct membership_event *verdi
 }
 
 /* Where the server knows of a failure of ours, it also knows when, on the one clock for all. */
-static struct report_failure list_own(const struct agent *agent, const struct observed_failure *seen,
+static struct report_failure list_own(const struct membership_event *verdict,
+                                      const struct observed_failure *seen,
                                       const struct observed_failure *cause)
 {
-    struct report_failure entry = {.failure = seen->failure};
-    const struct failure_brief *brief = agent->judged ? brief_of(&agent->verdict, &seen->failure) : NULL;
+    struct report_failure entry = {.failure = &seen->failure};
+    const struct failure_brief *brief = verdict ? brief_of(verdict, &seen->failure) : NULL;
     if (brief || cause) {
         entry.timed = true;
         entry.after_ns = brief ? brief->after_ns : instant_diff_ns(seen->at, cause->at);
@@ -56,7 +61,7 @@ static int by_key(const void *a, const void *b)
 {
     const struct report_failure *x = a, *y = b;
     struct instant x_at = {x->timed ? x->after_ns : INT64_MAX}, y_at = {y->timed ? y->after_ns : INT64_MAX};
-    struct failure_key x_key = failure_key_of(&x->failure, x_at), y_key = failure_key_of(&y->failure, y_at);
+    struct failure_key x_key = failure_key_of(x->failure, x_at), y_key = failure_key_of(y->failure, y_at);
     return failure_key_compare(&x_key, &y_key);
 }
 
@@ -66,53 +71,62 @@ static int by_rank(const void *a, const void *b)
     return x->rank - y->rank;
 }
 
-static const struct observed_failure *find_own(const struct agent *agent,
+static const struct observed_failure *find_own(const struct round *round,
                                                const struct worker_failure *failure)
 {
-    for (int i = 0; i < agent->failure_count; i++)
-        if (same_worker(&agent->failures[i].failure, failure))
-            return &agent->failures[i];
+    for (int i = 0; i < round->failure_count; i++)
+        if (same_worker(&round->failures[i]->failure, failure))
+            return round->failures[i];
     return NULL;
 }
 
+/* What is reported. The records are the round's and the verdict's, but for those made of the verdict's
+ * briefs. */
+struct outcome {
+    struct report_failure list[LISTED_LIMIT];
+    int count;
+    struct worker_failure others[FAILURE_OTHERS_LIMIT];
+};
+
 /* The first cause as the server named it, else our best; then the rest of ours, then what the server told of
  * others. */
-static int list_failures(const struct agent *agent, struct report_failure *list)
+static void list_failures(const struct round *round, const struct membership_event *verdict,
+                          struct outcome *out)
 {
-    int count = 0;
-    bool judged = agent->judged && agent->verdict.failed;
-    const struct observed_failure *cause = judged                 ? find_own(agent, &agent->verdict.failure)
-                                           : agent->failure_count ? &agent->failures[0]
+    const struct membership_event *judged = verdict && verdict->failed ? verdict : NULL;
+    const struct observed_failure *cause = judged                 ? find_own(round, &judged->failure)
+                                           : round->failure_count ? round->failures[0]
                                                                   : NULL;
     if (judged)
-        list[count++] = (struct report_failure){.failure = agent->verdict.failure, .timed = true};
-    for (int i = 0; i < agent->failure_count; i++) {
-        const struct observed_failure *seen = &agent->failures[i];
-        if (!is_listed(list, count, &seen->failure))
-            list[count++] = list_own(agent, seen, cause);
+        out->list[out->count++] = (struct report_failure){.failure = &judged->failure, .timed = true};
+    for (int i = 0; i < round->failure_count; i++) {
+        const struct observed_failure *seen = round->failures[i];
+        if (!is_listed(out->list, out->count, &seen->failure))
+            out->list[out->count++] = list_own(verdict, seen, cause);
     }
-    for (int i = 0; judged && i < agent->verdict.other_count; i++) {
-        struct report_failure entry = {.timed = true, .after_ns = agent->verdict.others[i].after_ns};
-        failure_from_brief(&agent->verdict.others[i], 0, &entry.failure);
-        if (!is_listed(list, count, &entry.failure))
-            list[count++] = entry;
+    for (int i = 0; judged && i < judged->other_count; i++) {
+        failure_from_brief(&judged->others[i], 0, &out->others[i]);
+        if (!is_listed(out->list, out->count, &out->others[i]))
+            out->list[out->count++] = (struct report_failure){
+                .failure = &out->others[i], .timed = true, .after_ns = judged->others[i].after_ns};
     }
-    if (count > 1)
-        qsort(list + 1, (size_t)count - 1, sizeof *list, by_key);
-    return count;
+    assert(out->count <= LISTED_LIMIT);
+    if (out->count > 1)
+        qsort(out->list + 1, (size_t)out->count - 1, sizeof *out->list, by_key);
 }
 
-static int total_of(const struct agent *agent, int count)
+static int total_of(const struct membership_event *verdict, int count)
 {
-    int total = agent->judged && agent->verdict.failed ? agent->verdict.other_total + 1 : count;
+    int total = verdict && verdict->failed ? verdict->other_total + 1 : count;
     return total > count ? total : count;
 }
 
 static const char *reason_of(const struct agent *agent, char *scratch, size_t size)
 {
     char name[16];
-    if (agent->judged)
-        return agent->verdict.reason;
+    const struct membership_event *verdict = agent_membership_verdict(agent);
+    if (verdict)
+        return verdict->reason;
     if (*agent->end_reason)
         return agent->end_reason;
     if (agent->group.signal) {
@@ -129,13 +143,13 @@ static void write_files(struct agent *agent, const struct report *report, const 
 {
     struct muster_error err = {0};
     scope_buffer json = {0};
-    const struct worker_failure *cause = report->count ? &report->failures[0].failure : NULL;
-    bool here = cause && *cause->error_file && find_own(agent, cause);
+    const struct worker_failure *cause = report->count ? report->failures[0].failure : NULL;
+    bool here = cause && *cause->error_file && find_own(&agent->round, cause);
     if (report_json(report, &json) < 0)
         return;
     struct failure_files files = {
         .json = json.data,
-        .json_directory = agent->run_directory,
+        .json_directory = agent_output_run_directory(agent),
         .sentence = sentence->data,
         .termination_log = agent->config->termination_log,
         .termination_log_asked = agent->config->termination_log_asked,
@@ -155,36 +169,40 @@ static void write_files(struct agent *agent, const struct report *report, const 
     }
 }
 
-void agent_tell_outcome(struct agent *agent, int exit_code)
+void agent_outcome_tell(struct agent *agent, int exit_code)
 {
+    const struct membership_event *verdict = agent_membership_verdict(agent);
+    struct round *round = &agent->round;
     char scratch[64];
-    scope_free struct report_failure *list = mem_calloc(LISTED_LIMIT, sizeof *list);
+    scope_free struct outcome *outcome = mem_calloc(1, sizeof *outcome);
     scope_buffer text = {0}, sentence = {0};
-    int count = list ? list_failures(agent, list) : 0;
-    int stopped = agent->stopped_count < AGENT_STOPPED_KEPT ? agent->stopped_count : AGENT_STOPPED_KEPT;
-    qsort(agent->stopped, (size_t)stopped, sizeof *agent->stopped, by_rank); /* not in the order of luck */
+    if (outcome)
+        list_failures(round, verdict, outcome);
+    const int count = outcome ? outcome->count : 0;
+    int stopped = round->stopped_count < ROUND_STOPPED_KEPT ? round->stopped_count : ROUND_STOPPED_KEPT;
+    qsort(round->stopped, (size_t)stopped, sizeof *round->stopped, by_rank); /* not in the order of luck */
     struct report report = {
         .program = agent->config->program,
         .job_id = agent->config->rdzv_id,
         .host = agent->host,
         .reason = reason_of(agent, scratch, sizeof scratch),
-        .failures = list,
+        .failures = outcome ? outcome->list : NULL,
         .count = count,
-        .total = total_of(agent, count),
-        .stopped = agent->stopped,
+        .total = total_of(verdict, count),
+        .stopped = round->stopped,
         .stopped_count = stopped,
-        .stopped_total = agent->stopped_count,
+        .stopped_total = round->stopped_count,
         .exit_code = exit_code,
-        .restarts = agent->world.restart_count,
+        .restarts = round->world.restart_count,
         .max_restarts = agent->config->max_restarts,
-        .round = agent->world.id.round,
+        .round = round->world.id.round,
         .wall_ns = clock_wall_ns(),
     };
     if (count && report_format(&report, &text) == 0)
         pump_say(agent->pump, LOG_LEVEL_ERROR, text.data);
     if (report_sentence(&report, &sentence) < 0)
         return;
-    if (count || agent->judged)
+    if (count || verdict)
         log_error(&agent->log, "verdict: %s", sentence.data);
     write_files(agent, &report, &sentence, &text);
 }

@@ -1,5 +1,7 @@
-/* agent_output.c - the workers' output as one agent arranges it: the run directory, the files of a round, and
- * where each stream of a worker goes. See agent_internal.h. */
+/* agent_output.c - the folders of a run, the files of a round, and where each stream of a worker goes. See
+ * agent_output.h. */
+#include "launcher/agent/agent_output.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,13 +11,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/agent/agent_internal.h"
+#include "launcher/agent/agent_signals.h"
+#include "launcher/loop/background_job.h"
 #include "launcher/output/log_directory.h"
 #include "launcher/output/log_files.h"
+#include "launcher/output/pump.h"
+#include "launcher/verdict/error_directory.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
-struct agent_logs {
+static const int64_t making_patience_ns = 5 * NS_PER_S, discarding_patience_ns = 5 * NS_PER_S;
+
+/* At all times: at most one of the two directories is there; opened is in the loop where deadline is set. */
+struct agent_output {
+    char *run_directory;       /* NULL: no log files */
+    char *error_directory;     /* of error files where there are no log files; NULL: none either */
+    bool prompt_errors;        /* that is made and discarded without a thread */
     struct log_files *opening; /* of this round, until its workers are started */
     struct loop_source opened;
     struct instant deadline;
@@ -32,43 +43,30 @@ static const char *spool_folder(void)
     return folder && *folder ? folder : "/tmp";
 }
 
-int agent_open_pump(struct agent *agent, struct muster_error *err)
+static int create(struct agent *agent, struct muster_error *err)
 {
     const struct run_config *config = agent->config;
-    struct agent_logs *logs = mem_calloc(1, sizeof *logs);
-    if (!logs || log_filter_parse(config->duplicate_stdout_filters, &logs->filters[1]) < 0 ||
-        log_filter_parse(config->duplicate_stderr_filters, &logs->filters[2]) < 0) {
-        if (logs)
-            log_filter_free(&logs->filters[1]);
-        mem_free(logs);
+    struct agent_output *output = agent->output = mem_calloc(1, sizeof *output);
+    if (!output || log_filter_parse(config->duplicate_stdout_filters, &output->filters[1]) < 0 ||
+        log_filter_parse(config->duplicate_stderr_filters, &output->filters[2]) < 0)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the workers' output");
-    }
-    logs->deadline = INSTANT_NEVER;
-    logs->prefix = config->line_prefix      ? config->line_prefix
-                   : config->max_nodes == 1 ? LINE_PREFIX_ONE_NODE
-                                            : LINE_PREFIX_MANY_NODES;
-    agent->logs = logs;
+    output->deadline = INSTANT_NEVER;
+    output->prefix = config->line_prefix      ? config->line_prefix
+                     : config->max_nodes == 1 ? LINE_PREFIX_ONE_NODE
+                                              : LINE_PREFIX_MANY_NODES;
     struct pump_options options = {.loop = &agent->loop,
                                    .style = {(enum log_format)config->log_format, agent->host},
                                    .spool_folder = spool_folder(),
                                    .spool_limit = config->log_spool_size};
     agent->pump = pump_create(&options, err);
-    return agent->pump ? 0 : -1;
+    if (!agent->pump)
+        return -1;
+    agent->log.write = pump_log;
+    agent->log.context = agent->pump;
+    return 0;
 }
 
-void agent_close_pump(struct agent *agent)
-{
-    (void)pump_destroy(agent->pump); /* what a stuck console did not take cannot be told either */
-    agent->pump = NULL;
-    if (!agent->logs)
-        return;
-    log_filter_free(&agent->logs->filters[1]);
-    log_filter_free(&agent->logs->filters[2]);
-    mem_free(agent->logs);
-    agent->logs = NULL;
-}
-
-static struct output_file *take_target(struct agent *agent, struct log_file file, struct muster_error *err)
+static struct output_file *take_file(struct agent *agent, struct log_file file, struct muster_error *err)
 {
     scope_free char *path = file.path;
     struct output_file_options options = {.fd = file.fd,
@@ -86,18 +84,105 @@ static struct output_file *take_target(struct agent *agent, struct log_file file
 /* Nothing else happens yet, so that waiting here holds up nobody. */
 static int await_directory(struct agent *agent, const struct log_files *files, struct muster_error *err)
 {
-    if (agent_await(agent, log_files_fd(files), agent_seconds_ns(agent->config->log_open_timeout_s),
-                    "the log directory", err) < 0)
+    if (agent_signals_await(agent, log_files_fd(files), agent_seconds_ns(agent->config->log_open_timeout_s),
+                            "the log directory", err) < 0)
         return error_wrap(err, "--log-dir: %s", log_files_path(files)); /* where it is by now */
     return log_files_done(files) ? log_files_result(files, err)
                                  : error_set(err, MUSTER_E_STATE, "--log-dir: woken too early");
 }
 
-int agent_prepare_logs(struct agent *agent, struct muster_error *err)
+/* --- the folder of error files, where there is no run directory --- */
+
+/* Made and taken back by threads where TMPDIR may lie on a network file system. */
+struct folder {
+    char *parent; /* of one to make; "": the usual */
+    char *path;   /* of the one made, or to discard */
+    bool keep;    /* the files that are in it */
+};
+
+static void free_folder(void *payload)
+{
+    struct folder *folder = payload;
+    mem_free(folder->parent);
+    mem_free(folder->path);
+    mem_free(folder);
+}
+
+static void make_folder(void *payload)
+{
+    struct folder *folder = payload;
+    folder->path = error_directory_make(folder->parent);
+}
+
+static void discard_folder(void *payload)
+{
+    const struct folder *folder = payload;
+    error_directory_discard(folder->path, folder->keep);
+}
+
+static int make_error_directory(struct agent *agent, struct muster_error *err)
+{
+    const char *log_dir = agent->config->log_dir, *temporary = getenv("TMPDIR");
+    if (log_dir && !strcmp(log_dir, "/dev/null"))
+        return 0;
+    agent->output->prompt_errors = error_directory_is_prompt(temporary);
+    if (agent->output->prompt_errors) { /* a thread costs more than the folder */
+        agent->output->error_directory = error_directory_make(temporary);
+        return 0;
+    }
+    struct folder *folder = mem_calloc(1, sizeof *folder);
+    if (!folder || !(folder->parent = mem_strdup(temporary ? temporary : ""))) {
+        mem_free(folder);
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the folder of error files");
+    }
+    struct background_job *job =
+        background_job_start("making the folder of error files", make_folder, folder, free_folder, err);
+    if (!job)
+        return -1;
+    int result = agent_signals_await_job(agent, job, making_patience_ns, "the folder of error files", err);
+    if (result == 0)
+        agent->output->error_directory = take_pointer(&folder->path);
+    background_job_release(job);
+    if (result < 0 && err->code == MUSTER_E_TIMEOUT) { /* workers run without, as on a read-only root */
+        log_warning(&agent->log, "no error files of the workers: %s (TMPDIR)", err->text);
+        error_clear(err);
+        return 0;
+    }
+    return result;
+}
+
+static void discard_error_directory(struct agent *agent)
+{
+    struct agent_output *output = agent->output;
+    const struct round *round = &agent->round;
+    bool keep = false;
+    if (!output || !output->error_directory)
+        return;
+    for (int i = 0; i < round->failure_count && agent->group.exit_code; i++)
+        keep |= !round->failures[i]->failure.lost_node; /* there is nothing of that one */
+    if (output->prompt_errors) {
+        error_directory_discard(output->error_directory, keep);
+        return;
+    }
+    struct folder *folder = mem_calloc(1, sizeof *folder);
+    if (!folder)
+        return; /* it stays */
+    folder->path = take_pointer(&output->error_directory);
+    folder->keep = keep;
+    struct background_job *job =
+        background_job_start("removing the folder of error files", discard_folder, folder, free_folder, NULL);
+    if (job)
+        (void)background_job_wait(job, discarding_patience_ns); /* one that hangs is left to its thread */
+    background_job_release(job);
+}
+
+/* --- both --- */
+
+static int create_folders(struct agent *agent, struct muster_error *err)
 {
     uint64_t bits;
     if (!config_wants_log_directory(agent->config))
-        return agent_make_error_directory(agent, err);
+        return make_error_directory(agent, err);
     if (getrandom(&bits, sizeof bits, 0) != sizeof bits)
         return error_errno(err, "getrandom");
     struct log_files *files = log_files_prepare(agent->config->log_dir, agent->config->rdzv_id, bits, err);
@@ -105,15 +190,31 @@ int agent_prepare_logs(struct agent *agent, struct muster_error *err)
         log_files_release(files);
         return -1;
     }
-    agent->run_directory = log_files_take_run(files);
+    agent->output->run_directory = log_files_take_run(files);
     struct log_file log = log_files_take_log(files);
     log_files_release(files);
-    struct output_file *file = log.fd >= 0 ? take_target(agent, log, err) : NULL;
+    struct output_file *file = log.fd >= 0 ? take_file(agent, log, err) : NULL;
     if (log.fd >= 0 && !file)
         return -1;
     pump_keep_log(agent->pump, file);
-    log_info(&agent->log, "log directory: %s", agent->run_directory);
+    log_info(&agent->log, "log directory: %s", agent->output->run_directory);
     return 0;
+}
+
+void agent_output_discard(struct agent *agent)
+{
+    if (agent->output && agent->output->run_directory)
+        log_directory_discard(agent->config->log_dir, agent->output->run_directory);
+}
+
+const char *agent_output_run_directory(const struct agent *agent)
+{
+    return agent->output ? agent->output->run_directory : NULL;
+}
+
+const char *agent_output_error_directory(const struct agent *agent)
+{
+    return agent->output->error_directory;
 }
 
 /* --- the files of a round --- */
@@ -126,7 +227,7 @@ struct plan {
 static struct plan plan_stream(const struct agent *agent, int local_rank, int stream)
 {
     const struct run_config *config = agent->config;
-    bool files = agent->run_directory;
+    bool files = agent->output->run_directory;
     bool tee = files && config_streams(config->tee, local_rank) & stream;
     return (struct plan){.tee = tee,
                          .redirect = files && !tee && config_streams(config->redirects, local_rank) & stream,
@@ -137,51 +238,52 @@ static void files_opened(void *context, uint32_t events);
 
 static int send_for_files(struct agent *agent, struct muster_error *err)
 {
-    struct agent_logs *logs = agent->logs;
-    const int workers = agent->config->nproc_per_node;
+    struct agent_output *output = agent->output;
+    const int workers = agent->round.worker_count;
     scope_free uint8_t *streams = mem_calloc((size_t)workers, 1);
-    struct log_round round = {agent->run_directory, agent->world.restart_count, workers, streams, 0};
+    struct log_round round = {agent->output->run_directory, agent->round.world.restart_count, workers,
+                              streams, 0};
     if (!streams)
         return error_set(err, MUSTER_E_NOMEM, "no memory to open log files");
     for (int i = 0; i < workers; i++)
         for (int stream = 1; stream <= 2; stream++) {
             struct plan plan = plan_stream(agent, i, stream);
             streams[i] |= plan.tee || plan.redirect ? (uint8_t)stream : 0;
-            round.filtered |= plan.tee && logs->filters[stream].words ? (unsigned)stream : 0;
+            round.filtered |= plan.tee && output->filters[stream].words ? (unsigned)stream : 0;
         }
-    logs->opening = log_files_open(&round, err);
-    if (!logs->opening)
+    output->opening = log_files_open(&round, err);
+    if (!output->opening)
         return -1;
-    logs->opened = (struct loop_source){log_files_fd(logs->opening), files_opened, agent};
-    logs->deadline = instant_add(clock_now(NULL), agent_seconds_ns(agent->config->log_open_timeout_s));
-    return loop_add(&agent->loop, &logs->opened, EPOLLIN, err);
+    output->opened = (struct loop_source){log_files_fd(output->opening), files_opened, agent};
+    output->deadline = instant_add(clock_now(NULL), agent_seconds_ns(agent->config->log_open_timeout_s));
+    return loop_add(&agent->loop, &output->opened, EPOLLIN, err);
 }
 
 static void fail_round(struct agent *agent, const struct muster_error *err)
 {
-    struct worker_failure failure;
-    agent_describe_start(agent, &(struct worker){.rank = agent->world.rank_base}, err->text, &failure);
-    agent_event(agent, &(struct worker_group_event){.kind = GROUP_FAILURE}, &failure);
+    agent_emit(agent, &(struct agent_event){.kind = AGENT_NO_FILES, .text = err->text});
 }
 
-void agent_open_logs(struct agent *agent)
+static void close_files(struct agent *agent);
+
+void agent_output_open_files(struct agent *agent)
 {
     struct muster_error err = {0};
-    if (!agent->run_directory) {
-        agent_begin_round(agent);
+    if (!agent->output->run_directory) {
+        agent_emit(agent, &(struct agent_event){.kind = AGENT_FILES});
     } else if (send_for_files(agent, &err) < 0) {
-        agent_close_logs(agent);
+        close_files(agent);
         fail_round(agent, &err);
     }
 }
 
 static int take_filtered(struct agent *agent, struct muster_error *err)
 {
-    struct agent_logs *logs = agent->logs;
+    struct agent_output *output = agent->output;
     for (int stream = 1; stream <= 2; stream++) {
-        struct log_file file = log_files_take_filtered(logs->opening, stream);
-        logs->filtered[stream] = file.fd >= 0 ? take_target(agent, file, err) : NULL;
-        if (file.fd >= 0 && !logs->filtered[stream])
+        struct log_file file = log_files_take_filtered(output->opening, stream);
+        output->filtered[stream] = file.fd >= 0 ? take_file(agent, file, err) : NULL;
+        if (file.fd >= 0 && !output->filtered[stream])
             return -1;
     }
     return 0;
@@ -190,10 +292,10 @@ static int take_filtered(struct agent *agent, struct muster_error *err)
 /* No longer waits for the files; they stay until they are taken. */
 static void stop_waiting(struct agent *agent)
 {
-    struct agent_logs *logs = agent->logs;
-    if (logs->deadline.ns != INSTANT_NEVER.ns)
-        loop_remove(&agent->loop, &logs->opened);
-    logs->deadline = INSTANT_NEVER;
+    struct agent_output *output = agent->output;
+    if (output->deadline.ns != INSTANT_NEVER.ns)
+        loop_remove(&agent->loop, &output->opened);
+    output->deadline = INSTANT_NEVER;
 }
 
 static void files_opened(void *context, uint32_t events)
@@ -201,52 +303,47 @@ static void files_opened(void *context, uint32_t events)
     struct agent *agent = context;
     struct muster_error err = {0};
     (void)events;
-    if (!log_files_done(agent->logs->opening))
+    if (!log_files_done(agent->output->opening))
         return; /* it is, but for the order in which one thread sees what another has written */
     stop_waiting(agent);
     bool wanted = agent->group.state == GROUP_RUNNING || agent->group.state == GROUP_DRAINING;
-    bool opened = log_files_result(agent->logs->opening, &err) == 0 && take_filtered(agent, &err) == 0;
+    bool opened = log_files_result(agent->output->opening, &err) == 0 && take_filtered(agent, &err) == 0;
     if (wanted && opened) /* else it is being stopped before it began */
-        agent_begin_round(agent);
+        agent_emit(agent, &(struct agent_event){.kind = AGENT_FILES});
     else if (wanted)
         fail_round(agent, &err);
-    log_files_release(agent->logs->opening);
-    agent->logs->opening = NULL;
+    log_files_release(agent->output->opening);
+    agent->output->opening = NULL;
 }
 
-bool agent_awaits_logs(const struct agent *agent)
+bool agent_output_opens_files(const struct agent *agent)
 {
-    return agent->logs->deadline.ns != INSTANT_NEVER.ns;
+    return agent->output->deadline.ns != INSTANT_NEVER.ns;
 }
 
-struct instant agent_logs_deadline(const struct agent *agent)
+static void check_files(struct agent *agent, struct instant now)
 {
-    return agent->logs->deadline;
-}
-
-void agent_logs_tick(struct agent *agent, struct instant now)
-{
-    struct agent_logs *logs = agent->logs;
+    struct agent_output *output = agent->output;
     struct muster_error err = {0};
-    if (!instant_reached(now, logs->deadline))
+    if (!instant_reached(now, output->deadline))
         return;
     error_set(&err, MUSTER_E_TIMEOUT,
               "the log file %s could not be opened: its file system did not answer within %.4g s",
-              log_files_path(logs->opening), agent->config->log_open_timeout_s);
-    agent_close_logs(agent);
+              log_files_path(output->opening), agent->config->log_open_timeout_s);
+    close_files(agent);
     if (agent->group.state == GROUP_RUNNING || agent->group.state == GROUP_DRAINING)
         fail_round(agent, &err);
 }
 
-void agent_close_logs(struct agent *agent)
+static void close_files(struct agent *agent)
 {
-    struct agent_logs *logs = agent->logs;
+    struct agent_output *output = agent->output;
     stop_waiting(agent);
-    log_files_release(logs->opening);
-    logs->opening = NULL;
+    log_files_release(output->opening);
+    output->opening = NULL;
     for (int stream = 1; stream <= 2; stream++) {
-        pump_release(agent->pump, logs->filtered[stream]);
-        logs->filtered[stream] = NULL;
+        pump_release(agent->pump, output->filtered[stream]);
+        output->filtered[stream] = NULL;
     }
 }
 
@@ -256,9 +353,9 @@ void agent_close_logs(struct agent *agent)
 static int route_through_pump(struct agent *agent, struct worker *worker, int stream, struct plan plan,
                               struct log_file file, struct agent_route *route, struct muster_error *err)
 {
-    struct agent_logs *logs = agent->logs;
+    struct agent_output *output = agent->output;
     int ends[2];
-    struct output_file *target = file.fd >= 0 ? take_target(agent, file, err) : NULL;
+    struct output_file *target = file.fd >= 0 ? take_file(agent, file, err) : NULL;
     if (file.fd >= 0 && !target)
         return -1;
     if (pipe2(ends, O_CLOEXEC) < 0) {
@@ -273,15 +370,15 @@ static int route_through_pump(struct agent *agent, struct worker *worker, int st
         .stream = stream,
         .console = plan.shown && !plan.redirect,
         .file = target,
-        .matches = plan.tee ? logs->filtered[stream] : NULL,
-        .filter = &logs->filters[stream],
-        .prefix = plan.tee && *logs->prefix ? logs->prefix : NULL,
+        .matches = plan.tee ? output->filtered[stream] : NULL,
+        .filter = &output->filters[stream],
+        .prefix = plan.tee && *output->prefix ? output->prefix : NULL,
         .names = {.role = agent->config->role,
                   .host = agent->host,
                   .rank = worker->rank,
                   .local_rank = worker->local_rank,
-                  .node_rank = agent->world.group_rank,
-                  .restart = agent->world.restart_count},
+                  .node_rank = agent->round.world.group_rank,
+                  .restart = agent->round.world.restart_count},
         .tail = stream == STDERR_FILENO,
     };
     worker->streams[stream] = pump_add(agent->pump, &options, err);
@@ -302,13 +399,13 @@ static bool may_inherit(const struct agent *agent)
                                      stat("/dev/null", &null) == 0 && status.st_rdev == null.st_rdev);
 }
 
-int agent_route_stream(struct agent *agent, struct worker *worker, int stream, struct agent_route *route,
+int agent_output_route(struct agent *agent, struct worker *worker, int stream, struct agent_route *route,
                        struct muster_error *err)
 {
     struct plan plan = plan_stream(agent, worker->local_rank, stream);
     struct log_file file = {.fd = -1};
     if (plan.tee || plan.redirect)
-        file = log_files_take(agent->logs->opening, worker->local_rank, stream);
+        file = log_files_take(agent->output->opening, worker->local_rank, stream);
     if (plan.redirect && !agent->config->log_max_size) {
         *route = (struct agent_route){file.fd, true};
         if (stream == STDERR_FILENO)
@@ -324,3 +421,61 @@ int agent_route_stream(struct agent *agent, struct worker *worker, int stream, s
     }
     return route_through_pump(agent, worker, stream, plan, file, route, err);
 }
+
+void agent_output_last_words(struct agent *agent, const struct worker *worker, char *out, size_t size)
+{
+    (void)agent;
+    pump_drain(worker->streams[STDERR_FILENO]);
+    pump_tail(worker->streams[STDERR_FILENO], out, size);
+}
+
+/* --- the parts --- */
+
+static struct instant deadline(const struct agent *agent)
+{
+    return instant_min(agent->output->deadline, pump_deadline(agent->pump));
+}
+
+static void tick(struct agent *agent, struct instant now)
+{
+    if (instant_reached(now, pump_deadline(agent->pump)))
+        pump_tick(agent->pump, now);
+    check_files(agent, now);
+}
+
+static void event(struct agent *agent, const struct agent_event *event)
+{
+    if (event->kind != AGENT_ROUND_ENDS)
+        return;
+    for (int i = 0; i < agent->round.worker_count; i++)
+        for (int stream = STDOUT_FILENO; stream <= STDERR_FILENO; stream++) {
+            pump_close(agent->round.workers[i].streams[stream]);
+            agent->round.workers[i].streams[stream] = NULL;
+        }
+    close_files(agent); /* what the streams share, after them */
+}
+
+static void destroy(struct agent *agent)
+{
+    struct agent_output *output = agent->output;
+    (void)pump_destroy(agent->pump); /* what a stuck console did not take cannot be told either */
+    agent->pump = NULL;
+    if (!output)
+        return;
+    log_filter_free(&output->filters[1]);
+    log_filter_free(&output->filters[2]);
+    mem_free(output);
+    agent->output = NULL;
+}
+
+static void destroy_folders(struct agent *agent)
+{
+    discard_error_directory(agent);
+    if (!agent->output)
+        return;
+    mem_free(take_pointer(&agent->output->error_directory));
+    mem_free(take_pointer(&agent->output->run_directory));
+}
+
+const struct agent_part agent_output_part = {"output", create, deadline, tick, event, destroy};
+const struct agent_part agent_folders_part = {"folders", create_folders, NULL, NULL, NULL, destroy_folders};

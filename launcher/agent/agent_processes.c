@@ -1,102 +1,418 @@
-/* agent_processes.c - the processes of one agent as a whole: signalling them, letting go of them. See
- * agent_internal.h. */
+/* agent_processes.c - starting, signalling and cleaning up after the processes of one agent. See
+ * agent_processes.h. */
+#include "launcher/agent/agent_processes.h"
+
 #include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/agent/agent_internal.h"
+#include "launcher/agent/agent_heartbeats.h"
+#include "launcher/agent/agent_nccl.h"
+#include "launcher/agent/agent_notices.h"
+#include "launcher/agent/agent_output.h"
+#include "launcher/agent/agent_server.h"
+#include "launcher/agent/agent_signals.h"
+#include "launcher/loop/background_watch.h"
+#include "launcher/process/descendant_killer.h"
+#include "launcher/process/find_program.h"
+#include "launcher/process/guardian.h"
+#include "launcher/process/shm_cleanup.h"
+#include "launcher/process/spawn.h"
+#include "launcher/process/worker_command.h"
+#include "launcher/verdict/error_directory.h"
+#include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/exit_code.h"
 
-/* --- signalling --- */
+enum { GUARDIANS_LIMIT = 4 };
 
-struct descendants_session *agent_list_sessions(const struct agent *agent, size_t *count)
+struct agent_processes {
+    char *program; /* what is executed; NULL: not looked for yet */
+    bool ran;
+    struct guardian guardian;
+    struct loop_source guard;
+    int guardians; /* started so far */
+    struct descendant_killer killer;
+    struct instant kill_at;           /* next look for what is to be killed */
+    struct background_watch cleaning; /* while what the dead left is removed */
+    struct shm_cleanup *cleanup;      /* of cleaning */
+};
+
+/* The sessions of this round's workers, the caller's to free; NULL without memory. */
+static struct descendants_session *list_sessions(const struct agent *agent, size_t *count)
 {
-    const int workers = agent->config->nproc_per_node;
-    struct descendants_session *sessions = mem_calloc((size_t)workers, sizeof *sessions);
+    const struct round *round = &agent->round;
+    struct descendants_session *sessions = mem_calloc((size_t)round->worker_count, sizeof *sessions);
     *count = 0;
-    for (int i = 0; sessions && i < workers; i++)
-        if (agent->workers[i].pid)
+    for (int i = 0; sessions && i < round->worker_count; i++)
+        if (round->workers[i].pid)
             sessions[(*count)++] =
-                (struct descendants_session){agent->workers[i].pid, !agent->workers[i].alive};
+                (struct descendants_session){round->workers[i].pid, !round->workers[i].alive};
     return sessions;
 }
 
-static void sweep(struct agent *agent, int signal)
+/* --- starting --- */
+
+static void close_route(struct agent_route *route)
 {
+    if (route->owned)
+        (void)close(route->fd); /* the worker has its copy, or was not started */
+}
+
+static int spawn_routed(struct agent *agent, struct worker *worker, const struct worker_command *command,
+                        int *exit_code, struct muster_error *err)
+{
+    struct agent_route __attribute__((cleanup(close_route))) out = {0}, error = {0};
+    if (agent_output_route(agent, worker, STDOUT_FILENO, &out, err) < 0 ||
+        agent_output_route(agent, worker, STDERR_FILENO, &error, err) < 0)
+        return -1;
+    scope_close int beats = -1, notices = -1;
+    if (agent_heartbeats_open(agent, worker, &beats, err) < 0 ||
+        agent_notices_open(agent, worker, &notices, err) < 0)
+        return -1;
+    struct spawn_options options = {.path = agent->processes->program,
+                                    .argv = command->argv,
+                                    .envp = command->envp,
+                                    .out_fd = out.fd,
+                                    .err_fd = error.fd,
+                                    .extra_fds = {beats, notices},
+                                    .extra_count = 2,
+                                    .mark = descendants_mark(agent->id),
+                                    .ignored = agent_signals_ignored(agent),
+                                    .descriptors = &agent->descriptors,
+                                    .core_dumps = agent_server_core_dumps(agent),
+                                    .cpus = agent->config->cpus ? &agent->config->cpus[worker->local_rank]
+                                                                : NULL};
+    pid_t pid = spawn_worker(&options, exit_code, err);
+    if (pid < 0)
+        return -1;
+    round_worker_started(&agent->round, worker, pid);
+    agent->processes->ran = true;
+    return 0;
+}
+
+/* Where execvp(3) would find the program, once for all workers. */
+static int find_once(struct agent *agent, const char *name, struct muster_error *err)
+{
+    struct agent_processes *processes = agent->processes;
+    if (processes->program)
+        return 0;
+    const char *path = getenv("PATH");
+    processes->program = strchr(name, '/') ? mem_strdup(name) : find_program(name, path, err);
+    if (!processes->program && strchr(name, '/'))
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the program's path");
+    return processes->program ? 0 : -1;
+}
+
+static int name_error_file(const struct agent *agent, struct worker *worker, struct muster_error *err)
+{
+    const struct membership_world *world = &agent->round.world;
+    const char *run_directory = agent_output_run_directory(agent),
+               *error_directory = agent_output_error_directory(agent);
+    if (run_directory)
+        worker->error_file = mem_printf("%s/attempt_%lld/%d/error.json", run_directory,
+                                        (long long)world->restart_count, worker->local_rank);
+    if (run_directory && !worker->error_file)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
+    if (error_directory)
+        worker->error_file = error_directory_file(error_directory, world->id.round, worker->local_rank);
+    return 0;
+}
+
+static int start_worker(struct agent *agent, struct worker *worker, int *exit_code, struct muster_error *err)
+{
+    struct worker_command __attribute__((cleanup(worker_command_free))) command = {0};
+    const struct run_config *config = agent->config;
+    *exit_code = EXIT_CODE_FAILURE;
+    if (name_error_file(agent, worker, err) < 0 ||
+        worker_command_build(config, &agent->round.world, worker->local_rank, config->kind,
+                             agent_nccl_environment(agent), config->cores, agent->id_chain,
+                             worker->error_file, &command, err) < 0)
+        return -1;
+    *exit_code = EXIT_CODE_NOT_FOUND;
+    if (find_once(agent, command.argv[0], err) < 0)
+        return -1;
+    *exit_code = EXIT_CODE_FAILURE;
+    if (spawn_routed(agent, worker, &command, exit_code, err) < 0)
+        return -1;
+    guardian_add(&agent->processes->guardian, worker->pid);
+    return 0;
+}
+
+int agent_processes_start(struct agent *agent, struct agent_start *out, struct muster_error *err)
+{
+    struct round *round = &agent->round;
+    *out = (struct agent_start){.exit_code = EXIT_CODE_FAILURE};
+    round->started_wall_ns = clock_wall_ns();
+    if (agent_nccl_decide(agent, err) < 0)
+        return -1;
+    for (int i = 0; i < round->worker_count; i++)
+        if (start_worker(agent, &round->workers[i], &out->exit_code, err) < 0) {
+            out->worker = &round->workers[i];
+            return -1;
+        }
+    return 0;
+}
+
+void agent_processes_release(struct agent *agent)
+{
+    if (agent->processes)
+        guardian_release(&agent->processes->guardian);
+}
+
+bool agent_processes_ran(const struct agent *agent)
+{
+    return agent->processes && agent->processes->ran;
+}
+
+/* --- signalling --- */
+
+static void send_killer(struct agent *agent, int signal)
+{
+    struct agent_processes *processes = agent->processes;
     struct muster_error err = {0};
     struct sweep_order order = {
-        .kin = {.id = agent->id, .parent = getpid(), .except = {getpid(), agent->guardian.pid}},
+        .kin = {.id = agent->id, .parent = getpid(), .except = {getpid(), processes->guardian.pid}},
         .signal = signal,
         .spare_groups = signal != SIGKILL, /* they get theirs directly, once */
     };
-    scope_free struct descendants_session *sessions = agent_list_sessions(agent, &order.kin.session_count);
+    scope_free struct descendants_session *sessions = list_sessions(agent, &order.kin.session_count);
     order.kin.sessions = sessions; /* without memory, by id and parent alone */
-    if (descendant_killer_start(&agent->sweeper, &order, &err) < 0)
+    if (descendant_killer_start(&processes->killer, &order, &err) < 0)
         log_warning(&agent->log, "%s", err.text);
 }
 
-void agent_signal_workers(const struct agent *agent, int signal)
+/* To the session of every live worker; what has left it is not reached. */
+static void signal_workers(const struct agent *agent, int signal)
 {
-    for (int i = 0; i < agent->config->nproc_per_node; i++)
-        if (agent->workers[i].alive)
-            (void)kill(-agent->workers[i].pid, signal); /* it is not reaped: the number is its own */
+    for (int i = 0; i < agent->round.worker_count; i++)
+        if (agent->round.workers[i].alive)
+            (void)kill(-agent->round.workers[i].pid, signal); /* it is not reaped: the number is its own */
 }
 
-void agent_terminate_workers(struct agent *agent, int signal)
+void agent_processes_terminate(struct agent *agent, int signal)
 {
-    if (agent_is_childless())
+    if (agent_processes_are_gone(agent))
         return;
-    agent_signal_workers(agent, signal);
-    agent_signal_workers(agent, SIGCONT); /* a stopped process handles nothing */
-    sweep(agent, signal);
+    signal_workers(agent, signal);
+    signal_workers(agent, SIGCONT); /* a stopped process handles nothing */
+    send_killer(agent, signal);
 }
 
-void agent_kill_workers(struct agent *agent)
+void agent_processes_kill(struct agent *agent)
 {
-    agent_signal_workers(agent, SIGKILL);
-    sweep(agent, SIGKILL);
+    struct instant now = clock_now(NULL);
+    struct instant since = instant_add(agent->group.deadline, -agent->group.kill_bound_ns); /* of KILLING */
+    signal_workers(agent, SIGKILL);
+    send_killer(agent, SIGKILL);
+    agent->processes->kill_at = instant_add(now, descendant_killer_pause_ns(instant_diff_ns(now, since)));
 }
 
-/* As the last look found them: another one could block, and nothing can be done about them anyway. */
-void agent_name_stuck(struct agent *agent)
+void agent_processes_kill_last(struct agent *agent, int64_t patience_ns)
 {
-    for (int i = 0; i < agent->sweeper.left_count; i++) {
-        const struct descendants_process *process = &agent->sweeper.left[i];
+    signal_workers(agent, SIGKILL);
+    send_killer(agent, SIGKILL);
+    descendant_killer_wait(&agent->processes->killer, patience_ns);
+}
+
+/* Another look could block, and nothing can be done about them anyway. */
+const struct descendants_process *agent_processes_name_stuck(struct agent *agent)
+{
+    const struct descendant_killer *killer = &agent->processes->killer;
+    for (int i = 0; i < killer->left_count; i++) {
+        const struct descendants_process *process = &killer->left[i];
         log_error(&agent->log, "process %d (%s) cannot be killed: it is in state %c%s", (int)process->pid,
                   process->name, process->state,
                   process->state == 'D'
                       ? ", inside the kernel (a driver or a file system that does not answer)"
                       : "");
     }
-    if (!agent->sweeper.left_count)
-        log_error(&agent->log,
-                  "what is left of the workers cannot be killed, and /proc does not say what it is");
-    agent_report_unkillable(agent);
+    if (killer->left_count)
+        return &killer->left[0];
+    log_error(&agent->log, "what is left of the workers cannot be killed, and /proc does not say what it is");
+    return NULL;
 }
 
-bool agent_is_childless(void)
+bool agent_processes_are_gone(const struct agent *agent)
 {
     siginfo_t info = {0};
+    (void)agent; /* all children of this process are its */
     return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD;
 }
 
-/* --- between rounds --- */
+/* --- the guardian --- */
 
-void agent_release_workers(struct agent *agent)
+/* Where it is empty: what is in it is for those who look later. */
+static void remove_error_directory(const void *folder)
 {
-    for (int i = 0; i < agent->config->nproc_per_node; i++) {
-        struct worker *worker = &agent->workers[i];
-        if (worker->pid)
-            guardian_remove(&agent->guardian, worker->pid);
-        if (worker->agent) {
-            agent_close_beats(agent, worker);
-            agent_close_notices(agent, worker);
-        }
-        pump_close(worker->streams[STDOUT_FILENO]);
-        pump_close(worker->streams[STDERR_FILENO]);
-        mem_free(worker->stderr_file);
-        mem_free(worker->error_file);
-        *worker = (struct worker){.local_rank = i};
-    }
-    agent_close_logs(agent); /* what the streams share, after them */
+    if (folder && *(const char *)folder == '/')
+        (void)rmdir(folder);
 }
+
+static int start_guardian(struct agent *agent, struct muster_error *err)
+{
+    if (getpid() == 1)
+        return 0; /* the kernel kills the whole namespace with its init */
+    size_t count;
+    scope_free struct descendants_session *sessions = list_sessions(agent, &count);
+    if (!sessions)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to start the guardian");
+    struct guardian_task task = {.id = agent->id,
+                                 .sessions = sessions,
+                                 .session_count = count,
+                                 .afterwards = remove_error_directory,
+                                 .context = agent_output_error_directory(agent)};
+    if (guardian_start(&task, &agent->processes->guardian, err) < 0)
+        return -1;
+    agent->processes->guardians++;
+    return 0;
+}
+
+static int watch_guardian(struct agent *agent, struct muster_error *err);
+
+static void guardian_gone(void *context, uint32_t events)
+{
+    struct agent *agent = context;
+    struct agent_processes *processes = agent->processes;
+    struct muster_error err = {0};
+    (void)events; /* EPOLLERR: nobody has the read end any more */
+    loop_remove(&agent->loop, &processes->guard);
+    guardian_dismiss(&processes->guardian);
+    if (processes->guardians >= GUARDIANS_LIMIT || watch_guardian(agent, &err) < 0)
+        log_warning(&agent->log,
+                    "the guardian process was killed and there is no other%s%s: if this agent is killed too, "
+                    "processes of the workers may stay",
+                    *err.text ? ": " : "", err.text);
+}
+
+/* Goes on without what an emulator lacks, and says so. */
+static int warn_of_unsupported(struct agent *agent, struct muster_error *err)
+{
+    if (err->code != MUSTER_E_UNSUPPORTED)
+        return -1;
+    log_warning(&agent->log, "%s", err->text);
+    return 0;
+}
+
+static int watch_guardian(struct agent *agent, struct muster_error *err)
+{
+    struct agent_processes *processes = agent->processes;
+    if (start_guardian(agent, err) < 0)
+        return warn_of_unsupported(agent, err);
+    processes->guard = (struct loop_source){processes->guardian.fd, guardian_gone, agent};
+    return processes->guardian.pid ? loop_add(&agent->loop, &processes->guard, 0, err) : 0;
+}
+
+void agent_processes_note_reaped(struct agent *agent, const struct worker *worker)
+{
+    guardian_reaped(&agent->processes->guardian, worker->pid);
+}
+
+/* --- between two rounds --- */
+
+void agent_processes_stop_cleaning(struct agent *agent)
+{
+    background_watch_end(&agent->processes->cleaning);
+}
+
+static void cleaned(void *context)
+{
+    struct agent *agent = context;
+    const struct shm_cleanup *cleanup = agent->processes->cleanup;
+    if (cleanup->count)
+        log_info(&agent->log, "removed %d files of dead workers from /dev/shm: %s", cleanup->count,
+                 cleanup->removed.data ? cleanup->removed.data : "");
+    agent_processes_stop_cleaning(agent);
+    agent_emit(agent, &(struct agent_event){.kind = AGENT_CLEANED});
+}
+
+void agent_processes_clean(struct agent *agent)
+{
+    struct agent_processes *processes = agent->processes;
+    struct muster_error err = {0};
+    struct shm_cleanup_scope scope = {.uid = geteuid(),
+                                      .since_ns = agent->round.started_wall_ns,
+                                      .dead = agent->round.dead,
+                                      .dead_count = (size_t)agent->round.dead_count};
+    struct background_job *job = shm_cleanup_start(&scope, "/dev/shm", &processes->cleanup, &err);
+    if (background_watch_begin(&processes->cleaning, &agent->loop, job, cleaned, agent, &err) < 0)
+        log_warning(&agent->log, "%s", err.text); /* the next round starts all the same, at the deadline */
+}
+
+/* --- the part --- */
+
+static int create(struct agent *agent, struct muster_error *err)
+{
+    struct agent_processes *processes = agent->processes = mem_calloc(1, sizeof *processes);
+    if (!processes)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to start workers");
+    processes->killer.loop = &agent->loop;
+    processes->guardian.fd = -1;
+    processes->kill_at = INSTANT_NEVER;
+    if (guardian_adopt_orphans(err) < 0 && warn_of_unsupported(agent, err) < 0)
+        return -1;
+    return watch_guardian(agent, err);
+}
+
+static struct instant deadline(const struct agent *agent)
+{
+    const struct agent_processes *processes = agent->processes;
+    return instant_min(processes->kill_at, descendant_killer_deadline(&processes->killer));
+}
+
+static void tick(struct agent *agent, struct instant now)
+{
+    struct agent_processes *processes = agent->processes;
+    pid_t stuck = descendant_killer_tick(&processes->killer, now);
+    if (stuck)
+        log_warning(&agent->log, "process %d does not let its environment be read: it is left out",
+                    (int)stuck);
+    if (instant_reached(now, processes->kill_at))
+        agent_processes_kill(agent);
+}
+
+static void forget_sessions(struct agent *agent)
+{
+    for (int i = 0; i < agent->round.worker_count; i++)
+        if (agent->round.workers[i].pid)
+            guardian_remove(&agent->processes->guardian, agent->round.workers[i].pid);
+}
+
+static void event(struct agent *agent, const struct agent_event *event)
+{
+    switch (event->kind) {
+    case AGENT_PASS_ON:
+        signal_workers(agent, event->code);
+        break;
+    case AGENT_STATE:
+        if (agent->group.state != GROUP_KILLING)
+            agent->processes->kill_at = INSTANT_NEVER;
+        break;
+    case AGENT_EMPTY: /* it must not find the next round's workers */
+        descendant_killer_call_off(&agent->processes->killer);
+        break;
+    case AGENT_ROUND_ENDS:
+        forget_sessions(agent);
+        break;
+    default:
+        break;
+    }
+}
+
+static void destroy(struct agent *agent)
+{
+    struct agent_processes *processes = agent->processes;
+    if (!processes)
+        return;
+    descendant_killer_call_off(&processes->killer);
+    background_watch_end(&processes->cleaning);
+    guardian_dismiss(&processes->guardian);
+    mem_free(processes->program);
+    mem_free(processes);
+    agent->processes = NULL;
+}
+
+const struct agent_part agent_processes_part = {"processes", create, deadline, tick, event, destroy};

@@ -1,15 +1,84 @@
-/* agent_server.c - serving the job: who does, what follows where the port is taken, and when it is free
- * again. The workers' store beside the roster is in agent_store.c. See agent_internal.h. */
-#include <string.h>
+/* agent_server.c - the secret, the choice of who serves, the port and the workers' store. See agent_server.h.
+ */
+#include "launcher/agent/agent_server.h"
 
-#include "launcher/agent/agent_internal.h"
-#include "launcher/loop/background_job.h"
-#include "launcher/loop/resolver.h"
-#include "launcher/policy/server_choice.h"
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launcher/loop/background_watch.h"
 #include "proto/base/error.h"
+#include "proto/base/guard.h"
 #include "proto/base/mem.h"
-#include "proto/exit_code.h"
-#include "rendezvous/net/port_holder.h"
+#include "rendezvous/net/tcp_listen.h"
+#include "rendezvous/security/secret_file.h"
+#include "rendezvous/tcpstore/tcpstore_server.h"
+
+struct agent_server {
+    struct job_keys keys; /* of the job's secret */
+    bool has_keys;
+    struct rlimit core_dumps;       /* what this process inherited */
+    struct background_watch asking; /* while who holds the port is looked for */
+    struct port_question *question; /* of asking */
+    void (*known)(struct agent *agent, const struct port_holder *holder);
+    struct job_store *store;  /* NULL: this node does not serve */
+    struct loop_source knock; /* the first peer of store, which has no thread before; fd -1: it has */
+};
+
+/* --- the secret --- */
+
+/* No core file of the agent may hold the keys, which libzmq keeps too. 1 and not 0: a handler in core_pattern
+ * is called for 0 as well. Workers get the limit that we got. */
+static int forbid_core_dumps(struct agent *agent, struct muster_error *err)
+{
+    if (getrlimit(RLIMIT_CORE, &agent->server->core_dumps) < 0)
+        return error_errno(err, "getrlimit");
+    struct rlimit none = {agent->server->core_dumps.rlim_max ? 1 : 0, agent->server->core_dumps.rlim_max};
+    if (setrlimit(RLIMIT_CORE, &none) < 0)
+        return error_errno(err, "cannot forbid core dumps");
+    return 0;
+}
+
+static int read_secret(struct agent *agent, struct muster_error *err)
+{
+    const struct run_config *config = agent->config;
+    struct job_secret secret;
+    enum secret_exposure exposure;
+    mode_t mode;
+    if (!config->secret_file || config->max_nodes == 1)
+        return 0;
+    if (forbid_core_dumps(agent, err) < 0 ||
+        secret_file_read(config->secret_file, &secret, &exposure, &mode, err) < 0)
+        return -1;
+    if (exposure != SECRET_PRIVATE)
+        log_warning(&agent->log, "secret file %s has mode %04o, %s: chmod 600 makes it private",
+                    config->secret_file, (unsigned)mode, secret_exposure_words(exposure));
+    int failed = secret_derive(&secret, config->rdzv_id, &agent->server->keys, err);
+    agent->server->has_keys = !failed;
+    secret_wipe(&secret, sizeof secret);
+    return failed;
+}
+
+const struct job_keys *agent_server_keys(const struct agent *agent)
+{
+    return agent->server->has_keys ? &agent->server->keys : NULL;
+}
+
+const struct rlimit *agent_server_core_dumps(const struct agent *agent)
+{
+    return agent->server->has_keys ? &agent->server->core_dumps : NULL;
+}
+
+void agent_server_warn_of_unauthenticated(const struct agent *agent, const char *address)
+{
+    if (agent->server->has_keys || !strncmp(address, "127.", 4) || !strcmp(address, "::1"))
+        return;
+    log_warning(
+        &agent->log,
+        "this job has no secret: WHOEVER REACHES PORT %u OF THIS MACHINE CAN JOIN THE JOB OR END IT. Give "
+        "all nodes --secret-file (muster secret makes one); --require-auth makes this an error",
+        (unsigned)agent_master_port(agent));
+}
 
 /* --- the port is taken --- */
 
@@ -24,56 +93,35 @@ static void ask_holder(void *payload)
     port_holder_find(question->port, &question->holder);
 }
 
-/* What the master's address is where no other agent of this machine must be met. */
-static const char *own_address(const char *bound)
-{
-    return !strcmp(bound, "0.0.0.0") ? "127.0.0.1" : bound;
-}
-
-/* Several agents of one machine may have one endpoint: the first to come serves, the others join it. Whether
- * it is this job's is for its server to say. Anything else on the port is an error. */
-static void holder_known(void *context)
+static void holder_found(void *context)
 {
     struct agent *agent = context;
-    const struct run_config *config = agent->config;
-    struct muster_error err = {0};
-    char text[64];
-    const struct port_holder holder = agent->port_question->holder;
-    background_watch_end(&agent->port_asking);
-    port_holder_text(&holder, text, sizeof text);
-    if (server_choice_joins_holder(config->elastic, config->rdzv_conf.is_host > 0, holder.same_program)) {
-        log_info(&agent->log, "port %u of this machine is served by another agent, %s: joining it",
-                 (unsigned)agent_master_port(agent), text);
-        agent_close_store(agent);
-        if (agent_take_seat(agent, MEMBERSHIP_CLIENT, own_address(agent_address_to_serve(agent)), &err) < 0)
-            agent_lose_seat(agent, err.text, EXIT_CODE_FAILURE);
-        return;
-    }
-    error_set(&err, MUSTER_E_BUSY,
-              "port %u is in use by %s, and this node must serve the job's world on it: stop that program or "
-              "choose another %s (whatever serves there is not joined as a client)",
-              (unsigned)agent_master_port(agent), text,
-              config->elastic ? "port in --rdzv-endpoint" : "--master-port");
-    agent_lose_seat(agent, err.text, EXIT_CODE_FAILURE);
+    const struct port_holder holder = agent->server->question->holder;
+    background_watch_end(&agent->server->asking);
+    agent->server->known(agent, &holder);
 }
 
-static int ask_who_holds(struct agent *agent, struct muster_error *err)
+int agent_server_find_holder(struct agent *agent,
+                             void (*known)(struct agent *agent, const struct port_holder *holder),
+                             struct muster_error *err)
 {
+    struct agent_server *server = agent->server;
     struct port_question *question = mem_calloc(1, sizeof *question);
     if (!question)
         return error_set(err, MUSTER_E_NOMEM, "no memory");
     question->port = agent_master_port(agent);
-    agent->port_question = question;
-    struct background_job *errand =
+    server->question = question;
+    server->known = known;
+    struct background_job *job =
         background_job_start("finding who holds a port", ask_holder, question, mem_free, err);
-    return background_watch_begin(&agent->port_asking, &agent->loop, errand, holder_known, agent, err);
+    return background_watch_begin(&server->asking, &agent->loop, job, holder_found, agent, err);
 }
 
 /* --- who serves --- */
 
 /* What this node binds: the master's address where it is one of this machine, else --bind-addr, else every
  * address, since the own name is often mapped to a loopback address that no other node reaches. */
-const char *agent_address_to_serve(const struct agent *agent)
+const char *agent_server_address(const struct agent *agent)
 {
     const char *given = agent->config->master_addr;
     if (!strcmp(given, "localhost")) /* nobody elsewhere can mean us by it */
@@ -82,35 +130,6 @@ const char *agent_address_to_serve(const struct agent *agent)
         return given;
     const char *bound = agent_bind_address(agent);
     return bound ? bound : "0.0.0.0";
-}
-
-/* Which of this machine's addresses the others dial, where they have a name for it: for the choice of an
- * interface (agent_nccl.c), and no reason to wait or to fail. */
-static void start_own_look_up(struct agent *agent)
-{
-    const struct run_config *config = agent->config;
-    if (config->max_nodes > 1 && agent->tune->looked && !agent->resolver &&
-        !resolver_is_numeric(config->master_addr))
-        agent->resolver = resolver_start(config->master_addr, agent->join_deadline, NULL);
-}
-
-int agent_serve(struct agent *agent, struct muster_error *err)
-{
-    const char *address = agent_address_to_serve(agent);
-    agent->serves_here = true;
-    if (agent_open_store(agent, err) < 0)
-        return -1;
-    start_own_look_up(agent);
-    if (agent->config->max_nodes == 1)
-        return agent_take_seat(agent, MEMBERSHIP_IN_PROCESS, NULL, err);
-    if (!strcmp(address, "0.0.0.0"))
-        log_info(&agent->log, "serving the job on every address of this machine, port %u",
-                 (unsigned)agent_master_port(agent));
-    if (agent_take_seat(agent, MEMBERSHIP_SERVER, address, err) == 0) {
-        agent_warn_of_strangers(agent, address);
-        return 0;
-    }
-    return err->code == MUSTER_E_BUSY ? ask_who_holds(agent, err) : -1;
 }
 
 static struct server_question question_of(const struct agent *agent)
@@ -125,7 +144,7 @@ static struct server_question question_of(const struct agent *agent)
                                     .is_local = resolver_is_local};
 }
 
-enum server_choice agent_choose_server(const struct agent *agent)
+enum server_choice agent_server_choose(const struct agent *agent)
 {
     struct server_question question = question_of(agent);
     return server_choose(&question);
@@ -136,8 +155,218 @@ static const char *address_at(const void *context, int index)
     return resolver_address(context, index);
 }
 
-bool agent_serves_resolved(const struct agent *agent)
+bool agent_server_choose_resolved(const struct agent *agent, const struct resolver *resolver)
 {
     struct server_question question = question_of(agent);
-    return server_choose_resolved(&question, address_at, agent->resolver);
+    return server_choose_resolved(&question, address_at, resolver);
 }
+
+/* --- the workers' store --- */
+
+/* At all times, under lock: a tcpstore or a held port, never both; held_port_fd is -1 where there is none. */
+struct job_store {
+    pthread_mutex_t lock;
+    const struct run_config *config;
+    const struct log_sink *log;
+    const char *address; /* to bind */
+    bool is_the_workers; /* --worker-store=worker */
+    struct tcpstore_server *tcpstore;
+    int held_port_fd; /* holds held_port for the worker that serves the store */
+    uint16_t held_port;
+};
+
+const char *agent_server_store_address(const struct agent *agent)
+{
+    const struct run_config *config = agent->config;
+    return config->elastic && config->local_addr && *config->local_addr ? config->local_addr
+                                                                        : config->master_addr;
+}
+
+struct job_store *agent_server_store(const struct agent *agent)
+{
+    return agent->server->store;
+}
+
+uint16_t agent_server_store_port(const struct agent *agent)
+{
+    struct job_store *store = agent->server->store;
+    if (!store)
+        return 0;
+    (void)pthread_mutex_lock(&store->lock); /* fails for a lock that is none */
+    uint16_t port = store->tcpstore ? tcpstore_server_port(store->tcpstore) : store->held_port;
+    (void)pthread_mutex_unlock(&store->lock);
+    return port;
+}
+
+/* Serves at this port, or holds it; 0 is any. With several nodes the server's thread renews the store, so that
+ * it has its own from the beginning; with one it begins with its first peer. */
+static int take_port(struct job_store *store, uint16_t port, struct muster_error *err)
+{
+    if (!store->is_the_workers) {
+        const struct tcpstore_server_options options = {
+            .address = store->address, .port = port, .log = store->log};
+        return store->config->max_nodes > 1 ? tcpstore_server_start(&options, &store->tcpstore, err)
+                                            : tcpstore_server_listen(&options, &store->tcpstore, err);
+    }
+    int fd = tcp_hold_port(port, &store->held_port, err);
+    if (fd < 0)
+        return -1;
+    if (store->held_port_fd >= 0)
+        (void)close(store->held_port_fd); /* a socket that nobody is connected to */
+    store->held_port_fd = fd;
+    return 0;
+}
+
+/* In the range where one is given, else any. */
+static int take_any_port(struct job_store *store, struct muster_error *err)
+{
+    const struct run_config *config = store->config;
+    for (int port = config->first_port; port && port <= config->last_port; port++)
+        if (take_port(store, (uint16_t)port, NULL) == 0)
+            return 0;
+    if (config->first_port)
+        return error_set(err, MUSTER_E_BUSY,
+                         "--port-range: no port of %d to %d is free for the workers' store",
+                         config->first_port, config->last_port);
+    return take_port(store, 0, err);
+}
+
+/* On the loopback address where that is what workers are told, else where --bind-addr says, else on every
+ * one. A worker's own store is on every one. */
+static const char *store_binds(const struct agent *agent)
+{
+    const char *told = agent_server_store_address(agent);
+    if (!strcmp(told, "localhost"))
+        return "127.0.0.1";
+    return !strncmp(told, "127.", 4) && resolver_is_numeric(told) ? told : agent_bind_address(agent);
+}
+
+static int take_first_port(struct agent *agent, struct job_store *store, struct muster_error *err)
+{
+    const struct run_config *config = agent->config;
+    if (config->max_nodes == 1) /* 0 with --standalone, unless the flag was given */
+        return take_port(store, (uint16_t)config->master_port, err);
+    /* Beside the rendezvous where nodes have ranks beforehand (65536 wraps to any); but who gives a range may
+     * have a firewall that lets no other port through. */
+    bool beside = !config->elastic && !config->first_port;
+    uint16_t port = (uint16_t)(beside ? agent_master_port(agent) + 1 : 0);
+    return port && take_port(store, port, NULL) == 0 ? 0 : take_any_port(store, err);
+}
+
+static void stop_knocking(struct agent *agent)
+{
+    if (agent->server->knock.fd >= 0)
+        loop_remove(&agent->loop, &agent->server->knock);
+    agent->server->knock.fd = -1;
+}
+
+static void somebody_knocks(void *context, uint32_t events)
+{
+    struct agent *agent = context;
+    struct muster_error err = {0};
+    (void)events;
+    stop_knocking(agent);
+    if (tcpstore_server_serve(agent->server->store->tcpstore, &err) < 0)
+        log_error(&agent->log, "%s", err.text); /* the workers' own time-out tells them */
+}
+
+static int watch_first_peer(struct agent *agent, struct muster_error *err)
+{
+    const struct job_store *store = agent->server->store;
+    if (!store->tcpstore || agent->config->max_nodes > 1)
+        return 0;
+    agent->server->knock =
+        (struct loop_source){tcpstore_server_fd(store->tcpstore), somebody_knocks, agent};
+    return loop_add(&agent->loop, &agent->server->knock, EPOLLIN, err);
+}
+
+int agent_server_open_store(struct agent *agent, struct muster_error *err)
+{
+    assert(!agent->server->store);
+    struct job_store *store = agent->server->store = mem_calloc(1, sizeof *store);
+    if (!store)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the workers' store");
+    *store = (struct job_store){.lock = PTHREAD_MUTEX_INITIALIZER,
+                                .config = agent->config,
+                                .log = &agent->log,
+                                .address = store_binds(agent),
+                                .is_the_workers = agent->config->worker_store == WORKER_STORE_WORKER,
+                                .held_port_fd = -1};
+    if (take_first_port(agent, store, err) == 0 && watch_first_peer(agent, err) == 0)
+        return 0;
+    agent_server_close_store(agent);
+    return -1;
+}
+
+/* Something of the last round may still listen where rank 0 did. */
+static uint16_t renew_held_port(struct job_store *store)
+{
+    struct muster_error err = {0};
+    uint16_t port = store->held_port;
+    int probe = tcp_hold_port(port, &port, NULL);
+    if (probe >= 0) {
+        (void)close(probe); /* a socket that nobody is connected to */
+        return 0;
+    }
+    if (take_any_port(store, &err) < 0) {
+        log_error(store->log, "port %u, at which rank 0 served the last round, is in use: %s", port,
+                  err.text);
+        return 0;
+    }
+    log_warning(store->log, "port %u, at which rank 0 served the last round, is in use: now it is %u", port,
+                store->held_port);
+    return store->held_port;
+}
+
+uint16_t job_store_renew(struct job_store *store)
+{
+    struct muster_error err = {0};
+    uint16_t port = 0;
+    if (!store)
+        return 0;
+    (void)pthread_mutex_lock(&store->lock);
+    assert(!store->tcpstore || store->held_port_fd < 0);
+    if (store->held_port_fd >= 0)
+        port = renew_held_port(store);
+    else if (store->tcpstore && tcpstore_server_new_round(store->tcpstore, &err) < 0)
+        log_error(store->log, "%s", err.text);
+    (void)pthread_mutex_unlock(&store->lock);
+    return port;
+}
+
+void agent_server_close_store(struct agent *agent)
+{
+    struct job_store *store = take_pointer(&agent->server->store);
+    if (!store)
+        return;
+    stop_knocking(agent);
+    tcpstore_server_destroy(store->tcpstore);
+    if (store->held_port_fd >= 0)
+        (void)close(store->held_port_fd); /* a socket that nobody is connected to */
+    (void)pthread_mutex_destroy(&store->lock);
+    mem_free(store);
+}
+
+/* --- the part --- */
+
+static int create(struct agent *agent, struct muster_error *err)
+{
+    agent->server = mem_calloc(1, sizeof *agent->server);
+    if (!agent->server)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to serve the job");
+    agent->server->knock.fd = -1;
+    return read_secret(agent, err);
+}
+
+static void destroy(struct agent *agent)
+{
+    if (!agent->server)
+        return;
+    background_watch_end(&agent->server->asking);
+    agent_server_close_store(agent);
+    secret_wipe(&agent->server->keys, sizeof agent->server->keys);
+    mem_free(agent->server);
+    agent->server = NULL;
+}
+
+const struct agent_part agent_server_part = {"server", create, NULL, NULL, NULL, destroy};

@@ -1,5 +1,7 @@
-/* agent_signals.c - signals to the agent: those that stop the job become events, others are passed on to the
- * workers; and a word where PID 1 keeps them from us. See agent_internal.h. */
+/* agent_signals.c - signals to the agent as events; and a word where PID 1 keeps them from us. See
+ * agent_signals.h. */
+#include "launcher/agent/agent_signals.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -7,21 +9,26 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "launcher/agent/agent_internal.h"
 #include "launcher/loop/background_job.h"
 #include "launcher/process/spawn.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "rendezvous/failure/failure.h"
 
+struct agent_signals {
+    struct loop_source source; /* of the signalfd; fd -1: not open yet */
+    sigset_t ignored;          /* what this process inherited as ignored */
+    int early;                 /* one that stopped the job while it was set up; 0: none */
+};
+
 static void pass_on(struct agent *agent, int number, const char *name, unsigned sender)
 {
-    if (!agent->alive) {
+    if (!agent->round.alive) {
         log_info(&agent->log, "%s from pid %u: there are no workers to pass it on to", name, sender);
         return;
     }
     log_info(&agent->log, "%s from pid %u: passed on to the workers", name, sender);
-    agent_signal_workers(agent, number);
+    agent_emit(agent, &(struct agent_event){.kind = AGENT_PASS_ON, .code = number});
 }
 
 static void handle_signal(struct agent *agent, int number, unsigned sender)
@@ -34,7 +41,7 @@ static void handle_signal(struct agent *agent, int number, unsigned sender)
     }
     if (!agent->group.leaving)
         log_info(&agent->log, "%s from pid %u: stopping the workers", name, sender);
-    agent_event(agent, &(struct worker_group_event){.kind = GROUP_SIGNAL, .signal = number}, NULL);
+    agent_emit(agent, &(struct agent_event){.kind = AGENT_SIGNAL, .code = number});
 }
 
 static void signals_ready(void *context, uint32_t events)
@@ -42,9 +49,9 @@ static void signals_ready(void *context, uint32_t events)
     struct agent *agent = context;
     struct signalfd_siginfo info;
     (void)events;
-    while (read(agent->signals.fd, &info, sizeof info) == sizeof info) {
+    while (read(agent->signals->source.fd, &info, sizeof info) == sizeof info) {
         if (info.ssi_signo == SIGCHLD)
-            agent_reap(agent);
+            agent_emit(agent, &(struct agent_event){.kind = AGENT_CHILDREN});
         else
             handle_signal(agent, (int)info.ssi_signo, info.ssi_pid);
     }
@@ -60,15 +67,19 @@ static bool is_wanted(const struct agent *agent, int number)
         return true;
     if (!(config->stop_signals & signal_bit(number)))
         return false;
-    return !of_a_session || sigismember(&agent->ignored, number) == 0;
+    return !of_a_session || sigismember(&agent->signals->ignored, number) == 0;
 }
 
 /* PIPE is blocked so that a console that went away is an error of write, not an end. */
-int agent_watch_signals(struct agent *agent, struct muster_error *err)
+static int create(struct agent *agent, struct muster_error *err)
 {
+    agent->signals = mem_calloc(1, sizeof *agent->signals);
+    if (!agent->signals)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to watch signals");
+    agent->signals->source.fd = -1;
     struct sigaction initial = {.sa_handler = SIG_DFL};
     sigset_t watched, blocked;
-    spawn_ignored_signals(&agent->ignored);
+    spawn_ignored_signals(&agent->signals->ignored);
     if (sigaction(SIGCHLD, &initial, NULL) < 0) /* ignored, it would take the children's status away */
         return error_errno(err, "sigaction");
     sigemptyset(&watched);
@@ -82,8 +93,18 @@ int agent_watch_signals(struct agent *agent, struct muster_error *err)
     int fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
     if (fd < 0)
         return error_errno(err, "signalfd");
-    agent->signals = (struct loop_source){fd, signals_ready, agent};
-    return loop_add(&agent->loop, &agent->signals, EPOLLIN, err);
+    agent->signals->source = (struct loop_source){fd, signals_ready, agent};
+    return loop_add(&agent->loop, &agent->signals->source, EPOLLIN, err);
+}
+
+const sigset_t *agent_signals_ignored(const struct agent *agent)
+{
+    return &agent->signals->ignored;
+}
+
+int agent_signals_early(const struct agent *agent)
+{
+    return agent->signals ? agent->signals->early : 0;
 }
 
 /* --- before the loop turns --- */
@@ -93,7 +114,7 @@ static int take_early(struct agent *agent, const char *what, struct muster_error
 {
     char scratch[16];
     struct signalfd_siginfo info;
-    if (read(agent->signals.fd, &info, sizeof info) != sizeof info || info.ssi_signo == SIGCHLD)
+    if (read(agent->signals->source.fd, &info, sizeof info) != sizeof info || info.ssi_signo == SIGCHLD)
         return 0;
     const int number = (int)info.ssi_signo;
     const char *name = failure_signal_name(number, scratch, sizeof scratch);
@@ -101,17 +122,19 @@ static int take_early(struct agent *agent, const char *what, struct muster_error
         pass_on(agent, number, name, info.ssi_pid);
         return 0;
     }
-    agent->early_signal = number;
+    agent->signals->early = number;
     return error_set(err, MUSTER_E_CANCELLED, "stopped by %s from pid %u while waiting for %s", name,
                      (unsigned)info.ssi_pid, what);
 }
 
-int agent_await(struct agent *agent, int fd, int64_t patience_ns, const char *what, struct muster_error *err)
+int agent_signals_await(struct agent *agent, int fd, int64_t patience_ns, const char *what,
+                        struct muster_error *err)
 {
     const struct instant limit = instant_add(clock_now(NULL), patience_ns);
     for (;;) {
         int64_t left_ns = instant_diff_ns(limit, clock_now(NULL));
-        struct pollfd events[] = {{.fd = fd, .events = POLLIN}, {.fd = agent->signals.fd, .events = POLLIN}};
+        struct pollfd events[] = {{.fd = fd, .events = POLLIN},
+                                  {.fd = agent->signals->source.fd, .events = POLLIN}};
         int count = left_ns > 0 ? poll(events, 2, (int)((left_ns + NS_PER_MS - 1) / NS_PER_MS)) : 0;
         if (count < 0 && errno != EINTR)
             return error_errno(err, "cannot wait for %s", what);
@@ -125,12 +148,12 @@ int agent_await(struct agent *agent, int fd, int64_t patience_ns, const char *wh
     }
 }
 
-int agent_await_errand(struct agent *agent, const struct background_job *errand, int64_t patience_ns,
-                       const char *what, struct muster_error *err)
+int agent_signals_await_job(struct agent *agent, const struct background_job *job, int64_t patience_ns,
+                            const char *what, struct muster_error *err)
 {
-    if (agent_await(agent, background_job_fd(errand), patience_ns, what, err) < 0)
+    if (agent_signals_await(agent, background_job_fd(job), patience_ns, what, err) < 0)
         return -1;
-    return background_job_is_done(errand) ? 0 : error_set(err, MUSTER_E_STATE, "%s: woken too early", what);
+    return background_job_is_done(job) ? 0 : error_set(err, MUSTER_E_STATE, "%s: woken too early", what);
 }
 
 /* --- process 1 --- */
@@ -144,7 +167,7 @@ static bool read_text(const char *path, char *out, size_t size)
     return got > 0;
 }
 
-void agent_warn_of_init(const struct agent *agent)
+void agent_signals_warn_of_init(const struct agent *agent)
 {
     char name[32], status[4096];
     if (getpid() == 1 || !read_text("/proc/1/comm", name, sizeof name) ||
@@ -158,3 +181,17 @@ void agent_warn_of_init(const struct agent *agent)
             "the pod or container is to stop; start it with: exec muster run ...",
             name);
 }
+
+/* --- the part --- */
+
+static void destroy(struct agent *agent)
+{
+    if (!agent->signals)
+        return;
+    if (agent->signals->source.fd >= 0)
+        (void)close(agent->signals->source.fd); /* a signalfd */
+    mem_free(agent->signals);
+    agent->signals = NULL;
+}
+
+const struct agent_part agent_signals_part = {"signals", create, NULL, NULL, NULL, destroy};

@@ -1,10 +1,15 @@
 /* agent_status.c - what the agent tells of itself (status.h), and to whom: its local socket and, where a port
- * was given, HTTP. See agent_internal.h. */
+ * was given, HTTP. See agent_status.h. */
+#include "launcher/agent/agent_status.h"
+
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/agent/agent_internal.h"
+#include "launcher/agent/agent_failures.h"
+#include "launcher/agent/agent_membership.h"
+#include "launcher/agent/agent_notices.h"
+#include "launcher/policy/stop_notice.h"
 #include "launcher/status/status_http.h"
 #include "launcher/status/status_socket.h"
 #include "proto/base/error.h"
@@ -24,9 +29,9 @@ struct agent_audience {
 static void fill_worker(const struct agent *agent, int local_rank, struct instant now,
                         struct status_worker *out)
 {
-    const struct worker *worker = &agent->workers[local_rank];
-    const struct heartbeat *beat = &agent->beats[local_rank];
-    *out = (struct status_worker){.rank = agent->world.rank_base + local_rank,
+    const struct worker *worker = &agent->round.workers[local_rank];
+    const struct heartbeat *beat = &agent->round.beats[local_rank];
+    *out = (struct status_worker){.rank = agent->round.world.rank_base + local_rank,
                                   .local_rank = local_rank,
                                   .pid = worker->pid,
                                   .step = -1,
@@ -51,8 +56,8 @@ static void fill_notice(struct agent *agent, struct instant now, struct agent_st
 {
     if (agent->group.state != GROUP_SAVING)
         return;
-    status->notice.coming = stop_notice_change_name(agent_coming(agent));
-    status->notice.listeners = agent_count_listeners(agent);
+    status->notice.coming = stop_notice_change_name(agent_notices_coming(agent));
+    status->notice.listeners = agent_notices_listeners(agent);
     status->notice.left_ns = instant_diff_ns(agent->group.deadline, now);
 }
 
@@ -77,16 +82,16 @@ static struct agent_status *fill(void *context)
     status->node_rank = (int)config->node_rank;
     status->min_nodes = config->min_nodes;
     status->max_nodes = config->max_nodes;
-    status->formed = agent->world.world_size > 0;
-    status->world = agent->world;
+    status->formed = agent->round.world.world_size > 0;
+    status->world = agent->round.world;
     if (agent->group.state == GROUP_WAITING || agent->group.state == GROUP_OVER)
-        agent_describe_waiting(agent, status->waiting, sizeof status->waiting);
-    else if (agent->group.state == GROUP_DONE && agent->membership && membership_has_news(agent->membership))
+        agent_membership_describe(agent, status->waiting, sizeof status->waiting);
+    else if (agent->group.state == GROUP_DONE && agent_membership_has_news(agent))
         (void)snprintf(status->waiting, sizeof status->waiting,
                        "the server does not know yet that this node is done");
     fill_notice(agent, now, status);
     status->max_restarts = config->max_restarts;
-    status->failures = agent->failures_seen;
+    status->failures = agent_failures_seen(agent);
     struct pump_lost lost = pump_lost(agent->pump);
     status->file_bytes_lost = lost.files;
     status->console_bytes_lost = lost.consoles;
@@ -111,7 +116,7 @@ static int serve_http(struct agent *agent, struct agent_audience *audience, stru
     return audience->server ? 0 : error_wrap(err, "--metrics-port");
 }
 
-int agent_open_status(struct agent *agent, struct muster_error *err)
+static int create(struct agent *agent, struct muster_error *err)
 {
     struct muster_error quiet = {0};
     struct status_socket_options options = {&agent->loop, agent->id, fill, agent};
@@ -124,7 +129,7 @@ int agent_open_status(struct agent *agent, struct muster_error *err)
     return agent->config->metrics_port ? serve_http(agent, agent->audience, err) : 0;
 }
 
-void agent_close_status(struct agent *agent)
+static void destroy(struct agent *agent)
 {
     struct agent_audience *audience = agent->audience;
     if (!audience)
@@ -137,3 +142,5 @@ void agent_close_status(struct agent *agent)
     mem_free(audience);
     agent->audience = NULL;
 }
+
+const struct agent_part agent_status_part = {"status", create, NULL, NULL, NULL, destroy};

@@ -1,7 +1,8 @@
-/* postmortem.c - see postmortem.h. A thread owns its input until it returns: the bodies are copies, the
- * kernel evidence is lent. */
+/* postmortem.c - see postmortem.h. What a thread is given is its own until it comes back: it looks at copies
+ * of the failures, since it may never come back, and the witness is lent. */
 #include "launcher/verdict/postmortem.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,8 +18,7 @@
 #include "proto/base/mem.h"
 
 struct list {
-    struct postmortem_body *bodies;
-    int count, capacity;
+    struct observed_failure *first, **end; /* end: where the next one goes; NULL: &first */
 };
 
 struct opening {
@@ -28,10 +28,11 @@ struct opening {
 };
 
 struct examination {
-    struct list list;
+    struct observed_failure *failures; /* copies of those that are asked about, in order */
+    int count;
     struct instant started;
     char *visible;
-    struct kernel_evidence *witness; /* NULL: none, or not open yet */
+    struct kernel_evidence *witness; /* NULL: there is none, or it is not open yet */
     int64_t attributed;
 };
 
@@ -50,72 +51,48 @@ struct postmortem {
 
 /* --- lists --- */
 
-static void free_list(struct list *list)
+static void empty(struct observed_failure *failure)
 {
-    postmortem_free_bodies(list->bodies, list->count);
-    *list = (struct list){0};
+    mem_free(failure->stderr_file);
+    mem_free(failure->error_file);
 }
 
-void postmortem_free_bodies(struct postmortem_body *bodies, int count)
+void observed_failure_free(struct observed_failure *failure)
 {
-    for (int i = 0; i < count; i++) {
-        mem_free(bodies[i].stderr_file);
-        mem_free(bodies[i].error_file);
-    }
-    mem_free(bodies);
+    if (failure)
+        empty(failure);
+    mem_free(failure);
 }
 
-static int append(struct list *list, const struct postmortem_body *body)
+static void append(struct list *list, struct observed_failure *failure)
 {
-    if (list->count == list->capacity) {
-        int capacity = list->capacity ? 2 * list->capacity : 4;
-        struct postmortem_body *bodies = mem_realloc(list->bodies, (size_t)capacity, sizeof *bodies);
-        if (!bodies)
-            return -1;
-        list->bodies = bodies;
-        list->capacity = capacity;
-    }
-    list->bodies[list->count++] = *body;
-    return 0;
+    failure->next = NULL;
+    *(list->end ? list->end : &list->first) = failure;
+    list->end = &failure->next;
 }
 
-/* Deep. False without memory: to is empty then. */
-static bool copy_list(const struct list *from, struct list *to)
+static struct observed_failure *take_first(struct list *list)
 {
-    *to = (struct list){0};
-    for (int i = 0; i < from->count; i++) {
-        struct postmortem_body body = from->bodies[i];
-        const char *stderr_file = body.stderr_file, *error_file = body.error_file;
-        body.stderr_file = stderr_file ? mem_strdup(stderr_file) : NULL;
-        body.error_file = error_file ? mem_strdup(error_file) : NULL;
-        if (!stderr_file == !body.stderr_file && !error_file == !body.error_file && append(to, &body) == 0)
-            continue;
-        mem_free(body.stderr_file);
-        mem_free(body.error_file);
-        free_list(to);
-        return false;
-    }
-    return true;
+    struct observed_failure *failure = list->first;
+    if (!failure)
+        return NULL;
+    list->first = failure->next;
+    if (!list->first)
+        list->end = NULL;
+    failure->next = NULL;
+    return failure;
 }
 
-/* Appends from's bodies to those of to, which owns them from now on; without memory they are missing in
- * the report. */
 static void move_list(struct list *from, struct list *to)
 {
-    if (!to->count) {
-        free_list(to);
-        *to = *from;
-        *from = (struct list){0};
-        return;
-    }
-    for (int i = 0; i < from->count; i++) {
-        if (append(to, &from->bodies[i]) == 0)
-            continue;
-        mem_free(from->bodies[i].stderr_file);
-        mem_free(from->bodies[i].error_file);
-    }
-    mem_free(from->bodies);
-    *from = (struct list){0};
+    for (struct observed_failure *failure; (failure = take_first(from));)
+        append(to, failure);
+}
+
+static void free_list(struct list *list)
+{
+    for (struct observed_failure *failure; (failure = take_first(list));)
+        observed_failure_free(failure);
 }
 
 /* --- on the thread --- */
@@ -142,7 +119,7 @@ struct instant postmortem_time(struct instant started, struct instant seen, int6
     return instant_add(seen, -before_ns);
 }
 
-static void read_error_file(struct postmortem_body *body, struct instant started)
+static void read_error_file(struct observed_failure *body, struct instant started)
 {
     scope_buffer text = {0};
     struct error_report report;
@@ -169,10 +146,10 @@ static void read_error_file(struct postmortem_body *body, struct instant started
 static void examine(void *payload)
 {
     struct examination *x = payload;
-    struct worker_failure **failures = mem_calloc((size_t)x->list.count, sizeof *failures);
+    struct worker_failure **failures = mem_calloc((size_t)x->count, sizeof *failures);
     scope_free struct kernel_evidence_account *account = mem_calloc(1, sizeof *account);
-    for (int i = 0; i < x->list.count; i++) {
-        struct postmortem_body *body = &x->list.bodies[i];
+    for (int i = 0; i < x->count; i++) {
+        struct observed_failure *body = &x->failures[i];
         if (body->stderr_file)
             read_tail(body->stderr_file, body->failure.tail, sizeof body->failure.tail);
         if (body->error_file)
@@ -182,7 +159,7 @@ static void examine(void *payload)
     }
     if (x->witness && failures && account) {
         kernel_evidence_hear(x->witness, account);
-        kernel_evidence_apply(account, x->visible, &x->attributed, failures, x->list.count);
+        kernel_evidence_apply(account, x->visible, &x->attributed, failures, x->count);
     }
     mem_free(failures);
 }
@@ -190,7 +167,9 @@ static void examine(void *payload)
 static void free_examination(void *payload)
 {
     struct examination *x = payload;
-    free_list(&x->list);
+    for (int i = 0; i < x->count; i++)
+        empty(&x->failures[i]);
+    mem_free(x->failures);
     kernel_evidence_close(x->witness);
     mem_free(x->visible);
     mem_free(x);
@@ -265,20 +244,9 @@ void postmortem_destroy(struct postmortem *p)
     mem_free(p);
 }
 
-int postmortem_add(struct postmortem *p, const struct postmortem_question *question, struct muster_error *err)
+void postmortem_add(struct postmortem *p, struct observed_failure *failure)
 {
-    const char *stderr_file = question->stderr_file, *error_file = question->error_file;
-    struct postmortem_body body = {.failure = *question->failure,
-                                   .at = question->at,
-                                   .suspect = question->suspect,
-                                   .stderr_file = stderr_file ? mem_strdup(stderr_file) : NULL,
-                                   .error_file = error_file ? mem_strdup(error_file) : NULL};
-    if (!stderr_file == !body.stderr_file && !error_file == !body.error_file &&
-        append(&p->waiting, &body) == 0)
-        return 0;
-    mem_free(body.stderr_file);
-    mem_free(body.error_file);
-    return error_set(err, MUSTER_E_NOMEM, "no memory for the post-mortem of a worker");
+    append(&p->waiting, failure);
 }
 
 /* The kernel evidence, once it is open. */
@@ -290,6 +258,26 @@ static void take_witness(struct postmortem *p)
     background_job_release(take_pointer(&p->open_errand));
 }
 
+/* Deep. False without memory. */
+static bool copy_failures(const struct list *list, struct examination *x)
+{
+    int count = 0;
+    for (const struct observed_failure *failure = list->first; failure; failure = failure->next)
+        count++;
+    x->failures = mem_calloc((size_t)count, sizeof *x->failures);
+    if (!x->failures)
+        return false;
+    for (const struct observed_failure *from = list->first; from; from = from->next) {
+        struct observed_failure *to = &x->failures[x->count++];
+        *to = *from;
+        to->stderr_file = from->stderr_file ? mem_strdup(from->stderr_file) : NULL;
+        to->error_file = from->error_file ? mem_strdup(from->error_file) : NULL;
+        if (!from->stderr_file != !to->stderr_file || !from->error_file != !to->error_file)
+            return false;
+    }
+    return true;
+}
+
 static struct examination *make_examination(struct postmortem *p)
 {
     struct examination *x = mem_calloc(1, sizeof *x);
@@ -298,7 +286,7 @@ static struct examination *make_examination(struct postmortem *p)
     x->started = p->started;
     x->attributed = p->attributed;
     x->visible = p->visible ? mem_strdup(p->visible) : NULL;
-    if (!p->visible != !x->visible || !copy_list(&p->waiting, &x->list)) {
+    if (!p->visible != !x->visible || !copy_failures(&p->waiting, x)) {
         free_examination(x);
         return NULL;
     }
@@ -308,12 +296,13 @@ static struct examination *make_examination(struct postmortem *p)
 
 void postmortem_go(struct postmortem *p)
 {
-    if (p->errand || !p->waiting.count)
+    if (p->errand || !p->waiting.first)
         return;
     take_witness(p);
     struct examination *x = p->stalled ? NULL : make_examination(p);
     p->errand =
-        x ? background_job_start("the post-mortem of a worker", examine, x, free_examination, NULL) : NULL;
+        x ? background_job_start("the post-mortem of a worker", examine, x, free_examination, NULL)
+          : NULL;
     p->examination = p->errand ? x : NULL;
     move_list(&p->waiting, p->errand ? &p->asked : &p->ready);
 }
@@ -338,26 +327,37 @@ void postmortem_give_up(struct postmortem *p)
     postmortem_go(p);
 }
 
-struct postmortem_body *postmortem_take(struct postmortem *p, int *count)
+/* The thread has come back: what it found goes into the records. */
+static void take_findings(struct postmortem *p)
 {
-    if (p->errand && background_job_is_done(p->errand)) {
-        struct examination *x = p->examination;
-        p->witness = take_pointer(&x->witness);
-        p->attributed = x->attributed;
-        free_list(&p->asked);
-        move_list(&x->list, &p->ready);
-        background_job_release(take_pointer(&p->errand));
+    struct examination *x = p->examination;
+    const struct observed_failure *found = x->failures;
+    for (struct observed_failure *failure = p->asked.first; failure; failure = failure->next, found++) {
+        assert(found < x->failures + x->count);
+        failure->more_found = memcmp(&failure->failure, &found->failure, sizeof found->failure) != 0;
+        failure->failure = found->failure;
+        failure->at = found->at;
+        memcpy(failure->note, found->note, sizeof failure->note);
     }
-    *count = p->ready.count;
-    struct postmortem_body *bodies = p->ready.bodies;
-    p->ready = (struct list){0};
-    if (*count)
-        return bodies;
-    mem_free(bodies);
-    return NULL;
+    p->witness = take_pointer(&x->witness);
+    p->attributed = x->attributed;
+    move_list(&p->asked, &p->ready);
+    background_job_release(take_pointer(&p->errand));
+}
+
+struct observed_failure *postmortem_take(struct postmortem *p)
+{
+    if (p->errand && background_job_is_done(p->errand))
+        take_findings(p);
+    return take_first(&p->ready);
 }
 
 bool postmortem_is_busy(const struct postmortem *p)
 {
-    return p->waiting.count || p->asked.count || p->ready.count;
+    return p->waiting.first || p->asked.first || p->ready.first;
+}
+
+bool postmortem_is_due(const struct postmortem *p)
+{
+    return p->ready.first || (p->waiting.first && !p->errand);
 }

@@ -15,34 +15,31 @@
 #include "proto/include/muster_error.h"
 #include "rendezvous/failure/failure.h"
 
-/* One end. failure: the known part; the post-mortem fills in its findings. */
-struct postmortem_body {
-    struct worker_failure failure; /* wall_ns: when it was seen; age_ns is not used */
-    bool suspect;                  /* as asked */
-    struct instant at; /* when it happened: when it was seen, or its error file's time before that */
-    char *stderr_file; /* to be read for the tail; NULL: failure.tail is all there is */
-    char *error_file;  /* NULL: it had none */
-    char note[MUSTER_ERROR_TEXT]; /* why an error file cannot be used; else "" */
+/* The failure of a worker as its agent saw it: one object from the end of the worker to the report. */
+struct observed_failure {
+    struct worker_failure failure; /* wall_ns: when it was seen, or its error file's time before that */
+    struct instant at;             /* when it happened: the same, on the monotonic clock */
+    bool suspect;    /* the caller's: it had been told to stop, and its last words decide whether it failed */
+    bool more_found; /* postmortem_take: something was filled in */
+    char *stderr_file; /* to be read for failure.tail; NULL: that is what there is. Both are owned */
+    char *error_file;  /* NULL: it was given none */
+    char note[MUSTER_ERROR_TEXT];  /* an error file that cannot be used: why; else "" */
+    struct observed_failure *next; /* while postmortem has it */
 };
+
+void observed_failure_free(struct observed_failure *failure); /* accepts NULL */
 
 struct postmortem;
 
-/* A round starts, before its workers: a thread opens the kernel evidence. paths are copied. */
+/* The workers of a round were started, the first one at that time: a thread opens the kernel evidence. paths are
+ * copied. */
 struct postmortem *postmortem_create(const struct kernel_evidence_paths *paths, struct instant started,
                                      struct muster_error *err);
 /* A thread in progress ends by itself, and its results are dropped. Accepts NULL. */
 void postmortem_destroy(struct postmortem *p);
 
-struct postmortem_question {
-    const struct worker_failure *failure;
-    struct instant at;                    /* when its end was seen */
-    bool suspect;                         /* for the caller: comes back with the body */
-    const char *stderr_file, *error_file; /* either may be NULL */
-};
-
-/* Everything is copied. On failure (memory) nothing was added. */
-int postmortem_add(struct postmortem *p, const struct postmortem_question *question,
-                   struct muster_error *err);
+/* failure is the postmortem's until postmortem_take gives it back. */
+void postmortem_add(struct postmortem *p, struct observed_failure *failure);
 /* Starts a thread for those that wait, unless one is in progress. If none can be started, or one of this
  * round has hung, they are ready as they are. */
 void postmortem_go(struct postmortem *p);
@@ -50,15 +47,15 @@ void postmortem_go(struct postmortem *p);
 int postmortem_fd(const struct postmortem *p);
 /* Waits so long for the thread in progress; whether none is in progress any more. */
 bool postmortem_wait(const struct postmortem *p, int64_t patience_ns);
-/* Gives up on the thread in progress: its bodies are ready as they were, and no more are started in this
+/* Gives up on the thread in progress: what it examined is ready as it was, and no more are started in this
  * round. */
 void postmortem_give_up(struct postmortem *p);
-/* The bodies that are ready, in the order of postmortem_add: the caller's for postmortem_free_bodies. NULL:
- * none. */
-struct postmortem_body *postmortem_take(struct postmortem *p, int *count);
-void postmortem_free_bodies(struct postmortem_body *bodies, int count);
-/* Whether a body was added that is not taken yet. */
+/* The next one that is ready, in the order of postmortem_add: the caller's again. NULL: none. */
+struct observed_failure *postmortem_take(struct postmortem *p);
+/* Whether something was added that is not taken yet. */
 bool postmortem_is_busy(const struct postmortem *p);
+/* Whether postmortem_go has something to do, or postmortem_take something to give. */
+bool postmortem_is_due(const struct postmortem *p);
 
 /* Time of an exception that a worker recorded at wall_ns (in units of grain_ns), given that its end was
  * seen at seen, when the same wall clock showed seen_wall_ns: the latest possible, since a time that is

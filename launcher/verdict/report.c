@@ -98,7 +98,7 @@ static void format_gpu(const struct worker_failure *failure, struct buffer *out)
 static void format_failure(int index, const struct report_failure *entry, struct buffer *out)
 {
     char scratch[16];
-    const struct worker_failure *failure = &entry->failure;
+    const struct worker_failure *failure = entry->failure;
     buffer_printf(out, "[%d]:\n  time      : ", index);
     format_time(failure->wall_ns, out);
     buffer_printf(out,
@@ -127,8 +127,8 @@ static void format_other(int index, const struct report_failure *entry, struct b
 {
     char said[FAILURE_SAID_LIMIT];
     format_failure(index, entry, out);
-    failure_said(&entry->failure, said, sizeof said);
-    if (*said && !*entry->failure.traceback && !entry->failure.not_started)
+    failure_said(entry->failure, said, sizeof said);
+    if (*said && !*entry->failure->traceback && !entry->failure->not_started)
         buffer_printf(out, "  said      : %s\n", said);
     if (entry->timed && entry->after_ns >= 0)
         buffer_printf(out, "  after     : %.3f s\n", (double)entry->after_ns / NS_PER_S);
@@ -138,7 +138,7 @@ static void format_other(int index, const struct report_failure *entry, struct b
 
 static bool follows(const struct report_failure *entry)
 {
-    return failure_class_of(&entry->failure) == FAILURE_CASCADE;
+    return failure_class_of(entry->failure) == FAILURE_CASCADE;
 }
 
 /* The failures except the first cause, secondary or not. Returns how many. */
@@ -207,9 +207,9 @@ int report_format(const struct report *report, struct buffer *out)
     (void)format_others(report, true, &followers);
     format_stopped(report, &stopped);
     format_failure(0, &report->failures[0], &root);
-    if (*report->failures[0].failure.tail) {
+    if (*report->failures[0].failure->tail) {
         buffer_text(&root, "  stderr    : the last lines\n    ");
-        format_lines(report->failures[0].failure.tail, "    ", &root);
+        format_lines(report->failures[0].failure->tail, "    ", &root);
     }
     if (others.failed || followers.failed || stopped.failed || root.failed)
         return -1;
@@ -236,7 +236,7 @@ int report_sentence(const struct report *report, struct buffer *out)
     if (!report->count) {
         buffer_printf(out, "%.*s", (int)sizeof what, report->reason ? report->reason : "the job failed");
     } else {
-        failure_describe(&report->failures[0].failure, what, sizeof what);
+        failure_describe(report->failures[0].failure, what, sizeof what);
         buffer_text(out, what);
         if (report->total > 1)
             buffer_printf(out, "; %d other%s failed too", report->total - 1, report->total > 2 ? "s" : "");

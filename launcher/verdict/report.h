@@ -16,7 +16,7 @@ struct report_stopped {
 };
 
 struct report_failure {
-    struct worker_failure failure;
+    const struct worker_failure *failure; /* its owner's */
     bool timed;
     int64_t after_ns; /* timed: after the first cause; negative: before it */
 };

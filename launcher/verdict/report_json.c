@@ -86,7 +86,7 @@ static void put_hang(struct buffer *out, const struct worker_failure *failure)
 
 static void put_failure(struct buffer *out, const struct report_failure *entry)
 {
-    const struct worker_failure *failure = &entry->failure;
+    const struct worker_failure *failure = entry->failure;
     buffer_printf(out, "{\"class\": \"%s\", \"rank\": %d, \"local_rank\": %d, \"node_rank\": %d, \"pid\": %d",
                   failure_class_name(failure_class_of(failure)), failure->rank, failure->local_rank,
                   failure->group_rank, failure->pid);

@@ -4,6 +4,7 @@
 
 --full adds the real-time signals, and all exit codes on two nodes."""
 
+import datetime
 import json
 import os
 import pathlib
@@ -205,6 +206,36 @@ class Causes(AgentTest):
         _, err = self.run_muster("--standalone", "--nproc-per-node=2", path, code=1)
         self.assertIn("rank      : 1 ", root_cause(err))
         self.assertRegex(err, r"Terminated by the launcher:\n  rank 0 \(local_rank: 0\) \(pid: \d+\) ended by SIGTERM\n")
+
+    def test_a_file_system_that_stalls_does_not_hold_up_the_stop_of_the_others(self):
+        """What a worker left behind cannot be read: the other node is stopped before its agent has given up on it."""
+        path = self.script(
+            "stalls.py",
+            "import os, signal, sys, time\n"
+            "if os.environ['RANK'] == '0':\n"
+            "    while not os.path.exists('ready'):\n"
+            "        time.sleep(0.001)\n"
+            "    os.mkfifo(os.environ['TORCHELASTIC_ERROR_FILE'])\n"  # whoever opens it waits for the other end
+            "    sys.exit(3)\n"
+            "def stop(*_):\n"
+            "    open('stopped', 'w').write(str(time.time()))\n"
+            "    sys.exit(0)\n"
+            "signal.signal(signal.SIGTERM, stop)\n"
+            "open('ready', 'w').close()\n"
+            "time.sleep(1000)\n",
+        )
+        port = free_port()
+        agents = [
+            self.start("--nnodes=2", f"--node-rank={rank}", "--master-addr=127.0.0.1", f"--master-port={port}", "--log-format=json",
+                       "--log-dir", self.folder / f"logs{rank}", path)
+            for rank in (0, 1)
+        ]
+        errors = [self.finish(agent, 3)[1] for agent in agents]
+        records = [json.loads(line) for line in errors[0].splitlines() if line.startswith("{")]
+        gave_up = [record for record in records if "what workers left behind is not read" in str(record)]
+        self.assertEqual(len(gave_up), 1, errors[0])
+        given_up_at = datetime.datetime.fromisoformat(gave_up[0]["time"].replace("Z", "+00:00")).timestamp()
+        self.assertLess(float((self.folder / "stopped").read_text()), given_up_at)
 
     def test_all_nodes_tell_the_same(self):
         path = self.script(

@@ -18,17 +18,27 @@
 #include "rendezvous/failure/failure.h"
 #include "tests/support/cmocka_all.h"
 
+/* The records that the entries of one test point to; more than any test has at once. */
+static struct worker_failure records[32];
+static size_t used;
+
+static struct worker_failure *record_of(const struct report_failure *entry)
+{
+    return &records[entry->failure - records];
+}
+
 static struct report_failure failed(int rank, int exit_code, int signal, const char *tail)
 {
-    struct report_failure entry = {.failure = {.rank = rank,
-                                               .local_rank = rank,
-                                               .pid = 100 + rank,
-                                               .exit_code = signal ? -1 : exit_code,
-                                               .signal = signal,
-                                               .wall_ns = INT64_C(1700000000) * NS_PER_S + 5 * NS_PER_MS,
-                                               .host = "node0"}};
-    strncpy(entry.failure.tail, tail, sizeof entry.failure.tail - 1);
-    return entry;
+    struct worker_failure *failure = &records[used++ % (sizeof records / sizeof records[0])];
+    *failure = (struct worker_failure){.rank = rank,
+                                       .local_rank = rank,
+                                       .pid = 100 + rank,
+                                       .exit_code = signal ? -1 : exit_code,
+                                       .signal = signal,
+                                       .wall_ns = INT64_C(1700000000) * NS_PER_S + 5 * NS_PER_MS,
+                                       .host = "node0"};
+    strncpy(failure->tail, tail, sizeof failure->tail - 1);
+    return (struct report_failure){.failure = failure};
 }
 
 static struct report report_of(const struct report_failure *failures, int count)
@@ -53,7 +63,7 @@ static void one_line(void **state)
     (void)state;
     struct report_failure f = failed(1, 0, SIGKILL, "");
     scope_buffer out = {0};
-    assert_int_equal(report_line("train.py", &f.failure, &out), 0);
+    assert_int_equal(report_line("train.py", f.failure, &out), 0);
     assert_string_equal(out.data, "failed (exitcode: -9) local_rank: 1 (pid: 101) of binary: train.py");
 }
 
@@ -102,18 +112,18 @@ static void with_all_sections(void **state)
     (void)state;
     static struct report_failure list[4];
     list[0] = failed(1, 0, SIGSEGV, "the end");
-    list[0].failure.core_dumped = true;
-    list[0].failure.xid = 79;
-    strcpy(list[0].failure.pci, "0000:3b:00");
-    strcpy(list[0].failure.error_file, "/logs/1/error.json");
+    record_of(&list[0])->core_dumped = true;
+    record_of(&list[0])->xid = 79;
+    strcpy(record_of(&list[0])->pci, "0000:3b:00");
+    strcpy(record_of(&list[0])->error_file, "/logs/1/error.json");
     list[1] = failed(5, 7, 0, "");
     list[1].timed = true;
     list[1].after_ns = 250 * NS_PER_MS;
-    strcpy(list[1].failure.host, "node1");
-    strcpy(list[1].failure.message, "ValueError: no");
-    strcpy(list[1].failure.traceback, "Traceback:\n  File \"x\"\nValueError: no");
+    strcpy(record_of(&list[1])->host, "node1");
+    strcpy(record_of(&list[1])->message, "ValueError: no");
+    strcpy(record_of(&list[1])->traceback, "Traceback:\n  File \"x\"\nValueError: no");
     list[2] = failed(6, 0, SIGABRT, "");
-    list[2].failure.told = true;
+    record_of(&list[2])->told = true;
     list[3] = failed(0, 1, 0, reset);
     static const struct report_stopped stopped[] = {{2, 2, 102, -1, SIGTERM}, {3, 3, 103, 143, 0}};
     struct report report = report_of(list, 4);
@@ -194,39 +204,39 @@ static void the_reason_of_each_kind(void **state)
 {
     (void)state;
     struct report_failure f = failed(0, 0, SIGKILL, "");
-    f.failure.out_of_memory = true;
-    f.failure.memory_limit = INT64_C(1) << 30;
+    record_of(&f)->out_of_memory = true;
+    record_of(&f)->memory_limit = INT64_C(1) << 30;
     traceback_field(&f, "  traceback : Signal 9 (SIGKILL) received by PID 100\n"
                         "  memory    : out of memory: the container's limit is 1.00 GB\n");
     f = failed(0, 1, 0, "");
-    f.failure.oom_kills = 2;
+    record_of(&f)->oom_kills = 2;
     traceback_field(
         &f, "  memory    : the kernel killed 2 of this container's processes for lack of memory in the "
             "same round; a child of this worker may be one\n");
     f = failed(0, 127, 0, "");
-    f.failure.not_started = true;
-    strcpy(f.failure.message, "no such program");
+    record_of(&f)->not_started = true;
+    strcpy(record_of(&f)->message, "no such program");
     traceback_field(&f, "  traceback : could not be started: no such program\n");
     f = failed(0, 0, 0, "");
-    f.failure.lost_node = true;
+    record_of(&f)->lost_node = true;
     traceback_field(&f, "  traceback : the node was lost: its heartbeats stopped\n");
-    strcpy(f.failure.message, "its agent was started again");
+    strcpy(record_of(&f)->message, "its agent was started again");
     traceback_field(&f, "  traceback : the node was lost: its agent was started again\n");
     f = failed(0, 0, SIGABRT, "");
-    f.failure.hung = true;
-    f.failure.step = 12;
+    record_of(&f)->hung = true;
+    record_of(&f)->step = 12;
     traceback_field(&f, "  traceback : Hung: no heartbeat after step 12; ended by signal 6\n");
-    f.failure.step = -1;
+    record_of(&f)->step = -1;
     traceback_field(&f, "  traceback : Hung: no heartbeat; ended by signal 6\n");
     f = failed(0, 0, SIGKILL, "");
-    f.failure.unkillable = true;
+    record_of(&f)->unkillable = true;
     traceback_field(&f, "  traceback : survived SIGKILL\n");
     f = failed(0, 0, SIGTERM, "");
-    f.failure.told = true;
+    record_of(&f)->told = true;
     traceback_field(&f, "  note      : it was already failing when the launcher stopped it\n");
     f = failed(0, 1, 0, "");
-    f.failure.xid = 4711;
-    f.failure.xid_elsewhere = true;
+    record_of(&f)->xid = 4711;
+    record_of(&f)->xid_elsewhere = true;
     traceback_field(
         &f, "  gpu       : NVIDIA Xid 4711 at an unknown GPU (of this node, perhaps not of this rank): an "
             "error that is not in muster's table; ");
@@ -271,8 +281,8 @@ static void sentences(void **state)
     report.reason = NULL;
     sentence_is(&report, "the job failed; exit code 3");
     report = report_of(list, 1); /* as long as it gets */
-    memset(list[0].failure.host, 'h', sizeof list[0].failure.host - 1);
-    memset(list[0].failure.message, 'm', sizeof list[0].failure.message - 1);
+    memset(record_of(&list[0])->host, 'h', sizeof record_of(&list[0])->host - 1);
+    memset(record_of(&list[0])->message, 'm', sizeof record_of(&list[0])->message - 1);
     scope_buffer out = {0};
     assert_int_equal(report_sentence(&report, &out), 0);
     assert_true(out.length <= REPORT_SENTENCE_LIMIT);
@@ -285,10 +295,10 @@ static void failure_json(void **state)
     static struct report_failure list[2];
     list[0] = failed(1, 0, SIGKILL, "a \"quoted\" line\n\xff and a tab\t");
     list[0].timed = true;
-    list[0].failure.out_of_memory = true;
-    list[0].failure.oom_kills = 1;
-    list[0].failure.memory_limit = 4096;
-    list[0].failure.xid = 31;
+    record_of(&list[0])->out_of_memory = true;
+    record_of(&list[0])->oom_kills = 1;
+    record_of(&list[0])->memory_limit = 4096;
+    record_of(&list[0])->xid = 31;
     list[1] = failed(0, 1, 0, reset);
     static const struct report_stopped stopped[] = {{2, 2, 102, -1, SIGTERM}};
     struct report report = report_of(list, 2);

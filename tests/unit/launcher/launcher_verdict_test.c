@@ -321,7 +321,8 @@ static void the_witness_hears_what_is_new(void **state)
 
 static const struct kernel_evidence_paths no_paths = {"/no/such/log", "/no/such/gpus", NULL};
 
-static struct postmortem_body *look(struct postmortem *p, int *count)
+/* Sends the thread and waits for it. */
+static void look(struct postmortem *p)
 {
     postmortem_go(p);
     assert_true(postmortem_is_busy(p));
@@ -330,7 +331,16 @@ static struct postmortem_body *look(struct postmortem *p, int *count)
         assert_int_equal(poll(&done, 1, 60000), 1);
         assert_true(postmortem_wait(p, 60 * NS_PER_S));
     }
-    return postmortem_take(p, count);
+}
+
+static struct observed_failure *observe(int rank, const char *stderr_file, const char *error_file)
+{
+    struct observed_failure *failure = calloc(1, sizeof *failure);
+    assert_non_null(failure);
+    failure->failure = (struct worker_failure){.rank = rank, .exit_code = 1, .tail = "from the pipe"};
+    failure->stderr_file = stderr_file ? strdup(stderr_file) : NULL;
+    failure->error_file = error_file ? strdup(error_file) : NULL;
+    return failure;
 }
 
 static void remains_of_workers(void **state)
@@ -349,31 +359,30 @@ static void remains_of_workers(void **state)
     struct postmortem *p = postmortem_create(&no_paths, clock_now(NULL), &err);
     assert_non_null(p);
     assert_false(postmortem_is_busy(p));
-    struct worker_failure failure = {.exit_code = 1, .tail = "from the pipe"};
-    const struct postmortem_question questions[] = {
-        {.failure = &failure, .stderr_file = log, .error_file = error, .suspect = true},
-        {.failure = &failure, .error_file = bad},
-        {.failure = &failure, .stderr_file = missing, .error_file = missing},
-        {.failure = &failure},
-    };
+    struct observed_failure *const failures[] = {observe(0, log, error), observe(1, NULL, bad),
+                                                 observe(2, missing, missing), observe(3, NULL, NULL)};
+    failures[0]->suspect = true;
     for (int i = 0; i < 4; i++)
-        assert_int_equal(postmortem_add(p, &questions[i], &err), 0);
-    int count;
-    struct postmortem_body *bodies = look(p, &count);
-    assert_int_equal(count, 4);
+        postmortem_add(p, failures[i]);
+    assert_true(postmortem_is_due(p));
+    look(p);
+    for (int i = 0; i < 4; i++)
+        assert_ptr_equal(postmortem_take(p), failures[i]); /* the same objects, in order */
+    assert_null(postmortem_take(p));
     assert_false(postmortem_is_busy(p));
-    assert_string_equal(bodies[0].failure.tail, "one\ntwo");
-    assert_string_equal(bodies[0].failure.message, "V");
-    assert_string_equal(bodies[0].failure.traceback, "T");
-    assert_string_equal(bodies[0].failure.error_file, error);
-    assert_true(bodies[0].suspect);
-    assert_string_equal(bodies[1].failure.tail, "from the pipe");
-    assert_string_equal(bodies[1].failure.error_file, bad);
-    assert_non_null(strstr(bodies[1].note, "not JSON"));
-    assert_string_equal(bodies[2].failure.error_file, "");
-    assert_string_equal(bodies[3].note, "");
-    postmortem_free_bodies(bodies, count);
-    assert_null(postmortem_take(p, &count));
+    assert_string_equal(failures[0]->failure.tail, "one\ntwo");
+    assert_string_equal(failures[0]->failure.message, "V");
+    assert_string_equal(failures[0]->failure.traceback, "T");
+    assert_string_equal(failures[0]->failure.error_file, error);
+    assert_true(failures[0]->suspect && failures[0]->more_found);
+    assert_string_equal(failures[1]->failure.tail, "from the pipe");
+    assert_string_equal(failures[1]->failure.error_file, bad);
+    assert_non_null(strstr(failures[1]->note, "not JSON"));
+    assert_string_equal(failures[2]->failure.error_file, "");
+    assert_string_equal(failures[3]->note, "");
+    assert_false(failures[3]->more_found);
+    for (int i = 0; i < 4; i++)
+        observed_failure_free(failures[i]);
     postmortem_destroy(p);
     postmortem_destroy(NULL);
     remove_tree(base);
@@ -392,30 +401,27 @@ static void a_file_system_that_stalls(void **state)
     struct muster_error err = {0};
     struct postmortem *p = postmortem_create(&no_paths, clock_now(NULL), &err);
     assert_non_null(p);
-    struct worker_failure first = {.rank = 1, .exit_code = 1}, second = {.rank = 2, .exit_code = 1};
-    struct postmortem_question stuck = {.failure = &first, .stderr_file = fifo},
-                               fine = {.failure = &second, .stderr_file = log};
-    int count;
-    assert_int_equal(postmortem_add(p, &stuck, &err), 0);
+    struct observed_failure *stuck = observe(1, fifo, NULL), *fine = observe(2, log, NULL);
+    postmortem_add(p, stuck);
     postmortem_go(p);
-    assert_int_equal(postmortem_add(p, &fine, &err), 0);
+    postmortem_add(p, fine);
     postmortem_go(p); /* one at a time */
+    assert_false(postmortem_is_due(p));
     assert_false(postmortem_wait(p, 50 * NS_PER_MS));
-    assert_null(postmortem_take(p, &count));
+    assert_null(postmortem_take(p));
     assert_true(postmortem_is_busy(p));
     postmortem_give_up(p); /* both come as they are known: no second wait in this round */
     assert_int_equal(postmortem_fd(p), -1);
-    struct postmortem_body *bodies = postmortem_take(p, &count);
-    assert_int_equal(count, 2);
-    assert_int_equal(bodies[0].failure.rank, 1);
-    assert_int_equal(bodies[1].failure.rank, 2);
-    assert_string_equal(bodies[1].failure.tail, "");
+    assert_ptr_equal(postmortem_take(p), stuck);
+    assert_ptr_equal(postmortem_take(p), fine);
+    assert_string_equal(fine->failure.tail, "from the pipe");
+    assert_false(fine->more_found);
     assert_false(postmortem_is_busy(p));
-    postmortem_free_bodies(bodies, count);
-    assert_int_equal(postmortem_add(p, &fine, &err), 0);
-    bodies = look(p, &count);
-    assert_int_equal(count, 1);
-    postmortem_free_bodies(bodies, count);
+    observed_failure_free(stuck);
+    postmortem_add(p, fine);
+    look(p);
+    assert_ptr_equal(postmortem_take(p), fine);
+    postmortem_add(p, fine); /* what is not taken is freed with it */
     postmortem_destroy(p);
     int writer = open(fifo, O_WRONLY | O_CLOEXEC); /* lets the thread go */
     assert_true(writer >= 0);

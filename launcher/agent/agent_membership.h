@@ -1,0 +1,31 @@
+/* agent_membership.h - this agent's seat in the world (rendezvous/membership.h): which node serves, joining,
+ * what comes from the seat as events, and what this agent says to the others. */
+#ifndef MUSTER_LAUNCHER_AGENT_AGENT_MEMBERSHIP_H
+#define MUSTER_LAUNCHER_AGENT_AGENT_MEMBERSHIP_H
+
+#include "launcher/agent/agent_internal.h"
+
+extern const struct agent_part agent_membership_part;
+
+/* Reports about the world of the round; failure for FAILED only, also again where more is known of it. */
+void agent_membership_report(struct agent *agent, enum membership_report_kind kind,
+                             const struct worker_failure *failure);
+/* The agent goes, with the group's exit code; it asks all to save and stop before. */
+void agent_membership_leave(struct agent *agent);
+void agent_membership_drain(struct agent *agent);
+/* Whether there is a report that the server has not taken note of yet. */
+bool agent_membership_has_news(const struct agent *agent);
+/* The verdict on the job; NULL: none yet. */
+const struct membership_event *agent_membership_verdict(const struct agent *agent);
+/* What is waited for while there is no world, or while leaving, for people; "" where nothing is known. */
+void agent_membership_describe(const struct agent *agent, char *out, size_t size);
+/* Whether this node serves the job, or tries to. */
+bool agent_membership_serves(const struct agent *agent);
+/* Numeric, as this node or, where it serves, the others dial it; "" as long as that is not known. */
+const char *agent_membership_server_address(struct agent *agent);
+/* The end: the server outlives its agent's part in the job until the others have taken note (membership_part,
+ * membership_parting). */
+void agent_membership_depart(struct agent *agent, int64_t linger_ns);
+int agent_membership_departing(const struct agent *agent);
+
+#endif
