@@ -78,7 +78,7 @@ static void tick_parts(struct agent *agent)
             parts[i]->tick(agent, now);
 }
 
-static void emit(struct agent *agent, const struct agent_event *event)
+static void tell_parts(struct agent *agent, const struct agent_event *event)
 {
     assert((unsigned)event->kind < AGENT_EVENT_COUNT);
     if (!agent_actions_admit(agent, event))
@@ -131,7 +131,7 @@ static void open_standard_descriptors(void)
             return; /* no /dev/null: what is written is lost either way */
 }
 
-static int begin(struct agent *agent, struct muster_error *err)
+static int begin_run(struct agent *agent, struct muster_error *err)
 {
     share_heap();
     if (loop_init(&agent->loop, err) < 0 ||
@@ -144,7 +144,7 @@ static int begin(struct agent *agent, struct muster_error *err)
 
 /* --- the loop --- */
 
-static int run(struct agent *agent, struct muster_error *err)
+static int run_loop(struct agent *agent, struct muster_error *err)
 {
     agent_signals_warn_of_init(agent);
     for (;;) {
@@ -180,7 +180,7 @@ static int shown_code(const struct agent *agent, int code)
     return exit_mode_code((enum exit_mode)agent->config->exit_mode, code, agent_processes_ran(agent));
 }
 
-static int fail(struct agent *agent, int code, const struct muster_error *err)
+static int fail_run(struct agent *agent, int code, const struct muster_error *err)
 {
     (void)snprintf(agent->end_reason, sizeof agent->end_reason, "%s", err->text);
     agent_outcome_tell(agent, shown_code(agent, code));
@@ -198,7 +198,7 @@ static int set_up_code(const struct agent *agent, const struct muster_error *err
                                                                               : EXIT_CODE_FAILURE;
 }
 
-static int end(struct agent *agent)
+static int end_run(struct agent *agent)
 {
     const struct membership_event *verdict = agent_membership_verdict(agent);
     const int code = agent->group.exit_code;
@@ -223,16 +223,16 @@ static int run_parts(struct agent *agent)
     if (create_parts(agent, &err) < 0) {
         log_error(&agent->log, "%s", err.text);
         agent_output_discard(agent);
-        return agent->pump ? fail(agent, set_up_code(agent, &err), &err) : EXIT_CODE_FAILURE;
+        return agent->pump ? fail_run(agent, set_up_code(agent, &err), &err) : EXIT_CODE_FAILURE;
     }
     if (agent->finished) { /* before it began: the job is over */
         agent->group.exit_code = agent_job_state_exit_code(agent);
-    } else if (run(agent, &err) < 0) { /* the kernel refuses what it gave before: leave nothing behind */
+    } else if (run_loop(agent, &err) < 0) { /* the kernel refuses what it gave before: leave nothing behind */
         log_error(&agent->log, "%s", err.text);
         agent_processes_kill_last(agent, linger_ns);
-        return fail(agent, EXIT_CODE_FAILURE, &err);
+        return fail_run(agent, EXIT_CODE_FAILURE, &err);
     }
-    return end(agent);
+    return end_run(agent);
 }
 
 int agent_run(const struct run_config *config, struct nccl_env *tune, const struct log_sink *log)
@@ -248,15 +248,15 @@ int agent_run(const struct run_config *config, struct nccl_env *tune, const stru
     agent->config = config;
     agent->tune = tune;
     agent->log = *log;
-    agent->emit = emit;
+    agent->emit = tell_parts;
     agent->started = clock_now(NULL);
     agent->loop.epoll_fd = agent->loop.timer_fd = -1;
-    if (begin(agent, &err) == 0)
+    if (begin_run(agent, &err) == 0)
         exit_code = run_parts(agent);
     else
         log_error(log, "%s", err.text);
     agent_processes_release(agent);
-    emit(agent, &(struct agent_event){.kind = AGENT_ROUND_ENDS});
+    tell_parts(agent, &(struct agent_event){.kind = AGENT_ROUND_ENDS});
     destroy_parts(agent);
     round_free(&agent->round);
     mem_free(agent->id_chain);

@@ -62,7 +62,7 @@ static void end_round(struct agent *agent)
     agent_membership_report(agent, MEMBERSHIP_REPORT_STOPPED, NULL);
 }
 
-static void remind(struct agent *agent)
+static void say_already(struct agent *agent)
 {
     const struct worker_group *group = &agent->group;
     int64_t left = instant_diff_ns(group->deadline, clock_now(NULL)) / NS_PER_S;
@@ -81,7 +81,7 @@ static void remind(struct agent *agent)
              (long long)(left > 0 ? left : 0));
 }
 
-static void execute(struct agent *agent, enum worker_group_action action, const struct agent_event *event)
+static void execute_action(struct agent *agent, enum worker_group_action action, const struct agent_event *event)
 {
     switch (action) {
     case GROUP_REPORT_FAILED:
@@ -118,7 +118,7 @@ static void execute(struct agent *agent, enum worker_group_action action, const 
         start_round(agent);
         break;
     case GROUP_REMIND:
-        remind(agent);
+        say_already(agent);
         break;
     default: /* GROUP_EXIT */
         agent->finished = true;
@@ -128,7 +128,7 @@ static void execute(struct agent *agent, enum worker_group_action action, const 
 
 /* --- events --- */
 
-static void step(struct agent *agent, const struct agent_event *event)
+static void step_group(struct agent *agent, const struct agent_event *event)
 {
     struct worker_group_event own = {.kind = steps[event->kind], .signal = event->code};
     enum worker_group_state before = agent->group.state;
@@ -150,7 +150,7 @@ static void step(struct agent *agent, const struct agent_event *event)
         agent_emit(agent, &(struct agent_event){.kind = AGENT_STATE, .code = (int)before});
     for (int action = 0; action < GROUP_ACTION_COUNT; action++)
         if (actions & 1u << action)
-            execute(agent, action, event);
+            execute_action(agent, action, event);
 }
 
 bool agent_actions_admit(struct agent *agent, const struct agent_event *event)
@@ -174,7 +174,7 @@ bool agent_actions_admit(struct agent *agent, const struct agent_event *event)
 void agent_actions_take(struct agent *agent, const struct agent_event *event)
 {
     if (steps[event->kind] != AGENT_NO_STEP)
-        step(agent, event);
+        step_group(agent, event);
     else if (event->kind == AGENT_FILES)
         start_workers(agent);
     else if (event->kind == AGENT_NO_FILES)
@@ -183,7 +183,7 @@ void agent_actions_take(struct agent *agent, const struct agent_event *event)
 
 /* --- time --- */
 
-static int create(struct agent *agent, struct muster_error *err)
+static int group_create(struct agent *agent, struct muster_error *err)
 {
     const struct run_config *config = agent->config;
     (void)err;
@@ -198,12 +198,12 @@ static int create(struct agent *agent, struct muster_error *err)
     return 0;
 }
 
-static struct instant deadline(const struct agent *agent)
+static struct instant group_deadline(const struct agent *agent)
 {
     return agent->group.deadline;
 }
 
-static void tick(struct agent *agent, struct instant now)
+static void group_tick(struct agent *agent, struct instant now)
 {
     if (instant_reached(now, agent->group.deadline))
         agent_emit(agent, &(struct agent_event){.kind = AGENT_DEADLINE});
@@ -212,4 +212,4 @@ static void tick(struct agent *agent, struct instant now)
         agent_emit(agent, &(struct agent_event){.kind = AGENT_EMPTY});
 }
 
-const struct agent_part agent_actions_part = {"worker group", create, deadline, tick, NULL, NULL};
+const struct agent_part agent_actions_part = {"worker group", group_create, group_deadline, group_tick, NULL, NULL};

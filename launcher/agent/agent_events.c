@@ -72,7 +72,7 @@ static int open_bounded(struct agent *agent, const char *path, struct muster_err
     return fd;
 }
 
-static int create(struct agent *agent, struct muster_error *err)
+static int events_create(struct agent *agent, struct muster_error *err)
 {
     const char *handler = agent->config->event_log_handler;
     if (!strchr(handler, '/'))
@@ -99,7 +99,7 @@ static int create(struct agent *agent, struct muster_error *err)
     return 0;
 }
 
-static void destroy(struct agent *agent)
+static void events_destroy(struct agent *agent)
 {
     struct agent_events *file = agent->events;
     if (!file)
@@ -118,7 +118,7 @@ static void destroy(struct agent *agent)
 
 /* --- lines --- */
 
-static void emit(struct agent *agent, struct event_line *line)
+static void write_line(struct agent *agent, struct event_line *line)
 {
     const struct run_config *config = agent->config;
     scope_buffer text = {0};
@@ -148,19 +148,19 @@ static void emit(struct agent *agent, struct event_line *line)
     (void)write_queue_put(agent->events->outlet, &piece); /* where it is refused it is counted */
 }
 
-static bool wanted(const struct agent *agent)
+static bool is_wanted(const struct agent *agent)
 {
     return agent->events || !strcmp(agent->config->event_log_handler, "console");
 }
 
 static void tell_state(struct agent *agent, enum event_state state, int64_t duration_ns)
 {
-    emit(agent, &(struct event_line){.state = state, .duration_ns = duration_ns});
+    write_line(agent, &(struct event_line){.state = state, .duration_ns = duration_ns});
 }
 
 static void tell_end(struct agent *agent, const struct agent_event *event)
 {
-    emit(agent, &(struct event_line){.state = event->code ? EVENT_FAILED : EVENT_SUCCEEDED,
+    write_line(agent, &(struct event_line){.state = event->code ? EVENT_FAILED : EVENT_SUCCEEDED,
                                      .duration_ns = event->duration_ns,
                                      .ended = true,
                                      .exit_code = event->code,
@@ -190,12 +190,12 @@ static void tell_worker(struct agent *agent, const struct worker *worker,
     } else if (exited && worker->end_status == 0) {
         line.state = EVENT_SUCCEEDED;
     }
-    emit(agent, &line);
+    write_line(agent, &line);
 }
 
-static void event(struct agent *agent, const struct agent_event *event)
+static void events_event(struct agent *agent, const struct agent_event *event)
 {
-    if (!wanted(agent))
+    if (!is_wanted(agent))
         return;
     switch (event->kind) {
     case AGENT_WORLD:
@@ -218,4 +218,4 @@ static void event(struct agent *agent, const struct agent_event *event)
     }
 }
 
-const struct agent_part agent_events_part = {"events", create, NULL, NULL, event, destroy};
+const struct agent_part agent_events_part = {"events", events_create, NULL, NULL, events_event, events_destroy};

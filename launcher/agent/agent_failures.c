@@ -107,7 +107,7 @@ static void note_stopped(struct agent *agent, struct observed_failure *record)
 }
 
 /* Nothing more will be known of it. reported: the server has had it as it was. */
-static void complete(struct agent *agent, struct observed_failure *record, bool reported)
+static void complete_failure(struct agent *agent, struct observed_failure *record, bool reported)
 {
     struct worker_failure *failure = &record->failure;
     if (*record->note)
@@ -131,7 +131,7 @@ static void complete_ready(struct agent *agent)
 {
     struct postmortem *postmortem = agent->failures->postmortem;
     for (struct observed_failure *record; (record = postmortem_take(postmortem));)
-        complete(agent, record, !record->suspect);
+        complete_failure(agent, record, !record->suspect);
 }
 
 /* --- the thread --- */
@@ -154,7 +154,7 @@ static void postmortem_ready(void *context, uint32_t events)
 }
 
 /* Sends the thread for those that wait. */
-static void look_up(struct agent *agent)
+static void start_postmortem(struct agent *agent)
 {
     struct agent_failures *failures = agent->failures;
     struct muster_error err = {0};
@@ -192,7 +192,7 @@ bool agent_failures_are_pending(const struct agent *agent)
 
 void agent_failures_settle(struct agent *agent)
 {
-    look_up(agent);
+    start_postmortem(agent);
     while (agent_failures_are_pending(agent)) {
         if (!postmortem_wait(agent->failures->postmortem, patience_ns)) {
             give_up(agent);
@@ -200,7 +200,7 @@ void agent_failures_settle(struct agent *agent)
         }
         stop_watching(agent);
         complete_ready(agent);
-        look_up(agent);
+        start_postmortem(agent);
     }
 }
 
@@ -212,7 +212,7 @@ int64_t agent_failures_seen(const struct agent *agent)
 /* --- what comes in --- */
 
 /* Takes the record. Told at once, where it is known to be a failure. */
-static void take(struct agent *agent, struct observed_failure *record)
+static void take_failure(struct agent *agent, struct observed_failure *record)
 {
     const bool suspect = record->suspect;
     if (!suspect) {
@@ -222,7 +222,7 @@ static void take(struct agent *agent, struct observed_failure *record)
     if (agent->failures->postmortem && !record->failure.not_started)
         postmortem_add(agent->failures->postmortem, record);
     else
-        complete(agent, record, !suspect);
+        complete_failure(agent, record, !suspect);
 }
 
 /* Without memory for a record the others are stopped all the same. */
@@ -247,7 +247,7 @@ void agent_failures_not_started(struct agent *agent, const struct worker *worker
     record->failure.exit_code = exit_code ? exit_code : EXIT_CODE_FAILURE;
     record->failure.not_started = true;
     (void)snprintf(record->failure.message, sizeof record->failure.message, "%s", why);
-    take(agent, record);
+    take_failure(agent, record);
 }
 
 void agent_failures_unkillable(struct agent *agent)
@@ -266,7 +266,7 @@ void agent_failures_unkillable(struct agent *agent)
         (void)snprintf(record->failure.message, sizeof record->failure.message,
                        "process %d (%s) is in state %c", (int)process->pid, process->name, process->state);
     }
-    complete(agent, record, false);
+    complete_failure(agent, record, false);
 }
 
 /* A cause like any other lost node, ours to name since nobody else is left who could. */
@@ -285,7 +285,7 @@ static void note_lost_server(struct agent *agent)
 
 /* All that is dead is collected before the first of it is handled: it died before anybody was told to stop.
  */
-static void collect(struct agent *agent)
+static void collect_children(struct agent *agent)
 {
     struct round *round = &agent->round;
     for (;;) {
@@ -325,14 +325,14 @@ static void classify_exit(struct agent *agent, struct worker *worker, enum worke
     if (kind == END_STOPPED)
         note_stopped(agent, record);
     else
-        take(agent, record);
+        take_failure(agent, record);
 }
 
-static void reap(struct agent *agent)
+static void reap_children(struct agent *agent)
 {
     struct round *round = &agent->round;
     enum worker_group_state state = agent->group.state;
-    collect(agent);
+    collect_children(agent);
     if (agent_heartbeats_hold_ends(agent))
         return;
     for (int i = 0; i < round->worker_count; i++) {
@@ -375,13 +375,13 @@ static void take_hang(struct agent *agent, struct worker *slowest, int64_t silen
                                                 .worker = worker,
                                                 .failure = worker == slowest ? failure : NULL});
     }
-    take(agent, record);
-    reap(agent); /* the others' ends were held back */
+    take_failure(agent, record);
+    reap_children(agent); /* the others' ends were held back */
 }
 
 /* --- the part --- */
 
-static int create(struct agent *agent, struct muster_error *err)
+static int failures_create(struct agent *agent, struct muster_error *err)
 {
     agent->failures = mem_calloc(1, sizeof *agent->failures);
     if (!agent->failures)
@@ -410,21 +410,21 @@ static void watch_kernel(struct agent *agent, int64_t ago_ns)
         log_warning(&agent->log, "%s", err.text);
 }
 
-static struct instant deadline(const struct agent *agent)
+static struct instant failures_deadline(const struct agent *agent)
 {
     const struct agent_failures *failures = agent->failures;
     bool due = failures->postmortem && postmortem_is_due(failures->postmortem);
     return due ? (struct instant){0} : failures->deadline;
 }
 
-static void tick(struct agent *agent, struct instant now)
+static void failures_tick(struct agent *agent, struct instant now)
 {
     if (instant_reached(now, agent->failures->deadline))
         give_up(agent);
-    look_up(agent);
+    start_postmortem(agent);
 }
 
-static void event(struct agent *agent, const struct agent_event *event)
+static void failures_event(struct agent *agent, const struct agent_event *event)
 {
     switch (event->kind) {
     case AGENT_WORLD:
@@ -434,7 +434,7 @@ static void event(struct agent *agent, const struct agent_event *event)
         watch_kernel(agent, event->duration_ns);
         break;
     case AGENT_CHILDREN:
-        reap(agent);
+        reap_children(agent);
         break;
     case AGENT_HUNG:
         take_hang(agent, event->worker, event->duration_ns);
@@ -447,7 +447,7 @@ static void event(struct agent *agent, const struct agent_event *event)
     }
 }
 
-static void destroy(struct agent *agent)
+static void failures_destroy(struct agent *agent)
 {
     struct agent_failures *failures = agent->failures;
     if (!failures)
@@ -458,4 +458,4 @@ static void destroy(struct agent *agent)
     agent->failures = NULL;
 }
 
-const struct agent_part agent_failures_part = {"failures", create, deadline, tick, event, destroy};
+const struct agent_part agent_failures_part = {"failures", failures_create, failures_deadline, failures_tick, failures_event, failures_destroy};

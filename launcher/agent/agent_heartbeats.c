@@ -49,7 +49,7 @@ static void close_pipe(struct heartbeat_pipe *pipe)
     pipe->source.fd = -1;
 }
 
-static void drain(struct heartbeat_pipe *pipe)
+static void drain_pipe(struct heartbeat_pipe *pipe)
 {
     char bytes[512];
     struct instant now = clock_now(NULL);
@@ -69,7 +69,7 @@ static void drain(struct heartbeat_pipe *pipe)
 static void pipe_ready(void *context, uint32_t events)
 {
     (void)events;
-    drain(context);
+    drain_pipe(context);
 }
 
 int agent_heartbeats_open(struct agent *agent, struct worker *worker, int *writer, struct muster_error *err)
@@ -94,7 +94,7 @@ int agent_heartbeats_open(struct agent *agent, struct worker *worker, int *write
 
 void agent_heartbeats_end(struct agent *agent, const struct worker *worker)
 {
-    drain(&agent->heartbeats->pipes[worker->local_rank]); /* its last step */
+    drain_pipe(&agent->heartbeats->pipes[worker->local_rank]); /* its last step */
     beat_of(agent, worker->local_rank)->over = true;
 }
 
@@ -140,7 +140,7 @@ static void answered(void *context)
         take_hang_step(agent, HANG_ANSWERED);
 }
 
-static void ask(struct agent *agent)
+static void ask_kernel(struct agent *agent)
 {
     const struct worker *slowest = &agent->round.workers[agent->heartbeats->slowest];
     struct muster_error err = {0};
@@ -171,7 +171,7 @@ static void abort_stalled(struct agent *agent)
         }
 }
 
-static void tell(struct agent *agent)
+static void tell_hang(struct agent *agent)
 {
     const int slowest = agent->heartbeats->slowest;
     agent_emit(agent, &(struct agent_event){
@@ -188,11 +188,11 @@ static void take_hang_step(struct agent *agent, enum hang_event event)
         log_debug(&agent->log, "hang: %s -> %s", hang_state_name(before),
                   hang_state_name(agent->heartbeats->hang.state));
     if (action == HANG_ASK)
-        ask(agent);
+        ask_kernel(agent);
     else if (action == HANG_ABORT)
         abort_stalled(agent);
     else if (action == HANG_TELL)
-        tell(agent);
+        tell_hang(agent);
 }
 
 /* The workers are being stopped: who hangs does not matter any more. */
@@ -219,7 +219,7 @@ static void look_for_silence(struct agent *agent, struct instant now)
             now, heartbeats_deadline(agent->round.beats, agent->round.worker_count, timeout_ns(agent))))
         return;
     for (int i = 0; i < agent->round.worker_count; i++)
-        drain(&agent->heartbeats->pipes[i]); /* we may be the one that was stopped */
+        drain_pipe(&agent->heartbeats->pipes[i]); /* we may be the one that was stopped */
     agent->heartbeats->slowest =
         heartbeats_stalled(agent->round.beats, agent->round.worker_count, timeout_ns(agent), now);
     if (agent->heartbeats->slowest >= 0)
@@ -255,7 +255,7 @@ static void name_early_exits(struct agent *agent, struct instant now)
 
 /* --- the part --- */
 
-static int create(struct agent *agent, struct muster_error *err)
+static int heartbeats_create(struct agent *agent, struct muster_error *err)
 {
     const int count = agent->round.worker_count;
     struct agent_heartbeats *heartbeats = agent->heartbeats = mem_calloc(1, sizeof *heartbeats);
@@ -269,7 +269,7 @@ static int create(struct agent *agent, struct muster_error *err)
     return 0;
 }
 
-static struct instant deadline(const struct agent *agent)
+static struct instant heartbeats_deadline(const struct agent *agent)
 {
     if (agent->group.state != GROUP_RUNNING)
         return INSTANT_NEVER;
@@ -279,9 +279,9 @@ static struct instant deadline(const struct agent *agent)
                        heartbeats_deadline(agent->round.beats, agent->round.worker_count, timeout_ns(agent)));
 }
 
-static void tick(struct agent *agent, struct instant now)
+static void heartbeats_tick(struct agent *agent, struct instant now)
 {
-    if (!instant_reached(now, deadline(agent)))
+    if (!instant_reached(now, heartbeats_deadline(agent)))
         return;
     if (agent->heartbeats->hang.state != HANG_WATCHING) {
         take_hang_step(agent, HANG_DEADLINE);
@@ -299,7 +299,7 @@ static void close_pipes(struct agent *agent)
     }
 }
 
-static void event(struct agent *agent, const struct agent_event *event)
+static void heartbeats_event(struct agent *agent, const struct agent_event *event)
 {
     if (event->kind == AGENT_STATE && agent->group.state != GROUP_RUNNING)
         reset_hang(agent);
@@ -307,7 +307,7 @@ static void event(struct agent *agent, const struct agent_event *event)
         close_pipes(agent);
 }
 
-static void destroy(struct agent *agent)
+static void heartbeats_destroy(struct agent *agent)
 {
     struct agent_heartbeats *heartbeats = agent->heartbeats;
     if (!heartbeats)
@@ -320,4 +320,4 @@ static void destroy(struct agent *agent)
     agent->heartbeats = NULL;
 }
 
-const struct agent_part agent_heartbeats_part = {"heartbeats", create, deadline, tick, event, destroy};
+const struct agent_part agent_heartbeats_part = {"heartbeats", heartbeats_create, heartbeats_deadline, heartbeats_tick, heartbeats_event, heartbeats_destroy};

@@ -106,7 +106,7 @@ static int read_state(struct agent *agent, struct muster_error *err)
     return result;
 }
 
-static int create(struct agent *agent, struct muster_error *err)
+static int job_state_create(struct agent *agent, struct muster_error *err)
 {
     agent->job_state = mem_calloc(1, sizeof *agent->job_state);
     if (!agent->job_state)
@@ -157,7 +157,7 @@ int agent_job_state_resume(struct agent *agent, struct muster_error *err)
 
 /* --- keeping it --- */
 
-static void save(struct agent *agent);
+static void save_state(struct agent *agent);
 
 static void take_saved(struct agent *agent)
 {
@@ -167,16 +167,16 @@ static void take_saved(struct agent *agent)
     background_watch_end(&agent->job_state->saving);
 }
 
-static void saved(void *context)
+static void state_saved(void *context)
 {
     struct agent *agent = context;
     take_saved(agent);
     if (agent->job_state->save_again)
-        save(agent);
+        save_state(agent);
 }
 
 /* One write at a time: an older one must not come last. */
-static void save(struct agent *agent)
+static void save_state(struct agent *agent)
 {
     struct muster_error err = {0};
     agent->job_state->save_again = agent->job_state->saving.errand != NULL;
@@ -191,7 +191,7 @@ static void save(struct agent *agent)
     struct background_job *errand =
         file ? background_job_start("keeping the job's state", write_file, file, state_file_free, &err)
              : NULL;
-    if (background_watch_begin(&agent->job_state->saving, &agent->loop, errand, saved, agent, &err) < 0)
+    if (background_watch_begin(&agent->job_state->saving, &agent->loop, errand, state_saved, agent, &err) < 0)
         log_warning(&agent->log, "the job's state is not kept: %s", *err.text ? err.text : "no memory");
 }
 
@@ -201,7 +201,7 @@ static void keep_count(struct agent *agent)
         return;
     agent->job_state->state.phase = JOB_RUNS;
     agent->job_state->state.restart_count = agent->round.world.restart_count;
-    save(agent);
+    save_state(agent);
 }
 
 /* Whether nobody is to run the job again: it succeeded, or a worker's or node's failure was the last that it
@@ -237,19 +237,19 @@ void agent_job_state_keep_end(struct agent *agent, const struct membership_event
         agent->job_state->state.phase = is_final(verdict) ? JOB_DONE : JOB_LEFT;
         agent->job_state->state.exit_code = is_final(verdict) ? verdict->exit_code : 0;
     }
-    save(agent);
+    save_state(agent);
     wait_saved(agent);
 }
 
 /* --- the part --- */
 
-static void event(struct agent *agent, const struct agent_event *event)
+static void job_state_event(struct agent *agent, const struct agent_event *event)
 {
     if (event->kind == AGENT_WORLD)
         keep_count(agent);
 }
 
-static void destroy(struct agent *agent)
+static void job_state_destroy(struct agent *agent)
 {
     if (!agent->job_state)
         return;
@@ -258,4 +258,4 @@ static void destroy(struct agent *agent)
     agent->job_state = NULL;
 }
 
-const struct agent_part agent_job_state_part = {"job state", create, NULL, NULL, event, destroy};
+const struct agent_part agent_job_state_part = {"job state", job_state_create, NULL, NULL, job_state_event, job_state_destroy};

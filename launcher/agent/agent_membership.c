@@ -247,7 +247,7 @@ static void start_own_look_up(struct agent *agent)
 }
 
 /* Takes the seat that hosts the roster, and opens the workers' store beside it. */
-static int serve(struct agent *agent, struct muster_error *err)
+static int serve_job(struct agent *agent, struct muster_error *err)
 {
     const char *address = agent_server_address(agent);
     agent->membership->serves_here = true;
@@ -314,11 +314,11 @@ static void name_ready(void *context, uint32_t events)
     }
     agent->membership->resolved = true;
     bool serves = agent->config->elastic && agent_server_choose_resolved(agent, agent->membership->resolver);
-    if ((serves ? serve(agent, &err) : take_seat(agent, MEMBERSHIP_CLIENT, address, &err)) < 0)
+    if ((serves ? serve_job(agent, &err) : take_seat(agent, MEMBERSHIP_CLIENT, address, &err)) < 0)
         lose_seat(agent, err.text, EXIT_CODE_FAILURE);
 }
 
-static int resolve(struct agent *agent, struct muster_error *err)
+static int resolve_server(struct agent *agent, struct muster_error *err)
 {
     agent->membership->resolver =
         resolver_start(agent->config->master_addr, agent->membership->join_deadline, err);
@@ -331,7 +331,7 @@ static int resolve(struct agent *agent, struct muster_error *err)
 
 static void begin_waiting(struct agent *agent, struct instant now);
 
-static int join(struct agent *agent, struct muster_error *err)
+static int join_job(struct agent *agent, struct muster_error *err)
 {
     const struct run_config *config = agent->config;
     struct instant now = clock_now(NULL);
@@ -345,9 +345,9 @@ static int join(struct agent *agent, struct muster_error *err)
     else if (!resolver_is_numeric(config->master_addr))
         choice = SERVER_CHOICE_RESOLVE;
     if (choice == SERVER_CHOICE_SERVE)
-        return serve(agent, err);
+        return serve_job(agent, err);
     return choice == SERVER_CHOICE_JOIN ? take_seat(agent, MEMBERSHIP_CLIENT, config->master_addr, err)
-                                        : resolve(agent, err);
+                                        : resolve_server(agent, err);
 }
 
 /* --- a server that comes back elsewhere --- */
@@ -375,7 +375,7 @@ static void move_seat(struct agent *agent, const char *address)
                        address);
 }
 
-static void moved(void *context, uint32_t events)
+static void server_found(void *context, uint32_t events)
 {
     struct agent *agent = context;
     struct muster_error err = {0};
@@ -403,7 +403,7 @@ static void look_server_up(struct agent *agent)
     agent->membership->following = agent->membership->resolver != NULL;
     if (agent->membership->resolver) {
         agent->membership->name =
-            (struct loop_source){resolver_fd(agent->membership->resolver), moved, agent};
+            (struct loop_source){resolver_fd(agent->membership->resolver), server_found, agent};
         if (loop_add(&agent->loop, &agent->membership->name, EPOLLIN, &err) == 0)
             return;
     }
@@ -523,23 +523,23 @@ int agent_membership_departing(const struct agent *agent)
 
 /* --- the part --- */
 
-static int create(struct agent *agent, struct muster_error *err)
+static int seat_create(struct agent *agent, struct muster_error *err)
 {
     agent->membership = mem_calloc(1, sizeof *agent->membership);
     if (!agent->membership)
         return error_set(err, MUSTER_E_NOMEM, "no memory to join the job");
     agent->membership->source.fd = -1;
-    return join(agent, err);
+    return join_job(agent, err);
 }
 
-static struct instant deadline(const struct agent *agent)
+static struct instant seat_deadline(const struct agent *agent)
 {
     const struct agent_membership *membership = agent->membership;
     return instant_min(progress_deadline(agent),
                        membership->seat ? membership_deadline(membership->seat) : INSTANT_NEVER);
 }
 
-static void tick(struct agent *agent, struct instant now)
+static void seat_tick(struct agent *agent, struct instant now)
 {
     if (instant_reached(now, progress_deadline(agent)))
         tell_progress(agent, now);
@@ -547,13 +547,13 @@ static void tick(struct agent *agent, struct instant now)
     poll_seat(agent);
 }
 
-static void event(struct agent *agent, const struct agent_event *event)
+static void seat_event(struct agent *agent, const struct agent_event *event)
 {
     if (event->kind == AGENT_ROUND_ENDS)
         begin_waiting(agent, clock_now(NULL));
 }
 
-static void destroy(struct agent *agent)
+static void seat_destroy(struct agent *agent)
 {
     static const int64_t linger_ns = 2 * NS_PER_S; /* for the last messages to the server */
     struct agent_membership *membership = agent->membership;
@@ -566,4 +566,4 @@ static void destroy(struct agent *agent)
     agent->membership = NULL;
 }
 
-const struct agent_part agent_membership_part = {"membership", create, deadline, tick, event, destroy};
+const struct agent_part agent_membership_part = {"membership", seat_create, seat_deadline, seat_tick, seat_event, seat_destroy};

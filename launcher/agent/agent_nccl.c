@@ -60,7 +60,7 @@ static void free_record(void *payload)
     mem_free(record);
 }
 
-static void keep(struct agent *agent)
+static void keep_record(struct agent *agent)
 {
     struct agent_nccl *nccl = agent->nccl;
     struct muster_error err = {0};
@@ -90,7 +90,7 @@ static void tell_lines(const struct agent *agent, char *lines)
 }
 
 /* One line where something was set or warned of, again only where it is another one. */
-static void tell(struct agent *agent)
+static void tell_decisions(struct agent *agent)
 {
     struct agent_nccl *nccl = agent->nccl;
     const struct decision_list *list = &agent->tune->decisions;
@@ -131,8 +131,8 @@ int agent_nccl_decide(struct agent *agent, struct muster_error *err)
         return -1;
     text_list_free_items(nccl->environment);
     nccl->environment = environment;
-    tell(agent);
-    keep(agent);
+    tell_decisions(agent);
+    keep_record(agent);
     return 0;
 }
 
@@ -148,7 +148,7 @@ struct exchange {
     struct muster_error err;
 };
 
-static int publish(struct exchange *e, struct tcpstore_client *client)
+static int publish_facts(struct exchange *e, struct tcpstore_client *client)
 {
     scope_buffer text = {0};
     char key[16];
@@ -173,7 +173,7 @@ static void collect_one(struct exchange *e, struct tcpstore_client *client, int 
         (void)tcpstore_client_delete(client, key, NULL, NULL); /* the store is the workers' */
 }
 
-static int collect(struct exchange *e, struct tcpstore_client *client)
+static int collect_facts(struct exchange *e, struct tcpstore_client *client)
 {
     scope_free struct node_facts *nodes = mem_calloc((size_t)e->count, sizeof *nodes);
     struct instant deadline = instant_add(clock_now(NULL), facts_patience_ns);
@@ -190,8 +190,8 @@ static void run_exchange(void *payload)
     const struct tcpstore_client_options options = {
         .host = e->address, .port = e->port, .prefix = e->prefix, .timeout_ns = facts_patience_ns};
     struct tcpstore_client *client GUARD(guard_tcpstore_client) = tcpstore_client_connect(&options, &e->err);
-    if (client && publish(e, client) == 0 && e->rank == 0)
-        (void)collect(e, client); /* e->err is shown */
+    if (client && publish_facts(e, client) == 0 && e->rank == 0)
+        (void)collect_facts(e, client); /* e->err is shown */
 }
 
 static void free_exchange(void *payload)
@@ -258,7 +258,7 @@ static void exchange_facts(struct agent *agent)
 
 /* --- the part --- */
 
-static int create(struct agent *agent, struct muster_error *err)
+static int nccl_create(struct agent *agent, struct muster_error *err)
 {
     if (agent->tune->unfit)
         return error_set(err, MUSTER_E_STATE, "%s; it does not join the job", agent->tune->unfit);
@@ -266,14 +266,14 @@ static int create(struct agent *agent, struct muster_error *err)
     return agent->nccl ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory for NCCL's settings");
 }
 
-static void event(struct agent *agent, const struct agent_event *event)
+static void nccl_event(struct agent *agent, const struct agent_event *event)
 {
     if (event->kind == AGENT_STARTED && event->code)
         exchange_facts(agent);
 }
 
 /* Waits for what is being written, with a bound. */
-static void destroy(struct agent *agent)
+static void nccl_destroy(struct agent *agent)
 {
     struct agent_nccl *nccl = agent->nccl;
     if (!nccl)
@@ -289,4 +289,4 @@ static void destroy(struct agent *agent)
     agent->nccl = NULL;
 }
 
-const struct agent_part agent_nccl_part = {"nccl", create, NULL, NULL, event, destroy};
+const struct agent_part agent_nccl_part = {"nccl", nccl_create, NULL, NULL, nccl_event, nccl_destroy};

@@ -41,7 +41,7 @@ static void close_socket(struct notice_socket *socket)
 }
 
 /* A bounded read: a worker that writes without end must not keep the loop. */
-static void hear(struct notice_socket *socket)
+static void read_socket(struct notice_socket *socket)
 {
     char bytes[512];
     ssize_t got = read(socket->source.fd, bytes, sizeof bytes);
@@ -54,7 +54,7 @@ static void hear(struct notice_socket *socket)
 static void socket_ready(void *context, uint32_t events)
 {
     (void)events;
-    hear(context);
+    read_socket(context);
 }
 
 int agent_notices_open(struct agent *agent, struct worker *worker, int *theirs, struct muster_error *err)
@@ -79,11 +79,11 @@ int agent_notices_open(struct agent *agent, struct worker *worker, int *theirs, 
 
 /* --- who listens --- */
 
-static bool listens(const struct agent *agent, const struct worker *worker)
+static bool is_listening(const struct agent *agent, const struct worker *worker)
 {
     struct notice_socket *socket = socket_of(agent, worker);
     if (worker->alive && socket->source.fd >= 0 && !socket->listener.listens)
-        hear(socket); /* it may have said so a moment ago */
+        read_socket(socket); /* it may have said so a moment ago */
     return worker->alive && socket->source.fd >= 0 && socket->listener.listens;
 }
 
@@ -91,7 +91,7 @@ int agent_notices_listeners(struct agent *agent)
 {
     int count = 0;
     for (int i = 0; agent->round.alive && i < agent->round.worker_count; i++)
-        count += listens(agent, &agent->round.workers[i]);
+        count += is_listening(agent, &agent->round.workers[i]);
     return count;
 }
 
@@ -104,7 +104,7 @@ enum membership_change agent_notices_coming(const struct agent *agent)
     return agent->group.drains ? MEMBERSHIP_CHANGE_LEAVE : MEMBERSHIP_CHANGE_END;
 }
 
-static struct stop_notice describe(const struct agent *agent)
+static struct stop_notice describe_stop(const struct agent *agent)
 {
     const struct round_stop *stop = &agent->round.stop;
     return (struct stop_notice){.change = agent_notices_coming(agent),
@@ -117,7 +117,7 @@ static struct stop_notice describe(const struct agent *agent)
 }
 
 /* A line always fits but where a worker has stopped reading after several of them. */
-static bool tell(struct agent *agent, const struct worker *worker, const struct buffer *line)
+static bool send_notice(struct agent *agent, const struct worker *worker, const struct buffer *line)
 {
     if (send(socket_of(agent, worker)->source.fd, line->data, line->length, MSG_NOSIGNAL | MSG_DONTWAIT) ==
         (ssize_t)line->length)
@@ -128,7 +128,7 @@ static bool tell(struct agent *agent, const struct worker *worker, const struct 
     return false;
 }
 
-static void terminate(const struct agent *agent, const struct worker *worker)
+static void terminate_worker(const struct agent *agent, const struct worker *worker)
 {
     (void)kill(-worker->pid, agent->group.signal); /* it is not reaped: the number is its own */
     (void)kill(-worker->pid, SIGCONT);             /* a stopped process handles nothing */
@@ -136,7 +136,7 @@ static void terminate(const struct agent *agent, const struct worker *worker)
 
 void agent_notices_announce(struct agent *agent)
 {
-    const struct stop_notice notice = describe(agent);
+    const struct stop_notice notice = describe_stop(agent);
     const struct instant now = clock_now(NULL);
     scope_buffer line = {.limit = STOP_NOTICE_LINE_LIMIT};
     int told = 0, others = 0;
@@ -145,10 +145,10 @@ void agent_notices_announce(struct agent *agent)
         const struct worker *worker = &agent->round.workers[i];
         if (!worker->alive)
             continue;
-        if (!line.failed && listens(agent, worker) && tell(agent, worker, &line)) {
+        if (!line.failed && is_listening(agent, worker) && send_notice(agent, worker, &line)) {
             told++;
         } else {
-            terminate(agent, worker);
+            terminate_worker(agent, worker);
             others++;
         }
     }
@@ -163,7 +163,7 @@ void agent_notices_announce(struct agent *agent)
 static void end_notice(struct agent *agent)
 {
     for (int i = 0; i < agent->round.worker_count; i++)
-        if (listens(agent, &agent->round.workers[i]))
+        if (is_listening(agent, &agent->round.workers[i]))
             log_warning(&agent->log,
                         "rank %d (pid %d) was told of the stop and still runs: it is told to end now",
                         agent->round.workers[i].rank, (int)agent->round.workers[i].pid);
@@ -171,7 +171,7 @@ static void end_notice(struct agent *agent)
 
 /* --- the part --- */
 
-static int create(struct agent *agent, struct muster_error *err)
+static int notices_create(struct agent *agent, struct muster_error *err)
 {
     const int count = agent->round.worker_count;
     struct agent_notices *notices = agent->notices = mem_calloc(1, sizeof *notices);
@@ -190,7 +190,7 @@ static void close_sockets(struct agent *agent)
         close_socket(&agent->notices->sockets[i]);
 }
 
-static void event(struct agent *agent, const struct agent_event *event)
+static void notices_event(struct agent *agent, const struct agent_event *event)
 {
     if (event->kind == AGENT_STATE && event->code == GROUP_SAVING)
         end_notice(agent);
@@ -198,7 +198,7 @@ static void event(struct agent *agent, const struct agent_event *event)
         close_sockets(agent);
 }
 
-static void destroy(struct agent *agent)
+static void notices_destroy(struct agent *agent)
 {
     struct agent_notices *notices = agent->notices;
     if (!notices)
@@ -210,4 +210,4 @@ static void destroy(struct agent *agent)
     agent->notices = NULL;
 }
 
-const struct agent_part agent_notices_part = {"notices", create, NULL, NULL, event, destroy};
+const struct agent_part agent_notices_part = {"notices", notices_create, NULL, NULL, notices_event, notices_destroy};

@@ -43,7 +43,7 @@ static const char *spool_folder(void)
     return folder && *folder ? folder : "/tmp";
 }
 
-static int create(struct agent *agent, struct muster_error *err)
+static int output_create(struct agent *agent, struct muster_error *err)
 {
     const struct run_config *config = agent->config;
     struct agent_output *output = agent->output = mem_calloc(1, sizeof *output);
@@ -431,19 +431,19 @@ void agent_output_last_words(struct agent *agent, const struct worker *worker, c
 
 /* --- the parts --- */
 
-static struct instant deadline(const struct agent *agent)
+static struct instant output_deadline(const struct agent *agent)
 {
     return instant_min(agent->output->deadline, pump_deadline(agent->pump));
 }
 
-static void tick(struct agent *agent, struct instant now)
+static void output_tick(struct agent *agent, struct instant now)
 {
     if (instant_reached(now, pump_deadline(agent->pump)))
         pump_tick(agent->pump, now);
     check_files(agent, now);
 }
 
-static void event(struct agent *agent, const struct agent_event *event)
+static void output_event(struct agent *agent, const struct agent_event *event)
 {
     if (event->kind != AGENT_ROUND_ENDS)
         return;
@@ -455,7 +455,7 @@ static void event(struct agent *agent, const struct agent_event *event)
     close_files(agent); /* what the streams share, after them */
 }
 
-static void destroy(struct agent *agent)
+static void output_destroy(struct agent *agent)
 {
     struct agent_output *output = agent->output;
     (void)pump_destroy(agent->pump); /* what a stuck console did not take cannot be told either */
@@ -477,5 +477,5 @@ static void destroy_folders(struct agent *agent)
     mem_free(take_pointer(&agent->output->run_directory));
 }
 
-const struct agent_part agent_output_part = {"output", create, deadline, tick, event, destroy};
+const struct agent_part agent_output_part = {"output", output_create, output_deadline, output_tick, output_event, output_destroy};
 const struct agent_part agent_folders_part = {"folders", create_folders, NULL, NULL, NULL, destroy_folders};

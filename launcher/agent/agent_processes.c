@@ -344,7 +344,7 @@ void agent_processes_clean(struct agent *agent)
 
 /* --- the part --- */
 
-static int create(struct agent *agent, struct muster_error *err)
+static int processes_create(struct agent *agent, struct muster_error *err)
 {
     struct agent_processes *processes = agent->processes = mem_calloc(1, sizeof *processes);
     if (!processes)
@@ -357,13 +357,13 @@ static int create(struct agent *agent, struct muster_error *err)
     return watch_guardian(agent, err);
 }
 
-static struct instant deadline(const struct agent *agent)
+static struct instant processes_deadline(const struct agent *agent)
 {
     const struct agent_processes *processes = agent->processes;
     return instant_min(processes->kill_at, descendant_killer_deadline(&processes->killer));
 }
 
-static void tick(struct agent *agent, struct instant now)
+static void processes_tick(struct agent *agent, struct instant now)
 {
     struct agent_processes *processes = agent->processes;
     pid_t stuck = descendant_killer_tick(&processes->killer, now);
@@ -381,7 +381,7 @@ static void forget_sessions(struct agent *agent)
             guardian_remove(&agent->processes->guardian, agent->round.workers[i].pid);
 }
 
-static void event(struct agent *agent, const struct agent_event *event)
+static void processes_event(struct agent *agent, const struct agent_event *event)
 {
     switch (event->kind) {
     case AGENT_PASS_ON:
@@ -402,7 +402,7 @@ static void event(struct agent *agent, const struct agent_event *event)
     }
 }
 
-static void destroy(struct agent *agent)
+static void processes_destroy(struct agent *agent)
 {
     struct agent_processes *processes = agent->processes;
     if (!processes)
@@ -415,4 +415,4 @@ static void destroy(struct agent *agent)
     agent->processes = NULL;
 }
 
-const struct agent_part agent_processes_part = {"processes", create, deadline, tick, event, destroy};
+const struct agent_part agent_processes_part = {"processes", processes_create, processes_deadline, processes_tick, processes_event, processes_destroy};

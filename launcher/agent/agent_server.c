@@ -349,7 +349,7 @@ void agent_server_close_store(struct agent *agent)
 
 /* --- the part --- */
 
-static int create(struct agent *agent, struct muster_error *err)
+static int server_create(struct agent *agent, struct muster_error *err)
 {
     agent->server = mem_calloc(1, sizeof *agent->server);
     if (!agent->server)
@@ -358,7 +358,7 @@ static int create(struct agent *agent, struct muster_error *err)
     return read_secret(agent, err);
 }
 
-static void destroy(struct agent *agent)
+static void server_destroy(struct agent *agent)
 {
     if (!agent->server)
         return;
@@ -369,4 +369,4 @@ static void destroy(struct agent *agent)
     agent->server = NULL;
 }
 
-const struct agent_part agent_server_part = {"server", create, NULL, NULL, NULL, destroy};
+const struct agent_part agent_server_part = {"server", server_create, NULL, NULL, NULL, server_destroy};

@@ -71,7 +71,7 @@ static bool is_wanted(const struct agent *agent, int number)
 }
 
 /* PIPE is blocked so that a console that went away is an error of write, not an end. */
-static int create(struct agent *agent, struct muster_error *err)
+static int signals_create(struct agent *agent, struct muster_error *err)
 {
     agent->signals = mem_calloc(1, sizeof *agent->signals);
     if (!agent->signals)
@@ -184,7 +184,7 @@ void agent_signals_warn_of_init(const struct agent *agent)
 
 /* --- the part --- */
 
-static void destroy(struct agent *agent)
+static void signals_destroy(struct agent *agent)
 {
     if (!agent->signals)
         return;
@@ -194,4 +194,4 @@ static void destroy(struct agent *agent)
     agent->signals = NULL;
 }
 
-const struct agent_part agent_signals_part = {"signals", create, NULL, NULL, NULL, destroy};
+const struct agent_part agent_signals_part = {"signals", signals_create, NULL, NULL, NULL, signals_destroy};

@@ -61,7 +61,7 @@ static void fill_notice(struct agent *agent, struct instant now, struct agent_st
     status->notice.left_ns = instant_diff_ns(agent->group.deadline, now);
 }
 
-static struct agent_status *fill(void *context)
+static struct agent_status *fill_status(void *context)
 {
     struct agent *agent = context;
     const struct run_config *config = agent->config;
@@ -103,7 +103,7 @@ static struct agent_status *fill(void *context)
 static int serve_http(struct agent *agent, struct agent_audience *audience, struct muster_error *err)
 {
     const struct run_config *config = agent->config;
-    struct status_board_options board = {&agent->loop, fill, agent};
+    struct status_board_options board = {&agent->loop, fill_status, agent};
     audience->board = status_board_create(&board, err);
     if (!audience->board)
         return -1;
@@ -116,10 +116,10 @@ static int serve_http(struct agent *agent, struct agent_audience *audience, stru
     return audience->server ? 0 : error_wrap(err, "--metrics-port");
 }
 
-static int create(struct agent *agent, struct muster_error *err)
+static int audience_create(struct agent *agent, struct muster_error *err)
 {
     struct muster_error quiet = {0};
-    struct status_socket_options options = {&agent->loop, agent->id, fill, agent};
+    struct status_socket_options options = {&agent->loop, agent->id, fill_status, agent};
     agent->audience = mem_calloc(1, sizeof *agent->audience);
     if (!agent->audience)
         return error_set(err, MUSTER_E_NOMEM, "no memory to tell the status");
@@ -129,7 +129,7 @@ static int create(struct agent *agent, struct muster_error *err)
     return agent->config->metrics_port ? serve_http(agent, agent->audience, err) : 0;
 }
 
-static void destroy(struct agent *agent)
+static void audience_destroy(struct agent *agent)
 {
     struct agent_audience *audience = agent->audience;
     if (!audience)
@@ -143,4 +143,4 @@ static void destroy(struct agent *agent)
     agent->audience = NULL;
 }
 
-const struct agent_part agent_status_part = {"status", create, NULL, NULL, NULL, destroy};
+const struct agent_part agent_status_part = {"status", audience_create, NULL, NULL, NULL, audience_destroy};
