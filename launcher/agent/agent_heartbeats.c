@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/loop/background_watch.h"
+#include "launcher/loop/background_job.h"
 #include "launcher/policy/hang.h"
 #include "launcher/process/hang_dump.h"
 #include "proto/base/error.h"

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "launcher/agent/agent_signals.h"
-#include "launcher/loop/background_watch.h"
+#include "launcher/loop/background_job.h"
 #include "launcher/policy/job_state.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"

@@ -9,7 +9,7 @@
 
 #include "launcher/agent/agent_membership.h"
 #include "launcher/agent/agent_output.h"
-#include "launcher/loop/background_watch.h"
+#include "launcher/loop/background_job.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"

@@ -15,7 +15,7 @@
 #include "launcher/agent/agent_output.h"
 #include "launcher/agent/agent_server.h"
 #include "launcher/agent/agent_signals.h"
-#include "launcher/loop/background_watch.h"
+#include "launcher/loop/background_job.h"
 #include "launcher/process/descendant_killer.h"
 #include "launcher/process/find_program.h"
 #include "launcher/process/guardian.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/loop/background_watch.h"
+#include "launcher/loop/background_job.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"

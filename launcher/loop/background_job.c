@@ -76,3 +76,36 @@ bool background_job_wait(const struct background_job *errand, int64_t patience_n
     (void)poll(&done, 1, milliseconds); /* signals are blocked or, in a test, cut the wait short */
     return __atomic_load_n(&errand->done, __ATOMIC_ACQUIRE);
 }
+
+/* --- as an event of a loop --- */
+
+static void background_watch_ready(void *context, uint32_t events)
+{
+    struct background_watch *watch = context;
+    (void)events;
+    if (background_job_is_done(watch->errand))
+        watch->done(watch->context);
+}
+
+int background_watch_begin(struct background_watch *watch, struct loop *loop, struct background_job *errand,
+                           void (*done)(void *context), void *context, struct muster_error *err)
+{
+    if (!errand)
+        return -1;
+    *watch = (struct background_watch){.errand = errand, .loop = loop, .done = done, .context = context};
+    watch->source = (struct loop_source){background_job_fd(errand), background_watch_ready, watch};
+    if (loop_add(loop, &watch->source, EPOLLIN, err) == 0)
+        return 0;
+    background_job_release(errand);
+    watch->errand = NULL;
+    return -1;
+}
+
+void background_watch_end(struct background_watch *watch)
+{
+    if (!watch->errand)
+        return;
+    loop_remove(watch->loop, &watch->source);
+    background_job_release(watch->errand);
+    watch->errand = NULL;
+}

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "launcher/loop/loop.h"
 #include "proto/include/muster_error.h"
 
 struct background_job;
@@ -28,5 +29,24 @@ static inline bool background_job_is_done(const struct background_job *errand)
 }
 /* Lets go. Accepts NULL. */
 void background_job_release(struct background_job *errand);
+
+/* --- as an event of a loop --- */
+
+/* One object for one job after another; zeroed it has none. It must stay where it is while it has one. */
+struct background_watch {
+    struct background_job *errand; /* NULL: none is under way */
+    struct loop *loop;
+    struct loop_source source;
+    void (*done)(void *context);
+    void *context;
+};
+
+/* Waits for a job that was just started (NULL where that failed: err says why, and so does -1 here). It
+ * belongs to the watch, also on failure. done is called once, in the loop, when the payload may be looked at;
+ * it ends with background_watch_end. */
+int background_watch_begin(struct background_watch *watch, struct loop *loop, struct background_job *errand,
+                           void (*done)(void *context), void *context, struct muster_error *err);
+/* Lets go of the job, whether it is done or not; the payload may be gone then. */
+void background_watch_end(struct background_watch *watch);
 
 #endif

@@ -1,6 +1,6 @@
-/* background_watch.h: the end of an errand reaches the loop once, and not at all where nobody waits any more.
+/* background_job.h: the end of an errand reaches the loop once, and not at all where nobody waits any more.
  */
-#include "launcher/loop/background_watch.h"
+#include "launcher/loop/background_job.h"
 
 #include <sched.h>
 #include <semaphore.h>
