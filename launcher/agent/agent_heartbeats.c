@@ -255,7 +255,7 @@ static void name_early_exits(struct agent *agent, struct instant now)
 
 /* --- the part --- */
 
-static int heartbeats_create(struct agent *agent, struct muster_error *err)
+static int beats_create(struct agent *agent, struct muster_error *err)
 {
     const int count = agent->round.worker_count;
     struct agent_heartbeats *heartbeats = agent->heartbeats = mem_calloc(1, sizeof *heartbeats);
@@ -269,7 +269,7 @@ static int heartbeats_create(struct agent *agent, struct muster_error *err)
     return 0;
 }
 
-static struct instant heartbeats_deadline(const struct agent *agent)
+static struct instant beats_deadline(const struct agent *agent)
 {
     if (agent->group.state != GROUP_RUNNING)
         return INSTANT_NEVER;
@@ -279,9 +279,9 @@ static struct instant heartbeats_deadline(const struct agent *agent)
                        heartbeats_deadline(agent->round.beats, agent->round.worker_count, timeout_ns(agent)));
 }
 
-static void heartbeats_tick(struct agent *agent, struct instant now)
+static void beats_tick(struct agent *agent, struct instant now)
 {
-    if (!instant_reached(now, heartbeats_deadline(agent)))
+    if (!instant_reached(now, beats_deadline(agent)))
         return;
     if (agent->heartbeats->hang.state != HANG_WATCHING) {
         take_hang_step(agent, HANG_DEADLINE);
@@ -299,7 +299,7 @@ static void close_pipes(struct agent *agent)
     }
 }
 
-static void heartbeats_event(struct agent *agent, const struct agent_event *event)
+static void beats_event(struct agent *agent, const struct agent_event *event)
 {
     if (event->kind == AGENT_STATE && agent->group.state != GROUP_RUNNING)
         reset_hang(agent);
@@ -307,7 +307,7 @@ static void heartbeats_event(struct agent *agent, const struct agent_event *even
         close_pipes(agent);
 }
 
-static void heartbeats_destroy(struct agent *agent)
+static void beats_destroy(struct agent *agent)
 {
     struct agent_heartbeats *heartbeats = agent->heartbeats;
     if (!heartbeats)
@@ -320,4 +320,4 @@ static void heartbeats_destroy(struct agent *agent)
     agent->heartbeats = NULL;
 }
 
-const struct agent_part agent_heartbeats_part = {"heartbeats", heartbeats_create, heartbeats_deadline, heartbeats_tick, heartbeats_event, heartbeats_destroy};
+const struct agent_part agent_heartbeats_part = {"heartbeats", beats_create, beats_deadline, beats_tick, beats_event, beats_destroy};
