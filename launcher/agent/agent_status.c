@@ -15,13 +15,9 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
-static const int64_t patience_ns = 500 * NS_PER_MS, /* kubelet's probe gives up after a second */
-    silence_ns = 30 * NS_PER_S; /* what may block the loop at all is bounded by far less */
-
 /* A zeroed one tells nobody. */
 struct agent_audience {
     struct status_socket *socket;
-    struct status_board *board;
     struct http_server *server;
     struct status_http http;
 };
@@ -103,12 +99,9 @@ static struct agent_status *fill_status(void *context)
 static int serve_http(struct agent *agent, struct agent_audience *audience, struct muster_error *err)
 {
     const struct run_config *config = agent->config;
-    struct status_board_options board = {&agent->loop, fill_status, agent};
-    audience->board = status_board_create(&board, err);
-    if (!audience->board)
-        return -1;
-    audience->http = (struct status_http){audience->board, patience_ns, silence_ns};
-    struct http_server_options options = {.address = config->metrics_addr,
+    audience->http = (struct status_http){fill_status, agent};
+    struct http_server_options options = {.loop = &agent->loop,
+                                          .address = config->metrics_addr,
                                           .port = (uint16_t)config->metrics_port,
                                           .answer = status_http_answer,
                                           .context = &audience->http};
@@ -134,10 +127,7 @@ static void audience_destroy(struct agent *agent)
     struct agent_audience *audience = agent->audience;
     if (!audience)
         return;
-    if (audience->board)
-        status_board_close(audience->board); /* so that no request waits for a loop that has ended */
     http_server_stop(audience->server);
-    status_board_destroy(audience->board);
     status_socket_close(audience->socket);
     mem_free(audience);
     agent->audience = NULL;

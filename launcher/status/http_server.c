@@ -1,9 +1,9 @@
-/* http_server.c - see http_server.h. */
+/* http_server.c - see http_server.h. libmicrohttpd keeps its sockets in an epoll descriptor of its own, which
+ * is one source of the loop; when it wants to be called without one being ready is a timer. */
 #include "launcher/status/http_server.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <string.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "launcher/status/microhttpd.h"
@@ -18,6 +18,7 @@ enum { CONNECTION_LIMIT = 256, IDLE_S = 5, CONNECTION_MEMORY = 8192 };
 struct http_server {
     struct http_server_options options;
     struct MHD_Daemon *daemon;
+    struct loop_source ready, timer; /* the daemon's epoll descriptor; a timerfd */
     uint16_t port;
 };
 
@@ -64,18 +65,66 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
     return send_reply(connection, &reply);
 }
 
+/* --- in the loop --- */
+
+/* One call of the library: what is ready now. What that leaves to do, or an idle connection's end, is for a
+ * later turn, so that clients that never stop asking leave every other turn to the agent. */
+static void turn(struct http_server *server)
+{
+    MHD_UNSIGNED_LONG_LONG left_ms;
+    struct itimerspec when = {0};         /* zero disarms */
+    (void)http_calls.run(server->daemon); /* refuses daemons with threads only */
+    if (http_calls.get_timeout(server->daemon, &left_ms) == MHD_YES) {
+        when.it_value.tv_sec = (time_t)(left_ms / 1000);
+        when.it_value.tv_nsec = (long)(left_ms % 1000) * 1000000 + 1;
+    }
+    (void)timerfd_settime(server->timer.fd, 0, &when, NULL); /* only fails for what is no timer or no time */
+}
+
+static void sockets_ready(void *context, uint32_t events)
+{
+    (void)events;
+    turn(context);
+}
+
+static void timer_ready(void *context, uint32_t events)
+{
+    struct http_server *server = context;
+    uint64_t expirations;
+    (void)events;
+    ssize_t got = read(server->timer.fd, &expirations, sizeof expirations);
+    (void)got; /* the count says nothing */
+    turn(server);
+}
+
+/* --- its life --- */
+
 /* fd: the listener; the daemon's on success. */
 static struct MHD_Daemon *start_daemon(struct http_server *server, int fd)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the loop's thread */
-    struct MHD_Daemon *daemon = http_calls.start_daemon(
-        MHD_USE_AUTO_INTERNAL_THREAD | MHD_USE_ITC, 0, NULL, NULL, handle, server, MHD_OPTION_LISTEN_SOCKET,
-        fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTION_LIMIT, MHD_OPTION_CONNECTION_TIMEOUT,
+    return http_calls.start_daemon(
+        MHD_USE_EPOLL, 0, NULL, NULL, handle, server, MHD_OPTION_LISTEN_SOCKET, fd,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTION_LIMIT, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_END);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return daemon;
+}
+
+static int watch(struct http_server *server, struct muster_error *err)
+{
+    struct loop *loop = server->options.loop;
+    const union MHD_DaemonInfo *info = http_calls.get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    scope_close int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (!info || fd < 0)
+        return error_errno(err, "the HTTP server cannot be watched");
+    server->ready = (struct loop_source){info->epoll_fd, sockets_ready, server};
+    server->timer = (struct loop_source){fd, timer_ready, server};
+    if (loop_add(loop, &server->ready, EPOLLIN, err) < 0)
+        return -1;
+    if (loop_add(loop, &server->timer, EPOLLIN, err) < 0) {
+        loop_remove(loop, &server->ready);
+        return -1;
+    }
+    (void)take_fd(&fd);
+    return 0;
 }
 
 struct http_server *http_server_start(const struct http_server_options *options, struct muster_error *err)
@@ -93,12 +142,14 @@ struct http_server *http_server_start(const struct http_server_options *options,
         return NULL;
     server->daemon = start_daemon(server, fd);
     if (!server->daemon) {
-        (void)error_set(err, MUSTER_E_IO, "libmicrohttpd could not start its thread on port %u",
-                        (unsigned)server->port);
+        (void)error_set(err, MUSTER_E_IO, "libmicrohttpd cannot serve on port %u", (unsigned)server->port);
         return NULL;
     }
     (void)take_fd(&fd);
-    return take_pointer(&server);
+    if (watch(server, err) == 0)
+        return take_pointer(&server);
+    http_calls.stop_daemon(server->daemon);
+    return NULL;
 }
 
 uint16_t http_server_port(const struct http_server *server)
@@ -110,6 +161,9 @@ void http_server_stop(struct http_server *server)
 {
     if (!server)
         return;
+    loop_remove(server->options.loop, &server->ready);
+    loop_remove(server->options.loop, &server->timer);
+    (void)close(server->timer.fd); /* a timerfd */
     http_calls.stop_daemon(server->daemon);
     mem_free(server);
 }

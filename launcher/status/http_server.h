@@ -1,12 +1,13 @@
-/* http_server.h - a small HTTP server in a thread of its own: GET and HEAD of a few paths, nothing else.
+/* http_server.h - a small HTTP server in the agent's own loop: GET and HEAD of a few paths, nothing else.
  *
- * Connections, header sizes and idle times are bounded, so that slow or silent clients cost little and never
- * reach the agent's loop. */
+ * Nothing here waits for a client: all sockets are non-blocking, each turn of the loop does what is ready and
+ * no more. Connections, header sizes and idle times are bounded. A loop that stands still answers nobody. */
 #ifndef MUSTER_LAUNCHER_STATUS_HTTP_SERVER_H
 #define MUSTER_LAUNCHER_STATUS_HTTP_SERVER_H
 
 #include <stdint.h>
 
+#include "launcher/loop/loop.h"
 #include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
 
@@ -17,19 +18,20 @@ struct http_reply {
 };
 
 struct http_server_options {
+    struct loop *loop;
     const char *address; /* numeric; NULL: every address of the machine */
     uint16_t port;       /* 0: any */
-    /* Fills the zeroed reply. On the server's thread. */
+    /* Fills the zeroed reply, at once: it is called in the loop. */
     void (*answer)(void *context, const char *path, struct http_reply *reply);
     void *context;
 };
 
 struct http_server;
 
-/* Serves from now on. MUSTER_E_NOT_FOUND where libmicrohttpd is not installed. */
+/* Serves whenever the loop turns. MUSTER_E_NOT_FOUND where libmicrohttpd is not installed. */
 struct http_server *http_server_start(const struct http_server_options *options, struct muster_error *err);
 uint16_t http_server_port(const struct http_server *server);
-/* No answer is being made any more when it returns. Accepts NULL. */
+/* Hangs up on whoever is connected. Accepts NULL. */
 void http_server_stop(struct http_server *server);
 
 #endif

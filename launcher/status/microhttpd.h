@@ -12,6 +12,9 @@
 #define MICROHTTPD_CALLS(X)                                                                                  \
     X(start_daemon)                                                                                          \
     X(stop_daemon)                                                                                           \
+    X(get_daemon_info)                                                                                       \
+    X(get_timeout)                                                                                           \
+    X(run)                                                                                                   \
     X(create_response_from_buffer_with_free_callback)                                                        \
     X(add_response_header)                                                                                   \
     X(queue_response)                                                                                        \

@@ -25,11 +25,6 @@ const char *status_worker_state_name(enum status_worker_state state)
     return (unsigned)state < STATUS_WORKER_STATE_COUNT ? names[state] : "?";
 }
 
-bool status_is_alive(struct instant now, struct instant unanswered_since, int64_t limit_ns)
-{
-    return !instant_reached(now, instant_add(unanswered_since, limit_ns));
-}
-
 static double seconds(int64_t ns)
 {
     return (double)ns / (double)NS_PER_S;

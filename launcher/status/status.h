@@ -72,10 +72,6 @@ void status_table(const struct agent_status *status, struct buffer *out);
 /* "pid <tab> node rank <tab> state <tab> job id", one line; control characters are '?'. */
 void status_summary(const struct agent_status *status, struct buffer *out);
 
-/* Liveness: false where a question to the loop has waited for longer than the limit. unanswered_since:
- * INSTANT_NEVER where none waits. A loop that is merely busy, or has nothing to do, is alive. */
-bool status_is_alive(struct instant now, struct instant unanswered_since, int64_t limit_ns);
-
 /* "?" for a number outside the list. */
 const char *status_worker_state_name(enum status_worker_state state);
 

@@ -3,12 +3,11 @@
 #define MUSTER_LAUNCHER_STATUS_STATUS_HTTP_H
 
 #include "launcher/status/http_server.h"
-#include "launcher/status/status_board.h"
+#include "launcher/status/status.h"
 
 struct status_http {
-    struct status_board *board;
-    int64_t patience_ns; /* how long a request waits for the loop; below a probe's usual time-out of 1 s */
-    int64_t limit_ns;    /* how long the loop may be silent before /healthz says so */
+    struct agent_status *(*fill)(void *context); /* a fresh status, or NULL without memory */
+    void *context;
 };
 
 /* An answer function of http_server.h; context is a struct status_http. */

@@ -247,17 +247,6 @@ static void metrics(void **state)
 
 /* --- */
 
-static void liveness(void **state)
-{
-    (void)state;
-    const struct instant t = {1000 * NS_PER_S};
-    const int64_t limit = 30 * NS_PER_S;
-    assert_true(status_is_alive(t, INSTANT_NEVER, limit)); /* nothing to do for hours is no illness */
-    assert_true(status_is_alive(t, t, limit));
-    assert_true(status_is_alive(instant_add(t, limit - 1), t, limit));
-    assert_false(status_is_alive(instant_add(t, limit), t, limit));
-}
-
 static void names_in_proc_net_unix(void **state)
 {
     static const char text[] =
@@ -291,7 +280,6 @@ int main(void)
         cmocka_unit_test(json),
         cmocka_unit_test(table),
         cmocka_unit_test(metrics),
-        cmocka_unit_test(liveness),
         cmocka_unit_test(names_in_proc_net_unix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
