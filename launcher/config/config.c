@@ -1,4 +1,4 @@
-/* config.c - see config.h: the steps, in their order. */
+/* config.c - see config.h: the steps, in order. */
 #include "launcher/config/config.h"
 
 #include <stdio.h>
@@ -103,7 +103,7 @@ static int make_job_id(struct run_config *config, const struct machine *machine,
               : error_set(err, MUSTER_E_NOMEM, "no memory");
 }
 
-/* torchrun's switch, which it reads where the nodes meet by c10d, a lone node's included. */
+/* torchrun's switch, which it reads if the nodes meet by c10d, also with a single node. */
 static int follow_store_switch(struct run_config *config, const struct config_environment *environment,
                                struct muster_error *err)
 {
@@ -140,7 +140,7 @@ void config_salvage(struct run_config *config, const char *(*get)(void *context,
     const char *text = config_get(&environment, knob->env);
     if (text && config_source(config, knob->name) == KNOB_FROM_DEFAULT)
         (void)knob_set(config_table(), config, config->sources, knob, text, KNOB_FROM_ENVIRONMENT, knob->env,
-                       NULL); /* without memory it is told on stderr alone */
+                       NULL); /* without memory it is reported on stderr only */
     config->termination_log_asked = config_source(config, knob->name) != KNOB_FROM_DEFAULT;
 }
 
@@ -161,14 +161,11 @@ void config_free(struct run_config *config)
 int config_help(const char *name, int columns, struct buffer *out)
 {
     buffer_printf(out,
-                  "usage: %s [flags] [--] program [arguments]\n\n"
-                  "Starts a program once per worker with torchrun's environment, watches the workers and "
-                  "stops or restarts\n"
-                  "them together. A .py file runs under python3 -u (PYTHON_EXEC if set), an executable as "
-                  "itself. Nothing\n"
-                  "behind the program is read. Dashes and underscores in flags are equal, unique prefixes "
-                  "are enough, the\n"
-                  "variable in brackets gives the default.\n\n",
+                  "usage: %s [flags] [--] program [arguments]\n\nStarts a program once per worker with "
+                  "torchrun's environment, watches the workers and stops or restarts\nthem together. A .py "
+                  "file runs under python3 -u (PYTHON_EXEC if set), an executable as itself. "
+                  "Arguments\nafter the program are the program's. Dashes and underscores in flags are "
+                  "equal, unique prefixes are enough, the\nvariable in brackets gives the default.\n\n",
                   name);
     return knob_help(config_table(), columns, out);
 }
@@ -177,9 +174,8 @@ int config_markdown(struct buffer *out)
 {
     buffer_text(
         out,
-        "# The flags of `muster run`\n\n"
-        "Printed by `muster run --output=markdown --help`; `ninja -C build flags` writes it here. Dashes and "
-        "underscores are\nequal, unique prefixes are enough, the variable gives the default. "
-        "`muster env` shows every setting as it would be, and\nwhere it comes from.\n\n");
+        "# The flags of `muster run`\n\nPrinted by `muster run --output=markdown --help`; `ninja -C build "
+        "flags` writes it here. Dashes and underscores are\nequal, unique prefixes are enough, the variable "
+        "gives the default. `muster env` shows the value of every setting\nand its source.\n\n");
     return knob_markdown(config_table(), out);
 }

@@ -1,9 +1,9 @@
-/* config.h - what `muster run` was asked to do: flags, PET_* defaults and reading rules, resolved into one
- * struct.
+/* config.h - the configuration of `muster run`: flags, PET_* defaults and rules, resolved into one struct.
  *
  * Two pure steps: config_parse reads the command line and, through a callback, the environment;
- * config_resolve then works out what depends on the machine. The table of rows is the only list of settings.
- */
+ * config_resolve then computes the values that depend on the machine. The table of rows is the only list
+ * of settings.
+ *  */
 #ifndef MUSTER_LAUNCHER_CONFIG_CONFIG_H
 #define MUSTER_LAUNCHER_CONFIG_CONFIG_H
 
@@ -30,7 +30,7 @@ enum { CONFIG_WORKERS_LIMIT = 4096, CONFIG_NODES_LIMIT = 4096, CONFIG_ROWS_LIMIT
  */
 enum config_command { COMMAND_RUN, COMMAND_LAUNCH, COMMAND_ENV };
 
-/* Who serves the store that workers meet at. */
+/* Which process serves the workers' store. */
 enum worker_store { WORKER_STORE_AGENT, WORKER_STORE_WORKER };
 
 enum config_output { OUTPUT_TEXT, OUTPUT_JSON, OUTPUT_MARKDOWN };
@@ -40,10 +40,10 @@ struct run_config {
     bool standalone;
     char *nnodes; /* as typed, "2" or "1:4" */
     int min_nodes, max_nodes;
-    bool elastic; /* several nodes that meet and are ranked at master_addr:master_port, which is the endpoint
-                   */
+    bool elastic; /* several nodes whose rendezvous is at master_addr:master_port, the endpoint, which ranks
+                     them */
     int64_t node_rank;
-    int wanted_rank;    /* node_rank; -1 in an elastic job where nothing said it */
+    int wanted_rank;    /* node_rank; -1 in an elastic job if it was not given */
     char *nproc;        /* as typed: a number, cpu, gpu or auto */
     int nproc_per_node; /* >= 1 after config_resolve */
     char *master_addr;
@@ -60,7 +60,7 @@ struct run_config {
     double join_timeout_s, last_call_timeout_s, regroup_interval_s;
     char *local_addr;          /* NULL: not given */
     char *bind_addr;           /* numeric; NULL: not given */
-    char *full_name;           /* of this machine, "" where unknown; elastic jobs only */
+    char *full_name;           /* of this machine, "" if unknown; elastic jobs only */
     char *port_range;          /* as typed; NULL: any */
     int first_port, last_port; /* of port_range; 0: any */
     int worker_store;          /* enum worker_store */
@@ -74,12 +74,12 @@ struct run_config {
     struct numa_mask
         *cpus; /* of each worker, nproc_per_node of them; NULL: unbound (launcher/config/config_binding.h) */
     double shutdown_timeout_s;                   /* grace between TERM and KILL */
-    double notice_timeout_s;                     /* the same where nodes join; 0: shutdown_timeout_s */
+    double notice_timeout_s;                     /* the same before new nodes join; 0: shutdown_timeout_s */
     char *signals_to_handle, *forward_signals;   /* as typed: names separated by commas */
-    signal_bits stop_signals, forwarded_signals; /* the same, without what is no signal */
+    signal_bits stop_signals, forwarded_signals; /* the same, without unknown signals */
     double hang_timeout_s;                       /* 0: off */
     double restart_grace_s;                      /* the same before a restart */
-    int cores; /* what the workers may use: affinity and cgroup quota, >= 1 after config_resolve */
+    int cores; /* available to the workers: affinity and cgroup quota, >= 1 after config_resolve */
     enum program_kind kind; /* after find_program_check (launcher/process/find_program.h) */
     /* logs */
     char *log_dir;
@@ -102,17 +102,17 @@ struct run_config {
     int exit_mode; /* enum exit_mode */
     char *termination_log;
     bool termination_log_asked; /* by name */
-    /* what to do */
+    /* the command */
     enum config_command command; /* the caller's, before config_parse */
     bool dry_run, help;
     int output;                /* enum config_output */
-    double monitor_interval_s; /* these two of torchrun's are taken and change nothing */
+    double monitor_interval_s; /* these two flags of torchrun are accepted without effect */
     int start_method;
     const char *program;                    /* the script, module or program: points into argv */
-    char *const *arguments;                 /* what follows it, NULL-terminated: points into argv */
+    char *const *arguments;                 /* the arguments after it, NULL-terminated: points into argv */
     uint8_t sources[CONFIG_ROWS_LIMIT];     /* enum knob_source of each row */
-    const char *reasons[CONFIG_ROWS_LIMIT]; /* what set the row, where that was a rule; NULL otherwise */
-    char *place_source;                     /* the reason of what node_identity.h found */
+    const char *reasons[CONFIG_ROWS_LIMIT]; /* the source of the row, if that was a rule; NULL otherwise */
+    char *place_source;                     /* the reason of the rule of node_identity.h */
     char *notes, *warnings;                 /* lines to announce, newline-separated; NULL for none */
 };
 
@@ -124,19 +124,19 @@ const struct knob_table *config_table(void);
  * MUSTER_E_NOMEM. */
 int config_parse(int argc, char *const argv[], const char *(*get)(void *context, const char *name),
                  void *context, struct run_config *config, struct muster_error *err);
-/* Whether the GPUs must be known exactly, which takes NVML: to count workers or bind them, or because the
- * count by /dev calls for a warning. After config_parse. */
+/* Whether the GPUs must be known exactly, which requires NVML: to count workers or bind them, or because
+ * the count by /dev needs a warning. After config_parse. */
 bool config_wants_gpus(const struct run_config *config, const struct machine *machine);
-/* After config_parse: what the values mean together, here. The place in the world (config_world.c), what the
- * machine offers to the workers, and a job id of its own where one node was given none. */
+/* After config_parse: the combined meaning of the values on this machine. The place in the world
+ * (config_world.c), the resources for the workers, and a random job id for a single node without one. */
 int config_resolve(struct run_config *config, const struct machine *machine,
                    const char *(*get)(void *context, const char *name), void *context,
                    struct muster_error *err);
-/* Where config_parse has failed, its environment may not have been read: what must be known all the same,
- * where to tell of it (termination_log). Changes nothing after a config_parse that succeeded. */
+/* After a failed config_parse the environment may not have been read: sets the values needed to report the
+ * failure (termination_log). Changes nothing after a config_parse that succeeded. */
 void config_salvage(struct run_config *config, const char *(*get)(void *context, const char *name),
                     void *context);
-/* What set a row: its flag or variable, a rule's reason, "default". scratch is for the flag. */
+/* The source of a row: its flag or variable, a rule's reason, "default". scratch is for the flag. */
 enum { CONFIG_SETTING_SIZE = 64 };
 const char *config_origin(const struct run_config *config, const struct knob *knob,
                           char scratch[CONFIG_SETTING_SIZE]);
@@ -147,10 +147,10 @@ int config_help(const char *name, int columns, struct buffer *out);
 /* launcher/docs/FLAGS.md, appended. */
 int config_markdown(struct buffer *out);
 /* The stream bits of one local rank in a --redirects / --tee value ("3" or "0:1,1:2"); checked by
- * config_parse. A rank that a map leaves out has none. -1 where the value is malformed. */
+ * config_parse. A rank missing in a map has none. -1 if the value is malformed. */
 int config_streams(const char *value, int local_rank);
-/* Whether log files are wanted at all: a log directory, a redirect or a tee was asked for, and the directory
- * is not /dev/null. */
+/* Whether log files are needed at all: a log directory, a redirect or a tee is configured, and the
+ * directory is not /dev/null. */
 bool config_wants_log_directory(const struct run_config *config);
 
 #endif

@@ -1,5 +1,5 @@
-/* config_announce.c - what is said about the configuration when a run starts: notes, warnings, and one line
- * of all that was not a flag (pure); see config_internal.h. */
+/* config_announce.c - lines printed about the configuration when a run starts: notes, warnings, and one
+ * line with all settings that did not come from flags (pure); see config_internal.h. */
 #include "launcher/config/config_internal.h"
 
 #include <stdarg.h>
@@ -39,7 +39,7 @@ int config_warn(struct run_config *config, struct muster_error *err, const char 
     return result;
 }
 
-/* Whether a rule's reason is worth a word at the start: not where a flag or the default case is behind it. */
+/* Whether a rule's reason is announced at the start: not if its source is a flag or the default. */
 static bool is_news(const char *reason)
 {
     return reason && strncmp(reason, "--", 2) && strcmp(reason, config_reason_one_node);
@@ -58,7 +58,7 @@ static void list_rule(const struct run_config *config, size_t first, struct buff
         if (!config->reasons[i] || strcmp(config->reasons[i], reason))
             continue;
         buffer_printf(line, " --%s=", table->knobs[i].name);
-        (void)knob_format(&table->knobs[i], config, line); /* the buffer remembers */
+        (void)knob_format(&table->knobs[i], config, line); /* the buffer remembers a failure */
     }
 }
 

@@ -15,7 +15,7 @@ static int nodes_of_gpus(const struct run_config *config, const struct machine *
         return error_set(err, MUSTER_E_INVALID, "%d workers, but %d GPUs to bind them by",
                          config->nproc_per_node, machine->gpus);
     if (!machine->gpus_named)
-        return error_set(err, MUSTER_E_UNSUPPORTED, "NVML did not say where the GPUs are%s%s",
+        return error_set(err, MUSTER_E_UNSUPPORTED, "NVML did not report the GPUs' NUMA nodes%s%s",
                          *machine->gpus_unknown ? ": " : "", machine->gpus_unknown);
     for (int i = 0; i < machine->gpus; i++)
         if ((nodes[i] = numa_gpu_node(sys, machine->gpu_bus[i], err)) < 0)
@@ -64,7 +64,7 @@ int config_binding_resolve(struct run_config *config, const struct machine *mach
     if (config->numa_binding == NUMA_UNBOUND)
         return 0;
     if (sched_getaffinity(0, sizeof allowed.bits, (cpu_set_t *)allowed.bits) < 0)
-        return error_errno(err, "--numa-binding: the CPUs that this process may run on cannot be asked");
+        return error_errno(err, "--numa-binding: cannot read the CPUs that this process may run on");
     int result = numa_read(sys, &allowed, &topology, err);
     if (result == 0) {
         result = bind_all(config, machine, sys, &topology, err);

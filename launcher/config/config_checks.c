@@ -1,4 +1,4 @@
-/* config_checks.c - what the settings about the workers' output mean (pure); see config_internal.h. */
+/* config_checks.c - checks of the settings for the workers' output (pure); see config_internal.h. */
 #include "launcher/config/config_internal.h"
 
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static int check_streams(const struct run_config *config, const char *name, cons
                      CONFIG_SETTING(config, name), value);
 }
 
-/* A filter without a stream that it could filter is a mistake worth a word. */
+/* A filter without a stream to filter is a mistake: warn. */
 static int check_filter(struct run_config *config, const char *name, const char *text, int bit,
                         struct muster_error *err)
 {
@@ -56,8 +56,7 @@ static int check_filter(struct run_config *config, const char *name, const char 
     bool map = strchr(config->tee, ':') != NULL;
     if (!text || !*text || map || first & bit)
         return 0;
-    return config_note(config, err,
-                       "%s has nothing to filter: it looks at lines of --tee, and --tee=%s has no %s",
+    return config_note(config, err, "%s has no effect: it filters lines of --tee, and --tee=%s has no %s",
                        CONFIG_SETTING(config, name), config->tee, bit == STREAM_STDOUT ? "stdout" : "stderr");
 }
 
@@ -81,7 +80,7 @@ static bool names_a_stream(const char *value)
     return value && strpbrk(value, "123") && strcmp(value, "0") != 0;
 }
 
-/* A map such as 1:0 asks for nothing, though it has a digit. */
+/* A map such as 1:0 selects no stream, though it has a digit. */
 static bool wants_streams(const struct run_config *config, const char *value)
 {
     for (int i = 0; names_a_stream(value) && i < config->nproc_per_node; i++)

@@ -1,4 +1,4 @@
-/* config_environment.c - what the environment says about settings: PET_ and MUSTER_ variables (pure); see
+/* config_environment.c - settings from the environment: PET_ and MUSTER_ variables (pure); see
  * config_internal.h. */
 #include "launcher/config/config_internal.h"
 
@@ -17,8 +17,8 @@ const char *config_get(const struct config_environment *environment, const char 
     return text && *text ? text : NULL;
 }
 
-/* What a row's variable says. Set to nothing it says nothing, but for PET_STANDALONE: the PyTorchJob operator
- * writes it so for true. */
+/* The value of a row's variable. An empty variable counts as not set, except PET_STANDALONE: the
+ * PyTorchJob operator writes it empty for true. */
 static const char *said_by(const struct config_environment *environment, const struct knob *knob)
 {
     if (!knob->env || knob->refused)
@@ -48,7 +48,8 @@ int config_read_environment(struct run_config *config, const struct config_envir
     return 0;
 }
 
-/* Whether a refused row's variable asks for what is done anyway: switched off, or its default. */
+/* Whether the variable of a refused row selects the behaviour that muster has anyway: switched off, or its
+ * default. */
 static bool asks_nothing(const struct knob *knob, const char *text)
 {
     bool on;

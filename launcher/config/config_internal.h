@@ -1,6 +1,6 @@
-/* config_internal.h - what the parts of the configuration share: config_sources.c (the command line),
- * config_environment.c (variables), config_world.c, config_workers.c and config_checks.c (what the values
- * mean), config_supervision.c, and config.c, which calls them. All pure. */
+/* config_internal.h - shared by the parts of the configuration: config_sources.c (the command line),
+ * config_environment.c (variables), config_world.c, config_workers.c and config_checks.c (checks of the
+ * values), config_supervision.c, and config.c, which calls them. All pure. */
 #ifndef MUSTER_LAUNCHER_CONFIG_CONFIG_INTERNAL_H
 #define MUSTER_LAUNCHER_CONFIG_CONFIG_INTERNAL_H
 
@@ -22,38 +22,39 @@ const struct knob *config_row(const char *name);
 enum knob_source config_source(const struct run_config *config, const char *name);
 /* Whether a flag or a variable set the row, not a rule. */
 bool config_is_said(const struct run_config *config, const char *name);
-/* Sets the row by a rule. reason is what `muster env` and the announcement say it comes from, and lives as
- * long as config; one that begins with "--" is a flag's doing and is not announced. */
+/* Sets the row by a rule. reason is its source in `muster env` and in the announcement, and lives as long
+ * as config; a reason that begins with "--" is a flag and is not announced. */
 int config_set(struct run_config *config, const char *name, const char *text, const char *reason,
                struct muster_error *err);
-/* The variable's value; NULL where it is not set, or to nothing: operators export empty variables for what
- * was not given. */
+/* The variable's value; NULL if it is not set or empty: operators export empty variables for missing
+ * values. */
 const char *config_get(const struct config_environment *environment, const char *name);
-/* Adds a line to what is announced at the start, as information or as a warning. */
+/* Adds a line to the announcement at the start, as information or as a warning. */
 int config_note(struct run_config *config, struct muster_error *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 int config_warn(struct run_config *config, struct muster_error *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The row's flag, variable or reason, whichever set it, else its flag: what an error about its value names.
+/* The row's flag, variable or reason, whichever set it, else its flag: used by errors about its value.
  * scratch holds the flag. */
 const char *config_setting(const struct run_config *config, const char *name,
                            char scratch[CONFIG_SETTING_SIZE]);
-/* the scratch lives as long as the block that the macro stands in */
+/* scratch lives as long as the block around the macro */
 #define CONFIG_SETTING(config, name) config_setting(config, name, (char[CONFIG_SETTING_SIZE]){0})
 
-/* the reason of what is chosen because there is one node only */
+/* the reason of choices that follow from a single node */
 #define config_reason_one_node "one node"
 
 /* --- the steps --- */
 
-/* Flags up to the program; nothing behind it is looked at. */
+/* Flags up to the program; arguments after it are not read. */
 int config_parse_flags(struct command_line *line, struct run_config *config, struct muster_error *err);
 /* Variables of rows that no flag has set. */
 int config_read_environment(struct run_config *config, const struct config_environment *environment,
                             struct muster_error *err);
-/* Notes in one line whatever was not a flag, with its source. */
+/* Notes in one line all settings that did not come from flags, with their source. */
 int config_announce(struct run_config *config, struct muster_error *err);
-/* A refused setting in the environment is an error, unless it asks for what is done anyway. */
+/* A refused setting in the environment is an error, unless it selects the behaviour that muster has
+ * anyway. */
 int config_refuse_environment(const struct config_environment *environment, struct muster_error *err);
 /* Nodes, this node's rank, master_addr and master_port: flags and variables, then the rules of
  * node_identity.h. */
@@ -67,18 +68,17 @@ bool config_parse_count(const char *text, size_t length, int *out);
 int config_resolve_nodes(struct run_config *config, struct muster_error *err);
 /* Whether the nodes have ranks before they meet. */
 bool config_is_fixed(const struct run_config *config);
-/* Sets aside what the environment says of other nodes. */
+/* Ignores the environment's values about other nodes. */
 int config_leave_aside(struct run_config *config, const char *reason, struct muster_error *err);
-/* Where nothing said this node's rank, the rules of node_identity.h. A standalone job has one node; in a
- * world whose members the server ranks, nobody has a rank beforehand. */
+/* If this node's rank was not given, applies the rules of node_identity.h. A standalone job has one node;
+ * in a world ranked by the server no node has a rank beforehand. */
 int config_find_place(struct run_config *config, const struct config_environment *environment,
                       const struct machine *machine, struct muster_error *err);
-/* A pod of many that a flag makes a job of its own: what the environment says of the others does not concern
- * it. */
+/* A pod of many that a flag makes a separate job: the environment's values about the others do not apply. */
 int config_leave_other_pods(struct run_config *config, const struct config_environment *environment,
                             struct muster_error *err);
-/* Elastic and with a Master: the operator counts workers in PET_NNODES, but the Master runs the command too.
- */
+/* Elastic and with a Master: the operator counts workers in PET_NNODES, but the Master runs the command
+ * too. */
 int config_warn_of_the_master(struct run_config *config, const struct config_environment *environment,
                               struct muster_error *err);
 
@@ -93,7 +93,7 @@ int config_parse_nproc(const struct run_config *config, int *out, struct muster_
 int config_resolve_supervision(struct run_config *config, struct muster_error *err);
 /* Program and flags that fit together: --module, --no-python, --use-env. */
 int config_check_command(const struct run_config *config, struct muster_error *err);
-/* How many workers, and what about GPUs must be said. */
+/* Number of workers, and notes about GPUs. */
 int config_resolve_workers(struct run_config *config, const struct config_environment *environment,
                            const struct machine *machine, struct muster_error *err);
 

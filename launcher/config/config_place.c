@@ -1,5 +1,5 @@
-/* config_place.c - this node's place in the world where nothing said it, and places that cannot be meant
- * (pure); see config_internal.h. */
+/* config_place.c - this node's place in the world if it was not given, and checks against implausible
+ * places (pure); see config_internal.h. */
 #include "launcher/config/config_internal.h"
 
 #include <stdio.h>
@@ -41,8 +41,8 @@ static int take_place(struct run_config *config, const struct node_identity_foun
                : 0;
 }
 
-/* Where nothing said this node's rank, the rules of node_identity.h. A standalone job has one node; in a
- * world whose members the server ranks, nobody has a rank beforehand. */
+/* If this node's rank was not given, applies the rules of node_identity.h. A standalone job has one node;
+ * in a world ranked by the server no node has a rank beforehand. */
 int config_find_place(struct run_config *config, const struct config_environment *environment,
                       const struct machine *machine, struct muster_error *err)
 {
@@ -61,9 +61,9 @@ int config_find_place(struct run_config *config, const struct config_environment
     return node_identity_find(&known, &found, err) < 0 ? -1 : take_place(config, &found, err);
 }
 
-/* --- what cannot be meant so --- */
+/* --- implausible places --- */
 
-/* Pods that the operator counts: it writes WORLD_SIZE in processes where their number is given. */
+/* Pods counted by the operator: it writes WORLD_SIZE in processes if their number is given. */
 static int64_t count_pods(const struct config_environment *environment)
 {
     const char *world = config_get(environment, ENV_WORLD_SIZE),
@@ -84,16 +84,14 @@ int config_warn_of_the_master(struct run_config *config, const struct config_env
         !config_get(environment, ENV_MASTER_ADDR) || !config_get(environment, "PET_NODE_RANK") ||
         pods <= config->max_nodes)
         return 0;
-    return config_warn(
-        config, err,
-        "PET_NNODES=%s counts workers only, but %lld pods run this command, the Master among them: "
-        "at most %d take part, the last to come waits as a spare. Remove the Master, or raise "
-        "maxReplicas (elasticPolicy and a Master do not fit together)",
-        config->nnodes, (long long)pods, config->max_nodes);
+    return config_warn(config, err,
+                       "PET_NNODES=%s counts workers only, but %lld pods run this command, including the "
+                       "Master: at most %d take part, the last one waits as a spare. Remove the Master, or "
+                       "raise maxReplicas (elasticPolicy and a Master do not work together)",
+                       config->nnodes, (long long)pods, config->max_nodes);
 }
 
-/* How many pods start this command beside this one, although a flag makes each a job of its own; 0: it is not
- * so. */
+/* How many pods run this command, although a flag makes each a separate job; 0: this is not the case. */
 static int64_t count_lone_pods(const struct run_config *config, const struct config_environment *environment)
 {
     const char *said = config_get(environment, "PET_NNODES");
@@ -105,14 +103,14 @@ static int64_t count_lone_pods(const struct run_config *config, const struct con
         const char *colon = strchr(said, ':'), *most = colon ? colon + 1 : said;
         return config_parse_count(most, strlen(most), &nodes) && nodes > 1 ? nodes : 0;
     }
-    /* an older operator's, which a flag keeps from being followed */
+    /* from an older operator, but overridden by a flag */
     bool operators = config_get(environment, ENV_MASTER_ADDR) && config_get(environment, ENV_MASTER_PORT) &&
                      config_get(environment, ENV_RANK);
     int64_t pods = operators ? count_pods(environment) : 0;
     return pods > 1 ? pods : 0;
 }
 
-/* A pod of many that starts a job of its own: what the environment says of the others does not concern it. */
+/* A pod of many that starts a separate job: the environment's values about the others do not apply. */
 int config_leave_other_pods(struct run_config *config, const struct config_environment *environment,
                             struct muster_error *err)
 {
@@ -124,8 +122,8 @@ int config_leave_other_pods(struct run_config *config, const struct config_envir
                ? -1
                : config_warn(
                      config, err,
-                     "this is one of %lld pods by %s, but %s makes it a job of its own: %lld jobs that train "
-                     "apart. Leave --nnodes and --standalone out for one job of all pods",
+                     "this is one of %lld pods by %s, but %s makes it a separate job: %lld independent jobs "
+                     "would train. Leave --nnodes and --standalone out for one job of all pods",
                      (long long)pods,
                      config_get(environment, "PET_NNODES") ? "PET_NNODES" : "WORLD_SIZE and MASTER_ADDR", way,
                      (long long)pods);

@@ -8,7 +8,7 @@
 
 enum { NAME_WIDTH = 26, VALUE_WIDTH = 28, SOURCE_SIZE = CONFIG_SETTING_SIZE, COLUMNS = 120 };
 
-/* What was worked out from the settings and the machine. */
+/* Values computed from the settings and the machine. */
 struct fact {
     const char *name;
     long long number;

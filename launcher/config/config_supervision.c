@@ -1,4 +1,4 @@
-/* config_supervision.c - what the settings about signals, hangs and restarts mean (pure); see
+/* config_supervision.c - checks of the settings for signals, hangs and restarts (pure); see
  * config_internal.h. */
 #include <string.h>
 
@@ -7,9 +7,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
-/* Unknown names are said and left out, as by torchrun: a list that was written for another system still
- * works.
- */
+/* Unknown names are reported and left out, as by torchrun: a list written for another system still works. */
 static int parse_signals(struct run_config *config, const char *name, const char *text, signal_bits *bits,
                          struct muster_error *err)
 {
@@ -19,7 +17,7 @@ static int parse_signals(struct run_config *config, const char *name, const char
         return error_set(err, MUSTER_E_NOMEM, "no memory");
     if (!unknown.length)
         return 0;
-    return config_note(config, err, "%s: %s left out: no signal of this system that can be taken here",
+    return config_note(config, err, "%s: %s left out: not a signal that can be handled on this system",
                        CONFIG_SETTING(config, name), unknown.data);
 }
 
@@ -37,7 +35,7 @@ int config_resolve_supervision(struct run_config *config, struct muster_error *e
                          CONFIG_SETTING(config, "event-log-handler"), handler);
     if (config->state_dir && config_source(config, "rdzv-id") == KNOB_FROM_DEFAULT)
         return error_set(err, MUSTER_E_INVALID,
-                         "%s needs the job's own id, by which its state is found again: give --rdzv-id",
+                         "%s needs an explicit job id to find the job's state again: give --rdzv-id",
                          CONFIG_SETTING(config, "state-dir"));
     config->termination_log_asked = config_source(config, "termination-log") != KNOB_FROM_DEFAULT;
     config->stop_signals &= ~config->forwarded_signals;

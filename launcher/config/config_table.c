@@ -1,8 +1,8 @@
 /* config_table.c - the settings of `muster run`, one row each; the parser, --help and the errors read this
  * table.
  *
- * Names, letters and PET_ variables are torchrun's. A row with `refused` text is a flag of torchrun's that is
- * known and not honoured: giving it is an error that says what to use, so that nothing is ever accepted and
+ * Names, letters and PET_ variables are torchrun's. A row with `refused` text is a known but unsupported
+ * flag of torchrun's: giving it is an error that names the alternative, so that no flag is silently
  * ignored. */
 #include "launcher/config/config.h"
 
@@ -36,14 +36,14 @@ static const struct knob rows[] = {
      .type = KNOB_BOOL,
      .offset = AT(standalone),
      .section = world,
-     .help = "one node; whatever the environment says of others is left aside"},
+     .help = "one node; settings about other nodes in the environment are ignored"},
     {.name = "nnodes",
      .env = "PET_NNODES",
      .type = KNOB_TEXT,
      .offset = AT(nnodes),
      .initial = "1",
      .section = world,
-     .help = "number of nodes; with --rdzv-backend=c10d also min:max, a world that grows and shrinks"},
+     .help = "number of nodes; with --rdzv-backend=c10d also min:max, an elastic world"},
     {.name = "node-rank",
      .env = "PET_NODE_RANK",
      .type = KNOB_INT,
@@ -51,7 +51,7 @@ static const struct knob rows[] = {
      .initial = "0",
      .max = CONFIG_NODES_LIMIT - 1,
      .section = world,
-     .help = "rank of this node, from 0; with --rdzv-backend=c10d a wish, honoured where it is free"},
+     .help = "rank of this node, from 0; with --rdzv-backend=c10d the preferred rank, used if it is free"},
     {.name = "nproc-per-node",
      .env = "PET_NPROC_PER_NODE",
      .type = KNOB_TEXT,
@@ -59,8 +59,7 @@ static const struct knob rows[] = {
      .initial = "1",
      .section = world,
      .help = "workers on this node: a number, cpu (cores of the affinity mask and the cgroup quota), gpu, or "
-             "auto (gpu where "
-             "there is one, else cpu)"},
+             "auto (gpu if there is one, else cpu)"},
     {.name = "master-addr",
      .env = "PET_MASTER_ADDR",
      .type = KNOB_TEXT,
@@ -82,31 +81,30 @@ static const struct knob rows[] = {
      .offset = AT(rdzv_backend),
      .initial = "static",
      .section = world,
-     .help = "static: nodes have ranks before they meet; c10d: they meet at --rdzv-endpoint and are ranked "
-             "there"},
+     .help = "static: nodes have ranks before they meet; c10d: they meet at --rdzv-endpoint and get their "
+             "ranks there"},
     {.name = "rdzv-endpoint",
      .env = "PET_RDZV_ENDPOINT",
      .type = KNOB_TEXT,
      .offset = AT(rdzv_endpoint),
      .section = world,
      .help = "host[:port]. static: the same as --master-addr and --master-port; c10d: where the nodes meet, "
-             "port 29400 unless given; the node that has this address serves the job"},
+             "port 29400 unless given; the node with this address serves the job"},
     {.name = "rdzv-id",
      .env = "PET_RDZV_ID",
      .type = KNOB_TEXT,
      .offset = AT(rdzv_id),
      .initial = "none",
      .section = world,
-     .help = "id of the job, equal on all nodes; one node makes a random one"},
+     .help = "id of the job, equal on all nodes; a single node generates one"},
     {.name = "rdzv-conf",
      .env = "PET_RDZV_CONF",
      .type = KNOB_TEXT,
      .offset = AT(rdzv_conf_text),
      .section = world,
-     .help =
-         "key=value,...: join_timeout or timeout (as --join-timeout), last_call_timeout (as "
-         "--last-call-timeout), rank (as --node-rank), is_host (with c10d: 1, this node serves the job; 0, "
-         "it does not); torchrun's other keys pass, and are named where they mean nothing here"},
+     .help = "key=value,...: join_timeout or timeout (as --join-timeout), last_call_timeout (as "
+             "--last-call-timeout), rank (as --node-rank), is_host (with c10d: 1, this node serves the job; "
+             "0, it does not); torchrun's other keys are accepted, with a warning if they have no effect"},
     {.name = "last-call-timeout",
      .env = "MUSTER_LAST_CALL_TIMEOUT",
      .type = KNOB_DOUBLE,
@@ -116,9 +114,8 @@ static const struct knob rows[] = {
      .max = 1e7,
      .unit = "s",
      .section = world,
-     .help =
-         "how long the first world with at least the minimum of nodes waits for more; with one shorter than "
-         "5 s a server that is started again may not notice that its job still runs elsewhere"},
+     .help = "how long the first world with at least the minimum of nodes waits for more; below 5 s a "
+             "restarted server may not detect that its job still runs elsewhere"},
     {.name = "regroup-interval",
      .env = "MUSTER_REGROUP_INTERVAL",
      .type = KNOB_DOUBLE,
@@ -128,32 +125,30 @@ static const struct knob rows[] = {
      .max = 1e7,
      .unit = "s",
      .section = world,
-     .help =
-         "the least time from one world to the next that nodes which came meanwhile make larger; doubled, up "
-         "to 32 times, while worlds live short"},
+     .help = "least time between two worlds if nodes that joined meanwhile make the next one larger; "
+             "doubled, up to 32 times, while worlds are short-lived"},
     {.name = "local-addr",
      .env = "PET_LOCAL_ADDR",
      .type = KNOB_TEXT,
      .offset = AT(local_addr),
      .section = world,
-     .help = "address of this node as the others reach it: with c10d it serves the job if --rdzv-endpoint is "
-             "this address, and is MASTER_ADDR of the workers then"},
+     .help = "address of this node for the others: with c10d it serves the job if --rdzv-endpoint is this "
+             "address, and it is then MASTER_ADDR of the workers"},
     {.name = "bind-addr",
      .env = "MUSTER_BIND_ADDR",
      .type = KNOB_TEXT,
      .offset = AT(bind_addr),
      .section = world,
-     .help =
-         "numeric address at which the node that serves the job listens, for nodes and workers, where the "
-         "master is given by name; without it every address of the machine"},
+     .help = "numeric address on which the serving node listens, for nodes and workers, if the master is "
+             "given by name; without it every address of the machine"},
     {.name = "port-range",
      .env = "MUSTER_PORT_RANGE",
      .type = KNOB_TEXT,
      .offset = AT(port_range),
      .section = world,
-     .help = "first-last: where the workers' store of several nodes may listen (MASTER_PORT of the workers); "
-             "unless given, the port behind --master-port where it is free and nodes have ranks beforehand, "
-             "else any free one"},
+     .help = "first-last: port range of the workers' store with several nodes (MASTER_PORT of the workers); "
+             "unless given, the port after --master-port if it is free and nodes have ranks beforehand, else "
+             "any free one"},
     {.name = "worker-store",
      .env = "MUSTER_WORKER_STORE",
      .type = KNOB_CHOICE,
@@ -161,10 +156,10 @@ static const struct knob rows[] = {
      .initial = "agent",
      .choices = worker_stores,
      .section = world,
-     .help = "who serves the store that the workers meet at, MASTER_ADDR:MASTER_PORT: agent, the agent of "
-             "group rank 0, with an empty one every round; worker, the worker of rank 0 itself "
-             "(TORCHELASTIC_USE_AGENT_STORE=False), on a port that the agent keeps free for it; "
-             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 says worker too, but where nodes have ranks beforehand"},
+     .help = "process that serves the workers' store at MASTER_ADDR:MASTER_PORT: agent, the agent of group "
+             "rank 0, with an empty one every round; worker, the worker of rank 0 itself "
+             "(TORCHELASTIC_USE_AGENT_STORE=False), on a port reserved by the agent; "
+             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 also selects worker, unless nodes have ranks beforehand"},
     {.name = "role",
      .env = "PET_ROLE",
      .type = KNOB_TEXT,
@@ -179,7 +174,7 @@ static const struct knob rows[] = {
      .initial = "0",
      .max = 1000000,
      .section = world,
-     .help = "how often all workers start again after a failure"},
+     .help = "how often all workers are restarted after a failure"},
     {.name = "restart-backoff",
      .env = "MUSTER_RESTART_BACKOFF",
      .type = KNOB_DOUBLE,
@@ -188,8 +183,8 @@ static const struct knob rows[] = {
      .max = 3600,
      .unit = "s",
      .section = world,
-     .help = "wait before the first restart, a quarter more or less at random; doubled with each one that "
-             "follows a round of less than a minute, up to a minute (or to this, where it is longer)"},
+     .help = "wait before the first restart, plus or minus up to a quarter at random; doubled after each "
+             "round of less than a minute, up to a minute (or to this value if it is longer)"},
     {.name = "exit-barrier-timeout",
      .env = "TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT",
      .type = KNOB_DOUBLE,
@@ -198,16 +193,15 @@ static const struct knob rows[] = {
      .max = 1e7,
      .unit = "s",
      .section = world,
-     .help = "how long the agent that serves a job that is over waits for the others to leave"},
+     .help = "after the job has ended, how long the serving agent waits for the others to leave"},
     {.name = "state-dir",
      .env = "MUSTER_STATE_DIR",
      .type = KNOB_TEXT,
      .offset = AT(state_dir),
      .section = world,
-     .help =
-         "folder on a volume that outlives the pod; the job's restart count and its end are kept there by "
-         "--rdzv-id, so that a pod that is started again goes on counting, and one of a job that is over "
-         "exits at once with its code"},
+     .help = "folder on a volume that outlives the pod; stores the job's restart count and its end by "
+             "--rdzv-id, so that a restarted pod continues the count, and a pod of a finished job exits at "
+             "once with its code"},
     {.name = "join-timeout",
      .env = "MUSTER_JOIN_TIMEOUT",
      .type = KNOB_DOUBLE,
@@ -217,22 +211,22 @@ static const struct knob rows[] = {
      .max = 1e7,
      .unit = "s",
      .section = world,
-     .help = "how long to wait for all nodes"},
+     .help = "time limit for all nodes to join"},
 
     {.name = "secret-file",
      .env = "MUSTER_SECRET_FILE",
      .type = KNOB_TEXT,
      .offset = AT(secret_file),
      .section = world,
-     .help = "file with the job's secret (muster secret makes one), the same on all nodes: only who has it "
-             "joins the job or serves it, and what agents say to each other is encrypted; the workers' own "
-             "traffic is not. With one node it is not read"},
+     .help = "file with the job's secret (muster secret makes one), the same on all nodes: required to join "
+             "or serve the job, and messages between agents are encrypted; the workers' own traffic is not. "
+             "With one node it is not read"},
     {.name = "require-auth",
      .env = "MUSTER_REQUIRE_AUTH",
      .type = KNOB_BOOL,
      .offset = AT(require_auth),
      .section = world,
-     .help = "several nodes that meet at another than a loopback address need --secret-file: without it the "
+     .help = "several nodes with a rendezvous on a non-loopback address need --secret-file: without it the "
              "job does not start"},
 
     {.name = "module",
@@ -260,10 +254,9 @@ static const struct knob rows[] = {
      .initial = "none",
      .choices = numa_bindings,
      .section = workers,
-     .help =
-         "CPUs a worker may run on, by the NUMA node of its GPU: all of the node, all of the socket, its "
-         "share of the node's physical cores, or a group that shares a last-level cache; without GPUs the "
-         "workers take the nodes in turn"},
+     .help = "CPUs of a worker, by the NUMA node of its GPU: all of the node, all of the socket, its share "
+             "of the node's physical cores, or a group that shares a last-level cache; without GPUs the "
+             "workers use the nodes in turn"},
     {.name = "use-env",
      .type = KNOB_BOOL,
      .offset = AT(use_env),
@@ -277,7 +270,7 @@ static const struct knob rows[] = {
      .max = 1e7,
      .unit = "s",
      .section = workers,
-     .help = "grace between SIGTERM and SIGKILL; TORCH_ELASTIC_SHUTDOWN_TIMEOUT gives the default too"},
+     .help = "grace between SIGTERM and SIGKILL; TORCH_ELASTIC_SHUTDOWN_TIMEOUT also sets the default"},
     {.name = "notice-timeout",
      .env = "MUSTER_NOTICE_TIMEOUT",
      .type = KNOB_DOUBLE,
@@ -286,9 +279,9 @@ static const struct knob rows[] = {
      .max = 1e7,
      .unit = "s",
      .section = workers,
-     .help = "elastic, read by the node that serves the job: how long workers that listen for notices "
-             "(MUSTER_NOTICE_FD) have to save and end before newcomers are taken in; 0 is as long as "
-             "--shutdown-timeout, which is also the time before a node leaves or the job stops"},
+     .help = "elastic, read by the serving node: how long workers that handle stop notices "
+             "(MUSTER_NOTICE_FD) have to save and exit before new nodes join; 0 means --shutdown-timeout, "
+             "which is also the time before a node leaves or the job stops"},
     {.name = "restart-grace",
      .env = "MUSTER_RESTART_GRACE",
      .type = KNOB_DOUBLE,
@@ -307,8 +300,8 @@ static const struct knob rows[] = {
      .max = 1e7,
      .unit = "s",
      .section = workers,
-     .help = "a worker that has told of its steps (MUSTER_HEARTBEAT_FD) and is silent for so long hangs: its "
-             "stacks are shown, it is ended and counts as failed; 0 is never"},
+     .help = "a worker that has sent heartbeats (MUSTER_HEARTBEAT_FD) and none for this time is hung: its "
+             "stacks are printed, it is killed and counts as failed; 0 is never"},
     {.name = "signals-to-handle",
      .env = "PET_SIGNALS_TO_HANDLE",
      .type = KNOB_TEXT,
@@ -316,16 +309,16 @@ static const struct knob rows[] = {
      .initial = "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
      .section = workers,
      .help = "signals that stop the job: the workers get the same signal, then the grace, then SIGKILL; HUP, "
-             "INT and QUIT that were ignored at the start stay so, and one that is left out has its default "
-             "action"},
+             "INT and QUIT that were ignored at the start stay ignored, and signals not listed have their "
+             "default action"},
     {.name = "forward-signals",
      .env = "MUSTER_FORWARD_SIGNALS",
      .type = KNOB_TEXT,
      .offset = AT(forward_signals),
      .initial = "",
      .section = workers,
-     .help = "signals that are passed on to the workers and stop nothing, as USR1,USR2 for a batch system's "
-             "notice before it ends a job; a worker that does not handle one dies of it"},
+     .help = "signals that are forwarded to the workers and stop nothing, as USR1,USR2 for a batch system's "
+             "notice before it ends a job; a worker without a handler dies of it"},
 
     {.name = "log-dir",
      .env = "PET_LOG_DIR",
@@ -349,7 +342,7 @@ static const struct knob rows[] = {
      .offset = AT(tee),
      .initial = "0",
      .section = logs,
-     .help = "streams that go to files and, by whole lines with a prefix, to the console; values as for "
+     .help = "streams that go to files and, as whole lines with a prefix, to the console; values as for "
              "--redirects"},
     {.name = "event-log-handler",
      .env = "PET_EVENT_LOG_HANDLER",
@@ -357,30 +350,29 @@ static const struct knob rows[] = {
      .offset = AT(event_log_handler),
      .initial = "null",
      .section = logs,
-     .help =
-         "where a JSON line for each event of agent and workers goes: null, console (stderr), or a file's "
-         "path, which has a slash"},
+     .help = "destination of a JSON line for each event of agent and workers: null, console (stderr), or a "
+             "file's path, which has a slash"},
     {.name = "local-ranks-filter",
      .env = "PET_LOCAL_RANKS_FILTER",
      .type = KNOB_TEXT,
      .offset = AT(local_ranks_filter),
      .section = logs,
-     .help = "local ranks whose output is on the console, as in 0,2; files and reports have that of all"},
+     .help = "local ranks whose output is on the console, as in 0,2; files and reports include all ranks"},
     {.name = "log-line-prefix-template",
      .env = "PET_LOG_LINE_PREFIX_TEMPLATE",
      .type = KNOB_TEXT,
      .offset = AT(line_prefix),
      .section = logs,
-     .help = "what stands before each line of --tee; empty for nothing. ${role_name} ${rank} ${local_rank} "
-             "${hostname} ${node_rank} ${restart} ${time} are replaced; without it [role][local rank]: with "
-             "one node and [host role rank] with several; TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE too"},
+     .help = "prefix of each line of --tee; empty for none. ${role_name} ${rank} ${local_rank} ${hostname} "
+             "${node_rank} ${restart} ${time} are replaced; default [role][local rank]: with one node and "
+             "[host role rank] with several; also TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"},
     {.name = "duplicate-stdout-filters",
      .env = "PET_DUPLICATE_STDOUT_FILTERS",
      .type = KNOB_TEXT,
      .offset = AT(duplicate_stdout_filters),
      .section = logs,
-     .help = "texts separated by commas (,, is a comma): lines of --tee's stdout with one of them in it are "
-             "also written to attempt_<n>/filtered_stdout.log"},
+     .help = "texts separated by commas (,, is a comma): lines of --tee's stdout that contain one are also "
+             "written to attempt_<n>/filtered_stdout.log"},
     {.name = "duplicate-stderr-filters",
      .env = "PET_DUPLICATE_STDERR_FILTERS",
      .type = KNOB_TEXT,
@@ -394,9 +386,8 @@ static const struct knob rows[] = {
      .initial = "text",
      .choices = log_formats,
      .section = logs,
-     .help =
-         "the console's lines: text; timed, with a time before the agent's own; json, one object for each "
-         "line of a worker or the agent"},
+     .help = "format of the console's lines: text; timed, with a time before the agent's own; json, one "
+             "object for each line of a worker or the agent"},
     {.name = "log-max-size",
      .env = "MUSTER_LOG_MAX_SIZE",
      .type = KNOB_BYTES,
@@ -406,7 +397,7 @@ static const struct knob rows[] = {
      .unit = "bytes",
      .section = logs,
      .help = "a log file of this size becomes stdout.log.1 and a new one is begun; 0 for never. --redirects "
-             "goes through the agent then, which costs processor time"},
+             "then passes through the agent, which costs CPU time"},
     {.name = "log-keep",
      .env = "MUSTER_LOG_KEEP",
      .type = KNOB_INT,
@@ -426,7 +417,8 @@ static const struct knob rows[] = {
      .max = 1e6,
      .unit = "s",
      .section = logs,
-     .help = "how long opening the log files of a round may take before it fails; the workers wait for it"},
+     .help = "time limit for opening the log files of a round; the workers wait for it, and the round fails "
+             "after it"},
     {.name = "log-spool-size",
      .env = "MUSTER_LOG_SPOOL_SIZE",
      .type = KNOB_BYTES,
@@ -435,8 +427,8 @@ static const struct knob rows[] = {
      .max = 1e15,
      .unit = "bytes",
      .section = logs,
-     .help = "how much output that a slow console or disk does not take may wait in an unlinked file in "
-             "TMPDIR, for each of them; then the oldest goes and is counted. 0: none waits"},
+     .help = "limit of output that waits in an unlinked file in TMPDIR for a slow console or disk, for each "
+             "of them; beyond it the oldest is dropped and counted. 0: none waits"},
 
     {.name = "nccl-tune",
      .env = "MUSTER_NCCL_TUNE",
@@ -445,17 +437,17 @@ static const struct knob rows[] = {
      .initial = "on",
      .choices = tune_modes,
      .section = nccl,
-     .help = "on: workers get what NCCL, gloo and PyTorch cannot know of this machine (which interface "
-             "reaches the other nodes), never in place of what is set already; explain: also print every "
-             "decision with its reason; off: only what --nccl-policy says"},
+     .help = "on: workers get settings that NCCL, gloo and PyTorch cannot find by themselves (the interface "
+             "that reaches the other nodes), variables that are set already stay; explain: also print every "
+             "decision with its reason; off: only those of --nccl-policy"},
     {.name = "nccl-policy",
      .env = "MUSTER_NCCL_POLICY",
      .type = KNOB_TEXT,
      .offset = AT(nccl_policy),
      .section = nccl,
-     .help = "YAML file with the variables that a site adds, pins and forbids, by node pool "
-             "(MUSTER_NODE_POOL), GPU model, NCCL version and number of nodes; a job that sets a forbidden "
-             "one does not start"},
+     .help =
+         "YAML file with the variables that a site adds, pins and forbids, by node pool (MUSTER_NODE_POOL), "
+         "GPU model, NCCL version and number of nodes; a job that sets a forbidden one does not start"},
     {.name = "pre-flight",
      .env = "MUSTER_PRE_FLIGHT",
      .type = KNOB_CHOICE,
@@ -473,16 +465,16 @@ static const struct knob rows[] = {
      .initial = "first",
      .choices = exit_modes,
      .section = other,
-     .help = "what a failed job leaves with: first, the first cause's code (128+n for signal n), or "
-             "torchrun, plain 1 for every failure and for a signal once workers ran"},
+     .help = "exit code of a failed job: first, the first cause's code (128+n for signal n), or torchrun, "
+             "plain 1 for every failure and for a signal once workers ran"},
     {.name = "termination-log",
      .env = "MUSTER_TERMINATION_LOG",
      .type = KNOB_TEXT,
      .offset = AT(termination_log),
      .initial = "/dev/termination-log",
      .section = other,
-     .help = "file that gets the verdict of a failed job in one line, as Kubernetes shows it; without the "
-             "flag only where it is there already; empty for none"},
+     .help = "file that gets the verdict of a failed job in one line, as shown by Kubernetes; the default is "
+             "used only if it exists; empty for none"},
     {.name = "metrics-port",
      .env = "MUSTER_METRICS_PORT",
      .type = KNOB_INT,
@@ -498,7 +490,7 @@ static const struct knob rows[] = {
      .offset = AT(metrics_addr),
      .section = other,
      .help = "numeric address of that port; without it every address of the machine, since probes and "
-             "scrapers come from outside; nothing secret is told there, 127.0.0.1 keeps it private"},
+             "scrapers connect from outside; nothing secret is served, 127.0.0.1 keeps it private"},
     {.name = "monitor-interval",
      .env = "PET_MONITOR_INTERVAL",
      .type = KNOB_DOUBLE,
@@ -508,7 +500,8 @@ static const struct knob rows[] = {
      .max = 1e7,
      .unit = "s",
      .section = other,
-     .help = "taken for torchrun's sake: nothing is polled, the end of a worker is seen at once"},
+     .help = "accepted for torchrun compatibility, no effect: the end of a worker is detected at once, "
+             "without polling"},
     {.name = "start-method",
      .env = "PET_START_METHOD",
      .type = KNOB_CHOICE,
@@ -516,15 +509,16 @@ static const struct knob rows[] = {
      .initial = "spawn",
      .choices = start_methods,
      .section = other,
-     .help = "taken for torchrun's sake: it says how Python starts Python, and workers are programs here"},
+     .help =
+         "accepted for torchrun compatibility, no effect: workers are programs here, not Python functions"},
     {.name = "output",
      .type = KNOB_CHOICE,
      .offset = AT(output),
      .initial = "text",
      .choices = outputs,
      .section = other,
-     .help =
-         "form of what --dry-run and muster env print (text, json) and of --help after it (text, markdown)"},
+     .help = "format of the output of --dry-run and muster env (text, json) and of a --help after it (text, "
+             "markdown)"},
     {.name = "dry-run",
      .type = KNOB_BOOL,
      .offset = AT(dry_run),

@@ -1,4 +1,4 @@
-/* config_workers.c - what the settings about this node's workers mean: how many (pure); see
+/* config_workers.c - checks of the settings for this node's workers: their number (pure); see
  * config_internal.h. */
 #include "launcher/config/config_internal.h"
 
@@ -33,14 +33,14 @@ int config_parse_nproc(const struct run_config *config, int *out, struct muster_
     return 0;
 }
 
-/* More workers than GPUs: most likely a mistake, which CUDA answers with an error that names no cause. */
+/* More workers than GPUs: most likely a mistake, for which CUDA's error names no cause. */
 static bool shares_gpus(const struct run_config *config, const struct machine *machine)
 {
     return machine->gpus > 0 && config->nproc_per_node > machine->gpus;
 }
 
-/* One worker beside several GPUs, where nobody typed that number: operators leave the variable out, or
- * give 1. */
+/* One worker beside several GPUs, if the number was not typed: operators leave the variable out, or give
+ * 1. */
 static bool leaves_gpus(const struct run_config *config, const struct machine *machine)
 {
     return machine->gpus > 1 && config->nproc_per_node == 1 &&
@@ -59,28 +59,27 @@ static int warn_of_gpus(struct run_config *config, const struct machine *machine
     const char *where = CONFIG_SETTING(config, "nproc-per-node");
     if (shares_gpus(config, machine) &&
         config_warn(config, err,
-                    "%s: %d workers, but %d GPU%s visible here: some share one, and NCCL refuses that", where,
-                    config->nproc_per_node, machine->gpus, machine->gpus == 1 ? " is" : "s are") < 0)
+                    "%s: %d workers, but %d GPU%s visible here: some share one, which NCCL does not allow",
+                    where, config->nproc_per_node, machine->gpus, machine->gpus == 1 ? " is" : "s are") < 0)
         return -1;
     if (leaves_gpus(config, machine) &&
-        config_warn(config, err,
-                    "%d GPUs are visible here, but one worker is started; --nproc-per-node=gpu starts one "
-                    "for each",
-                    machine->gpus) < 0)
-        return -1;
-    if (machine->mig > 0 && config->nproc_per_node > 1 && !config->virtual_local_rank &&
         config_warn(
             config, err,
-            "%d of the visible GPUs are MIG instances, of which a process sees one: list their UUIDs in "
-            "CUDA_VISIBLE_DEVICES and give --virtual-local-rank, so that each worker has its own",
-            machine->mig) < 0)
+            "%d GPUs are visible here, but one worker is started; --nproc-per-node=gpu starts one for each",
+            machine->gpus) < 0)
+        return -1;
+    if (machine->mig > 0 && config->nproc_per_node > 1 && !config->virtual_local_rank &&
+        config_warn(config, err,
+                    "%d of the visible GPUs are MIG instances, and a process sees only one: list their UUIDs "
+                    "in CUDA_VISIBLE_DEVICES and give --virtual-local-rank, so that each worker has its own",
+                    machine->mig) < 0)
         return -1;
     return *machine->gpus_unknown
                ? config_warn(config, err, "%s; GPUs were counted in /dev", machine->gpus_unknown)
                : 0;
 }
 
-/* Every worker needs an entry of its own in the list, where there is one. */
+/* Every worker needs an entry of its own in the list, if there is one. */
 static int check_virtual(const struct run_config *config, const char *visible, struct muster_error *err)
 {
     int entries = visible ? visible_devices_count(visible) : 0;
@@ -91,16 +90,16 @@ static int check_virtual(const struct run_config *config, const char *visible, s
     return 0;
 }
 
-/* What torchrun's agent needs and this one does not is taken, and said once. */
+/* Settings of torchrun's agent without use here are accepted, with one note. */
 static int note_what_changes_nothing(struct run_config *config, struct muster_error *err)
 {
     static const struct {
         const char *name, *why;
-    } rows[] = {{"monitor-interval", "nothing is polled, the end of a worker is seen at once"},
-                {"start-method", "workers are programs of their own, which Python does not start"}};
+    } rows[] = {{"monitor-interval", "the end of a worker is detected at once, without polling"},
+                {"start-method", "workers are programs of their own, not started by Python"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (config_is_said(config, rows[i].name) &&
-            config_note(config, err, "%s changes nothing: %s", CONFIG_SETTING(config, rows[i].name),
+            config_note(config, err, "%s has no effect: %s", CONFIG_SETTING(config, rows[i].name),
                         rows[i].why) < 0)
             return -1;
     return 0;
@@ -110,7 +109,8 @@ int config_check_command(const struct run_config *config, struct muster_error *e
 {
     bool launch = config->command == COMMAND_LAUNCH;
     if (config->output == OUTPUT_MARKDOWN)
-        return error_set(err, MUSTER_E_INVALID, "--output=markdown is a form of --help, give that behind it");
+        return error_set(err, MUSTER_E_INVALID,
+                         "--output=markdown is a format of --help: put --help after it");
     if (config->module && config->no_python)
         return error_set(err, MUSTER_E_INVALID, "%s and %s exclude each other",
                          CONFIG_SETTING(config, "module"), CONFIG_SETTING(config, "no-python"));

@@ -1,5 +1,5 @@
-/* config_world.c - what the settings about nodes mean together: how many, which one this is, and where node 0
- * is found (pure); see config_internal.h. */
+/* config_world.c - checks of the settings for nodes: their number, this node's rank, and the address of
+ * node 0 (pure); see config_internal.h. */
 #include "launcher/config/config_internal.h"
 
 #include <stdio.h>
@@ -15,9 +15,9 @@
 enum { DEFAULT_PORT = 29500, HOST_LIMIT = 253 };
 static const char default_endpoint_port[] = "29400"; /* torchrun's, of c10d */
 
-_Static_assert((int)CONFIG_NODES_LIMIT == (int)ROSTER_MEMBER_LIMIT, "what is taken here can be served");
+_Static_assert((int)CONFIG_NODES_LIMIT == (int)ROSTER_MEMBER_LIMIT, "this address can be served");
 
-/* Sets aside what the environment says of other nodes. */
+/* Ignores the environment's values about other nodes. */
 int config_leave_aside(struct run_config *config, const char *reason, struct muster_error *err)
 {
     static const struct {
@@ -31,7 +31,7 @@ int config_leave_aside(struct run_config *config, const char *reason, struct mus
     return 0;
 }
 
-/* What the environment says of other nodes does not concern a standalone job; a flag that contradicts is an
+/* The environment's values about other nodes do not apply to a standalone job; a contradicting flag is an
  * error. */
 static int apply_standalone(struct run_config *config, struct muster_error *err)
 {
@@ -82,8 +82,7 @@ int config_resolve_nodes(struct run_config *config, struct muster_error *err)
     return 0;
 }
 
-/* --rdzv-endpoint host:port as master_addr and master_port. port: what stands where none is given; NULL: one
- * must be. */
+/* --rdzv-endpoint host:port as master_addr and master_port. port: the default; NULL: a port must be given. */
 static int take_endpoint(struct run_config *config, const char *port, struct muster_error *err)
 {
     const char *where = CONFIG_SETTING(config, "rdzv-endpoint"), *text = config->rdzv_endpoint;
@@ -105,7 +104,7 @@ static int take_endpoint(struct run_config *config, const char *port, struct mus
                : 0;
 }
 
-/* Where the nodes meet: torchrun's localhost where nothing is said. */
+/* The rendezvous of the nodes: torchrun's localhost if not given. */
 static int take_meeting_point(struct run_config *config, bool endpoint, const struct machine *machine,
                               struct muster_error *err)
 {
@@ -133,11 +132,10 @@ static int fix_nodes(struct run_config *config, struct muster_error *err)
     config->min_nodes = config->max_nodes;
     if (least == config->max_nodes)
         return 0;
-    return config_note(
-        config, err,
-        "%s: '%s' means %d nodes with --rdzv-backend=static, as torchrun has it; for a world that "
-        "grows and shrinks give --rdzv-backend=c10d and --rdzv-endpoint",
-        CONFIG_SETTING(config, "nnodes"), config->nnodes, config->max_nodes);
+    return config_note(config, err,
+                       "%s: '%s' means %d nodes with --rdzv-backend=static, as in torchrun; for an elastic "
+                       "world give --rdzv-backend=c10d and --rdzv-endpoint",
+                       CONFIG_SETTING(config, "nnodes"), config->nnodes, config->max_nodes);
 }
 
 static int resolve_backend(struct run_config *config, const struct machine *machine, struct muster_error *err)
@@ -175,7 +173,7 @@ static int resolve_master(struct run_config *config, struct muster_error *err)
     return 0;
 }
 
-/* --rdzv-conf: what it says counts where no flag or variable of its own does. */
+/* --rdzv-conf: its values apply unless a flag or variable of their own is set. */
 static int apply_rdzv_conf(struct run_config *config, struct muster_error *err)
 {
     struct rdzv_conf *conf = &config->rdzv_conf;
@@ -198,7 +196,7 @@ static int apply_rdzv_conf(struct run_config *config, struct muster_error *err)
     if (conf->rank >= 0 && !config->standalone && !config_is_said(config, "node-rank") &&
         config_set(config, "node-rank", number, reason, err) < 0)
         return -1;
-    return aside.length ? config_note(config, err, "%s: without meaning here: %s", where, aside.data) : 0;
+    return aside.length ? config_note(config, err, "%s: no effect here: %s", where, aside.data) : 0;
 }
 
 static int check_bind_addr(struct run_config *config, struct muster_error *err)
@@ -237,7 +235,7 @@ bool config_is_fixed(const struct run_config *config)
            (!strcmp(config->rdzv_backend, "static") && config->min_nodes == config->max_nodes);
 }
 
-/* What can only mean this machine. A name that resolves to it cannot be told from others here. */
+/* Addresses that can only mean this machine. A name that resolves to it cannot be recognised here. */
 static bool is_loopback(const char *host)
 {
     return !strcmp(host, "localhost") || !strcmp(host, "::1") ||
@@ -254,8 +252,8 @@ static int check_secret(struct run_config *config, struct muster_error *err)
         is_loopback(config->master_addr))
         return 0;
     return error_set(err, MUSTER_E_INVALID,
-                     "%s: %d nodes that meet at '%s' need the job's secret: give all of them --secret-file "
-                     "(muster secret makes one)",
+                     "%s: %d nodes with a rendezvous at '%s' need the job's secret: give all of them "
+                     "--secret-file (muster secret makes one)",
                      CONFIG_SETTING(config, "require-auth"), config->max_nodes, config->master_addr);
 }
 

@@ -1,4 +1,4 @@
-/* exit_mode.h - pure: what an agent leaves with, by --exit-code. */
+/* exit_mode.h - pure: an agent's exit code, by --exit-code. */
 #ifndef MUSTER_LAUNCHER_CONFIG_EXIT_MODE_H
 #define MUSTER_LAUNCHER_CONFIG_EXIT_MODE_H
 
@@ -9,7 +9,7 @@ enum exit_mode {
     EXIT_MODE_TORCHRUN, /* torchrun's: plain 1 for every failure, and for a signal once workers ran */
 };
 
-/* code: as proto/exit_code.h has it. ran: workers were started at least once; before that torchrun has codes
+/* code: as in proto/exit_code.h. ran: workers were started at least once; before that torchrun has codes
  * of its own too (bad usage, a program that cannot be executed, the signal that ended it). */
 int exit_mode_code(enum exit_mode mode, int code, bool ran);
 

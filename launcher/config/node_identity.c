@@ -42,10 +42,10 @@ struct replica {
     int job_length;
     bool master;
     int64_t index;
-    const char *domain; /* what follows the index: "" or from a dot on */
+    const char *domain; /* the rest after the index: "" or from a dot on */
 };
 
-/* The number behind the last dash of the first label bytes, and where that dash is. */
+/* The number after the last dash of the first label bytes, and the position of that dash. */
 static bool read_index(const char *name, size_t label, int64_t *index, size_t *dash)
 {
     char digits[16];
@@ -92,10 +92,10 @@ static bool is_loopback_name(const char *host)
     return !strcmp(host, "localhost") || !strncmp(host, "127.", 4) || !strcmp(host, "::1");
 }
 
-/* --- the rules: 1 matched, 0 not, -1 it matches and cannot be followed --- */
+/* --- the rules: 1 matched, 0 not, -1 it matches but cannot be followed --- */
 
-/* A batch Job with completionMode Indexed: the number of nodes must be given, node 0 is the host of index 0.
- */
+/* A batch Job with completionMode Indexed: the number of nodes must be given, node 0 is the host of index
+ * 0. */
 static int indexed_job(const struct node_identity_known *known, struct node_identity_found *found,
                        struct muster_error *err)
 {
@@ -109,12 +109,11 @@ static int indexed_job(const struct node_identity_known *known, struct node_iden
         return 1;
     const char *name = *known->full_name ? known->full_name : known->host_name;
     if (!strchr(name, '.') || !read_index(name, strcspn(name, "."), &in_name, &dash) || in_name != index)
-        return error_set(
-            err, MUSTER_E_INVALID,
-            "JOB_COMPLETION_INDEX=%lld is this node's rank, but nothing names node 0: '%.100s' is not "
-            "<job>-%lld.<service>; set the pod template's subdomain to a headless Service, or give "
-            "--master-addr",
-            (long long)index, name, (long long)index);
+        return error_set(err, MUSTER_E_INVALID,
+                         "JOB_COMPLETION_INDEX=%lld is this node's rank, but the address of node 0 is "
+                         "unknown: '%.100s' is not <job>-%lld.<service>; set the pod template's subdomain to "
+                         "a headless Service, or give --master-addr",
+                         (long long)index, name, (long long)index);
     if ((size_t)snprintf(found->master_addr, sizeof found->master_addr, "%.*s-0%s", (int)dash, name,
                          name + strcspn(name, ".")) >= sizeof found->master_addr)
         return error_set(err, MUSTER_E_LIMIT, "the host name '%.100s...' is too long", name);
@@ -122,7 +121,7 @@ static int indexed_job(const struct node_identity_known *known, struct node_iden
 }
 
 /* A pod of a PyTorchJob by its host name: operators since 1.8 leave a job of workers only without rank and
- * address. Where a Master is named, it is node 0 and worker i is node i + 1. */
+ * address. If a Master is named, it is node 0 and worker i is node i + 1. */
 static int pod_name(const struct node_identity_known *known, struct node_identity_found *found,
                     struct muster_error *err)
 {
@@ -134,7 +133,7 @@ static int pod_name(const struct node_identity_known *known, struct node_identit
     const char *said = known->master_addr ? known->master_addr : get(known, ENV_MASTER_ADDR);
     bool has_master = said && names_first(&replica, said, "master");
     if (said && !has_master && !replica.master && !names_first(&replica, said, "worker"))
-        return 0; /* who counts as node 0 is not to be seen from the names */
+        return 0; /* node 0 cannot be derived from the names */
     (void)snprintf(found->source, sizeof found->source, "the host name %s", known->host_name);
     found->node_rank = (int)replica.index + (has_master && !replica.master);
     if (!known->master_addr) {
@@ -156,7 +155,7 @@ static int pod_name(const struct node_identity_known *known, struct node_identit
 }
 
 /* Operators before 1.7, and Volcano's plug-in, give RANK and WORLD_SIZE in pods and no PET_ variable.
- * torchrun does not read them and a nested run inherits them from its workers' environment, hence the
+ * torchrun does not read them, and a nested run inherits them from its workers' environment, hence the
  * conditions. */
 static int older_operator(const struct node_identity_known *known, struct node_identity_found *found,
                           struct muster_error *err)
@@ -171,7 +170,7 @@ static int older_operator(const struct node_identity_known *known, struct node_i
         !get_number(known, ENV_RANK, 0, nodes - 1, &rank) || !read_replica(known->host_name, &replica) ||
         rank != replica.index + !replica.master)
         return 0;
-    /* the oldest ones tell the master that it is localhost, which nobody else can reach */
+    /* the oldest ones give the master localhost, which no other node can reach */
     const char *master = rank == 0 && is_loopback_name(address) ? known->host_name : address;
     if (!copy(found->master_addr, sizeof found->master_addr, master, strlen(master)))
         return 0;
@@ -215,7 +214,7 @@ static int slurm_step(const struct node_identity_known *known, struct node_ident
         return -1;
     if (!get_number(known, "SLURM_JOB_ID", 0, INT64_MAX, &job))
         return 1;
-    if (known->master_port < 0) /* jobs that share a node must not meet; two ports each */
+    if (known->master_port < 0) /* jobs that share a node need different ports; two each */
         found->master_port = SLURM_PORTS_FROM + 2 * (int)(job % (SLURM_PORTS / 2));
     if (!get_number(known, "SLURM_STEP_ID", 0, INT64_MAX, &step))
         step = 0;

@@ -10,7 +10,7 @@
 
 enum value_kind { SECONDS, COUNT, FLAG, STORE_TYPE };
 
-enum { NOWHERE = -1 }; /* an offset: the value is checked and has no meaning here */
+enum { NOWHERE = -1 }; /* an offset: the value is checked but has no effect here */
 
 static const double longest_s = 1e7;
 
@@ -57,7 +57,7 @@ static struct piece trim(struct piece piece)
     return piece;
 }
 
-/* Takes the quotes off that a manifest's list or a second shell left around the whole. */
+/* Removes the quotes that a manifest's list or a second shell left around the whole list. */
 static struct piece unquote(struct piece piece)
 {
     char first = piece.length > 1 ? piece.text[0] : 0;

@@ -1,5 +1,5 @@
-/* slurm.c - see slurm.h. A list is read in place, nothing is expanded: the host of an index is found by
- * counting, as a number of mixed radix whose digits are the brackets. */
+/* slurm.c - see slurm.h. A list is read in place, nothing is expanded: the host of an index is computed,
+ * as a number of mixed radix whose digits are the brackets. */
 #include "launcher/config/slurm.h"
 
 #include <stdbool.h>
@@ -46,8 +46,8 @@ static bool read_range(const char **at, struct range *range)
     return read_number(at, &range->last, &width) && range->last >= range->first;
 }
 
-/* The numbers of a bracket whose text begins behind '[': how many, and (number not NULL) the one of this
- * index as text. *at ends behind ']'. -1 where it is malformed. */
+/* The numbers of a bracket whose text begins after '[': how many, and (number not NULL) the one of this
+ * index as text. *at ends after ']'. -1 if it is malformed. */
 static int64_t read_bracket(const char **at, int64_t index, char number[NUMBER_DIGITS + 2])
 {
     int64_t count = 0;
@@ -71,7 +71,7 @@ static int64_t read_bracket(const char **at, int64_t index, char number[NUMBER_D
     }
 }
 
-/* The hosts of one entry, up to a comma outside of brackets; *at ends there. -1 where it is malformed. */
+/* The hosts of one entry, up to a comma outside of brackets; *at ends there. -1 if it is malformed. */
 static int64_t count_entry(const char **at)
 {
     int64_t hosts = 1;
@@ -97,7 +97,7 @@ static int write_entry(const char *at, int64_t hosts, int64_t index, char *out, 
         char piece[NUMBER_DIGITS + 2] = {*at, 0};
         if (*at++ == '[') {
             const char *again = at;
-            hosts /= read_bracket(&again, 0, NULL); /* combinations of the brackets behind this one */
+            hosts /= read_bracket(&again, 0, NULL); /* combinations of the brackets after this one */
             (void)read_bracket(&at, index / hosts, piece);
             index %= hosts;
         }

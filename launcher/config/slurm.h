@@ -9,7 +9,7 @@
 
 enum { SLURM_HOSTS_LIMIT = 1000000 };
 
-/* How many hosts the list names, at most SLURM_HOSTS_LIMIT; -1 where it is malformed. */
+/* How many hosts the list names, at most SLURM_HOSTS_LIMIT; -1 if it is malformed. */
 int64_t slurm_host_count(const char *list, struct muster_error *err);
 /* The host of this index, from 0, in the list's order: leading zeros are kept, and of several brackets in one
  * name the last changes fastest. A name longer than size - 1 is an error. */

@@ -164,8 +164,8 @@ static int check_env(char *const *entries, struct muster_error *err)
     return 0;
 }
 
-static int check(const struct local_settings *settings, int argc, char *const argv[], int at,
-                 const uint8_t *sources, struct muster_error *err)
+static int check_settings(const struct local_settings *settings, int argc, char *const argv[], int at,
+                          const uint8_t *sources, struct muster_error *err)
 {
     const struct knob_table *table = local_settings_table();
     if (at < argc)
@@ -173,7 +173,7 @@ static int check(const struct local_settings *settings, int argc, char *const ar
                          "'%.200s' is no flag; manifests are named by -f, e.g. -f %.100s", argv[at],
                          argv[at]);
     if (settings->output == LOCAL_OUTPUT_MARKDOWN)
-        return error_set(err, MUSTER_E_INVALID, "--output=markdown is a form of --help, give that behind it");
+        return error_set(err, MUSTER_E_INVALID, "--output=markdown is a format of --help: put --help after it");
     if (!settings->files)
         return error_set(err, MUSTER_E_INVALID, "no manifest was given; name one by -f, e.g. -f job.yaml");
     if (!settings->dry_run &&
@@ -191,7 +191,7 @@ int local_settings_parse(int argc, char *const argv[], struct local_settings *se
         knob_parse_flags(local_settings_table(), settings, sources, argc, argv, &at, &settings->help, err) <
             0)
         return -1;
-    return settings->help ? 0 : check(settings, argc, argv, at, sources, err);
+    return settings->help ? 0 : check_settings(settings, argc, argv, at, sources, err);
 }
 
 void local_settings_free(struct local_settings *settings)

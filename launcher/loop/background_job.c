@@ -14,7 +14,7 @@
 struct background_job {
     int references; /* atomic */
     int done_fd;
-    bool done; /* atomic: what run wrote is there */
+    bool done; /* atomic: run's results are complete */
     void (*run)(void *);
     void (*release)(void *);
     void *payload;
@@ -35,7 +35,7 @@ static void *background_job_thread(void *context)
     struct background_job *errand = context;
     errand->run(errand->payload);
     __atomic_store_n(&errand->done, true, __ATOMIC_RELEASE);
-    (void)eventfd_write(errand->done_fd, 1); /* one that refuses is readable already */
+    (void)eventfd_write(errand->done_fd, 1); /* an eventfd that refuses is readable already */
     background_job_release(errand);
     return NULL;
 }
@@ -73,7 +73,7 @@ bool background_job_wait(const struct background_job *errand, int64_t patience_n
 {
     struct pollfd done = {.fd = errand->done_fd, .events = POLLIN};
     int milliseconds = (int)((patience_ns + NS_PER_MS - 1) / NS_PER_MS);
-    (void)poll(&done, 1, milliseconds); /* signals are blocked or, in a test, cut the wait short */
+    (void)poll(&done, 1, milliseconds); /* signals are blocked, or in a test cut the wait short */
     return __atomic_load_n(&errand->done, __ATOMIC_ACQUIRE);
 }
 

@@ -1,8 +1,8 @@
-/* background_job.h - work that may block for ever (a disk, NFS, /proc of strangers, a driver), done by a
- * thread of its own while the agent goes on.
+/* background_job.h - runs a potentially blocking job (disk, NFS, other processes' /proc, driver) on a
+ * background thread.
  *
- * The thread and the one who sent it share the payload; the last one out frees it. Whoever sent it may let go
- * at any time: a thread that never comes back keeps its payload and nothing else. */
+ * The thread and its starter share the payload; the last one to release it frees it. The starter may
+ * release at any time: a thread that never returns keeps only its payload. */
 #ifndef MUSTER_LAUNCHER_LOOP_BACKGROUND_JOB_H
 #define MUSTER_LAUNCHER_LOOP_BACKGROUND_JOB_H
 
@@ -14,20 +14,20 @@
 
 struct background_job;
 
-/* run is called once, on the thread. release frees the payload: after background_job_release and the end of
- * run, or at once where starting failed; NULL: nothing to free. what: for error texts. */
+/* run is called once, on the thread. release frees the payload: after background_job_release and the end
+ * of run, or at once if starting failed; NULL: nothing to free. what: for error texts. */
 struct background_job *background_job_start(const char *what, void (*run)(void *payload), void *payload,
                                             void (*release)(void *payload), struct muster_error *err);
-/* Readable, and stays so, once run has returned. Before the payload is looked at, background_job_is_done must
- * say so too: that is what orders the two threads' memory. */
+/* Readable, and stays so, once run has returned. Before the payload is read, background_job_is_done must
+ * be true too: that orders the two threads' memory. */
 int background_job_fd(const struct background_job *errand);
-/* Whether run has returned, so that the payload may be looked at; waits so long for it. */
+/* Whether run has returned, so that the payload may be read; waits so long for it. */
 bool background_job_wait(const struct background_job *errand, int64_t patience_ns);
 static inline bool background_job_is_done(const struct background_job *errand)
 {
     return background_job_wait(errand, 0);
 }
-/* Lets go. Accepts NULL. */
+/* Releases the job. Accepts NULL. */
 void background_job_release(struct background_job *errand);
 
 /* --- as an event of a loop --- */

@@ -77,7 +77,7 @@ static void timer_expired(struct loop *loop)
 {
     uint64_t expirations;
     ssize_t got = read(loop->timer_fd, &expirations, sizeof expirations);
-    (void)got; /* the count says nothing that the clock does not */
+    (void)got; /* the count adds nothing to the clock */
     loop->armed = INSTANT_NEVER;
 }
 

@@ -1,4 +1,4 @@
-/* loop.h - the one blocking wait of an agent: descriptors by epoll, time by one timerfd. One thread. */
+/* loop.h - the only blocking wait of an agent: descriptors by epoll, time by one timerfd. One thread. */
 #ifndef MUSTER_LAUNCHER_LOOP_LOOP_H
 #define MUSTER_LAUNCHER_LOOP_LOOP_H
 
@@ -8,7 +8,7 @@
 #include "proto/base/clock.h"
 #include "proto/include/muster_error.h"
 
-/* Owned by whoever adds it; must stay where it is until it is removed. */
+/* Owned by its adder; must stay in place until it is removed. */
 struct loop_source {
     int fd;
     void (*ready)(void *context, uint32_t events); /* EPOLLIN, EPOLLHUP, ... */

@@ -20,7 +20,7 @@ enum { FIRST_PAUSE_MS = 250, LONGEST_PAUSE_MS = 4000 };
 
 /* The job's payload. */
 struct look_up {
-    int cancel_fd; /* nobody waits any more */
+    int cancel_fd; /* the caller has released the job */
     struct instant deadline;
     char *host;
     char addresses[RESOLVER_ADDRESSES_KEPT][RESOLVER_ADDRESS_LIMIT];
@@ -57,7 +57,7 @@ static int look_up_keep(struct look_up *l, const struct addrinfo *list, bool fou
     return 0;
 }
 
-/* IPv4 first where there is a choice: it is what clusters route. */
+/* IPv4 first if there is a choice: clusters route it. */
 static int look_up_once(struct look_up *l)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
@@ -72,7 +72,7 @@ static int look_up_once(struct look_up *l)
     return failure;
 }
 
-/* Whether it is worth another attempt: waits for the pause, the deadline or the end of interest. */
+/* Whether another attempt is due: waits for the pause, the deadline or the release. */
 static bool look_up_pause(struct look_up *l, int pause_ms)
 {
     int64_t left_ms = instant_diff_ns(l->deadline, clock_now(NULL)) / NS_PER_MS;
@@ -178,7 +178,7 @@ bool resolver_is_numeric(const char *text)
     return parse(text, &address) > 0;
 }
 
-/* Only an address of this machine can be bound; no port is taken, since none is asked for by number. */
+/* Only an address of this machine can be bound; no port is taken, since none is requested by number. */
 bool resolver_is_local(const char *text)
 {
     struct sockaddr_storage address;

@@ -1,7 +1,6 @@
-/* resolver.h - a host's name into a numeric address, in a thread: getaddrinfo may stall for as long as it
- * likes.
+/* resolver.h - resolves a host's name to a numeric address on a thread: getaddrinfo may block for minutes.
  *
- * Tried again with a growing pause until the deadline, since the name of a pod may appear minutes later. */
+ * Repeated with a growing pause until the deadline, since the name of a pod may appear minutes later. */
 #ifndef MUSTER_LAUNCHER_LOOP_RESOLVER_H
 #define MUSTER_LAUNCHER_LOOP_RESOLVER_H
 
@@ -22,16 +21,16 @@ struct resolver;
 
 /* Starts the thread. */
 struct resolver *resolver_start(const char *host, struct instant deadline, struct muster_error *err);
-/* Why the last attempt failed; NULL while the first one is under way. At any time. */
+/* Reason of the last failed attempt; NULL while the first one is in progress. At any time. */
 const char *resolver_trouble(const struct resolver *resolver);
-/* Readable once there is an outcome. */
+/* Readable once the outcome is available. */
 int resolver_fd(const struct resolver *resolver);
-/* The outcome: 0 with the address, -1 with why the last attempt failed. Only after resolver_fd was readable.
- */
+/* The outcome: 0 with the address, -1 with the reason of the last failure. Only after resolver_fd was
+ * readable. */
 int resolver_result(struct resolver *resolver, char *address, size_t size, struct muster_error *err);
-/* After a result: all addresses of the name, the first is the result's; NULL behind the last one. */
+/* After a result: all addresses of the name, the first is the result's; NULL after the last one. */
 const char *resolver_address(const struct resolver *resolver, int index);
-/* Does not wait for a thread that hangs in a look-up: it lets go by itself. Accepts NULL. */
+/* Does not wait for a thread that hangs in a look-up: it releases itself. Accepts NULL. */
 void resolver_destroy(struct resolver *resolver);
 
 #endif

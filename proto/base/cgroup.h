@@ -47,12 +47,13 @@ struct cgroup_memory {
 };
 void cgroup_memory(const char *root, struct cgroup_memory *out);
 
-/* The counters are the group's, so a rise means "one of us". In version 2 those of groups below are in them.
+/* The counters are the group's, so a rise means one of its processes. In version 2 those of groups below are
+ * in them.
  */
 struct cgroup_oom {
-    int64_t kills; /* processes that were killed for want of memory, at any limit */
-    int64_t hits; /* how often the limit of this group or of one above could not be kept, of those that can be
-                     read */
+    int64_t kills; /* processes killed for lack of memory, at any group's limit */
+    int64_t hits;  /* how often the limit of this group or of one above was exceeded, of those that can be
+                      read */
     int64_t limit; /* bytes, the smallest; 0: none */
     int64_t peak;  /* bytes; 0: unknown */
 };

@@ -229,11 +229,11 @@ class CommandLine(unittest.TestCase):
     def test_an_index_without_a_service_is_explained(self):
         done = muster("run", "--nnodes=2", "true", cwd=self.path, MUSTER_HOSTNAME="j-1", JOB_COMPLETION_INDEX="1")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("nothing names node 0: 'j-1' is not <job>-1.<service>", done.stderr)
+        self.assertIn("the address of node 0 is unknown: 'j-1' is not <job>-1.<service>", done.stderr)
 
     def test_pods_that_each_start_a_job_of_their_own_are_warned_of(self):
         _, said = self.dry("--nnodes=1", "--nproc_per_node=4", PET_NNODES="2", PET_NODE_RANK="1", PET_MASTER_ADDR="pt-master-0")
-        self.assertIn("muster: warning: this is one of 2 pods by PET_NNODES, but --nnodes=1 makes it a job of its own", said)
+        self.assertIn("muster: warning: this is one of 2 pods by PET_NNODES, but --nnodes=1 makes it a separate job", said)
 
     def test_an_empty_standalone_is_the_operators_true(self):
         workers, _ = self.dry(PET_STANDALONE="", PET_NNODES="3", PET_NODE_RANK="2", PET_MASTER_ADDR="far")

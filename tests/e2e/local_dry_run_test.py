@@ -353,7 +353,7 @@ class CommandLine(unittest.TestCase):
         for flags, why in (([], "no manifest was given"), (["job.yaml"], "'job.yaml' is no flag"),
                            (["-f", "/nonexistent.yaml"], "/nonexistent.yaml"), (["--ouput=json"], "did you mean --output?"),
                            (["-f", "x", "--output=json"], "--output is how --dry-run prints"),
-                           (["-f", "x", "--dry-run", "--output=markdown"], "--output=markdown is a form of --help"),
+                           (["-f", "x", "--dry-run", "--output=markdown"], "--output=markdown is a format of --help"),
                            (["-f", "-", "--validate=never"], "is not one of strict, warn"),
                            (["-f", "-", "--dry-run", "--entrypoint='x"], "a quote is left open")):
             run = subprocess.run([MUSTER, "local", *flags], input=json.dumps(pytorchjob()), capture_output=True, text=True)

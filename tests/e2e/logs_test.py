@@ -204,7 +204,7 @@ class Filters(AgentTest):
         self.assertEqual(sorted(out.read_text().splitlines()), wanted)
         self.assertEqual(sorted(err.read_text().splitlines()), [f"[default{rank}]:an Error of stderr" for rank in (0, 1)])
         _, said = self.run_muster("--standalone", "--duplicate-stdout-filters=x", "true")
-        self.assertIn("--duplicate-stdout-filters has nothing to filter", said)
+        self.assertIn("--duplicate-stdout-filters has no effect", said)
 
 
 class Prefixes(AgentTest):

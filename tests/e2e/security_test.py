@@ -420,7 +420,7 @@ class WithoutOne(SecurityTest):
         for rank in range(2):
             arguments = ["--nnodes=2", f"--node-rank={rank}", "--master-addr=10.1.2.3", "--master-port=29500"]
             _, err = self.run_muster(*arguments, "--require-auth", "--", "true", code=2)
-            self.assertIn("--require-auth: 2 nodes that meet at '10.1.2.3' need the job's secret", err)
+            self.assertIn("--require-auth: 2 nodes with a rendezvous at '10.1.2.3' need the job's secret", err)
             self.assertNotIn("warning", err)
 
 

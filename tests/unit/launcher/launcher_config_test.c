@@ -176,8 +176,8 @@ static void lone_pods_are_warned_of(void **state)
     } rows[] = {
         {"--nnodes=1 --nproc_per_node=4 x.py",
          "PET_NNODES=4 PET_NODE_RANK=2 PET_MASTER_ADDR=pt-master-0 PET_MASTER_PORT=23456",
-         "this is one of 4 pods by PET_NNODES, but --nnodes=1 makes it a job of its own: 4 jobs that train "
-         "apart"},
+         "this is one of 4 pods by PET_NNODES, but --nnodes=1 makes it a separate job: 4 independent jobs "
+         "would train"},
         {"--standalone x.py", "PET_NNODES=2",
          "this is one of 2 pods by PET_NNODES, but --standalone makes it"},
         {"--nnodes=1 --nproc_per_node=4 x.py",
@@ -306,7 +306,7 @@ static void bad_usage_is_one_clear_line(void **state)
         {"-r 0:1, x.py", "", "--redirects: '0:1,' is not 0, 1, 2, 3 or a map of local ranks such as 0:1,1:3"},
         {"--monitor-interval=0 x.py", "", "--monitor-interval: '0' is outside 1e-09 to 10000000 s"},
         {"--start-method=thread x.py", "", "--start-method: 'thread' is not one of spawn, fork, forkserver"},
-        {"--output=markdown x.py", "", "--output=markdown is a form of --help, give that behind it"},
+        {"--output=markdown x.py", "", "--output=markdown is a format of --help: put --help after it"},
         {"--run-path x.py", "",
          "--run-path: it needs Python in the agent; leave it out, or use -m for a module"},
         {"--numa-binding x.py", "",
@@ -478,7 +478,7 @@ static void rdzv_conf_counts_where_no_flag_does(void **state)
     }
     struct parsed *p = parse("--rdzv-conf=foo=1,bar=2,foo=3 x.py", "");
     assert_parsed(p);
-    assert_string_equal(p->config.notes, "--rdzv-conf: without meaning here: foo, bar");
+    assert_string_equal(p->config.notes, "--rdzv-conf: no effect here: foo, bar");
     config_free(&p->config);
 }
 

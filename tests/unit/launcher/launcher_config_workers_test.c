@@ -133,9 +133,8 @@ static void what_changes_nothing_is_taken_and_said_once(void **state)
     assert_parsed(p);
     assert_string_equal(
         p->config.notes,
-        "--monitor-interval changes nothing: nothing is polled, the end of a worker is seen at once\n"
-        "PET_START_METHOD changes nothing: workers are programs of their own, which Python does not "
-        "start\n"
+        "--monitor-interval has no effect: the end of a worker is detected at once, without polling\n"
+        "PET_START_METHOD has no effect: workers are programs of their own, not started by Python\n"
         "from the environment: PET_START_METHOD=fork");
     config_free(&p->config);
 }
@@ -169,7 +168,7 @@ static void binding_that_cannot_be_is_final(void **state)
         const char *error;
     } rows[] = {
         {"--nproc-per-node=2 --numa-binding=node x.py", &unnamed,
-         "--numa-binding: NVML did not say where the GPUs are: NVML did not answer"},
+         "--numa-binding: NVML did not report the GPUs' NUMA nodes: NVML did not answer"},
         {"--nproc-per-node=3 --numa-binding=node x.py", &named,
          "--numa-binding: 3 workers, but 2 GPUs to bind them by"},
         {"--nproc-per-node=2 --numa-binding=socket x.py", &named,

@@ -153,7 +153,7 @@ static void an_index_without_a_domain_is_explained(void **state)
         struct node_identity_found found;
         struct muster_error err = {0};
         assert_int_equal(node_identity_find(&known, &found, &err), -1);
-        assert_non_null(strstr(err.text, "nothing names node 0"));
+        assert_non_null(strstr(err.text, "the address of node 0 is unknown"));
         assert_non_null(strstr(err.text, "subdomain"));
     }
 }
