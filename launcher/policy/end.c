@@ -13,8 +13,8 @@ const char *end_kind_name(enum end_kind kind)
     return (unsigned)kind < END_KIND_COUNT ? names[kind] : "?";
 }
 
-/* What a process that is asked to end may die of: the signal itself, another one of that kind that its
- * handler raises, or a pipe whose reader was faster. */
+/* The signals that a stopped process may die of: the signal itself, another stop signal raised by its
+ * handler, or SIGPIPE if its reader was faster. */
 static bool answers_a_stop(int signal)
 {
     return signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT ||

@@ -3,8 +3,8 @@
 
 #include <assert.h>
 
-static const int64_t answer_bound_ns = 5 * NS_PER_S, /* a handler that writes stacks is quick, or stuck too */
-    abort_bound_ns = 10 * NS_PER_S;                  /* what is left then is stopped as after any failure */
+static const int64_t answer_bound_ns = 5 * NS_PER_S, /* a handler that writes stacks is quick, or hangs too */
+    abort_bound_ns = 10 * NS_PER_S; /* the remaining workers are stopped as after any failure */
 
 const char *hang_state_name(enum hang_state state)
 {

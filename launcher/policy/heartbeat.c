@@ -74,7 +74,7 @@ int heartbeats_stalled(struct heartbeat *beats, int count, int64_t timeout_ns, s
     return behind;
 }
 
-/* The lowest step above `after` that somebody told; after itself where there is none. */
+/* The lowest reported step above `after`; after itself if there is none. */
 static int64_t next_step(const struct heartbeat *beats, int count, int64_t after)
 {
     int64_t next = after;

@@ -1,7 +1,7 @@
-/* heartbeat.h - pure: what workers tell of their progress, and who has fallen silent (heartbeat.md).
+/* heartbeat.h - pure: workers' progress reports, and detection of silent workers (heartbeat.md).
  *
- * A worker writes lines into a pipe, each a decimal step. Its first beat arms the watch over it; a negative
- * step disarms it until the next beat, for a phase that takes its time. */
+ * A worker writes lines into a pipe, each a decimal step. Its first heartbeat arms hang detection for it;
+ * a negative step disarms it until the next heartbeat, for a long phase. */
 #ifndef MUSTER_LAUNCHER_POLICY_HEARTBEAT_H
 #define MUSTER_LAUNCHER_POLICY_HEARTBEAT_H
 
@@ -13,30 +13,28 @@
 #include "proto/base/clock.h"
 
 struct heartbeat {
-    bool armed;          /* silence means something */
+    bool armed;          /* armed: silence is an error */
     bool over;           /* the worker has ended; set by the caller */
-    bool stalled;        /* heartbeats_stalled has found it so */
-    int64_t step;        /* of the last beat that told one; -1: none */
-    struct instant last; /* beat; where one was seen */
+    bool stalled;        /* set by heartbeats_stalled */
+    int64_t step;        /* of the last heartbeat with a step; -1: none */
+    struct instant last; /* time of the last heartbeat, if there was one */
     struct {
         int64_t value;
-        int length; /* digits; -1: this line is no number */
+        int length; /* digits; -1: the line is not a number */
         bool negative;
-    } line; /* the line whose end has not come */
+    } line; /* the incomplete line */
 };
 
 void heartbeat_init(struct heartbeat *beat);
-/* Bytes that arrived at now. Every line is a beat, also one that is no number. */
+/* Bytes that arrived at now. Every line is a heartbeat, even if it is not a number. */
 void heartbeat_take(struct heartbeat *beat, const char *bytes, size_t length, struct instant now);
 
 /* When the first of them will have been silent for timeout_ns; timeout_ns 0: never. */
 struct instant heartbeats_deadline(const struct heartbeat *beats, int count, int64_t timeout_ns);
-/* Where one is silent for timeout_ns: marks it and all that stand still with it, silent for half as long, and
- * returns the index of the one that is furthest behind: the lowest step, then the longest silence. Otherwise
- * -1.
- */
+/* If one is silent for timeout_ns: marks it and all that are stalled with it (silent for half as long),
+ * and returns the index of the slowest: the lowest step, then the longest silence. Otherwise -1. */
 int heartbeats_stalled(struct heartbeat *beats, int count, int64_t timeout_ns, struct instant now);
-/* "step 41: rank 3; step 42: ranks 0-2, 4; no step: rank 5", appended; "" where none has told one. */
+/* "step 41: rank 3; step 42: ranks 0-2, 4; no step: rank 5", appended; "" if no rank has reported one. */
 int heartbeats_format(const struct heartbeat *beats, int count, int rank_base, struct buffer *out);
 
 #endif

@@ -34,7 +34,7 @@ int job_state_format(const struct job_state *state, const char *job_id, struct b
     return buffer_printf(out, "checksum %016" PRIx64 "\n", sum);
 }
 
-/* The rest of the line behind name, in place; NULL where the next line is another one. */
+/* The rest of the line after name, in place; NULL if the next line is another one. */
 static char *take_line(char **at, const char *name)
 {
     size_t length = strlen(name);
@@ -101,6 +101,6 @@ enum job_resume job_state_resume(struct job_state *state, int64_t max_restarts)
     if (state->restart_count <= max_restarts)
         return JOB_RESUME;
     state->phase = JOB_DONE;
-    state->exit_code = EXIT_CODE_FAILURE; /* not retryable: the budget is the point */
+    state->exit_code = EXIT_CODE_FAILURE; /* not retryable: the limit of restarts is what counts */
     return JOB_IS_SPENT;
 }

@@ -1,5 +1,5 @@
-/* job_state.h - pure: what a job leaves on a volume for the agent that is started after this one
- * (--state-dir): how many restarts are used up, and whether it is over.
+/* job_state.h - pure: the state of a job, kept on a volume for the next agent (--state-dir): used
+ * restarts, and whether it has ended.
  *
  * One text file a job, named by its id:
  *     muster job state 1
@@ -7,8 +7,8 @@
  *     restarts <n>
  *     phase running | left | done
  *     exit code <n>
- *     checksum <16 hexadecimal digits over what stands above>
- */
+ *     checksum <16 hexadecimal digits over the lines above>
+ *  */
 #ifndef MUSTER_LAUNCHER_POLICY_JOB_STATE_H
 #define MUSTER_LAUNCHER_POLICY_JOB_STATE_H
 
@@ -20,9 +20,9 @@
 
 /* symbol, name in the file, meaning */
 #define JOB_PHASES(X)                                                                                        \
-    X(JOB_RUNS, "running", "workers run; found by a new agent: the last one vanished without a word")        \
-    X(JOB_LEFT, "left", "the agent was told to end, or a world could not form: it may go on")                \
-    X(JOB_DONE, "done", "there was a verdict on the job; exit code is its")
+    X(JOB_RUNS, "running", "workers run; found by a new agent: the previous agent died unexpectedly")        \
+    X(JOB_LEFT, "left", "the agent was stopped, or a world could not form: the job may continue")            \
+    X(JOB_DONE, "done", "the job has a verdict; exit code is its")
 
 enum job_phase {
 #define JOB_PHASE_ENUM(symbol, ...) symbol,
@@ -34,23 +34,24 @@ enum job_phase {
 struct job_state {
     int64_t restart_count;
     enum job_phase phase;
-    int exit_code; /* of a job that is done */
+    int exit_code; /* of a finished job */
 };
 
 enum { JOB_STATE_SIZE_LIMIT = 4096 };
 
-/* directory/job_id.muster-job, the caller's; NULL without memory. */
+/* directory/job_id.muster-job, owned by the caller; NULL without memory. */
 char *job_state_path(const char *directory, const char *job_id);
 int job_state_format(const struct job_state *state, const char *job_id, struct buffer *out);
-/* MUSTER_E_INVALID where the text is not a whole state of this job; err says what is wrong with it. */
+/* MUSTER_E_INVALID if the text is not a complete state of this job; err holds the reason. */
 int job_state_parse(const char *text, size_t length, const char *job_id, struct job_state *state,
                     struct muster_error *err);
 
-/* What the agent of a new life makes of the state that it found; *state becomes its own. */
+/* A new agent's reaction to the state that it found; *state becomes its own. */
 enum job_resume {
-    JOB_RESUME,   /* go on, restart_count being used up */
-    JOB_IS_OVER,  /* leave at once with exit_code */
-    JOB_IS_SPENT, /* the lost life was one restart more than there are: leave with exit_code; done now */
+    JOB_RESUME,   /* continue, with restart_count restarts used */
+    JOB_IS_OVER,  /* exit at once with exit_code */
+    JOB_IS_SPENT, /* the previous agent's death exceeds the limit of restarts: exit with exit_code; the job is
+                     done now */
 };
 enum job_resume job_state_resume(struct job_state *state, int64_t max_restarts);
 

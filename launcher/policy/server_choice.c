@@ -18,8 +18,8 @@ static bool same_name(const char *a, const char *b)
     return a_length && a_length == b_length && !strncasecmp(a, b, a_length);
 }
 
-/* Whether the address is this node's. Where it was told which one it has, that alone counts: several nodes of
- * one machine have all its addresses. */
+/* Whether the address is this node's. If it was given one, only that counts: several nodes of one machine
+ * have all its addresses. */
 static bool is_ours(const struct server_question *question, const char *address)
 {
     if (is_given(question->local_addr))

@@ -1,7 +1,7 @@
-/* server_choice.h - pure: whether this node serves an elastic job.
+/* server_choice.h - pure: decides whether this node serves an elastic job.
  *
- * Every node is given the same endpoint; the one that has its address serves. Asked twice: before the name is
- * looked up (a pod's own name may not resolve before it is ready), and with its addresses. */
+ * Every node is given the same endpoint; the node with its address serves. Decided in two steps: before
+ * the name is looked up (a pod's own name may not resolve before it is ready), and with its addresses. */
 #ifndef MUSTER_LAUNCHER_POLICY_SERVER_CHOICE_H
 #define MUSTER_LAUNCHER_POLICY_SERVER_CHOICE_H
 
@@ -10,25 +10,26 @@
 enum server_choice {
     SERVER_CHOICE_SERVE,
     SERVER_CHOICE_JOIN,   /* the endpoint is an address already */
-    SERVER_CHOICE_RESOLVE /* look its name up, and ask again with server_choose_resolved */
+    SERVER_CHOICE_RESOLVE /* resolve its name, then call server_choose_resolved */
 };
 
 struct server_question {
     const char *endpoint;                  /* host name or numeric address */
-    int is_host;                           /* 1, 0, or below 0: not said */
-    const char *local_addr;                /* what this node was told to be; NULL: nothing */
-    const char *host_name, *full_name;     /* this machine's; "" where unknown */
+    int is_host;                           /* 1, 0, or below 0: not given */
+    const char *local_addr;                /* this node's configured address; NULL: none */
+    const char *host_name, *full_name;     /* this machine's; "" if unknown */
     bool (*is_numeric)(const char *text);  /* whether it is an address */
     bool (*is_local)(const char *address); /* whether this machine has it */
 };
 
 enum server_choice server_choose(const struct server_question *question);
-/* Whether this node serves; address(context, i) is the i-th address of the endpoint's name, NULL behind the
+/* Whether this node serves; address(context, i) is the i-th address of the endpoint's name, NULL after the
  * last one. */
 bool server_choose_resolved(const struct server_question *question,
                             const char *(*address)(const void *context, int index), const void *context);
-/* Several agents of one machine may have one endpoint: the first that binds its port serves. Whether one that
- * finds it taken joins whoever holds it; else that is an error. must_serve: it was told to be the server. */
+/* Several agents of one machine may have one endpoint: the first that binds its port serves. Whether an
+ * agent that finds the port in use joins its holder; else that is an error. must_serve: it was configured
+ * as the server. */
 bool server_choice_joins_holder(bool elastic, bool must_serve, bool same_program);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { REASON_LIMIT = 400 }; /* bytes as JSON has them; what stands before it is shorter than 250 */
+enum { REASON_LIMIT = 400 }; /* bytes in JSON; the part before it is shorter than 250 */
 
 const char *stop_notice_change_name(enum membership_change change)
 {
@@ -15,7 +15,7 @@ const char *stop_notice_change_name(enum membership_change change)
     return (unsigned)change < MEMBERSHIP_CHANGE_COUNT ? names[change] : "";
 }
 
-/* As much of its beginning as fits, whole characters only. */
+/* As much of the beginning as fits, whole characters only. */
 static int put_reason(const char *text, struct buffer *out)
 {
     for (size_t length = strlen(text);; length -= 1 + length / 8) {

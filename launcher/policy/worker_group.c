@@ -35,7 +35,7 @@ const char *worker_group_action_name(enum worker_group_action action)
     return (unsigned)action < GROUP_ACTION_COUNT ? names[action] : "?";
 }
 
-/* A server that does not answer for so long does not serve. */
+/* A server that does not respond for so long does not serve. */
 static const int64_t drain_answer_ns = NS_PER_S;
 
 struct step {
@@ -50,9 +50,9 @@ static void act(struct step *s, enum worker_group_action action)
     s->actions |= 1u << action;
 }
 
-/* --- what several cells share --- */
+/* --- shared by several cells --- */
 
-/* The first word on the exit code is the last. */
+/* The first decision on the exit code is final. */
 static void decide(struct step *s, int exit_code)
 {
     if (s->group->leaving)
@@ -77,7 +77,7 @@ static void stopped(struct step *s)
     act(s, GROUP_REPORT_STOPPED);
 }
 
-/* The next round would die of what this one left. */
+/* The next round would fail on processes left by this one. */
 static void clean(struct step *s)
 {
     s->group->state = GROUP_CLEANING;
@@ -93,13 +93,14 @@ static void begin_stop(struct step *s, int signal, int64_t grace_ns)
     act(s, GROUP_TERMINATE);
 }
 
-/* SAVING ends so long before its KILL: who did not use the time needs no more than after a failure. */
+/* SAVING ends so long before its KILL: a worker that did not use the time needs no more than after a
+ * failure. */
 static int64_t last_ns(const struct step *s, int64_t grace_ns)
 {
     return s->group->restart_grace_ns < grace_ns / 2 ? s->group->restart_grace_ns : grace_ns / 2;
 }
 
-/* A stop of which workers can be told in time. It takes no longer for those that listen. */
+/* A planned stop, which can be announced to workers. It takes no longer for those that handle notices. */
 static void begin_announced_stop(struct step *s, int signal, int64_t grace_ns)
 {
     struct worker_group *group = s->group;
@@ -114,7 +115,7 @@ static void begin_announced_stop(struct step *s, int signal, int64_t grace_ns)
     act(s, GROUP_ANNOUNCE);
 }
 
-/* The server is told that this agent goes: by and by where all are stopping for it, otherwise now. */
+/* Reports to the server that this agent leaves: with a drain if all nodes stop for it, otherwise at once. */
 static void say_going(struct step *s)
 {
     act(s, s->group->drains || (s->group->ends_together && s->group->planned) ? GROUP_DRAIN : GROUP_LEAVE);
@@ -145,7 +146,7 @@ static void fail(struct step *s)
     begin_stop(s, SIGTERM, s->group->restart_grace_ns);
 }
 
-/* One more that did not wait for our signal. */
+/* One more worker that ended before our signal. */
 static void fail_too(struct step *s)
 {
     act(s, GROUP_REPORT_FAILED);
@@ -189,7 +190,7 @@ static void end_now(struct step *s)
     over(s);
 }
 
-/* Our part was done: whoever lost us will learn from the others, and we keep what we know. */
+/* Our part is done: an agent that lost us will get the verdict from the others, and we keep our state. */
 static void end_done(struct step *s)
 {
     decide(s, EXIT_CODE_OK);
@@ -210,14 +211,14 @@ static void drain(struct step *s)
     act(s, GROUP_DRAIN);
 }
 
-/* The last exited 0 while the others were being asked. */
+/* The last worker exited 0 while the stop was being requested. */
 static void succeed_last(struct step *s)
 {
     act(s, GROUP_REPORT_DONE);
     quit_alone(s);
 }
 
-/* Everybody stops, and this agent goes when its workers have ended. */
+/* All nodes stop, and this agent leaves when its workers have ended. */
 static void drain_with_all(struct step *s)
 {
     int64_t grace_ns = s->event->grace_ns ? s->event->grace_ns : s->group->shutdown_grace_ns;
@@ -251,7 +252,7 @@ static void quit_done(struct step *s)
     quit_alone(s);
 }
 
-/* A signal while the stop is under way takes no step back and leaves none out. */
+/* A signal during the stop neither reverts nor skips a step. */
 static void quit_too(struct step *s)
 {
     if (s->group->leaving)
@@ -260,7 +261,7 @@ static void quit_too(struct step *s)
     say_going(s);
 }
 
-/* The agent's own time may be shorter than what the workers were told. */
+/* The agent's own time may be shorter than the time announced to the workers. */
 static void quit_saving(struct step *s)
 {
     struct worker_group *group = s->group;
@@ -274,13 +275,13 @@ static void quit_saving(struct step *s)
     act(s, GROUP_ANNOUNCE);
 }
 
-/* The time to save is over, or nobody is left who uses it. */
+/* The time to save is over, or no worker uses it any more. */
 static void stop_saving(struct step *s)
 {
     begin_stop(s, s->group->signal, instant_diff_ns(s->group->kill_at, s->now));
 }
 
-/* Something failed meanwhile: the others cannot finish. */
+/* A worker failed meanwhile: the others cannot finish. */
 static void stop_in_saving(struct step *s)
 {
     s->group->stop_asked = true;
@@ -312,7 +313,7 @@ static void kill_all(struct step *s)
     act(s, GROUP_KILL);
 }
 
-/* A node with a process that cannot be killed takes part in nothing any more. */
+/* A node with an unkillable process takes part in nothing any more. */
 static void give_up(struct step *s)
 {
     s->group->leaving = true;
@@ -337,7 +338,7 @@ static void (*const table[GROUP_STATE_COUNT][GROUP_EVENT_COUNT])(struct step *) 
     [GROUP_OVER] = {ignore, ignore, ignore, ignore, ignore, ignore, remind, ignore, ignore, ignore},
 };
 
-/* What worker_group.h says of a group at all times, and of its actions. */
+/* The invariants of worker_group.h on a group and its actions. */
 static void worker_group_check(const struct worker_group *group, unsigned actions)
 {
     bool timed = group->state == GROUP_DRAINING || group->state == GROUP_SAVING ||
@@ -346,7 +347,7 @@ static void worker_group_check(const struct worker_group *group, unsigned action
     const unsigned start = 1U << GROUP_START, leave = 1U << GROUP_EXIT;
     assert(timed == (group->deadline.ns != INSTANT_NEVER.ns));
     assert(!(actions & leave) || group->leaving);
-    assert((actions & (start | leave)) != (start | leave)); /* nothing is started by who goes */
+    assert((actions & (start | leave)) != (start | leave)); /* a leaving agent starts no workers */
 }
 
 int worker_group_step(struct worker_group *group, const struct worker_group_event *event, struct instant now,

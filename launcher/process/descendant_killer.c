@@ -20,7 +20,7 @@ struct sweep {
     pid_t reading;   /* atomic */
     unsigned looked; /* atomic */
     pthread_mutex_t gate;
-    bool called_off; /* under gate, which is held while a signal is sent */
+    bool called_off; /* under the lock, which is held while a signal is sent */
     struct descendants_process left[DESCENDANT_KILLER_LEFT_LIMIT];
     int left_count;
     struct descendants_session sessions[];
@@ -60,7 +60,7 @@ static void run_sweep(void *payload)
 {
     struct sweep *sweep = payload;
     struct descendants blind = sweep->kin;
-    blind.blind = true; /* first what is found without a look into anybody's memory */
+    blind.blind = true; /* first those found without reading a process's memory */
     if (sweep->signal == SIGKILL)
         (void)descendants_sweep(&blind, sweep->signal, found, sweep);
     sweep->left_count = 0;
@@ -71,7 +71,7 @@ static void run_sweep(void *payload)
 static void free_sweep(void *payload)
 {
     struct sweep *sweep = payload;
-    (void)pthread_mutex_destroy(&sweep->gate); /* nobody is left to hold it */
+    (void)pthread_mutex_destroy(&sweep->gate); /* no other holder is left */
     mem_free(sweep);
 }
 
@@ -97,7 +97,7 @@ static struct sweep *make(const struct descendant_killer *sweeper, const struct 
     sweep->kin.unread_count = (size_t)sweeper->unread_count;
     if (order->kin.id)
         sweep->kin.id = memcpy(sweep->id, order->kin.id, DESCENDANTS_ID_LENGTH);
-    sweep->kin.blind = sweeper->unread_count == DESCENDANT_KILLER_UNREAD_LIMIT; /* too many do not answer */
+    sweep->kin.blind = sweeper->unread_count == DESCENDANT_KILLER_UNREAD_LIMIT; /* too many do not respond */
     sweep->kin.reading = &sweep->reading;
     sweep->kin.looked = &sweep->looked;
     sweep->kin.deliver = deliver;
@@ -182,7 +182,8 @@ pid_t descendant_killer_tick(struct descendant_killer *sweeper, struct instant n
     if (!instant_reached(now, descendant_killer_deadline(sweeper)))
         return 0;
     const unsigned looked = __atomic_load_n(&sweeper->sweep->looked, __ATOMIC_RELAXED);
-    if (looked != sweeper->looked) { /* it gets on, though slowly: the machine is busy, or has very many */
+    if (looked != sweeper->looked) { /* it makes progress, though slowly: the machine is busy, or has very
+                                        many processes */
         sweeper->looked = looked;
         sweeper->deadline = instant_add(now, patience_ns);
         return 0;

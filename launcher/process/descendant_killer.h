@@ -1,8 +1,8 @@
-/* descendant_killer.h - the sweeps of descendants.h, done by a thread: to read a process's environment may
- * block for ever where that process is stuck in the kernel, whoever's it is.
+/* descendant_killer.h - the sweeps of descendants.h, done by a thread: reading a process's environment may
+ * block for ever if that process is stuck in the kernel, ours or not.
  *
- * One sweep at a time. One that does not come back in time is called off, and the process that it hangs at is
- * not looked into again; a sweep that was called off sends nothing any more. */
+ * One sweep at a time. A sweep that does not return in time is cancelled, and the process at which it
+ * hangs is skipped from then on; a cancelled sweep sends no more signals. */
 #ifndef MUSTER_LAUNCHER_PROCESS_DESCENDANT_KILLER_H
 #define MUSTER_LAUNCHER_PROCESS_DESCENDANT_KILLER_H
 
@@ -19,38 +19,38 @@ struct sweep;
 struct descendant_killer {
     struct loop *loop;
     struct loop_source done;
-    struct background_job *errand; /* NULL: no sweep is under way */
+    struct background_job *errand; /* NULL: no sweep is in progress */
     struct sweep *sweep;           /* of errand */
     struct instant deadline;
-    unsigned looked; /* at how many processes it had looked when the deadline was set */
+    unsigned looked; /* how many processes it had examined when the deadline was set */
     pid_t unread[DESCENDANT_KILLER_UNREAD_LIMIT];
     int unread_count;
     struct descendants_process
-        left[DESCENDANT_KILLER_LEFT_LIMIT]; /* whom the last sweep that came back found */
+        left[DESCENDANT_KILLER_LEFT_LIMIT]; /* processes found by the last sweep that returned */
     int left_count;
 };
 
-/* Who gets the signal: all that kin names, but not the groups of live session leaders where spare_groups. A
- * signal other than KILL is followed by CONT, since a stopped process handles nothing. */
+/* The receivers of the signal: all descendants, but not the groups of live session leaders if
+ * spare_groups. A signal other than KILL is followed by CONT, since a stopped process handles nothing. */
 struct sweep_order {
     struct descendants kin; /* id and sessions are copied */
     int signal;
     bool spare_groups;
 };
 
-/* A sweep for the same signal that is under way goes on instead; one for another signal is called off. */
+/* A sweep for the same signal that is in progress goes on instead; one for another signal is cancelled. */
 int descendant_killer_start(struct descendant_killer *sweeper, const struct sweep_order *order,
                             struct muster_error *err);
-/* Returns when nothing will be sent any more. */
+/* Returns when no more signals will be sent. */
 void descendant_killer_call_off(struct descendant_killer *sweeper);
-/* How long to wait before the next sweep for KILL, so long after the first: often while the killed may still
- * have had children, seldom where something cannot be killed. Pure. */
+/* How long to wait before the next sweep for KILL, so long after the first: short while the killed
+ * processes may still have had children, long if some cannot be killed. Pure. */
 int64_t descendant_killer_pause_ns(int64_t elapsed_ns);
-/* Waits so long for the sweep that is under way. */
+/* Waits so long for the sweep in progress. */
 void descendant_killer_wait(struct descendant_killer *sweeper, int64_t patience_ns);
-/* When descendant_killer_tick is due; never where no sweep is under way. */
+/* When descendant_killer_tick is due; never if no sweep is in progress. */
 struct instant descendant_killer_deadline(const struct descendant_killer *sweeper);
-/* Calls off a sweep that has not got on since the last deadline. Returns the process at which it hangs; 0:
+/* Cancels a sweep without progress since the last deadline. Returns the process at which it hangs; 0:
  * none. */
 pid_t descendant_killer_tick(struct descendant_killer *sweeper, struct instant now);
 

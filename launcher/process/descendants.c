@@ -120,7 +120,7 @@ static ssize_t read_some(int fd, char *out, size_t size)
     return got;
 }
 
-/* directory/name for reading, -1 where it is gone or not ours to read */
+/* directory/name for reading, -1 if it does not exist or is not readable for us */
 static int open_in(int proc, const char *pid, const char *name)
 {
     char path[64];
@@ -150,7 +150,7 @@ static bool carries_mark(const struct descendants *kin, int proc, const char *pi
     return !(kin->family ? differs >> OTHER_BITS : differs);
 }
 
-/* Wherever it stands in an environment, 128 random bits are ours. */
+/* Anywhere in an environment, 128 random bits are ours. */
 static bool carries_id(int proc, const char *pid, const char *id)
 {
     char text[8192];
@@ -169,9 +169,8 @@ static bool carries_id(int proc, const char *pid, const char *id)
     return false;
 }
 
-/* The kernel gives a number away again only when no process, group or session uses it: where there is a
- * process with the number of a leader that was reaped, what we started is gone and the session is that
- * process's. */
+/* The kernel reuses a number only when no process, group or session has it: if there is a process with the
+ * number of a leader that was reaped, the session that we started is gone and this one is that process's. */
 static bool is_in(const struct descendants_session *session, const struct descendants_process *process)
 {
     if (process->session != session->id)
@@ -235,7 +234,7 @@ static void send_signal(const struct descendants *kin, int proc, const char *nam
                         struct descendants_process *process, int signal, void *context)
 {
     scope_close int pidfd = (int)syscall(SYS_pidfd_open, process->pid, 0);
-    if (pidfd >= 0) { /* the pid is pinned now: look once more, so that a recycled one is spared */
+    if (pidfd >= 0) { /* the pid is pinned now: check once more, so that a recycled one is spared */
         if (is_kin(kin, proc, name, process))
             deliver(kin, context, pidfd, process->pid, signal);
     } else if (errno != ESRCH) { /* Linux before 5.3, a sandbox without it, or no descriptor is left */

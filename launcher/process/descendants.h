@@ -1,13 +1,13 @@
-/* descendants.h - finds and signals every process that belongs to an agent, wherever it has hidden.
+/* descendants.h - finds and signals every process that belongs to an agent, wherever it hides.
  *
- * A process is kin where it carries the agent's mark (descendants_mark) or, in its environment, the agent's
- * id, lives in a session that the agent started, or is a child of the agent (which is a subreaper, so that
- * orphans become its children). The mark survives what a daemon does: a session of its own, an empty
- * environment, a parent that ends. Signals go through a pidfd that was opened before the last look, so that a
- * recycled pid is never hit.
+ * A process is a descendant if it carries the agent's mark (descendants_mark) or, in its environment, the
+ * agent's id, lives in a session that the agent started, or is a child of the agent (which is a subreaper,
+ * so that orphans become its children). The mark survives what a daemon does: a session of its own, an
+ * empty environment, a parent that ends. Signals go through a pidfd that was opened before the last look,
+ * so that a recycled pid is never hit.
  *
- * Guardians are never kin, not even those of an agent that runs inside this one: they see to their own
- * agent's kin and leave by themselves.
+ * Guardians never count as descendants, not even those of an agent that runs inside this one: they kill
+ * their own agent's descendants and exit by themselves.
  *
  * Async-signal-safe, no allocation: the guardian runs it after a fork from a process with threads. */
 #ifndef MUSTER_LAUNCHER_PROCESS_DESCENDANTS_H
@@ -27,25 +27,24 @@ enum {
 
 struct descendants_session {
     pid_t id;
-    bool leaderless; /* its leader was reaped: the number is a stranger's as soon as a process has it again */
+    bool leaderless; /* its leader was reaped: a process with this number is not ours */
 };
 
 struct descendants {
     const char *id;  /* DESCENDANTS_ID_LENGTH bytes; NULL: not looked for, nor is its mark */
     bool family;     /* marks of all ids with the same first DESCENDANTS_FAMILY_LENGTH bytes count */
-    bool blind;      /* no environment is looked at: that may block */
-    pid_t parent;    /* its children are kin; 0: not looked for */
-    pid_t except[2]; /* never kin: the agent and its guardian; 0 for none */
-    const struct descendants_session *sessions; /* whose members are kin */
+    bool blind;      /* no environment is read: that may block */
+    pid_t parent;    /* its children are descendants; 0: not looked for */
+    pid_t except[2]; /* excluded: the agent and its guardian; 0 for none */
+    const struct descendants_session *sessions; /* whose members are descendants */
     size_t session_count;
-    const pid_t *unread; /* whose environment is not looked at: it did not answer once */
+    const pid_t *unread; /* processes whose environment is not read: it hung before */
     size_t unread_count;
-    pid_t *reading; /* atomic; whose environment is being read, which may block for ever; 0: nobody's. May be
-                       NULL */
-    unsigned *looked; /* atomic; grows with each process that is looked at. May be NULL */
-    /* Sends the signal in place of descendants_sweep; pidfd is -1 where the kernel has none. NULL: it is sent
-     * at once
-     */
+    pid_t *reading; /* atomic; process whose environment is being read, which may block for ever; 0: none. May
+                       be NULL */
+    unsigned *looked; /* atomic; grows with each process that is examined. May be NULL */
+    /* Sends the signal in place of descendants_sweep; pidfd is -1 if the kernel has none. NULL: it is sent
+     * at once */
     void (*deliver)(void *context, int pidfd, pid_t pid, int signal);
 };
 
@@ -55,17 +54,17 @@ struct descendants_process {
     char name[16]; /* the command, NUL-terminated */
 };
 
-/* Looks at every process once; context is found's and deliver's. found is called for each one that is kin and
- * no zombie; where it returns true, signal is sent. found NULL: all get it. Returns how many were kin, -1
- * where /proc cannot be read. */
+/* Examines every process once; context is passed to found and deliver. found is called for each descendant
+ * that is not a zombie; if it returns true, signal is sent. found NULL: all get it. Returns how many were
+ * descendants, -1 if /proc cannot be read. */
 int descendants_sweep(const struct descendants *kin, int signal,
                       bool (*found)(void *context, const struct descendants_process *process), void *context);
 
-/* What every process of an agent carries as the soft limit of RLIMIT_RTTIME: inherited over fork and exec,
- * without effect (it bounds, in microseconds, what real-time processes compute without a pause: 140,000
- * years), and read without a look into the process's memory. 61 bits of the id. */
+/* The soft limit of RLIMIT_RTTIME of every process of an agent: inherited over fork and exec, without
+ * effect (it bounds, in microseconds, what real-time processes compute without a pause: 140,000 years),
+ * and read without reading the process's memory. 61 bits of the id. */
 uint64_t descendants_mark(const char *id);
-/* The mark that a /proc/PID/limits text carries, 0 where it has none. */
+/* The mark in a /proc/PID/limits text, 0 if it has none. */
 uint64_t descendants_parse_mark(const char *limits, size_t length);
 
 /* A fresh id: DESCENDANTS_ID_LENGTH digits and a NUL. -1 with errno. */
@@ -75,7 +74,7 @@ int descendants_make_id(char id[DESCENDANTS_ID_LENGTH + 1]);
 enum { DESCENDANTS_PARTS_LIMIT = 4096 };
 int descendants_make_part_id(const char *run, unsigned number, char id[DESCENDANTS_ID_LENGTH + 1]);
 
-/* What deliver does in the end. */
+/* The final step of deliver. */
 void descendants_send(int pidfd, pid_t pid, int signal);
 
 /* Reads a /proc/PID/stat text. The command may hold any byte, parentheses and newlines included. */

@@ -1,4 +1,4 @@
-/* find_program.c - see find_program.h. Not pure: it looks at files. */
+/* find_program.c - see find_program.h. Not pure: it reads files. */
 #include "launcher/process/find_program.h"
 
 #include <dirent.h>
@@ -14,7 +14,7 @@
 #include "proto/env_names.h"
 #include "proto/exit_code.h"
 
-enum { FIRST_BYTES = 128 }; /* a #! line is no longer */
+enum { FIRST_BYTES = 128 }; /* limit of a #! line */
 
 static bool is_regular(const char *path)
 {
@@ -22,7 +22,7 @@ static bool is_regular(const char *path)
     return stat(path, &status) == 0 && S_ISREG(status.st_mode);
 }
 
-/* The first bytes of a file; 0 where it cannot be read (a program may be executable and not readable). */
+/* The first bytes of a file; 0 if it cannot be read (a program may be executable but not readable). */
 static size_t first_bytes_of(const char *path, char bytes[FIRST_BYTES])
 {
     scope_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -59,13 +59,14 @@ char *find_program(const char *name, const char *path, struct muster_error *err)
         (void)error_set(err, MUSTER_E_IO, "'%s' is in PATH but is not executable", name);
     else if (access(name, F_OK) == 0)
         (void)error_set(err, MUSTER_E_NOT_FOUND,
-                        "'%s' was not found in PATH; for the one in this folder say ./%s", name, name);
+                        "'%s' was not found in PATH; for the one in this folder write ./%s", name, name);
     else
         (void)error_set(err, MUSTER_E_NOT_FOUND, "'%s' was not found in PATH", name);
     return NULL;
 }
 
-/* Whether the kernel was told of other kinds of executables (Java, Wine, another machine's code by qemu). */
+/* Whether other kinds of executables are registered with the kernel (Java, Wine, another machine's code by
+ * qemu). */
 static bool has_other_formats(void)
 {
     DIR *folder = opendir("/proc/sys/fs/binfmt_misc");
@@ -78,7 +79,7 @@ static bool has_other_formats(void)
     return found;
 }
 
-/* 0 where the executable at path can be run; the reason is errno of open or stat otherwise. */
+/* 0 if the executable at path can be run; the reason is errno of open or stat otherwise. */
 static int check_executable(const char *path, int *exit_code, struct muster_error *err)
 {
     struct stat status;
@@ -87,7 +88,7 @@ static int check_executable(const char *path, int *exit_code, struct muster_erro
         *exit_code = missing ? EXIT_CODE_NOT_FOUND : EXIT_CODE_CANNOT_EXECUTE;
         if (missing)
             return error_set(err, MUSTER_E_NOT_FOUND, "'%s' does not exist", path);
-        return error_errno(err, "'%s' cannot be looked at", path);
+        return error_errno(err, "'%s' cannot be examined", path);
     }
     *exit_code = EXIT_CODE_CANNOT_EXECUTE;
     if (S_ISDIR(status.st_mode))
@@ -107,9 +108,8 @@ static int check_executable(const char *path, int *exit_code, struct muster_erro
     return 0;
 }
 
-/* Whether torchrun's way is the only one to run this: a file that is neither a binary nor a script with an
- * interpreter of its own, a script of Python's that was not made executable, or a folder with a __main__.py.
- */
+/* Whether only torchrun's way can run this: a file that is neither a binary nor a script with an
+ * interpreter of its own, a Python script that was not made executable, or a folder with a __main__.py. */
 static bool is_for_python(const char *path)
 {
     char bytes[FIRST_BYTES + 1] = "";
@@ -131,7 +131,7 @@ static bool is_for_python(const char *path)
     return length > 0 && !(executable && has_other_formats());
 }
 
-/* A script for the interpreter: it must be there and readable. A folder with a __main__.py is one too. */
+/* A script for the interpreter: it must exist and be readable. A folder with a __main__.py is one too. */
 static int check_script(const char *path, int *exit_code, struct muster_error *err)
 {
     *exit_code = EXIT_CODE_NOT_FOUND;
@@ -139,7 +139,7 @@ static int check_script(const char *path, int *exit_code, struct muster_error *e
     if (stat(path, &status) < 0)
         return errno == ENOENT || errno == ENOTDIR
                    ? error_set(err, MUSTER_E_NOT_FOUND, "the script '%s' does not exist", path)
-                   : error_errno(err, "the script '%s' cannot be looked at", path);
+                   : error_errno(err, "the script '%s' cannot be examined", path);
     *exit_code = EXIT_CODE_CANNOT_EXECUTE;
     if (S_ISDIR(status.st_mode) && !is_for_python(path))
         return error_set(err, MUSTER_E_INVALID, "'%s' is a folder without a __main__.py, not a script", path);
@@ -148,7 +148,7 @@ static int check_script(const char *path, int *exit_code, struct muster_error *e
     return 0;
 }
 
-/* What the name alone does not tell. A program in PATH is before a file of this folder. */
+/* Kinds that the name alone does not show. A program in PATH precedes a file of this folder. */
 static enum program_kind find_kind(const struct run_config *config, const char *path)
 {
     enum program_kind kind = program_kind_of(config);

@@ -20,11 +20,10 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
-/* What the agent and its guardian share: the agent writes, the guardian reads once, when the agent is gone. A
- * place holds a whole session in one word, so that an agent that is killed while it writes leaves no half of
- * one. */
+/* Shared by the agent and its guardian: the agent writes, the guardian reads once, when the agent is gone.
+ * A slot holds a whole session in one word, so that an agent killed while it writes leaves no torn value. */
 struct guardian_table {
-    uint32_t used;                            /* places from the first on that may hold one */
+    uint32_t used;                            /* slots from the first on that may hold one */
     uint64_t places[GUARDIAN_SESSIONS_LIMIT]; /* 0: none; else its id, and LEADERLESS */
 };
 #define LEADERLESS ((uint64_t)1 << 32)
@@ -32,7 +31,7 @@ struct guardian_table {
 /* --- the guardian itself --- */
 
 static struct {
-    const char *id; /* in our copy of the agent's memory, which nobody frees */
+    const char *id; /* in our copy of the agent's memory, which is never freed */
     struct descendants_session sessions[GUARDIAN_SESSIONS_LIMIT];
     size_t count;
 } guarded;
@@ -48,25 +47,26 @@ static void take_sessions(const struct guardian_table *table)
     }
 }
 
-/* Kills until so many looks in a row find nothing: a process may be born behind a look's back, and in the
- * middle of an exec its environment reads empty for as long as it waits for a processor. */
+/* Kills until so many consecutive scans find nothing: a process may be created behind a scan, and in the
+ * middle of an exec its environment reads empty for as long as it waits for CPU time. */
 static void kill_kin(const struct descendants *kin, int clean_looks)
 {
-    enum { LOOKS_LIMIT = 500, PAUSE_MS = 10 }; /* 5 s; what lives then cannot be killed */
+    enum { LOOKS_LIMIT = 500, PAUSE_MS = 10 }; /* 5 s; processes still alive then cannot be killed */
     static const int clean_pauses_ms[] = {0, 10, 50, 200};
     for (int looks = 0, clean = 0; looks < LOOKS_LIMIT; looks++) {
         int found = descendants_sweep(kin, SIGKILL, NULL, NULL);
         if (found < 0)
-            return; /* no /proc: the parent-death signal has done what can be done */
+            return; /* no /proc: the parent-death signal was the only means */
         if (!found && clean == clean_looks)
             return;
-        (void)poll(NULL, 0, found ? PAUSE_MS : clean_pauses_ms[clean]); /* the dead need a moment to go */
+        (void)poll(NULL, 0,
+                   found ? PAUSE_MS : clean_pauses_ms[clean]); /* killed processes need a moment to end */
         clean = found ? 0 : clean + 1;
     }
 }
 
-/* All that can be found without a look into anybody's memory is dead before the first such look, which may
- * block for ever at a stranger that is stuck in the kernel. */
+/* Everything that can be found without reading a process's memory is killed before the first such read,
+ * which may block for ever at an unrelated process that is stuck in the kernel. */
 static void kill_all(void)
 {
     enum { BLIND_CLEAN_LOOKS = 2, CLEAN_LOOKS = 4 };
@@ -119,7 +119,7 @@ guard(const struct guardian_task *task, const struct guardian_table *table, int 
 
 /* --- the agent's half --- */
 
-/* Every Linux that we run on has both of these; emulators of its system calls may lack them. */
+/* Every supported Linux has both of these; emulators of its system calls may lack them. */
 static int guardian_unsupported(struct muster_error *err, const char *consequence)
 {
     return error_set(err, MUSTER_E_UNSUPPORTED, "this kernel (an emulator's?) %s", consequence);
@@ -130,9 +130,9 @@ int guardian_adopt_orphans(struct muster_error *err)
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) == 0)
         return 0;
     if (errno == EINVAL)
-        return guardian_unsupported(err, "does not give orphans to their ancestor: what workers leave behind "
-                                         "is found by its environment alone");
-    return error_errno(err, "cannot become the reaper of orphans");
+        return guardian_unsupported(err, "does not reparent orphans to their ancestor: orphaned processes of "
+                                         "workers are found by their environment only");
+    return error_errno(err, "cannot become a child subreaper");
 }
 
 static struct guardian_table *make_table(const struct guardian_task *task)
@@ -172,9 +172,8 @@ int guardian_start(const struct guardian_task *task, struct guardian *guardian, 
         int refused = errno;
         free_table(table);
         if (refused == EINVAL)
-            return guardian_unsupported(err,
-                                        "cannot start the guardian: nothing ends the workers of a killed "
-                                        "agent");
+            return guardian_unsupported(
+                err, "cannot start the guardian, so the workers of a killed agent would survive");
         errno = refused;
         return error_errno(err, "cannot start the guardian");
     }
@@ -195,7 +194,7 @@ static void put_place(uint64_t *place, uint64_t value)
     __atomic_store_n(place, value, __ATOMIC_RELEASE);
 }
 
-/* A number that is there already is a stranger's no more: its process was started just now. */
+/* A reused number: its process was started just now. */
 void guardian_add(struct guardian *guardian, pid_t session)
 {
     struct guardian_table *table = guardian->table;
@@ -224,7 +223,7 @@ void guardian_remove(struct guardian *guardian, pid_t session)
         put_place(place, 0);
 }
 
-/* Killed before its pipe ends: it must never take our leaving for our death. */
+/* Killed before its pipe ends, so that it cannot mistake a clean exit for a crash. */
 void guardian_release(const struct guardian *guardian)
 {
     if (guardian->pid)

@@ -18,7 +18,7 @@ enum { PROC_TEXT_LIMIT = 16384, TEXT_LIMIT = 32768, THREADS_LIMIT = 4096 };
 
 /* --- texts --- */
 
-/* The calls that processes are found waiting in. */
+/* The system calls that processes are usually waiting in. */
 static const char *call_name(long number)
 {
     switch (number) {
@@ -70,7 +70,7 @@ static void describe_call(const char *text, char *out, size_t size)
     char *end;
     long number = strtol(text, &end, 10);
     const char *name = end > text && number >= 0 ? call_name(number) : NULL;
-    if (end == text) /* "running", or nothing where we may not know */
+    if (end == text) /* "running", or empty if not readable for us */
         (void)snprintf(out, size, "%.*s", (int)strcspn(text, " \n"), text);
     else if (name)
         (void)snprintf(out, size, "%s", name);
@@ -199,7 +199,7 @@ static void hang_dump_run(void *payload)
     for (size_t i = 0; sessions && i < inquiry->count; i++)
         sessions[i].id = inquiry->sessions[i];
     struct descendants kin = {.sessions = sessions, .session_count = sessions ? inquiry->count : 0};
-    (void)descendants_sweep(&kin, SIGUSR1, look, inquiry); /* without /proc there is nothing to say */
+    (void)descendants_sweep(&kin, SIGUSR1, look, inquiry); /* without /proc there is nothing to report */
 }
 
 static void hang_dump_free(void *payload)
@@ -214,11 +214,11 @@ struct background_job *hang_dump_start(const pid_t *sessions, size_t count, stru
 {
     *inquiry = mem_calloc(1, sizeof **inquiry + count * sizeof *sessions);
     if (!*inquiry) {
-        error_set(err, MUSTER_E_NOMEM, "no memory to look at workers that hang");
+        error_set(err, MUSTER_E_NOMEM, "no memory to examine hung workers");
         return NULL;
     }
     (*inquiry)->count = count;
     (*inquiry)->text.limit = TEXT_LIMIT;
     memcpy((*inquiry)->sessions, sessions, count * sizeof *sessions);
-    return background_job_start("looking at workers that hang", hang_dump_run, *inquiry, hang_dump_free, err);
+    return background_job_start("examining hung workers", hang_dump_run, *inquiry, hang_dump_free, err);
 }

@@ -1,6 +1,6 @@
-/* hang_dump.h - what the kernel says of processes that stand still: where their threads wait, and in which
- * system call. A process that has a handler for SIGUSR1 (its default action would end it) is sent one, to say
- * more on its stderr. Read by a thread: /proc of a process that is stuck may be stuck too. */
+/* hang_dump.h - the kernel's view of hung processes: where their threads wait, and in which system call. A
+ * process that has a handler for SIGUSR1 (its default action would end it) is sent one, to print more on
+ * its stderr. Read by a thread: /proc of a hung process may hang too. */
 #ifndef MUSTER_LAUNCHER_PROCESS_HANG_DUMP_H
 #define MUSTER_LAUNCHER_PROCESS_HANG_DUMP_H
 
@@ -12,13 +12,13 @@
 
 struct hang_dump {
     size_t count;       /* of sessions */
-    struct buffer text; /* lines; the errand's until it is done */
+    struct buffer text; /* lines; owned by the background job until it is done */
     int asked;          /* processes that got SIGUSR1 */
     pid_t stopped;    /* the first of the sessions whose leader a signal or a debugger has stopped; 0: none */
-    pid_t sessions[]; /* whose processes are looked at */
+    pid_t sessions[]; /* sessions whose processes are examined */
 };
 
-/* Frees nothing of the caller's; *inquiry is looked at once the errand is done and lives as long as it. */
+/* Frees nothing of the caller's; *inquiry is read once the background job is done and lives as long as it. */
 struct background_job *hang_dump_start(const pid_t *sessions, size_t count, struct hang_dump **inquiry,
                                        struct muster_error *err);
 
@@ -31,7 +31,7 @@ struct hang_dump_threads {
     } kinds[HANG_DUMP_KINDS_LIMIT];
     int kind_count, total;
 };
-/* wchan: text of /proc/PID/task/TID/wchan ("0" where it runs or we may not know); call: of .../syscall
+/* wchan: text of /proc/PID/task/TID/wchan ("0" if it runs or is not readable); call: of .../syscall
  * ("running", or the number first). Kinds beyond the limit are counted in total only. */
 void hang_dump_count(struct hang_dump_threads *threads, const char *wchan, const char *call);
 /* "3 threads: 2 in futex (futex_wait_queue), 1 running" */

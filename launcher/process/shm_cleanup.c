@@ -124,7 +124,7 @@ static void mark_open(struct candidates *found, const char *pid)
     (void)closedir(directory);
 }
 
-/* false where /proc cannot be read: then all may be in use. */
+/* false if /proc cannot be read: then all may be in use. */
 static bool mark_used(struct candidates *found)
 {
     DIR *proc = opendir("/proc");
@@ -151,7 +151,7 @@ static bool is_initial(const char *namespace, const char *initial)
     return !strcmp(text, initial);
 }
 
-/* Where /dev/shm is the host's (its IPC namespace is) but /proc is a container's, other pods may use it
+/* If /dev/shm is the host's (its IPC namespace is) but /proc is a container's, other pods may use it
  * unseen. The numbers are the kernel's, fixed. */
 static bool sees_all(void)
 {
@@ -166,7 +166,7 @@ static void remove_ours(struct shm_cleanup *cleanup, const struct candidates *fo
     scope_close int directory = open(cleanup->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int i = 0; directory >= 0 && i < found->count; i++) {
         if (found->files[i].in_use || unlinkat(directory, found->files[i].name, 0) < 0)
-            continue; /* it may be gone by itself */
+            continue; /* it may have been removed already */
         buffer_printf(&cleanup->removed, "%s%s", cleanup->count++ ? " " : "", found->files[i].name);
     }
 }
@@ -203,7 +203,7 @@ struct background_job *shm_cleanup_start(const struct shm_cleanup_scope *scope, 
         mem_free(made);
         mem_free(dead);
         mem_free(name);
-        error_set(err, MUSTER_E_NOMEM, "no memory to clean up behind the workers");
+        error_set(err, MUSTER_E_NOMEM, "no memory to clean up after the workers");
         return NULL;
     }
     if (scope->dead_count)
@@ -213,5 +213,5 @@ struct background_job *shm_cleanup_start(const struct shm_cleanup_scope *scope, 
     made->directory = name;
     made->removed.limit = 4096;
     *cleanup = made;
-    return background_job_start("cleaning up behind the workers", run, made, shm_cleanup_free, err);
+    return background_job_start("cleaning up after the workers", run, made, shm_cleanup_free, err);
 }

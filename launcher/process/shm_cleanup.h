@@ -1,5 +1,5 @@
-/* shm_cleanup.h - what dead workers left in /dev/shm: the next round would run out of it, or fall over a name
- * that is taken. Nothing is removed that may be somebody else's. */
+/* shm_cleanup.h - removes files of dead workers from /dev/shm: the next round would run out of space, or
+ * fail on a name that exists. Files that may belong to others are kept. */
 #ifndef MUSTER_LAUNCHER_PROCESS_SHM_CLEANUP_H
 #define MUSTER_LAUNCHER_PROCESS_SHM_CLEANUP_H
 
@@ -16,7 +16,7 @@
 struct shm_cleanup_scope {
     uid_t uid;         /* ours */
     int64_t since_ns;  /* wall clock when the round's first worker was started */
-    bool sees_all;     /* every process that could use the files is in our /proc */
+    bool sees_all;     /* every process that could use the files is visible in our /proc */
     const pid_t *dead; /* reaped processes of the round */
     size_t dead_count;
 };
@@ -25,14 +25,14 @@ struct shm_cleanup_file {
     const char *name;
     uid_t uid;
     int64_t changed_ns; /* of its metadata, wall clock */
-    bool in_use;        /* some process that we see maps it or has it open */
+    bool in_use;        /* a visible process maps it or has it open */
 };
 
 /* Whether it is left over from the round: torch_<pid>_... and __KMP_REGISTERED_LIB_<pid>_... of a dead
- * process; nccl-..., whose name tells of nobody, where it came up in this round and everybody who could use
- * it is seen. */
+ * process; nccl-..., whose name identifies no process, if it was created in this round and all its
+ * possible users are visible. */
 bool shm_cleanup_is_ours(const struct shm_cleanup_file *file, const struct shm_cleanup_scope *scope);
-/* The same before it is known whether the file is in use. */
+/* The same before its use is known. */
 bool shm_cleanup_is_candidate(const struct shm_cleanup_file *file, const struct shm_cleanup_scope *scope);
 
 /* --- the thread --- */
@@ -40,11 +40,11 @@ bool shm_cleanup_is_candidate(const struct shm_cleanup_file *file, const struct 
 struct shm_cleanup {
     struct shm_cleanup_scope scope; /* dead is owned */
     char *directory;                /* "/dev/shm" */
-    struct buffer removed;          /* names, separated by blanks; the errand's until it is done */
+    struct buffer removed; /* names, separated by blanks; owned by the background job until it is done */
     int count;
 };
 
-/* scope->dead is copied; sees_all is found out. *cleanup lives as long as the errand. */
+/* scope->dead is copied; sees_all is found out. *cleanup lives as long as the background job. */
 struct background_job *shm_cleanup_start(const struct shm_cleanup_scope *scope, const char *directory,
                                          struct shm_cleanup **cleanup, struct muster_error *err);
 

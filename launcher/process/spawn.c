@@ -1,13 +1,13 @@
 /* spawn.c - see spawn.h.
  *
  * As vfork, so that the cost does not grow with the agent: the child borrows the parent's memory until it
- * executes, and makes system calls only. Everything it needs was computed before, and where it fails it says
- * so in that memory.
+ * executes, and makes system calls only. Everything it needs was computed before, and it reports a failure
+ * in that memory.
  *
- * Nor does it grow with the descriptors of the workers there are: the child borrows the table of descriptors
- * too, and then takes a copy of its beginning alone (close_range with CLOSE_RANGE_UNSHARE). What it is given
- * stands in low places for that. With a copy of the whole, which the exec closes one by one, 256 workers'
- * starts close 130,000 descriptors. */
+ * Nor does it grow with the descriptors of the workers there are: the child borrows the table of
+ * descriptors too, and then takes a copy of its beginning alone (close_range with CLOSE_RANGE_UNSHARE).
+ * The descriptors that it inherits are at low numbers for that. With a copy of the whole, which the exec
+ * closes one by one, 256 workers' starts close 130,000 descriptors. */
 #include "launcher/process/spawn.h"
 
 #include <errno.h>
@@ -32,13 +32,13 @@
 #define CLOSE_RANGE_CLOEXEC (1U << 2)
 #endif
 
-/* step, what the error says */
+/* step, error text */
 #define SPAWN_STEPS(X)                                                                                       \
     X(SPAWN_UNSHARE, "cannot copy the descriptors for")                                                      \
     X(SPAWN_SESSION, "cannot make a session for")                                                            \
     X(SPAWN_ENTER, "cannot set up the namespaces of")                                                        \
     X(SPAWN_DIRECTORY, "cannot enter the working directory")                                                 \
-    X(SPAWN_PARENT, "the agent is gone before it started")                                                   \
+    X(SPAWN_PARENT, "the agent died before the start of")                                                    \
     X(SPAWN_DESCRIPTORS, "cannot set up stdout, stderr and the limit of descriptors for")                    \
     X(SPAWN_CPUS, "cannot set the CPUs of")                                                                  \
     X(SPAWN_EXEC, "cannot execute")
@@ -56,8 +56,8 @@ static const char *const step_texts[] = {
 };
 
 enum {
-    LOW_LIMIT = 64,                      /* with fewer descriptors than that a copy of all is as good */
-    GIVEN_LIMIT = 2 + SPAWN_EXTRA_LIMIT, /* what a worker is given: its output, and the extra ones */
+    LOW_LIMIT = 64,                      /* with fewer descriptors than that, a copy of all costs the same */
+    GIVEN_LIMIT = 2 + SPAWN_EXTRA_LIMIT, /* descriptors for a worker: its output, and the extra ones */
     STACK_BYTES = 16384,
 };
 
@@ -65,9 +65,9 @@ struct child {
     const struct spawn_options *options;
     sigset_t reset; /* signals whose action becomes the default */
     pid_t parent;
-    int given[GIVEN_LIMIT]; /* the options', or the low places where they stand */
+    int given[GIVEN_LIMIT]; /* the options', or the low numbers they are copied to */
     unsigned shared_from;   /* 0: the table is a copy. Else it is the parent's, and is copied up to here */
-    /* the child's answer; parent and child take turns, but for the compiler */
+    /* the child's answer; parent and child take turns, unseen by the compiler */
     volatile bool failed;
     volatile enum spawn_step step;
     volatile int error;
@@ -105,7 +105,7 @@ static void reset_signals(const struct child *child)
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* What stands there is copied already, or is close-on-exec and the parent's. */
+/* Descriptors there are copied already, or are close-on-exec and the parent's. */
 static bool take_extras(const int *fds, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -116,7 +116,7 @@ static bool take_extras(const int *fds, int count)
     return true;
 }
 
-/* A hard limit below it is somebody's wish: then it is found by its environment alone. */
+/* A lower hard limit is the user's choice: then it is found by its environment alone. */
 static void put_mark(uint64_t mark)
 {
     struct rlimit limit;
@@ -126,7 +126,7 @@ static void put_mark(uint64_t mark)
     (void)setrlimit(RLIMIT_RTTIME, &limit); /* up to the hard limit is always allowed */
 }
 
-/* Everything from first on closes at the exec, whoever opened it. */
+/* Every descriptor from first on closes at the exec. */
 static void close_rest(unsigned first)
 {
     if (syscall(SYS_close_range, first, UINT_MAX, CLOSE_RANGE_CLOEXEC) == 0)
@@ -149,7 +149,7 @@ static void run_child(struct child *child)
         fail(child, SPAWN_ENTER);
     if (o->directory && chdir(o->directory) < 0)
         fail(child, SPAWN_DIRECTORY);
-    /* the parent may have died before it was asked to tell us */
+    /* the parent may have died before the death signal was set */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != child->parent)
         fail(child, SPAWN_PARENT);
     /* the caller's descriptors are above 2, or are the very number that they become */
@@ -176,7 +176,7 @@ static int enter_child(void *context)
     run_child(context);
 }
 
-/* The parent stands still until the child executes or ends. A stack of its own, since two cannot return on
+/* The parent is suspended until the child executes or ends. A stack of its own, since two cannot return on
  * one. */
 static pid_t start_child(struct child *child)
 {
@@ -191,10 +191,10 @@ static pid_t start_child(struct child *child)
 
 /* --- low places --- */
 
-/* Descriptors that hold nothing but while a worker is started; main thread only. */
+/* Low descriptors that are used only while a worker is started; main thread only. */
 static struct {
     enum { LOW_UNTRIED, LOW_NONE, LOW_RESERVED } state;
-    int empty; /* what they hold meanwhile */
+    int empty; /* their placeholder meanwhile */
     int fds[GIVEN_LIMIT];
 } low;
 
@@ -221,15 +221,15 @@ static bool reserve_low(void)
     return true;
 }
 
-/* Gives the low places their emptiness back: a pipe that they hold would not end. */
+/* Empties the low descriptors again: a pipe held there would never end. */
 static void clear_low(const int *count)
 {
     for (int i = 0; i < *count; i++)
         (void)dup3(low.empty, low.fds[i], O_CLOEXEC); /* both are open: cannot fail */
 }
 
-/* Fills in what the child is given, in low places where there are many descriptors. Returns how many of those
- * are taken. */
+/* Fills in the child's descriptors, at low numbers if there are many descriptors. Returns how many of
+ * those are used. */
 static int place_given(struct child *child, const struct spawn_options *options)
 {
     int count = 2 + options->extra_count, highest = 0, taken = 0;
@@ -269,7 +269,7 @@ static int explain(const struct spawn_options *options, enum spawn_step step, in
     if (step == SPAWN_EXEC) {
         *exit_code = error == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_CANNOT_EXECUTE;
         if (error == ENOENT && access(options->path, F_OK) == 0)
-            hint = " (the file is there: its #! interpreter or dynamic loader is not)";
+            hint = " (the file exists, but its #! interpreter or dynamic loader does not)";
         else if (error == ENOEXEC)
             hint = " (neither a binary of this machine nor a script with a #! line)";
     }
@@ -307,7 +307,7 @@ void spawn_reap(pid_t *pid)
     if (*pid <= 0)
         return;
     int kept = errno;
-    (void)kill(-*pid, SIGKILL); /* its session, where it got so far */
+    (void)kill(-*pid, SIGKILL); /* its session, if it got that far */
     (void)kill(*pid, SIGKILL);
     while (waitpid(*pid, NULL, 0) < 0 && errno == EINTR)
         ;

@@ -1,5 +1,5 @@
-/* spawn.h - starts one worker: its own session, the parent-death signal, three descriptors and those that it
- * is given, and an exec error that comes back as an error. */
+/* spawn.h - starts one worker: its own session, the parent-death signal, its descriptors, and an exec
+ * failure that comes back as an error. */
 #ifndef MUSTER_LAUNCHER_PROCESS_SPAWN_H
 #define MUSTER_LAUNCHER_PROCESS_SPAWN_H
 
@@ -14,37 +14,37 @@
 enum { SPAWN_EXTRA_FD = 3, SPAWN_EXTRA_LIMIT = 2 };
 
 struct spawn_options {
-    const char *path;   /* what is executed: no search in PATH here */
+    const char *path;   /* the file to execute: no search in PATH here */
     char *const *argv;  /* NULL-terminated */
     char *const *envp;  /* NULL-terminated */
-    int out_fd, err_fd; /* become 1 and 2; stay the caller's */
+    int out_fd, err_fd; /* become 1 and 2; owned by the caller */
     uint64_t mark;      /* the worker's and its children's soft RLIMIT_RTTIME (descendants_mark); 0: none */
-    /* Become SPAWN_EXTRA_FD and what follows; stay the caller's. None may be the number that one before it
+    /* Become SPAWN_EXTRA_FD and following; owned by the caller. None may be the number that one before it
      * becomes. */
     int extra_fds[SPAWN_EXTRA_LIMIT];
     int extra_count;
     const sigset_t *ignored;          /* what this process ignores (spawn_ignored_signals) */
-    const struct rlimit *descriptors; /* the worker's RLIMIT_NOFILE; NULL: as here */
-    const struct rlimit *core_dumps;  /* its RLIMIT_CORE; NULL: as here */
-    const char *directory;            /* where it runs; NULL: as here */
-    /* What else the child does before it executes, by system calls only: it borrows the parent's memory.
-     * -1 with errno where it cannot. NULL: nothing. */
+    const struct rlimit *descriptors; /* the worker's RLIMIT_NOFILE; NULL: inherited */
+    const struct rlimit *core_dumps;  /* its RLIMIT_CORE; NULL: inherited */
+    const char *directory;            /* its working directory; NULL: inherited */
+    /* Further set-up in the child before it executes, by system calls only: it borrows the parent's
+     * memory. -1 with errno on failure. NULL: nothing. */
     int (*enter)(const void *context);
     const void *enter_context;
-    const struct numa_mask *cpus; /* where it may run; NULL: as here */
+    const struct numa_mask *cpus; /* its CPUs; NULL: inherited */
 };
 
 /* The signals that this process ignores. Those of a terminal's or session's end (HUP, INT, QUIT) stay ignored
  * in workers, as under nohup or in a shell's background; the others get their default action back. */
 void spawn_ignored_signals(sigset_t *ignored);
 
-/* Starts a session leader and returns its pid, which the caller reaps; -1 where there is none, nothing having
- * been left behind. *exit_code, on failure: 127 where the program was not found, 126 where it cannot be
- * executed, 1 where no process could be made. Call from the main thread: the parent-death signal follows the
- * thread that forked. */
+/* Starts a session leader and returns its pid, which the caller reaps; -1 on failure, with nothing left
+ * behind. *exit_code, on failure: 127 if the program was not found, 126 if it cannot be executed, 1 if no
+ * process could be created. Call from the main thread: the parent-death signal follows the thread that
+ * forked. */
 pid_t spawn_worker(const struct spawn_options *options, int *exit_code, struct muster_error *err);
 
-/* A worker that nobody else watches yet: killed with its session and reaped when the scope ends.
+/* A worker that is not supervised yet: killed with its session and reaped when the scope ends.
  *     scope_worker pid_t pid = spawn_worker(...);  return take_worker(&pid); */
 void spawn_reap(pid_t *pid);
 #define scope_worker __attribute__((cleanup(spawn_reap)))

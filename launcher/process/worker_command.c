@@ -32,7 +32,7 @@ enum program_kind program_kind_of(const struct run_config *config)
     return PROGRAM_EXECUTABLE;
 }
 
-/* The length of "$local_rank" or "${local_rank}" at text, 0 where neither is there. */
+/* The length of "$local_rank" or "${local_rank}" at text, 0 if it is neither. */
 static size_t rank_macro(const char *text)
 {
     static const char braced[] = "${local_rank}", bare[] = "$local_rank";
@@ -94,7 +94,7 @@ int worker_command_omp_threads(const struct run_config *config, char *const *inh
     return threads > 0 ? threads : 1;
 }
 
-/* value: NULL is as good as nothing */
+/* value: NULL means unset */
 static int set_text(struct text_list *overlay, const char *name, const char *value)
 {
     value = value ? value : "";
@@ -119,7 +119,7 @@ static int set_number(struct text_list *overlay, const char *name, long long val
     return set_text(overlay, name, at);
 }
 
-/* value unless the user has set the variable, even to nothing */
+/* value unless the user has set the variable, even to an empty text */
 static int set_unless(struct text_list *overlay, char *const *inherited, const char *name, const char *value)
 {
     return text_list_value(inherited, name) ? 0 : set_text(overlay, name, value);
@@ -161,8 +161,7 @@ static int set_ranks(const struct place *p, struct text_list *overlay)
     return 0;
 }
 
-/* The one GPU of a worker with --virtual-local-rank: its entry of the list, or its number where there is
- * none. */
+/* The GPU of a worker with --virtual-local-rank: its entry of the list, or its number if there is no list. */
 static int set_own_gpu(const struct place *p, struct text_list *overlay)
 {
     const char *entry = text_list_value(p->inherited, ENV_CUDA_VISIBLE_DEVICES);
@@ -208,7 +207,7 @@ static bool is_overlaid(const struct text_list *overlay, const char *entry)
     return false;
 }
 
-/* What is the agent's alone: where the job's secret is. */
+/* Variables of the agent alone: the path of the job's secret. */
 static bool is_withheld(const char *entry)
 {
     static const char *const names[] = {"MUSTER_SECRET_FILE=", "MUSTER_REQUIRE_AUTH="};
@@ -218,7 +217,7 @@ static bool is_withheld(const char *entry)
     return false;
 }
 
-/* What the agent inherited, without what the contract sets, then the contract. */
+/* The agent's environment without the contract's variables, then the contract's. */
 static int build_environment(const struct place *p, struct text_list *envp)
 {
     struct text_list overlay = {0};
@@ -226,7 +225,7 @@ static int build_environment(const struct place *p, struct text_list *envp)
     for (size_t i = 0; result == 0 && p->inherited && p->inherited[i]; i++)
         if (!is_overlaid(&overlay, p->inherited[i]) && !is_withheld(p->inherited[i]))
             result = text_list_take(envp, mem_strdup(p->inherited[i]));
-    for (size_t i = 0; i < overlay.count; i++) /* each goes over, or away */
+    for (size_t i = 0; i < overlay.count; i++) /* each is replaced, or left out */
         if (result == 0)
             result = text_list_take(envp, overlay.items[i]);
         else

@@ -6,7 +6,7 @@
 #include "rendezvous/roster/world.h"
 
 struct worker_command {
-    char **argv; /* NULL-terminated; argv[0] is what is looked up in PATH where it has no slash */
+    char **argv; /* NULL-terminated; argv[0] is searched in PATH if it has no slash */
     char **
         envp; /* NULL-terminated NAME=value, the agent's environment overlaid with the contract's variables */
     int local_rank, rank;
@@ -17,25 +17,24 @@ struct worker_command {
  * as itself. */
 enum program_kind program_kind_of(const struct run_config *config);
 
-/* cores: what OMP_NUM_THREADS is derived from where it is unset and there are several workers (cores /
- * workers, at least 1). inherited is the agent's environ. error_file may be NULL. All memory is the command's
- * own. */
+/* cores: OMP_NUM_THREADS is derived from it if it is unset and there are several workers (cores / workers,
+ * at least 1). inherited is the agent's environ. error_file may be NULL. The command owns all memory. */
 int worker_command_build(const struct run_config *config, const struct membership_world *world,
                          int local_rank, enum program_kind kind, char *const *inherited, int cores,
                          const char *agent_id, const char *error_file, struct worker_command *command,
                          struct muster_error *err);
 void worker_command_free(struct worker_command *command);
 
-/* The OMP_NUM_THREADS that workers get where the agent's environment has none; 0 where it is left alone. */
+/* The OMP_NUM_THREADS of workers if the agent's environment has none; 0 if it is left unset. */
 int worker_command_omp_threads(const struct run_config *config, char *const *inherited, int cores);
 
-/* One argument of the script with torchrun's template applied, in fresh memory: ${local_rank} and $local_rank
- * become the rank, $$ becomes $, any other $ stays. NULL where there is no memory. */
+/* One argument of the script with torchrun's template applied, in fresh memory: ${local_rank} and
+ * $local_rank become the rank, $$ becomes $, any other $ stays. NULL without memory. */
 char *worker_command_argument(const char *argument, int local_rank);
 
 /* --dry-run: argv and the variables that differ from inherited, quoted for a shell, appended. */
 /* --dry-run --output=json: {"rank", "local_rank", "argv", "env"} of the same, appended without the closing
- * brace, so that the caller can add what it knows. */
+ * brace, so that the caller can add fields. */
 int worker_command_print_json(const struct worker_command *command, char *const *inherited,
                               struct buffer *out);
 int worker_command_print(const struct worker_command *command, char *const *inherited, struct buffer *out);
