@@ -34,7 +34,7 @@ enum { HELP_COLUMNS = 110 };
 struct subcommand {
     const char *name, *help;
     int (*run)(const char *shown, int argc,
-               char *argv[]); /* shown: what messages call the program; argv behind it */
+               char *argv[]); /* shown: the program's name in messages; argv after it */
 };
 
 static int run_main(const char *shown, int argc, char *argv[]);
@@ -49,11 +49,11 @@ static const struct subcommand subcommands[] = {
     {"local", "run a PyTorchJob manifest on this machine, as a cluster would", local_command},
     {"launch", "the same as python -m torch.distributed.launch: --local-rank is added to the arguments",
      launch_main},
-    {"env", "every setting of muster run as it would be here, and where it comes from", env_main},
-    {"status", "how the agent on this machine or in this container is doing", status_main},
+    {"env", "every setting of muster run with its value here and its source", env_main},
+    {"status", "status of the agent on this machine or in this container", status_main},
     {"doctor", "whether this machine is fit for a job: GPUs, network, memory, limits, disk, clock",
      doctor_main},
-    {"secret", "make the secret that keeps strangers out of a job of several nodes", secret_main},
+    {"secret", "make the secret that protects a job of several nodes", secret_main},
 };
 enum { SUBCOMMAND_COUNT = sizeof subcommands / sizeof *subcommands };
 
@@ -63,7 +63,7 @@ static const char *read_variable(void *context, const char *name)
     return getenv(name);
 }
 
-/* The log until the agent has its own way to the console. */
+/* The log until the agent has its own output to the console. */
 struct early_log {
     struct log_style style;
     char host[MACHINE_NAME_SIZE];
@@ -78,7 +78,7 @@ static void write_early(void *context, enum log_level level, const char *line)
                            NULL); /* gone: lost */
 }
 
-/* One text to a descriptor; a console that is gone is no failure of ours beyond the exit code. */
+/* Writes one text to a descriptor; a closed console only changes the exit code. */
 static int print(int fd, const struct buffer *text)
 {
     return !text->failed && io_write_all(fd, text->data, text->length, "output", NULL) == 0
@@ -118,7 +118,7 @@ static void announce(const struct run_config *config, const struct log_sink *log
                  config->nproc_per_node, config->cores);
 }
 
-/* NCCL's environment as it is known before the node joins. */
+/* NCCL's environment as far as it is known before the node joins. */
 static int look(const struct run_config *config, bool always, struct nvml_probe *nvml, struct nccl_env *tune,
                 struct muster_error *err)
 {
@@ -149,8 +149,8 @@ static int run_help(const char *shown, const struct run_config *config)
     return print(STDOUT_FILENO, &out);
 }
 
-/* Flags and variables, then what they mean on this machine. The driver is asked only where the answer counts:
- * that can take seconds. */
+/* Flags and variables, then the values that depend on this machine. The driver is queried only if the
+ * result matters: that can take seconds. */
 static int resolve(struct run_config *config, struct machine *machine, struct nvml_probe *nvml,
                    struct muster_error *err)
 {
@@ -243,7 +243,7 @@ static int env_main(const char *shown, int argc, char *argv[])
     return command_main(COMMAND_ENV, shown, argc, argv);
 }
 
-/* A command that gives back what it has to say. */
+/* A command that returns its output as text. */
 static int told_main(int (*command)(int argc, char *const argv[], struct buffer *out,
                                     struct buffer *complaint),
                      int argc, char *argv[])
@@ -300,7 +300,7 @@ static int unknown_subcommand(const char *name)
         names[i] = subcommands[i].name;
     const char *hint = text_nearest(name, names, SUBCOMMAND_COUNT);
     (void)fprintf(stderr, "muster: error: unknown subcommand '%s'; %s%s\n", name,
-                  hint ? "did you mean muster " : "muster --help lists what there is", hint ? hint : "");
+                  hint ? "did you mean muster " : "muster --help lists them", hint ? hint : "");
     return EXIT_CODE_USAGE;
 }
 
@@ -313,7 +313,7 @@ int main(int argc, char *argv[])
     if (!strcmp(called, "torchrun"))
         return run_main("torchrun", argc - 1, argv + 1);
     if (argc < 2) {
-        (void)fprintf(stderr, "muster: error: no subcommand was given; muster --help lists what there is\n");
+        (void)fprintf(stderr, "muster: error: no subcommand was given; muster --help lists them\n");
         return EXIT_CODE_USAGE;
     }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))

@@ -31,7 +31,7 @@ struct options {
 #define AT(member) KNOB_OFFSET(options, member)
 
 static const char *const outputs[] = {"text", "json", NULL};
-static const char shown[] = "What to show", job[] = "The job that the machine is to be fit for";
+static const char shown[] = "Output", job[] = "The job that the machine has to be fit for";
 static const struct knob rows[] = {
     {.name = "output",
      .letter = 'o',
@@ -40,12 +40,12 @@ static const struct knob rows[] = {
      .initial = "text",
      .choices = outputs,
      .section = shown,
-     .help = "how to print the rows"},
+     .help = "format of the rows"},
     {.name = "describe",
      .type = KNOB_BOOL,
      .offset = AT(describe),
      .section = shown,
-     .help = "print the machine as JSON instead: what a bug report needs, and what --from reads"},
+     .help = "print the machine as JSON instead: for bug reports, and as input of --from"},
     {.name = "topology",
      .type = KNOB_BOOL,
      .offset = AT(topology),
@@ -55,7 +55,7 @@ static const struct knob rows[] = {
      .type = KNOB_TEXT,
      .offset = AT(from),
      .section = shown,
-     .help = "take the machine from a file that --describe printed, and ask nothing of this one"},
+     .help = "read the machine from a file printed by --describe, and nothing of this one"},
     {.name = "nvml-timeout",
      .env = "MUSTER_NVML_TIMEOUT",
      .type = KNOB_DOUBLE,
@@ -65,7 +65,7 @@ static const struct knob rows[] = {
      .max = 600,
      .unit = "s",
      .section = shown,
-     .help = "how long the NVIDIA driver may take; one that hangs makes the machine unfit"},
+     .help = "time limit for the NVIDIA driver; a driver that hangs makes the machine unfit"},
     {.name = "help",
      .letter = 'h',
      .type = KNOB_BOOL,
@@ -79,7 +79,7 @@ static const struct knob rows[] = {
      .min = -1,
      .max = 1024,
      .section = job,
-     .help = "GPUs (or MIG instances) that must be there; -1: no number is asked for"},
+     .help = "GPUs (or MIG instances) that must be there; -1: no number required"},
     {.name = "nproc-per-node",
      .type = KNOB_INT,
      .offset = AT(workers),
@@ -93,19 +93,19 @@ static const struct knob rows[] = {
      .min = 1,
      .max = 100000,
      .section = job,
-     .help = "nodes of the job; with more than one the way to the master is looked at"},
+     .help = "nodes of the job; with more than one the route to the master is checked"},
     {.name = "master-addr",
      .env = "MASTER_ADDR",
      .type = KNOB_TEXT,
      .offset = AT(master),
      .section = job,
-     .help = "name or address of the node that the others dial"},
+     .help = "name or address of the node that the others connect to"},
     {.name = "log-dir",
      .env = "PET_LOG_DIR",
      .type = KNOB_TEXT,
      .offset = AT(log_dir),
      .section = job,
-     .help = "whose disk is looked at; TMPDIR's unless set"},
+     .help = "folder whose disk is checked; TMPDIR's unless set"},
 };
 static const struct knob_table table = {rows, sizeof rows / sizeof *rows};
 
@@ -167,24 +167,23 @@ static int show(const struct options *options, const struct description *descrip
 
 static void help(struct buffer *out)
 {
-    buffer_text(
-        out, "usage: muster doctor [flags]\n\n"
-             "Looks whether this machine is fit for a job and says what to do about what is wrong. It "
-             "changes\nnothing and starts nothing; the NVIDIA driver is asked in a process of its own.\n\n");
+    buffer_text(out, "usage: muster doctor [flags]\n\nChecks whether this machine is fit for a job and "
+                     "prints a remedy for each fault. It changes\nnothing and starts nothing; the NVIDIA "
+                     "driver is queried in a process of its own.\n\n");
     (void)knob_help(&table, HELP_COLUMNS, out); /* out remembers a failure */
     buffer_text(out, "\nExit codes: 0 fit; 1 fit with warnings; 3 unfit; 2 bad usage\n");
 }
 
-/* What only a machine that is asked can answer. */
+/* Flags that need the real machine. */
 static int check_file(const uint8_t *sources, struct muster_error *err)
 {
     static const char *const live[] = {"nnodes", "master-addr", "log-dir", "nvml-timeout"};
     for (size_t i = 0; i < sizeof live / sizeof *live; i++) {
         const struct knob *knob = knob_find(&table, live[i], strlen(live[i]), false, NULL);
         if (knob && sources[knob - rows] == KNOB_FROM_FLAG)
-            return error_set(
-                err, MUSTER_E_INVALID,
-                "--%s asks this machine, and --from takes the machine from a file; leave out one", live[i]);
+            return error_set(err, MUSTER_E_INVALID,
+                             "--%s reads this machine, and --from reads a machine from a file; leave out one",
+                             live[i]);
     }
     return 0;
 }
@@ -192,11 +191,11 @@ static int check_file(const uint8_t *sources, struct muster_error *err)
 static int check(const struct options *options, const uint8_t *sources, struct muster_error *err)
 {
     if (options->describe && options->topology)
-        return error_set(err, MUSTER_E_INVALID, "--describe and --topology are two answers; choose one");
+        return error_set(err, MUSTER_E_INVALID, "--describe and --topology are two outputs; choose one");
     if (options->topology && options->output == OUTPUT_JSON)
-        return error_set(err, MUSTER_E_INVALID,
-                         "--topology is a matrix for people; --describe has the same as JSON (gpu_links, "
-                         "nic_links)");
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "--topology is a matrix for display; --describe has the same as JSON (gpu_links, nic_links)");
     return options->from ? check_file(sources, err) : 0;
 }
 

@@ -34,7 +34,7 @@ static void print_json(const struct run_config *config, const struct worker_comm
 static void explain(const struct run_config *config, struct buffer *out)
 {
     if (config->max_nodes > 1)
-        buffer_printf(out, "Ranks are right where every other node starts %d workers too.\n",
+        buffer_printf(out, "Ranks are right if every other node starts %d workers too.\n",
                       config->nproc_per_node);
     buffer_printf(out, "At the start MUSTER_AGENT_ID becomes unique%s%s; nothing was started.\n",
                   config->master_port ? "" : ", MASTER_PORT a free port",

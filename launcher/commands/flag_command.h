@@ -1,5 +1,5 @@
-/* flag_command.h - a subcommand whose words are all flags: they are read by its table, then it prints its
- * help or does its work. */
+/* flag_command.h - a subcommand whose arguments are all flags: they are read by its table, then it prints
+ * its help or runs. */
 #ifndef MUSTER_LAUNCHER_COMMANDS_FLAG_COMMAND_H
 #define MUSTER_LAUNCHER_COMMANDS_FLAG_COMMAND_H
 
@@ -11,11 +11,11 @@ extern "C" {
 #endif
 
 struct flag_command {
-    const char *name; /* "muster status": begins its errors */
+    const char *name; /* "muster status": prefix of its errors */
     const struct knob_table *table;
     void *options;           /* the table's struct, zeroed; freed at the end */
     const bool *help_wanted; /* in options */
-    uint8_t *sources;        /* table->count zeros: where each value came from */
+    uint8_t *sources;        /* table->count zeros: source of each value */
     void (*help)(struct buffer *out);
     /* The exit code. out is for standard output, complaint (whole lines) for standard error; err becomes the
      * last of those. */
@@ -23,8 +23,8 @@ struct flag_command {
                struct muster_error *err);
 };
 
-/* Defaults, then the rows' variables, then argv (what follows the name); what is wrong there is
- * EXIT_CODE_USAGE. Nothing behind a help flag is judged. */
+/* Defaults, then the rows' variables, then argv (after the name); an error there is EXIT_CODE_USAGE.
+ * Nothing after a help flag is checked. */
 int flag_command(const struct flag_command *command, int argc, char *const argv[], struct buffer *out,
                  struct buffer *complaint);
 

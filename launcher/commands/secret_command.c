@@ -46,7 +46,7 @@ static const struct knob rows[] = {
      .type = KNOB_TEXT,
      .offset = AT(check),
      .section = "Flags",
-     .help = "make nothing: say whether this file holds a job secret, and who can read it"},
+     .help = "make nothing: check whether this file holds a job secret, and who can read it"},
     {.name = "help",
      .letter = 'h',
      .type = KNOB_BOOL,
@@ -61,7 +61,7 @@ static const struct knob_table table = {rows, sizeof rows / sizeof *rows};
 static bool is_dns_name(const char *text, size_t limit, bool dots)
 {
     size_t length = strlen(text);
-    bool inside = false; /* the character before may stand next to a dot or an end */
+    bool inside = false; /* the character before may not be next to a dot or an end */
     if (length == 0 || length > limit)
         return false;
     for (const char *at = text; *at; at++) {
@@ -78,17 +78,15 @@ int secret_manifest(const struct job_secret *secret, const char *name, const cha
 {
     char line[SECRET_TEXT_SIZE];
     if (!is_dns_name(name, SUBDOMAIN_LIMIT, true))
-        return error_set(
-            err, MUSTER_E_INVALID,
-            "--name: '%.64s' is not a name that Kubernetes takes: lower-case letters, digits, '-' "
-            "and '.', at most %d",
-            name, SUBDOMAIN_LIMIT);
+        return error_set(err, MUSTER_E_INVALID,
+                         "--name: '%.64s' is not a name that Kubernetes accepts: lower-case letters, digits, "
+                         "'-' and '.', at most %d",
+                         name, SUBDOMAIN_LIMIT);
     if (namespace_ && !is_dns_name(namespace_, LABEL_LIMIT, false))
-        return error_set(
-            err, MUSTER_E_INVALID,
-            "--namespace: '%.64s' is not a name that Kubernetes takes: lower-case letters, digits "
-            "and '-', at most %d",
-            namespace_, LABEL_LIMIT);
+        return error_set(err, MUSTER_E_INVALID,
+                         "--namespace: '%.64s' is not a name that Kubernetes accepts: lower-case letters, "
+                         "digits and '-', at most %d",
+                         namespace_, LABEL_LIMIT);
     secret_format(secret, line);
     buffer_printf(out, "apiVersion: v1\nkind: Secret\nmetadata:\n  name: \"%s\"\n", name);
     if (namespace_)
@@ -138,11 +136,10 @@ static int check(const char *path, struct buffer *out, struct buffer *complaint,
 
 static void help(struct buffer *out)
 {
-    buffer_text(out, "usage: muster secret [flags]\n\n"
-                     "Makes the secret of a job: 256 random bits in one line, \"muster-secret-1:\" and 64 "
-                     "hexadecimal digits.\nGive the same file to all nodes (muster run --secret-file): then "
-                     "only who has it can join the job or serve\nit, and what the agents say is encrypted. "
-                     "(umask 077; muster secret > job.secret)\n\n");
+    buffer_text(out, "usage: muster secret [flags]\n\nMakes the secret of a job: 256 random bits in one "
+                     "line, \"muster-secret-1:\" and 64 hexadecimal digits.\nGive the same file to all nodes "
+                     "(muster run --secret-file): it is then required to join the job or to\nserve it, and "
+                     "messages between agents are encrypted. (umask 077; muster secret > job.secret)\n\n");
     (void)knob_help(&table, HELP_COLUMNS, out); /* out remembers a failure */
     buffer_text(out, "\nExit codes: 0 made, or --check found one; 1 --check found none; 2 bad usage\n");
 }

@@ -14,7 +14,7 @@
 enum { HELP_COLUMNS = 110 };
 enum output { OUTPUT_TABLE, OUTPUT_JSON };
 
-static const int64_t patience_ns = 5 * NS_PER_S; /* an agent answers in its loop's next turn */
+static const int64_t patience_ns = 5 * NS_PER_S; /* an agent replies in its loop's next turn */
 
 struct options {
     int output;
@@ -34,18 +34,18 @@ static const struct knob rows[] = {
      .initial = "table",
      .choices = outputs,
      .section = "Flags",
-     .help = "how to print it"},
+     .help = "output format"},
     {.name = "pid",
      .type = KNOB_INT,
      .offset = AT(pid),
      .max = INT32_MAX,
      .section = "Flags",
-     .help = "the agent of this process id, where several run"},
+     .help = "the agent with this process id, if several run"},
     {.name = "job",
      .type = KNOB_TEXT,
      .offset = AT(job),
      .section = "Flags",
-     .help = "the agent of this job id (--rdzv-id), where several run"},
+     .help = "the agent of this job id (--rdzv-id), if several run"},
     {.name = "help",
      .letter = 'h',
      .type = KNOB_BOOL,
@@ -55,7 +55,7 @@ static const struct knob rows[] = {
 };
 static const struct knob_table table = {rows, sizeof rows / sizeof *rows};
 
-/* An agent that answered: what it said in a line, for choosing and for the list. */
+/* The one-line reply of an agent, for choosing and for the list. */
 struct agent_found {
     const struct status_name *name;
     pid_t pid;
@@ -90,8 +90,8 @@ static bool is_wanted(const struct options *options, const struct agent_found *f
            (!options->job || !strcmp(options->job, found->job));
 }
 
-/* Whether an agent is to be asked: where a pid is wanted, only the one that has it, so that nobody waits for
- * others that are stopped. Its name tells the number in its own namespace, its socket the one in ours. */
+/* Whether an agent is to be queried: if a pid is given, only the agent with it, so that stopped agents do
+ * not delay the reply. Its name has the pid in its own namespace, its socket the one in ours. */
 static bool is_asked(const struct options *options, const struct status_name *name)
 {
     if (!options->pid)
@@ -100,8 +100,7 @@ static bool is_asked(const struct options *options, const struct status_name *na
     return pid == options->pid || (pid < 0 && name->pid == options->pid);
 }
 
-/* Asks every agent for its line and keeps those that are wanted. Those that do not answer are complained of.
- */
+/* Queries every agent for its line and keeps the wanted ones. Those that do not respond are reported. */
 static size_t survey(const struct options *options, const struct status_name *names, size_t count,
                      struct agent_found *kept, struct buffer *complaint)
 {
@@ -161,7 +160,7 @@ static void say_none(const struct options *options, size_t others, struct buffer
         buffer_printf(complaint, " with pid %lld", (long long)options->pid);
     if (options->job)
         buffer_printf(complaint, " of job '%s'", options->job);
-    buffer_text(complaint, " answers in this network namespace");
+    buffer_text(complaint, " responds in this network namespace");
     if (others)
         buffer_printf(complaint, "; there %s %zu other%s, muster status without --pid and --job lists them",
                       others == 1 ? "is" : "are", others, others == 1 ? "" : "s");
@@ -198,12 +197,12 @@ static int show(const struct flag_command *command, struct buffer *out, struct b
 
 static void help(struct buffer *out)
 {
-    buffer_text(out, "usage: muster status [flags]\n\n"
-                     "How the agent (muster run) on this machine or in this container is doing. It needs no\n"
-                     "environment and no secret, only the agent's user or root.\n\n");
+    buffer_text(out,
+                "usage: muster status [flags]\n\nStatus of the agent (muster run) on this machine or in this "
+                "container. It needs no\nenvironment and no secret, only the agent's user or root.\n\n");
     (void)knob_help(&table, HELP_COLUMNS, out); /* out remembers a failure */
-    buffer_text(out, "\nExit codes: 0 shown; 1 no such agent, or it does not answer; 2 bad usage, or several "
-                     "agents run and\nnone was chosen (they are listed)\n");
+    buffer_text(out, "\nExit codes: 0 shown; 1 no such agent, or it does not respond; 2 bad usage, or "
+                     "several agents run and\nnone was chosen (they are listed)\n");
 }
 
 int status_command(int argc, char *const argv[], struct buffer *out, struct buffer *complaint)

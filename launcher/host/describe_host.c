@@ -34,8 +34,8 @@ static int ask_name(void *context, void *result, struct muster_error *err)
     return code == 0 ? 0 : error_set(err, MUSTER_E_NOT_FOUND, "%s", gai_strerror(code));
 }
 
-/* "" where the name has no address, or not in time. Not by a thread (resolver.h): what is asked apart later
- * needs a program that has one. */
+/* "" where the name has no address, or not in time. Not by a thread (resolver.h): isolated_call later
+ * needs a program with a single thread. */
 static void find_address(const char *master, char address[RESOLVER_ADDRESS_LIMIT])
 {
     scope_free char *name = master && *master ? mem_strdup(master) : NULL;

@@ -30,7 +30,7 @@ struct call {
 
 /* --- in the process --- */
 
-/* Nothing of ours stays open in it: it may live on, and who reads our output waits for its end. */
+/* Closes all inherited descriptors: the process may live on, and readers of our output wait for its end. */
 static void close_all_but(int *fd)
 {
     int high = fcntl(*fd, F_DUPFD, 3), null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -129,8 +129,8 @@ int isolated_call(int (*body)(void *context, void *result, struct muster_error *
             return 0;
     }
     if (!late)
-        return error_set(err, MUSTER_E_IO, "%s ended without an answer", what);
+        return error_set(err, MUSTER_E_IO, "%s ended without a result", what);
     (void)kill(pid, SIGKILL); /* it has not closed the pipe: the number is its own */
-    return error_set(err, MUSTER_E_TIMEOUT, "%s did not answer in %.3g s", what,
+    return error_set(err, MUSTER_E_TIMEOUT, "%s did not respond in %.3g s", what,
                      (double)patience_ns / NS_PER_S);
 }

@@ -54,8 +54,8 @@ void machine_host_name(char out[MACHINE_NAME_SIZE])
     out[MACHINE_NAME_SIZE - 1] = 0; /* gethostname does not end a name that it cuts */
 }
 
-/* By the namespace's number, which the kernel has fixed for the first (PROC_PID_INIT_INO). How many ids a
- * process has in /proc says nothing: a container's own /proc shows the innermost alone. */
+/* By the namespace's number, which the kernel has fixed for the first (PROC_PID_INIT_INO). The number of
+ * ids of a process in /proc is no indication: a container's own /proc shows only the innermost. */
 bool machine_in_first_pid_namespace(void)
 {
     char name[64];
@@ -128,7 +128,7 @@ void machine_take_gpus(const struct nvml_report *report, const struct muster_err
     for (int i = 0; i < report->gpu_count; i++) {
         const struct description_gpu *gpu = &report->gpus[i];
         if (!*gpu->uuid || !*gpu->pci) {
-            (void)snprintf(machine->gpus_unknown, sizeof machine->gpus_unknown, "GPU %d does not answer: %s",
+            (void)snprintf(machine->gpus_unknown, sizeof machine->gpus_unknown, "GPU %d does not respond: %s",
                            i, gpu->lost ? "it is lost" : gpu->error);
             return;
         }

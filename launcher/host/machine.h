@@ -1,7 +1,7 @@
-/* machine.h - what this machine offers to workers: cores (affinity mask and cgroup CPU quota) and NVIDIA
+/* machine.h - resources of this machine for workers: cores (affinity mask and cgroup CPU quota) and NVIDIA
  * GPUs.
  *
- * Parsers are pure; the readers take the directories they look in, so that tests give them their own. */
+ * Parsers are pure; the readers take their directories as arguments, so that tests pass their own. */
 #ifndef MUSTER_LAUNCHER_HOST_MACHINE_H
 #define MUSTER_LAUNCHER_HOST_MACHINE_H
 
@@ -20,34 +20,34 @@ struct machine {
     int cores;       /* >= 1 */
     int gpus;        /* >= 0, visible ones */
     int mig;         /* how many of them are MIG instances; known with NVML only */
-    bool gpus_named; /* NVML was asked, so that gpu_bus is filled */
+    bool gpus_named; /* NVML was queried, so gpu_bus is filled */
     char gpu_bus[MACHINE_GPUS_LIMIT][DESCRIPTION_NAME]; /* PCI addresses of the visible GPUs */
-    char gpus_unknown[MUSTER_ERROR_TEXT]; /* why NVML did not say; "" where it did or was not asked */
+    char gpus_unknown[MUSTER_ERROR_TEXT]; /* why NVML failed; "" if it did not or was not queried */
     uint64_t random[2];
     char host_name[MACHINE_NAME_SIZE]; /* machine_host_name's */
-    char full_name[MACHINE_NAME_SIZE]; /* by /etc/hosts; "" where that has none */
+    char full_name[MACHINE_NAME_SIZE]; /* by /etc/hosts; "" if it has none */
 };
 
-/* The name by which this agent goes: MUSTER_HOSTNAME, which muster local gives each of its pods, since they
- * share a kernel, else the kernel's. "" where there is none. */
+/* This agent's name: MUSTER_HOSTNAME, which muster local sets for each of its pods, since they share a
+ * kernel, else the kernel's. "" if there is none. */
 void machine_host_name(char out[MACHINE_NAME_SIZE]);
 
 /* The full name that a hosts file (the text of /etc/hosts) gives this host name: the first name of a line
- * that also has the host name itself, and begins with it and a dot. "" where there is none. */
+ * that also has the host name itself, and begins with it and a dot. "" if there is none. */
 void machine_full_name(const char *hosts, const char *host_name, char out[MACHINE_NAME_SIZE]);
 
-/* Whether process ids that the kernel or a driver tells are ours: not inside a container. */
+/* Whether process ids reported by the kernel or a driver are valid here: not inside a container. */
 bool machine_in_first_pid_namespace(void);
 
-/* Reads the machine. visible_devices is CUDA_VISIBLE_DEVICES or NULL. Cannot fail: what cannot be read does
- * not limit. */
+/* Reads the machine. visible_devices is CUDA_VISIBLE_DEVICES or NULL. Cannot fail: an unreadable source
+ * sets no limit. */
 void machine_read(const char *visible_devices, struct machine *machine);
-/* Asks NVML for the GPUs (nvml_probe.h: once a start), after machine_read, whose count by /dev stays where
- * NVML does not answer; gpus_unknown says why. Blocks for as long as the driver does, up to a bound: only
- * where the answer is needed (config_wants_gpus). Fails without memory only. */
+/* Queries NVML for the GPUs (nvml_probe.h: once a start), after machine_read, whose count by /dev stays if
+ * NVML fails; gpus_unknown holds the reason. Blocks for as long as the driver does, up to a limit: only if
+ * the result is needed (config_wants_gpus). Fails without memory only. */
 int machine_read_gpus(const char *visible_devices, struct nvml_probe *probe, struct machine *machine,
                       struct muster_error *err);
-/* Pure: the same from an answer. */
+/* Pure: the same from a report. */
 void machine_take_gpus(const struct nvml_report *report, const struct muster_error *failure,
                        const char *visible_devices, struct machine *machine);
 

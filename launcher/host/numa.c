@@ -124,7 +124,7 @@ static int larger_first(const void *left, const void *right)
 
 /* --- the rules --- */
 
-/* How many seats have this node, and how many of them are before this one. */
+/* How many workers' slots have this node, and how many of them are before this one. */
 static int seats_of(const int *nodes, int seats, int seat, int *before)
 {
     int all = 0;

@@ -1,7 +1,7 @@
-/* numa.h - which CPUs a worker is bound to: the topology of the machine and the rules of --numa-binding.
+/* numa.h - binds workers to CPUs: the topology of the machine and the rules of --numa-binding.
  *
- * numa_bind is pure; numa_read and numa_gpu_node take the folder that they look in ("/sys"), so that tests
- * give them their own. */
+ * numa_bind is pure; numa_read and numa_gpu_node take the folder to read ("/sys"), so that tests pass
+ * their own. */
 #ifndef MUSTER_LAUNCHER_HOST_NUMA_H
 #define MUSTER_LAUNCHER_HOST_NUMA_H
 
@@ -27,7 +27,7 @@ static inline void numa_mask_add(struct numa_mask *mask, int cpu)
     mask->bits[cpu / 64] |= UINT64_C(1) << (cpu % 64);
 }
 int numa_mask_count(const struct numa_mask *mask);
-/* "0-3,8" as in /sys and in taskset, one newline behind it allowed. false where it is none. */
+/* "0-3,8" as in /sys and in taskset, one trailing newline allowed. false for anything else. */
 bool numa_mask_parse(const char *text, struct numa_mask *mask);
 void numa_mask_print(const struct numa_mask *mask, struct buffer *out);
 
@@ -50,18 +50,18 @@ struct numa_topology {
 int numa_read(const char *sys, const struct numa_mask *allowed, struct numa_topology *topology,
               struct muster_error *err);
 void numa_free(struct numa_topology *topology);
-/* The NUMA node of a GPU by its PCI address; where the firmware says none, 0. -1 with a reason where there is
- * no such device. */
+/* The NUMA node of a GPU by its PCI address; 0 if the firmware gives none. -1 with a reason if there is no
+ * such device. */
 int numa_gpu_node(const char *sys, const char *bus, struct muster_error *err);
 
 /* The nodes with allowed CPUs, in order, at most limit of them; returns how many there are. */
 int numa_usable_nodes(const struct numa_topology *topology, int *nodes, int limit);
 
-/* The CPUs of the worker at this seat. nodes[i]: the NUMA node of seat i, one seat a GPU (or a worker, where
- * there is no GPU), so that seats of one node share it. Only allowed CPUs are given. node: all of the node.
+/* The CPUs of the worker in this slot. nodes[i]: the NUMA node of slot i, one slot a GPU (or a worker,
+ * without GPUs), so that slots of one node share it. Only allowed CPUs are given. node: all of the node.
  * socket: all nodes on the node's socket. exclusive: whole physical cores of the node, divided among its
- * seats; low seats get what is over. core-complex: one group of CPUs under a last-level cache, the largest
- * first, in turn. An error where nothing is left to bind to. */
+ * slots; low slots get the remainder. core-complex: one group of CPUs under a last-level cache, the
+ * largest first, in turn. An error if no CPU is left to bind to. */
 int numa_bind(const struct numa_topology *topology, enum numa_binding binding, const int *nodes, int seats,
               int seat, struct numa_mask *mask, struct muster_error *err);
 

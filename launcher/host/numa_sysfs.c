@@ -11,7 +11,7 @@
 
 enum { TEXT_LIMIT = 65536, PATH_SIZE = 512, CACHES_LIMIT = 16 };
 
-/* The file that format names under sys, without its newline. */
+/* The file named by format under sys, without its newline. */
 static int read_text(struct buffer *text, struct muster_error *err, const char *sys, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 static int read_text(struct buffer *text, struct muster_error *err, const char *sys, const char *format, ...)
@@ -44,7 +44,7 @@ static int read_mask(struct numa_mask *mask, struct muster_error *err, const cha
     return 0;
 }
 
-/* A number that may be missing (a kernel or a virtual machine that does not say). */
+/* A number that may be missing (a kernel or a virtual machine that does not report it). */
 static int64_t read_number(const char *sys, const char *format, int cpu, int index, int64_t otherwise)
 {
     scope_buffer text = {0};
@@ -64,8 +64,7 @@ static int lowest(const struct numa_mask *mask, int otherwise)
     return otherwise;
 }
 
-/* The lowest CPU under the same cache of the highest level; the CPU itself where nothing is said of caches.
- */
+/* The lowest CPU under the same cache of the highest level; the CPU itself if caches are not described. */
 static int read_cache(const char *sys, int cpu)
 {
     int64_t highest = 0;
@@ -99,7 +98,7 @@ static void read_cpu(const char *sys, int cpu, struct numa_cpu *out)
     out->cache = read_cache(sys, cpu);
 }
 
-/* The nodes' CPUs; one node with all allowed CPUs where the kernel knows no NUMA. */
+/* The nodes' CPUs; one node with all allowed CPUs if the kernel has no NUMA. */
 static int read_nodes(const char *sys, const struct numa_mask *allowed, struct numa_topology *topology,
                       struct muster_error *err)
 {

@@ -1,5 +1,5 @@
-/* nvml_probe.c - see nvml_probe.h. The report stands in memory that both processes see, so that a hang in the
- * middle costs only what was not asked yet. */
+/* nvml_probe.c - see nvml_probe.h. The report is in memory shared by both processes, so that a hang in the
+ * middle costs only the remaining queries. */
 #include "launcher/host/nvml_probe.h"
 
 #include <stdio.h>
@@ -39,7 +39,7 @@ int nvml_probe_ask(struct nvml_probe *probe, int64_t patience_ns, struct muster_
     void *shared =
         mmap(NULL, sizeof *probe->report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for what NVML says");
+        return error_set(err, MUSTER_E_NOMEM, "no memory for NVML's report");
     probe->report = shared;
     struct question question = {library && *library ? library : NULL, probe->report,
                                 machine_in_first_pid_namespace()};

@@ -35,7 +35,7 @@ static int read_policy(const char *path, struct nccl_env *tune, struct muster_er
     return 0;
 }
 
-/* Workers want a GPU each where there are any: a node that has lost some is found by that. */
+/* Workers need a GPU each if there are any: this detects a node that has lost some. */
 static int64_t gpus_wanted(const struct run_config *config)
 {
     return !strcmp(config->nproc, "gpu") || nvml_probe_has_driver() ? config->nproc_per_node : -1;
@@ -49,7 +49,7 @@ static bool policy_names_gpus(const struct policy *policy)
     return false;
 }
 
-/* Only where the answer counts: it can take seconds. One worker alone shares its GPU with nobody. */
+/* Only if the result matters: it can take seconds. A single worker shares its GPU with no other. */
 static bool asks_driver(const struct run_config *config, const struct nccl_env *tune)
 {
     bool counts = tune->mode == NCCL_ENV_EXPLAIN ||
@@ -81,7 +81,7 @@ static int read_machine(const struct run_config *config, char *const *environmen
                : reader_distances("", &tune->machine, err);
 }
 
-/* What a launch reads, and besides the disk, the kernel log and every device: for --pre-flight. */
+/* Sources read at a launch, and for --pre-flight also the disk, the kernel log and every device. */
 static int examine_machine(const struct run_config *config, char *const *environment, struct nvml_probe *nvml,
                            struct nccl_env *tune, struct muster_error *err)
 {
@@ -100,8 +100,8 @@ static int examine_machine(const struct run_config *config, char *const *environ
     return describe_host(&request, &tune->machine, err);
 }
 
-/* Another machine's description in the place of this one's, with its way to its master. The job, its settings
- * and its files are this run's. */
+/* Another machine's description in place of this one's, with its route to its master. The job, its
+ * settings and its files are this run's. */
 static int replay(const char *path, struct nccl_env *tune, struct muster_error *err)
 {
     scope_buffer text = {0};

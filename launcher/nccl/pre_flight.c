@@ -30,5 +30,6 @@ int pre_flight_examine(const struct run_config *config, const struct log_sink *l
         return 0;
     if (doctor_summary(&report, &why) == 0)
         tune->unfit = buffer_take(&why);
-    return tune->unfit ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory for what is wrong with this node");
+    return tune->unfit ? 0
+                       : error_set(err, MUSTER_E_NOMEM, "no memory for the result of the pre-flight check");
 }

@@ -158,9 +158,9 @@ static void table_world(const struct agent_status *status, struct buffer *out)
     if (!status->formed) {
         buffer_printf(out, "%-10snot formed yet, ", "world");
         if (status->min_nodes == status->max_nodes)
-            buffer_printf(out, "%d node%s wanted\n", status->max_nodes, status->max_nodes == 1 ? "" : "s");
+            buffer_printf(out, "%d node%s required\n", status->max_nodes, status->max_nodes == 1 ? "" : "s");
         else
-            buffer_printf(out, "%d to %d nodes wanted\n", status->min_nodes, status->max_nodes);
+            buffer_printf(out, "%d to %d nodes required\n", status->min_nodes, status->max_nodes);
     } else {
         buffer_printf(out, "%-10sround %u: %d worker%s on %d node%s, this is node %d with rank", "world",
                       (unsigned)world->id.round, world->world_size, world->world_size == 1 ? "" : "s",
@@ -189,7 +189,7 @@ void status_table(const struct agent_status *status, struct buffer *out)
     buffer_printf(out, "%-10s%s: %s", "state", worker_group_state_name(status->state),
                   worker_group_state_meaning(status->state));
     if (status->leaving)
-        buffer_printf(out, "; leaves with exit code %d", status->exit_code);
+        buffer_printf(out, "; exits with code %d", status->exit_code);
     buffer_text(out, "\n");
     if (status->notice.coming)
         buffer_printf(out, "%-10s%s; %d worker%s here may save for %.1f s more\n", "notice",

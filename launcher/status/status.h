@@ -1,7 +1,7 @@
-/* status.h - what one agent knows of itself, as a struct, and its renderings: JSON, Prometheus, a table.
+/* status.h - the state of one agent as a struct, and its renderings: JSON, Prometheus, a table.
  *
- * Pure: the agent fills the struct (agent_status.c), whoever was asked renders it. Names of JSON members and
- * of metrics are an interface that dashboards lean on: new ones may come, old ones stay. */
+ * Pure: the agent fills the struct (agent_status.c), the requested format is rendered from it. Names of
+ * JSON members and of metrics are a stable interface for dashboards: new ones may be added, old ones stay. */
 #ifndef MUSTER_LAUNCHER_STATUS_STATUS_H
 #define MUSTER_LAUNCHER_STATUS_STATUS_H
 
@@ -28,10 +28,10 @@ struct status_worker {
     int rank, local_rank;
     int pid; /* 0: absent */
     enum status_worker_state state;
-    int exit_code;       /* EXITED, FAILED; -1 where a signal ended it */
-    int signal;          /* 0 where none did */
-    int64_t step;        /* of the last beat that told one; -1: none did */
-    int64_t beat_age_ns; /* since then; -1: it has not beaten */
+    int exit_code;       /* EXITED, FAILED; -1 if a signal ended it */
+    int signal;          /* 0 if none did */
+    int64_t step;        /* of the last heartbeat with a step; -1: none */
+    int64_t beat_age_ns; /* since the last heartbeat; -1: none yet */
 };
 
 struct agent_status {
@@ -42,20 +42,21 @@ struct agent_status {
     enum worker_group_state state;
     bool leaving; /* exit_code is decided */
     int exit_code;
-    int node_rank; /* as asked for; -1: any */
+    int node_rank; /* as configured; -1: any */
     int min_nodes, max_nodes;
     bool formed;                     /* there is or was a world; else `world` is not filled */
     struct membership_world world;   /* the last one */
-    char waiting[MUSTER_ERROR_TEXT]; /* who is still missing, or has not taken note of the end or of this
-                                        node's, where this agent can tell; "" otherwise */
+    char waiting[MUSTER_ERROR_TEXT]; /* nodes that are missing, or have not confirmed the end or this node's
+                                        stop, as far as this agent knows; "" otherwise */
     struct {
-        const char *coming; /* as in stop_notice.h; NULL: nothing is announced */
-        int listeners;      /* workers of this node that were told and still run */
-        int64_t left_ns;    /* until they are told to end */
+        const char *coming; /* as in stop_notice.h; NULL: no notice */
+        int listeners;      /* workers of this node that got the notice and still run */
+        int64_t left_ns;    /* until they are sent SIGTERM */
     } notice;
     int64_t max_restarts;
-    int64_t failures;                             /* of this node's workers, in all rounds */
-    uint64_t file_bytes_lost, console_bytes_lost; /* of the workers' output; a file may have the latter */
+    int64_t failures; /* of this node's workers, in all rounds */
+    uint64_t file_bytes_lost,
+        console_bytes_lost; /* of the workers' output; a file may have lines that the console lost */
     int worker_count;
     struct status_worker workers[];
 };
@@ -63,7 +64,7 @@ struct agent_status {
 /* A zeroed status with room for so many workers (mem_free), or NULL without memory. */
 struct agent_status *status_create(int worker_count);
 
-/* One JSON object and a newline, appended; as for all three, out remembers a failure. */
+/* One JSON object and a newline, appended; as in all three, out remembers a failure. */
 void status_json(const struct agent_status *status, struct buffer *out);
 /* The Prometheus text format, version 0.0.4. */
 void status_metrics(const struct agent_status *status, struct buffer *out);

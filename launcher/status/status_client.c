@@ -113,25 +113,25 @@ static int dial(const struct status_name *to, int64_t patience_ns, pid_t *pid, s
     socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
     if (connect(fd, (struct sockaddr *)&name, size) < 0) {
         if (errno == EAGAIN)
-            return error_set(err, MUSTER_E_TIMEOUT, "agent %d does not answer: too many wait for it",
-                             (int)to->pid);
-        return error_set(err, MUSTER_E_PEER, "agent %d has gone", (int)to->pid);
+            return error_set(err, MUSTER_E_TIMEOUT,
+                             "agent %d does not respond: its queue of status requests is full", (int)to->pid);
+        return error_set(err, MUSTER_E_PEER, "agent %d has exited", (int)to->pid);
     }
     struct ucred peer;
     size = sizeof peer;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
         return error_errno(err, "agent %d", (int)to->pid);
-    if (peer.uid != to->uid) /* anybody can take a name that is free */
-        return error_set(err, MUSTER_E_PEER, "the socket @%s is not user %u's but user %u's", to->text,
-                         (unsigned)to->uid, (unsigned)peer.uid);
+    if (peer.uid != to->uid) /* any user can take a free abstract name */
+        return error_set(err, MUSTER_E_PEER, "the socket @%s does not belong to user %u but to user %u",
+                         to->text, (unsigned)to->uid, (unsigned)peer.uid);
     if (pid)
-        *pid = peer.pid > 0 ? peer.pid : to->pid; /* 0: it lives in a namespace that we do not see */
+        *pid = peer.pid > 0 ? peer.pid : to->pid; /* 0: it lives in a namespace that is not visible here */
     return take_fd(&fd);
 }
 
 pid_t status_whose(const struct status_name *name, struct muster_error *err)
 {
-    static const int64_t patience_ns = 50 * NS_PER_MS; /* an agent's queue is full only where it is stopped */
+    static const int64_t patience_ns = 50 * NS_PER_MS; /* an agent's queue is full only if it is stopped */
     pid_t pid = -1;
     scope_close int fd = dial(name, patience_ns, &pid, err);
     return fd < 0 ? -1 : pid;
@@ -159,7 +159,8 @@ static int read_some(int fd, const struct status_name *from, struct instant dead
         return errno == EINTR ? 1 : error_errno(err, "poll");
     if (count == 0)
         return error_set(err, MUSTER_E_TIMEOUT,
-                         "agent %d does not answer; its loop is stuck or it is stopped", (int)from->pid);
+                         "agent %d does not respond; its event loop is stuck or it is stopped",
+                         (int)from->pid);
     char *room = buffer_reserve(answer, CHUNK);
     if (!room)
         return error_set(err, MUSTER_E_LIMIT, "the answer of agent %d is longer than %d bytes",
@@ -193,7 +194,8 @@ int status_ask(const struct status_name *name, enum status_question question, in
     if (more < 0)
         return -1;
     if (answer->length == before)
-        return error_set(err, MUSTER_E_PEER, "agent %d hung up without an answer", (int)name->pid);
+        return error_set(err, MUSTER_E_PEER, "agent %d closed the connection without a reply",
+                         (int)name->pid);
     answer->data[answer->length] = 0;
     return 0;
 }

@@ -20,7 +20,7 @@ static void counter(struct buffer *out, const char *name, double value, const ch
     buffer_printf(out, "%s %.15g\n", name, value);
 }
 
-/* A label's value: backslash, quote and newline are escaped; other bytes pass, UTF-8 as it is. */
+/* A label's value: backslash, quote and newline are escaped; other bytes are kept, UTF-8 as it is. */
 static void label(struct buffer *out, const char *text)
 {
     for (; *text; text++) {
@@ -49,7 +49,7 @@ static void info(const struct agent_status *status, struct buffer *out)
 
 static void states(const struct agent_status *status, struct buffer *out)
 {
-    family(out, "muster_agent_state", "gauge", "1 for the state that this node's workers are in.");
+    family(out, "muster_agent_state", "gauge", "1 for the state of this node's workers.");
     for (int state = 0; state < GROUP_STATE_COUNT; state++)
         buffer_printf(out, "muster_agent_state{state=\"%s\"} %d\n", worker_group_state_name(state),
                       status->state == (enum worker_group_state)state);
@@ -69,14 +69,14 @@ static void worker_counts(const struct agent_status *status, struct buffer *out)
 static void beats(const struct agent_status *status, struct buffer *out)
 {
     family(out, "muster_worker_step", "gauge",
-           "Step that a worker's beats told last; absent where none did.");
+           "Step of a worker's last heartbeat with a step; absent before.");
     for (int i = 0; i < status->worker_count; i++)
         if (status->workers[i].step >= 0)
             buffer_printf(out, "muster_worker_step{rank=\"%d\",local_rank=\"%d\"} %lld\n",
                           status->workers[i].rank, status->workers[i].local_rank,
                           (long long)status->workers[i].step);
     family(out, "muster_worker_beat_age_seconds", "gauge",
-           "Seconds since a worker's last beat; absent before its first.");
+           "Seconds since a worker's last heartbeat; absent before its first.");
     for (int i = 0; i < status->worker_count; i++)
         if (status->workers[i].beat_age_ns >= 0)
             buffer_printf(out, "muster_worker_beat_age_seconds{rank=\"%d\",local_rank=\"%d\"} %.3f\n",
@@ -106,7 +106,7 @@ void status_metrics(const struct agent_status *status, struct buffer *out)
     gauge(out, "muster_nodes_max", status->max_nodes, "Nodes that a world may have.");
     gauge(out, "muster_round", status->world.id.round, "Number of the last world, from 0.");
     counter(out, "muster_restarts_total", (double)status->world.restart_count,
-            "Restarts of the job that counted against its budget.");
+            "Restarts of the job that counted against its limit.");
     gauge(out, "muster_restarts_budget", (double)status->max_restarts, "Restarts that the job may use.");
     counter(out, "muster_worker_failures_total", (double)status->failures,
             "Workers of this node that failed by themselves.");

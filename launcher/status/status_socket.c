@@ -11,13 +11,13 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
-/* Whoever connects is the same user; one more than this many and the oldest is dropped. */
+/* Every client is the same user; beyond this many the oldest connection is dropped. */
 enum { CONNECTION_LIMIT = 16, QUESTION_LIMIT = 32, BACKLOG = 16 };
 
 struct connection {
     struct loop_source source;
     struct status_socket *server;
-    uint64_t number; /* in the order of their coming; 0: free */
+    uint64_t number; /* in order of arrival; 0: free */
     char question[QUESTION_LIMIT];
     size_t asked; /* bytes of it */
     struct buffer answer;
@@ -84,7 +84,7 @@ static int send_answer(struct connection *connection)
     return 1;
 }
 
-/* 1: the question is whole; 0: later; -1: the peer is gone or asks something else. */
+/* 1: the request is complete; 0: later; -1: the peer is gone or sent an unknown request. */
 static int read_question(struct connection *connection)
 {
     size_t room = sizeof connection->question - 1 - connection->asked;
@@ -156,10 +156,10 @@ static void listener_ready(void *context, uint32_t events)
 {
     struct status_socket *server = context;
     int fd;
-    (void)events; /* edge-triggered: where descriptors have run out, the next connection tries again */
+    (void)events; /* edge-triggered: if descriptors have run out, the next connection tries again */
     while ((fd = accept4(server->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
         if (!is_welcome(fd) || take_in(server, fd) < 0)
-            (void)close(fd); /* nothing was said */
+            (void)close(fd); /* nothing was received */
 }
 
 static int bind_name(int fd, const char *agent_id, struct muster_error *err)

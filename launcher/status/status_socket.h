@@ -1,9 +1,9 @@
 /* status_socket.h - the local end of `muster status`: an abstract Unix socket in the agent's loop.
  *
- * The name, "muster-agent-<uid>-<pid>-<eight digits of the agent's id>", is found in /proc/net/unix, so that
- * no file, no environment variable and no secret is needed, a read-only root file system is no obstacle and
- * nothing is left behind by a kill. Abstract names are guarded by nothing: both sides look at the other's
- * credentials instead (SO_PEERCRED). One question a connection, one line; the answer ends with the
+ * The name, "muster-agent-<uid>-<pid>-<eight digits of the agent's id>", is found in /proc/net/unix, so
+ * that it needs no file, no environment variable and no secret, works on a read-only root file system and
+ * leaves nothing behind after a kill. Abstract names have no access control: both sides check the other's
+ * credentials instead (SO_PEERCRED). One request a connection, one line; the reply ends with the
  * connection. */
 #ifndef MUSTER_LAUNCHER_STATUS_STATUS_SOCKET_H
 #define MUSTER_LAUNCHER_STATUS_STATUS_SOCKET_H
@@ -13,7 +13,7 @@
 
 #define STATUS_SOCKET_PREFIX "muster-agent-"
 
-/* symbol, word: how the answer is rendered */
+/* symbol, name: the format of the reply */
 #define STATUS_QUESTIONS(X)                                                                                  \
     X(STATUS_ASK_TABLE, "table")                                                                             \
     X(STATUS_ASK_JSON, "json")                                                                               \
@@ -35,7 +35,7 @@ struct status_socket_options {
     void *context;
 };
 
-/* Everything happens on the loop's thread, and never blocks. */
+/* All callbacks run on the loop's thread, and never block. */
 struct status_socket *status_socket_open(const struct status_socket_options *options,
                                          struct muster_error *err);
 /* Accepts NULL. */

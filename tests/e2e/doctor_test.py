@@ -59,7 +59,7 @@ class DoctorTest(unittest.TestCase):
         """hangs: something does not answer, and the report says so; elsewhere that is a busy machine, which is asked again."""
         for _ in range(20):
             done = self.run_doctor("--output=json", *flags, around=around, **variables)
-            if hangs or "did not answer in" not in done.stdout:
+            if hangs or "did not respond in" not in done.stdout:
                 break
         self.assertEqual(done.stderr, "")
         report = json.loads(done.stdout)
@@ -120,7 +120,7 @@ class Command(DoctorTest):
             (["--topology", "--output=json"], "--describe has the same as JSON"),
             (["--from=/nonexistent"], "/nonexistent"),
             (["--from", broken], "broken.json:2:2: unknown field 'gpu'; did you mean gpus"),
-            (["--from", broken, "--log-dir=/x"], "--log-dir asks this machine"),
+            (["--from", broken, "--log-dir=/x"], "--log-dir reads this machine"),
             (["--level=1"], "--level"),
             (["--nvml-timeout=0"], "--nvml-timeout"),
             (["--gpu=1", "x"], "'x' is not a flag"),
@@ -160,14 +160,14 @@ class Driver(DoctorTest):
             wait_until(nobody_waits, "nobody waits on in the driver")
             if "GPU 2: its temperature" in str(self.rows(report, "driver")):
                 break
-        self.assert_row(report, "driver", "unfit", f"NVML did not answer in {limit} s; the query was: GPU 2: its temperature")
+        self.assert_row(report, "driver", "unfit", f"NVML did not respond in {limit} s; the query was: GPU 2: its temperature")
 
     def test_the_limit_comes_from_the_environment(self):
         for limit in ("0.2", "2", "20"):
             report = self.report(hangs=True, **gpus(1, "", "nvmlInit_v2:hang", MUSTER_NVML_TIMEOUT=limit))
             if "to start" in str(self.rows(report, "driver")):
                 break
-        self.assert_row(report, "driver", "unfit", f"did not answer in {limit} s; the query was: to start")
+        self.assert_row(report, "driver", "unfit", f"did not respond in {limit} s; the query was: to start")
 
     def test_sick_gpus(self):
         facts = (
@@ -242,7 +242,7 @@ class FileSystems(DoctorTest):
             report = self.report("--log-dir", folder, hangs=True)
         finally:
             subprocess.run(["fsfreeze", "-u", folder], check=True)
-        self.assert_row(report, "disk", "warning", "the disk did not answer in 0.6 s")
+        self.assert_row(report, "disk", "warning", "the disk did not respond in 0.6 s")
 
     def test_low_memlock_where_there_is_rdma(self):
         port = 'class/infiniband/mlx5_0/ports/1'

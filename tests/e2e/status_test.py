@@ -36,7 +36,7 @@ class StatusTest(AgentTest):
         def answered():
             """An agent that gets no processor for the 5 s that it is let wait is asked again."""
             done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, **options)
-            return None if code == 0 and done.returncode and "does not answer" in done.stdout + done.stderr else done
+            return None if code == 0 and done.returncode and "does not respond" in done.stdout + done.stderr else done
 
         done = wait_until(answered, "an answer")
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
@@ -122,7 +122,7 @@ class Command(StatusTest):
         waiting = wait_until(lambda: self.json_of(first)["waiting"], "who is missing is known")
         self.assertIn("missing rank 1", waiting)
         table = self.status("--pid", first.pid)
-        self.assertIn("not formed yet, 2 nodes wanted", table)
+        self.assertIn("not formed yet, 2 nodes required", table)
         self.assertIn(f"waiting   {waiting}\n", table)
         second = self.start("--node-rank=1", *world, *command)
         self.pids("up", 2)
@@ -147,7 +147,7 @@ class Command(StatusTest):
         self.pids("up", 1)
         agent.send_signal(signal.SIGSTOP)
         _, err = self.status("--pid", agent.pid, code=1)
-        self.assertIn("does not answer", err)
+        self.assertIn("does not respond", err)
         agent.send_signal(signal.SIGCONT)
         self.assertEqual(self.json_of(agent)["state"], "RUNNING")
         self.open_gate()

@@ -49,7 +49,7 @@ static void ask_until(int64_t patience_ns, const char *text, struct description 
         patience_ns *= 4;
         ask(patience_ns, d);
     }
-    if (!strstr(d->nvml_error, "NVML did not answer in ") || !strstr(d->nvml_error, text))
+    if (!strstr(d->nvml_error, "NVML did not respond in ") || !strstr(d->nvml_error, text))
         fail_msg("'%s', not '%s'", d->nvml_error, text);
 }
 
@@ -257,7 +257,7 @@ static void a_crash_is_no_crash_of_ours(void **state)
     pretend(FAKE_NVML_LIBRARY, "GPU-aa GPU-bb", "", "nvmlDeviceGetUUID@1:crash");
     ask(generous_ns, &d);
     assert_int_equal(d.nvml, DESCRIPTION_UNKNOWN);
-    assert_string_equal(d.nvml_error, "NVML ended without an answer; the query was: GPU 1");
+    assert_string_equal(d.nvml_error, "NVML ended without a result; the query was: GPU 1");
     assert_int_equal(d.gpu_count, 2);
     description_free(&d);
 }

@@ -99,10 +99,10 @@ static void drivers_that_refuse_are_quoted(void **state)
     assert_int_equal(pretend("fail"), 0);
     expect_unknown("NVML does not start: Driver Not Loaded (9)");
     assert_int_equal(pretend("crash"), 0);
-    expect_unknown("NVML ended without an answer");
+    expect_unknown("NVML ended without a result");
     assert_int_equal(pretend("GPU-aa GPU-bb"), 0);
     assert_int_equal(setenv("FAKE_NVML_FACTS", "1.lost=1", 1), 0);
-    expect_unknown("GPU 1 does not answer: it is lost");
+    expect_unknown("GPU 1 does not respond: it is lost");
     assert_int_equal(unsetenv("FAKE_NVML_FACTS"), 0);
     assert_int_equal(setenv(ENV_NVML_LIBRARY, "/nonexistent/libnvidia-ml.so", 1), 0);
     expect_unknown("NVML cannot be loaded: /nonexistent/libnvidia-ml.so");
@@ -128,7 +128,7 @@ static void what_blocks_is_given_up(void **state)
         isolated_call(write_and_block, NULL, &result, sizeof result, 30 * NS_PER_MS, "the sick driver", &err),
         -1);
     assert_int_equal(err.code, MUSTER_E_TIMEOUT);
-    assert_string_equal(err.text, "the sick driver did not answer in 0.03 s");
+    assert_string_equal(err.text, "the sick driver did not respond in 0.03 s");
     assert_true(instant_diff_ns(clock_now(NULL), start) >= 30 * NS_PER_MS);
     assert_int_equal(result, 0); /* nothing of an unfinished answer */
 }

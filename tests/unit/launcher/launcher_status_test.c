@@ -123,8 +123,8 @@ static void table(void **state)
     early->notice.left_ns = 28500 * NS_PER_MS;
     status_table(early, &out);
     assert_non_null(strstr(out.data, "notice    job-stops; 1 worker here may save for 28.5 s more\n"));
-    assert_non_null(strstr(out.data, "; leaves with exit code 143\n"));
-    assert_non_null(strstr(out.data, "world     not formed yet, 2 nodes wanted\n"
+    assert_non_null(strstr(out.data, "; exits with code 143\n"));
+    assert_non_null(strstr(out.data, "world     not formed yet, 2 nodes required\n"
                                      "waiting   1 of 2 nodes, missing rank 0\n"));
     buffer_clear(&out);
     status_summary(whole, &out);
