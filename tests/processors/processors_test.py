@@ -149,7 +149,7 @@ def check_model(model, full):
     for level in ("v3", "v4"):
         known = level == "v3" and table == "cpu-avx2"
         run([*before, BUILD / f"tests/leak_{level}"], 0 if known else -signal.SIGILL)
-    long = KERNEL_TESTS_LONG if full else KERNEL_TESTS_LONG[:1] if model != "EPYC-Milan" else ()
+    long = KERNEL_TESTS_LONG if full else KERNEL_TESTS_LONG[:1] if table == "cpu-base" else ()
     for test in (*KERNEL_TESTS, *long):
         run([*before, BUILD / "tests" / test])
     train(BUILD, before, full, table, core, Reference(full))
