@@ -66,8 +66,9 @@ def changes(line, is_bool):
         value = int(m.group())
         is_size = line[: m.start()].endswith("[") and value > 1
         is_zeroed = line[: m.start()].endswith("{") and line[m.end() :].startswith("}")
+        is_success = line.strip() == "return 0;" and not is_bool  # by contract 0 or -1: callers look whether it is below 0
         if not is_size and not is_zeroed:
-            found.append((m.start(), m.end(), str(1 - value if value < 2 else value + 1)))
+            found.append((m.start(), m.end(), "-1" if is_success else str(1 - value if value < 2 else value + 1)))
     if (m := RETURN.match(line)) and is_bool and m["value"] not in ("true", "false"):
         found.append((m.start("value"), m.end("value"), None))  # negated
     return found

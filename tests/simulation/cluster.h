@@ -138,6 +138,8 @@ void cluster_check_end(struct cluster *cluster);
 
 /* "0.101 0 -> WORLD ..." lines; owned by the cluster. */
 const char *cluster_trace(const struct cluster *cluster);
+/* With a trace: all that rosters and clients said and were after each of their steps, in one number. */
+uint64_t cluster_digest(const struct cluster *cluster);
 /* INVARIANT_NONE where every one held; *text (may be NULL) is owned by the cluster. */
 enum invariant cluster_broken(const struct cluster *cluster, const char **text);
 /* -1: it has not exited. */

@@ -270,6 +270,7 @@ void cluster_turn(struct cluster *cluster, int i)
     renew_connection(cluster, i, now);
     take_events(cluster, i);
     if (client_turn(node->client, now, &err) == 0) {
+        cluster_digest_client(cluster, node->client, now);
         take_events(cluster, i);
         cluster_plan_turn(cluster, i);
         return;

@@ -221,10 +221,14 @@ struct cluster {
     enum invariant broken;
     char broken_text[512];
     struct buffer trace;
+    uint64_t digest; /* kept with the trace: of what it does not tell */
 };
 
 /* --- cluster.c --- */
 
+void cluster_digest_roster(struct cluster *cluster, const struct roster *roster,
+                           const struct roster_actions *actions);
+void cluster_digest_client(struct cluster *cluster, const struct client *client, struct instant now);
 void cluster_say(struct cluster *cluster, const struct node *node, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* block, or the end of the program. */

@@ -103,6 +103,7 @@ static size_t take(struct cluster *cluster, int i, const struct roster_event *ev
                       roster_job_state_name(state), err.text);
         return 0;
     }
+    cluster_digest_roster(cluster, server->roster, &server->actions);
     if (roster_state(server->roster) != state) {
         cluster->changed = true;
         if ((state == JOB_STARTING || state == JOB_RUNNING) && roster_state(server->roster) > JOB_RUNNING)

@@ -26,7 +26,8 @@ void schedule_run(const struct schedule *schedule, struct outcome *outcome, stru
     *outcome = (struct outcome){.broken = cluster_broken(cluster, &text),
                                 .events = cluster_events(cluster),
                                 .state = roster ? roster_state(roster) : JOB_FORMING,
-                                .restarts = roster ? roster_restart_count(roster) : 0};
+                                .restarts = roster ? roster_restart_count(roster) : 0,
+                                .digest = cluster_digest(cluster)};
     (void)snprintf(outcome->text, sizeof outcome->text, "%s", text ? text : "");
     if (trace)
         buffer_printf(trace, "%s", cluster_trace(cluster));

@@ -29,6 +29,7 @@ struct outcome {
     uint64_t events;
     enum roster_job_state state;
     int64_t restarts;
+    uint64_t digest; /* with a trace: cluster_digest */
 };
 
 /* Equal seeds give equal schedules: odd ones static, even ones elastic jobs. */

@@ -33,7 +33,7 @@ int next(struct thing *thing)
     thing->count++;
     step(thing,
          3);
-    return true;
+    return 0;
 }
 """
 
@@ -52,7 +52,7 @@ class Operators(unittest.TestCase):
         self.assertEqual(after("is_small", "total += 1;"), {"total -= 1;", "total += 0;", ";"})
         self.assertEqual(after("is_small", "return a == b;"), {"return a != b;", "return !(a == b);"})
         self.assertEqual(after("next", "thing->count++;"), {"thing->count--;", ";"})
-        self.assertEqual(after("next", "return true;"), {"return false;"})
+        self.assertEqual(after("next", "return 0;"), {"return -1;"})
         self.assertEqual(after("next", "3);"), {"4);"})
 
     def test_what_is_left_alone(self):
