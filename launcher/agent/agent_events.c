@@ -148,7 +148,7 @@ static void write_line(struct agent *agent, struct event_line *line)
     (void)write_queue_put(agent->events->outlet, &piece); /* where it is refused it is counted */
 }
 
-static bool is_wanted(const struct agent *agent)
+static bool events_wanted(const struct agent *agent)
 {
     return agent->events || !strcmp(agent->config->event_log_handler, "console");
 }
@@ -195,7 +195,7 @@ static void tell_worker(struct agent *agent, const struct worker *worker,
 
 static void events_event(struct agent *agent, const struct agent_event *event)
 {
-    if (!is_wanted(agent))
+    if (!events_wanted(agent))
         return;
     switch (event->kind) {
     case AGENT_WORLD:

@@ -118,7 +118,7 @@ struct agent {
     struct agent_membership *membership;
     struct agent_failures *failures;
 };
-_Static_assert(sizeof(struct agent) <= 8192, "what is large belongs to a part or to the round, on the heap");
+static_assert(sizeof(struct agent) <= 8192, "what is large belongs to a part or to the round, on the heap");
 
 #define AGENT_KILL_BOUND_NS  (30 * NS_PER_S) /* a killed process that frees much memory needs seconds */
 #define AGENT_CLEAN_BOUND_NS (5 * NS_PER_S)
