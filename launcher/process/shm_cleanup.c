@@ -38,11 +38,6 @@ bool shm_cleanup_is_candidate(const struct shm_cleanup_file *file, const struct 
     return scope->sees_all && !strncmp(file->name, "nccl-", 5);
 }
 
-bool shm_cleanup_is_ours(const struct shm_cleanup_file *file, const struct shm_cleanup_scope *scope)
-{
-    return !file->in_use && shm_cleanup_is_candidate(file, scope);
-}
-
 /* --- looking --- */
 
 enum { FILES_LIMIT = 1024, NAME_LIMIT = 128 };

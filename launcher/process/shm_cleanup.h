@@ -25,14 +25,11 @@ struct shm_cleanup_file {
     const char *name;
     uid_t uid;
     int64_t changed_ns; /* of its metadata, wall clock */
-    bool in_use;        /* a visible process maps it or has it open */
 };
 
-/* Whether it is left over from the round: torch_<pid>_... and __KMP_REGISTERED_LIB_<pid>_... of a dead
- * process; nccl-..., whose name identifies no process, if it was created in this round and all its
- * possible users are visible. */
-bool shm_cleanup_is_ours(const struct shm_cleanup_file *file, const struct shm_cleanup_scope *scope);
-/* The same before its use is known. */
+/* Whether it is, unless a process has it open or maps it, left over from the round: torch_<pid>_... and
+ * __KMP_REGISTERED_LIB_<pid>_... of a dead process; nccl-..., whose name identifies no process, if it was
+ * created in this round and all its possible users are visible. */
 bool shm_cleanup_is_candidate(const struct shm_cleanup_file *file, const struct shm_cleanup_scope *scope);
 
 /* --- the thread --- */

@@ -12,13 +12,6 @@ static struct instant system_now(void *context)
     return (struct instant){(int64_t)at.tv_sec * NS_PER_S + at.tv_nsec};
 }
 
-static const struct clock system_clock = {.now = system_now};
-
-const struct clock *clock_system(void)
-{
-    return &system_clock;
-}
-
 struct instant clock_now(const struct clock *clock)
 {
     return clock ? clock->now(clock->context) : system_now(NULL);

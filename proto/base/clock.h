@@ -31,8 +31,6 @@ struct clock {
     void *context;
 };
 
-/* The machine's monotonic clock. */
-const struct clock *clock_system(void);
 struct instant clock_now(const struct clock *clock); /* clock NULL: the system's */
 /* Nanoseconds since 1970, for display and log lines only; never compared with another host's. */
 int64_t clock_wall_ns(void);

@@ -71,13 +71,6 @@ int failure_key_compare(const struct failure_key *a, const struct failure_key *b
     return by_local_rank ? by_local_rank : compare(a->pid, b->pid);
 }
 
-bool failure_precedes(const struct worker_failure *a, struct instant a_at, const struct worker_failure *b,
-                      struct instant b_at)
-{
-    struct failure_key a_key = failure_key_of(a, a_at), b_key = failure_key_of(b, b_at);
-    return failure_key_compare(&a_key, &b_key) < 0;
-}
-
 bool failure_is_cut_short(const struct worker_failure *failure)
 {
     return failure->told && (failure->signal == SIGTERM || failure->signal == SIGINT ||

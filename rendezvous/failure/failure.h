@@ -115,9 +115,6 @@ struct failure_key {
 struct failure_key failure_key_of(const struct worker_failure *failure, struct instant at);
 /* < 0 if a comes first */
 int failure_key_compare(const struct failure_key *a, const struct failure_key *b);
-/* Whether a, which happened at a_at, is a better first cause than b, which happened at b_at. */
-bool failure_precedes(const struct worker_failure *a, struct instant a_at, const struct worker_failure *b,
-                      struct instant b_at);
 
 /* Whether the stop ended it while it was already failing: then the signal means nothing. */
 bool failure_is_cut_short(const struct worker_failure *failure);

@@ -25,11 +25,6 @@ static const char *const names[] = {
 };
 _Static_assert(sizeof names / sizeof *names == REFUSAL_COUNT, "a name for each reason");
 
-const char *rejection_name(enum refusal reason)
-{
-    return names[reason];
-}
-
 static const char *shown(const char *address)
 {
     return *address ? address : "a peer";

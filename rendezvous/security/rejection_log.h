@@ -59,8 +59,6 @@ bool rejection_log_next(struct rejection_log *refusals, struct instant now, char
 struct instant rejection_log_deadline(const struct rejection_log *refusals);
 /* A line with the totals of all reasons, "" where nobody was refused. Whether there is one. */
 bool rejection_log_total(const struct rejection_log *refusals, char line[REFUSAL_LINE_SIZE]);
-/* The reason in a word, "no-secret"; for tables and totals. */
-const char *rejection_name(enum refusal reason);
 
 #ifdef __cplusplus
 }

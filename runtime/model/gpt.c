@@ -86,11 +86,6 @@ static void add_params(const struct gpt_config *c, struct model *model)
     add_param(model, 1 + c->layers, "ln_f.bias", c->channels, 0, PARAM_INIT_ZERO, 0);
 }
 
-bool gpt_param_is_conv1d(const struct param_desc *param)
-{
-    return param->ndim == 2 && !strncmp(param->name, "h.", 2);
-}
-
 /* ---- layers ---- */
 
 static struct layer_desc *add_layer(struct gpt *gpt, const char *name, const struct layer_ops *ops)
@@ -162,12 +157,6 @@ void gpt_destroy(struct gpt *gpt)
     mem_free(gpt->model.params);
     mem_free(gpt->model.layers);
     mem_free(gpt);
-}
-
-double gpt_flops_per_token(const struct gpt_config *config, int T)
-{
-    double C = config->channels, L = config->layers;
-    return 6.0 * (12.0 * L * C * C + C * config->vocab) + 12.0 * L * C * T;
 }
 
 /* ---- logits for sampling ---- */

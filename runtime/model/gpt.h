@@ -3,8 +3,8 @@
  * Layers: "embedding" (wte[token] + wpe[position]), one "h.<i>" a block, "head" (ln_f, logits with the
  * tied wte, cross entropy). Parameter names are those of Hugging Face's GPT-2 checkpoints without the
  * "transformer." prefix. One difference: their Conv1D keeps the four products of a block as (in, out);
- * ours are (out, in) as in nn.Linear, so an exporter to their layout transposes the parameters for which
- * gpt_param_is_conv1d() is true. */
+ * ours are (out, in) as in nn.Linear, so an exporter to their layout transposes the matrices of the
+ * blocks. */
 #ifndef MUSTER_RUNTIME_MODEL_GPT_H
 #define MUSTER_RUNTIME_MODEL_GPT_H
 
@@ -40,14 +40,6 @@ int gpt_config_check(const struct gpt_config *config, struct muster_error *err);
 struct gpt *gpt_create(const struct gpt_config *config, struct muster_error *err);
 void gpt_destroy(struct gpt *gpt); /* accepts NULL */
 GUARD_DEFINE(gpt, struct gpt *, gpt_destroy);
-
-/* Whether Hugging Face stores this parameter transposed. */
-bool gpt_param_is_conv1d(const struct param_desc *param);
-
-/* Floating-point operations of forward and backward for one token of a sequence of T positions: 6 per
- * weight of a product, and attention's 12 T channels per layer (the whole square, as MFU is usually
- * quoted). */
-double gpt_flops_per_token(const struct gpt_config *config, int T);
 
 /* The logits of the last position of each row. work: gpt_logits_work bytes; weights as trainer_get_param
  * gives them, in the order of model.params. Runs kernels on the calling thread, which has to be a compute

@@ -10,11 +10,6 @@ struct mesh_place mesh_place_of(struct mesh mesh, int rank)
     };
 }
 
-int mesh_rank_of(struct mesh mesh, struct mesh_place place)
-{
-    return (place.stage * mesh.replicate + place.replica) * mesh.shard + place.shard;
-}
-
 int mesh_size(struct mesh mesh)
 {
     const int64_t limit = INT64_C(1) << 30;

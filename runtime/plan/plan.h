@@ -47,7 +47,6 @@ struct mesh_place {
     int stage, replica, shard;
 };
 struct mesh_place mesh_place_of(struct mesh mesh, int rank);
-int mesh_rank_of(struct mesh mesh, struct mesh_place place);
 int mesh_size(struct mesh mesh); /* ranks; 0 if a side is below 1 or the product is above 2^30 */
 
 enum compression { COMPRESSION_NONE, COMPRESSION_TOPK };

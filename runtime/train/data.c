@@ -132,11 +132,6 @@ int data_files(const struct data *data)
     return data->files;
 }
 
-int64_t data_windows(const struct data *data)
-{
-    return (int64_t)data->windows;
-}
-
 /* splitmix64's finaliser: mixes all bits of its input. */
 static uint64_t mix(uint64_t x)
 {

@@ -21,7 +21,6 @@ void data_destroy(struct data *data); /* accepts NULL */
 
 int64_t data_tokens(const struct data *data);
 int data_files(const struct data *data);
-int64_t data_windows(const struct data *data);
 /* tokens, targets (T) of global sample g; targets are the tokens shifted by one. */
 void data_sample(const struct data *data, uint64_t g, int32_t *tokens, int32_t *targets);
 /* The (micro_batches, B, T) block of one rank at a step. Sample of row b: step*G + (micro*world + rank)*B + b

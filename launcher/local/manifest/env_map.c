@@ -85,12 +85,6 @@ int env_map_set(struct env_map *map, const char *name, const char *value, struct
     return 0;
 }
 
-const char *env_map_get(const struct env_map *map, const char *name)
-{
-    const struct env_entry *entry = find(map, name, strlen(name));
-    return entry ? entry->value : NULL;
-}
-
 int env_map_list(const struct env_map *map, struct text_list *out)
 {
     for (size_t i = 0; i < map->count; i++)

@@ -28,7 +28,6 @@ struct env_map {
 
 /* Sets or replaces; a replaced name keeps its place. */
 int env_map_set(struct env_map *map, const char *name, const char *value, struct muster_error *err);
-const char *env_map_get(const struct env_map *map, const char *name); /* NULL where it is not set */
 /* NAME=value of each, appended to out. */
 int env_map_list(const struct env_map *map, struct text_list *out);
 void env_map_free(struct env_map *map);

@@ -35,18 +35,6 @@ const char *pod_action_name(enum pod_action action)
     return (unsigned)action < POD_ACTION_COUNT ? names[action] : "?";
 }
 
-const char *job_state_name(enum job_state state)
-{
-    static const char *const names[] = {JOB_STATES(LIFECYCLE_NAME)};
-    return (unsigned)state < JOB_STATE_COUNT ? names[state] : "?";
-}
-
-const char *job_event_name(enum job_event_kind kind)
-{
-    static const char *const names[] = {JOB_EVENTS(LIFECYCLE_NAME)};
-    return (unsigned)kind < JOB_EVENT_COUNT ? names[kind] : "?";
-}
-
 bool lifecycle_is_retryable(int exit_code)
 {
     return exit_code >= RETRYABLE_FROM;

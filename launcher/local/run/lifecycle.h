@@ -143,7 +143,5 @@ int64_t lifecycle_backoff_ns(int failures_in_row);
 const char *pod_state_name(enum pod_state state);
 const char *pod_event_name(enum pod_event event);
 const char *pod_action_name(enum pod_action action);
-const char *job_state_name(enum job_state state);
-const char *job_event_name(enum job_event_kind kind);
 
 #endif

@@ -45,11 +45,6 @@ struct runner {
     bool told_to_end;
 };
 
-struct local_options local_options_default(void)
-{
-    return (struct local_options){.backoff_scale = 0.1, .grace_s = -1, .linger_s = 10};
-}
-
 /* --- what the life cycle asks for --- */
 
 static void start_pod(struct runner *r, int i)

@@ -21,9 +21,6 @@ struct local_options {
     bool gpu_shortage_allowed; /* pods for which no GPU is left get none, instead of an error */
 };
 
-/* backoff_scale 0.1 (1 s doubling to 30 s), the pods' own grace, linger_s 10, the rest off. */
-struct local_options local_options_default(void);
-
 /* Runs the job until it is finished and nothing of it is left, on the main thread, whose signals and children
  * it takes over. Returns the exit code: 0 where the operator would say Succeeded; where it would say Failed,
  * the code of the container that failed the job (1 for a deadline); 128 + n where signal n deleted the job

@@ -8,6 +8,11 @@
 #include "runtime/plan/plan_internal.h"
 #include "tests/support/plan_check/plan_check.h"
 
+int plan_check_rank_of(struct mesh mesh, struct mesh_place place)
+{
+    return (place.stage * mesh.replicate + place.replica) * mesh.shard + place.shard;
+}
+
 struct world {
     const struct plan *const *plans;
     int count;
@@ -115,7 +120,7 @@ static int try_pair(struct world *w, int rank, const struct schedule_op *op)
         peer_place.stage == place.stage)
         return error_set(w->err, MUSTER_E_STATE, "rank %d sends to or receives from stage %d of %d", rank,
                          peer_place.stage, mesh.pipeline);
-    int peer = mesh_rank_of(mesh, peer_place);
+    int peer = plan_check_rank_of(mesh, peer_place);
     const struct schedule_op *theirs = ready(w, peer, op->stream);
     if (!theirs || theirs->kind != OP_COMM || theirs->axis != op->axis || theirs->comm.root != place.stage)
         return 0;
@@ -180,7 +185,7 @@ static int check_hashes(const struct world *w)
 {
     struct mesh mesh = w->plans[0]->options.mesh;
     for (int rank = 0; rank < w->count; rank++) {
-        int first = mesh_rank_of(mesh, (struct mesh_place){mesh_place_of(mesh, rank).stage, 0, 0});
+        int first = plan_check_rank_of(mesh, (struct mesh_place){mesh_place_of(mesh, rank).stage, 0, 0});
         if (w->plans[rank]->options.rank != rank || w->plans[rank]->hash != w->plans[first]->hash)
             return error_set(w->err, MUSTER_E_STATE, "ranks %d and %d of one stage have different schedules",
                              first, rank);

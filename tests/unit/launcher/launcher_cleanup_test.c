@@ -18,29 +18,27 @@ static void only_leftovers_of_the_dead_are_ours(void **state)
         const char *name;
         uid_t uid;
         int64_t changed_ns;
-        bool in_use, sees_all, ours;
+        bool sees_all, ours;
     } rows[] = {
-        {"torch_812_1234_0", 7, 150, false, false, true},
-        {"torch_813_1234_0", 7, 150, true, false, false}, /* somebody maps it */
-        {"torch_812_1234_0", 8, 150, false, true, false}, /* another user's */
-        {"torch_812_1234_0", 7, 99, false, true, false},  /* older than the round: the number was another's */
-        {"torch_814_1234_0", 7, 150, false, true, false}, /* not one of ours */
-        {"torch_81", 7, 150, false, true, false},
-        {"torch_812", 7, 150, false, true, false},
-        {"torch__812_", 7, 150, false, true, false},
-        {"__KMP_REGISTERED_LIB_813_7", 7, 150, false, false, true},
-        {"nccl-Ab3dE6", 7, 150, false, true, true},
-        {"nccl-Ab3dE6", 7, 150, false, false, false}, /* another pod may use it unseen */
-        {"nccl-Ab3dE6", 7, 150, true, true, false},
-        {"nccl-Ab3dE6", 7, 99, false, true, false},
-        {"nccl", 7, 150, false, true, false},
-        {"psm_1234", 7, 150, false, true, false}, /* nobody can tell whose */
-        {"sem.mp-abc", 7, 150, false, true, false},
+        {"torch_812_1234_0", 7, 150, false, true},
+        {"torch_812_1234_0", 8, 150, true, false}, /* another user's */
+        {"torch_812_1234_0", 7, 99, true, false},  /* older than the round: the number was another's */
+        {"torch_814_1234_0", 7, 150, true, false}, /* not one of ours */
+        {"torch_81", 7, 150, true, false},
+        {"torch_812", 7, 150, true, false},
+        {"torch__812_", 7, 150, true, false},
+        {"__KMP_REGISTERED_LIB_813_7", 7, 150, false, true},
+        {"nccl-Ab3dE6", 7, 150, true, true},
+        {"nccl-Ab3dE6", 7, 150, false, false}, /* another pod may use it unseen */
+        {"nccl-Ab3dE6", 7, 99, true, false},
+        {"nccl", 7, 150, true, false},
+        {"psm_1234", 7, 150, true, false}, /* nobody can tell whose */
+        {"sem.mp-abc", 7, 150, true, false},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct shm_cleanup_scope scope = {7, 100, rows[i].sees_all, dead, 2};
-        struct shm_cleanup_file file = {rows[i].name, rows[i].uid, rows[i].changed_ns, rows[i].in_use};
-        assert_int_equal(shm_cleanup_is_ours(&file, &scope), rows[i].ours);
+        struct shm_cleanup_file file = {rows[i].name, rows[i].uid, rows[i].changed_ns};
+        assert_int_equal(shm_cleanup_is_candidate(&file, &scope), rows[i].ours);
     }
 }
 

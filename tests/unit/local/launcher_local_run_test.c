@@ -61,9 +61,7 @@ static void make_job(struct fixture *f, enum local_restart_policy policy, const 
     assert_non_null(mkdtemp(f->folder));
     f->job = (struct local_job){
         .name = "j", .pods = f->pods, .backoff_limit = -1, .active_deadline_s = -1, .ttl_s = -1};
-    f->options = local_options_default();
-    f->options.backoff_scale = 0;
-    f->options.linger_s = 0;
+    f->options = (struct local_options){.grace_s = -1};
     f->job.replicas[LOCAL_MASTER] = (struct local_replica){master != NULL, policy};
     f->job.replicas[LOCAL_WORKER] = (struct local_replica){workers, policy};
     if (master)

@@ -299,6 +299,13 @@ static void a_done_agent_may_come_back(void **state)
     assert_int_equal(roster_state(f->roster), JOB_RUNNING);
 }
 
+static bool precedes(const struct worker_failure *a, struct instant a_at, const struct worker_failure *b,
+                     struct instant b_at)
+{
+    struct failure_key a_key = failure_key_of(a, a_at), b_key = failure_key_of(b, b_at);
+    return failure_key_compare(&a_key, &b_key) < 0;
+}
+
 static void causes_are_ranked(void **state)
 {
     (void)state;
@@ -308,12 +315,12 @@ static void causes_are_ranked(void **state)
     struct worker_failure code = {.rank = 4, .exit_code = 300};
     struct worker_failure hung = {.rank = 5, .signal = SIGABRT, .hung = true, .tail = "NCCL error"};
     struct instant early = {1}, later = {2};
-    assert_true(failure_precedes(&killed, later, &lost, early));
-    assert_true(failure_precedes(&lost, later, &code, early));
-    assert_true(failure_precedes(&memory, early, &killed, later));
-    assert_true(failure_precedes(&killed, early, &memory, early));
-    assert_false(failure_precedes(&memory, early, &killed, early));
-    assert_true(failure_precedes(&hung, later, &code, early)); /* we ended it: what it says is no cascade */
+    assert_true(precedes(&killed, later, &lost, early));
+    assert_true(precedes(&lost, later, &code, early));
+    assert_true(precedes(&memory, early, &killed, later));
+    assert_true(precedes(&killed, early, &memory, early));
+    assert_false(precedes(&memory, early, &killed, early));
+    assert_true(precedes(&hung, later, &code, early)); /* we ended it: what it says is no cascade */
     assert_int_equal(failure_exit_code(&hung), 134);
     assert_int_equal(failure_exit_code(&killed), 137);
     assert_int_equal(failure_exit_code(&lost), EXIT_CODE_NODE);

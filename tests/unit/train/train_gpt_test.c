@@ -296,7 +296,6 @@ static void the_builder_names_and_sizes_as_gpt2(void **state)
         const struct param_desc *p = &gpt->model.params[i];
         total += elements(p);
         assert_int_equal(p->parameter_class, p->ndim == 2 ? 0 : 1);
-        assert_int_equal(gpt_param_is_conv1d(p), p->ndim == 2 && p->name[0] == 'h');
     }
     assert_int_equal(total, 124439808);
     assert_int_equal(gpt->model.layer_count, 14);
@@ -305,7 +304,6 @@ static void the_builder_names_and_sizes_as_gpt2(void **state)
     assert_int_equal(gpt->model.params[4].dim[0], 3 * 768);
     assert_string_equal(gpt->model.params[gpt->model.param_count - 1].name, "ln_f.bias");
     assert_true(fabs(gpt->model.params[6].init_std - 0.02 / sqrt(24)) < 1e-15);
-    assert_true(fabs(gpt_flops_per_token(&small, 1024) / (6.0 * 124e6) - 1.15) < 0.05);
 }
 
 static void bad_configurations_are_named(void **state)
