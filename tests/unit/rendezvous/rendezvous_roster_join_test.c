@@ -83,6 +83,14 @@ static void what_does_not_fit_is_refused_by_name(void **state)
     join(f, 2, &who);
     expect_refusal(f, "protocol version: this agent has 9, the server 2; run the same muster on all nodes");
     who = join_of(1);
+    who.min_nodes = 2; /* either alone is enough */
+    join(f, 2, &who);
+    expect_refusal(f, "nnodes: this agent has 2:3, the server 3: give all nodes one --nnodes");
+    who = join_of(1);
+    who.max_nodes = 5;
+    join(f, 2, &who);
+    expect_refusal(f, "nnodes: this agent has 3:5, the server 3: give all nodes one --nnodes");
+    who = join_of(1);
     who.min_nodes = who.max_nodes = 4;
     join(f, 2, &who);
     expect_refusal(f, "nnodes: this agent has 4, the server 3: give all nodes one --nnodes");
