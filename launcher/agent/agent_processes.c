@@ -56,41 +56,62 @@ static struct descendants_session *list_sessions(const struct agent *agent, size
 
 /* --- starting --- */
 
+/* One worker from its first descriptor on until its program is executed: the child borrows all of it. */
+struct starting {
+    struct worker *worker;
+    struct worker_command command;
+    struct agent_route out, error;
+    int beats, notices; /* the worker's ends */
+    struct spawn_options options;
+    struct spawn_start *start; /* NULL: not begun */
+    pid_t pid;
+};
+
 static void close_route(struct agent_route *route)
 {
     if (route->owned)
         (void)close(route->fd); /* the worker has its copy, or was not started */
 }
 
-static int spawn_routed(struct agent *agent, struct worker *worker, const struct worker_command *command,
-                        int *exit_code, struct muster_error *err)
+static void starting_init(struct starting *s, struct worker *worker)
 {
-    struct agent_route __attribute__((cleanup(close_route))) out = {0}, error = {0};
-    if (agent_output_route(agent, worker, STDOUT_FILENO, &out, err) < 0 ||
-        agent_output_route(agent, worker, STDERR_FILENO, &error, err) < 0)
+    *s = (struct starting){.worker = worker, .beats = -1, .notices = -1};
+}
+
+static void starting_free(struct starting *s)
+{
+    close_route(&s->out);
+    close_route(&s->error);
+    guard_close(&s->beats);
+    guard_close(&s->notices);
+    worker_command_free(&s->command);
+}
+
+static int spawn_routed(struct agent *agent, struct starting *s, struct muster_error *err)
+{
+    struct worker *worker = s->worker;
+    if (agent_output_route(agent, worker, STDOUT_FILENO, &s->out, err) < 0 ||
+        agent_output_route(agent, worker, STDERR_FILENO, &s->error, err) < 0 ||
+        agent_heartbeats_open(agent, worker, &s->beats, err) < 0 ||
+        agent_notices_open(agent, worker, &s->notices, err) < 0)
         return -1;
-    scope_close int beats = -1, notices = -1;
-    if (agent_heartbeats_open(agent, worker, &beats, err) < 0 ||
-        agent_notices_open(agent, worker, &notices, err) < 0)
+    s->options = (struct spawn_options){.path = agent->processes->program,
+                                        .argv = s->command.argv,
+                                        .envp = s->command.envp,
+                                        .out_fd = s->out.fd,
+                                        .err_fd = s->error.fd,
+                                        .extra_fds = {s->beats, s->notices},
+                                        .extra_count = 2,
+                                        .mark = descendants_mark(agent->id),
+                                        .ignored = agent_signals_ignored(agent),
+                                        .descriptors = &agent->descriptors,
+                                        .core_dumps = agent_server_core_dumps(agent),
+                                        .cpus = agent->config->cpus ? &agent->config->cpus[worker->local_rank]
+                                                                    : NULL};
+    s->start = spawn_begin(&s->options, &s->pid, err);
+    if (!s->start)
         return -1;
-    struct spawn_options options = {.path = agent->processes->program,
-                                    .argv = command->argv,
-                                    .envp = command->envp,
-                                    .out_fd = out.fd,
-                                    .err_fd = error.fd,
-                                    .extra_fds = {beats, notices},
-                                    .extra_count = 2,
-                                    .mark = descendants_mark(agent->id),
-                                    .ignored = agent_signals_ignored(agent),
-                                    .descriptors = &agent->descriptors,
-                                    .core_dumps = agent_server_core_dumps(agent),
-                                    .cpus = agent->config->cpus ? &agent->config->cpus[worker->local_rank]
-                                                                : NULL};
-    pid_t pid = spawn_worker(&options, exit_code, err);
-    if (pid < 0)
-        return -1;
-    round_worker_started(&agent->round, worker, pid);
-    agent->processes->ran = true;
+    guardian_add(&agent->processes->guardian, s->pid);
     return 0;
 }
 
@@ -122,39 +143,79 @@ static int name_error_file(const struct agent *agent, struct worker *worker, str
     return 0;
 }
 
-static int start_worker(struct agent *agent, struct worker *worker, int *exit_code, struct muster_error *err)
+/* *exit_code: of a failure. */
+static int begin_worker(struct agent *agent, struct starting *s, int *exit_code, struct muster_error *err)
 {
-    struct worker_command __attribute__((cleanup(worker_command_free))) command = {0};
     const struct run_config *config = agent->config;
+    struct worker *worker = s->worker;
     *exit_code = EXIT_CODE_FAILURE;
     if (name_error_file(agent, worker, err) < 0 ||
         worker_command_build(config, &agent->round.world, worker->local_rank, config->kind,
                              agent_nccl_environment(agent), config->cores, agent->id_chain,
-                             worker->error_file, &command, err) < 0)
+                             worker->error_file, &s->command, err) < 0)
         return -1;
     *exit_code = EXIT_CODE_NOT_FOUND;
-    if (find_once(agent, command.argv[0], err) < 0)
+    if (find_once(agent, s->command.argv[0], err) < 0)
         return -1;
     *exit_code = EXIT_CODE_FAILURE;
-    if (spawn_routed(agent, worker, &command, exit_code, err) < 0)
+    return spawn_routed(agent, s, err);
+}
+
+static int finish_worker(struct agent *agent, struct starting *s, int *exit_code, struct muster_error *err)
+{
+    if (spawn_finish(take_pointer(&s->start), exit_code, err) < 0) {
+        guardian_remove(&agent->processes->guardian, s->pid);
         return -1;
-    guardian_add(&agent->processes->guardian, worker->pid);
+    }
+    round_worker_started(&agent->round, s->worker, s->pid);
+    agent->processes->ran = true;
     return 0;
+}
+
+/* The failure of the lowest local rank is the one that is reported. */
+static void note_failed_start(struct agent_start *out, struct worker *worker, int exit_code,
+                              const struct muster_error *why, struct muster_error *err)
+{
+    if (out->worker && out->worker->local_rank <= worker->local_rank)
+        return;
+    *out = (struct agent_start){.worker = worker, .exit_code = exit_code};
+    *err = *why;
+}
+
+/* A few starts are in progress at once, so that a worker that waits for CPU time does not delay the next. After a
+ * failure none is begun, and those in progress are finished. */
+static int start_all(struct agent *agent, struct agent_start *out, struct muster_error *err)
+{
+    struct starting starts[SPAWN_STARTS_LIMIT];
+    struct round *round = &agent->round;
+    int begun = 0, finished = 0;
+    while (finished < begun || (!out->worker && begun < round->worker_count)) {
+        struct muster_error why = {0};
+        int exit_code, result;
+        bool begins =
+            !out->worker && begun < round->worker_count && begun - finished < SPAWN_STARTS_LIMIT;
+        struct starting *s = &starts[(begins ? begun : finished) % SPAWN_STARTS_LIMIT];
+        if (begins) {
+            starting_init(s, &round->workers[begun]);
+            result = begin_worker(agent, s, &exit_code, &why);
+            begun += result == 0;
+        } else {
+            result = finish_worker(agent, s, &exit_code, &why);
+            finished++;
+        }
+        if (result < 0)
+            note_failed_start(out, s->worker, exit_code, &why, err);
+        if (!begins || result < 0)
+            starting_free(s);
+    }
+    return out->worker ? -1 : 0;
 }
 
 int agent_processes_start(struct agent *agent, struct agent_start *out, struct muster_error *err)
 {
-    struct round *round = &agent->round;
     *out = (struct agent_start){.exit_code = EXIT_CODE_FAILURE};
-    round->started_wall_ns = clock_wall_ns();
-    if (agent_nccl_decide(agent, err) < 0)
-        return -1;
-    for (int i = 0; i < round->worker_count; i++)
-        if (start_worker(agent, &round->workers[i], &out->exit_code, err) < 0) {
-            out->worker = &round->workers[i];
-            return -1;
-        }
-    return 0;
+    agent->round.started_wall_ns = clock_wall_ns();
+    return agent_nccl_decide(agent, err) < 0 ? -1 : start_all(agent, out, err);
 }
 
 void agent_processes_release(struct agent *agent)

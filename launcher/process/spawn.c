@@ -1,53 +1,45 @@
 /* spawn.c - see spawn.h.
  *
  * As vfork, so that the cost does not grow with the agent: the child borrows the parent's memory until it
- * executes, and makes system calls only. Everything it needs was computed before, and it reports a failure
- * in that memory.
+ * executes, and makes system calls only (spawn_child.c). Everything it needs was computed before, and where
+ * it fails it says so in that memory. Unlike vfork, the parent goes on meanwhile where the child can do
+ * without the C library: the kernel clears a word and wakes who waits for it once the memory is given back,
+ * as it does for a thread that is joined.
  *
- * Nor does it grow with the descriptors of the workers there are: the child borrows the table of
- * descriptors too, and then takes a copy of its beginning alone (close_range with CLOSE_RANGE_UNSHARE).
- * The descriptors that it inherits are at low numbers for that. With a copy of the whole, which the exec
- * closes one by one, 256 workers' starts close 130,000 descriptors. */
+ * Nor does the cost grow with the descriptors of the workers there are: the child borrows the table of
+ * descriptors too, and then takes a copy of its beginning alone (close_range with CLOSE_RANGE_UNSHARE). What
+ * it is given stands in low places for that. With a copy of the whole, which the exec closes one by one, 256
+ * workers' starts close 130,000 descriptors. */
 #include "launcher/process/spawn.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/futex.h>
 #include <sched.h>
-#include <stdbool.h>
+#include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launcher/process/raw_call.h"
+#include "launcher/process/spawn_child.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/mem.h"
 #include "proto/exit_code.h"
 
-#ifndef CLOSE_RANGE_UNSHARE
-#define CLOSE_RANGE_UNSHARE (1U << 1)
-#endif
 #ifndef CLOSE_RANGE_CLOEXEC
 #define CLOSE_RANGE_CLOEXEC (1U << 2)
 #endif
 
-/* step, error text */
-#define SPAWN_STEPS(X)                                                                                       \
-    X(SPAWN_UNSHARE, "cannot copy the descriptors for")                                                      \
-    X(SPAWN_SESSION, "cannot make a session for")                                                            \
-    X(SPAWN_ENTER, "cannot set up the namespaces of")                                                        \
-    X(SPAWN_DIRECTORY, "cannot enter the working directory")                                                 \
-    X(SPAWN_PARENT, "the agent died before the start of")                                                    \
-    X(SPAWN_DESCRIPTORS, "cannot set up stdout, stderr and the limit of descriptors for")                    \
-    X(SPAWN_CPUS, "cannot set the CPUs of")                                                                  \
-    X(SPAWN_EXEC, "cannot execute")
-
-enum spawn_step {
-#define STEP_ENUM(symbol, text) symbol,
-    SPAWN_STEPS(STEP_ENUM)
-#undef STEP_ENUM
-};
+/* Sanitizers keep what they know of a thread where the child would overwrite it. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || !RAW_CALLS_LEAVE_ERRNO
+#define PARENT_MUST_WAIT true
+#else
+#define PARENT_MUST_WAIT false
+#endif
 
 static const char *const step_texts[] = {
 #define STEP_TEXT(symbol, text) text,
@@ -56,22 +48,25 @@ static const char *const step_texts[] = {
 };
 
 enum {
-    LOW_LIMIT = 64,                      /* with fewer descriptors than that, a copy of all costs the same */
-    GIVEN_LIMIT = 2 + SPAWN_EXTRA_LIMIT, /* descriptors for a worker: its output, and the extra ones */
+    LOW_LIMIT = 32, /* with fewer descriptors than that a copy of all is as good */
     STACK_BYTES = 16384,
+    NO_SET = -1,
 };
 
-struct child {
-    const struct spawn_options *options;
-    sigset_t reset; /* signals whose action becomes the default */
-    pid_t parent;
-    int given[GIVEN_LIMIT]; /* the options', or the low numbers they are copied to */
-    unsigned shared_from;   /* 0: the table is a copy. Else it is the parent's, and is copied up to here */
-    /* the child's answer; parent and child take turns, unseen by the compiler */
-    volatile bool failed;
-    volatile enum spawn_step step;
-    volatile int error;
+struct spawn_start {
+    struct spawn_child child;
+    pid_t pid;
+    int running;        /* the child's, cleared by the kernel when it has given our memory back; atomic */
+    int set;            /* of low places; NO_SET: none */
+    int reader, writer; /* of a pipe for obstacles; -1: none */
+    _Alignas(16) char stack[STACK_BYTES]; /* two cannot return on one */
 };
+
+/* What this process has learned; main thread only. */
+static struct {
+    bool borrows;   /* a child's memory was ours, so that no pipe is needed: an emulator makes it a copy */
+    bool must_wait; /* the kernel has no child that borrows and does not stop us */
+} learned;
 
 void spawn_ignored_signals(sigset_t *ignored)
 {
@@ -83,119 +78,16 @@ void spawn_ignored_signals(sigset_t *ignored)
     }
 }
 
-/* --- in the child --- */
-
-static void fail(struct child *child, enum spawn_step step) __attribute__((noreturn));
-static void fail(struct child *child, enum spawn_step step)
-{
-    child->error = errno;
-    child->step = step;
-    child->failed = true;
-    _exit(EXIT_CODE_NOT_FOUND);
-}
-
-static void reset_signals(const struct child *child)
-{
-    struct sigaction initial = {.sa_handler = SIG_DFL};
-    sigset_t none;
-    for (int number = 1; number < NSIG; number++)
-        if (sigismember(&child->reset, number) == 1)
-            (void)sigaction(number, &initial, NULL); /* fails for no signal that can be ignored */
-    sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
-/* Descriptors there are copied already, or are close-on-exec and the parent's. */
-static bool take_extras(const int *fds, int count)
-{
-    for (int i = 0; i < count; i++) {
-        int wanted = SPAWN_EXTRA_FD + i;
-        if (fds[i] == wanted ? fcntl(wanted, F_SETFD, 0) < 0 : dup2(fds[i], wanted) < 0)
-            return false;
-    }
-    return true;
-}
-
-/* A lower hard limit is the user's choice: then it is found by its environment alone. */
-static void put_mark(uint64_t mark)
-{
-    struct rlimit limit;
-    if (!mark || getrlimit(RLIMIT_RTTIME, &limit) < 0 || limit.rlim_max < mark)
-        return;
-    limit.rlim_cur = mark;
-    (void)setrlimit(RLIMIT_RTTIME, &limit); /* up to the hard limit is always allowed */
-}
-
-/* Every descriptor from first on closes at the exec. */
-static void close_rest(unsigned first)
-{
-    if (syscall(SYS_close_range, first, UINT_MAX, CLOSE_RANGE_CLOEXEC) == 0)
-        return;
-    enum { OLD_KERNEL_LIMIT = 65536 }; /* Linux before 5.11 */
-    long limit = sysconf(_SC_OPEN_MAX);
-    for (int fd = (int)first; fd < limit && fd < OLD_KERNEL_LIMIT; fd++)
-        (void)fcntl(fd, F_SETFD, FD_CLOEXEC); /* most are not open */
-}
-
-static void run_child(struct child *child) __attribute__((noreturn));
-static void run_child(struct child *child)
-{
-    const struct spawn_options *o = child->options;
-    if (child->shared_from && syscall(SYS_close_range, child->shared_from, UINT_MAX, CLOSE_RANGE_UNSHARE) < 0)
-        fail(child, SPAWN_UNSHARE);
-    if (setsid() < 0)
-        fail(child, SPAWN_SESSION);
-    if (o->enter && o->enter(o->enter_context) < 0)
-        fail(child, SPAWN_ENTER);
-    if (o->directory && chdir(o->directory) < 0)
-        fail(child, SPAWN_DIRECTORY);
-    /* the parent may have died before the death signal was set */
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != child->parent)
-        fail(child, SPAWN_PARENT);
-    /* the caller's descriptors are above 2, or are the very number that they become */
-    if ((child->given[0] != 1 && dup2(child->given[0], 1) < 0) ||
-        (child->given[1] != 2 && dup2(child->given[1], 2) < 0))
-        fail(child, SPAWN_DESCRIPTORS);
-    if (!take_extras(child->given + 2, o->extra_count))
-        fail(child, SPAWN_DESCRIPTORS);
-    close_rest((unsigned)(SPAWN_EXTRA_FD + o->extra_count));
-    if (o->descriptors && setrlimit(RLIMIT_NOFILE, o->descriptors) < 0)
-        fail(child, SPAWN_DESCRIPTORS);
-    if (o->core_dumps)
-        (void)setrlimit(RLIMIT_CORE, o->core_dumps); /* what was inherited: always allowed */
-    if (o->cpus && sched_setaffinity(0, sizeof o->cpus->bits, (const cpu_set_t *)o->cpus->bits) < 0)
-        fail(child, SPAWN_CPUS);
-    put_mark(o->mark);
-    reset_signals(child);
-    (void)execve(o->path, o->argv, o->envp);
-    fail(child, SPAWN_EXEC);
-}
-
-static int enter_child(void *context)
-{
-    run_child(context);
-}
-
-/* The parent is suspended until the child executes or ends. A stack of its own, since two cannot return on
- * one. */
-static pid_t start_child(struct child *child)
-{
-    _Alignas(16) char stack[STACK_BYTES];
-    const int flags = CLONE_VM | CLONE_VFORK | SIGCHLD, files = child->shared_from ? CLONE_FILES : 0;
-    pid_t pid = clone(enter_child, stack + sizeof stack, flags | files, child);
-    if (pid >= 0 || errno != EINVAL || !files)
-        return pid;
-    child->shared_from = 0; /* an emulator of system calls, whose child has a copy of everything */
-    return clone(enter_child, stack + sizeof stack, flags, child);
-}
-
 /* --- low places --- */
 
-/* Low descriptors that are used only while a worker is started; main thread only. */
+/* Descriptors that hold nothing but while a worker is started; main thread only. */
 static struct {
     enum { LOW_UNTRIED, LOW_NONE, LOW_RESERVED } state;
-    int empty; /* their placeholder meanwhile */
-    int fds[GIVEN_LIMIT];
+    int empty; /* what they hold meanwhile */
+    struct low_set {
+        bool taken;
+        int fds[SPAWN_GIVEN_LIMIT];
+    } sets[SPAWN_STARTS_LIMIT];
 } low;
 
 /* Linux 5.11, whose close_range has all flags; asks with a range that holds nothing. */
@@ -204,102 +96,230 @@ static bool may_share(void)
     return syscall(SYS_close_range, UINT_MAX, UINT_MAX, CLOSE_RANGE_CLOEXEC) == 0;
 }
 
+/* Those that were reserved before one could not be are lost, and nobody gets any. */
 static bool reserve_low(void)
 {
     low.state = LOW_NONE;
-    scope_close int empty = may_share() ? open("/dev/null", O_RDWR | O_CLOEXEC) : -1;
-    for (int i = 0; i < GIVEN_LIMIT && empty >= 0; i++)
-        if ((low.fds[i] = fcntl(empty, F_DUPFD_CLOEXEC, 0)) < 0) {
-            while (i-- > 0)
-                (void)close(low.fds[i]); /* of /dev/null */
-            return false;
-        }
-    if (empty < 0)
+    low.empty = may_share() ? open("/dev/null", O_RDWR | O_CLOEXEC) : -1;
+    for (int i = 0; i < SPAWN_STARTS_LIMIT && low.empty >= 0; i++)
+        for (int k = 0; k < SPAWN_GIVEN_LIMIT; k++)
+            if ((low.sets[i].fds[k] = fcntl(low.empty, F_DUPFD_CLOEXEC, 0)) < 0)
+                return false;
+    if (low.empty < 0)
         return false;
-    low.empty = take_fd(&empty);
     low.state = LOW_RESERVED;
     return true;
 }
 
-/* Empties the low descriptors again: a pipe held there would never end. */
-static void clear_low(const int *count)
+static int find_set(void)
 {
-    for (int i = 0; i < *count; i++)
-        (void)dup3(low.empty, low.fds[i], O_CLOEXEC); /* both are open: cannot fail */
+    if (low.state == LOW_NONE || (low.state == LOW_UNTRIED && !reserve_low()))
+        return NO_SET;
+    for (int i = 0; i < SPAWN_STARTS_LIMIT; i++)
+        if (!low.sets[i].taken)
+            return i;
+    return NO_SET;
 }
 
-/* Fills in the child's descriptors, at low numbers if there are many descriptors. Returns how many of
- * those are used. */
-static int place_given(struct child *child, const struct spawn_options *options)
+/* Gives the places their emptiness back: a pipe that they hold would not end. */
+static void clear_set(struct spawn_start *start)
 {
-    int count = 2 + options->extra_count, highest = 0, taken = 0;
+    if (start->set == NO_SET)
+        return;
+    struct low_set *set = &low.sets[start->set];
+    for (int i = 0; i < SPAWN_GIVEN_LIMIT; i++)
+        (void)dup3(low.empty, set->fds[i], O_CLOEXEC); /* both are open: cannot fail */
+    set->taken = false;
+    start->set = NO_SET;
+}
+
+/* Fills in what the child is given, in low places where there are many descriptors. */
+static void place_given(struct spawn_start *start, const struct spawn_options *options)
+{
+    struct spawn_child *child = &start->child;
+    int count = 2 + options->extra_count, highest = 0;
     child->given[0] = options->out_fd;
     child->given[1] = options->err_fd;
     for (int i = 0; i < options->extra_count; i++)
         child->given[2 + i] = options->extra_fds[i];
     for (int i = 0; i < count; i++)
         highest = child->given[i] > highest ? child->given[i] : highest;
-    if (highest < LOW_LIMIT || low.state == LOW_NONE || (low.state == LOW_UNTRIED && !reserve_low()))
-        return 0;
-    for (; taken < count && dup3(child->given[taken], low.fds[taken], O_CLOEXEC) >= 0; taken++)
-        child->given[taken] = low.fds[taken];
-    for (int i = 0; i < taken && taken == count; i++)
+    start->set = highest < LOW_LIMIT || child->report_fd >= 0 ? NO_SET : find_set();
+    if (start->set == NO_SET)
+        return;
+    struct low_set *set = &low.sets[start->set];
+    set->taken = true;
+    for (int i = 0; i < count; i++)
+        if (dup3(child->given[i], set->fds[i], O_CLOEXEC) < 0) {
+            clear_set(start); /* a copy of all it is: those that stand low already are the same */
+            child->shared_from = 0;
+            return;
+        }
+    for (int i = 0; i < count; i++) {
+        child->given[i] = set->fds[i];
         child->shared_from =
-            (unsigned)low.fds[i] >= child->shared_from ? (unsigned)low.fds[i] + 1 : child->shared_from;
-    return taken;
+            (unsigned)set->fds[i] >= child->shared_from ? (unsigned)set->fds[i] + 1 : child->shared_from;
+    }
+}
+
+/* --- the pipe for obstacles --- */
+
+/* Until one child's memory was ours. Above what the child overwrites. */
+static int open_report(struct spawn_start *start, const char *path, struct muster_error *err)
+{
+    int ends[2];
+    if (learned.borrows)
+        return 0;
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return error_errno(err, "cannot make a pipe for %s (ulimit -n limits them)", path);
+    start->reader = ends[0];
+    start->writer = fcntl(ends[1], F_DUPFD_CLOEXEC, SPAWN_EXTRA_FD + SPAWN_EXTRA_LIMIT);
+    int error = errno;
+    (void)close(ends[1]); /* a pipe */
+    errno = error;
+    if (start->writer < 0)
+        return error_errno(err, "cannot make a pipe for %s (ulimit -n limits them)", path);
+    start->child.report_fd = start->writer;
+    return 0;
+}
+
+/* Whether the child said why it failed; no word means that it executes the program. */
+static bool read_obstacle(int fd, struct spawn_obstacle *obstacle)
+{
+    ssize_t got;
+    do
+        got = read(fd, obstacle, sizeof *obstacle);
+    while (got < 0 && errno == EINTR);
+    return got == sizeof *obstacle;
 }
 
 /* --- in the agent --- */
 
-static void prepare(struct child *child, const struct spawn_options *options)
+static void prepare(struct spawn_start *start, const struct spawn_options *options)
 {
     static const int kept[] = {SIGHUP, SIGINT, SIGQUIT};
-    child->options = options;
-    child->parent = getpid();
-    child->reset = *options->ignored;
+    memset(start, 0, offsetof(struct spawn_start, stack));
+    start->set = NO_SET;
+    start->reader = start->writer = start->child.report_fd = -1;
+    start->child.options = options;
+    start->child.parent = getpid();
+    for (int number = 1; number <= 64; number++)
+        if (sigismember(options->ignored, number) == 1)
+            start->child.reset |= UINT64_C(1) << (number - 1);
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
-        sigdelset(&child->reset, kept[i]);
+        start->child.reset &= ~(UINT64_C(1) << (kept[i] - 1));
 }
 
-static int explain(const struct spawn_options *options, enum spawn_step step, int error, int *exit_code,
+static int explain(const struct spawn_options *options, const struct spawn_obstacle *obstacle, int *exit_code,
                    struct muster_error *err)
 {
     const char *hint = "";
     *exit_code = EXIT_CODE_FAILURE;
-    if (step == SPAWN_EXEC) {
-        *exit_code = error == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_CANNOT_EXECUTE;
-        if (error == ENOENT && access(options->path, F_OK) == 0)
-            hint = " (the file exists, but its #! interpreter or dynamic loader does not)";
-        else if (error == ENOEXEC)
+    if (obstacle->step == SPAWN_EXEC) {
+        *exit_code = obstacle->error == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_CANNOT_EXECUTE;
+        if (obstacle->error == ENOENT && access(options->path, F_OK) == 0)
+            hint = " (the file is there: its #! interpreter or dynamic loader is not)";
+        else if (obstacle->error == ENOEXEC)
             hint = " (neither a binary of this machine nor a script with a #! line)";
     }
-    errno = error;
-    if (step == SPAWN_DIRECTORY)
+    errno = obstacle->error;
+    if (obstacle->step == SPAWN_DIRECTORY)
         return error_errno(err, "%s %s", step_texts[SPAWN_DIRECTORY], options->directory);
-    return error_errno(err, "%s %s%s", step_texts[step], options->path, hint);
+    return error_errno(err, "%s %s%s", step_texts[obstacle->step], options->path, hint);
+}
+
+static int run_start(void *context)
+{
+    spawn_child_run(context);
+}
+
+static pid_t clone_child(struct spawn_start *start)
+{
+    const int flags = CLONE_VM | SIGCHLD | (start->child.shared_from ? CLONE_FILES : 0);
+    char *top = start->stack + sizeof start->stack;
+    if (!PARENT_MUST_WAIT && !learned.must_wait && !start->child.options->enter) {
+        start->running = 1;
+        pid_t pid =
+            clone(run_start, top, flags | CLONE_CHILD_CLEARTID, &start->child, NULL, NULL, &start->running);
+        if (pid >= 0 || errno != EINVAL)
+            return pid;
+        learned.must_wait = true;
+    }
+    start->running = 0;
+    return clone(run_start, top, flags | CLONE_VFORK, &start->child);
+}
+
+static void free_start(struct spawn_start *start)
+{
+    clear_set(start);
+    guard_close(&start->reader);
+    guard_close(&start->writer);
+    mem_free(start);
+}
+
+struct spawn_start *spawn_begin(const struct spawn_options *options, pid_t *pid, struct muster_error *err)
+{
+    struct spawn_start *start = mem_realloc(NULL, 1, sizeof *start);
+    sigset_t all, before;
+    *pid = 0;
+    if (!start) {
+        error_set(err, MUSTER_E_NOMEM, "no memory to start %s", options->path);
+        return NULL;
+    }
+    prepare(start, options);
+    if (open_report(start, options->path, err) < 0) {
+        free_start(start);
+        return NULL;
+    }
+    place_given(start, options);
+    sigfillset(&all); /* a handler must not run on the memory that parent and child share */
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    start->pid = clone_child(start);
+    int error = errno;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (start->pid < 0) {
+        errno = error;
+        error_errno(err, "cannot make a process for %s (ulimit -u and the cgroup's pids.max limit them)",
+                    options->path);
+        free_start(start);
+        return NULL;
+    }
+    *pid = start->pid;
+    return start;
+}
+
+static void await_memory(struct spawn_start *start)
+{
+    int running;
+    while ((running = __atomic_load_n(&start->running, __ATOMIC_ACQUIRE)) != 0)
+        (void)syscall(SYS_futex, &start->running, FUTEX_WAIT, running, NULL, NULL, 0); /* or it is 0 by now */
+}
+
+int spawn_finish(struct spawn_start *start, int *exit_code, struct muster_error *err)
+{
+    await_memory(start);
+    struct spawn_child *child = &start->child;
+    learned.borrows |= child->ran;
+    guard_close(&start->writer); /* the reader's end of file is the exec */
+    start->writer = -1;
+    bool failed =
+        child->ran ? child->failed : start->reader >= 0 && read_obstacle(start->reader, &child->obstacle);
+    int result = 0;
+    *exit_code = EXIT_CODE_FAILURE;
+    if (failed) {
+        result = explain(child->options, &child->obstacle, exit_code, err);
+        spawn_reap(&start->pid);
+    }
+    free_start(start);
+    return result;
 }
 
 pid_t spawn_worker(const struct spawn_options *options, int *exit_code, struct muster_error *err)
 {
-    struct child child = {0};
-    sigset_t all, before;
+    pid_t pid;
     *exit_code = EXIT_CODE_FAILURE;
-    prepare(&child, options);
-    int __attribute__((cleanup(clear_low))) taken = place_given(&child, options);
-    sigfillset(&all); /* a handler must not run on the memory that parent and child share */
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    scope_worker pid_t pid = start_child(&child);
-    int error = errno;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (pid < 0) {
-        errno = error;
-        return error_errno(err,
-                           "cannot make a process for %s (ulimit -u and the cgroup's pids.max limit them)",
-                           options->path);
-    }
-    if (child.failed)
-        return explain(options, child.step, child.error, exit_code, err);
-    return take_worker(&pid);
+    struct spawn_start *start = spawn_begin(options, &pid, err);
+    return start && spawn_finish(start, exit_code, err) == 0 ? pid : -1;
 }
 
 void spawn_reap(pid_t *pid)
@@ -307,7 +327,7 @@ void spawn_reap(pid_t *pid)
     if (*pid <= 0)
         return;
     int kept = errno;
-    (void)kill(-*pid, SIGKILL); /* its session, if it got that far */
+    (void)kill(-*pid, SIGKILL); /* its session, where it got so far */
     (void)kill(*pid, SIGKILL);
     while (waitpid(*pid, NULL, 0) < 0 && errno == EINTR)
         ;
