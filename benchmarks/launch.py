@@ -44,12 +44,18 @@ def arguments():
     return parser.parse_args()
 
 
-def clean_environment(scratch):
+def clean_environment():
     drop = re.compile(r"PET_|MUSTER_|TORCHELASTIC_|TORCH_|PYTHON|LOGLEVEL|MASTER_|RANK$|WORLD_SIZE$|OMPI_|PRTE_|HYDRA_")
     kept = {name: value for name, value in os.environ.items() if not drop.match(name)}
     kept.update(mpi_peers.ENVIRONMENT)
-    kept.update(OMP_NUM_THREADS="1", TMPDIR=scratch)  # torchrun and Open MPI leave folders in TMPDIR
+    kept.pop("TMPDIR", None)
+    kept.update(OMP_NUM_THREADS="1")
     return kept
+
+
+def environment_of(name, environment, scratch):
+    """torchrun and Open MPI leave folders behind; the others get the default."""
+    return environment if name in (BARE, MUSTER, HYDRA) else {**environment, "TMPDIR": scratch}
 
 
 class Sample:
@@ -69,7 +75,7 @@ def run_once(build, command, environment):
     return Sample(done.stdout, command)
 
 
-def measure(build, commands, rounds, torch_rounds, environment):
+def measure(build, commands, rounds, torch_rounds, environment, scratch):
     """{name: [Sample, ...]}; the first round warms caches and is not counted."""
     found = {name: [] for name in commands}
     order = list(commands)
@@ -77,7 +83,7 @@ def measure(build, commands, rounds, torch_rounds, environment):
         for name in order:
             if name == TORCHRUN and number > torch_rounds:
                 continue
-            sample = run_once(build, commands[name], environment)
+            sample = run_once(build, commands[name], environment_of(name, environment, scratch))
             if number > 0:
                 found[name].append(sample)
         order.append(order.pop(0))
@@ -189,15 +195,14 @@ def main():
                 ]
             rounds = options.rounds or ROUNDS.get(workers, 15)
             with tempfile.TemporaryDirectory(prefix="muster-launch-") as scratch, beside(what):
-                environment = clean_environment(scratch)
+                environment = clean_environment()
                 check_starts(build, workers, environment, scratch)
-                found = measure(build, commands, rounds, options.torch_rounds, environment)
+                found = measure(build, commands, rounds, options.torch_rounds, environment, scratch)
             show(workers, what, found, titles)
             if workers == 8 and what == "idle":
                 peak = statistics.median(sample.mb for sample in found[MUSTER])
                 print(f"  agent's peak memory: {peak:.1f} MB, bar {BAR_MEMORY_MB} MB")
-    with tempfile.TemporaryDirectory(prefix="muster-launch-") as scratch:
-        costs = describe_cost(build, 15, clean_environment(scratch))
+    costs = describe_cost(build, 15, clean_environment())
     reading, deciding = (statistics.median(cost[i] for cost in costs) for i in (0, 1))
     print(
         f"\nNCCL's environment, without NVML: reading the machine {reading:.2f} ms, deciding {deciding:.2f} ms "

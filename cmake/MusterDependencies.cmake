@@ -11,13 +11,13 @@ endfunction()
 muster_pkg(ZMQ libzmq libzmq3-dev)
 muster_pkg(SODIUM libsodium libsodium-dev)
 muster_pkg(PROTOBUF_C libprotobuf-c libprotobuf-c-dev)
-set(PROTOBUF_C_LINK PkgConfig::PROTOBUF_C) # what to link; a bundle takes the archive
 muster_pkg(YAML yaml-0.1 libyaml-dev)
 muster_pkg(JANSSON jansson libjansson-dev)
 muster_pkg(MICROHTTPD libmicrohttpd libmicrohttpd-dev)
 # Their archives, for programs whose start-up counts.
 find_library(YAML_ARCHIVE libyaml.a HINTS ${YAML_LIBRARY_DIRS} ${YAML_LIBDIR} REQUIRED)
 find_library(JANSSON_ARCHIVE libjansson.a HINTS ${JANSSON_LIBRARY_DIRS} ${JANSSON_LIBDIR} REQUIRED)
+find_library(PROTOBUF_C_LINK libprotobuf-c.a HINTS ${PROTOBUF_C_LIBRARY_DIRS} ${PROTOBUF_C_LIBDIR} REQUIRED)
 
 find_program(PROTOC_C protoc-c)
 if(NOT PROTOC_C)

@@ -185,6 +185,8 @@ bool resolver_is_local(const char *text)
     socklen_t length = parse(text, &address);
     if (!length)
         return false;
+    if (address.ss_family == AF_INET && !strncmp(text, "127.", 4))
+        return true;
     scope_close int fd = socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     return fd >= 0 && bind(fd, (struct sockaddr *)&address, length) == 0;
 }

@@ -4,22 +4,32 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 
-static const char prefix[] = "error_", usual[] = "/tmp";
+static const char prefix[] = "error_", in_memory[] = "/dev/shm", usual[] = "/tmp";
+
+/* Whether what is made there stays in memory: a folder on a disk costs two journal entries and, where the
+ * disk is told of freed blocks, a wait for it. */
+static bool is_memory(const char *folder)
+{
+    struct statfs status;
+    return statfs(folder, &status) == 0 && status.f_type == TMPFS_MAGIC && access(folder, W_OK | X_OK) == 0;
+}
 
 static const char *parent_or_usual(const char *parent)
 {
-    return parent && *parent ? parent : usual;
+    return parent && *parent ? parent : is_memory(in_memory) ? in_memory : usual;
 }
 
 /* By what the kernel has in its caches: a look-up that must ask a server is refused, and so is the question
@@ -28,8 +38,10 @@ bool error_directory_is_prompt(const char *parent)
 {
     struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_CACHED};
     struct statx folder, root;
-    scope_close int fd =
-        (int)syscall(SYS_openat2, AT_FDCWD, parent_or_usual(parent), &how, sizeof how); /* Linux 5.12 */
+    const char *path = parent_or_usual(parent);
+    if (path == in_memory)
+        return true;
+    scope_close int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how); /* Linux 5.12 */
     if (fd < 0 || statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &folder) < 0 ||
         statx(AT_FDCWD, "/", AT_STATX_DONT_SYNC, STATX_TYPE, &root) < 0)
         return false;

@@ -450,6 +450,20 @@ static void a_folder_for_error_files(void **state)
     assert_null(error_directory_make("/no/such/folder"));
 }
 
+/* A network file system is not to be had here; /proc stands for all that are on no disk. */
+static void what_may_hang_is_left_to_a_thread(void **state)
+{
+    (void)state;
+    assert_true(error_directory_is_prompt("/"));
+    assert_false(error_directory_is_prompt("/proc"));
+    assert_false(error_directory_is_prompt("/no/such/folder"));
+    char *directory = error_directory_make("");
+    if (!strncmp(directory, "/dev/shm/", 9))
+        assert_true(error_directory_is_prompt(""));
+    error_directory_discard(directory, false);
+    mem_free(directory);
+}
+
 static void when_an_exception_happened(void **state)
 {
     (void)state;
@@ -486,6 +500,7 @@ int main(void)
         cmocka_unit_test(remains_of_workers),
         cmocka_unit_test(a_file_system_that_stalls),
         cmocka_unit_test(a_folder_for_error_files),
+        cmocka_unit_test(what_may_hang_is_left_to_a_thread),
         cmocka_unit_test(when_an_exception_happened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
