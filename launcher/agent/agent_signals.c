@@ -170,11 +170,12 @@ static bool read_text(const char *path, char *out, size_t size)
 void agent_signals_warn_of_init(const struct agent *agent)
 {
     char name[32], status[4096];
-    if (getpid() == 1 || !read_text("/proc/1/comm", name, sizeof name) ||
-        !read_text("/proc/1/status", status, sizeof status))
+    if (getpid() == 1 || !read_text("/proc/1/comm", name, sizeof name))
         return;
     name[strcspn(name, "\n")] = '\0';
-    if (signal_is_swallowed(name, status, SIGTERM))
+    bool shell = signal_is_swallowed(name, "", SIGTERM); /* if it caught nothing */
+    if (shell && read_text("/proc/1/status", status, sizeof status) &&
+        signal_is_swallowed(name, status, SIGTERM))
         log_warning(
             &agent->log,
             "process 1 here is the shell %s, which does not pass SIGTERM on: this agent will not hear that "

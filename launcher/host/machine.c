@@ -106,7 +106,9 @@ void machine_read(const char *visible_devices, struct machine *machine)
 {
     *machine = (struct machine){0};
     machine->cores = cgroup_cores();
-    machine->gpus = machine_visible_gpus(machine_count_gpus("/dev"), visible_devices);
+    /* a listing of /dev takes longer than all else here, and without its driver no GPU is of use */
+    machine->gpus =
+        visible_gpus_have_driver() ? machine_visible_gpus(machine_count_gpus("/dev"), visible_devices) : 0;
     read_names(machine);
     if (getrandom(machine->random, sizeof machine->random, 0) != (ssize_t)sizeof machine->random) {
         /* no random source (a very early boot): a name that is only unlikely to repeat is enough for a job id

@@ -34,13 +34,13 @@ struct write_queue {
     bool spill_taken, spill_reading;  /* the writer has taken it and is writing it */
     bool truncate;                    /* the file is not needed for now */
     int spool_fd;
-    struct spool spool;
 
     uint64_t closed_bytes, closed_lines; /* lost by files that are closed */
     uint64_t closed_gap_bytes, closed_gap_lines;
     uint64_t refused_bytes, refused_lines; /* before they were queued */
     uint64_t moved;                        /* bytes ever written, atomic: shows progress */
     int error;                             /* atomic */
+    struct spool spool;                    /* last: its batches are not cleared */
 };
 
 /* With the lock. False: no thread. */
