@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -60,6 +61,17 @@ static void says(const struct muster_error *err, int code, const char *part)
     assert_int_equal(err->code, code);
     if (!strstr(err->text, part))
         fail_msg("\"%s\" does not say \"%s\"", err->text, part);
+}
+
+static int count_threads(void)
+{
+    int count = -2; /* . and .. */
+    DIR *directory = opendir("/proc/self/task");
+    while (directory && readdir(directory))
+        count++;
+    if (directory)
+        (void)closedir(directory);
+    return count;
 }
 
 static int open_descriptors(void)
@@ -327,6 +339,38 @@ static void a_new_round_is_empty_and_alone(void **state)
     assert_int_equal(stats.connections, 1);
     assert_int_equal(stats.store.round, 1);
     assert_int_equal(stats.store.parked, 0);
+}
+
+/* Until it serves it has no thread, and who comes waits in the backlog. */
+static void who_comes_early_is_served_later(void **state)
+{
+    (void)state;
+    struct tcpstore_server_options options = {.address = "127.0.0.1"};
+    struct tcpstore_server *server GUARD(guard_tcpstore_server) = NULL;
+    struct muster_error err = {0};
+    struct tcpstore_server_stats stats;
+    int threads = count_threads();
+    must(tcpstore_server_listen(&options, &server, &err), &err);
+    must(tcpstore_server_stats(server, &stats, &err), &err); /* answered here */
+    struct pollfd knock = {.fd = tcpstore_server_fd(server), .events = POLLIN};
+    assert_int_equal(poll(&knock, 1, 0), 0);
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_port = htons(tcpstore_server_port(server))};
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    scope_close int early = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(early, (struct sockaddr *)&name, sizeof name), 0);
+    assert_int_equal(poll(&knock, 1, 120000), 1);
+    must(tcpstore_server_new_round(server, &err), &err); /* it meant the round before */
+    char byte;
+    assert_true(read(early, &byte, 1) <= 0);
+    assert_int_equal(count_threads(), threads);
+    must(tcpstore_server_serve(server, &err), &err);
+    must(tcpstore_server_serve(server, &err), &err);
+    assert_int_equal(count_threads(), threads + 1);
+    GUARD(guard_tcpstore_client) struct tcpstore_client *client = must_connect(server);
+    must(tcpstore_client_set(client, "key", "value", 5, &err), &err);
+    struct tcpstore_server *idle = NULL; /* which ends without having served */
+    must(tcpstore_server_listen(&options, &idle, &err), &err);
+    tcpstore_server_destroy(idle);
 }
 
 static void an_occupied_port_names_its_holder(void **state)
@@ -692,6 +736,7 @@ int main(void)
         cmocka_unit_test(many_clients_meet_again_and_again),
         cmocka_unit_test(streams_without_a_reply),
         cmocka_unit_test(a_new_round_is_empty_and_alone),
+        cmocka_unit_test(who_comes_early_is_served_later),
         cmocka_unit_test(an_occupied_port_names_its_holder),
         cmocka_unit_test(strangers_are_dropped_and_named),
         cmocka_unit_test(silent_peers_are_dropped),
