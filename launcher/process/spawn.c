@@ -228,11 +228,6 @@ static int explain(const struct spawn_options *options, const struct spawn_obsta
     return error_errno(err, "%s %s%s", step_texts[obstacle->step], options->path, hint);
 }
 
-static int run_start(void *context)
-{
-    spawn_child_run(context);
-}
-
 static pid_t clone_child(struct spawn_start *start)
 {
     const int flags = CLONE_VM | SIGCHLD | (start->child.shared_from ? CLONE_FILES : 0);
@@ -240,13 +235,13 @@ static pid_t clone_child(struct spawn_start *start)
     if (!PARENT_MUST_WAIT && !learned.must_wait && !start->child.options->enter) {
         start->running = 1;
         pid_t pid =
-            clone(run_start, top, flags | CLONE_CHILD_CLEARTID, &start->child, NULL, NULL, &start->running);
+            clone(spawn_child_run, top, flags | CLONE_CHILD_CLEARTID, &start->child, NULL, NULL, &start->running);
         if (pid >= 0 || errno != EINVAL)
             return pid;
         learned.must_wait = true;
     }
     start->running = 0;
-    return clone(run_start, top, flags | CLONE_VFORK, &start->child);
+    return clone(spawn_child_run, top, flags | CLONE_VFORK, &start->child);
 }
 
 static void free_start(struct spawn_start *start)

@@ -88,8 +88,9 @@ static void reset_signals(const struct spawn_child *child)
     (void)raw_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&none, 0, SIGNAL_SET_BYTES);
 }
 
-void spawn_child_run(struct spawn_child *child)
+int spawn_child_run(void *context)
 {
+    struct spawn_child *child = context;
     const struct spawn_options *o = child->options;
     child->ran = true;
     if (child->shared_from)

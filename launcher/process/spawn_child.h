@@ -49,7 +49,7 @@ struct spawn_child {
     struct spawn_obstacle obstacle;
 };
 
-/* Never returns: executes the program, or says why not and ends. */
-void spawn_child_run(struct spawn_child *child) __attribute__((noreturn));
+/* For clone, with a struct spawn_child. Never returns: executes the program, or says why not and ends. */
+int spawn_child_run(void *child) __attribute__((noreturn));
 
 #endif
