@@ -95,19 +95,19 @@ static int spawn_routed(struct agent *agent, struct starting *s, struct muster_e
         agent_heartbeats_open(agent, worker, &s->beats, err) < 0 ||
         agent_notices_open(agent, worker, &s->notices, err) < 0)
         return -1;
-    s->options = (struct spawn_options){.path = agent->processes->program,
-                                        .argv = s->command.argv,
-                                        .envp = s->command.envp,
-                                        .out_fd = s->out.fd,
-                                        .err_fd = s->error.fd,
-                                        .extra_fds = {s->beats, s->notices},
-                                        .extra_count = 2,
-                                        .mark = descendants_mark(agent->id),
-                                        .ignored = agent_signals_ignored(agent),
-                                        .descriptors = &agent->descriptors,
-                                        .core_dumps = agent_server_core_dumps(agent),
-                                        .cpus = agent->config->cpus ? &agent->config->cpus[worker->local_rank]
-                                                                    : NULL};
+    s->options =
+        (struct spawn_options){.path = agent->processes->program,
+                               .argv = s->command.argv,
+                               .envp = s->command.envp,
+                               .out_fd = s->out.fd,
+                               .err_fd = s->error.fd,
+                               .extra_fds = {s->beats, s->notices},
+                               .extra_count = 2,
+                               .mark = descendants_mark(agent->id),
+                               .ignored = agent_signals_ignored(agent),
+                               .descriptors = &agent->descriptors,
+                               .core_dumps = agent_server_core_dumps(agent),
+                               .cpus = agent->config->cpus ? &agent->config->cpus[worker->local_rank] : NULL};
     s->start = spawn_begin(&s->options, &s->pid, err);
     if (!s->start)
         return -1;
@@ -182,8 +182,8 @@ static void note_failed_start(struct agent_start *out, struct worker *worker, in
     *err = *why;
 }
 
-/* A few starts are in progress at once, so that a worker that waits for CPU time does not delay the next. After a
- * failure none is begun, and those in progress are finished. */
+/* A few starts are in progress at once, so that a worker that waits for CPU time does not delay the next.
+ * After a failure none is begun, and those in progress are finished. */
 static int start_all(struct agent *agent, struct agent_start *out, struct muster_error *err)
 {
     struct starting starts[SPAWN_STARTS_LIMIT];
@@ -192,8 +192,7 @@ static int start_all(struct agent *agent, struct agent_start *out, struct muster
     while (finished < begun || (!out->worker && begun < round->worker_count)) {
         struct muster_error why = {0};
         int exit_code, result;
-        bool begins =
-            !out->worker && begun < round->worker_count && begun - finished < SPAWN_STARTS_LIMIT;
+        bool begins = !out->worker && begun < round->worker_count && begun - finished < SPAWN_STARTS_LIMIT;
         struct starting *s = &starts[(begins ? begun : finished) % SPAWN_STARTS_LIMIT];
         if (begins) {
             starting_init(s, &round->workers[begun]);
@@ -476,4 +475,5 @@ static void processes_destroy(struct agent *agent)
     agent->processes = NULL;
 }
 
-const struct agent_part agent_processes_part = {"processes", processes_create, processes_deadline, processes_tick, processes_event, processes_destroy};
+const struct agent_part agent_processes_part = {"processes",    processes_create, processes_deadline,
+                                                processes_tick, processes_event,  processes_destroy};

@@ -8,6 +8,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "launcher/host/nvml_probe.h"
 #include "proto/base/cgroup.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
@@ -108,7 +109,7 @@ void machine_read(const char *visible_devices, struct machine *machine)
     machine->cores = cgroup_cores();
     /* a listing of /dev takes longer than all else here, and without its driver no GPU is of use */
     machine->gpus =
-        visible_gpus_have_driver() ? machine_visible_gpus(machine_count_gpus("/dev"), visible_devices) : 0;
+        nvml_probe_has_driver() ? machine_visible_gpus(machine_count_gpus("/dev"), visible_devices) : 0;
     read_names(machine);
     if (getrandom(machine->random, sizeof machine->random, 0) != (ssize_t)sizeof machine->random) {
         /* no random source (a very early boot): a name that is only unlikely to repeat is enough for a job id

@@ -1,15 +1,15 @@
 /* spawn.c - see spawn.h.
  *
  * As vfork, so that the cost does not grow with the agent: the child borrows the parent's memory until it
- * executes, and makes system calls only (spawn_child.c). Everything it needs was computed before, and where
- * it fails it says so in that memory. Unlike vfork, the parent goes on meanwhile where the child can do
- * without the C library: the kernel clears a word and wakes who waits for it once the memory is given back,
- * as it does for a thread that is joined.
+ * executes, and makes system calls only (spawn_child.c). Everything it needs was computed before, and it
+ * reports a failure in that memory. Unlike vfork, the parent goes on meanwhile if the child can do without
+ * the C library: the kernel clears a word and wakes its waiters once the memory is given back, as for a
+ * thread that is joined.
  *
  * Nor does the cost grow with the descriptors of the workers there are: the child borrows the table of
- * descriptors too, and then takes a copy of its beginning alone (close_range with CLOSE_RANGE_UNSHARE). What
- * it is given stands in low places for that. With a copy of the whole, which the exec closes one by one, 256
- * workers' starts close 130,000 descriptors. */
+ * descriptors too, and then takes a copy of its beginning alone (close_range with CLOSE_RANGE_UNSHARE). The
+ * descriptors that it inherits are at low numbers for that. With a copy of the whole, which the exec closes
+ * one by one, 256 workers' starts close 130,000 descriptors. */
 #include "launcher/process/spawn.h"
 
 #include <errno.h>
@@ -48,7 +48,7 @@ static const char *const step_texts[] = {
 };
 
 enum {
-    LOW_LIMIT = 32, /* with fewer descriptors than that a copy of all is as good */
+    LOW_LIMIT = 32, /* with fewer descriptors than that, a copy of all costs the same */
     STACK_BYTES = 16384,
     NO_SET = -1,
 };
@@ -78,12 +78,12 @@ void spawn_ignored_signals(sigset_t *ignored)
     }
 }
 
-/* --- low places --- */
+/* --- low descriptors --- */
 
-/* Descriptors that hold nothing but while a worker is started; main thread only. */
+/* Low descriptors that are used only while a worker is started; main thread only. */
 static struct {
     enum { LOW_UNTRIED, LOW_NONE, LOW_RESERVED } state;
-    int empty; /* what they hold meanwhile */
+    int empty; /* their placeholder meanwhile */
     struct low_set {
         bool taken;
         int fds[SPAWN_GIVEN_LIMIT];
@@ -121,7 +121,7 @@ static int find_set(void)
     return NO_SET;
 }
 
-/* Gives the places their emptiness back: a pipe that they hold would not end. */
+/* Empties the set again: a pipe held there would never end. */
 static void clear_set(struct spawn_start *start)
 {
     if (start->set == NO_SET)
@@ -133,7 +133,7 @@ static void clear_set(struct spawn_start *start)
     start->set = NO_SET;
 }
 
-/* Fills in what the child is given, in low places where there are many descriptors. */
+/* Fills in the child's descriptors, at low numbers if there are many descriptors. */
 static void place_given(struct spawn_start *start, const struct spawn_options *options)
 {
     struct spawn_child *child = &start->child;
@@ -218,7 +218,7 @@ static int explain(const struct spawn_options *options, const struct spawn_obsta
     if (obstacle->step == SPAWN_EXEC) {
         *exit_code = obstacle->error == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_CANNOT_EXECUTE;
         if (obstacle->error == ENOENT && access(options->path, F_OK) == 0)
-            hint = " (the file is there: its #! interpreter or dynamic loader is not)";
+            hint = " (the file exists, but its #! interpreter or dynamic loader does not)";
         else if (obstacle->error == ENOEXEC)
             hint = " (neither a binary of this machine nor a script with a #! line)";
     }
@@ -234,8 +234,8 @@ static pid_t clone_child(struct spawn_start *start)
     char *top = start->stack + sizeof start->stack;
     if (!PARENT_MUST_WAIT && !learned.must_wait && !start->child.options->enter) {
         start->running = 1;
-        pid_t pid =
-            clone(spawn_child_run, top, flags | CLONE_CHILD_CLEARTID, &start->child, NULL, NULL, &start->running);
+        pid_t pid = clone(spawn_child_run, top, flags | CLONE_CHILD_CLEARTID, &start->child, NULL, NULL,
+                          &start->running);
         if (pid >= 0 || errno != EINVAL)
             return pid;
         learned.must_wait = true;
@@ -322,7 +322,7 @@ void spawn_reap(pid_t *pid)
     if (*pid <= 0)
         return;
     int kept = errno;
-    (void)kill(-*pid, SIGKILL); /* its session, where it got so far */
+    (void)kill(-*pid, SIGKILL); /* its session, if it got that far */
     (void)kill(*pid, SIGKILL);
     while (waitpid(*pid, NULL, 0) < 0 && errno == EINTR)
         ;

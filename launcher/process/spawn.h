@@ -40,13 +40,13 @@ void spawn_ignored_signals(sigset_t *ignored);
 
 enum { SPAWN_STARTS_LIMIT = 4 }; /* starts in progress at once: more gain nothing */
 
-/* Begins to start a session leader, whose pid is *pid from now on: it is the caller's child. NULL on failure, with
- * nothing left behind. What the options point to, and their descriptors, must stay until spawn_finish. Call from
- * the main thread: the parent-death signal follows the thread that forked. */
+/* Begins to start a session leader, whose pid is *pid from now on: it is the caller's child. NULL on failure,
+ * with nothing left behind. What the options point to, and their descriptors, must stay until spawn_finish.
+ * Call from the main thread: the parent-death signal follows the thread that forked. */
 struct spawn_start;
 struct spawn_start *spawn_begin(const struct spawn_options *options, pid_t *pid, struct muster_error *err);
-/* Waits until the program is executed, and frees start. -1 on failure: the child is reaped, and *exit_code is 127
- * if the program was not found, 126 if it cannot be executed, else 1. */
+/* Waits until the program is executed, and frees start. -1 on failure: the child is reaped, and *exit_code is
+ * 127 if the program was not found, 126 if it cannot be executed, else 1. */
 int spawn_finish(struct spawn_start *start, int *exit_code, struct muster_error *err);
 
 /* Both: starts a session leader and returns its pid, which the caller reaps; -1 on failure, with nothing left

@@ -50,7 +50,7 @@ static void take_descriptors(struct spawn_child *child)
         check(child, SPAWN_DESCRIPTORS, duplicate(child->given[i], i < 2 ? i + 1 : SPAWN_EXTRA_FD + i - 2));
 }
 
-/* Everything from first on closes at the exec, whoever opened it. */
+/* Every descriptor from first on closes at the exec. */
 static void close_rest(unsigned first)
 {
     if (raw_call(SYS_close_range, first, UINT_MAX, CLOSE_RANGE_CLOEXEC, 0) == 0)
@@ -68,7 +68,7 @@ static long set_limit(int which, const struct rlimit *limit)
     return limit ? raw_call(SYS_prlimit64, 0, which, (long)limit, 0) : 0;
 }
 
-/* A hard limit below it is somebody's wish: then it is found by its environment alone. */
+/* A lower hard limit is the user's choice: then it is found by its environment alone. */
 static void put_mark(uint64_t mark)
 {
     struct rlimit limit;
@@ -103,7 +103,7 @@ int spawn_child_run(void *context)
         check(child, SPAWN_DIRECTORY, raw_call(SYS_chdir, (long)o->directory, 0, 0, 0));
     check(child, SPAWN_PARENT, raw_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0));
     if (raw_call(SYS_getppid, 0, 0, 0, 0) != child->parent)
-        fail(child, SPAWN_PARENT, -ESRCH); /* it died before it was asked to tell us */
+        fail(child, SPAWN_PARENT, -ESRCH); /* it died before the death signal was set */
     take_descriptors(child);
     close_rest((unsigned)(SPAWN_EXTRA_FD + o->extra_count));
     check(child, SPAWN_DESCRIPTORS, set_limit(RLIMIT_NOFILE, o->descriptors));

@@ -8,13 +8,13 @@
 
 #include "launcher/process/spawn.h"
 
-/* step, what the error says */
+/* step, error text */
 #define SPAWN_STEPS(X)                                                                                       \
     X(SPAWN_UNSHARE, "cannot copy the descriptors for")                                                      \
     X(SPAWN_SESSION, "cannot make a session for")                                                            \
     X(SPAWN_ENTER, "cannot set up the namespaces of")                                                        \
     X(SPAWN_DIRECTORY, "cannot enter the working directory")                                                 \
-    X(SPAWN_PARENT, "the agent is gone before it started")                                                   \
+    X(SPAWN_PARENT, "the agent died before the start of")                                                    \
     X(SPAWN_DESCRIPTORS, "cannot set up stdout, stderr and the limit of descriptors for")                    \
     X(SPAWN_CPUS, "cannot set the CPUs of")                                                                  \
     X(SPAWN_EXEC, "cannot execute")
@@ -33,14 +33,14 @@ struct spawn_obstacle {
 
 enum {
     SPAWN_GIVEN_LIMIT = 2 + SPAWN_EXTRA_LIMIT
-}; /* what a worker is given: its output, and the extra ones */
+}; /* descriptors for a worker: its output, and the extra ones */
 
 /* The parent's memory; the child reads the first part and writes the second. */
 struct spawn_child {
     const struct spawn_options *options;
     uint64_t reset; /* signals whose action becomes the default; bit 0 is signal 1 */
     pid_t parent;
-    int given[SPAWN_GIVEN_LIMIT]; /* the options', or the low places where they stand */
+    int given[SPAWN_GIVEN_LIMIT]; /* the options', or the low numbers they are copied to */
     unsigned shared_from; /* 0: the table is a copy. Else it is the parent's, and is copied up to here */
     int report_fd;        /* takes an obstacle where the memory is a copy; -1: it is not */
     /* answers */

@@ -11,8 +11,8 @@
  * others and if the kernel does not know at once. */
 bool error_directory_is_prompt(const char *parent);
 /* Makes one, readable by its user only, and returns its path (mem_free). parent: TMPDIR's value; NULL or "":
- * /dev/shm, or /tmp if that is not a writable memory file system. NULL if it cannot be created (a read-only root): then workers get no error file, as under torchrun
- * with a log directory of /dev/null. */
+ * /dev/shm, or /tmp if that is not a writable memory file system. NULL if it cannot be created (a read-only
+ * root): then workers get no error file, as under torchrun with a log directory of /dev/null. */
 char *error_directory_make(const char *parent);
 /* The file of one worker, in fresh memory. attempt: a round's number, so that none is written twice. */
 char *error_directory_file(const char *directory, uint32_t attempt, int local_rank);
