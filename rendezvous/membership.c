@@ -1,4 +1,4 @@
-/* membership.c - a seat in the world: what is the same for all carriers. See membership.h. */
+/* membership.c - an agent's membership in the world: the part common to all transports. See membership.h. */
 #include "rendezvous/membership.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "proto/base/mem.h"
 #include "rendezvous/seat/transport.h"
 
-/* NULL stays NULL, which is no failure. */
+/* NULL stays NULL, which is not a failure. */
 static int copy_text(const char **text, struct muster_error *err)
 {
     if (!*text)
@@ -45,7 +45,7 @@ static int copy_options(struct membership *m, const struct membership_options *o
     int failed = 0;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (failed)
-            *texts[i] = NULL; /* still the caller's */
+            *texts[i] = NULL; /* owned by the caller */
         else
             failed = copy_text(texts[i], err);
     }
@@ -150,7 +150,7 @@ int membership_drain(struct membership *m, int exit_code, int64_t grace_ns, stru
     if (m->left || m->over)
         return 0;
     if (!m->operations->drain)
-        return error_set(err, MUSTER_E_STATE, "a job on one node has nobody else to tell");
+        return error_set(err, MUSTER_E_STATE, "a job on one node has no other nodes to inform");
     return m->operations->drain(m, exit_code, grace_ns, err);
 }
 

@@ -1,4 +1,4 @@
-/* client.c - see client.h: a seat's turn, what comes and what goes out, and its life. */
+/* client.c - see client.h: a membership's turn, incoming and outgoing messages, creation and end. */
 #include <string.h>
 
 #include "proto/base/error.h"
@@ -20,7 +20,7 @@ static void number_message(struct client *client, struct instant now)
     client->message.number = client->numbers;
 }
 
-/* What it knows of the job: all of a JOIN but who it is. */
+/* Its state of the job: all of a JOIN except its identity. */
 static void fill_known(const struct client *client, struct roster_join *join)
 {
     join->held = client->held;
@@ -31,7 +31,7 @@ static void fill_known(const struct client *client, struct roster_join *join)
     join->epoch = client->epoch;
     join->held_done = client->done;
     join->server_done = client->server_done.epoch && world_id_equal(client->server_done, client->last_world);
-    /* Who was a spare of the server that left has an older world, which that one had done with. */
+    /* A spare of the server that left has an older world, which that server had finished. */
     join->server_left =
         client->left_epoch && (client->left_epoch == client->last_world.epoch || client_server_left(client));
 }
@@ -39,15 +39,15 @@ static void fill_known(const struct client *client, struct roster_join *join)
 static void send_join(struct client *client, struct instant now)
 {
     number_message(client, now);
-    client->doubted = client->numbers - 1; /* what we say here must not be crossed by a world from before */
+    client->doubted = client->numbers - 1; /* this message must not be crossed by an earlier world */
     client->message.kind = WIRE_JOIN;
     client->message.join = client->options.join;
     fill_known(client, &client->message.join);
     client->join_sent = client_send_now(client);
 }
 
-/* Who waits for the first world only has to be taken for alive. Later on a beat may be what finds the server
- * that is back. */
+/* An agent that waits for the first world only has to be seen alive. Later a heartbeat may be what detects
+ * a restarted server. */
 static int64_t interval(const struct client *client)
 {
     bool first = client->seated && !client->last_world.epoch && !client->withheld;
@@ -59,7 +59,7 @@ static void send_beat(struct client *client, struct instant now)
     number_message(client, now);
     client->message.kind = WIRE_BEAT;
     client->message.sequence = 0;
-    (void)client_send_now(client); /* one that does not get out is followed by the next */
+    (void)client_send_now(client); /* a lost one is followed by the next */
 }
 
 static void accepted(struct client *client, uint64_t arrived, struct instant now)
@@ -88,12 +88,12 @@ static int handle_event(struct client *client, const struct membership_event *ev
     }
 }
 
-/* It came when all had stopped, so there is nothing left to stop here. The server waits for our LEAVE as it
- * does after a verdict, and we register with whoever serves next. */
+/* It came when all had stopped, so there is nothing left to stop here. The server waits for our LEAVE as
+ * after a verdict, and we register with the next server. */
 static void on_farewell(struct client *client, const struct wire_message *message, struct instant now)
 {
     if (message->id.epoch != client->epoch)
-        return; /* of a server that never had us: we go on asking */
+        return; /* of a server that never had us: keep asking */
     client->message.kind = WIRE_LEAVE;
     client->message.exit_code = EXIT_CODE_OK;
     (void)client_send_now(client);
@@ -102,7 +102,7 @@ static void on_farewell(struct client *client, const struct wire_message *messag
     client->send_at = instant_add(now, interval(client));
     client_forget_withheld(client);
     client->left_epoch = client->epoch;
-    if (world_id_equal(message->id, client->last_world)) /* a count goes with its round */
+    if (world_id_equal(message->id, client->last_world)) /* a count belongs to its round */
         client->restart_count = message->restart_count;
 }
 
@@ -118,7 +118,7 @@ int client_receive(struct client *client, const struct wire_message *message, st
                    struct muster_error *err)
 {
     if (instant_diff_ns(now, client->heard) > client_lost_after_ns / 2)
-        client->doubted = client->numbers; /* what comes now was on its way for as long */
+        client->doubted = client->numbers; /* messages received now were on their way for as long */
     client->heard = now;
     client->gone_at = INSTANT_NEVER;
     switch (message->kind) {
@@ -131,7 +131,7 @@ int client_receive(struct client *client, const struct wire_message *message, st
         client_renew_lease(client, message->number);
         accepted(client, message->sequence, now);
         if (client->held.epoch && message->number <= client->held_at)
-            unseat(client, now); /* it joined without the workers that it has by now */
+            unseat(client, now); /* it joined without its present workers */
         return 0;
     case WIRE_AGAIN:
         unseat(client, now);
@@ -149,7 +149,8 @@ int client_receive(struct client *client, const struct wire_message *message, st
     case WIRE_EVENT:
         return client->over ? 0 : handle_event(client, &message->event, now, err);
     default:
-        return error_set(err, MUSTER_E_PROTOCOL, "%s sent what only an agent sends", client->options.server);
+        return error_set(err, MUSTER_E_PROTOCOL, "%s sent a message that only an agent sends",
+                         client->options.server);
     }
 }
 
@@ -176,7 +177,7 @@ int client_turn(struct client *client, struct instant now, struct muster_error *
         client->send_at = instant_add(now, interval(client));
     if (client->seated && due)
         send_beat(client, now);
-    /* A JOIN that found no connection goes out as soon as there is one. After the end there is nothing to
+    /* A JOIN that found no connection is sent as soon as there is one. After the end there is nothing to
      * join for. */
     if (!client->seated && !client->over && (due || !client->join_sent))
         send_join(client, now);
@@ -186,7 +187,8 @@ int client_turn(struct client *client, struct instant now, struct muster_error *
 void client_broken(struct client *client, struct instant now)
 {
     client->gone_at = instant_min(client->gone_at, instant_add(now, reconnect_ns));
-    /* The server gives the seat up a second after it saw that, unless it hears of us on a new connection. */
+    /* The server gives the member up a second after it detected that, unless it receives something on a
+     * new connection. */
     client->send_at = instant_min(client->send_at, instant_add(now, reconnect_ns / 4));
 }
 
@@ -212,7 +214,7 @@ struct instant client_deadline(const struct client *client)
         return (struct instant){0};
     if (client->left)
         return INSTANT_NEVER;
-    /* After the verdict beats go on until the agent closes: the server waits for it. */
+    /* After the verdict heartbeats continue until the agent closes: the server waits for it. */
     if (client->over)
         return client->send_at;
     return instant_min(client->send_at, instant_min(client_lease_end(client), client_silence_limit(client)));

@@ -1,10 +1,9 @@
-/* client_internal.h - the state of a seat that is served elsewhere (client.h), and what its files share. For
- * client*.c alone.
+/* client_internal.h - the state of a client (client.h), shared by client*.c only.
  *
- *   client.c          its turn: what comes, what goes out and when, and its life
+ *   client.c          its turn: incoming and outgoing messages, creation and end
  *   client_lease.c    time: the lease that workers run under, and the silence of the server
- *   client_worlds.c   what is given out: a WORLD that is fresh enough, each STOP once
- *   client_reports.c  what was reported and has not arrived yet */
+ *   client_worlds.c   events given out: a WORLD that is fresh enough, each STOP once
+ *   client_reports.c  reports not acknowledged yet */
 #ifndef MUSTER_RENDEZVOUS_CLIENT_CLIENT_INTERNAL_H
 #define MUSTER_RENDEZVOUS_CLIENT_CLIENT_INTERNAL_H
 
@@ -13,7 +12,7 @@
 static const int64_t client_beat_ns = CLIENT_BEAT_MS * NS_PER_MS;
 static const int64_t client_lost_after_ns = CLIENT_LOST_AFTER_MS * NS_PER_MS;
 
-/* Answers that come later renew nothing; 32 s. */
+/* Later answers renew nothing; 32 s. */
 enum { CLIENT_NUMBERS_KEPT = 64 };
 
 struct pending_report;
@@ -21,44 +20,45 @@ struct pending_report;
 struct client {
     struct client_options options;
     bool seated, ever_seated;
-    bool join_sent;  /* while not seated: on this connection, as far as is known */
-    bool left, over; /* over: a VERDICT or REFUSED has come */
+    bool join_sent;  /* while not a member: on this connection, as far as is known */
+    bool left, over; /* over: a VERDICT or REFUSED has been received */
     int verdict_code;
     struct instant send_at;    /* the next beat or JOIN */
     struct instant heard;      /* the server */
     struct instant woken;      /* client_wake */
     struct instant join_limit; /* of the present wait for a world */
     struct world_id held;      /* of the last WORLD, until STOPPED is reported */
-    struct world_id newest;    /* heard of in a WORLD or STOP; what is older is late */
+    struct world_id newest;    /* received in a WORLD or STOP; older ones are late */
     struct world_id stopping;  /* of the last STOP */
-    bool held_stops;           /* the STOP of held was given out; another world's may have come since */
+    bool held_stops;           /* the STOP of held was given out; another world's may have been since */
     bool in_time;              /* that STOP leaves workers time to save: they work until then */
     uint64_t sequence;         /* of the last report */
     struct pending_report *first, **last;
     char progress[WIRE_PROGRESS_LIMIT];
     bool done;     /* with the held world */
-    bool withheld; /* world has come, but there is no lease to work under, or older workers are to stop first
-                    */
-    struct world_id newest_before; /* where withheld: newest without it */
+    bool withheld; /* world was received, but there is no lease to work under, or older workers are to stop
+                      first */
+    struct world_id newest_before; /* if withheld: newest without it */
     uint64_t epoch;                /* of the server that accepted us last */
-    uint64_t left_epoch;           /* of the last server that said FAREWELL; 0: none has */
+    uint64_t left_epoch;           /* of the last server that sent FAREWELL; 0: none has */
     struct world_id last_world;    /* world that was given out */
-    struct world_id server_done;   /* the world that the server has done its part of */
+    struct world_id server_done;   /* the world whose part on the server is done */
     int last_nodes, last_rank;
-    int64_t restart_count; /* of the last world that was given out, or what FAREWELL said */
+    int64_t restart_count; /* of the last world that was given out, or from FAREWELL */
     uint64_t held_at;      /* numbers when held was set */
     /* the lease; lease_ns 0: there is none */
     int64_t lease_ns;
-    struct instant gone_at;    /* the server, unless it is heard before; never: its connection did not end */
-    struct instant lease_from; /* the server has heard of us at that time or later */
+    struct instant
+        gone_at; /* the server is lost then, unless it sends before; never: its connection did not end */
+    struct instant lease_from; /* the server has received something from us at that time or later */
     uint64_t numbers;          /* of JOINs and beats */
     uint64_t accepted;         /* the JOIN that was last */
-    uint64_t answered;         /* the highest of them that was */
-    uint64_t doubted; /* no world is taken before an answer to a later number: there was a gap in what
-                         we heard, or a JOIN goes out */
+    uint64_t answered;         /* the highest of them that was answered */
+    uint64_t doubted; /* no world is accepted before an answer to a later number: there was a gap in what we
+                         received, or a JOIN is being sent */
     struct instant sent_at[CLIENT_NUMBERS_KEPT];
-    /* what is large, so that the rest lies together */
-    struct wire_message message;   /* scratch for what is sent */
+    /* large members last, so that the rest is adjacent */
+    struct wire_message message;   /* scratch for sending */
     struct membership_event world; /* where withheld */
     struct event_queue queue;
 };
@@ -68,38 +68,38 @@ bool client_send_now(struct client *client);
 
 /* ---- client_lease.c ---- */
 
-/* The server had our message of that number when it said what came now; 0, or one from too long ago: nothing
- * follows. */
+/* The server had our message of that number when it sent the present one; 0, or one from too long ago: no
+ * conclusion. */
 void client_renew_lease(struct client *client, uint64_t answered);
-/* The end of the lease where there is one; lease_end is when it stops workers, never where it does not. */
+/* The end of the lease if there is one; lease_end is when it stops workers, never if it does not. */
 struct instant client_lease_limit(const struct client *client);
 struct instant client_lease_end(const struct client *client);
 /* When the silence of the server becomes an error, if it lasts. */
 struct instant client_silence_limit(const struct client *client);
-/* -1: now, and err says it. */
+/* -1: now, and err holds the reason. */
 int client_check_silence(const struct client *client, struct instant now, struct muster_error *err);
 /* Stops the workers whose lease has ended. -1: there is no room for the STOP. */
 int client_check_lease(struct client *client, struct instant now, struct muster_error *err);
 
 /* ---- client_worlds.c ---- */
 
-/* A WORLD or STOP has come. -1: too many events wait, as below. */
+/* A WORLD or STOP was received. -1: too many events wait, as below. */
 int client_on_world(struct client *client, const struct membership_event *event, struct instant now,
                     struct muster_error *err);
 int client_on_stop(struct client *client, const struct membership_event *event, struct instant now,
                    struct muster_error *err);
-/* Gives the world out that is withheld, if nothing speaks against it any more. */
+/* Gives out the withheld world if there is no reason against it any more. */
 int client_give_withheld(struct client *client, struct instant now, struct muster_error *err);
-/* A world that was withheld is the server's to give again, if it is still the one. */
+/* A withheld world must be sent again by the server, if it is still current. */
 void client_forget_withheld(struct client *client);
-/* A STOP of our own of the held world, with its reason: the server knows nothing of it, and hears STOPPED. */
+/* A STOP of our own for the held world, with its reason: the server does not know it, and gets STOPPED. */
 int client_stop_held(struct client *client, struct muster_error *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 int client_queue_event(struct client *client, const struct membership_event *event, struct muster_error *err);
 
 /* ---- client_reports.c ---- */
 
-/* All that wait go out, as far as the connection takes them. */
+/* Sends all that wait, as far as the connection takes them. */
 void client_send_reports(struct client *client, struct instant now);
 /* Those up to this sequence number have arrived. */
 void client_forget_reports(struct client *client, uint64_t arrived);

@@ -1,5 +1,5 @@
-/* client_lease.c - the time of a seat that is served elsewhere: the lease that its workers run under, and how
- * long the silence of the server is borne. */
+/* client_lease.c - the time limits of a client: the lease of its workers, and how long the server may be
+ * silent. */
 #include "proto/base/error.h"
 #include "rendezvous/client/client_internal.h"
 
@@ -13,7 +13,7 @@ void client_renew_lease(struct client *client, uint64_t answered)
         client->lease_from = from;
 }
 
-/* A static world cannot do without the node that served it, and a new server of it would have to restart. */
+/* A static world cannot continue without its serving node, and a new server would have to restart it. */
 static bool is_hopeless(const struct client *client)
 {
     return !client->options.join.elastic && client->gone_at.ns != INT64_MAX && client->last_world.epoch &&
@@ -41,16 +41,16 @@ int client_check_lease(struct client *client, struct instant now, struct muster_
 {
     if (client->over || !instant_reached(now, client_lease_end(client)))
         return 0;
-    const char *why = client->lease_ns ? "the others may go on without this node"
-                                       : "it is lost, and its workers with it; waiting until it comes back";
+    const char *why = client->lease_ns ? "the others may continue without this node"
+                                       : "it was lost together with its workers; waiting until it comes back";
     return client_stop_held(client, err, "the server %s has not answered for %.4g s: %s",
                             client->options.server, (double)instant_diff_ns(now, client->heard) / NS_PER_S,
                             why);
 }
 
-/* When the silence of the server becomes an error, if it lasts. Before a world there is nothing to lose: the
- * server may come back until the join timeout, and one that answers keeps that time itself and says who is
- * missing. */
+/* When the silence of the server becomes an error, if it lasts. Before a world there is nothing to lose:
+ * the server may come back until the join timeout, and a server that answers keeps that time itself and
+ * reports the missing nodes. */
 struct instant client_silence_limit(const struct client *client)
 {
     struct instant lost = instant_add(client->heard, client_lost_after_ns);
@@ -68,12 +68,11 @@ int client_check_silence(const struct client *client, struct instant now, struct
     if (client->over || !instant_reached(now, client_silence_limit(client)))
         return 0;
     if (is_hopeless(client))
-        return error_set(
-            err, MUSTER_E_PEER,
-            "the node that serves the job's world is lost: %s was not heard for %.4g s; restarts "
-            "used: %lld of %lld",
-            client->options.server, (double)instant_diff_ns(now, client->heard) / NS_PER_S,
-            (long long)client->restart_count, (long long)client->options.max_restarts);
+        return error_set(err, MUSTER_E_PEER,
+                         "the node that serves the job's world is lost: no message from %s for %.4g s; "
+                         "restarts used: %lld of %lld",
+                         client->options.server, (double)instant_diff_ns(now, client->heard) / NS_PER_S,
+                         (long long)client->restart_count, (long long)client->options.max_restarts);
     if (client_server_left(client))
         return error_set(err, MUSTER_E_PEER,
                          "the node that serves the job's world left on SIGTERM: %s did not come back within "
@@ -90,7 +89,7 @@ int client_check_silence(const struct client *client, struct instant now, struct
                          client->options.server, waited);
     return error_set(
         err, MUSTER_E_TIMEOUT, "the server of the job's world at %s %s within %.4g s (--join-timeout)",
-        client->options.server, client->ever_seated ? "did not come back" : "did not answer", waited);
+        client->options.server, client->ever_seated ? "did not come back" : "did not respond", waited);
 }
 
 struct instant client_heard(const struct client *client)

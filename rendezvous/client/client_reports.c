@@ -1,5 +1,5 @@
-/* client_reports.c - what was reported and has not arrived yet: kept until the server says that it has, so
- * that a connection that breaks loses nothing. */
+/* client_reports.c - reports not acknowledged yet: kept until the server acknowledges them, so that a
+ * broken connection loses nothing. */
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "rendezvous/client/client_internal.h"
@@ -10,7 +10,7 @@ struct pending_report {
     enum membership_report_kind kind;
     uint64_t sequence;
     struct instant made;             /* the failure's age is counted to here */
-    struct worker_failure failure[]; /* one, where FAILED */
+    struct worker_failure failure[]; /* one, if FAILED */
 };
 
 static bool send_report(struct client *client, const struct pending_report *report, struct instant now)
@@ -42,7 +42,7 @@ int client_report(struct client *client, struct world_id id, enum membership_rep
         *report->failure = *failure;
     *client->last = report;
     client->last = &report->next;
-    /* Without a connection it goes out after the next ACCEPT. */
+    /* Without a connection it is sent after the next ACCEPT. */
     if (client->seated)
         (void)send_report(client, report, now);
     if (kind == MEMBERSHIP_REPORT_DONE && world_id_equal(client->held, id))
@@ -58,7 +58,7 @@ int client_report(struct client *client, struct world_id id, enum membership_rep
 
 void client_send_reports(struct client *client, struct instant now)
 {
-    /* One that does not get out stays, and goes out after the next ACCEPT. */
+    /* A report that could not be sent is kept, and sent after the next ACCEPT. */
     for (const struct pending_report *report = client->first; report; report = report->next)
         if (!send_report(client, report, now))
             break;

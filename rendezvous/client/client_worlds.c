@@ -1,5 +1,5 @@
-/* client_worlds.c - what a seat that is served elsewhere gives out: each WORLD and STOP once, no WORLD that
- * may be over already or has no lease, and none before the workers of the last one have stopped. */
+/* client_worlds.c - the events that a client gives out: each WORLD and STOP once, no WORLD that may be
+ * outdated or has no lease, and none before the workers of the last one have stopped. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -32,7 +32,7 @@ int client_stop_held(struct client *client, struct muster_error *err, const char
 int client_give_withheld(struct client *client, struct instant now, struct muster_error *err)
 {
     bool leased = !client->lease_ns || now.ns < client_lease_limit(client).ns;
-    /* What waited on its way, or here while this process stood still, may be over. */
+    /* A message delayed on its way, or here while this process was suspended, may be outdated. */
     if (client->answered <= client->doubted)
         leased = false;
     if (!client->withheld || client->held.epoch || !leased)
@@ -60,8 +60,8 @@ static bool is_old(const struct client *client, struct world_id id)
     return id.epoch == client->newest.epoch && id.round < client->newest.round;
 }
 
-/* The server may have lost this agent and got it back without the workers that it has meanwhile: a JOIN that
- * crossed the last WORLD on the way. */
+/* The server may have lost this agent and got it back without its present workers: a JOIN that crossed the
+ * last WORLD on the way. */
 int client_on_world(struct client *client, const struct membership_event *event, struct instant now,
                     struct muster_error *err)
 {
@@ -76,7 +76,7 @@ int client_on_world(struct client *client, const struct membership_event *event,
     if (client->held.epoch && !client->held_stops &&
         client_stop_held(client, err, "the job goes on with round %u", id.round))
         return -1;
-    /* Under a lease that is half over it could end before the next beat is answered. */
+    /* Under a lease that is half over it could end before the next heartbeat is answered. */
     struct instant renewal =
         client->lease_ns ? instant_add(client->lease_from, client->lease_ns / 2) : INSTANT_NEVER;
     if (instant_reached(now, renewal))
@@ -102,7 +102,7 @@ int client_on_stop(struct client *client, const struct membership_event *event, 
     if (world_id_equal(client->stopping, event->stopped) || is_old(client, event->stopped))
         return 0;
     /* A world that never reached this agent, or was withheld, has no workers here; its WORLD, if still to
-     * come, is old now. What a former server's world had is over anyway. */
+     * come, is outdated. Workers of a former server's world are to stop anyway. */
     if (event->stopped.epoch == client->epoch) {
         client->stopping = client->newest = event->stopped;
         client->withheld = false;

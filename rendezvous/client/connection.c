@@ -1,14 +1,14 @@
 /* connection.c - see connection.h. */
 #include "rendezvous/client/connection.h"
 
-/* An address that answers "no" does so in a moment; one that does not answer takes the whole limit. */
+/* An address that refuses does so in a moment; one that does not answer takes the whole limit. */
 static const int64_t refusal_ns = 1500 * NS_PER_MS;
 
-/* libzmq gives a greeting up after 2 s; who closes it does so sooner. */
+/* libzmq gives up a greeting after 2 s; a peer that closes does so sooner. */
 static const int64_t mute_ns = 1800 * NS_PER_MS;
 static const int64_t retry_ns = NS_PER_S, patience_ns = 5 * NS_PER_S;
 
-/* What is known of the other side, and stays said until it greets. */
+/* The known fault of the peer, which stays until it greets. */
 static bool is_judged(enum connection_state state)
 {
     return state >= CONNECTION_STRANGE && state <= CONNECTION_BROKEN_OFF;
@@ -24,10 +24,10 @@ static enum connection_state next_state(const struct connection *connection, enu
 {
     enum connection_state state = connection->state;
     switch (event) {
-    case CONNECTION_BEGINS: /* what was wrong stays said until something changes */
+    case CONNECTION_BEGINS: /* the fault stays until something changes */
         return state == CONNECTION_NEW ? CONNECTION_TRYING : state;
     case CONNECTION_FAILS:
-        if (connection->ended.ns) /* no attempt of its own: it only tells that another one follows */
+        if (connection->ended.ns) /* not an attempt of its own: it only announces another one */
             return state;
         if (is_judged(state) && state != CONNECTION_MUTE)
             return state;
@@ -39,7 +39,7 @@ static enum connection_state next_state(const struct connection *connection, enu
     case CONNECTION_GREETS:
         return CONNECTION_GREETED;
     case CONNECTION_CONFUSES:
-    case CONNECTION_BREAKS_OFF: /* also where the close came before the other side's greeting was read */
+    case CONNECTION_BREAKS_OFF: /* also if the close came before the peer's greeting was read */
         if (is_definite(state))
             return state;
         if (connection->opened.ns && instant_diff_ns(now, connection->opened) >= mute_ns)
@@ -74,8 +74,8 @@ bool connection_step(struct connection *connection, enum connection_event event,
     if (event == CONNECTION_OPENS)
         connection->opened = now;
     connection->ended = event >= CONNECTION_CONFUSES ? now : (struct instant){0};
-    /* libzmq's server closes as soon as it has read a greeting that it does not like, often before its own
-     * has left: what we see then is a connection that ends, of a side that has told us before why. */
+    /* libzmq's server closes as soon as it has read a greeting that it rejects, often before its own has
+     * left: we then see a connection that ends, of a peer that gave the reason before. */
     if (event >= CONNECTION_CONFUSES && event <= CONNECTION_BREAKS_OFF && is_definite(connection->state))
         connection->told = now;
     if (connection->state == before)

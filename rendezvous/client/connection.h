@@ -1,5 +1,5 @@
-/* connection.h - pure: what became of the attempts to reach the server, in words, from ZeroMQ's events about
- * one connection. */
+/* connection.h - pure: the state of the attempts to reach the server, with a text for each, from ZeroMQ's
+ * events about one connection. */
 #ifndef MUSTER_RENDEZVOUS_CLIENT_CONNECTION_H
 #define MUSTER_RENDEZVOUS_CLIENT_CONNECTION_H
 
@@ -11,20 +11,20 @@
 extern "C" {
 #endif
 
-/* symbol, words; "" where there is nothing to complain of */
+/* symbol, text; "" if there is no fault */
 #define CONNECTION_STATES(X)                                                                                 \
     X(CONNECTION_NEW, "")                                                                                    \
     X(CONNECTION_TRYING, "")                                                                                 \
     X(CONNECTION_REFUSED, "nothing listens there")                                                           \
     X(CONNECTION_SILENT,                                                                                     \
-      "there is no answer from that address: a wrong one, a firewall, or a host that is down")               \
+      "no response from that address: it is wrong, blocked by a firewall, or its host is down")              \
     X(CONNECTION_OPEN, "")                                                                                   \
     X(CONNECTION_STRANGE,                                                                                    \
-      "what listens there does not speak muster's protocol: torchrun, or another program on this port; run " \
-      "the same muster on all nodes, with the same --secret-file where there is one")                        \
-    X(CONNECTION_MUTE,                                                                                       \
-      "what listens there takes connections and says nothing: its process stands still, or it is no server " \
-      "of muster (torchrun, another program)")                                                               \
+      "the peer does not speak muster's protocol: torchrun, or another program on this port; run "           \
+      "the same muster on all nodes, with the same --secret-file if there is one")                           \
+    X(CONNECTION_MUTE, "the peer accepts connections but does not complete the handshake: a hung process, "  \
+                       "or not a muster server "                                                             \
+                       "(torchrun, another program)")                                                        \
     X(CONNECTION_LACKS_SECRET,                                                                               \
       "the server has a job secret and this node was started without one: give every node the same "         \
       "--secret-file")                                                                                       \
@@ -33,8 +33,8 @@ extern "C" {
     X(CONNECTION_OTHER_JOB,                                                                                  \
       "the server has this job secret and another job id: --rdzv-id must be equal on all nodes")             \
     X(CONNECTION_BROKEN_OFF,                                                                                 \
-      "what listens there breaks off at our greeting: its job secret is not the one in this node's "         \
-      "--secret-file, it has none, or it is no server of muster (torchrun, another program)")                \
+      "the peer closes the connection during the handshake: its job secret is not the one in this node's "   \
+      "--secret-file, it has none, or it is not a muster server (torchrun, another program)")                \
     X(CONNECTION_GREETED, "")                                                                                \
     X(CONNECTION_BROKEN, "the connection broke")
 
@@ -47,11 +47,11 @@ enum connection_state {
 
 enum connection_event {
     CONNECTION_BEGINS, /* an attempt */
-    CONNECTION_FAILS,  /* the attempt, if one goes on; another one follows */
+    CONNECTION_FAILS,  /* the attempt in progress; another one follows */
     CONNECTION_OPENS,
     CONNECTION_GREETS, /* both sides speak one protocol */
     /* the attempt or the connection ends */
-    CONNECTION_CONFUSES, /* the other side does not speak it, or says nothing */
+    CONNECTION_CONFUSES, /* the peer does not speak it, or sends nothing */
     /* the same where there is a secret, here, there or on both sides */
     CONNECTION_WANTS_SECRET,
     CONNECTION_WANTS_NO_SECRET,
@@ -65,28 +65,28 @@ struct connection {
     enum connection_state state;
     struct instant begun;  /* the last attempt */
     struct instant opened; /* the last connection */
-    struct instant since;  /* when the state became what it is */
-    struct instant told;   /* the other side last said that the two do not go together */
-    struct instant ended;  /* the last attempt, which no other one follows so far; 0: it goes on */
+    struct instant since;  /* when the state was entered */
+    struct instant told;   /* time of the peer's last sign of incompatibility */
+    struct instant ended;  /* the last attempt, not followed by another so far; 0: in progress */
 };
 
-/* Whether the event, before its step, says that nobody serves there: an agreed connection has ended, or none
- * is to be had. Who takes connections and says nothing may only stand still. */
+/* Whether the event, before its step, means that there is no server: an agreed connection has ended, or
+ * cannot be established. A peer that accepts connections and sends nothing may just be suspended. */
 bool connection_is_lost_by(const struct connection *connection, enum connection_event event);
-/* Returns whether the state is another one now. */
+/* Returns whether the state has changed. */
 bool connection_step(struct connection *connection, enum connection_event event, struct instant now);
 const char *connection_words(const struct connection *connection);
-/* Whether it is known what is wrong with the other side, or with us. */
+/* Whether the fault of the peer, or ours, is known. */
 bool connection_is_judged(const struct connection *connection);
 /* Whether one side has a secret and the other none. */
 bool connection_is_mismatch(const struct connection *connection);
-/* Whether the two sides do not go together as they were started, for so long that it is no server that is
- * just being replaced. */
+/* Whether the two sides are incompatible as started, for so long that it is not a server that is just
+ * being replaced. */
 bool connection_is_hopeless(const struct connection *connection);
-/* When it must be begun again: after what is against its protocol libzmq gives up for good, after everything
- * else it says at once that it will try again. INSTANT_NEVER where it has. */
+/* When a new attempt must be started: after a protocol violation libzmq gives up for good; after other
+ * errors it announces at once that it will retry. INSTANT_NEVER if it has. */
 struct instant connection_retry(const struct connection *connection);
-/* It was begun again. */
+/* The attempt was started. */
 void connection_retried(struct connection *connection);
 
 #ifdef __cplusplus

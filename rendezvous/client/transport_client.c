@@ -1,9 +1,10 @@
-/* transport_client.c - the seat of an agent whose world is served by another host: a DEALER in the agent's
- * own loop, and client.c behind it.
+/* transport_client.c - the membership of an agent whose world is served by another host: a DEALER in the
+ * agent's own loop, and client.c behind it.
  *
- * libzmq's descriptor is edge-triggered, and every call on the socket may eat the edge: the socket is drained
- * before client_next says 0, and after anything was sent the deadline is "now" until client_next was called.
- */
+ * libzmq's descriptor is edge-triggered, and every call on the socket may consume the edge: the socket is
+ * drained before client_next returns 0, and after anything was sent the deadline is "now" until
+ * client_next was called.
+ *  */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,15 +22,15 @@ static const int64_t shortest_patience_ns = 5 * NS_PER_S, longest_patience_ns = 
 struct transport {
     struct zmq_socket socket;
     struct client *client;
-    struct buffer frame;         /* scratch for what is sent */
-    struct wire_message message; /* scratch for what has come */
+    struct buffer frame;         /* scratch for sending */
+    struct wire_message message; /* scratch for receiving */
     struct connection connection;
     struct whole_greeting greeting;
     struct zmq_socket_options where;
     bool drain;          /* the descriptor may be silent although there is something */
-    bool missed;         /* the server, and that was said */
-    bool probing;        /* a new connection was begun because nothing came on the last one */
-    int64_t patience_ns; /* with a connection on which nothing comes */
+    bool missed;         /* the server is lost, and that was logged */
+    bool probing;        /* a new connection was started because nothing arrived on the last one */
+    int64_t patience_ns; /* with a connection on which nothing arrives */
     const struct log_sink *log;
     char server[2 * MEMBERSHIP_NAME_LIMIT];
 };
@@ -54,7 +55,7 @@ static bool socket_send(void *context, const struct wire_message *message)
     return zmq_socket_send(&c->socket, NULL, 0, c->frame.data, c->frame.length) == 0;
 }
 
-/* CONNECTION_EVENT_COUNT where the event says nothing. */
+/* CONNECTION_EVENT_COUNT if the event has no meaning. */
 static enum connection_event meaning(int event, int value, bool keys)
 {
     static const struct {
@@ -106,28 +107,28 @@ static void watch_connection(struct transport *c, struct instant now)
         note_connection(c, event, value, now);
 }
 
-/* The error that ends the seat, with what is known of the connection. */
+/* The error that ends the membership, with the known state of the connection. */
 static int explain(const struct transport *c, struct muster_error *err)
 {
     const char *words = connection_words(&c->connection);
     struct muster_error plain = *err;
     enum connection_state state = c->connection.state;
     bool nobody = state == CONNECTION_REFUSED || state == CONNECTION_SILENT;
-    /* A server leaves last, with the job's end: who comes later finds nobody to tell how it ended. */
+    /* A server leaves last, with the job's end: a later node finds no server to learn the result from. */
     const char *late = nobody && plain.code == MUSTER_E_TIMEOUT && !client_was_seated(c->client)
-                           ? "; if the job was over before this node came, its server has gone with it"
+                           ? "; if the job was over before this node joined, its server has exited"
                            : "";
     return *words ? error_set(err, (enum muster_error_code)plain.code, "%s; %s%s", plain.text, words, late)
                   : -1;
 }
 
-/* Where libzmq does not try again, we do, for a while: the server may just be being replaced. Once there was
- * a seat its loss is told by the server's silence. */
+/* If libzmq does not retry, we do, for a while: the server may just be being replaced. After the first
+ * ACCEPT its loss is detected by its silence. */
 static int retry_connection(struct transport *c, struct instant now, struct muster_error *err)
 {
     if (connection_is_hopeless(&c->connection) && !client_was_seated(c->client))
         return error_set(err, MUSTER_E_REFUSED,
-                         "the server of the job's world at %s does not take this node: %s", c->server,
+                         "the server of the job's world at %s does not admit this node: %s", c->server,
                          connection_words(&c->connection));
     if (!instant_reached(now, connection_retry(&c->connection)))
         return 0;
@@ -137,8 +138,8 @@ static int retry_connection(struct transport *c, struct instant now, struct must
     return zmq_socket_connect_again(&c->socket, &c->where, err);
 }
 
-/* A host that dies without a word leaves a connection that never ends, and after a cut TCP takes as long
- * again to notice that it is over. A server that was never heard on it may just be busy. */
+/* A host that dies silently leaves a connection that never ends, and after a cut TCP takes as long again
+ * to detect that it is over. A server that never sent anything on it may just be busy. */
 static struct instant renewal_due(const struct transport *c)
 {
     struct instant heard = client_heard(c->client), greeted = c->connection.since;
@@ -155,14 +156,13 @@ static int renew_connection(struct transport *c, struct instant now, struct must
     c->patience_ns = c->patience_ns * 2 < longest_patience_ns ? c->patience_ns * 2 : longest_patience_ns;
     c->connection = (struct connection){0};
     c->drain = true;
-    /* The kernel of a host that lives takes the new connection at once, also for a process that stands still.
-     */
+    /* The kernel of a live host accepts the new connection at once, also for a suspended process. */
     c->probing = true;
     client_broken(c->client, now);
     return zmq_socket_connect_again(&c->socket, &c->where, err);
 }
 
-/* Says once that the server is lost or has left, and once that it is back. */
+/* Logs once that the server is lost or has left, and once that it is back. */
 static void tell_silence(struct transport *c, const struct membership *m, struct instant now)
 {
     bool left = client_server_left(c->client), missed = left || client_is_alone(c->client, now);
@@ -170,9 +170,9 @@ static void tell_silence(struct transport *c, const struct membership *m, struct
         return;
     c->missed = missed;
     if (left)
-        log_info(c->log, "server left: %s was asked to end (SIGTERM); looking for it", c->server);
+        log_info(c->log, "server left: %s got SIGTERM; looking for it", c->server);
     else if (missed)
-        log_warning(c->log, "server lost: %s was not heard for %.4g s; looking for it", c->server,
+        log_warning(c->log, "server lost: no message from %s for %.4g s; looking for it", c->server,
                     (double)instant_diff_ns(now, client_heard(c->client)) / NS_PER_S);
     else
         log_info(c->log, "the server %s is back", c->server);
@@ -256,12 +256,12 @@ static void client_carrier_progress(const struct membership *m, char *out, size_
     const char *words = connection_words(&m->carrier->connection);
     struct instant now = clock_now(m->options.clock);
     if (client_server_left(m->carrier->client))
-        (void)snprintf(out, size, "server left; looking for it: %s was not heard for %.0f s%s%s",
+        (void)snprintf(out, size, "server left; looking for it: no message from %s for %.0f s%s%s",
                        m->carrier->server,
                        (double)instant_diff_ns(now, client_heard(m->carrier->client)) / NS_PER_S,
                        *words ? ": " : "", words);
     else if (client_is_alone(m->carrier->client, now))
-        (void)snprintf(out, size, "the server %s is lost, not heard for %.0f s%s%s", m->carrier->server,
+        (void)snprintf(out, size, "the server %s is lost, no message for %.0f s%s%s", m->carrier->server,
                        (double)instant_diff_ns(now, client_heard(m->carrier->client)) / NS_PER_S,
                        *words ? ": " : "", words);
     else if (known[0])
@@ -283,7 +283,7 @@ static bool client_carrier_has_news(const struct membership *m)
     return client_has_news(m->carrier->client);
 }
 
-/* host lives as long as the seat: it becomes options.host. */
+/* host lives as long as the membership: it becomes options.host. */
 static int client_carrier_move(struct membership *m, const char *host, struct muster_error *err)
 {
     struct transport *c = m->carrier;

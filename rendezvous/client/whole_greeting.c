@@ -10,7 +10,7 @@
 
 enum { GREETING_SIZE = 64, MECHANISM_AT = 12 };
 
-/* -1 where there is no socket, or the address cannot be reached from here. */
+/* -1 if there is no socket, or the address cannot be reached from here. */
 static int connect_to(const char *host, uint16_t port)
 {
     union {
@@ -54,6 +54,6 @@ void whole_greeting_step(struct whole_greeting *greeting, const char *host, uint
 void whole_greeting_close(struct whole_greeting *greeting)
 {
     if (greeting->open)
-        (void)close(greeting->fd); /* whatever it said has left or cannot */
+        (void)close(greeting->fd); /* its message has been sent or cannot be */
     *greeting = (struct whole_greeting){0};
 }

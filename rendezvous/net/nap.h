@@ -1,14 +1,14 @@
-/* nap.h - how long a server may sleep on while messages stream in. Pure: the time is passed in.
+/* nap.h - how long a server may sleep while messages stream in. Pure: the time is passed in.
  *
  * Why: a server that wakes up for every few of them spends nearly all its processor time on waking up, and
- * disturbs those who send them (benchmarks/README.md). A short nap lets more of them gather, as a network
- * card does with its interrupts. The TCPStore naps on requests that have no reply (SET, APPEND, ...), the
- * server of the job's world on crowds of agents that come or beat.
+ * disturbs their senders (benchmarks/README.md). A short nap lets more of them gather, as a network card
+ * does with its interrupts. The TCPStore naps on requests that have no reply (SET, APPEND, ...), the
+ * server of the job's world on crowds of agents that join or send heartbeats.
  *
- * One client alone is not napped on: it was up to a third slower for it. Of several, others go on meanwhile.
+ * No naps for a single client: it was up to a third slower. With several, others continue meanwhile.
  *
- * The promise: who comes during a nap waits for the rest of it, and no nap is longer than a sixteenth of the
- * time for which the stream has lasted, nor than the limits' longest. */
+ * The bound: a message that arrives during a nap waits for the rest of it, and no nap is longer than a
+ * sixteenth of the time for which the stream has lasted, nor than the limits' longest. */
 #ifndef MUSTER_RENDEZVOUS_NET_NAP_H
 #define MUSTER_RENDEZVOUS_NET_NAP_H
 
@@ -23,23 +23,23 @@ enum { NAP_SHARE = 16 };
 struct nap_limits {
     int64_t longest_ns;
     int64_t shortest_ns; /* a nap below this is not taken: the kernel's timers are late by as much */
-    int64_t gap_ns;      /* where nothing comes for so long after a turn, the stream is over; what comes then
+    int64_t gap_ns;      /* if nothing arrives for so long after a turn, the stream is over; the next message
                             begins another one */
     int64_t alone_ns;    /* a client that has had the stream for itself for so long is alone */
-    size_t plenty;       /* of one turn, in what the server counts: enough has gathered without a nap */
+    size_t plenty;       /* of one turn, in the server's unit: enough has gathered without a nap */
 };
 
 /* A zeroed one is ready. */
 struct nap {
     bool streaming, crowd;
-    struct instant since;  /* nothing but what streams since then */
+    struct instant since;  /* only streaming messages since then */
     struct instant resume; /* when the last turn, and the nap after it, was over */
-    struct instant others; /* of a crowd: when it was last somebody else's turn */
+    struct instant others; /* of a crowd: time of the last turn of another client */
 };
 
-/* Somebody waits for an answer that a nap would keep back: no stream. */
+/* A client waits for a reply that a nap would delay: no stream. */
 void nap_stop(struct nap *pace);
-/* A turn without that is over, which received so much; others: not all of it from him who sent the last
+/* A turn without that is over, which received so much; others: not all of it from the sender of the last
  * before it. Returns for how long to nap, 0 for not at all. */
 int64_t nap_take(struct nap *pace, const struct nap_limits *limits, size_t received, bool others,
                  struct instant now);

@@ -70,7 +70,7 @@ void send_batch_run(struct send_batch *batch, struct send_job *jobs, size_t coun
     if (count >= SEND_BATCH_WORTH && !batch->refused && !batch->context)
         batch->refused = aio_setup(SEND_BATCH_MAX, &batch->context) != 0;
     for (size_t i = 0; i < count; i++)
-        jobs[i].result = -EIO; /* where the kernel takes a job and never tells what became of it */
+        jobs[i].result = -EIO; /* if the kernel takes a job and never returns its result */
     if (count >= SEND_BATCH_WORTH && batch->context)
         done = submit(batch, jobs, count);
     for (; done < count; done++)
@@ -80,6 +80,6 @@ void send_batch_run(struct send_batch *batch, struct send_job *jobs, size_t coun
 void send_batch_free(struct send_batch *batch)
 {
     if (batch->context)
-        (void)syscall(SYS_io_destroy, batch->context); /* fails only for what is no context */
+        (void)syscall(SYS_io_destroy, batch->context); /* fails only for an invalid context */
     *batch = (struct send_batch){0};
 }

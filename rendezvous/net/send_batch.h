@@ -1,13 +1,13 @@
-/* send_batch.h - sends to many sockets with one system call, where the kernel has one (io_submit), else one
+/* send_batch.h - sends to many sockets with one system call, if the kernel has one (io_submit), else one
  * after the other.
  *
- * Why: every reply wakes a client, and on a busy machine the woken client takes the processor from a server
- * that comes back from the kernel after each send. In one call all replies of a turn leave before anybody is
- * let in, and the clients' next requests arrive together again: under 64 of PyTorch's clients on two cores
- * up to a third less processor time for each request (benchmarks/README.md).
+ * Why: every reply wakes a client, and on a busy machine the woken client takes the processor from a
+ * server that comes back from the kernel after each send. In one call all replies of a turn leave before
+ * any client runs, and the clients' next requests arrive together again: under 64 of PyTorch's clients on
+ * two cores up to a third less processor time for each request (benchmarks/README.md).
  *
  * io_submit writes without MSG_NOSIGNAL, so SIGPIPE must be blocked or ignored where send_batch_run is
- * called; it then stays pending and harms nobody. */
+ * called; it then stays pending without effect. */
 #ifndef MUSTER_RENDEZVOUS_NET_SEND_BATCH_H
 #define MUSTER_RENDEZVOUS_NET_SEND_BATCH_H
 
@@ -24,12 +24,12 @@ struct send_job {
     const void *data;
     size_t length;  /* at least 1 */
     ssize_t result; /* bytes sent, or a negative error number */
-    void *owner;    /* the caller's own */
+    void *owner;    /* owned by the caller */
 };
 
-/* A zeroed one is ready: what the kernel needs is set up with the first run of so many jobs. */
+/* A zeroed one is ready: the kernel's context is created with the first run of so many jobs. */
 struct send_batch {
-    bool refused;          /* the kernel, or who guards it, has no such call: send is used */
+    bool refused;          /* the kernel, or a sandbox, has no such call: send is used */
     unsigned long context; /* aio_context_t; 0: none yet */
 };
 

@@ -36,7 +36,7 @@ static int bind_at(const struct sockaddr *address, socklen_t length, bool listen
     int yes = 1, no = 0;
     if (fd < 0)
         return -1;
-    /* A port in TIME_WAIT may be taken at once; one that somebody listens on may not. */
+    /* A port in TIME_WAIT may be taken at once; one with a listener may not. */
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes))
         return -1;
     if (address->sa_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no))
@@ -85,7 +85,7 @@ static int bind_everywhere(uint16_t port, bool listens, struct muster_error *err
     return fd >= 0 ? fd : listen_failed("0.0.0.0", port, err);
 }
 
-/* Whether fd is there, and its port. */
+/* Whether fd is valid, and its port. */
 static int report_port(int fd, uint16_t *bound, struct muster_error *err)
 {
     if (fd < 0)

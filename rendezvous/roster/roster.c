@@ -1,9 +1,9 @@
-/* roster.c - the state machine of roster.h: events in, actions out. What a report means is in
+/* roster.c - the state machine of roster.h: events in, actions out. Reports are handled in
  * roster_report.c.
  *
- * Each handler does its part and ends in roster_settle() (roster_job.c), the one place that looks whether the
- * job's state must change. That needs only the counts of members by state, so it costs O(1) until something
- * happens to everybody. */
+ * Each handler does its part and ends in roster_settle() (roster_job.c), the only place that decides
+ * whether the job's state must change. That needs only the counts of members by state, so it costs O(1)
+ * until an action concerns all members. */
 #include "rendezvous/roster/roster.h"
 
 #include <assert.h>
@@ -34,10 +34,10 @@ static void supersede(struct roster_work *w, struct roster_member *member)
 {
     struct roster *roster = w->roster;
     (void)snprintf(roster->superseded, sizeof roster->superseded,
-                   "superseded: agent \"%.128s\" was started again and holds node rank %d now", member->name,
+                   "superseded: agent \"%.128s\" was restarted and holds node rank %d now", member->name,
                    roster_slot_of(roster, member));
     roster_act(w, ROSTER_REFUSE, member->session, roster_slot_of(roster, member), roster->superseded);
-    if (roster_lose(w, member, "its agent was started again"))
+    if (roster_lose(w, member, "its agent was restarted"))
         roster_begin_stop(w);
 }
 
@@ -45,7 +45,7 @@ static void supersede(struct roster_work *w, struct roster_member *member)
  * ---------------------------------------------------------------------------------------------------------
  */
 
-/* The agent was here before: its connection is new, and what was sent to the old one may be lost. */
+/* The agent was here before: its connection is new, and messages sent on the old one may be lost. */
 static void rejoin(struct roster_work *w, struct roster_member *member)
 {
     int slot = roster_slot_of(w->roster, member);
@@ -70,8 +70,8 @@ static void fill_seat(struct roster_work *w, struct roster_member *member)
 {
     struct roster *roster = w->roster;
     const struct roster_join *join = w->event->join;
-    /* An agent that was given up and comes back may repeat what it had reported before; one whose successor
-     * is here does not come back. */
+    /* An agent that was given up and comes back may repeat earlier reports; one whose successor is here
+     * does not come back. */
     bool another = !roster_incarnation_equal(member->incarnation, join->incarnation);
     roster_seats_forget(roster, member);
     if (another)
@@ -117,8 +117,8 @@ static void take_seat(struct roster_work *w, struct roster_member *member)
         member->group_rank = join->last_rank;
         roster_set_state(roster, member, MEMBER_KEEPS);
     } else if (join->held.epoch) {
-        /* It was given up while it was cut off, or the server was lost; its workers belong to a world that is
-         * over. */
+        /* It was given up while it was cut off, or the server was lost; its workers belong to an earlier
+         * world. */
         roster_set_state(roster, member, MEMBER_STRAY);
         roster_act(w, ROSTER_SEND_STOP, member->session, roster_slot_of(roster, member), NULL);
     } else {
@@ -153,7 +153,7 @@ static int on_join(struct roster_work *w)
     return 0;
 }
 
-/* The job is over: whoever comes is told how it ended, and whoever is still here is told again. */
+/* The job is over: joining and remaining agents get the verdict (again). */
 static int on_join_late(struct roster_work *w)
 {
     struct roster *roster = w->roster;
@@ -180,7 +180,7 @@ static int leave_code(const struct roster_work *w)
     return w->event->exit_code ? w->event->exit_code : EXIT_CODE_FAILURE;
 }
 
-/* Nothing is closed for the others: the rank may be taken by another agent until the join timeout. */
+/* Other members are not affected: the rank may be taken by another agent until the join timeout. */
 static int on_leave_forming(struct roster_work *w)
 {
     bool departs = w->roster->elastic && roster_elastic_departs(w->roster, sender(w), leave_code(w));
@@ -196,7 +196,8 @@ static int on_leave_running(struct roster_work *w)
     struct roster *roster = w->roster;
     struct roster_member *member = sender(w);
     char who[MUSTER_ERROR_TEXT - 100];
-    if (member->state == MEMBER_DONE && !member->local) { /* with the hosting agent the server goes */
+    if (member->state == MEMBER_DONE &&
+        !member->local) { /* if the hosting agent leaves, so does the server */
         roster_vacate(roster, member, MEMBER_DONE_GONE);
     } else if (roster->elastic) {
         roster_elastic_on_leave(w, member, leave_code(w));
@@ -209,7 +210,7 @@ static int on_leave_running(struct roster_work *w)
     return 0;
 }
 
-/* The failure that stopped the world stays its cause; without the leaver it cannot be restarted, though. */
+/* The failure that stopped the world stays its cause; without this agent it cannot be restarted, though. */
 static int on_leave_stopping(struct roster_work *w)
 {
     struct roster *roster = w->roster;
@@ -230,8 +231,8 @@ static int on_leave_stopping(struct roster_work *w)
     return 0;
 }
 
-/* A static world cannot go on without a node: all are told that the job ends. Where there are no workers, or
- * it ends already, there is nothing to save. */
+/* A static world cannot continue without a node: the job ends, with a notice to all. Without workers, or
+ * if it ends already, there is nothing to save. */
 static int on_drain_static(struct roster_work *w)
 {
     struct roster *roster = w->roster;
@@ -246,7 +247,7 @@ static int on_drain_static(struct roster_work *w)
     if (runs) {
         roster_describe_member(roster, member, who, sizeof who);
         roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_END, 0, w->event->grace_ns,
-                                  "%s was asked to end, and the job ends with it", who);
+                                  "%s was stopped, and the job ends with it", who);
     }
     roster_settle(w);
     return 0;
@@ -259,7 +260,8 @@ static int on_drain(struct roster_work *w)
     return w->roster->elastic ? roster_elastic_on_drain(w) : on_drain_static(w);
 }
 
-/* Whoever comes late looks for the next server as well; one of the world may have missed the word. */
+/* An agent that joins late looks for the next server as well; a member may have missed the handover
+ * notice. */
 static int on_join_departed(struct roster_work *w)
 {
     roster_act(w, ROSTER_FAREWELL, w->event->session, -1, NULL);
@@ -275,11 +277,11 @@ static int on_leave_finishing(struct roster_work *w)
 
 static int on_beat(struct roster_work *w)
 {
-    (void)w; /* roster_step has noted the time */
+    (void)w; /* roster_step has recorded the time */
     return 0;
 }
 
-/* A connection that broke comes back in a moment where the agent lives. */
+/* A broken connection is re-established in a moment if the agent lives. */
 static int on_disconnect(struct roster_work *w)
 {
     struct roster_member *member = sender(w);
@@ -348,7 +350,7 @@ static void give_up_forming(struct roster_work *w)
                         missing);
 }
 
-/* With the join timeout the last call ends too. */
+/* The last call ends with the join timeout. */
 static int on_tick_forming(struct roster_work *w)
 {
     struct roster *roster = w->roster;
@@ -365,8 +367,8 @@ static int on_tick_forming(struct roster_work *w)
     return 0;
 }
 
-/* Agents that live but cannot stop their workers: the node is unfit, and a new round would meet the old
- * workers. An elastic world can go on without such a node, but for the one that serves it. */
+/* Agents that live but cannot stop their workers: the node is unfit, and a new round would conflict with
+ * the old workers. An elastic world can continue without such a node, unless it serves. */
 static int on_tick_stopping(struct roster_work *w)
 {
     struct roster *roster = w->roster;

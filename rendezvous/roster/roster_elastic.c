@@ -1,5 +1,5 @@
-/* roster_elastic.c - the rules that only an elastic world has: the last call, who is in and under which rank,
- * newcomers, drains, and nodes that do not stop. See roster.h. */
+/* roster_elastic.c - the rules of an elastic world: the last call, choice of members and ranks, new nodes,
+ * drains, and nodes that do not stop. See roster.h. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,9 +11,9 @@
 
 enum { REGROUP_WAIT_FACTOR = 32 };
 
-static const int64_t gather_ns = NS_PER_S; /* from a newcomer to the change, so that others come along */
+static const int64_t gather_ns = NS_PER_S; /* from a new node to the change, so that others can join too */
 
-/* For rates of clocks that differ, and to kill what does not end. */
+/* For different clock rates, and to kill processes that do not end. */
 static const int64_t fence_margin_ns = 2 * NS_PER_S;
 
 void roster_fence_from(struct roster *roster, struct instant renewed)
@@ -25,8 +25,8 @@ void roster_fence_from(struct roster *roster, struct instant renewed)
 /* -- forming
  * ------------------------------------------------------------------------------------------------------ */
 
-/* Whether all members of the former server's world are here and have stopped, but for group rank 0, which was
- * lost with it. */
+/* Whether all members of the former server's world are here and have stopped, except group rank 0, which
+ * was lost with it. */
 static bool is_accounted_for(const struct roster *roster)
 {
     int stopped = 0;
@@ -38,9 +38,9 @@ static bool is_accounted_for(const struct roster *roster)
     return roster->before.epoch && !roster->world_seen && stopped >= roster->before_nodes - 1;
 }
 
-/* After a stop there is no last call if min_nodes are left: newcomers change the world when they come. The
- * first world has one, whose length also keeps a server that has just been started, and may not be the job's
- * first, from forming a second world beside one that it does not know: the leases of that one's agents are
+/* After a stop there is no last call if min_nodes are left: new nodes change the world when they join. The
+ * first world has one, whose length also keeps a server that has just started, and may not be the job's
+ * first, from forming a second world beside one unknown to it: the leases of that world's agents are
  * shorter. */
 bool roster_elastic_is_ready(struct roster_work *w)
 {
@@ -64,7 +64,7 @@ bool roster_elastic_is_ready(struct roster_work *w)
     return instant_reached(w->now, roster->last_call);
 }
 
-/* Names in the order that people give them: numbers inside by their value, node2 before node10. */
+/* Natural order of names: numbers inside by their value, node2 before node10. */
 static int compare_names(const char *a, const char *b)
 {
     while (*a && *b) {
@@ -94,7 +94,7 @@ static bool was_in_last_world(const struct roster *roster, const struct roster_m
     return member->group_rank >= 0 && member->round + 1 == roster->id.round;
 }
 
-/* Who is taken before whom: the hosting agent, the last world by rank, then by name, then by arrival. */
+/* Order of choice: the hosting agent, the last world by rank, then by name, then by arrival. */
 static bool comes_before(const struct roster *roster, int a, int b)
 {
     const struct roster_member *x = &roster->members[a], *y = &roster->members[b];
@@ -141,7 +141,7 @@ static int list_candidates(struct roster *roster)
     return count < roster->max_nodes ? count : roster->max_nodes;
 }
 
-/* Wishes first, then habits; who has a rank is -1 among the chosen from then on. */
+/* Assign requested ranks first, then ranks of the previous round; assigned slots become -1 in chosen[]. */
 int roster_elastic_choose(struct roster *roster)
 {
     enum { NONE = -1 };
@@ -163,10 +163,10 @@ int roster_elastic_choose(struct roster *roster)
     return nodes;
 }
 
-/* -- members that come
- * -------------------------------------------------------------------------------------------- */
+/* -- new members
+ * ---------------------------------------------------------------------------------------------------- */
 
-/* A world in which somebody is done is about to end: it is left alone. */
+/* A world with a finished member is about to end: it is left alone. */
 void roster_elastic_plan_regroup(struct roster_work *w)
 {
     struct roster *roster = w->roster;
@@ -187,40 +187,40 @@ void roster_elastic_regroup(struct roster_work *w)
 {
     struct roster *roster = w->roster;
     int nodes = roster->world_nodes + roster->count[MEMBER_JOINED];
-    /* A node that comes and goes must not keep the others from working. */
+    /* A node that joins and leaves repeatedly must not keep the others from working. */
     bool short_lived = instant_diff_ns(w->now, roster->formed_at) < 4 * roster->regroup_wait_ns;
     if (!short_lived)
         roster->regroup_wait_ns = roster->regroup_ns;
     else if (roster->regroup_wait_ns < REGROUP_WAIT_FACTOR * roster->regroup_ns)
         roster->regroup_wait_ns *= 2;
     roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_JOIN, nodes, roster->notice_ns,
-                              "%d more node%s came: the world grows from %d to %d",
+                              "%d more node%s joined: the world grows from %d to %d",
                               roster->count[MEMBER_JOINED], roster->count[MEMBER_JOINED] > 1 ? "s" : "",
                               roster->world_nodes, nodes < roster->max_nodes ? nodes : roster->max_nodes);
 }
 
-/* -- members that go
- * ---------------------------------------------------------------------------------------------- */
+/* -- leaving members
+ * ------------------------------------------------------------------------------------------------ */
 
-/* Of the world that comes when one member of this one goes: spares come in. */
+/* The next world when one member of this one leaves: spares join. */
 static int nodes_without_one(const struct roster *roster)
 {
     return roster->world_nodes - 1 + roster->count[MEMBER_JOINED];
 }
 
-/* To be taken away is no end of the job; a person's INT, HUP or QUIT to the agent that serves is. */
+/* SIGTERM (eviction) does not end the job; INT, HUP or QUIT from a user to the serving agent does. */
 static bool departs_with(const struct roster_member *member, int code)
 {
     return member->local && code == EXIT_CODE_TERMINATED;
 }
 
-/* Without a world of this server's, there is nothing that it could say what it cost. */
+/* Without a world of this server's it could not report the cost of the stop. */
 bool roster_elastic_departs(const struct roster *roster, const struct roster_member *member, int code)
 {
     return departs_with(member, code) && roster->world_seen;
 }
 
-/* Between two worlds: all have stopped for the last one, and its count is what they are told. */
+/* Between two worlds: all have stopped for the last one, and its restart count is the one to report. */
 void roster_elastic_depart_forming(struct roster_work *w)
 {
     w->roster->id.round--;
@@ -242,7 +242,7 @@ static void stop_for_leaver(struct roster_work *w, const struct roster_member *m
                                   "%s leaves: the server goes with it", who);
     else
         roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_LEAVE, nodes_without_one(roster), w->event->grace_ns,
-                                  "%s leaves: the others go on without it", who);
+                                  "%s leaves: the others continue without it", who);
 }
 
 int roster_elastic_on_drain(struct roster_work *w)
@@ -261,7 +261,7 @@ int roster_elastic_on_drain(struct roster_work *w)
     return 0;
 }
 
-/* Without a DRAIN before it: there is nobody else to say how long the others have. */
+/* Without a DRAIN before it: there is no announced time for the others. */
 static void depart(struct roster_work *w, const char *who)
 {
     struct roster *roster = w->roster;
@@ -272,7 +272,7 @@ static void depart(struct roster_work *w, const char *who)
                                   who);
 }
 
-/* When the hosting agent goes, so does the server. */
+/* If the hosting agent leaves, so does the server. */
 void roster_elastic_on_leave(struct roster_work *w, struct roster_member *member, int code)
 {
     struct roster *roster = w->roster;
@@ -300,7 +300,7 @@ void roster_elastic_evict_stuck(struct roster_work *w)
 {
     struct roster *roster = w->roster;
     (void)snprintf(roster->refusal, sizeof roster->refusal,
-                   "its workers did not stop within %.4g s: the others go on without this node",
+                   "its workers did not stop within %.4g s: the others continue without this node",
                    (double)(roster->stop_grace_ns + roster->stop_timeout_ns) / NS_PER_S);
     for (int i = 0; i < roster->slot_count; i++) {
         struct roster_member *member = &roster->members[i];

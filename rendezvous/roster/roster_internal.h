@@ -1,5 +1,4 @@
-/* roster_internal.h - the roster's state and the steps over it, shared by its own files (roster*.c) and
- * nobody else. */
+/* roster_internal.h - the roster's state and the steps over it, shared by its own files (roster*.c) only. */
 #ifndef MUSTER_RENDEZVOUS_ROSTER_ROSTER_INTERNAL_H
 #define MUSTER_RENDEZVOUS_ROSTER_ROSTER_INTERNAL_H
 
@@ -11,24 +10,24 @@
  * successor. */
 enum { ROSTER_SUPERSEDED_KEPT = 8 };
 
-/* At all times: where state is EMPTY or DONE_GONE nobody sits here, and session and local are unset;
- * incarnation, name, sizes and ranks stay as the last agent left them, since a DONE_GONE node still counts in
- * its world and an agent may come back. session is also 0 while the agent's connection is down. */
+/* At all times: if state is EMPTY or DONE_GONE the slot has no agent, and session and local are unset;
+ * incarnation, name, sizes and ranks stay as the last agent left them, since a DONE_GONE node still counts
+ * in its world and an agent may come back. session is also 0 while the agent's connection is down. */
 struct roster_member {
     enum roster_member_state state;
     bool local;
-    bool verdict_sent;    /* only looked at in LEAVING */
-    bool draining;        /* goes when its workers have ended */
+    bool verdict_sent;    /* only used in LEAVING */
+    bool draining;        /* leaves when its workers have ended */
     bool was_done;        /* STOPPING: there was nothing left to stop */
-    struct world_id held; /* whose workers it has, or must still say STOPPED for; 0,0: none */
+    struct world_id held; /* the world of its workers, or of a STOPPED still due; 0,0: none */
     uint64_t session;
-    uint64_t sequence; /* of the last report seen */
-    uint64_t arrival;  /* order of taking a seat */
+    uint64_t sequence; /* of the last report received */
+    uint64_t arrival;  /* order of joining */
     struct roster_incarnation incarnation;
     struct roster_incarnation superseded[ROSTER_SUPERSEDED_KEPT]; /* a ring */
     unsigned superseded_count;
     struct instant last_heard;
-    struct instant lost_at; /* unless it comes back before: its connection broke; never: not known to */
+    struct instant lost_at; /* unless it comes back before: its connection broke; never: unknown */
     struct world_id last;   /* that it had when it joined */
     int wanted_rank;        /* -1: any */
     int group_rank;         /* in the last world that it or its name was in; -1: none */
@@ -36,7 +35,7 @@ struct roster_member {
     int local_world_size;
     int rank_base, role_rank_base, role_world_size; /* in the current round */
     uint16_t store_port;
-    char name[MEMBERSHIP_NAME_LIMIT]; /* of the last agent that sat here; "" where none ever did */
+    char name[MEMBERSHIP_NAME_LIMIT]; /* of the last agent in this slot; "" if there was none */
     char role[ROSTER_ROLE_LIMIT];
     uint64_t command;
     char program[MEMBERSHIP_PROGRAM_LIMIT];
@@ -55,41 +54,41 @@ struct roster_cause {
 struct roster {
     /* options */
     char job_id[MEMBERSHIP_NAME_LIMIT];
-    uint64_t epoch; /* of this life; id has another one while a world goes on that a former server formed */
+    uint64_t epoch; /* of this server; id has another one while a former server's world continues */
     bool elastic;
     int min_nodes, max_nodes;
     int slot_count;
-    int local_slot; /* of the hosting agent, -1: it is not in */
+    int local_slot; /* of the hosting agent, -1: it has not joined */
     int64_t max_restarts, join_timeout_ns, lost_after_ns, stop_timeout_ns, exit_barrier_ns;
     int64_t last_call_ns, regroup_ns, notice_ns, lease_ns;
     /* the job */
     enum roster_job_state state;
-    struct world_id id; /* of the world that is out, or is being formed */
-    bool world_out;     /* id was given to somebody */
-    bool world_seen;    /* there was a world in this life of the server */
+    struct world_id id; /* of the current world, or of the one being formed */
+    bool world_out;     /* id was given to a member */
+    bool world_seen;    /* this server has formed a world */
     int64_t restart_count;
     int64_t backoff_ns, backoff_cap_ns;
     uint64_t jitter;
     int64_t streak;            /* restarts in a row without a round that lasted */
-    struct instant formed_at;  /* the world that is or was out */
-    struct instant hold_until; /* FORMING: no world goes out before; never: none is held back */
+    struct instant formed_at;  /* the current or last world */
+    struct instant hold_until; /* FORMING: no world is formed before; never: no wait */
     uint64_t arrivals;
     struct instant created;
-    struct world_id before; /* the last world of a former life of the server, as far as it is known */
+    struct world_id before; /* the last world of a former server, as far as it is known */
     int before_nodes;
-    bool before_counted;           /* that its server was lost with its workers has cost its restart */
-    int world_nodes, world_size;   /* of the world that is out: its nodes are by_rank[0..world_nodes-1] */
+    bool before_counted;           /* the loss of its server with its workers has cost its restart */
+    int world_nodes, world_size;   /* of the current world: its nodes are by_rank[0..world_nodes-1] */
     struct instant state_deadline; /* FORMING: join; STOPPING: stop; FINISHING: exit barrier; else never */
     struct instant loss_check;     /* no member can be lost before */
     /* an elastic world's changes */
-    bool regrouping;          /* FORMING: after a stop, so without a last call if min_nodes are left */
-    struct instant last_call; /* FORMING: when it ends; never where min_nodes are not there */
-    struct instant regroup;   /* RUNNING: when newcomers change the world; never where there are none */
-    bool dead;                /* the world that is out, or was: a rank of it stopped before it was done */
-    struct instant fence;     /* unless it is dead: when the workers of its lost members are stopped */
-    int64_t regroup_wait_ns;  /* from formed_at; regroup_ns or a multiple */
-    bool planned;             /* STOPPING: for a change of members */
-    int64_t stop_grace_ns;    /* of a planned stop */
+    bool regrouping;               /* FORMING: after a stop, so without a last call if min_nodes are left */
+    struct instant last_call;      /* FORMING: when it ends; never if min_nodes have not joined */
+    struct instant regroup;        /* RUNNING: when new nodes change the world; never without new nodes */
+    bool dead;                     /* the current or last world: a rank of it stopped before it was done */
+    struct instant fence;          /* unless it is dead: when the workers of its lost members are stopped */
+    int64_t regroup_wait_ns;       /* from formed_at; regroup_ns or a multiple */
+    bool planned;                  /* STOPPING: for a change of members */
+    int64_t stop_grace_ns;         /* of a planned stop */
     enum membership_change change; /* the same */
     int next_nodes;                /* the same */
     bool departs;                  /* STOPPING: the hosting agent goes on SIGTERM, and the server with it */
@@ -101,7 +100,7 @@ struct roster {
     struct worker_failure records[ROSTER_CAUSES_KEPT];
     int seen_count, seen_total; /* seen_total: also those without room */
     int leave_code; /* static: of an agent that left, or is to, while the world was stopping; 0: none */
-    /* what the next STOP, WORLD and VERDICT say */
+    /* the text of the next STOP, WORLD and VERDICT */
     char stop_reason[MUSTER_ERROR_TEXT];
     char restart_reason[MUSTER_ERROR_TEXT]; /* the next WORLD: the first cause of the round before; "" */
     int verdict_code;
@@ -109,12 +108,12 @@ struct roster {
     char verdict_reason[MUSTER_ERROR_TEXT];
     /* texts of this step's refusals: of the sender, and of an agent that the sender supersedes */
     char refusal[MUSTER_ERROR_TEXT], superseded[MUSTER_ERROR_TEXT];
-    /* who asked to join and was refused since the last world went out */
+    /* agents refused since the last world was formed */
     unsigned refused_count;
     char refused_name[MEMBERSHIP_NAME_LIMIT], refused_why[MUSTER_ERROR_TEXT]; /* the last of them */
     int *by_rank;                                                             /* slots; room for slot_count */
     int *scratch; /* the same room, for one call */
-    /* roster_seats.c: first slots of chains; the first seat that nobody ever held; how many somebody did */
+    /* roster_seats.c: first slots of chains; the first slot never used; number of slots used */
     int *by_incarnation, *by_name;
     int blank, held_once;
     /* members by slot, and how many are in each state */
@@ -131,15 +130,15 @@ struct roster_work {
     struct muster_error *err;
 };
 
-/* --- roster_job.c: what happens to everybody --- */
+/* --- roster_job.c: actions on all members --- */
 
 void roster_act(struct roster_work *w, enum roster_action_kind kind, uint64_t session, int member,
                 const char *reason);
 void roster_set_state(struct roster *roster, struct roster_member *member, enum roster_member_state state);
 /* The agent is gone; state is EMPTY or DONE_GONE. */
 void roster_vacate(struct roster *roster, struct roster_member *member, enum roster_member_state state);
-/* FORMING: roster->id is the world of all that KEEP, by_rank and world_nodes say who is in it, and the
- * hosting agent's part of it is done. */
+/* FORMING: roster->id is the world of all KEEP members, by_rank and world_nodes list them, and the hosting
+ * agent's part of it is done. */
 void roster_adopt_world(struct roster_work *w);
 /* The first cause, where it has failed. */
 static inline const struct worker_failure *roster_cause(const struct roster *roster)
@@ -150,14 +149,14 @@ static inline const struct worker_failure *roster_cause(const struct roster *ros
 
 /* One more cause of the present round's end, or more of one that is known (failure->completes). */
 void roster_record(struct roster *roster, const struct worker_failure *failure, int slot, struct instant at);
-/* The node held workers of the world, and nobody will ever say what became of them. why: where it is known
- * how its agent went, else NULL. */
+/* The node held workers of the world whose fate will never be reported. why: how its agent left, if known,
+ * else NULL. */
 void roster_record_lost(struct roster *roster, const struct roster_member *member, const char *why);
-/* The agent behind a seat is gone without a word. Returns whether the world must stop for it. */
+/* The agent in a slot died silently. Returns whether the world must stop for it. */
 bool roster_lose(struct roster_work *w, struct roster_member *member, const char *why);
-/* The world stops: for its recorded cause, or, planned, because its members change. */
+/* The world stops: for its recorded cause or, planned, because its members change. */
 void roster_begin_stop(struct roster_work *w);
-/* nodes: that the next one would have; fewer than it needs are none. */
+/* nodes: of the next world; fewer than it needs are none. */
 void roster_begin_planned_stop(struct roster_work *w, enum membership_change change, int nodes,
                                int64_t grace_ns, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
@@ -167,7 +166,7 @@ void roster_give_failure_verdict(struct roster_work *w);
 void roster_end_job(struct roster_work *w);
 /* All have stopped, and the server leaves them. */
 void roster_depart(struct roster_work *w);
-/* All transitions of the job that are due. Every handler that changed a member ends in it. */
+/* All due transitions of the job. Every handler that changed a member ends in it. */
 void roster_settle(struct roster_work *w);
 
 /* --- roster_report.c --- */
@@ -176,17 +175,17 @@ void roster_settle(struct roster_work *w);
 int roster_on_report(struct roster_work *w);
 int roster_on_report_late(struct roster_work *w);
 
-/* --- roster_elastic.c: an elastic world's own rules --- */
+/* --- roster_elastic.c: rules of elastic worlds --- */
 
-/* The next world waits for the end of a lease that was renewed at this time, or before, unless the last one
- * is dead. */
+/* The next world waits for the end of a lease that was renewed at this time, or before, unless the last
+ * world is dead. */
 void roster_fence_from(struct roster *roster, struct instant renewed);
 
 /* FORMING: whether the world is to form now; keeps the last call. */
 bool roster_elastic_is_ready(struct roster_work *w);
 /* Chooses among the JOINED, and puts their slots into by_rank; how many. */
 int roster_elastic_choose(struct roster *roster);
-/* Works out when, if ever, the newcomers change the world that runs. */
+/* Computes when, if ever, the new nodes change the running world. */
 void roster_elastic_plan_regroup(struct roster_work *w);
 /* The time for it has come. */
 void roster_elastic_regroup(struct roster_work *w);
@@ -196,54 +195,54 @@ void roster_elastic_on_leave(struct roster_work *w, struct roster_member *member
 /* FORMING: whether the others are to look for the next server when this member leaves; and that they do. */
 bool roster_elastic_departs(const struct roster *roster, const struct roster_member *member, int code);
 void roster_elastic_depart_forming(struct roster_work *w);
-/* STOPPING has taken too long: those who do not stop are put out. */
+/* STOPPING has taken too long: members that do not stop are removed. */
 void roster_elastic_evict_stuck(struct roster_work *w);
 
-/* --- roster_return.c: a server that was started again --- */
+/* --- roster_return.c: a restarted server --- */
 
-/* Hears of the world that it served before. */
+/* Learns from a JOIN about the world of the former server. */
 void roster_on_return(struct roster_work *w, const struct roster_join *join);
-/* Whether the agent's workers may go on: of the JOIN of an agent that still has some. */
+/* Whether the agent's workers may continue: for the JOIN of an agent that still has some. */
 bool roster_return_keeps(const struct roster *roster, const struct roster_join *join);
-/* FORMING with members that KEEP: takes their world over or stops it, if that can be said. Whether it did. */
+/* FORMING with KEEP members: takes their world over or stops it, if that can be decided. Whether it did. */
 bool roster_return_settle(struct roster_work *w);
 
 /* --- roster_world.c --- */
 
-/* Gives every member of by_rank its ranks in the world that is about to go out. */
+/* Gives every member of by_rank its ranks in the world that is being formed. */
 void roster_assign_ranks(struct roster *roster);
-/* "missing ranks 1-3, 7 (last held by \"b\")": who is not in a static world, where somebody is not. */
+/* "missing ranks 1-3, 7 (last held by \"b\")": the missing members of a static world. */
 void roster_describe_missing(const struct roster *roster, char *out, size_t size);
-/* "node rank 3 (agent \"b\")", without the rank where it has none in the present world. */
+/* "node rank 3 (agent \"b\")", without the rank if it has none in the present world. */
 void roster_describe_member(const struct roster *roster, const struct roster_member *member, char *out,
                             size_t size);
 
 /* --- roster_seats.c: all give a slot, the lowest of several, or -1 --- */
 
 void roster_seats_init(struct roster *roster);
-/* Around every change of who sits or sat there: incarnation and name. */
+/* Around every change of a slot's incarnation and name. */
 void roster_seats_forget(struct roster *roster, struct roster_member *member);
 void roster_seats_remember(struct roster *roster, struct roster_member *member);
-/* Where the incarnation sits, or where it sat last. */
+/* The slot of the incarnation, present or last. */
 int roster_seats_of(const struct roster *roster, struct roster_incarnation incarnation, bool taken);
-/* A free seat whose last holder had the name. */
+/* A free slot whose last holder had the name. */
 int roster_seats_left_by(const struct roster *roster, const char *name);
-/* A seat that nobody ever held. */
+/* A slot never used. */
 int roster_seats_blank(const struct roster *roster);
-/* A free seat; kept_too: also one that is kept for a node that is done. */
+/* A free slot; kept_too: also one reserved for a node that is done. */
 int roster_seats_free(const struct roster *roster, bool kept_too);
 
 /* --- roster_join.c --- */
 
-/* Whether the join's fingerprint and claims can be taken; the refusal's text where not. */
+/* Whether the join's fingerprint and claims are acceptable; the refusal's text if not. */
 bool roster_join_fits(const struct roster *roster, const struct roster_join *join, char *refusal,
                       size_t size);
 /* The slot that the join claims, or -1 and the refusal's text. */
 int roster_join_slot(const struct roster *roster, const struct roster_join *join, char *refusal, size_t size);
-/* Remembers that a join was refused, with roster->refusal; that an agent of this name has a seat now. */
+/* Records that a join was refused, with roster->refusal; that an agent of this name has a slot now. */
 void roster_join_note_refused(struct roster *roster, const struct roster_join *join);
 void roster_join_note_seated(struct roster *roster, const char *name);
-/* Adds "; refused: agent "node4" (nnodes: ...)" where somebody was; NUL-terminated, cut to size. */
+/* Adds "; refused: agent "node4" (nnodes: ...)" if there was one; NUL-terminated, truncated to size. */
 void roster_join_describe_refused(const struct roster *roster, char *out, size_t size);
 
 static inline bool roster_incarnation_equal(struct roster_incarnation a, struct roster_incarnation b)

@@ -1,5 +1,5 @@
-/* roster_job.c - what happens to the whole job: worlds that go out, stops, verdicts, and the one place that
- * looks whether the job's state must change. See roster.h. */
+/* roster_job.c - the job as a whole: new worlds, stops, verdicts, and the only place that decides whether
+ * the job's state must change. See roster.h. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 void roster_act(struct roster_work *w, enum roster_action_kind kind, uint64_t session, int member,
                 const char *reason)
 {
-    /* A member whose connection is down is sent what it missed when it joins again. */
+    /* A member whose connection is down gets what it missed when it joins again. */
     if (!session)
         return;
     assert(w->out->count < w->out->capacity);
@@ -108,10 +108,10 @@ bool roster_lose(struct roster_work *w, struct roster_member *member, const char
 {
     struct roster *roster = w->roster;
     bool must_stop = roster_has_workers(member);
-    /* One that drains has said its word. */
+    /* A draining member has already announced that it leaves. */
     if (must_stop || (member->state == MEMBER_STOPPING && !member->draining))
         roster_record_lost(roster, member, why);
-    /* A stray has got a new lease by coming back, and may not have heard that it is to stop. */
+    /* An orphaned member has a new lease since it came back, and may not have received its STOP. */
     if (must_stop || member->state == MEMBER_STRAY || (member->state == MEMBER_STOPPING && !member->was_done))
         roster_fence_from(roster, member->last_heard);
     roster_vacate(roster, member, member->state == MEMBER_DONE ? MEMBER_DONE_GONE : MEMBER_EMPTY);
@@ -177,8 +177,8 @@ void roster_begin_planned_stop(struct roster_work *w, enum membership_change cha
     stop_members(w);
 }
 
-/* The serving agent gets the verdict last, from roster_end_job: when it leaves, the server goes with it. Its
- * workers stop now, like everybody's. */
+/* The serving agent gets the verdict last, from roster_end_job: the server leaves with it. Its workers
+ * stop now, like all others. */
 void roster_give_verdict(struct roster_work *w, int code, bool failed, const char *format, ...)
 {
     struct roster *roster = w->roster;
@@ -252,7 +252,7 @@ static void form_world(struct roster_work *w)
     }
 }
 
-/* Who served it before, and who does now, have nothing left to do. */
+/* The former and the present serving agent have nothing left to do. */
 void roster_adopt_world(struct roster_work *w)
 {
     struct roster *roster = w->roster;
@@ -270,7 +270,7 @@ void roster_adopt_world(struct roster_work *w)
     }
 }
 
-/* How long the next world is held back: not at all after a planned stop. */
+/* How long the next world is delayed: not at all after a planned stop. */
 static int64_t hold_back(struct roster_work *w)
 {
     struct roster *roster = w->roster;
@@ -312,7 +312,8 @@ static void form_again(struct roster_work *w)
     set_job_state(w, JOB_FORMING, wait + roster->join_timeout_ns);
 }
 
-/* What has failed meanwhile costs its restart in the next server's life. Who drains goes anyway. */
+/* A failure during the stop still consumes a restart on the next server. Draining members leave in any
+ * case. */
 void roster_depart(struct roster_work *w)
 {
     struct roster *roster = w->roster;
@@ -325,7 +326,7 @@ void roster_depart(struct roster_work *w)
     }
 }
 
-/* Everybody has stopped, or will never. */
+/* All have stopped, or never will. */
 static void decide(struct roster_work *w)
 {
     struct roster *roster = w->roster;
@@ -343,8 +344,8 @@ static void decide(struct roster_work *w)
         form_again(w);
 }
 
-/* The hosting agent leaves, and the server with it: a world would have lost it before its workers run, and an
- * agent that serves next may not hear of those. */
+/* The hosting agent leaves, and the server with it: a world would lose it before its workers run, and an
+ * agent that serves next may not learn of them. */
 static bool host_goes(const struct roster *roster)
 {
     return roster->host_left ||

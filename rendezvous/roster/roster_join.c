@@ -1,4 +1,5 @@
-/* roster_join.c - who may join: fingerprints, claims of rank, and what a refusal says. See roster.h. */
+/* roster_join.c - admission of agents: fingerprints, claims of rank, and the texts of refusals. See
+ * roster.h. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,8 +22,8 @@ static bool text_fits(const char *text, size_t limit)
     return text && strnlen(text, limit) < limit;
 }
 
-/* Texts of others end in logs, in reports and in workers' environments: a control character could make them
- * look like something else. */
+/* Texts of others end up in logs, in reports and in workers' environments: control characters could forge
+ * other content. */
 static bool is_one_line(const char *text)
 {
     for (; *text; text++)
@@ -54,7 +55,7 @@ static void describe_nodes(int min_nodes, int max_nodes, char out[NODES_SIZE])
     (void)snprintf(out + length, NODES_SIZE - (size_t)length, "%d", max_nodes);
 }
 
-/* The same on every node, or the nodes were not started as one job. */
+/* Equal on every node, unless the nodes were not started as one job. */
 static bool fingerprint_fits(const struct roster *roster, const struct roster_join *join, char *refusal,
                              size_t size)
 {
@@ -88,7 +89,7 @@ static bool runs_another_command(const struct roster *roster, uint64_t a, uint64
     return a && b && a != b && strcmp(roster->job_id, "none") == 0;
 }
 
-/* Whether the agent and who has, or had, this seat are of two jobs that share a machine. */
+/* Whether the agent and the present or last holder of this slot belong to two jobs that share a machine. */
 static bool is_of_another_job(const struct roster *roster, const struct roster_member *member,
                               const struct roster_join *join)
 {
@@ -97,7 +98,7 @@ static bool is_of_another_job(const struct roster *roster, const struct roster_m
            runs_another_command(roster, member->command, join->command);
 }
 
-/* Where ranks are claimed, agents of one machine may well run different programs under different ranks. */
+/* If ranks are claimed, agents of one machine may well run different programs under different ranks. */
 static bool command_fits(const struct roster *roster, const struct roster_join *join, char *refusal,
                          size_t size)
 {
@@ -166,7 +167,7 @@ static bool was_superseded(const struct roster_member *member, struct roster_inc
     return false;
 }
 
-/* An agent that did not ask for a rank: the slot that it has, else one that its name had, else the lowest
+/* An agent without a requested rank: the slot that it has, else one that its name had, else the lowest
  * free one. */
 static int any_slot(const struct roster *roster, const struct roster_join *join)
 {
@@ -176,8 +177,8 @@ static int any_slot(const struct roster *roster, const struct roster_join *join)
     return slot >= 0 ? slot : roster_seats_free(roster, true);
 }
 
-/* Several agents of one host have one name, so a name alone claims nothing that is held: a seat that is kept
- * for one who was done is given to no other name. */
+/* Several agents of one host have one name, so a name alone claims nothing that is held: a slot reserved
+ * for a finished agent is not given to another name. */
 static int elastic_slot(const struct roster *roster, const struct roster_join *join)
 {
     int slot = roster_seats_of(roster, join->incarnation, false);
@@ -214,7 +215,7 @@ int roster_join_slot(const struct roster *roster, const struct roster_join *join
                join->node_rank, member->name);
         return -1;
     }
-    /* The hosting agent cannot be gone: whoever claims its rank under its name is a second one. */
+    /* The hosting agent cannot be gone: a second claim to its rank under its name is another agent. */
     bool same = roster_seat_taken(member) && roster_incarnation_equal(member->incarnation, join->incarnation);
     if (roster_seat_taken(member) && !same &&
         (member->local || strcmp(member->name, join->agent_name) != 0)) {
@@ -240,7 +241,7 @@ void roster_join_note_refused(struct roster *roster, const struct roster_join *j
 void roster_join_note_seated(struct roster *roster, const char *name)
 {
     if (roster->refused_count && strcmp(roster->refused_name, name) == 0)
-        roster->refused_count = 0; /* it is in after all; whoever else was refused comes again */
+        roster->refused_count = 0; /* it has joined after all; other refused agents will retry */
 }
 
 void roster_describe_refused(const struct roster *roster, char *out, size_t size)

@@ -1,23 +1,23 @@
-/* roster_report.c - what became of an agent's workers, as it says: what that means in each state of its seat.
- * See roster.h. */
+/* roster_report.c - reports about an agent's workers, in each state of its member. See roster.h. */
 #include "proto/base/error.h"
 #include "rendezvous/roster/roster_internal.h"
 
 enum report_outcome {
-    REPORT_UNKNOWN, /* no such pair: the agent broke the protocol */
+    REPORT_UNKNOWN, /* no such pair: the agent violated the protocol */
     REPORT_CROSSED, /* crossed our STOP or verdict: nothing to do */
     REPORT_RUNS,
     REPORT_FAILS,
     REPORT_COLLECT, /* one more failure of a world that is stopping */
     REPORT_ENDS,
-    REPORT_ENDED,  /* before our STOP came: it does not keep the others from working on */
-    REPORT_BREAKS, /* a world that might have gone on under a new server */
+    REPORT_ENDED,  /* before our STOP arrived: it does not keep the others from working */
+    REPORT_BREAKS, /* a world that might have continued under a new server */
     REPORT_STOPS,
-    REPORT_GIVES_UP, /* its lease was over, or it took the server for lost */
+    REPORT_GIVES_UP, /* its lease had expired, or it took the server for lost */
 };
 
-/* States without a world of the report's id do not get here: their reports are stale. What a new server took
- * over from an agent's JOIN is reported to it once more. Columns: RUNNING, FAILED, DONE, STOPPED. */
+/* States without a world of the report's id are excluded before: their reports are stale. State that a new
+ * server took over from an agent's JOIN is reported to it once more. Columns: RUNNING, FAILED, DONE,
+ * STOPPED. */
 static const unsigned char report_table[MEMBER_STATE_COUNT][4] = {
     [MEMBER_EMPTY] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
     [MEMBER_JOINED] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
@@ -37,7 +37,7 @@ static void collect(struct roster_work *w, const struct roster_member *member)
     const struct worker_failure *failure = w->event->report.failure;
     w->roster->dead = true;
     if (w->roster->state == JOB_STOPPING && w->roster->planned)
-        return; /* told to end, it ended */
+        return; /* it ended after its STOP */
     int64_t age = failure->age_ns > 0 ? failure->age_ns : 0;
     roster_record(w->roster, failure, roster_slot_of(w->roster, member), (struct instant){w->now.ns - age});
 }
@@ -52,8 +52,8 @@ static void on_stopped(struct roster *roster, struct roster_member *member)
         roster_set_state(roster, member, member->state == MEMBER_STOPPING ? MEMBER_STOPPED : MEMBER_JOINED);
 }
 
-/* The server did not answer it for a lease, or, in a static world, seemed to be gone: it has stopped its
- * workers unasked. */
+/* The server did not answer it for a lease or, in a static world, seemed to be lost: it has stopped its
+ * workers by itself. */
 static void on_gives_up(struct roster_work *w, struct roster_member *member)
 {
     struct roster *roster = w->roster;

@@ -1,12 +1,11 @@
-/* roster_return.c - a server that was started again and hears from its agents what there was before. See
- * roster.h. */
+/* roster_return.c - a restarted server, which learns the job's former state from its agents. See roster.h. */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "proto/exit_code.h"
 #include "rendezvous/roster/roster_internal.h"
 
-/* The agent that served the job vanished with its workers: that costs a restart, once. */
+/* The serving agent was lost with its workers: that costs a restart, once. */
 static void count_loss(struct roster_work *w, int64_t used)
 {
     struct roster *roster = w->roster;
@@ -39,7 +38,8 @@ void roster_on_return(struct roster_work *w, const struct roster_join *join)
     bool left = join->server_left;
     if (left && roster->restart_count < join->restart_count)
         roster->restart_count = join->restart_count;
-    /* The server that left said what its last world cost, those included whom it had lost by then. */
+    /* The server that left reported the restart count of its last world, including the members that it had
+     * lost by then. */
     if (left && is_before(roster, join->last))
         roster->before_counted = true;
     if (!join->last.epoch || roster->id.round > join->last.round)
@@ -72,14 +72,14 @@ static void stop_former_world(struct roster_work *w)
         roster_set_state(roster, member, MEMBER_STRAY);
         roster_act(w, ROSTER_SEND_STOP, member->session, i, NULL);
     }
-    /* They work until they hear of it, which may be never. */
+    /* They work until they receive it, which may be never. */
     if (roster->elastic)
         roster_fence_from(roster, w->now);
     count_loss(w, roster->restart_count);
 }
 
-/* Gives all of the former world their ranks again; the hosting agent has that of the one that served before.
- */
+/* Gives all members of the former world their ranks again; the hosting agent gets that of the former
+ * serving agent. */
 static bool take_ranks(struct roster *roster, int nodes)
 {
     if (!roster->elastic)
@@ -99,7 +99,7 @@ static bool take_ranks(struct roster *roster, int nodes)
     return true;
 }
 
-/* Only a world that nobody is missing from can go on. */
+/* Only a world without missing members can continue. */
 bool roster_return_settle(struct roster_work *w)
 {
     struct roster *roster = w->roster;

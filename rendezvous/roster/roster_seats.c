@@ -1,7 +1,7 @@
-/* roster_seats.c - finds the seat of an incarnation or of a name, and a free one, without a look at every
- * seat: thousands of agents join within a second. See roster_internal.h.
+/* roster_seats.c - finds the slot of an incarnation or of a name, and a free one, without a scan of all
+ * slots: thousands of agents join within a second. See roster_internal.h.
  *
- * Two chained tables of all seats that were ever taken, by what the last agent there left. */
+ * Two chained tables of all slots ever used, by the values of their last agent. */
 #include <string.h>
 
 #include "proto/base/text.h"

@@ -1,4 +1,4 @@
-/* roster_world.c - making a roster, the ranks of a world, and what can be read from outside. See roster.h. */
+/* roster_world.c - creation of a roster, the ranks of a world, and queries. See roster.h. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -80,7 +80,8 @@ static int slots_of(const struct roster_options *options)
 
 static const int64_t lease_before_last_call_ns = 2 * NS_PER_S;
 
-/* 20 s, less where the last call is too short for it, and never less than what makes a node lost. */
+/* 20 s, less if the last call is too short for it, and never less than the time after which a node is
+ * lost. */
 static int64_t lease_of(const struct roster *roster)
 {
     const int64_t longest_ns = 20 * NS_PER_S;
@@ -164,9 +165,8 @@ int roster_slot_count(const struct roster *roster)
 
 int roster_actions_init(struct roster_actions *actions, int slots, struct muster_error *err)
 {
-    /* A step sends at most three things to each member (a tick may put out those who do not stop, and give
-     * everybody a world or the verdict), one to a superseded agent, and an ACCEPT or refusal to the sender.
-     */
+    /* A step sends at most three messages to each member (a tick may remove members that do not stop, and
+     * give all a world or the verdict), one to a superseded agent, and an ACCEPT or refusal to the sender. */
     size_t capacity = 3 * (size_t)slots + 4;
     actions->items = mem_calloc(capacity, sizeof *actions->items);
     if (!actions->items)
@@ -204,7 +204,8 @@ void roster_assign_ranks(struct roster *roster)
         }
     }
     roster->world_size = rank;
-    for (int i = 1; i < roster->world_nodes; i++) { /* ranks 0 to n-1, each held by one: theirs follow his */
+    for (int i = 1; i < roster->world_nodes;
+         i++) { /* ranks 0 to n-1, each held by one: these follow the node's */
         const struct roster_member *before = &roster->members[roster->by_rank[i - 1]];
         const struct roster_member *member = &roster->members[roster->by_rank[i]];
         assert(member != before && member->rank_base == before->rank_base + before->local_world_size);
@@ -232,8 +233,8 @@ static void append(char *out, size_t size, const char *format, ...)
     va_end(arguments);
 }
 
-/* The last of the empty slots from first on that can be told of together: of a rank that somebody had, his
- * name is told too. */
+/* The last of the empty slots from first on that can be listed together: a rank that had a holder is
+ * listed with its name. */
 static int end_of_range(const struct roster *roster, int first)
 {
     int last = first;
@@ -279,8 +280,8 @@ void roster_describe_member(const struct roster *roster, const struct roster_mem
         (void)snprintf(out, size, "agent \"%.128s\"", member->name);
 }
 
-/* While there is a world, for those who have none: spares, newcomers, and who has stopped before the others.
- */
+/* While there is a world, for agents without it: spares, new nodes, and members that stopped before the
+ * others. */
 static void describe_waiting(const struct roster *roster, char *out, size_t size)
 {
     bool works = roster->state == JOB_STARTING || roster->state == JOB_RUNNING;
@@ -291,9 +292,9 @@ static void describe_waiting(const struct roster *roster, char *out, size_t size
         append(out, size, "the workers of round %u are still being stopped on %d node%s",
                (unsigned)roster->id.round, stopping, stopping == 1 ? "" : "s");
     else if (works && roster->world_nodes >= roster->max_nodes)
-        append(out, size, "the world has its %d nodes: a spare waits for one to go", roster->world_nodes);
+        append(out, size, "the world has its %d nodes: a spare waits for one to leave", roster->world_nodes);
     else if (works)
-        append(out, size, "a world of %d nodes works: newcomers are gathered until it makes room",
+        append(out, size, "a world of %d nodes is running: new nodes are gathered until it makes room",
                roster->world_nodes);
 }
 
@@ -360,12 +361,12 @@ static void fill_causes(const struct roster *roster, struct membership_event *ev
     }
 }
 
-/* Why workers of a world that is over are stopped. */
+/* Why workers of an earlier world are stopped. */
 static const char *stray_reason(const struct roster *roster, int slot)
 {
     return roster->members[slot].held.epoch == roster->epoch
                ? "the server had lost this node, and the job goes on in another round"
-               : "the server was started again, and the job goes on in another round";
+               : "the server was restarted, and the job goes on in another round";
 }
 
 void roster_fill_event(const struct roster *roster, const struct roster_action *action,
@@ -444,7 +445,7 @@ uint64_t roster_report_sequence(const struct roster *roster, int member)
 
 struct world_id roster_server_done(const struct roster *roster)
 {
-    /* A server that is started again must not form a world before those who work on have registered. */
+    /* A restarted server must not form a world before the running members have registered. */
     bool kept = !roster->elastic || roster->last_call_ns >= roster->lease_ns + lease_before_last_call_ns;
     if (roster->local_slot < 0 || !roster->world_out || !kept)
         return (struct world_id){0};
@@ -464,8 +465,8 @@ void roster_wake(struct roster *roster, struct instant now)
             member->lost_at = instant_add(now, roster->lost_after_ns);
     }
     roster->loss_check = instant_add(now, roster->lost_after_ns);
-    /* So long it takes until all have said what they could not say: who is back just before it would be lost
-     * registers first, and is asked what it has not said. */
+    /* The time until all have sent pending reports: a member that returns just before it would be lost
+     * registers first, and is then asked for the rest. */
     struct instant all_heard = instant_add(roster->loss_check, roster->lost_after_ns);
     if (roster->state_deadline.ns < all_heard.ns)
         roster->state_deadline = all_heard;

@@ -1,5 +1,5 @@
-/* world.h - the types that everything about a world shares: its id, what an agent is sent of it, the events
- * that an agent gets and the reports that it gives. */
+/* world.h - the types shared by everything about a world: its id, the message to one agent, the events
+ * that an agent gets and the reports that it sends. */
 #ifndef MUSTER_RENDEZVOUS_ROSTER_WORLD_H
 #define MUSTER_RENDEZVOUS_ROSTER_WORLD_H
 
@@ -16,7 +16,7 @@ extern "C" {
 
 enum { MEMBERSHIP_NAME_LIMIT = 256, MEMBERSHIP_PROGRAM_LIMIT = 64 };
 
-/* World id: a random epoch (one for each life of a server) and the number of the round. 0,0 is no world. */
+/* World id: a random epoch (one for each server process) and the number of the round. 0,0 is no world. */
 struct world_id {
     uint64_t epoch;
     uint32_t round;
@@ -27,7 +27,7 @@ static inline bool world_id_equal(struct world_id a, struct world_id b)
     return a.epoch == b.epoch && a.round == b.round;
 }
 
-/* What one agent needs to know of a formed world: O(1), never the whole roster. */
+/* One agent's part of a formed world: O(1), never the whole roster. */
 struct membership_world {
     struct world_id id;
     int group_rank, group_world_size;
@@ -41,17 +41,18 @@ struct membership_world {
 enum membership_event_kind {
     MEMBERSHIP_EVENT_WORLD, /* start the workers of this world; after a failure `reason` is its first cause,
                                as it was known when all had stopped */
-    MEMBERSHIP_EVENT_STOP,  /* stop all workers of world `stopped`, then report STOPPED; `reason` says why */
-    MEMBERSHIP_EVENT_VERDICT, /* the job is over: stop what runs and leave with exit_code; `failure` is its
+    MEMBERSHIP_EVENT_STOP,  /* stop all workers of world `stopped`, then report STOPPED; `reason` is the cause
+                             */
+    MEMBERSHIP_EVENT_VERDICT, /* the job is over: stop all workers and exit with exit_code; `failure` is its
                                  first cause */
-    MEMBERSHIP_EVENT_REFUSED, /* the server does not take this agent; reason names the differing field */
+    MEMBERSHIP_EVENT_REFUSED, /* the server refuses this agent; reason names the differing field */
 };
 
-/* What a planned STOP is for. symbol, name, meaning */
+/* The purpose of a planned STOP. symbol, name, meaning */
 #define MEMBERSHIP_CHANGES(X)                                                                                \
-    X(MEMBERSHIP_CHANGE_NONE, "", "it is not told")                                                          \
-    X(MEMBERSHIP_CHANGE_JOIN, "nodes-join", "newcomers are taken in")                                        \
-    X(MEMBERSHIP_CHANGE_LEAVE, "node-leaves", "a node goes, the others go on")                               \
+    X(MEMBERSHIP_CHANGE_NONE, "", "unknown")                                                                 \
+    X(MEMBERSHIP_CHANGE_JOIN, "nodes-join", "new nodes join")                                                \
+    X(MEMBERSHIP_CHANGE_LEAVE, "node-leaves", "a node leaves, the others continue")                          \
     X(MEMBERSHIP_CHANGE_END, "job-stops", "the job ends with it")
 
 #define MEMBERSHIP_CHANGE_ENUM(symbol, name, meaning) symbol,
@@ -62,28 +63,29 @@ struct membership_event {
     enum membership_event_kind kind;
     struct membership_world world;
     struct world_id stopped;
-    bool planned; /* STOP: members come or go, nothing failed: how workers end from now on is no failure */
-    int64_t grace_ns; /* STOP, planned: what workers get to save and end; else 0, the agent's own grace */
+    bool planned; /* STOP: members join or leave, no failure: any end of a worker from now on is not a failure
+                   */
+    int64_t grace_ns; /* STOP, planned: the workers' time to save and end; else 0, the agent's own grace */
     enum membership_change change; /* STOP, planned */
-    int next_nodes; /* STOP, planned: of the next world, if no more come or go; 0: not known, or none */
+    int next_nodes; /* STOP, planned: of the next world, if no more join or leave; 0: unknown, or none */
     int exit_code;
     bool failed;     /* VERDICT: there is a failure */
     int other_count; /* of others */
-    int other_total; /* also those that others has no room for */
+    int other_total; /* including those for which others has no room */
     char reason[MUSTER_ERROR_TEXT];
-    /* Large, last, and only to be read where failed. */
+    /* Large, last, and only valid if failed. */
     struct worker_failure failure;                     /* the first cause */
-    struct failure_brief others[FAILURE_OTHERS_LIMIT]; /* what else failed in the round, best first */
+    struct failure_brief others[FAILURE_OTHERS_LIMIT]; /* the other failures of the round, best first */
 };
 
 enum membership_report_kind {
     MEMBERSHIP_REPORT_RUNNING, /* all workers of the world were started */
     MEMBERSHIP_REPORT_FAILED,  /* a worker failed; failure is read */
     MEMBERSHIP_REPORT_DONE,    /* all local workers exited 0 */
-    MEMBERSHIP_REPORT_STOPPED, /* all local workers of the world are gone, as STOP asked */
+    MEMBERSHIP_REPORT_STOPPED, /* all local workers of the world have ended, as requested by STOP */
 };
 
-/* Empties an event, and copies one, but for the large parts that it does not have. */
+/* Empties an event, and copies one, except the large parts that it does not have. */
 void membership_event_clear(struct membership_event *event);
 void membership_event_copy(struct membership_event *to, const struct membership_event *from);
 

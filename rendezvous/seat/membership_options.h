@@ -1,5 +1,5 @@
-/* membership_options.h - what a node gives to take part in a job (rendezvous/membership.h reads it, and so do
- * the transports). */
+/* membership_options.h - a node's parameters of its membership (read by rendezvous/membership.h and the
+ * transports). */
 #ifndef MUSTER_RENDEZVOUS_SEAT_MEMBERSHIP_OPTIONS_H
 #define MUSTER_RENDEZVOUS_SEAT_MEMBERSHIP_OPTIONS_H
 
@@ -19,36 +19,36 @@ struct membership_options {
     enum membership_mode mode;
     const char *job_id;
     const char *agent_name;   /* stable over restarts of the pod: the host name, or a given name */
-    int node_rank;            /* wanted rank; -1: any; a preference in an elastic world */
+    int node_rank;            /* requested rank; -1: any; a preference in an elastic world */
     int min_nodes, max_nodes; /* equal in a static world */
     bool elastic;
     int local_world_size; /* workers of this agent, >= 1 */
     const char *role;
-    const char *program;  /* what its workers execute: the name, for people; NULL: nothing is said */
-    uint64_t command;     /* and a hash of it with its arguments; 0: nothing is said */
+    const char *program;  /* its workers' command: the name, for display; NULL: not given */
+    uint64_t command;     /* and a hash of it with its arguments; 0: not given */
     int64_t max_restarts; /* of the whole job */
-    /* read by the seat that hosts the roster */
-    int64_t restart_count;              /* used up by former lives of the job */
+    /* read by the member that hosts the roster */
+    int64_t restart_count;              /* used by earlier servers of the job */
     int64_t backoff_ns, backoff_cap_ns; /* wait before a restart, doubled with each one in a row */
     int64_t exit_barrier_ns;            /* bound on the wait for others to leave; 0: 300 s */
     const char *host; /* numeric address of the server (server mode: to bind, client mode: to connect); NULL
                          in process */
-    const char *host_name; /* the server's host as it was given, for messages; NULL: nothing else */
+    const char *host_name; /* the server's host as it was given, for messages; NULL: none */
     uint16_t port;
-    const struct job_keys *keys; /* of the job's secret: only who has them joins or serves; NULL: anybody.
-                                    Copied, and wiped with the seat */
-    const char *store_addr;      /* what workers get as MASTER_ADDR if this agent becomes group rank 0 */
+    const struct job_keys *keys; /* of the job's secret: required to join or serve; NULL: no authentication.
+                                    Copied, and wiped with the membership */
+    const char *store_addr;      /* the workers' MASTER_ADDR if this agent becomes group rank 0 */
     uint16_t store_port;         /* the TCPStore that this agent serves */
     int64_t join_timeout_ns;
-    int64_t
-        join_used_ns; /* of the first join's, before the seat was opened: by looking names up. Client only */
+    int64_t join_used_ns; /* of the first join's, before the membership was opened: for name resolution.
+                             Client only */
     int64_t last_call_ns, regroup_ns, notice_ns; /* as in roster.h; read by the server only */
     int64_t stop_timeout_ns; /* bound on STOP -> STOPPED, longer than the agents' grace; 0: 60 s. Read by the
                                 server only */
-    /* Of the seat that hosts the roster: a world is about to go out. Every agent that held the last one has
-     * stopped its workers, and nobody has the new one yet. Once a world; on the server's thread in server
-     * mode. Must be short, and must not call the seat. Returns the port of this world's store, where that is
-     * another than the last; 0: it is not. NULL: nobody wants to know */
+    /* Of the member that hosts the roster: a world is about to be formed. Every agent of the last one has
+     * stopped its workers, and no agent has the new one yet. Once a world; on the server's thread in
+     * server mode. Must be short, and must not call the membership. Returns the port of this world's
+     * store, if that is another than the last; 0: it is not. NULL: no callback */
     uint16_t (*world_forms)(void *context, struct world_id id);
     void *context;
     const struct clock *clock; /* NULL: the system's */

@@ -1,5 +1,5 @@
-/* transport.h - what the three carriers of a seat share: the object behind struct membership and its
- * table of operations. Internal to rendezvous/. */
+/* transport.h - shared by the three transports of a membership: the object behind struct membership and
+ * its table of operations. Internal to rendezvous/. */
 #ifndef MUSTER_RENDEZVOUS_SEAT_TRANSPORT_H
 #define MUSTER_RENDEZVOUS_SEAT_TRANSPORT_H
 
@@ -7,10 +7,10 @@
 #include "rendezvous/roster/world.h"
 #include "rendezvous/seat/membership_options.h"
 
-struct transport; /* what one carrier keeps; each defines its own */
+struct transport; /* state of one transport; each defines its own */
 
-/* Contracts are those of membership.h. membership.c has already checked arguments, dropped stale reports and
- * numbered the good ones; it follows the events that go by. */
+/* Contracts are those of membership.h. membership.c has already checked arguments, dropped stale reports
+ * and numbered the good ones; it tracks the events given out. */
 struct transport_operations {
     int (*fd)(const struct membership *m);
     struct instant (*deadline)(const struct membership *m);
@@ -28,11 +28,11 @@ struct transport_operations {
     /* NULL but for servers */
     void (*part)(struct membership *m, int64_t linger_ns);
     int (*parting)(const struct membership *m);
-    void (*close)(struct membership *m, int64_t linger_ns); /* frees the carrier */
+    void (*close)(struct membership *m, int64_t linger_ns); /* frees the transport */
 };
 
-/* At all times: current is the world of the last WORLD or STOP that membership_next gave out and that was not
- * yet reported STOPPED; 0,0 otherwise. */
+/* At all times: current is the world of the last WORLD or STOP that membership_next gave out and that has
+ * not been reported STOPPED; 0,0 otherwise. */
 struct membership {
     const struct transport_operations *operations;
     struct transport *carrier;
@@ -44,31 +44,31 @@ struct membership {
     bool left, over;   /* over: VERDICT or REFUSED was given out, or the seat is lost */
 };
 
-/* Each opens its carrier into m, which is complete but for it. */
+/* Each opens its transport into m, which is otherwise complete. */
 int transport_local_open(struct membership *m, struct muster_error *err);
 int transport_server_open(struct membership *m, struct muster_error *err);
 int transport_client_open(struct membership *m, struct muster_error *err);
 
 /* Fills out with random bytes of the kernel. */
 int seat_random_bytes(void *out, size_t size, struct muster_error *err);
-/* The JOIN that stands for m; its texts point into m. */
+/* The JOIN of m; its texts point into m. */
 struct roster_join membership_join(const struct membership *m, bool local);
-/* The roster that m's options ask for, with a fresh epoch; what the process and server carriers host. */
+/* The roster for m's options, with a fresh epoch; hosted by the process and server transports. */
 struct roster *membership_make_roster(const struct membership *m, struct muster_error *err);
 
-/* After each step of a hosted roster and before its actions are carried out: calls world_forms where a world
- * was formed that *told is not. */
+/* After each step of a hosted roster and before its actions are executed: calls world_forms if a world
+ * other than *told was formed. */
 void membership_announce(const struct membership_options *options, struct roster *roster,
                          struct world_id *told);
 
-/* Events between a carrier and its caller. Few can wait: each WORLD, STOP and VERDICT needs an answer before
- * the next. */
+/* Events between a transport and its caller. Few can wait: each WORLD, STOP and VERDICT needs an answer
+ * before the next. */
 enum { EVENT_QUEUE_LIMIT = 8 };
 struct event_queue {
     unsigned first, count;
     struct membership_event events[EVENT_QUEUE_LIMIT];
 };
-/* The place of a new last event, or NULL where the queue is full. */
+/* The slot of a new last event, or NULL if the queue is full. */
 struct membership_event *event_queue_push(struct event_queue *queue);
 /* Whether there was one. */
 bool event_queue_pop(struct event_queue *queue, struct membership_event *event);

@@ -1,5 +1,5 @@
-/* transport_local.c - a world of one node: the roster runs inside the seat. No thread, no socket, no ZeroMQ.
- */
+/* transport_local.c - a world of one node: the roster runs inside the membership. No thread, no socket, no
+ * ZeroMQ. */
 #include <stddef.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ struct transport {
     struct event_queue queue;
 };
 
-/* Places of the queue are cleared when they are taken: 28 pages that one world never touches. */
+/* Slots of the queue are cleared when they are taken: 28 pages that one world never touches. */
 static struct transport *make_carrier(void)
 {
     struct transport *carrier = mem_realloc(NULL, 1, sizeof *carrier);

@@ -14,13 +14,13 @@ static const char *const words[] = {
 
 static const char *const names[] = {
     [REFUSAL_NO_SECRET] = "no secret",
-    [REFUSAL_SECRET_UNWANTED] = "an unwanted secret",
+    [REFUSAL_SECRET_UNWANTED] = "secret not expected",
     [REFUSAL_OTHER_SECRET] = "another secret",
     [REFUSAL_OTHER_JOB] = "another job id",
     [REFUSAL_CROWD] = "too many connections",
-    [REFUSAL_PLACE] = "no word in a crowd",
+    [REFUSAL_PLACE] = "idle connection closed",
     [REFUSAL_STRANGER] = "not muster's protocol",
-    [REFUSAL_SILENT] = "no greeting",
+    [REFUSAL_SILENT] = "incomplete handshake",
     [REFUSAL_MALFORMED] = "a malformed request",
 };
 _Static_assert(sizeof names / sizeof *names == REFUSAL_COUNT, "a name for each reason");

@@ -1,8 +1,8 @@
-/* rejection_log.h - pure: who was kept out of the job, why, and how often the log is told.
+/* rejection_log.h - pure: connections refused by the job, the reasons, and how often they are logged.
  *
- * A reason is said at once when it comes up first, and when it first comes with an address; from then on it
- * is counted, and a line with the count follows after a minute, then two, up to an hour: a stranger can
- * neither fill the log nor go unseen. */
+ * A reason is logged at once when it first occurs, and when it first occurs with an address; from then on
+ * it is counted, and a line with the count follows after a minute, then two, up to an hour: an attacker
+ * can neither fill the log nor go unnoticed. */
 #ifndef MUSTER_RENDEZVOUS_SECURITY_REJECTION_LOG_H
 #define MUSTER_RENDEZVOUS_SECURITY_REJECTION_LOG_H
 
@@ -16,20 +16,20 @@
 extern "C" {
 #endif
 
-/* symbol, what follows "refused <address>: " */
+/* symbol, text after "refused <address>: " */
 #define REJECTIONS(X)                                                                                        \
-    X(REFUSAL_NO_SECRET, "it came without the job's secret, and this job has one: start every node with "    \
+    X(REFUSAL_NO_SECRET, "it has no secret, and this job has one: start every node with "                    \
                          "the same --secret-file")                                                           \
-    X(REFUSAL_SECRET_UNWANTED, "it came with a secret, and this server was started without one: give "       \
+    X(REFUSAL_SECRET_UNWANTED, "it has a secret, and this server was started without one: give "             \
                                "--secret-file to all nodes or to none")                                      \
-    X(REFUSAL_OTHER_SECRET, "it has another secret, or none that muster made")                               \
+    X(REFUSAL_OTHER_SECRET, "it has another secret, or none made by muster")                                 \
     X(REFUSAL_OTHER_JOB, "it has this secret, but another job id: --rdzv-id must be equal on all nodes")     \
     X(REFUSAL_CROWD, "too many connections are open")                                                        \
-    X(REFUSAL_PLACE, "it had said nothing, and too many connections are open: the oldest of those ends")     \
+    X(REFUSAL_PLACE, "connection limit reached: closed the oldest connection that had not authenticated")    \
     X(REFUSAL_STRANGER,                                                                                      \
       "it does not speak muster's protocol: torchrun, a port scan, a health check, or another program")      \
-    X(REFUSAL_SILENT, "it connected and did not complete the greeting")                                      \
-    X(REFUSAL_MALFORMED, "a request for admission was not understood")
+    X(REFUSAL_SILENT, "it connected and did not complete the handshake")                                     \
+    X(REFUSAL_MALFORMED, "its ZAP request was malformed")
 
 enum refusal {
 #define REFUSAL_ENUM(symbol, words) symbol,
@@ -43,21 +43,21 @@ enum { REFUSAL_ADDRESS_SIZE = 64, REFUSAL_LINE_SIZE = 320 };
 struct rejection_log {
     struct {
         uint64_t total, untold;
-        struct instant tell_at; /* when the untold may be told */
+        struct instant tell_at; /* when the unlogged may be logged */
         int64_t interval_ns;
         bool placed;                        /* a line has named an address */
-        char address[REFUSAL_ADDRESS_SIZE]; /* the last one's, "" where unknown */
+        char address[REFUSAL_ADDRESS_SIZE]; /* the last one's, "" if unknown */
     } reasons[REFUSAL_COUNT];
 };
 
-/* Counts one; address "" where unknown. Whether line is to be logged now. */
+/* Counts one; address "" if unknown. Whether line is to be logged now. */
 bool rejection_log_note(struct rejection_log *refusals, enum refusal reason, const char *address,
                         struct instant now, char line[REFUSAL_LINE_SIZE]);
-/* A line that has become due; call until it says false. */
+/* A due line; call until it returns false. */
 bool rejection_log_next(struct rejection_log *refusals, struct instant now, char line[REFUSAL_LINE_SIZE]);
 /* When rejection_log_next has one. */
 struct instant rejection_log_deadline(const struct rejection_log *refusals);
-/* A line with the totals of all reasons, "" where nobody was refused. Whether there is one. */
+/* A line with the totals of all reasons, "" if no connection was refused. Whether there is one. */
 bool rejection_log_total(const struct rejection_log *refusals, char line[REFUSAL_LINE_SIZE]);
 
 #ifdef __cplusplus

@@ -46,9 +46,10 @@ int secret_parse(const char *text, size_t length, struct job_secret *out, struct
     if (length < PREFIX_LENGTH || strncmp(text, prefix, PREFIX_LENGTH) != 0)
         return wrong_form(text, length, err);
     if (length != SECRET_TEXT_SIZE - 1)
-        return error_set(err, MUSTER_E_INVALID,
-                         "%zu characters follow '%s' where there should be %d: it was cut or added to",
-                         length - PREFIX_LENGTH, prefix, 2 * SECRET_SIZE);
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "%zu characters follow '%s' instead of %d: the secret is truncated or has extra characters",
+            length - PREFIX_LENGTH, prefix, 2 * SECRET_SIZE);
     for (size_t i = PREFIX_LENGTH; i < length; i++)
         if (digit_value(text[i]) < 0)
             return error_set(err, MUSTER_E_INVALID, "character %zu is not a hexadecimal digit", i + 1);

@@ -1,13 +1,13 @@
 /* secret.h - a job's secret as text, and the key pairs of ZeroMQ's CURVE that follow from it.
  *
- * The text is one line, "muster-secret-1:" and 64 hexadecimal digits (256 random bits); blanks and line ends
- * around it do not count, since editors and kubectl add them. Everybody who has it can serve the job and can
- * join it: it proves membership of the job, not which host somebody is.
+ * The text is one line, "muster-secret-1:" and 64 hexadecimal digits (256 random bits); blanks and line
+ * ends around it do not count, since editors and kubectl add them. Every process with the secret can serve
+ * the job and join it: it proves membership of the job, not the identity of a host.
  *
- * Keys: seed(who, job) = BLAKE2b-256 with the secret's 32 bytes as key, over "muster rendezvous 1 ", who, a
- * zero byte and job; a seed is the secret half of an X25519 key pair. The server's pair is seed("server",
- * ""), the clients' is seed("client", job id): a client of another job still recognises the server, which
- * tells it "not this job" instead of breaking off without a word. */
+ * Keys: seed(who, job) = BLAKE2b-256 with the secret's 32 bytes as key, over "muster rendezvous 1 ", who,
+ * a zero byte and job; a seed is the secret half of an X25519 key pair. The server's pair is
+ * seed("server", ""), the clients' is seed("client", job id): a client of another job still recognises the
+ * server, which reports "not this job" instead of closing silently. */
 #ifndef MUSTER_RENDEZVOUS_SECURITY_SECRET_H
 #define MUSTER_RENDEZVOUS_SECURITY_SECRET_H
 
@@ -30,7 +30,7 @@ struct job_keys {
     unsigned char client_public[SECRET_KEY_SIZE], client_secret[SECRET_KEY_SIZE];
 };
 
-/* Whether text[0..length) is a job secret; MUSTER_E_INVALID says what is wrong and never shows any of it. */
+/* Whether text[0..length) is a job secret; MUSTER_E_INVALID holds the reason and never shows any of it. */
 int secret_parse(const char *text, size_t length, struct job_secret *out, struct muster_error *err);
 /* The line, without line end; the caller wipes it. */
 void secret_format(const struct job_secret *secret, char out[SECRET_TEXT_SIZE]);

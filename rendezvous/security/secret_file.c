@@ -10,7 +10,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
-enum { TEXT_LIMIT = 1024 }; /* a secret is 80 bytes; what is longer is some other file */
+enum { TEXT_LIMIT = 1024 }; /* a secret is 80 bytes; a longer file is not one */
 
 enum secret_exposure secret_file_exposure(mode_t mode, uid_t owner, uid_t user)
 {

@@ -1,4 +1,4 @@
-/* secret_file.h - the file that holds a job's secret: reading it, and who else could. */
+/* secret_file.h - the file that holds a job's secret: reads it, and checks its permissions. */
 #ifndef MUSTER_RENDEZVOUS_SECURITY_SECRET_FILE_H
 #define MUSTER_RENDEZVOUS_SECURITY_SECRET_FILE_H
 
@@ -18,15 +18,15 @@ enum secret_exposure {
     SECRET_OPEN_TO_ALL,
 };
 
-/* Pure. A file that belongs to somebody else and is read through our group is how Kubernetes mounts a Secret
- * for a pod with fsGroup, and no exposure. */
+/* Pure. A file of another user that is read through our group is how Kubernetes mounts a Secret for a pod
+ * with fsGroup, and is not an exposure. */
 enum secret_exposure secret_file_exposure(mode_t mode, uid_t owner, uid_t user);
 
 /* Reads it; nothing of it stays in memory but *out, which the caller wipes. *exposure and *mode are of the
  * file. MUSTER_E_INVALID names the file and what is wrong. */
 int secret_file_read(const char *path, struct job_secret *out, enum secret_exposure *exposure, mode_t *mode,
                      struct muster_error *err);
-/* What is to be said of the exposure, for a log line; "" for SECRET_PRIVATE. */
+/* The warning about the exposure, for a log line; "" for SECRET_PRIVATE. */
 const char *secret_exposure_words(enum secret_exposure exposure);
 
 #ifdef __cplusplus

@@ -20,7 +20,7 @@ int sodium_calls_load(struct muster_error *err)
     };
     if (library_load(&library, &sodium_calls, NULL, err))
         return -1;
-    if (sodium_calls.init() < 0) /* once it has started, again costs nothing */
+    if (sodium_calls.init() < 0) /* once it has started, another call costs nothing */
         return error_set(err, MUSTER_E_UNSUPPORTED,
                          "libsodium does not start: there is no source of random numbers");
     return 0;

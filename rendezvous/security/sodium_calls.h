@@ -1,7 +1,7 @@
 /* sodium_calls.h - libsodium's functions, found when a job's secret is read.
  *
- * libzmq is built with it, so where there is ZeroMQ it is there too; like ZeroMQ it is loaded by those who
- * need it alone (zmq_calls.h). */
+ * libzmq is built with it, so where there is ZeroMQ it is there too; like ZeroMQ it is loaded on demand
+ * (zmq_calls.h). */
 #ifndef MUSTER_RENDEZVOUS_SECURITY_SODIUM_CALLS_H
 #define MUSTER_RENDEZVOUS_SECURITY_SODIUM_CALLS_H
 

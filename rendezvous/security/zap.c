@@ -57,7 +57,7 @@ void zap_decide(const struct zap_rules *rules, const struct zap_frame *frames, s
         refuse(out, "400", REFUSAL_OTHER_JOB);
         return;
     }
-    if (!keys && rules->crowded) { /* who has the secret is no stranger */
+    if (!keys && rules->crowded) { /* a peer with the secret is not an unauthenticated one */
         refuse(out, "300", REFUSAL_CROWD);
         return;
     }

@@ -1,5 +1,5 @@
-/* zap.h - pure: the answer to one request of ZeroMQ's authentication protocol (ZAP, RFC 27), which asks about
- * every connection before anything else of it is heard. Fails closed: what is not understood is refused. */
+/* zap.h - pure: the answer to one request of ZeroMQ's authentication protocol (ZAP, RFC 27), sent for
+ * every connection before any of its messages is delivered. Fails closed: a malformed request is refused. */
 #ifndef MUSTER_RENDEZVOUS_SECURITY_ZAP_H
 #define MUSTER_RENDEZVOUS_SECURITY_ZAP_H
 
@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-/* ZMQ_ZAP_DOMAIN of the server's socket: with it unset, libzmq asks nobody and lets everybody in. */
+/* ZMQ_ZAP_DOMAIN of the server's socket: without it libzmq sends no requests and admits all peers. */
 #define ZAP_DOMAIN "muster"
 
 enum { ZAP_FRAMES_LIMIT = 8, ZAP_ID_LIMIT = 255 };
@@ -24,17 +24,17 @@ struct zap_frame {
 };
 
 struct zap_rules {
-    const unsigned char *client_public; /* the one key that may come in; NULL: no secret, everybody may */
-    bool crowded;                       /* strangers are turned away for now */
+    const unsigned char *client_public; /* the only admitted key; NULL: no secret, all are admitted */
+    bool crowded;                       /* unauthenticated peers are rejected for now */
 };
 
 struct zap_answer {
-    const char *code;     /* "200" come in, "300" not now, "400" not you, "500" not understood */
+    const char *code;     /* "200" admitted, "300" not now, "400" rejected, "500" malformed */
     bool refused;         /* code is not "200" */
     enum refusal refusal; /* where refused */
     size_t id_size;       /* of the request's id, sent back; 0: none, which libzmq takes for a refusal */
     unsigned char id[ZAP_ID_LIMIT];
-    char address[REFUSAL_ADDRESS_SIZE]; /* the peer's, without port; "" where the request has none */
+    char address[REFUSAL_ADDRESS_SIZE]; /* the peer's, without port; "" if the request has none */
 };
 
 /* frames: of one request, without the empty delimiter. */

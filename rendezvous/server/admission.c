@@ -17,19 +17,19 @@
 
 enum {
     ANSWERS_A_TURN = 1000,
-    OPEN_BASE = 1024, /* strangers that are borne with, beside the job's own connections */
+    OPEN_BASE = 1024, /* unauthenticated connections that are tolerated, beside the job's own connections */
     OPEN_PER_SLOT = 4,
-    OPEN_SPARE = 64,  /* beside the job's own connections, where descriptors are few */
+    OPEN_SPARE = 64,  /* beside the job's own connections, if descriptors are few */
     KEPT_FREE = 128,  /* descriptors, for workers, logs and the store */
-    MAY_SPEAK = 16,   /* silent ones that are left in any case: each newcomer is one at first */
-    PASSED_OVER = 32, /* at most, before one is ended */
+    MAY_SPEAK = 16,   /* idle connections that are kept in any case: each new connection is one at first */
+    PASSED_OVER = 32, /* at most, before one is closed */
     NONE = -1,
-    DOORS_LIMIT = 65536, /* what connections with higher descriptors do is not told */
+    DOORS_LIMIT = 65536, /* events of connections with higher descriptors are not logged */
     FIRST_DOORS = 64,
 };
 
-/* A silent stranger costs some 30 KB until its time is up: twice those that are let in is enough. Descriptors
- * that connections have are missing to the agent, which has workers to start. */
+/* An idle unauthenticated connection costs some 30 KB until its time is up: twice the admitted ones is
+ * enough. Descriptors of connections are missing to the agent, which has workers to start. */
 static unsigned full_at(unsigned open_limit, unsigned slots, uint64_t descriptors)
 {
     uint64_t most = descriptors / 2;
@@ -70,7 +70,7 @@ static void refuse(struct admission *gate, enum refusal reason, const char *addr
 
 /* --- connections --- */
 
-/* NULL where there is no room to remember it. */
+/* NULL if there is no room to record it. */
 static struct admission_slot *door_of(struct admission *gate, int fd)
 {
     if (fd < 0 || fd >= DOORS_LIMIT)
@@ -89,7 +89,7 @@ static struct admission_slot *door_of(struct admission *gate, int fd)
     return &doors[fd];
 }
 
-/* The peer's port; 0 where it is not known. */
+/* The peer's port; 0 if unknown. */
 static uint16_t read_address(int fd, char out[REFUSAL_ADDRESS_SIZE])
 {
     union {
@@ -108,7 +108,7 @@ static uint16_t read_address(int fd, char out[REFUSAL_ADDRESS_SIZE])
     return ntohs(peer.any.sa_family == AF_INET6 ? peer.six.sin6_port : peer.four.sin_port);
 }
 
-/* The silent ones are a chain through their doors. */
+/* The idle ones are a chain through their slots. */
 static void link_silent(struct admission *gate, int fd)
 {
     struct admission_slot *door = &gate->doors[fd];
@@ -127,7 +127,7 @@ static void unlink_silent(struct admission *gate, int fd)
     gate->silent--;
 }
 
-/* Whether anything came on the connection: a greeting that is under way. */
+/* Whether anything was received on the connection: a greeting in progress. */
 static bool has_sent(int fd)
 {
     struct tcp_info info = {0};
@@ -135,8 +135,8 @@ static bool has_sent(int fd)
     return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_bytes_received;
 }
 
-/* Those that greet get another turn: where strangers come by thousands, an agent would hardly get to its
- * JOIN. */
+/* Those that greet get another turn: with thousands of unauthenticated connections an agent would hardly
+ * get to its JOIN. */
 static int choose_oldest(struct admission *gate)
 {
     for (int i = 0; i < PASSED_OVER && has_sent(gate->oldest); i++) {
@@ -147,8 +147,8 @@ static int choose_oldest(struct admission *gate)
     return gate->oldest;
 }
 
-/* Its descriptor is libzmq's, which closes it at the end that it sees, and tells of that before: a number
- * that stands for somebody else by now has another peer. */
+/* Its descriptor is libzmq's, which closes it at the end that it sees, and reports that before: a number
+ * that belongs to another connection by now has another peer. */
 static void evict_oldest(struct admission *gate)
 {
     char address[REFUSAL_ADDRESS_SIZE];
@@ -177,7 +177,7 @@ static void accepted(struct admission *gate, int fd)
     if (!door)
         return;
     if (door->open)
-        forget(gate, fd); /* its end was not told */
+        forget(gate, fd); /* its end was not reported */
     gate->open++;
     *door = (struct admission_slot){.open = true};
     door->port = read_address(fd, door->address);
@@ -186,7 +186,7 @@ static void accepted(struct admission *gate, int fd)
         evict_oldest(gate);
 }
 
-/* Why a greeting failed comes right before the end of its connection. One that was answered "not you" is
+/* The reason of a failed greeting comes right before the end of its connection. One rejected by ZAP is
  * counted already. */
 static void closed(struct admission *gate, int fd, struct instant now)
 {
@@ -217,7 +217,7 @@ static int reason_of(const struct admission *gate, enum handshake_fault fault)
         return REFUSAL_STRANGER;
     case HANDSHAKE_BROKEN:
         return REFUSAL_SILENT;
-    default: /* told by admission_answer */
+    default: /* set by admission_answer */
         return -1;
     }
 }
@@ -231,7 +231,7 @@ void admission_watch(struct admission *gate, int event, int value, struct instan
         accepted(gate, value);
     else if (event == ZMQ_EVENT_DISCONNECTED)
         closed(gate, value, now);
-    /* each open connection is one of three: silent, ended by us, or heard */
+    /* each open connection is one of three: idle, closed by us, or active */
     assert(gate->silent + gate->evicted <= gate->open);
     assert((gate->silent == 0) == (gate->oldest == NONE) && (gate->oldest == NONE) == (gate->newest == NONE));
 }
@@ -254,12 +254,12 @@ static void send_answer(const struct zmq_socket *s, const struct zap_answer *ans
         {"", 0}};
     const size_t count = sizeof frames / sizeof *frames;
     for (size_t i = 0; i < count; i++)
-        /* One that does not go out leaves a connection unanswered, which its time limit ends. */
+        /* A reply that cannot be sent leaves a connection unanswered, which its time limit ends. */
         (void)zmq_calls.send(s->zap, frames[i].data, frames[i].size,
                              ZMQ_DONTWAIT | (i + 1 < count ? ZMQ_SNDMORE : 0));
 }
 
-/* How many frames it has, 0 where there is none; the last place takes all that are too many. */
+/* Number of its frames, 0 if there is none; the last place takes all excess ones. */
 static size_t receive_question(const struct zmq_socket *s, zmq_msg_t messages[ZAP_FRAMES_LIMIT])
 {
     size_t count = 0;
@@ -272,13 +272,13 @@ static size_t receive_question(const struct zmq_socket *s, zmq_msg_t messages[ZA
     return count;
 }
 
-/* Whether there was a question. */
+/* Whether there was a request. */
 static bool answer_one(struct admission *gate, const struct zmq_socket *s, struct instant now)
 {
     zmq_msg_t messages[ZAP_FRAMES_LIMIT];
     struct zap_frame frames[ZAP_FRAMES_LIMIT];
     struct zap_answer answer = {0};
-    /* Those that say nothing make room where it is needed. */
+    /* Idle connections are closed if their room is needed. */
     unsigned speaking = gate->open - gate->silent - gate->evicted;
     const struct zap_rules rules = {gate->client_public, speaking > gate->open_limit};
     for (int i = 0; i < ZAP_FRAMES_LIMIT; i++)

@@ -1,12 +1,11 @@
-/* admission.h - the server's door: answers libzmq's questions about who may come in, and keeps the book of
- * who was refused and what the log was told of it (rejection_log.h). For the thread that owns the server's
- * sockets.
+/* admission.h - connection admission: ZAP handler, connection limits, rejection log (rejection_log.h). For
+ * the thread that owns the server's sockets.
  *
- * A connection is known by its descriptor from its acceptance on. Its address is asked for at that moment;
- * for one that has already gone, or whose number has gone to the next one, it is missing or the next one's.
+ * A connection is identified by its descriptor from its acceptance on. Its address is read at that moment;
+ * for one that has already gone, or whose number was reused, it is missing or the next one's.
  *
- * libzmq accepts up to the last descriptor of the process, and then the agent could start no worker. So where
- * too many are open the oldest of those that have said nothing is ended: an agent greets and says JOIN at
+ * libzmq accepts up to the last descriptor of the process, and then the agent could start no worker. So
+ * above the limit the oldest connection that has sent nothing is closed: an agent greets and sends JOIN at
  * once, and stays. */
 #ifndef MUSTER_RENDEZVOUS_SERVER_ADMISSION_H
 #define MUSTER_RENDEZVOUS_SERVER_ADMISSION_H
@@ -16,10 +15,10 @@
 #include "rendezvous/zmq/zmq_socket.h"
 
 struct admission_slot {
-    bool open, heard; /* heard: a message came from it */
-    bool evicted;     /* it was ended, and is not closed yet */
+    bool open, heard; /* active: a message was received from it */
+    bool evicted;     /* it was shut down, and is not closed yet */
     uint16_t port;    /* of the peer */
-    int newer, older; /* neighbours among the silent ones, by descriptor; -1: none */
+    int newer, older; /* neighbours among the idle ones, by descriptor; -1: none */
     char address[REFUSAL_ADDRESS_SIZE];
 };
 
@@ -27,38 +26,36 @@ struct admission_slot {
 struct admission {
     const unsigned char *client_public; /* of the job; NULL: no secret */
     const struct log_sink *log;
-    unsigned open_limit; /* without a secret: newcomers are sent away while more connections are open that
-                            have spoken */
-    unsigned full_at;    /* while so many are open, each newcomer costs the oldest silent one its place */
+    unsigned open_limit; /* without a secret: new connections are rejected while more connections that have
+                            sent something are open */
+    unsigned full_at;    /* while so many are open, each new connection closes the oldest idle one */
 
     struct admission_slot *doors; /* by descriptor */
     size_t door_count;
     unsigned open, evicted, silent;
-    int newest, oldest; /* silent door; -1: none */
-    unsigned denied;    /* told "not you" and not yet closed */
-    int pending;        /* enum refusal of the connection that is about to be closed; -1: none is known */
+    int newest, oldest; /* idle slot; -1: none */
+    unsigned denied;    /* rejected and not yet closed */
+    int pending;        /* enum refusal of the connection that is about to be closed; -1: unknown */
     struct rejection_log refusals;
 };
 
-/* descriptors: how many this process may have, of which connections get half, or more where the job needs
- * more. */
+/* descriptors: this process's limit, of which connections get half, or more if the job needs more. */
 void admission_init(struct admission *gate, const unsigned char *client_public, int slots,
                     uint64_t descriptors, const struct log_sink *log);
 /* An event of the server's socket. */
 void admission_watch(struct admission *gate, int event, int value, struct instant now);
-/* The address of a connection's other end; "" where it is not known. */
+/* The address of a connection's other end; "" if unknown. */
 const char *admission_address(const struct admission *gate, int fd);
-/* A message came on the connection; -1: unknown. */
+/* A message was received on the connection; -1: unknown. */
 void admission_heard(struct admission *gate, int fd);
-/* Answers a bounded number of questions that wait. Returns how many. */
+/* Answers a bounded number of waiting ZAP requests. Returns how many. */
 size_t admission_answer(struct admission *gate, const struct zmq_socket *s, struct instant now);
-/* Logs what has become due; admission_deadline says when. */
+/* Logs all due lines; admission_deadline is the time of the next. */
 void admission_tick(struct admission *gate, struct instant now);
 struct instant admission_deadline(const struct admission *gate);
-/* "; connections that were refused: ..." where there were any; NUL-terminated, nothing where it does not fit.
- */
+/* "; connections that were refused: ..." if there were any; NUL-terminated, nothing if it does not fit. */
 void admission_describe(const struct admission *gate, char *out, size_t size);
-/* Logs the totals, where there are any, and frees. */
+/* Logs the totals, if there are any, and frees. */
 void admission_close(struct admission *gate);
 
 #endif

@@ -1,7 +1,8 @@
 /* routes.h - the serving agent's map between ZeroMQ routing ids and the slots of the roster.
  *
- * Routing ids are given by libzmq and mean nothing; a route exists from the ACCEPT of a session to its end,
- * so there are never more than slots, however many strangers connect. Every operation is O(1). */
+ * Routing ids are given by libzmq and have no meaning; a route exists from the ACCEPT of a session to its
+ * end, so there are never more routes than slots, however many unauthenticated peers connect. Every
+ * operation is O(1). */
 #ifndef MUSTER_RENDEZVOUS_SERVER_ROUTES_H
 #define MUSTER_RENDEZVOUS_SERVER_ROUTES_H
 
@@ -18,7 +19,7 @@ struct route {
     unsigned char id[ROUTE_ID_LIMIT];
     size_t id_size;
     int fd;            /* of its connection; -1: unknown */
-    bool broken;       /* a send to it has failed; what came from it before may still be unread */
+    bool broken;       /* a send to it has failed; earlier messages from it may still be unread */
     int next, next_fd; /* slot in the same bucket, -1: none */
 };
 

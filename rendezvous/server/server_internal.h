@@ -1,11 +1,11 @@
-/* server_internal.h - the serving agent's carrier, shared by its own files and nobody else:
- * transport_server.c (the agent's side), server_loop.c (the thread's turn: connections, commands, time) and
- * server_sessions.c (messages and the roster's steps).
+/* server_internal.h - the serving agent's transport, shared by its own files only: transport_server.c (the
+ * agent's side), server_loop.c (the thread's turn: connections, commands, time) and server_sessions.c
+ * (messages and the roster's steps).
  *
- * A thread of its own owns the ROUTER socket, the roster and the routes; nothing else touches them after it
- * has started. The agent's calls become commands in a list, the roster's answers to it become events in a
- * queue; a mutex guards both, and an eventfd each way wakes the other side. The thread blocks all signals and
- * does no file I/O but for the log sink. */
+ * A thread of its own owns the ROUTER socket, the roster and the routes; no other thread touches them
+ * after it has started. The agent's calls become commands in a list, the roster's answers to it become
+ * events in a queue; a mutex guards both, and an eventfd each way wakes the other side. The thread blocks
+ * all signals and does no file I/O except for the log sink. */
 #ifndef MUSTER_RENDEZVOUS_SERVER_SERVER_INTERNAL_H
 #define MUSTER_RENDEZVOUS_SERVER_SERVER_INTERNAL_H
 
@@ -33,8 +33,8 @@ struct transport {
     struct roster *roster;
     struct roster_actions actions;
     struct routes routes;
-    struct buffer frame;         /* scratch for what is sent */
-    struct wire_message message; /* scratch for what is packed and unpacked */
+    struct buffer frame;         /* scratch for sending */
+    struct wire_message message; /* scratch for packing and unpacking */
     bool broken;                 /* there are broken routes */
     uint64_t last_session;
     int local_member;
@@ -50,7 +50,7 @@ struct transport {
     int suspect; /* slot whose connection has ended, but not yet its route */
     uint64_t suspect_session;
     struct instant confirm_at;
-    struct instant progress_at; /* when it may be worked out again */
+    struct instant progress_at; /* when it may be computed again */
     const struct membership_options *options;
     const struct clock *clock;
     const struct log_sink *log;
@@ -59,17 +59,17 @@ struct transport {
     struct command *first, **last;
     struct event_queue queue;
     struct muster_error fatal; /* why the thread has ended early; code 0: it has not */
-    bool closing, ended;       /* ended: the thread waits for nobody any more */
+    bool closing, ended;       /* ended: the thread waits for no agent any more */
     int64_t linger_ns;         /* closing */
     struct instant close_deadline;
-    int others; /* who still hold a seat */
+    int others; /* remaining members */
     /* the agent's own */
     int wake_fd, ready_fd; /* to the thread, to the agent */
     pthread_t thread;
     bool thread_started;
 };
 
-/* Where a message came from, or goes to. */
+/* The session of a message. */
 struct sender {
     uint64_t session;
     const void *id;
@@ -79,27 +79,26 @@ struct sender {
 
 /* --- server_sessions.c; all for the thread, or before it has started --- */
 
-/* One event of the roster and all that it asks for. Returns how many actions it had. */
+/* One event of the roster and all actions of its step. Returns how many actions it had. */
 size_t server_step(struct transport *c, const struct roster_event *event, const struct sender *from);
-/* Whether a message that answers nothing cannot be sent to the slot any more; server_drop_broken does the
- * rest. */
+/* Whether an unsolicited message can no longer be sent to the slot; server_drop_broken does the rest. */
 bool server_is_cut_off(struct transport *c, int slot);
-/* Bounded, so that a peer that never stops cannot keep the clock from being looked at. Peers are read in
- * turn: each that lives has been heard by then. Whether nothing is left. */
+/* Bounded, so that a peer that never stops cannot keep the clock from being read. Peers are read in turn:
+ * each live one has been received by then. Whether nothing is left. */
 bool server_receive_many(struct transport *c);
-/* The roster hears of the end of connections when all that came on them was read. */
+/* The roster gets the end of connections when all that was received on them has been read. */
 void server_drop_broken(struct transport *c);
 
 /* --- server_loop.c --- */
 
-/* The thread; context is the carrier. */
+/* The thread; context is the transport. */
 void *server_serve(void *context);
 
 /* --- the two eventfds --- */
 
 static inline void server_signal_fd(int fd)
 {
-    /* An eventfd's write can only fail where its counter is full, and then it is readable already. */
+    /* An eventfd's write can only fail if its counter is full, and then it is readable already. */
     (void)eventfd_write(fd, 1);
 }
 

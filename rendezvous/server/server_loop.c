@@ -1,5 +1,5 @@
-/* server_loop.c - the serving agent's thread: what happens to connections, what the agent wants, what is due,
- * and when all this ends. See server_internal.h. */
+/* server_loop.c - the serving agent's thread: connections, the agent's commands, time, and the end. See
+ * server_internal.h. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -39,7 +39,7 @@ static void watch_connections(struct transport *c, struct instant now)
         return;
     c->confirm_at = INSTANT_NEVER;
     if (c->routes.slots[c->suspect].session == c->suspect_session && c->suspect_session)
-        (void)server_is_cut_off(c, c->suspect); /* if not, its silence will tell */
+        (void)server_is_cut_off(c, c->suspect); /* if not, its silence will show it */
 }
 
 static void run_commands(struct transport *c)
@@ -60,8 +60,8 @@ static void run_commands(struct transport *c)
     }
 }
 
-/* The server leaves last: after a verdict or a farewell it stays until the others have gone, within the
- * linger, which begins when those who are still being stopped for its end have stopped. */
+/* The server leaves last: after a verdict or a farewell it stays until the others have left, within the
+ * linger, which begins when those that are still being stopped for its end have stopped. */
 static bool may_end(struct transport *c, struct instant now)
 {
     pthread_mutex_lock(&c->lock);
@@ -79,15 +79,15 @@ static bool may_end(struct transport *c, struct instant now)
                        instant_reached(now, deadline));
 }
 
-/* After a freeze of this process the others' silence was ours: some have given their connections up for new
- * ones meanwhile, and need a moment to register. */
+/* After a freeze of this process the others' silence was ours: some have replaced their connections
+ * meanwhile, and need a moment to register. */
 static void note_freeze(struct transport *c, struct instant due)
 {
     struct instant now = clock_now(c->clock);
     int64_t late = instant_diff_ns(now, due);
     if (due.ns == INT64_MAX || late < STOOD_STILL_MS * NS_PER_MS)
         return;
-    log_warning(c->log, "this process stood still for about %.4g s: the other nodes get time to come back",
+    log_warning(c->log, "event loop stalled for about %.4g s; extending the deadlines of the other nodes",
                 (double)late / NS_PER_S);
     roster_wake(c->roster, now);
 }
@@ -111,7 +111,7 @@ static int wait_for_work(struct transport *c)
     return 0;
 }
 
-/* It costs a look at every slot, so not with every message. */
+/* It costs a scan of all slots, so not with every message. */
 static void refresh_progress(struct transport *c, struct instant now)
 {
     if (!instant_reached(now, c->progress_at))
@@ -125,8 +125,8 @@ static void refresh_progress(struct transport *c, struct instant now)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* A crowd of agents wakes this thread for each of them, and the waking costs both sides more than the work.
- * What is due meanwhile is late by as much. */
+/* A crowd of agents wakes this thread for each of them, and the wake-ups cost both sides more than the
+ * work. Due work is delayed by as much. */
 static void let_gather(struct transport *c)
 {
     static const struct nap_limits limits = {.longest_ns = 2 * NS_PER_MS,
@@ -157,7 +157,7 @@ void *server_serve(void *context)
             server_signal_fd(c->ready_fd);
             break;
         }
-        /* All messages before the clock: after a freeze everybody would look lost. */
+        /* All messages before the clock: after a freeze all members would look lost. */
         server_drain_fd(c->wake_fd);
         watch_connections(c, clock_now(c->clock));
         server_receive_many(c);

@@ -1,5 +1,5 @@
-/* server_sessions.c - the serving agent's messages: what comes from the peers' sessions becomes events of the
- * roster, and what its steps ask for goes to them, or to the agent itself. See server_internal.h. */
+/* server_sessions.c - the serving agent's messages: messages of the peers' sessions become events of the
+ * roster, and the actions of its steps are sent to them, or to the agent itself. See server_internal.h. */
 #include <string.h>
 
 #include "proto/base/error.h"
@@ -9,7 +9,7 @@
 enum {
     TURN_BASE = 1000, /* messages that are read before anything else is done, and for each slot */
     TURN_PER_SLOT = 4,
-    COMPLAINT_LIMIT = 20, /* log lines about broken peers; a stranger must not fill the disk */
+    COMPLAINT_LIMIT = 20, /* log lines about broken peers; an unauthenticated peer must not fill the disk */
 };
 
 static void deliver_local(struct transport *c, const struct roster_action *action)
@@ -19,7 +19,7 @@ static void deliver_local(struct transport *c, const struct roster_action *actio
     if (action->kind == ROSTER_ACCEPT || action->kind == ROSTER_AGAIN)
         return;
     pthread_mutex_lock(&c->lock);
-    c->others = roster_remote_count(c->roster); /* who acts on the event at once may ask */
+    c->others = roster_remote_count(c->roster); /* a receiver that acts on the event at once may ask */
     struct membership_event *place = event_queue_push(&c->queue);
     if (place)
         roster_fill_event(c->roster, action, place);
@@ -48,14 +48,14 @@ static void complain(struct transport *c, const char *what)
                     ++c->complaints == COMPLAINT_LIMIT ? " (further ones are not logged)" : "");
 }
 
-/* Its connection is gone, or takes nothing: when it asks again it registers and is sent what it missed. But
- * its last words may lie there unread, and who said goodbye is not lost: see server_drop_broken. */
+/* Its connection is gone, or takes nothing: when it asks again it registers and gets what it missed. But a
+ * LEAVE may still be queued; read everything before declaring the peer lost: see server_drop_broken. */
 static void note_broken(struct transport *c, int slot)
 {
     c->routes.slots[slot].broken = c->broken = true;
 }
 
-/* A pod that is started again and again is refused each time: said once. */
+/* A pod that is restarted again and again is refused each time: logged once. */
 static void log_refused_agent(struct transport *c, const struct sender *peer)
 {
     char who[MUSTER_ERROR_TEXT];
@@ -85,7 +85,7 @@ static void send_action(struct transport *c, const struct roster_action *action,
     if (action->kind == ROSTER_ACCEPT) {
         if (!c->stranger_told &&
             roster_describe_stranger(c->roster, action->member, stranger, sizeof stranger)) {
-            c->stranger_told = true; /* nodes may differ on purpose: one line says it */
+            c->stranger_told = true; /* nodes may differ on purpose: one line is enough */
             log_warning(c->log, "%s", stranger);
         }
         c->message.kind = WIRE_ACCEPT;
@@ -183,7 +183,7 @@ static void handle_frame(struct transport *c, const struct sender *peer, const v
     struct sender from = *peer;
     struct roster_event event = {.member = slot};
     if (!to_event(c, &event))
-        return complain(c, "a peer sent what only a server sends");
+        return complain(c, "a peer sent a message that only a server sends");
     if (slot >= 0)
         from.session = c->routes.slots[slot].session;
     else
@@ -195,7 +195,7 @@ static void handle_frame(struct transport *c, const struct sender *peer, const v
         c->message.sequence = roster_report_sequence(c->roster, slot);
         c->message.server_done = roster_server_done(c->roster);
         memcpy(c->message.progress, c->progress, sizeof c->progress);
-        /* A beat that does not get out is followed by the next one. */
+        /* A heartbeat that cannot be sent is followed by the next one. */
         (void)send_message(c, &from);
     }
 }

@@ -1,5 +1,5 @@
-/* transport_server.c - the seat of the agent that serves the job's world: its calls, and the life of the
- * thread that does the work (server_internal.h). */
+/* transport_server.c - the membership of the agent that serves the job's world: its calls, and creation
+ * and end of the serving thread (server_internal.h). */
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -131,7 +131,7 @@ static void server_close(struct membership *m, int64_t linger_ns)
     server_part(m, linger_ns);
     if (c->thread_started)
         pthread_join(c->thread, NULL);
-    /* Nobody else looks at it any more. */
+    /* No other thread uses it any more. */
     int64_t left = instant_diff_ns(c->close_deadline, clock_now(m->options.clock)) / NS_PER_MS;
     zmq_socket_close(&c->socket, left > 0 ? (int)(left < INT32_MAX ? left : INT32_MAX) : 0);
     while (c->first) {

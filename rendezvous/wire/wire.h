@@ -1,7 +1,7 @@
 /* wire.h - the messages between agents and the serving agent, packed into one frame and unpacked from it.
  *
- * Only wire_pack.c and wire_unpack.c know protobuf-c. Nothing that comes from the network is believed before
- * wire_decode has checked it: size first, then version, then lengths and ranges. Layout and rules of change:
+ * Only wire_pack.c and wire_unpack.c know protobuf-c. Nothing from the network is used before wire_decode
+ * has checked it: size first, then version, then lengths and ranges. Layout and rules of change:
  * proto/rendezvous.proto. */
 #ifndef MUSTER_RENDEZVOUS_WIRE_WIRE_H
 #define MUSTER_RENDEZVOUS_WIRE_WIRE_H
@@ -41,7 +41,7 @@ struct wire_texts {
     char role[ROSTER_ROLE_LIMIT], program[MEMBERSHIP_PROGRAM_LIMIT];
 };
 
-/* Only the members that belong to kind mean anything. Not to be copied after wire_decode: join points into
+/* Only the members that belong to kind are valid. Not to be copied after wire_decode: join points into
  * texts. */
 struct wire_message {
     enum wire_kind kind;
@@ -51,12 +51,12 @@ struct wire_message {
     uint64_t number;       /* JOIN, BEAT, ACCEPT */
     int64_t lease_ns;      /* ACCEPT */
     uint64_t epoch;        /* ACCEPT */
-    int64_t restart_count; /* FAREWELL: with what the stop has cost */
-    uint64_t sequence;     /* REPORT: its own; ACCEPT, BEAT: the last that has arrived */
+    int64_t restart_count; /* FAREWELL: with the cost of the stop */
+    uint64_t sequence;     /* REPORT: its own; ACCEPT, BEAT: the last one received */
     struct world_id id;    /* REPORT, FAREWELL */
     enum membership_report_kind report;
-    char progress[WIRE_PROGRESS_LIMIT]; /* BEAT of the server; "" where nobody waits for a world */
-    struct world_id server_done;        /* BEAT of the server (roster.h); 0,0: not so */
+    char progress[WIRE_PROGRESS_LIMIT]; /* BEAT of the server; "" if no node waits for a world */
+    struct world_id server_done;        /* BEAT of the server (roster.h); 0,0: none */
     struct roster_join join;            /* JOIN; local is never sent */
     struct wire_texts texts;
     struct worker_failure failure; /* REPORT of FAILED */
@@ -66,9 +66,9 @@ struct wire_message {
 /* Appends the frame to out. */
 int wire_encode(const struct wire_message *message, struct buffer *out, struct muster_error *err);
 
-/* MUSTER_E_LIMIT: above 64 KiB; MUSTER_E_PROTOCOL: not a message of ours, of another version (but a JOIN of
- * another version is decoded, so that it can be refused with the reason), or with a value that no peer of
- * ours sends. */
+/* MUSTER_E_LIMIT: above 64 KiB; MUSTER_E_PROTOCOL: not a message of ours, of another version (but a JOIN
+ * of another version is decoded, so that it can be refused with the reason), or with a value that muster
+ * never sends. */
 int wire_decode(const void *data, size_t length, struct wire_message *message, struct muster_error *err);
 
 #ifdef __cplusplus

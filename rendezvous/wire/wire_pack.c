@@ -1,5 +1,5 @@
-/* wire_pack.c - wire_encode: a message of wire.h becomes one frame. All that the frame is made of lies on the
- * packer's stack and points into the message: nothing is copied before protobuf-c writes it. */
+/* wire_pack.c - wire_encode: packs a message of wire.h into one frame. All parts of the frame are on the
+ * packer's stack and point into the message: nothing is copied before protobuf-c writes it. */
 #include <string.h>
 
 #include "proto/base/error.h"

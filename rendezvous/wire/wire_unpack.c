@@ -1,5 +1,5 @@
-/* wire_unpack.c - wire_decode: a frame from the network becomes a message of wire.h, or an error that says
- * what is wrong with it. Whatever is used later as a size, an index or a text is checked here. */
+/* wire_unpack.c - wire_decode: unpacks a frame from the network into a message of wire.h, or an error that
+ * describes the fault. Every value that is later used as a size, an index or a text is checked here. */
 #include <string.h>
 
 #include "proto/base/error.h"
@@ -10,7 +10,7 @@
 
 static int bad(struct muster_error *err, const char *what)
 {
-    return error_set(err, MUSTER_E_PROTOCOL, "a frame that is not ours: %s", what);
+    return error_set(err, MUSTER_E_PROTOCOL, "not a muster frame: %s", what);
 }
 
 static int take_text(char *out, size_t size, const char *text, struct muster_error *err)
@@ -319,7 +319,7 @@ int wire_decode(const void *data, size_t length, struct wire_message *message, s
     if (!envelope)
         return bad(err, "it cannot be unpacked");
     int failed;
-    /* A refusal is readable whatever the version: it says why the versions do not fit. */
+    /* A refusal is readable in any version: it has the reason why the versions do not match. */
     bool any_version = envelope->body_case == MUSTER__ENVELOPE__BODY_JOIN ||
                        envelope->body_case == MUSTER__ENVELOPE__BODY_REFUSE;
     if (envelope->version != ROSTER_PROTOCOL_VERSION && !any_version)

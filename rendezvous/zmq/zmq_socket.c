@@ -14,26 +14,26 @@
 #include "rendezvous/zmq/zmq_calls.h"
 
 enum {
-    /* A peer that connects and says nothing holds a descriptor no longer. A greeting with a secret costs both
-     * sides about a quarter of a millisecond each, and where all agents of a job come at once the last one's
-     * turn comes after all others': it must not be sent away, only to come again. */
+    /* A peer that connects and sends nothing holds a descriptor no longer. A handshake with a secret costs
+     * both sides about a quarter of a millisecond each, and if all agents of a job connect at once the
+     * last one's turn comes after all others': it must not be rejected only to reconnect. */
     HANDSHAKE_LIMIT_MS = 2000,
     HANDSHAKE_MS_A_NODE = 5,
     RECONNECT_MS = 100,
-    RECONNECT_MAX_MS = 5000, /* thousands of agents do not hammer a server that is gone */
+    RECONNECT_MAX_MS = 5000, /* thousands of agents must not hammer a lost server */
     CONNECT_LIMIT_MS = 3000,
     BACKLOG = 4096,      /* all agents of a large job start in one second */
-    WAITING_LIMIT = 100, /* messages of one peer that we have not read; it is not read from until we have */
-    /* Only for peers that are gone without a word: the protocol's own beats find them sooner. Later than the
-     * limit of a greeting, since libzmq looks for a timer that it ends from the earliest on: with thousands
-     * of peers each greeting's end would pass all their pings. */
+    WAITING_LIMIT = 100, /* messages of one peer that are unread; it is not read from until they are */
+    /* Only for peers that died silently: the protocol's own heartbeats detect them sooner. Later than the
+     * limit of a handshake, since libzmq searches for a timer that it ends from the earliest on: with
+     * thousands of peers each handshake's end would pass all their pings. */
     PING_MS = 60000,
     PONG_LIMIT_MS = 30000,
     ZAP_ENFORCE_DOMAIN = 93, /* in libzmq since 4.3.0; zmq.h names it only with ZMQ_BUILD_DRAFT_API */
     ENDPOINT_LIMIT = 64 + INET6_ADDRSTRLEN,
 };
 
-/* What the gate and connection.h want to know: each event is a message of three frames. */
+/* The events for admission.h and connection.h: each is a message of three frames. */
 enum {
     GREETING_FAILED = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
                       ZMQ_EVENT_HANDSHAKE_FAILED_AUTH,
@@ -73,7 +73,7 @@ static int endpoint(char *out, size_t size, const char *host, uint16_t port, boo
     return 0;
 }
 
-/* libzmq starts its threads with the first socket; they inherit the mask of the thread that makes it. */
+/* libzmq starts its threads with the first socket; they inherit the mask of the creating thread. */
 static int open_socket(struct zmq_socket *s, int type, void *shared, struct muster_error *err)
 {
     sigset_t all, before;
@@ -124,8 +124,9 @@ static int set_keys(void *socket, bool server, const struct job_keys *keys, stru
     return 0;
 }
 
-/* With a domain, and only then, libzmq asks about every connection; enforced, nobody comes in where nobody
- * answers. It also turns away peers of ZeroMQ's protocols before 3.0, which a stranger's bytes look like. */
+/* With a domain, and only then, libzmq sends a ZAP request for every connection; enforced, no peer is
+ * admitted without an answer. It also rejects peers of ZeroMQ's protocols before 3.0, which an unknown
+ * peer's bytes look like. */
 static int ask_about_peers(struct zmq_socket *s, struct muster_error *err)
 {
     const int yes = 1, none = 0;
@@ -134,7 +135,7 @@ static int ask_about_peers(struct zmq_socket *s, struct muster_error *err)
         zmq_calls.bind(s->zap, "inproc://zeromq.zap.01") ||
         zmq_calls.setsockopt(s->socket, ZMQ_ZAP_DOMAIN, ZAP_DOMAIN, strlen(ZAP_DOMAIN)) ||
         zmq_calls.setsockopt(s->socket, ZAP_ENFORCE_DOMAIN, &yes, sizeof yes))
-        return fail(err, "cannot watch who connects");
+        return fail(err, "cannot monitor connections");
     return 0;
 }
 
@@ -233,7 +234,8 @@ int zmq_socket_connect_again(struct zmq_socket *s, const struct zmq_socket_optio
     bool six;
     if (endpoint(where, sizeof where, options->host, options->port, &six, err))
         return -1;
-    (void)zmq_calls.disconnect(s->socket, where); /* one that has ended by itself may be forgotten already */
+    (void)zmq_calls.disconnect(s->socket,
+                               where); /* a connection that has ended by itself may be forgotten already */
     return zmq_calls.connect(s->socket, where) ? fail(err, where) : 0;
 }
 
@@ -248,7 +250,8 @@ int zmq_socket_move(struct zmq_socket *s, const struct zmq_socket_options *from,
     int value = six;
     if (zmq_calls.setsockopt(s->socket, ZMQ_IPV6, &value, sizeof value))
         return fail(err, after);
-    (void)zmq_calls.disconnect(s->socket, before); /* one that has ended by itself may be forgotten already */
+    (void)zmq_calls.disconnect(s->socket,
+                               before); /* a connection that has ended by itself may be forgotten already */
     return zmq_calls.connect(s->socket, after) ? fail(err, after) : 0;
 }
 
@@ -260,8 +263,8 @@ void zmq_socket_close(struct zmq_socket *s, int linger_ms)
         (void)zmq_calls.close(s->monitor);
     }
     if (s->socket) {
-        /* None of these can fail on sockets and a context of ours; there is nothing left to do if they did.
-         */
+        /* None of these can fail on sockets and a context of ours; there would be nothing left to do if
+         * they did. */
         (void)zmq_calls.setsockopt(s->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
         (void)zmq_calls.close(s->socket);
     }
@@ -341,7 +344,7 @@ int zmq_socket_fd(const struct zmq_socket *s)
     return fd_of(s->socket);
 }
 
-/* zmq_poll looks at every socket before it sleeps and after, each time with a system call; a crowd that comes
+/* zmq_poll checks every socket before it sleeps and after, each time with a system call; a crowd of agents
  * wakes its server thousands of times. */
 int zmq_socket_wait(const struct zmq_socket *s, int fd, int timeout_ms)
 {

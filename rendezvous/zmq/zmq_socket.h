@@ -17,51 +17,52 @@
 struct zmq_socket {
     void *context; /* NULL: another's */
     void *socket;
-    void *monitor; /* NULL: not watched */
-    void *zap;     /* of a ROUTER: where libzmq asks about every connection (zap.h) */
+    void *monitor; /* NULL: not monitored */
+    void *zap;     /* of a ROUTER: endpoint to which libzmq sends its ZAP requests (zap.h) */
 };
 
 struct zmq_socket_options {
     const char *host; /* numeric: libzmq resolves names with a call that may block for minutes */
     uint16_t port;
     const struct job_keys *keys; /* NULL: no secret, and nothing is encrypted */
-    int nodes;                   /* how many may greet at once: the time for a greeting allows for it */
+    int nodes; /* how many may connect at once: the time limit of a handshake allows for it */
     const struct log_sink *log;
-    void *context; /* a DEALER's: one that many share, in which none is watched; NULL: one of its own */
+    void *context; /* a DEALER's: one shared by many, in which none is monitored; NULL: one of its own */
 };
 
-/* A host address that is not of this machine binds the wildcard, with a warning to log. A port that is taken
- * is MUSTER_E_BUSY. Until a request at s->zap is answered (zap.h, admission.h), its connection is not heard.
- */
+/* A host address that is not of this machine binds the wildcard, with a warning to log. A port in use is
+ * MUSTER_E_BUSY. Until a request at s->zap is answered (zap.h, admission.h), no message of its connection
+ * is delivered.
+ *  */
 int zmq_socket_bind_router(struct zmq_socket *s, const struct zmq_socket_options *options,
                            struct muster_error *err);
 int zmq_socket_connect_dealer(struct zmq_socket *s, const struct zmq_socket_options *options,
                               struct muster_error *err);
-/* Gives up the DEALER's connection to options and begins anew: libzmq does not try again where the two sides
- * do not go together. */
+/* Closes the DEALER's connection to options and starts again: libzmq does not retry if the two sides are
+ * incompatible. */
 int zmq_socket_connect_again(struct zmq_socket *s, const struct zmq_socket_options *options,
                              struct muster_error *err);
 /* A DEALER's other end is at another address now: to instead of from. */
 int zmq_socket_move(struct zmq_socket *s, const struct zmq_socket_options *from,
                     const struct zmq_socket_options *to, struct muster_error *err);
-/* Closes; what was sent has linger_ms to get out. Accepts a zeroed struct. */
+/* Closes; pending messages have linger_ms to be sent. Accepts a zeroed struct. */
 void zmq_socket_close(struct zmq_socket *s, int linger_ms);
 
-/* One message of up to two frames (id_size 0: one frame), without blocking. -1 with errno: EAGAIN where there
- * is no room or no connection, EHOSTUNREACH where the route is gone. */
+/* One message of up to two frames (id_size 0: one frame), without blocking. -1 with errno: EAGAIN if there
+ * is no room or no connection, EHOSTUNREACH if the route is gone. */
 int zmq_socket_send(const struct zmq_socket *s, const void *id, size_t id_size, const void *data,
                     size_t size);
 
-/* What happens to connections. Whether there was anything: event is ZMQ_EVENT_..., value what it tells,
- * mostly the connection's descriptor. */
+/* Events of connections. Whether there was one: event is ZMQ_EVENT_..., value its argument, mostly the
+ * connection's descriptor. */
 bool zmq_socket_next_event(const struct zmq_socket *s, int *event, int *value);
 
-/* What the descriptor shows can only be trusted after this says 0: it is edge-triggered, and any call may eat
+/* The descriptor can only be trusted after this returns 0: it is edge-triggered, and any call may consume
  * the edge. */
 bool zmq_socket_readable(const struct zmq_socket *s);
 int zmq_socket_fd(const struct zmq_socket *s);
-/* Of a ROUTER: waits until there may be a message, an event or a question, or fd is readable; -1 with errno.
- */
+/* Of a ROUTER: waits until there may be a message, an event or a ZAP request, or fd is readable; -1 with
+ * errno. */
 int zmq_socket_wait(const struct zmq_socket *s, int fd, int timeout_ms);
 
 #endif

@@ -139,8 +139,8 @@ class Forming(ElasticTest):
 
     def test_an_endpoint_where_nothing_listens(self):
         _, err = self.finish(self.node(1, "2", "--join-timeout=6"), 138)
-        self.assertIn(f"the server of the job's world at 127.0.0.1:{self.port} did not answer within 6 s (--join-timeout); nothing listens there", err)
-        self.assertIn("if the job was over before this node came, its server has gone with it", err)
+        self.assertIn(f"the server of the job's world at 127.0.0.1:{self.port} did not respond within 6 s (--join-timeout); nothing listens there", err)
+        self.assertIn("if the job was over before this node joined, its server has exited", err)
 
     def test_an_endpoint_that_is_not_ours(self):
         # torch's TCPStore reads a greeting of five bytes and closes where it is another one
@@ -153,7 +153,7 @@ class Forming(ElasticTest):
                     connection.settimeout(LIMIT)
                     connection.recv(5)
             _, err = self.finish(process, 138)
-        self.assertIn("what listens there does not speak muster's protocol: torchrun, or another program on this port", err)
+        self.assertIn("the peer does not speak muster's protocol: torchrun, or another program on this port", err)
 
     def test_a_stranger_at_our_port(self):
         server = self.node(0, "2")
@@ -243,7 +243,7 @@ class Changing(ElasticTest):
         nodes = [self.node(k, "1:2") for k in range(2)]
         self.seen(0, 2)
         spare = self.node(2, "1:2")
-        self.waits(spare, "the world has its 2 nodes: a spare waits for one to go")
+        self.waits(spare, "the world has its 2 nodes: a spare waits for one to leave")
         nodes[1].send_signal(signal.SIGTERM)
         self.finish(nodes[1], 143)
         rows = self.seen(1, 2)

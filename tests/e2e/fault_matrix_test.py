@@ -198,7 +198,7 @@ class Played:
         except Exception as error:  # one job's failure is not the others'
             self.error = str(error) if isinstance(error, AssertionError) else traceback.format_exc()
         try:
-            stood = job and "freezes" not in self.row.name and "this process stood still" in job.said()
+            stood = job and "freezes" not in self.row.name and "event loop stalled" in job.said()
             breaches = job.observer.breaches() if job else []
             self.starved = not breaches and bool(stood or MACHINE.starved_since(began))
             if breaches:

@@ -50,10 +50,10 @@ class Claims(IdentityTest):
         self.seen(0, 2)
         newer = self.node(1, "--max-restarts=1")
         _, err = self.finish(agents[1], 1)
-        self.assertIn('superseded: agent "host-1" was started again and holds node rank 1 now', err)
+        self.assertIn('superseded: agent "host-1" was restarted and holds node rank 1 now', err)
         self.assertEqual(self.seen(1, 2)[1][6], "1")
         (_, err), _ = self.finish_all([agents[0], newer])
-        self.assertIn("node rank 1 (host-1) is lost, its agent was started again: restart 1 of 1", err)
+        self.assertIn("node rank 1 (host-1) is lost, its agent was restarted: restart 1 of 1", err)
 
     def test_another_host_is_refused_while_the_first_lives(self):
         agents = [self.node(k) for k in range(2)]

@@ -77,7 +77,7 @@ class Static(NamesTest):
     def test_it_stands_for_nobody(self):
         self.cluster.publish("node0", "10.66.0.77")
         said = self.finish([self.agent(1, "--join-timeout=15")], 138)[0]
-        self.assertIn("the server of the job's world at node0 (10.66.0.77:23456) did not answer within 15 s (--join-timeout); there is no answer from that", said)
+        self.assertIn("the server of the job's world at node0 (10.66.0.77:23456) did not respond within 15 s (--join-timeout); no response from that", said)
 
 
 class Elastic(NamesTest):

@@ -106,7 +106,7 @@ class Returns(ServerLost):
         agents = self.agents()
         self.seen(0, 0)
         self.cluster.nodes[0].freeze(agents[0])
-        agents[1].wait_said("takes connections and says nothing")
+        agents[1].wait_said("accepts connections but does not complete the handshake")
         time.sleep(5)  # how long it lasts
         self.cluster.nodes[0].thaw()
         agents[1].wait_said("is back")
@@ -179,7 +179,7 @@ class Last(ServerLost):
         self.seen(0, 0)
         self.cluster.nodes[0].kill_pod()
         self.finish(agents[1:], 138)
-        self.assertIn("the node that serves the job's world is lost: node0 (10.66.0.1:23456) was not heard for", agents[1].said())
+        self.assertIn("the node that serves the job's world is lost: no message from node0 (10.66.0.1:23456) for", agents[1].said())
         self.assertIn("restarts used: 0 of 0", agents[1].said())
 
 

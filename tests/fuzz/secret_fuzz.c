@@ -21,8 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 !memmem("it does not begin with 'muster-secret-1:'; muster secret makes one", 66, data + i,
                         SHOWN) &&
                 !memmem(
-                    "characters follow 'muster-secret-1:' where there should be 64: it was cut or added to",
-                    84, data + i, SHOWN))
+                    "characters follow 'muster-secret-1:' instead of 64: the secret is truncated or has extra characters",
+                    99, data + i, SHOWN))
                 abort();
         return 0;
     }

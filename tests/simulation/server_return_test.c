@@ -28,8 +28,8 @@ static void while_it_runs(void **state)
                  "0.002 node1 starts workers 1-1 of 2, round 0\n"
                  "0.103 job STARTING -> RUNNING\n"
                  "1.000 node0 crashes\n"
-                 "2.000 node1 stops round 0: the server node0 has not answered for 1.496 s: it is lost, and "
-                 "its workers with it; waiting until it comes back\n"
+                 "2.000 node1 stops round 0: the server node0 has not answered for 1.496 s: it was lost "
+                 "together with its workers; waiting until it comes back\n"
                  "20.000 node0 joins as node rank 0\n"
                  "20.005 job FORMING -> STARTING\n"
                  "20.005 node0 starts workers 0-0 of 2, round 1\n"
@@ -184,7 +184,7 @@ static void when_it_was_done_and_one_more_is_lost(void **state)
         "3.000 node0 crashes\n"
         "3.000 node1 crashes\n"
         "4.000 node0 joins\n"
-        "26.001 node2 stops round 0: the server was started again, and the job goes on in another round\n"
+        "26.001 node2 stops round 0: the server was restarted, and the job goes on in another round\n"
         "48.000 job FORMING -> STARTING\n"
         "48.000 node0 starts workers 0-0 of 2, round 1\n"
         "48.001 node2 starts workers 1-1 of 2, round 1\n"
@@ -205,8 +205,8 @@ static void with_no_restart_left(void **state)
                  "0.002 node1 starts workers 1-1 of 2, round 0\n"
                  "0.103 job STARTING -> RUNNING\n"
                  "1.000 node0 crashes\n"
-                 "2.000 node1 lost its seat: the node that serves the job's world is lost: node0 was not "
-                 "heard for 1.496 s; restarts used: 0 of 0\n"
+                 "2.000 node1 lost its seat: the node that serves the job's world is lost: no message "
+                 "from node0 for 1.496 s; restarts used: 0 of 0\n"
                  "2.105 node1 exits 138\n");
     cluster_destroy(c);
 }
@@ -251,8 +251,8 @@ static void it_never_comes_back(void **state)
                  "0.002 node1 starts workers 1-1 of 2, round 0\n"
                  "0.103 job STARTING -> RUNNING\n"
                  "1.000 node0 crashes\n"
-                 "2.000 node1 stops round 0: the server node0 has not answered for 1.496 s: it is lost, and "
-                 "its workers with it; waiting until it comes back\n"
+                 "2.000 node1 stops round 0: the server node0 has not answered for 1.496 s: it was lost "
+                 "together with its workers; waiting until it comes back\n"
                  "62.100 node1 lost its seat: the node that serves the job's world is lost: node0 did not "
                  "come back within 60 s (--join-timeout)\n"
                  "62.105 node1 exits 138\n");

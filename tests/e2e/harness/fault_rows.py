@@ -369,7 +369,7 @@ ROWS = [
     Row("torchrun among the members", terminate_all, begin=torchrun_joins, lowest=everybody, again=None, codes=143,
         says=STRANGE_PEER, needs_torch=True, short=STATIC),
     Row("torchrun on the server's node", begin=torchrun_serves, lowest=everybody, flags=SHORT_JOIN, again=None, codes=LOST,
-        says="did not answer within .*torchrun", needs_torch=True, short=ELASTIC),
+        says="did not respond within .*torchrun", needs_torch=True, short=ELASTIC),
     Row("a spare takes over", kill_agent(victim), begin=spare_waits, spares=1, lowest=everybody, restarts=1, modes=ELASTIC),
     Row("2 nodes become 4, then 3", grows_and_shrinks, begin=two_start, lowest=lambda _: 2, again=3, restarts=0,
         codes={"node3": 143, "*": DONE}, modes=ELASTIC, sizes=(4,)),

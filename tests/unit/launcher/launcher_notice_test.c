@@ -22,10 +22,10 @@ static void lines(void **state)
                                  .nodes = 2,
                                  .next_nodes = 3,
                                  .deadline = {128998 * NS_PER_MS},
-                                 .reason = "1 more node came"};
+                                 .reason = "1 more node joined"};
     expect_line(&notice, "{\"coming\": \"nodes-join\", \"round\": 3, \"nodes\": 2, \"next_nodes\": 3, "
                          "\"deadline_s\": 28.998, \"deadline_monotonic_ns\": 128998000000, "
-                         "\"reason\": \"1 more node came\"}\n");
+                         "\"reason\": \"1 more node joined\"}\n");
     notice.change = MEMBERSHIP_CHANGE_LEAVE;
     notice.next_nodes = 0;
     notice.reason = "a \"b\"\n";

@@ -304,12 +304,12 @@ static void newcomers_are_gathered_and_rate_limited(void **state)
     join(f, 3, "node3");
     pass(f, 0.5, all, 3);
     assert_int_equal(roster_state(f->roster), JOB_RUNNING);
-    expect_progress(f, "a world of 3 nodes works: newcomers are gathered until it makes room");
+    expect_progress(f, "a world of 3 nodes is running: new nodes are gathered until it makes room");
     pass(f, 0.5, all, 3);
     assert_int_equal(roster_state(f->roster), JOB_STOPPING);
     assert_true(f->stop[1].planned);
     assert_int_equal(f->stop[1].grace_ns, NOTICE_S * NS_PER_S);
-    assert_string_equal(f->stop[1].reason, "1 more node came: the world grows from 3 to 4");
+    assert_string_equal(f->stop[1].reason, "1 more node joined: the world grows from 3 to 4");
     expect_progress(f, "the workers of round 0 are still being stopped on 3 nodes");
     assert_true(f->stop[1].change == MEMBERSHIP_CHANGE_JOIN && f->stop[1].next_nodes == 4);
     report(f, 1, MEMBERSHIP_REPORT_FAILED); /* how a worker ends after a planned stop is no failure */
@@ -349,7 +349,7 @@ static void a_drain_lets_all_save_and_costs_nothing(void **state)
     assert_true(f->stop[1].planned && f->stop[2].planned);
     assert_int_equal(f->stop[0].grace_ns, 25 * NS_PER_S);
     assert_string_equal(f->stop[2].reason,
-                        "agent \"node1\" (node rank 1) leaves: the others go on without it");
+                        "agent \"node1\" (node rank 1) leaves: the others continue without it");
     assert_true(f->stop[0].change == MEMBERSHIP_CHANGE_LEAVE && f->stop[0].next_nodes == 2);
     report(f, 0, MEMBERSHIP_REPORT_STOPPED);
     report(f, 2, MEMBERSHIP_REPORT_STOPPED);
@@ -371,7 +371,7 @@ static void a_spare_takes_over(void **state)
         report(f, i, MEMBERSHIP_REPORT_RUNNING);
     expect_progress(f, "");
     join(f, 4, "e");
-    expect_progress(f, "the world has its 4 nodes: a spare waits for one to go");
+    expect_progress(f, "the world has its 4 nodes: a spare waits for one to leave");
     event_of(f, 1, (struct roster_event){.kind = ROSTER_DRAIN, .exit_code = 143, .grace_ns = NS_PER_S});
     event_of(f, 1, (struct roster_event){.kind = ROSTER_LEAVE, .exit_code = 143});
     stop_and_form(f, three, 3);

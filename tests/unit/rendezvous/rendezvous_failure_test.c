@@ -221,8 +221,8 @@ static void one_sentence_each(void **state)
     described(&f, "rank 2 on b could not be started: no such program");
     f = (struct worker_failure){.lost_node = true, .group_rank = 4, .host = "b"};
     described(&f, "node rank 4 (b) is lost");
-    strcpy(f.message, "its agent was started again");
-    described(&f, "node rank 4 (b) is lost, its agent was started again");
+    strcpy(f.message, "its agent was restarted");
+    described(&f, "node rank 4 (b) is lost, its agent was restarted");
     f = (struct worker_failure){
         .hung = true, .step = 7, .signal = SIGABRT, .host = "b", .message = "no beat for 300 s"};
     described(&f, "rank 0 (pid 0 on b) hung after step 7: no beat for 300 s");

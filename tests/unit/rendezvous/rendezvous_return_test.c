@@ -146,7 +146,7 @@ static void who_still_works_is_stopped_first(void **state)
         roster_fill_event(f->roster, &f->actions.items[1], &event);
         assert_int_equal(event.stopped.epoch, FORMER_EPOCH);
         assert_int_equal(event.stopped.round, FORMER_ROUND);
-        assert_non_null(strstr(event.reason, "the server was started again"));
+        assert_non_null(strstr(event.reason, "the server was restarted"));
     }
     assert_int_equal(roster_state(f->roster), JOB_FORMING);
     for (int rank = 1; rank < NODES; rank++)

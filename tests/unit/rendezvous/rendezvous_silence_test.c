@@ -121,7 +121,7 @@ static void the_workers_of_a_host_that_is_gone_are_not_waited_for(void **state)
     struct fixture *f = *state;
     int passed = pass_ms(f, 10000);
     assert_int_equal(f->event.kind, MEMBERSHIP_EVENT_STOP);
-    assert_non_null(strstr(f->event.reason, "it is lost, and its workers with it"));
+    assert_non_null(strstr(f->event.reason, "it was lost together with its workers"));
     assert_in_range(passed, 2500, 3500 + 2 * STEP_MS);
 }
 

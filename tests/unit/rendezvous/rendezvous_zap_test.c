@@ -140,7 +140,7 @@ static void a_reason_is_told_once_and_then_counted(void **state)
     char line[REFUSAL_LINE_SIZE];
     assert_int_equal(rejection_log_deadline(&refusals).ns, INT64_MAX);
     assert_true(rejection_log_note(&refusals, REFUSAL_NO_SECRET, "10.1.2.3", at(100), line));
-    assert_non_null(strstr(line, "refused 10.1.2.3: it came without the job's secret"));
+    assert_non_null(strstr(line, "refused 10.1.2.3: it has no secret"));
     assert_int_equal(rejection_log_deadline(&refusals).ns, INT64_MAX);
     for (int i = 0; i < 41; i++)
         assert_false(
@@ -150,7 +150,7 @@ static void a_reason_is_told_once_and_then_counted(void **state)
     assert_int_equal(rejection_log_deadline(&refusals).ns, at(160).ns);
     assert_false(rejection_log_next(&refusals, at(159), line));
     assert_true(rejection_log_next(&refusals, at(160), line));
-    assert_non_null(strstr(line, "refused 41 more (42 in all), the last a peer: it came without"));
+    assert_non_null(strstr(line, "refused 41 more (42 in all), the last a peer: it has no secret"));
     assert_false(rejection_log_next(&refusals, at(160), line));
     assert_true(rejection_log_total(&refusals, line));
     assert_string_equal(line, "connections that were refused: 42 (no secret), 1 (not muster's protocol)");
