@@ -1,6 +1,5 @@
 /* cluster_digest.c - what rosters and clients say and are after each step, in one number: digests_test.c
  * keeps it. */
-#include <stddef.h>
 #include <string.h>
 
 #include "proto/base/buffer.h"
@@ -22,10 +21,26 @@ static void take_text(struct cluster *cluster, const char *text)
     take(cluster, text, strlen(text) + 1);
 }
 
-/* Empty but for what it has: all of it, up to the large parts. */
+static void take_id(struct cluster *cluster, struct world_id id)
+{
+    take_number(cluster, (int64_t)id.epoch);
+    take_number(cluster, id.round);
+}
+
+/* All of it but for the words, which may be put in another way. */
 static void take_event(struct cluster *cluster, const struct membership_event *event)
 {
-    take(cluster, event, offsetof(struct membership_event, failure));
+    const struct membership_world *world = &event->world;
+    const int64_t numbers[] = {
+        event->kind,        world->group_rank,     world->group_world_size, world->rank_base,
+        world->world_size,  world->role_rank_base, world->role_world_size,  world->restart_count,
+        world->master_port, event->planned,        event->grace_ns,         event->change,
+        event->next_nodes,  event->exit_code,      event->failed,           event->other_count,
+        event->other_total};
+    take(cluster, numbers, sizeof numbers);
+    take_id(cluster, world->id);
+    take_id(cluster, event->stopped);
+    take_text(cluster, world->master_addr);
     if (!event->failed)
         return;
     take_number(cluster, event->failure.rank);
@@ -44,7 +59,6 @@ void cluster_digest_roster(struct cluster *cluster, const struct roster *roster,
 {
     static struct membership_event event;
     scope_buffer line = {0};
-    char text[MUSTER_ERROR_TEXT];
     if (!cluster->options.trace)
         return;
     (void)roster_format(roster, &line);
@@ -53,8 +67,6 @@ void cluster_digest_roster(struct cluster *cluster, const struct roster *roster,
     take_number(cluster, roster_server_done(roster).round);
     take_number(cluster, roster_holds_server(roster));
     take_number(cluster, roster_remote_count(roster));
-    roster_describe_progress(roster, text, sizeof text);
-    take_text(cluster, text);
     for (size_t i = 0; i < actions->count; i++) {
         const struct roster_action *action = &actions->items[i];
         take_number(cluster, action->kind);
@@ -78,7 +90,6 @@ void cluster_digest_client(struct cluster *cluster, const struct client *client,
     take_number(cluster, client_is_alone(client, now) + 2 * client_server_left(client) +
                              4 * client_has_news(client) + 8 * client_was_seated(client) +
                              16 * client_has_room(client));
-    take_text(cluster, client_progress(client));
 }
 
 uint64_t cluster_digest(const struct cluster *cluster)

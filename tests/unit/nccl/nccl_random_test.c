@@ -309,7 +309,15 @@ static void check_policy(const struct description *m)
     policy_free(&policy);
 }
 
-/* One line a machine: how many decisions, and all that is said of them in one number. */
+/* All but the reasons, which may be put in other words. */
+static void say(const struct decision_list *list, struct buffer *out)
+{
+    for (int i = 0; i < list->count; i++)
+        buffer_printf(out, "%d %s=%s %s\n", (int)list->items[i].kind, list->items[i].name,
+                      list->items[i].value, list->items[i].rule);
+}
+
+/* One line a machine: how many decisions, and all of them in one number. */
 static void decisions_are_what_they_were(void **state)
 {
     (void)state;
@@ -324,10 +332,8 @@ static void decisions_are_what_they_were(void **state)
         make_policy(&policy);
         assert_int_equal(decide(&machine, NULL, &list, NULL), 0);
         assert_int_equal(decide(&machine, &policy, &ruled, NULL), 0);
-        assert_int_equal(decision_json(&list, &said), 0);
-        assert_int_equal(decision_json(&ruled, &said), 0);
-        assert_int_equal(decision_print(&list, 60 + (int)(seed % 100), &said), 0);
-        assert_int_equal(decision_summary(&list, &said), 0);
+        say(&list, &said);
+        say(&ruled, &said);
         buffer_printf(&text, "%" PRIu64 ": %d, with a policy %d, %016" PRIx64 "\n", seed, list.count,
                       ruled.count, text_hash(TEXT_HASH_START, said.data, said.length));
         decision_list_free(&ruled);

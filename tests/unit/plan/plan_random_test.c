@@ -87,7 +87,7 @@ static void random_plans_are_what_they_were(void **state)
             struct plan plan = {0};
             struct muster_error err = {0};
             if (plan_build(&m->model, &options, &plan, &err) < 0) {
-                hash = text_hash(hash, err.text, strlen(err.text));
+                hash = text_hash(hash, "refused", 7);
                 continue;
             }
             hash = text_hash(hash, &plan.hash, sizeof plan.hash);
