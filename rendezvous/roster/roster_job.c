@@ -70,7 +70,9 @@ void roster_record(struct roster *roster, const struct worker_failure *failure, 
     const int group_rank = roster->members[slot].group_rank;
     struct roster_cause cause = {failure_key_of(failure, at), roster->seen_count};
     int known = find_completed(roster, failure, group_rank);
-    roster->seen_total += !failure->completes;
+    /* What completes one that a former server heard of is new here; among more than there is room for it may be
+     * one that was counted and is not kept. */
+    roster->seen_total += known < 0 && (!failure->completes || roster->seen_count < ROSTER_CAUSES_KEPT);
     if (known >= 0) {
         cause.record = take_out(roster, known);
     } else if (roster->seen_count == ROSTER_CAUSES_KEPT) {

@@ -85,6 +85,25 @@ static void what_completes_a_report_takes_its_place(void **state)
     assert_int_equal(verdict->others[0].after_ns, -NS_PER_S);
 }
 
+/* A server that was started again gets it without the report that it completes. */
+static void what_completes_an_unknown_report_is_one(void **state)
+{
+    struct fixture *f = *state;
+    struct worker_failure failure = {.rank = 3, .pid = 11, .exit_code = 7, .completes = true};
+    f->now.ns = 100 * NS_PER_S;
+    all_run(f);
+    for (uint32_t round = 0; round < 2; round++) {
+        f->sequence[2] = 10 * (round + 1);
+        assert_int_equal(report(f, 2, round, MEMBERSHIP_REPORT_FAILED, &failure), 0);
+        for (int rank = 0; rank < NODES; rank++)
+            assert_int_equal(report(f, rank, round, MEMBERSHIP_REPORT_STOPPED, NULL), 0);
+    }
+    const struct membership_event *verdict = verdict_of(f);
+    assert_non_null(verdict);
+    assert_int_equal(verdict->failure.pid, 11);
+    assert_int_equal(verdict->other_total, 0);
+}
+
 static void the_first_cause_is_found_among_many(void **state)
 {
     struct fixture *f = *state;
@@ -345,6 +364,7 @@ int main(void)
         WITH_WORLD(a_broken_protocol_is_an_error),
         WITH_WORLD(who_stops_unasked_costs_a_restart),
         WITH_WORLD(what_completes_a_report_takes_its_place),
+        WITH_WORLD(what_completes_an_unknown_report_is_one),
         WITH_WORLD(the_first_cause_is_found_among_many),
         WITH_WORLD(of_many_failures_the_best_are_kept),
         WITH_WORLD(a_late_joiner_is_told_how_it_ended),
