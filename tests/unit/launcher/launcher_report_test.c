@@ -220,8 +220,8 @@ static void the_reason_of_each_kind(void **state)
     f = failed(0, 0, 0, "");
     record_of(&f)->lost_node = true;
     traceback_field(&f, "  traceback : the node was lost: its heartbeats stopped\n");
-    strcpy(record_of(&f)->message, "its agent was started again");
-    traceback_field(&f, "  traceback : the node was lost: its agent was started again\n");
+    strcpy(record_of(&f)->message, "its agent was restarted");
+    traceback_field(&f, "  traceback : the node was lost: its agent was restarted\n");
     f = failed(0, 0, SIGABRT, "");
     record_of(&f)->hung = true;
     record_of(&f)->step = 12;
