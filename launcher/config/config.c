@@ -165,7 +165,7 @@ int config_help(const char *name, int columns, struct buffer *out)
                   "torchrun's environment, watches the workers and stops or restarts\nthem together. A .py "
                   "file runs under python3 -u (PYTHON_EXEC if set), an executable as itself. "
                   "Arguments\nafter the program are the program's. Dashes and underscores in flags are "
-                  "equal, unique prefixes are enough, the\nvariable in brackets gives the default.\n\n",
+                  "equal, unique prefixes\nare enough, the variable in brackets gives the default.\n\n",
                   name);
     return knob_help(config_table(), columns, out);
 }
