@@ -2,6 +2,7 @@
 # muster-<version>-linux-<arch>.tar.gz. libzmq and libmicrohttpd are the archives of Debian's packages; what these refer to
 # for transports and TLS that muster never uses is in launcher/bundle_absent.c instead of twelve more libraries.
 enable_language(CXX) # libzmq is C++: the link needs libstdc++
+add_compile_definitions(MUSTER_BUNDLE) # proto/base/library.h
 
 function(muster_archive variable name package)
   find_library(${variable} lib${name}.a)

@@ -19,7 +19,7 @@
 #include "launcher/output/log_record.h"
 #include "launcher/process/find_program.h"
 #include "launcher/process/worker_command.h"
-#include "launcher/verdict/refusal.h"
+#include "launcher/verdict/failure_files.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"

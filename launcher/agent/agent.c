@@ -22,7 +22,7 @@
 #include "launcher/agent/agent_server.h"
 #include "launcher/agent/agent_signals.h"
 #include "launcher/agent/agent_status.h"
-#include "launcher/config/exit_mode.h"
+#include "launcher/verdict/report.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/env_names.h"
@@ -177,7 +177,7 @@ static int see_off(struct agent *agent, struct muster_error *err)
 
 static int shown_code(const struct agent *agent, int code)
 {
-    return exit_mode_code((enum exit_mode)agent->config->exit_mode, code, agent_processes_ran(agent));
+    return report_exit_code((enum exit_mode)agent->config->exit_mode, code, agent_processes_ran(agent));
 }
 
 static int fail_run(struct agent *agent, int code, const struct muster_error *err)

@@ -11,7 +11,7 @@
 #include "launcher/agent/agent_membership.h"
 #include "launcher/agent/agent_output.h"
 #include "launcher/agent/agent_processes.h"
-#include "launcher/policy/end.h"
+#include "launcher/policy/worker_group.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/exit_code.h"
@@ -458,4 +458,5 @@ static void failures_destroy(struct agent *agent)
     agent->failures = NULL;
 }
 
-const struct agent_part agent_failures_part = {"failures", failures_create, failures_deadline, failures_tick, failures_event, failures_destroy};
+const struct agent_part agent_failures_part = {"failures",    failures_create, failures_deadline,
+                                               failures_tick, failures_event,  failures_destroy};

@@ -1,5 +1,5 @@
-/* agent_failures.h - the ends of workers: reaping them, whose doing an end was (policy/end.h), what is known
- * of a failure.
+/* agent_failures.h - the ends of workers: reaping them, whose doing an end was (policy/worker_group.h), what
+ * is known of a failure.
  *
  * A failure is told to the others at once, with what the agent knows (AGENT_FAILURE). What the worker left
  * behind is looked up meanwhile by a thread (verdict/postmortem.h); what is found goes out as a second report

@@ -10,9 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "launcher/config/exit_mode.h"
 #include "launcher/config/rdzv_conf.h"
-#include "launcher/config/tune_mode.h"
 #include "launcher/host/machine.h"
 #include "launcher/host/numa.h"
 #include "launcher/host/signal_names.h"
@@ -34,6 +32,19 @@ enum config_command { COMMAND_RUN, COMMAND_LAUNCH, COMMAND_ENV };
 enum worker_store { WORKER_STORE_AGENT, WORKER_STORE_WORKER };
 
 enum config_output { OUTPUT_TEXT, OUTPUT_JSON, OUTPUT_MARKDOWN };
+
+/* --nccl-tune */
+enum tune_mode {
+    NCCL_ENV_ON,
+    NCCL_ENV_OFF,     /* only a policy file's settings */
+    NCCL_ENV_EXPLAIN, /* as on, with every decision and its reason printed */
+};
+
+/* --exit-code */
+enum exit_mode {
+    EXIT_MODE_FIRST,    /* the first cause's code, and the table in proto/exit_code.h */
+    EXIT_MODE_TORCHRUN, /* torchrun's: plain 1 for every failure, and for a signal once workers ran */
+};
 
 struct run_config {
     /* world */

@@ -1,6 +1,6 @@
-/* config_internal.h - shared by the parts of the configuration: config_sources.c (the command line),
- * config_environment.c (variables), config_world.c, config_workers.c and config_checks.c (checks of the
- * values), config_supervision.c, and config.c, which calls them. All pure. */
+/* config_internal.h - shared by the parts of the configuration: config_sources.c (the command line and
+ * variables), config_world.c, config_workers.c and config_checks.c (checks of the values), config_print.c,
+ * and config.c, which calls them. All pure. */
 #ifndef MUSTER_LAUNCHER_CONFIG_CONFIG_INTERNAL_H
 #define MUSTER_LAUNCHER_CONFIG_CONFIG_INTERNAL_H
 
@@ -60,30 +60,6 @@ int config_refuse_environment(const struct config_environment *environment, stru
  * node_identity.h. */
 int config_resolve_world(struct run_config *config, const struct config_environment *environment,
                          const struct machine *machine, struct muster_error *err);
-/* --- parts of the world, for each other: config_world.c and config_place.c --- */
-
-/* A number of nodes. */
-bool config_parse_count(const char *text, size_t length, int *out);
-/* min_nodes and max_nodes from nnodes. */
-int config_resolve_nodes(struct run_config *config, struct muster_error *err);
-/* Whether the nodes have ranks before they meet. */
-bool config_is_fixed(const struct run_config *config);
-/* Ignores the environment's values about other nodes. */
-int config_leave_aside(struct run_config *config, const char *reason, struct muster_error *err);
-/* If this node's rank was not given, applies the rules of node_identity.h. A standalone job has one node;
- * in a world ranked by the server no node has a rank beforehand. */
-int config_find_place(struct run_config *config, const struct config_environment *environment,
-                      const struct machine *machine, struct muster_error *err);
-/* A pod of many that a flag makes a separate job: the environment's values about the others do not apply. */
-int config_leave_other_pods(struct run_config *config, const struct config_environment *environment,
-                            struct muster_error *err);
-/* Elastic and with a Master: the operator counts workers in PET_NNODES, but the Master runs the command
- * too. */
-int config_warn_of_the_master(struct run_config *config, const struct config_environment *environment,
-                              struct muster_error *err);
-
-/* --- */
-
 /* The streams of --redirects and --tee, and the filters. */
 int config_check_logs(struct run_config *config, struct muster_error *err);
 /* --nproc-per-node: a number (out is it), a word that config_resolve_workers resolves (out is 0) or an error.

@@ -1,10 +1,11 @@
-/* config_world.c - checks of the settings for nodes: their number, this node's rank, and the address of
- * node 0 (pure); see config_internal.h. */
+/* config_world.c - checks of the settings for nodes (pure): their number, the address of node 0, and this
+ * node's place if it was not given; see config_internal.h. */
 #include "launcher/config/config_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "launcher/config/node_identity.h"
 #include "launcher/loop/resolver.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -18,7 +19,7 @@ static const char default_endpoint_port[] = "29400"; /* torchrun's, of c10d */
 _Static_assert((int)CONFIG_NODES_LIMIT == (int)ROSTER_MEMBER_LIMIT, "this address can be served");
 
 /* Ignores the environment's values about other nodes. */
-int config_leave_aside(struct run_config *config, const char *reason, struct muster_error *err)
+static int leave_aside(struct run_config *config, const char *reason, struct muster_error *err)
 {
     static const struct {
         const char *name, *value;
@@ -41,7 +42,7 @@ static int apply_standalone(struct run_config *config, struct muster_error *err)
     if (config_source(config, "rdzv-backend") != KNOB_FROM_FLAG &&
         config_set(config, "rdzv-backend", "c10d", "--standalone", err) < 0)
         return -1;
-    return config_leave_aside(config, "--standalone", err);
+    return leave_aside(config, "--standalone", err);
 }
 
 /* The reason of a rule that follows from a row: its variable, or its flag. */
@@ -50,7 +51,8 @@ static const char *said_by(const struct run_config *config, const char *name, co
     return config_source(config, name) == KNOB_FROM_ENVIRONMENT ? config_row(name)->env : flag;
 }
 
-bool config_parse_count(const char *text, size_t length, int *out)
+/* A number of nodes. */
+static bool parse_count(const char *text, size_t length, int *out)
 {
     char copy[16];
     int64_t value;
@@ -64,13 +66,14 @@ bool config_parse_count(const char *text, size_t length, int *out)
     return true;
 }
 
-int config_resolve_nodes(struct run_config *config, struct muster_error *err)
+/* min_nodes and max_nodes from nnodes. */
+static int resolve_nodes(struct run_config *config, struct muster_error *err)
 {
     const char *where = CONFIG_SETTING(config, "nnodes"), *text = config->nnodes;
     size_t first = strcspn(text, ":");
     bool range = text[first] == ':';
-    if (!config_parse_count(text, first, &config->min_nodes) ||
-        (range && !config_parse_count(text + first + 1, strlen(text + first + 1), &config->max_nodes)))
+    if (!parse_count(text, first, &config->min_nodes) ||
+        (range && !parse_count(text + first + 1, strlen(text + first + 1), &config->max_nodes)))
         return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not a number of nodes of 1 to %d", where, text,
                          CONFIG_NODES_LIMIT);
     if (!range)
@@ -229,10 +232,128 @@ static int resolve_ports(struct run_config *config, struct muster_error *err)
     return 0;
 }
 
-bool config_is_fixed(const struct run_config *config)
+/* Whether the nodes have ranks before they meet. */
+static bool is_fixed(const struct run_config *config)
 {
     return config->standalone ||
            (!strcmp(config->rdzv_backend, "static") && config->min_nodes == config->max_nodes);
+}
+
+static int take_place(struct run_config *config, const struct node_identity_found *found,
+                      struct muster_error *err)
+{
+    char number[32];
+    if (!*found->source)
+        return config->max_nodes > 1
+                   ? config_note(config, err, "no --node-rank and no PET_NODE_RANK: this is node 0")
+                   : 0;
+    mem_free(config->place_source);
+    config->place_source = mem_strdup(found->source);
+    if (!config->place_source)
+        return error_set(err, MUSTER_E_NOMEM, "no memory");
+    const char *reason = config->place_source;
+    (void)snprintf(number, sizeof number, "%d", found->nodes);
+    if (found->nodes &&
+        (config_set(config, "nnodes", number, reason, err) < 0 || resolve_nodes(config, err) < 0))
+        return -1;
+    (void)snprintf(number, sizeof number, "%d", found->node_rank);
+    if (config_set(config, "node-rank", number, reason, err) < 0)
+        return -1;
+    if (*found->master_addr && config_set(config, "master-addr", found->master_addr, reason, err) < 0)
+        return -1;
+    (void)snprintf(number, sizeof number, "%d", found->master_port);
+    if (found->master_port && config_set(config, "master-port", number, reason, err) < 0)
+        return -1;
+    return *found->job_id && !config_is_said(config, "rdzv-id")
+               ? config_set(config, "rdzv-id", found->job_id, reason, err)
+               : 0;
+}
+
+/* If this node's rank was not given, applies the rules of node_identity.h. A standalone job has one node;
+ * in a world ranked by the server no node has a rank beforehand. */
+static int find_place(struct run_config *config, const struct config_environment *environment,
+                      const struct machine *machine, struct muster_error *err)
+{
+    if (config->standalone || !is_fixed(config) || config_source(config, "node-rank") != KNOB_FROM_DEFAULT)
+        return 0;
+    struct node_identity_known known = {
+        .nodes = config_is_said(config, "nnodes") ? config->max_nodes : 0,
+        .master_addr = config_source(config, "master-addr") != KNOB_FROM_DEFAULT ? config->master_addr : NULL,
+        .master_port = config_source(config, "master-port") != KNOB_FROM_DEFAULT ? config->master_port : -1,
+        .host_name = machine->host_name,
+        .full_name = machine->full_name,
+        .get = environment->get,
+        .context = environment->context};
+    struct node_identity_found found;
+    return node_identity_find(&known, &found, err) < 0 ? -1 : take_place(config, &found, err);
+}
+
+/* --- implausible places --- */
+
+/* Pods counted by the operator: it writes WORLD_SIZE in processes if their number is given. */
+static int64_t count_pods(const struct config_environment *environment)
+{
+    const char *world = config_get(environment, ENV_WORLD_SIZE),
+               *nproc = config_get(environment, "PET_NPROC_PER_NODE");
+    int64_t size, each;
+    if (!world || !text_int64(world, &size))
+        return 0;
+    return nproc && text_int64(nproc, &each) && each > 0 && size % each == 0 ? size / each : size;
+}
+
+/* Elastic and with a Master: the operator counts workers in PET_NNODES, but the Master runs the command too.
+ */
+static int warn_of_the_master(struct run_config *config, const struct config_environment *environment,
+                              struct muster_error *err)
+{
+    int64_t pods = count_pods(environment);
+    if (config_source(config, "nnodes") != KNOB_FROM_ENVIRONMENT || !strchr(config->nnodes, ':') ||
+        !config_get(environment, ENV_MASTER_ADDR) || !config_get(environment, "PET_NODE_RANK") ||
+        pods <= config->max_nodes)
+        return 0;
+    return config_warn(config, err,
+                       "PET_NNODES=%s counts workers only, but %lld pods run this command, including the "
+                       "Master: at most %d take part, the last one waits as a spare. Remove the Master, or "
+                       "raise maxReplicas (elasticPolicy and a Master do not work together)",
+                       config->nnodes, (long long)pods, config->max_nodes);
+}
+
+/* How many pods run this command, although a flag makes each a separate job; 0: this is not the case. */
+static int64_t count_lone_pods(const struct run_config *config, const struct config_environment *environment)
+{
+    const char *said = config_get(environment, "PET_NNODES");
+    bool overruled = config_source(config, "nnodes") == KNOB_FROM_FLAG || config->standalone;
+    int nodes = 0;
+    if (config->max_nodes > 1 || !overruled || config_get(environment, ENV_RUN_ID))
+        return 0;
+    if (said) {
+        const char *colon = strchr(said, ':'), *most = colon ? colon + 1 : said;
+        return parse_count(most, strlen(most), &nodes) && nodes > 1 ? nodes : 0;
+    }
+    /* from an older operator, but overridden by a flag */
+    bool operators = config_get(environment, ENV_MASTER_ADDR) && config_get(environment, ENV_MASTER_PORT) &&
+                     config_get(environment, ENV_RANK);
+    int64_t pods = operators ? count_pods(environment) : 0;
+    return pods > 1 ? pods : 0;
+}
+
+/* A pod of many that starts a separate job: the environment's values about the others do not apply. */
+static int leave_other_pods(struct run_config *config, const struct config_environment *environment,
+                            struct muster_error *err)
+{
+    const char *way = config->standalone ? "--standalone" : "--nnodes=1";
+    int64_t pods = count_lone_pods(config, environment);
+    if (!pods)
+        return 0;
+    return leave_aside(config, way, err) < 0
+               ? -1
+               : config_warn(
+                     config, err,
+                     "this is one of %lld pods by %s, but %s makes it a separate job: %lld independent jobs "
+                     "would train. Leave --nnodes and --standalone out for one job of all pods",
+                     (long long)pods,
+                     config_get(environment, "PET_NNODES") ? "PET_NNODES" : "WORLD_SIZE and MASTER_ADDR", way,
+                     (long long)pods);
 }
 
 /* Addresses that can only mean this machine. A name that resolves to it cannot be recognised here. */
@@ -262,18 +383,18 @@ int config_resolve_world(struct run_config *config, const struct config_environm
 {
     if (config->standalone && apply_standalone(config, err) < 0)
         return -1;
-    if (apply_rdzv_conf(config, err) < 0 || config_resolve_nodes(config, err) < 0 ||
-        config_leave_other_pods(config, environment, err) < 0 || resolve_backend(config, machine, err) < 0 ||
-        config_find_place(config, environment, machine, err) < 0)
+    if (apply_rdzv_conf(config, err) < 0 || resolve_nodes(config, err) < 0 ||
+        leave_other_pods(config, environment, err) < 0 || resolve_backend(config, machine, err) < 0 ||
+        find_place(config, environment, machine, err) < 0)
         return -1;
     if (!config->elastic)
         config->wanted_rank = (int)config->node_rank;
-    if (config_is_fixed(config) && config->node_rank >= config->max_nodes)
+    if (is_fixed(config) && config->node_rank >= config->max_nodes)
         return error_set(err, MUSTER_E_INVALID, "%s: '%lld' is not below the number of nodes, %d (%s)",
                          CONFIG_SETTING(config, "node-rank"), (long long)config->node_rank, config->max_nodes,
                          CONFIG_SETTING(config, "nnodes"));
     if (resolve_master(config, err) < 0 || check_bind_addr(config, err) < 0 ||
         resolve_ports(config, err) < 0 || check_secret(config, err) < 0)
         return -1;
-    return config_warn_of_the_master(config, environment, err);
+    return warn_of_the_master(config, environment, err);
 }

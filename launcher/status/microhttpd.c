@@ -5,7 +5,7 @@
 
 struct microhttpd http_calls;
 
-#define HTTP_CALL_ROW(name) {"MHD_" #name, offsetof(struct microhttpd, name), false},
+#define HTTP_CALL_ROW(name) LIBRARY_ROW(struct microhttpd, name, MHD_##name),
 static const struct library_function functions[] = {MICROHTTPD_CALLS(HTTP_CALL_ROW)};
 #undef HTTP_CALL_ROW
 

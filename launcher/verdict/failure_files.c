@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
+#include "proto/env_names.h"
 
 #define TEXTS(X)                                                                                             \
     X(json)                                                                                                  \
@@ -144,4 +146,27 @@ int failure_files_write(const struct failure_files *files, int64_t patience_ns, 
                                "the failure files (failure.json, termination log) were not written: a file "
                                "system did not respond within %.4g s",
                                (double)patience_ns / NS_PER_S);
+}
+
+static const int64_t patience_ns = 2 * NS_PER_S;
+
+void startup_failure_write(const char *shown, const struct run_config *config, const char *message,
+                           int exit_code, struct buffer *complaints)
+{
+    struct muster_error err = {0};
+    scope_buffer sentence = {0};
+    if (config->command == COMMAND_ENV || config->dry_run)
+        return;
+    buffer_printf(&sentence, "%s: %s; exit code %d", shown, message, exit_code);
+    struct failure_files files = {
+        .sentence = sentence.data,
+        .termination_log = config->termination_log,
+        .termination_log_asked = config->termination_log_asked,
+        .error_file = getenv(ENV_ERROR_FILE),
+        .traceback = sentence.data,
+        .exit_code = exit_code,
+        .wall_ns = clock_wall_ns(),
+    };
+    if (!sentence.failed && failure_files_write(&files, patience_ns, complaints, &err) < 0)
+        buffer_printf(complaints, "%s\n", err.text);
 }

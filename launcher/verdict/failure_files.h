@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "launcher/config/config.h"
 #include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
 
@@ -29,5 +30,11 @@ struct failure_files {
  * thread was not done in time, or could not be started. */
 int failure_files_write(const struct failure_files *files, int64_t patience_ns, struct buffer *complaints,
                         struct muster_error *err);
+
+/* Writes the reason into the termination log and the error file of this process's parent; nothing for a
+ * command that does not start workers. config: as far as it is known, after config_salvage. complaints: a
+ * line for each requested file that could not be written. Blocks, with a bound. */
+void startup_failure_write(const char *shown, const struct run_config *config, const char *message,
+                           int exit_code, struct buffer *complaints);
 
 #endif

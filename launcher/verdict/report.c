@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "proto/base/clock.h"
+#include "proto/exit_code.h"
 #include "proto/xid.h"
 
 /* torchrun's: the negative signal number if a signal ended the worker */
@@ -246,4 +247,13 @@ int report_sentence(const struct report *report, struct buffer *out)
                       report->max_restarts);
     buffer_printf(out, "; exit code %d", report->exit_code);
     return out->failed ? -1 : 0;
+}
+
+int report_exit_code(enum exit_mode mode, int code, bool ran)
+{
+    if (mode == EXIT_MODE_FIRST || code == EXIT_CODE_OK)
+        return code;
+    if (ran || code == EXIT_CODE_NODE)
+        return EXIT_CODE_FAILURE;
+    return code;
 }

@@ -6,6 +6,7 @@
 #ifndef MUSTER_LAUNCHER_VERDICT_REPORT_H
 #define MUSTER_LAUNCHER_VERDICT_REPORT_H
 
+#include "launcher/config/config.h"
 #include "proto/base/buffer.h"
 #include "rendezvous/failure/failure.h"
 
@@ -51,5 +52,10 @@ int report_json(const struct report *report, struct buffer *out);
 /* One line, without newline: `failed (exitcode: -9) local_rank: 1 (pid: 12) of binary: x` as tools expect it.
  */
 int report_line(const char *name, const struct worker_failure *failure, struct buffer *out);
+
+/* An agent's exit code, by --exit-code. code: as in proto/exit_code.h. ran: workers were started at least
+ * once; before that torchrun has codes of its own too (bad usage, a program that cannot be executed, the
+ * signal that ended it). */
+int report_exit_code(enum exit_mode mode, int code, bool ran);
 
 #endif

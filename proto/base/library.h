@@ -15,10 +15,22 @@ extern "C" {
 #endif
 
 struct library_function {
-    const char *name; /* the library's symbol */
-    size_t slot;      /* offset of the function pointer in the struct */
-    bool optional;    /* optional: without it the slot stays NULL */
+    const char *name;     /* the library's symbol */
+    size_t slot;          /* offset of the function pointer in the struct */
+    bool optional;        /* optional: without it the slot stays NULL */
+    void (*linked)(void); /* the function itself, in a program that has the library inside; else NULL */
 };
+
+/* A row of such a table. MUSTER_BUNDLE: the library is linked statically. */
+#ifdef MUSTER_BUNDLE
+#define LIBRARY_LINKED(function) ((void (*)(void))(function))
+#else
+#define LIBRARY_LINKED(function) NULL
+#endif
+#define LIBRARY_ROW(calls, member, function)                                                                 \
+    {                                                                                                        \
+#function, offsetof(calls, member), false, LIBRARY_LINKED(function)                                  \
+    }
 
 struct library {
     const char *file;  /* "libzmq.so.5", for dlopen; its number is that of the binary interface */
@@ -28,10 +40,10 @@ struct library {
     size_t count;
 };
 
-/* Loads the library and fills the slots of calls, a zeroed struct of function pointers. Does nothing if
- * the first slot is filled already. handle: for dlclose; NULL where the library stays until the process
- * ends. -1 (MUSTER_E_NOT_FOUND, naming the file or the function that is missing) leaves no slot filled and
- * nothing loaded. From one thread at a time for a struct. */
+/* Loads the library, unless it is inside the program, and fills the slots of calls, a zeroed struct of
+ * function pointers. Does nothing if the first slot is filled already. handle: for dlclose; NULL where the
+ * library stays until the process ends. -1 (MUSTER_E_NOT_FOUND, naming the file or the function that is
+ * missing) leaves no slot filled and nothing loaded. From one thread at a time for a struct. */
 int library_load(const struct library *library, void *calls, void **handle, struct muster_error *err);
 
 #ifdef __cplusplus

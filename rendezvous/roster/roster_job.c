@@ -8,7 +8,6 @@
 
 #include "proto/exit_code.h"
 #include "rendezvous/failure/failure.h"
-#include "rendezvous/roster/backoff.h"
 #include "rendezvous/roster/roster_internal.h"
 
 void roster_act(struct roster_work *w, enum roster_action_kind kind, uint64_t session, int member,
@@ -70,8 +69,8 @@ void roster_record(struct roster *roster, const struct worker_failure *failure, 
     const int group_rank = roster->members[slot].group_rank;
     struct roster_cause cause = {failure_key_of(failure, at), roster->seen_count};
     int known = find_completed(roster, failure, group_rank);
-    /* What completes one that a former server heard of is new here; among more than there is room for it may be
-     * one that was counted and is not kept. */
+    /* What completes one that a former server heard of is new here; among more than there is room for it may
+     * be one that was counted and is not kept. */
     roster->seen_total += known < 0 && (!failure->completes || roster->seen_count < ROSTER_CAUSES_KEPT);
     if (known >= 0) {
         cause.record = take_out(roster, known);
@@ -272,6 +271,28 @@ void roster_adopt_world(struct roster_work *w)
     }
 }
 
+/* One round of splitmix64: neighbouring streaks get unrelated numbers. */
+static uint64_t backoff_mix(uint64_t x)
+{
+    x += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+int64_t roster_backoff_ns(int64_t base_ns, int64_t cap_ns, int64_t streak, uint64_t jitter)
+{
+    enum { STEPS = 1024 };
+    int64_t wait = base_ns < cap_ns ? base_ns : cap_ns;
+    if (wait <= 0 || streak < 1)
+        return 0;
+    for (int64_t i = 1; i < streak && wait < cap_ns; i++)
+        wait = wait > cap_ns / 2 ? cap_ns : wait * 2;
+    int64_t part =
+        (int64_t)(backoff_mix(jitter + (uint64_t)streak) % (STEPS + 1)); /* 0 to STEPS: -25 % to +25 % */
+    return wait - wait / 4 + wait / 2 / STEPS * part;
+}
+
 /* How long the next world is delayed: not at all after a planned stop. */
 static int64_t hold_back(struct roster_work *w)
 {
@@ -282,7 +303,7 @@ static int64_t hold_back(struct roster_work *w)
     bool lasted = instant_diff_ns(w->now, roster->formed_at) > roster->backoff_cap_ns;
     roster->streak = lasted ? 1 : roster->streak + 1;
     int64_t wait =
-        backoff_wait_ns(roster->backoff_ns, roster->backoff_cap_ns, roster->streak, roster->jitter);
+        roster_backoff_ns(roster->backoff_ns, roster->backoff_cap_ns, roster->streak, roster->jitter);
     if (wait)
         roster->hold_until = instant_add(w->now, wait);
     return wait;

@@ -6,7 +6,7 @@
 
 struct sodium_calls sodium_calls;
 
-#define SODIUM_CALL_ROW(member, function) {#function, offsetof(struct sodium_calls, member), false},
+#define SODIUM_CALL_ROW(member, function) LIBRARY_ROW(struct sodium_calls, member, function),
 static const struct library_function functions[] = {SODIUM_CALLS(SODIUM_CALL_ROW)};
 #undef SODIUM_CALL_ROW
 

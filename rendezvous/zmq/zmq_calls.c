@@ -5,7 +5,7 @@
 
 struct zmq_calls zmq_calls;
 
-#define ZMQ_CALL_ROW(name) {"zmq_" #name, offsetof(struct zmq_calls, name), false},
+#define ZMQ_CALL_ROW(name) LIBRARY_ROW(struct zmq_calls, name, zmq_##name),
 static const struct library_function functions[] = {ZMQ_CALLS(ZMQ_CALL_ROW)};
 #undef ZMQ_CALL_ROW
 

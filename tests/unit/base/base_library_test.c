@@ -21,9 +21,9 @@ static struct library library_of(const char *file, const struct library_function
 }
 
 static const struct library_function whole[] = {
-    {"cos", offsetof(struct calls, cosine), false},
-    {"sqrt", offsetof(struct calls, root), false},
-    {"muster_none", offsetof(struct calls, extra), true},
+    {"cos", offsetof(struct calls, cosine), false, NULL},
+    {"sqrt", offsetof(struct calls, root), false, NULL},
+    {"muster_none", offsetof(struct calls, extra), true, NULL},
 };
 
 static double never(double value)
@@ -61,9 +61,9 @@ static void a_missing_function_leaves_no_slot_filled(void **state)
 {
     (void)state;
     static const struct library_function functions[] = {
-        {"cos", offsetof(struct calls, cosine), false},
-        {"muster_none", offsetof(struct calls, extra), false},
-        {"sqrt", offsetof(struct calls, root), false},
+        {"cos", offsetof(struct calls, cosine), false, NULL},
+        {"muster_none", offsetof(struct calls, extra), false, NULL},
+        {"sqrt", offsetof(struct calls, root), false, NULL},
     };
     struct muster_error err = {0};
     struct calls calls = {0};
@@ -88,6 +88,25 @@ static void a_missing_library_is_named(void **state)
     assert_null(calls.cosine);
 }
 
+static double stand_in(double value)
+{
+    return -value;
+}
+
+/* As in a bundle: no file is looked for. */
+static void what_is_linked_is_taken(void **state)
+{
+    static const struct library_function functions[] = {
+        {"cos", offsetof(struct calls, cosine), false, (void (*)(void))stand_in},
+        {"sqrt", offsetof(struct calls, root), false, (void (*)(void))stand_in},
+    };
+    struct library library = library_of("/nonexistent", functions, 2);
+    struct calls calls = {0};
+    (void)state;
+    assert_int_equal(library_load(&library, &calls, NULL, NULL), 0);
+    assert_true(calls.cosine(1) == -1 && calls.root(4) == -4);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -95,6 +114,7 @@ int main(void)
         cmocka_unit_test(a_handle_is_given_to_who_asks),
         cmocka_unit_test(a_missing_function_leaves_no_slot_filled),
         cmocka_unit_test(a_missing_library_is_named),
+        cmocka_unit_test(what_is_linked_is_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

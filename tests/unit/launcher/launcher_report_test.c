@@ -10,7 +10,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "launcher/config/exit_mode.h"
 #include "launcher/verdict/error_file.h"
 #include "launcher/verdict/failure_files.h"
 #include "proto/base/guard.h"
@@ -358,8 +357,8 @@ static void exit_codes_by_mode(void **state)
                 {143, false, 143}, {2, false, 2},  {2, true, 1},  {126, false, 126}, {127, true, 1},
                 {138, false, 1},   {138, true, 1}, {1, false, 1}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        assert_int_equal(exit_mode_code(EXIT_MODE_FIRST, rows[i].code, rows[i].ran), rows[i].code);
-        assert_int_equal(exit_mode_code(EXIT_MODE_TORCHRUN, rows[i].code, rows[i].ran), rows[i].torchrun);
+        assert_int_equal(report_exit_code(EXIT_MODE_FIRST, rows[i].code, rows[i].ran), rows[i].code);
+        assert_int_equal(report_exit_code(EXIT_MODE_TORCHRUN, rows[i].code, rows[i].ran), rows[i].torchrun);
     }
 }
 

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/policy/end.h"
+#include "launcher/policy/worker_group.h"
 #include "launcher/verdict/error_directory.h"
 #include "launcher/verdict/error_file.h"
 #include "launcher/verdict/kernel_evidence.h"

@@ -1,5 +1,5 @@
-/* backoff.h: doubling, the cap, the jitter; and a roster that waits so before its rounds. */
-#include "rendezvous/roster/backoff.h"
+/* roster_backoff_ns: doubling, the cap, the jitter; and a roster that waits so before its rounds. */
+#include "rendezvous/roster/roster.h"
 
 #include "proto/base/clock.h"
 #include "rendezvous/roster/roster.h"
@@ -11,13 +11,13 @@ static void waits_double_up_to_the_cap(void **state)
     int64_t plain = 100 * NS_PER_MS;
     for (int64_t streak = 1; streak < 100; streak++) {
         for (uint64_t jitter = 0; jitter < 50; jitter++) {
-            int64_t wait = backoff_wait_ns(100 * NS_PER_MS, 60 * NS_PER_S, streak, jitter);
+            int64_t wait = roster_backoff_ns(100 * NS_PER_MS, 60 * NS_PER_S, streak, jitter);
             assert_in_range(wait, plain - plain / 4, plain + plain / 4);
         }
         plain = plain * 2 < 60 * NS_PER_S ? plain * 2 : 60 * NS_PER_S;
     }
-    assert_int_equal(backoff_wait_ns(5, 3, 1, 0) <= 3, 1);
-    assert_in_range(backoff_wait_ns(INT64_MAX / 4, INT64_MAX / 2, 60, 1), INT64_MAX / 4, INT64_MAX / 4 * 3);
+    assert_int_equal(roster_backoff_ns(5, 3, 1, 0) <= 3, 1);
+    assert_in_range(roster_backoff_ns(INT64_MAX / 4, INT64_MAX / 2, 60, 1), INT64_MAX / 4, INT64_MAX / 4 * 3);
 }
 
 static void jobs_do_not_come_back_at_one_moment(void **state)
@@ -25,8 +25,8 @@ static void jobs_do_not_come_back_at_one_moment(void **state)
     (void)state;
     int64_t least = INT64_MAX, most = 0;
     for (uint64_t jitter = 0; jitter < 200; jitter++) {
-        int64_t wait = backoff_wait_ns(NS_PER_S, 60 * NS_PER_S, 1, jitter);
-        assert_int_equal(wait, backoff_wait_ns(NS_PER_S, 60 * NS_PER_S, 1, jitter));
+        int64_t wait = roster_backoff_ns(NS_PER_S, 60 * NS_PER_S, 1, jitter);
+        assert_int_equal(wait, roster_backoff_ns(NS_PER_S, 60 * NS_PER_S, 1, jitter));
         least = wait < least ? wait : least;
         most = wait > most ? wait : most;
     }
@@ -36,9 +36,9 @@ static void jobs_do_not_come_back_at_one_moment(void **state)
 static void nothing_asked_is_nothing_waited(void **state)
 {
     (void)state;
-    assert_int_equal(backoff_wait_ns(0, 60 * NS_PER_S, 5, 7), 0);
-    assert_int_equal(backoff_wait_ns(NS_PER_S, 0, 5, 7), 0);
-    assert_int_equal(backoff_wait_ns(NS_PER_S, NS_PER_S, 0, 7), 0);
+    assert_int_equal(roster_backoff_ns(0, 60 * NS_PER_S, 5, 7), 0);
+    assert_int_equal(roster_backoff_ns(NS_PER_S, 0, 5, 7), 0);
+    assert_int_equal(roster_backoff_ns(NS_PER_S, NS_PER_S, 0, 7), 0);
 }
 
 /* --- in a world of one node --- */
