@@ -20,7 +20,9 @@ muster_archive(MICROHTTPD_ARCHIVE microhttpd libmicrohttpd-dev)
 # muster_bundle_program(target): links it so, and packs it.
 function(muster_bundle_program target)
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
-  target_link_libraries(${target} PRIVATE ${ZMQ_ARCHIVE} ${SODIUM_ARCHIVE} ${BSD_ARCHIVE} ${MICROHTTPD_ARCHIVE} muster_absent)
+  foreach(user muster_rendezvous_zmq muster_rendezvous_security muster_launcher_status) # behind these in the link
+    target_link_libraries(${user} INTERFACE ${ZMQ_ARCHIVE} ${SODIUM_ARCHIVE} ${BSD_ARCHIVE} ${MICROHTTPD_ARCHIVE} muster_absent)
+  endforeach()
   target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections -Wl,--as-needed)
   install(TARGETS ${target} RUNTIME DESTINATION bin)
   install(CODE "file(CREATE_LINK muster \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/bin/torchrun SYMBOLIC)")
