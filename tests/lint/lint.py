@@ -38,6 +38,8 @@ LINKING = {
     "lib/libmuster.so": ["zmq", "protobuf", "sodium"],
 }
 FILE_LIMIT, FUNCTION_LIMIT = 800, 150
+WITHOUT_README = {"proto/base", "proto/include", "proto/tree", "runtime/include"}  # the folder above describes them
+CELL_LIMIT = 120  # characters of a table's cell in the README at the top
 
 
 def sources(root, *suffixes, folders=CODE):
@@ -174,10 +176,15 @@ def check_sizes(root, build):
 
 def check_docs(root, build):
     breaches = []
-    folders = list(CODE) + ["k8s", "benchmarks", "tests", "tests/lint", "tests/fuzz", "kernels/cuda"]
+    layers = [line.partition(":")[0] for line in (build / "layers.txt").read_text().splitlines()]
+    folders = sorted({*CODE, *layers, "k8s", "benchmarks", "tests", "tests/lint", "tests/fuzz", "kernels/cuda"} - WITHOUT_README)
     for folder in folders:
         if not (root / folder / "README.md").is_file():
             breaches.append(f"{folder}/README.md is missing")
+    for number, line in enumerate((root / "README.md").read_text().splitlines(), 1):
+        cells = [cell.strip() for cell in line.split("|")[1:-1]] if line.startswith("|") else []
+        breaches += [f"README.md:{number}: a cell of {len(cell)} characters; the limit is {CELL_LIMIT}" for cell in cells
+                     if len(cell) > CELL_LIMIT]
     named = 0
     for readme in [root / "README.md", *root.glob("*/README.md"), *root.glob("*/*/README.md")]:
         if "build" in readme.relative_to(root).parts[0] or not readme.is_file():
