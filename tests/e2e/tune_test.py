@@ -82,7 +82,7 @@ class Policy(AgentTest):
         policy = self.policy("  - forbid: [NCCL_IB_DISABLE]\n    reason: the fabric is fast\n")
         out, err = self.run_muster("--standalone", policy, "echo", "ran", env={"NCCL_IB_DISABLE": "1"}, code=2)
         self.assertEqual(out, "")
-        self.assertIn(f"{self.folder}/policy.yaml:3 forbids it (the fabric is fast), and environment sets it", err)
+        self.assertIn(f"{self.folder}/policy.yaml:3 forbids it (the fabric is fast), but it is set in environment: remove it there", err)
         self.run_muster("--standalone", policy, "true")
 
     def test_pins_and_additions_come_also_without_rules(self):
