@@ -9,16 +9,6 @@
 #include "launcher/agent/agent_processes.h"
 #include "proto/base/guard.h"
 
-const char *agent_event_name(enum agent_event_kind kind)
-{
-    static const char *const names[] = {
-#define AGENT_EVENT_NAME(symbol, ...) [symbol] = (#symbol),
-        AGENT_EVENTS(AGENT_EVENT_NAME)
-#undef AGENT_EVENT_NAME
-    };
-    return (unsigned)kind < AGENT_EVENT_COUNT ? names[kind] : "?";
-}
-
 static const unsigned char steps[] = {
 #define AGENT_EVENT_STEP(symbol, step, meaning) [symbol] = (step),
     AGENT_EVENTS(AGENT_EVENT_STEP)

@@ -80,8 +80,6 @@ struct agent_event {
     const struct worker_failure *failure;
 };
 
-const char *agent_event_name(enum agent_event_kind kind);
-
 /* --- the agent --- */
 
 /* What all parts may read; who writes it is said. The parts' own states are opaque. */
