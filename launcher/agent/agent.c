@@ -1,4 +1,4 @@
-/* agent.c - the life of one `muster run`: the table of its parts, the loop, the end. See agent_internal.h. */
+/* agent.c - one `muster run`: the table of its parts, the loop, the end. See agent_internal.h. */
 #include "launcher/agent/agent.h"
 
 #include <fcntl.h>
@@ -30,8 +30,8 @@
 
 static const int64_t linger_ns = 2 * NS_PER_S; /* for the last messages to the server */
 
-/* In the order in which they are created, and in which they hear and tick; they are destroyed in reverse. The
- * worker group comes last: what the others saw in a turn of the loop is known when it looks. */
+/* In the order in which they are created, get events and tick; they are destroyed in reverse. The worker
+ * group comes last: the other parts' events of a turn of the loop are known to it. */
 static const struct agent_part *const parts[] = {
     &agent_output_part,   &agent_signals_part,   &agent_events_part, &agent_job_state_part,
     &agent_nccl_part,     &agent_folders_part,   &agent_server_part, &agent_heartbeats_part,
@@ -103,8 +103,9 @@ static int make_identity(struct agent *agent, struct muster_error *err)
     return 0;
 }
 
-/* Room for pipes and files of every worker and for connections to the store, for the agent alone: workers get
- * the limit that we got (select breaks above 1,024). Where it cannot be had, opening says so later. */
+/* Room for pipes and files of every worker and for connections to the store, for the agent alone: workers
+ * get the inherited limit (select breaks above 1,024). If it cannot be raised, opening fails later with an
+ * error. */
 static int raise_descriptors(struct agent *agent, struct muster_error *err)
 {
     if (getrlimit(RLIMIT_NOFILE, &agent->descriptors) < 0)
@@ -114,8 +115,8 @@ static int raise_descriptors(struct agent *agent, struct muster_error *err)
     return 0;
 }
 
-/* One arena for all threads: each would have its own, and grow it by a system call for every connection. Some
- * thousand agents that come at once take a tenth of their time for that. */
+/* One arena for all threads: each would have its own, and grow it by a system call for every connection.
+ * Some thousand agents that connect at once take a tenth of their time for that. */
 static void share_heap(void)
 {
 #ifdef M_ARENA_MAX
@@ -156,8 +157,8 @@ static int run_loop(struct agent *agent, struct muster_error *err)
     }
 }
 
-/* The server outlives its agent's part in the job until the others have taken note. Meanwhile signals and
- * questions are answered as ever. */
+/* The server outlives its agent's part in the job until the others have acknowledged the end. Meanwhile
+ * signals and requests are handled as always. */
 static int see_off(struct agent *agent, struct muster_error *err)
 {
     char text[MUSTER_ERROR_TEXT];

@@ -1,4 +1,4 @@
-/* agent_actions.c - one step of the worker group for each event that is one, and what it asks for. See
+/* agent_actions.c - one step of the worker group for each of its events, and the actions of the step. See
  * agent_actions.h. */
 #include "launcher/agent/agent_actions.h"
 
@@ -66,12 +66,13 @@ static void say_already(struct agent *agent)
         log_info(&agent->log, "already stopping, together with the other nodes");
         return;
     }
-    log_info(&agent->log, "already stopping; what still runs %s in %lld s",
-             group->state == GROUP_KILLING ? "was killed, giving up" : "is killed",
+    log_info(&agent->log, "already stopping; the remaining processes %s in %lld s",
+             group->state == GROUP_KILLING ? "were killed, giving up" : "are killed",
              (long long)(left > 0 ? left : 0));
 }
 
-static void execute_action(struct agent *agent, enum worker_group_action action, const struct agent_event *event)
+static void execute_action(struct agent *agent, enum worker_group_action action,
+                           const struct agent_event *event)
 {
     switch (action) {
     case GROUP_REPORT_FAILED:
@@ -153,9 +154,9 @@ bool agent_actions_admit(struct agent *agent, const struct agent_event *event)
     if (event->kind == AGENT_WORLD)
         round_begin(&agent->round, event->seat);
     if (event->kind == AGENT_STOP) {
-        /* who is dead already was not stopped by us */
+        /* a worker that is dead already was not stopped by us */
         agent_emit(agent, &(struct agent_event){.kind = AGENT_CHILDREN});
-        log_info(&agent->log, "the workers stop: %s", event->seat->reason);
+        log_info(&agent->log, "stopping the workers: %s", event->seat->reason);
         round_take_stop(&agent->round, event->seat);
     }
     return true;
@@ -202,4 +203,5 @@ static void group_tick(struct agent *agent, struct instant now)
         agent_emit(agent, &(struct agent_event){.kind = AGENT_EMPTY});
 }
 
-const struct agent_part agent_actions_part = {"worker group", group_create, group_deadline, group_tick, NULL, NULL};
+const struct agent_part agent_actions_part = {"worker group", group_create, group_deadline,
+                                              group_tick,     NULL,         NULL};

@@ -1,4 +1,4 @@
-/* agent_events.c - event lines to where --event-log-handler says. See agent_events.h. */
+/* agent_events.c - event lines to the destination of --event-log-handler. See agent_events.h. */
 #include "launcher/agent/agent_events.h"
 
 #include <fcntl.h>
@@ -36,7 +36,7 @@ static void opening_free(void *payload)
 {
     struct opening *opening = payload;
     if (opening->fd >= 0)
-        (void)close(opening->fd); /* nobody waited for it, and nothing was written */
+        (void)close(opening->fd); /* no thread waited for it, and nothing was written */
     mem_free(opening->path);
     mem_free(opening);
 }
@@ -108,7 +108,7 @@ static void events_destroy(struct agent *agent)
     struct instant limit = instant_add(clock_now(NULL), finish_limit_ns);
     bool ended = write_queue_finish(file->outlet, finish_patience_ns, limit, &lost);
     if (lost.bytes)
-        log_warning(&agent->log, "%llu bytes of events are not written: %s does not take them",
+        log_warning(&agent->log, "%llu bytes of events were dropped: %s is too slow or not writable",
                     (unsigned long long)lost.bytes, agent->config->event_log_handler);
     if (ended && file->wake_fd >= 0)
         (void)close(file->wake_fd); /* else a thread that hangs may still write to it */
@@ -145,7 +145,7 @@ static void write_line(struct agent *agent, struct event_line *line)
                                       .starts = true,
                                       .ends = true,
                                       .keep = true};
-    (void)write_queue_put(agent->events->outlet, &piece); /* where it is refused it is counted */
+    (void)write_queue_put(agent->events->outlet, &piece); /* if it is refused it is counted */
 }
 
 static bool events_wanted(const struct agent *agent)
@@ -161,13 +161,13 @@ static void tell_state(struct agent *agent, enum event_state state, int64_t dura
 static void tell_end(struct agent *agent, const struct agent_event *event)
 {
     write_line(agent, &(struct event_line){.state = event->code ? EVENT_FAILED : EVENT_SUCCEEDED,
-                                     .duration_ns = event->duration_ns,
-                                     .ended = true,
-                                     .exit_code = event->code,
-                                     .error = event->text});
+                                           .duration_ns = event->duration_ns,
+                                           .ended = true,
+                                           .exit_code = event->code,
+                                           .error = event->text});
 }
 
-/* failure: where it ended by itself, and not well. */
+/* failure: if it ended by itself, with an error. */
 static void tell_worker(struct agent *agent, const struct worker *worker,
                         const struct worker_failure *failure)
 {
@@ -218,4 +218,5 @@ static void events_event(struct agent *agent, const struct agent_event *event)
     }
 }
 
-const struct agent_part agent_events_part = {"events", events_create, NULL, NULL, events_event, events_destroy};
+const struct agent_part agent_events_part = {"events", events_create, NULL,
+                                             NULL,     events_event,  events_destroy};

@@ -1,5 +1,5 @@
-/* agent_events.h - event lines (output/event_line.h) to where --event-log-handler says: nowhere, the console,
- * or a file that a thread writes. Only listens. */
+/* agent_events.h - event lines (output/event_line.h) to the destination of --event-log-handler: none, the
+ * console, or a file written by a thread. Only receives events. */
 #ifndef MUSTER_LAUNCHER_AGENT_AGENT_EVENTS_H
 #define MUSTER_LAUNCHER_AGENT_AGENT_EVENTS_H
 

@@ -1,5 +1,5 @@
-/* agent_failures.c - from the end of a worker to the report of a failure, and its completion by what is found
- * out later. See agent_failures.h. */
+/* agent_failures.c - from the end of a worker to the report of a failure, and its completion by the
+ * post-mortem. See agent_failures.h. */
 #include "launcher/agent/agent_failures.h"
 
 #include <stdio.h>
@@ -17,27 +17,27 @@
 #include "proto/exit_code.h"
 #include "rendezvous/failure/failure.h"
 
-/* A busy machine takes its time with a file of a few lines. The others have long been told. */
+/* A busy machine may be slow with a file of a few lines. The other nodes have been informed already. */
 static const int64_t patience_ns = 2 * NS_PER_S;
 
-/* At all times: deadline is set where watched.fd is; every record is the post-mortem's, the round's or that
- * of one function here. */
+/* At all times: deadline is set if watched.fd is; every record is owned by the post-mortem, the round or
+ * one function here. */
 struct agent_failures {
     int64_t seen;
     struct postmortem *postmortem; /* of this round; NULL: not yet, or no memory */
-    struct loop_source watched;    /* its thread, while one is under way; fd -1 */
+    struct loop_source watched;    /* its thread, while one is in progress; fd -1 */
     struct instant deadline;
 };
 
 /* --- records --- */
 
-/* Who failed, when and where; not how. NULL without memory, which is said. */
+/* The worker, node and time of a failure, not its cause. NULL without memory, which is logged. */
 static struct observed_failure *make_record(const struct agent *agent, const struct worker *worker,
                                             struct instant at)
 {
     struct observed_failure *record = mem_calloc(1, sizeof *record);
     if (!record) {
-        log_error(&agent->log, "no memory for what is known of a failure");
+        log_error(&agent->log, "no memory for the record of a failure");
         return NULL;
     }
     struct worker_failure *failure = &record->failure;
@@ -51,7 +51,7 @@ static struct observed_failure *make_record(const struct agent *agent, const str
     return record;
 }
 
-/* The same, and how it ended and its last words. */
+/* The same, with the cause and the last output. */
 static struct observed_failure *make_end_record(struct agent *agent, struct worker *worker)
 {
     struct observed_failure *record = make_record(agent, worker, worker->ended);
@@ -70,7 +70,7 @@ static struct observed_failure *make_end_record(struct agent *agent, struct work
 
 static bool has_worker(const struct worker_failure *failure)
 {
-    /* of a hang, all that hung are told of where it is seen */
+    /* of a hang, all hung workers are reported where it is detected */
     return !failure->not_started && !failure->hung && !failure->unkillable && !failure->lost_node;
 }
 
@@ -92,7 +92,7 @@ static void tell_line(struct agent *agent, struct observed_failure *record)
         log_error(&agent->log, "%s", line.data);
 }
 
-/* --- what was found out --- */
+/* --- findings --- */
 
 static void note_stopped(struct agent *agent, struct observed_failure *record)
 {
@@ -106,7 +106,7 @@ static void note_stopped(struct agent *agent, struct observed_failure *record)
     observed_failure_free(record);
 }
 
-/* Nothing more will be known of it. reported: the server has had it as it was. */
+/* Its record is final. reported: the server has had it before completion. */
 static void complete_failure(struct agent *agent, struct observed_failure *record, bool reported)
 {
     struct worker_failure *failure = &record->failure;
@@ -153,7 +153,7 @@ static void postmortem_ready(void *context, uint32_t events)
     complete_ready(agent);
 }
 
-/* Sends the thread for those that wait. */
+/* Starts the thread for those that wait. */
 static void start_postmortem(struct agent *agent)
 {
     struct agent_failures *failures = agent->failures;
@@ -161,7 +161,7 @@ static void start_postmortem(struct agent *agent)
     if (!agent_failures_are_pending(agent) || failures->watched.fd >= 0)
         return;
     postmortem_go(failures->postmortem);
-    complete_ready(agent); /* what could not be looked up at all */
+    complete_ready(agent); /* those that could not be examined at all */
     int fd = postmortem_fd(failures->postmortem);
     if (fd < 0)
         return;
@@ -173,13 +173,13 @@ static void start_postmortem(struct agent *agent)
     log_warning(&agent->log, "%s", err.text);
 }
 
-/* A file system that stalls costs one wait a round. */
+/* A file system that hangs costs one wait a round. */
 static void give_up(struct agent *agent)
 {
     stop_watching(agent);
     postmortem_give_up(agent->failures->postmortem);
     log_warning(&agent->log,
-                "what workers left behind is not read: a file system or driver did not answer within %.4g s",
+                "crash diagnostics skipped: the log file system or GPU driver did not respond within %.4g s",
                 (double)patience_ns / NS_PER_S);
     complete_ready(agent);
 }
@@ -209,9 +209,9 @@ int64_t agent_failures_seen(const struct agent *agent)
     return agent->failures->seen;
 }
 
-/* --- what comes in --- */
+/* --- events --- */
 
-/* Takes the record. Told at once, where it is known to be a failure. */
+/* Takes the record. Reported at once if it is known to be a failure. */
 static void take_failure(struct agent *agent, struct observed_failure *record)
 {
     const bool suspect = record->suspect;
@@ -243,7 +243,7 @@ void agent_failures_not_started(struct agent *agent, const struct worker *worker
         take_nothing(agent, worker);
         return;
     }
-    record->failure.pid = getpid(); /* there is no worker: it is this process that failed to start one */
+    record->failure.pid = getpid(); /* there is no worker: this process failed to start one */
     record->failure.exit_code = exit_code ? exit_code : EXIT_CODE_FAILURE;
     record->failure.not_started = true;
     (void)snprintf(record->failure.message, sizeof record->failure.message, "%s", why);
@@ -255,7 +255,7 @@ void agent_failures_unkillable(struct agent *agent)
     const struct descendants_process *process = agent_processes_name_stuck(agent);
     int rank = agent->round.worker_count - 1;
     while (rank > 0 && !agent->round.workers[rank].alive)
-        rank--; /* 0 also where all workers are gone and one of their children is left */
+        rank--; /* 0 also if all workers are gone and one of their children remains */
     struct observed_failure *record = make_record(agent, &agent->round.workers[rank], clock_now(NULL));
     if (!record)
         return;
@@ -269,7 +269,7 @@ void agent_failures_unkillable(struct agent *agent)
     complete_failure(agent, record, false);
 }
 
-/* A cause like any other lost node, ours to name since nobody else is left who could. */
+/* A cause like any other lost node, named by us since no other agent can. */
 static void note_lost_server(struct agent *agent)
 {
     struct observed_failure *record = make_record(agent, NULL, clock_now(NULL));
@@ -283,8 +283,7 @@ static void note_lost_server(struct agent *agent)
 
 /* --- reaping --- */
 
-/* All that is dead is collected before the first of it is handled: it died before anybody was told to stop.
- */
+/* Reap every exited child first, then classify: all of them exited before we sent a stop signal. */
 static void collect_children(struct agent *agent)
 {
     struct round *round = &agent->round;
@@ -302,7 +301,7 @@ static void collect_children(struct agent *agent)
     }
 }
 
-/* state: when it was collected. */
+/* state: when it was reaped. */
 static void classify_exit(struct agent *agent, struct worker *worker, enum worker_group_state state)
 {
     const struct worker_group *group = &agent->group;
@@ -313,7 +312,7 @@ static void classify_exit(struct agent *agent, struct worker *worker, enum worke
         return;
     }
     if (agent->round.beats[worker->local_rank].stalled)
-        kind = END_STOPPED; /* it hung, and was told of */
+        kind = END_STOPPED; /* it hung, and was reported */
     struct observed_failure *record = make_end_record(agent, worker);
     if (!record) {
         if (kind == END_OWN || kind == END_TOLD)
@@ -348,7 +347,7 @@ static void reap_children(struct agent *agent)
         agent_emit(agent, &(struct agent_event){.kind = AGENT_SUCCESS});
 }
 
-/* One failure for all that stood still: of the one that is furthest behind. */
+/* One failure for all stalled workers: of the slowest. */
 static void take_hang(struct agent *agent, struct worker *slowest, int64_t silent_ns)
 {
     struct round *round = &agent->round;
@@ -359,7 +358,7 @@ static void take_hang(struct agent *agent, struct worker *slowest, int64_t silen
     }
     struct worker_failure *failure = &record->failure;
     if (slowest->alive || !failure->signal) {
-        /* it does not end, or ended in its own way when it was asked to */
+        /* it does not end, or ended by itself when it was stopped */
         failure->exit_code = -1;
         failure->signal = SIGABRT;
     }
@@ -394,12 +393,12 @@ static int failures_create(struct agent *agent, struct muster_error *err)
 static void begin_round(struct agent *agent)
 {
     struct agent_failures *failures = agent->failures;
-    assert(!agent_failures_are_pending(agent)); /* the last round was not over before all was told */
+    assert(!agent_failures_are_pending(agent)); /* the last round was not over before all was reported */
     stop_watching(agent);
     postmortem_destroy(take_pointer(&failures->postmortem));
 }
 
-/* The workers were started, the first one so long ago. A thread that opens files has no part in the start
+/* The workers were started, the first one so long ago. A thread that opens files is not part of the start
  * itself. */
 static void watch_kernel(struct agent *agent, int64_t ago_ns)
 {

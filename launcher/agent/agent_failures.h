@@ -1,10 +1,10 @@
 /* agent_failures.h - the ends of workers: reaping them, whose doing an end was (policy/worker_group.h), what
  * is known of a failure.
  *
- * A failure is told to the others at once, with what the agent knows (AGENT_FAILURE). What the worker left
- * behind is looked up meanwhile by a thread (verdict/postmortem.h); what is found goes out as a second report
- * of the same failure, before this node says that it has stopped. So a file system that stalls delays the
- * verdict, with a bound, and the stop of the other nodes not at all. */
+ * A failure is reported to the others at once, with the facts known to the agent (AGENT_FAILURE). The
+ * worker's files are read meanwhile by a thread (verdict/postmortem.h); the findings are sent as a second
+ * report of the same failure, before this node reports STOPPED. So a file system that hangs delays the
+ * verdict, with a bound, but not the stop of the other nodes. */
 #ifndef MUSTER_LAUNCHER_AGENT_AGENT_FAILURES_H
 #define MUSTER_LAUNCHER_AGENT_AGENT_FAILURES_H
 
@@ -15,9 +15,9 @@ extern const struct agent_part agent_failures_part;
 /* worker (NULL: none in particular) could not be started: emits AGENT_FAILURE. */
 void agent_failures_not_started(struct agent *agent, const struct worker *worker, int exit_code,
                                 const char *why);
-/* What is left of the workers survives KILL: the node is unfit, which is said, here and to the others. */
+/* Some worker processes survived SIGKILL: the node is unfit, which is logged and reported to the others. */
 void agent_failures_unkillable(struct agent *agent);
-/* Whether something is still looked up: the round is not over before it is told. */
+/* Whether a post-mortem is in progress: the round is not over before it is reported. */
 bool agent_failures_are_pending(const struct agent *agent);
 /* At the end: waits for that, with a bound. */
 void agent_failures_settle(struct agent *agent);

@@ -1,5 +1,4 @@
-/* agent_heartbeats.c - heartbeats of the workers, and what follows from their silence. See
- * agent_heartbeats.h. */
+/* agent_heartbeats.c - heartbeats of the workers, and actions on hung ones. See agent_heartbeats.h. */
 #include "launcher/agent/agent_heartbeats.h"
 
 #include <errno.h>
@@ -17,19 +16,19 @@
 
 static const int64_t early_exit_ns = 60 * NS_PER_S;
 
-/* The pipe of one worker; at all times: in the loop where fd is not -1. */
+/* The pipe of one worker; at all times: in the loop if fd is not -1. */
 struct heartbeat_pipe {
     struct agent *agent;
     int local_rank;
     struct loop_source source;
-    bool named; /* as one that left early */
+    bool named; /* as one that exited early */
 };
 
 struct agent_heartbeats {
     struct heartbeat_pipe *pipes; /* one for each worker */
     struct hang hang;
-    int slowest;                    /* local rank of the worker that the hang is told of */
-    struct background_watch asking; /* while what the kernel says of it is read */
+    int slowest;                    /* local rank of the worker that is reported as hung */
+    struct background_watch asking; /* while the kernel's view of it is read */
     struct hang_dump *dump;         /* of asking */
 };
 
@@ -62,7 +61,7 @@ static void drain_pipe(struct heartbeat_pipe *pipe)
         else if (got < 0 && errno == EAGAIN)
             return;
         else
-            close_pipe(pipe); /* nobody can beat any more */
+            close_pipe(pipe); /* no process can send heartbeats any more */
     }
 }
 
@@ -76,7 +75,7 @@ int agent_heartbeats_open(struct agent *agent, struct worker *worker, int *write
 {
     struct heartbeat_pipe *pipe = &agent->heartbeats->pipes[worker->local_rank];
     int ends[2];
-    /* a worker is never held up by an agent that does not read */
+    /* a worker is never blocked by an agent that does not read */
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
         return error_errno(err, "cannot make a heartbeat pipe for local rank %d (ulimit -n limits them)",
                            worker->local_rank);
@@ -84,7 +83,7 @@ int agent_heartbeats_open(struct agent *agent, struct worker *worker, int *write
     pipe->source = (struct loop_source){ends[0], pipe_ready, pipe};
     heartbeat_init(beat_of(agent, worker->local_rank));
     if (loop_add(&agent->loop, &pipe->source, EPOLLIN, err) < 0) {
-        (void)close(ends[0]); /* a pipe that nobody uses yet */
+        (void)close(ends[0]); /* a pipe without users yet */
         pipe->source.fd = -1;
         return -1;
     }
@@ -116,7 +115,7 @@ static void log_lines(struct agent *agent, const char *text)
 
 static void take_hang_step(struct agent *agent, enum hang_event event);
 
-/* Of those that are equally far behind it is the one that cannot run for which the others wait. */
+/* Among equally slow ones the one that cannot run is the cause. */
 static void blame_stopped(struct agent *agent, pid_t pid)
 {
     const int64_t step = agent->round.beats[agent->heartbeats->slowest].step;
@@ -136,7 +135,7 @@ static void answered(void *context)
     blame_stopped(agent, agent->heartbeats->dump->stopped);
     log_lines(agent, agent->heartbeats->dump->text.data ? agent->heartbeats->dump->text.data : "");
     background_watch_end(&agent->heartbeats->asking);
-    if (!asked) /* else what they have to say takes a moment: the deadline ends it */
+    if (!asked) /* else their output takes a moment: the deadline ends it */
         take_hang_step(agent, HANG_ANSWERED);
 }
 
@@ -152,18 +151,18 @@ static void ask_kernel(struct agent *agent)
         if (agent->round.beats[i].stalled)
             sessions[found++] = agent->round.workers[i].pid;
     (void)heartbeats_format(agent->round.beats, count, agent->round.world.rank_base, &steps);
-    log_error(&agent->log, "rank %d (pid %d) hangs: no heartbeat for %.4g s; last steps here: %s",
+    log_error(&agent->log, "rank %d (pid %d) is hung: no heartbeat for %.4g s; last steps here: %s",
               slowest->rank, (int)slowest->pid, agent->config->hang_timeout_s,
-              steps.data && !steps.failed ? steps.data : "none was told");
+              steps.data && !steps.failed ? steps.data : "none reported");
     struct background_job *errand =
         sessions ? hang_dump_start(sessions, found, &agent->heartbeats->dump, &err) : NULL;
     if (background_watch_begin(&agent->heartbeats->asking, &agent->loop, errand, answered, agent, &err) < 0)
-        log_warning(&agent->log, "%s", err.text); /* the deadline goes on without it */
+        log_warning(&agent->log, "%s", err.text); /* the deadline continues without it */
 }
 
 static void abort_stalled(struct agent *agent)
 {
-    background_watch_end(&agent->heartbeats->asking); /* /proc did not answer in time */
+    background_watch_end(&agent->heartbeats->asking); /* /proc did not respond in time */
     for (int i = 0; i < agent->round.worker_count; i++)
         if (agent->round.beats[i].stalled && agent->round.workers[i].alive) {
             (void)kill(-agent->round.workers[i].pid, SIGABRT); /* it is not reaped: the number is its own */
@@ -195,7 +194,7 @@ static void take_hang_step(struct agent *agent, enum hang_event event)
         tell_hang(agent);
 }
 
-/* The workers are being stopped: who hangs does not matter any more. */
+/* The workers are being stopped: a hang does not matter any more. */
 static void reset_hang(struct agent *agent)
 {
     take_hang_step(agent, HANG_RESET);
@@ -219,14 +218,14 @@ static void look_for_silence(struct agent *agent, struct instant now)
             now, heartbeats_deadline(agent->round.beats, agent->round.worker_count, timeout_ns(agent))))
         return;
     for (int i = 0; i < agent->round.worker_count; i++)
-        drain_pipe(&agent->heartbeats->pipes[i]); /* we may be the one that was stopped */
+        drain_pipe(&agent->heartbeats->pipes[i]); /* this agent may have been the stopped process */
     agent->heartbeats->slowest =
         heartbeats_stalled(agent->round.beats, agent->round.worker_count, timeout_ns(agent), now);
     if (agent->heartbeats->slowest >= 0)
         take_hang_step(agent, HANG_STALLED);
 }
 
-/* --- who left early --- */
+/* --- workers that exited early --- */
 
 static struct instant early_exit_deadline(const struct agent *agent)
 {
@@ -320,4 +319,5 @@ static void beats_destroy(struct agent *agent)
     agent->heartbeats = NULL;
 }
 
-const struct agent_part agent_heartbeats_part = {"heartbeats", beats_create, beats_deadline, beats_tick, beats_event, beats_destroy};
+const struct agent_part agent_heartbeats_part = {"heartbeats", beats_create, beats_deadline,
+                                                 beats_tick,   beats_event,  beats_destroy};

@@ -1,5 +1,5 @@
-/* agent_internal.h - what the parts of an agent share: the agent, its events, and what a part is. README.md
- * has the whole in ten lines. */
+/* agent_internal.h - shared by the parts of an agent: the agent, its events, and the interface of a part.
+ * README.md has the whole in ten lines. */
 #ifndef MUSTER_LAUNCHER_AGENT_AGENT_INTERNAL_H
 #define MUSTER_LAUNCHER_AGENT_AGENT_INTERNAL_H
 
@@ -20,10 +20,10 @@ struct agent_event;
 
 /* --- a part --- */
 
-/* One concern of the agent. Its state is a struct of its own file that nobody else looks into; what others
- * may ask of it is in its header. It hears of everything that happens by `event`, and tells what it sees by
- * agent_emit. Parts may call each other's functions, but never in circles (tests/lint/layers.py): who is
- * called tells its caller by an event. All five are called from the agent's thread. */
+/* One concern of the agent. Its state is a struct of its own file, private to it; its header has the
+ * functions for other parts. It gets all events by `event`, and emits its own by agent_emit. Parts may
+ * call each other's functions, but never in circles (tests/lint/layers.py): a called part informs its
+ * caller by an event. All five are called from the agent's thread. */
 struct agent_part {
     const char *name;
     int (*create)(struct agent *agent, struct muster_error *err);
@@ -35,31 +35,31 @@ struct agent_part {
 
 /* --- what happens --- */
 
-/* symbol, the step that the worker group takes for it (or none), meaning. Before the group's step every part
- * hears of it. */
+/* symbol, the worker group's step for it (or none), meaning. Every part gets it before the group's step. */
 #define AGENT_NO_STEP GROUP_EVENT_COUNT
 #define AGENT_EVENTS(X)                                                                                      \
-    X(AGENT_WORLD, GROUP_WORLD, "a world was formed: the round begins, its workers have not; seat")          \
+    X(AGENT_WORLD, GROUP_WORLD,                                                                              \
+      "a world was formed: the round begins, its workers are not started yet; seat")                         \
     X(AGENT_STOP, GROUP_STOP, "the server stops the round; seat")                                            \
     X(AGENT_VERDICT, GROUP_VERDICT, "the job is over; seat")                                                 \
-    X(AGENT_LOST, GROUP_LOST, "the seat in the world is gone; code")                                         \
-    X(AGENT_SIGNAL, GROUP_SIGNAL, "a signal asks this agent to end; code")                                   \
+    X(AGENT_LOST, GROUP_LOST, "the membership is lost; code")                                                \
+    X(AGENT_SIGNAL, GROUP_SIGNAL, "a signal stops this agent; code")                                         \
     X(AGENT_FAILURE, GROUP_FAILURE, "a worker failed, or could not be started; failure")                     \
     X(AGENT_SUCCESS, GROUP_SUCCESS, "the last worker of the round has ended")                                \
     X(AGENT_EMPTY, GROUP_EMPTY, "no process of this agent is left")                                          \
     X(AGENT_DEADLINE, GROUP_DEADLINE, "the worker group's deadline is reached")                              \
-    X(AGENT_CLEANED, GROUP_CLEANED, "what the dead left behind is removed")                                  \
+    X(AGENT_CLEANED, GROUP_CLEANED, "the clean-up after the workers is done")                                \
     X(AGENT_STATE, AGENT_NO_STEP, "the worker group has changed its state; code: enum, the one before")      \
     X(AGENT_FILES, AGENT_NO_STEP, "the round's log files are open: its workers can be started")              \
     X(AGENT_NO_FILES, AGENT_NO_STEP, "they cannot be opened; text")                                          \
     X(AGENT_STARTED, AGENT_NO_STEP, "all workers were started, or one was not; duration_ns; code: 1, 0")     \
     X(AGENT_CHILDREN, AGENT_NO_STEP, "a child may have ended")                                               \
-    X(AGENT_WORKER_ENDED, AGENT_NO_STEP, "worker has ended, and what that means is known; failure or none")  \
-    X(AGENT_HUNG, AGENT_NO_STEP, "workers hang, of which worker is the furthest behind; duration_ns")        \
+    X(AGENT_WORKER_ENDED, AGENT_NO_STEP, "worker has ended and its end is classified; failure or none")      \
+    X(AGENT_HUNG, AGENT_NO_STEP, "workers are hung, worker is the slowest; duration_ns")                     \
     X(AGENT_SERVER_LOST, AGENT_NO_STEP, "the node that serves the job is lost")                              \
-    X(AGENT_PASS_ON, AGENT_NO_STEP, "a signal is to be passed on to the workers; code")                      \
-    X(AGENT_NOTICE, AGENT_NO_STEP, "the workers were told of a planned stop; duration_ns: left to them")     \
-    X(AGENT_ROUND_ENDS, AGENT_NO_STEP, "the workers are gone: what belongs to them is closed")               \
+    X(AGENT_PASS_ON, AGENT_NO_STEP, "a signal is to be forwarded to the workers; code")                      \
+    X(AGENT_NOTICE, AGENT_NO_STEP, "the workers got a stop notice; duration_ns: left to them")               \
+    X(AGENT_ROUND_ENDS, AGENT_NO_STEP, "the workers have ended: their resources are closed")                 \
     X(AGENT_ENDED, AGENT_NO_STEP, "the agent's part in the job is over; duration_ns; code: the exit code")
 
 enum agent_event_kind {
@@ -69,7 +69,7 @@ enum agent_event_kind {
         AGENT_EVENT_COUNT
 };
 
-/* What the pointers point to is the emitter's, and lives until agent_emit returns. */
+/* The emitter owns the memory that the pointers point to; it lives until agent_emit returns. */
 struct agent_event {
     enum agent_event_kind kind;
     int code;
@@ -82,7 +82,7 @@ struct agent_event {
 
 /* --- the agent --- */
 
-/* What all parts may read; who writes it is said. The parts' own states are opaque. */
+/* Readable by all parts; the writer of each field is named. The parts' own states are opaque. */
 struct agent {
     const struct run_config *config;
     struct nccl_env *tune; /* the caller's */
@@ -92,15 +92,15 @@ struct agent {
     char host[MACHINE_NAME_SIZE];
     char id[DESCENDANTS_ID_LENGTH + 1];
     char *id_chain;            /* MUSTER_AGENT_ID of the workers: the outer agents' ids, then ours */
-    struct rlimit descriptors; /* what this process inherited; its own soft limit may be higher */
+    struct rlimit descriptors; /* this process's environment; its own soft limit may be higher */
     struct instant started;
     struct round round;        /* by its functions */
     struct worker_group group; /* agent_actions.c */
-    int64_t restarts_told;     /* restart count of the last world that a restart was told of; the same */
+    int64_t restarts_told;     /* restart count of the last world for which a restart was logged; the same */
     bool finished;             /* the loop ends */
-    char end_reason[MUSTER_ERROR_TEXT]; /* where it ends without a verdict: why; "" where nothing is known */
+    char end_reason[MUSTER_ERROR_TEXT]; /* if it ends without a verdict: the reason; "" if unknown */
 
-    /* The one way from a part to the agent: set by agent.c. */
+    /* The only way from a part to the agent: set by agent.c. */
     void (*emit)(struct agent *agent, const struct agent_event *event);
     int created; /* parts, in the order of the table */
     struct agent_output *output;
@@ -116,7 +116,7 @@ struct agent {
     struct agent_membership *membership;
     struct agent_failures *failures;
 };
-static_assert(sizeof(struct agent) <= 8192, "what is large belongs to a part or to the round, on the heap");
+static_assert(sizeof(struct agent) <= 8192, "large state belongs to a part or to the round, on the heap");
 
 #define AGENT_KILL_BOUND_NS  (30 * NS_PER_S) /* a killed process that frees much memory needs seconds */
 #define AGENT_CLEAN_BOUND_NS (5 * NS_PER_S)
@@ -126,8 +126,8 @@ static inline int64_t agent_seconds_ns(double seconds)
     return (int64_t)(seconds * (double)NS_PER_S);
 }
 
-/* Every part hears of it, then the worker group takes its step, whose actions are done when this returns. A
- * handler may emit in its turn. */
+/* Every part gets it, then the worker group makes its step, whose actions are done when this returns. A
+ * handler may emit further events. */
 static inline void agent_emit(struct agent *agent, const struct agent_event *event)
 {
     agent->emit(agent, event);

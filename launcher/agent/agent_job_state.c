@@ -1,5 +1,5 @@
-/* agent_job_state.c - the job's state on a volume: threads do the reading and writing, since the volume may
- * not answer. See agent_job_state.h. */
+/* agent_job_state.c - the job's state on a volume: threads read and write it, since the volume may not
+ * respond. See agent_job_state.h. */
 #include "launcher/agent/agent_job_state.h"
 
 #include <errno.h>
@@ -23,11 +23,11 @@ struct state_file {
     struct muster_error err;
 };
 
-/* At all times: state_file is that of saving, where one is under way. */
+/* At all times: state_file is that of saving, if one is in progress. */
 struct agent_job_state {
     struct job_state state;
     bool resumes; /* there was one before */
-    bool serves;  /* it is this agent that keeps it */
+    bool serves;  /* this agent keeps it */
     struct background_watch saving;
     struct state_file *state_file;
     bool save_again; /* it changed meanwhile */
@@ -146,11 +146,11 @@ int agent_job_state_resume(struct agent *agent, struct muster_error *err)
         agent_job_state_keep_end(agent, NULL);
         return error_set(
             err, MUSTER_E_STATE,
-            "job %s: its last agent vanished without a word, and %lld of %lld restarts were used before", job,
+            "job %s: the previous agent died unexpectedly, and %lld of %lld restarts were used before", job,
             (long long)agent->job_state->state.restart_count - 1, limit);
     }
-    log_info(&agent->log, "job %s goes on%s: %lld of %lld restarts are used", job,
-             vanished ? " after an agent that vanished without a word, which costs one" : "",
+    log_info(&agent->log, "resuming job %s%s: %lld of %lld restarts used", job,
+             vanished ? ": the previous agent died unexpectedly, which counts as a restart" : "",
              (long long)agent->job_state->state.restart_count, limit);
     return 0;
 }
@@ -163,7 +163,7 @@ static void take_saved(struct agent *agent)
 {
     const struct state_file *file = agent->job_state->state_file;
     if (file->err.code)
-        log_warning(&agent->log, "the job's state is not kept: %s", file->err.text);
+        log_warning(&agent->log, "the job's state is not saved: %s", file->err.text);
     background_watch_end(&agent->job_state->saving);
 }
 
@@ -189,10 +189,9 @@ static void save_state(struct agent *agent)
     }
     agent->job_state->state_file = file;
     struct background_job *errand =
-        file ? background_job_start("keeping the job's state", write_file, file, state_file_free, &err)
-             : NULL;
+        file ? background_job_start("saving the job's state", write_file, file, state_file_free, &err) : NULL;
     if (background_watch_begin(&agent->job_state->saving, &agent->loop, errand, state_saved, agent, &err) < 0)
-        log_warning(&agent->log, "the job's state is not kept: %s", *err.text ? err.text : "no memory");
+        log_warning(&agent->log, "the job's state is not saved: %s", *err.text ? err.text : "no memory");
 }
 
 static void keep_count(struct agent *agent)
@@ -204,8 +203,8 @@ static void keep_count(struct agent *agent)
     save_state(agent);
 }
 
-/* Whether nobody is to run the job again: it succeeded, or a worker's or node's failure was the last that it
- * could have. */
+/* Whether the job must not be run again: it succeeded, or a worker's or node's failure was the last that
+ * it could have. */
 static bool is_final(const struct membership_event *verdict)
 {
     return verdict && (verdict->failed || verdict->exit_code == EXIT_CODE_OK);
@@ -219,7 +218,7 @@ static void wait_saved(struct agent *agent)
         take_saved(agent);
         return;
     }
-    log_warning(&agent->log, "the job's state is not kept: %s did not answer within %.4g s",
+    log_warning(&agent->log, "the job's state is not saved: %s did not respond within %.4g s",
                 agent->config->state_dir, (double)write_patience_ns / NS_PER_S);
     background_watch_end(&agent->job_state->saving);
     agent->job_state->state.phase = JOB_PHASE_COUNT; /* no second try: it would wait as long */
@@ -258,4 +257,5 @@ static void job_state_destroy(struct agent *agent)
     agent->job_state = NULL;
 }
 
-const struct agent_part agent_job_state_part = {"job state", job_state_create, NULL, NULL, job_state_event, job_state_destroy};
+const struct agent_part agent_job_state_part = {"job state", job_state_create, NULL,
+                                                NULL,        job_state_event,  job_state_destroy};

@@ -1,5 +1,5 @@
-/* agent_membership.c - this agent's seat in the world: taking it, what comes from it, where its server is.
- * See agent_membership.h. */
+/* agent_membership.c - this agent's membership in the world: joining, its events, the address of its
+ * server. See agent_membership.h. */
 #include "launcher/agent/agent_membership.h"
 
 #include <poll.h>
@@ -17,17 +17,17 @@
 static const int64_t first_progress_ns = 5 * NS_PER_S, progress_every_ns = 15 * NS_PER_S,
                      look_up_every_ns = 5 * NS_PER_S;
 
-/* At all times: source is in the loop where its fd is not -1; following only where there is a resolver. */
+/* At all times: source is in the loop if its fd is not -1; following only if there is a resolver. */
 struct agent_membership {
     struct membership *seat; /* NULL: none yet, or it is lost */
     struct loop_source source;
     struct resolver *resolver; /* of the server's name */
     struct loop_source name;
-    bool resolved;                         /* its addresses can be asked for */
+    bool resolved;                         /* its addresses can be read */
     bool following;                        /* it is for a server that is silent */
-    struct instant look_up_at;             /* the name may be looked up again */
+    struct instant look_up_at;             /* the name may be resolved again */
     bool serves_here;                      /* the roster, or is trying to */
-    char server_address[DESCRIPTION_NAME]; /* numeric, as this node or the others dial it; "" unknown */
+    char server_address[DESCRIPTION_NAME]; /* numeric, for this node or for the others; "" unknown */
     struct instant join_deadline, waiting_since, progress_at;
     struct membership_event *verdict; /* NULL: none yet */
 };
@@ -39,7 +39,7 @@ static void take_verdict(struct agent *agent, const struct membership_event *eve
         *verdict = *event;
         if (event->failed && !event->failure.wall_ns)
             verdict->failure.wall_ns =
-                clock_wall_ns(); /* a lost node: the server saw its silence, not its end */
+                clock_wall_ns(); /* a lost node: the server detected its silence, not its end */
         mem_free(agent->membership->verdict);
         agent->membership->verdict = verdict;
     }
@@ -72,7 +72,7 @@ static void on_membership(struct agent *agent, const struct membership_event *ev
 
 static void seat_ready(void *context, uint32_t events)
 {
-    (void)context; /* the loop asks the seat after every turn */
+    (void)context; /* the loop calls the membership after every turn */
     (void)events;
 }
 
@@ -108,22 +108,22 @@ static void poll_seat(struct agent *agent)
     }
 }
 
-/* The keys of the last round (NCCL's ids among them) must not be found in the next one. Not later: a worker
- * of another node may connect as soon as its agent has the world. Not earlier: one of the last round may
- * still write. On the server's thread: the store is all that it touches. */
+/* The keys of the last round (NCCL's ids among them) must not be found in the next one. Not later: a
+ * worker of another node may connect as soon as its agent has the world. Not earlier: one of the last
+ * round may still write. On the server's thread: it touches the store only. */
 static uint16_t world_forms(void *context, struct world_id id)
 {
     return id.round ? job_store_renew(context) : 0;
 }
 
-/* What tells two jobs apart that were given no id. */
+/* Distinguishes two jobs without an id. */
 static uint64_t hash_command(const struct run_config *config)
 {
     uint64_t hash = TEXT_HASH_START;
     hash = text_hash(hash, config->program, strlen(config->program) + 1);
     for (char *const *at = config->arguments; *at; at++)
         hash = text_hash(hash, *at, strlen(*at) + 1);
-    return hash ? hash : 1; /* 0 would say nothing */
+    return hash ? hash : 1; /* 0 means not given */
 }
 
 static void name_program(const struct run_config *config, char *out, size_t size)
@@ -132,7 +132,7 @@ static void name_program(const struct run_config *config, char *out, size_t size
     (void)snprintf(out, size, "%s", slash ? slash + 1 : config->program);
 }
 
-/* What looking the server's name up has taken of the join timeout; the seat says so where that is all. */
+/* The name look-up's part of the join timeout; reported if it used all of it. */
 static int64_t join_used_ns(const struct agent *agent)
 {
     int64_t whole = agent_seconds_ns(agent->config->join_timeout_s);
@@ -205,14 +205,14 @@ static int take_seat(struct agent *agent, enum membership_mode mode, const char 
 
 /* --- serving --- */
 
-/* What the master's address is where no other agent of this machine must be met. */
+/* The master's address if no other agent of this machine has to be reached. */
 static const char *own_address(const char *bound)
 {
     return !strcmp(bound, "0.0.0.0") ? "127.0.0.1" : bound;
 }
 
-/* Several agents of one machine may have one endpoint: the first to come serves, the others join it. Whether
- * it is this job's is for its server to say. Anything else on the port is an error. */
+/* Several agents of one machine may have one endpoint: the first one serves, the others join it. The
+ * server decides whether they are of the same job. Any other program on the port is an error. */
 static void holder_known(struct agent *agent, const struct port_holder *holder)
 {
     const struct run_config *config = agent->config;
@@ -229,13 +229,13 @@ static void holder_known(struct agent *agent, const struct port_holder *holder)
     }
     error_set(&err, MUSTER_E_BUSY,
               "port %u is in use by %s, and this node must serve the job's world on it: stop that program or "
-              "choose another %s (whatever serves there is not joined as a client)",
+              "choose another %s (this node does not join an unknown server as a client)",
               (unsigned)agent_master_port(agent), text,
               config->elastic ? "port in --rdzv-endpoint" : "--master-port");
     lose_seat(agent, err.text, EXIT_CODE_FAILURE);
 }
 
-/* Which of this machine's addresses the others dial, where they have a name for it: for the choice of an
+/* The address of this machine that the others connect to, if they use a name for it: for the choice of an
  * interface (agent_nccl.c), and no reason to wait or to fail. */
 static void start_own_look_up(struct agent *agent)
 {
@@ -246,7 +246,7 @@ static void start_own_look_up(struct agent *agent)
         membership->resolver = resolver_start(config->master_addr, membership->join_deadline, NULL);
 }
 
-/* Takes the seat that hosts the roster, and opens the workers' store beside it. */
+/* Joins as the member that hosts the roster, and opens the workers' store beside it. */
 static int serve_job(struct agent *agent, struct muster_error *err)
 {
     const char *address = agent_server_address(agent);
@@ -350,9 +350,9 @@ static int join_job(struct agent *agent, struct muster_error *err)
                                         : resolve_server(agent, err);
 }
 
-/* --- a server that comes back elsewhere --- */
+/* --- a server that returns at another address --- */
 
-/* Where a name has several addresses and the one that is in use is silent, the others have their turn. */
+/* If a name has several addresses and the one in use is silent, the others have their turn. */
 static const char *next_address(const struct resolver *resolver, const char *present)
 {
     const char *address;
@@ -367,7 +367,7 @@ static void move_seat(struct agent *agent, const char *address)
     struct muster_error err = {0};
     if (!strcmp(address, agent->membership->server_address))
         return;
-    log_info(&agent->log, "the server's name %s stands for %s now", agent->config->master_addr, address);
+    log_info(&agent->log, "the server's name %s resolves to %s now", agent->config->master_addr, address);
     if (membership_move(agent->membership->seat, address, &err) < 0)
         log_warning(&agent->log, "%s", err.text);
     else
@@ -383,7 +383,7 @@ static void server_found(void *context, uint32_t events)
     (void)events;
     loop_remove(&agent->loop, &agent->membership->name);
     if (resolver_result(agent->membership->resolver, address, sizeof address, &err) < 0)
-        log_debug(&agent->log, "%s", err.text); /* asked again soon */
+        log_debug(&agent->log, "%s", err.text); /* resolved again soon */
     else if (agent->membership->seat)
         move_seat(agent, next_address(agent->membership->resolver, agent->membership->server_address));
     resolver_destroy(agent->membership->resolver);
@@ -391,7 +391,7 @@ static void server_found(void *context, uint32_t events)
     agent->membership->following = false;
 }
 
-/* A pod that is started again often has its name and another address. */
+/* A restarted pod often has its name and another address. */
 static void look_server_up(struct agent *agent)
 {
     struct muster_error err = {0};
@@ -410,7 +410,7 @@ static void look_server_up(struct agent *agent)
     log_warning(&agent->log, "%s", err.text);
 }
 
-/* Where the server is silent, looks whether its name has another address now. */
+/* If the server is silent, checks whether its name has another address now. */
 static void follow_server(struct agent *agent, struct instant now)
 {
     if (!agent->membership->seat || !membership_silence_ns(agent->membership->seat) ||
@@ -427,7 +427,7 @@ static void begin_waiting(struct agent *agent, struct instant now)
 {
     agent->membership->waiting_since = now;
     agent->membership->progress_at =
-        instant_add(now, first_progress_ns); /* until then what is known may be of the last world */
+        instant_add(now, first_progress_ns); /* until then the known state may be of the last world */
 }
 
 static struct instant progress_deadline(const struct agent *agent)
@@ -440,7 +440,7 @@ static void describe_parting(const struct agent *agent, char *out, size_t size)
 {
     int others = agent_membership_departing(agent);
     if (others)
-        (void)snprintf(out, size, "leaving: waiting for %d node%s to take note", others,
+        (void)snprintf(out, size, "leaving: waiting for the acknowledgement of %d node%s", others,
                        others > 1 ? "s" : "");
 }
 
@@ -459,7 +459,7 @@ void agent_membership_describe(const struct agent *agent, char *out, size_t size
     else if (trouble)
         (void)snprintf(out, size, "the name %s does not resolve yet: %s", name, trouble);
     else if (membership->resolver)
-        (void)snprintf(out, size, "the name %s is being looked up", name);
+        (void)snprintf(out, size, "resolving the name %s", name);
 }
 
 /* The same as a line of the log, every now and then. */
@@ -472,7 +472,7 @@ static void tell_progress(struct agent *agent, struct instant now)
         log_info(&agent->log, "waiting for the world: %s", text);
 }
 
-/* --- what this agent says --- */
+/* --- messages of this agent --- */
 
 void agent_membership_report(struct agent *agent, enum membership_report_kind kind,
                              const struct worker_failure *failure)
@@ -488,7 +488,7 @@ void agent_membership_leave(struct agent *agent)
     struct membership *seat = agent->membership->seat;
     struct muster_error err = {0};
     if (seat && membership_leave(seat, agent->group.exit_code, &err) < 0)
-        log_debug(&agent->log, "%s", err.text); /* we go all the same */
+        log_debug(&agent->log, "%s", err.text); /* this agent leaves all the same */
 }
 
 void agent_membership_drain(struct agent *agent)
@@ -497,7 +497,7 @@ void agent_membership_drain(struct agent *agent)
     struct membership *seat = agent->membership->seat;
     struct muster_error err = {0};
     if (seat && membership_drain(seat, group->exit_code, group->shutdown_grace_ns, &err) < 0)
-        log_debug(&agent->log, "%s", err.text); /* unanswered, it goes alone */
+        log_debug(&agent->log, "%s", err.text); /* unanswered, it leaves alone */
 }
 
 bool agent_membership_has_news(const struct agent *agent)
@@ -566,4 +566,5 @@ static void seat_destroy(struct agent *agent)
     agent->membership = NULL;
 }
 
-const struct agent_part agent_membership_part = {"membership", seat_create, seat_deadline, seat_tick, seat_event, seat_destroy};
+const struct agent_part agent_membership_part = {"membership", seat_create, seat_deadline,
+                                                 seat_tick,    seat_event,  seat_destroy};

@@ -1,5 +1,5 @@
-/* agent_membership.h - this agent's seat in the world (rendezvous/membership.h): which node serves, joining,
- * what comes from the seat as events, and what this agent says to the others. */
+/* agent_membership.h - this agent's membership in the world (rendezvous/membership.h): the choice of the
+ * server, joining, events for the agent, and its reports to the others. */
 #ifndef MUSTER_LAUNCHER_AGENT_AGENT_MEMBERSHIP_H
 #define MUSTER_LAUNCHER_AGENT_AGENT_MEMBERSHIP_H
 
@@ -7,24 +7,24 @@
 
 extern const struct agent_part agent_membership_part;
 
-/* Reports about the world of the round; failure for FAILED only, also again where more is known of it. */
+/* Reports about the world of the round; failure for FAILED only, also again when more is known of it. */
 void agent_membership_report(struct agent *agent, enum membership_report_kind kind,
                              const struct worker_failure *failure);
-/* The agent goes, with the group's exit code; it asks all to save and stop before. */
+/* The agent leaves, with the group's exit code; it requests before that all save and stop. */
 void agent_membership_leave(struct agent *agent);
 void agent_membership_drain(struct agent *agent);
-/* Whether there is a report that the server has not taken note of yet. */
+/* Whether there is a report that the server has not acknowledged yet. */
 bool agent_membership_has_news(const struct agent *agent);
 /* The verdict on the job; NULL: none yet. */
 const struct membership_event *agent_membership_verdict(const struct agent *agent);
-/* What is waited for while there is no world, or while leaving, for people; "" where nothing is known. */
+/* The reason for waiting while there is no world, or while leaving, for display; "" if unknown. */
 void agent_membership_describe(const struct agent *agent, char *out, size_t size);
 /* Whether this node serves the job, or tries to. */
 bool agent_membership_serves(const struct agent *agent);
-/* Numeric, as this node or, where it serves, the others dial it; "" as long as that is not known. */
+/* Numeric, for this node or, if it serves, for the others; "" until it is known. */
 const char *agent_membership_server_address(struct agent *agent);
-/* The end: the server outlives its agent's part in the job until the others have taken note (membership_part,
- * membership_parting). */
+/* The end: the server outlives its agent's part in the job until the others have acknowledged it
+ * (membership_part, membership_parting). */
 void agent_membership_depart(struct agent *agent, int64_t linger_ns);
 int agent_membership_departing(const struct agent *agent);
 

@@ -1,5 +1,5 @@
-/* agent_nccl.c - NCCL's environment, decided when a world is there, and the nodes' facts, compared while its
- * workers start. See agent_nccl.h. */
+/* agent_nccl.c - NCCL's environment, decided when there is a world, and the nodes' facts, compared while
+ * its workers start. See agent_nccl.h. */
 #include "launcher/agent/agent_nccl.h"
 
 #include <inttypes.h>
@@ -48,7 +48,7 @@ struct record {
 static void write_record(void *payload)
 {
     struct record *record = payload;
-    /* a log that cannot be written is no reason to hold up a job; --nccl-tune=explain shows the same */
+    /* a log that cannot be written is no reason to delay a job; --nccl-tune=explain prints the same */
     (void)io_write_file_atomic(record->path, record->text.data, record->text.length, 0644, NULL);
 }
 
@@ -80,7 +80,7 @@ static void keep_record(struct agent *agent)
         log_debug(&agent->log, "%s", err.text);
 }
 
-/* --- what is said --- */
+/* --- log lines --- */
 
 static void tell_lines(const struct agent *agent, char *lines)
 {
@@ -89,7 +89,7 @@ static void tell_lines(const struct agent *agent, char *lines)
             log_info(&agent->log, "%s", line);
 }
 
-/* One line where something was set or warned of, again only where it is another one. */
+/* One line if a variable was set or warned about, repeated only if it has changed. */
 static void tell_decisions(struct agent *agent)
 {
     struct agent_nccl *nccl = agent->nccl;
@@ -102,7 +102,8 @@ static void tell_decisions(struct agent *agent)
     mem_free(nccl->told);
     nccl->told = mem_strdup(line.data);
     if (warned)
-        log_warning(&agent->log, "%s%s", line.data, explains ? "" : "; --nccl-tune=explain says why");
+        log_warning(&agent->log, "%s%s", line.data,
+                    explains ? "" : "; --nccl-tune=explain prints the reasons");
     else if (explains || decision_first(list, DECISION_SET))
         log_info(&agent->log, "%s", line.data);
     if (explains && decision_print(list, COLUMNS, &table) == 0 && table.data)
@@ -138,7 +139,7 @@ int agent_nccl_decide(struct agent *agent, struct muster_error *err)
 
 /* --- the nodes' facts: the thread --- */
 
-/* The thread's own: nothing of the agent is looked at by it. */
+/* Owned by the thread: it reads nothing of the agent. */
 struct exchange {
     char address[MEMBERSHIP_NAME_LIMIT], prefix[32];
     uint16_t port;
@@ -158,7 +159,7 @@ static int publish_facts(struct exchange *e, struct tcpstore_client *client)
     return tcpstore_client_set(client, key, text.data, text.length, &e->err);
 }
 
-/* Of a node that says nothing in time (an older agent, or one that was told not to) nothing is known. */
+/* A node that publishes nothing in time (an older agent, or one with this switched off) is unknown. */
 static void collect_one(struct exchange *e, struct tcpstore_client *client, int rank, struct instant deadline,
                         struct node_facts *out)
 {
@@ -191,7 +192,7 @@ static void run_exchange(void *payload)
         .host = e->address, .port = e->port, .prefix = e->prefix, .timeout_ns = facts_patience_ns};
     struct tcpstore_client *client GUARD(guard_tcpstore_client) = tcpstore_client_connect(&options, &e->err);
     if (client && publish_facts(e, client) == 0 && e->rank == 0)
-        (void)collect_facts(e, client); /* e->err is shown */
+        (void)collect_facts(e, client); /* e->err is logged */
 }
 
 static void free_exchange(void *payload)
@@ -228,8 +229,8 @@ static void exchanged(void *context)
     background_watch_end(&agent->nccl->asking);
 }
 
-/* The workers of a world were started: tells the other nodes what this one has. Nobody waits for it, and what
- * cannot be done is left. */
+/* The workers of a world were started: publishes this node's facts. No node waits for it, and failures are
+ * ignored. */
 static void exchange_facts(struct agent *agent)
 {
     struct agent_nccl *nccl = agent->nccl;
@@ -272,7 +273,7 @@ static void nccl_event(struct agent *agent, const struct agent_event *event)
         exchange_facts(agent);
 }
 
-/* Waits for what is being written, with a bound. */
+/* Waits for the write in progress, with a bound. */
 static void nccl_destroy(struct agent *agent)
 {
     struct agent_nccl *nccl = agent->nccl;
@@ -280,7 +281,7 @@ static void nccl_destroy(struct agent *agent)
         return;
     background_watch_end(&nccl->asking);
     if (nccl->writing && !background_job_wait(nccl->writing, writing_bound_ns))
-        log_debug(&agent->log, "nccl.json: its file system does not answer");
+        log_debug(&agent->log, "nccl.json: its file system does not respond");
     background_job_release(nccl->writing);
     text_list_free_items(nccl->environment);
     mem_free(nccl->told);

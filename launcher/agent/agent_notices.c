@@ -1,4 +1,4 @@
-/* agent_notices.c - telling workers of a stop that is planned. See agent_notices.h. */
+/* agent_notices.c - sends workers the notice of a planned stop. See agent_notices.h. */
 #include "launcher/agent/agent_notices.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
-/* Our end of one worker's socket; at all times: in the loop where fd is not -1. */
+/* Our end of one worker's socket; at all times: in the loop if fd is not -1. */
 struct notice_socket {
     struct agent *agent;
     struct loop_source source;
@@ -48,7 +48,7 @@ static void read_socket(struct notice_socket *socket)
     if (got > 0)
         stop_notice_take(&socket->listener, bytes, (size_t)got);
     else if (got == 0 || (errno != EAGAIN && errno != EINTR))
-        close_socket(socket); /* nobody has the other end any more */
+        close_socket(socket); /* no process has the other end any more */
 }
 
 static void socket_ready(void *context, uint32_t events)
@@ -69,7 +69,7 @@ int agent_notices_open(struct agent *agent, struct worker *worker, int *theirs, 
     socket->listener = (struct stop_notice_listener){0};
     socket->source = (struct loop_source){ends[0], socket_ready, socket};
     if (loop_add(&agent->loop, &socket->source, EPOLLIN, err) < 0) {
-        (void)close(ends[0]); /* a socket that nobody uses yet */
+        (void)close(ends[0]); /* a socket without users yet */
         socket->source.fd = -1;
         return -1;
     }
@@ -83,7 +83,7 @@ static bool is_listening(const struct agent *agent, const struct worker *worker)
 {
     struct notice_socket *socket = socket_of(agent, worker);
     if (worker->alive && socket->source.fd >= 0 && !socket->listener.listens)
-        read_socket(socket); /* it may have said so a moment ago */
+        read_socket(socket); /* it may have registered a moment ago */
     return worker->alive && socket->source.fd >= 0 && socket->listener.listens;
 }
 
@@ -112,17 +112,16 @@ static struct stop_notice describe_stop(const struct agent *agent)
                                 .nodes = agent->round.world.group_world_size,
                                 .next_nodes = stop->next_nodes,
                                 .deadline = agent->group.deadline,
-                                .reason =
-                                    stop->given ? stop->reason : "the agent of this node was asked to end"};
+                                .reason = stop->given ? stop->reason : "the agent of this node was stopped"};
 }
 
-/* A line always fits but where a worker has stopped reading after several of them. */
+/* A line always fits unless a worker has stopped reading after several of them. */
 static bool send_notice(struct agent *agent, const struct worker *worker, const struct buffer *line)
 {
     if (send(socket_of(agent, worker)->source.fd, line->data, line->length, MSG_NOSIGNAL | MSG_DONTWAIT) ==
         (ssize_t)line->length)
         return true;
-    log_warning(&agent->log, "rank %d (pid %d) cannot be told of the stop: %s", worker->rank,
+    log_warning(&agent->log, "rank %d (pid %d) cannot get the stop notice: %s", worker->rank,
                 (int)worker->pid, strerror(errno));
     close_socket(socket_of(agent, worker));
     return false;
@@ -140,7 +139,7 @@ void agent_notices_announce(struct agent *agent)
     const struct instant now = clock_now(NULL);
     scope_buffer line = {.limit = STOP_NOTICE_LINE_LIMIT};
     int told = 0, others = 0;
-    (void)stop_notice_format(&notice, now, &line); /* without memory all are told by a signal */
+    (void)stop_notice_format(&notice, now, &line); /* without memory all get a signal */
     for (int i = 0; i < agent->round.worker_count; i++) {
         const struct worker *worker = &agent->round.workers[i];
         if (!worker->alive)
@@ -153,19 +152,19 @@ void agent_notices_announce(struct agent *agent)
         }
     }
     const int64_t left_ns = instant_diff_ns(notice.deadline, now);
-    log_info(&agent->log, "%d worker%s told to save and end within %.4g s%s", told,
-             told == 1 ? " was" : "s were", (double)left_ns / NS_PER_S,
-             others ? "; the others, which do not listen for notices, were told to end" : "");
+    log_info(&agent->log, "stop notice sent to %d worker%s (deadline in %.4g s)%s", told,
+             told == 1 ? "" : "s", (double)left_ns / NS_PER_S,
+             others ? "; sent the stop signal to the others, which do not handle notices" : "");
     agent_emit(agent, &(struct agent_event){.kind = AGENT_NOTICE, .duration_ns = left_ns});
 }
 
-/* SAVING is over: says who did not use the time. */
+/* SAVING is over: logs the workers that did not use the time. */
 static void end_notice(struct agent *agent)
 {
     for (int i = 0; i < agent->round.worker_count; i++)
         if (is_listening(agent, &agent->round.workers[i]))
             log_warning(&agent->log,
-                        "rank %d (pid %d) was told of the stop and still runs: it is told to end now",
+                        "rank %d (pid %d) got the stop notice but still runs: sending the stop signal",
                         agent->round.workers[i].rank, (int)agent->round.workers[i].pid);
 }
 
@@ -210,4 +209,5 @@ static void notices_destroy(struct agent *agent)
     agent->notices = NULL;
 }
 
-const struct agent_part agent_notices_part = {"notices", notices_create, NULL, NULL, notices_event, notices_destroy};
+const struct agent_part agent_notices_part = {"notices", notices_create, NULL,
+                                              NULL,      notices_event,  notices_destroy};

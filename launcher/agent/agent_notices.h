@@ -1,5 +1,5 @@
-/* agent_notices.h - telling workers of a stop that is planned (docs/notice.md): their sockets, who listens,
- * and the notice itself. Emits AGENT_NOTICE. */
+/* agent_notices.h - sends workers the notice of a planned stop (docs/notice.md): their sockets, their
+ * registration, and the notice itself. Emits AGENT_NOTICE. */
 #ifndef MUSTER_LAUNCHER_AGENT_AGENT_NOTICES_H
 #define MUSTER_LAUNCHER_AGENT_AGENT_NOTICES_H
 
@@ -7,13 +7,13 @@
 
 extern const struct agent_part agent_notices_part;
 
-/* *theirs becomes the worker's. */
+/* *theirs is passed to the worker. */
 int agent_notices_open(struct agent *agent, struct worker *worker, int *theirs, struct muster_error *err);
-/* Live workers that listen, as far as they have said so by now. */
+/* Live workers that are registered for notices so far. */
 int agent_notices_listeners(struct agent *agent);
-/* What stops the round, as the server said or as this agent was asked. */
+/* The reason of the stop, from the server or from this agent's signal. */
 enum membership_change agent_notices_coming(const struct agent *agent);
-/* SAVING begins, or its end comes nearer: those that listen are told, the others get the signal. */
+/* SAVING begins, or its deadline moves closer: registered workers get a notice, the others the signal. */
 void agent_notices_announce(struct agent *agent);
 
 #endif

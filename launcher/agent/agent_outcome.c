@@ -1,4 +1,4 @@
-/* agent_outcome.c - the end of a job that failed: the report, and who else is told. See agent_outcome.h. */
+/* agent_outcome.c - the end of a failed job: the report and its destinations. See agent_outcome.h. */
 #include "launcher/agent/agent_outcome.h"
 
 #include <stdio.h>
@@ -43,7 +43,7 @@ static const struct failure_brief *brief_of(const struct membership_event *verdi
     return NULL;
 }
 
-/* Where the server knows of a failure of ours, it also knows when, on the one clock for all. */
+/* If the server has a failure of ours, it also has its time, on the one clock for all. */
 static struct report_failure list_own(const struct membership_event *verdict,
                                       const struct observed_failure *seen,
                                       const struct observed_failure *cause)
@@ -80,16 +80,15 @@ static const struct observed_failure *find_own(const struct round *round,
     return NULL;
 }
 
-/* What is reported. The records are the round's and the verdict's, but for those made of the verdict's
- * briefs. */
+/* The content of the report. The records are the round's and the verdict's, except those made of the
+ * verdict's briefs. */
 struct outcome {
     struct report_failure list[LISTED_LIMIT];
     int count;
     struct worker_failure others[FAILURE_OTHERS_LIMIT];
 };
 
-/* The first cause as the server named it, else our best; then the rest of ours, then what the server told of
- * others. */
+/* The first cause from the server, else our best; then the rest of ours, then the server's list of others. */
 static void list_failures(const struct round *round, const struct membership_event *verdict,
                           struct outcome *out)
 {
@@ -137,7 +136,7 @@ static const char *reason_of(const struct agent *agent, char *scratch, size_t si
     return NULL;
 }
 
-/* Off the main thread, and no longer than it may take: the files are for those who look later. */
+/* Off the main thread, with a bounded wait: the files are for later. */
 static void write_files(struct agent *agent, const struct report *report, const struct buffer *sentence,
                         const struct buffer *text)
 {
@@ -180,7 +179,7 @@ void agent_outcome_tell(struct agent *agent, int exit_code)
         list_failures(round, verdict, outcome);
     const int count = outcome ? outcome->count : 0;
     int stopped = round->stopped_count < ROUND_STOPPED_KEPT ? round->stopped_count : ROUND_STOPPED_KEPT;
-    qsort(round->stopped, (size_t)stopped, sizeof *round->stopped, by_rank); /* not in the order of luck */
+    qsort(round->stopped, (size_t)stopped, sizeof *round->stopped, by_rank); /* in a deterministic order */
     struct report report = {
         .program = agent->config->program,
         .job_id = agent->config->rdzv_id,

@@ -1,5 +1,5 @@
-/* agent_output.c - the folders of a run, the files of a round, and where each stream of a worker goes. See
- * agent_output.h. */
+/* agent_output.c - the folders of a run, the files of a round, and the destination of each stream of a
+ * worker. See agent_output.h. */
 #include "launcher/agent/agent_output.h"
 
 #include <fcntl.h>
@@ -22,11 +22,11 @@
 
 static const int64_t making_patience_ns = 5 * NS_PER_S, discarding_patience_ns = 5 * NS_PER_S;
 
-/* At all times: at most one of the two directories is there; opened is in the loop where deadline is set. */
+/* At all times: at most one of the two directories exists; opened is in the loop if deadline is set. */
 struct agent_output {
     char *run_directory;       /* NULL: no log files */
-    char *error_directory;     /* of error files where there are no log files; NULL: none either */
-    bool prompt_errors;        /* that is made and discarded without a thread */
+    char *error_directory;     /* for error files if there are no log files; NULL: none either */
+    bool prompt_errors;        /* created and removed without a thread */
     struct log_files *opening; /* of this round, until its workers are started */
     struct loop_source opened;
     struct instant deadline;
@@ -81,22 +81,22 @@ static struct output_file *take_file(struct agent *agent, struct log_file file, 
 
 /* --- the run directory --- */
 
-/* Nothing else happens yet, so that waiting here holds up nobody. */
+/* Nothing else happens yet, so that waiting here delays nothing. */
 static int await_directory(struct agent *agent, const struct log_files *files, struct muster_error *err)
 {
     if (agent_signals_await(agent, log_files_fd(files), agent_seconds_ns(agent->config->log_open_timeout_s),
                             "the log directory", err) < 0)
-        return error_wrap(err, "--log-dir: %s", log_files_path(files)); /* where it is by now */
+        return error_wrap(err, "--log-dir: %s", log_files_path(files)); /* its present location */
     return log_files_done(files) ? log_files_result(files, err)
                                  : error_set(err, MUSTER_E_STATE, "--log-dir: woken too early");
 }
 
-/* --- the folder of error files, where there is no run directory --- */
+/* --- the folder of error files, if there is no run directory --- */
 
-/* Made and taken back by threads where TMPDIR may lie on a network file system. */
+/* Created and removed by threads if TMPDIR may be on a network file system. */
 struct folder {
-    char *parent; /* of one to make; "": the usual */
-    char *path;   /* of the one made, or to discard */
+    char *parent; /* of one to create; "": the default */
+    char *path;   /* of the one created, or to remove */
     bool keep;    /* the files that are in it */
 };
 
@@ -219,7 +219,7 @@ const char *agent_output_error_directory(const struct agent *agent)
 
 /* --- the files of a round --- */
 
-/* What one stream of one worker is to have. */
+/* The destination of one stream of one worker. */
 struct plan {
     bool tee, redirect, shown;
 };
@@ -289,7 +289,7 @@ static int take_filtered(struct agent *agent, struct muster_error *err)
     return 0;
 }
 
-/* No longer waits for the files; they stay until they are taken. */
+/* Stops waiting for the files; they stay until they are taken. */
 static void stop_waiting(struct agent *agent)
 {
     struct agent_output *output = agent->output;
@@ -304,7 +304,7 @@ static void files_opened(void *context, uint32_t events)
     struct muster_error err = {0};
     (void)events;
     if (!log_files_done(agent->output->opening))
-        return; /* it is, but for the order in which one thread sees what another has written */
+        return; /* it is, except for the order in which one thread sees another's writes */
     stop_waiting(agent);
     bool wanted = agent->group.state == GROUP_RUNNING || agent->group.state == GROUP_DRAINING;
     bool opened = log_files_result(agent->output->opening, &err) == 0 && take_filtered(agent, &err) == 0;
@@ -328,7 +328,7 @@ static void check_files(struct agent *agent, struct instant now)
     if (!instant_reached(now, output->deadline))
         return;
     error_set(&err, MUSTER_E_TIMEOUT,
-              "the log file %s could not be opened: its file system did not answer within %.4g s",
+              "the log file %s could not be opened: its file system did not respond within %.4g s",
               log_files_path(output->opening), agent->config->log_open_timeout_s);
     close_files(agent);
     if (agent->group.state == GROUP_RUNNING || agent->group.state == GROUP_DRAINING)
@@ -347,7 +347,7 @@ static void close_files(struct agent *agent)
     }
 }
 
-/* --- where a stream goes --- */
+/* --- destinations of streams --- */
 
 /* A pipe whose end the pump reads. file: the log file that the agent writes, or one without a descriptor. */
 static int route_through_pump(struct agent *agent, struct worker *worker, int stream, struct plan plan,
@@ -388,8 +388,8 @@ static int route_through_pump(struct agent *agent, struct worker *worker, int st
     return 0;
 }
 
-/* Whether the worker may have the agent's own standard output: a terminal, so that colours and progress bars
- * are drawn, or nowhere. A pipe or a file it may not: lines of several workers would mix. */
+/* Whether the worker may have the agent's own standard output: a terminal, so that colours and progress
+ * bars work, or /dev/null. Not a pipe or a file: lines of several workers would mix. */
 static bool may_inherit(const struct agent *agent)
 {
     struct stat status, null;
@@ -409,7 +409,7 @@ int agent_output_route(struct agent *agent, struct worker *worker, int stream, s
     if (plan.redirect && !agent->config->log_max_size) {
         *route = (struct agent_route){file.fd, true};
         if (stream == STDERR_FILENO)
-            worker->stderr_file = file.path; /* where the report finds the last lines */
+            worker->stderr_file = file.path; /* from which the report takes the last lines */
         else
             mem_free(file.path);
         return 0;
@@ -452,13 +452,13 @@ static void output_event(struct agent *agent, const struct agent_event *event)
             pump_close(agent->round.workers[i].streams[stream]);
             agent->round.workers[i].streams[stream] = NULL;
         }
-    close_files(agent); /* what the streams share, after them */
+    close_files(agent); /* shared by the streams, after them */
 }
 
 static void output_destroy(struct agent *agent)
 {
     struct agent_output *output = agent->output;
-    (void)pump_destroy(agent->pump); /* what a stuck console did not take cannot be told either */
+    (void)pump_destroy(agent->pump); /* output lost on a stuck console cannot be reported either */
     agent->pump = NULL;
     if (!output)
         return;
@@ -477,5 +477,6 @@ static void destroy_folders(struct agent *agent)
     mem_free(take_pointer(&agent->output->run_directory));
 }
 
-const struct agent_part agent_output_part = {"output", output_create, output_deadline, output_tick, output_event, output_destroy};
+const struct agent_part agent_output_part = {"output",    output_create, output_deadline,
+                                             output_tick, output_event,  output_destroy};
 const struct agent_part agent_folders_part = {"folders", create_folders, NULL, NULL, NULL, destroy_folders};

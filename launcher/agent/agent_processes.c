@@ -30,14 +30,14 @@
 enum { GUARDIANS_LIMIT = 4 };
 
 struct agent_processes {
-    char *program; /* what is executed; NULL: not looked for yet */
+    char *program; /* the file to execute; NULL: not searched yet */
     bool ran;
     struct guardian guardian;
     struct loop_source guard;
     int guardians; /* started so far */
     struct descendant_killer killer;
-    struct instant kill_at;           /* next look for what is to be killed */
-    struct background_watch cleaning; /* while what the dead left is removed */
+    struct instant kill_at;           /* next scan for processes to kill */
+    struct background_watch cleaning; /* during the clean-up after the workers */
     struct shm_cleanup *cleanup;      /* of cleaning */
 };
 
@@ -63,7 +63,7 @@ struct starting {
     struct agent_route out, error;
     int beats, notices; /* the worker's ends */
     struct spawn_options options;
-    struct spawn_start *start; /* NULL: not begun */
+    struct spawn_start *start; /* NULL: not started */
     pid_t pid;
 };
 
@@ -245,7 +245,7 @@ static void send_killer(struct agent *agent, int signal)
         log_warning(&agent->log, "%s", err.text);
 }
 
-/* To the session of every live worker; what has left it is not reached. */
+/* To the session of every live worker; processes that left it are not reached. */
 static void signal_workers(const struct agent *agent, int signal)
 {
     for (int i = 0; i < agent->round.worker_count; i++)
@@ -278,21 +278,21 @@ void agent_processes_kill_last(struct agent *agent, int64_t patience_ns)
     descendant_killer_wait(&agent->processes->killer, patience_ns);
 }
 
-/* Another look could block, and nothing can be done about them anyway. */
+/* Another scan could block, and nothing can be done about them anyway. */
 const struct descendants_process *agent_processes_name_stuck(struct agent *agent)
 {
     const struct descendant_killer *killer = &agent->processes->killer;
     for (int i = 0; i < killer->left_count; i++) {
         const struct descendants_process *process = &killer->left[i];
-        log_error(&agent->log, "process %d (%s) cannot be killed: it is in state %c%s", (int)process->pid,
+        log_error(&agent->log, "process %d (%s) survived SIGKILL: it is in state %c%s", (int)process->pid,
                   process->name, process->state,
                   process->state == 'D'
-                      ? ", inside the kernel (a driver or a file system that does not answer)"
+                      ? ", inside the kernel (a driver or a file system that does not respond)"
                       : "");
     }
     if (killer->left_count)
         return &killer->left[0];
-    log_error(&agent->log, "what is left of the workers cannot be killed, and /proc does not say what it is");
+    log_error(&agent->log, "some worker processes survived SIGKILL and could not be identified");
     return NULL;
 }
 
@@ -305,7 +305,7 @@ bool agent_processes_are_gone(const struct agent *agent)
 
 /* --- the guardian --- */
 
-/* Where it is empty: what is in it is for those who look later. */
+/* If it is empty: its content is for later. */
 static void remove_error_directory(const void *folder)
 {
     if (folder && *(const char *)folder == '/')
@@ -338,17 +338,17 @@ static void guardian_gone(void *context, uint32_t events)
     struct agent *agent = context;
     struct agent_processes *processes = agent->processes;
     struct muster_error err = {0};
-    (void)events; /* EPOLLERR: nobody has the read end any more */
+    (void)events; /* EPOLLERR: no process has the read end any more */
     loop_remove(&agent->loop, &processes->guard);
     guardian_dismiss(&processes->guardian);
     if (processes->guardians >= GUARDIANS_LIMIT || watch_guardian(agent, &err) < 0)
         log_warning(&agent->log,
-                    "the guardian process was killed and there is no other%s%s: if this agent is killed too, "
-                    "processes of the workers may stay",
+                    "the guardian process was killed and cannot be replaced%s%s: if this agent is killed "
+                    "too, worker processes may survive",
                     *err.text ? ": " : "", err.text);
 }
 
-/* Goes on without what an emulator lacks, and says so. */
+/* Continues without features that an emulator lacks, and logs it. */
 static int warn_of_unsupported(struct agent *agent, struct muster_error *err)
 {
     if (err->code != MUSTER_E_UNSUPPORTED)
@@ -428,7 +428,7 @@ static void processes_tick(struct agent *agent, struct instant now)
     struct agent_processes *processes = agent->processes;
     pid_t stuck = descendant_killer_tick(&processes->killer, now);
     if (stuck)
-        log_warning(&agent->log, "process %d does not let its environment be read: it is left out",
+        log_warning(&agent->log, "cannot read /proc/%d/environ (blocked in the kernel); skipping it",
                     (int)stuck);
     if (instant_reached(now, processes->kill_at))
         agent_processes_kill(agent);

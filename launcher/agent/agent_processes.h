@@ -1,5 +1,5 @@
-/* agent_processes.h - the processes of this agent: starting the workers of a round, signalling them and what
- * they have started, the guardian that outlives us, and what the dead leave in /dev/shm. */
+/* agent_processes.h - the processes of this agent: starts the workers of a round, signals them and their
+ * descendants, keeps the guardian, and cleans up /dev/shm. */
 #ifndef MUSTER_LAUNCHER_AGENT_AGENT_PROCESSES_H
 #define MUSTER_LAUNCHER_AGENT_AGENT_PROCESSES_H
 
@@ -7,14 +7,14 @@
 
 extern const struct agent_part agent_processes_part;
 
-/* What could not be started. */
+/* The start that failed. */
 struct agent_start {
     const struct worker *worker; /* NULL: none in particular */
-    int exit_code;               /* what its end stands for */
+    int exit_code;               /* the exit code of its end */
 };
 
-/* Starts all workers of the round back to back. -1: those that were started are left to be stopped; out says
- * which one was not. */
+/* Starts all workers of the round back to back. -1: those that were started are left to be stopped; out
+ * names the one that was not. */
 int agent_processes_start(struct agent *agent, struct agent_start *out, struct muster_error *err);
 /* signal, then CONT, to every session of a live worker and to all descendants outside of them. */
 void agent_processes_terminate(struct agent *agent, int signal);
@@ -22,20 +22,20 @@ void agent_processes_terminate(struct agent *agent, int signal);
 void agent_processes_kill(struct agent *agent);
 /* The loop has failed: KILL once more, and waits so long for it. */
 void agent_processes_kill_last(struct agent *agent, int64_t patience_ns);
-/* Says which processes are left, as the last look found them; one of them, NULL: it is not known. */
+/* Logs the remaining processes, as found by the last scan; one of them, NULL: unknown. */
 const struct descendants_process *agent_processes_name_stuck(struct agent *agent);
 /* Whether not even an orphan is left. */
 bool agent_processes_are_gone(const struct agent *agent);
-/* The guardian hears that the session has no leader any more. */
+/* The guardian records that the session has no leader any more. */
 void agent_processes_note_reaped(struct agent *agent, const struct worker *worker);
-/* The end: nothing is left to guard, so that the guardian may end while the agent does the rest. */
+/* The end: no descendant is left, so that the guardian may end while the agent does the rest. */
 void agent_processes_release(struct agent *agent);
 /* Whether a worker was started, in any round. */
 bool agent_processes_ran(const struct agent *agent);
 
-/* Removes what the dead of this round left behind; AGENT_CLEANED comes when it is done. */
+/* Cleans up after the workers of this round; AGENT_CLEANED follows when it is done. */
 void agent_processes_clean(struct agent *agent);
-/* Waits for that no longer. */
+/* Stops waiting for that. */
 void agent_processes_stop_cleaning(struct agent *agent);
 
 #endif

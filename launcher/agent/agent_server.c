@@ -1,5 +1,5 @@
-/* agent_server.c - the secret, the choice of who serves, the port and the workers' store. See agent_server.h.
- */
+/* agent_server.c - the secret, the choice of the serving node, the port and the workers' store. See
+ * agent_server.h. */
 #include "launcher/agent/agent_server.h"
 
 #include <pthread.h>
@@ -18,7 +18,7 @@ struct agent_server {
     struct job_keys keys; /* of the job's secret */
     bool has_keys;
     struct rlimit core_dumps;       /* what this process inherited */
-    struct background_watch asking; /* while who holds the port is looked for */
+    struct background_watch asking; /* while the holder of the port is searched */
     struct port_question *question; /* of asking */
     void (*known)(struct agent *agent, const struct port_holder *holder);
     struct job_store *store;  /* NULL: this node does not serve */
@@ -73,14 +73,14 @@ void agent_server_warn_of_unauthenticated(const struct agent *agent, const char 
 {
     if (agent->server->has_keys || !strncmp(address, "127.", 4) || !strcmp(address, "::1"))
         return;
-    log_warning(
-        &agent->log,
-        "this job has no secret: WHOEVER REACHES PORT %u OF THIS MACHINE CAN JOIN THE JOB OR END IT. Give "
-        "all nodes --secret-file (muster secret makes one); --require-auth makes this an error",
-        (unsigned)agent_master_port(agent));
+    log_warning(&agent->log,
+                "this job has no secret: ANY PEER THAT REACHES PORT %u OF THIS MACHINE CAN JOIN THE JOB OR "
+                "STOP IT. Give "
+                "all nodes --secret-file (muster secret makes one); --require-auth makes this an error",
+                (unsigned)agent_master_port(agent));
 }
 
-/* --- the port is taken --- */
+/* --- the port is in use --- */
 
 struct port_question {
     uint16_t port;
@@ -113,18 +113,18 @@ int agent_server_find_holder(struct agent *agent,
     server->question = question;
     server->known = known;
     struct background_job *job =
-        background_job_start("finding who holds a port", ask_holder, question, mem_free, err);
+        background_job_start("finding the holder of a port", ask_holder, question, mem_free, err);
     return background_watch_begin(&server->asking, &agent->loop, job, holder_found, agent, err);
 }
 
 /* --- who serves --- */
 
-/* What this node binds: the master's address where it is one of this machine, else --bind-addr, else every
- * address, since the own name is often mapped to a loopback address that no other node reaches. */
+/* The address that this node binds: the master's if it is one of this machine, else --bind-addr, else
+ * every address, since the own name is often mapped to a loopback address that no other node reaches. */
 const char *agent_server_address(const struct agent *agent)
 {
     const char *given = agent->config->master_addr;
-    if (!strcmp(given, "localhost")) /* nobody elsewhere can mean us by it */
+    if (!strcmp(given, "localhost")) /* no other machine can mean us by it */
         return "127.0.0.1";
     if (resolver_is_numeric(given) && resolver_is_local(given))
         return given;
@@ -163,7 +163,8 @@ bool agent_server_choose_resolved(const struct agent *agent, const struct resolv
 
 /* --- the workers' store --- */
 
-/* At all times, under lock: a tcpstore or a held port, never both; held_port_fd is -1 where there is none. */
+/* At all times, under lock: a tcpstore or a reserved port, never both; held_port_fd is -1 if there is
+ * none. */
 struct job_store {
     pthread_mutex_t lock;
     const struct run_config *config;
@@ -171,7 +172,7 @@ struct job_store {
     const char *address; /* to bind */
     bool is_the_workers; /* --worker-store=worker */
     struct tcpstore_server *tcpstore;
-    int held_port_fd; /* holds held_port for the worker that serves the store */
+    int held_port_fd; /* reserves held_port for the worker that serves the store */
     uint16_t held_port;
 };
 
@@ -192,14 +193,14 @@ uint16_t agent_server_store_port(const struct agent *agent)
     struct job_store *store = agent->server->store;
     if (!store)
         return 0;
-    (void)pthread_mutex_lock(&store->lock); /* fails for a lock that is none */
+    (void)pthread_mutex_lock(&store->lock); /* fails for an invalid lock only */
     uint16_t port = store->tcpstore ? tcpstore_server_port(store->tcpstore) : store->held_port;
     (void)pthread_mutex_unlock(&store->lock);
     return port;
 }
 
-/* Serves at this port, or holds it; 0 is any. With several nodes the server's thread renews the store, so that
- * it has its own from the beginning; with one it begins with its first peer. */
+/* Serves at this port, or reserves it; 0 is any. With several nodes the server's thread renews the store,
+ * so that it has its own from the beginning; with one it begins with its first peer. */
 static int take_port(struct job_store *store, uint16_t port, struct muster_error *err)
 {
     if (!store->is_the_workers) {
@@ -212,12 +213,12 @@ static int take_port(struct job_store *store, uint16_t port, struct muster_error
     if (fd < 0)
         return -1;
     if (store->held_port_fd >= 0)
-        (void)close(store->held_port_fd); /* a socket that nobody is connected to */
+        (void)close(store->held_port_fd); /* an unconnected socket */
     store->held_port_fd = fd;
     return 0;
 }
 
-/* In the range where one is given, else any. */
+/* In the range if one is given, else any. */
 static int take_any_port(struct job_store *store, struct muster_error *err)
 {
     const struct run_config *config = store->config;
@@ -231,8 +232,8 @@ static int take_any_port(struct job_store *store, struct muster_error *err)
     return take_port(store, 0, err);
 }
 
-/* On the loopback address where that is what workers are told, else where --bind-addr says, else on every
- * one. A worker's own store is on every one. */
+/* On the loopback address if that is the workers' MASTER_ADDR, else on --bind-addr, else on every one. A
+ * worker's own store is on every one. */
 static const char *store_binds(const struct agent *agent)
 {
     const char *told = agent_server_store_address(agent);
@@ -246,8 +247,8 @@ static int take_first_port(struct agent *agent, struct job_store *store, struct 
     const struct run_config *config = agent->config;
     if (config->max_nodes == 1) /* 0 with --standalone, unless the flag was given */
         return take_port(store, (uint16_t)config->master_port, err);
-    /* Beside the rendezvous where nodes have ranks beforehand (65536 wraps to any); but who gives a range may
-     * have a firewall that lets no other port through. */
+    /* Beside the rendezvous if nodes have ranks beforehand (65536 wraps to any); but with a range there
+     * may be a firewall that blocks all other ports. */
     bool beside = !config->elastic && !config->first_port;
     uint16_t port = (uint16_t)(beside ? agent_master_port(agent) + 1 : 0);
     return port && take_port(store, port, NULL) == 0 ? 0 : take_any_port(store, err);
@@ -267,7 +268,7 @@ static void somebody_knocks(void *context, uint32_t events)
     (void)events;
     stop_knocking(agent);
     if (tcpstore_server_serve(agent->server->store->tcpstore, &err) < 0)
-        log_error(&agent->log, "%s", err.text); /* the workers' own time-out tells them */
+        log_error(&agent->log, "%s", err.text); /* the workers' own time-out reports it */
 }
 
 static int watch_first_peer(struct agent *agent, struct muster_error *err)
@@ -275,8 +276,7 @@ static int watch_first_peer(struct agent *agent, struct muster_error *err)
     const struct job_store *store = agent->server->store;
     if (!store->tcpstore || agent->config->max_nodes > 1)
         return 0;
-    agent->server->knock =
-        (struct loop_source){tcpstore_server_fd(store->tcpstore), somebody_knocks, agent};
+    agent->server->knock = (struct loop_source){tcpstore_server_fd(store->tcpstore), somebody_knocks, agent};
     return loop_add(&agent->loop, &agent->server->knock, EPOLLIN, err);
 }
 
@@ -298,14 +298,14 @@ int agent_server_open_store(struct agent *agent, struct muster_error *err)
     return -1;
 }
 
-/* Something of the last round may still listen where rank 0 did. */
+/* A process of the last round may still listen where rank 0 did. */
 static uint16_t renew_held_port(struct job_store *store)
 {
     struct muster_error err = {0};
     uint16_t port = store->held_port;
     int probe = tcp_hold_port(port, &port, NULL);
     if (probe >= 0) {
-        (void)close(probe); /* a socket that nobody is connected to */
+        (void)close(probe); /* an unconnected socket */
         return 0;
     }
     if (take_any_port(store, &err) < 0) {
@@ -342,7 +342,7 @@ void agent_server_close_store(struct agent *agent)
     stop_knocking(agent);
     tcpstore_server_destroy(store->tcpstore);
     if (store->held_port_fd >= 0)
-        (void)close(store->held_port_fd); /* a socket that nobody is connected to */
+        (void)close(store->held_port_fd); /* an unconnected socket */
     (void)pthread_mutex_destroy(&store->lock);
     mem_free(store);
 }

@@ -1,6 +1,6 @@
-/* agent_server.h - what a node needs to serve the job: the job's secret, which node it is, the address, who
- * holds the port where it is taken, and the store that the workers meet at: ours, or with
- * --worker-store=worker a port that is kept free for that of rank 0. */
+/* agent_server.h - everything a node needs to serve the job: the job's secret, the choice of the node, the
+ * address, the holder of an occupied port, and the workers' store: ours, or with --worker-store=worker a
+ * port reserved for that of rank 0. */
 #ifndef MUSTER_LAUNCHER_AGENT_AGENT_SERVER_H
 #define MUSTER_LAUNCHER_AGENT_AGENT_SERVER_H
 
@@ -26,37 +26,37 @@ static inline uint16_t agent_master_port(const struct agent *agent)
 
 /* Of the job's secret; NULL: it has none. */
 const struct job_keys *agent_server_keys(const struct agent *agent);
-/* The limit that workers get, where ours is another one; else NULL. */
+/* The workers' limit, if ours is another one; else NULL. */
 const struct rlimit *agent_server_core_dumps(const struct agent *agent);
 
-/* What this node binds. */
+/* The address that this node binds. */
 const char *agent_server_address(const struct agent *agent);
 /* Of an elastic job: whether this node serves it (server_choice.h); the second once the resolver is done. */
 enum server_choice agent_server_choose(const struct agent *agent);
 bool agent_server_choose_resolved(const struct agent *agent, const struct resolver *resolver);
-/* Whoever reaches address may join: said loudly, where that is so. */
+/* Warns if the job is unauthenticated on a non-loopback address. */
 void agent_server_warn_of_unauthenticated(const struct agent *agent, const char *address);
-/* The port to serve on is taken: known is called, in the loop, when it is found out by whom. */
+/* The port to serve on is in use: known is called, in the loop, when its holder is found. */
 int agent_server_find_holder(struct agent *agent,
                              void (*known)(struct agent *agent, const struct port_holder *holder),
                              struct muster_error *err);
 
 /* --- the workers' store --- */
 
-/* Has a lock of its own, and nothing of the agent in it but the log: job_store_renew may be called from
+/* Has a lock of its own, and nothing of the agent in it except the log: job_store_renew may be called from
  * any thread while the store is open. */
 struct job_store;
 
-/* Where this node serves the job: opens the store, or holds a port. */
+/* If this node serves the job: opens the store, or reserves a port. */
 int agent_server_open_store(struct agent *agent, struct muster_error *err);
-/* Nobody may be in job_store_renew any more. */
+/* No thread may be in job_store_renew any more. */
 void agent_server_close_store(struct agent *agent);
 /* NULL: this agent has none. */
 struct job_store *agent_server_store(const struct agent *agent);
-/* What workers are told to connect to, if this agent has group rank 0; port 0 where it has no store. */
+/* The store's address for workers, if this agent has group rank 0; port 0 if it has no store. */
 const char *agent_server_store_address(const struct agent *agent);
 uint16_t agent_server_store_port(const struct agent *agent);
-/* Another world than the first forms: its store is an empty one. Returns its port where that is not the last
+/* Another world than the first forms: its store is an empty one. Returns its port if that is not the last
  * world's, else 0. Accepts NULL. */
 uint16_t job_store_renew(struct job_store *store);
 

@@ -1,4 +1,4 @@
-/* agent_signals.c - signals to the agent as events; and a word where PID 1 keeps them from us. See
+/* agent_signals.c - signals to the agent as events; and a warning if PID 1 keeps them from us. See
  * agent_signals.h. */
 #include "launcher/agent/agent_signals.h"
 
@@ -17,17 +17,17 @@
 
 struct agent_signals {
     struct loop_source source; /* of the signalfd; fd -1: not open yet */
-    sigset_t ignored;          /* what this process inherited as ignored */
-    int early;                 /* one that stopped the job while it was set up; 0: none */
+    sigset_t ignored;          /* ignored when this process started */
+    int early;                 /* one that stopped the job during set-up; 0: none */
 };
 
 static void pass_on(struct agent *agent, int number, const char *name, unsigned sender)
 {
     if (!agent->round.alive) {
-        log_info(&agent->log, "%s from pid %u: there are no workers to pass it on to", name, sender);
+        log_info(&agent->log, "%s from pid %u: there are no workers to forward it to", name, sender);
         return;
     }
-    log_info(&agent->log, "%s from pid %u: passed on to the workers", name, sender);
+    log_info(&agent->log, "%s from pid %u: forwarded to the workers", name, sender);
     agent_emit(agent, &(struct agent_event){.kind = AGENT_PASS_ON, .code = number});
 }
 
@@ -57,8 +57,8 @@ static void signals_ready(void *context, uint32_t events)
     }
 }
 
-/* HUP, INT and QUIT that were ignored when we started (nohup, a shell's background) stay so, unless they are
- * to be passed on. */
+/* HUP, INT and QUIT that were ignored when we started (nohup, a shell's background) stay so, unless they
+ * are to be forwarded. */
 static bool is_wanted(const struct agent *agent, int number)
 {
     const struct run_config *config = agent->config;
@@ -70,7 +70,7 @@ static bool is_wanted(const struct agent *agent, int number)
     return !of_a_session || sigismember(&agent->signals->ignored, number) == 0;
 }
 
-/* PIPE is blocked so that a console that went away is an error of write, not an end. */
+/* PIPE is blocked so that a closed console is an error of write, not an end. */
 static int signals_create(struct agent *agent, struct muster_error *err)
 {
     agent->signals = mem_calloc(1, sizeof *agent->signals);
@@ -80,7 +80,7 @@ static int signals_create(struct agent *agent, struct muster_error *err)
     struct sigaction initial = {.sa_handler = SIG_DFL};
     sigset_t watched, blocked;
     spawn_ignored_signals(&agent->signals->ignored);
-    if (sigaction(SIGCHLD, &initial, NULL) < 0) /* ignored, it would take the children's status away */
+    if (sigaction(SIGCHLD, &initial, NULL) < 0) /* ignored, it would discard the children's status */
         return error_errno(err, "sigaction");
     sigemptyset(&watched);
     sigaddset(&watched, SIGCHLD);
@@ -109,7 +109,7 @@ int agent_signals_early(const struct agent *agent)
 
 /* --- before the loop turns --- */
 
-/* -1 where it stops the job. */
+/* -1 if it stops the job. */
 static int take_early(struct agent *agent, const char *what, struct muster_error *err)
 {
     char scratch[16];
@@ -139,7 +139,7 @@ int agent_signals_await(struct agent *agent, int fd, int64_t patience_ns, const 
         if (count < 0 && errno != EINTR)
             return error_errno(err, "cannot wait for %s", what);
         if (count == 0)
-            return error_set(err, MUSTER_E_TIMEOUT, "%s: its file system did not answer within %.4g s", what,
+            return error_set(err, MUSTER_E_TIMEOUT, "%s: its file system did not respond within %.4g s", what,
                              (double)patience_ns / NS_PER_S);
         if (count > 0 && events[0].revents)
             return 0;
@@ -158,7 +158,7 @@ int agent_signals_await_job(struct agent *agent, const struct background_job *jo
 
 /* --- process 1 --- */
 
-/* Neither file makes the kernel look into the memory of PID 1, so neither can block. */
+/* Neither file makes the kernel read the memory of PID 1, so neither can block. */
 static bool read_text(const char *path, char *out, size_t size)
 {
     scope_close int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -173,14 +173,13 @@ void agent_signals_warn_of_init(const struct agent *agent)
     if (getpid() == 1 || !read_text("/proc/1/comm", name, sizeof name))
         return;
     name[strcspn(name, "\n")] = '\0';
-    bool shell = signal_is_swallowed(name, "", SIGTERM); /* if it caught nothing */
+    bool shell = signal_is_swallowed(name, "", SIGTERM); /* if it has no handler */
     if (shell && read_text("/proc/1/status", status, sizeof status) &&
         signal_is_swallowed(name, status, SIGTERM))
-        log_warning(
-            &agent->log,
-            "process 1 here is the shell %s, which does not pass SIGTERM on: this agent will not hear that "
-            "the pod or container is to stop; start it with: exec muster run ...",
-            name);
+        log_warning(&agent->log,
+                    "process 1 here is the shell %s, which does not forward SIGTERM, so this agent will not "
+                    "get the stop signal of the pod or container; start it with: exec muster run ...",
+                    name);
 }
 
 /* --- the part --- */

@@ -1,5 +1,5 @@
-/* agent_status.c - what the agent tells of itself (status.h), and to whom: its local socket and, where a port
- * was given, HTTP. See agent_status.h. */
+/* agent_status.c - the agent's status (status.h) and its servers: the local socket and, with a metrics
+ * port, HTTP. See agent_status.h. */
 #include "launcher/agent/agent_status.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
-/* A zeroed one tells nobody. */
+/* A zeroed one serves no client. */
 struct agent_audience {
     struct status_socket *socket;
     struct http_server *server;
@@ -84,7 +84,7 @@ static struct agent_status *fill_status(void *context)
         agent_membership_describe(agent, status->waiting, sizeof status->waiting);
     else if (agent->group.state == GROUP_DONE && agent_membership_has_news(agent))
         (void)snprintf(status->waiting, sizeof status->waiting,
-                       "the server does not know yet that this node is done");
+                       "the server has not acknowledged yet that this node is done");
     fill_notice(agent, now, status);
     status->max_restarts = config->max_restarts;
     status->failures = agent_failures_seen(agent);
@@ -115,9 +115,9 @@ static int audience_create(struct agent *agent, struct muster_error *err)
     struct status_socket_options options = {&agent->loop, agent->id, fill_status, agent};
     agent->audience = mem_calloc(1, sizeof *agent->audience);
     if (!agent->audience)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to tell the status");
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the status");
     agent->audience->socket = status_socket_open(&options, &quiet);
-    if (!agent->audience->socket) /* a sandbox may forbid it, and a job is not refused for that */
+    if (!agent->audience->socket) /* a sandbox may forbid it, which is no reason to fail the job */
         log_warning(&agent->log, "muster status will not find this agent: %s", quiet.text);
     return agent->config->metrics_port ? serve_http(agent, agent->audience, err) : 0;
 }

@@ -1,5 +1,5 @@
-/* agent_status.h - what the agent tells of itself (status/status.h), and to whom: `muster status` finds it by
- * a local socket, and the metrics port answers where one was given. */
+/* agent_status.h - the agent's status (status/status.h) and its servers: a local socket for `muster
+ * status`, and the metrics port if one is configured. */
 #ifndef MUSTER_LAUNCHER_AGENT_AGENT_STATUS_H
 #define MUSTER_LAUNCHER_AGENT_AGENT_STATUS_H
 

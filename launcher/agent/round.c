@@ -52,7 +52,7 @@ void round_free(struct round *round)
 void round_begin(struct round *round, const struct membership_event *world)
 {
     struct round last = *round;
-    assert(!last.alive); /* nobody of the last world works on */
+    assert(!last.alive); /* no member of the last world works any more */
     free_failures(&last);
     *round = (struct round){.worker_count = last.worker_count,
                             .workers = last.workers,
@@ -132,7 +132,7 @@ void round_note_dead(struct round *round, pid_t pid)
     round_check(round);
 }
 
-/* --- what became of them --- */
+/* --- outcomes --- */
 
 static int by_key(const void *a, const void *b)
 {

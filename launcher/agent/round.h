@@ -1,8 +1,8 @@
-/* round.h - what lives for one round of the job: the world, its workers, what became of them.
+/* round.h - the state of one round of the job: the world, its workers, their outcomes.
  *
- * round_begin makes all of it anew, so a field that is added here is reset in every round. A part keeps what
- * only it knows of a round for itself, and renews it when it hears of AGENT_WORLD. Everybody reads the round;
- * each field is written where its comment says, else by round.c. */
+ * round_begin makes all of it anew, so a field that is added here is reset in every round. A part keeps
+ * its private state of a round itself, and renews it at AGENT_WORLD. All parts read the round; each field
+ * is written by the file named in its comment, else by round.c. */
 #ifndef MUSTER_LAUNCHER_AGENT_ROUND_H
 #define MUSTER_LAUNCHER_AGENT_ROUND_H
 
@@ -18,25 +18,25 @@
 #include "rendezvous/membership.h"
 
 enum {
-    ROUND_DEAD_KEPT = 4096 + 1024, /* for what is cleaned up behind them; beyond, the rest stays */
-    ROUND_FAILURES_KEPT = 16,      /* for the report; the first cause is the server's to name */
+    ROUND_DEAD_KEPT = 4096 + 1024, /* for the clean-up; beyond it, the rest stays */
+    ROUND_FAILURES_KEPT = 16,      /* for the report; the first cause is named by the server */
     ROUND_STOPPED_KEPT = 64,
 };
 
-/* At all times: alive only where there is a pid, ended (not a pending end) only where it is not alive. */
+/* At all times: alive only if there is a pid, ended (not a pending end) only if it is not alive. */
 struct worker {
     int local_rank, rank;
     pid_t pid;                      /* of the session too; 0: not started */
     bool alive;                     /* not reaped */
-    bool unhandled;                 /* reaped, and no event was made of it yet */
+    bool unhandled;                 /* reaped, and not reported as an event yet */
     int end_code, end_status;       /* si_code and si_status of its end */
     struct pump_stream *streams[3]; /* agent_output.c; by descriptor number; NULL: does not pass through us */
     struct instant begun, ended;    /* ended: when it was reaped */
-    char *stderr_file;              /* where stderr is redirected only */
+    char *stderr_file;              /* only if stderr is redirected */
     char *error_file;
 };
 
-/* Why the round is stopped, as the server said; not given where it did not. */
+/* Why the round is stopped, from the server; not set if it gave no reason. */
 struct round_stop {
     bool given;
     enum membership_change change;
@@ -46,32 +46,32 @@ struct round_stop {
 
 /* At all times: worker_count > 0; 0 <= alive <= worker_count; the failures are in the order of their keys. */
 struct round {
-    int worker_count;        /* for the agent's whole life */
+    int worker_count;        /* for the agent's lifetime */
     struct worker *workers;  /* worker_count */
     struct heartbeat *beats; /* worker_count; agent_heartbeats.c */
     int alive;
 
     struct membership_world world;          /* round 0 of epoch 0 before the first one */
-    char restart_reason[MUSTER_ERROR_TEXT]; /* why the round before it was stopped, where it failed; "" */
+    char restart_reason[MUSTER_ERROR_TEXT]; /* why the round before it was stopped, if it failed; "" */
     struct round_stop stop;
     int64_t started_wall_ns; /* when the first worker was started; 0: not yet */
 
-    pid_t *dead; /* reaped: workers and what they left */
+    pid_t *dead; /* reaped: workers and their descendants */
     int dead_count, dead_capacity;
     struct observed_failure *failures[ROUND_FAILURES_KEPT]; /* the best, in order */
     int failure_count;
     struct report_stopped *stopped; /* by us */
-    int stopped_count;              /* also those without room */
+    int stopped_count;              /* including those without room */
 };
 
 int round_init(struct round *round, int worker_count, struct muster_error *err);
 /* Frees all of it. Accepts one that is zeroed. */
 void round_free(struct round *round);
 
-/* A world was formed: the last round is forgotten. */
+/* A world was formed: forgets the last round. */
 void round_begin(struct round *round, const struct membership_event *world);
-/* The round's workers are gone, and nothing of them is open any more; what became of them stays known until
- * the next begins. */
+/* The round's workers have ended, and all their resources are closed; their outcomes stay until the next
+ * begins. */
 void round_end(struct round *round);
 
 void round_take_stop(struct round *round, const struct membership_event *stop);
@@ -80,13 +80,12 @@ void round_worker_started(struct round *round, struct worker *worker, pid_t pid)
 void round_worker_reaped(struct round *round, struct worker *worker, int code, int status);
 /* The live worker of this pid; NULL: none. */
 struct worker *round_find_worker(struct round *round, pid_t pid);
-/* pid was reaped; where there is no memory for it, what it left is not cleaned up. */
+/* pid was reaped; without memory for it, its files are not cleaned up. */
 void round_note_dead(struct round *round, pid_t pid);
-/* Takes the failure, about which nothing more will be found out; of more than there is room for, the worst
- * goes. */
+/* Takes the failure, whose record is final; if there is no room, the weakest cause is dropped. */
 void round_keep_failure(struct round *round, struct observed_failure *failure);
 void round_note_stopped(struct round *round, const struct report_stopped *stopped);
-/* Aborts where what holds at all times does not. */
+/* Aborts if an invariant is violated. */
 void round_check(const struct round *round);
 
 #endif

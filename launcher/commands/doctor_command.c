@@ -153,8 +153,8 @@ static int examine(const struct options *options, const struct description *desc
     return code;
 }
 
-static int show(const struct options *options, const struct description *description, struct buffer *out,
-                struct muster_error *err)
+static int doctor_show(const struct options *options, const struct description *description,
+                       struct buffer *out, struct muster_error *err)
 {
     if (options->describe)
         (void)description_write(description, out); /* out remembers a failure */
@@ -165,7 +165,7 @@ static int show(const struct options *options, const struct description *descrip
     return EXIT_CODE_OK;
 }
 
-static void help(struct buffer *out)
+static void doctor_help(struct buffer *out)
 {
     buffer_text(out, "usage: muster doctor [flags]\n\nChecks whether this machine is fit for a job and "
                      "prints a remedy for each fault. It changes\nnothing and starts nothing; the NVIDIA "
@@ -199,8 +199,8 @@ static int check(const struct options *options, const uint8_t *sources, struct m
     return options->from ? check_file(sources, err) : 0;
 }
 
-static int run(const struct flag_command *command, struct buffer *out, struct buffer *complaint,
-               struct muster_error *err)
+static int doctor_run(const struct flag_command *command, struct buffer *out, struct buffer *complaint,
+                      struct muster_error *err)
 {
     const struct options *options = command->options;
     struct description description;
@@ -208,7 +208,7 @@ static int run(const struct flag_command *command, struct buffer *out, struct bu
     if (check(options, command->sources, err) < 0 ||
         (options->from ? read_file : read_machine)(options, &description, err) < 0)
         return err->code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE;
-    int code = show(options, &description, out, err);
+    int code = doctor_show(options, &description, out, err);
     description_free(&description);
     return code;
 }
@@ -217,7 +217,7 @@ int doctor_command(int argc, char *const argv[], struct buffer *out, struct buff
 {
     struct options options = {0};
     uint8_t sources[sizeof rows / sizeof *rows] = {0};
-    const struct flag_command command = {"muster doctor", &table, &options, &options.help,
-                                         sources,         help,   run};
+    const struct flag_command command = {"muster doctor", &table,      &options,  &options.help,
+                                         sources,         doctor_help, doctor_run};
     return flag_command(&command, argc, argv, out, complaint);
 }

@@ -46,7 +46,7 @@ static const struct knob rows[] = {
      .type = KNOB_TEXT,
      .offset = AT(check),
      .section = "Flags",
-     .help = "make nothing: check whether this file holds a job secret, and who can read it"},
+     .help = "make nothing: check whether this file holds a job secret, and its permissions"},
     {.name = "help",
      .letter = 'h',
      .type = KNOB_BOOL,
@@ -134,7 +134,7 @@ static int check(const char *path, struct buffer *out, struct buffer *complaint,
     return 0;
 }
 
-static void help(struct buffer *out)
+static void secret_help(struct buffer *out)
 {
     buffer_text(out, "usage: muster secret [flags]\n\nMakes the secret of a job: 256 random bits in one "
                      "line, \"muster-secret-1:\" and 64 hexadecimal digits.\nGive the same file to all nodes "
@@ -159,7 +159,7 @@ int secret_command(int argc, char *const argv[], struct buffer *out, struct buff
 {
     struct options options = {0};
     uint8_t sources[sizeof rows / sizeof *rows] = {0};
-    const struct flag_command command = {"muster secret", &table, &options, &options.help,
-                                         sources,         help,   carry_out};
+    const struct flag_command command = {"muster secret", &table,      &options, &options.help,
+                                         sources,         secret_help, carry_out};
     return flag_command(&command, argc, argv, out, complaint);
 }

@@ -167,8 +167,8 @@ static void say_none(const struct options *options, size_t others, struct buffer
     buffer_text(complaint, "\n");
 }
 
-static int show(const struct flag_command *command, struct buffer *out, struct buffer *complaint,
-                struct muster_error *err)
+static int status_show(const struct flag_command *command, struct buffer *out, struct buffer *complaint,
+                       struct muster_error *err)
 {
     const struct options *options = command->options;
     size_t count = 0;
@@ -195,7 +195,7 @@ static int show(const struct flag_command *command, struct buffer *out, struct b
     return code;
 }
 
-static void help(struct buffer *out)
+static void status_help(struct buffer *out)
 {
     buffer_text(out,
                 "usage: muster status [flags]\n\nStatus of the agent (muster run) on this machine or in this "
@@ -209,7 +209,7 @@ int status_command(int argc, char *const argv[], struct buffer *out, struct buff
 {
     struct options options = {0};
     uint8_t sources[sizeof rows / sizeof *rows] = {0};
-    const struct flag_command command = {"muster status", &table, &options, &options.help,
-                                         sources,         help,   show};
+    const struct flag_command command = {"muster status", &table,      &options,   &options.help,
+                                         sources,         status_help, status_show};
     return flag_command(&command, argc, argv, out, complaint);
 }

@@ -455,7 +455,8 @@ static const struct knob rows[] = {
      .initial = "off",
      .choices = pre_flight_levels,
      .section = nccl,
-     .help = "0: examine this node before it joins, as muster doctor does; an unfit one says why and exits "
+     .help = "0: check this node before it joins, as muster doctor does; if it is unfit, the agent logs the "
+             "reason and exits "
              "138, so that a spare takes its place"},
 
     {.name = "exit-code",

@@ -16,9 +16,9 @@ enum { NODE_IDENTITY_HOST_SIZE = 256, NODE_IDENTITY_SOURCE_SIZE = 320 };
 
 /* The values of flags and variables. */
 struct node_identity_known {
-    int nodes;                                           /* 0: nothing said */
+    int nodes;                                           /* 0: not given */
     const char *master_addr;                             /* NULL: not given */
-    int64_t master_port;                                 /* -1: nothing said */
+    int64_t master_port;                                 /* -1: not given */
     const char *host_name;                               /* of this machine */
     const char *full_name;                               /* with its domain; "" if unknown */
     const char *(*get)(void *context, const char *name); /* the environment */

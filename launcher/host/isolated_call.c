@@ -60,7 +60,7 @@ static void __attribute__((noreturn)) run_apart(const struct call *call, int fd)
 
 /* The middle process ends at once, so that the other one is its orphan. Returns that one's number, which is
  * known before it has run at all, or -1. */
-static pid_t start(const struct call *call, int writer, struct muster_error *err)
+static pid_t start_process(const struct call *call, int writer, struct muster_error *err)
 {
     int ends[2], status = 0;
     if (pipe2(ends, O_CLOEXEC) < 0)
@@ -115,7 +115,7 @@ int isolated_call(int (*body)(void *context, void *result, struct muster_error *
     if (pipe2(ends, O_CLOEXEC) < 0)
         return error_errno(err, "cannot make a pipe");
     scope_close int reader = ends[0], writer = ends[1];
-    pid_t pid = start(&call, writer, err);
+    pid_t pid = start_process(&call, writer, err);
     if (pid < 0)
         return -1;
     (void)close(take_fd(&writer)); /* its end of file is the process's end */

@@ -38,7 +38,7 @@ static int print(const struct buffer *text)
                : EXIT_CODE_FAILURE;
 }
 
-static int fail(const struct command *command, const struct muster_error *err)
+static int command_fail(const struct command *command, const struct muster_error *err)
 {
     log_error(&command->log, "%s", err->text);
     bool ours = err->code == MUSTER_E_NOMEM || err->code == MUSTER_E_IO;
@@ -149,11 +149,11 @@ int local_command(const char *shown, int argc, char *argv[])
                                       .threshold = level < 0 ? LOG_LEVEL_INFO : (enum log_level)level,
                                       .who = shown}};
     if (local_settings_parse(argc, argv, &command.settings, &err) < 0)
-        exit_code = fail(&command, &err);
+        exit_code = command_fail(&command, &err);
     else if (command.settings.help)
         exit_code = help(shown, command.settings.output);
     else
-        exit_code = build(&command, &err) < 0 ? fail(&command, &err) : run_or_print(&command);
+        exit_code = build(&command, &err) < 0 ? command_fail(&command, &err) : run_or_print(&command);
     local_job_free(&command.job);
     problems_free(&command.problems);
     documents_free(&command.documents);

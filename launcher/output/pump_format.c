@@ -71,7 +71,7 @@ static void style_piece(struct pump_stream *s, struct buffer *out, const char *d
     buffer_append(out, data, length);
 }
 
-static void show(struct pump_stream *s, const char *data, size_t length, bool starts, bool ends)
+static void show_piece(struct pump_stream *s, const char *data, size_t length, bool starts, bool ends)
 {
     struct pump *pump = s->pump;
     if (s->dropping && !starts) {
@@ -93,7 +93,7 @@ static void give_piece(void *context, const char *data, size_t length, bool ends
     bool starts = !s->middle;
     s->middle = !ends && (pump->style.format != LOG_FORMAT_JSON || data[length - 1] != '\r');
     if (s->console)
-        show(s, data, length, starts, ends);
+        show_piece(s, data, length, starts, ends);
     if (s->matches) {
         s->matching = log_filter_matches(s->filter, data, length) || (!starts && s->matching);
         if (s->matching) {

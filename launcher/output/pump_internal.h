@@ -41,7 +41,7 @@ struct pump {
     struct loop_source wake, streams_source; /* a write queue has room or lost data; a stream is readable */
     bool watched, paused;
     struct instant flush_at;      /* the earliest of the streams' */
-    bool console_lost, file_lost; /* said already */
+    bool console_lost, file_lost; /* reported already */
     char *chunk;                  /* PUMP_READ_BYTES */
     /* bytes of the current stream */
     struct buffer block, matched;

@@ -176,7 +176,7 @@ struct instant write_queue_due(struct write_queue *o)
 
 /* --- pieces --- */
 
-static void refuse(struct write_queue *o, const struct write_queue_piece *piece)
+static void refuse_piece(struct write_queue *o, const struct write_queue_piece *piece)
 {
     o->refused_bytes += piece->length;
     o->refused_lines += piece->lines;
@@ -242,7 +242,7 @@ bool write_queue_put(struct write_queue *o, const struct write_queue_piece *piec
     pthread_mutex_lock(&o->lock);
     bool taken = put_locked(o, piece);
     if (!taken)
-        refuse(o, piece);
+        refuse_piece(o, piece);
     pthread_mutex_unlock(&o->lock);
     return taken;
 }
@@ -258,7 +258,7 @@ void write_queue_kick(struct write_queue *o)
 void write_queue_drop(struct write_queue *o, const struct write_queue_piece *piece)
 {
     pthread_mutex_lock(&o->lock);
-    refuse(o, piece);
+    refuse_piece(o, piece);
     pthread_mutex_unlock(&o->lock);
 }
 

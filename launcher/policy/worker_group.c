@@ -133,14 +133,14 @@ static void ignore(struct step *s)
     (void)s;
 }
 
-static void start(struct step *s)
+static void group_start(struct step *s)
 {
     s->group->state = GROUP_RUNNING;
     s->group->planned = false;
     act(s, GROUP_START);
 }
 
-static void fail(struct step *s)
+static void group_fail(struct step *s)
 {
     act(s, GROUP_REPORT_FAILED);
     begin_stop(s, SIGTERM, s->group->restart_grace_ns);
@@ -325,9 +325,10 @@ static void give_up(struct step *s)
 /* Columns: WORLD, FAILURE, SUCCESS, EMPTY, STOP, VERDICT, SIGNAL, LOST, DEADLINE, CLEANED. NULL: cannot
  * happen. */
 static void (*const table[GROUP_STATE_COUNT][GROUP_EVENT_COUNT])(struct step *) = {
-    [GROUP_WAITING] = {start, NULL, NULL, NULL, stopped, end_now, quit_now, end_now, NULL, ignore},
-    [GROUP_RUNNING] = {NULL, fail, succeed, NULL, stop, end, quit, end, NULL, ignore},
-    [GROUP_DRAINING] = {NULL, fail, succeed_last, NULL, drain_with_all, end, remind, end, quit_alone, ignore},
+    [GROUP_WAITING] = {group_start, NULL, NULL, NULL, stopped, end_now, quit_now, end_now, NULL, ignore},
+    [GROUP_RUNNING] = {NULL, group_fail, succeed, NULL, stop, end, quit, end, NULL, ignore},
+    [GROUP_DRAINING] = {NULL, group_fail, succeed_last, NULL, drain_with_all, end, remind, end, quit_alone,
+                        ignore},
     [GROUP_SAVING] = {NULL, fail_too, stop_saving, NULL, stop_in_saving, end_too, quit_saving, end_too,
                       stop_saving, ignore},
     [GROUP_STOPPING] = {NULL, fail_too, NULL, empty, stop_too, end_too, quit_too, end_too, kill_all, ignore},

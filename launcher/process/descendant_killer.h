@@ -20,7 +20,7 @@ struct descendant_killer {
     struct loop *loop;
     struct loop_source done;
     struct background_job *errand; /* NULL: no sweep is in progress */
-    struct sweep *sweep;           /* of errand */
+    struct sweep *sweep;           /* of the background job */
     struct instant deadline;
     unsigned looked; /* how many processes it had examined when the deadline was set */
     pid_t unread[DESCENDANT_KILLER_UNREAD_LIMIT];

@@ -195,7 +195,7 @@ static bool read_obstacle(int fd, struct spawn_obstacle *obstacle)
 
 /* --- in the agent --- */
 
-static void prepare(struct spawn_start *start, const struct spawn_options *options)
+static void spawn_prepare(struct spawn_start *start, const struct spawn_options *options)
 {
     static const int kept[] = {SIGHUP, SIGINT, SIGQUIT};
     memset(start, 0, offsetof(struct spawn_start, stack));
@@ -261,7 +261,7 @@ struct spawn_start *spawn_begin(const struct spawn_options *options, pid_t *pid,
         error_set(err, MUSTER_E_NOMEM, "no memory to start %s", options->path);
         return NULL;
     }
-    prepare(start, options);
+    spawn_prepare(start, options);
     if (open_report(start, options->path, err) < 0) {
         free_start(start);
         return NULL;

@@ -20,8 +20,9 @@
 
 enum { SIGNALS = 64, SIGNAL_SET_BYTES = SIGNALS / 8 }; /* the kernel's set, on every machine that we know */
 
-static void fail(struct spawn_child *child, enum spawn_step step, long result) __attribute__((noreturn));
-static void fail(struct spawn_child *child, enum spawn_step step, long result)
+static void child_fail(struct spawn_child *child, enum spawn_step step, long result)
+    __attribute__((noreturn));
+static void child_fail(struct spawn_child *child, enum spawn_step step, long result)
 {
     child->obstacle = (struct spawn_obstacle){step, (int)-result};
     child->failed = true;
@@ -34,7 +35,7 @@ static void fail(struct spawn_child *child, enum spawn_step step, long result)
 static void check(struct spawn_child *child, enum spawn_step step, long result)
 {
     if (result < 0)
-        fail(child, step, result);
+        child_fail(child, step, result);
 }
 
 static long duplicate(int from, int to)
@@ -98,12 +99,12 @@ int spawn_child_run(void *context)
               raw_call(SYS_close_range, child->shared_from, UINT_MAX, CLOSE_RANGE_UNSHARE, 0));
     check(child, SPAWN_SESSION, raw_call(SYS_setsid, 0, 0, 0, 0));
     if (o->enter && o->enter(o->enter_context) < 0)
-        fail(child, SPAWN_ENTER, -errno); /* the parent stands still for that one */
+        child_fail(child, SPAWN_ENTER, -errno); /* the parent stands still for that one */
     if (o->directory)
         check(child, SPAWN_DIRECTORY, raw_call(SYS_chdir, (long)o->directory, 0, 0, 0));
     check(child, SPAWN_PARENT, raw_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0));
     if (raw_call(SYS_getppid, 0, 0, 0, 0) != child->parent)
-        fail(child, SPAWN_PARENT, -ESRCH); /* it died before the death signal was set */
+        child_fail(child, SPAWN_PARENT, -ESRCH); /* it died before the death signal was set */
     take_descriptors(child);
     close_rest((unsigned)(SPAWN_EXTRA_FD + o->extra_count));
     check(child, SPAWN_DESCRIPTORS, set_limit(RLIMIT_NOFILE, o->descriptors));
@@ -113,5 +114,5 @@ int spawn_child_run(void *context)
               raw_call(SYS_sched_setaffinity, 0, sizeof o->cpus->bits, (long)o->cpus->bits, 0));
     put_mark(o->mark);
     reset_signals(child);
-    fail(child, SPAWN_EXEC, raw_call(SYS_execve, (long)o->path, (long)o->argv, (long)o->envp, 0));
+    child_fail(child, SPAWN_EXEC, raw_call(SYS_execve, (long)o->path, (long)o->argv, (long)o->envp, 0));
 }

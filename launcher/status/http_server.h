@@ -1,7 +1,7 @@
 /* http_server.h - a small HTTP server in the agent's own loop: GET and HEAD of a few paths, nothing else.
  *
  * Nothing here waits for a client: all sockets are non-blocking, each turn of the loop does what is ready and
- * no more. Connections, header sizes and idle times are bounded. A loop that stands still answers nobody. */
+ * no more. Connections, header sizes and idle times are bounded. A stalled loop does not answer. */
 #ifndef MUSTER_LAUNCHER_STATUS_HTTP_SERVER_H
 #define MUSTER_LAUNCHER_STATUS_HTTP_SERVER_H
 
@@ -31,7 +31,7 @@ struct http_server;
 /* Serves whenever the loop turns. MUSTER_E_NOT_FOUND where libmicrohttpd is not installed. */
 struct http_server *http_server_start(const struct http_server_options *options, struct muster_error *err);
 uint16_t http_server_port(const struct http_server *server);
-/* Hangs up on whoever is connected. Accepts NULL. */
+/* Closes all connections. Accepts NULL. */
 void http_server_stop(struct http_server *server);
 
 #endif

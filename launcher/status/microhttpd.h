@@ -1,4 +1,4 @@
-/* microhttpd.h - libmicrohttpd's functions, found when a metrics port is asked for.
+/* microhttpd.h - libmicrohttpd's functions, loaded when a metrics port is configured.
  *
  * Loading the library with what it needs costs as much as the rest of the program's start, so nothing is
  * linked with it and every call goes through this table. */

@@ -64,7 +64,7 @@ static size_t mend_escape(char *at, const char *end)
 }
 
 /* One pass over the text: its depth, and lone surrogates. */
-static int prepare(char *text, size_t length, struct muster_error *err)
+static int check_text(char *text, size_t length, struct muster_error *err)
 {
     bool inside = false; /* a string */
     int depth = 0;
@@ -98,7 +98,7 @@ static json_t *load(const char *text, size_t length, struct muster_error *err)
         return NULL;
     }
     memcpy(copy, text, length);
-    if (prepare(copy, length, err) < 0)
+    if (check_text(copy, length, err) < 0)
         return NULL;
     json_error_t why;
     json_t *root = json_loadb(copy, length, JSON_ALLOW_NUL, &why);

@@ -1,5 +1,5 @@
 /* postmortem.c - see postmortem.h. What a thread is given is its own until it comes back: it looks at copies
- * of the failures, since it may never come back, and the witness is lent. */
+ * of the failures, since it may never come back, and the kernel evidence is lent. */
 #include "launcher/verdict/postmortem.h"
 
 #include <assert.h>
@@ -301,8 +301,7 @@ void postmortem_go(struct postmortem *p)
     take_witness(p);
     struct examination *x = p->stalled ? NULL : make_examination(p);
     p->errand =
-        x ? background_job_start("the post-mortem of a worker", examine, x, free_examination, NULL)
-          : NULL;
+        x ? background_job_start("the post-mortem of a worker", examine, x, free_examination, NULL) : NULL;
     p->examination = p->errand ? x : NULL;
     move_list(&p->waiting, p->errand ? &p->asked : &p->ready);
 }

@@ -19,8 +19,8 @@
 struct observed_failure {
     struct worker_failure failure; /* wall_ns: when it was seen, or its error file's time before that */
     struct instant at;             /* when it happened: the same, on the monotonic clock */
-    bool suspect;    /* the caller's: it had been told to stop, and its last words decide whether it failed */
-    bool more_found; /* postmortem_take: something was filled in */
+    bool suspect;      /* the caller's: it was being stopped, and its last output decides whether it failed */
+    bool more_found;   /* postmortem_take: something was filled in */
     char *stderr_file; /* to be read for failure.tail; NULL: that is what there is. Both are owned */
     char *error_file;  /* NULL: it was given none */
     char note[MUSTER_ERROR_TEXT];  /* an error file that cannot be used: why; else "" */
@@ -31,8 +31,8 @@ void observed_failure_free(struct observed_failure *failure); /* accepts NULL */
 
 struct postmortem;
 
-/* The workers of a round were started, the first one at that time: a thread opens the kernel evidence. paths are
- * copied. */
+/* The workers of a round were started, the first one at that time: a thread opens the kernel evidence. paths
+ * are copied. */
 struct postmortem *postmortem_create(const struct kernel_evidence_paths *paths, struct instant started,
                                      struct muster_error *err);
 /* A thread in progress ends by itself, and its results are dropped. Accepts NULL. */

@@ -130,7 +130,7 @@ static void format_other(int index, const struct report_failure *entry, struct b
     format_failure(index, entry, out);
     failure_said(entry->failure, said, sizeof said);
     if (*said && !*entry->failure->traceback && !entry->failure->not_started)
-        buffer_printf(out, "  said      : %s\n", said);
+        buffer_printf(out, "  output    : %s\n", said);
     if (entry->timed && entry->after_ns >= 0)
         buffer_printf(out, "  after     : %.3f s\n", (double)entry->after_ns / NS_PER_S);
 }

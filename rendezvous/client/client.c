@@ -90,7 +90,7 @@ static int handle_event(struct client *client, const struct membership_event *ev
 
 /* It came when all had stopped, so there is nothing left to stop here. The server waits for our LEAVE as
  * after a verdict, and we register with the next server. */
-static void on_farewell(struct client *client, const struct wire_message *message, struct instant now)
+static void on_handover(struct client *client, const struct wire_message *message, struct instant now)
 {
     if (message->id.epoch != client->epoch)
         return; /* of a server that never had us: keep asking */
@@ -136,8 +136,8 @@ int client_receive(struct client *client, const struct wire_message *message, st
     case WIRE_AGAIN:
         unseat(client, now);
         return 0;
-    case WIRE_FAREWELL:
-        on_farewell(client, message, now);
+    case WIRE_HANDOVER:
+        on_handover(client, message, now);
         return 0;
     case WIRE_BEAT:
         memcpy(client->progress, message->progress, sizeof client->progress);

@@ -10,7 +10,7 @@
  * server drops repeated ones by their sequence number. Each WORLD and each STOP is given out once, however
  * often it is received.
  *
- * A server that is lost, or has sent FAREWELL, is looked for until the join timeout. Workers that cannot
+ * A server that is lost, or has sent HANDOVER, is looked for until the join timeout. Workers that cannot
  * progress without group rank 0's are stopped as soon as those are known to be gone (a STOP of the
  * client's own). In an elastic world the member also holds a lease, from the sending of each answered
  * heartbeat, and workers are stopped when it ends. In a static world the job cannot continue without this
@@ -75,7 +75,7 @@ void client_drain(struct client *client, int exit_code, int64_t grace_ns);
 struct instant client_heard(const struct client *client);
 /* Whether the server is known to be lost. */
 bool client_is_alone(const struct client *client, struct instant now);
-/* Whether the last server that accepted us has sent FAREWELL. */
+/* Whether the last server that accepted us has sent HANDOVER. */
 bool client_server_left(const struct client *client);
 /* Time since the server's last message, if long enough to be unusual; else 0. */
 int64_t client_silence_ns(const struct client *client, struct instant now);

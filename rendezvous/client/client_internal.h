@@ -40,11 +40,11 @@ struct client {
                       first */
     struct world_id newest_before; /* if withheld: newest without it */
     uint64_t epoch;                /* of the server that accepted us last */
-    uint64_t left_epoch;           /* of the last server that sent FAREWELL; 0: none has */
+    uint64_t left_epoch;           /* of the last server that sent HANDOVER; 0: none has */
     struct world_id last_world;    /* world that was given out */
     struct world_id server_done;   /* the world whose part on the server is done */
     int last_nodes, last_rank;
-    int64_t restart_count; /* of the last world that was given out, or from FAREWELL */
+    int64_t restart_count; /* of the last world that was given out, or from HANDOVER */
     uint64_t held_at;      /* numbers when held was set */
     /* the lease; lease_ns 0: there is none */
     int64_t lease_ns;

@@ -23,8 +23,10 @@
     X(SIGSEGV)                                                                                               \
     X(SIGUSR2)                                                                                               \
     X(SIGPIPE)                                                                                               \
-    X(SIGALRM) X(SIGTERM) X(SIGSTKFLT) X(SIGCHLD) X(SIGCONT) X(SIGSTOP) X(SIGTSTP) X(SIGTTIN) X(SIGTTOU)     \
-        X(SIGURG) X(SIGXCPU) X(SIGXFSZ) X(SIGVTALRM) X(SIGPROF) X(SIGWINCH) X(SIGIO) X(SIGPWR) X(SIGSYS)
+    X(SIGALRM)                                                                                               \
+    X(SIGTERM)                                                                                               \
+    X(SIGSTKFLT) X(SIGCHLD) X(SIGCONT) X(SIGSTOP) X(SIGTSTP) X(SIGTTIN) X(SIGTTOU) X(SIGURG) X(SIGXCPU)      \
+        X(SIGXFSZ) X(SIGVTALRM) X(SIGPROF) X(SIGWINCH) X(SIGIO) X(SIGPWR) X(SIGSYS)
 
 const char *failure_signal_name(int signal, char *scratch, size_t size)
 {
@@ -39,9 +41,10 @@ const char *failure_signal_name(int signal, char *scratch, size_t size)
     return scratch;
 }
 
-static void append(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void append_text(char *out, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
-static void append(char *out, size_t size, const char *format, ...)
+static void append_text(char *out, size_t size, const char *format, ...)
 {
     size_t used = strlen(out);
     va_list arguments;
@@ -70,12 +73,12 @@ void failure_memory_text(const struct worker_failure *failure, char *out, size_t
         return;
     (void)text_format_bytes(limit, sizeof limit, failure->memory_limit);
     (void)text_format_bytes(peak, sizeof peak, failure->memory_peak);
-    append(out, size, "%s", failure->memory_host ? "the machine was out of memory" : "out of memory");
+    append_text(out, size, "%s", failure->memory_host ? "the machine was out of memory" : "out of memory");
     if (failure->memory_limit > 0)
-        append(out, size, "%s limit is %s",
-               failure->memory_host ? ", though the container's" : ": the container's", limit);
+        append_text(out, size, "%s limit is %s",
+                    failure->memory_host ? ", though the container's" : ": the container's", limit);
     if (failure->memory_limit > 0 && failure->memory_peak > 0)
-        append(out, size, ", its peak was %s", peak);
+        append_text(out, size, ", its peak was %s", peak);
 }
 
 static void describe_extras(const struct worker_failure *failure, char *out, size_t size)
@@ -83,15 +86,16 @@ static void describe_extras(const struct worker_failure *failure, char *out, siz
     char memory[200];
     failure_memory_text(failure, memory, sizeof memory);
     if (failure->core_dumped)
-        append(out, size, ", core dumped");
+        append_text(out, size, ", core dumped");
     if (*memory)
-        append(out, size, ", %s", memory);
+        append_text(out, size, ", %s", memory);
     if (failure->xid)
-        append(out, size, ", NVIDIA Xid %d%s%s%s: %s", failure->xid, *failure->pci ? " at GPU " : "",
-               failure->pci, failure->xid_elsewhere ? " of its node" : "", xid_meaning(failure->xid)->what);
+        append_text(out, size, ", NVIDIA Xid %d%s%s%s: %s", failure->xid, *failure->pci ? " at GPU " : "",
+                    failure->pci, failure->xid_elsewhere ? " of its node" : "",
+                    xid_meaning(failure->xid)->what);
     if (failure->told && failure_class_of(failure) == FAILURE_TOLD)
-        append(out, size,
-               failure_is_cut_short(failure) ? " when it was stopped" : ", after it was sent SIGTERM");
+        append_text(out, size,
+                    failure_is_cut_short(failure) ? " when it was stopped" : ", after it was sent SIGTERM");
 }
 
 static void describe_saying(const struct worker_failure *failure, char *out, size_t size)
@@ -99,14 +103,14 @@ static void describe_saying(const struct worker_failure *failure, char *out, siz
     char said[FAILURE_SAID_LIMIT];
     failure_said(failure, said, sizeof said);
     if (*said)
-        append(out, size, ": %s", said);
+        append_text(out, size, ": %s", said);
 }
 
 static void describe_hang(const struct worker_failure *failure, char *out, size_t size)
 {
-    append(out, size, "hung");
+    append_text(out, size, "hung");
     if (failure->step >= 0)
-        append(out, size, " after step %lld", (long long)failure->step);
+        append_text(out, size, " after step %lld", (long long)failure->step);
 }
 
 void failure_describe(const struct worker_failure *failure, char *out, size_t size)
@@ -114,28 +118,28 @@ void failure_describe(const struct worker_failure *failure, char *out, size_t si
     char scratch[16];
     out[0] = '\0';
     if (failure->lost_node) {
-        append(out, size, "node rank %d (%s) is lost", failure->group_rank, failure->host);
+        append_text(out, size, "node rank %d (%s) is lost", failure->group_rank, failure->host);
         if (*failure->message)
-            append(out, size, ", %s", failure->message);
+            append_text(out, size, ", %s", failure->message);
         return;
     }
     if (failure->not_started) {
-        append(out, size, "rank %d on %s could not be started", failure->rank, failure->host);
+        append_text(out, size, "rank %d on %s could not be started", failure->rank, failure->host);
         describe_saying(failure, out, size);
         return;
     }
-    append(out, size, "rank %d (pid %d on %s) ", failure->rank, failure->pid, failure->host);
+    append_text(out, size, "rank %d (pid %d on %s) ", failure->rank, failure->pid, failure->host);
     if (failure->unkillable)
-        append(out, size, "survived SIGKILL, so its node is unfit");
+        append_text(out, size, "survived SIGKILL, so its node is unfit");
     else if (failure->hung)
         describe_hang(failure, out, size);
     else if (failure_is_cut_short(failure))
-        append(out, size, "was already failing");
+        append_text(out, size, "was already failing");
     else if (failure->signal > 0)
-        append(out, size, "was killed by signal %d (%s)", failure->signal,
-               failure_signal_name(failure->signal, scratch, sizeof scratch));
+        append_text(out, size, "was killed by signal %d (%s)", failure->signal,
+                    failure_signal_name(failure->signal, scratch, sizeof scratch));
     else
-        append(out, size, "exited with code %d", failure->exit_code);
+        append_text(out, size, "exited with code %d", failure->exit_code);
     describe_extras(failure, out, size);
     bool speaks =
         failure->signal == 0 || failure->signal == SIGABRT || *failure->message; /* the reason of its end */

@@ -55,12 +55,12 @@ static void rejoin(struct roster_work *w, struct roster_member *member)
     if (member->state == MEMBER_JOINED && join->held.epoch) {
         /* It was lost and came back, and a world that was on its way to it has reached it after all. */
         member->held = join->held;
-        roster_set_state(w->roster, member, MEMBER_STRAY);
+        roster_set_state(w->roster, member, MEMBER_ORPHANED);
     }
     roster_act(w, ROSTER_ACCEPT, member->session, slot, NULL);
     if (member->state == MEMBER_ASSIGNED)
         roster_act(w, ROSTER_SEND_WORLD, member->session, slot, NULL);
-    else if (member->state == MEMBER_STOPPING || member->state == MEMBER_STRAY)
+    else if (member->state == MEMBER_STOPPING || member->state == MEMBER_ORPHANED)
         roster_act(w, ROSTER_SEND_STOP, member->session, slot, NULL);
     else if (member->state == MEMBER_LEAVING && member->verdict_sent)
         roster_act(w, ROSTER_SEND_VERDICT, member->session, slot, NULL);
@@ -119,7 +119,7 @@ static void take_seat(struct roster_work *w, struct roster_member *member)
     } else if (join->held.epoch) {
         /* It was given up while it was cut off, or the server was lost; its workers belong to an earlier
          * world. */
-        roster_set_state(roster, member, MEMBER_STRAY);
+        roster_set_state(roster, member, MEMBER_ORPHANED);
         roster_act(w, ROSTER_SEND_STOP, member->session, roster_slot_of(roster, member), NULL);
     } else {
         roster_set_state(roster, member, MEMBER_JOINED);
@@ -264,7 +264,7 @@ static int on_drain(struct roster_work *w)
  * notice. */
 static int on_join_departed(struct roster_work *w)
 {
-    roster_act(w, ROSTER_FAREWELL, w->event->session, -1, NULL);
+    roster_act(w, ROSTER_HANDOVER, w->event->session, -1, NULL);
     return 0;
 }
 

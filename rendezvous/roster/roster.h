@@ -45,7 +45,7 @@
  * nothing was lost: if all others still run that round, or are done with it, the new server takes it over
  * as it is. It waits for all of them: in an elastic world no longer than for the end of their leases. In
  * an elastic world a serving agent that gets SIGTERM costs nothing: all stop as for any other draining
- * agent, the server stays until they have, and then sends FAREWELL. Agents that received it keep their
+ * agent, the server stays until they have, and then sends HANDOVER. Agents that received it keep their
  * slot, look for the server and report it to the next one, for which the stop has cost no restart.
  *
  * A heartbeat costs O(1); forming, stopping and the verdict cost O(1) a member; a tick examines all
@@ -95,7 +95,7 @@ enum { ROSTER_ROLE_LIMIT = 64, ROSTER_LOCAL_WORLD_LIMIT = 65536 };
     X(MEMBER_KEEPS, "KEEPS", "has workers of an earlier server's world, which may continue")                 \
     X(MEMBER_STOPPING, "STOPPING", "was sent a STOP")                                                        \
     X(MEMBER_STOPPED, "STOPPED", "none of its workers is left")                                              \
-    X(MEMBER_STRAY, "STRAY", "came back with workers of an earlier world; was sent a STOP for them")         \
+    X(MEMBER_ORPHANED, "ORPHANED", "came back with workers of an earlier world; was sent a STOP for them")   \
     X(MEMBER_LEAVING, "LEAVING", "has or is due the verdict, or has drained and leaves")
 
 #define ROSTER_EVENTS(X)                                                                                     \
@@ -114,7 +114,7 @@ enum { ROSTER_ROLE_LIMIT = 64, ROSTER_LOCAL_WORLD_LIMIT = 65536 };
     X(ROSTER_SEND_VERDICT, "VERDICT", "the job is over")                                                     \
     X(ROSTER_REFUSE, "REFUSE", "the session is refused, with the reason; the transport forgets it")          \
     X(ROSTER_AGAIN, "AGAIN", "the session is unknown: register again")                                       \
-    X(ROSTER_FAREWELL, "FAREWELL", "the server leaves without a loss: wait for the next one")
+    X(ROSTER_HANDOVER, "HANDOVER", "the server leaves without a loss: wait for the next one")
 
 #define ROSTER_ENUM(symbol, name, meaning) symbol,
 enum roster_job_state { ROSTER_JOB_STATES(ROSTER_ENUM) JOB_STATE_COUNT };
@@ -176,8 +176,8 @@ struct roster_join {
     int last_nodes;
     int last_rank;         /* its group rank there */
     bool server_done;      /* its server reported that its own workers of that world have all exited 0 */
-    bool server_left;      /* elastic: its server has sent FAREWELL, when all had stopped */
-    int64_t restart_count; /* of that world, or from FAREWELL */
+    bool server_left;      /* elastic: its server has sent HANDOVER, when all had stopped */
+    int64_t restart_count; /* of that world, or from HANDOVER */
     uint64_t epoch;        /* of the server that accepted it last; 0: none has */
 };
 

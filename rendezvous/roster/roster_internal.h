@@ -95,7 +95,7 @@ struct roster {
     bool host_left;                /* the hosting agent has gone: no world forms that would lose its server */
     /* The causes of the current round. Whole records of all that a verdict names: what completes one may make
      * another the first. */
-    bool failed; /* there is one */
+    bool failed;                                  /* there is one */
     struct roster_cause seen[ROSTER_CAUSES_KEPT]; /* the best, in order */
     struct worker_failure records[ROSTER_CAUSES_KEPT];
     int seen_count, seen_total; /* seen_total: also those without room */

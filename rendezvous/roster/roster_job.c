@@ -113,7 +113,8 @@ bool roster_lose(struct roster_work *w, struct roster_member *member, const char
     if (must_stop || (member->state == MEMBER_STOPPING && !member->draining))
         roster_record_lost(roster, member, why);
     /* An orphaned member has a new lease since it came back, and may not have received its STOP. */
-    if (must_stop || member->state == MEMBER_STRAY || (member->state == MEMBER_STOPPING && !member->was_done))
+    if (must_stop || member->state == MEMBER_ORPHANED ||
+        (member->state == MEMBER_STOPPING && !member->was_done))
         roster_fence_from(roster, member->last_heard);
     roster_vacate(roster, member, member->state == MEMBER_DONE ? MEMBER_DONE_GONE : MEMBER_EMPTY);
     return must_stop;
@@ -345,7 +346,7 @@ void roster_depart(struct roster_work *w)
     for (int i = 0; i < roster->slot_count; i++) {
         const struct roster_member *member = &roster->members[i];
         if (roster_seat_taken(member) && !member->local && !member->draining)
-            roster_act(w, ROSTER_FAREWELL, member->session, i, NULL);
+            roster_act(w, ROSTER_HANDOVER, member->session, i, NULL);
     }
 }
 

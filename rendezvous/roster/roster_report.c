@@ -28,7 +28,7 @@ static const unsigned char report_table[MEMBER_STATE_COUNT][4] = {
     [MEMBER_KEEPS] = {REPORT_CROSSED, REPORT_BREAKS, REPORT_ENDED, REPORT_STOPS},
     [MEMBER_STOPPING] = {REPORT_CROSSED, REPORT_COLLECT, REPORT_ENDED, REPORT_STOPS},
     [MEMBER_STOPPED] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
-    [MEMBER_STRAY] = {REPORT_CROSSED, REPORT_CROSSED, REPORT_CROSSED, REPORT_STOPS},
+    [MEMBER_ORPHANED] = {REPORT_CROSSED, REPORT_CROSSED, REPORT_CROSSED, REPORT_STOPS},
     [MEMBER_LEAVING] = {REPORT_CROSSED, REPORT_CROSSED, REPORT_CROSSED, REPORT_CROSSED},
 };
 
@@ -92,7 +92,7 @@ int roster_on_report(struct roster_work *w)
         member->was_done = true;
         break;
     case REPORT_BREAKS:
-        roster_set_state(roster, member, MEMBER_STRAY);
+        roster_set_state(roster, member, MEMBER_ORPHANED);
         roster_act(w, ROSTER_SEND_STOP, member->session, roster_slot_of(roster, member), NULL);
         break;
     case REPORT_FAILS:

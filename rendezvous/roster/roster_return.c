@@ -69,7 +69,7 @@ static void stop_former_world(struct roster_work *w)
         struct roster_member *member = &roster->members[i];
         if (member->state != MEMBER_KEEPS)
             continue;
-        roster_set_state(roster, member, MEMBER_STRAY);
+        roster_set_state(roster, member, MEMBER_ORPHANED);
         roster_act(w, ROSTER_SEND_STOP, member->session, i, NULL);
     }
     /* They work until they receive it, which may be never. */

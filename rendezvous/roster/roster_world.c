@@ -362,7 +362,7 @@ static void fill_causes(const struct roster *roster, struct membership_event *ev
 }
 
 /* Why workers of an earlier world are stopped. */
-static const char *stray_reason(const struct roster *roster, int slot)
+static const char *orphan_reason(const struct roster *roster, int slot)
 {
     return roster->members[slot].held.epoch == roster->epoch
                ? "the server had lost this node, and the job goes on in another round"
@@ -389,8 +389,9 @@ void roster_fill_event(const struct roster *roster, const struct roster_action *
             event->change = roster->change;
             event->next_nodes = roster->next_nodes;
         }
-        reason = roster->members[action->member].state == MEMBER_STRAY ? stray_reason(roster, action->member)
-                                                                       : roster->stop_reason;
+        reason = roster->members[action->member].state == MEMBER_ORPHANED
+                     ? orphan_reason(roster, action->member)
+                     : roster->stop_reason;
         break;
     case ROSTER_SEND_VERDICT:
         event->kind = MEMBERSHIP_EVENT_VERDICT;

@@ -60,7 +60,7 @@ static void run_commands(struct transport *c)
     }
 }
 
-/* The server leaves last: after a verdict or a farewell it stays until the others have left, within the
+/* The server leaves last: after a verdict or a handover it stays until the others have left, within the
  * linger, which begins when those that are still being stopped for its end have stopped. */
 static bool may_end(struct transport *c, struct instant now)
 {

@@ -95,8 +95,8 @@ static void send_action(struct transport *c, const struct roster_action *action,
         c->message.epoch = roster_epoch(c->roster);
     } else if (action->kind == ROSTER_AGAIN) {
         c->message.kind = WIRE_AGAIN;
-    } else if (action->kind == ROSTER_FAREWELL) {
-        c->message.kind = WIRE_FAREWELL;
+    } else if (action->kind == ROSTER_HANDOVER) {
+        c->message.kind = WIRE_HANDOVER;
         c->message.id = roster_world_id(c->roster);
         c->message.restart_count = roster_restart_count(c->roster);
     } else {

@@ -1,7 +1,7 @@
 /* store.h - the key-value engine that agents and workers share: pure, no I/O, no clock, no thread.
  *
  * `store_step` takes one request of one client and answers it. A WAIT or BARRIER that cannot be answered yet
- * parks the client; later steps of others release it, and `store_next_wake` tells who was released and why.
+ * parks the client; later steps of others release it, and `store_next_wake` returns it with the reason.
  * Parked waits cost O(1) each time one of their keys appears: a wait keeps a count, a key keeps the list of
  * its waits.
  *
@@ -80,8 +80,8 @@ const char *store_operation_name(int operation);
 /* One request. All bytes are borrowed for the call. */
 struct store_request {
     enum store_operation operation;
-    uint64_t client; /* who asks: any number that the caller uses for one client only; read by WAIT, BARRIER,
-                        CANCEL and LEAVE */
+    uint64_t client; /* the client: any number that the caller uses for one client only; read by WAIT,
+                        BARRIER, CANCEL and LEAVE */
     struct store_bytes key;
     struct store_bytes value;         /* SET, APPEND, QUEUE_PUSH; COMPARE_SET: the desired one */
     struct store_bytes expected;      /* COMPARE_SET */
@@ -95,7 +95,7 @@ struct store_request {
 /* What was answered. Bytes are borrowed from the store, or from the request, until the next call with the
  * store. */
 struct store_answer {
-    bool parked; /* WAIT, BARRIER: nothing to tell yet; a wake follows */
+    bool parked; /* WAIT, BARRIER: no answer yet; a wake follows */
     bool found; /* GET, COMPARE_SET, QUEUE_POP: value is one of the store; CHECK: all are there; CANCEL: there
                    was a wait */
     int64_t number; /* ADD: the sum; NUM_KEYS, QUEUE_LEN: the count; QUEUE_POP: the length before; DELETE: 0
@@ -139,7 +139,7 @@ GUARD_DEFINE(store, struct store *, store_destroy);
 
 /* Answers one request. On failure nothing has changed (a client that was parked stays parked). A client has
  * at most one wait: WAIT or BARRIER of a parked client is MUSTER_E_STATE. CANCEL drops a client's wait, also
- * one that is fulfilled but not yet told; LEAVE does the same for a client that is gone. Keys stay. */
+ * one that is fulfilled but not yet reported; LEAVE does the same for a client that is gone. Keys stay. */
 int store_step(struct store *s, const struct store_request *request, struct store_answer *answer,
                struct muster_error *err);
 /* The next released client, in order of release; false where there is none. Call until false after every

@@ -1,6 +1,6 @@
 /* store_internal.h - the parts of a store, shared by store.c (its life and the table of operations),
  * store_names.c (names, values, budget), store_values.c and store_queues.c (operations on them) and
- * store_waits.c (parked clients). Nobody else includes it. */
+ * store_waits.c (parked clients). Included by these only. */
 #ifndef MUSTER_RENDEZVOUS_STORE_STORE_INTERNAL_H
 #define MUSTER_RENDEZVOUS_STORE_STORE_INTERNAL_H
 
@@ -29,7 +29,7 @@ struct store_item { /* of a queue */
     char data[];
 };
 
-/* A name exists while it has a value, queued items, or somebody who waits for it. */
+/* A name exists while it has a value, queued items, or a client that waits for it. */
 struct store_name {
     struct store_node node; /* first: a node is its name */
     bool present;           /* has a value */

@@ -1,5 +1,4 @@
-/* store_waits.c - parked clients of a store: who waits for which names, who was released, and the operations
- * that ask, wait, meet and give up. */
+/* store_waits.c - parked clients of a store: waits by name, released clients, and the operations on waits. */
 #include "rendezvous/store/store_internal.h"
 
 #include <assert.h>

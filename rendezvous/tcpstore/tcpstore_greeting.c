@@ -12,7 +12,7 @@
 
 enum { ZMQ_GREETS = 0xFF };
 
-static int refuse(const char *data, struct muster_error *err)
+static int refuse_greeting(const char *data, struct muster_error *err)
 {
     if ((unsigned char)data[0] == ZMQ_GREETS)
         return error_set(
@@ -49,12 +49,12 @@ int tcpstore_greeting(const char *data, size_t length, const struct store_limits
         return 0;
     }
     if (query > TCPSTORE_CANCEL_WAIT)
-        return refuse(data, err);
+        return refuse_greeting(data, err);
     bool has_list = query == TCPSTORE_CHECK || query == TCPSTORE_WAIT || query == TCPSTORE_MULTI_GET ||
                     query == TCPSTORE_MULTI_SET;
     bool is_bare = query == TCPSTORE_GETNUMKEYS || query == TCPSTORE_CANCEL_WAIT;
     if (!is_bare && least_number(data + 1, length - 1) > (has_list ? limits->wait_keys : limits->key_bytes))
-        return refuse(data, err);
+        return refuse_greeting(data, err);
     *dialect = TCPSTORE_DIALECT_2_1;
     return 0;
 }

@@ -30,7 +30,7 @@ enum wire_kind {
     WIRE_BEAT,
     WIRE_ACCEPT,
     WIRE_AGAIN,
-    WIRE_FAREWELL,
+    WIRE_HANDOVER,
     WIRE_EVENT, /* World, Stop, Verdict or Refuse, by event.kind */
 };
 const char *wire_kind_name(enum wire_kind kind);
@@ -51,9 +51,9 @@ struct wire_message {
     uint64_t number;       /* JOIN, BEAT, ACCEPT */
     int64_t lease_ns;      /* ACCEPT */
     uint64_t epoch;        /* ACCEPT */
-    int64_t restart_count; /* FAREWELL: with the cost of the stop */
+    int64_t restart_count; /* HANDOVER: with the cost of the stop */
     uint64_t sequence;     /* REPORT: its own; ACCEPT, BEAT: the last one received */
-    struct world_id id;    /* REPORT, FAREWELL */
+    struct world_id id;    /* REPORT, HANDOVER */
     enum membership_report_kind report;
     char progress[WIRE_PROGRESS_LIMIT]; /* BEAT of the server; "" if no node waits for a world */
     struct world_id server_done;        /* BEAT of the server (roster.h); 0,0: none */

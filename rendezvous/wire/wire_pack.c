@@ -9,7 +9,7 @@
 const char *wire_kind_name(enum wire_kind kind)
 {
     static const char *const names[] = {"JOIN",   "LEAVE", "DRAIN",    "REPORT", "BEAT",
-                                        "ACCEPT", "AGAIN", "FAREWELL", "EVENT"};
+                                        "ACCEPT", "AGAIN", "HANDOVER", "EVENT"};
     return (unsigned)kind < sizeof names / sizeof names[0] ? names[kind] : "?";
 }
 
@@ -27,7 +27,7 @@ struct parts {
         Muster__Beat beat;
         Muster__Accept accept;
         Muster__Again again;
-        Muster__Farewell farewell;
+        Muster__Handover handover;
         Muster__World world;
         Muster__Stop stop;
         Muster__Verdict verdict;
@@ -270,12 +270,12 @@ static void pack(struct parts *parts, const struct wire_message *message)
         muster__again__init(envelope->again);
         envelope->body_case = MUSTER__ENVELOPE__BODY_AGAIN;
         break;
-    case WIRE_FAREWELL:
-        envelope->farewell = &parts->body.farewell;
-        muster__farewell__init(envelope->farewell);
-        envelope->body_case = MUSTER__ENVELOPE__BODY_FAREWELL;
-        envelope->farewell->id = pack_id(&parts->id, message->id);
-        envelope->farewell->restart_count = message->restart_count;
+    case WIRE_HANDOVER:
+        envelope->handover = &parts->body.handover;
+        muster__handover__init(envelope->handover);
+        envelope->body_case = MUSTER__ENVELOPE__BODY_HANDOVER;
+        envelope->handover->id = pack_id(&parts->id, message->id);
+        envelope->handover->restart_count = message->restart_count;
         break;
     case WIRE_EVENT:
         pack_event(parts, &message->event);

@@ -281,12 +281,12 @@ static int take(struct wire_message *out, const Muster__Envelope *in, struct mus
     case MUSTER__ENVELOPE__BODY_AGAIN:
         out->kind = WIRE_AGAIN;
         return 0;
-    case MUSTER__ENVELOPE__BODY_FAREWELL:
-        out->kind = WIRE_FAREWELL;
-        out->restart_count = in->farewell->restart_count;
+    case MUSTER__ENVELOPE__BODY_HANDOVER:
+        out->kind = WIRE_HANDOVER;
+        out->restart_count = in->handover->restart_count;
         if (out->restart_count < 0 || out->restart_count > ROSTER_RESTARTS_LIMIT)
             return bad(err, "a count is out of range");
-        return take_id(&out->id, in->farewell->id, err);
+        return take_id(&out->id, in->handover->id, err);
     case MUSTER__ENVELOPE__BODY_WORLD:
     case MUSTER__ENVELOPE__BODY_STOP:
     case MUSTER__ENVELOPE__BODY_VERDICT:

@@ -46,7 +46,7 @@ struct setting {
     int option, value;
 };
 
-static int fail(struct muster_error *err, const char *what)
+static int socket_fail(struct muster_error *err, const char *what)
 {
     return error_set(err, MUSTER_E_IO, "%s: %s", what, zmq_calls.strerror(errno));
 }
@@ -55,10 +55,10 @@ static int apply(void *socket, const struct setting *settings, size_t count, str
 {
     for (size_t i = 0; i < count; i++)
         if (zmq_calls.setsockopt(socket, settings[i].option, &settings[i].value, sizeof settings[i].value))
-            return fail(err, "cannot set an option of a ZeroMQ socket");
+            return socket_fail(err, "cannot set an option of a ZeroMQ socket");
     int64_t frame_limit = WIRE_FRAME_LIMIT;
     if (zmq_calls.setsockopt(socket, ZMQ_MAXMSGSIZE, &frame_limit, sizeof frame_limit))
-        return fail(err, "cannot limit the size of ZeroMQ messages");
+        return socket_fail(err, "cannot limit the size of ZeroMQ messages");
     return 0;
 }
 
@@ -84,7 +84,7 @@ static int open_socket(struct zmq_socket *s, int type, void *shared, struct must
         return error_set(err, MUSTER_E_IO, "cannot block signals");
     s->context = shared ? NULL : zmq_calls.ctx_new();
     s->socket = shared || s->context ? zmq_calls.socket(shared ? shared : s->context, type) : NULL;
-    int failed = s->socket ? 0 : fail(err, "cannot make a ZeroMQ socket");
+    int failed = s->socket ? 0 : socket_fail(err, "cannot make a ZeroMQ socket");
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL); /* it has just worked with the same arguments */
     if (failed)
         zmq_socket_close(s, 0);
@@ -94,7 +94,7 @@ static int open_socket(struct zmq_socket *s, int type, void *shared, struct must
 static int bind_error(const char *where, uint16_t port, struct muster_error *err)
 {
     if (errno != EADDRINUSE)
-        return fail(err, where);
+        return socket_fail(err, where);
     return error_set(err, MUSTER_E_BUSY, "port %u is in use, and this node must serve the job's world on it",
                      port);
 }
@@ -117,10 +117,10 @@ static int set_keys(void *socket, bool server, const struct job_keys *keys, stru
                          "this machine's libzmq was built without CURVE, which a job with a secret needs: "
                          "Debian's libzmq5 has it");
     if (server && zmq_calls.setsockopt(socket, ZMQ_CURVE_SERVER, &yes, sizeof yes))
-        return fail(err, "cannot use the job's secret");
+        return socket_fail(err, "cannot use the job's secret");
     for (size_t i = 0; i < count; i++)
         if (zmq_calls.setsockopt(socket, row[i].option, row[i].key, SECRET_KEY_SIZE))
-            return fail(err, "cannot use the job's secret");
+            return socket_fail(err, "cannot use the job's secret");
     return 0;
 }
 
@@ -135,7 +135,7 @@ static int ask_about_peers(struct zmq_socket *s, struct muster_error *err)
         zmq_calls.bind(s->zap, "inproc://zeromq.zap.01") ||
         zmq_calls.setsockopt(s->socket, ZMQ_ZAP_DOMAIN, ZAP_DOMAIN, strlen(ZAP_DOMAIN)) ||
         zmq_calls.setsockopt(s->socket, ZAP_ENFORCE_DOMAIN, &yes, sizeof yes))
-        return fail(err, "cannot monitor connections");
+        return socket_fail(err, "cannot monitor connections");
     return 0;
 }
 
@@ -145,11 +145,11 @@ static int watch(struct zmq_socket *s, int events, struct muster_error *err)
     static const char address[] = "inproc://connections"; /* of this context, which has one socket */
     const int unlimited = 0; /* libzmq's thread must never wait for us: we may be waiting for it */
     if (zmq_calls.socket_monitor(s->socket, address, events) < 0)
-        return fail(err, "cannot watch a ZeroMQ socket");
+        return socket_fail(err, "cannot watch a ZeroMQ socket");
     s->monitor = zmq_calls.socket(s->context, ZMQ_PAIR);
     if (!s->monitor || zmq_calls.setsockopt(s->monitor, ZMQ_RCVHWM, &unlimited, sizeof unlimited) ||
         zmq_calls.connect(s->monitor, address))
-        return fail(err, "cannot watch a ZeroMQ socket");
+        return socket_fail(err, "cannot watch a ZeroMQ socket");
     return 0;
 }
 
@@ -213,7 +213,7 @@ static int connect_dealer(struct zmq_socket *s, const struct zmq_socket_options 
     if (apply(s->socket, settings, sizeof settings / sizeof settings[0], err) ||
         (s->context && watch(s, CLIENT_EVENTS, err)) || (o->keys && set_keys(s->socket, false, o->keys, err)))
         return -1;
-    return zmq_calls.connect(s->socket, where) ? fail(err, where) : 0;
+    return zmq_calls.connect(s->socket, where) ? socket_fail(err, where) : 0;
 }
 
 int zmq_socket_connect_dealer(struct zmq_socket *s, const struct zmq_socket_options *options,
@@ -236,7 +236,7 @@ int zmq_socket_connect_again(struct zmq_socket *s, const struct zmq_socket_optio
         return -1;
     (void)zmq_calls.disconnect(s->socket,
                                where); /* a connection that has ended by itself may be forgotten already */
-    return zmq_calls.connect(s->socket, where) ? fail(err, where) : 0;
+    return zmq_calls.connect(s->socket, where) ? socket_fail(err, where) : 0;
 }
 
 int zmq_socket_move(struct zmq_socket *s, const struct zmq_socket_options *from,
@@ -249,10 +249,10 @@ int zmq_socket_move(struct zmq_socket *s, const struct zmq_socket_options *from,
         return -1;
     int value = six;
     if (zmq_calls.setsockopt(s->socket, ZMQ_IPV6, &value, sizeof value))
-        return fail(err, after);
+        return socket_fail(err, after);
     (void)zmq_calls.disconnect(s->socket,
                                before); /* a connection that has ended by itself may be forgotten already */
-    return zmq_calls.connect(s->socket, after) ? fail(err, after) : 0;
+    return zmq_calls.connect(s->socket, after) ? socket_fail(err, after) : 0;
 }
 
 void zmq_socket_close(struct zmq_socket *s, int linger_ms)

@@ -364,7 +364,7 @@ class TwoAgentsOfOneHost(ElasticTest):
 
     def comes_back(self, nodes, restarts):
         for node in nodes[1:]:
-            self.wait_said(node, "the workers stop")
+            self.wait_said(node, "stopping the workers")
         nodes[0] = self.on_host("node-0", "2:3")  # the port was free: nobody took it meanwhile
         rows = self.seen_since(1, 3)
         self.assertEqual(rows[0][7], "node-0")

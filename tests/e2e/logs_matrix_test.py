@@ -205,7 +205,7 @@ class Matrix(LogsTest):
     def test_file_that_cannot_be_opened(self):
         process, fifo = self.ambush("--redirects=1", "--log-open-timeout=4")  # nobody opens the other end
         _, err = self.finish(process, 1)
-        self.assertIn(f"the log file {fifo} could not be opened: its file system did not answer within 4 s", err)
+        self.assertIn(f"the log file {fifo} could not be opened: its file system did not respond within 4 s", err)
 
     def test_heartbeats_go_on_while_a_file_is_opened(self):
         port = free_port()
@@ -226,7 +226,7 @@ class Matrix(LogsTest):
         ]
         for process in nodes:  # 4 s without a heartbeat would be a lost node, and 138
             _, err = self.finish(process, 1)
-            self.assertIn("did not answer within 4 s", err)
+            self.assertIn("did not respond within 4 s", err)
 
     # --- the spool, under a console that nobody reads ---
 

@@ -51,7 +51,7 @@ class Static(NamesTest):
         agents[1].wait_said("no answer yet from the server node0 (10.66.0.77:23456)")
         self.cluster.publish("node0", self.here.address)
         said = self.finish(agents)[1]
-        self.assertIn("the server's name node0 stands for 10.66.0.1 now", said)
+        self.assertIn("the server's name node0 resolves to 10.66.0.1 now", said)
 
     def test_one_of_its_addresses_is_dead(self):
         with open(self.there.pod.hosts, "a") as hosts:
@@ -65,7 +65,7 @@ class Static(NamesTest):
         with open(self.cluster.resolver, "a") as settings:
             settings.write("options timeout:30 attempts:5\n")  # the C library does not give up before 150 s are over
         agent = self.agent(1)
-        agent.wait_said("the name node0 is being looked up")
+        agent.wait_said("resolving the name node0")
         agent.signal(signal.SIGTERM)
         self.finish([agent], 143)  # which waits for far less
 

@@ -106,7 +106,7 @@ class Elastic(NoticeTest):
             self.assertTrue(-LIMIT < left <= 39, left)  # read some time after
         nodes[1].send_signal(signal.SIGTERM)
         _, err = self.finish(nodes.pop(1), 143)
-        self.assertIn("1 worker was told to save and end within", err)
+        self.assertIn("stop notice sent to 1 worker (deadline in", err)
         self.runs(2, 2)
         for notice in self.notices(1, 3):
             self.assertEqual((notice["coming"], notice["round"], notice["nodes"], notice["next_nodes"]), ("node-leaves", 1, 3, 2))
@@ -139,7 +139,7 @@ class Elastic(NoticeTest):
         self.assertEqual((status["state"], status["notice"]["coming"], status["notice"]["listeners"]), ("SAVING", "node-leaves", 1))
         _, err = self.finish(nodes.pop(), 143)
         self.assertIn("rank 2 (pid ", err)
-        self.assertIn("was told of the stop and still runs", err)
+        self.assertIn("got the stop notice but still runs", err)
         self.runs(1, 2)
         for notice, termed in zip(self.notices(0, 3), self.words("termed", 0, 3)):
             self.assertGreaterEqual(int(termed), notice["deadline_monotonic_ns"])
@@ -312,7 +312,7 @@ class OneNode(NoticeTest):
         self.words("seen", 0, 1)
         agent.send_signal(signal.SIGTERM)
         _, err = self.finish(agent, 143)
-        self.assertIn("was told of the stop and still runs: it is told to end now", err)
+        self.assertIn("got the stop notice but still runs: sending the stop signal", err)
 
     def test_only_the_worker_has_the_descriptor(self):
         """What another worker, or a program that the worker starts with its descriptors closed, has is nobody's notice socket."""

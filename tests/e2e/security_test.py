@@ -406,7 +406,7 @@ class WithoutOne(SecurityTest):
         server = self.reached_from_outside()
         self.stream().close()
         err = self.stop(server)
-        self.assertEqual(err.count(f"WHOEVER REACHES PORT {self.port} OF THIS MACHINE CAN JOIN THE JOB OR END IT"), 1)
+        self.assertEqual(err.count(f"ANY PEER THAT REACHES PORT {self.port} OF THIS MACHINE CAN JOIN THE JOB OR STOP IT"), 1)
 
     def test_with_a_secret_or_on_the_loopback_nothing_is_said(self):
         server = self.reached_from_outside("--require-auth", f"--secret-file={self.secret()}")

@@ -75,11 +75,11 @@ class Returns(ServerLost):
         agents = self.agents()
         self.seen(0, 0)
         self.cluster.nodes[0].restart("10.66.9.9")
-        agents[1].wait_said("the workers stop: the server node0 (10.66.0.1:23456) has not answered")
+        agents[1].wait_said("stopping the workers: the server node0 (10.66.0.1:23456) has not answered")
         agents[0] = self.agent(0)
         self.seen(1, 1)
         self.finish(agents)
-        self.assertIn("the server's name node0 stands for 10.66.9.9 now", agents[1].said())
+        self.assertIn("the server's name node0 resolves to 10.66.9.9 now", agents[1].said())
 
     def test_its_power_goes(self):
         agents = self.agents()
@@ -97,7 +97,7 @@ class Returns(ServerLost):
         self.seen(0, 0)
         self.cluster.nodes[0].cut()
         for agent in agents:
-            agent.wait_said("the workers stop")  # of the server's node too: it has lost the other one
+            agent.wait_said("stopping the workers")  # of the server's node too: it has lost the other one
         self.cluster.nodes[0].heal()
         self.seen(1, 1)
         self.finish(agents)
@@ -110,7 +110,7 @@ class Returns(ServerLost):
         time.sleep(5)  # how long it lasts
         self.cluster.nodes[0].thaw()
         agents[1].wait_said("is back")
-        self.assertNotIn("the workers stop", agents[0].said() + agents[1].said())
+        self.assertNotIn("stopping the workers", agents[0].said() + agents[1].said())
         self.finish(agents)
         self.no_round(1)
 

@@ -385,7 +385,7 @@ class Hangs(SuperviseTest):
         _, err = self.run_muster(
             "--standalone", "--nproc-per-node=2", "--hang-timeout=4", "--max-restarts=1", self.script("beat.py", BEAT), "silent"
         )
-        self.assertIn("hangs: no heartbeat for 4 s", err)
+        self.assertIn("is hung: no heartbeat for 4 s", err)
         self.assertNotIn("Root Cause", err)
 
     def test_who_never_beats_is_not_suspected(self):

@@ -130,7 +130,7 @@ class TrainFaults(unittest.TestCase):
         agent = self.start(node, "disturbed", "--hang-timeout=5")
         self.in_the_middle(agent)
         self.signal_rank(node, 1, signal.SIGSTOP)
-        self.ended_well(agent, 1, r"the workers stop: rank 1 \(pid \d+ on node0\) hung after step \d+")
+        self.ended_well(agent, 1, r"stopping the workers: rank 1 \(pid \d+ on node0\) hung after step \d+")
         self.assertRegex(agent.said(), r"rank 1 \(pid \d+\) was stopped by a signal or a debugger")
         self.same_as_undisturbed(node, "disturbed")
 

@@ -121,7 +121,7 @@ static void receive(struct seat *s, const struct wire_message *message)
 static void hear_message(struct seat *s)
 {
     static const enum wire_kind kinds[] = {WIRE_ACCEPT, WIRE_EVENT, WIRE_BEAT,   WIRE_EVENT,   WIRE_AGAIN,
-                                           WIRE_EVENT,  WIRE_JOIN,  WIRE_REPORT, WIRE_FAREWELL};
+                                           WIRE_EVENT,  WIRE_JOIN,  WIRE_REPORT, WIRE_HANDOVER};
     static struct wire_message message;
     struct reader *in = &s->in;
     message.kind = kinds[reader_below(in, sizeof kinds / sizeof *kinds)];

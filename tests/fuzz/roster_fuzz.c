@@ -76,7 +76,7 @@ static void take_action(struct table *t, const struct roster_action *action)
         if (action->kind == ROSTER_REFUSE)
             t->slot[i] = -1;
     }
-    if (action->kind == ROSTER_ACCEPT || action->kind == ROSTER_AGAIN || action->kind == ROSTER_FAREWELL)
+    if (action->kind == ROSTER_ACCEPT || action->kind == ROSTER_AGAIN || action->kind == ROSTER_HANDOVER)
         return;
     roster_fill_event(t->roster, action, &event);
     hold(memchr(event.reason, '\0', sizeof event.reason) != NULL);

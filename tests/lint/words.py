@@ -12,8 +12,8 @@ import sys
 
 CODE = ("proto", "rendezvous", "kernels", "runtime", "launcher")
 # Folders whose texts are held against WORDS; a folder covers those below it.
-CLEAN = ("runtime", "kernels", "proto", "k8s", "tests/README.md", "tests/compat", "tests/data", "tests/fuzz", "tests/lint", "tests/simulation")
-SKIPPED = ()
+CLEAN = ("runtime", "kernels", "proto", "rendezvous", "launcher", "k8s", "tests/README.md", "tests/compat", "tests/data", "tests/fuzz", "tests/lint", "tests/simulation")
+SKIPPED = ("launcher/local/", "rendezvous/tcpstore/")  # still to be cleaned
 
 # word or phrase -> what to write
 WORDS = {
@@ -47,13 +47,14 @@ WORDS = {
 }
 # (path, phrase): where a word of the list is right
 ALLOWED = {
-    ("launcher/docs/complaints.md", ""),  # quotes others' words
+    ("launcher/docs/complaints.md", ""),  # quotes others\' words
+    ("launcher/docs/notice.md", "self.told"),  # a name in the example, which a test runs
 }
 # Static functions of product C with the same name in more files than this: give them their object's prefix.
 STATIC_FILES = 3
-STATIC_ALLOWED = {"append": 5, "ask": 4, "fail": 7, "help": 4, "keep": 4, "prepare": 4, "refuse": 5, "run": 4, "show": 4, "start": 4, "tell": 6}  # to be renamed
+STATIC_ALLOWED = {}
 
-WORD = re.compile(r"\b(?:" + "|".join(f"(?P<w{i}>{p})" for i, p in enumerate(WORDS)) + r")\b", re.I)
+WORD = re.compile(r"(?<![*`_.>])\b(?:" + "|".join(f"(?P<w{i}>{p})" for i, p in enumerate(WORDS)) + r")\b", re.I)
 TOKEN = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|^[ \t]*#[ \t]*include[^\n]*', re.S | re.M)
 
 

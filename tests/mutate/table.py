@@ -7,7 +7,7 @@ SIMULATE = ("simulation/simulate", "--seeds", "4000")
 ROSTER = ("rendezvous_roster_test", "rendezvous_roster_join_test", "rendezvous_elastic_test", "rendezvous_return_test",
           "rendezvous_backoff_test", "simulation_roster_traces", "simulation_server_return", "simulation_digests", "simulation_kept", SIMULATE)  # fmt: skip
 CLIENT = ("rendezvous_client_test", "rendezvous_return_test", "simulation_roster_traces", "simulation_server_return",
-          "simulation_digests", "simulation_kept", "rendezvous_silence_test", "rendezvous_farewell_test", SIMULATE)  # fmt: skip
+          "simulation_digests", "simulation_kept", "rendezvous_silence_test", "rendezvous_handover_test", SIMULATE)  # fmt: skip
 CONFIG = ("launcher_config_test", "launcher_config_workers_test", "launcher_flag_command_test")
 PLAN = ("plan_golden_test", "plan_build_test", "plan_random_test", "plan_check_test")
 DECIDE = ("nccl_decide_test", "nccl_values_test", "nccl_policy_test", "nccl_random_test", "launcher_tune_test")

@@ -37,8 +37,8 @@ static void to_client(struct cluster *cluster, const struct server *server,
         message.number = session->number;
     } else if (action->kind == ROSTER_AGAIN) {
         message.kind = WIRE_AGAIN;
-    } else if (action->kind == ROSTER_FAREWELL) {
-        message.kind = WIRE_FAREWELL;
+    } else if (action->kind == ROSTER_HANDOVER) {
+        message.kind = WIRE_HANDOVER;
         message.id = roster_world_id(server->roster);
         message.restart_count = roster_restart_count(server->roster);
     } else {

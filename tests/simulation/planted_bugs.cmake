@@ -51,9 +51,9 @@ place(rendezvous/roster/roster_elastic.c [=[        stop_for_leaver(w, member);
     roster_settle(w);]=])
 
 bug(LOST_STOP "a STOP that was sent to a broken connection is not sent again")
-place(rendezvous/roster/roster.c [=[else if (member->state == MEMBER_STOPPING || member->state == MEMBER_STRAY)]=]
+place(rendezvous/roster/roster.c [=[else if (member->state == MEMBER_STOPPING || member->state == MEMBER_ORPHANED)]=]
   [=[else if ((member->state == MEMBER_STOPPING && !PLANTED(LOST_STOP)) ||
-             member->state == MEMBER_STRAY)]=])
+             member->state == MEMBER_ORPHANED)]=])
 
 bug(EMPTY_SERVER "a server that has just been started forms a world at once")
 place(rendezvous/roster/roster_elastic.c [=[}
@@ -181,9 +181,9 @@ bug(NO_BARRIER "the job is over before its agents have left")
 place(rendezvous/roster/roster_job.c [=[if (!roster_has_remote(roster))]=]
   [=[if (!roster_has_remote(roster) || PLANTED(NO_BARRIER))]=])
 
-bug(FAREWELL_COSTS "a server that left on purpose is counted as lost when it comes back")
+bug(HANDOVER_COSTS "a server that left on purpose is counted as lost when it comes back")
 place(rendezvous/roster/roster_return.c [=[bool left = join->server_left;]=]
-  [=[bool left = join->server_left && !PLANTED(FAREWELL_COSTS);]=])
+  [=[bool left = join->server_left && !PLANTED(HANDOVER_COSTS);]=])
 
 bug(NO_NOTICE "a static job that is asked to end gives no time to save")
 place(rendezvous/roster/roster.c [=[roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_END, 0, w->event->grace_ns,]=]

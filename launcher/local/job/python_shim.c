@@ -111,7 +111,7 @@ char *python_shim_find(const char *name, const char *path)
     }
 }
 
-static int fail(const char *name, const char *why, int exit_code)
+static int shim_fail(const char *name, const char *why, int exit_code)
 {
     scope_buffer line = {0};
     buffer_printf(&line, "muster: error: %s: %s\n", name, why);
@@ -131,10 +131,10 @@ static int become_muster(const char *subcommand, const char *python, char *rest[
     for (char **argument = rest; complete && *argument; argument++)
         complete = text_list_take(&argv, mem_strdup(*argument)) == 0;
     if (!complete || (python && setenv(ENV_PYTHON_EXEC, python, 0) < 0))
-        return fail("muster", "no memory, or no /proc", EXIT_CODE_FAILURE);
+        return shim_fail("muster", "no memory, or no /proc", EXIT_CODE_FAILURE);
     own[length] = '\0';
     (void)execv(own, argv.items);
-    return fail(own, strerror(errno), EXIT_CODE_CANNOT_EXECUTE);
+    return shim_fail(own, strerror(errno), EXIT_CODE_CANNOT_EXECUTE);
 }
 
 int python_shim_main(int argc, char *argv[])
@@ -147,8 +147,8 @@ int python_shim_main(int argc, char *argv[])
     if (subcommand)
         return become_muster(subcommand, python, argv + (rest < argc ? rest : argc));
     if (!python)
-        return fail(called, "no interpreter of this name was found in PATH", EXIT_CODE_NOT_FOUND);
+        return shim_fail(called, "no interpreter of this name was found in PATH", EXIT_CODE_NOT_FOUND);
     argv[0] = python; /* by its path an interpreter finds its virtual environment */
     (void)execv(python, argv);
-    return fail(python, strerror(errno), EXIT_CODE_CANNOT_EXECUTE);
+    return shim_fail(python, strerror(errno), EXIT_CODE_CANNOT_EXECUTE);
 }

@@ -48,7 +48,7 @@ static int grow(struct env_map *map)
 }
 
 /* Owns value from now on where it returns 0. */
-static int append(struct env_map *map, const char *name, char *value)
+static int env_map_append(struct env_map *map, const char *name, char *value)
 {
     if (grow(map) < 0)
         return -1;
@@ -73,7 +73,7 @@ int env_map_set(struct env_map *map, const char *name, const char *value, struct
                          "%.100s is above the limit of %d variables and %d bytes for one container", name,
                          ENV_ENTRIES_LIMIT, ENV_TOTAL_LIMIT);
     char *copy = mem_strdup(value);
-    if (!copy || (!old && append(map, name, copy) < 0)) {
+    if (!copy || (!old && env_map_append(map, name, copy) < 0)) {
         mem_free(copy);
         return error_set(err, MUSTER_E_NOMEM, "no memory");
     }

@@ -37,7 +37,7 @@ static bool said_before(const struct problems *problems, const char *text)
     return false;
 }
 
-static bool append(struct problems *problems, struct problem problem)
+static bool problems_append(struct problems *problems, struct problem problem)
 {
     struct problem *longer = mem_realloc(problems->list, problems->count + 1, sizeof *longer);
     if (!longer)
@@ -48,8 +48,8 @@ static bool append(struct problems *problems, struct problem problem)
 }
 
 /* The line of a problem: its file, place, field, type and text. */
-static void show(enum problem_type type, const char *file, const struct tree_node *at, const char *field,
-                 const char *text, struct buffer *line)
+static void show_line(enum problem_type type, const char *file, const struct tree_node *at, const char *field,
+                      const char *text, struct buffer *line)
 {
     buffer_text(line, file);
     if (type != PROBLEM_NOTE && at && at->line)
@@ -73,7 +73,7 @@ void problems_add(struct problems *problems, enum problem_type type, const char 
     va_end(arguments);
     problems->errors += type < PROBLEM_WARNING;
     show_path(path, &field);
-    show(type, file, at, field.data ? field.data : "", text, &line);
+    show_line(type, file, at, field.data ? field.data : "", text, &line);
     if (!line.failed && said_before(problems, line.data))
         return;
     if (problems->count == PROBLEMS_LIMIT) {
@@ -81,7 +81,7 @@ void problems_add(struct problems *problems, enum problem_type type, const char 
         return;
     }
     struct problem problem = {type, buffer_take(&field), buffer_take(&line)};
-    if (problem.field && problem.text && append(problems, problem))
+    if (problem.field && problem.text && problems_append(problems, problem))
         return;
     problems->failed = true;
     mem_free(problem.field);

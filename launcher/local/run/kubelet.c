@@ -42,7 +42,7 @@ static void create(struct step *s)
     enter(s, POD_PENDING, s->now);
 }
 
-static void start(struct step *s)
+static void pod_start(struct step *s)
 {
     if (s->pod->first_start.ns == INSTANT_NEVER.ns)
         s->pod->first_start = s->now;
@@ -56,7 +56,7 @@ static void start_again(struct step *s)
     s->pod->restart_count++;
     s->pod->restarts++;
     log_info(s->life->log, "pod %s: container started again (%d)", s->spec->name, s->pod->restart_count);
-    start(s);
+    pod_start(s);
 }
 
 static void note_end(struct step *s)
@@ -149,7 +149,7 @@ static void give_up(struct step *s)
 /* Columns: CREATE, ENDED, LOST, DELETE, DEADLINE. NULL: cannot happen. */
 static void (*const table[POD_STATE_COUNT][POD_EVENT_COUNT])(struct step *) = {
     [POD_ABSENT] = {create, NULL, NULL, ignore, NULL},
-    [POD_PENDING] = {NULL, NULL, NULL, forget, start},
+    [POD_PENDING] = {NULL, NULL, NULL, forget, pod_start},
     [POD_RUNNING] = {NULL, end, lose, terminate, NULL},
     [POD_BACKOFF] = {NULL, NULL, NULL, forget, start_again},
     [POD_SUCCEEDED] = {NULL, NULL, NULL, forget, NULL},

@@ -93,8 +93,8 @@ static int not_found(const struct muster_error *why)
 }
 
 /* The environment and command of the pod, and where its program is. */
-static int prepare(const struct pod_process *pod, const struct pod_place *place, struct text_list *envp,
-                   struct text_list *argv, char **program, int *exit_code, struct muster_error *err)
+static int pod_prepare(const struct pod_process *pod, const struct pod_place *place, struct text_list *envp,
+                       struct text_list *argv, char **program, int *exit_code, struct muster_error *err)
 {
     const struct cluster *cluster = place->cluster;
     scope_free char *ids = place->outer_ids && *place->outer_ids
@@ -128,7 +128,7 @@ static pid_t spawn(struct pod_process *pod, const struct pod_place *place, int *
     scope_close int out = -1, error = -1;
     struct pod_isolation isolation = place->cluster->isolation;
     isolation.hostname = pod->spec->hostname;
-    if (prepare(pod, place, &envp, &argv, &program, exit_code, err) < 0 ||
+    if (pod_prepare(pod, place, &envp, &argv, &program, exit_code, err) < 0 ||
         open_output(pod, STDOUT_FILENO, place, &out, err) < 0 ||
         open_output(pod, STDERR_FILENO, place, &error, err) < 0)
         return -1;

@@ -167,7 +167,7 @@ static void with_all_sections(void **state)
         "  exitcode  : 1 (pid: 100)\n"
         "  error_file: <N/A>\n"
         "  traceback : exited with code 1; its output is below or in its log\n"
-        "  said      : RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer\n"
+        "  output    : RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer\n"
         "------------------------------------------------------------\n"
         "Terminated by the launcher:\n"
         "  rank 2 (local_rank: 2) (pid: 102) ended by SIGTERM\n"

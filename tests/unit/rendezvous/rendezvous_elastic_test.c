@@ -18,7 +18,7 @@ struct fixture {
     uint64_t sequence[NAMES];
     struct membership_world world[NAMES]; /* the last that it was sent */
     struct membership_event stop[NAMES], verdict[NAMES];
-    int stops, worlds, verdicts, farewells; /* sent by the last step */
+    int stops, worlds, verdicts, handovers; /* sent by the last step */
     struct muster_error err;
 };
 
@@ -65,7 +65,7 @@ static int setup(void **state)
 static int step(struct fixture *f, const struct roster_event *event)
 {
     int result = roster_step(f->roster, event, f->now, &f->actions, &f->err);
-    f->stops = f->worlds = f->verdicts = f->farewells = 0;
+    f->stops = f->worlds = f->verdicts = f->handovers = 0;
     for (size_t i = 0; i < f->actions.count; i++) {
         const struct roster_action *action = &f->actions.items[i];
         struct membership_event sent;
@@ -82,8 +82,8 @@ static int step(struct fixture *f, const struct roster_event *event)
         } else if (action->kind == ROSTER_SEND_VERDICT) {
             f->verdict[who] = sent;
             f->verdicts++;
-        } else if (action->kind == ROSTER_FAREWELL) {
-            f->farewells++;
+        } else if (action->kind == ROSTER_HANDOVER) {
+            f->handovers++;
         }
     }
     return result;
@@ -419,10 +419,10 @@ static void a_person_ends_the_serving_agent_and_the_job_with_it(void **state)
     assert_int_equal(f->verdict[1].exit_code, 130);
 }
 
-static void expect_departed(struct fixture *f, int farewells, int64_t restarts)
+static void expect_departed(struct fixture *f, int handovers, int64_t restarts)
 {
     assert_int_equal(roster_state(f->roster), JOB_DEPARTED);
-    assert_int_equal(f->farewells, farewells);
+    assert_int_equal(f->handovers, handovers);
     assert_int_equal(f->verdicts, 0);
     assert_int_equal(roster_restart_count(f->roster), restarts);
     assert_false(roster_holds_server(f->roster));
@@ -447,7 +447,7 @@ static void the_serving_agent_leaves_when_all_have_stopped(void **state)
     report(f, 2, MEMBERSHIP_REPORT_STOPPED);
     expect_departed(f, 3, 0);
     join(f, 2, "node2"); /* its connection broke before it heard that */
-    assert_int_equal(f->farewells, 1);
+    assert_int_equal(f->handovers, 1);
     goes(f, 2, ROSTER_DRAIN, 143);
     goes(f, 2, ROSTER_LEAVE, 143);
     pass(f, 10, NULL, 0);
@@ -548,7 +548,7 @@ static void it_leaves_while_the_first_world_forms(void **state)
     join(f, 1, "node1");
     goes(f, 0, ROSTER_LEAVE, 143);
     assert_int_equal(roster_state(f->roster), JOB_FORMING);
-    assert_int_equal(f->farewells, 0);
+    assert_int_equal(f->handovers, 0);
 }
 
 /* The others are enough for a world, which would be without its server before its workers run. */

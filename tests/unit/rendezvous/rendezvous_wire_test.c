@@ -193,7 +193,7 @@ static void small_ones_come_through(void **state)
     assert_true(round_trip(&message)->lease_ns == 20 * NS_PER_S);
     message = (struct wire_message){.kind = WIRE_AGAIN};
     round_trip(&message);
-    message = (struct wire_message){.kind = WIRE_FAREWELL, .id = {9, 8}, .restart_count = 7};
+    message = (struct wire_message){.kind = WIRE_HANDOVER, .id = {9, 8}, .restart_count = 7};
     assert_true(round_trip(&message)->id.epoch == 9 && round_trip(&message)->id.round == 8);
     assert_int_equal(round_trip(&message)->restart_count, 7);
     message = some_join();

@@ -1,4 +1,4 @@
-/* rendezvous_farewell_test.c - the last words of a node are heard before the end of its connection is
+/* rendezvous_handover_test.c - the last words of a node are heard before the end of its connection is
  * believed, in whatever order the server comes to both. The network is the test's (fake_zmq.h), and time
  * stands still: nobody is lost by silence. */
 #include <poll.h>
@@ -158,8 +158,8 @@ static int tear_down(void **state)
 }
 
 /* Node 1's failure is read first, and the STOP that follows finds node 2's connection closed, on which its
- * farewell still lies. */
-static void a_send_that_fails_does_not_overtake_a_farewell(void **state)
+ * handover still lies. */
+static void a_send_that_fails_does_not_overtake_a_handover(void **state)
 {
     struct fixture *f = *state;
     struct membership_event event;
@@ -202,8 +202,8 @@ static void an_elastic_world_goes_on_without_who_said_goodbye(void **state)
     assert_int_equal(event.world.group_world_size, NODES - 1);
 }
 
-/* The monitor tells of the end before the farewell is read. */
-static void the_end_of_a_connection_does_not_overtake_a_farewell(void **state)
+/* The monitor tells of the end before the handover is read. */
+static void the_end_of_a_connection_does_not_overtake_a_handover(void **state)
 {
     struct fixture *f = *state;
     struct membership_event event;
@@ -249,9 +249,9 @@ static void who_comes_back_has_its_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_send_that_fails_does_not_overtake_a_farewell, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_send_that_fails_does_not_overtake_a_handover, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_elastic_world_goes_on_without_who_said_goodbye, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_end_of_a_connection_does_not_overtake_a_farewell, set_up,
+        cmocka_unit_test_setup_teardown(the_end_of_a_connection_does_not_overtake_a_handover, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(who_comes_back_has_its_place, set_up, tear_down),
     };
