@@ -1,4 +1,4 @@
-/* config_print.c - what a configuration says of itself (pure): `muster env` (config_print.h), and the lines
+/* config_print.c - the texts of a configuration (pure): `muster env` (config_print.h), and the lines
  * printed when a run starts: notes, warnings, and all settings that did not come from flags in one
  * (config_internal.h). */
 #include "launcher/config/config_print.h"

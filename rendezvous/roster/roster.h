@@ -278,7 +278,7 @@ static inline bool roster_has_remote(const struct roster *roster)
 int roster_format(const struct roster *roster, struct buffer *out);
 
 /* Before the streak-th restart in a row (from 1): base_ns, doubled with each further one, at most cap_ns,
- * and then a quarter more or less as jitter says, so that jobs that failed together do not restart
+ * and then a quarter more or less by jitter, so that jobs that failed together do not restart
  * together. Equal arguments give equal waits. base_ns 0: no wait. */
 int64_t roster_backoff_ns(int64_t base_ns, int64_t cap_ns, int64_t streak, uint64_t jitter);
 

@@ -86,7 +86,7 @@ class Returns(ServerLost):
         self.seen(0, 0)
         self.cluster.nodes[0].kill_pod(silently=True)
         agents[1].wait_said("server lost: no message from node0 (10.66.0.1:23456)")
-        agents[1].wait_said("the workers stop: the server node0")  # nobody has said good-bye
+        agents[1].wait_said("stopping the workers: the server node0")  # no server has announced that it leaves
         self.cluster.nodes[0].restart()
         agents[0] = self.agent(0)
         self.seen(1, 1)
