@@ -1,5 +1,5 @@
-/* agent_failures.h - the ends of workers: reaps and classifies them (policy/worker_group.h), keeps the records
- * of failures.
+/* agent_failures.h - the ends of workers: reaps and classifies them (policy/worker_group.h), keeps the
+ * records of failures.
  *
  * A failure is reported to the others at once, with the facts known to the agent (AGENT_FAILURE). The
  * worker's files are read meanwhile by a thread (verdict/postmortem.h); the findings are sent as a second

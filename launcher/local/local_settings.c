@@ -173,7 +173,8 @@ static int check_settings(const struct local_settings *settings, int argc, char 
                          "'%.200s' is no flag; manifests are named by -f, e.g. -f %.100s", argv[at],
                          argv[at]);
     if (settings->output == LOCAL_OUTPUT_MARKDOWN)
-        return error_set(err, MUSTER_E_INVALID, "--output=markdown is a format of --help: put --help after it");
+        return error_set(err, MUSTER_E_INVALID,
+                         "--output=markdown is a format of --help: put --help after it");
     if (!settings->files)
         return error_set(err, MUSTER_E_INVALID, "no manifest was given; name one by -f, e.g. -f job.yaml");
     if (!settings->dry_run &&

@@ -41,9 +41,9 @@ struct background_watch {
     void *context;
 };
 
-/* Waits for a job that was just started (NULL where that failed: err holds the reason, and so does -1 here). It
- * belongs to the watch, also on failure. done is called once, in the loop, when the payload may be looked at;
- * it ends with background_watch_end. */
+/* Waits for a job that was just started (NULL where that failed: err holds the reason, and so does -1 here).
+ * It belongs to the watch, also on failure. done is called once, in the loop, when the payload may be looked
+ * at; it ends with background_watch_end. */
 int background_watch_begin(struct background_watch *watch, struct loop *loop, struct background_job *errand,
                            void (*done)(void *context), void *context, struct muster_error *err);
 /* Lets go of the job, whether it is done or not; the payload may be gone then. */

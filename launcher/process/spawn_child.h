@@ -49,7 +49,8 @@ struct spawn_child {
     struct spawn_obstacle obstacle;
 };
 
-/* For clone, with a struct spawn_child. Never returns: executes the program, or reports the error and ends. */
+/* For clone, with a struct spawn_child. Never returns: executes the program, or reports the error and ends.
+ */
 int spawn_child_run(void *child) __attribute__((noreturn));
 
 #endif

@@ -20,9 +20,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             if (memmem(err.text, strlen(err.text), data + i, SHOWN) &&
                 !memmem("it does not begin with 'muster-secret-1:'; muster secret makes one", 66, data + i,
                         SHOWN) &&
-                !memmem(
-                    "characters follow 'muster-secret-1:' instead of 64: the secret is truncated or has extra characters",
-                    99, data + i, SHOWN))
+                !memmem("characters follow 'muster-secret-1:' instead of 64: the secret is truncated or has "
+                        "extra characters",
+                        99, data + i, SHOWN))
                 abort();
         return 0;
     }

@@ -29,7 +29,8 @@ static void every_story(void **state)
     (void)state;
     assert_string_equal(TELL({CONNECTION_BEGINS, 0}), "");
     assert_string_equal(TELL({CONNECTION_BEGINS, 0}, {CONNECTION_FAILS, 5}), "nothing listens there");
-    assert_non_null(strstr(TELL({CONNECTION_BEGINS, 0}, {CONNECTION_FAILS, 3000}), "no response from that address"));
+    assert_non_null(
+        strstr(TELL({CONNECTION_BEGINS, 0}, {CONNECTION_FAILS, 3000}), "no response from that address"));
     assert_string_equal(TELL({CONNECTION_BEGINS, 0}, {CONNECTION_FAILS, 5}, {CONNECTION_BEGINS, 100},
                              {CONNECTION_OPENS, 1}, {CONNECTION_GREETS, 1}),
                         "");
@@ -42,11 +43,14 @@ static void every_story(void **state)
                                 {CONNECTION_BEGINS, 100}, {CONNECTION_OPENS, 1}),
                            "torchrun"));
     /* what takes connections and says nothing until the greeting's time is over; and is killed then */
-    assert_non_null(strstr(TELL({CONNECTION_OPENS, 1}, {CONNECTION_CONFUSES, 2000}), "does not complete the handshake"));
-    assert_non_null(strstr(TELL({CONNECTION_OPENS, 1}, {CONNECTION_BREAKS_OFF, 2000}), "does not complete the handshake"));
-    assert_non_null(strstr(TELL({CONNECTION_OPENS, 1}, {CONNECTION_CONFUSES, 2000}, {CONNECTION_FAILS, 0},
-                                {CONNECTION_BEGINS, 100}, {CONNECTION_OPENS, 1}),
-                           "does not complete the handshake: a hung process, or not a muster server (torchrun"));
+    assert_non_null(
+        strstr(TELL({CONNECTION_OPENS, 1}, {CONNECTION_CONFUSES, 2000}), "does not complete the handshake"));
+    assert_non_null(strstr(TELL({CONNECTION_OPENS, 1}, {CONNECTION_BREAKS_OFF, 2000}),
+                           "does not complete the handshake"));
+    assert_non_null(
+        strstr(TELL({CONNECTION_OPENS, 1}, {CONNECTION_CONFUSES, 2000}, {CONNECTION_FAILS, 0},
+                    {CONNECTION_BEGINS, 100}, {CONNECTION_OPENS, 1}),
+               "does not complete the handshake: a hung process, or not a muster server (torchrun"));
     assert_string_equal(TELL({CONNECTION_BEGINS, 0}, {CONNECTION_OPENS, 1}, {CONNECTION_GREETS, 1},
                              {CONNECTION_CLOSES, 9000}, {CONNECTION_FAILS, 0}),
                         "the connection broke");

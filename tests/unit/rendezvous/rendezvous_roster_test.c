@@ -249,8 +249,7 @@ static void a_drain_ends_a_static_job_when_all_have_saved(void **state)
         roster_fill_event(f->roster, &f->actions.items[i], &event);
         assert_true(event.kind == MEMBERSHIP_EVENT_STOP && event.planned && event.grace_ns == 25 * NS_PER_S);
         assert_true(event.change == MEMBERSHIP_CHANGE_END && event.next_nodes == 0);
-        assert_string_equal(event.reason,
-                            "agent \"b\" (node rank 1) was stopped, and the job ends with it");
+        assert_string_equal(event.reason, "agent \"b\" (node rank 1) was stopped, and the job ends with it");
     }
     assert_int_equal(drain(f, 2, NS_PER_S), 0); /* asked a moment later */
     assert_int_equal(f->actions.count, 0);
