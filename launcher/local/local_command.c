@@ -1,5 +1,4 @@
-/* local_command.c - `muster local`: files in, a job out, and either its print or its run. See
- * local_command.h. */
+/* local_command.c - `muster local`: reads files, makes a job, prints or runs it. See local_command.h. */
 #include "launcher/local/local_command.h"
 
 #include <limits.h>
@@ -56,7 +55,7 @@ static int help(const char *shown, int output)
     return print(&out);
 }
 
-/* What this machine says of itself where the manifest asks. */
+/* Properties of this machine, for manifests that refer to them. */
 static void read_machine(struct command *command, struct local_machine *machine)
 {
     struct machine here;
@@ -109,7 +108,7 @@ static void report(const struct command *command)
         log_write(&command->log, level, "%s", problems->list[i].text);
     }
     if (problems->left_out)
-        log_warning(&command->log, "%zu more are not shown", problems->left_out);
+        log_warning(&command->log, "%zu more are not listed", problems->left_out);
 }
 
 static int dry_run(const struct command *command)

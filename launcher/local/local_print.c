@@ -94,7 +94,7 @@ int local_print_text(const struct local_job *job, struct buffer *out)
             buffer_text(out, " ");
             buffer_shell_word(out, *word);
         }
-        buffer_text(out, pod->command ? "\n" : " (the image's, not known here)\n");
+        buffer_text(out, pod->command ? "\n" : " (the image's, unknown here)\n");
         for (char *const *entry = pod->env; *entry; entry++)
             buffer_printf(out, "  %s\n", *entry);
     }

@@ -19,7 +19,7 @@ struct meaning {
 static const struct meaning signals[] = {
     {"TERM, INT, HUP, QUIT", "the job is deleted: SIGTERM to each pod, its grace period, SIGKILL"},
     {"USR1, USR2", "the job is suspended, resumed"},
-    {"RTMIN+1, RTMIN+2", "an elastic job gets one worker more, one less"},
+    {"RTMIN+1, RTMIN+2", "an elastic job gets one worker more, one fewer"},
 };
 
 static const struct meaning exit_codes[] = {
@@ -39,35 +39,33 @@ static const struct knob rows[] = {
      .type = KNOB_LIST,
      .offset = AT(files),
      .section = manifest,
-     .help = "a manifest in YAML or JSON, a folder of them, or - for the standard input; may be given again, "
-             "also for "
-             "the ConfigMaps and Secrets that the job reads"},
+     .help = "a manifest in YAML or JSON, a folder of them, or - for the standard input; may be repeated, "
+             "also for the ConfigMaps and Secrets of the job"},
     {.name = "job",
      .type = KNOB_TEXT,
      .offset = AT(job),
      .section = manifest,
-     .help = "name of the PyTorchJob, where the files hold several"},
+     .help = "name of the PyTorchJob, if the files hold several"},
     {.name = "entrypoint",
      .type = KNOB_TEXT,
      .offset = AT(entrypoint),
      .section = manifest,
-     .help = "what the image starts where a container has no command, e.g. \"python3 -u\""},
+     .help = "command of the image for a container without one, e.g. \"python3 -u\""},
     {.name = "env",
      .letter = 'e',
      .type = KNOB_LIST,
      .offset = AT(env),
      .section = manifest,
-     .help =
-         "NAME=value for every pod, in the place of what the manifest says of NAME: where a cluster mounts "
-         "a volume, a path of this machine, say; may be given again"},
+     .help = "NAME=value for every pod, overrides the manifest's NAME: for example a path of this machine "
+             "where a cluster mounts a volume; may be repeated"},
     {.name = "validate",
      .type = KNOB_CHOICE,
      .offset = AT(validate),
      .initial = "strict",
      .choices = validations,
      .section = manifest,
-     .help = "strict refuses what a cluster would refuse, warn runs it where the operator without its "
-             "webhook would"},
+     .help = "strict refuses a manifest that a cluster would refuse, warn runs it if the operator without "
+             "its webhook would"},
 
     {.name = "log-dir",
      .type = KNOB_TEXT,
@@ -79,19 +77,19 @@ static const struct knob rows[] = {
      .type = KNOB_BOOL,
      .offset = AT(quiet),
      .section = run,
-     .help = "do not show the pods' output"},
+     .help = "do not print the pods' output"},
     {.name = "no-prefix",
      .type = KNOB_BOOL,
      .offset = AT(no_prefix),
      .section = run,
-     .help = "show it without [<pod>] before each line"},
+     .help = "print it without [<pod>] before each line"},
     {.name = "backoff-scale",
      .type = KNOB_DOUBLE,
      .offset = AT(backoff_scale),
      .initial = "0.1",
      .max = 1000,
      .section = run,
-     .help = "times the 10 s to 5 min for which a cluster holds a container back before it starts again"},
+     .help = "factor for the 10 s to 5 min that a cluster waits before it restarts a container"},
     {.name = "grace-period",
      .type = KNOB_DOUBLE,
      .offset = AT(grace_s),
@@ -105,9 +103,8 @@ static const struct knob rows[] = {
      .type = KNOB_BOOL,
      .offset = AT(keep_going),
      .section = run,
-     .help =
-         "wait for pods that a finished job leaves running (cleanPodPolicy None), as long as they like, or "
-         "until ttlSecondsAfterFinished deletes them"},
+     .help = "wait for pods that a finished job leaves running (cleanPodPolicy None) until they end, or "
+             "until ttlSecondsAfterFinished deletes them"},
     {.name = "linger",
      .type = KNOB_DOUBLE,
      .offset = AT(linger_s),
@@ -115,7 +112,7 @@ static const struct knob rows[] = {
      .max = 1e6,
      .unit = "s",
      .section = run,
-     .help = "without --keep-going: how long such pods may go on"},
+     .help = "without --keep-going: how long such pods may continue"},
     {.name = "gpus",
      .type = KNOB_TEXT,
      .offset = AT(gpus),
@@ -125,15 +122,14 @@ static const struct knob rows[] = {
      .type = KNOB_BOOL,
      .offset = AT(gpu_shortage),
      .section = run,
-     .help = "pods for which no GPU is left run without, instead of none at all"},
+     .help = "pods without a GPU left run without, instead of an error"},
 
     {.name = "dry-run",
      .type = KNOB_BOOL,
      .offset = AT(dry_run),
      .section = other,
-     .help =
-         "print each pod's environment and command, start nothing; pods of a job that validation refuses are "
-         "printed too"},
+     .help = "print each pod's environment and command, start nothing; pods of a job that validation refuses "
+             "are printed too"},
     {.name = "output",
      .letter = 'o',
      .type = KNOB_CHOICE,
@@ -141,7 +137,7 @@ static const struct knob rows[] = {
      .initial = "text",
      .choices = outputs,
      .section = other,
-     .help = "how --dry-run prints (text, json), and --help behind it (text, markdown)"},
+     .help = "format of --dry-run (text, json), and of a --help after it (text, markdown)"},
     {.name = "help",
      .letter = 'h',
      .type = KNOB_BOOL,
@@ -170,7 +166,7 @@ static int check_settings(const struct local_settings *settings, int argc, char 
     const struct knob_table *table = local_settings_table();
     if (at < argc)
         return error_set(err, MUSTER_E_INVALID,
-                         "'%.200s' is no flag; manifests are named by -f, e.g. -f %.100s", argv[at],
+                         "'%.200s' is not a flag; manifests are named by -f, e.g. -f %.100s", argv[at],
                          argv[at]);
     if (settings->output == LOCAL_OUTPUT_MARKDOWN)
         return error_set(err, MUSTER_E_INVALID,
@@ -179,7 +175,7 @@ static int check_settings(const struct local_settings *settings, int argc, char 
         return error_set(err, MUSTER_E_INVALID, "no manifest was given; name one by -f, e.g. -f job.yaml");
     if (!settings->dry_run &&
         sources[knob_find(table, "output", 6, false, NULL) - table->knobs] == KNOB_FROM_FLAG)
-        return error_set(err, MUSTER_E_INVALID, "--output is how --dry-run prints; give that too");
+        return error_set(err, MUSTER_E_INVALID, "--output is the format of --dry-run; give that too");
     return check_env(settings->env, err);
 }
 
@@ -216,17 +212,13 @@ struct local_options local_settings_options(const struct local_settings *setting
 
 int local_settings_help(const char *name, int columns, struct buffer *out)
 {
-    buffer_printf(
-        out,
-        "usage: %s -f FILE [flags]\n\n"
-        "Runs a PyTorchJob (kubeflow.org/v1) on this machine as the training operator v1.9 would in a "
-        "cluster:\n"
-        "its defaults and validation, the environment of each pod, restarts, the end of the job. Exit code 0 "
-        "where\n"
-        "the job would be Succeeded. Images are not used: commands run with what is installed here, torchrun "
-        "and\n"
-        "python -m torch.distributed.run are muster run.\n\n",
-        name);
+    buffer_printf(out,
+                  "usage: %s -f FILE [flags]\n\nRuns a PyTorchJob (kubeflow.org/v1) on this machine as the "
+                  "training operator v1.9 would in a cluster:\nits defaults and validation, the environment "
+                  "of each pod, restarts, the end of the job. Exit code 0 where\nthe job would be Succeeded. "
+                  "Images are not used: commands run with the programs installed here, torchrun and\npython "
+                  "-m torch.distributed.run are muster run.\n\n",
+                  name);
     if (knob_help(local_settings_table(), columns, out) < 0)
         return -1;
     buffer_text(out, "\nSignals:\n");

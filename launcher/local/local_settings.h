@@ -29,7 +29,7 @@ const struct knob_table *local_settings_table(void);
 int local_settings_parse(int argc, char *const argv[], struct local_settings *settings,
                          struct muster_error *err);
 void local_settings_free(struct local_settings *settings);
-/* The runner's part of them, which borrows their texts. */
+/* The runner's settings, which borrow their texts. */
 struct local_options local_settings_options(const struct local_settings *settings);
 int local_settings_help(const char *name, int columns, struct buffer *out);
 /* FLAGS.md of this folder, appended. */

@@ -258,7 +258,7 @@ spec:
 """)
         code, _, err = muster("--dry-run", files=[path])
         self.assertEqual(code, 2)
-        for line in (f"{path}:4:9: metadata.name: Invalid: '0-test' is no label",
+        for line in (f"{path}:4:9: metadata.name: Invalid: '0-test' is not a label",
                      f"{path}:6:17: spec.nprocPerNode: Invalid: 2 is an integer where text is expected; quote it: \"2\"",
                      f"{path}:9:17: spec.pytorchReplicaSpecs[Master].replicas: Forbidden: must be 1, not 2",
                      f"{path}:10:7: spec.pytorchReplicaSpecs[Master].imagePullPolicy: unknown field",
@@ -327,7 +327,7 @@ spec:
             f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12))
         for text, why in ((laughs, "more than 200000 values"), ("[" * 1000000, "nested more than 64 deep"),
                           ("x" * 4000000, "larger than"), ("&a [*a]", "is inside of its own anchor"),
-                          ("kind: a: b", "not valid YAML"), ("5", "is no Kubernetes object"),
+                          ("kind: a: b", "not valid YAML"), ("5", "is not a Kubernetes object"),
                           ("kind: Pod", "has no apiVersion"), ("", "they hold no objects at all"),
                           ("apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: t}", "they hold TFJob t")):
             code, out, err = muster("--dry-run", text=text)
@@ -339,9 +339,9 @@ spec:
                  (pytorchjob(workers=2, elasticPolicy={"standalone": True}), "with which torchrun itself cannot start"),
                  (pytorchjob(workers=2, elasticPolicy={"minReplicas": 3, "maxReplicas": 1}), "is above maxReplicas 1"),
                  (pytorchjob(nprocPerNode="many"), "'many' is neither auto, cpu, gpu nor a number above 0"),
-                 (pytorchjob(name="n" * 60), "above 63 a cluster makes no service"),
+                 (pytorchjob(name="n" * 60), "above 63 a cluster creates no service"),
                  (pytorchjob(runPolicy={"cleanPodPolicy": "running"}), "the operator then deletes all pods"),
-                 (pytorchjob(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"}), "leaves such a job alone")]
+                 (pytorchjob(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"}), "ignores such a job")]
         for job, text in cases:
             code, _, err = pods_of(job)
             self.assertEqual(code, 0, err)
@@ -350,12 +350,12 @@ spec:
 
 class CommandLine(unittest.TestCase):
     def test_bad_usage_is_one_line(self):
-        for flags, why in (([], "no manifest was given"), (["job.yaml"], "'job.yaml' is no flag"),
+        for flags, why in (([], "no manifest was given"), (["job.yaml"], "'job.yaml' is not a flag"),
                            (["-f", "/nonexistent.yaml"], "/nonexistent.yaml"), (["--ouput=json"], "did you mean --output?"),
-                           (["-f", "x", "--output=json"], "--output is how --dry-run prints"),
+                           (["-f", "x", "--output=json"], "--output is the format of --dry-run"),
                            (["-f", "x", "--dry-run", "--output=markdown"], "--output=markdown is a format of --help"),
                            (["-f", "-", "--validate=never"], "is not one of strict, warn"),
-                           (["-f", "-", "--dry-run", "--entrypoint='x"], "a quote is left open")):
+                           (["-f", "-", "--dry-run", "--entrypoint='x"], "unclosed quote")):
             run = subprocess.run([MUSTER, "local", *flags], input=json.dumps(pytorchjob()), capture_output=True, text=True)
             self.assertEqual(run.returncode, 2, run)
             self.assertIn(why, run.stderr)

@@ -177,7 +177,7 @@ print("healthz", urllib.request.urlopen(url).read().decode().strip())
     def test_gpus_that_are_not_there(self):
         manifest = self.manifest(replica(1, ["true"], gpus=4), replica(2, ["true"], gpus=2))
         _, err = self.run_local(manifest, "--gpus=", code=2)
-        self.assertIn("ask for 8 GPUs and this machine shows 0", err)
+        self.assertIn("request 8 GPUs and this machine has 0", err)
         self.run_local(manifest, "--gpus=", "--allow-gpu-shortage")
 
 
@@ -195,7 +195,7 @@ if os.environ["RANK"] == "3" and not os.path.exists({str(marker)!r}):
         )
         out, err = self.run_local(self.same(1, ["torchrun", script]))
         self.assertIn("rank 3 of 4", out)
-        self.assertIn("pod j-worker-0: exit code 3, its container starts again", err)
+        self.assertIn("pod j-worker-0: exit code 3, its container restarts", err)
         self.assertNotIn("recreated (", err)
 
     def test_killed_worker_under_exit_code(self):
@@ -289,7 +289,7 @@ while not os.path.exists("end"):
         os.kill(agent, signal.SIGKILL)
         self.await_world(2)
         _, err = self.end(process)
-        self.assertIn("pod j-worker-1: exit code 137, its container starts again", err)
+        self.assertIn("pod j-worker-1: exit code 137, its container restarts", err)
 
     def test_serving_agent_killed(self):
         """Rounds may be counted from 0 again: the world that counts is one of new agents."""
@@ -301,7 +301,7 @@ while not os.path.exists("end"):
         self.await_world(2)
         self.assertNotEqual(self.pids("agent", 2)[0], server)
         _, err = self.end(process)
-        self.assertIn("pod j-worker-0: exit code 137, its container starts again", err)
+        self.assertIn("pod j-worker-0: exit code 137, its container restarts", err)
 
     def test_scaled(self):
         process = self.begin(1, 3, 2)

@@ -23,14 +23,14 @@ enum local_clean_policy { LOCAL_CLEAN_NONE, LOCAL_CLEAN_RUNNING, LOCAL_CLEAN_ALL
 struct local_pod {
     char *name;     /* <job>-master-0, <job>-worker-<i> */
     char *hostname; /* the same, unless the template names one */
-    char *address;  /* loopback address that the name stands for, also the pod's status.podIP: 127.77.0.1 for
-                       the first pod, 127.77.0.2 for the second (network.h) */
+    char *address; /* loopback address of the name, also the pod's status.podIP: 127.77.0.1 for the first pod,
+                      127.77.0.2 for the second (network.h) */
     enum local_replica_type type;
     int index;         /* within its replica type */
     char **env;        /* NULL-terminated NAME=value: the effective map of the container named pytorch, user's
-                          entries first, the operator's behind, the last of a name wins, $(VAR) expanded */
+                          entries first, then the operator's, the last of a name wins, $(VAR) expanded */
     char **command;    /* NULL-terminated: command and args, $(VAR) expanded, torchrun replaced by muster run;
-                          NULL where it is not known (dry run) */
+                          NULL if unknown (dry run) */
     char *working_dir; /* NULL: the caller's */
     int gpus;          /* limits of a resource whose name is an NVIDIA GPU's; 0 for none */
     double grace_s;    /* terminationGracePeriodSeconds, 30 where not given */
@@ -55,11 +55,11 @@ struct local_job {
     int pod_count;
     int spare_count; /* elastic: workers behind these, up to max_replicas, for scaling up */
     int port;        /* the master's (elastic: worker's) pytorchjob-port, 23456 by default */
-    char *warnings; /* newline-separated, NULL for none: unknown fields, deprecated ones, what is not emulated
-                     */
+    char *warnings;  /* newline-separated, NULL for none: unknown fields, deprecated ones, features not
+                        emulated */
 };
 
-/* Frees what the job holds and zeroes it. */
+/* Frees the job's memory and zeroes it. */
 void local_job_free(struct local_job *job);
 
 #endif

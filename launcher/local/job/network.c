@@ -1,5 +1,5 @@
-/* network.c - see network.h. A name of an abstract socket belongs to one process of a network namespace, as
- * the loopback addresses do, and goes with it, however it ends. */
+/* network.c - see network.h. A name of an abstract socket belongs to one process of a network namespace,
+ * as the loopback addresses do, and is released when it ends. */
 #include "launcher/local/job/network.h"
 
 #include <stddef.h>

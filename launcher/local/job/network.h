@@ -1,12 +1,12 @@
-/* network.h - which 127.x.0.0/16 the pods of a run have: runs that go on at once on one machine have
- * different ones, so that the same port serves each of them. */
+/* network.h - the 127.x.0.0/16 of a run's pods: concurrent runs on one machine have different ones, so
+ * that each can use the same port. */
 #ifndef MUSTER_LAUNCHER_LOCAL_JOB_NETWORK_H
 #define MUSTER_LAUNCHER_LOCAL_JOB_NETWORK_H
 
 enum { NETWORK_FIRST = 77, NETWORK_LAST = 126 };
 
-/* Takes the first x that no other run has, for as long as *fd is open, which closes on exec. NETWORK_FIRST
- * with *fd -1 where none is free or none can be taken. */
+/* Takes the first x without another run, for as long as *fd is open, which closes on exec. NETWORK_FIRST
+ * with *fd -1 if none is free or none can be taken. */
 int network_claim(int *fd);
 
 #endif

@@ -29,7 +29,7 @@ bool python_shim_is_name(const char *called)
 /* --- the interpreter's command line --- */
 
 /* One argument of short options, "-um". Returns how many more arguments it takes (0 or 1), or -1 where
- * options end here: *module is what -m names, or NULL where -c or something unknown does. */
+ * options end here: *module is what -m names, or NULL for -c or an unknown option. */
 static int read_options(const char *argument, const char *next, const char **module, int *taken)
 {
     for (const char *option = argument + 1; *option; option++) {
@@ -90,8 +90,8 @@ static bool is_executable(const char *path)
     return stat(path, &status) == 0 && S_ISREG(status.st_mode) && access(path, X_OK) == 0;
 }
 
-/* What stands behind our own link comes before what stands in front of it: another muster's link there would
- * call us again. */
+/* An interpreter after our own link in PATH precedes one before it: another muster's link there would call
+ * us again. */
 char *python_shim_find(const char *name, const char *path)
 {
     scope_free char *found = NULL;
@@ -120,7 +120,7 @@ static int shim_fail(const char *name, const char *why, int exit_code)
     return exit_code;
 }
 
-/* `muster run` in the interpreter's place. Its workers get the interpreter that was asked for. */
+/* `muster run` in place of the interpreter. Its workers get the requested interpreter. */
 static int become_muster(const char *subcommand, const char *python, char *rest[])
 {
     char own[PATH_MAX];

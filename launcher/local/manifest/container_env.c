@@ -71,7 +71,7 @@ static int add_entry(const struct filling *f, const struct tree_node *entry, con
     const char *name = tree_text(tree_get(entry, "name")), *value = tree_text(tree_get(entry, "value"));
     const struct tree_node *from = tree_get(entry, "valueFrom");
     if (!name)
-        return 0; /* the schema has said so */
+        return 0; /* the schema has reported it */
     if (!*name || strchr(name, '=')) {
         problems_add(f->problems, PROBLEM_INVALID, f->place->job->file, entry, PATH_FIELD(path, "name"),
                      "'%.100s' cannot be the name of a variable", name);
@@ -104,7 +104,7 @@ static int add_operators(const struct filling *f)
     return result;
 }
 
-/* What the caller asked for: literal, like a value on a command line. */
+/* The caller's --env: literal, like a value on a command line. */
 static int add_extra(const struct filling *f)
 {
     for (char *const *entry = f->place->extra; entry && *entry; entry++) {

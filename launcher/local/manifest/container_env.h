@@ -1,5 +1,5 @@
-/* container_env.h - a container's environment as the kubelet makes it: envFrom, literal values, values from
- * the pod, its resources, ConfigMaps and Secrets, then what the operator adds (pure). */
+/* container_env.h - a container's environment as the kubelet makes it: envFrom, literal values, values
+ * from the pod, its resources, ConfigMaps and Secrets, then the operator's variables (pure). */
 #ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_CONTAINER_ENV_H
 #define MUSTER_LAUNCHER_LOCAL_MANIFEST_CONTAINER_ENV_H
 
@@ -7,7 +7,7 @@
 #include "launcher/local/manifest/env_map.h"
 #include "launcher/local/manifest/operator.h"
 
-/* What the node says of itself, for fields and resources that the manifest leaves open. */
+/* Properties of the node, for fields and resources that the manifest leaves open. */
 struct local_machine {
     const char *node_name;
     int cores;
@@ -21,12 +21,12 @@ struct container_place {
     enum local_replica_type type;
     int index;
     const char *pod_name, *address;
-    char *const *extra; /* NAME=value, NULL-terminated, over what the manifest says; NULL: none */
+    char *const *extra; /* NAME=value, NULL-terminated, overrides the manifest; NULL: none */
     const struct tree_node *container;
     const struct path *path; /* of the container */
 };
 
-/* Adds to env; what cannot be had is a fatal problem. -1 where there is no memory. */
+/* Adds to env; a value that cannot be found is a fatal problem. -1 without memory. */
 int container_env(const struct container_place *place, struct env_map *env, struct problems *problems,
                   struct muster_error *err);
 

@@ -39,7 +39,7 @@ static int base64_digit(char c)
     return at ? (int)(at - digits) : -1;
 }
 
-/* False where text is no base64 or stands for bytes that no variable can hold. */
+/* False if text is not base64 or decodes to bytes that no variable can hold. */
 static bool base64_decode(const char *text, struct buffer *out)
 {
     uint32_t bits = 0;
@@ -112,9 +112,8 @@ int container_values_at(const struct container_values *values, size_t at, const 
     scope_buffer decoded = {.limit = ENV_TEXT_LIMIT};
     if (!base64_decode(text, &decoded)) {
         problems_add(problems, PROBLEM_INVALID, object->file, entry->value, PATH_KEY(NULL, entry->key),
-                     "the data of a Secret is base64 of at most %d bytes without a zero byte; text as it is "
-                     "goes under "
-                     "stringData",
+                     "the data of a Secret is base64 of at most %d bytes without a zero byte; plain text "
+                     "goes under stringData",
                      ENV_TEXT_LIMIT);
         problems_fatal(problems);
         return 0;
@@ -131,7 +130,7 @@ static int from_key(const struct container_place *place, const char *kind, const
     container_values_find(place, kind, ref, path, &values, problems);
     if (!values.object)
         return 0;
-    /* stringData stands last and goes first */
+    /* stringData comes last and takes precedence */
     for (size_t i = container_values_count(&values); key && i > 0; i--) {
         const struct tree_node *map = values.data && i <= values.data->count ? values.data : values.plain;
         size_t at = map == values.data ? i - 1 : i - 1 - (values.data ? values.data->count : 0);
@@ -222,7 +221,7 @@ static int from_field(const struct container_place *place, const struct tree_nod
 
 /* --- resources --- */
 
-/* What a container may use of a resource: the manifest's word, else all that the machine has. */
+/* A container's limit of a resource: the manifest's, else all of the machine. */
 static bool resource_amount(const struct container_place *place, const struct tree_node *container,
                             const char *kind, const char *name, quantity_thousandths *out)
 {
@@ -279,7 +278,7 @@ static int from_resource(const struct container_place *place, const struct tree_
     if (unit == 0)
         unit = 1000; /* Kubernetes' word for "not given" */
     if (!resource_amount(place, container, kind, dot + 1, &amount))
-        return 0; /* the schema has said so */
+        return 0; /* the schema has reported it */
     return give(value, mem_printf("%lld", (long long)quantity_in(amount, unit)), err);
 }
 

@@ -1,12 +1,12 @@
-/* container_sources.h - where a variable's value may come from besides being written down: the pod's own
- * fields, its resources, ConfigMaps and Secrets of the same files (pure). */
+/* container_sources.h - sources of a variable's value besides a literal: the pod's own fields, its
+ * resources, ConfigMaps and Secrets of the same files (pure). */
 #ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_CONTAINER_SOURCES_H
 #define MUSTER_LAUNCHER_LOCAL_MANIFEST_CONTAINER_SOURCES_H
 
 #include "launcher/local/manifest/container_env.h"
 
-/* The value that a valueFrom stands for. 1 and *value (the caller's); 0 where there is none, which is a fatal
- * problem unless it was optional; -1 where there is no memory. */
+/* The value of a valueFrom. 1 and *value (owned by the caller); 0 if there is none, which is a fatal
+ * problem unless it was optional; -1 without memory. */
 int container_source(const struct container_place *place, const struct tree_node *from,
                      const struct path *path, char **value, struct problems *problems,
                      struct muster_error *err);
@@ -15,17 +15,17 @@ int container_source(const struct container_place *place, const struct tree_node
 struct container_values {
     const struct document_object *object; /* NULL: there is none */
     const struct tree_node *data;         /* base64 in a Secret */
-    const struct tree_node *plain;        /* stringData of a Secret, which goes first */
+    const struct tree_node *plain;        /* stringData of a Secret, which takes precedence */
 };
 
-/* Looks up what a configMapRef or secretRef names; kind is "ConfigMap" or "Secret". One that is missing and
- * not optional is a fatal problem. */
+/* Looks up the object of a configMapRef or secretRef; kind is "ConfigMap" or "Secret". One that is missing
+ * and not optional is a fatal problem. */
 void container_values_find(const struct container_place *place, const char *kind, const struct tree_node *ref,
                            const struct path *path, struct container_values *values,
                            struct problems *problems);
 size_t container_values_count(const struct container_values *values);
-/* The key and value (the caller's) of one entry: 1, 0 where it cannot be read (reported), -1 where there is
- * no memory. */
+/* The key and value (owned by the caller) of one entry: 1, 0 if it cannot be read (reported), -1 without
+ * memory. */
 int container_values_at(const struct container_values *values, size_t at, const char **key, char **value,
                         struct problems *problems, struct muster_error *err);
 

@@ -27,7 +27,7 @@ static int add_object(struct documents *documents, const char *file, const struc
     const struct tree_node *metadata = tree_get(node, "metadata");
     const char *kind = tree_text(tree_get(node, "kind")), *version = tree_text(tree_get(node, "apiVersion"));
     if (node->kind != TREE_MAP)
-        return error_set(err, MUSTER_E_INVALID, "%s:%d:%d: %s is no Kubernetes object", file, node->line,
+        return error_set(err, MUSTER_E_INVALID, "%s:%d:%d: %s is not a Kubernetes object", file, node->line,
                          node->column, tree_kind_name(node->kind));
     if (!kind || !version)
         return error_set(err, MUSTER_E_INVALID,

@@ -1,5 +1,5 @@
-/* documents.h - the files that -f names and the objects in them, as kubectl would see them: several documents
- * in a file, lists of objects, folders, the standard input. */
+/* documents.h - the files of -f and the objects in them, as kubectl reads them: several documents in a
+ * file, lists of objects, folders, the standard input. */
 #ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_DOCUMENTS_H
 #define MUSTER_LAUNCHER_LOCAL_MANIFEST_DOCUMENTS_H
 
@@ -23,7 +23,7 @@ struct document_file {
 };
 
 struct documents {
-    struct document_file *files; /* in no order to rely on while files are added */
+    struct document_file *files; /* unordered while files are added */
     size_t file_count;
     struct document_object *objects;
     size_t object_count;

@@ -47,7 +47,7 @@ static int grow(struct env_map *map)
     return 0;
 }
 
-/* Owns value from now on where it returns 0. */
+/* Owns value from now on if it returns 0. */
 static int env_map_append(struct env_map *map, const char *name, char *value)
 {
     if (grow(map) < 0)
@@ -65,7 +65,7 @@ int env_map_set(struct env_map *map, const char *name, const char *value, struct
     struct env_entry *old = find(map, name, strlen(name));
     size_t bytes = strlen(name) + strlen(value) + 2;
     if (bytes > ENV_TEXT_LIMIT)
-        return error_set(err, MUSTER_E_LIMIT, "%.100s is longer than the %d bytes that a variable may have",
+        return error_set(err, MUSTER_E_LIMIT, "%.100s is longer than the %d bytes allowed for a variable",
                          name, ENV_TEXT_LIMIT);
     size_t before = old ? strlen(name) + strlen(old->value) + 2 : 0;
     if (map->bytes - before + bytes > ENV_TOTAL_LIMIT || (!old && map->count == ENV_ENTRIES_LIMIT))
@@ -122,7 +122,7 @@ int env_expand(const char *text, const struct env_map *map, struct buffer *out)
             else
                 buffer_append(out, text, (size_t)(end + 1 - text));
             text = end + 1;
-        } else { /* "$$" is one dollar; before anything else it stands for itself */
+        } else { /* "$$" is one dollar; before any other character a dollar is literal */
             buffer_text(out, "$");
             text += text[1] == '$' ? 2 : 1;
         }

@@ -1,5 +1,5 @@
 /* env_map.h - a container's environment while it is put together: the last value of a name wins, $(NAME)
- * stands for what was set before (pure). */
+ * is replaced by the value set before (pure). */
 #ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_ENV_MAP_H
 #define MUSTER_LAUNCHER_LOCAL_MANIFEST_ENV_MAP_H
 
@@ -12,7 +12,7 @@
 
 enum {
     ENV_ENTRIES_LIMIT = 4096,
-    ENV_TEXT_LIMIT = 128 << 10,   /* what the kernel takes as one argument or variable */
+    ENV_TEXT_LIMIT = 128 << 10,   /* the kernel's limit of one argument or variable */
     ENV_TOTAL_LIMIT = 1024 << 10, /* all of a container's: $(A)$(A) doubles with every line */
 };
 

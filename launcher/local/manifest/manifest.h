@@ -1,4 +1,4 @@
-/* manifest.h - from the objects of some files to the job that the runner runs (pure). */
+/* manifest.h - makes the job for the runner from the objects of some files (pure). */
 #ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_MANIFEST_H
 #define MUSTER_LAUNCHER_LOCAL_MANIFEST_MANIFEST_H
 
@@ -13,9 +13,9 @@ struct manifest_settings {
     int network; /* second number of the pods' addresses; 0: NETWORK_FIRST */
 };
 
-/* Chooses the PyTorchJob, defaults it, validates it and makes its pods. Everything found goes to problems;
- * where problems->fatal is not 0 afterwards no pods could be made and job is zeroed. -1 where there is no
- * such job or no memory. local_job_free(job). */
+/* Chooses the PyTorchJob, defaults it, validates it and makes its pods. All findings go to problems; if
+ * problems->fatal is not 0 afterwards no pods could be made and job is zeroed. -1 if there is no such job
+ * or no memory. local_job_free(job). */
 int manifest_build(const struct documents *documents, const struct manifest_settings *settings,
                    struct local_job *job, struct problems *problems, struct muster_error *err);
 

@@ -57,7 +57,7 @@ int operator_label(const struct pytorchjob *job, enum local_replica_type type, i
 
 /* --- the environment --- */
 
-/* Takes value, which is NULL where there was no memory for it. */
+/* Takes value, which is NULL if there was no memory for it. */
 static bool add(struct operator_env *env, const char *name, char *value)
 {
     if (!value)
@@ -76,7 +76,7 @@ static int64_t pods_of(const struct pytorchjob *job)
     return job->replicas[LOCAL_MASTER].count + job->replicas[LOCAL_WORKER].count;
 }
 
-/* Pods, times the processes of each where that is a number: RANK counts pods all the same. */
+/* Pods, times the processes of each if that is a number: RANK counts pods all the same. */
 static int64_t world_size(const struct pytorchjob *job)
 {
     int64_t each, total;

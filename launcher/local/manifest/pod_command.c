@@ -34,10 +34,10 @@ static int add_expanded(struct text_list *out, const struct tree_node *list, con
     return 0;
 }
 
-/* --- ours in the place of torchrun --- */
+/* --- ours in place of torchrun --- */
 
-/* How many words at the front call a launcher that we stand for; *subcommand is ours that does (NULL: theirs
- * is). */
+/* How many words at the front call a launcher that muster replaces; *subcommand is ours (NULL: keep
+ * theirs). */
 static int launcher_words(const struct text_list *words, const char **subcommand)
 {
     const char *slash = strrchr(words->items[0], '/'), *name = slash ? slash + 1 : words->items[0];
@@ -84,7 +84,7 @@ static int add_entrypoint(const struct pod_command_settings *settings, const cha
         return 0;
     problems_add(problems, settings->may_be_unknown ? PROBLEM_WARNING : PROBLEM_REQUIRED, file, container,
                  PATH_FIELD(path, "command"),
-                 "what the image starts is not known here; give it by --entrypoint, or write a command");
+                 "the image's command is unknown here; give it by --entrypoint, or write a command");
     if (!settings->may_be_unknown)
         problems_fatal(problems);
     return 0;
@@ -112,7 +112,7 @@ int pod_command(const struct pod_command_settings *settings, const char *file,
 
 /* --- words of --entrypoint --- */
 
-/* One word from *text on, which is left behind it. False where a quote stays open. */
+/* One word from *text on, which is moved past it. False if a quote stays open. */
 static bool split_word(const char **text, struct buffer *word)
 {
     char quote = 0;
@@ -139,7 +139,7 @@ int pod_command_split(const char *text, struct text_list *out, struct muster_err
     while (*at) {
         scope_buffer word = {0};
         if (!split_word(&at, &word))
-            return error_set(err, MUSTER_E_INVALID, "a quote is left open in '%.200s'", text);
+            return error_set(err, MUSTER_E_INVALID, "unclosed quote in '%.200s'", text);
         if (text_list_take(out, buffer_take(&word)) < 0)
             return error_set(err, MUSTER_E_NOMEM, "no memory");
         at += strspn(at, " \t\r\n");

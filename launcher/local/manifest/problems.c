@@ -7,7 +7,7 @@
 
 #include "proto/base/guard.h"
 
-enum { TEXT_LIMIT = 900 }; /* of one message: a log line takes 1,023 bytes */
+enum { TEXT_LIMIT = 900 }; /* limit of one message: a log line takes 1,023 bytes */
 
 const char *problem_type_name(enum problem_type type)
 {

@@ -1,5 +1,5 @@
-/* problems.h - everything that is wrong or strange in a manifest, each with the field's path and its place in
- * the file: a user wants all of them at once. */
+/* problems.h - all errors and oddities of a manifest, each with the field's path and its place in the
+ * file: a user wants all of them at once. */
 #ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_PROBLEMS_H
 #define MUSTER_LAUNCHER_LOCAL_MANIFEST_PROBLEMS_H
 
@@ -21,14 +21,14 @@ struct path {
 #define PATH_KEY(up, field)    (&(const struct path){up, field, 0, true})
 #define PATH_INDEX(up, number) (&(const struct path){up, NULL, number, false})
 
-/* As in the API server's messages, and what is no message of its own. */
+/* As in the API server's messages, and others without one there. */
 enum problem_type {
     PROBLEM_INVALID,
     PROBLEM_REQUIRED,
     PROBLEM_FORBIDDEN,
     PROBLEM_NOT_SUPPORTED,
-    PROBLEM_WARNING, /* the cluster would take it */
-    PROBLEM_NOTE,    /* what is not emulated: without a place, so that it is said once */
+    PROBLEM_WARNING, /* a cluster would accept it */
+    PROBLEM_NOTE,    /* not emulated: without a place, so that it is reported once */
 };
 
 enum { PROBLEMS_LIMIT = 200 }; /* further ones are counted */
@@ -43,12 +43,12 @@ struct problems {
     struct problem *list;
     size_t count, left_out;
     size_t errors; /* neither warnings nor notes, those left out included */
-    size_t fatal;  /* of them, those without which no pods can be made, whoever validates */
+    size_t fatal;  /* of them, those without which no pods can be made, with or without validation */
     bool failed;   /* no memory: the list is not complete */
 };
 
-/* file and the place of at (NULL: none) come before the path (NULL: none) and the text. What was said before
- * in the same words is not said again. */
+/* file and the place of at (NULL: none) come before the path (NULL: none) and the text. An equal line is
+ * not repeated. */
 void problems_add(struct problems *problems, enum problem_type type, const char *file,
                   const struct tree_node *at, const struct path *path, const char *format, ...)
     __attribute__((format(printf, 6, 7)));

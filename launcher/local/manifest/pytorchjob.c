@@ -45,7 +45,7 @@ static const struct tree_entry *find_replica(const struct pytorchjob *job, enum 
             continue;
         if (found) {
             problems_add(problems, PROBLEM_INVALID, job->file, &place, PATH_KEY(path, entry->key),
-                         "%s stands here a second time", name);
+                         "%s is given a second time", name);
             problems_fatal(problems);
             continue;
         }
@@ -129,12 +129,11 @@ static void read_clean_policy(struct pytorchjob *job, struct problems *problems)
         return;
     job->clean_policy = !strcmp(text, "Running") ? LOCAL_CLEAN_RUNNING : LOCAL_CLEAN_ALL;
     if (strcmp(text, "Running") && strcmp(text, "All"))
-        problems_add(
-            problems, PROBLEM_WARNING, job->file, node,
-            PATH_FIELD(PATH_FIELD(PATH_FIELD(NULL, "spec"), "runPolicy"), "cleanPodPolicy"),
-            "'%.100s' is none of None, Running, All; nobody checks that, and the operator then deletes all "
-            "pods",
-            text);
+        problems_add(problems, PROBLEM_WARNING, job->file, node,
+                     PATH_FIELD(PATH_FIELD(PATH_FIELD(NULL, "spec"), "runPolicy"), "cleanPodPolicy"),
+                     "'%.100s' is none of None, Running, All; it is not validated, and the operator then "
+                     "deletes all pods",
+                     text);
 }
 
 void pytorchjob_read(const char *file, const struct tree_node *object, const char *generated_name,

@@ -1,5 +1,5 @@
-/* pytorchjob.h - a PyTorchJob object with the operator's defaults applied, and the rules that the operator's
- * webhook holds it against (training operator v1.9.4). All pure.
+/* pytorchjob.h - a PyTorchJob object with the operator's defaults applied, and the rules of the operator's
+ * webhook (training operator v1.9.4). All pure.
  *
  * Texts and nodes belong to the tree that the object was read from. */
 #ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_PYTORCHJOB_H
@@ -25,24 +25,24 @@ struct pytorchjob {
     const struct tree_node *object, *spec, *run_policy;
     const char *name, *namespace_;
     const struct tree_node *elastic; /* NULL: not elastic */
-    const char *nproc; /* spec.nprocPerNode, "auto" by default; NULL where elasticPolicy's stands */
+    const char *nproc; /* spec.nprocPerNode, "auto" by default; NULL if elasticPolicy's is set */
     int64_t min_replicas, max_replicas;
     enum local_clean_policy clean_policy;
     struct pytorchjob_replica replicas[LOCAL_REPLICA_TYPES];
 };
 
-/* Reads and defaults. Types that do not fit are reported (schema_check) and count as absent. name stands for
- * metadata.name where that is generated. */
+/* Reads and defaults. Types that do not fit are reported (schema_check) and count as absent. name replaces
+ * a generated metadata.name. */
 void pytorchjob_read(const char *file, const struct tree_node *object, const char *generated_name,
                      struct pytorchjob *job, struct problems *problems);
 /* The webhook's rules, and those without which the operator makes no pods (marked fatal). */
 void pytorchjob_validate(const struct pytorchjob *job, struct problems *problems);
-/* What the operator would do without a word, and what surprises people: warnings. */
+/* Silent behaviour of the operator that surprises users: warnings. */
 void pytorchjob_warn(const struct pytorchjob *job, struct problems *problems);
 
 /* "Master", "Worker" */
 const char *pytorchjob_type_name(enum local_replica_type type);
-/* An integer field of a map that schema_check has seen; fallback where it is absent or of the wrong type. */
+/* An integer field of a map checked by schema_check; fallback if it is absent or of the wrong type. */
 int64_t pytorchjob_integer(const struct tree_node *map, const char *field, int64_t fallback);
 
 #endif

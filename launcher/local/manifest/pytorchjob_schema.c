@@ -1,5 +1,5 @@
-/* pytorchjob_schema.c - the fields of a PyTorchJob of kubeflow.org/v1 as its CRD (training operator v1.9.4)
- * has them. What muster local reads is described to the last field; of the rest the names are known. */
+/* pytorchjob_schema.c - the fields of a PyTorchJob of kubeflow.org/v1 as in its CRD (training operator
+ * v1.9.4). Fields that muster local reads are complete; of the rest only the names are known. */
 #include "launcher/local/manifest/schema.h"
 
 #define ROW(name, type)                                                                                      \
@@ -22,7 +22,7 @@
     static const struct schema_field table##_fields[] = {__VA_ARGS__};                                       \
     static const struct schema table = {table##_fields, sizeof table##_fields / sizeof *table##_fields}
 
-static const char no_probe[] = "probes are not made here";
+static const char no_probe[] = "probes are not executed here";
 
 /* --- a container --- */
 
@@ -48,7 +48,7 @@ FIELDS(container, NEEDED("name", TEXT, NULL), ROW("image", TEXT), ROW("imagePull
        NOTED("lifecycle", ANY, NULL, "hooks of containers are not run"),
        NOTED("livenessProbe", ANY, NULL, no_probe), NOTED("readinessProbe", ANY, NULL, no_probe),
        NOTED("startupProbe", ANY, NULL, no_probe),
-       NOTED("securityContext", ANY, NULL, "everything runs as the user who calls"),
+       NOTED("securityContext", ANY, NULL, "all processes run as the calling user"),
        ROW("restartPolicy", TEXT), ROW("restartPolicyRules", ANY), ROW("stdin", BOOL), ROW("stdinOnce", BOOL),
        ROW("terminationMessagePath", TEXT), ROW("terminationMessagePolicy", TEXT), ROW("tty", BOOL));
 
@@ -58,10 +58,10 @@ FIELDS(pod, OF("containers", OBJECTS, &container),
        NOTED("initContainers", OBJECTS, &container, "containers before the main ones are not run"),
        ROW("hostname", TEXT), ROW("subdomain", TEXT), ROW("hostnameOverride", TEXT),
        ROW("terminationGracePeriodSeconds", INT64),
-       NOTED("restartPolicy", TEXT, NULL, "that of the template is overwritten by the replica's"),
+       NOTED("restartPolicy", TEXT, NULL, "the template's is overwritten by the replica's"),
        NOTED("volumes", ANY, NULL, "nothing is mounted: paths are those of this machine"),
-       NOTED("activeDeadlineSeconds", INT64, NULL, "that of a pod is not kept; runPolicy's is"),
-       NOTED("securityContext", ANY, NULL, "everything runs as the user who calls"), ROW("hostNetwork", BOOL),
+       NOTED("activeDeadlineSeconds", INT64, NULL, "a pod's is not used; runPolicy's is"),
+       NOTED("securityContext", ANY, NULL, "all processes run as the calling user"), ROW("hostNetwork", BOOL),
        ROW("hostPID", BOOL), ROW("hostIPC", BOOL), ROW("hostUsers", BOOL), ROW("hostAliases", ANY),
        ROW("serviceAccountName", TEXT), ROW("serviceAccount", TEXT),
        ROW("automountServiceAccountToken", BOOL), ROW("nodeName", TEXT), ROW("nodeSelector", TEXT_MAP),

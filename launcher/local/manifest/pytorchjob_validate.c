@@ -1,5 +1,5 @@
-/* pytorchjob_validate.c - the webhook's rules of v1.9.4, all of them and in its words' order, and warnings of
- * what it lets through; see pytorchjob.h. */
+/* pytorchjob_validate.c - the webhook's rules of v1.9.4, all of them in its order, and warnings about
+ * cases that it accepts; see pytorchjob.h. */
 #include <string.h>
 #include <strings.h>
 
@@ -41,8 +41,8 @@ static void check_name(const struct validation *v)
         FATAL(v, REQUIRED, metadata, path, "the job needs a name");
     else if (!is_label(v->job->name))
         ERROR(v, INVALID, at, path,
-              "'%.100s' is no label: at most 63 lower-case letters, digits and dashes, a letter first and no "
-              "dash last",
+              "'%.100s' is not a label: at most 63 lower-case letters, digits and dashes, a letter first and "
+              "no dash last",
               v->job->name);
 }
 
@@ -75,7 +75,7 @@ static void check_replica(const struct validation *v, enum local_replica_type ty
     const struct tree_node *given = tree_get(replica->entry->value, "replicas");
     check_containers(v, replica, path);
     if (type == LOCAL_MASTER && !given)
-        ERROR(v, FORBIDDEN, replica->entry->value, replicas, "must be 1 and must be written down");
+        ERROR(v, FORBIDDEN, replica->entry->value, replicas, "must be 1 and must be given");
     else if (type == LOCAL_MASTER && replica->count != 1)
         ERROR(v, FORBIDDEN, given, replicas, "must be 1, not %lld", (long long)replica->count);
     else if (type == LOCAL_WORKER && replica->count < 1)
@@ -107,7 +107,7 @@ static void check_replicas(const struct validation *v)
         pods += v->job->replicas[type].count > 0 ? v->job->replicas[type].count : 0;
     }
     if (pods > PODS_LIMIT)
-        FATAL(v, INVALID, map, REPLICAS, "%lld pods are more than the %d that one machine is given",
+        FATAL(v, INVALID, map, REPLICAS, "%lld pods are more than the %d that one machine supports",
               (long long)pods, PODS_LIMIT);
     if (pods)
         return;
@@ -130,7 +130,7 @@ static void check_elastic(const struct validation *v)
                      "deprecated since v1.7; use spec.nprocPerNode, which is text");
     if (old && tree_get(job->spec, "nprocPerNode"))
         ERROR(v, FORBIDDEN, old, PATH_FIELD(ELASTIC, "nProcPerNode"),
-              "must not stand beside spec.nprocPerNode");
+              "must not be given beside spec.nprocPerNode");
     if (conf && conf->kind == TREE_LIST && !conf->count)
         FATAL(v, INVALID, conf, PATH_FIELD(ELASTIC, "rdzvConf"),
               "an empty list crashes the operator; leave it out");
@@ -143,7 +143,7 @@ static void check_managed_by(const struct validation *v)
     const char *text = tree_text(node);
     if (text && !strcmp(text, managed_by_kueue))
         problems_add(v->problems, PROBLEM_WARNING, v->job->file, node, path,
-                     "the operator leaves such a job alone; it runs here all the same");
+                     "the operator ignores such a job; it runs here all the same");
     else if (text && strcmp(text, managed_by_operator))
         ERROR(v, NOT_SUPPORTED, node, path, "'%.100s' is neither %s nor %s", text, managed_by_operator,
               managed_by_kueue);
@@ -158,7 +158,7 @@ void pytorchjob_validate(const struct pytorchjob *job, struct problems *problems
     check_managed_by(&v);
 }
 
-/* --- what nobody checks --- */
+/* --- cases that are not validated --- */
 
 static void warn_elastic(const struct validation *v)
 {
@@ -176,11 +176,11 @@ static void warn_elastic(const struct validation *v)
               worker->count + 1 > max ? "not all can join" : "the Master takes a Worker's place");
     if (min > max)
         ERROR(v, WARNING, job->elastic, ELASTIC,
-              "minReplicas %lld is above maxReplicas %lld; nobody checks that", min, max);
+              "minReplicas %lld is above maxReplicas %lld; this is not validated", min, max);
     else if (worker->entry && (worker->count < min || worker->count > max))
-        ERROR(v, WARNING, job->elastic, ELASTIC, "%lld Workers are outside of %lld:%lld: %s",
+        ERROR(v, WARNING, job->elastic, ELASTIC, "%lld Workers are outside %lld:%lld: %s",
               (long long)worker->count, min, max,
-              worker->count < min ? "too few to begin" : "some cannot join");
+              worker->count < min ? "too few to start" : "some cannot join");
     const struct tree_node *standalone = tree_get(job->elastic, "standalone");
     if (standalone && standalone->kind == TREE_BOOL && standalone->boolean)
         ERROR(v, WARNING, standalone, PATH_FIELD(ELASTIC, "standalone"),
@@ -199,7 +199,7 @@ static void warn_nproc(const struct validation *v)
             return;
     if (!*text || strspn(text, "0123456789") != strlen(text) || strspn(text, "0") == strlen(text))
         ERROR(v, WARNING, node, PATH_FIELD(SPEC, "nprocPerNode"),
-              "'%.100s' is neither auto, cpu, gpu nor a number above 0; nobody checks that", text);
+              "'%.100s' is neither auto, cpu, gpu nor a number above 0; this is not validated", text);
 }
 
 void pytorchjob_warn(const struct pytorchjob *job, struct problems *problems)
@@ -216,8 +216,7 @@ void pytorchjob_warn(const struct pytorchjob *job, struct problems *problems)
     if (longest > LABEL_LIMIT)
         ERROR(&v, WARNING, tree_get(tree_get(job->object, "metadata"), "name"),
               PATH_FIELD(PATH_FIELD(NULL, "metadata"), "name"),
-              "with -%s-<index> behind it the name is %zu characters long; above 63 a cluster makes no "
-              "service, and the "
-              "job hangs",
+              "with -%s-<index> appended the name is %zu characters long; above 63 a cluster creates no "
+              "service, and the job hangs",
               worker->entry ? "worker" : "master", longest);
 }

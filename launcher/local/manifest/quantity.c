@@ -39,7 +39,7 @@ static bool power_of_ten(int64_t exponent, int64_t *out)
     return true;
 }
 
-/* What stands behind the number, as a fraction. */
+/* The unit after the number, as a fraction. */
 static bool parse_suffix(const char *text, int64_t *numerator, int64_t *denominator)
 {
     int64_t exponent;

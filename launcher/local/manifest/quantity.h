@@ -8,10 +8,10 @@
 /* Exact to a thousandth; wide enough for exabytes in thousandths. */
 typedef __int128 quantity_thousandths;
 
-/* False where text is no quantity or too large to be one. Finer than a thousandth is rounded away from zero,
- * as Kubernetes does. */
+/* False if text is not a quantity or too large. Finer than a thousandth is rounded away from zero, as
+ * Kubernetes does. */
 bool quantity_parse(const char *text, quantity_thousandths *out);
-/* value / divisor, rounded up: what a container is told of its limits. divisor > 0. */
+/* value / divisor, rounded up: a container's view of its limits. divisor > 0. */
 int64_t quantity_in(quantity_thousandths value, quantity_thousandths divisor);
 
 #endif

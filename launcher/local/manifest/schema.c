@@ -15,7 +15,7 @@ struct check {
     struct problems *problems;
 };
 
-/* No API server takes a wrong shape, whatever is validated behind it. */
+/* An API server rejects a wrong shape before any validation. */
 #define ERROR(check, type, node, path, ...)                                                                  \
     (problems_add((check)->problems, PROBLEM_##type, (check)->file, node, path, __VA_ARGS__),                \
      problems_fatal((check)->problems))
@@ -52,7 +52,7 @@ static void wrong_type(const struct check *check, const struct tree_node *node, 
         ERROR(check, INVALID, node, path, "'%.100s' is %s where %s is expected%s", node->text,
               tree_kind_name(node->kind), expected(type), unquote ? "; write it without quotes" : "");
     else
-        ERROR(check, INVALID, node, path, "%s stands where %s is expected", tree_kind_name(node->kind),
+        ERROR(check, INVALID, node, path, "%s found where %s is expected", tree_kind_name(node->kind),
               expected(type));
 }
 
@@ -165,7 +165,7 @@ static void check_object(const struct check *check, const struct schema *schema,
                          const struct path *path)
 {
     if (node->kind == TREE_NULL)
-        return; /* what is required in it is missed by whoever needs it */
+        return; /* a missing requirement is reported by its user */
     if (node->kind != TREE_MAP) {
         wrong_type(check, node, path, SCHEMA_OBJECT);
         return;
@@ -179,7 +179,7 @@ static void check_object(const struct check *check, const struct schema *schema,
             continue;
         }
         if (entry->value->kind == TREE_NULL)
-            continue; /* as if it were not there */
+            continue; /* as if it were absent */
         if (field->note)
             problems_add(check->problems, PROBLEM_NOTE, check->file, NULL, at, "%s: %s", field->name,
                          field->note);

@@ -1,7 +1,7 @@
-/* schema.h - the shape of a Kubernetes object: which fields there are and what type each has.
+/* schema.h - the shape of a Kubernetes object: its fields and their types.
  *
- * An API server refuses a field of the wrong type and silently drops one that it does not know; here a wrong
- * type is a fatal error and an unknown field a warning that names the nearest known one. */
+ * An API server refuses a field of the wrong type and silently drops an unknown one; here a wrong type is
+ * a fatal error and an unknown field a warning that names the nearest known one. */
 #ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_SCHEMA_H
 #define MUSTER_LAUNCHER_LOCAL_MANIFEST_SCHEMA_H
 
@@ -28,7 +28,7 @@ struct schema_field {
     enum schema_type type;
     const struct schema *of;
     bool required;
-    const char *note; /* not NULL: said once where the field is given, what is not emulated */
+    const char *note; /* not NULL: a feature not emulated, reported once if the field is given */
 };
 struct schema {
     const struct schema_field *fields;

@@ -20,7 +20,7 @@ enum { HOSTS_LIMIT = 1 << 20 };
 
 /* --- the folder --- */
 
-/* Behind "bin/" stands the link's name. */
+/* The link's name follows "bin/". */
 static const char commands_name[] = "bin", hosts_name[] = "hosts";
 static const char *const link_paths[] = {"bin/torchrun", "bin/python", "bin/python3"};
 
@@ -37,24 +37,24 @@ static int make_folder(struct cluster *cluster, struct muster_error *err)
     const char *given = getenv("TMPDIR"), *where = given && *given ? given : "/tmp";
     char base[PATH_MAX]; /* pods may run anywhere */
     if (!realpath(where, base))
-        return error_errno(err, "cannot use the folder %s (TMPDIR says where)", where);
+        return error_errno(err, "cannot use the folder %s (set by TMPDIR)", where);
     scope_free char *path = join(base, "muster_local_XXXXXX", err);
     if (!path)
         return -1;
     if (!mkdtemp(path))
-        return error_errno(err, "cannot make a folder like %s (TMPDIR says where)", path);
+        return error_errno(err, "cannot make a folder like %s (set by TMPDIR)", path);
     cluster->folder = take_pointer(&path);
     cluster->commands = join(cluster->folder, commands_name, err);
     cluster->hosts = join(cluster->folder, hosts_name, err);
     if (!cluster->commands || !cluster->hosts)
         return -1;
-    /* pods may run as anybody that the command changes to */
+    /* pods may run as any user that the command changes to */
     if (chmod(cluster->folder, 0755) < 0 || mkdir(cluster->commands, 0755) < 0)
         return error_errno(err, "cannot make %s", cluster->commands);
     return 0;
 }
 
-/* torchrun is ours even where there is none; an interpreter is only stood before, never invented. */
+/* torchrun is ours even if there is none; an interpreter is only preceded, never invented. */
 static int make_links(const struct cluster *cluster, struct muster_error *err)
 {
     char own[PATH_MAX];
@@ -92,7 +92,7 @@ static int divide_gpus(struct cluster *cluster, const struct local_options *opti
 {
     const char *visible = options->gpus ? options->gpus : getenv("CUDA_VISIBLE_DEVICES");
     struct machine machine = {0};
-    if (gpu_wanted(cluster->job)) /* asking the driver takes its time */
+    if (gpu_wanted(cluster->job)) /* querying the driver takes its time */
         machine_read(visible, &machine);
     return gpu_divide(cluster->job, visible, machine.gpus, options->gpu_shortage_allowed, &cluster->gpus,
                       err);
@@ -115,7 +115,7 @@ int cluster_set_up(struct cluster *cluster, const struct local_job *job, const s
     return 0;
 }
 
-/* What is not there, or not ours any more, is no failure: the folder is in a temporary place. */
+/* A missing file, or one of another user, is not a failure: the folder is in a temporary place. */
 void cluster_remove_folder(const void *context)
 {
     const struct cluster *cluster = context;

@@ -1,4 +1,4 @@
-/* cluster.h - what this machine gives to all pods of a run in place of a cluster: names, a folder of
+/* cluster.h - resources of this machine for all pods of a run, in place of a cluster: names, a folder of
  * commands, GPUs, an identity. */
 #ifndef MUSTER_LAUNCHER_LOCAL_RUN_CLUSTER_H
 #define MUSTER_LAUNCHER_LOCAL_RUN_CLUSTER_H
@@ -20,7 +20,7 @@ struct cluster {
     struct text_list gpus; /* CUDA_VISIBLE_DEVICES of each pod */
 };
 
-/* Makes the folder and looks at the machine. On failure (MUSTER_E_LIMIT: too few GPUs) nothing is left. */
+/* Makes the folder and reads the machine. On failure (MUSTER_E_LIMIT: too few GPUs) nothing is left. */
 int cluster_set_up(struct cluster *cluster, const struct local_job *job, const struct local_options *options,
                    struct muster_error *err);
 /* Removes the folder of a struct cluster, by system calls only: for a guardian. */

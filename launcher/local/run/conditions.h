@@ -23,14 +23,14 @@ struct condition {
     const char *reason; /* a constant: "PyTorchJobRunning" */
 };
 
-/* Oldest change first; a zeroed struct is a job that nobody has seen. */
+/* Oldest change first; a zeroed struct is a job that the operator has not seen. */
 struct conditions {
     struct condition list[CONDITION_TYPE_COUNT];
     int count;
 };
 
-/* Sets one condition, behind the others. Running and Restarting replace each other; Succeeded and Failed turn
- * Running off; after either of them nothing changes any more. Returns whether anything changed. */
+/* Appends one condition. Running and Restarting replace each other; Succeeded and Failed turn Running off;
+ * after either of them nothing changes any more. Returns whether anything changed. */
 bool conditions_set(struct conditions *c, enum condition_type type, bool status, const char *reason);
 /* Whether there is such a condition, and it is true. */
 bool conditions_hold(const struct conditions *c, enum condition_type type);

@@ -32,10 +32,10 @@ int gpu_divide(const struct local_job *job, const char *visible, int available, 
     int wanted = gpu_wanted(job), taken = 0;
     if (wanted > available && !shortage_allowed)
         return error_set(err, MUSTER_E_LIMIT,
-                         "the pods of %s ask for %d GPUs and this machine shows %d (%s); lower "
-                         "limits.nvidia.com/gpu, or let the last pods go without with --allow-gpu-shortage",
+                         "the pods of %s request %d GPUs and this machine has %d (%s); lower "
+                         "limits.nvidia.com/gpu, or let the last pods run without by --allow-gpu-shortage",
                          job->name, wanted, available,
-                         visible ? "as CUDA_VISIBLE_DEVICES or --gpus narrows them" : "all of them");
+                         visible ? "as limited by CUDA_VISIBLE_DEVICES or --gpus" : "all of them");
     for (int i = 0; i < job->pod_count + job->spare_count; i++) {
         scope_buffer list = {0};
         for (int k = 0; k < job->pods[i].gpus && taken < available; k++) {

@@ -1,7 +1,7 @@
 /* kubelet.c - see kubelet.h. */
 #include "launcher/local/run/kubelet.h"
 
-/* --- what one event means --- */
+/* --- events --- */
 
 struct step {
     struct lifecycle *life;
@@ -13,7 +13,7 @@ struct step {
     struct instant now;
 };
 
-enum { FORGET_BACKOFF_S = 600 }; /* a container that ran for twice the longest pause is well again */
+enum { FORGET_BACKOFF_S = 600 }; /* a container that ran for twice the longest pause starts afresh */
 
 static int64_t scaled(const struct step *s, int64_t ns)
 {
@@ -55,7 +55,7 @@ static void start_again(struct step *s)
 {
     s->pod->restart_count++;
     s->pod->restarts++;
-    log_info(s->life->log, "pod %s: container started again (%d)", s->spec->name, s->pod->restart_count);
+    log_info(s->life->log, "pod %s: container restarted (%d)", s->spec->name, s->pod->restart_count);
     pod_start(s);
 }
 
@@ -72,11 +72,10 @@ static void wait_to_restart(struct step *s)
         s->pod->failures_in_row = 0;
     int64_t pause = scaled(s, lifecycle_backoff_ns(++s->pod->failures_in_row));
     if (pause)
-        log_info(s->life->log, "pod %s: exit code %d, its container starts again in %.1f s", s->spec->name,
+        log_info(s->life->log, "pod %s: exit code %d, its container restarts in %.1f s", s->spec->name,
                  s->exit_code, (double)pause / (double)NS_PER_S);
     else
-        log_info(s->life->log, "pod %s: exit code %d, its container starts again", s->spec->name,
-                 s->exit_code);
+        log_info(s->life->log, "pod %s: exit code %d, its container restarts", s->spec->name, s->exit_code);
     enter(s, POD_BACKOFF, instant_add(s->now, pause));
 }
 

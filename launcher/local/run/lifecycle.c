@@ -1,5 +1,4 @@
-/* lifecycle.c - see lifecycle.h: what the operator does with a job. What happens to one pod is in kubelet.c.
- */
+/* lifecycle.c - see lifecycle.h: the operator's actions on a job. kubelet.c has those on one pod. */
 #include "launcher/local/run/lifecycle.h"
 
 #include <stdio.h>
@@ -48,7 +47,7 @@ int64_t lifecycle_backoff_ns(int failures_in_row)
     return (seconds < BACKOFF_LIMIT_S ? seconds : BACKOFF_LIMIT_S) * NS_PER_S;
 }
 
-/* --- what the operator sees --- */
+/* --- the operator's view --- */
 
 struct tally {
     int active, succeeded, failed;
@@ -111,8 +110,7 @@ static void finish(struct lifecycle *life, bool succeeded, int exit_code, struct
 
 /* --- limits --- */
 
-/* Restarts in place of pods that are there; those of pods that were made anew are forgotten, as by the
- * operator. */
+/* Restarts in place of existing pods; those of recreated pods are forgotten, as by the operator. */
 static bool is_past_backoff_limit(const struct lifecycle *life)
 {
     int64_t limit = life->job->backoff_limit, restarts = 0, failed = 0;
@@ -175,7 +173,7 @@ static bool has_failed_for_good(const struct lifecycle *life, int pod)
            (policy == LOCAL_RESTART_EXIT_CODE && p->has_code && !lifecycle_is_retryable(p->exit_code));
 }
 
-/* Until the pod that is made anew runs. (The operator may call the job Running a moment before.) */
+/* Until the recreated pod runs. (The operator may call the job Running a moment before.) */
 static bool is_restarting(const struct lifecycle *life)
 {
     for (int i = 0; i < life->pod_count; i++)
@@ -214,7 +212,7 @@ static void recreate(struct lifecycle *life, int pod, struct instant now)
     log_info(life->log, "pod %s: recreated (%d)", life->job->pods[pod].name, p->recreated);
 }
 
-/* Pods as the job wants them: failed ones anew, missing ones made, surplus ones deleted. */
+/* Pods as the job wants them: recreates failed ones, creates missing ones, deletes surplus ones. */
 static void manage_pods(struct lifecycle *life, struct instant now)
 {
     for (int i = 0; i < life->pod_count; i++) {
@@ -237,7 +235,7 @@ static void delete_pods(struct lifecycle *life, bool ended_too, struct instant n
     }
 }
 
-/* The operator makes no pod of a finished job any more. */
+/* The operator creates no pods of a finished job. */
 static void drop_pending(struct lifecycle *life, struct instant now)
 {
     for (int i = 0; i < life->pod_count; i++)
@@ -260,7 +258,7 @@ static void tell_linger(struct lifecycle *life, struct instant now)
                  life->job->name, running, running == 1 ? "" : "s", end);
 }
 
-/* cleanPodPolicy. What it leaves running runs on for as long as we stay. */
+/* cleanPodPolicy. Pods that it leaves running continue for as long as we stay. */
 static void clean_up(struct lifecycle *life, struct instant now)
 {
     drop_pending(life, now);
@@ -336,7 +334,7 @@ static void resume(struct lifecycle *life, struct instant now)
 
 static void delete_job(struct lifecycle *life, int signal, struct instant now)
 {
-    if (is_finished(life)) { /* the verdict stands; what lingers is ended */
+    if (is_finished(life)) { /* the verdict stands; remaining pods are ended */
         life->linger_until = now;
         life->leaving = true;
         return;
@@ -350,7 +348,7 @@ static void delete_job(struct lifecycle *life, int signal, struct instant now)
 
 static void scale(struct lifecycle *life, int workers)
 {
-    log_info(life->log, "job %s: %d workers are wanted instead of %d", life->job->name, workers,
+    log_info(life->log, "job %s: %d workers requested instead of %d", life->job->name, workers,
              life->wanted[LOCAL_WORKER]);
     life->wanted[LOCAL_WORKER] = workers;
 }

@@ -1,18 +1,19 @@
-/* lifecycle.h - pure: the life of a PyTorchJob, as the training operator (v1.9) and the kubelet make it.
+/* lifecycle.h - pure: the life cycle of a PyTorchJob, as defined by the training operator (v1.9) and the
+ * kubelet.
  *
- * One pod (what the kubelet does with its container), as a table of states and events:
+ * One pod (the kubelet's actions on its container), as a table of states and events:
  *
  *   ABSENT --CREATE--> PENDING --DEADLINE--> RUNNING --ENDED--> SUCCEEDED, FAILED, or BACKOFF --DEADLINE-->
  * RUNNING RUNNING --DELETE--> DELETING (TERM) --DEADLINE--> KILLING (KILL) --DEADLINE--> STUCK |  ENDED |
  * ENDED
  *                          +---------> ABSENT <---------+
  *
- * The job (what the operator does with its pods) is looked at after every event: it may succeed, fail, be
- * cleaned up, have a failed pod made anew, or missing pods created. Time is passed in.
+ * The job (the operator's actions on its pods) is examined after every event: it may succeed, fail, be
+ * cleaned up, have a failed pod recreated, or missing pods created. Time is passed in.
  *
- * Differences from a cluster: the active deadline fires when it is reached (there, when the operator looks
- * next time); a pod is made anew after RECREATE_S instead of scheduling; what a finished job leaves running
- * ends with our patience (linger_ns) where ttlSecondsAfterFinished does not end it before. */
+ * Differences from a cluster: the active deadline fires when it is reached (there, at the operator's next
+ * check); a pod is recreated after RECREATE_S instead of scheduling; pods that a finished job leaves
+ * running are ended after linger_ns unless ttlSecondsAfterFinished ends them before. */
 #ifndef MUSTER_LAUNCHER_LOCAL_RUN_LIFECYCLE_H
 #define MUSTER_LAUNCHER_LOCAL_RUN_LIFECYCLE_H
 
@@ -32,23 +33,23 @@
     X(POD_BACKOFF, "back-off", "its container ended and starts again at the deadline")                       \
     X(POD_SUCCEEDED, "succeeded", "its container ended with 0 for good")                                     \
     X(POD_FAILED, "failed", "its container ended otherwise for good")                                        \
-    X(POD_DELETING, "deleting", "told to end; killed at the deadline")                                       \
-    X(POD_KILLING, "killing", "killed; the kernel is awaited")                                               \
+    X(POD_DELETING, "deleting", "sent SIGTERM; killed at the deadline")                                      \
+    X(POD_KILLING, "killing", "killed; waiting for the kernel")                                              \
     X(POD_STUCK, "stuck", "cannot be killed")
 
 #define POD_EVENTS(X)                                                                                        \
-    X(POD_CREATE, "CREATE", "the operator wants it")                                                         \
+    X(POD_CREATE, "CREATE", "the operator creates it")                                                       \
     X(POD_ENDED, "ENDED", "its container ended, and nothing of it is left")                                  \
     X(POD_LOST, "LOST", "it failed without an exit code of its container (evicted, or could not be made)")   \
-    X(POD_DELETE, "DELETE", "the operator does not want it")                                                 \
+    X(POD_DELETE, "DELETE", "the operator deletes it")                                                       \
     X(POD_DEADLINE, "DEADLINE", "pod->deadline is reached")
 
 #define JOB_STATES(X)                                                                                        \
-    X(JOB_ACTIVE, "active", "pods are created as the job says")                                              \
+    X(JOB_ACTIVE, "active", "pods are created as the job requires")                                          \
     X(JOB_SUSPENDED, "suspended", "no pods until it is resumed")                                             \
     X(JOB_SUCCEEDED, "succeeded", "decided; pods are cleaned up")                                            \
     X(JOB_FAILED, "failed", "decided; pods are cleaned up")                                                  \
-    X(JOB_DELETED, "deleted", "somebody ended it before it was decided")
+    X(JOB_DELETED, "deleted", "deleted before it was decided")
 
 #define JOB_EVENTS(X)                                                                                        \
     X(JOB_BEGIN, "BEGIN", "the operator sees the job")                                                       \
@@ -58,13 +59,13 @@
     X(JOB_SUSPEND, "SUSPEND", "runPolicy.suspend became true")                                               \
     X(JOB_RESUME, "RESUME", "runPolicy.suspend became false")                                                \
     X(JOB_SCALE, "SCALE", "number = Worker replicas from now on")                                            \
-    X(JOB_DELETE, "DELETE", "number = the signal that asked for it")
+    X(JOB_DELETE, "DELETE", "number = the signal that requested it")
 
-/* What the shell does for a pod, in the order of their numbers. */
+/* The shell's actions for a pod, in the order of their numbers. */
 #define POD_ACTIONS(X)                                                                                       \
     X(POD_TERMINATE, "TERMINATE")   /* TERM to its first process */                                          \
     X(POD_KILL, "KILL")             /* KILL to all of it, until nothing is left */                           \
-    X(POD_NAME_STUCK, "NAME_STUCK") /* say which processes cannot be killed */                               \
+    X(POD_NAME_STUCK, "NAME_STUCK") /* report the processes that cannot be killed */                         \
     X(POD_START, "START")           /* start its container */
 
 #define LIFECYCLE_ENUM(symbol, ...) symbol,
@@ -87,7 +88,7 @@ struct lifecycle_pod {
     unsigned actions;         /* bit 1 << enum pod_action; the shell clears them */
     int restart_count;        /* the kubelet's: containers started again in this pod */
     int failures_in_row;      /* sets the back-off */
-    int restarts, recreated;  /* of all pods of this name: in place, and made anew by the operator */
+    int restarts, recreated;  /* of all pods of this name: in place, and recreated by the operator */
     bool has_code;            /* a container has ended */
     int exit_code;            /* of the last one that did */
     struct instant container; /* when the container that runs was started */
@@ -106,7 +107,7 @@ enum { LIFECYCLE_RECREATE_S = 2 };
 struct lifecycle {
     const struct local_job *job;
     struct lifecycle_options options;
-    const struct log_sink *log; /* what happens, in words; NULL: nobody listens */
+    const struct log_sink *log; /* log of events; NULL: none */
     struct lifecycle_pod *pods; /* as in job->pods, spares included */
     int pod_count;
     int wanted[LOCAL_REPLICA_TYPES];
@@ -115,9 +116,9 @@ struct lifecycle {
     struct instant active_deadline;
     struct instant linger_until; /* decided: the pods that were left running are deleted then */
     struct instant
-        linger_told; /* when that is worth a word: most pods end by themselves at once; never: not */
-    bool leaving;    /* decided, and we stay for a bounded time only: no container is started again */
-    int exit_code;   /* what `muster local` leaves with, once decided */
+        linger_told; /* when that is worth a line: most pods end by themselves at once; never: not */
+    bool leaving;    /* decided, and we stay for a bounded time only: no container is restarted */
+    int exit_code;   /* exit code of `muster local`, once decided */
 };
 
 /* Nothing happens before JOB_BEGIN. job stays the caller's and must live as long. */
@@ -126,7 +127,7 @@ int lifecycle_init(struct lifecycle *life, const struct local_job *job,
                    struct muster_error *err);
 void lifecycle_free(struct lifecycle *life);
 
-/* Handles one event, then everything whose time has come; pods' actions say what to do. */
+/* Handles one event, then everything that is due; pods' actions are set. */
 void lifecycle_step(struct lifecycle *life, const struct job_event *event, struct instant now);
 /* When JOB_TIME is due. */
 struct instant lifecycle_deadline(const struct lifecycle *life);
@@ -135,7 +136,7 @@ bool lifecycle_over(const struct lifecycle *life);
 
 /* ExitCode: 128 and above. */
 bool lifecycle_is_retryable(int exit_code);
-/* How long the kubelet waits before it starts a container again that failed so often in a row (>= 1),
+/* How long the kubelet waits before it restarts a container that failed so often in a row (>= 1),
  * unscaled: 0, 10 s, 20 s, ... 300 s. */
 int64_t lifecycle_backoff_ns(int failures_in_row);
 

@@ -44,8 +44,8 @@ int pod_env_numeric(const struct local_job *job, const char *address, char **num
 
 /* --- the environment --- */
 
-/* What would put the pods into the world, or the log directory, of whatever this process runs in. A cluster's
- * containers inherit none of it. */
+/* Variables that would put the pods into the world, or the log directory, of this process's own job. A
+ * cluster's containers inherit none of them. */
 static bool is_placement(const char *entry)
 {
     static const char *const begins[] = {"PET_",
@@ -97,7 +97,7 @@ static int set_path(const struct pod_env_place *place, struct text_list *out)
     return longer ? text_list_set(out, "PATH", longer) : -1;
 }
 
-/* The pod's share, unless its manifest says that it wants none. */
+/* The pod's share, unless its manifest requests none. */
 static int set_gpus(const struct pod_env_place *place, struct text_list *out)
 {
     const char *own = text_list_value(place->job->pods[place->pod].env, visible_devices);
@@ -105,8 +105,8 @@ static int set_gpus(const struct pod_env_place *place, struct text_list *out)
     return none ? 0 : text_list_set(out, visible_devices, place->gpus);
 }
 
-/* Workers without a master are told neither an address nor a rank: an agent derives both from its host name,
- * which is no use where the first one's does not resolve. */
+/* Workers without a master get neither an address nor a rank: an agent derives both from its host name,
+ * which is useless if the first one's does not resolve. */
 static int set_place(const struct pod_env_place *place, struct text_list *out)
 {
     const struct local_job *job = place->job;
@@ -122,7 +122,7 @@ static int set_place(const struct pod_env_place *place, struct text_list *out)
                : -1;
 }
 
-/* Where names do not resolve: the variables by which pods are found. */
+/* If names do not resolve: the variables that contain pods' names. */
 static int set_addresses(const struct pod_env_place *place, struct text_list *out)
 {
     static const char *const names[] = {"MASTER_ADDR", "PET_MASTER_ADDR", "PET_RDZV_ENDPOINT"};
@@ -138,9 +138,9 @@ static int set_addresses(const struct pod_env_place *place, struct text_list *ou
     return text_list_set(out, "MUSTER_HOSTNAME", place->job->pods[place->pod].hostname);
 }
 
-/* All loopback addresses are every pod's own, so that looking at interfaces does not tell who is to serve an
- * endpoint: each agent is told which one it is. And it listens there alone, as in a network of its own: one
- * port serves every pod, and every run. */
+/* All loopback addresses are every pod's own, so that interfaces do not show which pod serves an endpoint:
+ * each agent gets its own address. And it listens there alone, as in a network of its own: one port serves
+ * every pod, and every run. */
 static int set_own_address(const struct pod_env_place *place, struct text_list *out)
 {
     static const char *const names[] = {"PET_LOCAL_ADDR", "MUSTER_BIND_ADDR", "MUSTER_METRICS_ADDR"};
@@ -175,7 +175,7 @@ static bool is_address_flag(const char *flag, size_t length)
     return false;
 }
 
-/* The argument with an address where it is one: the value of such a flag, behind '=' or by itself. NULL
+/* The argument with an address if it is one: the value of such a flag, after '=' or by itself. NULL
  * without memory. */
 static char *numeric_argument(const struct pod_env_place *place, const char *before, const char *argument)
 {

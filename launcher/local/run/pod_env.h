@@ -1,5 +1,5 @@
-/* pod_env.h - pure: what a pod's processes find on this machine instead of a container: names of the other
- * pods, and an environment. */
+/* pod_env.h - pure: the environment of a pod's processes on this machine instead of a container: names of
+ * the other pods, and variables. */
 #ifndef MUSTER_LAUNCHER_LOCAL_RUN_POD_ENV_H
 #define MUSTER_LAUNCHER_LOCAL_RUN_POD_ENV_H
 
@@ -14,7 +14,7 @@
 int pod_env_hosts(const struct local_job *job, const char *machine_hosts, struct buffer *out);
 
 /* host or host:port, host being a pod's name (or a longer form of it): *numeric is the same with the pod's
- * address, in fresh memory; NULL where it names no pod. -1 without memory. */
+ * address, in fresh memory; NULL if it names no pod. -1 without memory. */
 int pod_env_numeric(const struct local_job *job, const char *address, char **numeric);
 
 struct pod_env_place {
@@ -23,11 +23,11 @@ struct pod_env_place {
     char *const *inherited; /* of `muster local`: PATH, HOME and the like stay, placement in a job does not */
     const char *agent_ids;  /* MUSTER_AGENT_ID: outer agents', the runner's, the pod's */
     const char *gpus;       /* CUDA_VISIBLE_DEVICES */
-    const char *front;      /* goes before PATH; NULL: nothing does */
-    bool named;             /* names resolve inside the pod; otherwise addresses are put in their place */
+    const char *front;      /* goes before PATH; NULL: nothing */
+    bool named;             /* names resolve inside the pod; otherwise they are replaced by addresses */
 };
 
-/* The environment of the pod's first process: what it inherits, then the pod's own, then ours. -1 without
+/* The environment of the pod's first process: the inherited one, then the pod's own, then ours. -1 without
  * memory. */
 int pod_env_build(const struct pod_env_place *place, struct text_list *out);
 /* Its command; without names, --master-addr, --rdzv-endpoint and the like get addresses too. */

@@ -41,7 +41,7 @@ int pod_isolation_enter(const void *context)
         return -1;
     if (unshare(CLONE_NEWNS | CLONE_NEWUTS) < 0)
         return -1;
-    /* what the machine mounts later still appears in the pod, and nothing of the pod's outside */
+    /* later mounts of the machine still appear in the pod, and the pod's do not appear outside */
     if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0 ||
         mount(isolation->hosts, "/etc/hosts", NULL, MS_BIND, NULL) < 0)
         return -1;

@@ -16,7 +16,7 @@ struct pod_isolation {
     char uid_map[48], gid_map[48];
 };
 
-/* What is permitted, found out by a child that tries it with the file hosts. */
+/* The permitted kind, found by a child that tries it with the file hosts. */
 struct pod_isolation pod_isolation_probe(const char *hosts);
 
 /* Puts the calling process (and what it executes) behind its own name; context is a struct pod_isolation. 0,

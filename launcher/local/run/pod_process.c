@@ -14,11 +14,11 @@
 #include "proto/base/guard.h"
 #include "proto/exit_code.h"
 
-enum { CLEAN_LOOKS = 2 }; /* a process may be born behind one look's back */
+enum { CLEAN_LOOKS = 2 }; /* a process may be created behind a scan */
 
 /* --- output --- */
 
-/* The pod's log file for adding to it, -1 where none is wanted. */
+/* The pod's log file for appending, -1 if there is none. */
 static int open_log(const struct pod_process *pod, const struct pod_place *place, int *fd,
                     struct muster_error *err)
 {
@@ -92,7 +92,7 @@ static int not_found(const struct muster_error *why)
                                            : EXIT_CODE_CANNOT_EXECUTE;
 }
 
-/* The environment and command of the pod, and where its program is. */
+/* The environment and command of the pod, and the path of its program. */
 static int pod_prepare(const struct pod_process *pod, const struct pod_place *place, struct text_list *envp,
                        struct text_list *argv, char **program, int *exit_code, struct muster_error *err)
 {
@@ -152,7 +152,7 @@ int pod_process_start(struct pod_process *pod, const struct pod_place *place, st
     pod->clean_looks = 0;
     if (pid < 0) {
         pod->ended = true;
-        pod->lost = exit_code == EXIT_CODE_FAILURE; /* it is this machine that failed, not the command */
+        pod->lost = exit_code == EXIT_CODE_FAILURE; /* a failure of this machine, not of the command */
         pod->exit_code = exit_code;
         return -1;
     }

@@ -1,4 +1,4 @@
-/* pod_process.h - the processes of one pod: starting the first, signalling, and seeing that none is left. */
+/* pod_process.h - the processes of one pod: starts the first, signals them, and checks that none is left. */
 #ifndef MUSTER_LAUNCHER_LOCAL_RUN_POD_PROCESS_H
 #define MUSTER_LAUNCHER_LOCAL_RUN_POD_PROCESS_H
 
@@ -13,7 +13,7 @@
 #include "launcher/process/guardian.h"
 #include "launcher/process/spawn.h"
 
-/* What all pods of a run share. */
+/* Shared by all pods of a run. */
 struct pod_place {
     const struct cluster *cluster;
     const struct local_options *options;
@@ -34,7 +34,7 @@ struct pod_process {
     bool ended;      /* reaped, or it could not be started; the rest of the pod is being killed */
     bool lost;       /* ended without an exit code */
     int exit_code;   /* once ended: 128 + n for signal n */
-    int clean_looks; /* in a row that found nothing of it */
+    int clean_looks; /* scans in a row that found nothing of it */
     struct pump_stream *streams[3];
 };
 
@@ -44,12 +44,12 @@ int pod_process_start(struct pod_process *pod, const struct pod_place *place, st
 void pod_process_terminate(const struct pod_process *pod);
 /* The first process was reaped: si_code and si_status of its end. */
 void pod_process_reaped(struct pod_process *pod, int code, int status);
-/* KILL to everything of the pod. Whether looks in a row found nothing more to kill. */
+/* KILL to everything of the pod. Whether consecutive scans found nothing more to kill. */
 bool pod_process_sweep(struct pod_process *pod);
 /* found for each process that is left, which is not signalled. */
 void pod_process_list(const struct pod_process *pod,
                       bool (*found)(void *, const struct descendants_process *), void *context);
-/* Nothing is left: closes its streams and makes it ready for another start. */
+/* Nothing is left: closes its streams and prepares it for another start. */
 void pod_process_release(struct pod_process *pod, const struct pod_place *place);
 
 #endif

@@ -7,7 +7,7 @@
 #include "proto/exit_code.h"
 #include "rendezvous/failure/failure.h"
 
-/* A pod that is gone was deleted, or was never there. */
+/* A missing pod was deleted, or never existed. */
 static const char *end_of(const struct lifecycle_pod *pod)
 {
     if (pod->state != POD_ABSENT)

@@ -1,5 +1,5 @@
-/* runner.c - see runner.h: the loop of one `muster local`. What is seen becomes an event of the life cycle
- * (lifecycle.h), and what that asks for is done. */
+/* runner.c - see runner.h: the loop of one `muster local`. Everything that happens becomes an event of the
+ * life cycle (lifecycle.h), whose actions are executed. */
 #include "launcher/local/run/runner.h"
 
 #include <errno.h>
@@ -45,7 +45,7 @@ struct runner {
     bool told_to_end;
 };
 
-/* --- what the life cycle asks for --- */
+/* --- actions of the life cycle --- */
 
 static void start_pod(struct runner *r, int i)
 {
@@ -53,7 +53,7 @@ static void start_pod(struct runner *r, int i)
     if (pod_process_start(&r->pods[i], &r->place, &err) < 0) {
         log_error(&r->log, "pod %s cannot be started: %s%s", r->job->pods[i].name, err.text,
                   err.code == MUSTER_E_NOT_FOUND
-                      ? "; images are not used here, what they hold has to be on this machine"
+                      ? "; images are not used here, so their content must be installed on this machine"
                       : "");
         r->sweep_at = clock_now(NULL); /* its end is seen in the next turn, signals first */
     }
@@ -68,9 +68,9 @@ static void kill_pod(struct runner *r, int i)
 static bool name_one(void *context, const struct descendants_process *process)
 {
     struct runner *r = context;
-    log_error(&r->log, "process %d (%s) cannot be killed: it is in state %c%s", (int)process->pid,
+    log_error(&r->log, "process %d (%s) survived SIGKILL: it is in state %c%s", (int)process->pid,
               process->name, process->state,
-              process->state == 'D' ? ", inside the kernel (a driver or a file system that does not answer)"
+              process->state == 'D' ? ", inside the kernel (a driver or a file system that does not respond)"
                                     : "");
     return false;
 }
@@ -105,7 +105,7 @@ static void handle(struct runner *r, const struct job_event *event)
     }
 }
 
-/* --- what is seen --- */
+/* --- events --- */
 
 static void reap(struct runner *r)
 {
@@ -122,7 +122,7 @@ static void reap(struct runner *r)
     }
 }
 
-/* A container ends with its first process: whatever else is in it is killed, then the end is told. */
+/* A container ends with its first process: the rest is killed, then the end is reported. */
 static void sweep(struct runner *r)
 {
     r->sweep_at = INSTANT_NEVER;
@@ -153,7 +153,7 @@ static void take_stop(struct runner *r, int number, unsigned sender)
     handle(r, &(struct job_event){.kind = JOB_DELETE, .number = number});
 }
 
-/* What an autoscaler would do, within the job's bounds. */
+/* The action of an autoscaler, within the job's bounds. */
 static void scale(struct runner *r, int change)
 {
     const struct local_job *job = r->job;
@@ -187,8 +187,8 @@ static void signals_ready(void *context, uint32_t events)
     }
 }
 
-/* HUP, INT and QUIT that were ignored when we started (nohup, a shell's background) stay so. PIPE is blocked
- * so that a console that went away is an error of write, not an end. */
+/* HUP, INT and QUIT that were ignored when we started (nohup, a shell's background) stay so. PIPE is
+ * blocked so that a closed console is an error of write, not an end. */
 static int watch_signals(struct runner *r, struct muster_error *err)
 {
     const int taken[] = {SIGTERM, SIGUSR1, SIGUSR2, SIGRTMIN + 1, SIGRTMIN + 2, SIGINT, SIGHUP, SIGQUIT};
@@ -196,7 +196,7 @@ static int watch_signals(struct runner *r, struct muster_error *err)
     struct sigaction initial = {.sa_handler = SIG_DFL};
     sigset_t watched, blocked;
     spawn_ignored_signals(&r->ignored);
-    if (sigaction(SIGCHLD, &initial, NULL) < 0) /* ignored, it would take the children's status away */
+    if (sigaction(SIGCHLD, &initial, NULL) < 0) /* ignored, it would discard the children's status */
         return error_errno(err, "sigaction");
     sigemptyset(&watched);
     sigaddset(&watched, SIGCHLD);
@@ -217,7 +217,7 @@ static int watch_signals(struct runner *r, struct muster_error *err)
 
 static int start_guardian(struct runner *r, struct muster_error *err);
 
-/* What an emulator lacks is told and done without. */
+/* Features that an emulator lacks are logged and left out. */
 static bool unsupported_is_fatal(struct runner *r, const struct muster_error *err)
 {
     if (err->code != MUSTER_E_UNSUPPORTED)
@@ -230,13 +230,13 @@ static void guardian_gone(void *context, uint32_t events)
 {
     struct runner *r = context;
     struct muster_error err = {0};
-    (void)events; /* EPOLLERR: nobody has the read end any more */
+    (void)events; /* EPOLLERR: no process has the read end any more */
     loop_remove(&r->loop, &r->guard);
     guardian_dismiss(&r->guardian);
     if (r->guardians >= GUARDIANS_LIMIT || start_guardian(r, &err) < 0)
         log_warning(&r->log,
-                    "the guardian process was killed and there is no other%s%s: if this process is killed "
-                    "too, processes of the pods may stay",
+                    "the guardian process was killed and cannot be replaced%s%s: if this process is killed "
+                    "too, processes of the pods may survive",
                     *err.text ? ": " : "", err.text);
 }
 
@@ -321,11 +321,11 @@ static int set_up(struct runner *r, struct muster_error *err)
 static void announce(const struct runner *r)
 {
     if (r->cluster.isolation.kind == POD_ISOLATION_NONE)
-        log_info(&r->log, "namespaces are not permitted here: the pods' host names do not resolve, so that "
+        log_info(&r->log, "namespaces are not permitted here: the pods' host names do not resolve, so "
                           "MASTER_ADDR, PET_MASTER_ADDR and PET_RDZV_ENDPOINT are addresses, and gethostname "
-                          "gives this machine's name");
+                          "returns this machine's name");
     if (r->job->elastic && r->job->max_replicas > r->job->min_replicas)
-        log_info(&r->log, "job %s has %d to %d workers: kill -RTMIN+1 %d adds one, RTMIN+2 takes one away",
+        log_info(&r->log, "job %s has %d to %d workers: kill -RTMIN+1 %d adds one, RTMIN+2 removes one",
                  r->job->name, r->job->min_replicas, r->job->max_replicas, (int)getpid());
     if (r->job->suspended)
         log_info(&r->log, "job %s is suspended by its manifest: kill -USR2 %d resumes it (USR1 suspends)",
@@ -354,7 +354,7 @@ static int run(struct runner *r, struct muster_error *err)
     return 0;
 }
 
-/* Orphans that hid even from their pods: whatever is ours by identity or by adoption. */
+/* Orphans that hid even from their pods: every process that is ours by identity or by adoption. */
 static void kill_rest(const struct runner *r)
 {
     struct descendants kin = {
@@ -421,7 +421,7 @@ int local_run(const struct local_job *job, const struct local_options *options, 
         cluster_tear_down(&r.cluster);
         lifecycle_free(&r.life);
         mem_free(r.pods);
-        (void)pump_destroy(r.pump); /* what a stuck console did not take cannot be told either */
+        (void)pump_destroy(r.pump); /* output lost on a stuck console cannot be reported either */
     } else {
         log_error(log, "%s", err.text);
     }

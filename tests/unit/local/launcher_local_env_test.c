@@ -223,8 +223,8 @@ static void gpus_are_divided(void **state)
     assert_int_equal(divide(0, 0, NULL, 0, false, "|"), 0);
     assert_int_equal(gpu_wanted(&job), 0);
     assert_int_equal(divide(1, 2, "7,GPU-ab,3", 3, false, "7|GPU-ab,3"), 0);
-    assert_int_equal(divide(4, 4, NULL, 4, false, "ask for 8 GPUs and this machine shows 4"), -1);
-    assert_int_equal(divide(1, 1, "3", 1, false, "ask for 2 GPUs and this machine shows 1"), -1);
+    assert_int_equal(divide(4, 4, NULL, 4, false, "request 8 GPUs and this machine has 4"), -1);
+    assert_int_equal(divide(1, 1, "3", 1, false, "request 2 GPUs and this machine has 1"), -1);
     assert_int_equal(divide(2, 2, NULL, 3, true, "0,1|2"), 0);
     assert_int_equal(divide(2, 2, "", 0, true, "|"), 0);
     /* a spare is not counted and gets what is left */

@@ -225,7 +225,7 @@ static void what_cannot_be_started(void **state)
     f.commands[0][0] = "no-such-program-anywhere";
     run(&f, 127);
     assert_in(&f.err, "pod j-master-0 cannot be started: 'no-such-program-anywhere' was not found in PATH; "
-                      "images are not used here, what they hold has to be on this machine\n");
+                      "images are not used here, so their content must be installed on this machine\n");
     remove_files(&f);
     make_job(&f, LOCAL_RESTART_NEVER, "", 0, NULL);
     f.commands[0][0] = "/etc/hosts";
@@ -437,7 +437,7 @@ static void gpus_of_pods(void **state)
     f.options.gpus = "";
     f.pods[0].gpus = 3;
     run(&f, 2);
-    assert_in(&f.err, "ask for 3 GPUs and this machine shows 0");
+    assert_in(&f.err, "request 3 GPUs and this machine has 0");
     remove_files(&f);
 }
 
