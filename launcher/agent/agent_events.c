@@ -57,18 +57,18 @@ static int open_bounded(struct agent *agent, const char *path, struct muster_err
         return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
     }
     opening->fd = -1;
-    struct background_job *errand =
+    struct background_job *job =
         background_job_start("opening the event log", open_file, opening, opening_free, err);
-    if (!errand)
+    if (!job)
         return -1;
     int fd = -1;
-    if (agent_signals_await_job(agent, errand, open_patience_ns, path, err) < 0)
+    if (agent_signals_await_job(agent, job, open_patience_ns, path, err) < 0)
         (void)error_wrap(err, "--event-log-handler");
     else if (opening->fd < 0)
         error_set(err, (enum muster_error_code)opening->err.code, "%s", opening->err.text);
     else
         fd = take_fd(&opening->fd);
-    background_job_release(errand);
+    background_job_release(job);
     return fd;
 }
 

@@ -154,9 +154,9 @@ static void ask_kernel(struct agent *agent)
     log_error(&agent->log, "rank %d (pid %d) is hung: no heartbeat for %.4g s; last steps here: %s",
               slowest->rank, (int)slowest->pid, agent->config->hang_timeout_s,
               steps.data && !steps.failed ? steps.data : "none reported");
-    struct background_job *errand =
+    struct background_job *job =
         sessions ? hang_dump_start(sessions, found, &agent->heartbeats->dump, &err) : NULL;
-    if (background_watch_begin(&agent->heartbeats->asking, &agent->loop, errand, answered, agent, &err) < 0)
+    if (background_watch_begin(&agent->heartbeats->asking, &agent->loop, job, answered, agent, &err) < 0)
         log_warning(&agent->log, "%s", err.text); /* the deadline continues without it */
 }
 

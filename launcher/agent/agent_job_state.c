@@ -96,13 +96,13 @@ static int parse_found(struct agent *agent, const struct state_file *file, struc
 static int read_state(struct agent *agent, struct muster_error *err)
 {
     struct state_file *file = make_file(agent, err);
-    struct background_job *errand =
+    struct background_job *background =
         file ? background_job_start("reading the job's state", read_file, file, state_file_free, err) : NULL;
-    if (!errand)
+    if (!background)
         return -1;
-    int result = agent_signals_await_job(agent, errand, read_patience_ns, agent->config->state_dir, err);
+    int result = agent_signals_await_job(agent, background, read_patience_ns, agent->config->state_dir, err);
     result = result < 0 ? error_wrap(err, "--state-dir") : parse_found(agent, file, err);
-    background_job_release(errand);
+    background_job_release(background);
     return result;
 }
 
@@ -179,7 +179,7 @@ static void state_saved(void *context)
 static void save_state(struct agent *agent)
 {
     struct muster_error err = {0};
-    agent->job_state->save_again = agent->job_state->saving.errand != NULL;
+    agent->job_state->save_again = agent->job_state->saving.job != NULL;
     if (agent->job_state->save_again)
         return;
     struct state_file *file = make_file(agent, &err);
@@ -188,9 +188,10 @@ static void save_state(struct agent *agent)
         file = NULL;
     }
     agent->job_state->state_file = file;
-    struct background_job *errand =
+    struct background_job *background =
         file ? background_job_start("saving the job's state", write_file, file, state_file_free, &err) : NULL;
-    if (background_watch_begin(&agent->job_state->saving, &agent->loop, errand, state_saved, agent, &err) < 0)
+    if (background_watch_begin(&agent->job_state->saving, &agent->loop, background, state_saved, agent,
+                               &err) < 0)
         log_warning(&agent->log, "the job's state is not saved: %s", *err.text ? err.text : "no memory");
 }
 
@@ -212,9 +213,9 @@ static bool is_final(const struct membership_event *verdict)
 
 static void wait_saved(struct agent *agent)
 {
-    if (!agent->job_state->saving.errand)
+    if (!agent->job_state->saving.job)
         return;
-    if (background_job_wait(agent->job_state->saving.errand, write_patience_ns)) {
+    if (background_job_wait(agent->job_state->saving.job, write_patience_ns)) {
         take_saved(agent);
         return;
     }

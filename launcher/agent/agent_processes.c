@@ -235,12 +235,12 @@ static void send_killer(struct agent *agent, int signal)
     struct agent_processes *processes = agent->processes;
     struct muster_error err = {0};
     struct sweep_order order = {
-        .kin = {.id = agent->id, .parent = getpid(), .except = {getpid(), processes->guardian.pid}},
+        .descendants = {.id = agent->id, .parent = getpid(), .except = {getpid(), processes->guardian.pid}},
         .signal = signal,
         .spare_groups = signal != SIGKILL, /* they get theirs directly, once */
     };
-    scope_free struct descendants_session *sessions = list_sessions(agent, &order.kin.session_count);
-    order.kin.sessions = sessions; /* without memory, by id and parent alone */
+    scope_free struct descendants_session *sessions = list_sessions(agent, &order.descendants.session_count);
+    order.descendants.sessions = sessions; /* without memory, by id and parent alone */
     if (descendant_killer_start(&processes->killer, &order, &err) < 0)
         log_warning(&agent->log, "%s", err.text);
 }

@@ -20,21 +20,21 @@ struct background_job *background_job_start(const char *what, void (*run)(void *
                                             void (*release)(void *payload), struct muster_error *err);
 /* Readable, and stays so, once run has returned. Before the payload is read, background_job_is_done must
  * be true too: that orders the two threads' memory. */
-int background_job_fd(const struct background_job *errand);
+int background_job_fd(const struct background_job *job);
 /* Whether run has returned, so that the payload may be read; waits so long for it. */
-bool background_job_wait(const struct background_job *errand, int64_t patience_ns);
-static inline bool background_job_is_done(const struct background_job *errand)
+bool background_job_wait(const struct background_job *job, int64_t patience_ns);
+static inline bool background_job_is_done(const struct background_job *job)
 {
-    return background_job_wait(errand, 0);
+    return background_job_wait(job, 0);
 }
 /* Releases the job. Accepts NULL. */
-void background_job_release(struct background_job *errand);
+void background_job_release(struct background_job *job);
 
 /* --- as an event of a loop --- */
 
 /* One object for one job after another; zeroed it has none. It must stay where it is while it has one. */
 struct background_watch {
-    struct background_job *errand; /* NULL: none is under way */
+    struct background_job *job; /* NULL: none is under way */
     struct loop *loop;
     struct loop_source source;
     void (*done)(void *context);
@@ -44,7 +44,7 @@ struct background_watch {
 /* Waits for a job that was just started (NULL where that failed: err holds the reason, and so does -1 here).
  * It belongs to the watch, also on failure. done is called once, in the loop, when the payload may be looked
  * at; it ends with background_watch_end. */
-int background_watch_begin(struct background_watch *watch, struct loop *loop, struct background_job *errand,
+int background_watch_begin(struct background_watch *watch, struct loop *loop, struct background_job *job,
                            void (*done)(void *context), void *context, struct muster_error *err);
 /* Lets go of the job, whether it is done or not; the payload may be gone then. */
 void background_watch_end(struct background_watch *watch);

@@ -38,7 +38,7 @@ struct work {
 
 struct log_files {
     struct work *work;
-    struct background_job *errand;
+    struct background_job *job;
 };
 
 static size_t file_count(const struct work *w)
@@ -190,8 +190,8 @@ static struct log_files *send(struct work *w, bool complete, void (*run)(void *)
         return NULL;
     }
     files->work = w;
-    files->errand = background_job_start("open the log files", run, w, work_free, err);
-    if (files->errand)
+    files->job = background_job_start("open the log files", run, w, work_free, err);
+    if (files->job)
         return files;
     mem_free(files);
     return NULL;
@@ -228,12 +228,12 @@ struct log_files *log_files_open(const struct log_round *round, struct muster_er
 
 int log_files_fd(const struct log_files *files)
 {
-    return background_job_fd(files->errand);
+    return background_job_fd(files->job);
 }
 
 bool log_files_done(const struct log_files *files)
 {
-    return background_job_is_done(files->errand);
+    return background_job_is_done(files->job);
 }
 
 const char *log_files_path(const struct log_files *files)
@@ -280,6 +280,6 @@ void log_files_release(struct log_files *files)
 {
     if (!files)
         return;
-    background_job_release(files->errand);
+    background_job_release(files->job);
     mem_free(files);
 }

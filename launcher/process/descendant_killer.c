@@ -12,7 +12,7 @@
 static const int64_t patience_ns = 2 * NS_PER_S;
 
 struct sweep {
-    struct descendants kin;
+    struct descendants descendants;
     char id[DESCENDANTS_ID_LENGTH];
     pid_t unread[DESCENDANT_KILLER_UNREAD_LIMIT];
     int signal;
@@ -30,7 +30,7 @@ struct sweep {
 
 static bool leads_group(const struct sweep *sweep, pid_t group)
 {
-    for (size_t i = 0; i < sweep->kin.session_count; i++)
+    for (size_t i = 0; i < sweep->descendants.session_count; i++)
         if (sweep->sessions[i].id == group && !sweep->sessions[i].leaderless)
             return true;
     return false;
@@ -59,12 +59,12 @@ static void deliver(void *context, int pidfd, pid_t pid, int signal)
 static void run_sweep(void *payload)
 {
     struct sweep *sweep = payload;
-    struct descendants blind = sweep->kin;
+    struct descendants blind = sweep->descendants;
     blind.blind = true; /* first those found without reading a process's memory */
     if (sweep->signal == SIGKILL)
         (void)descendants_sweep(&blind, sweep->signal, found, sweep);
     sweep->left_count = 0;
-    (void)descendants_sweep(&sweep->kin, sweep->signal, found,
+    (void)descendants_sweep(&sweep->descendants, sweep->signal, found,
                             sweep); /* without /proc the groups are all there is */
 }
 
@@ -79,7 +79,7 @@ static void free_sweep(void *payload)
 
 static struct sweep *make(const struct descendant_killer *sweeper, const struct sweep_order *order)
 {
-    const size_t count = order->kin.sessions ? order->kin.session_count : 0;
+    const size_t count = order->descendants.sessions ? order->descendants.session_count : 0;
     struct sweep *sweep = mem_calloc(1, sizeof *sweep + count * sizeof *sweep->sessions);
     if (!sweep || pthread_mutex_init(&sweep->gate, NULL)) {
         mem_free(sweep);
@@ -87,28 +87,29 @@ static struct sweep *make(const struct descendant_killer *sweeper, const struct 
     }
     sweep->signal = order->signal;
     sweep->spare_groups = order->spare_groups;
-    sweep->kin = order->kin;
+    sweep->descendants = order->descendants;
     if (count)
-        memcpy(sweep->sessions, order->kin.sessions, count * sizeof *sweep->sessions);
-    sweep->kin.sessions = sweep->sessions;
-    sweep->kin.session_count = count;
+        memcpy(sweep->sessions, order->descendants.sessions, count * sizeof *sweep->sessions);
+    sweep->descendants.sessions = sweep->sessions;
+    sweep->descendants.session_count = count;
     memcpy(sweep->unread, sweeper->unread, sizeof sweep->unread);
-    sweep->kin.unread = sweep->unread;
-    sweep->kin.unread_count = (size_t)sweeper->unread_count;
-    if (order->kin.id)
-        sweep->kin.id = memcpy(sweep->id, order->kin.id, DESCENDANTS_ID_LENGTH);
-    sweep->kin.blind = sweeper->unread_count == DESCENDANT_KILLER_UNREAD_LIMIT; /* too many do not respond */
-    sweep->kin.reading = &sweep->reading;
-    sweep->kin.looked = &sweep->looked;
-    sweep->kin.deliver = deliver;
+    sweep->descendants.unread = sweep->unread;
+    sweep->descendants.unread_count = (size_t)sweeper->unread_count;
+    if (order->descendants.id)
+        sweep->descendants.id = memcpy(sweep->id, order->descendants.id, DESCENDANTS_ID_LENGTH);
+    sweep->descendants.blind =
+        sweeper->unread_count == DESCENDANT_KILLER_UNREAD_LIMIT; /* too many do not respond */
+    sweep->descendants.reading = &sweep->reading;
+    sweep->descendants.looked = &sweep->looked;
+    sweep->descendants.deliver = deliver;
     return sweep;
 }
 
 static void let_go(struct descendant_killer *sweeper)
 {
     loop_remove(sweeper->loop, &sweeper->done);
-    background_job_release(sweeper->errand);
-    sweeper->errand = NULL;
+    background_job_release(sweeper->job);
+    sweeper->job = NULL;
     sweeper->sweep = NULL;
 }
 
@@ -123,13 +124,13 @@ static void done_ready(void *context, uint32_t events)
 {
     struct descendant_killer *sweeper = context;
     (void)events;
-    if (background_job_is_done(sweeper->errand))
+    if (background_job_is_done(sweeper->job))
         came_back(sweeper);
 }
 
 void descendant_killer_call_off(struct descendant_killer *sweeper)
 {
-    if (!sweeper->errand)
+    if (!sweeper->job)
         return;
     pthread_mutex_lock(&sweeper->sweep->gate);
     sweeper->sweep->called_off = true;
@@ -140,20 +141,20 @@ void descendant_killer_call_off(struct descendant_killer *sweeper)
 int descendant_killer_start(struct descendant_killer *sweeper, const struct sweep_order *order,
                             struct muster_error *err)
 {
-    if (sweeper->errand && sweeper->sweep->signal == order->signal)
+    if (sweeper->job && sweeper->sweep->signal == order->signal)
         return 0;
     descendant_killer_call_off(sweeper);
     struct sweep *sweep = make(sweeper, order);
     if (!sweep)
         return error_set(err, MUSTER_E_NOMEM, "no memory to look for the workers' processes");
-    sweeper->errand =
+    sweeper->job =
         background_job_start("looking for the workers' processes", run_sweep, sweep, free_sweep, err);
-    if (!sweeper->errand)
+    if (!sweeper->job)
         return -1;
     sweeper->sweep = sweep;
     sweeper->deadline = instant_add(clock_now(NULL), patience_ns);
     sweeper->looked = 0;
-    sweeper->done = (struct loop_source){background_job_fd(sweeper->errand), done_ready, sweeper};
+    sweeper->done = (struct loop_source){background_job_fd(sweeper->job), done_ready, sweeper};
     if (loop_add(sweeper->loop, &sweeper->done, EPOLLIN, err) == 0)
         return 0;
     descendant_killer_wait(sweeper, patience_ns);
@@ -168,13 +169,13 @@ int64_t descendant_killer_pause_ns(int64_t elapsed_ns)
 
 void descendant_killer_wait(struct descendant_killer *sweeper, int64_t patience)
 {
-    if (sweeper->errand && background_job_wait(sweeper->errand, patience))
+    if (sweeper->job && background_job_wait(sweeper->job, patience))
         came_back(sweeper);
 }
 
 struct instant descendant_killer_deadline(const struct descendant_killer *sweeper)
 {
-    return sweeper->errand ? sweeper->deadline : INSTANT_NEVER;
+    return sweeper->job ? sweeper->deadline : INSTANT_NEVER;
 }
 
 pid_t descendant_killer_tick(struct descendant_killer *sweeper, struct instant now)

@@ -19,8 +19,8 @@ struct sweep;
 struct descendant_killer {
     struct loop *loop;
     struct loop_source done;
-    struct background_job *errand; /* NULL: no sweep is in progress */
-    struct sweep *sweep;           /* of the background job */
+    struct background_job *job; /* NULL: no sweep is in progress */
+    struct sweep *sweep;        /* of the background job */
     struct instant deadline;
     unsigned looked; /* how many processes it had examined when the deadline was set */
     pid_t unread[DESCENDANT_KILLER_UNREAD_LIMIT];
@@ -33,7 +33,7 @@ struct descendant_killer {
 /* The receivers of the signal: all descendants, but not the groups of live session leaders if
  * spare_groups. A signal other than KILL is followed by CONT, since a stopped process handles nothing. */
 struct sweep_order {
-    struct descendants kin; /* id and sessions are copied */
+    struct descendants descendants; /* id and sessions are copied */
     int signal;
     bool spare_groups;
 };

@@ -141,13 +141,14 @@ static bool read_stat(int proc, const char *pid, struct descendants_process *pro
     return got > 0 && descendants_parse_stat(text, (size_t)got, process);
 }
 
-static bool carries_mark(const struct descendants *kin, int proc, const char *pid)
+static bool carries_mark(const struct descendants *descendants, int proc, const char *pid)
 {
     char text[4096]; /* the whole is less than 2,000 bytes */
     scope_close int fd = open_in(proc, pid, "limits");
     ssize_t got = fd >= 0 ? read_some(fd, text, sizeof text) : -1;
-    uint64_t differs = descendants_mark(kin->id) ^ (got > 0 ? descendants_parse_mark(text, (size_t)got) : 0);
-    return !(kin->family ? differs >> OTHER_BITS : differs);
+    uint64_t differs =
+        descendants_mark(descendants->id) ^ (got > 0 ? descendants_parse_mark(text, (size_t)got) : 0);
+    return !(descendants->family ? differs >> OTHER_BITS : differs);
 }
 
 /* Anywhere in an environment, 128 random bits are ours. */
@@ -178,40 +179,41 @@ static bool is_in(const struct descendants_session *session, const struct descen
     return !session->leaderless || (kill(session->id, 0) < 0 && errno == ESRCH);
 }
 
-static bool is_unread(const struct descendants *kin, pid_t pid)
+static bool is_unread(const struct descendants *descendants, pid_t pid)
 {
-    for (size_t i = 0; i < kin->unread_count; i++)
-        if (kin->unread[i] == pid)
+    for (size_t i = 0; i < descendants->unread_count; i++)
+        if (descendants->unread[i] == pid)
             return true;
     return false;
 }
 
-static bool reads_id(const struct descendants *kin, int proc, const char *name, pid_t pid)
+static bool reads_id(const struct descendants *descendants, int proc, const char *name, pid_t pid)
 {
-    if (kin->reading)
-        __atomic_store_n(kin->reading, pid, __ATOMIC_RELAXED);
-    bool found = carries_id(proc, name, kin->id);
-    if (kin->reading)
-        __atomic_store_n(kin->reading, 0, __ATOMIC_RELAXED);
+    if (descendants->reading)
+        __atomic_store_n(descendants->reading, pid, __ATOMIC_RELAXED);
+    bool found = carries_id(proc, name, descendants->id);
+    if (descendants->reading)
+        __atomic_store_n(descendants->reading, 0, __ATOMIC_RELAXED);
     return found;
 }
 
-static bool is_kin(const struct descendants *kin, int proc, const char *name,
-                   struct descendants_process *process)
+static bool is_descendant(const struct descendants *descendants, int proc, const char *name,
+                          struct descendants_process *process)
 {
     if (!read_stat(proc, name, process) || process->state == 'Z' || process->state == 'X')
         return false;
-    if (process->pid == kin->except[0] || process->pid == kin->except[1] ||
+    if (process->pid == descendants->except[0] || process->pid == descendants->except[1] ||
         !strcmp(process->name, DESCENDANTS_GUARDIAN_NAME))
         return false;
-    if (kin->parent && process->parent == kin->parent)
+    if (descendants->parent && process->parent == descendants->parent)
         return true;
-    for (size_t i = 0; i < kin->session_count; i++)
-        if (is_in(&kin->sessions[i], process))
+    for (size_t i = 0; i < descendants->session_count; i++)
+        if (is_in(&descendants->sessions[i], process))
             return true;
-    if (kin->id && carries_mark(kin, proc, name))
+    if (descendants->id && carries_mark(descendants, proc, name))
         return true;
-    return kin->id && !kin->blind && !is_unread(kin, process->pid) && reads_id(kin, proc, name, process->pid);
+    return descendants->id && !descendants->blind && !is_unread(descendants, process->pid) &&
+           reads_id(descendants, proc, name, process->pid);
 }
 
 void descendants_send(int pidfd, pid_t pid, int signal)
@@ -222,27 +224,27 @@ void descendants_send(int pidfd, pid_t pid, int signal)
         (void)kill(pid, signal);
 }
 
-static void deliver(const struct descendants *kin, void *context, int pidfd, pid_t pid, int signal)
+static void deliver(const struct descendants *descendants, void *context, int pidfd, pid_t pid, int signal)
 {
-    if (kin->deliver)
-        kin->deliver(context, pidfd, pid, signal);
+    if (descendants->deliver)
+        descendants->deliver(context, pidfd, pid, signal);
     else
         descendants_send(pidfd, pid, signal);
 }
 
-static void send_signal(const struct descendants *kin, int proc, const char *name,
+static void send_signal(const struct descendants *descendants, int proc, const char *name,
                         struct descendants_process *process, int signal, void *context)
 {
     scope_close int pidfd = (int)syscall(SYS_pidfd_open, process->pid, 0);
     if (pidfd >= 0) { /* the pid is pinned now: check once more, so that a recycled one is spared */
-        if (is_kin(kin, proc, name, process))
-            deliver(kin, context, pidfd, process->pid, signal);
+        if (is_descendant(descendants, proc, name, process))
+            deliver(descendants, context, pidfd, process->pid, signal);
     } else if (errno != ESRCH) { /* Linux before 5.3, a sandbox without it, or no descriptor is left */
-        deliver(kin, context, -1, process->pid, signal);
+        deliver(descendants, context, -1, process->pid, signal);
     }
 }
 
-int descendants_sweep(const struct descendants *kin, int signal,
+int descendants_sweep(const struct descendants *descendants, int signal,
                       bool (*found)(void *context, const struct descendants_process *process), void *context)
 {
     _Alignas(struct dirent64) char entries[8192];
@@ -258,14 +260,14 @@ int descendants_sweep(const struct descendants *kin, int signal,
             struct dirent64 *entry = (struct dirent64 *)(entries + at);
             at += entry->d_reclen;
             struct descendants_process process;
-            if (kin->looked)
-                (void)__atomic_add_fetch(kin->looked, 1, __ATOMIC_RELAXED);
+            if (descendants->looked)
+                (void)__atomic_add_fetch(descendants->looked, 1, __ATOMIC_RELAXED);
             if (entry->d_name[0] < '1' || entry->d_name[0] > '9' ||
-                !is_kin(kin, proc, entry->d_name, &process))
+                !is_descendant(descendants, proc, entry->d_name, &process))
                 continue;
             count++;
             if (!found || found(context, &process))
-                send_signal(kin, proc, entry->d_name, &process, signal, context);
+                send_signal(descendants, proc, entry->d_name, &process, signal, context);
         }
     }
 }

@@ -57,7 +57,7 @@ struct descendants_process {
 /* Examines every process once; context is passed to found and deliver. found is called for each descendant
  * that is not a zombie; if it returns true, signal is sent. found NULL: all get it. Returns how many were
  * descendants, -1 if /proc cannot be read. */
-int descendants_sweep(const struct descendants *kin, int signal,
+int descendants_sweep(const struct descendants *descendants, int signal,
                       bool (*found)(void *context, const struct descendants_process *process), void *context);
 
 /* The soft limit of RLIMIT_RTTIME of every process of an agent: inherited over fork and exec, without

@@ -49,12 +49,12 @@ static void take_sessions(const struct guardian_table *table)
 
 /* Kills until so many consecutive scans find nothing: a process may be created behind a scan, and in the
  * middle of an exec its environment reads empty for as long as it waits for CPU time. */
-static void kill_kin(const struct descendants *kin, int clean_looks)
+static void kill_descendants(const struct descendants *descendants, int clean_looks)
 {
     enum { LOOKS_LIMIT = 500, PAUSE_MS = 10 }; /* 5 s; processes still alive then cannot be killed */
     static const int clean_pauses_ms[] = {0, 10, 50, 200};
     for (int looks = 0, clean = 0; looks < LOOKS_LIMIT; looks++) {
-        int found = descendants_sweep(kin, SIGKILL, NULL, NULL);
+        int found = descendants_sweep(descendants, SIGKILL, NULL, NULL);
         if (found < 0)
             return; /* no /proc: the parent-death signal was the only means */
         if (!found && clean == clean_looks)
@@ -70,15 +70,15 @@ static void kill_kin(const struct descendants *kin, int clean_looks)
 static void kill_all(void)
 {
     enum { BLIND_CLEAN_LOOKS = 2, CLEAN_LOOKS = 4 };
-    struct descendants kin = {.id = guarded.id,
-                              .family = true,
-                              .blind = true,
-                              .except = {getpid(), 0},
-                              .sessions = guarded.sessions,
-                              .session_count = guarded.count};
-    kill_kin(&kin, BLIND_CLEAN_LOOKS);
-    kin.blind = false;
-    kill_kin(&kin, CLEAN_LOOKS);
+    struct descendants descendants = {.id = guarded.id,
+                                      .family = true,
+                                      .blind = true,
+                                      .except = {getpid(), 0},
+                                      .sessions = guarded.sessions,
+                                      .session_count = guarded.count};
+    kill_descendants(&descendants, BLIND_CLEAN_LOOKS);
+    descendants.blind = false;
+    kill_descendants(&descendants, CLEAN_LOOKS);
 }
 
 static void close_between(unsigned first, unsigned last)

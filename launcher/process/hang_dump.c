@@ -198,8 +198,9 @@ static void hang_dump_run(void *payload)
     scope_free struct descendants_session *sessions = mem_calloc(inquiry->count, sizeof *sessions);
     for (size_t i = 0; sessions && i < inquiry->count; i++)
         sessions[i].id = inquiry->sessions[i];
-    struct descendants kin = {.sessions = sessions, .session_count = sessions ? inquiry->count : 0};
-    (void)descendants_sweep(&kin, SIGUSR1, look, inquiry); /* without /proc there is nothing to report */
+    struct descendants descendants = {.sessions = sessions, .session_count = sessions ? inquiry->count : 0};
+    (void)descendants_sweep(&descendants, SIGUSR1, look,
+                            inquiry); /* without /proc there is nothing to report */
 }
 
 static void hang_dump_free(void *payload)

@@ -133,14 +133,14 @@ int failure_files_write(const struct failure_files *files, int64_t patience_ns, 
     struct writing *w = copy(files);
     if (!w)
         return error_set(err, MUSTER_E_NOMEM, "no memory to write the failure files");
-    struct background_job *errand =
+    struct background_job *job =
         background_job_start("writing the failure files", write_all, w, free_writing, err);
-    if (!errand)
+    if (!job)
         return -1;
-    bool in_time = background_job_wait(errand, patience_ns);
+    bool in_time = background_job_wait(job, patience_ns);
     if (in_time && w->complaints.length)
         buffer_text(complaints, w->complaints.data);
-    background_job_release(errand);
+    background_job_release(job);
     return in_time ? 0
                    : error_set(err, MUSTER_E_TIMEOUT,
                                "the failure files (failure.json, termination log) were not written: a file "

@@ -32,49 +32,49 @@ struct kernel_evidence_paths kernel_evidence_paths(void)
 
 struct kernel_evidence *kernel_evidence_open(const struct kernel_evidence_paths *paths)
 {
-    struct kernel_evidence *witness = mem_calloc(1, sizeof *witness);
-    if (!witness)
+    struct kernel_evidence *evidence = mem_calloc(1, sizeof *evidence);
+    if (!evidence)
         return NULL;
-    witness->gpus = mem_strdup(paths->gpus);
-    if (!witness->gpus) {
-        mem_free(witness);
+    evidence->gpus = mem_strdup(paths->gpus);
+    if (!evidence->gpus) {
+        mem_free(evidence);
         return NULL;
     }
     /* each open file of the kernel log has its own position */
-    witness->kernel_log = open(paths->kernel_log, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (witness->kernel_log >= 0 && lseek(witness->kernel_log, 0, SEEK_END) < 0) {
-        (void)close(witness->kernel_log);
-        witness->kernel_log = -1;
+    evidence->kernel_log = open(paths->kernel_log, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (evidence->kernel_log >= 0 && lseek(evidence->kernel_log, 0, SEEK_END) < 0) {
+        (void)close(evidence->kernel_log);
+        evidence->kernel_log = -1;
     }
-    witness->counted = cgroup_oom("", &witness->before);
-    return witness;
+    evidence->counted = cgroup_oom("", &evidence->before);
+    return evidence;
 }
 
-void kernel_evidence_close(struct kernel_evidence *witness)
+void kernel_evidence_close(struct kernel_evidence *evidence)
 {
-    if (!witness)
+    if (!evidence)
         return;
-    if (witness->kernel_log >= 0)
-        (void)close(witness->kernel_log); /* it was only read */
-    mem_free(witness->gpus);
-    mem_free(witness);
+    if (evidence->kernel_log >= 0)
+        (void)close(evidence->kernel_log); /* it was only read */
+    mem_free(evidence->gpus);
+    mem_free(evidence);
 }
 
 /* One record a read; EPIPE: some were overwritten before they were read. */
-static void read_kernel_log(struct kernel_evidence *witness)
+static void read_kernel_log(struct kernel_evidence *evidence)
 {
     enum { RECORD_LIMIT = 8192, RECORDS_AT_ONCE = 100000 };
     char record[RECORD_LIMIT];
-    for (int i = 0; witness->kernel_log >= 0 && i < RECORDS_AT_ONCE; i++) {
-        ssize_t length = read(witness->kernel_log, record, sizeof record - 1);
+    for (int i = 0; evidence->kernel_log >= 0 && i < RECORDS_AT_ONCE; i++) {
+        ssize_t length = read(evidence->kernel_log, record, sizeof record - 1);
         if (length < 0 && (errno == EPIPE || errno == EINTR))
             continue;
         if (length <= 0)
             return;
         record[length] = '\0';
         struct xid_report report;
-        if (witness->xid_count < KERNEL_EVIDENCE_XIDS_KEPT && xid_parse(record, &report))
-            witness->xids[witness->xid_count++] = report;
+        if (evidence->xid_count < KERNEL_EVIDENCE_XIDS_KEPT && xid_parse(record, &report))
+            evidence->xids[evidence->xid_count++] = report;
     }
 }
 
@@ -122,21 +122,22 @@ static int list_gpus(const char *path, struct kernel_evidence_gpu *gpus)
     return count;
 }
 
-void kernel_evidence_hear(struct kernel_evidence *witness, struct kernel_evidence_account *out)
+void kernel_evidence_hear(struct kernel_evidence *evidence, struct kernel_evidence_account *out)
 {
     struct cgroup_oom now;
     *out = (struct kernel_evidence_account){0};
-    read_kernel_log(witness);
-    if (witness->counted && cgroup_oom("", &now)) {
-        out->oom_kills = now.kills > witness->before.kills ? now.kills - witness->before.kills : 0;
-        out->oom_beyond = out->oom_kills > 0 && now.hits <= witness->before.hits && !cgroup_oom_is_full(&now);
+    read_kernel_log(evidence);
+    if (evidence->counted && cgroup_oom("", &now)) {
+        out->oom_kills = now.kills > evidence->before.kills ? now.kills - evidence->before.kills : 0;
+        out->oom_beyond =
+            out->oom_kills > 0 && now.hits <= evidence->before.hits && !cgroup_oom_is_full(&now);
         out->memory_limit = now.limit;
         out->memory_peak = now.peak;
     }
-    memcpy(out->xids, witness->xids, sizeof out->xids);
-    out->xid_count = witness->xid_count;
+    memcpy(out->xids, evidence->xids, sizeof out->xids);
+    out->xid_count = evidence->xid_count;
     if (!out->xid_count)
         return;
     out->pids_comparable = machine_in_first_pid_namespace();
-    out->gpu_count = list_gpus(witness->gpus, out->gpus);
+    out->gpu_count = list_gpus(evidence->gpus, out->gpus);
 }

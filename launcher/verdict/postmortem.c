@@ -24,7 +24,7 @@ struct list {
 struct opening {
     struct kernel_evidence_paths paths;
     char *visible;
-    struct kernel_evidence *witness;
+    struct kernel_evidence *evidence;
 };
 
 struct examination {
@@ -32,7 +32,7 @@ struct examination {
     int count;
     struct instant started;
     char *visible;
-    struct kernel_evidence *witness; /* NULL: there is none, or it is not open yet */
+    struct kernel_evidence *evidence; /* NULL: there is none, or it is not open yet */
     int64_t attributed;
 };
 
@@ -41,11 +41,11 @@ struct postmortem {
     char *visible;
     struct background_job *open_errand;
     struct opening *opening;
-    struct kernel_evidence *witness; /* while it is not lent */
+    struct kernel_evidence *evidence; /* while it is not lent */
     int64_t attributed;
     bool stalled;
-    struct background_job *errand;
-    struct examination *examination; /* the errand's */
+    struct background_job *job;
+    struct examination *examination; /* the job's */
     struct list waiting, asked, ready;
 };
 
@@ -157,8 +157,8 @@ static void examine(void *payload)
         if (failures)
             failures[i] = &body->failure;
     }
-    if (x->witness && failures && account) {
-        kernel_evidence_hear(x->witness, account);
+    if (x->evidence && failures && account) {
+        kernel_evidence_hear(x->evidence, account);
         kernel_evidence_apply(account, x->visible, &x->attributed, failures, x->count);
     }
     mem_free(failures);
@@ -170,7 +170,7 @@ static void free_examination(void *payload)
     for (int i = 0; i < x->count; i++)
         empty(&x->failures[i]);
     mem_free(x->failures);
-    kernel_evidence_close(x->witness);
+    kernel_evidence_close(x->evidence);
     mem_free(x->visible);
     mem_free(x);
 }
@@ -178,13 +178,13 @@ static void free_examination(void *payload)
 static void open_witness(void *payload)
 {
     struct opening *opening = payload;
-    opening->witness = kernel_evidence_open(&opening->paths);
+    opening->evidence = kernel_evidence_open(&opening->paths);
 }
 
 static void free_opening(void *payload)
 {
     struct opening *opening = payload;
-    kernel_evidence_close(opening->witness);
+    kernel_evidence_close(opening->evidence);
     mem_free((char *)opening->paths.kernel_log);
     mem_free((char *)opening->paths.gpus);
     mem_free(opening);
@@ -235,8 +235,8 @@ void postmortem_destroy(struct postmortem *p)
     if (!p)
         return;
     background_job_release(p->open_errand);
-    background_job_release(p->errand);
-    kernel_evidence_close(p->witness);
+    background_job_release(p->job);
+    kernel_evidence_close(p->evidence);
     free_list(&p->waiting);
     free_list(&p->asked);
     free_list(&p->ready);
@@ -254,7 +254,7 @@ static void take_witness(struct postmortem *p)
 {
     if (!p->open_errand || !background_job_is_done(p->open_errand))
         return;
-    p->witness = take_pointer(&p->opening->witness);
+    p->evidence = take_pointer(&p->opening->evidence);
     background_job_release(take_pointer(&p->open_errand));
 }
 
@@ -290,38 +290,38 @@ static struct examination *make_examination(struct postmortem *p)
         free_examination(x);
         return NULL;
     }
-    x->witness = take_pointer(&p->witness);
+    x->evidence = take_pointer(&p->evidence);
     return x;
 }
 
 void postmortem_go(struct postmortem *p)
 {
-    if (p->errand || !p->waiting.first)
+    if (p->job || !p->waiting.first)
         return;
     take_witness(p);
     struct examination *x = p->stalled ? NULL : make_examination(p);
-    p->errand =
+    p->job =
         x ? background_job_start("the post-mortem of a worker", examine, x, free_examination, NULL) : NULL;
-    p->examination = p->errand ? x : NULL;
-    move_list(&p->waiting, p->errand ? &p->asked : &p->ready);
+    p->examination = p->job ? x : NULL;
+    move_list(&p->waiting, p->job ? &p->asked : &p->ready);
 }
 
 int postmortem_fd(const struct postmortem *p)
 {
-    return p->errand ? background_job_fd(p->errand) : -1;
+    return p->job ? background_job_fd(p->job) : -1;
 }
 
 bool postmortem_wait(const struct postmortem *p, int64_t patience_ns)
 {
-    return !p->errand || background_job_wait(p->errand, patience_ns);
+    return !p->job || background_job_wait(p->job, patience_ns);
 }
 
 void postmortem_give_up(struct postmortem *p)
 {
-    if (!p->errand)
+    if (!p->job)
         return;
     p->stalled = true;
-    background_job_release(take_pointer(&p->errand));
+    background_job_release(take_pointer(&p->job));
     move_list(&p->asked, &p->ready);
     postmortem_go(p);
 }
@@ -338,15 +338,15 @@ static void take_findings(struct postmortem *p)
         failure->at = found->at;
         memcpy(failure->note, found->note, sizeof failure->note);
     }
-    p->witness = take_pointer(&x->witness);
+    p->evidence = take_pointer(&x->evidence);
     p->attributed = x->attributed;
     move_list(&p->asked, &p->ready);
-    background_job_release(take_pointer(&p->errand));
+    background_job_release(take_pointer(&p->job));
 }
 
 struct observed_failure *postmortem_take(struct postmortem *p)
 {
-    if (p->errand && background_job_is_done(p->errand))
+    if (p->job && background_job_is_done(p->job))
         take_findings(p);
     return take_first(&p->ready);
 }
@@ -358,5 +358,5 @@ bool postmortem_is_busy(const struct postmortem *p)
 
 bool postmortem_is_due(const struct postmortem *p)
 {
-    return p->ready.first || (p->waiting.first && !p->errand);
+    return p->ready.first || (p->waiting.first && !p->job);
 }

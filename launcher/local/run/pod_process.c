@@ -183,9 +183,9 @@ static int look(const struct pod_process *pod, int signal,
                 bool (*found)(void *, const struct descendants_process *), void *context)
 {
     struct descendants_session session = {.id = pod->pid, .leaderless = !pod->alive};
-    struct descendants kin = {
+    struct descendants descendants = {
         .id = pod->id, .sessions = &session, .session_count = pod->pid != 0, .except = {getpid(), 0}};
-    return descendants_sweep(&kin, signal, found, context);
+    return descendants_sweep(&descendants, signal, found, context);
 }
 
 bool pod_process_sweep(struct pod_process *pod)

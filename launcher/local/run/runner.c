@@ -357,10 +357,10 @@ static int run(struct runner *r, struct muster_error *err)
 /* Orphans that hid even from their pods: every process that is ours by identity or by adoption. */
 static void kill_rest(const struct runner *r)
 {
-    struct descendants kin = {
+    struct descendants descendants = {
         .id = r->cluster.id, .family = true, .parent = getpid(), .except = {getpid(), r->guardian.pid}};
     for (int clean = 0, looks = 0; clean < 2 && looks < 100; looks++) {
-        clean = descendants_sweep(&kin, SIGKILL, NULL, NULL) > 0 ? 0 : clean + 1;
+        clean = descendants_sweep(&descendants, SIGKILL, NULL, NULL) > 0 ? 0 : clean + 1;
         if (clean < 2)
             clock_sleep_until(instant_add(clock_now(NULL), sweep_every_ns));
         while (waitpid(-1, NULL, WNOHANG) > 0)

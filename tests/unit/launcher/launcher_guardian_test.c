@@ -1,4 +1,5 @@
-/* launcher_guardian_test.c - who is kin, and that nobody outlives an agent that was killed. */
+/* launcher_guardian_test.c - which processes are descendants, and that none survives an agent that was
+ * killed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -87,18 +88,18 @@ static bool count_only(void *context, const struct descendants_process *process)
     return false;
 }
 
-static int count(const struct descendants *kin)
+static int count(const struct descendants *descendants)
 {
-    return descendants_sweep(kin, SIGKILL, count_only, NULL);
+    return descendants_sweep(descendants, SIGKILL, count_only, NULL);
 }
 
 /* Waits until the process executes sleep: only then does it carry the id. */
-static void await_kin(const struct descendants *kin, int expected)
+static void await_kin(const struct descendants *descendants, int expected)
 {
     struct instant deadline = instant_add(clock_now(NULL), 120 * NS_PER_S);
-    while (count(kin) != expected)
+    while (count(descendants) != expected)
         if (instant_reached(clock_now(NULL), deadline))
-            fail_msg("%d processes are kin, not %d", count(kin), expected);
+            fail_msg("%d processes are descendants, not %d", count(descendants), expected);
         else
             (void)poll(NULL, 0, 1);
 }
@@ -122,10 +123,10 @@ static void the_mark_survives_an_empty_environment(void **state)
 {
     (void)state;
     pid_t pid = start_marked(id);
-    struct descendants kin = {.id = id, .blind = true}, other = {.id = other_id};
-    await_kin(&kin, 1);
+    struct descendants descendants = {.id = id, .blind = true}, other = {.id = other_id};
+    await_kin(&descendants, 1);
     assert_int_equal(count(&other), 0);
-    assert_int_equal(descendants_sweep(&kin, SIGKILL, NULL, NULL), 1);
+    assert_int_equal(descendants_sweep(&descendants, SIGKILL, NULL, NULL), 1);
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFSIGNALED(status));
@@ -158,7 +159,7 @@ static void marks_of_a_family(void **state)
     kill_and_reap(second);
 }
 
-static void kin_by_id_session_and_parent(void **state)
+static void descendants_by_id_session_and_parent(void **state)
 {
     (void)state;
     pid_t carrier = start_sleeper(id, true, 0), stranger = start_sleeper(other_id, true, 0);
@@ -195,10 +196,10 @@ static void a_number_used_again_is_a_strangers(void **state)
     (void)state;
     pid_t stranger = start_sleeper(other_id, true, 0);
     struct descendants_session session = {.id = stranger};
-    struct descendants kin = {.sessions = &session, .session_count = 1};
-    await_kin(&kin, 1);
+    struct descendants descendants = {.sessions = &session, .session_count = 1};
+    await_kin(&descendants, 1);
     session.leaderless = true;
-    assert_int_equal(count(&kin), 0);
+    assert_int_equal(count(&descendants), 0);
     struct guardian guardian;
     struct muster_error err = {0};
     assert_int_equal(guardian_start(&(struct guardian_task){.id = id}, &guardian, &err), 0);
@@ -216,8 +217,8 @@ static void a_successor_is_born_knowing(void **state)
     (void)state;
     pid_t worker = start_sleeper(NULL, true, 0);
     struct descendants_session session = {.id = worker};
-    struct descendants kin = {.sessions = &session, .session_count = 1};
-    await_kin(&kin, 1);
+    struct descendants descendants = {.sessions = &session, .session_count = 1};
+    await_kin(&descendants, 1);
     struct guardian_task task = {.id = id, .sessions = &session, .session_count = 1};
     struct guardian guardian;
     struct muster_error err = {0};
@@ -277,8 +278,8 @@ static void a_session_outlives_its_leader(void **state)
     close(held[1]);
     assert_int_equal(waitpid(leader, NULL, 0), leader);
     struct descendants_session session = {.id = leader, .leaderless = true};
-    struct descendants kin = {.sessions = &session, .session_count = 1};
-    assert_int_equal(descendants_sweep(&kin, SIGKILL, NULL, NULL), 1);
+    struct descendants descendants = {.sessions = &session, .session_count = 1};
+    assert_int_equal(descendants_sweep(&descendants, SIGKILL, NULL, NULL), 1);
     assert_all_gone(held[0], 120000);
     close(held[0]);
 }
@@ -334,11 +335,11 @@ static void nobody_outlives_a_killed_agent(void **state)
     close(held[1]);
     close(ready[1]);
     assert_int_equal(read(ready[0], &byte, 1), 1);
-    struct descendants kin = {.id = id};
-    await_kin(&kin, 1);
+    struct descendants descendants = {.id = id};
+    await_kin(&descendants, 1);
     kill_and_reap(agent);
     assert_all_gone(held[0], 120000);
-    await_kin(&kin, 0);
+    await_kin(&descendants, 0);
     assert_int_equal(waitpid(bystander, NULL, WNOHANG), 0);
     kill_and_reap(bystander);
     close(held[0]);
@@ -354,8 +355,8 @@ static void dismissed_guardian_kills_nobody(void **state)
     pid_t pid = guardian.pid, carrier = start_sleeper(id, true, 0);
     guardian_add(&guardian, carrier);
     guardian_remove(&guardian, carrier);
-    struct descendants kin = {.id = id};
-    await_kin(&kin, 1);
+    struct descendants descendants = {.id = id};
+    await_kin(&descendants, 1);
     guardian_dismiss(&guardian);
     guardian_dismiss(&guardian); /* twice is once */
     assert_int_equal(kill(pid, 0), -1);
@@ -400,7 +401,7 @@ int main(void)
         cmocka_unit_test_setup(parses_the_mark, make_ids),
         cmocka_unit_test_setup(the_mark_survives_an_empty_environment, make_ids),
         cmocka_unit_test_setup(marks_of_a_family, make_ids),
-        cmocka_unit_test_setup(kin_by_id_session_and_parent, make_ids),
+        cmocka_unit_test_setup(descendants_by_id_session_and_parent, make_ids),
         cmocka_unit_test_setup(a_number_used_again_is_a_strangers, make_ids),
         cmocka_unit_test_setup(a_successor_is_born_knowing, make_ids),
         cmocka_unit_test_setup(an_empty_folder_is_taken_back, make_ids),

@@ -191,7 +191,7 @@ static void remove_tree(const char *path)
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
-/* --- the witness --- */
+/* --- the evidence --- */
 
 static void the_kernels_kills_find_their_workers(void **state)
 {
@@ -277,7 +277,7 @@ static void gpu_errors_find_their_workers(void **state)
     assert_true(known.xid_elsewhere);
 }
 
-/* A file stands for the kernel log: what is behind its end when the witness comes is what it hears. */
+/* A file stands for the kernel log: what is behind its end when the evidence comes is what it hears. */
 static void the_witness_hears_what_is_new(void **state)
 {
     (void)state;
@@ -290,29 +290,29 @@ static void the_witness_hears_what_is_new(void **state)
     make(root, "/gpus/0000:3b:00.0", "information", "Model: T4\n");
     make(root, "/gpus/unrelated", "information", "");
     struct kernel_evidence_paths paths = {log, gpus, NULL};
-    struct kernel_evidence *witness = kernel_evidence_open(&paths);
-    assert_non_null(witness);
+    struct kernel_evidence *evidence = kernel_evidence_open(&paths);
+    assert_non_null(evidence);
     static struct kernel_evidence_account account;
-    kernel_evidence_hear(witness, &account);
+    kernel_evidence_hear(evidence, &account);
     assert_int_equal(account.xid_count, 0);
     scope_close int fd = open(log, O_WRONLY | O_APPEND | O_CLOEXEC);
     static const char line[] = "4,2,9,-;NVRM: Xid (PCI:0000:5e:00): 79, GPU has fallen off the bus.\n";
     assert_int_equal(write(fd, line, sizeof line - 1), sizeof line - 1);
     for (int i = 0; i < 2; i++) { /* what was heard stays heard */
-        kernel_evidence_hear(witness, &account);
+        kernel_evidence_hear(evidence, &account);
         assert_int_equal(account.xid_count, 1);
         assert_int_equal(account.xids[0].number, 79);
     }
     assert_int_equal(account.gpu_count, 2);
     assert_string_equal(account.gpus[0].pci, "0000:3b:00");
     assert_string_equal(account.gpus[1].uuid, "GPU-bbb");
-    kernel_evidence_close(witness);
+    kernel_evidence_close(evidence);
     paths = (struct kernel_evidence_paths){"/no/such/log", "/no/such/gpus", NULL};
-    witness = kernel_evidence_open(&paths);
-    assert_non_null(witness);
-    kernel_evidence_hear(witness, &account);
+    evidence = kernel_evidence_open(&paths);
+    assert_non_null(evidence);
+    kernel_evidence_hear(evidence, &account);
     assert_int_equal(account.xid_count, 0);
-    kernel_evidence_close(witness);
+    kernel_evidence_close(evidence);
     kernel_evidence_close(NULL);
     remove_tree(root);
 }

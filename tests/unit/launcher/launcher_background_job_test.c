@@ -1,4 +1,4 @@
-/* background_job.h: the end of an errand reaches the loop once, and not at all where nobody waits any more.
+/* background_job.h: the end of a job reaches the loop once, and not at all if the caller has released it.
  */
 #include "launcher/loop/background_job.h"
 
@@ -46,8 +46,8 @@ static void ended(void *context)
 static void begin(struct fixture *f)
 {
     struct muster_error err = {0};
-    struct background_job *errand = background_job_start("a test", run, &payload, release, &err);
-    assert_int_equal(background_watch_begin(&f->watch, &f->loop, errand, ended, f, &err), 0);
+    struct background_job *job = background_job_start("a test", run, &payload, release, &err);
+    assert_int_equal(background_watch_begin(&f->watch, &f->loop, job, ended, f, &err), 0);
 }
 
 static void turn(struct fixture *f, int64_t wait_ns)
@@ -75,7 +75,7 @@ static void the_loop_hears_of_each_end_once(void **state)
     }
     turn(f, 0);
     assert_int_equal(f->ends, 2);
-    assert_null(f->watch.errand);
+    assert_null(f->watch.job);
     wait_for_release(2);
 }
 
@@ -90,7 +90,7 @@ static void who_lets_go_hears_nothing(void **state)
     turn(f, 0);
     assert_int_equal(f->ends, 0);
     assert_int_equal(background_watch_begin(&f->watch, &f->loop, NULL, ended, f, NULL), -1);
-    assert_null(f->watch.errand);
+    assert_null(f->watch.job);
 }
 
 static int set_up(void **state)

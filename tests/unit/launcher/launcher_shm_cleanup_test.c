@@ -80,12 +80,12 @@ static void what_is_mapped_or_open_stays(void **state)
     assert_true(fd >= 0);
 
     struct shm_cleanup *cleanup;
-    struct background_job *errand = shm_cleanup_start(&scope, directory, &cleanup, NULL);
-    assert_non_null(errand);
-    assert_true(background_job_wait(errand, 60 * NS_PER_S));
+    struct background_job *job = shm_cleanup_start(&scope, directory, &cleanup, NULL);
+    assert_non_null(job);
+    assert_true(background_job_wait(job, 60 * NS_PER_S));
     assert_int_equal(cleanup->count, 1);
     assert_string_equal(cleanup->removed.data, "torch_812_free");
-    background_job_release(errand);
+    background_job_release(job);
     assert_false(is_there(directory, names[0]));
     for (int i = 1; i < 4; i++) {
         assert_true(is_there(directory, names[i]));

@@ -47,9 +47,9 @@ static void wait_for_exec(pid_t pid)
 static void turn_until_idle(struct descendant_killer *sweeper)
 {
     struct instant deadline = instant_add(clock_now(NULL), 120 * NS_PER_S);
-    while (sweeper->errand && !instant_reached(clock_now(NULL), deadline))
+    while (sweeper->job && !instant_reached(clock_now(NULL), deadline))
         assert_int_equal(loop_turn(sweeper->loop, deadline, NULL), 0);
-    assert_null(sweeper->errand);
+    assert_null(sweeper->job);
 }
 
 static int signal_of(pid_t pid)
@@ -69,7 +69,7 @@ static void what_carries_the_id_is_reached_and_listed(void **state)
     struct descendant_killer *sweeper = *state;
     pid_t pid = start_sleeper();
     wait_for_exec(pid);
-    struct sweep_order order = {.kin = {.id = id}, .signal = SIGTERM};
+    struct sweep_order order = {.descendants = {.id = id}, .signal = SIGTERM};
     assert_int_equal(descendant_killer_start(sweeper, &order, NULL), 0);
     turn_until_idle(sweeper);
     assert_int_equal(sweeper->left_count, 1);
@@ -85,11 +85,11 @@ static void a_stopped_process_is_continued(void **state)
     pid_t pid = start_sleeper();
     wait_for_exec(pid);
     assert_int_equal(kill(pid, SIGSTOP), 0);
-    struct sweep_order order = {.kin = {.id = id}, .signal = SIGTERM};
+    struct sweep_order order = {.descendants = {.id = id}, .signal = SIGTERM};
     assert_int_equal(descendant_killer_start(sweeper, &order, NULL), 0);
     assert_int_equal(signal_of(pid), SIGTERM);
     descendant_killer_wait(sweeper, 120 * NS_PER_S);
-    assert_null(sweeper->errand);
+    assert_null(sweeper->job);
 }
 
 static void groups_of_live_leaders_can_be_spared(void **state)
@@ -98,8 +98,9 @@ static void groups_of_live_leaders_can_be_spared(void **state)
     pid_t pid = start_sleeper();
     wait_for_exec(pid);
     struct descendants_session session = {pid, false};
-    struct sweep_order order = {
-        .kin = {.id = id, .sessions = &session, .session_count = 1}, .signal = SIGTERM, .spare_groups = true};
+    struct sweep_order order = {.descendants = {.id = id, .sessions = &session, .session_count = 1},
+                                .signal = SIGTERM,
+                                .spare_groups = true};
     assert_int_equal(descendant_killer_start(sweeper, &order, NULL), 0);
     turn_until_idle(sweeper);
     assert_int_equal(sweeper->left_count, 1);
@@ -117,7 +118,7 @@ static void what_does_not_answer_is_left_out(void **state)
     pid_t pid = start_sleeper();
     wait_for_exec(pid);
     sweeper->unread[sweeper->unread_count++] = pid;
-    struct sweep_order order = {.kin = {.id = id}, .signal = SIGKILL};
+    struct sweep_order order = {.descendants = {.id = id}, .signal = SIGKILL};
     assert_int_equal(descendant_killer_start(sweeper, &order, NULL), 0);
     turn_until_idle(sweeper);
     assert_int_equal(sweeper->left_count, 0);
@@ -142,22 +143,22 @@ static void sweeps_become_seldom(void **state)
 static void an_overdue_sweep_is_called_off(void **state)
 {
     struct descendant_killer *sweeper = *state;
-    struct sweep_order order = {.kin = {.id = id}, .signal = SIGKILL};
+    struct sweep_order order = {.descendants = {.id = id}, .signal = SIGKILL};
     assert_int_equal(descendant_killer_start(sweeper, &order, NULL), 0);
     struct instant due = descendant_killer_deadline(sweeper);
     assert_true(due.ns != INSTANT_NEVER.ns);
     assert_int_equal(descendant_killer_tick(sweeper, instant_add(due, -1)), 0);
-    assert_non_null(sweeper->errand);
-    while (sweeper->errand) { /* as long as it gets on it is not overdue */
+    assert_non_null(sweeper->job);
+    while (sweeper->job) { /* as long as it gets on it is not overdue */
         struct instant then = descendant_killer_deadline(sweeper);
         (void)descendant_killer_tick(sweeper, then); /* whom it was reading is chance here */
-        if (sweeper->errand)
+        if (sweeper->job)
             assert_true(descendant_killer_deadline(sweeper).ns > then.ns);
     }
     /* whoever starts now is a stranger to it: the gate is shut */
     pid_t pid = start_sleeper();
     wait_for_exec(pid);
-    struct sweep_order harmless = {.kin = {.id = id}, .signal = SIGCONT};
+    struct sweep_order harmless = {.descendants = {.id = id}, .signal = SIGCONT};
     assert_int_equal(descendant_killer_start(sweeper, &harmless, NULL), 0);
     turn_until_idle(sweeper);
     assert_true(is_alive(pid));
