@@ -56,26 +56,18 @@ static struct descendants_session *list_sessions(const struct agent *agent, size
 
 /* --- starting --- */
 
-/* One worker from its first descriptor on until its program is executed: the child borrows all of it. */
+/* What one worker's start needs until its program is executed. */
 struct starting {
     struct worker *worker;
     struct worker_command command;
     struct agent_route out, error;
     int beats, notices; /* the worker's ends */
-    struct spawn_options options;
-    struct spawn_start *start; /* NULL: not started */
-    pid_t pid;
 };
 
 static void close_route(struct agent_route *route)
 {
     if (route->owned)
         (void)close(route->fd); /* the worker has its copy, or was not started */
-}
-
-static void starting_init(struct starting *s, struct worker *worker)
-{
-    *s = (struct starting){.worker = worker, .beats = -1, .notices = -1};
 }
 
 static void starting_free(struct starting *s)
@@ -87,7 +79,7 @@ static void starting_free(struct starting *s)
     worker_command_free(&s->command);
 }
 
-static int spawn_routed(struct agent *agent, struct starting *s, struct muster_error *err)
+static int spawn_routed(struct agent *agent, struct starting *s, int *exit_code, struct muster_error *err)
 {
     struct worker *worker = s->worker;
     if (agent_output_route(agent, worker, STDOUT_FILENO, &s->out, err) < 0 ||
@@ -95,23 +87,25 @@ static int spawn_routed(struct agent *agent, struct starting *s, struct muster_e
         agent_heartbeats_open(agent, worker, &s->beats, err) < 0 ||
         agent_notices_open(agent, worker, &s->notices, err) < 0)
         return -1;
-    s->options =
-        (struct spawn_options){.path = agent->processes->program,
-                               .argv = s->command.argv,
-                               .envp = s->command.envp,
-                               .out_fd = s->out.fd,
-                               .err_fd = s->error.fd,
-                               .extra_fds = {s->beats, s->notices},
-                               .extra_count = 2,
-                               .mark = descendants_mark(agent->id),
-                               .ignored = agent_signals_ignored(agent),
-                               .descriptors = &agent->descriptors,
-                               .core_dumps = agent_server_core_dumps(agent),
-                               .cpus = agent->config->cpus ? &agent->config->cpus[worker->local_rank] : NULL};
-    s->start = spawn_begin(&s->options, &s->pid, err);
-    if (!s->start)
+    const struct spawn_options options = {
+        .path = agent->processes->program,
+        .argv = s->command.argv,
+        .envp = s->command.envp,
+        .out_fd = s->out.fd,
+        .err_fd = s->error.fd,
+        .extra_fds = {s->beats, s->notices},
+        .extra_count = 2,
+        .mark = descendants_mark(agent->id),
+        .ignored = agent_signals_ignored(agent),
+        .descriptors = &agent->descriptors,
+        .core_dumps = agent_server_core_dumps(agent),
+        .cpus = agent->config->cpus ? &agent->config->cpus[worker->local_rank] : NULL};
+    pid_t pid = spawn_worker(&options, exit_code, err);
+    if (pid < 0)
         return -1;
-    guardian_add(&agent->processes->guardian, s->pid);
+    guardian_add(&agent->processes->guardian, pid);
+    round_worker_started(&agent->round, worker, pid);
+    agent->processes->ran = true;
     return 0;
 }
 
@@ -144,7 +138,7 @@ static int name_error_file(const struct agent *agent, struct worker *worker, str
 }
 
 /* *exit_code: of a failure. */
-static int begin_worker(struct agent *agent, struct starting *s, int *exit_code, struct muster_error *err)
+static int start_worker(struct agent *agent, struct starting *s, int *exit_code, struct muster_error *err)
 {
     const struct run_config *config = agent->config;
     struct worker *worker = s->worker;
@@ -158,56 +152,21 @@ static int begin_worker(struct agent *agent, struct starting *s, int *exit_code,
     if (find_once(agent, s->command.argv[0], err) < 0)
         return -1;
     *exit_code = EXIT_CODE_FAILURE;
-    return spawn_routed(agent, s, err);
+    return spawn_routed(agent, s, exit_code, err);
 }
 
-static int finish_worker(struct agent *agent, struct starting *s, int *exit_code, struct muster_error *err)
-{
-    if (spawn_finish(take_pointer(&s->start), exit_code, err) < 0) {
-        guardian_remove(&agent->processes->guardian, s->pid);
-        return -1;
-    }
-    round_worker_started(&agent->round, s->worker, s->pid);
-    agent->processes->ran = true;
-    return 0;
-}
-
-/* The failure of the lowest local rank is the one that is reported. */
-static void note_failed_start(struct agent_start *out, struct worker *worker, int exit_code,
-                              const struct muster_error *why, struct muster_error *err)
-{
-    if (out->worker && out->worker->local_rank <= worker->local_rank)
-        return;
-    *out = (struct agent_start){.worker = worker, .exit_code = exit_code};
-    *err = *why;
-}
-
-/* A few starts are in progress at once, so that a worker that waits for CPU time does not delay the next.
- * After a failure none is begun, and those in progress are finished. */
 static int start_all(struct agent *agent, struct agent_start *out, struct muster_error *err)
 {
-    struct starting starts[SPAWN_STARTS_LIMIT];
-    struct round *round = &agent->round;
-    int begun = 0, finished = 0;
-    while (finished < begun || (!out->worker && begun < round->worker_count)) {
-        struct muster_error why = {0};
-        int exit_code, result;
-        bool begins = !out->worker && begun < round->worker_count && begun - finished < SPAWN_STARTS_LIMIT;
-        struct starting *s = &starts[(begins ? begun : finished) % SPAWN_STARTS_LIMIT];
-        if (begins) {
-            starting_init(s, &round->workers[begun]);
-            result = begin_worker(agent, s, &exit_code, &why);
-            begun += result == 0;
-        } else {
-            result = finish_worker(agent, s, &exit_code, &why);
-            finished++;
+    for (int i = 0; i < agent->round.worker_count; i++) {
+        struct starting s = {.worker = &agent->round.workers[i], .beats = -1, .notices = -1};
+        int exit_code, result = start_worker(agent, &s, &exit_code, err);
+        starting_free(&s);
+        if (result < 0) {
+            *out = (struct agent_start){.worker = s.worker, .exit_code = exit_code};
+            return -1;
         }
-        if (result < 0)
-            note_failed_start(out, s->worker, exit_code, &why, err);
-        if (!begins || result < 0)
-            starting_free(s);
     }
-    return out->worker ? -1 : 0;
+    return 0;
 }
 
 int agent_processes_start(struct agent *agent, struct agent_start *out, struct muster_error *err)

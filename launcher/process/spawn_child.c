@@ -1,5 +1,5 @@
-/* spawn_child.c - see spawn_child.h. Raw system calls only, but for options->enter: the parent may run beside
- * it, and its errno and its locks are here too. */
+/* spawn_child.c - see spawn_child.h. System calls alone, but for options->enter: the memory is the parent's,
+ * the C library's locks and a sanitizer's records among it. */
 #include "launcher/process/spawn_child.h"
 
 #include <errno.h>
@@ -7,8 +7,9 @@
 #include <limits.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-#include "launcher/process/raw_call.h"
 #include "proto/exit_code.h"
 
 #ifndef CLOSE_RANGE_UNSHARE
@@ -19,6 +20,13 @@
 #endif
 
 enum { SIGNALS = 64, SIGNAL_SET_BYTES = SIGNALS / 8 }; /* the kernel's set, on every machine that we know */
+
+/* Returns what the kernel does: -1 to -4095 is an error's number, negated. */
+static long raw_call(long number, long a, long b, long c, long d)
+{
+    long result = syscall(number, a, b, c, d);
+    return result < 0 ? -errno : result;
+}
 
 static void child_fail(struct spawn_child *child, enum spawn_step step, long result)
     __attribute__((noreturn));
@@ -99,7 +107,7 @@ int spawn_child_run(void *context)
               raw_call(SYS_close_range, child->shared_from, UINT_MAX, CLOSE_RANGE_UNSHARE, 0));
     check(child, SPAWN_SESSION, raw_call(SYS_setsid, 0, 0, 0, 0));
     if (o->enter && o->enter(o->enter_context) < 0)
-        child_fail(child, SPAWN_ENTER, -errno); /* the parent stands still for that one */
+        child_fail(child, SPAWN_ENTER, -errno);
     if (o->directory)
         check(child, SPAWN_DIRECTORY, raw_call(SYS_chdir, (long)o->directory, 0, 0, 0));
     check(child, SPAWN_PARENT, raw_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0));

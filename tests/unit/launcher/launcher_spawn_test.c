@@ -209,91 +209,37 @@ enum { MANY = 200 };
 
 /* With many descriptors the child shares the table at first; each must still get its own, and nothing else.
  */
-static void several_at_once_among_many_descriptors(void **state)
+static void among_many_descriptors(void **state)
 {
     (void)state;
-    int many[MANY], ends[SPAWN_STARTS_LIMIT][2], exit_code;
-    pid_t pids[SPAWN_STARTS_LIMIT];
-    struct spawn_start *starts[SPAWN_STARTS_LIMIT];
-    struct spawn_options options[SPAWN_STARTS_LIMIT];
-    char names[SPAWN_STARTS_LIMIT][2], *argv[SPAWN_STARTS_LIMIT][5];
-    struct muster_error err = {0};
-    sigset_t ignored;
-    spawn_ignored_signals(&ignored);
+    int many[MANY], ends[2], exit_code, status;
     for (int i = 0; i < MANY; i++)
         assert_true((many[i] = open("/dev/null", O_RDONLY)) >= 0); /* without close-on-exec */
-    for (int round = 0; round < 3; round++) {
-        for (int i = 0; i < SPAWN_STARTS_LIMIT; i++) {
-            (void)snprintf(names[i], sizeof names[i], "%d", i);
-            argv[i][0] = "sh";
-            argv[i][1] = "-c";
-            argv[i][2] =
-                "echo $0; for fd in /proc/self/fd/*; do n=${fd##*/}; [ -e /proc/$$/fd/$n ] && [ $n -gt 2 ] "
-                "&& readlink /proc/$$/fd/$n; done; true";
-            argv[i][3] = names[i];
-            argv[i][4] = NULL;
-            assert_int_equal(pipe2(ends[i], O_CLOEXEC), 0);
-            options[i] = (struct spawn_options){.path = "/bin/sh",
-                                                .argv = argv[i],
-                                                .envp = no_environment,
-                                                .out_fd = ends[i][1],
-                                                .err_fd = 2,
-                                                .ignored = &ignored};
-            starts[i] = spawn_begin(&options[i], &pids[i], &err);
-            if (!starts[i])
-                fail_msg("%s", err.text);
-        }
-        for (int i = 0; i < SPAWN_STARTS_LIMIT; i++) {
-            char out[64] = "";
-            int status;
-            assert_int_equal(spawn_finish(starts[i], &exit_code, &err), 0);
-            close(ends[i][1]);
-            size_t got = 0;
-            for (ssize_t more; (more = read(ends[i][0], out + got, sizeof out - 1 - got)) > 0;)
-                got += (size_t)more; /* it ends: no copy of the writing end is left here */
-            char expected[8];
-            (void)snprintf(expected, sizeof expected, "%d\n", i);
-            assert_string_equal(out, expected);
-            close(ends[i][0]);
-            assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
-            assert_int_equal(status, 0);
-        }
+    for (int round = 0; round < 12; round++) {
+        char name[4], expected[8], out[64] = "";
+        (void)snprintf(name, sizeof name, "%d", round);
+        (void)snprintf(expected, sizeof expected, "%d\n", round);
+        char *const argv[] = {"sh", "-c",
+                              "echo $0; for fd in /proc/self/fd/*; do n=${fd##*/}; [ -e /proc/$$/fd/$n ] && "
+                              "[ $n -gt 2 ] && readlink /proc/$$/fd/$n; done; true",
+                              name, NULL};
+        struct muster_error err = {0};
+        assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+        pid_t pid = start("/bin/sh", argv, ends[1], &exit_code, &err);
+        if (pid < 0)
+            fail_msg("%s", err.text);
+        close(ends[1]);
+        size_t got = 0;
+        for (ssize_t more; (more = read(ends[0], out + got, sizeof out - 1 - got)) > 0;)
+            got += (size_t)more; /* it ends: no copy of the writing end is left here */
+        assert_string_equal(out, expected);
+        close(ends[0]);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+        assert_refused("/no/such/program", 127, "No such file or directory");
     }
     for (int i = 0; i < MANY; i++)
         close(many[i]);
-    assert_no_child();
-}
-
-static void one_of_several_cannot_start(void **state)
-{
-    (void)state;
-    static const char *const paths[] = {"/bin/true", "/no/such/program", "/bin/true"};
-    char *const argv[] = {"x", NULL};
-    struct spawn_start *starts[3];
-    pid_t pids[3];
-    sigset_t ignored;
-    struct spawn_options options[3];
-    spawn_ignored_signals(&ignored);
-    for (int i = 0; i < 3; i++) {
-        options[i] = (struct spawn_options){.path = paths[i],
-                                            .argv = argv,
-                                            .envp = no_environment,
-                                            .out_fd = 1,
-                                            .err_fd = 2,
-                                            .ignored = &ignored};
-        assert_non_null(starts[i] = spawn_begin(&options[i], &pids[i], NULL));
-    }
-    for (int i = 2; i >= 0; i--) { /* in any order */
-        struct muster_error err = {0};
-        int exit_code;
-        assert_int_equal(spawn_finish(starts[i], &exit_code, &err), i == 1 ? -1 : 0);
-        if (i == 1) {
-            assert_int_equal(exit_code, 127);
-            assert_string_equal(err.text, "cannot execute /no/such/program: No such file or directory");
-        } else {
-            assert_int_equal(waitpid(pids[i], NULL, 0), pids[i]);
-        }
-    }
     assert_no_child();
 }
 
@@ -320,15 +266,10 @@ static void scope_kills_and_reaps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs_in_its_own_session),
-        cmocka_unit_test(runs_on_the_cpus_it_is_given),
-        cmocka_unit_test(only_three_descriptors),
-        cmocka_unit_test(signals_are_reset),
-        cmocka_unit_test(has_a_parent_death_signal),
-        cmocka_unit_test(exec_errors_come_back),
-        cmocka_unit_test(several_at_once_among_many_descriptors),
-        cmocka_unit_test(one_of_several_cannot_start),
-        cmocka_unit_test(scope_kills_and_reaps),
+        cmocka_unit_test(runs_in_its_own_session),   cmocka_unit_test(runs_on_the_cpus_it_is_given),
+        cmocka_unit_test(only_three_descriptors),    cmocka_unit_test(signals_are_reset),
+        cmocka_unit_test(has_a_parent_death_signal), cmocka_unit_test(exec_errors_come_back),
+        cmocka_unit_test(among_many_descriptors),    cmocka_unit_test(scope_kills_and_reaps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
