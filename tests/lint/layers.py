@@ -30,11 +30,15 @@ CIRCLE_LIMIT = {"launcher/agent": 3}  # files that call each other in a circle
 
 
 def read_table(build):
-    table = {}
+    """{folder: folders that it may use}, {folder: its archive}: what an older build left in lib/ is no layer."""
+    table, archives = {}, {}
     for line in (build / "layers.txt").read_text().splitlines():
-        folder, _, uses = line.partition(":")
+        head, _, uses = line.partition(":")
+        folder, archive = head.split()
         table[folder] = set(uses.split())
-    return table
+        if archive != "-":
+            archives[folder] = build / "lib" / archive
+    return table, archives
 
 
 def row_of(table, folder):
@@ -178,9 +182,7 @@ def main():
     parser.add_argument("--quiet", action="store_true", help="print breaches only")
     options = parser.parse_args()
     source, build = options.source.resolve(), options.build.resolve()
-    table, used = read_table(build), collections.defaultdict(set)
-    archives = {row: build / "lib" / f"libmuster_{row.replace('/', '_')}.a" for row in table}
-    archives = {row: archive for row, archive in archives.items() if archive.exists()}
+    (table, archives), used = read_table(build), collections.defaultdict(set)
     breaches, includes = check_includes(source, table, used)
     of_symbols, contents, calls = check_symbols(build, table, archives, used)
     if not options.quiet:

@@ -176,7 +176,7 @@ def check_sizes(root, build):
 
 def check_docs(root, build):
     breaches = []
-    layers = [line.partition(":")[0] for line in (build / "layers.txt").read_text().splitlines()]
+    layers = [line.split()[0] for line in (build / "layers.txt").read_text().splitlines()]
     folders = sorted({*CODE, *layers, "k8s", "benchmarks", "tests", "tests/lint", "tests/fuzz", "kernels/cuda"} - WITHOUT_README)
     for folder in folders:
         if not (root / folder / "README.md").is_file():
