@@ -29,8 +29,9 @@
     X(SIGCHLD)                                                                                               \
     X(SIGCONT)                                                                                               \
     X(SIGSTOP)                                                                                               \
-    X(SIGTSTP) X(SIGTTIN) X(SIGTTOU) X(SIGURG) X(SIGXCPU) X(SIGXFSZ) X(SIGVTALRM) X(SIGPROF) X(SIGWINCH)     \
-        X(SIGIO) X(SIGPWR) X(SIGSYS)
+    X(SIGTSTP)                                                                                               \
+    X(SIGTTIN) X(SIGTTOU) X(SIGURG) X(SIGXCPU) X(SIGXFSZ) X(SIGVTALRM) X(SIGPROF) X(SIGWINCH) X(SIGIO)       \
+        X(SIGPWR) X(SIGSYS)
 
 const char *failure_signal_name(int signal, char *scratch, size_t size)
 {
