@@ -19,12 +19,17 @@
 
 /* A busy machine may be slow with a file of a few lines. The other nodes have been informed already. */
 static const int64_t patience_ns = 2 * NS_PER_S;
+/* The thread that opens the kernel's evidence takes part of a processor and of this process's memory map,
+ * which short jobs and the start of many workers need themselves. Nobody fills a machine's memory this
+ * quickly. */
+static const int64_t settling_ns = 5 * NS_PER_MS;
 
 /* At all times: deadline is set if watched.fd is; every record is owned by the post-mortem, the round or
  * one function here. */
 struct agent_failures {
     int64_t seen;
-    struct postmortem *postmortem; /* of this round; NULL: not yet, or no memory */
+    struct instant started, watch_at; /* the round's workers; when the kernel's evidence is opened */
+    struct postmortem *postmortem;    /* of this round; NULL: not yet, or no memory */
     struct loop_source watched;    /* its thread, while one is in progress; fd -1 */
     struct instant deadline;
 };
@@ -211,6 +216,17 @@ int64_t agent_failures_seen(const struct agent *agent)
 
 /* --- events --- */
 
+static void watch_kernel(struct agent *agent)
+{
+    struct agent_failures *failures = agent->failures;
+    struct muster_error err = {0};
+    struct kernel_evidence_paths paths = kernel_evidence_paths();
+    failures->watch_at = INSTANT_NEVER;
+    failures->postmortem = postmortem_create(&paths, failures->started, &err);
+    if (!failures->postmortem) /* failures are reported as far as they are known */
+        log_warning(&agent->log, "%s", err.text);
+}
+
 /* Takes the record. Reported at once if it is known to be a failure. */
 static void take_failure(struct agent *agent, struct observed_failure *record)
 {
@@ -219,6 +235,8 @@ static void take_failure(struct agent *agent, struct observed_failure *record)
         tell_line(agent, record);
         agent_emit(agent, &(struct agent_event){.kind = AGENT_FAILURE, .failure = &record->failure});
     }
+    if (agent->failures->watch_at.ns < INSTANT_NEVER.ns && !record->failure.not_started)
+        watch_kernel(agent); /* it failed before the round had settled */
     if (agent->failures->postmortem && !record->failure.not_started)
         postmortem_add(agent->failures->postmortem, record);
     else
@@ -386,7 +404,7 @@ static int failures_create(struct agent *agent, struct muster_error *err)
     if (!agent->failures)
         return error_set(err, MUSTER_E_NOMEM, "no memory to watch for failures");
     agent->failures->watched.fd = -1;
-    agent->failures->deadline = INSTANT_NEVER;
+    agent->failures->deadline = agent->failures->watch_at = INSTANT_NEVER;
     return 0;
 }
 
@@ -398,29 +416,27 @@ static void begin_round(struct agent *agent)
     postmortem_destroy(take_pointer(&failures->postmortem));
 }
 
-/* The workers were started, the first one so long ago. A thread that opens files is not part of the start
- * itself. */
-static void watch_kernel(struct agent *agent, int64_t ago_ns)
-{
-    struct muster_error err = {0};
-    struct kernel_evidence_paths paths = kernel_evidence_paths();
-    agent->failures->postmortem = postmortem_create(&paths, instant_add(clock_now(NULL), -ago_ns), &err);
-    if (!agent->failures->postmortem) /* failures are reported as far as they are known */
-        log_warning(&agent->log, "%s", err.text);
-}
-
 static struct instant failures_deadline(const struct agent *agent)
 {
     const struct agent_failures *failures = agent->failures;
     bool due = failures->postmortem && postmortem_is_due(failures->postmortem);
-    return due ? (struct instant){0} : failures->deadline;
+    return due ? (struct instant){0} : instant_min(failures->deadline, failures->watch_at);
 }
 
 static void failures_tick(struct agent *agent, struct instant now)
 {
     if (instant_reached(now, agent->failures->deadline))
         give_up(agent);
+    if (instant_reached(now, agent->failures->watch_at))
+        watch_kernel(agent);
     start_postmortem(agent);
+}
+
+static void note_start(struct agent *agent, int64_t ago_ns)
+{
+    const struct instant now = clock_now(NULL);
+    agent->failures->started = instant_add(now, -ago_ns);
+    agent->failures->watch_at = instant_add(now, settling_ns);
 }
 
 static void failures_event(struct agent *agent, const struct agent_event *event)
@@ -430,7 +446,10 @@ static void failures_event(struct agent *agent, const struct agent_event *event)
         begin_round(agent);
         break;
     case AGENT_STARTED:
-        watch_kernel(agent, event->duration_ns);
+        note_start(agent, event->duration_ns);
+        break;
+    case AGENT_ROUND_ENDS:
+        agent->failures->watch_at = INSTANT_NEVER;
         break;
     case AGENT_CHILDREN:
         reap_children(agent);
