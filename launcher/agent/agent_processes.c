@@ -59,7 +59,7 @@ static struct descendants_session *list_sessions(const struct agent *agent, size
 /* What one worker's start needs until its program is executed. */
 struct starting {
     struct worker *worker;
-    struct worker_command command;
+    struct worker_command *command; /* one for all, changed from worker to worker */
     struct agent_route out, error;
     int beats, notices; /* the worker's ends */
 };
@@ -76,7 +76,6 @@ static void starting_free(struct starting *s)
     close_route(&s->error);
     guard_close(&s->beats);
     guard_close(&s->notices);
-    worker_command_free(&s->command);
 }
 
 static int spawn_routed(struct agent *agent, struct starting *s, int *exit_code, struct muster_error *err)
@@ -89,8 +88,8 @@ static int spawn_routed(struct agent *agent, struct starting *s, int *exit_code,
         return -1;
     const struct spawn_options options = {
         .path = agent->processes->program,
-        .argv = s->command.argv,
-        .envp = s->command.envp,
+        .argv = s->command->argv,
+        .envp = s->command->envp,
         .out_fd = s->out.fd,
         .err_fd = s->error.fd,
         .extra_fds = {s->beats, s->notices},
@@ -137,19 +136,27 @@ static int name_error_file(const struct agent *agent, struct worker *worker, str
     return 0;
 }
 
+static int command_worker(struct agent *agent, struct starting *s, struct muster_error *err)
+{
+    const struct run_config *config = agent->config;
+    const struct membership_world *world = &agent->round.world;
+    const struct worker *worker = s->worker;
+    char *const *inherited = agent_nccl_environment(agent);
+    return s->command->argv
+               ? worker_command_change(config, world, worker->local_rank, config->kind, inherited,
+                                       worker->error_file, s->command, err)
+               : worker_command_build(config, world, worker->local_rank, config->kind, inherited,
+                                      config->cores, agent->id_chain, worker->error_file, s->command, err);
+}
+
 /* *exit_code: of a failure. */
 static int start_worker(struct agent *agent, struct starting *s, int *exit_code, struct muster_error *err)
 {
-    const struct run_config *config = agent->config;
-    struct worker *worker = s->worker;
     *exit_code = EXIT_CODE_FAILURE;
-    if (name_error_file(agent, worker, err) < 0 ||
-        worker_command_build(config, &agent->round.world, worker->local_rank, config->kind,
-                             agent_nccl_environment(agent), config->cores, agent->id_chain,
-                             worker->error_file, &s->command, err) < 0)
+    if (name_error_file(agent, s->worker, err) < 0 || command_worker(agent, s, err) < 0)
         return -1;
     *exit_code = EXIT_CODE_NOT_FOUND;
-    if (find_once(agent, s->command.argv[0], err) < 0)
+    if (find_once(agent, s->command->argv[0], err) < 0)
         return -1;
     *exit_code = EXIT_CODE_FAILURE;
     return spawn_routed(agent, s, exit_code, err);
@@ -157,8 +164,10 @@ static int start_worker(struct agent *agent, struct starting *s, int *exit_code,
 
 static int start_all(struct agent *agent, struct agent_start *out, struct muster_error *err)
 {
+    struct worker_command __attribute__((cleanup(worker_command_free))) command = {0};
     for (int i = 0; i < agent->round.worker_count; i++) {
-        struct starting s = {.worker = &agent->round.workers[i], .beats = -1, .notices = -1};
+        struct starting s = {
+            .worker = &agent->round.workers[i], .command = &command, .beats = -1, .notices = -1};
         int exit_code, result = start_worker(agent, &s, &exit_code, err);
         starting_free(&s);
         if (result < 0) {

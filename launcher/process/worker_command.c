@@ -1,6 +1,7 @@
 /* worker_command.c - see worker_command.h. */
 #include "launcher/process/worker_command.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <string.h>
 
@@ -133,20 +134,17 @@ struct place {
     const char *agent_id, *error_file;
 };
 
-static int set_ranks(const struct place *p, struct text_list *overlay)
+static int set_world(const struct place *p, struct text_list *overlay)
 {
     const struct membership_world *w = p->world;
     const struct {
         const char *name;
         long long value;
     } numbers[] = {
-        {ENV_RANK, w->rank_base + p->local_rank},
-        {ENV_LOCAL_RANK, p->config->virtual_local_rank ? 0 : p->local_rank},
         {ENV_WORLD_SIZE, w->world_size},
         {ENV_LOCAL_WORLD_SIZE, p->config->nproc_per_node},
         {ENV_GROUP_RANK, w->group_rank},
         {ENV_GROUP_WORLD_SIZE, w->group_world_size},
-        {ENV_ROLE_RANK, w->role_rank_base + p->local_rank},
         {ENV_ROLE_WORLD_SIZE, w->role_world_size},
         {ENV_MASTER_PORT, w->master_port},
         {ENV_RESTART_COUNT, w->restart_count},
@@ -173,10 +171,20 @@ static int set_own_gpu(const struct place *p, struct text_list *overlay)
                           mem_printf("%s=%.*s", ENV_CUDA_VISIBLE_DEVICES, (int)length, entry ? entry : ""));
 }
 
+/* What differs between the workers of a round: always as many variables. */
+static int set_own(const struct place *p, struct text_list *overlay)
+{
+    const bool virtual = p->config->virtual_local_rank;
+    if (set_number(overlay, ENV_RANK, p->world->rank_base + p->local_rank) < 0 ||
+        set_number(overlay, ENV_LOCAL_RANK, virtual ? 0 : p->local_rank) < 0 ||
+        set_number(overlay, ENV_ROLE_RANK, p->world->role_rank_base + p->local_rank) < 0 ||
+        set_text(overlay, ENV_ERROR_FILE, p->error_file ? p->error_file : "") < 0)
+        return -1;
+    return virtual ? set_own_gpu(p, overlay) : 0;
+}
+
 static int set_texts(const struct place *p, struct text_list *overlay)
 {
-    if (p->config->virtual_local_rank && set_own_gpu(p, overlay) < 0)
-        return -1;
     int threads = worker_command_omp_threads(p->config, p->inherited, p->cores);
     if (threads > 0 && set_number(overlay, ENV_OMP_NUM_THREADS, threads) < 0)
         return -1;
@@ -185,7 +193,6 @@ static int set_texts(const struct place *p, struct text_list *overlay)
         set_text(overlay, ENV_RUN_ID, p->config->rdzv_id) < 0 ||
         set_text(overlay, ENV_USE_AGENT_STORE,
                  p->config->worker_store == WORKER_STORE_AGENT ? "True" : "False") < 0 ||
-        set_text(overlay, ENV_ERROR_FILE, p->error_file ? p->error_file : "") < 0 ||
         set_text(overlay, ENV_SIGNALS_TO_HANDLE, p->config->signals_to_handle) < 0 ||
         set_text(overlay, ENV_AGENT_ID, p->agent_id) < 0)
         return -1;
@@ -217,14 +224,17 @@ static bool is_withheld(const char *entry)
     return false;
 }
 
-/* The agent's environment without the contract's variables, then the contract's. */
-static int build_environment(const struct place *p, struct text_list *envp)
+/* The agent's environment without the contract's variables, then the contract's, of which the worker's own
+ * come first: *own is the first of them. */
+static int build_environment(const struct place *p, struct text_list *envp, size_t *own)
 {
     struct text_list overlay = {0};
-    int result = set_ranks(p, &overlay) < 0 || set_texts(p, &overlay) < 0 ? -1 : 0;
+    int result =
+        set_own(p, &overlay) < 0 || set_world(p, &overlay) < 0 || set_texts(p, &overlay) < 0 ? -1 : 0;
     for (size_t i = 0; result == 0 && p->inherited && p->inherited[i]; i++)
         if (!is_overlaid(&overlay, p->inherited[i]) && !is_withheld(p->inherited[i]))
             result = text_list_take(envp, mem_strdup(p->inherited[i]));
+    *own = envp->count;
     for (size_t i = 0; i < overlay.count; i++) /* each is replaced, or left out */
         if (result == 0)
             result = text_list_take(envp, overlay.items[i]);
@@ -241,12 +251,41 @@ int worker_command_build(const struct run_config *config, const struct membershi
 {
     struct place place = {config, world, inherited, local_rank, cores, agent_id, error_file};
     struct text_list argv = {0}, envp = {0};
-    if (build_argv(config, kind, inherited, local_rank, &argv) < 0 || build_environment(&place, &envp) < 0) {
+    size_t own = 0;
+    if (build_argv(config, kind, inherited, local_rank, &argv) < 0 ||
+        build_environment(&place, &envp, &own) < 0) {
         text_list_free(&argv);
         text_list_free(&envp);
         return error_set(err, MUSTER_E_NOMEM, "no memory for the command of local rank %d", local_rank);
     }
-    *command = (struct worker_command){argv.items, envp.items, local_rank, world->rank_base + local_rank};
+    *command =
+        (struct worker_command){argv.items, envp.items, local_rank, world->rank_base + local_rank, own};
+    return 0;
+}
+
+int worker_command_change(const struct run_config *config, const struct membership_world *world,
+                          int local_rank, enum program_kind kind, char *const *inherited,
+                          const char *error_file, struct worker_command *command, struct muster_error *err)
+{
+    struct place place = {.config = config,
+                          .world = world,
+                          .inherited = inherited,
+                          .local_rank = local_rank,
+                          .error_file = error_file};
+    scope_text_list argv = {0}, own = {0};
+    if (build_argv(config, kind, inherited, local_rank, &argv) < 0 || set_own(&place, &own) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the command of local rank %d", local_rank);
+    char **argv_before = command->argv;
+    command->argv = argv.items;
+    argv.items = argv_before;
+    for (size_t i = 0; i < own.count; i++) {
+        char *before = command->envp[command->own + i];
+        assert(before); /* as many as there were */
+        command->envp[command->own + i] = own.items[i];
+        own.items[i] = before;
+    }
+    command->local_rank = local_rank;
+    command->rank = world->rank_base + local_rank;
     return 0;
 }
 

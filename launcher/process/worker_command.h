@@ -7,9 +7,10 @@
 
 struct worker_command {
     char **argv; /* NULL-terminated; argv[0] is searched in PATH if it has no slash */
-    char **
-        envp; /* NULL-terminated NAME=value, the agent's environment overlaid with the contract's variables */
+    /* NULL-terminated NAME=value, the agent's environment overlaid with the contract's variables */
+    char **envp;
     int local_rank, rank;
+    size_t own; /* the first of envp's entries that differ between the workers of a round */
 };
 
 /* How the program runs, by its name alone (find_program_check looks at the file too): a .py file (.pyc, .pyz,
@@ -23,6 +24,11 @@ int worker_command_build(const struct run_config *config, const struct membershi
                          int local_rank, enum program_kind kind, char *const *inherited, int cores,
                          const char *agent_id, const char *error_file, struct worker_command *command,
                          struct muster_error *err);
+/* Makes a command that worker_command_build has filled, with the same arguments otherwise, that of another
+ * worker of the round: a large environment is copied once a round. On failure it stays as it was. */
+int worker_command_change(const struct run_config *config, const struct membership_world *world,
+                          int local_rank, enum program_kind kind, char *const *inherited,
+                          const char *error_file, struct worker_command *command, struct muster_error *err);
 void worker_command_free(struct worker_command *command);
 
 /* The OMP_NUM_THREADS of workers if the agent's environment has none; 0 if it is left unset. */

@@ -243,7 +243,7 @@ static void the_print_shows_what_differs(void **state)
     char *argv[] = {(char *)"./a b", (char *)"it's", (char *)"", (char *)"--x=1", NULL};
     char *inherited[] = {(char *)"HOME=/root", NULL};
     char *envp[] = {(char *)"HOME=/root", (char *)"RANK=0", (char *)"EMPTY=", (char *)"ODD=a b", NULL};
-    struct worker_command command = {argv, envp, 0, 2};
+    struct worker_command command = {.argv = argv, .envp = envp, .rank = 2};
     scope_buffer out = {0};
     assert_int_equal(worker_command_print(&command, inherited, &out), 0);
     assert_string_equal(out.data, "worker 2 (local rank 0)\n"
@@ -308,6 +308,36 @@ static void programs_are_found_before_anything_starts(void **state)
     }
 }
 
+/* A command that is changed is the one that is built. */
+static void changed_is_built(void **state)
+{
+    (void)state;
+    char *inherited[] = {(char *)"HOME=/root", (char *)"RANK=9", (char *)"CUDA_VISIBLE_DEVICES=4,5", NULL};
+    char *arguments[] = {(char *)"--rank=$local_rank", NULL};
+    for (int virtual = 0; virtual < 2; virtual ++) {
+        struct run_config config = two_by_two();
+        config.virtual_local_rank = virtual;
+        config.arguments = arguments;
+        struct worker_command built = build(&config, inherited, 1, "/tmp/1"),
+                              changed = build(&config, inherited, 0, "/tmp/0");
+        struct muster_error err = {0};
+        assert_int_equal(worker_command_change(&config, &second_node, 1, program_kind_of(&config), inherited,
+                                               "/tmp/1", &changed, &err),
+                         0);
+        assert_int_equal(changed.rank, built.rank);
+        assert_int_equal(changed.local_rank, built.local_rank);
+        size_t i = 0;
+        for (; built.envp[i]; i++)
+            assert_string_equal(changed.envp[i], built.envp[i]);
+        assert_null(changed.envp[i]);
+        for (i = 0; built.argv[i]; i++)
+            assert_string_equal(changed.argv[i], built.argv[i]);
+        assert_null(changed.argv[i]);
+        worker_command_free(&built);
+        worker_command_free(&changed);
+    }
+}
+
 static int build_once(void *context)
 {
     (void)context;
@@ -316,8 +346,11 @@ static int build_once(void *context)
     struct worker_command command;
     int result = worker_command_build(&config, &second_node, 1, PROGRAM_MODULE, inherited, 8, "id", NULL,
                                       &command, NULL);
-    if (result == 0)
-        worker_command_free(&command);
+    if (result < 0)
+        return result;
+    result =
+        worker_command_change(&config, &second_node, 0, PROGRAM_MODULE, inherited, "error", &command, NULL);
+    worker_command_free(&command);
     return result;
 }
 
@@ -331,6 +364,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_worked_example),
+        cmocka_unit_test(changed_is_built),
         cmocka_unit_test(what_the_user_set_stays),
         cmocka_unit_test(threads_are_cores_by_workers),
         cmocka_unit_test(how_programs_run),
