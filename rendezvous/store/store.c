@@ -1,5 +1,6 @@
-/* store.c - see store.h: its life, the operations on keys as such, and the table of all. The others are in
- * store_values.c, store_queues.c and store_waits.c, names and their bytes in store_names.c. */
+/* store.c - see store.h: create and destroy, operations that only use names, and the table of operations. The
+ * others are in store_values.c, store_queues.c and store_waits.c; store_names.c has names and the byte
+ * budget. */
 #include "rendezvous/store/store.h"
 
 #include <assert.h>
@@ -8,7 +9,7 @@
 #include "proto/base/mem.h"
 #include "rendezvous/store/store_internal.h"
 
-/* A scratch list longer than this is given back after the request that needed it. */
+/* A scratch list longer than this is freed after the request that needed it. */
 enum { LIST_KEPT = 4096 };
 
 const char *store_operation_name(int operation)
@@ -67,8 +68,8 @@ struct store *store_create(const struct store_limits *limits, struct muster_erro
     return s;
 }
 
-/* What the last answer lent to the caller. */
-static void drop_loans(struct store *s)
+/* Frees memory that the last answer's bytes were borrowed from. */
+static void free_answer_memory(struct store *s)
 {
     mem_free(take_pointer(&s->popped));
     if (s->list_capacity > LIST_KEPT) {
@@ -85,7 +86,7 @@ void store_destroy(struct store *s)
     store_wipe(s);
     while (store_next_wake(s, &wake))
         ;
-    drop_loans(s);
+    free_answer_memory(s);
     mem_free(s->list);
     mem_free(s->names.buckets);
     mem_free(s->waits.buckets);
@@ -96,7 +97,7 @@ void store_wipe(struct store *s)
 {
     store_waits_release_all(s, STORE_WAKE_WIPED);
     store_names_drop_all(s);
-    drop_loans(s);
+    free_answer_memory(s);
     s->round++;
 }
 
@@ -195,10 +196,10 @@ int store_step(struct store *s, const struct store_request *request, struct stor
     if (request->count > s->limits.wait_keys)
         return error_set(err, MUSTER_E_LIMIT, "%s of %zu keys: at most %zu are allowed in one request",
                          store_operation_name(request->operation), request->count, s->limits.wait_keys);
-    drop_loans(s);
+    free_answer_memory(s);
     int result = steps[request->operation](s, request, answer, err);
     assert(s->present <= s->names.count);
     assert(s->bytes <= s->limits.total_bytes);
-    assert(s->names.count > 0 || s->bytes == 0); /* all that is counted belongs to a name */
+    assert(s->names.count > 0 || s->bytes == 0); /* all counted bytes belong to a name */
     return result;
 }

@@ -1,18 +1,19 @@
 /* store.h - the key-value engine that agents and workers share: pure, no I/O, no clock, no thread.
  *
- * `store_step` takes one request of one client and answers it. A WAIT or BARRIER that cannot be answered yet
- * parks the client; later steps of others release it, and `store_next_wake` returns it with the reason.
- * Parked waits cost O(1) each time one of their keys appears: a wait keeps a count, a key keeps the list of
- * its waits.
+ * `store_step` carries out one request of one client and fills the answer. A WAIT or BARRIER that cannot be
+ * answered yet parks the client; later steps of other clients release it, and `store_next_wake` returns it
+ * with the reason. Each time a key appears, each of its parked waits costs O(1): a wait counts its missing
+ * keys, a name has the list of its waits.
  *
  * Semantics follow PyTorch's TCPStore, so that its clients can be served:
- * - values are opaque bytes; ADD and BARRIER keep a decimal number as text in the value, read what the value
- * begins with, and wrap at 64 bits; a barrier opens for who arrives at or beyond the world's size;
- * - COMPARE_SET answers with the value that is in the store afterwards, except that a missing key with a
+ * - values are opaque bytes; ADD and BARRIER keep a decimal number as text in the value, read the number that
+ * the value begins with, and wrap at 64 bits; a barrier opens for each arrival whose count is at least the
+ * world size;
+ * - COMPARE_SET answers with the value after the operation, except that a missing key with a
  * non-empty `expected` stores nothing and answers with `expected`;
- * - queues live beside the keys under the same names and are not counted by NUM_KEYS; a name with a non-empty
- * queue satisfies CHECK and WAIT, and one QUEUE_PUSH releases one waiter (the longest waiting);
- * - a wait counts a key as seen once it appeared, also if it is deleted before the wait ends.
+ * - queues exist beside the keys under the same names and are not counted by NUM_KEYS; a name with a
+ * non-empty queue satisfies CHECK and WAIT, and one QUEUE_PUSH releases one waiter (the longest waiting);
+ * - once a key has appeared, a wait counts it even if it is deleted before the wait ends.
  *
  * A store belongs to one thread at a time. */
 #ifndef MUSTER_RENDEZVOUS_STORE_STORE_H
@@ -36,8 +37,8 @@ struct store_limits {
     size_t value_bytes; /* 8 MiB: PyTorch's own server has the same; also bounds a value that APPEND grows */
     size_t keys;        /* 1 Mi names: 4,096 ranks that publish 256 keys each */
     size_t wait_keys;   /* 131,072 keys in one request, as PyTorch's own server */
-    size_t total_bytes; /* 256 MiB of names, values, queues and parked waits together: an agent must not eat
-                           the memory of the workers that it shares a pod with */
+    size_t total_bytes; /* 256 MiB of names, values, queues and parked waits together: an agent shares its
+                           pod's memory with the workers */
 };
 struct store_limits store_limits_default(void);
 
@@ -80,35 +81,34 @@ const char *store_operation_name(int operation);
 /* One request. All bytes are borrowed for the call. */
 struct store_request {
     enum store_operation operation;
-    uint64_t client; /* the client: any number that the caller uses for one client only; read by WAIT,
-                        BARRIER, CANCEL and LEAVE */
+    uint64_t client; /* the client's number, assigned by the caller; read by WAIT, BARRIER, CANCEL and
+                        LEAVE */
     struct store_bytes key;
     struct store_bytes value;         /* SET, APPEND, QUEUE_PUSH; COMPARE_SET: the desired one */
     struct store_bytes expected;      /* COMPARE_SET */
     int64_t number;                   /* ADD: delta; BARRIER: world size */
-    bool again;                       /* BARRIER: opens at each multiple of the world size */
+    bool reusable;                    /* BARRIER: opens at each multiple of the world size */
     const struct store_bytes *keys;   /* CHECK, WAIT, MULTI_GET, MULTI_SET: count names */
     const struct store_bytes *values; /* MULTI_SET: count values */
     size_t count;
 };
 
-/* What was answered. Bytes are borrowed from the store, or from the request, until the next call with the
- * store. */
+/* The answer. Bytes are borrowed from the store, or from the request, until the next call with the store. */
 struct store_answer {
-    bool parked; /* WAIT, BARRIER: no answer yet; a wake follows */
-    bool found; /* GET, COMPARE_SET, QUEUE_POP: value is one of the store; CHECK: all are there; CANCEL: there
-                   was a wait */
+    bool parked;    /* WAIT, BARRIER: no answer yet; a wake follows */
+    bool found;     /* GET, COMPARE_SET, QUEUE_POP: value is in the store; CHECK: all keys exist; CANCEL: the
+                       client     had a wait */
     int64_t number; /* ADD: the sum; NUM_KEYS, QUEUE_LEN: the count; QUEUE_POP: the length before; DELETE: 0
                        or 1; BARRIER: arrivals so far */
-    struct store_bytes value;       /* GET, COMPARE_SET, QUEUE_POP; empty where not found */
-    const struct store_bytes *list; /* MULTI_GET: values, empty where missing; LIST_KEYS: names in no order */
+    struct store_bytes value;       /* GET, COMPARE_SET, QUEUE_POP; empty if not found */
+    const struct store_bytes *list; /* MULTI_GET: values, empty if missing; LIST_KEYS: names in no order */
     size_t count;
 };
 
 /* reason, printable name */
 #define STORE_WAKES(X)                                                                                       \
     X(STORE_WAKE_READY, "ready") /* the wait or barrier is fulfilled */                                      \
-    X(STORE_WAKE_WIPED, "wiped") /* the key space it waited in is gone */
+    X(STORE_WAKE_WIPED, "wiped") /* store_wipe has dropped its key space */
 
 enum store_wake_reason {
 #define STORE_WAKE_ENUM(symbol, name) symbol,
@@ -124,9 +124,9 @@ struct store_wake {
 
 struct store_stats {
     size_t keys;    /* names with a value */
-    size_t names;   /* keys, queues and names that are only waited for */
-    size_t bytes;   /* what total_bytes bounds */
-    size_t parked;  /* clients that wait */
+    size_t names;   /* keys, queues, and names without either that a client waits for */
+    size_t bytes;   /* bounded by total_bytes */
+    size_t parked;  /* waiting clients */
     uint64_t round; /* wipes so far */
 };
 
@@ -137,15 +137,16 @@ struct store *store_create(const struct store_limits *limits, struct muster_erro
 void store_destroy(struct store *s);
 GUARD_DEFINE(store, struct store *, store_destroy);
 
-/* Answers one request. On failure nothing has changed (a client that was parked stays parked). A client has
- * at most one wait: WAIT or BARRIER of a parked client is MUSTER_E_STATE. CANCEL drops a client's wait, also
- * one that is fulfilled but not yet reported; LEAVE does the same for a client that is gone. Keys stay. */
+/* Carries out one request. On failure nothing has changed (a parked client stays parked). A client has at
+ * most one wait: WAIT or BARRIER of a parked client fails with MUSTER_E_STATE. CANCEL drops a client's wait,
+ * also one that is fulfilled but not yet returned by store_next_wake; LEAVE does the same for a disconnected
+ * client. Keys stay. */
 int store_step(struct store *s, const struct store_request *request, struct store_answer *answer,
                struct muster_error *err);
-/* The next released client, in order of release; false where there is none. Call until false after every
- * step. */
+/* The next released client, in order of release; false if there is none. Call until false after every step.
+ */
 bool store_next_wake(struct store *s, struct store_wake *wake);
-/* A new key space: keys and queues are dropped, parked clients are released with STORE_WAKE_WIPED. */
+/* Drops all keys and queues; releases parked clients with STORE_WAKE_WIPED. */
 void store_wipe(struct store *s);
 /* The bounds in force. */
 struct store_limits store_limits_of(const struct store *s);

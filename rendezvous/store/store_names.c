@@ -1,4 +1,4 @@
-/* store_names.c - names of a store: hash table, values, queues and the bytes they cost. */
+/* store_names.c - names of a store: hash table, values, queues and the byte budget. */
 #include "rendezvous/store/store_internal.h"
 
 #include <ctype.h>
@@ -26,7 +26,7 @@ static void store_table_grow(struct store_table *table)
     size_t buckets = (table->mask + 1) * 2;
     struct store_node **fresh = mem_calloc(buckets, sizeof *fresh);
     if (!fresh)
-        return; /* slower, not wrong */
+        return; /* still correct, only slower */
     for (size_t i = 0; i <= table->mask; i++) {
         struct store_node *node = table->buckets[i];
         while (node) {
@@ -90,10 +90,10 @@ static uint64_t hash_word(uint64_t hash, const char *at, size_t length)
     uint64_t word = 0;
     memcpy(&word, at, length);
     hash = (hash ^ word) * UINT64_C(0x9E3779B97F4A7C15);
-    return hash ^ (hash >> 32); /* the buckets go by the low bits */
+    return hash ^ (hash >> 32); /* the low bits select the bucket */
 }
 
-/* Eight bytes at a time; as text_hash not against an adversary. */
+/* Eight bytes at a time; as text_hash, not collision-resistant. */
 static uint64_t key_hash(struct store_bytes key)
 {
     const char *at = key.data;
@@ -158,7 +158,7 @@ void store_name_settle(struct store *s, struct store_name *name)
 {
     if (store_name_satisfies(name) || !store_link_empty(&name->waits) || !store_link_empty(&name->barriers))
         return;
-    store_name_drop_value(s, name); /* a value may have been reserved and never given */
+    store_name_drop_value(s, name); /* a block may have been reserved and never used */
     store_table_remove(&s->names, &name->node);
     s->bytes -= store_name_cost(name->key_length);
     mem_free(name);
@@ -197,7 +197,7 @@ int store_name_reserve_value(struct store *s, struct store_name *name, size_t le
         return 0;
     size_t capacity = length;
     if (name->value_length && length < 2 * name->value_capacity)
-        capacity = 2 * name->value_capacity; /* so that many small appends cost what they are long */
+        capacity = 2 * name->value_capacity; /* so that many small appends take linear time */
     if (capacity > s->limits.value_bytes)
         capacity = s->limits.value_bytes;
     if (store_budget(s, capacity, name->value_capacity, what, store_name_key(name), err))
@@ -248,9 +248,8 @@ void store_name_write_number(struct store *s, struct store_name *name, int64_t n
     store_name_rewrite_value(s, name, (struct store_bytes){at, (size_t)(text + sizeof text - at)});
 }
 
-/* As C++'s stoll reads, which PyTorch's server uses: blanks, a sign, digits; what follows is not looked at.
- */
-static bool leading_number(struct store_bytes value, int64_t *number)
+/* As C++'s stoll, which PyTorch's server uses: blanks, a sign, digits; any bytes after them are ignored. */
+static bool parse_leading_number(struct store_bytes value, int64_t *number)
 {
     const char *at = value.length ? value.data : "", *end = at + value.length;
     while (at < end && isspace((unsigned char)*at))
@@ -274,7 +273,7 @@ int store_name_read_number(const struct store_name *name, const char *what, int6
     if (!name || !name->present)
         return 0;
     struct store_bytes value = {name->value, name->value_length};
-    if (!leading_number(value, number))
+    if (!parse_leading_number(value, number))
         return error_set(err, MUSTER_E_INVALID,
                          "%s: the value \"%s\" of key \"%s\" does not begin with a decimal number of 64 bits",
                          what, store_key_text(value).text, store_key_text(store_name_key(name)).text);

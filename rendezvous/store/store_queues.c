@@ -56,7 +56,7 @@ int store_step_queue_pop(struct store *s, const struct store_request *r, struct 
     name->queued--;
     s->bytes -= sizeof *item + item->length;
     store_name_settle(s, name);
-    s->popped = item; /* the answer lends it until the next step */
+    s->popped = item; /* borrowed by the answer until the next step */
     a->found = true;
     a->value = (struct store_bytes){item->data, item->length};
     return 0;

@@ -1,7 +1,7 @@
 /* store_values.c - operations of a store on the values of names: set, get, compare_set, add, append and those
  * of several keys.
  *
- * Each operation first does all that may fail (limits, memory), then changes the store. */
+ * Each operation first completes every step that may fail (limits, memory), then changes the store. */
 #include "rendezvous/store/store_internal.h"
 
 #include <string.h>
@@ -74,8 +74,8 @@ int store_step_set(struct store *s, const struct store_request *r, struct store_
 /* One key of a MULTI_SET, ready to be stored. */
 struct prepared {
     struct store_name *name;
-    bool fresh; /* created for this request; a name that comes twice is fresh once */
-    bool keeps; /* its block takes the value; no other value of this request makes that block smaller */
+    bool fresh; /* created for this request; a name listed twice is fresh once */
+    bool keeps; /* its block is reused; no other value of this request makes that block smaller */
     char *block;
 };
 
@@ -108,7 +108,7 @@ int store_step_multi_set(struct store *s, const struct store_request *r, struct 
     scope_free struct prepared *all = mem_calloc(r->count, sizeof *all);
     if (!all)
         return error_set(err, MUSTER_E_NOMEM, "multi_set: no memory for %zu keys", r->count);
-    size_t done = 0, pending = 0; /* replaced values are not credited: the same name may come twice */
+    size_t done = 0, pending = 0; /* replaced values are not credited: a name may be listed twice */
     for (; done < r->count && !prepare(s, &all[done], r->keys[done], r->values[done], pending, err); done++)
         pending += all[done].keeps ? 0 : r->values[done].length;
     bool whole = done == r->count;

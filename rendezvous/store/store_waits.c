@@ -7,8 +7,8 @@
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 
-/* Client numbers are often pointers or small counts: spread them over the buckets (finalizer of splitmix64).
- */
+/* Client numbers are often pointers or small counts: the finalizer of splitmix64 spreads them over the
+ * buckets. */
 static uint64_t client_hash(uint64_t client)
 {
     client ^= client >> 30;
@@ -18,9 +18,9 @@ static uint64_t client_hash(uint64_t client)
     return client ^ (client >> 31);
 }
 
-static size_t store_wait_cost(size_t seat_count)
+static size_t store_wait_cost(size_t entry_count)
 {
-    return sizeof(struct store_wait) + seat_count * sizeof(struct store_seat);
+    return sizeof(struct store_wait) + entry_count * sizeof(struct store_wait_entry);
 }
 
 struct store_wait *store_wait_find(const struct store *s, uint64_t client)
@@ -34,66 +34,67 @@ struct store_wait *store_wait_find(const struct store *s, uint64_t client)
     return NULL;
 }
 
-struct store_wait *store_wait_create(struct store *s, uint64_t client, size_t seat_count, const char *what,
+struct store_wait *store_wait_create(struct store *s, uint64_t client, size_t entry_count, const char *what,
                                      struct store_bytes key, struct muster_error *err)
 {
     if (store_wait_find(s, client)) {
         error_set(err, MUSTER_E_STATE,
-                  "%s of key \"%s\": client %" PRIu64 " waits already and may wait only once", what,
-                  store_key_text(key).text, client);
+                  "%s of key \"%s\": client %" PRIu64 " waits already; a client may have one wait at a time",
+                  what, store_key_text(key).text, client);
         return NULL;
     }
-    if (store_budget(s, store_wait_cost(seat_count), 0, what, key, err))
+    if (store_budget(s, store_wait_cost(entry_count), 0, what, key, err))
         return NULL;
-    struct store_wait *wait = mem_calloc(1, store_wait_cost(seat_count));
+    struct store_wait *wait = mem_calloc(1, store_wait_cost(entry_count));
     if (!wait) {
         error_set(err, MUSTER_E_NOMEM, "%s: no memory to wait for key \"%s\" and %zu more", what,
-                  store_key_text(key).text, seat_count - 1);
+                  store_key_text(key).text, entry_count - 1);
         return NULL;
     }
     wait->client = client;
-    wait->seat_count = seat_count;
+    wait->entry_count = entry_count;
     store_link_init(&wait->queued);
-    for (size_t i = 0; i < seat_count; i++) {
-        wait->seats[i].wait = wait;
-        store_link_init(&wait->seats[i].link);
+    for (size_t i = 0; i < entry_count; i++) {
+        wait->entries[i].wait = wait;
+        store_link_init(&wait->entries[i].link);
     }
     store_table_insert(&s->waits, &wait->node, client_hash(client));
-    s->bytes += store_wait_cost(seat_count);
+    s->bytes += store_wait_cost(entry_count);
     return wait;
 }
 
-void store_wait_sit(struct store_wait *wait, size_t seat, struct store_name *name, struct store_link *list)
+void store_wait_add_entry(struct store_wait *wait, size_t entry, struct store_name *name,
+                          struct store_link *list)
 {
-    wait->seats[seat].name = name;
-    store_link_append(list, &wait->seats[seat].link);
+    wait->entries[entry].name = name;
+    store_link_append(list, &wait->entries[entry].link);
     wait->missing++;
 }
 
-static void store_wait_leave_seats(struct store *s, struct store_wait *wait)
+static void store_wait_remove_entries(struct store *s, struct store_wait *wait)
 {
-    for (size_t i = 0; i < wait->seat_count; i++) {
-        struct store_name *name = wait->seats[i].name;
+    for (size_t i = 0; i < wait->entry_count; i++) {
+        struct store_name *name = wait->entries[i].name;
         if (!name)
             continue;
-        wait->seats[i].name = NULL;
-        store_link_remove(&wait->seats[i].link);
+        wait->entries[i].name = NULL;
+        store_link_remove(&wait->entries[i].link);
         store_name_settle(s, name);
     }
 }
 
 void store_wait_drop(struct store *s, struct store_wait *wait)
 {
-    store_wait_leave_seats(s, wait);
+    store_wait_remove_entries(s, wait);
     store_link_remove(&wait->queued);
     store_table_remove(&s->waits, &wait->node);
-    s->bytes -= store_wait_cost(wait->seat_count);
+    s->bytes -= store_wait_cost(wait->entry_count);
     mem_free(wait);
 }
 
 static void store_wait_release(struct store *s, struct store_wait *wait, enum store_wake_reason reason)
 {
-    assert(!wait->released); /* each once */
+    assert(!wait->released); /* once each */
     wait->released = true;
     wait->reason = reason;
     store_link_append(&s->released, &wait->queued);
@@ -102,11 +103,11 @@ static void store_wait_release(struct store *s, struct store_wait *wait, enum st
 void store_waits_count(struct store *s, struct store_link *list, bool one)
 {
     while (!store_link_empty(list)) {
-        struct store_seat *seat = (struct store_seat *)list->next; /* link is its first member */
-        store_link_remove(&seat->link);
-        seat->name = NULL;
-        if (--seat->wait->missing == 0)
-            store_wait_release(s, seat->wait, STORE_WAKE_READY);
+        struct store_wait_entry *entry = (struct store_wait_entry *)list->next; /* link is its first member */
+        store_link_remove(&entry->link);
+        entry->name = NULL;
+        if (--entry->wait->missing == 0)
+            store_wait_release(s, entry->wait, STORE_WAKE_READY);
         if (one)
             return;
     }
@@ -118,7 +119,7 @@ void store_waits_release_all(struct store *s, enum store_wake_reason reason)
         for (struct store_node *node = s->waits.buckets[i]; node; node = node->next) {
             struct store_wait *wait = (struct store_wait *)node;
             if (!wait->released) {
-                store_wait_leave_seats(s, wait);
+                store_wait_remove_entries(s, wait);
                 store_wait_release(s, wait, reason);
             }
         }
@@ -163,7 +164,7 @@ int store_step_wait(struct store *s, const struct store_request *r, struct store
     struct store_wait *wait = store_wait_create(s, r->client, missing, "wait", r->keys[first], err);
     if (!wait)
         return -1;
-    size_t seat = 0;
+    size_t entry = 0;
     for (size_t i = first; i < r->count; i++) {
         struct store_name *name = store_name_obtain(s, r->keys[i], "wait", err);
         if (!name) {
@@ -171,7 +172,7 @@ int store_step_wait(struct store *s, const struct store_request *r, struct store
             return -1;
         }
         if (!store_name_satisfies(name))
-            store_wait_sit(wait, seat++, name, &name->waits);
+            store_wait_add_entry(wait, entry++, name, &name->waits);
     }
     a->parked = true;
     return 0;
@@ -184,10 +185,10 @@ int store_step_barrier(struct store *s, const struct store_request *r, struct st
     if (store_name_read_number(store_name_find(s, r->key), "barrier", &arrived, err))
         return -1;
     if (arrived == INT64_MAX)
-        return error_set(err, MUSTER_E_LIMIT, "barrier: the count of key \"%s\" leaves 64 bits",
+        return error_set(err, MUSTER_E_LIMIT, "barrier: the count of key \"%s\" exceeds 64 bits",
                          store_key_text(r->key).text);
     a->number = arrived + 1;
-    a->parked = r->again && r->number > 0 ? a->number % r->number != 0 : a->number < r->number;
+    a->parked = r->reusable && r->number > 0 ? a->number % r->number != 0 : a->number < r->number;
     struct store_wait *wait = NULL;
     if (a->parked && !(wait = store_wait_create(s, r->client, 1, "barrier", r->key, err)))
         return -1;
@@ -202,7 +203,7 @@ int store_step_barrier(struct store *s, const struct store_request *r, struct st
     store_name_write_number(s, name, a->number);
     store_waits_count(s, &name->waits, false);
     if (wait)
-        store_wait_sit(wait, 0, name, &name->barriers);
+        store_wait_add_entry(wait, 0, name, &name->barriers);
     else
         store_waits_count(s, &name->barriers, false);
     return 0;

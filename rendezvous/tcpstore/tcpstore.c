@@ -1,5 +1,5 @@
-/* tcpstore.c - see tcpstore.h: the engine, its connections, and whose requests are served when. The parser is
- * in tcpstore_parser.c, what a request does in tcpstore_requests.c. */
+/* tcpstore.c - see tcpstore.h: the engine, its connections, and the order in which their requests are served.
+ * tcpstore_parser.c parses requests, tcpstore_requests.c carries them out. */
 #include "rendezvous/tcpstore/tcpstore.h"
 
 #include "proto/base/error.h"
@@ -7,10 +7,10 @@
 #include "rendezvous/tcpstore/tcpstore_greeting.h"
 #include "rendezvous/tcpstore/tcpstore_internal.h"
 
-/* Buffers of an idle connection above this are given back: thousands of workers are connected and silent. */
+/* An idle connection frees buffers larger than this: thousands of workers are connected and idle. */
 enum { BUFFER_KEPT = 4096 };
 
-static struct muster_error reason_without_memory = {MUSTER_E_NOMEM, "no memory left to serve it"};
+static struct muster_error reason_without_memory = {MUSTER_E_NOMEM, "out of memory"};
 
 const char *tcpstore_state_name(int state)
 {
@@ -81,24 +81,24 @@ struct tcpstore_connection *tcpstore_open(struct tcpstore *t, void *owner, struc
 
 void tcpstore_connection_touch(struct tcpstore_connection *c)
 {
-    struct tcpstore_line *line = &c->engine->touched;
+    struct tcpstore_queue *queue = &c->engine->touched;
     if (c->touched)
         return;
     c->touched = true;
     c->next_touched = NULL;
-    *(line->first ? &line->last->next_touched : &line->first) = c;
-    line->last = c;
+    *(queue->first ? &queue->last->next_touched : &queue->first) = c;
+    queue->last = c;
 }
 
 void tcpstore_connection_make_runnable(struct tcpstore_connection *c)
 {
-    struct tcpstore_line *line = &c->engine->runnable;
+    struct tcpstore_queue *queue = &c->engine->runnable;
     if (c->runnable)
         return;
     c->runnable = true;
     c->next_runnable = NULL;
-    *(line->first ? &line->last->next_runnable : &line->first) = c;
-    line->last = c;
+    *(queue->first ? &queue->last->next_runnable : &queue->first) = c;
+    queue->last = c;
 }
 
 struct tcpstore_connection *tcpstore_next_touched(struct tcpstore *t)
@@ -113,15 +113,15 @@ struct tcpstore_connection *tcpstore_next_touched(struct tcpstore *t)
 
 static void leave_touched(struct tcpstore_connection *c)
 {
-    struct tcpstore_line *line = &c->engine->touched;
+    struct tcpstore_queue *queue = &c->engine->touched;
     struct tcpstore_connection *before = NULL;
     if (!c->touched)
         return;
-    for (struct tcpstore_connection *at = line->first; at != c; at = at->next_touched)
+    for (struct tcpstore_connection *at = queue->first; at != c; at = at->next_touched)
         before = at;
-    *(before ? &before->next_touched : &line->first) = c->next_touched;
-    if (line->last == c)
-        line->last = before;
+    *(before ? &before->next_touched : &queue->first) = c->next_touched;
+    if (queue->last == c)
+        queue->last = before;
     c->touched = false;
 }
 
@@ -129,11 +129,10 @@ void tcpstore_close(struct tcpstore_connection *c)
 {
     if (!c)
         return;
-    /* A runnable line exists only inside a call of this file, and none of them closes a connection. */
+    /* The runnable queue is empty between calls into this file, and no call closes a connection. */
     struct store_request leave = {.operation = STORE_LEAVE, .client = tcpstore_connection_client(c)};
     struct store_answer answer;
-    (void)store_step(c->engine->store, &leave, &answer,
-                     NULL); /* cannot fail, and there would be nobody to tell */
+    (void)store_step(c->engine->store, &leave, &answer, NULL); /* cannot fail */
     leave_touched(c);
     *(c->previous ? &c->previous->next : &c->engine->connections) = c->next;
     if (c->next)
@@ -179,7 +178,7 @@ static size_t output_waiting(const struct tcpstore_connection *c)
     return c->output.length - c->output_sent;
 }
 
-/* Learns what the peer is; 0 also where more bytes are needed for that. */
+/* Determines the peer's protocol version; 0 also while more bytes are needed for that. */
 static int check_greeting(struct tcpstore_connection *c, const char *data, size_t length,
                           struct muster_error *err)
 {
@@ -188,7 +187,8 @@ static int check_greeting(struct tcpstore_connection *c, const char *data, size_
     return tcpstore_greeting(data, length, &c->engine->limits, &c->parser.dialect, err);
 }
 
-/* Without a magic number, the first key has to tell a client from what only looks like one. */
+/* Without a magic number, only the first key distinguishes a client from other bytes that parse as a request.
+ */
 static int check_first_key(const struct tcpstore_connection *c, const char *data, struct muster_error *err)
 {
     const struct tcpstore_parser *p = &c->parser;
@@ -197,9 +197,10 @@ static int check_first_key(const struct tcpstore_connection *c, const char *data
     struct store_bytes key = {data + p->spans[0].offset, p->spans[0].length};
     if (tcpstore_greeting_key(key))
         return 0;
-    return error_set(err, MUSTER_E_PROTOCOL,
-                     "it begins with %s of a key that no client of PyTorch writes: not a TCPStore client",
-                     tcpstore_query_name(p->query));
+    return error_set(
+        err, MUSTER_E_PROTOCOL,
+        "its first request is %s of a key that no client of PyTorch writes: not a TCPStore client",
+        tcpstore_query_name(p->query));
 }
 
 static bool is_cancel(const struct tcpstore_connection *c, char query)
@@ -207,13 +208,13 @@ static bool is_cancel(const struct tcpstore_connection *c, char query)
     return query == TCPSTORE_CANCEL_WAIT - (c->parser.dialect == TCPSTORE_DIALECT_2_1);
 }
 
-/* Behind a parked wait: 1 where a GET or MULTI_GET lies there that a CANCEL_WAIT behind it takes back; then
- * it is the request that is done. */
-static int take_back(struct tcpstore_connection *c, const char *data, size_t length)
+/* Behind a parked wait: 1 if the bytes are a GET or MULTI_GET and the CANCEL_WAIT that cancels it. The GET
+ * then counts as served: connection_step continues with the CANCEL_WAIT. */
+static int cancel_queued_get(struct tcpstore_connection *c, const char *data, size_t length)
 {
     struct tcpstore_parser behind = {.dialect = c->parser.dialect};
     bool found = false;
-    if (c->ours && is_cancel(c, data[length - 1]) &&
+    if (c->muster_client && is_cancel(c, data[length - 1]) &&
         (data[0] == TCPSTORE_GET || data[0] == TCPSTORE_MULTI_GET))
         found = tcpstore_parse(&behind, data, length, &c->engine->limits, NULL) == TCPSTORE_PARSE_DONE &&
                 behind.cursor == length - 1;
@@ -223,15 +224,15 @@ static int take_back(struct tcpstore_connection *c, const char *data, size_t len
     return found;
 }
 
-/* Serves the request at data if it is complete and its turn. 1: served; 0: nothing to do now; -1: broken. */
+/* Serves the request at data if it is complete and may be served now. 1: served; 0: not now; -1: broken. */
 static int connection_step(struct tcpstore_connection *c, const char *data, size_t length,
                            struct muster_error *err)
 {
     if (!length || output_waiting(c) > TCPSTORE_OUTPUT_HIGH)
         return 0;
-    /* What comes behind a parked wait has to wait for it, unless it is its end. */
+    /* Requests behind a parked wait are held until it ends, unless they cancel it. */
     if (c->state == TCPSTORE_STATE_PARKED && !is_cancel(c, data[0]))
-        return take_back(c, data, length);
+        return cancel_queued_get(c, data, length);
     if (check_greeting(c, data, length, err))
         return -1;
     if (c->parser.dialect == TCPSTORE_DIALECT_UNKNOWN)
@@ -245,7 +246,7 @@ static int connection_step(struct tcpstore_connection *c, const char *data, size
     return 1;
 }
 
-/* Serves what can be served of the bytes; returns how many of them are done. */
+/* Serves the complete requests at data that can be served; returns how many bytes they have. */
 static size_t connection_consume(struct tcpstore_connection *c, const char *data, size_t length)
 {
     struct muster_error err = {0};
@@ -282,7 +283,7 @@ void tcpstore_feed(struct tcpstore_connection *c, const void *data, size_t lengt
 {
     if (c->state == TCPSTORE_STATE_BROKEN || !length)
         return;
-    /* Whole requests with none before them, which is nearly always so, are served from where they lie. */
+    /* The usual case: no input is queued, and whole requests are served without a copy. */
     bool queued = c->input.length > 0;
     size_t used = queued ? 0 : connection_consume(c, data, length);
     if (used < length && c->state != TCPSTORE_STATE_BROKEN) {

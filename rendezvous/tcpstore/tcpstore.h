@@ -1,20 +1,22 @@
-/* tcpstore.h - PyTorch's TCPStore protocol as a pure engine: bytes of many connections in, bytes out, over
- * one store.
+/* tcpstore.h - PyTorch's TCPStore protocol as a pure engine over one store: takes the bytes received on many
+ * connections and returns the bytes to send.
  *
  * Wire format (the query numbers are those of torch 2.13's QueryType): little-endian integers, no alignment,
- * no framing; a string or vector is a u64 length and its bytes. A connection opens with VALIDATE; that of a
- * client of torch 2.1, which has none, opens with any request, and its query numbers are lower by one.
- * Requests may be split at any byte and pipelined; replies come in the order of the requests. While a WAIT or
- * BARRIER is parked, later requests of that connection stay queued, except a CANCEL_WAIT that comes next.
+ * no framing; a string or vector is a u64 length and its bytes. A connection opens with VALIDATE. Clients of
+ * torch 2.1 do not send it: their connections open with any request, and their query numbers are lower by
+ * one. Requests may be split at any byte and pipelined; replies come in the order of the requests. While a
+ * WAIT or BARRIER is parked, later requests of that connection stay queued, except a CANCEL_WAIT that follows
+ * directly.
  *
- * Our own client learns whose server this is by a CHECK of TCPSTORE_OURS alone, a key that no client of
- * PyTorch can name (theirs begin with "/") and that only this server says is there. From then on, for that
- * connection: a CANCEL_WAIT that is the last to come, behind a GET or MULTI_GET behind a parked WAIT, takes
- * both back, so that a client may ask for a value together with the wait for it; and a BARRIER opens at each
- * multiple of its world size.
+ * Our own client detects this server with a CHECK of the single key TCPSTORE_MUSTER_KEY, which no client of
+ * PyTorch can name (their keys begin with "/") and which exists only on this server. From then on, for that
+ * connection: (1) a client may send a GET or MULTI_GET right behind its WAIT; a CANCEL_WAIT behind them, as
+ * the last request received, cancels both while the WAIT is parked; (2) a BARRIER opens at each multiple of
+ * its world size.
  *
- * The shell feeds what it received, then asks `tcpstore_next_touched` until NULL for the connections whose
- * output grew or that broke the protocol, sends output, and says what was sent. One thread at a time. */
+ * The shell feeds received bytes, then calls `tcpstore_next_touched` until NULL for the connections whose
+ * output grew or that violated the protocol, sends their output, and reports how much was sent with
+ * `tcpstore_sent`. One thread at a time. */
 #ifndef MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_H
 #define MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_H
 
@@ -30,11 +32,11 @@
 extern "C" {
 #endif
 
-#define TCPSTORE_MAGIC UINT32_C(0x3C85F7CE)
-#define TCPSTORE_OURS  "muster/replies-in-order"
+#define TCPSTORE_MAGIC      UINT32_C(0x3C85F7CE)
+#define TCPSTORE_MUSTER_KEY "muster/replies-in-order"
 
 /* query, name, body: u u32, i i64, k key, v value, K count and keys, P count and (key, value) pairs. The
- * query's number on the wire is its place in this list. */
+ * query's number on the wire is its index in this list. */
 #define TCPSTORE_QUERIES(X)                                                                                  \
     X(TCPSTORE_VALIDATE, "VALIDATE", "u")                                                                    \
     X(TCPSTORE_SET, "SET", "kv")                                                                             \
@@ -65,21 +67,21 @@ enum tcpstore_query {
 
 /* How a client numbers its queries. */
 enum tcpstore_dialect {
-    TCPSTORE_DIALECT_UNKNOWN, /* too few bytes to say */
+    TCPSTORE_DIALECT_UNKNOWN, /* more bytes are needed */
     TCPSTORE_DIALECT_VALIDATED,
-    TCPSTORE_DIALECT_2_1 /* SET is 0, CANCEL_WAIT 11 the last */
+    TCPSTORE_DIALECT_2_1 /* from SET (0) to CANCEL_WAIT (11) */
 };
 
 /* The one-byte replies. */
 enum { TCPSTORE_READY = 0, TCPSTORE_NOT_READY = 1, TCPSTORE_STOP_WAITING = 0, TCPSTORE_WAIT_CANCELED = 1 };
 
-/* Bytes of one request, and of one connection's unsent replies: 64 MiB is eight values of the largest size
- * and more than any client of PyTorch sends at once. A request or reply above it breaks the connection. */
+/* Limit for the bytes of one request, and for the unsent replies of one connection: 64 MiB is eight values of
+ * the largest size and more than any client of PyTorch sends at once. Above it the connection is broken. */
 #define TCPSTORE_MESSAGE_LIMIT ((size_t)64 << 20)
-/* A connection with more unsent replies than this is not served until its peer reads: 1 MiB keeps a socket
- * busy. */
+/* While a connection has more unsent bytes of replies than this, its requests are not served: 1 MiB keeps a
+ * socket busy. */
 #define TCPSTORE_OUTPUT_HIGH ((size_t)1 << 20)
-/* A connection that cannot be served now is read no further than this. */
+/* While a connection's requests cannot be served, at most so many bytes of them are read. */
 #define TCPSTORE_INPUT_HIGH ((size_t)64 << 10)
 
 /* state, printable name */
@@ -87,7 +89,7 @@ enum { TCPSTORE_READY = 0, TCPSTORE_NOT_READY = 1, TCPSTORE_STOP_WAITING = 0, TC
     X(TCPSTORE_STATE_GREETING, "greeting") /* neither VALIDATE nor a request has arrived */                  \
     X(TCPSTORE_STATE_OPEN, "open")         /* requests are served */                                         \
     X(TCPSTORE_STATE_PARKED, "parked")     /* a WAIT or BARRIER waits for its keys */                        \
-    X(TCPSTORE_STATE_BROKEN, "broken")     /* nothing more is served; close it */
+    X(TCPSTORE_STATE_BROKEN, "broken")     /* no request is served any more; close it */
 
 enum tcpstore_state {
 #define TCPSTORE_STATE_ENUM(symbol, name) symbol,
@@ -102,30 +104,31 @@ struct tcpstore_connection;
 
 /* Owned by the caller. limits NULL: the store's defaults. */
 struct tcpstore *tcpstore_create(const struct store_limits *limits, struct muster_error *err);
-/* Connections that are still open are closed with it. */
+/* Closes open connections. Accepts NULL. */
 void tcpstore_destroy(struct tcpstore *t);
 GUARD_DEFINE(tcpstore, struct tcpstore *, tcpstore_destroy);
 
-/* A new connection; owner is the caller's own pointer. It lives until tcpstore_close. */
+/* A new connection; owner is the caller's own pointer, see tcpstore_owner. Valid until tcpstore_close. */
 struct tcpstore_connection *tcpstore_open(struct tcpstore *t, void *owner, struct muster_error *err);
-/* Its waits are dropped, its keys stay. Accepts NULL. */
+/* Drops its waits; its keys stay. Accepts NULL. */
 void tcpstore_close(struct tcpstore_connection *c);
 void *tcpstore_owner(const struct tcpstore_connection *c);
 
-/* Takes received bytes and serves what can be served. Failures are states of connections, not of this call.
- */
+/* Takes received bytes and serves all requests that can be served. A failure makes the connection broken; the
+ * call itself has none. */
 void tcpstore_feed(struct tcpstore_connection *c, const void *data, size_t length);
-/* The next connection that has something for its shell: output to send or a broken state. Each is reported
- * once until it is touched again. */
+/* The next connection that has output to send or that is broken. Each is returned once until it is touched
+ * again. */
 struct tcpstore_connection *tcpstore_next_touched(struct tcpstore *t);
 /* Replies not yet sent; borrowed until the next call with the engine. */
 struct store_bytes tcpstore_output(const struct tcpstore_connection *c);
-/* The first length bytes of the output are sent. May serve requests that were held back by a full output. */
+/* Reports that the first length bytes of the output were sent. May serve requests that waited for room in the
+ * output. */
 void tcpstore_sent(struct tcpstore_connection *c, size_t length);
-/* Whether more bytes from the peer are wanted now (false: its requests wait for something). */
+/* Whether to read from the peer now (false: requests that were read already wait for a key or for output). */
 bool tcpstore_wants_input(const struct tcpstore_connection *c);
 enum tcpstore_state tcpstore_state(const struct tcpstore_connection *c);
-/* Why a connection is broken: one line that names the value and the limit. NULL unless broken. */
+/* Why a connection is broken: one line with the value and the limit. NULL unless broken. */
 const struct muster_error *tcpstore_broken_reason(const struct tcpstore_connection *c);
 
 /* A new, empty key space; every connection of the old one becomes broken ("the round is over"). */

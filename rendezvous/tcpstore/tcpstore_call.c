@@ -10,15 +10,15 @@
 #include "proto/base/error.h"
 #include "rendezvous/tcpstore/tcpstore_stream.h"
 
-#define CANCEL_NS (5 * NS_PER_S) /* the answer to CANCEL_WAIT waits for nobody */
+#define CANCEL_NS (5 * NS_PER_S) /* the server replies to CANCEL_WAIT at once */
 
-/* A request's memory above this is given back. */
+/* A request buffer larger than this is freed after the call. */
 enum { REQUEST_KEPT = 64 << 10 };
 
 void tcpstore_call_put_query(struct tcpstore_client *c, enum tcpstore_query query)
 {
-    uint8_t byte = (uint8_t)(query - c->old);
-    (void)buffer_append(&c->request, &byte, sizeof byte); /* tcpstore_call_send looks at the buffer */
+    uint8_t byte = (uint8_t)(query - c->old_server);
+    (void)buffer_append(&c->request, &byte, sizeof byte); /* tcpstore_call_send checks the buffer */
 }
 
 struct tcpstore_call tcpstore_call_begin(struct tcpstore_client *c, enum tcpstore_query query,
@@ -33,7 +33,7 @@ struct tcpstore_call tcpstore_call_begin(struct tcpstore_client *c, enum tcpstor
     return call;
 }
 
-/* Says what failed, where, and after how long. Returns -1. */
+/* Completes call->err with the call, the server and the time it took. Returns -1. */
 static int tcpstore_call_explain(const struct tcpstore_call *call)
 {
     double seconds = (double)instant_diff_ns(clock_now(NULL), call->start) / (double)NS_PER_S;
@@ -46,7 +46,6 @@ static int tcpstore_call_explain(const struct tcpstore_call *call)
                       call->client->port, call->what, key, more, seconds);
 }
 
-/* As tcpstore_call_explain, for failures that leave the stream out of step. */
 int tcpstore_call_fail(const struct tcpstore_call *call)
 {
     close(call->client->fd);
@@ -56,7 +55,7 @@ int tcpstore_call_fail(const struct tcpstore_call *call)
 
 int tcpstore_call_protocol(const struct tcpstore_call *call, const char *reply, int64_t value)
 {
-    error_set(call->err, MUSTER_E_PROTOCOL, "the server answers %s %" PRId64, reply, value);
+    error_set(call->err, MUSTER_E_PROTOCOL, "the server replied to %s %" PRId64, reply, value);
     return tcpstore_call_fail(call);
 }
 
@@ -65,7 +64,7 @@ int tcpstore_call_protocol(const struct tcpstore_call *call, const char *reply, 
 void tcpstore_call_put_u64(struct tcpstore_client *c, uint64_t value)
 {
     value = htole64(value);
-    (void)buffer_append(&c->request, &value, sizeof value); /* tcpstore_call_send looks at the buffer */
+    (void)buffer_append(&c->request, &value, sizeof value); /* tcpstore_call_send checks the buffer */
 }
 
 void tcpstore_call_put_u32(struct tcpstore_client *c, uint32_t value)
@@ -139,12 +138,12 @@ int tcpstore_call_send(const struct tcpstore_call *call)
     return result ? tcpstore_call_fail(call) : 0;
 }
 
-/* Exactly length bytes. Replies are small, so one look at the socket mostly gets all of one. */
+/* Replies are small, so one read of the socket mostly gets a whole one. */
 int tcpstore_call_receive(struct tcpstore_client *c, void *to, size_t length, struct instant deadline,
                           struct muster_error *err)
 {
-    size_t there = c->input_end - c->input_start, got = 0;
-    size_t used = there < length ? there : length, left = length - used;
+    size_t available = c->input_end - c->input_start, got = 0;
+    size_t used = available < length ? available : length, left = length - used;
     if (used)
         memcpy(to, c->input + c->input_start, used);
     c->input_start += used;
@@ -175,7 +174,7 @@ int tcpstore_call_receive_vector(const struct tcpstore_call *call, struct buffer
     if (tcpstore_call_receive_i64(call, &length))
         return -1;
     if (length < 0 || (uint64_t)length > TCPSTORE_MESSAGE_LIMIT)
-        return tcpstore_call_protocol(call, "with a value of impossible length", length);
+        return tcpstore_call_protocol(call, "with a value of invalid length", length);
     buffer_clear(out);
     char *to = buffer_reserve(out, (size_t)length);
     if (!to) {
@@ -189,26 +188,27 @@ int tcpstore_call_receive_vector(const struct tcpstore_call *call, struct buffer
     return 0;
 }
 
-/* The deadline of a wait has passed: takes it back. 0 where the keys came at the last moment after all. */
+/* Cancels the wait after its deadline. 0 if the keys appeared before the CANCEL_WAIT arrived. */
 static int cancel_wait(struct tcpstore_call *call)
 {
     struct tcpstore_client *c = call->client;
     struct instant until = instant_add(clock_now(NULL), CANCEL_NS);
     struct muster_error failed = {0};
-    uint8_t cancel = (uint8_t)(TCPSTORE_CANCEL_WAIT - c->old), reply = 0, second = TCPSTORE_WAIT_CANCELED;
+    uint8_t cancel = (uint8_t)(TCPSTORE_CANCEL_WAIT - c->old_server), reply = 0,
+            second = TCPSTORE_WAIT_CANCELED;
     if (tcpstore_stream_send(c->fd, &cancel, sizeof cancel, until, &failed) ||
         tcpstore_call_receive(c, &reply, sizeof reply, until, &failed) ||
-        (reply == TCPSTORE_STOP_WAITING && !call->behind &&
+        (reply == TCPSTORE_STOP_WAITING && !call->pipelined &&
          tcpstore_call_receive(c, &second, sizeof second, until, &failed))) {
         error_set(call->err, failed.code, "timed out, and the wait could not be cancelled: %s", failed.text);
         return tcpstore_call_fail(call);
     }
     if (second != TCPSTORE_WAIT_CANCELED || reply > TCPSTORE_WAIT_CANCELED)
         return tcpstore_call_protocol(call, "CANCEL_WAIT with", reply);
-    call->late = reply == TCPSTORE_STOP_WAITING && call->behind;
+    call->late = reply == TCPSTORE_STOP_WAITING && call->pipelined;
     if (reply == TCPSTORE_STOP_WAITING)
         return 0;
-    error_set(call->err, MUSTER_E_TIMEOUT, "timed out: not there yet");
+    error_set(call->err, MUSTER_E_TIMEOUT, "timed out: the key does not exist yet");
     return tcpstore_call_explain(call);
 }
 

@@ -1,8 +1,8 @@
-/* tcpstore_client.c - see tcpstore_client.h: the calls. How one is made is in tcpstore_call.c, connecting in
- * tcpstore_client_connect.c.
+/* tcpstore_client.c - see tcpstore_client.h: the operations. tcpstore_call.c has the steps of one call,
+ * tcpstore_client_connect.c connects.
  *
- * Behind a WAIT a request is sent at once only to a server of ours: torch's own answers what comes behind a
- * parked wait out of order. */
+ * A GET is sent together with its WAIT only to muster's server: torch's replies out of order to requests
+ * behind a parked wait. */
 #include "rendezvous/tcpstore/tcpstore_client.h"
 
 #include <inttypes.h>
@@ -13,8 +13,8 @@
 #include "proto/base/mem.h"
 #include "rendezvous/tcpstore/tcpstore_call.h"
 
-/* What may lie behind a parked wait, so that the server still reads the CANCEL_WAIT behind it. */
-enum { BEHIND_WAIT = TCPSTORE_INPUT_HIGH / 2 };
+/* Most bytes sent behind a wait: the server must still read the CANCEL_WAIT that follows them. */
+enum { PIPELINE_LIMIT = TCPSTORE_INPUT_HIGH / 2 };
 
 int tcpstore_client_set(struct tcpstore_client *c, const char *key, const void *data, size_t length,
                         struct muster_error *err)
@@ -60,14 +60,14 @@ static int get_values(struct tcpstore_call *call, const char *const *keys, bool 
 {
     struct tcpstore_client *c = call->client;
     uint8_t cancelled = TCPSTORE_WAIT_CANCELED;
-    call->behind = c->ours && c->request.length <= BEHIND_WAIT;
-    if (call->behind)
+    call->pipelined = c->muster_server && c->request.length <= PIPELINE_LIMIT;
+    if (call->pipelined)
         put_values_query(call, keys, list);
     if (tcpstore_call_wait(call))
         return -1;
-    /* The keys are there: their values need only a server that answers. */
+    /* The keys exist: from here only a failed server can delay the values. */
     call->deadline = instant_add(clock_now(NULL), c->timeout_ns);
-    if (!call->behind) {
+    if (!call->pipelined) {
         buffer_clear(&c->request);
         put_values_query(call, keys, list);
         if (tcpstore_call_send(call))
@@ -181,8 +181,9 @@ int tcpstore_client_num_keys(struct tcpstore_client *c, int64_t *count, struct m
     return tcpstore_call_send(&call) || tcpstore_call_receive_i64(&call, count) ? -1 : 0;
 }
 
-/* A server of ours counts for us. On another one a counter says who is the last of each generation; he sets
- * its mark and takes the mark before away, which everybody has seen who came here again. */
+/* Muster's server counts the arrivals. On torch's, a counter key determines the last client of each
+ * generation. That client sets the mark of its generation and deletes the previous mark, which every client
+ * has seen before it calls again. */
 int tcpstore_client_barrier(struct tcpstore_client *c, const char *key, int world_size, int64_t timeout_ns,
                             struct muster_error *err)
 {
@@ -192,7 +193,7 @@ int tcpstore_client_barrier(struct tcpstore_client *c, const char *key, int worl
     scope_free char *counter = mem_printf("%s/count", key);
     if (!counter)
         return error_set(err, MUSTER_E_NOMEM, "no memory for barrier \"%s\"", key);
-    if (c->ours) {
+    if (c->muster_server) {
         struct tcpstore_call call = tcpstore_call_begin(c, TCPSTORE_BARRIER, "barrier", key, timeout_ns, err);
         if (tcpstore_call_check_sizes(&call, counter, 0))
             return -1;
@@ -204,17 +205,17 @@ int tcpstore_client_barrier(struct tcpstore_client *c, const char *key, int worl
         return -1;
     int64_t generation = (arrived - 1) / world_size;
     scope_free char *mark = mem_printf("%s/done/%" PRId64, key, generation);
-    scope_free char *before = mem_printf("%s/done/%" PRId64, key, generation - 1);
-    if (!mark || !before)
+    scope_free char *previous = mem_printf("%s/done/%" PRId64, key, generation - 1);
+    if (!mark || !previous)
         return error_set(err, MUSTER_E_NOMEM, "no memory for barrier \"%s\"", key);
     if (arrived % world_size != 0)
         return tcpstore_client_wait(c, (const char *const[]){mark}, 1, timeout_ns, err);
     if (tcpstore_client_set(c, mark, "1", 1, err))
         return -1;
-    return generation > 0 ? tcpstore_client_delete(c, before, NULL, err) : 0;
+    return generation > 0 ? tcpstore_client_delete(c, previous, NULL, err) : 0;
 }
 
-/* --- the runtime's face --- */
+/* --- struct kv_store --- */
 
 static int kv_set(void *ctx, const char *key, const void *data, size_t n, struct muster_error *err)
 {
@@ -244,10 +245,11 @@ int tcpstore_client_address(const struct tcpstore_client *c, char *out, size_t s
     if (c->fd < 0)
         return error_set(err, MUSTER_E_STATE, "an earlier failure has closed this connection");
     if (getsockname(c->fd, (struct sockaddr *)&address, &length))
-        return error_errno(err, "our address on the connection to the store");
+        return error_errno(err, "cannot read the local address of the connection to the store");
     int failed =
         getnameinfo((struct sockaddr *)&address, length, out, (socklen_t)size, NULL, 0, NI_NUMERICHOST);
-    return failed ? error_set(err, MUSTER_E_IO, "our address on the connection to the store: %s",
+    return failed ? error_set(err, MUSTER_E_IO,
+                              "cannot format the local address of the connection to the store: %s",
                               gai_strerror(failed))
                   : 0;
 }

@@ -1,12 +1,12 @@
-/* tcpstore_client.h - a blocking client of PyTorch's TCPStore protocol, for libmuster's bootstrap: it talks
- * to an agent's store as well as to torch's own server.
+/* tcpstore_client.h - a blocking client of PyTorch's TCPStore protocol, for libmuster's bootstrap. It works
+ * with an agent's store and with torch's own server.
  *
  * Every call has a deadline. A wait that times out is cancelled on the server and the client stays usable; a
- * call that fails in any other way in the middle of a request leaves the stream out of step, so the client is
- * closed and later calls are MUSTER_E_STATE. Errors name host, port, key and time.
+ * call that fails in any other way in the middle of a request closes the connection, and later calls fail
+ * with MUSTER_E_STATE. Errors name host, port, key and time.
  *
- * User keys get the prefix "/" as torch's client gives them ("/" and then "<prefix>/" where a prefix is set,
- * as PrefixStore does), so that both see the same keys. A client belongs to one thread at a time. */
+ * User keys get the prefix "/" as torch's client gives them ("/" and then "<prefix>/" if a prefix is set, as
+ * PrefixStore does), so that both see the same keys. A client belongs to one thread at a time. */
 #ifndef MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_CLIENT_H
 #define MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_CLIENT_H
 
@@ -28,14 +28,14 @@ struct tcpstore_client_options {
     const char *host; /* name or numeric address */
     uint16_t port;
     const char *prefix; /* NULL: none */
-    int64_t timeout_ns; /* of connecting, and of each call that takes no time of its own; 0: 300 s, torch's
+    int64_t timeout_ns; /* of connecting, and of each call without a timeout parameter; 0: 300 s, torch's
                            default */
 };
 
 struct tcpstore_client;
 
-/* Resolves, connects and greets, again and again with jittered back-off until the deadline. The name look-up
- * itself is the system's getaddrinfo and keeps its own time limits. Owned by the caller. */
+/* Resolves, connects and sends the greeting; retries with jittered back-off until the deadline. The name
+ * look-up is the system's getaddrinfo and has its own time limits. Owned by the caller. */
 struct tcpstore_client *tcpstore_client_connect(const struct tcpstore_client_options *options,
                                                 struct muster_error *err);
 /* Accepts NULL. */
@@ -44,8 +44,8 @@ GUARD_DEFINE(tcpstore_client, struct tcpstore_client *, tcpstore_client_destroy)
 
 int tcpstore_client_set(struct tcpstore_client *c, const char *key, const void *data, size_t length,
                         struct muster_error *err);
-/* Waits for key, then replaces the content of out. One round trip to a server of ours, two to another (which
- * answers what is sent behind a parked wait out of order). */
+/* Waits for key, then replaces the content of out. One round trip with muster's server, two with torch's
+ * (which replies out of order to a request that is sent behind a parked wait). */
 int tcpstore_client_get(struct tcpstore_client *c, const char *key, struct buffer *out, int64_t timeout_ns,
                         struct muster_error *err);
 /* value may be NULL. */
@@ -57,14 +57,13 @@ int tcpstore_client_check(struct tcpstore_client *c, const char *const *keys, si
 /* Waits until all count keys exist. */
 int tcpstore_client_wait(struct tcpstore_client *c, const char *const *keys, size_t count, int64_t timeout_ns,
                          struct muster_error *err);
-/* Replaces the value of key by desired where it is expected (a missing key: where expected is empty). out
- * gets the server's answer: desired where it was stored, else the value that is there (a missing key:
- * expected). */
+/* Replaces the value of key by desired if it equals expected (a missing key: if expected is empty). out gets
+ * the server's reply: desired if it was stored, else the present value (a missing key: expected). */
 int tcpstore_client_compare_set(struct tcpstore_client *c, const char *key, struct store_bytes expected,
                                 struct store_bytes desired, struct buffer *out, struct muster_error *err);
 int tcpstore_client_append(struct tcpstore_client *c, const char *key, const void *data, size_t length,
                            struct muster_error *err);
-/* deleted (may be NULL): whether it was there. */
+/* deleted (may be NULL): whether the key existed. */
 int tcpstore_client_delete(struct tcpstore_client *c, const char *key, bool *deleted,
                            struct muster_error *err);
 /* Waits for all count keys; values has count buffers, whose content is replaced. Round trips as in get. */
@@ -72,16 +71,16 @@ int tcpstore_client_multi_get(struct tcpstore_client *c, const char *const *keys
                               struct buffer *values, int64_t timeout_ns, struct muster_error *err);
 int tcpstore_client_multi_set(struct tcpstore_client *c, const char *const *keys,
                               const struct store_bytes *values, size_t count, struct muster_error *err);
-/* Keys of the whole store, other prefixes and torch's own included. */
+/* Number of keys in the whole store, with other prefixes and torch's own keys. */
 int tcpstore_client_num_keys(struct tcpstore_client *c, int64_t *count, struct muster_error *err);
-/* Returns when world_size clients have called it with this key. May be used again with the same key and world
- * size. One round trip to a server of ours; ADD and WAIT, which every server knows, to another. */
+/* Returns when world_size clients have called it with this key. Reusable with the same key and world size.
+ * One round trip with muster's server; with torch's it uses ADD and WAIT, which every version has. */
 int tcpstore_client_barrier(struct tcpstore_client *c, const char *key, int world_size, int64_t timeout_ns,
                             struct muster_error *err);
 /* Numeric text of this side's address on the connection; size is at least 64. */
 int tcpstore_client_address(const struct tcpstore_client *c, char *out, size_t size,
                             struct muster_error *err);
-/* Gives the client the face that the runtime uses; borrows the client. */
+/* The client as the interface that the runtime uses; borrows the client. */
 struct kv_store tcpstore_client_kv(struct tcpstore_client *c);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-/* tcpstore_client_connect.c - see tcpstore_client.h: a client's beginning, with as many attempts as its time
- * allows, and its end. */
+/* tcpstore_client_connect.c - see tcpstore_client.h: connects with retries until the deadline, and
+ * destroys. */
 #include <string.h>
 #include <unistd.h>
 
@@ -10,37 +10,39 @@
 
 #define TIMEOUT_NS      (300 * NS_PER_S) /* torch's default for a store */
 #define GREETING_NS     (30 * NS_PER_S) /* a busy server of thousands of clients may take a while to accept */
-#define OLD_GREETING_NS (2 * NS_PER_S)  /* a server that is not old after all says nothing */
+#define OLD_GREETING_NS (2 * NS_PER_S)  /* a newer server does not reply to a greeting of 2.1 */
 #define BACKOFF_MIN_NS  (10 * NS_PER_MS)
 #define BACKOFF_MAX_NS  (1 * NS_PER_S)
 
-/* VALIDATE has no answer of its own, so a CHECK shows that somebody understood it, and whose server it is:
- * any but ours says that it has no such key. Not a PING, at which servers of torch 2.2 to 2.4 close the
- * connection. */
-static int greet(struct tcpstore_client *c, struct instant deadline, struct muster_error *err)
+/* VALIDATE has no reply. The CHECK behind it shows that the server understood it, and whether it is muster's:
+ * any other server has no such key. PING would not do: servers of torch 2.2 to 2.4 close the connection at
+ * it. */
+static int send_greeting(struct tcpstore_client *c, struct instant deadline, struct muster_error *err)
 {
-    uint8_t whose = TCPSTORE_NOT_READY;
-    deadline = instant_min(deadline, instant_add(clock_now(NULL), c->old ? OLD_GREETING_NS : GREETING_NS));
+    uint8_t reply = TCPSTORE_NOT_READY;
+    deadline =
+        instant_min(deadline, instant_add(clock_now(NULL), c->old_server ? OLD_GREETING_NS : GREETING_NS));
     buffer_clear(&c->request);
-    if (!c->old) {
+    if (!c->old_server) {
         tcpstore_call_put_query(c, TCPSTORE_VALIDATE);
         tcpstore_call_put_u32(c, TCPSTORE_MAGIC);
     }
     tcpstore_call_put_query(c, TCPSTORE_CHECK);
     tcpstore_call_put_u64(c, 1);
-    tcpstore_call_put_bytes(c, (struct store_bytes){TCPSTORE_OURS, sizeof TCPSTORE_OURS - 1});
+    tcpstore_call_put_bytes(c, (struct store_bytes){TCPSTORE_MUSTER_KEY, sizeof TCPSTORE_MUSTER_KEY - 1});
     if (c->request.failed)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the greeting");
     if (tcpstore_stream_send(c->fd, c->request.data, c->request.length, deadline, err) ||
-        tcpstore_call_receive(c, &whose, sizeof whose, deadline, err))
+        tcpstore_call_receive(c, &reply, sizeof reply, deadline, err))
         return error_wrap(err, "greeting");
-    if (whose != TCPSTORE_READY && whose != TCPSTORE_NOT_READY)
-        return error_set(err, MUSTER_E_PROTOCOL, "it answers CHECK with 0x%02X: not a TCPStore", whose);
-    c->ours = whose == TCPSTORE_READY;
+    if (reply != TCPSTORE_READY && reply != TCPSTORE_NOT_READY)
+        return error_set(err, MUSTER_E_PROTOCOL, "it replied to CHECK with 0x%02X: not a TCPStore", reply);
+    c->muster_server = reply == TCPSTORE_READY;
     return 0;
 }
 
-/* Half of the delay to all of it, by the clock's low bits: clients that failed together come back apart. */
+/* Between half of the delay and all of it, by the clock's low bits: clients that failed together do not retry
+ * together. */
 static int64_t jittered(int64_t delay_ns)
 {
     uint64_t bits = (uint64_t)clock_now(NULL).ns * UINT64_C(0x9E3779B97F4A7C15) ^ (uint64_t)getpid() << 32;
@@ -56,26 +58,27 @@ static int connect_until(struct tcpstore_client *c, struct muster_error *err)
         struct muster_error failed = {0};
         c->fd = tcpstore_stream_connect(c->host, c->port, deadline, &failed);
         if (c->fd >= 0) {
-            if (!greet(c, deadline, &failed))
+            if (!send_greeting(c, deadline, &failed))
                 return 0;
-            /* A server of torch 2.1 takes VALIDATE for a key of a terabyte and closes the connection. */
-            c->old = !c->old && failed.code == MUSTER_E_PEER;
+            /* A server of torch 2.1 reads VALIDATE as a key of a terabyte and closes the connection. */
+            c->old_server = !c->old_server && failed.code == MUSTER_E_PEER;
             close(c->fd);
             c->fd = -1;
             c->input_start = c->input_end = 0;
         } else {
-            c->old = false;
+            c->old_server = false;
         }
-        /* an attempt that our own limit cut short says less than the one before it */
+        /* a time-out of our own explains less than the failure before it */
         if (failed.code != MUSTER_E_TIMEOUT || !cause.code)
             cause = failed;
         struct instant next = instant_add(clock_now(NULL), jittered(delay));
         bool final = failed.code == MUSTER_E_PROTOCOL || failed.code == MUSTER_E_NOMEM;
         if (final || instant_reached(next, deadline))
-            return error_set(err, final ? failed.code : MUSTER_E_TIMEOUT,
-                             "cannot connect to the TCPStore at %s:%u: %u attempts in %.1f s, the last: %s",
-                             c->host, c->port, attempts,
-                             (double)instant_diff_ns(clock_now(NULL), start) / (double)NS_PER_S, cause.text);
+            return error_set(
+                err, final ? failed.code : MUSTER_E_TIMEOUT,
+                "cannot connect to the TCPStore at %s:%u: %u attempts in %.1f s; the last failed: %s",
+                c->host, c->port, attempts,
+                (double)instant_diff_ns(clock_now(NULL), start) / (double)NS_PER_S, cause.text);
         clock_sleep_until(next);
         delay = 2 * delay < BACKOFF_MAX_NS ? 2 * delay : BACKOFF_MAX_NS;
     }

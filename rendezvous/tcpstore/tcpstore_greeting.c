@@ -1,8 +1,8 @@
 /* tcpstore_greeting.c - see tcpstore_greeting.h.
  *
- * A client of torch 2.2 and later sends 0 and a magic number. One of torch 2.1 sends a request of its own
- * numbering, where 0 is SET and a length follows; the magic number would be the length of a key of a
- * gigabyte, so that the two cannot be taken for each other. */
+ * A client of torch 2.2 and later sends 0 and a magic number. One of torch 2.1 sends a request with its own
+ * numbers: 0 is SET, and a length follows. Read as a length, the magic number would be a key of a gigabyte,
+ * so the two cannot be confused. */
 #include "rendezvous/tcpstore/tcpstore_greeting.h"
 
 #include <inttypes.h>
@@ -10,25 +10,25 @@
 
 #include "proto/base/error.h"
 
-enum { ZMQ_GREETS = 0xFF };
+enum { ZMQ_FIRST_BYTE = 0xFF };
 
-static int refuse_greeting(const char *data, struct muster_error *err)
+static int reject_greeting(const char *data, struct muster_error *err)
 {
-    if ((unsigned char)data[0] == ZMQ_GREETS)
+    if ((unsigned char)data[0] == ZMQ_FIRST_BYTE)
         return error_set(
             err, MUSTER_E_PROTOCOL,
-            "its first byte is 0xFF, as an agent of muster greets: not a TCPStore client. This port is "
-            "the workers' store; agents meet at the job's --master-port or --rdzv-endpoint");
+            "its first byte is 0xFF, as in the greeting of a muster agent: not a TCPStore client. This port "
+            "is the workers' store; agents connect to the job's --master-port or --rdzv-endpoint");
     return error_set(
         err, MUSTER_E_PROTOCOL,
-        "its first byte is 0x%02X, and what follows is neither VALIDATE nor a request of torch 2.1: "
+        "its first byte is 0x%02X, and the bytes after it are neither VALIDATE nor a request of torch 2.1: "
         "not a TCPStore client",
         (unsigned)(unsigned char)data[0]);
 }
 
-/* The number of torch 2.1's first request (the length of a key, the count of a list) as far as it has
- * arrived: more bytes only make it larger. */
-static uint64_t least_number(const char *data, size_t length)
+/* The number in torch 2.1's first request (the length of a key, the count of a list) from the bytes received
+ * so far: further bytes can only make it larger. */
+static uint64_t number_so_far(const char *data, size_t length)
 {
     uint64_t number = 0;
     for (size_t i = 0; i < length && i < sizeof number; i++)
@@ -41,20 +41,20 @@ int tcpstore_greeting(const char *data, size_t length, const struct store_limits
 {
     static const char magic[] = {(char)0xCE, (char)0xF7, (char)0x85, 0x3C}; /* TCPSTORE_MAGIC on the wire */
     unsigned query = (unsigned char)data[0] + 1;
-    size_t there = length - 1 < sizeof magic ? length - 1 : sizeof magic;
+    size_t available = length - 1 < sizeof magic ? length - 1 : sizeof magic;
     *dialect = TCPSTORE_DIALECT_UNKNOWN;
-    if (query == TCPSTORE_SET && !memcmp(data + 1, magic, there)) {
-        if (there == sizeof magic)
+    if (query == TCPSTORE_SET && !memcmp(data + 1, magic, available)) {
+        if (available == sizeof magic)
             *dialect = TCPSTORE_DIALECT_VALIDATED;
         return 0;
     }
     if (query > TCPSTORE_CANCEL_WAIT)
-        return refuse_greeting(data, err);
+        return reject_greeting(data, err);
     bool has_list = query == TCPSTORE_CHECK || query == TCPSTORE_WAIT || query == TCPSTORE_MULTI_GET ||
                     query == TCPSTORE_MULTI_SET;
     bool is_bare = query == TCPSTORE_GETNUMKEYS || query == TCPSTORE_CANCEL_WAIT;
-    if (!is_bare && least_number(data + 1, length - 1) > (has_list ? limits->wait_keys : limits->key_bytes))
-        return refuse_greeting(data, err);
+    if (!is_bare && number_so_far(data + 1, length - 1) > (has_list ? limits->wait_keys : limits->key_bytes))
+        return reject_greeting(data, err);
     *dialect = TCPSTORE_DIALECT_2_1;
     return 0;
 }

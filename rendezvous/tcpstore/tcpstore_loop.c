@@ -1,9 +1,9 @@
 /* tcpstore_loop.c - see tcpstore_loop.h.
  *
- * Level-triggered epoll; one read a turn and peer, so that a busy client cannot starve the others. All
- * requests of a turn are read and served first, then all replies leave together (see send_batch.h). A peer
- * that is closed in a turn is buried at its end: a later event may still point at it. Under a stream of
- * requests without a reply it naps between turns. */
+ * Level-triggered epoll, with one read for each peer and iteration, so that a busy client cannot starve the
+ * others. An iteration first reads and serves all requests, then sends all replies together (send_batch.h). A
+ * peer closed during an iteration is freed at its end, because a later event may still point to it. While
+ * requests without replies stream in, the loop sleeps briefly between iterations (nap.h). */
 #include "rendezvous/tcpstore/tcpstore_loop.h"
 
 #include <errno.h>
@@ -25,25 +25,26 @@
 enum {
     READ_SIZE = 64 << 10, /* of one recv: a default socket buffer's worth */
     EVENTS = 64,          /* of one epoll_wait */
-    ACCEPTS = 64,         /* of one turn, so that a storm of connects does not starve those who are in */
+    ACCEPTS = 64,         /* of one iteration, so that many connects do not starve the open connections */
     CONNECTIONS = 65536,  /* see tcpstore_server_options.connections */
     SILENT_LIMIT = 1024,  /* see tcpstore_server_options.silent */
     SILENT_LEAST = 16,
-    PASSED_OVER = 32, /* silent peers that may have spoken just now, before one is dropped in any case */
+    PASSED_OVER = 32, /* silent peers with unread input that are skipped before one is closed in any case */
     LOG_LINES = 10,   /* warnings within one period */
-    LONGEST_SLEEP_MS = 60000, /* fits an int; an early turn harms nobody */
-    BACKLOG_LIMIT = 65536,    /* more than any backlog holds: ends the loop that empties it */
+    LONGEST_SLEEP_MS = 60000, /* fits an int; waking early is harmless */
+    BACKLOG_LIMIT = 65536,    /* more than any backlog holds: bounds the loop that empties it */
 };
-/* Of the log; doubled while there are more warnings than lines, so that a flood of a day fills no disk. */
+/* Period of the log's rate limit; doubled while warnings exceed it, so that a day of them fills no disk. */
 #define LOG_PERIOD_NS      (10 * NS_PER_S)
 #define LOG_PERIOD_MOST_NS (3600 * NS_PER_S)
-#define GREETING_NS        (30 * NS_PER_S)   /* torch's client greets at once; a probe never does */
-#define ACCEPT_RETRY_NS    (100 * NS_PER_MS) /* out of descriptors: somebody else may close some */
+#define GREETING_NS        (30 * NS_PER_S) /* torch's client sends VALIDATE at once; a port probe never does */
+#define ACCEPT_RETRY_NS    (100 * NS_PER_MS) /* out of descriptors: other parts of the process may close some \
+                                              */
 
-/* A client's host may vanish without a word: probe after this much silence, so often, before giving it up. */
+/* A client's host may disappear without closing its connections: TCP keep-alive. */
 enum { KEEPALIVE_IDLE_S = 30, KEEPALIVE_INTERVAL_S = 10, KEEPALIVE_PROBES = 3 };
 
-/* Naps on requests without a reply; received is in bytes. */
+/* Naps while requests without replies stream in; received is in bytes. */
 static const struct nap_limits pace_limits = {.longest_ns = 200 * NS_PER_US,
                                               .shortest_ns = 50 * NS_PER_US,
                                               .gap_ns = 200 * NS_PER_US,
@@ -51,42 +52,42 @@ static const struct nap_limits pace_limits = {.longest_ns = 200 * NS_PER_US,
                                               .plenty = 16 << 10};
 
 struct peer {
-    int fd; /* -1: closed, waits for its burial */
+    int fd; /* -1: closed, freed at the end of the iteration */
     uint32_t events;
     struct tcpstore_connection *connection;
     struct instant greeted_by;
-    bool greeting;                /* is in the list of those that have not greeted */
-    struct peer *next, *previous; /* in that list, oldest first; next also in the graveyard */
+    bool greeting;                /* has not sent VALIDATE or a request: is in the greeting list */
+    struct peer *next, *previous; /* in the greeting list, oldest first; next also in the closed list */
 };
 
 struct tcpstore_loop {
-    int epoll, listener, bell;
+    int epoll, listener, wakeup;
     uint16_t port;
-    bool (*on_bell)(void *context);
+    bool (*on_wakeup)(void *context);
     void *context;
     const struct log_sink *log;
     size_t connections_limit, silent_limit;
     int64_t greeting_ns;
     struct tcpstore *engine;
-    size_t connections, silent; /* silent: how many are in the list of those that have not greeted */
+    size_t connections, silent; /* silent: those in the greeting list */
     uint64_t accepted, dropped;
     bool accepting;
-    struct instant accept_again; /* when not accepting for want of descriptors */
+    struct instant accept_again; /* while accepting is paused for lack of descriptors */
     struct peer *greeting_first, *greeting_last;
-    struct peer *graveyard;
+    struct peer *closed; /* to be freed at the end of the iteration */
     struct instant log_period;
     int64_t log_period_ns;
     unsigned log_lines, log_lost;
     char *scratch; /* READ_SIZE */
     struct send_batch sends;
     struct nap pace;
-    size_t received; /* bytes of this turn */
+    size_t received; /* bytes of this iteration */
     int reader;      /* the descriptor that was read last */
-    bool others;     /* another one was read before it in this turn, or in the turn before */
-    bool replied;    /* something was sent in this turn */
+    bool others;     /* in this iteration, a descriptor was read that was not the last read before it */
+    bool replied;    /* replies were sent in this iteration */
 };
 
-/* --- words about peers --- */
+/* --- logging --- */
 
 static const char *peer_name(const struct peer *p, char *text, size_t size)
 {
@@ -96,12 +97,12 @@ static const char *peer_name(const struct peer *p, char *text, size_t size)
     if (getpeername(p->fd, (struct sockaddr *)&name, &length) ||
         getnameinfo((struct sockaddr *)&name, length, host, sizeof host, service, sizeof service,
                     NI_NUMERICHOST | NI_NUMERICSERV))
-        return "a peer that is gone";
+        return "a disconnected peer";
     (void)snprintf(text, size, "%s port %s", host, service);
     return text;
 }
 
-/* Whether one more line may be logged now. A port scanner must not fill the log. */
+/* Whether another line may be logged now: a port scanner must not fill the log. */
 static bool may_log(struct tcpstore_loop *loop)
 {
     struct instant now = clock_now(NULL);
@@ -109,7 +110,7 @@ static bool may_log(struct tcpstore_loop *loop)
         int64_t longer = loop->log_lost ? 2 * loop->log_period_ns : LOG_PERIOD_NS;
         loop->log_period_ns = longer < LOG_PERIOD_MOST_NS ? longer : LOG_PERIOD_MOST_NS;
         if (loop->log_lost)
-            log_warning(loop->log, "TCPStore on port %u: %u more warnings were not written", loop->port,
+            log_warning(loop->log, "TCPStore on port %u: suppressed %u more warnings", loop->port,
                         loop->log_lost);
         loop->log_period = now;
         loop->log_lines = loop->log_lost = 0;
@@ -154,23 +155,22 @@ static void peer_close(struct tcpstore_loop *loop, struct peer *p)
     leave_greeting(loop, p);
     tcpstore_close(p->connection);
     p->connection = NULL;
-    /* Closing alone does not take it out of the epoll set while a process that another thread starts right
-     * now has a copy of it. It is in there, and neither call has a failure that anything could be done about.
-     */
+    /* Closing alone does not remove it from the epoll set while a process that another thread is just
+     * starting has a copy of it. Neither call has a failure that could be handled. */
     (void)epoll_ctl(loop->epoll, EPOLL_CTL_DEL, p->fd, NULL);
     (void)close(p->fd);
     p->fd = -1;
-    p->next = loop->graveyard;
-    loop->graveyard = p;
+    p->next = loop->closed;
+    loop->closed = p;
     loop->connections--;
     (void)set_accepting(loop, true); /* a failure leaves it paused until the next close */
 }
 
-static void bury(struct tcpstore_loop *loop)
+static void free_closed(struct tcpstore_loop *loop)
 {
-    while (loop->graveyard) {
-        struct peer *p = loop->graveyard;
-        loop->graveyard = p->next;
+    while (loop->closed) {
+        struct peer *p = loop->closed;
+        loop->closed = p->next;
         mem_free(p);
     }
 }
@@ -180,7 +180,7 @@ static void peer_drop(struct tcpstore_loop *loop, struct peer *p, const char *wh
     char name[80];
     loop->dropped++;
     if (may_log(loop))
-        log_warning(loop->log, "TCPStore on port %u: dropped %s: %s", loop->port,
+        log_warning(loop->log, "TCPStore on port %u: closed the connection of %s: %s", loop->port,
                     peer_name(p, name, sizeof name), why);
     peer_close(loop, p);
 }
@@ -195,16 +195,17 @@ static void peer_watch(struct tcpstore_loop *loop, struct peer *p)
     struct epoll_event event = {.events = events, .data.ptr = p};
     p->events = events;
     if (epoll_ctl(loop->epoll, EPOLL_CTL_MOD, p->fd, &event))
-        peer_drop(loop, p, "epoll refuses it");
+        peer_drop(loop, p, "epoll_ctl failed");
 }
 
-/* What became of a peer whose replies were sent: the engine's word first, then the socket's. */
-static void peer_settle(struct tcpstore_loop *loop, struct peer *p, bool there)
+/* After sending replies: closes a peer that is broken or disconnected, else updates its epoll events. A
+ * broken connection is checked first: its reason explains more than the socket's error. */
+static void peer_settle(struct tcpstore_loop *loop, struct peer *p, bool connected)
 {
     const struct muster_error *reason = tcpstore_broken_reason(p->connection);
     if (reason && reason->code != MUSTER_E_CANCELLED)
         peer_drop(loop, p, reason->text);
-    else if (reason || !there)
+    else if (reason || !connected)
         peer_close(loop, p);
     else
         peer_watch(loop, p);
@@ -216,7 +217,7 @@ static struct send_job reply_job(struct peer *p)
     return (struct send_job){.fd = p->fd, .data = out.data, .length = out.length, .owner = p};
 }
 
-/* Sends replies. What a socket does not take now waits for EPOLLOUT. */
+/* Sends replies. The rest of a partial send waits for EPOLLOUT. */
 static void send_replies(struct tcpstore_loop *loop, struct send_job *jobs, size_t count)
 {
     send_batch_run(&loop->sends, jobs, count);
@@ -225,12 +226,12 @@ static void send_replies(struct tcpstore_loop *loop, struct send_job *jobs, size
         struct peer *p = jobs[i].owner;
         ssize_t sent = jobs[i].result;
         if (sent > 0)
-            tcpstore_sent(p->connection, (size_t)sent); /* may serve and touch, but closes nobody */
+            tcpstore_sent(p->connection, (size_t)sent); /* may serve requests, never closes a connection */
         peer_settle(loop, p, sent >= 0 || sent == -EAGAIN || sent == -EINTR);
     }
 }
 
-/* Sends replies and closes what broke, for everybody whom the turn has touched. */
+/* Sends the replies of all touched connections and closes the broken ones. */
 static void settle(struct tcpstore_loop *loop)
 {
     size_t count;
@@ -246,7 +247,7 @@ static void settle(struct tcpstore_loop *loop)
                 peer_settle(loop, tcpstore_owner(c), true);
         }
         send_replies(loop, jobs, count);
-    } while (count > 0); /* what was sent may have let more be served */
+    } while (count > 0); /* sending makes room in outputs, so more requests may have been served */
 }
 
 static void peer_read(struct tcpstore_loop *loop, struct peer *p)
@@ -285,7 +286,7 @@ static void peer_event(struct tcpstore_loop *loop, struct peer *p, uint32_t even
 static void tune_socket(int fd)
 {
     int yes = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S, probes = KEEPALIVE_PROBES;
-    /* Each of these only makes things better: a socket without them still works. */
+    /* Improvements only: the connection works without them. */
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
@@ -304,7 +305,7 @@ static int add_peer(struct tcpstore_loop *loop, int *fd, struct muster_error *er
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = p};
     if (epoll_ctl(loop->epoll, EPOLL_CTL_ADD, *fd, &event)) {
         tcpstore_close(connection);
-        return error_errno(err, "epoll refuses a connection");
+        return error_errno(err, "epoll_ctl of a new connection");
     }
     *p = (struct peer){.fd = take_fd(fd), .events = EPOLLIN, .connection = connection, .greeting = true};
     p->greeted_by = instant_add(clock_now(NULL), loop->greeting_ns);
@@ -320,50 +321,51 @@ static int add_peer(struct tcpstore_loop *loop, int *fd, struct muster_error *er
 static void pause_accepting(struct tcpstore_loop *loop, const char *why)
 {
     if (may_log(loop))
-        log_warning(loop->log, "TCPStore on port %u: accepting pauses with %zu connections: %s", loop->port,
+        log_warning(loop->log, "TCPStore on port %u: paused accepting at %zu connections: %s", loop->port,
                     loop->connections, why);
-    (void)set_accepting(loop, false); /* a failure only means that we come here again */
+    (void)set_accepting(loop, false); /* after a failure this function is called again */
 }
 
-/* Errors of accept that tell of one peer only: the next one may be fine (see accept(2), "Error handling"). */
-static bool peer_vanished(int error)
+/* Errors of accept that concern one peer only (see accept(2), "Error handling"). */
+static bool is_error_of_peer(int error)
 {
     return error == EINTR || error == ECONNABORTED || error == EPROTO || error == ENETDOWN ||
            error == ENETUNREACH || error == EHOSTDOWN || error == EHOSTUNREACH || error == ENONET ||
            error == ENOPROTOOPT || error == EOPNOTSUPP || error == EPERM || error == ETIMEDOUT;
 }
 
-static bool has_spoken(const struct peer *p)
+static bool has_unread_input(const struct peer *p)
 {
     char byte;
-    return recv(p->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0; /* and it was not read yet */
+    return recv(p->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
-/* Strangers that connect and say nothing must not take the descriptors that workers, logs and other nodes
- * need: torch's client greets at once. */
-static void make_room(struct tcpstore_loop *loop)
+/* Connections that never send VALIDATE must not take the descriptors that workers, logs and other nodes need.
+ */
+static void limit_silent_peers(struct tcpstore_loop *loop)
 {
     if (loop->silent <= loop->silent_limit)
         return;
     struct peer *oldest = loop->greeting_first;
-    for (int i = 0; i < PASSED_OVER && oldest->next && has_spoken(oldest); i++)
+    for (int i = 0; i < PASSED_OVER && oldest->next && has_unread_input(oldest); i++)
         oldest = oldest->next;
-    peer_drop(loop, oldest, "it had said nothing, and too many such connections are open");
+    peer_drop(loop, oldest, "it had sent no request, and too many such connections are open");
 }
 
 static void accept_peers(struct tcpstore_loop *loop)
 {
     for (int i = 0; i < ACCEPTS; i++) {
         if (loop->connections >= loop->connections_limit) {
-            pause_accepting(loop, "that is the limit (three quarters of ulimit -n, at most 65,536)");
+            pause_accepting(loop, "the limit is reached (three quarters of ulimit -n, at most 65,536)");
             return;
         }
         scope_close int fd = accept4(loop->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0 && peer_vanished(errno))
+        if (fd < 0 && is_error_of_peer(errno))
             continue;
         if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return;
-        if (fd < 0) { /* no descriptor or memory: tried again when a peer leaves, or soon */
+        if (fd <
+            0) { /* no descriptor or memory: retried after ACCEPT_RETRY_NS, or when a connection is closed */
             char reason[100];
             pause_accepting(loop, strerror_r(errno, reason, sizeof reason));
             loop->accept_again = instant_add(clock_now(NULL), ACCEPT_RETRY_NS);
@@ -375,10 +377,10 @@ static void accept_peers(struct tcpstore_loop *loop)
         if (add_peer(loop, &fd, &err)) {
             loop->dropped++;
             if (may_log(loop))
-                log_warning(loop->log, "TCPStore on port %u: a connection was dropped: %s", loop->port,
+                log_warning(loop->log, "TCPStore on port %u: closed a new connection: %s", loop->port,
                             err.text);
         }
-        make_room(loop);
+        limit_silent_peers(loop);
     }
 }
 
@@ -390,8 +392,8 @@ static void drop_silent_peers(struct tcpstore_loop *loop, struct instant now)
 
 /* --- the loop --- */
 
-/* What the process may open is also for its workers' pipes, for logs and for other nodes. */
-static void take_limits(struct tcpstore_loop *loop, const struct tcpstore_server_options *options)
+/* Leaves descriptors for the pipes of workers, for logs and for other nodes. */
+static void set_limits(struct tcpstore_loop *loop, const struct tcpstore_server_options *options)
 {
     struct rlimit descriptors;
     rlim_t most = getrlimit(RLIMIT_NOFILE, &descriptors) ? CONNECTIONS : descriptors.rlim_cur;
@@ -407,11 +409,11 @@ static void take_limits(struct tcpstore_loop *loop, const struct tcpstore_server
 }
 
 struct tcpstore_loop *tcpstore_loop_create(const struct tcpstore_server_options *options, uint16_t port,
-                                           int *listener, int bell, bool (*on_bell)(void *context),
+                                           int *listener, int wakeup, bool (*on_wakeup)(void *context),
                                            void *context, struct muster_error *err)
 {
     struct tcpstore_loop *loop = mem_calloc(1, sizeof *loop);
-    char *scratch = mem_realloc(NULL, READ_SIZE, 1); /* not cleared: untouched it costs nothing */
+    char *scratch = mem_realloc(NULL, READ_SIZE, 1); /* not cleared: unused pages take no memory */
     if (!loop || !scratch) {
         error_set(err, MUSTER_E_NOMEM, "no memory for the TCPStore's loop");
         mem_free(loop);
@@ -421,9 +423,9 @@ struct tcpstore_loop *tcpstore_loop_create(const struct tcpstore_server_options 
     *loop = (struct tcpstore_loop){
         .epoll = -1,
         .listener = -1,
-        .bell = bell,
+        .wakeup = wakeup,
         .port = port,
-        .on_bell = on_bell,
+        .on_wakeup = on_wakeup,
         .context = context,
         .log = options->log,
         .greeting_ns = options->greeting_ns ? options->greeting_ns : GREETING_NS,
@@ -433,13 +435,13 @@ struct tcpstore_loop *tcpstore_loop_create(const struct tcpstore_server_options 
         .log_period_ns = LOG_PERIOD_NS,
         .scratch = scratch,
     };
-    take_limits(loop, options);
+    set_limits(loop, options);
     struct epoll_event new_peer = {.events = EPOLLIN, .data.ptr = &loop->listener};
-    struct epoll_event ring = {.events = EPOLLIN, .data.ptr = &loop->bell};
+    struct epoll_event command = {.events = EPOLLIN, .data.ptr = &loop->wakeup};
     loop->engine = tcpstore_create(&options->limits, err);
     if (loop->engine && ((loop->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0 ||
                          epoll_ctl(loop->epoll, EPOLL_CTL_ADD, *listener, &new_peer) ||
-                         epoll_ctl(loop->epoll, EPOLL_CTL_ADD, bell, &ring)))
+                         epoll_ctl(loop->epoll, EPOLL_CTL_ADD, wakeup, &command)))
         error_errno(err, "cannot set up epoll for the TCPStore");
     else if (loop->engine) {
         loop->listener = take_fd(listener);
@@ -451,7 +453,7 @@ struct tcpstore_loop *tcpstore_loop_create(const struct tcpstore_server_options 
 
 static void close_all(struct tcpstore_loop *loop)
 {
-    /* A wipe breaks every connection, and that is how each peer is found. */
+    /* A wipe breaks every connection, and settle closes all broken ones. */
     tcpstore_wipe(loop->engine);
     settle(loop);
 }
@@ -461,10 +463,10 @@ void tcpstore_loop_destroy(struct tcpstore_loop *loop)
     if (!loop)
         return;
     send_batch_free(&loop->sends);
-    loop->sends.refused = true; /* this may be a thread that SIGPIPE would end */
+    loop->sends.refused = true; /* SIGPIPE may not be blocked in this thread */
     if (loop->engine)
         close_all(loop);
-    bury(loop);
+    free_closed(loop);
     tcpstore_destroy(loop->engine);
     if (loop->epoll >= 0)
         close(loop->epoll);
@@ -482,12 +484,12 @@ int tcpstore_loop_listener(const struct tcpstore_loop *loop)
 void tcpstore_loop_new_round(struct tcpstore_loop *loop)
 {
     close_all(loop);
-    /* Whoever is in the backlog connected before this call and means the old round. */
+    /* Connections in the backlog were made before this call: they belong to the old round. */
     for (int i = 0; i < BACKLOG_LIMIT; i++) {
         int fd = accept4(loop->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0)
             (void)close(fd);
-        else if (!peer_vanished(errno))
+        else if (!is_error_of_peer(errno))
             return;
     }
 }
@@ -503,7 +505,7 @@ void tcpstore_loop_stats(const struct tcpstore_loop *loop, struct tcpstore_serve
     };
 }
 
-/* The next thing that is due by the clock. */
+/* The earliest deadline. */
 static struct instant next_due(const struct tcpstore_loop *loop)
 {
     return loop->greeting_first ? instant_min(loop->accept_again, loop->greeting_first->greeted_by)
@@ -523,18 +525,18 @@ static int next_timeout(const struct tcpstore_loop *loop)
     return left > LONGEST_SLEEP_MS ? LONGEST_SLEEP_MS : (int)left;
 }
 
-static void do_what_is_due(struct tcpstore_loop *loop)
+static void run_deadlines(struct tcpstore_loop *loop)
 {
     if (next_due(loop).ns == INSTANT_NEVER.ns)
         return;
     struct instant now = clock_now(NULL);
     drop_silent_peers(loop, now);
     if (instant_reached(now, loop->accept_again))
-        (void)set_accepting(loop, true); /* a failure is tried again at the next turn */
+        (void)set_accepting(loop, true); /* a failure is retried in the next iteration */
 }
 
-/* Sleeps on where nobody waits for a reply or a key: see nap.h. */
-static void let_gather(struct tcpstore_loop *loop)
+/* Sleeps while requests stream in and no client waits for a reply or a key: see nap.h. */
+static void nap_between_iterations(struct tcpstore_loop *loop)
 {
     if (loop->replied || tcpstore_stats(loop->engine).parked > 0) {
         nap_stop(&loop->pace);
@@ -550,14 +552,14 @@ static void let_gather(struct tcpstore_loop *loop)
 
 static bool is_peer(const struct tcpstore_loop *loop, const struct epoll_event *event)
 {
-    return event->data.ptr != &loop->listener && event->data.ptr != &loop->bell;
+    return event->data.ptr != &loop->listener && event->data.ptr != &loop->wakeup;
 }
 
 int tcpstore_loop_run(struct tcpstore_loop *loop, struct muster_error *err)
 {
     struct epoll_event events[EVENTS];
-    bool goes_on = true;
-    while (goes_on) {
+    bool running = true;
+    while (running) {
         int count = epoll_wait(loop->epoll, events, EVENTS, next_timeout(loop));
         if (count < 0 && errno != EINTR)
             return error_errno(err, "epoll_wait of the TCPStore on port %u", loop->port);
@@ -567,17 +569,17 @@ int tcpstore_loop_run(struct tcpstore_loop *loop, struct muster_error *err)
             else if (events[i].data.ptr == &loop->listener)
                 accept_peers(loop);
             else
-                goes_on = loop->on_bell(loop->context);
+                running = loop->on_wakeup(loop->context);
         }
         settle(loop);
         for (int i = 0; i < count; i++) {
             struct peer *p = is_peer(loop, &events[i]) ? events[i].data.ptr : NULL;
             if (p && p->fd >= 0)
-                peer_watch(loop, p); /* a parked peer may be full now without having been touched */
+                peer_watch(loop, p); /* a parked peer's input may be full now, which does not touch it */
         }
-        do_what_is_due(loop);
-        bury(loop);
-        let_gather(loop);
+        run_deadlines(loop);
+        free_closed(loop);
+        nap_between_iterations(loop);
     }
     return 0;
 }

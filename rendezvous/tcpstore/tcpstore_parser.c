@@ -1,4 +1,4 @@
-/* tcpstore_parser.c - see tcpstore_parser.h. The bodies are the table TCPSTORE_QUERIES. */
+/* tcpstore_parser.c - see tcpstore_parser.h. The table TCPSTORE_QUERIES has the bodies. */
 #include "rendezvous/tcpstore/tcpstore_parser.h"
 
 #include <endian.h>
@@ -9,7 +9,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 
-/* A list of spans longer than this is given back after the request that needed it. */
+/* A list of spans longer than this is freed after the request that needed it. */
 enum { SPANS_KEPT = 64 };
 
 static const char *query_body(int query)
@@ -57,14 +57,14 @@ static int add_span(struct tcpstore_parser *p, size_t length, struct muster_erro
     return 0;
 }
 
-static enum tcpstore_parsed refuse_string(const struct tcpstore_parser *p, bool is_key, uint64_t bytes,
+static enum tcpstore_parsed reject_string(const struct tcpstore_parser *p, bool is_key, uint64_t bytes,
                                           size_t limit, struct muster_error *err)
 {
     const char *name = tcpstore_query_name(p->query), *what = is_key ? "key" : "value";
     if (bytes > limit)
         return error_set(err, MUSTER_E_LIMIT, "%s with a %s of %" PRIu64 " bytes: at most %zu are allowed",
                          name, what, bytes, limit);
-    return error_set(err, MUSTER_E_LIMIT, "%s of more than %zu bytes, the limit of one request", name,
+    return error_set(err, MUSTER_E_LIMIT, "%s exceeds %zu bytes, the limit of one request", name,
                      TCPSTORE_MESSAGE_LIMIT);
 }
 
@@ -77,9 +77,9 @@ static enum tcpstore_parsed take_string(struct tcpstore_parser *p, const char *d
     if (!take_u64(p, data, length, &bytes))
         return TCPSTORE_PARSE_MORE;
     if (bytes > limit || p->cursor + bytes > TCPSTORE_MESSAGE_LIMIT)
-        return refuse_string(p, is_key, bytes, limit, err);
+        return reject_string(p, is_key, bytes, limit, err);
     if (length - p->cursor < bytes) {
-        p->cursor = start; /* its length is read again once more bytes are there */
+        p->cursor = start; /* the length is read again with the next bytes */
         return TCPSTORE_PARSE_MORE;
     }
     return add_span(p, (size_t)bytes, err) ? TCPSTORE_PARSE_BROKEN : TCPSTORE_PARSE_DONE;

@@ -1,5 +1,5 @@
-/* tcpstore_requests.c - see tcpstore_internal.h: what one request of a connection asks of the store, and the
- * bytes of its reply. */
+/* tcpstore_requests.c - see tcpstore_internal.h: carries out one request of a connection on the store and
+ * encodes its reply. */
 #include <endian.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "proto/base/mem.h"
 #include "rendezvous/tcpstore/tcpstore_internal.h"
 
-/* The scratch list of strings above this is given back after the request that needed it. */
+/* A scratch list longer than this is freed after the request that needed it. */
 enum { STRINGS_KEPT = 4096 };
 
 /* --- replies --- */
@@ -96,7 +96,8 @@ static void reply_answer(struct tcpstore_connection *c, const struct store_answe
 
 /* --- requests --- */
 
-/* The request's strings as the store wants them; a MULTI_SET's keys before its values. */
+/* Collects the request's strings in the order of the store's interface: a MULTI_SET's keys before its values.
+ */
 static int gather_strings(struct tcpstore_connection *c, const char *data, struct muster_error *err)
 {
     struct tcpstore *t = c->engine;
@@ -116,7 +117,7 @@ static int gather_strings(struct tcpstore_connection *c, const char *data, struc
     return 0;
 }
 
-/* The store's operation for a query; -1 where the store is not asked. */
+/* The store's operation for a query; -1 for those that do not use the store. */
 static int operation_of(enum tcpstore_query query)
 {
     static const signed char operations[] = {
@@ -144,15 +145,15 @@ static int operation_of(enum tcpstore_query query)
     return operations[query];
 }
 
-static int ask_store(struct tcpstore_connection *c, int operation, struct store_answer *answer,
-                     struct muster_error *err)
+static int step_store(struct tcpstore_connection *c, int operation, struct store_answer *answer,
+                      struct muster_error *err)
 {
     const struct tcpstore_parser *p = &c->parser;
     const struct store_bytes *s = c->engine->strings;
     struct store_request request = {.operation = (enum store_operation)operation,
                                     .client = tcpstore_connection_client(c),
                                     .number = p->number,
-                                    .again = c->ours};
+                                    .reusable = c->muster_client};
     switch (operation) {
     case STORE_CHECK:
     case STORE_WAIT:
@@ -183,20 +184,20 @@ void tcpstore_request_wakes(struct tcpstore *t)
     while (store_next_wake(t->store, &wake)) {
         struct tcpstore_connection *c = (struct tcpstore_connection *)(uintptr_t)wake.client;
         if (c->state != TCPSTORE_STATE_PARKED || wake.reason != STORE_WAKE_READY)
-            continue; /* a wipe breaks its connections itself */
+            continue; /* tcpstore_wipe breaks the connections itself */
         c->state = TCPSTORE_STATE_OPEN;
         reply_u8(c, TCPSTORE_STOP_WAITING);
         tcpstore_connection_make_runnable(c);
     }
 }
 
-/* A CHECK of TCPSTORE_OURS alone. */
-static bool asks_whose_server(const struct tcpstore_connection *c)
+/* A CHECK of the single key TCPSTORE_MUSTER_KEY. */
+static bool is_server_probe(const struct tcpstore_connection *c)
 {
-    static const char ours[] = TCPSTORE_OURS;
+    static const char probe[] = TCPSTORE_MUSTER_KEY;
     const struct tcpstore_parser *p = &c->parser;
-    return p->query == TCPSTORE_CHECK && p->count == 1 && p->spans[0].length == sizeof ours - 1 &&
-           !memcmp(c->engine->strings[0].data, ours, sizeof ours - 1);
+    return p->query == TCPSTORE_CHECK && p->count == 1 && p->spans[0].length == sizeof probe - 1 &&
+           !memcmp(c->engine->strings[0].data, probe, sizeof probe - 1);
 }
 
 int tcpstore_request_serve(struct tcpstore_connection *c, const char *data, struct muster_error *err)
@@ -209,16 +210,16 @@ int tcpstore_request_serve(struct tcpstore_connection *c, const char *data, stru
     int operation = operation_of((enum tcpstore_query)p->query);
     if (gather_strings(c, data, err))
         return -1;
-    if (asks_whose_server(c))
-        answer.found = c->ours = true;
-    else if (operation >= 0 && ask_store(c, operation, &answer, err))
+    if (is_server_probe(c))
+        answer.found = c->muster_client = true;
+    else if (operation >= 0 && step_store(c, operation, &answer, err))
         return -1;
     c->engine->served++;
     c->state = TCPSTORE_STATE_OPEN;
     reply_answer(c, &answer);
     if (c->output.failed)
         return error_set(err, MUSTER_E_LIMIT,
-                         "the reply to %s does not fit: at most %zu bytes of replies may wait to be sent",
+                         "the reply to %s exceeds the limit of %zu bytes of unsent replies",
                          tcpstore_query_name(p->query), TCPSTORE_MESSAGE_LIMIT);
     tcpstore_request_wakes(c->engine);
     if (c->engine->strings_capacity > STRINGS_KEPT) {

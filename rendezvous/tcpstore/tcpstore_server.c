@@ -1,5 +1,5 @@
-/* tcpstore_server.c - see tcpstore_server.h: start, stop and commands from other threads. The sockets' loop
- * is in tcpstore_loop.c, binding in tcp_listen.c. */
+/* tcpstore_server.c - see tcpstore_server.h: start, stop and commands from other threads. tcpstore_loop.c has
+ * the loop over the sockets, tcp_listen.c binds. */
 #include "rendezvous/tcpstore/tcpstore_server.h"
 
 #include <pthread.h>
@@ -25,14 +25,14 @@ struct command {
 struct tcpstore_server {
     struct tcpstore_loop *loop;
     uint16_t port;
-    int bell; /* eventfd: there is a command */
+    int wakeup; /* eventfd: a command is pending */
     pthread_t thread;
-    bool serving; /* there is a thread */
+    bool serving; /* the thread was started */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     struct command *command;     /* one at a time */
-    bool over;                   /* the thread answers no more */
-    struct muster_error failure; /* why, unless it was told to stop */
+    bool stopped;                /* the thread takes no further command */
+    struct muster_error failure; /* of the loop; code 0 after COMMAND_STOP */
 };
 
 static void run_command(struct tcpstore_server *server, struct command *command)
@@ -45,17 +45,17 @@ static void run_command(struct tcpstore_server *server, struct command *command)
         tcpstore_loop_new_round(server->loop);
         break;
     case COMMAND_STOP:
-        server->over = true;
+        server->stopped = true;
         break;
     }
 }
 
-/* The bell has rung. Runs on the server's thread; returns whether it goes on. */
-static bool answer_command(void *context)
+/* The wakeup descriptor is readable. Runs on the server's thread; returns whether to continue. */
+static bool take_command(void *context)
 {
     struct tcpstore_server *server = context;
-    eventfd_t rings;
-    (void)eventfd_read(server->bell, &rings); /* only empties it; the command says what is wanted */
+    eventfd_t wakeups;
+    (void)eventfd_read(server->wakeup, &wakeups); /* only resets it; the command is in server->command */
     pthread_mutex_lock(&server->mutex);
     if (server->command) {
         run_command(server, server->command);
@@ -63,19 +63,19 @@ static bool answer_command(void *context)
         server->command = NULL;
         pthread_cond_broadcast(&server->changed);
     }
-    bool goes_on = !server->over;
+    bool continues = !server->stopped;
     pthread_mutex_unlock(&server->mutex);
-    return goes_on;
+    return continues;
 }
 
 static void *serve(void *argument)
 {
     struct tcpstore_server *server = argument;
     struct muster_error err = {0};
-    (void)pthread_setname_np(pthread_self(), "muster-store"); /* for people who look at threads */
+    (void)pthread_setname_np(pthread_self(), "muster-store"); /* shown by ps and debuggers */
     int result = tcpstore_loop_run(server->loop, &err);
     pthread_mutex_lock(&server->mutex);
-    server->over = true;
+    server->stopped = true;
     if (result)
         server->failure = err;
     pthread_cond_broadcast(&server->changed);
@@ -83,28 +83,28 @@ static void *serve(void *argument)
     return NULL;
 }
 
-static int ask(struct tcpstore_server *server, struct command *command)
+static int run_on_thread(struct tcpstore_server *server, struct command *command)
 {
     if (!server->serving) {
         run_command(server, command);
         return 0;
     }
     pthread_mutex_lock(&server->mutex);
-    while (server->command && !server->over)
+    while (server->command && !server->stopped)
         pthread_cond_wait(&server->changed, &server->mutex);
-    if (!server->over) {
+    if (!server->stopped) {
         server->command = command;
-        (void)eventfd_write(server->bell, 1); /* fails only at 2^64 unread rings */
-        while (!command->done && !server->over)
+        (void)eventfd_write(server->wakeup, 1); /* fails only at 2^64 unread wakeups */
+        while (!command->done && !server->stopped)
             pthread_cond_wait(&server->changed, &server->mutex);
         if (server->command ==
-            command) /* the thread ended before it took it; else it may be another's by now */
+            command) /* the thread ended before it took this one; else another caller's may be there */
             server->command = NULL;
     }
     if (!command->done)
         command->result =
             error_set(command->err, MUSTER_E_STATE, "the TCPStore on port %u has stopped: %s", server->port,
-                      server->failure.code ? server->failure.text : "it was told to");
+                      server->failure.code ? server->failure.text : "it is shutting down");
     pthread_mutex_unlock(&server->mutex);
     return command->result;
 }
@@ -121,8 +121,8 @@ int tcpstore_server_serve(struct tcpstore_server *server, struct muster_error *e
 static void server_free(struct tcpstore_server *server)
 {
     tcpstore_loop_destroy(server->loop);
-    if (server->bell >= 0)
-        close(server->bell);
+    if (server->wakeup >= 0)
+        close(server->wakeup);
     pthread_cond_destroy(&server->changed);
     pthread_mutex_destroy(&server->mutex);
     mem_free(server);
@@ -136,15 +136,15 @@ int tcpstore_server_listen(const struct tcpstore_server_options *options, struct
         return error_set(err, MUSTER_E_NOMEM, "no memory for a TCPStore server");
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->changed, NULL);
-    s->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (s->bell < 0) {
-        error_errno(err, "cannot make an eventfd for the TCPStore");
+    s->wakeup = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->wakeup < 0) {
+        error_errno(err, "cannot create an eventfd for the TCPStore");
         server_free(s);
         return -1;
     }
     scope_close int listener = tcp_listen(options->address, options->port, &s->port, err);
     if (listener >= 0)
-        s->loop = tcpstore_loop_create(options, s->port, &listener, s->bell, answer_command, s, err);
+        s->loop = tcpstore_loop_create(options, s->port, &listener, s->wakeup, take_command, s, err);
     if (!s->loop) {
         server_free(s);
         return -1;
@@ -180,14 +180,14 @@ uint16_t tcpstore_server_port(const struct tcpstore_server *server)
 int tcpstore_server_new_round(struct tcpstore_server *server, struct muster_error *err)
 {
     struct command command = {.kind = COMMAND_NEW_ROUND, .err = err};
-    return ask(server, &command);
+    return run_on_thread(server, &command);
 }
 
 int tcpstore_server_stats(struct tcpstore_server *server, struct tcpstore_server_stats *stats,
                           struct muster_error *err)
 {
     struct command command = {.kind = COMMAND_STATS, .stats = stats, .err = err};
-    return ask(server, &command);
+    return run_on_thread(server, &command);
 }
 
 void tcpstore_server_destroy(struct tcpstore_server *server)
@@ -196,7 +196,7 @@ void tcpstore_server_destroy(struct tcpstore_server *server)
         return;
     struct command command = {.kind = COMMAND_STOP};
     if (server->serving) {
-        (void)ask(server, &command); /* fails only where the thread has ended already */
+        (void)run_on_thread(server, &command); /* fails only if the thread has ended already */
         (void)pthread_join(server->thread, NULL);
     }
     server_free(server);

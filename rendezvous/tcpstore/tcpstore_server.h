@@ -1,8 +1,8 @@
-/* tcpstore_server.h - the listener that serves PyTorch's TCPStore protocol from a thread of its own.
+/* tcpstore_server.h - the server of PyTorch's TCPStore protocol, with its own thread.
  *
  * One epoll loop over non-blocking sockets around the engine of tcpstore.h. All signals are blocked in its
  * thread, all descriptors are close-on-exec. The functions below may be called from any thread; each waits
- * for the server's thread to take notice, which never blocks on a peer. */
+ * for the server's thread to carry it out, which never blocks on a peer. */
 #ifndef MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_SERVER_H
 #define MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_SERVER_H
 
@@ -22,12 +22,12 @@ struct tcpstore_server_options {
     const char
         *address;       /* numeric IPv4 or IPv6 address to bind; NULL: [::] for both families, else 0.0.0.0 */
     uint16_t port;      /* 0: any free one */
-    size_t connections; /* at most so many at once; 0: 65,536 (4,096 hosts of 8 workers with 2 connections
-                           each), or three quarters of the process's descriptors where that is less. Further
-                           peers stay in the backlog until one leaves */
-    int64_t greeting_ns; /* a peer that has not sent VALIDATE by then is closed; 0: 30 s */
-    size_t silent; /* so many peers that have said nothing are borne with; beyond, each newcomer costs the
-                      oldest of them its place. 0: an eighth of the process's descriptors, 1,024 at most */
+    size_t connections; /* the most open at once; 0: 65,536 (4,096 hosts of 8 workers with 2 connections
+                           each), or three quarters of the process's descriptors if that is less. Further
+                           peers stay in the backlog until a connection is closed */
+    int64_t greeting_ns; /* a connection without VALIDATE after this time is closed; 0: 30 s */
+    size_t silent;       /* the most connections that have not sent VALIDATE; above it, the oldest of them is
+                            closed.       0: an eighth of the process's descriptors, 1,024 at most */
     struct store_limits limits;
     const struct log_sink *log; /* may be NULL; must outlive the server */
 };
@@ -36,32 +36,32 @@ struct tcpstore_server_stats {
     struct store_stats store;
     size_t connections;
     uint64_t accepted; /* connections since start */
-    uint64_t dropped;  /* of those, closed by us: broke the protocol or a limit, did not greet */
+    uint64_t dropped;  /* of those, closed by us: protocol violation, a limit, no VALIDATE in time */
     uint64_t requests; /* served since start */
 };
 
 struct tcpstore_server;
 
-/* Binds and listens; peers wait in the backlog until somebody is served. On an occupied port: as below. The
- * thread starts with tcpstore_server_serve, which is due when tcpstore_server_fd is readable: a job whose
- * workers never meet pays for none. Until then the other calls answer on the caller's thread, and must come
- * from one. */
+/* Binds and listens; peers wait in the backlog until tcpstore_server_serve. On an occupied port: as
+ * tcpstore_server_start. Call tcpstore_server_serve, which starts the thread, when tcpstore_server_fd is
+ * readable: a job whose workers never connect needs no thread. Until then the other calls run on the caller's
+ * thread, and all must come from the same one. */
 int tcpstore_server_listen(const struct tcpstore_server_options *options, struct tcpstore_server **server,
                            struct muster_error *err);
 int tcpstore_server_fd(const struct tcpstore_server *server);
-/* Does nothing where the thread runs. */
+/* Starts the thread; no effect if it runs. */
 int tcpstore_server_serve(struct tcpstore_server *server, struct muster_error *err);
-/* Binds, listens and serves. On an occupied port the error names the port and, where /proc lets us see it,
- * the pid that holds it. *server is owned by the caller. */
+/* Binds, listens and serves. On an occupied port the error names the port and, if /proc shows it, the pid
+ * that holds it. *server is owned by the caller. */
 int tcpstore_server_start(const struct tcpstore_server_options *options, struct tcpstore_server **server,
                           struct muster_error *err);
 uint16_t tcpstore_server_port(const struct tcpstore_server *server);
-/* A new round: when it returns the key space is empty, and every connection that was made before the call is
- * closed, those still in the backlog too. */
+/* Starts a new round: on return the key space is empty, and every connection made before the call is closed,
+ * those in the backlog included. */
 int tcpstore_server_new_round(struct tcpstore_server *server, struct muster_error *err);
 int tcpstore_server_stats(struct tcpstore_server *server, struct tcpstore_server_stats *stats,
                           struct muster_error *err);
-/* Stops the thread and closes everything; nobody may be in another call. Accepts NULL. */
+/* Stops the thread and closes all sockets; no other call may be in progress. Accepts NULL. */
 void tcpstore_server_destroy(struct tcpstore_server *server);
 GUARD_DEFINE(tcpstore_server, struct tcpstore_server *, tcpstore_server_destroy);
 

@@ -15,8 +15,8 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
-/* One address gets this long to answer before the next one is tried: a firewall that swallows packets must
- * not eat the caller's whole time. */
+/* Time limit for one address before the next one is tried: a firewall that drops packets must not use up the
+ * caller's whole time. */
 #define ADDRESS_NS (5 * NS_PER_S)
 
 static void guard_addrinfo(struct addrinfo **list)
@@ -42,9 +42,10 @@ static int tcpstore_stream_wait(int fd, short events, struct instant deadline, s
     }
 }
 
-/* Where nobody listens yet at a port of this machine from which the kernel also takes source ports, it may
- * take that very one: the connection is its own other end, and hears its own words for the server's. */
-static bool is_own_end(int fd)
+/* If no process listens yet at a local port of the ephemeral range, the kernel may choose that same port as
+ * the source port: the socket is then connected to itself and would receive its own bytes (TCP self-connect).
+ */
+static bool is_self_connected(int fd)
 {
     struct sockaddr_storage here = {0}, there = {0};
     socklen_t size = sizeof here, other = sizeof there;
@@ -53,12 +54,12 @@ static bool is_own_end(int fd)
            !memcmp(&here, &there, size);
 }
 
-static int check_other_end(int fd, struct muster_error *err)
+static int reject_self_connection(int fd, struct muster_error *err)
 {
-    const struct linger none = {.l_onoff = 1}; /* else the port is nobody's for a minute */
-    if (!is_own_end(fd))
+    const struct linger none = {.l_onoff = 1}; /* else TIME_WAIT holds the port for a minute */
+    if (!is_self_connected(fd))
         return 0;
-    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none); /* a socket takes it */
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none); /* cannot fail on a TCP socket */
     errno = ECONNREFUSED;
     return error_errno(err, "connect");
 }
@@ -70,7 +71,7 @@ static int connect_address(const struct addrinfo *address, struct instant deadli
     socklen_t length = sizeof failure;
     if (fd < 0)
         return error_errno(err, "socket");
-    /* The source port must not keep a server of this machine from listening there. */
+    /* A source port must not prevent a local server from listening at that port. */
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes))
         return error_errno(err, "SO_REUSEADDR");
     if (connect(fd, address->ai_addr, address->ai_addrlen)) {
@@ -84,7 +85,7 @@ static int connect_address(const struct addrinfo *address, struct instant deadli
         if (failure)
             return error_errno(err, "connect");
     }
-    if (check_other_end(fd, err))
+    if (reject_self_connection(fd, err))
         return -1;
     if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes))
         return error_errno(err, "TCP_NODELAY");
@@ -100,7 +101,7 @@ int tcpstore_stream_connect(const char *host, uint16_t port, struct instant dead
     (void)snprintf(service, sizeof service, "%u", port);
     int failed = getaddrinfo(host, service, &hints, &found);
     if (failed)
-        return error_set(err, MUSTER_E_NOT_FOUND, "the name cannot be resolved: %s",
+        return error_set(err, MUSTER_E_NOT_FOUND, "cannot resolve the name: %s",
                          failed == EAI_SYSTEM ? "system error" : gai_strerror(failed));
     for (const struct addrinfo *address = found; address; address = address->ai_next) {
         struct instant until = instant_min(deadline, instant_add(clock_now(NULL), ADDRESS_NS));
@@ -136,10 +137,10 @@ int tcpstore_stream_receive(int fd, void *data, size_t length, size_t size, size
 {
     *got = 0;
     while (*got < length) {
-        ssize_t came = recv(fd, (char *)data + *got, size - *got, 0);
-        if (came > 0)
-            *got += (size_t)came;
-        else if (came == 0 || errno == ECONNRESET)
+        ssize_t received = recv(fd, (char *)data + *got, size - *got, 0);
+        if (received > 0)
+            *got += (size_t)received;
+        else if (received == 0 || errno == ECONNRESET)
             return error_set(err, MUSTER_E_PEER, "the server closed the connection");
         else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
             return error_errno(err, "recv");

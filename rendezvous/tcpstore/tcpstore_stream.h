@@ -1,9 +1,9 @@
 /* tcpstore_stream.h - the client's socket: connecting, sending and receiving with a deadline. Internal to the
  * client.
  *
- * Descriptors are non-blocking and close-on-exec; the calls poll. Each tries the socket before it looks at
- * the clock, so a deadline in the past still gets what is there. Error texts name neither peer nor key: the
- * caller wraps. */
+ * Descriptors are non-blocking and close-on-exec; the calls poll. Each tries the socket before it reads
+ * the clock, so a call with a deadline in the past still gets bytes that have arrived. Error texts name
+ * neither peer nor key: the caller adds them. */
 #ifndef MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_STREAM_H
 #define MUSTER_RENDEZVOUS_TCPSTORE_TCPSTORE_STREAM_H
 
@@ -18,8 +18,8 @@ int tcpstore_stream_connect(const char *host, uint16_t port, struct instant dead
                             struct muster_error *err);
 int tcpstore_stream_send(int fd, const void *data, size_t length, struct instant deadline,
                          struct muster_error *err);
-/* At least length bytes, and what else is there up to size; MUSTER_E_PEER where the peer closes before. *got
- * counts what came, also on failure. */
+/* Receives at least length bytes, and up to size if more have arrived; MUSTER_E_PEER if the peer closes
+ * before. *got counts the bytes received, also on failure. */
 int tcpstore_stream_receive(int fd, void *data, size_t length, size_t size, size_t *got,
                             struct instant deadline, struct muster_error *err);
 

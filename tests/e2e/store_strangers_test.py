@@ -178,7 +178,7 @@ class StoreStrangers(security_test.SecurityTest):
             self.go_on(30)
         self.go_on()
         self.assertLess(self.peak() - self.before, self.GROWTH_KB)
-        self.assertIn("it had said nothing, and too many such connections are open", self.end())
+        self.assertIn("it had sent no request, and too many such connections are open", self.end())
 
     def test_more_that_greet_than_the_store_may_have(self):
         """They look like workers that are silent. Who is in goes on; who comes later waits until one of them leaves. That is the
@@ -193,7 +193,7 @@ class StoreStrangers(security_test.SecurityTest):
             self.assertEqual(strangers[-1].recv(4), b"echo")
         self.go_on()
         strangers += [self.peer(VALIDATE + PING) for _ in range(300)]
-        self.wait_said(self.nodes[0], "accepting pauses with 768 connections: that is the limit")
+        self.wait_said(self.nodes[0], "paused accepting at 768 connections: the limit is reached")
         self.go_on()
         (self.folder / "old-only").unlink()
         for peer in strangers:

@@ -43,7 +43,7 @@ static const char *play_refusal(int listener)
 #define OURS_LENGTH "\x17\0\0\0\0\0\0\0"
 static const char *play_old(int listener)
 {
-    static const char check[] = "\4\1\0\0\0\0\0\0\0" OURS_LENGTH TCPSTORE_OURS;
+    static const char check[] = "\4\1\0\0\0\0\0\0\0" OURS_LENGTH TCPSTORE_MUSTER_KEY;
     static const char set_and_wait[] = "\0\2\0\0\0\0\0\0\0/k\1\0\0\0\0\0\0\0v"
                                        "\5\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0/k";
     static const char get[] = "\2\2\0\0\0\0\0\0\0/k", never[] = "\5\1\0\0\0\0\0\0\0\6\0\0\0\0\0\0\0/never";

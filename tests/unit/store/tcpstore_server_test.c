@@ -439,8 +439,8 @@ static void strangers_are_dropped_and_named(void **state)
     }
     tcpstore_server_destroy(server);      /* and its thread: now the lines may be read */
     assert_in_range(lines.count, 10, 20); /* not 31 */
-    assert_non_null(strstr(lines.last, "dropped 127.0.0.1 port "));
-    assert_non_null(strstr(lines.last, "first byte is 0x78, and what follows is neither"));
+    assert_non_null(strstr(lines.last, "closed the connection of 127.0.0.1 port "));
+    assert_non_null(strstr(lines.last, "first byte is 0x78, and the bytes after it are neither"));
 }
 
 static void silent_peers_are_dropped(void **state)

@@ -337,7 +337,7 @@ static struct tcpstore_connection *asked(struct tcpstore *t)
     scope_buffer request = {0};
     put_u8(&request, TCPSTORE_CHECK);
     put_i64(&request, 1);
-    put_text(&request, TCPSTORE_OURS);
+    put_text(&request, TCPSTORE_MUSTER_KEY);
     feed(c, &request);
     expect_output(c, "\0", 1);
     assert_int_equal(tcpstore_stats(t).names, 0); /* a key that is there and is not */
@@ -470,9 +470,10 @@ static void bad_bytes_break_the_connection(void **state)
         const char *says;
     } cases[] = {
         {"\xff\0\0\0\0\0\0\0\1\x7f", 10, MUSTER_E_PROTOCOL,
-         "as an agent of muster greets: not a TCPStore client"},
-        {"GET / HTTP/1.1\r\n", 16, MUSTER_E_PROTOCOL, "first byte is 0x47, and what follows is neither"},
-        {"\0\1\2\3\4", 5, MUSTER_E_PROTOCOL, "first byte is 0x00, and what follows is neither"},
+         "as in the greeting of a muster agent: not a TCPStore client"},
+        {"GET / HTTP/1.1\r\n", 16, MUSTER_E_PROTOCOL,
+         "first byte is 0x47, and the bytes after it are neither"},
+        {"\0\1\2\3\4", 5, MUSTER_E_PROTOCOL, "first byte is 0x00, and the bytes after it are neither"},
         {"\0\xCE\xF7\x85\x3C\0\1\2\3\4", 10, MUSTER_E_PROTOCOL,
          "VALIDATE carries 0x04030201, not 0x3C85F7CE"},
         {"\0\xCE\xF7\x85\x3C\x13", 6, MUSTER_E_PROTOCOL, "unknown query 19: this server knows 0 to 18"},
@@ -527,7 +528,7 @@ static void a_request_has_a_limit_as_a_whole(void **state)
         feed(c, &request);
         tcpstore_feed(c, value, VALUE);
     }
-    expect_broken(c, MUSTER_E_LIMIT, "MULTI_SET of more than 67108864 bytes");
+    expect_broken(c, MUSTER_E_LIMIT, "MULTI_SET exceeds 67108864 bytes");
     assert_int_equal(tcpstore_stats(t).keys, 0);
     tcpstore_destroy(t);
 }
@@ -584,7 +585,7 @@ static void a_reply_has_a_limit(void **state)
     for (int i = 0; i < 9; i++)
         put_text(&request, "big");
     feed(c, &request);
-    expect_broken(c, MUSTER_E_LIMIT, "the reply to MULTI_GET does not fit");
+    expect_broken(c, MUSTER_E_LIMIT, "the reply to MULTI_GET exceeds the limit");
     tcpstore_destroy(t);
 }
 
