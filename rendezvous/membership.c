@@ -5,7 +5,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "rendezvous/seat/transport.h"
+#include "rendezvous/transport/transport.h"
 
 /* NULL stays NULL, which is not a failure. */
 static int copy_text(const char **text, struct muster_error *err)

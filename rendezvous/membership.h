@@ -25,7 +25,7 @@
 #include "proto/base/clock.h"
 #include "proto/include/muster_error.h"
 #include "rendezvous/roster/world.h"
-#include "rendezvous/seat/membership_options.h"
+#include "rendezvous/transport/membership_options.h"
 
 struct membership;
 

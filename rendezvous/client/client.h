@@ -23,7 +23,7 @@
 
 #include "proto/base/clock.h"
 #include "proto/include/muster_error.h"
-#include "rendezvous/seat/transport.h"
+#include "rendezvous/transport/transport.h"
 #include "rendezvous/wire/wire.h"
 
 enum { CLIENT_LOST_AFTER_MS = 2500, CLIENT_BEAT_MS = 500, CLIENT_WAITING_BEAT_MS = 1000 };

@@ -40,7 +40,7 @@ struct roster_member {
     uint64_t command;
     char program[MEMBERSHIP_PROGRAM_LIMIT];
     char store_addr[MEMBERSHIP_NAME_LIMIT];
-    int next_incarnation, next_name; /* roster_seats.c */
+    int next_incarnation, next_name; /* roster_slots.c */
 };
 
 enum { ROSTER_CAUSES_KEPT = FAILURE_OTHERS_LIMIT + 1 };
@@ -113,7 +113,7 @@ struct roster {
     char refused_name[MEMBERSHIP_NAME_LIMIT], refused_why[MUSTER_ERROR_TEXT]; /* the last of them */
     int *by_rank;                                                             /* slots; room for slot_count */
     int *scratch; /* the same room, for one call */
-    /* roster_seats.c: first slots of chains; the first slot never used; number of slots used */
+    /* roster_slots.c: first slots of chains; the first slot never used; number of slots used */
     int *by_incarnation, *by_name;
     int blank, held_once;
     /* members by slot, and how many are in each state */
@@ -217,7 +217,7 @@ void roster_describe_missing(const struct roster *roster, char *out, size_t size
 void roster_describe_member(const struct roster *roster, const struct roster_member *member, char *out,
                             size_t size);
 
-/* --- roster_seats.c: all give a slot, the lowest of several, or -1 --- */
+/* --- roster_slots.c: all give a slot, the lowest of several, or -1 --- */
 
 void roster_seats_init(struct roster *roster);
 /* Around every change of a slot's incarnation and name. */

@@ -13,7 +13,7 @@
 #include <sys/eventfd.h>
 
 #include "rendezvous/net/nap.h"
-#include "rendezvous/seat/transport.h"
+#include "rendezvous/transport/transport.h"
 #include "rendezvous/server/admission.h"
 #include "rendezvous/server/routes.h"
 #include "rendezvous/wire/wire.h"

@@ -1,9 +1,9 @@
-/* seat.c - derived from a membership's options for the transports: its JOIN, and the roster of one that
+/* transport.c - derived from a membership's options for the transports: its JOIN, and the roster of one that
  * hosts it. See transport.h. */
 #include <sys/random.h>
 
 #include "proto/base/error.h"
-#include "rendezvous/seat/transport.h"
+#include "rendezvous/transport/transport.h"
 
 int seat_random_bytes(void *out, size_t size, struct muster_error *err)
 {

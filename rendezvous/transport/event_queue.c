@@ -1,5 +1,5 @@
 /* event_queue.c - see transport.h. */
-#include "rendezvous/seat/transport.h"
+#include "rendezvous/transport/transport.h"
 
 #include <assert.h>
 

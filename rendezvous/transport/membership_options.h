@@ -1,7 +1,7 @@
 /* membership_options.h - a node's parameters of its membership (read by rendezvous/membership.h and the
  * transports). */
-#ifndef MUSTER_RENDEZVOUS_SEAT_MEMBERSHIP_OPTIONS_H
-#define MUSTER_RENDEZVOUS_SEAT_MEMBERSHIP_OPTIONS_H
+#ifndef MUSTER_RENDEZVOUS_TRANSPORT_MEMBERSHIP_OPTIONS_H
+#define MUSTER_RENDEZVOUS_TRANSPORT_MEMBERSHIP_OPTIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>

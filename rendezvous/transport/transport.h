@@ -1,11 +1,11 @@
 /* transport.h - shared by the three transports of a membership: the object behind struct membership and
  * its table of operations. Internal to rendezvous/. */
-#ifndef MUSTER_RENDEZVOUS_SEAT_TRANSPORT_H
-#define MUSTER_RENDEZVOUS_SEAT_TRANSPORT_H
+#ifndef MUSTER_RENDEZVOUS_TRANSPORT_TRANSPORT_H
+#define MUSTER_RENDEZVOUS_TRANSPORT_TRANSPORT_H
 
 #include "rendezvous/roster/roster.h"
 #include "rendezvous/roster/world.h"
-#include "rendezvous/seat/membership_options.h"
+#include "rendezvous/transport/membership_options.h"
 
 struct transport; /* state of one transport; each defines its own */
 

@@ -1,4 +1,4 @@
-/* roster_seats.c - finds the slot of an incarnation or of a name, and a free one, without a scan of all
+/* roster_slots.c - finds the slot of an incarnation or of a name, and a free one, without a scan of all
  * slots: thousands of agents join within a second. See roster_internal.h.
  *
  * Two chained tables of all slots ever used, by the values of their last agent. */

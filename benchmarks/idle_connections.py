@@ -1,6 +1,6 @@
 """How many connections that say nothing the two ports of a job bear: that where its agents meet, and that of its workers' store.
 
-    python3 benchmarks/strangers.py --build BUILD_DIR [--strangers N,N,...] [--descriptors N] [--secret] [--patience S]
+    python3 benchmarks/idle_connections.py --build BUILD_DIR [--strangers N,N,...] [--descriptors N] [--secret] [--patience S]
                                     [--store silent|greeted]
 
 Where agents meet: two of three wait at their server, strangers hold N connections and open each again as soon as it is ended, and the

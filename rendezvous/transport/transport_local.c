@@ -5,7 +5,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "rendezvous/seat/transport.h"
+#include "rendezvous/transport/transport.h"
 
 enum { ONLY_SESSION = 1, ONLY_MEMBER = 0 };
 

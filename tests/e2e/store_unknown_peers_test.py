@@ -1,7 +1,7 @@
 """Strangers at the port of the workers' store, which knows no secret: what other programs say, lies in PyTorch's protocol, and more
 connections than there are descriptors. Workers go on, and new ones are let in.
 
-    MUSTER_BUILD=build python3 tests/e2e/store_strangers_test.py [TestClass.test_name ...]"""
+    MUSTER_BUILD=build python3 tests/e2e/store_unknown_peers_test.py [TestClass.test_name ...]"""
 
 import contextlib
 import os
