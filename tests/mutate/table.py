@@ -24,7 +24,7 @@ TABLE = (
     (("rendezvous/tcpstore/tcpstore.c", "rendezvous/tcpstore/tcpstore_parser.c", "rendezvous/tcpstore/tcpstore_requests.c",
       "rendezvous/tcpstore/tcpstore_greeting.c"), ("tcpstore_test", "tcpstore_greeting_test", "store_test", "tcpstore_server_test")),
     (("rendezvous/wire/wire_*pack.c",), ("rendezvous_wire_test",)),
-    (("rendezvous/security/rejection_log.c", "rendezvous/security/zap.c"), ("rendezvous_zap_test", "rendezvous_gate_test")),
+    (("rendezvous/security/rejection_log.c", "rendezvous/security/zap.c"), ("rendezvous_zap_test", "rendezvous_admission_test")),
     (("rendezvous/server/routes.c",), ("rendezvous_routes_test",)),
     (("launcher/policy/worker_group.c",), ("launcher_group_test", "launcher_verdict_test", "launcher_agent_parts_test", "simulation_digests", SIMULATE)),
     (("launcher/policy/server_choice.c",), ("launcher_server_choice_test", "simulation_digests", SIMULATE)),

@@ -1,4 +1,4 @@
-/* rendezvous_gate_test.c - which connections a full server ends: real sockets, with the events that libzmq
+/* rendezvous_admission_test.c - which connections a full server ends: real sockets, with the events that libzmq
  * would send. */
 #include "rendezvous/server/admission.h"
 
