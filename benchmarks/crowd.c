@@ -63,12 +63,12 @@ static void note_done(struct play *play, struct agent *agent)
     agent->done = true;
 }
 
-/* -- ours: what transport_client.c does for one seat, for many in one loop
+/* -- ours: what transport_client.c does for one member, for many in one loop
  * -------------------------------------------------- */
 
-static struct play *playing; /* of the send of every seat */
+static struct play *playing; /* of the send of every member */
 
-static bool seat_send(void *context, const struct wire_message *message)
+static bool member_send(void *context, const struct wire_message *message)
 {
     struct agent *agent = context;
     struct muster_error err;
@@ -105,7 +105,7 @@ static void receive_all(struct play *play, struct agent *agent, struct instant n
 }
 
 /* A send may eat the edge of the descriptor. */
-static void seat_turn(struct play *play, int i, bool edge, struct instant now)
+static void member_turn(struct play *play, int i, bool edge, struct instant now)
 {
     struct agent *agent = &play->agents[i];
     struct muster_error err;
@@ -131,7 +131,7 @@ static void report_all(struct play *play)
     }
 }
 
-static void make_seat(struct play *play, int i)
+static void make_member(struct play *play, int i)
 {
     struct agent *agent = &play->agents[i];
     struct muster_error err;
@@ -151,7 +151,7 @@ static void make_seat(struct play *play, int i)
                  .store_port = 29501},
         .join_timeout_ns = 600 * NS_PER_S,
         .server = "127.0.0.1",
-        .send = seat_send,
+        .send = member_send,
         .context = agent,
     };
     agent->client = client_create(&options, clock_now(NULL), &err);
@@ -239,7 +239,7 @@ static void connect_one(struct play *play, int i)
 static void turn(struct play *play, int i, struct instant now)
 {
     if (play->crowd->kind == CROWD_OURS)
-        seat_turn(play, i, true, now);
+        member_turn(play, i, true, now);
     else if (play->crowd->kind == CROWD_BARE)
         bare_turn(play, &play->agents[i]);
     else
@@ -255,7 +255,7 @@ static void loop_once(struct play *play)
         turn(play, (int)events[i].data.u32, now);
     for (int i = 0; play->crowd->kind == CROWD_OURS && i < play->agent_count; i++)
         if (play->due[i] <= now.ns)
-            seat_turn(play, i, false, now);
+            member_turn(play, i, false, now);
 }
 
 static void loop_until(struct play *play, struct instant limit, bool all_done)
@@ -288,7 +288,7 @@ static void prepare(struct play *play, const struct crowd *crowd)
                                               .nodes = crowd->agents,
                                               .context = play->context};
     for (int i = 0; crowd->kind == CROWD_OURS && i < play->agent_count; i++)
-        make_seat(play, i);
+        make_member(play, i);
 }
 
 static struct crowd_usage ask(int control)

@@ -9,7 +9,7 @@
 #include "rendezvous/security/secret.h"
 
 enum crowd_kind {
-    CROWD_OURS, /* the server's carrier, and a seat (client.h) behind each connection */
+    CROWD_OURS, /* the server's transport, and a member (client.h) behind each connection */
     CROWD_BARE, /* a ROUTER that echoes and as many DEALERs that say one message */
     CROWD_TCP,  /* the same by plain TCP: what any protocol pays */
 };

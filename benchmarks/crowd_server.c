@@ -60,16 +60,16 @@ static void say_ready(int control)
  * ---------------------------------------------------------------------------------------------------------
  */
 
-static void take_events(struct membership *seat)
+static void take_events(struct membership *membership)
 {
     struct membership_event event;
     struct muster_error err;
     int got;
-    while ((got = membership_next(seat, &event, &err)) > 0) {
+    while ((got = membership_next(membership, &event, &err)) > 0) {
         errno = 0;
         if (event.kind != MEMBERSHIP_EVENT_WORLD)
             crowd_die(event.reason);
-        if (membership_report(seat, event.world.id, MEMBERSHIP_REPORT_RUNNING, NULL, &err))
+        if (membership_report(membership, event.world.id, MEMBERSHIP_REPORT_RUNNING, NULL, &err))
             crowd_die(err.text);
     }
     if (got < 0)
@@ -99,14 +99,14 @@ static void serve_ours(const struct crowd *crowd, int control)
     };
     struct muster_error err;
     (void)mallopt(M_ARENA_MAX, 1); /* as the agent does */
-    struct membership *seat = membership_open(&options, &err);
+    struct membership *membership = membership_open(&options, &err);
     errno = 0;
-    if (!seat)
+    if (!membership)
         crowd_die(err.text);
     say_ready(control);
     for (;;) {
-        take_events(seat);
-        struct pollfd fds[] = {{membership_fd(seat), POLLIN, 0}, {control, POLLIN, 0}};
+        take_events(membership);
+        struct pollfd fds[] = {{membership_fd(membership), POLLIN, 0}, {control, POLLIN, 0}};
         if (poll(fds, 2, -1) < 0)
             crowd_die("poll");
         if (fds[1].revents)

@@ -1,14 +1,14 @@
-"""How many connections that say nothing the two ports of a job bear: that where its agents meet, and that of its workers' store.
+"""How many idle connections the two ports of a job tolerate: that of its rendezvous, and that of its workers' store.
 
-    python3 benchmarks/idle_connections.py --build BUILD_DIR [--strangers N,N,...] [--descriptors N] [--secret] [--patience S]
+    python3 benchmarks/idle_connections.py --build BUILD_DIR [--connections N,N,...] [--descriptors N] [--secret] [--patience S]
                                     [--store silent|greeted]
 
-Where agents meet: two of three wait at their server, strangers hold N connections and open each again as soon as it is ended, and the
-third agent comes. Printed for each N: how long it took from its start to its worker's, whether all agents ended well, connections
-that strangers opened a second, and the serving agent's processor time and memory. The peer is the first row, without strangers.
+Rendezvous: two of three agents wait at their server, N idle connections are held and each is opened again as soon as it is closed, and
+the third agent starts. Printed for each N: how long it took from its start to its worker's, whether all agents ended well, idle
+connections opened a second, and the serving agent's processor time and memory. The peer is the first row, without idle connections.
 
-With --store: a job of two agents runs, strangers hold N connections to its workers' store that say nothing, or greet as a worker does
-and then say nothing. Meanwhile a member asks the store over a connection that it has, and newcomers connect, greet and ask. Printed
+With --store: a job of two agents runs, and N connections to its workers' store are held that send nothing, or the greeting of a worker
+and then nothing. Meanwhile a member asks the store over a connection that it has, and newcomers connect, greet and ask. Printed
 for each N: the median and the longest of both, how many newcomers had to try again or got no answer, and the same as above."""
 
 import argparse
@@ -27,21 +27,21 @@ import tempfile
 import time
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
-HELD_S = 3  # how long the world goes on among strangers
+HELD_S = 3  # how long the world continues beside the idle connections
 ASKING_S = 5  # how long a member and newcomers ask the store
 VALIDATE = b"\0" + struct.pack("<I", 0x3C85F7CE)
 PING = b"\x0d" + b"echo"  # answered with the same four bytes
-SOURCES = 64  # addresses that strangers come from: an address has 28,000 ports, which stay used for a while
+SOURCES = 64  # source addresses of the idle connections: an address has 28,000 ports, which stay used for a while
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default=str(SOURCE / "build"))
-    parser.add_argument("--strangers", default="0,1000,2000,4000,8000,12000,16000")
+    parser.add_argument("--connections", default="0,1000,2000,4000,8000,12000,16000")
     parser.add_argument("--descriptors", type=int, help="limit of the serving agent; without it, this machine's hard limit")
     parser.add_argument("--secret", action="store_true", help="the job has one")
     parser.add_argument("--patience", type=float, default=60, help="seconds that the third agent has, or a newcomer at the store")
-    parser.add_argument("--store", choices=("silent", "greeted"), help="at the port of the workers' store, strangers that say nothing, or greet")
+    parser.add_argument("--store", choices=("silent", "greeted"), help="measure the workers' store, with connections that send nothing, or only the greeting")
     return parser.parse_args()
 
 
@@ -51,7 +51,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def stranger(port, number):
+def open_idle(port, number):
     peer = socket.socket()
     peer.setblocking(False)
     peer.bind((f"127.1.0.{number % SOURCES + 1}", 0))
@@ -74,7 +74,7 @@ def hold(port, count, report, greeting=b""):
     def come():
         nonlocal opened
         try:
-            peer = stranger(port, opened)
+            peer = open_idle(port, opened)
         except OSError:
             return  # no port or descriptor now
         opened += 1
@@ -103,7 +103,7 @@ def hold(port, count, report, greeting=b""):
         report.flush()
 
 
-def start_strangers(port, count, scratch, greeting=b""):
+def start_idle(port, count, scratch, greeting=b""):
     path = pathlib.Path(scratch, "opened")
     path.write_text("0")
     pid = os.fork()
@@ -179,13 +179,13 @@ class Job:
 
 
 def run_once(options, build, count):
-    with tempfile.TemporaryDirectory(prefix="muster-strangers-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="muster-idle-") as scratch:
         job = Job(build, scratch, options.secret, options.descriptors)
         agents = [job.start(0)]
         if not wait_for(lambda: answers(job.port), 20):
-            sys.exit("strangers.py: the server did not start")
+            sys.exit("idle_connections.py: the server did not start")
         agents.append(job.start(1))
-        attacker, opened = start_strangers(job.port, count, scratch)
+        attacker, opened = start_idle(job.port, count, scratch)
         time.sleep(2)
         begun, (cpu, _), before = time.monotonic(), used(agents[0].pid), int(opened.read_text())
         agents.append(job.start(2))
@@ -257,16 +257,16 @@ def milliseconds(found):
 
 
 def run_at_the_store(options, build, count):
-    with tempfile.TemporaryDirectory(prefix="muster-strangers-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="muster-idle-") as scratch:
         job = Job(build, scratch, options.secret, options.descriptors, nodes=2)
         agents = [job.start(rank) for rank in range(2)]
         if not wait_for(lambda: len(list(job.scratch.glob("started.*"))) == 2, 60):
-            sys.exit("strangers.py: the workers did not start")
+            sys.exit("idle_connections.py: the workers did not start")
         port = int((job.scratch / "port").read_text())
         member = socket.create_connection(("127.0.0.1", port), timeout=60)
         member.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         member.sendall(VALIDATE)
-        attacker, opened = start_strangers(port, count, scratch, VALIDATE if options.store == "greeted" else b"")
+        attacker, opened = start_idle(port, count, scratch, VALIDATE if options.store == "greeted" else b"")
         time.sleep(2)
         begun, (cpu, _), before = time.monotonic(), used(agents[0].pid), int(opened.read_text())
         calls, arrivals, refused, again = ask_for_a_while(member, port, options.patience)
@@ -285,9 +285,9 @@ def run_at_the_store(options, build, count):
 
 def at_the_store(options, build, descriptors):
     kind = "say nothing" if options.store == "silent" else "greet and then say nothing"
-    print(f"strangers at the port of the workers' store that {kind}; the server may have {descriptors} descriptors")
-    print(f"{'strangers':>10}{'member: median, most':>22}{'newcomer':>22}{'again':>7}{'never':>7}{'':19}{'they open':>8}{'server':>8}{'memory':>10}")
-    for count in map(int, options.strangers.split(",")):
+    print(f"idle connections at the port of the workers' store that {kind}; the server may have {descriptors} descriptors")
+    print(f"{'idle':>10}{'member: median, most':>22}{'newcomer':>22}{'again':>7}{'never':>7}{'':19}{'they open':>8}{'server':>8}{'memory':>10}")
+    for count in map(int, options.connections.split(",")):
         run_at_the_store(options, build, count)
 
 
@@ -299,9 +299,9 @@ def main():
     if options.store:
         at_the_store(options, pathlib.Path(options.build).resolve(), descriptors)
         return
-    print(f"strangers at the port of a job of three nodes{' with a secret' if options.secret else ''}; the server may have {descriptors} descriptors")
-    print(f"{'strangers':>10}{'third joined':>14}   {'':22}{'they open':>14}{'server':>12}{'its memory':>13}")
-    for count in map(int, options.strangers.split(",")):
+    print(f"idle connections at the port of a job of three nodes{' with a secret' if options.secret else ''}; the server may have {descriptors} descriptors")
+    print(f"{'idle':>10}{'third joined':>14}   {'':22}{'they open':>14}{'server':>12}{'its memory':>13}")
+    for count in map(int, options.connections.split(",")):
         run_once(options, pathlib.Path(options.build).resolve(), count)
 
 

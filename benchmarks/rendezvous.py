@@ -2,7 +2,7 @@
 
     python3 benchmarks/rendezvous.py --build BUILD_DIR [--only crowd|agents] [--agents N,N,...] [--rounds N] [--nodes N]
 
-crowd: N agents in two processes (benchmarks/crowd.c): the real server, and a real seat behind each of N - 1 connections, from the
+crowd: N agents in two processes (benchmarks/crowd.c): the real server, and a real member behind each of N - 1 connections, from the
 first connect to the last message with the world; against a bare ROUTER that echoes one message to as many DEALERs of the same
 libzmq with the same security, and against the same by plain TCP, which is what any protocol pays. The kinds take turns, so that
 a noisy machine disturbs all alike; medians are shown, and ratios of medians.

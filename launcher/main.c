@@ -250,11 +250,11 @@ static int told_main(int (*command)(int argc, char *const argv[], struct buffer 
 {
     scope_buffer out = {0}, complaint = {0};
     int exit_code = command(argc, argv, &out, &complaint);
-    bool told = (!complaint.length || print(STDERR_FILENO, &complaint) == EXIT_CODE_OK) &&
-                (!out.length || print(STDOUT_FILENO, &out) == EXIT_CODE_OK);
+    bool printed = (!complaint.length || print(STDERR_FILENO, &complaint) == EXIT_CODE_OK) &&
+                   (!out.length || print(STDOUT_FILENO, &out) == EXIT_CODE_OK);
     if (out.data)
         secret_wipe(out.data, out.capacity); /* muster secret's holds one */
-    return told && !out.failed ? exit_code : EXIT_CODE_FAILURE;
+    return printed && !out.failed ? exit_code : EXIT_CODE_FAILURE;
 }
 
 static int status_main(const char *shown, int argc, char *argv[])

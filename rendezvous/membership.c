@@ -87,7 +87,8 @@ struct membership *membership_open(const struct membership_options *options, str
         error_set(err, MUSTER_E_NOMEM, "no memory for a membership");
         return NULL;
     }
-    if (copy_options(m, options, err) || seat_random_bytes(&m->incarnation, sizeof m->incarnation, err) ||
+    if (copy_options(m, options, err) ||
+        transport_random_bytes(&m->incarnation, sizeof m->incarnation, err) ||
         openers[options->mode](m, err)) {
         secret_wipe(&m->keys, sizeof m->keys);
         free_options(&m->options);

@@ -125,10 +125,10 @@ static void step_group(struct agent *agent, const struct agent_event *event)
     enum worker_group_state before = agent->group.state;
     struct muster_error err = {0};
     unsigned actions;
-    own.exit_code = event->kind == AGENT_VERDICT ? event->seat->exit_code : event->code;
+    own.exit_code = event->kind == AGENT_VERDICT ? event->membership->exit_code : event->code;
     if (event->kind == AGENT_STOP) {
-        own.grace_ns = event->seat->grace_ns;
-        own.planned = event->seat->planned;
+        own.grace_ns = event->membership->grace_ns;
+        own.planned = event->membership->planned;
     }
     agent->group.listens = agent_notices_listeners(agent) > 0;
     if (worker_group_step(&agent->group, &own, clock_now(NULL), &actions, &err) < 0) {
@@ -152,12 +152,12 @@ bool agent_actions_admit(struct agent *agent, const struct agent_event *event)
         return false;
     }
     if (event->kind == AGENT_WORLD)
-        round_begin(&agent->round, event->seat);
+        round_begin(&agent->round, event->membership);
     if (event->kind == AGENT_STOP) {
         /* a worker that is dead already was not stopped by us */
         agent_emit(agent, &(struct agent_event){.kind = AGENT_CHILDREN});
-        log_info(&agent->log, "stopping the workers: %s", event->seat->reason);
-        round_take_stop(&agent->round, event->seat);
+        log_info(&agent->log, "stopping the workers: %s", event->membership->reason);
+        round_take_stop(&agent->round, event->membership);
     }
     return true;
 }

@@ -333,11 +333,11 @@ static void classify_exit(struct agent *agent, struct worker *worker, enum worke
         kind = END_STOPPED; /* it hung, and was reported */
     struct observed_failure *record = make_end_record(agent, worker);
     if (!record) {
-        if (kind == END_OWN || kind == END_TOLD)
+        if (kind == END_OWN || kind == END_AFTER_STOP)
             take_nothing(agent, worker);
         return;
     }
-    record->failure.told = kind != END_OWN;
+    record->failure.after_stop = kind != END_OWN;
     record->suspect = kind == END_SUSPECT;
     if (kind == END_STOPPED)
         note_stopped(agent, record);

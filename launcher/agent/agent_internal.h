@@ -39,9 +39,9 @@ struct agent_part {
 #define AGENT_NO_STEP GROUP_EVENT_COUNT
 #define AGENT_EVENTS(X)                                                                                      \
     X(AGENT_WORLD, GROUP_WORLD,                                                                              \
-      "a world was formed: the round begins, its workers are not started yet; seat")                         \
-    X(AGENT_STOP, GROUP_STOP, "the server stops the round; seat")                                            \
-    X(AGENT_VERDICT, GROUP_VERDICT, "the job is over; seat")                                                 \
+      "a world was formed: the round begins, its workers are not started yet; membership")                   \
+    X(AGENT_STOP, GROUP_STOP, "the server stops the round; membership")                                      \
+    X(AGENT_VERDICT, GROUP_VERDICT, "the job is over; membership")                                           \
     X(AGENT_LOST, GROUP_LOST, "the membership is lost; code")                                                \
     X(AGENT_SIGNAL, GROUP_SIGNAL, "a signal stops this agent; code")                                         \
     X(AGENT_FAILURE, GROUP_FAILURE, "a worker failed, or could not be started; failure")                     \
@@ -75,7 +75,7 @@ struct agent_event {
     int code;
     int64_t duration_ns;
     const char *text;
-    const struct membership_event *seat;
+    const struct membership_event *membership;
     struct worker *worker;
     const struct worker_failure *failure;
 };

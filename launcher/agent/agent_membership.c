@@ -19,7 +19,7 @@ static const int64_t first_progress_ns = 5 * NS_PER_S, progress_every_ns = 15 * 
 
 /* At all times: source is in the loop if its fd is not -1; following only if there is a resolver. */
 struct agent_membership {
-    struct membership *seat; /* NULL: none yet, or it is lost */
+    struct membership *handle; /* NULL: none yet, or it is lost */
     struct loop_source source;
     struct resolver *resolver; /* of the server's name */
     struct loop_source name;
@@ -43,7 +43,7 @@ static void take_verdict(struct agent *agent, const struct membership_event *eve
         mem_free(agent->membership->verdict);
         agent->membership->verdict = verdict;
     }
-    agent_emit(agent, &(struct agent_event){.kind = AGENT_VERDICT, .seat = event});
+    agent_emit(agent, &(struct agent_event){.kind = AGENT_VERDICT, .membership = event});
 }
 
 static void on_membership(struct agent *agent, const struct membership_event *event)
@@ -51,12 +51,12 @@ static void on_membership(struct agent *agent, const struct membership_event *ev
     switch (event->kind) {
     case MEMBERSHIP_EVENT_WORLD:
         agent_emit(agent, &(struct agent_event){.kind = AGENT_WORLD,
-                                                .seat = event,
+                                                .membership = event,
                                                 .duration_ns = instant_diff_ns(
                                                     clock_now(NULL), agent->membership->waiting_since)});
         break;
     case MEMBERSHIP_EVENT_STOP:
-        agent_emit(agent, &(struct agent_event){.kind = AGENT_STOP, .seat = event});
+        agent_emit(agent, &(struct agent_event){.kind = AGENT_STOP, .membership = event});
         break;
     case MEMBERSHIP_EVENT_VERDICT:
         take_verdict(agent, event);
@@ -70,38 +70,39 @@ static void on_membership(struct agent *agent, const struct membership_event *ev
     }
 }
 
-static void seat_ready(void *context, uint32_t events)
+static void membership_ready(void *context, uint32_t events)
 {
     (void)context; /* the loop calls the membership after every turn */
     (void)events;
 }
 
-static void close_seat(struct agent *agent)
+static void close_membership(struct agent *agent)
 {
     if (agent->membership->source.fd >= 0)
         loop_remove(&agent->loop, &agent->membership->source);
     agent->membership->source.fd = -1;
-    membership_destroy(take_pointer(&agent->membership->seat), 0);
+    membership_destroy(take_pointer(&agent->membership->handle), 0);
 }
 
-static void lose_seat(struct agent *agent, const char *why, int exit_code)
+static void lose_membership(struct agent *agent, const char *why, int exit_code)
 {
     log_error(&agent->log, "%s", why);
     (void)snprintf(agent->end_reason, sizeof agent->end_reason, "%s", why);
-    close_seat(agent);
+    close_membership(agent);
     agent_emit(agent, &(struct agent_event){.kind = AGENT_LOST, .code = exit_code});
 }
 
-static void poll_seat(struct agent *agent)
+static void poll_membership(struct agent *agent)
 {
-    while (agent->membership->seat && !agent->finished) {
+    while (agent->membership->handle && !agent->finished) {
         struct membership_event event;
         struct muster_error err = {0};
-        int got = membership_next(agent->membership->seat, &event, &err);
+        int got = membership_next(agent->membership->handle, &event, &err);
         if (got < 0 && err.code == MUSTER_E_PEER)
             agent_emit(agent, &(struct agent_event){.kind = AGENT_SERVER_LOST});
         if (got < 0)
-            lose_seat(agent, err.text, err.code == MUSTER_E_REFUSED ? EXIT_CODE_FAILURE : EXIT_CODE_NODE);
+            lose_membership(agent, err.text,
+                            err.code == MUSTER_E_REFUSED ? EXIT_CODE_FAILURE : EXIT_CODE_NODE);
         if (got <= 0)
             return;
         on_membership(agent, &event);
@@ -140,8 +141,8 @@ static int64_t join_used_ns(const struct agent *agent)
     return left < whole ? whole - (left > 0 ? left : 0) : 0;
 }
 
-static int open_seat(struct agent *agent, enum membership_mode mode, const char *address,
-                     struct muster_error *err)
+static int open_membership(struct agent *agent, enum membership_mode mode, const char *address,
+                           struct muster_error *err)
 {
     const struct run_config *config = agent->config;
     char program[MEMBERSHIP_PROGRAM_LIMIT];
@@ -181,26 +182,26 @@ static int open_seat(struct agent *agent, enum membership_mode mode, const char 
         .context = agent_server_store(agent),
         .log = &agent->log,
     };
-    assert(!agent->membership->seat);
-    agent->membership->seat = membership_open(&options, err);
-    if (!agent->membership->seat)
+    assert(!agent->membership->handle);
+    agent->membership->handle = membership_open(&options, err);
+    if (!agent->membership->handle)
         return -1;
     agent->membership->source =
-        (struct loop_source){membership_fd(agent->membership->seat), seat_ready, agent};
+        (struct loop_source){membership_fd(agent->membership->handle), membership_ready, agent};
     return agent->membership->source.fd < 0
                ? 0
                : loop_add(&agent->loop, &agent->membership->source, EPOLLIN, err);
 }
 
-static int take_seat(struct agent *agent, enum membership_mode mode, const char *address,
-                     struct muster_error *err)
+static int join_in_mode(struct agent *agent, enum membership_mode mode, const char *address,
+                        struct muster_error *err)
 {
     if (mode != MEMBERSHIP_CLIENT && agent_job_state_resume(agent, err) < 0)
         return -1;
     if (mode == MEMBERSHIP_CLIENT)
         (void)snprintf(agent->membership->server_address, sizeof agent->membership->server_address, "%s",
                        address);
-    return open_seat(agent, mode, address, err);
+    return open_membership(agent, mode, address, err);
 }
 
 /* --- serving --- */
@@ -223,8 +224,8 @@ static void holder_known(struct agent *agent, const struct port_holder *holder)
         log_info(&agent->log, "port %u of this machine is served by another agent, %s: joining it",
                  (unsigned)agent_master_port(agent), text);
         agent_server_close_store(agent);
-        if (take_seat(agent, MEMBERSHIP_CLIENT, own_address(agent_server_address(agent)), &err) < 0)
-            lose_seat(agent, err.text, EXIT_CODE_FAILURE);
+        if (join_in_mode(agent, MEMBERSHIP_CLIENT, own_address(agent_server_address(agent)), &err) < 0)
+            lose_membership(agent, err.text, EXIT_CODE_FAILURE);
         return;
     }
     error_set(&err, MUSTER_E_BUSY,
@@ -232,7 +233,7 @@ static void holder_known(struct agent *agent, const struct port_holder *holder)
               "choose another %s (this node does not join an unknown server as a client)",
               (unsigned)agent_master_port(agent), text,
               config->elastic ? "port in --rdzv-endpoint" : "--master-port");
-    lose_seat(agent, err.text, EXIT_CODE_FAILURE);
+    lose_membership(agent, err.text, EXIT_CODE_FAILURE);
 }
 
 /* The address of this machine that the others connect to, if they use a name for it: for the choice of an
@@ -255,11 +256,11 @@ static int serve_job(struct agent *agent, struct muster_error *err)
         return -1;
     start_own_look_up(agent);
     if (agent->config->max_nodes == 1)
-        return take_seat(agent, MEMBERSHIP_IN_PROCESS, NULL, err);
+        return join_in_mode(agent, MEMBERSHIP_IN_PROCESS, NULL, err);
     if (!strcmp(address, "0.0.0.0"))
         log_info(&agent->log, "serving the job on every address of this machine, port %u",
                  (unsigned)agent_master_port(agent));
-    if (take_seat(agent, MEMBERSHIP_SERVER, address, err) == 0) {
+    if (join_in_mode(agent, MEMBERSHIP_SERVER, address, err) == 0) {
         agent_server_warn_of_unauthenticated(agent, address);
         return 0;
     }
@@ -309,13 +310,13 @@ static void name_ready(void *context, uint32_t events)
         char why[MUSTER_ERROR_TEXT];
         (void)snprintf(why, sizeof why, "%.400s; asked for %.4g s (--join-timeout)", err.text,
                        agent->config->join_timeout_s);
-        lose_seat(agent, why, EXIT_CODE_NODE);
+        lose_membership(agent, why, EXIT_CODE_NODE);
         return;
     }
     agent->membership->resolved = true;
     bool serves = agent->config->elastic && agent_server_choose_resolved(agent, agent->membership->resolver);
-    if ((serves ? serve_job(agent, &err) : take_seat(agent, MEMBERSHIP_CLIENT, address, &err)) < 0)
-        lose_seat(agent, err.text, EXIT_CODE_FAILURE);
+    if ((serves ? serve_job(agent, &err) : join_in_mode(agent, MEMBERSHIP_CLIENT, address, &err)) < 0)
+        lose_membership(agent, err.text, EXIT_CODE_FAILURE);
 }
 
 static int resolve_server(struct agent *agent, struct muster_error *err)
@@ -346,7 +347,7 @@ static int join_job(struct agent *agent, struct muster_error *err)
         choice = SERVER_CHOICE_RESOLVE;
     if (choice == SERVER_CHOICE_SERVE)
         return serve_job(agent, err);
-    return choice == SERVER_CHOICE_JOIN ? take_seat(agent, MEMBERSHIP_CLIENT, config->master_addr, err)
+    return choice == SERVER_CHOICE_JOIN ? join_in_mode(agent, MEMBERSHIP_CLIENT, config->master_addr, err)
                                         : resolve_server(agent, err);
 }
 
@@ -362,13 +363,13 @@ static const char *next_address(const struct resolver *resolver, const char *pre
     return resolver_address(resolver, 0);
 }
 
-static void move_seat(struct agent *agent, const char *address)
+static void move_membership(struct agent *agent, const char *address)
 {
     struct muster_error err = {0};
     if (!strcmp(address, agent->membership->server_address))
         return;
     log_info(&agent->log, "the server's name %s resolves to %s now", agent->config->master_addr, address);
-    if (membership_move(agent->membership->seat, address, &err) < 0)
+    if (membership_move(agent->membership->handle, address, &err) < 0)
         log_warning(&agent->log, "%s", err.text);
     else
         (void)snprintf(agent->membership->server_address, sizeof agent->membership->server_address, "%s",
@@ -384,8 +385,8 @@ static void server_found(void *context, uint32_t events)
     loop_remove(&agent->loop, &agent->membership->name);
     if (resolver_result(agent->membership->resolver, address, sizeof address, &err) < 0)
         log_debug(&agent->log, "%s", err.text); /* resolved again soon */
-    else if (agent->membership->seat)
-        move_seat(agent, next_address(agent->membership->resolver, agent->membership->server_address));
+    else if (agent->membership->handle)
+        move_membership(agent, next_address(agent->membership->resolver, agent->membership->server_address));
     resolver_destroy(agent->membership->resolver);
     agent->membership->resolver = NULL;
     agent->membership->following = false;
@@ -413,7 +414,7 @@ static void look_server_up(struct agent *agent)
 /* If the server is silent, checks whether its name has another address now. */
 static void follow_server(struct agent *agent, struct instant now)
 {
-    if (!agent->membership->seat || !membership_silence_ns(agent->membership->seat) ||
+    if (!agent->membership->handle || !membership_silence_ns(agent->membership->handle) ||
         resolver_is_numeric(agent->config->master_addr) ||
         !instant_reached(now, agent->membership->look_up_at))
         return;
@@ -454,8 +455,8 @@ void agent_membership_describe(const struct agent *agent, char *out, size_t size
     const char *trouble = membership->resolver ? resolver_trouble(membership->resolver) : NULL;
     if (agent->group.state == GROUP_OVER)
         describe_parting(agent, out, size);
-    else if (membership->seat)
-        membership_progress(membership->seat, out, size);
+    else if (membership->handle)
+        membership_progress(membership->handle, out, size);
     else if (trouble)
         (void)snprintf(out, size, "the name %s does not resolve yet: %s", name, trouble);
     else if (membership->resolver)
@@ -463,7 +464,7 @@ void agent_membership_describe(const struct agent *agent, char *out, size_t size
 }
 
 /* The same as a line of the log, every now and then. */
-static void tell_progress(struct agent *agent, struct instant now)
+static void log_progress(struct agent *agent, struct instant now)
 {
     char text[MUSTER_ERROR_TEXT];
     agent->membership->progress_at = instant_add(now, progress_every_ns);
@@ -477,32 +478,32 @@ static void tell_progress(struct agent *agent, struct instant now)
 void agent_membership_report(struct agent *agent, enum membership_report_kind kind,
                              const struct worker_failure *failure)
 {
-    struct membership *seat = agent->membership->seat;
+    struct membership *handle = agent->membership->handle;
     struct muster_error err = {0};
-    if (seat && membership_report(seat, agent->round.world.id, kind, failure, &err) < 0)
+    if (handle && membership_report(handle, agent->round.world.id, kind, failure, &err) < 0)
         log_error(&agent->log, "%s", err.text);
 }
 
 void agent_membership_leave(struct agent *agent)
 {
-    struct membership *seat = agent->membership->seat;
+    struct membership *handle = agent->membership->handle;
     struct muster_error err = {0};
-    if (seat && membership_leave(seat, agent->group.exit_code, &err) < 0)
+    if (handle && membership_leave(handle, agent->group.exit_code, &err) < 0)
         log_debug(&agent->log, "%s", err.text); /* this agent leaves all the same */
 }
 
 void agent_membership_drain(struct agent *agent)
 {
     const struct worker_group *group = &agent->group;
-    struct membership *seat = agent->membership->seat;
+    struct membership *handle = agent->membership->handle;
     struct muster_error err = {0};
-    if (seat && membership_drain(seat, group->exit_code, group->shutdown_grace_ns, &err) < 0)
+    if (handle && membership_drain(handle, group->exit_code, group->shutdown_grace_ns, &err) < 0)
         log_debug(&agent->log, "%s", err.text); /* unanswered, it leaves alone */
 }
 
 bool agent_membership_has_news(const struct agent *agent)
 {
-    return agent->membership->seat && membership_has_news(agent->membership->seat);
+    return agent->membership->handle && membership_has_news(agent->membership->handle);
 }
 
 const struct membership_event *agent_membership_verdict(const struct agent *agent)
@@ -512,18 +513,18 @@ const struct membership_event *agent_membership_verdict(const struct agent *agen
 
 void agent_membership_depart(struct agent *agent, int64_t linger_ns)
 {
-    if (agent->membership && agent->membership->seat)
-        membership_part(agent->membership->seat, linger_ns);
+    if (agent->membership && agent->membership->handle)
+        membership_part(agent->membership->handle, linger_ns);
 }
 
 int agent_membership_departing(const struct agent *agent)
 {
-    return agent->membership && agent->membership->seat ? membership_parting(agent->membership->seat) : 0;
+    return agent->membership && agent->membership->handle ? membership_parting(agent->membership->handle) : 0;
 }
 
 /* --- the part --- */
 
-static int seat_create(struct agent *agent, struct muster_error *err)
+static int agent_membership_create(struct agent *agent, struct muster_error *err)
 {
     agent->membership = mem_calloc(1, sizeof *agent->membership);
     if (!agent->membership)
@@ -532,39 +533,40 @@ static int seat_create(struct agent *agent, struct muster_error *err)
     return join_job(agent, err);
 }
 
-static struct instant seat_deadline(const struct agent *agent)
+static struct instant agent_membership_deadline(const struct agent *agent)
 {
     const struct agent_membership *membership = agent->membership;
     return instant_min(progress_deadline(agent),
-                       membership->seat ? membership_deadline(membership->seat) : INSTANT_NEVER);
+                       membership->handle ? membership_deadline(membership->handle) : INSTANT_NEVER);
 }
 
-static void seat_tick(struct agent *agent, struct instant now)
+static void agent_membership_tick(struct agent *agent, struct instant now)
 {
     if (instant_reached(now, progress_deadline(agent)))
-        tell_progress(agent, now);
+        log_progress(agent, now);
     follow_server(agent, now);
-    poll_seat(agent);
+    poll_membership(agent);
 }
 
-static void seat_event(struct agent *agent, const struct agent_event *event)
+static void agent_membership_event(struct agent *agent, const struct agent_event *event)
 {
     if (event->kind == AGENT_ROUND_ENDS)
         begin_waiting(agent, clock_now(NULL));
 }
 
-static void seat_destroy(struct agent *agent)
+static void agent_membership_destroy(struct agent *agent)
 {
     static const int64_t linger_ns = 2 * NS_PER_S; /* for the last messages to the server */
     struct agent_membership *membership = agent->membership;
     if (!membership)
         return;
-    membership_destroy(membership->seat, linger_ns);
+    membership_destroy(membership->handle, linger_ns);
     resolver_destroy(membership->resolver);
     mem_free(membership->verdict);
     mem_free(membership);
     agent->membership = NULL;
 }
 
-const struct agent_part agent_membership_part = {"membership", seat_create, seat_deadline,
-                                                 seat_tick,    seat_event,  seat_destroy};
+const struct agent_part agent_membership_part = {
+    "membership",          agent_membership_create, agent_membership_deadline,
+    agent_membership_tick, agent_membership_event,  agent_membership_destroy};

@@ -26,7 +26,7 @@ struct exchange;
 
 struct agent_nccl {
     char **environment; /* of the workers; NULL: the agent's own */
-    char *told;         /* the last summary; NULL: none */
+    char *logged;       /* the last summary; NULL: none */
     struct background_job *writing;
     struct background_watch asking; /* while the nodes' facts are exchanged */
     struct exchange *exchange;      /* of asking */
@@ -97,10 +97,10 @@ static void tell_decisions(struct agent *agent)
     const bool warned = decision_first(list, DECISION_WARNED),
                explains = agent->tune->mode == NCCL_ENV_EXPLAIN;
     scope_buffer line = {0}, table = {0};
-    if (decision_summary(list, &line) < 0 || (nccl->told && !strcmp(nccl->told, line.data)))
+    if (decision_summary(list, &line) < 0 || (nccl->logged && !strcmp(nccl->logged, line.data)))
         return;
-    mem_free(nccl->told);
-    nccl->told = mem_strdup(line.data);
+    mem_free(nccl->logged);
+    nccl->logged = mem_strdup(line.data);
     if (warned)
         log_warning(&agent->log, "%s%s", line.data,
                     explains ? "" : "; --nccl-tune=explain prints the reasons");
@@ -284,7 +284,7 @@ static void nccl_destroy(struct agent *agent)
         log_debug(&agent->log, "nccl.json: its file system does not respond");
     background_job_release(nccl->writing);
     text_list_free_items(nccl->environment);
-    mem_free(nccl->told);
+    mem_free(nccl->logged);
     mem_free(nccl->told_differences);
     mem_free(nccl);
     agent->nccl = NULL;

@@ -138,22 +138,22 @@ void agent_notices_announce(struct agent *agent)
     const struct stop_notice notice = describe_stop(agent);
     const struct instant now = clock_now(NULL);
     scope_buffer line = {.limit = STOP_NOTICE_LINE_LIMIT};
-    int told = 0, others = 0;
+    int notified = 0, others = 0;
     (void)stop_notice_format(&notice, now, &line); /* without memory all get a signal */
     for (int i = 0; i < agent->round.worker_count; i++) {
         const struct worker *worker = &agent->round.workers[i];
         if (!worker->alive)
             continue;
         if (!line.failed && is_listening(agent, worker) && send_notice(agent, worker, &line)) {
-            told++;
+            notified++;
         } else {
             terminate_worker(agent, worker);
             others++;
         }
     }
     const int64_t left_ns = instant_diff_ns(notice.deadline, now);
-    log_info(&agent->log, "stop notice sent to %d worker%s (deadline in %.4g s)%s", told,
-             told == 1 ? "" : "s", (double)left_ns / NS_PER_S,
+    log_info(&agent->log, "stop notice sent to %d worker%s (deadline in %.4g s)%s", notified,
+             notified == 1 ? "" : "s", (double)left_ns / NS_PER_S,
              others ? "; sent the stop signal to the others, which do not handle notices" : "");
     agent_emit(agent, &(struct agent_event){.kind = AGENT_NOTICE, .duration_ns = left_ns});
 }

@@ -420,7 +420,7 @@ static void processes_event(struct agent *agent, const struct agent_event *event
             agent->processes->kill_at = INSTANT_NEVER;
         break;
     case AGENT_EMPTY: /* it must not find the next round's workers */
-        descendant_killer_call_off(&agent->processes->killer);
+        descendant_killer_cancel(&agent->processes->killer);
         break;
     case AGENT_ROUND_ENDS:
         forget_sessions(agent);
@@ -435,7 +435,7 @@ static void processes_destroy(struct agent *agent)
     struct agent_processes *processes = agent->processes;
     if (!processes)
         return;
-    descendant_killer_call_off(&processes->killer);
+    descendant_killer_cancel(&processes->killer);
     background_watch_end(&processes->cleaning);
     guardian_dismiss(&processes->guardian);
     mem_free(processes->program);

@@ -236,10 +236,10 @@ static int take_any_port(struct job_store *store, struct muster_error *err)
  * worker's own store is on every one. */
 static const char *store_binds(const struct agent *agent)
 {
-    const char *told = agent_server_store_address(agent);
-    if (!strcmp(told, "localhost"))
+    const char *address = agent_server_store_address(agent);
+    if (!strcmp(address, "localhost"))
         return "127.0.0.1";
-    return !strncmp(told, "127.", 4) && resolver_is_numeric(told) ? told : agent_bind_address(agent);
+    return !strncmp(address, "127.", 4) && resolver_is_numeric(address) ? address : agent_bind_address(agent);
 }
 
 static int take_first_port(struct agent *agent, struct job_store *store, struct muster_error *err)

@@ -41,8 +41,8 @@ static int nodes_in_turn(struct run_config *config, const struct numa_topology *
 static int bind_all(struct run_config *config, const struct machine *machine, const char *sys,
                     const struct numa_topology *topology, struct muster_error *err)
 {
-    int seats = machine->gpus > 0 ? machine->gpus : config->nproc_per_node;
-    scope_free int *nodes = mem_calloc((size_t)seats, sizeof *nodes);
+    int slots = machine->gpus > 0 ? machine->gpus : config->nproc_per_node;
+    scope_free int *nodes = mem_calloc((size_t)slots, sizeof *nodes);
     config->cpus = mem_calloc((size_t)config->nproc_per_node, sizeof *config->cpus); /* config_free's */
     if (!nodes || !config->cpus)
         return error_set(err, MUSTER_E_NOMEM, "no memory for %d workers' CPUs", config->nproc_per_node);
@@ -50,7 +50,7 @@ static int bind_all(struct run_config *config, const struct machine *machine, co
                            : nodes_in_turn(config, topology, nodes, err)) < 0)
         return -1;
     for (int i = 0; i < config->nproc_per_node; i++)
-        if (numa_bind(topology, (enum numa_binding)config->numa_binding, nodes, seats, i, &config->cpus[i],
+        if (numa_bind(topology, (enum numa_binding)config->numa_binding, nodes, slots, i, &config->cpus[i],
                       err) < 0)
             return error_wrap(err, "local rank %d", i);
     return 0;

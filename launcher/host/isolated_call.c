@@ -65,7 +65,7 @@ static pid_t start_process(const struct call *call, int writer, struct muster_er
     int ends[2], status = 0;
     if (pipe2(ends, O_CLOEXEC) < 0)
         return error_errno(err, "cannot make a pipe");
-    scope_close int reader = ends[0], told = ends[1];
+    scope_close int reader = ends[0], pid_writer = ends[1];
     pid_t middle = fork(), pid = -1;
     if (middle < 0)
         return error_errno(err, "cannot make a process");
@@ -73,7 +73,7 @@ static pid_t start_process(const struct call *call, int writer, struct muster_er
         pid = fork();
         if (pid == 0)
             run_apart(call, writer);
-        _exit(pid < 0 || io_write_all(told, &pid, sizeof pid, "number", NULL) < 0);
+        _exit(pid < 0 || io_write_all(pid_writer, &pid, sizeof pid, "number", NULL) < 0);
     }
     while (waitpid(middle, &status, 0) < 0 && errno == EINTR)
         ;

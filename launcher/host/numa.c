@@ -125,13 +125,13 @@ static int larger_first(const void *left, const void *right)
 /* --- the rules --- */
 
 /* How many workers' slots have this node, and how many of them are before this one. */
-static int seats_of(const int *nodes, int seats, int seat, int *before)
+static int count_slots(const int *nodes, int slots, int slot, int *before)
 {
     int all = 0;
     *before = 0;
-    for (int i = 0; i < seats; i++) {
-        all += nodes[i] == nodes[seat];
-        *before += nodes[i] == nodes[seat] && i < seat;
+    for (int i = 0; i < slots; i++) {
+        all += nodes[i] == nodes[slot];
+        *before += nodes[i] == nodes[slot] && i < slot;
     }
     return all;
 }
@@ -152,12 +152,12 @@ static void bind_whole(const struct numa_topology *t, bool socket, int node, str
             numa_mask_add(mask, cpu);
 }
 
-static int bind_cores(const struct numa_topology *t, const int *nodes, int seats, int seat,
+static int bind_cores(const struct numa_topology *t, const int *nodes, int slots, int slot,
                       struct numa_mask *mask, struct muster_error *err)
 {
     scope_free struct worker_group *items = NULL;
     struct groups cores;
-    int before, sharing = seats_of(nodes, seats, seat, &before), node = nodes[seat];
+    int before, sharing = count_slots(nodes, slots, slot, &before), node = nodes[slot];
     int result = find_groups(t, node, NUMA_EXCLUSIVE, &cores, err);
     items = cores.items;
     if (result < 0)
@@ -175,13 +175,13 @@ static int bind_cores(const struct numa_topology *t, const int *nodes, int seats
     return 0;
 }
 
-static int bind_complex(const struct numa_topology *t, const int *nodes, int seats, int seat,
+static int bind_complex(const struct numa_topology *t, const int *nodes, int slots, int slot,
                         struct numa_mask *mask, struct muster_error *err)
 {
     scope_free struct worker_group *items = NULL;
     struct groups complexes;
-    int before, node = nodes[seat];
-    (void)seats_of(nodes, seats, seat, &before);
+    int before, node = nodes[slot];
+    (void)count_slots(nodes, slots, slot, &before);
     int result = find_groups(t, node, NUMA_CORE_COMPLEX, &complexes, err);
     items = complexes.items;
     if (result < 0)
@@ -193,26 +193,26 @@ static int bind_complex(const struct numa_topology *t, const int *nodes, int sea
     return 0;
 }
 
-int numa_bind(const struct numa_topology *topology, enum numa_binding binding, const int *nodes, int seats,
-              int seat, struct numa_mask *mask, struct muster_error *err)
+int numa_bind(const struct numa_topology *topology, enum numa_binding binding, const int *nodes, int slots,
+              int slot, struct numa_mask *mask, struct muster_error *err)
 {
     int result = 0;
     *mask = (struct numa_mask){0};
     switch (binding) {
     case NUMA_EXCLUSIVE:
-        result = bind_cores(topology, nodes, seats, seat, mask, err);
+        result = bind_cores(topology, nodes, slots, slot, mask, err);
         break;
     case NUMA_CORE_COMPLEX:
-        result = bind_complex(topology, nodes, seats, seat, mask, err);
+        result = bind_complex(topology, nodes, slots, slot, mask, err);
         break;
     default:
-        bind_whole(topology, binding == NUMA_SOCKET, nodes[seat], mask);
+        bind_whole(topology, binding == NUMA_SOCKET, nodes[slot], mask);
     }
     if (result == 0 && numa_mask_count(mask) == 0)
         return error_set(
             err, MUSTER_E_INVALID,
             "NUMA node %d has no CPU that this process may run on (taskset or the cgroup's cpuset)",
-            nodes[seat]);
+            nodes[slot]);
     return result;
 }
 

@@ -62,7 +62,7 @@ int numa_usable_nodes(const struct numa_topology *topology, int *nodes, int limi
  * socket: all nodes on the node's socket. exclusive: whole physical cores of the node, divided among its
  * slots; low slots get the remainder. core-complex: one group of CPUs under a last-level cache, the
  * largest first, in turn. An error if no CPU is left to bind to. */
-int numa_bind(const struct numa_topology *topology, enum numa_binding binding, const int *nodes, int seats,
-              int seat, struct numa_mask *mask, struct muster_error *err);
+int numa_bind(const struct numa_topology *topology, enum numa_binding binding, const int *nodes, int slots,
+              int slot, struct numa_mask *mask, struct muster_error *err);
 
 #endif

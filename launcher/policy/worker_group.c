@@ -395,5 +395,5 @@ enum end_kind end_kind_of(enum worker_group_state state, bool leaving, bool exit
         return clean ? END_DONE : END_OWN;
     if (state != GROUP_STOPPING || leaving || clean)
         return END_STOPPED;
-    return exited || answers_a_stop(status) ? END_SUSPECT : END_TOLD;
+    return exited || answers_a_stop(status) ? END_SUSPECT : END_AFTER_STOP;
 }

@@ -117,7 +117,7 @@ const char *worker_group_action_name(enum worker_group_action action);
 #define END_KINDS(X)                                                                                         \
     X(END_DONE, "done", "it exited 0 while it should run")                                                   \
     X(END_OWN, "own", "a failure of its own")                                                                \
-    X(END_TOLD, "told",                                                                                      \
+    X(END_AFTER_STOP, "after stop",                                                                          \
       "it was being stopped, and this is not the answer to that: a crash, or a SIGKILL that we "             \
       "did not send")                                                                                        \
     X(END_SUSPECT, "suspect",                                                                                \

@@ -19,8 +19,8 @@ struct sweep {
     bool spare_groups;
     pid_t reading;   /* atomic */
     unsigned looked; /* atomic */
-    pthread_mutex_t gate;
-    bool called_off; /* under the lock, which is held while a signal is sent */
+    pthread_mutex_t lock;
+    bool cancelled; /* under the lock, which is held while a signal is sent */
     struct descendants_process left[DESCENDANT_KILLER_LEFT_LIMIT];
     int left_count;
     struct descendants_session sessions[];
@@ -47,13 +47,13 @@ static bool found(void *context, const struct descendants_process *process)
 static void deliver(void *context, int pidfd, pid_t pid, int signal)
 {
     struct sweep *sweep = context;
-    pthread_mutex_lock(&sweep->gate);
-    if (!sweep->called_off) {
+    pthread_mutex_lock(&sweep->lock);
+    if (!sweep->cancelled) {
         descendants_send(pidfd, pid, signal);
         if (signal != SIGKILL)
             descendants_send(pidfd, pid, SIGCONT);
     }
-    pthread_mutex_unlock(&sweep->gate);
+    pthread_mutex_unlock(&sweep->lock);
 }
 
 static void run_sweep(void *payload)
@@ -71,17 +71,17 @@ static void run_sweep(void *payload)
 static void free_sweep(void *payload)
 {
     struct sweep *sweep = payload;
-    (void)pthread_mutex_destroy(&sweep->gate); /* no other holder is left */
+    (void)pthread_mutex_destroy(&sweep->lock); /* no other holder is left */
     mem_free(sweep);
 }
 
 /* --- the agent's side --- */
 
-static struct sweep *make(const struct descendant_killer *sweeper, const struct sweep_order *order)
+static struct sweep *make(const struct descendant_killer *killer, const struct sweep_order *order)
 {
     const size_t count = order->descendants.sessions ? order->descendants.session_count : 0;
     struct sweep *sweep = mem_calloc(1, sizeof *sweep + count * sizeof *sweep->sessions);
-    if (!sweep || pthread_mutex_init(&sweep->gate, NULL)) {
+    if (!sweep || pthread_mutex_init(&sweep->lock, NULL)) {
         mem_free(sweep);
         return NULL;
     }
@@ -92,72 +92,72 @@ static struct sweep *make(const struct descendant_killer *sweeper, const struct 
         memcpy(sweep->sessions, order->descendants.sessions, count * sizeof *sweep->sessions);
     sweep->descendants.sessions = sweep->sessions;
     sweep->descendants.session_count = count;
-    memcpy(sweep->unread, sweeper->unread, sizeof sweep->unread);
+    memcpy(sweep->unread, killer->unread, sizeof sweep->unread);
     sweep->descendants.unread = sweep->unread;
-    sweep->descendants.unread_count = (size_t)sweeper->unread_count;
+    sweep->descendants.unread_count = (size_t)killer->unread_count;
     if (order->descendants.id)
         sweep->descendants.id = memcpy(sweep->id, order->descendants.id, DESCENDANTS_ID_LENGTH);
     sweep->descendants.blind =
-        sweeper->unread_count == DESCENDANT_KILLER_UNREAD_LIMIT; /* too many do not respond */
+        killer->unread_count == DESCENDANT_KILLER_UNREAD_LIMIT; /* too many do not respond */
     sweep->descendants.reading = &sweep->reading;
     sweep->descendants.looked = &sweep->looked;
     sweep->descendants.deliver = deliver;
     return sweep;
 }
 
-static void let_go(struct descendant_killer *sweeper)
+static void release_job(struct descendant_killer *killer)
 {
-    loop_remove(sweeper->loop, &sweeper->done);
-    background_job_release(sweeper->job);
-    sweeper->job = NULL;
-    sweeper->sweep = NULL;
+    loop_remove(killer->loop, &killer->done);
+    background_job_release(killer->job);
+    killer->job = NULL;
+    killer->sweep = NULL;
 }
 
-static void came_back(struct descendant_killer *sweeper)
+static void take_result(struct descendant_killer *killer)
 {
-    sweeper->left_count = sweeper->sweep->left_count;
-    memcpy(sweeper->left, sweeper->sweep->left, sizeof sweeper->left);
-    let_go(sweeper);
+    killer->left_count = killer->sweep->left_count;
+    memcpy(killer->left, killer->sweep->left, sizeof killer->left);
+    release_job(killer);
 }
 
 static void done_ready(void *context, uint32_t events)
 {
-    struct descendant_killer *sweeper = context;
+    struct descendant_killer *killer = context;
     (void)events;
-    if (background_job_is_done(sweeper->job))
-        came_back(sweeper);
+    if (background_job_is_done(killer->job))
+        take_result(killer);
 }
 
-void descendant_killer_call_off(struct descendant_killer *sweeper)
+void descendant_killer_cancel(struct descendant_killer *killer)
 {
-    if (!sweeper->job)
+    if (!killer->job)
         return;
-    pthread_mutex_lock(&sweeper->sweep->gate);
-    sweeper->sweep->called_off = true;
-    pthread_mutex_unlock(&sweeper->sweep->gate);
-    let_go(sweeper);
+    pthread_mutex_lock(&killer->sweep->lock);
+    killer->sweep->cancelled = true;
+    pthread_mutex_unlock(&killer->sweep->lock);
+    release_job(killer);
 }
 
-int descendant_killer_start(struct descendant_killer *sweeper, const struct sweep_order *order,
+int descendant_killer_start(struct descendant_killer *killer, const struct sweep_order *order,
                             struct muster_error *err)
 {
-    if (sweeper->job && sweeper->sweep->signal == order->signal)
+    if (killer->job && killer->sweep->signal == order->signal)
         return 0;
-    descendant_killer_call_off(sweeper);
-    struct sweep *sweep = make(sweeper, order);
+    descendant_killer_cancel(killer);
+    struct sweep *sweep = make(killer, order);
     if (!sweep)
         return error_set(err, MUSTER_E_NOMEM, "no memory to look for the workers' processes");
-    sweeper->job =
+    killer->job =
         background_job_start("looking for the workers' processes", run_sweep, sweep, free_sweep, err);
-    if (!sweeper->job)
+    if (!killer->job)
         return -1;
-    sweeper->sweep = sweep;
-    sweeper->deadline = instant_add(clock_now(NULL), patience_ns);
-    sweeper->looked = 0;
-    sweeper->done = (struct loop_source){background_job_fd(sweeper->job), done_ready, sweeper};
-    if (loop_add(sweeper->loop, &sweeper->done, EPOLLIN, err) == 0)
+    killer->sweep = sweep;
+    killer->deadline = instant_add(clock_now(NULL), patience_ns);
+    killer->looked = 0;
+    killer->done = (struct loop_source){background_job_fd(killer->job), done_ready, killer};
+    if (loop_add(killer->loop, &killer->done, EPOLLIN, err) == 0)
         return 0;
-    descendant_killer_wait(sweeper, patience_ns);
+    descendant_killer_wait(killer, patience_ns);
     return -1;
 }
 
@@ -167,31 +167,31 @@ int64_t descendant_killer_pause_ns(int64_t elapsed_ns)
     return pause_ns < least_ns ? least_ns : pause_ns < most_ns ? pause_ns : most_ns;
 }
 
-void descendant_killer_wait(struct descendant_killer *sweeper, int64_t patience)
+void descendant_killer_wait(struct descendant_killer *killer, int64_t patience)
 {
-    if (sweeper->job && background_job_wait(sweeper->job, patience))
-        came_back(sweeper);
+    if (killer->job && background_job_wait(killer->job, patience))
+        take_result(killer);
 }
 
-struct instant descendant_killer_deadline(const struct descendant_killer *sweeper)
+struct instant descendant_killer_deadline(const struct descendant_killer *killer)
 {
-    return sweeper->job ? sweeper->deadline : INSTANT_NEVER;
+    return killer->job ? killer->deadline : INSTANT_NEVER;
 }
 
-pid_t descendant_killer_tick(struct descendant_killer *sweeper, struct instant now)
+pid_t descendant_killer_tick(struct descendant_killer *killer, struct instant now)
 {
-    if (!instant_reached(now, descendant_killer_deadline(sweeper)))
+    if (!instant_reached(now, descendant_killer_deadline(killer)))
         return 0;
-    const unsigned looked = __atomic_load_n(&sweeper->sweep->looked, __ATOMIC_RELAXED);
-    if (looked != sweeper->looked) { /* it makes progress, though slowly: the machine is busy, or has very
+    const unsigned looked = __atomic_load_n(&killer->sweep->looked, __ATOMIC_RELAXED);
+    if (looked != killer->looked) { /* it makes progress, though slowly: the machine is busy, or has very
                                         many processes */
-        sweeper->looked = looked;
-        sweeper->deadline = instant_add(now, patience_ns);
+        killer->looked = looked;
+        killer->deadline = instant_add(now, patience_ns);
         return 0;
     }
-    pid_t stuck = __atomic_load_n(&sweeper->sweep->reading, __ATOMIC_RELAXED);
-    if (stuck && sweeper->unread_count < DESCENDANT_KILLER_UNREAD_LIMIT)
-        sweeper->unread[sweeper->unread_count++] = stuck;
-    descendant_killer_call_off(sweeper);
+    pid_t stuck = __atomic_load_n(&killer->sweep->reading, __ATOMIC_RELAXED);
+    if (stuck && killer->unread_count < DESCENDANT_KILLER_UNREAD_LIMIT)
+        killer->unread[killer->unread_count++] = stuck;
+    descendant_killer_cancel(killer);
     return stuck;
 }

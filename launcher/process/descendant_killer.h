@@ -39,19 +39,19 @@ struct sweep_order {
 };
 
 /* A sweep for the same signal that is in progress goes on instead; one for another signal is cancelled. */
-int descendant_killer_start(struct descendant_killer *sweeper, const struct sweep_order *order,
+int descendant_killer_start(struct descendant_killer *killer, const struct sweep_order *order,
                             struct muster_error *err);
 /* Returns when no more signals will be sent. */
-void descendant_killer_call_off(struct descendant_killer *sweeper);
+void descendant_killer_cancel(struct descendant_killer *killer);
 /* How long to wait before the next sweep for KILL, so long after the first: short while the killed
  * processes may still have had children, long if some cannot be killed. Pure. */
 int64_t descendant_killer_pause_ns(int64_t elapsed_ns);
 /* Waits so long for the sweep in progress. */
-void descendant_killer_wait(struct descendant_killer *sweeper, int64_t patience_ns);
+void descendant_killer_wait(struct descendant_killer *killer, int64_t patience_ns);
 /* When descendant_killer_tick is due; never if no sweep is in progress. */
-struct instant descendant_killer_deadline(const struct descendant_killer *sweeper);
+struct instant descendant_killer_deadline(const struct descendant_killer *killer);
 /* Cancels a sweep without progress since the last deadline. Returns the process at which it hangs; 0:
  * none. */
-pid_t descendant_killer_tick(struct descendant_killer *sweeper, struct instant now);
+pid_t descendant_killer_tick(struct descendant_killer *killer, struct instant now);
 
 #endif

@@ -161,65 +161,64 @@ static void count_threads(int pid, struct buffer *text, struct hang_dump_threads
     (void)closedir(directory);
 }
 
-static void note_stopped(struct hang_dump *inquiry, const struct descendants_process *process)
+static void note_stopped(struct hang_dump *dump, const struct descendants_process *process)
 {
     bool stopped = process->state == 'T' || process->state == 't';
-    for (size_t i = 0; stopped && !inquiry->stopped && i < inquiry->count; i++)
-        if (inquiry->sessions[i] == process->pid)
-            inquiry->stopped = process->pid;
+    for (size_t i = 0; stopped && !dump->stopped && i < dump->count; i++)
+        if (dump->sessions[i] == process->pid)
+            dump->stopped = process->pid;
 }
 
 /* Called for every process of the sessions; true: it is sent SIGUSR1. */
 static bool look(void *context, const struct descendants_process *process)
 {
-    struct hang_dump *inquiry = context;
+    struct hang_dump *dump = context;
     struct hang_dump_threads threads = {0};
     scope_buffer text = {0};
     const int pid = (int)process->pid;
-    note_stopped(inquiry, process);
+    note_stopped(dump, process);
     count_threads(pid, &text, &threads);
-    buffer_printf(&inquiry->text, "pid %d (%s) is in state %c; ", pid, process->name, process->state);
-    (void)hang_dump_format(&threads, &inquiry->text); /* the text remembers a failure */
-    buffer_text(&inquiry->text, "\n");
+    buffer_printf(&dump->text, "pid %d (%s) is in state %c; ", pid, process->name, process->state);
+    (void)hang_dump_format(&threads, &dump->text); /* the text remembers a failure */
+    buffer_text(&dump->text, "\n");
     if (read_proc(&text, "/proc/%d/%s%s", pid, "", "stack") && *text.data) { /* for root only */
-        buffer_printf(&inquiry->text, "pid %d kernel stack: ", pid);
-        (void)hang_dump_format_stack(text.data, &inquiry->text);
-        buffer_text(&inquiry->text, "\n");
+        buffer_printf(&dump->text, "pid %d kernel stack: ", pid);
+        (void)hang_dump_format_stack(text.data, &dump->text);
+        buffer_text(&dump->text, "\n");
     }
     bool caught =
         read_proc(&text, "/proc/%d/%s%s", pid, "", "status") && signal_is_caught(text.data, SIGUSR1);
-    inquiry->asked += caught;
+    dump->asked += caught;
     return caught;
 }
 
 static void hang_dump_run(void *payload)
 {
-    struct hang_dump *inquiry = payload;
-    scope_free struct descendants_session *sessions = mem_calloc(inquiry->count, sizeof *sessions);
-    for (size_t i = 0; sessions && i < inquiry->count; i++)
-        sessions[i].id = inquiry->sessions[i];
-    struct descendants descendants = {.sessions = sessions, .session_count = sessions ? inquiry->count : 0};
-    (void)descendants_sweep(&descendants, SIGUSR1, look,
-                            inquiry); /* without /proc there is nothing to report */
+    struct hang_dump *dump = payload;
+    scope_free struct descendants_session *sessions = mem_calloc(dump->count, sizeof *sessions);
+    for (size_t i = 0; sessions && i < dump->count; i++)
+        sessions[i].id = dump->sessions[i];
+    struct descendants descendants = {.sessions = sessions, .session_count = sessions ? dump->count : 0};
+    (void)descendants_sweep(&descendants, SIGUSR1, look, dump); /* without /proc there is nothing to report */
 }
 
 static void hang_dump_free(void *payload)
 {
-    struct hang_dump *inquiry = payload;
-    buffer_free(&inquiry->text);
-    mem_free(inquiry);
+    struct hang_dump *dump = payload;
+    buffer_free(&dump->text);
+    mem_free(dump);
 }
 
-struct background_job *hang_dump_start(const pid_t *sessions, size_t count, struct hang_dump **inquiry,
+struct background_job *hang_dump_start(const pid_t *sessions, size_t count, struct hang_dump **dump,
                                        struct muster_error *err)
 {
-    *inquiry = mem_calloc(1, sizeof **inquiry + count * sizeof *sessions);
-    if (!*inquiry) {
+    *dump = mem_calloc(1, sizeof **dump + count * sizeof *sessions);
+    if (!*dump) {
         error_set(err, MUSTER_E_NOMEM, "no memory to examine hung workers");
         return NULL;
     }
-    (*inquiry)->count = count;
-    (*inquiry)->text.limit = TEXT_LIMIT;
-    memcpy((*inquiry)->sessions, sessions, count * sizeof *sessions);
-    return background_job_start("examining hung workers", hang_dump_run, *inquiry, hang_dump_free, err);
+    (*dump)->count = count;
+    (*dump)->text.limit = TEXT_LIMIT;
+    memcpy((*dump)->sessions, sessions, count * sizeof *sessions);
+    return background_job_start("examining hung workers", hang_dump_run, *dump, hang_dump_free, err);
 }

@@ -18,8 +18,8 @@ struct hang_dump {
     pid_t sessions[]; /* sessions whose processes are examined */
 };
 
-/* Frees nothing of the caller's; *inquiry is read once the background job is done and lives as long as it. */
-struct background_job *hang_dump_start(const pid_t *sessions, size_t count, struct hang_dump **inquiry,
+/* Frees nothing of the caller's; *dump is read once the background job is done and lives as long as it. */
+struct background_job *hang_dump_start(const pid_t *sessions, size_t count, struct hang_dump **dump,
                                        struct muster_error *err);
 
 /* Pure: threads of one process, equal ones counted together. */

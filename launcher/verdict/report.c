@@ -120,7 +120,7 @@ static void format_failure(int index, const struct report_failure *entry, struct
     format_gpu(failure, out);
     if (failure_is_cut_short(failure))
         buffer_text(out, "  note      : it was already failing when the launcher stopped it\n");
-    else if (failure->told)
+    else if (failure->after_stop)
         buffer_text(out, "  note      : the launcher had sent it SIGTERM\n");
 }
 

@@ -101,7 +101,7 @@ static void put_failure(struct buffer *out, const struct report_failure *entry)
     put_bool(out, "lost_node", failure->lost_node);
     put_bool(out, "not_started", failure->not_started);
     put_bool(out, "unkillable", failure->unkillable);
-    put_bool(out, "told_to_stop", failure->told);
+    put_bool(out, "after_stop", failure->after_stop);
     put_hang(out, failure);
     put_memory(out, failure);
     put_gpu(out, failure);

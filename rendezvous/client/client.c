@@ -50,7 +50,7 @@ static void send_join(struct client *client, struct instant now)
  * a restarted server. */
 static int64_t interval(const struct client *client)
 {
-    bool first = client->seated && !client->last_world.epoch && !client->withheld;
+    bool first = client->joined && !client->last_world.epoch && !client->withheld;
     return first ? waiting_beat_ns : client_beat_ns;
 }
 
@@ -64,7 +64,7 @@ static void send_beat(struct client *client, struct instant now)
 
 static void accepted(struct client *client, uint64_t arrived, struct instant now)
 {
-    client->seated = client->ever_seated = true;
+    client->joined = client->ever_joined = true;
     client->join_sent = false;
     /* Not from now: ACCEPT may have taken long, or come twice. */
     client->send_at = instant_add(client->sent_at[client->numbers % CLIENT_NUMBERS_KEPT], interval(client));
@@ -97,7 +97,7 @@ static void on_handover(struct client *client, const struct wire_message *messag
     client->message.kind = WIRE_LEAVE;
     client->message.exit_code = EXIT_CODE_OK;
     (void)client_send_now(client);
-    client->seated = false;
+    client->joined = false;
     client->join_sent = true;
     client->send_at = instant_add(now, interval(client));
     client_forget_withheld(client);
@@ -107,9 +107,9 @@ static void on_handover(struct client *client, const struct wire_message *messag
 }
 
 /* The server does not know this connection. */
-static void unseat(struct client *client, struct instant now)
+static void rejoin(struct client *client, struct instant now)
 {
-    client->seated = client->join_sent = false;
+    client->joined = client->join_sent = false;
     client->send_at = now;
     client_forget_withheld(client);
 }
@@ -131,10 +131,10 @@ int client_receive(struct client *client, const struct wire_message *message, st
         client_renew_lease(client, message->number);
         accepted(client, message->sequence, now);
         if (client->held.epoch && message->number <= client->held_at)
-            unseat(client, now); /* it joined without its present workers */
+            rejoin(client, now); /* it joined without its present workers */
         return 0;
     case WIRE_AGAIN:
-        unseat(client, now);
+        rejoin(client, now);
         return 0;
     case WIRE_HANDOVER:
         on_handover(client, message, now);
@@ -175,11 +175,11 @@ int client_turn(struct client *client, struct instant now, struct muster_error *
     bool due = instant_reached(now, client->send_at);
     if (due)
         client->send_at = instant_add(now, interval(client));
-    if (client->seated && due)
+    if (client->joined && due)
         send_beat(client, now);
     /* A JOIN that found no connection is sent as soon as there is one. After the end there is nothing to
      * join for. */
-    if (!client->seated && !client->over && (due || !client->join_sent))
+    if (!client->joined && !client->over && (due || !client->join_sent))
         send_join(client, now);
     return 0;
 }
@@ -225,7 +225,7 @@ void client_drain(struct client *client, int exit_code, int64_t grace_ns)
     client->message.kind = WIRE_DRAIN;
     client->message.exit_code = exit_code;
     client->message.grace_ns = grace_ns;
-    if (client->seated)
+    if (client->joined)
         (void)client_send_now(client);
 }
 
@@ -236,12 +236,12 @@ bool client_server_left(const struct client *client)
 
 const char *client_progress(const struct client *client)
 {
-    return client->seated ? client->progress : "";
+    return client->joined ? client->progress : "";
 }
 
-bool client_was_seated(const struct client *client)
+bool client_has_joined(const struct client *client)
 {
-    return client->ever_seated;
+    return client->ever_joined;
 }
 
 void client_leave(struct client *client, int exit_code)

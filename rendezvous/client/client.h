@@ -3,7 +3,7 @@
  * around it.
  *
  *   JOINING  JOIN goes out when there is a connection, and again every half second until ACCEPT or a refusal
- *   SEATED   beats both ways every half second, every second before the first world; AGAIN (the server does
+ *   JOINED   beats both ways every half second, every second before the first world; AGAIN (the server does
  * not know this connection) leads back to JOINING
  *
  * Reports are kept until the server has acknowledged them, so a broken connection loses nothing; the
@@ -84,7 +84,7 @@ bool client_has_news(const struct client *client);
 /* While the world forms, the missing nodes as reported by the server; "" if it reports none. */
 const char *client_progress(const struct client *client);
 /* Whether a server has ever accepted this agent. */
-bool client_was_seated(const struct client *client);
+bool client_has_joined(const struct client *client);
 /* No message is sent after it. A leave without a connection is lost. */
 void client_leave(struct client *client, int exit_code);
 /* Leaves with the verdict's code if there was a verdict and no leave: otherwise the server would wait for

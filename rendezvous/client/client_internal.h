@@ -19,7 +19,7 @@ struct pending_report;
 
 struct client {
     struct client_options options;
-    bool seated, ever_seated;
+    bool joined, ever_joined;
     bool join_sent;  /* while not a member: on this connection, as far as is known */
     bool left, over; /* over: a VERDICT or REFUSED has been received */
     int verdict_code;

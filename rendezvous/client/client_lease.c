@@ -60,7 +60,7 @@ struct instant client_silence_limit(const struct client *client)
         return instant_add(client->heard, client->options.join_timeout_ns);
     if (client_server_left(client))
         return instant_add(client->heard, client->options.join_timeout_ns);
-    return client->seated && lost.ns > client->join_limit.ns ? lost : client->join_limit;
+    return client->joined && lost.ns > client->join_limit.ns ? lost : client->join_limit;
 }
 
 int client_check_silence(const struct client *client, struct instant now, struct muster_error *err)
@@ -89,7 +89,7 @@ int client_check_silence(const struct client *client, struct instant now, struct
                          client->options.server, waited);
     return error_set(
         err, MUSTER_E_TIMEOUT, "the server of the job's world at %s %s within %.4g s (--join-timeout)",
-        client->options.server, client->ever_seated ? "did not come back" : "did not respond", waited);
+        client->options.server, client->ever_joined ? "did not come back" : "did not respond", waited);
 }
 
 struct instant client_heard(const struct client *client)
@@ -105,6 +105,6 @@ int64_t client_silence_ns(const struct client *client, struct instant now)
 
 bool client_is_alone(const struct client *client, struct instant now)
 {
-    return client->ever_seated && !client->left &&
+    return client->ever_joined && !client->left &&
            (instant_reached(now, client->gone_at) || client_silence_ns(client, now) > 0);
 }

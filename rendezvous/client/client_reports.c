@@ -43,7 +43,7 @@ int client_report(struct client *client, struct world_id id, enum membership_rep
     *client->last = report;
     client->last = &report->next;
     /* Without a connection it is sent after the next ACCEPT. */
-    if (client->seated)
+    if (client->joined)
         (void)send_report(client, report, now);
     if (kind == MEMBERSHIP_REPORT_DONE && world_id_equal(client->held, id))
         client->done = true;

@@ -77,7 +77,7 @@ bool connection_step(struct connection *connection, enum connection_event event,
     /* libzmq's server closes as soon as it has read a greeting that it rejects, often before its own has
      * left: we then see a connection that ends, of a peer that gave the reason before. */
     if (event >= CONNECTION_CONFUSES && event <= CONNECTION_BREAKS_OFF && is_definite(connection->state))
-        connection->told = now;
+        connection->mismatch_at = now;
     if (connection->state == before)
         return false;
     connection->since = now;
@@ -97,7 +97,7 @@ bool connection_is_mismatch(const struct connection *connection)
 bool connection_is_hopeless(const struct connection *connection)
 {
     return is_definite(connection->state) &&
-           instant_diff_ns(connection->told, connection->since) >= patience_ns;
+           instant_diff_ns(connection->mismatch_at, connection->since) >= patience_ns;
 }
 
 struct instant connection_retry(const struct connection *connection)

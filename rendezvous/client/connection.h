@@ -63,11 +63,11 @@ enum connection_event {
 
 struct connection {
     enum connection_state state;
-    struct instant begun;  /* the last attempt */
-    struct instant opened; /* the last connection */
-    struct instant since;  /* when the state was entered */
-    struct instant told;   /* time of the peer's last sign of incompatibility */
-    struct instant ended;  /* the last attempt, not followed by another so far; 0: in progress */
+    struct instant begun;       /* the last attempt */
+    struct instant opened;      /* the last connection */
+    struct instant since;       /* when the state was entered */
+    struct instant mismatch_at; /* time of the peer's last sign of incompatibility */
+    struct instant ended;       /* the last attempt, not followed by another so far; 0: in progress */
 };
 
 /* Whether the event, before its step, means that there is no server: an agreed connection has ended, or

@@ -115,7 +115,7 @@ static int explain(const struct transport *c, struct muster_error *err)
     enum connection_state state = c->connection.state;
     bool nobody = state == CONNECTION_REFUSED || state == CONNECTION_SILENT;
     /* A server leaves last, with the job's end: a later node finds no server to learn the result from. */
-    const char *late = nobody && plain.code == MUSTER_E_TIMEOUT && !client_was_seated(c->client)
+    const char *late = nobody && plain.code == MUSTER_E_TIMEOUT && !client_has_joined(c->client)
                            ? "; if the job was over before this node joined, its server has exited"
                            : "";
     return *words ? error_set(err, (enum muster_error_code)plain.code, "%s; %s%s", plain.text, words, late)
@@ -126,7 +126,7 @@ static int explain(const struct transport *c, struct muster_error *err)
  * ACCEPT its loss is detected by its silence. */
 static int retry_connection(struct transport *c, struct instant now, struct muster_error *err)
 {
-    if (connection_is_hopeless(&c->connection) && !client_was_seated(c->client))
+    if (connection_is_hopeless(&c->connection) && !client_has_joined(c->client))
         return error_set(err, MUSTER_E_REFUSED,
                          "the server of the job's world at %s does not admit this node: %s", c->server,
                          connection_words(&c->connection));
@@ -200,12 +200,12 @@ static int receive_all(struct transport *c, struct instant now, struct muster_er
 
 static int client_fd(const struct membership *m)
 {
-    return zmq_socket_fd(&m->carrier->socket);
+    return zmq_socket_fd(&m->transport->socket);
 }
 
 static struct instant client_due(const struct membership *m)
 {
-    struct transport *c = m->carrier;
+    struct transport *c = m->transport;
     return c->drain ? (struct instant){0}
                     : instant_min(client_deadline(c->client),
                                   instant_min(renewal_due(c), connection_retry(&c->connection)));
@@ -213,7 +213,7 @@ static struct instant client_due(const struct membership *m)
 
 static int client_next(struct membership *m, struct membership_event *event, struct muster_error *err)
 {
-    struct transport *c = m->carrier;
+    struct transport *c = m->transport;
     struct instant now = clock_now(m->options.clock);
     watch_connection(c, now);
     client_wake(c->client, now);
@@ -229,64 +229,64 @@ static int client_next(struct membership *m, struct membership_event *event, str
     return client_take_event(c->client, event);
 }
 
-static int client_carrier_report(struct membership *m, struct world_id id, enum membership_report_kind kind,
-                                 const struct worker_failure *failure, struct muster_error *err)
+static int client_transport_report(struct membership *m, struct world_id id, enum membership_report_kind kind,
+                                   const struct worker_failure *failure, struct muster_error *err)
 {
-    return client_report(m->carrier->client, id, kind, failure, clock_now(m->options.clock), err);
+    return client_report(m->transport->client, id, kind, failure, clock_now(m->options.clock), err);
 }
 
-static int client_carrier_leave(struct membership *m, int exit_code, struct muster_error *err)
+static int client_transport_leave(struct membership *m, int exit_code, struct muster_error *err)
 {
     (void)err;
-    client_leave(m->carrier->client, exit_code);
+    client_leave(m->transport->client, exit_code);
     return 0;
 }
 
-static int client_carrier_drain(struct membership *m, int exit_code, int64_t grace_ns,
-                                struct muster_error *err)
+static int client_transport_drain(struct membership *m, int exit_code, int64_t grace_ns,
+                                  struct muster_error *err)
 {
     (void)err;
-    client_drain(m->carrier->client, exit_code, grace_ns);
+    client_drain(m->transport->client, exit_code, grace_ns);
     return 0;
 }
 
-static void client_carrier_progress(const struct membership *m, char *out, size_t size)
+static void client_transport_progress(const struct membership *m, char *out, size_t size)
 {
-    const char *known = client_progress(m->carrier->client);
-    const char *words = connection_words(&m->carrier->connection);
+    const char *known = client_progress(m->transport->client);
+    const char *words = connection_words(&m->transport->connection);
     struct instant now = clock_now(m->options.clock);
-    if (client_server_left(m->carrier->client))
+    if (client_server_left(m->transport->client))
         (void)snprintf(out, size, "server left; looking for it: no message from %s for %.0f s%s%s",
-                       m->carrier->server,
-                       (double)instant_diff_ns(now, client_heard(m->carrier->client)) / NS_PER_S,
+                       m->transport->server,
+                       (double)instant_diff_ns(now, client_heard(m->transport->client)) / NS_PER_S,
                        *words ? ": " : "", words);
-    else if (client_is_alone(m->carrier->client, now))
-        (void)snprintf(out, size, "the server %s is lost, no message for %.0f s%s%s", m->carrier->server,
-                       (double)instant_diff_ns(now, client_heard(m->carrier->client)) / NS_PER_S,
+    else if (client_is_alone(m->transport->client, now))
+        (void)snprintf(out, size, "the server %s is lost, no message for %.0f s%s%s", m->transport->server,
+                       (double)instant_diff_ns(now, client_heard(m->transport->client)) / NS_PER_S,
                        *words ? ": " : "", words);
     else if (known[0])
-        (void)snprintf(out, size, "%s; server %s", known, m->carrier->server);
-    else if (client_was_seated(m->carrier->client))
-        (void)snprintf(out, size, "the server %s forms the next world", m->carrier->server);
+        (void)snprintf(out, size, "%s; server %s", known, m->transport->server);
+    else if (client_has_joined(m->transport->client))
+        (void)snprintf(out, size, "the server %s forms the next world", m->transport->server);
     else
-        (void)snprintf(out, size, "no answer yet from the server %s%s%s", m->carrier->server,
+        (void)snprintf(out, size, "no answer yet from the server %s%s%s", m->transport->server,
                        *words ? ": " : "", words);
 }
 
-static int64_t client_carrier_silence(const struct membership *m)
+static int64_t client_transport_silence(const struct membership *m)
 {
-    return client_silence_ns(m->carrier->client, clock_now(m->options.clock));
+    return client_silence_ns(m->transport->client, clock_now(m->options.clock));
 }
 
-static bool client_carrier_has_news(const struct membership *m)
+static bool client_transport_has_news(const struct membership *m)
 {
-    return client_has_news(m->carrier->client);
+    return client_has_news(m->transport->client);
 }
 
 /* host lives as long as the membership: it becomes options.host. */
-static int client_carrier_move(struct membership *m, const char *host, struct muster_error *err)
+static int client_transport_move(struct membership *m, const char *host, struct muster_error *err)
 {
-    struct transport *c = m->carrier;
+    struct transport *c = m->transport;
     struct zmq_socket_options there = c->where;
     there.host = host;
     if (zmq_socket_move(&c->socket, &c->where, &there, err))
@@ -301,7 +301,7 @@ static int client_carrier_move(struct membership *m, const char *host, struct mu
 
 static void client_close(struct membership *m, int64_t linger_ns)
 {
-    struct transport *c = m->carrier;
+    struct transport *c = m->transport;
     int64_t linger_ms = linger_ns / NS_PER_MS;
     if (c->client)
         client_finish(c->client);
@@ -310,12 +310,12 @@ static void client_close(struct membership *m, int64_t linger_ns)
     client_destroy(c->client);
     buffer_free(&c->frame);
     mem_free(c);
-    m->carrier = NULL;
+    m->transport = NULL;
 }
 
 static int open_parts(struct membership *m, struct muster_error *err)
 {
-    struct transport *c = m->carrier;
+    struct transport *c = m->transport;
     struct client_options options = {
         .join = membership_join(m, false),
         .join_timeout_ns = m->options.join_timeout_ns,
@@ -345,18 +345,18 @@ int transport_client_open(struct membership *m, struct muster_error *err)
         .fd = client_fd,
         .deadline = client_due,
         .next = client_next,
-        .report = client_carrier_report,
-        .leave = client_carrier_leave,
-        .drain = client_carrier_drain,
-        .progress = client_carrier_progress,
-        .silence = client_carrier_silence,
-        .has_news = client_carrier_has_news,
-        .move = client_carrier_move,
+        .report = client_transport_report,
+        .leave = client_transport_leave,
+        .drain = client_transport_drain,
+        .progress = client_transport_progress,
+        .silence = client_transport_silence,
+        .has_news = client_transport_has_news,
+        .move = client_transport_move,
         .close = client_close,
     };
     m->operations = &operations;
-    m->carrier = mem_calloc(1, sizeof *m->carrier);
-    if (!m->carrier)
+    m->transport = mem_calloc(1, sizeof *m->transport);
+    if (!m->transport)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a rendezvous client");
     if (open_parts(m, err)) {
         client_close(m, 0);

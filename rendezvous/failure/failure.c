@@ -32,8 +32,8 @@ enum failure_class failure_class_of(const struct worker_failure *failure)
     if (ended_by_its_peer(failure))
         return FAILURE_CASCADE;
     /* a SIGKILL that its agent did not send is not the answer to a stop */
-    if (failure->told && failure->signal != SIGKILL)
-        return FAILURE_TOLD;
+    if (failure->after_stop && failure->signal != SIGKILL)
+        return FAILURE_AFTER_STOP;
     return failure->signal > 0 ? FAILURE_SIGNAL : FAILURE_EXIT;
 }
 
@@ -73,8 +73,8 @@ int failure_key_compare(const struct failure_key *a, const struct failure_key *b
 
 bool failure_is_cut_short(const struct worker_failure *failure)
 {
-    return failure->told && (failure->signal == SIGTERM || failure->signal == SIGINT ||
-                             failure->signal == SIGHUP || failure->signal == SIGQUIT);
+    return failure->after_stop && (failure->signal == SIGTERM || failure->signal == SIGINT ||
+                                   failure->signal == SIGHUP || failure->signal == SIGQUIT);
 }
 
 int failure_exit_code(const struct worker_failure *failure)
@@ -122,7 +122,7 @@ void failure_from_brief(const struct failure_brief *brief, int64_t cause_age_ns,
         .signal = brief->signal,
         .xid = brief->xid,
         .lost_node = brief->class_ == FAILURE_LOST_NODE,
-        .told = brief->class_ == FAILURE_TOLD,
+        .after_stop = brief->class_ == FAILURE_AFTER_STOP,
         .core_dumped = brief->core_dumped,
         .out_of_memory = brief->out_of_memory,
         .hung = brief->hung,

@@ -40,9 +40,9 @@ struct worker_failure {
     int signal;    /* 0 if it exited */
     bool core_dumped;
     bool out_of_memory; /* the kernel killed it for lack of memory */
-    bool lost_node; /* set by the roster only: the whole node group_rank was lost, without a single worker to
-                       blame; code 138 */
-    bool told;      /* it ended after its agent had stopped it, and for another reason */
+    bool lost_node;  /* set by the roster only: the whole node group_rank was lost, without a single worker to
+                        blame; code 138 */
+    bool after_stop; /* it ended after its agent had stopped it, and for another reason */
     bool not_started;   /* it could not be started; message has the reason, pid is its agent's */
     bool hung;          /* its heartbeats stopped and it was killed for that; message may give the time */
     bool unkillable;    /* one of its processes survived SIGKILL: its node is unhealthy; code 138 */
@@ -84,7 +84,8 @@ struct failure_brief {
     X(FAILURE_SIGNAL, "signal")       /* killed by a signal, out of memory, by a GPU error, or hung */       \
     X(FAILURE_LOST_NODE, "lost node") /* the whole node was lost, or cannot be cleaned up */                 \
     X(FAILURE_EXIT, "exit code")      /* a worker exited with a code of its own, or could not be started */  \
-    X(FAILURE_TOLD, "crashed while stopping") /* after it was stopped: only if there is no better cause */   \
+    X(FAILURE_AFTER_STOP,                                                                                    \
+      "crashed while stopping") /* after it was stopped: only if there is no better cause */                 \
     X(FAILURE_CASCADE, "followed another failure") /* its texts show that a peer or the store was lost */
 
 enum failure_class {

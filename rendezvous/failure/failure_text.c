@@ -30,8 +30,9 @@
     X(SIGCONT)                                                                                               \
     X(SIGSTOP)                                                                                               \
     X(SIGTSTP)                                                                                               \
-    X(SIGTTIN) X(SIGTTOU) X(SIGURG) X(SIGXCPU) X(SIGXFSZ) X(SIGVTALRM) X(SIGPROF) X(SIGWINCH) X(SIGIO)       \
-        X(SIGPWR) X(SIGSYS)
+    X(SIGTTIN)                                                                                               \
+    X(SIGTTOU) X(SIGURG) X(SIGXCPU) X(SIGXFSZ) X(SIGVTALRM) X(SIGPROF) X(SIGWINCH) X(SIGIO) X(SIGPWR)        \
+        X(SIGSYS)
 
 const char *failure_signal_name(int signal, char *scratch, size_t size)
 {
@@ -98,7 +99,7 @@ static void describe_extras(const struct worker_failure *failure, char *out, siz
         append_text(out, size, ", NVIDIA Xid %d%s%s%s: %s", failure->xid, *failure->pci ? " at GPU " : "",
                     failure->pci, failure->xid_elsewhere ? " of its node" : "",
                     xid_meaning(failure->xid)->what);
-    if (failure->told && failure_class_of(failure) == FAILURE_TOLD)
+    if (failure->after_stop && failure_class_of(failure) == FAILURE_AFTER_STOP)
         append_text(out, size,
                     failure_is_cut_short(failure) ? " when it was stopped" : ", after it was sent SIGTERM");
 }

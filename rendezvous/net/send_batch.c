@@ -52,14 +52,14 @@ static size_t submit(struct send_batch *batch, struct send_job *jobs, size_t cou
     long done = aio_submit(batch->context, count, list);
     if (done <= 0)
         return 0;
-    long told = 0;
-    while (told < done) {
-        long more = aio_results(batch->context, (size_t)(done - told), events);
+    long reported = 0;
+    while (reported < done) {
+        long more = aio_results(batch->context, (size_t)(done - reported), events);
         if (more < 0 && errno != EINTR)
             break;
         for (long i = 0; i < more; i++)
             jobs[events[i].data].result = (ssize_t)events[i].res;
-        told += more > 0 ? more : 0;
+        reported += more > 0 ? more : 0;
     }
     return (size_t)done;
 }

@@ -66,14 +66,14 @@ static void rejoin(struct roster_work *w, struct roster_member *member)
         roster_act(w, ROSTER_SEND_VERDICT, member->session, slot, NULL);
 }
 
-static void fill_seat(struct roster_work *w, struct roster_member *member)
+static void fill_slot(struct roster_work *w, struct roster_member *member)
 {
     struct roster *roster = w->roster;
     const struct roster_join *join = w->event->join;
     /* An agent that was given up and comes back may repeat earlier reports; one whose successor is here
      * does not come back. */
     bool another = !roster_incarnation_equal(member->incarnation, join->incarnation);
-    roster_seats_forget(roster, member);
+    roster_slots_forget(roster, member);
     if (another)
         member->sequence = 0;
     if (another && strcmp(member->name, join->agent_name) == 0)
@@ -99,14 +99,14 @@ static void fill_seat(struct roster_work *w, struct roster_member *member)
     (void)snprintf(member->program, sizeof member->program, "%s", join->program ? join->program : "");
     member->command = join->command;
     (void)snprintf(member->store_addr, sizeof member->store_addr, "%s", join->store_addr);
-    roster_seats_remember(roster, member);
+    roster_slots_remember(roster, member);
 }
 
-static void take_seat(struct roster_work *w, struct roster_member *member)
+static void take_slot(struct roster_work *w, struct roster_member *member)
 {
     struct roster *roster = w->roster;
     const struct roster_join *join = w->event->join;
-    fill_seat(w, member);
+    fill_slot(w, member);
     heard(w, member);
     roster_act(w, ROSTER_ACCEPT, member->session, roster_slot_of(roster, member), NULL);
     if (member->state == MEMBER_DONE_GONE && roster->state != JOB_STOPPING) {
@@ -140,15 +140,15 @@ static int on_join(struct roster_work *w)
         roster_act(w, ROSTER_REFUSE, w->event->session, -1, roster->refusal);
         return 0;
     }
-    roster_join_note_seated(roster, join->agent_name);
+    roster_join_note_joined(roster, join->agent_name);
     struct roster_member *member = &roster->members[slot];
-    if (roster_seat_taken(member) && roster_incarnation_equal(member->incarnation, join->incarnation)) {
+    if (roster_slot_taken(member) && roster_incarnation_equal(member->incarnation, join->incarnation)) {
         rejoin(w, member);
         return 0;
     }
-    if (roster_seat_taken(member))
+    if (roster_slot_taken(member))
         supersede(w, member);
-    take_seat(w, member);
+    take_slot(w, member);
     roster_settle(w);
     return 0;
 }
@@ -163,7 +163,7 @@ static int on_join_late(struct roster_work *w)
         roster_act(w, ROSTER_REFUSE, w->event->session, -1, roster->refusal);
         return 0;
     }
-    int slot = roster_seats_of(roster, join->incarnation, true);
+    int slot = roster_slots_find(roster, join->incarnation, true);
     if (slot >= 0) {
         rejoin(w, &roster->members[slot]);
     } else {
@@ -303,7 +303,7 @@ static void check_losses(struct roster_work *w)
     struct instant next = INSTANT_NEVER;
     for (int i = 0; i < roster->slot_count; i++) {
         struct roster_member *member = &roster->members[i];
-        if (!roster_seat_taken(member) || member->local)
+        if (!roster_slot_taken(member) || member->local)
             continue;
         struct instant limit =
             instant_min(member->lost_at, instant_add(member->last_heard, roster->lost_after_ns));
@@ -430,12 +430,12 @@ static bool holds_slot(const struct roster *roster, const struct roster_event *e
 /* What roster_internal.h says of a roster at all times, as far as it costs nothing to look. */
 static void roster_check(const struct roster *roster)
 {
-    int seats = 0;
+    int slots = 0;
     for (int state = 0; state < MEMBER_STATE_COUNT; state++) {
         assert(roster->count[state] >= 0);
-        seats += roster->count[state];
+        slots += roster->count[state];
     }
-    assert(seats == roster->slot_count);
+    assert(slots == roster->slot_count);
     assert(roster->world_nodes >= 0 && roster->world_nodes <= roster->slot_count);
     assert(roster->held_once >= 0 && roster->held_once <= roster->slot_count);
     assert(roster->seen_count >= 0 && roster->seen_count <= FAILURE_OTHERS_LIMIT + 1);

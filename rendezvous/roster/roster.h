@@ -240,7 +240,7 @@ void roster_move_store(struct roster *roster, uint16_t port);
 
 /* For a member that runs another command than the hosting agent, in a job without an id of its own: the
  * warning's text. Whether there is one. */
-bool roster_describe_stranger(const struct roster *roster, int member, char *out, size_t size);
+bool roster_describe_other_program(const struct roster *roster, int member, char *out, size_t size);
 
 /* Of a join that the last step refused (REFUSE of member -1): the agent and why. */
 void roster_describe_refused(const struct roster *roster, char *out, size_t size);

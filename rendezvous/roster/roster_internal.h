@@ -219,18 +219,18 @@ void roster_describe_member(const struct roster *roster, const struct roster_mem
 
 /* --- roster_slots.c: all give a slot, the lowest of several, or -1 --- */
 
-void roster_seats_init(struct roster *roster);
+void roster_slots_init(struct roster *roster);
 /* Around every change of a slot's incarnation and name. */
-void roster_seats_forget(struct roster *roster, struct roster_member *member);
-void roster_seats_remember(struct roster *roster, struct roster_member *member);
+void roster_slots_forget(struct roster *roster, struct roster_member *member);
+void roster_slots_remember(struct roster *roster, struct roster_member *member);
 /* The slot of the incarnation, present or last. */
-int roster_seats_of(const struct roster *roster, struct roster_incarnation incarnation, bool taken);
+int roster_slots_find(const struct roster *roster, struct roster_incarnation incarnation, bool taken);
 /* A free slot whose last holder had the name. */
-int roster_seats_left_by(const struct roster *roster, const char *name);
+int roster_slots_left_by(const struct roster *roster, const char *name);
 /* A slot never used. */
-int roster_seats_blank(const struct roster *roster);
+int roster_slots_blank(const struct roster *roster);
 /* A free slot; kept_too: also one reserved for a node that is done. */
-int roster_seats_free(const struct roster *roster, bool kept_too);
+int roster_slots_free(const struct roster *roster, bool kept_too);
 
 /* --- roster_join.c --- */
 
@@ -241,7 +241,7 @@ bool roster_join_fits(const struct roster *roster, const struct roster_join *joi
 int roster_join_slot(const struct roster *roster, const struct roster_join *join, char *refusal, size_t size);
 /* Records that a join was refused, with roster->refusal; that an agent of this name has a slot now. */
 void roster_join_note_refused(struct roster *roster, const struct roster_join *join);
-void roster_join_note_seated(struct roster *roster, const char *name);
+void roster_join_note_joined(struct roster *roster, const char *name);
 /* Adds "; refused: agent "node4" (nnodes: ...)" if there was one; NUL-terminated, truncated to size. */
 void roster_join_describe_refused(const struct roster *roster, char *out, size_t size);
 
@@ -250,7 +250,7 @@ static inline bool roster_incarnation_equal(struct roster_incarnation a, struct 
     return a.high == b.high && a.low == b.low;
 }
 
-static inline bool roster_seat_taken(const struct roster_member *member)
+static inline bool roster_slot_taken(const struct roster_member *member)
 {
     return member->state != MEMBER_EMPTY && member->state != MEMBER_DONE_GONE;
 }

@@ -195,7 +195,7 @@ void roster_give_verdict(struct roster_work *w, int code, bool failed, const cha
     set_job_state(w, JOB_FINISHING, roster->exit_barrier_ns);
     for (int i = 0; i < roster->slot_count; i++) {
         struct roster_member *member = &roster->members[i];
-        if (!roster_seat_taken(member))
+        if (!roster_slot_taken(member))
             continue;
         bool runs = roster_has_workers(member);
         roster_set_state(roster, member, MEMBER_LEAVING);
@@ -345,7 +345,7 @@ void roster_depart(struct roster_work *w)
     set_job_state(w, JOB_DEPARTED, 0);
     for (int i = 0; i < roster->slot_count; i++) {
         const struct roster_member *member = &roster->members[i];
-        if (roster_seat_taken(member) && !member->local && !member->draining)
+        if (roster_slot_taken(member) && !member->local && !member->draining)
             roster_act(w, ROSTER_HANDOVER, member->session, i, NULL);
     }
 }

@@ -93,7 +93,7 @@ static bool runs_another_command(const struct roster *roster, uint64_t a, uint64
 static bool is_of_another_job(const struct roster *roster, const struct roster_member *member,
                               const struct roster_join *join)
 {
-    bool counts = roster_seat_taken(member) || roster->state >= JOB_FINISHING;
+    bool counts = roster_slot_taken(member) || roster->state >= JOB_FINISHING;
     return counts && strcmp(member->name, join->agent_name) == 0 &&
            runs_another_command(roster, member->command, join->command);
 }
@@ -117,7 +117,7 @@ static bool command_fits(const struct roster *roster, const struct roster_join *
                   join->agent_name, other->program, join->program ? join->program : "?");
 }
 
-bool roster_describe_stranger(const struct roster *roster, int slot, char *out, size_t size)
+bool roster_describe_other_program(const struct roster *roster, int slot, char *out, size_t size)
 {
     if (roster->local_slot < 0 || slot < 0 || slot == roster->local_slot)
         return false;
@@ -171,22 +171,22 @@ static bool was_superseded(const struct roster_member *member, struct roster_inc
  * free one. */
 static int any_slot(const struct roster *roster, const struct roster_join *join)
 {
-    int slot = roster_seats_of(roster, join->incarnation, true);
+    int slot = roster_slots_find(roster, join->incarnation, true);
     if (slot < 0)
-        slot = roster_seats_left_by(roster, join->agent_name);
-    return slot >= 0 ? slot : roster_seats_free(roster, true);
+        slot = roster_slots_left_by(roster, join->agent_name);
+    return slot >= 0 ? slot : roster_slots_free(roster, true);
 }
 
 /* Several agents of one host have one name, so a name alone claims nothing that is held: a slot reserved
  * for a finished agent is not given to another name. */
 static int elastic_slot(const struct roster *roster, const struct roster_join *join)
 {
-    int slot = roster_seats_of(roster, join->incarnation, false);
+    int slot = roster_slots_find(roster, join->incarnation, false);
     if (slot < 0)
-        slot = roster_seats_left_by(roster, join->agent_name);
+        slot = roster_slots_left_by(roster, join->agent_name);
     if (slot < 0)
-        slot = roster_seats_blank(roster);
-    return slot >= 0 ? slot : roster_seats_free(roster, false);
+        slot = roster_slots_blank(roster);
+    return slot >= 0 ? slot : roster_slots_free(roster, false);
 }
 
 static int any_elastic_slot(const struct roster *roster, const struct roster_join *join, char *refusal,
@@ -216,8 +216,8 @@ int roster_join_slot(const struct roster *roster, const struct roster_join *join
         return -1;
     }
     /* The hosting agent cannot be gone: a second claim to its rank under its name is another agent. */
-    bool same = roster_seat_taken(member) && roster_incarnation_equal(member->incarnation, join->incarnation);
-    if (roster_seat_taken(member) && !same &&
+    bool same = roster_slot_taken(member) && roster_incarnation_equal(member->incarnation, join->incarnation);
+    if (roster_slot_taken(member) && !same &&
         (member->local || strcmp(member->name, join->agent_name) != 0)) {
         refuse(refusal, size,
                "node rank %d is held by agent \"%.128s\", which is alive; agent \"%.128s\" claims it too: "
@@ -238,7 +238,7 @@ void roster_join_note_refused(struct roster *roster, const struct roster_join *j
     memcpy(roster->refused_why, roster->refusal, sizeof roster->refused_why);
 }
 
-void roster_join_note_seated(struct roster *roster, const char *name)
+void roster_join_note_joined(struct roster *roster, const char *name)
 {
     if (roster->refused_count && strcmp(roster->refused_name, name) == 0)
         roster->refused_count = 0; /* it has joined after all; other refused agents will retry */

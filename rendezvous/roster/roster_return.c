@@ -106,7 +106,7 @@ bool roster_return_settle(struct roster_work *w)
     int others = 0, keeping = 0, nodes = roster->elastic ? roster->before_nodes : roster->slot_count;
     for (int i = 0; i < roster->slot_count; i++) {
         const struct roster_member *member = &roster->members[i];
-        if (!roster_seat_taken(member) || member->local)
+        if (!roster_slot_taken(member) || member->local)
             continue;
         /* there may be spares in an elastic job */
         others += !roster->elastic || member->state == MEMBER_KEEPS || is_before(roster, member->last);

@@ -20,14 +20,14 @@ static int *name_bucket(const struct roster *roster, const char *name)
     return &roster->by_name[text_hash(TEXT_HASH_START, name, strlen(name)) % (uint64_t)roster->slot_count];
 }
 
-void roster_seats_init(struct roster *roster)
+void roster_slots_init(struct roster *roster)
 {
     for (int i = 0; i < roster->slot_count; i++)
         roster->by_incarnation[i] = roster->by_name[i] = NONE;
     roster->blank = 0;
 }
 
-void roster_seats_remember(struct roster *roster, struct roster_member *member)
+void roster_slots_remember(struct roster *roster, struct roster_member *member)
 {
     int slot = roster_slot_of(roster, member);
     int *incarnation = incarnation_bucket(roster, member->incarnation);
@@ -41,7 +41,7 @@ void roster_seats_remember(struct roster *roster, struct roster_member *member)
         roster->blank++;
 }
 
-void roster_seats_forget(struct roster *roster, struct roster_member *member)
+void roster_slots_forget(struct roster *roster, struct roster_member *member)
 {
     if (!member->name[0])
         return;
@@ -57,40 +57,40 @@ void roster_seats_forget(struct roster *roster, struct roster_member *member)
     roster->held_once--;
 }
 
-int roster_seats_of(const struct roster *roster, struct roster_incarnation incarnation, bool taken)
+int roster_slots_find(const struct roster *roster, struct roster_incarnation incarnation, bool taken)
 {
     int found = NONE;
     for (int slot = *incarnation_bucket(roster, incarnation); slot != NONE;
          slot = roster->members[slot].next_incarnation) {
         const struct roster_member *member = &roster->members[slot];
-        if ((found == NONE || slot < found) && (!taken || roster_seat_taken(member)) &&
+        if ((found == NONE || slot < found) && (!taken || roster_slot_taken(member)) &&
             roster_incarnation_equal(member->incarnation, incarnation))
             found = slot;
     }
     return found;
 }
 
-int roster_seats_left_by(const struct roster *roster, const char *name)
+int roster_slots_left_by(const struct roster *roster, const char *name)
 {
     int found = NONE;
     for (int slot = *name_bucket(roster, name); slot != NONE; slot = roster->members[slot].next_name) {
         const struct roster_member *member = &roster->members[slot];
-        if ((found == NONE || slot < found) && !roster_seat_taken(member) && !strcmp(member->name, name))
+        if ((found == NONE || slot < found) && !roster_slot_taken(member) && !strcmp(member->name, name))
             found = slot;
     }
     return found;
 }
 
-int roster_seats_blank(const struct roster *roster)
+int roster_slots_blank(const struct roster *roster)
 {
     return roster->blank < roster->slot_count ? roster->blank : NONE;
 }
 
-int roster_seats_free(const struct roster *roster, bool kept_too)
+int roster_slots_free(const struct roster *roster, bool kept_too)
 {
     int gone = roster->count[MEMBER_EMPTY] + roster->count[MEMBER_DONE_GONE];
     if (gone == roster->slot_count - roster->held_once) /* nobody has left */
-        return roster_seats_blank(roster);
+        return roster_slots_blank(roster);
     for (int slot = 0; slot < roster->slot_count; slot++)
         if (roster->members[slot].state == MEMBER_EMPTY ||
             (kept_too && roster->members[slot].state == MEMBER_DONE_GONE))

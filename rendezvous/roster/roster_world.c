@@ -134,7 +134,7 @@ struct roster *roster_create(const struct roster_options *options, struct instan
     roster->by_incarnation = roster->scratch + slots;
     roster->by_name = roster->by_incarnation + slots;
     roster->slot_count = slots;
-    roster_seats_init(roster);
+    roster_slots_init(roster);
     roster->local_slot = -1;
     roster->epoch = options->epoch;
     roster->id = (struct world_id){options->epoch, 0};
@@ -239,7 +239,7 @@ static int end_of_range(const struct roster *roster, int first)
 {
     int last = first;
     while (!roster->members[first].name[0] && last + 1 < roster->slot_count &&
-           !roster_seat_taken(&roster->members[last + 1]) && !roster->members[last + 1].name[0])
+           !roster_slot_taken(&roster->members[last + 1]) && !roster->members[last + 1].name[0])
         last++;
     return last;
 }
@@ -252,7 +252,7 @@ void roster_describe_missing(const struct roster *roster, char *out, size_t size
     append(out, size, "missing rank%s", left > 1 ? "s" : "");
     for (int i = 0; i < roster->slot_count; i++) {
         const struct roster_member *member = &roster->members[i];
-        if (roster_seat_taken(member))
+        if (roster_slot_taken(member))
             continue;
         if (ranges == RANGES_SHOWN) {
             append(out, size, " and %d more", left);
@@ -459,7 +459,7 @@ void roster_wake(struct roster *roster, struct instant now)
 {
     for (int i = 0; i < roster->slot_count; i++) {
         struct roster_member *member = &roster->members[i];
-        if (!roster_seat_taken(member))
+        if (!roster_slot_taken(member))
             continue;
         member->last_heard = now;
         if (member->lost_at.ns != INSTANT_NEVER.ns)
@@ -480,8 +480,8 @@ bool roster_holds_server(const struct roster *roster)
 
 int roster_remote_count(const struct roster *roster)
 {
-    int seats = roster->slot_count - roster->count[MEMBER_EMPTY] - roster->count[MEMBER_DONE_GONE];
-    return seats - (roster->local_slot >= 0);
+    int slots = roster->slot_count - roster->count[MEMBER_EMPTY] - roster->count[MEMBER_DONE_GONE];
+    return slots - (roster->local_slot >= 0);
 }
 
 struct instant roster_deadline(const struct roster *roster)

@@ -7,85 +7,85 @@
 static const int64_t first_interval_ns = 60 * NS_PER_S, last_interval_ns = 3600 * NS_PER_S;
 
 static const char *const words[] = {
-#define REFUSAL_WORDS(symbol, words) [symbol] = words,
-    REJECTIONS(REFUSAL_WORDS)
-#undef REFUSAL_WORDS
+#define REJECTION_TEXT(symbol, words) [symbol] = words,
+    REJECTIONS(REJECTION_TEXT)
+#undef REJECTION_TEXT
 };
 
 static const char *const names[] = {
-    [REFUSAL_NO_SECRET] = "no secret",
-    [REFUSAL_SECRET_UNWANTED] = "secret not expected",
-    [REFUSAL_OTHER_SECRET] = "another secret",
-    [REFUSAL_OTHER_JOB] = "another job id",
-    [REFUSAL_CROWD] = "too many connections",
-    [REFUSAL_PLACE] = "idle connection closed",
-    [REFUSAL_STRANGER] = "not muster's protocol",
-    [REFUSAL_SILENT] = "incomplete handshake",
-    [REFUSAL_MALFORMED] = "a malformed request",
+    [REJECTION_NO_SECRET] = "no secret",
+    [REJECTION_SECRET_UNWANTED] = "secret not expected",
+    [REJECTION_OTHER_SECRET] = "another secret",
+    [REJECTION_OTHER_JOB] = "another job id",
+    [REJECTION_CROWD] = "too many connections",
+    [REJECTION_EVICTED] = "idle connection closed",
+    [REJECTION_PROTOCOL] = "not muster's protocol",
+    [REJECTION_SILENT] = "incomplete handshake",
+    [REJECTION_MALFORMED] = "a malformed request",
 };
-_Static_assert(sizeof names / sizeof *names == REFUSAL_COUNT, "a name for each reason");
+_Static_assert(sizeof names / sizeof *names == REJECTION_COUNT, "a name for each reason");
 
 static const char *shown(const char *address)
 {
     return *address ? address : "a peer";
 }
 
-bool rejection_log_note(struct rejection_log *refusals, enum refusal reason, const char *address,
-                        struct instant now, char line[REFUSAL_LINE_SIZE])
+bool rejection_log_note(struct rejection_log *rejections, enum rejection reason, const char *address,
+                        struct instant now, char line[REJECTION_LINE_SIZE])
 {
-    __typeof__(refusals->reasons[0]) *of = &refusals->reasons[reason];
+    __typeof__(rejections->reasons[0]) *of = &rejections->reasons[reason];
     (void)snprintf(of->address, sizeof of->address, "%s", address);
     bool first = of->total++ == 0, first_known = *address && !of->placed;
     of->placed = of->placed || *address;
     if (!first && !first_known) {
-        of->untold++;
+        of->unlogged++;
         return false;
     }
     if (first) {
         of->interval_ns = first_interval_ns;
-        of->tell_at = instant_add(now, of->interval_ns);
+        of->log_at = instant_add(now, of->interval_ns);
     }
-    (void)snprintf(line, REFUSAL_LINE_SIZE, "refused %s: %s", shown(of->address), words[reason]);
+    (void)snprintf(line, REJECTION_LINE_SIZE, "refused %s: %s", shown(of->address), words[reason]);
     return true;
 }
 
-bool rejection_log_next(struct rejection_log *refusals, struct instant now, char line[REFUSAL_LINE_SIZE])
+bool rejection_log_next(struct rejection_log *rejections, struct instant now, char line[REJECTION_LINE_SIZE])
 {
-    for (int reason = 0; reason < REFUSAL_COUNT; reason++) {
-        __typeof__(refusals->reasons[0]) *of = &refusals->reasons[reason];
-        if (!of->untold || !instant_reached(now, of->tell_at))
+    for (int reason = 0; reason < REJECTION_COUNT; reason++) {
+        __typeof__(rejections->reasons[0]) *of = &rejections->reasons[reason];
+        if (!of->unlogged || !instant_reached(now, of->log_at))
             continue;
-        (void)snprintf(line, REFUSAL_LINE_SIZE,
-                       "refused %" PRIu64 " more (%" PRIu64 " in all), the last %s: %s", of->untold,
+        (void)snprintf(line, REJECTION_LINE_SIZE,
+                       "refused %" PRIu64 " more (%" PRIu64 " in all), the last %s: %s", of->unlogged,
                        of->total, shown(of->address), words[reason]);
-        of->untold = 0;
+        of->unlogged = 0;
         of->interval_ns *= 2;
         if (of->interval_ns > last_interval_ns)
             of->interval_ns = last_interval_ns;
-        of->tell_at = instant_add(now, of->interval_ns);
+        of->log_at = instant_add(now, of->interval_ns);
         return true;
     }
     return false;
 }
 
-struct instant rejection_log_deadline(const struct rejection_log *refusals)
+struct instant rejection_log_deadline(const struct rejection_log *rejections)
 {
     struct instant next = INSTANT_NEVER;
-    for (int reason = 0; reason < REFUSAL_COUNT; reason++)
-        if (refusals->reasons[reason].untold)
-            next = instant_min(next, refusals->reasons[reason].tell_at);
+    for (int reason = 0; reason < REJECTION_COUNT; reason++)
+        if (rejections->reasons[reason].unlogged)
+            next = instant_min(next, rejections->reasons[reason].log_at);
     return next;
 }
 
-bool rejection_log_total(const struct rejection_log *refusals, char line[REFUSAL_LINE_SIZE])
+bool rejection_log_total(const struct rejection_log *rejections, char line[REJECTION_LINE_SIZE])
 {
     int length = 0;
     line[0] = '\0';
-    for (int reason = 0; reason < REFUSAL_COUNT; reason++)
-        if (refusals->reasons[reason].total && length < REFUSAL_LINE_SIZE)
+    for (int reason = 0; reason < REJECTION_COUNT; reason++)
+        if (rejections->reasons[reason].total && length < REJECTION_LINE_SIZE)
             length +=
-                snprintf(line + length, (size_t)(REFUSAL_LINE_SIZE - length), "%s%" PRIu64 " (%s)",
-                         length ? ", " : "connections that were refused: ", refusals->reasons[reason].total,
+                snprintf(line + length, (size_t)(REJECTION_LINE_SIZE - length), "%s%" PRIu64 " (%s)",
+                         length ? ", " : "connections that were refused: ", rejections->reasons[reason].total,
                          names[reason]);
     return length > 0;
 }

@@ -18,47 +18,48 @@ extern "C" {
 
 /* symbol, text after "refused <address>: " */
 #define REJECTIONS(X)                                                                                        \
-    X(REFUSAL_NO_SECRET, "it has no secret, and this job has one: start every node with "                    \
-                         "the same --secret-file")                                                           \
-    X(REFUSAL_SECRET_UNWANTED, "it has a secret, and this server was started without one: give "             \
-                               "--secret-file to all nodes or to none")                                      \
-    X(REFUSAL_OTHER_SECRET, "it has another secret, or none made by muster")                                 \
-    X(REFUSAL_OTHER_JOB, "it has this secret, but another job id: --rdzv-id must be equal on all nodes")     \
-    X(REFUSAL_CROWD, "too many connections are open")                                                        \
-    X(REFUSAL_PLACE, "connection limit reached: closed the oldest connection that had not authenticated")    \
-    X(REFUSAL_STRANGER,                                                                                      \
+    X(REJECTION_NO_SECRET, "it has no secret, and this job has one: start every node with "                  \
+                           "the same --secret-file")                                                         \
+    X(REJECTION_SECRET_UNWANTED, "it has a secret, and this server was started without one: give "           \
+                                 "--secret-file to all nodes or to none")                                    \
+    X(REJECTION_OTHER_SECRET, "it has another secret, or none made by muster")                               \
+    X(REJECTION_OTHER_JOB, "it has this secret, but another job id: --rdzv-id must be equal on all nodes")   \
+    X(REJECTION_CROWD, "too many connections are open")                                                      \
+    X(REJECTION_EVICTED,                                                                                     \
+      "connection limit reached: closed the oldest connection that had not authenticated")                   \
+    X(REJECTION_PROTOCOL,                                                                                    \
       "it does not speak muster's protocol: torchrun, a port scan, a health check, or another program")      \
-    X(REFUSAL_SILENT, "it connected and did not complete the handshake")                                     \
-    X(REFUSAL_MALFORMED, "its ZAP request was malformed")
+    X(REJECTION_SILENT, "it connected and did not complete the handshake")                                   \
+    X(REJECTION_MALFORMED, "its ZAP request was malformed")
 
-enum refusal {
-#define REFUSAL_ENUM(symbol, words) symbol,
-    REJECTIONS(REFUSAL_ENUM)
-#undef REFUSAL_ENUM
-        REFUSAL_COUNT
+enum rejection {
+#define REJECTION_ENUM(symbol, words) symbol,
+    REJECTIONS(REJECTION_ENUM)
+#undef REJECTION_ENUM
+        REJECTION_COUNT
 };
 
-enum { REFUSAL_ADDRESS_SIZE = 64, REFUSAL_LINE_SIZE = 320 };
+enum { REJECTION_ADDRESS_SIZE = 64, REJECTION_LINE_SIZE = 320 };
 
 struct rejection_log {
     struct {
-        uint64_t total, untold;
-        struct instant tell_at; /* when the unlogged may be logged */
+        uint64_t total, unlogged;
+        struct instant log_at; /* when the unlogged may be logged */
         int64_t interval_ns;
-        bool placed;                        /* a line has named an address */
-        char address[REFUSAL_ADDRESS_SIZE]; /* the last one's, "" if unknown */
-    } reasons[REFUSAL_COUNT];
+        bool placed;                          /* a line has named an address */
+        char address[REJECTION_ADDRESS_SIZE]; /* the last one's, "" if unknown */
+    } reasons[REJECTION_COUNT];
 };
 
 /* Counts one; address "" if unknown. Whether line is to be logged now. */
-bool rejection_log_note(struct rejection_log *refusals, enum refusal reason, const char *address,
-                        struct instant now, char line[REFUSAL_LINE_SIZE]);
+bool rejection_log_note(struct rejection_log *rejections, enum rejection reason, const char *address,
+                        struct instant now, char line[REJECTION_LINE_SIZE]);
 /* A due line; call until it returns false. */
-bool rejection_log_next(struct rejection_log *refusals, struct instant now, char line[REFUSAL_LINE_SIZE]);
+bool rejection_log_next(struct rejection_log *rejections, struct instant now, char line[REJECTION_LINE_SIZE]);
 /* When rejection_log_next has one. */
-struct instant rejection_log_deadline(const struct rejection_log *refusals);
+struct instant rejection_log_deadline(const struct rejection_log *rejections);
 /* A line with the totals of all reasons, "" if no connection was refused. Whether there is one. */
-bool rejection_log_total(const struct rejection_log *refusals, char line[REFUSAL_LINE_SIZE]);
+bool rejection_log_total(const struct rejection_log *rejections, char line[REJECTION_LINE_SIZE]);
 
 #ifdef __cplusplus
 }

@@ -24,11 +24,11 @@ static void take_address(const struct zap_frame *frame, struct zap_answer *out)
         memcpy(out->address, bytes, frame->size);
 }
 
-static void zap_refuse(struct zap_answer *out, const char *code, enum refusal refusal)
+static void zap_reject(struct zap_answer *out, const char *code, enum rejection rejection)
 {
     out->code = code;
     out->refused = true;
-    out->refusal = refusal;
+    out->rejection = rejection;
 }
 
 void zap_decide(const struct zap_rules *rules, const struct zap_frame *frames, size_t count,
@@ -36,7 +36,7 @@ void zap_decide(const struct zap_rules *rules, const struct zap_frame *frames, s
 {
     const bool keys = rules->client_public != NULL;
     *out = (struct zap_answer){0};
-    zap_refuse(out, "500", REFUSAL_MALFORMED);
+    zap_reject(out, "500", REJECTION_MALFORMED);
     if (count > AT_ID && frames[AT_ID].size <= ZAP_ID_LIMIT && frames[AT_ID].size) {
         out->id_size = frames[AT_ID].size;
         memcpy(out->id, frames[AT_ID].data, out->id_size);
@@ -47,18 +47,18 @@ void zap_decide(const struct zap_rules *rules, const struct zap_frame *frames, s
         !is_text(&frames[AT_DOMAIN], ZAP_DOMAIN))
         return;
     if (!is_text(&frames[AT_MECHANISM], keys ? "CURVE" : "NULL")) {
-        zap_refuse(out, "400", keys ? REFUSAL_NO_SECRET : REFUSAL_SECRET_UNWANTED);
+        zap_reject(out, "400", keys ? REJECTION_NO_SECRET : REJECTION_SECRET_UNWANTED);
         return;
     }
     if (count != (size_t)(keys ? AT_KEY + 1 : AT_MECHANISM + 1) ||
         (keys && frames[AT_KEY].size != SECRET_KEY_SIZE))
         return;
     if (keys && memcmp(frames[AT_KEY].data, rules->client_public, SECRET_KEY_SIZE) != 0) {
-        zap_refuse(out, "400", REFUSAL_OTHER_JOB);
+        zap_reject(out, "400", REJECTION_OTHER_JOB);
         return;
     }
     if (!keys && rules->crowded) { /* a peer with the secret is not an unauthenticated one */
-        zap_refuse(out, "300", REFUSAL_CROWD);
+        zap_reject(out, "300", REJECTION_CROWD);
         return;
     }
     out->code = "200";

@@ -24,8 +24,8 @@ enum {
     MAY_SPEAK = 16,   /* idle connections that are kept in any case: each new connection is one at first */
     PASSED_OVER = 32, /* at most, before one is closed */
     NONE = -1,
-    DOORS_LIMIT = 65536, /* events of connections with higher descriptors are not logged */
-    FIRST_DOORS = 64,
+    SLOTS_LIMIT = 65536, /* events of connections with higher descriptors are not logged */
+    FIRST_SLOTS = 64,
 };
 
 /* An idle unauthenticated connection costs some 30 KB until its time is up: twice the admitted ones is
@@ -40,10 +40,10 @@ static unsigned full_at(unsigned open_limit, unsigned slots, uint64_t descriptor
     return most < 2 * (uint64_t)open_limit ? (unsigned)most : 2 * open_limit;
 }
 
-void admission_init(struct admission *gate, const unsigned char *client_public, int slots,
+void admission_init(struct admission *admission, const unsigned char *client_public, int slots,
                     uint64_t descriptors, const struct log_sink *log)
 {
-    *gate = (struct admission){
+    *admission = (struct admission){
         .client_public = client_public,
         .log = log,
         .open_limit = OPEN_BASE + OPEN_PER_SLOT * (unsigned)slots,
@@ -51,46 +51,47 @@ void admission_init(struct admission *gate, const unsigned char *client_public, 
         .oldest = NONE,
         .pending = -1,
     };
-    gate->full_at = full_at(gate->open_limit, (unsigned)slots, descriptors);
-    if (gate->open_limit > gate->full_at)
-        gate->open_limit = gate->full_at;
-    if (gate->full_at < (unsigned)slots)
+    admission->full_at = full_at(admission->open_limit, (unsigned)slots, descriptors);
+    if (admission->open_limit > admission->full_at)
+        admission->open_limit = admission->full_at;
+    if (admission->full_at < (unsigned)slots)
         log_warning(log,
                     "this process may have %" PRIu64 " descriptors (ulimit -n), enough for connections of %u "
                     "nodes: the job is for up to %d",
-                    descriptors, gate->full_at, slots);
+                    descriptors, admission->full_at, slots);
 }
 
-static void refuse(struct admission *gate, enum refusal reason, const char *address, struct instant now)
+static void log_rejection(struct admission *admission, enum rejection reason, const char *address,
+                          struct instant now)
 {
-    char line[REFUSAL_LINE_SIZE];
-    if (rejection_log_note(&gate->refusals, reason, address, now, line))
-        log_warning(gate->log, "%s", line);
+    char line[REJECTION_LINE_SIZE];
+    if (rejection_log_note(&admission->rejections, reason, address, now, line))
+        log_warning(admission->log, "%s", line);
 }
 
 /* --- connections --- */
 
 /* NULL if there is no room to record it. */
-static struct admission_slot *door_of(struct admission *gate, int fd)
+static struct admission_slot *slot_of(struct admission *admission, int fd)
 {
-    if (fd < 0 || fd >= DOORS_LIMIT)
+    if (fd < 0 || fd >= SLOTS_LIMIT)
         return NULL;
-    if ((size_t)fd < gate->door_count)
-        return &gate->doors[fd];
-    size_t count = gate->door_count ? gate->door_count : FIRST_DOORS;
+    if ((size_t)fd < admission->slot_count)
+        return &admission->slots[fd];
+    size_t count = admission->slot_count ? admission->slot_count : FIRST_SLOTS;
     while (count <= (size_t)fd)
         count *= 2;
-    struct admission_slot *doors = mem_realloc(gate->doors, count, sizeof *doors);
-    if (!doors)
+    struct admission_slot *slots = mem_realloc(admission->slots, count, sizeof *slots);
+    if (!slots)
         return NULL;
-    memset(doors + gate->door_count, 0, (count - gate->door_count) * sizeof *doors);
-    gate->doors = doors;
-    gate->door_count = count;
-    return &doors[fd];
+    memset(slots + admission->slot_count, 0, (count - admission->slot_count) * sizeof *slots);
+    admission->slots = slots;
+    admission->slot_count = count;
+    return &slots[fd];
 }
 
 /* The peer's port; 0 if unknown. */
-static uint16_t read_address(int fd, char out[REFUSAL_ADDRESS_SIZE])
+static uint16_t read_address(int fd, char out[REJECTION_ADDRESS_SIZE])
 {
     union {
         struct sockaddr any;
@@ -103,28 +104,28 @@ static uint16_t read_address(int fd, char out[REFUSAL_ADDRESS_SIZE])
         return 0;
     const void *bytes = peer.any.sa_family == AF_INET6 ? (const void *)&peer.six.sin6_addr
                                                        : (const void *)&peer.four.sin_addr;
-    if (!inet_ntop(peer.any.sa_family, bytes, out, REFUSAL_ADDRESS_SIZE))
+    if (!inet_ntop(peer.any.sa_family, bytes, out, REJECTION_ADDRESS_SIZE))
         out[0] = '\0';
     return ntohs(peer.any.sa_family == AF_INET6 ? peer.six.sin6_port : peer.four.sin_port);
 }
 
 /* The idle ones are a chain through their slots. */
-static void link_silent(struct admission *gate, int fd)
+static void link_silent(struct admission *admission, int fd)
 {
-    struct admission_slot *door = &gate->doors[fd];
-    door->newer = NONE;
-    door->older = gate->newest;
-    *(gate->newest == NONE ? &gate->oldest : &gate->doors[gate->newest].newer) = fd;
-    gate->newest = fd;
-    gate->silent++;
+    struct admission_slot *slot = &admission->slots[fd];
+    slot->newer = NONE;
+    slot->older = admission->newest;
+    *(admission->newest == NONE ? &admission->oldest : &admission->slots[admission->newest].newer) = fd;
+    admission->newest = fd;
+    admission->silent++;
 }
 
-static void unlink_silent(struct admission *gate, int fd)
+static void unlink_silent(struct admission *admission, int fd)
 {
-    const struct admission_slot *door = &gate->doors[fd];
-    *(door->newer == NONE ? &gate->newest : &gate->doors[door->newer].older) = door->older;
-    *(door->older == NONE ? &gate->oldest : &gate->doors[door->older].newer) = door->newer;
-    gate->silent--;
+    const struct admission_slot *slot = &admission->slots[fd];
+    *(slot->newer == NONE ? &admission->newest : &admission->slots[slot->newer].older) = slot->older;
+    *(slot->older == NONE ? &admission->oldest : &admission->slots[slot->older].newer) = slot->newer;
+    admission->silent--;
 }
 
 /* Whether anything was received on the connection: a greeting in progress. */
@@ -137,112 +138,115 @@ static bool has_sent(int fd)
 
 /* Those that greet get another turn: with thousands of unauthenticated connections an agent would hardly
  * get to its JOIN. */
-static int choose_oldest(struct admission *gate)
+static int choose_oldest(struct admission *admission)
 {
-    for (int i = 0; i < PASSED_OVER && has_sent(gate->oldest); i++) {
-        int fd = gate->oldest;
-        unlink_silent(gate, fd);
-        link_silent(gate, fd);
+    for (int i = 0; i < PASSED_OVER && has_sent(admission->oldest); i++) {
+        int fd = admission->oldest;
+        unlink_silent(admission, fd);
+        link_silent(admission, fd);
     }
-    return gate->oldest;
+    return admission->oldest;
 }
 
 /* Its descriptor is libzmq's, which closes it at the end that it sees, and reports that before: a number
  * that belongs to another connection by now has another peer. */
-static void evict_oldest(struct admission *gate)
+static void evict_oldest(struct admission *admission)
 {
-    char address[REFUSAL_ADDRESS_SIZE];
-    int fd = choose_oldest(gate);
-    struct admission_slot *door = &gate->doors[fd];
-    unlink_silent(gate, fd);
-    door->evicted = true;
-    gate->evicted++;
-    if (read_address(fd, address) == door->port && !strcmp(address, door->address))
+    char address[REJECTION_ADDRESS_SIZE];
+    int fd = choose_oldest(admission);
+    struct admission_slot *slot = &admission->slots[fd];
+    unlink_silent(admission, fd);
+    slot->evicted = true;
+    admission->evicted++;
+    if (read_address(fd, address) == slot->port && !strcmp(address, slot->address))
         (void)shutdown(fd, SHUT_RDWR); /* it may have gone */
 }
 
-static void forget(struct admission *gate, int fd)
+static void forget(struct admission *admission, int fd)
 {
-    struct admission_slot *door = &gate->doors[fd];
-    if (!door->heard && !door->evicted)
-        unlink_silent(gate, fd);
-    gate->evicted -= door->evicted;
-    gate->open--;
-    door->open = false;
+    struct admission_slot *slot = &admission->slots[fd];
+    if (!slot->heard && !slot->evicted)
+        unlink_silent(admission, fd);
+    admission->evicted -= slot->evicted;
+    admission->open--;
+    slot->open = false;
 }
 
-static void accepted(struct admission *gate, int fd)
+static void accepted(struct admission *admission, int fd)
 {
-    struct admission_slot *door = door_of(gate, fd);
-    if (!door)
+    struct admission_slot *slot = slot_of(admission, fd);
+    if (!slot)
         return;
-    if (door->open)
-        forget(gate, fd); /* its end was not reported */
-    gate->open++;
-    *door = (struct admission_slot){.open = true};
-    door->port = read_address(fd, door->address);
-    link_silent(gate, fd);
-    while (gate->open - gate->evicted > gate->full_at && gate->silent > MAY_SPEAK)
-        evict_oldest(gate);
+    if (slot->open)
+        forget(admission, fd); /* its end was not reported */
+    admission->open++;
+    *slot = (struct admission_slot){.open = true};
+    slot->port = read_address(fd, slot->address);
+    link_silent(admission, fd);
+    while (admission->open - admission->evicted > admission->full_at && admission->silent > MAY_SPEAK)
+        evict_oldest(admission);
 }
 
 /* The reason of a failed greeting comes right before the end of its connection. One rejected by ZAP is
  * counted already. */
-static void closed(struct admission *gate, int fd, struct instant now)
+static void closed(struct admission *admission, int fd, struct instant now)
 {
-    struct admission_slot *door = door_of(gate, fd);
-    bool known = door && door->open;
-    int reason = gate->pending;
-    gate->pending = -1;
+    struct admission_slot *slot = slot_of(admission, fd);
+    bool known = slot && slot->open;
+    int reason = admission->pending;
+    admission->pending = -1;
     if (known)
-        forget(gate, fd);
-    if (known && door->heard)
+        forget(admission, fd);
+    if (known && slot->heard)
         return;
-    if (known && door->evicted)
-        refuse(gate, REFUSAL_PLACE, door->address, now);
-    else if (reason < 0 && gate->denied)
-        gate->denied--;
+    if (known && slot->evicted)
+        log_rejection(admission, REJECTION_EVICTED, slot->address, now);
+    else if (reason < 0 && admission->denied)
+        admission->denied--;
     else
-        refuse(gate, reason < 0 ? REFUSAL_STRANGER : (enum refusal)reason, known ? door->address : "", now);
+        log_rejection(admission, reason < 0 ? REJECTION_PROTOCOL : (enum rejection)reason,
+                      known ? slot->address : "", now);
 }
 
-static int reason_of(const struct admission *gate, enum handshake_fault fault)
+static int reason_of(const struct admission *admission, enum handshake_fault fault)
 {
     switch (fault) {
     case HANDSHAKE_MISMATCH:
-        return gate->client_public ? REFUSAL_NO_SECRET : REFUSAL_SECRET_UNWANTED;
+        return admission->client_public ? REJECTION_NO_SECRET : REJECTION_SECRET_UNWANTED;
     case HANDSHAKE_CRYPTO:
-        return REFUSAL_OTHER_SECRET;
+        return REJECTION_OTHER_SECRET;
     case HANDSHAKE_STRANGE:
-        return REFUSAL_STRANGER;
+        return REJECTION_PROTOCOL;
     case HANDSHAKE_BROKEN:
-        return REFUSAL_SILENT;
+        return REJECTION_SILENT;
     default: /* set by admission_answer */
         return -1;
     }
 }
 
-void admission_watch(struct admission *gate, int event, int value, struct instant now)
+void admission_watch(struct admission *admission, int event, int value, struct instant now)
 {
     enum handshake_fault fault = handshake_fault(event, value);
     if (fault != HANDSHAKE_FINE)
-        gate->pending = reason_of(gate, fault);
+        admission->pending = reason_of(admission, fault);
     else if (event == ZMQ_EVENT_ACCEPTED)
-        accepted(gate, value);
+        accepted(admission, value);
     else if (event == ZMQ_EVENT_DISCONNECTED)
-        closed(gate, value, now);
+        closed(admission, value, now);
     /* each open connection is one of three: idle, closed by us, or active */
-    assert(gate->silent + gate->evicted <= gate->open);
-    assert((gate->silent == 0) == (gate->oldest == NONE) && (gate->oldest == NONE) == (gate->newest == NONE));
+    assert(admission->silent + admission->evicted <= admission->open);
+    assert((admission->silent == 0) == (admission->oldest == NONE) &&
+           (admission->oldest == NONE) == (admission->newest == NONE));
 }
 
-void admission_heard(struct admission *gate, int fd)
+void admission_heard(struct admission *admission, int fd)
 {
-    if (fd < 0 || (size_t)fd >= gate->door_count || !gate->doors[fd].open || gate->doors[fd].heard)
+    if (fd < 0 || (size_t)fd >= admission->slot_count || !admission->slots[fd].open ||
+        admission->slots[fd].heard)
         return;
-    if (!gate->doors[fd].evicted)
-        unlink_silent(gate, fd);
-    gate->doors[fd].heard = true;
+    if (!admission->slots[fd].evicted)
+        unlink_silent(admission, fd);
+    admission->slots[fd].heard = true;
 }
 
 /* --- libzmq's questions --- */
@@ -273,14 +277,14 @@ static size_t receive_question(const struct zmq_socket *s, zmq_msg_t messages[ZA
 }
 
 /* Whether there was a request. */
-static bool answer_one(struct admission *gate, const struct zmq_socket *s, struct instant now)
+static bool answer_one(struct admission *admission, const struct zmq_socket *s, struct instant now)
 {
     zmq_msg_t messages[ZAP_FRAMES_LIMIT];
     struct zap_frame frames[ZAP_FRAMES_LIMIT];
     struct zap_answer answer = {0};
     /* Idle connections are closed if their room is needed. */
-    unsigned speaking = gate->open - gate->silent - gate->evicted;
-    const struct zap_rules rules = {gate->client_public, speaking > gate->open_limit};
+    unsigned speaking = admission->open - admission->silent - admission->evicted;
+    const struct zap_rules rules = {admission->client_public, speaking > admission->open_limit};
     for (int i = 0; i < ZAP_FRAMES_LIMIT; i++)
         zmq_calls.msg_init(&messages[i]);
     size_t count = receive_question(s, messages);
@@ -293,53 +297,53 @@ static bool answer_one(struct admission *gate, const struct zmq_socket *s, struc
     for (int i = 0; i < ZAP_FRAMES_LIMIT; i++)
         zmq_calls.msg_close(&messages[i]);
     if (answer.refused) {
-        gate->denied++;
-        refuse(gate, answer.refusal, answer.address, now);
+        admission->denied++;
+        log_rejection(admission, answer.rejection, answer.address, now);
     }
     return count > 0;
 }
 
-size_t admission_answer(struct admission *gate, const struct zmq_socket *s, struct instant now)
+size_t admission_answer(struct admission *admission, const struct zmq_socket *s, struct instant now)
 {
     size_t count = 0;
-    while (count < ANSWERS_A_TURN && answer_one(gate, s, now))
+    while (count < ANSWERS_A_TURN && answer_one(admission, s, now))
         count++;
     return count;
 }
 
 /* --- the log --- */
 
-void admission_tick(struct admission *gate, struct instant now)
+void admission_tick(struct admission *admission, struct instant now)
 {
-    char line[REFUSAL_LINE_SIZE];
-    while (rejection_log_next(&gate->refusals, now, line))
-        log_warning(gate->log, "%s", line);
+    char line[REJECTION_LINE_SIZE];
+    while (rejection_log_next(&admission->rejections, now, line))
+        log_warning(admission->log, "%s", line);
 }
 
-struct instant admission_deadline(const struct admission *gate)
+struct instant admission_deadline(const struct admission *admission)
 {
-    return rejection_log_deadline(&gate->refusals);
+    return rejection_log_deadline(&admission->rejections);
 }
 
-const char *admission_address(const struct admission *gate, int fd)
+const char *admission_address(const struct admission *admission, int fd)
 {
-    bool known = fd >= 0 && (size_t)fd < gate->door_count && gate->doors[fd].open;
-    return known ? gate->doors[fd].address : "";
+    bool known = fd >= 0 && (size_t)fd < admission->slot_count && admission->slots[fd].open;
+    return known ? admission->slots[fd].address : "";
 }
 
-void admission_describe(const struct admission *gate, char *out, size_t size)
+void admission_describe(const struct admission *admission, char *out, size_t size)
 {
-    char line[REFUSAL_LINE_SIZE];
-    if (rejection_log_total(&gate->refusals, line) && strlen(line) + 3 <= size)
+    char line[REJECTION_LINE_SIZE];
+    if (rejection_log_total(&admission->rejections, line) && strlen(line) + 3 <= size)
         (void)snprintf(out, size, "; %s", line);
 }
 
-void admission_close(struct admission *gate)
+void admission_close(struct admission *admission)
 {
-    char line[REFUSAL_LINE_SIZE];
-    if (rejection_log_total(&gate->refusals, line))
-        log_info(gate->log, "%s", line);
-    mem_free(gate->doors);
-    gate->doors = NULL;
-    gate->door_count = 0;
+    char line[REJECTION_LINE_SIZE];
+    if (rejection_log_total(&admission->rejections, line))
+        log_info(admission->log, "%s", line);
+    mem_free(admission->slots);
+    admission->slots = NULL;
+    admission->slot_count = 0;
 }

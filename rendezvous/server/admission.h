@@ -19,7 +19,7 @@ struct admission_slot {
     bool evicted;     /* it was shut down, and is not closed yet */
     uint16_t port;    /* of the peer */
     int newer, older; /* neighbours among the idle ones, by descriptor; -1: none */
-    char address[REFUSAL_ADDRESS_SIZE];
+    char address[REJECTION_ADDRESS_SIZE];
 };
 
 /* Zeroed but for the first part. */
@@ -30,32 +30,32 @@ struct admission {
                             sent something are open */
     unsigned full_at;    /* while so many are open, each new connection closes the oldest idle one */
 
-    struct admission_slot *doors; /* by descriptor */
-    size_t door_count;
+    struct admission_slot *slots; /* by descriptor */
+    size_t slot_count;
     unsigned open, evicted, silent;
     int newest, oldest; /* idle slot; -1: none */
     unsigned denied;    /* rejected and not yet closed */
-    int pending;        /* enum refusal of the connection that is about to be closed; -1: unknown */
-    struct rejection_log refusals;
+    int pending;        /* enum rejection of the connection that is about to be closed; -1: unknown */
+    struct rejection_log rejections;
 };
 
 /* descriptors: this process's limit, of which connections get half, or more if the job needs more. */
-void admission_init(struct admission *gate, const unsigned char *client_public, int slots,
+void admission_init(struct admission *admission, const unsigned char *client_public, int slots,
                     uint64_t descriptors, const struct log_sink *log);
 /* An event of the server's socket. */
-void admission_watch(struct admission *gate, int event, int value, struct instant now);
+void admission_watch(struct admission *admission, int event, int value, struct instant now);
 /* The address of a connection's other end; "" if unknown. */
-const char *admission_address(const struct admission *gate, int fd);
+const char *admission_address(const struct admission *admission, int fd);
 /* A message was received on the connection; -1: unknown. */
-void admission_heard(struct admission *gate, int fd);
+void admission_heard(struct admission *admission, int fd);
 /* Answers a bounded number of waiting ZAP requests. Returns how many. */
-size_t admission_answer(struct admission *gate, const struct zmq_socket *s, struct instant now);
+size_t admission_answer(struct admission *admission, const struct zmq_socket *s, struct instant now);
 /* Logs all due lines; admission_deadline is the time of the next. */
-void admission_tick(struct admission *gate, struct instant now);
-struct instant admission_deadline(const struct admission *gate);
+void admission_tick(struct admission *admission, struct instant now);
+struct instant admission_deadline(const struct admission *admission);
 /* "; connections that were refused: ..." if there were any; NUL-terminated, nothing if it does not fit. */
-void admission_describe(const struct admission *gate, char *out, size_t size);
+void admission_describe(const struct admission *admission, char *out, size_t size);
 /* Logs the totals, if there are any, and frees. */
-void admission_close(struct admission *gate);
+void admission_close(struct admission *admission);
 
 #endif

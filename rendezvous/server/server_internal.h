@@ -13,9 +13,9 @@
 #include <sys/eventfd.h>
 
 #include "rendezvous/net/nap.h"
-#include "rendezvous/transport/transport.h"
 #include "rendezvous/server/admission.h"
 #include "rendezvous/server/routes.h"
+#include "rendezvous/transport/transport.h"
 #include "rendezvous/wire/wire.h"
 #include "rendezvous/zmq/zmq_socket.h"
 
@@ -39,14 +39,14 @@ struct transport {
     uint64_t last_session;
     int local_member;
     enum roster_job_state logged_state;
-    unsigned complaints, refusals;
+    unsigned complaints, rejections;
     size_t handled; /* messages and events of connections, in this turn */
     struct nap pace;
-    char refused[MUSTER_ERROR_TEXT]; /* the last agent whose refusal was logged, and why */
-    bool stranger_told;
-    struct world_id told;               /* the last world that was announced */
+    char refused[MUSTER_ERROR_TEXT]; /* the last agent whose rejection was logged, and why */
+    bool other_program_reported;
+    struct world_id announced;          /* the last world that was announced */
     char progress[WIRE_PROGRESS_LIMIT]; /* written under lock */
-    struct admission gate;
+    struct admission admission;
     int suspect; /* slot whose connection has ended, but not yet its route */
     uint64_t suspect_session;
     struct instant confirm_at;

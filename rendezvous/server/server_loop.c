@@ -17,7 +17,7 @@ enum {
 
 static void handle_connection(struct transport *c, int event, int value, struct instant now)
 {
-    admission_watch(&c->gate, event, value, now);
+    admission_watch(&c->admission, event, value, now);
     int slot = event == ZMQ_EVENT_DISCONNECTED ? routes_find_fd(&c->routes, value) : -1;
     if (slot < 0 || server_is_cut_off(c, slot))
         return;
@@ -33,8 +33,8 @@ static void watch_connections(struct transport *c, struct instant now)
         c->handled++;
         handle_connection(c, event, value, now);
     }
-    c->handled += admission_answer(&c->gate, &c->socket, now);
-    admission_tick(&c->gate, now);
+    c->handled += admission_answer(&c->admission, &c->socket, now);
+    admission_tick(&c->admission, now);
     if (!instant_reached(now, c->confirm_at))
         return;
     c->confirm_at = INSTANT_NEVER;
@@ -98,7 +98,7 @@ static int wait_for_work(struct transport *c)
     struct instant due = c->closing ? c->close_deadline : INSTANT_NEVER;
     pthread_mutex_unlock(&c->lock);
     due = instant_min(due, instant_min(c->confirm_at, roster_deadline(c->roster)));
-    due = instant_min(due, admission_deadline(&c->gate));
+    due = instant_min(due, admission_deadline(&c->admission));
     int64_t left = instant_diff_ns(due, clock_now(c->clock));
     int64_t timeout = -1;
     if (c->broken)
@@ -121,7 +121,7 @@ static void refresh_progress(struct transport *c, struct instant now)
     roster_describe_progress(c->roster, c->progress, sizeof c->progress);
     size_t length = strlen(c->progress);
     if (length)
-        admission_describe(&c->gate, c->progress + length, sizeof c->progress - length);
+        admission_describe(&c->admission, c->progress + length, sizeof c->progress - length);
     pthread_mutex_unlock(&c->lock);
 }
 

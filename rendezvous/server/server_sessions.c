@@ -56,24 +56,24 @@ static void note_broken(struct transport *c, int slot)
 }
 
 /* A pod that is restarted again and again is refused each time: logged once. */
-static void log_refused_agent(struct transport *c, const struct sender *peer)
+static void log_rejected_agent(struct transport *c, const struct sender *peer)
 {
     char who[MUSTER_ERROR_TEXT];
     roster_describe_refused(c->roster, who, sizeof who);
-    if (c->refusals == COMPLAINT_LIMIT || strcmp(who, c->refused) == 0)
+    if (c->rejections == COMPLAINT_LIMIT || strcmp(who, c->refused) == 0)
         return;
     memcpy(c->refused, who, sizeof c->refused);
-    const char *address = admission_address(&c->gate, peer->fd);
+    const char *address = admission_address(&c->admission, peer->fd);
     log_warning(c->log, "refused%s%s: %s%s", *address ? " " : "", address, who,
-                ++c->refusals == COMPLAINT_LIMIT ? " (further ones are not logged)" : "");
+                ++c->rejections == COMPLAINT_LIMIT ? " (further ones are not logged)" : "");
 }
 
 static void send_action(struct transport *c, const struct roster_action *action, const struct sender *from)
 {
     struct sender to = *from;
-    char stranger[MUSTER_ERROR_TEXT];
+    char difference[MUSTER_ERROR_TEXT];
     if (action->kind == ROSTER_REFUSE && action->member < 0)
-        log_refused_agent(c, from);
+        log_rejected_agent(c, from);
     if (action->session != from->session) {
         const struct route *route = action->member >= 0 ? &c->routes.slots[action->member] : NULL;
         if (!route || route->session != action->session)
@@ -83,10 +83,10 @@ static void send_action(struct transport *c, const struct roster_action *action,
     if (action->kind == ROSTER_ACCEPT)
         routes_set(&c->routes, action->member, to.session, to.id, to.id_size, to.fd);
     if (action->kind == ROSTER_ACCEPT) {
-        if (!c->stranger_told &&
-            roster_describe_stranger(c->roster, action->member, stranger, sizeof stranger)) {
-            c->stranger_told = true; /* nodes may differ on purpose: one line is enough */
-            log_warning(c->log, "%s", stranger);
+        if (!c->other_program_reported &&
+            roster_describe_other_program(c->roster, action->member, difference, sizeof difference)) {
+            c->other_program_reported = true; /* nodes may differ on purpose: one line is enough */
+            log_warning(c->log, "%s", difference);
         }
         c->message.kind = WIRE_ACCEPT;
         c->message.member = action->member;
@@ -128,7 +128,7 @@ size_t server_step(struct transport *c, const struct roster_event *event, const 
         complain(c, err.text);
         return c->actions.count;
     }
-    membership_announce(c->options, c->roster, &c->told);
+    membership_announce(c->options, c->roster, &c->announced);
     size_t count = c->actions.count;
     for (size_t i = 0; i < count; i++) {
         if (c->actions.items[i].session == SERVER_LOCAL_SESSION)
@@ -221,7 +221,7 @@ static bool receive_one(struct transport *c)
     if (whole) {
         struct sender peer = {0, zmq_calls.msg_data(&id), zmq_calls.msg_size(&id),
                               zmq_calls.msg_get(&body, ZMQ_SRCFD)};
-        admission_heard(&c->gate, peer.fd);
+        admission_heard(&c->admission, peer.fd);
         handle_frame(c, &peer, zmq_calls.msg_data(&body), zmq_calls.msg_size(&body));
     } else
         complain(c, "a peer sent a message of more than one frame");

@@ -12,7 +12,7 @@
 
 static int server_fd(const struct membership *m)
 {
-    return m->carrier->ready_fd;
+    return m->transport->ready_fd;
 }
 
 static struct instant server_deadline(const struct membership *m)
@@ -23,7 +23,7 @@ static struct instant server_deadline(const struct membership *m)
 
 static int server_next(struct membership *m, struct membership_event *event, struct muster_error *err)
 {
-    struct transport *c = m->carrier;
+    struct transport *c = m->transport;
     pthread_mutex_lock(&c->lock);
     int got = event_queue_pop(&c->queue, event);
     if (!got && c->fatal.code)
@@ -65,7 +65,7 @@ static int server_report(struct membership *m, struct world_id id, enum membersh
     if (failure)
         command->failure = *failure;
     command->event.report.failure = &command->failure;
-    post(m->carrier, command);
+    post(m->transport, command);
     return 0;
 }
 
@@ -75,7 +75,7 @@ static int server_leave(struct membership *m, int exit_code, struct muster_error
     if (!command)
         return -1;
     command->event.exit_code = exit_code;
-    post(m->carrier, command);
+    post(m->transport, command);
     return 0;
 }
 
@@ -86,13 +86,13 @@ static int server_drain(struct membership *m, int exit_code, int64_t grace_ns, s
         return -1;
     command->event.exit_code = exit_code;
     command->event.grace_ns = grace_ns;
-    post(m->carrier, command);
+    post(m->transport, command);
     return 0;
 }
 
 static void server_progress(const struct membership *m, char *out, size_t size)
 {
-    struct transport *c = m->carrier;
+    struct transport *c = m->transport;
     pthread_mutex_lock(&c->lock);
     if (c->progress[0])
         (void)snprintf(out, size, "%s; server %s (this node, port %u)", c->progress,
@@ -104,7 +104,7 @@ static void server_progress(const struct membership *m, char *out, size_t size)
 
 static void server_part(struct membership *m, int64_t linger_ns)
 {
-    struct transport *c = m->carrier;
+    struct transport *c = m->transport;
     pthread_mutex_lock(&c->lock);
     if (!c->closing) {
         c->closing = true;
@@ -117,7 +117,7 @@ static void server_part(struct membership *m, int64_t linger_ns)
 
 static int server_parting(const struct membership *m)
 {
-    struct transport *c = m->carrier;
+    struct transport *c = m->transport;
     server_drain_fd(c->ready_fd);
     pthread_mutex_lock(&c->lock);
     int others = c->closing && !c->ended ? c->others : 0;
@@ -127,7 +127,7 @@ static int server_parting(const struct membership *m)
 
 static void server_close(struct membership *m, int64_t linger_ns)
 {
-    struct transport *c = m->carrier;
+    struct transport *c = m->transport;
     server_part(m, linger_ns);
     if (c->thread_started)
         pthread_join(c->thread, NULL);
@@ -145,12 +145,12 @@ static void server_close(struct membership *m, int64_t linger_ns)
     if (c->ready_fd >= 0)
         close(c->ready_fd);
     buffer_free(&c->frame);
-    admission_close(&c->gate);
+    admission_close(&c->admission);
     routes_free(&c->routes);
     roster_actions_free(&c->actions);
     roster_destroy(c->roster);
     mem_free(c);
-    m->carrier = NULL;
+    m->transport = NULL;
 }
 
 static int start_thread(struct transport *c, struct muster_error *err)
@@ -165,7 +165,7 @@ static int start_thread(struct transport *c, struct muster_error *err)
 
 static int open_parts(struct membership *m, struct muster_error *err)
 {
-    struct transport *c = m->carrier;
+    struct transport *c = m->transport;
     c->roster = membership_make_roster(m, err);
     if (!c->roster)
         return -1;
@@ -184,7 +184,7 @@ static int open_parts(struct membership *m, struct muster_error *err)
     struct rlimit descriptors;
     if (getrlimit(RLIMIT_NOFILE, &descriptors) < 0)
         return error_errno(err, "getrlimit");
-    admission_init(&c->gate, where.keys ? where.keys->client_public : NULL, slots, descriptors.rlim_cur,
+    admission_init(&c->admission, where.keys ? where.keys->client_public : NULL, slots, descriptors.rlim_cur,
                    c->log);
     if (zmq_socket_bind_router(&c->socket, &where, err))
         return -1;
@@ -210,7 +210,7 @@ int transport_server_open(struct membership *m, struct muster_error *err)
         .close = server_close,
     };
     m->operations = &operations;
-    struct transport *c = m->carrier = mem_calloc(1, sizeof *c);
+    struct transport *c = m->transport = mem_calloc(1, sizeof *c);
     if (!c)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a rendezvous server");
     c->wake_fd = c->ready_fd = -1;
@@ -223,7 +223,7 @@ int transport_server_open(struct membership *m, struct muster_error *err)
     c->log = m->options.log;
     if (pthread_mutex_init(&c->lock, NULL)) {
         mem_free(c);
-        m->carrier = NULL;
+        m->transport = NULL;
         return error_set(err, MUSTER_E_NOMEM, "cannot make a mutex");
     }
     if (open_parts(m, err)) {

@@ -5,7 +5,7 @@
 #include "proto/base/error.h"
 #include "rendezvous/transport/transport.h"
 
-int seat_random_bytes(void *out, size_t size, struct muster_error *err)
+int transport_random_bytes(void *out, size_t size, struct muster_error *err)
 {
     if (getrandom(out, size, 0) != (ssize_t)size)
         return error_errno(err, "cannot get %zu random bytes", size);
@@ -52,20 +52,20 @@ struct roster *membership_make_roster(const struct membership *m, struct muster_
         .join_timeout_ns = m->options.join_timeout_ns,
         .stop_timeout_ns = m->options.stop_timeout_ns,
     };
-    if (seat_random_bytes(&options.epoch, sizeof options.epoch, err) ||
-        seat_random_bytes(&options.jitter, sizeof options.jitter, err))
+    if (transport_random_bytes(&options.epoch, sizeof options.epoch, err) ||
+        transport_random_bytes(&options.jitter, sizeof options.jitter, err))
         return NULL;
     options.epoch |= 1; /* 0 is no world */
     return roster_create(&options, clock_now(m->options.clock), err);
 }
 
 void membership_announce(const struct membership_options *options, struct roster *roster,
-                         struct world_id *told)
+                         struct world_id *announced)
 {
     struct world_id id = roster_world_id(roster);
-    if (!id.epoch || world_id_equal(id, *told))
+    if (!id.epoch || world_id_equal(id, *announced))
         return;
-    *told = id;
+    *announced = id;
     uint16_t port = options->world_forms ? options->world_forms(options->context, id) : 0;
     if (port)
         roster_move_store(roster, port);

@@ -35,13 +35,13 @@ struct transport_operations {
  * not been reported STOPPED; 0,0 otherwise. */
 struct membership {
     const struct transport_operations *operations;
-    struct transport *carrier;
+    struct transport *transport;
     struct membership_options options; /* texts are owned copies; keys is NULL or points to keys below */
     struct job_keys keys;
     struct roster_incarnation incarnation;
     struct world_id current;
     uint64_t sequence; /* of the last report */
-    bool left, over;   /* over: VERDICT or REFUSED was given out, or the seat is lost */
+    bool left, over;   /* over: VERDICT or REFUSED was given out, or the membership is lost */
 };
 
 /* Each opens its transport into m, which is otherwise complete. */
@@ -50,16 +50,16 @@ int transport_server_open(struct membership *m, struct muster_error *err);
 int transport_client_open(struct membership *m, struct muster_error *err);
 
 /* Fills out with random bytes of the kernel. */
-int seat_random_bytes(void *out, size_t size, struct muster_error *err);
+int transport_random_bytes(void *out, size_t size, struct muster_error *err);
 /* The JOIN of m; its texts point into m. */
 struct roster_join membership_join(const struct membership *m, bool local);
 /* The roster for m's options, with a fresh epoch; hosted by the process and server transports. */
 struct roster *membership_make_roster(const struct membership *m, struct muster_error *err);
 
 /* After each step of a hosted roster and before its actions are executed: calls world_forms if a world
- * other than *told was formed. */
+ * other than *announced was formed. */
 void membership_announce(const struct membership_options *options, struct roster *roster,
-                         struct world_id *told);
+                         struct world_id *announced);
 
 /* Events between a transport and its caller. Few can wait: each WORLD, STOP and VERDICT needs an answer
  * before the next. */

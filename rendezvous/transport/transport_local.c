@@ -12,36 +12,36 @@ enum { ONLY_SESSION = 1, ONLY_MEMBER = 0 };
 struct transport {
     struct roster *roster;
     struct roster_actions actions;
-    struct world_id told; /* the last world that was announced */
+    struct world_id announced; /* the last world that was announced */
     struct event_queue queue;
 };
 
 /* Slots of the queue are cleared when they are taken: 28 pages that one world never touches. */
-static struct transport *make_carrier(void)
+static struct transport *make_transport(void)
 {
-    struct transport *carrier = mem_realloc(NULL, 1, sizeof *carrier);
-    if (carrier)
-        memset(carrier, 0, offsetof(struct transport, queue.events));
-    return carrier;
+    struct transport *transport = mem_realloc(NULL, 1, sizeof *transport);
+    if (transport)
+        memset(transport, 0, offsetof(struct transport, queue.events));
+    return transport;
 }
 
 static int step(struct membership *m, struct roster_event *event, struct muster_error *err)
 {
-    struct transport *carrier = m->carrier;
+    struct transport *transport = m->transport;
     event->session = ONLY_SESSION;
     event->member = ONLY_MEMBER;
-    if (roster_step(carrier->roster, event, clock_now(m->options.clock), &carrier->actions, err))
+    if (roster_step(transport->roster, event, clock_now(m->options.clock), &transport->actions, err))
         return -1;
-    membership_announce(&m->options, carrier->roster, &carrier->told);
-    for (size_t i = 0; i < carrier->actions.count; i++) {
-        const struct roster_action *action = &carrier->actions.items[i];
+    membership_announce(&m->options, transport->roster, &transport->announced);
+    for (size_t i = 0; i < transport->actions.count; i++) {
+        const struct roster_action *action = &transport->actions.items[i];
         if (action->kind == ROSTER_ACCEPT || action->kind == ROSTER_AGAIN)
             continue;
-        struct membership_event *place = event_queue_push(&carrier->queue);
+        struct membership_event *place = event_queue_push(&transport->queue);
         if (!place)
             return error_set(err, MUSTER_E_LIMIT, "more than %d events wait: membership_next is not called",
                              EVENT_QUEUE_LIMIT);
-        roster_fill_event(carrier->roster, action, place);
+        roster_fill_event(transport->roster, action, place);
     }
     return 0;
 }
@@ -54,21 +54,21 @@ static int process_fd(const struct membership *m)
 
 static struct instant process_deadline(const struct membership *m)
 {
-    if (m->carrier->queue.count)
+    if (m->transport->queue.count)
         return (struct instant){0}; /* long ago: now */
-    return roster_deadline(m->carrier->roster);
+    return roster_deadline(m->transport->roster);
 }
 
 static int process_next(struct membership *m, struct membership_event *event, struct muster_error *err)
 {
-    struct transport *carrier = m->carrier;
-    if (!carrier->queue.count &&
-        instant_reached(clock_now(m->options.clock), roster_deadline(carrier->roster))) {
+    struct transport *transport = m->transport;
+    if (!transport->queue.count &&
+        instant_reached(clock_now(m->options.clock), roster_deadline(transport->roster))) {
         struct roster_event tick = {.kind = ROSTER_TICK};
         if (step(m, &tick, err))
             return -1;
     }
-    return event_queue_pop(&carrier->queue, event);
+    return event_queue_pop(&transport->queue, event);
 }
 
 static int process_report(struct membership *m, struct world_id id, enum membership_report_kind kind,
@@ -90,9 +90,9 @@ static int process_leave(struct membership *m, int exit_code, struct muster_erro
 static void process_close(struct membership *m, int64_t linger_ns)
 {
     (void)linger_ns; /* nothing is in flight */
-    roster_actions_free(&m->carrier->actions);
-    roster_destroy(m->carrier->roster);
-    mem_free(m->carrier);
+    roster_actions_free(&m->transport->actions);
+    roster_destroy(m->transport->roster);
+    mem_free(m->transport);
 }
 
 int transport_local_open(struct membership *m, struct muster_error *err)
@@ -106,15 +106,16 @@ int transport_local_open(struct membership *m, struct muster_error *err)
         .close = process_close,
     };
     m->operations = &operations;
-    m->carrier = make_carrier();
-    if (!m->carrier)
+    m->transport = make_transport();
+    if (!m->transport)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a world in process");
     struct roster_join join = membership_join(m, true);
     struct roster_event event = {.kind = ROSTER_JOIN, .join = &join};
-    m->carrier->roster = membership_make_roster(m, err);
-    if (!m->carrier->roster || roster_actions_init(&m->carrier->actions, 1, err) || step(m, &event, err)) {
+    m->transport->roster = membership_make_roster(m, err);
+    if (!m->transport->roster || roster_actions_init(&m->transport->actions, 1, err) ||
+        step(m, &event, err)) {
         process_close(m, 0);
-        m->carrier = NULL;
+        m->transport = NULL;
         return -1;
     }
     return 0;

@@ -67,7 +67,7 @@ static Muster__Failure *pack_failure(struct parts *parts, const struct worker_fa
     out->host = (char *)failure->host;
     out->tail = pack_bytes(failure->tail);
     out->error_file = pack_bytes(failure->error_file);
-    out->told = failure->told;
+    out->after_stop = failure->after_stop;
     out->not_started = failure->not_started;
     out->hung = failure->hung;
     out->unkillable = failure->unkillable;

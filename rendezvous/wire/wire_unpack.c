@@ -69,7 +69,7 @@ static int take_failure(struct worker_failure *out, const Muster__Failure *in, s
         .step = in->step,
         .age_ns = in->age_ns,
         .wall_ns = in->wall_ns,
-        .told = in->told,
+        .after_stop = in->after_stop,
         .not_started = in->not_started,
         .hung = in->hung,
         .unkillable = in->unkillable,

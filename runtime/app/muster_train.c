@@ -342,8 +342,8 @@ static void show_progress(struct run *run, struct progress_step *step, bool last
 static int look_for_notice(struct run *run, struct last_step *last, int64_t step, struct muster_error *err)
 {
     struct muster_notice notice = {.size = sizeof notice};
-    int told = run->listens ? muster_notice(&notice, err) : 0;
-    if (told < 0 || (run->listens && last_step_reached(last, step, told, &run->cut_short, err) < 0))
+    int noticed = run->listens ? muster_notice(&notice, err) : 0;
+    if (noticed < 0 || (run->listens && last_step_reached(last, step, noticed, &run->cut_short, err) < 0))
         return -1;
     return 0;
 }

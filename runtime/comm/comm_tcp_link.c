@@ -341,7 +341,7 @@ static int listen_here(struct opening *o, struct muster_error *err)
 static void drop_caller(struct opening *o, int i)
 {
     if (o->callers[i].fd >= 0)
-        (void)close(o->callers[i].fd); /* a stranger */
+        (void)close(o->callers[i].fd); /* an unknown peer */
     o->callers[i] = o->callers[--o->caller_count];
 }
 

@@ -325,15 +325,15 @@ def vanished_clients(server):
     assert client(server).get("left behind") == b"1"
 
 
-def strangers(server):
+def other_programs(server):
     """What is not a TCPStore client is dropped and harms nobody; a VALIDATE split at every byte is understood."""
     store = client(server)
     for opening in (b"GET / HTTP/1.1\r\n\r\n", b"\x00wrong", b"\x16\x03\x01", b"\x01" + b"\xff" * 8):
-        with socket.create_connection(("127.0.0.1", server.port)) as stranger:
-            stranger.sendall(opening)
-            stranger.settimeout(300)
+        with socket.create_connection(("127.0.0.1", server.port)) as peer:
+            peer.sendall(opening)
+            peer.settimeout(300)
             with contextlib.suppress(ConnectionResetError):
-                assert stranger.recv(1) == b""
+                assert peer.recv(1) == b""
     with socket.create_connection(("127.0.0.1", server.port)) as slow:
         slow.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in b"\x00\xce\xf7\x85\x3c\x0d" + struct.pack("<I", 77):
@@ -344,7 +344,7 @@ def strangers(server):
 
 
 BOTH = [set_get_add, keys, compare_set, many_at_once, wait_and_time_out, queue, prefixes, barrier, clients_at_once, our_client]
-OURS = [new_round, vanished_clients, strangers]
+OURS = [new_round, vanished_clients, other_programs]
 
 
 def main():

@@ -34,7 +34,7 @@ class PyTorchJob(Shape):
         self.unique(self.file["jobs"])
         pods = 0
         for job in self.file["jobs"]:
-            self.row(job, ["id", "about", "job", "pods"], ["webhook_refuses"])
+            self.row(job, ["id", "about", "job", "pods"], ["webhook_rejects"])
             self.assertEqual(job["job"]["kind"], "PyTorchJob")
             for pod in job["pods"]:
                 self.row(pod, ["replica", "index"],

@@ -87,7 +87,7 @@ class Ports(Complaint):
         jobs = [self.start(path) for _ in range(8)]
         self.assertEqual(len({self.finish(job, 0)[0] for job in jobs}), 8)
 
-    def test_a_second_job_on_a_port_is_refused_and_the_first_goes_on(self):
+    def test_a_second_job_on_a_port_is_rejected_and_the_first_continues(self):
         port = free_port()
         mine = [self.static(0, port, "--rdzv-id=mine", *self.waiter())]
         wait_until(lambda: self.answers(port), "the first job's server")
@@ -105,8 +105,8 @@ class Ports(Complaint):
         port = free_port()
         first = self.static(0, port, *self.waiter())
         wait_until(lambda: self.answers(port), "the first job's server")
-        stranger = self.start("--nnodes=3", "--node-rank=1", "--master-addr=127.0.0.1", f"--master-port={port}", "true")
-        _, err = self.finish(stranger, 1)
+        foreign = self.start("--nnodes=3", "--node-rank=1", "--master-addr=127.0.0.1", f"--master-port={port}", "true")
+        _, err = self.finish(foreign, 1)
         self.assertIn("nnodes", err)
         first.send_signal(signal.SIGTERM)
         self.finish(first, 143)

@@ -155,13 +155,13 @@ class Forming(ElasticTest):
             _, err = self.finish(process, 138)
         self.assertIn("the peer does not speak muster's protocol: torchrun, or another program on this port", err)
 
-    def test_a_stranger_at_our_port(self):
+    def test_another_program_at_our_port(self):
         server = self.node(0, "2")
-        with wait_until(self.connected, "the server listens") as stranger:
-            stranger.sendall(b"\0\xe7\x1c\x7f\x3c" * 20)  # as torch's TCPStore client greets
-            stranger.settimeout(LIMIT)
+        with wait_until(self.connected, "the server listens") as peer:
+            peer.sendall(b"\0\xe7\x1c\x7f\x3c" * 20)  # as torch's TCPStore client greets
+            peer.settimeout(LIMIT)
             with contextlib.suppress(ConnectionResetError):
-                while stranger.recv(100):
+                while peer.recv(100):
                     pass
         server.send_signal(signal.SIGTERM)
         _, err = self.finish(server, 143)

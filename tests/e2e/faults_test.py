@@ -358,7 +358,7 @@ class Process1(AdoptingTest):
             os.kill(self.init_of(process), number)
             self.left_by(process, 128 + number if number != signal.SIGKILL else 1)  # unshare's own code for it
 
-    def test_orphans_of_strangers_are_reaped(self):
+    def test_orphans_of_other_programs_are_reaped(self):
         """Whoever is orphaned in the namespace is handed to process 1, which must not be kept busy or filled by it."""
         path = self.script(
             "orphans.py",

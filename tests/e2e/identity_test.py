@@ -55,7 +55,7 @@ class Claims(IdentityTest):
         (_, err), _ = self.finish_all([agents[0], newer])
         self.assertIn("node rank 1 (host-1) is lost, its agent was restarted: restart 1 of 1", err)
 
-    def test_another_host_is_refused_while_the_first_lives(self):
+    def test_another_host_is_rejected_while_the_first_lives(self):
         agents = [self.node(k) for k in range(2)]
         self.seen(0, 2)
         _, err = self.finish(self.node(1, name="host-9"), 1)

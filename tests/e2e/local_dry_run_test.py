@@ -42,7 +42,7 @@ class Vectors(unittest.TestCase):
         checked = 0
         for job in DATA["jobs"]:
             code, pods, err = pods_of(job["job"])
-            self.assertEqual(code, 2 if job.get("webhook_refuses") else 0, job["id"] + err)
+            self.assertEqual(code, 2 if job.get("webhook_rejects") else 0, job["id"] + err)
             for expected in job["pods"]:
                 with self.subTest(job=job["id"], replica=expected["replica"], index=expected["index"]):
                     if expected.get("controller_crashes"):
@@ -322,7 +322,7 @@ spec:
         emoji = pods_of(pytorchjob({"env": [{"name": "FACE", "value": "\U0001f600"}]}))[1]
         self.assertEqual(emoji[0]["env"]["FACE"], "\U0001f600")
 
-    def test_hostile_files_are_refused(self):
+    def test_hostile_files_are_rejected(self):
         laughs = "a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n" + "".join(
             f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12))
         for text, why in ((laughs, "more than 200000 values"), ("[" * 1000000, "nested more than 64 deep"),

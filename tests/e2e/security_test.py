@@ -1,4 +1,4 @@
-"""Who may join a job, and what strangers at its port can do: real agents on loopback addresses, with and without a secret.
+"""Who may join a job, and what unauthenticated peers at its port can do: real agents on loopback addresses, with and without a secret.
 
     MUSTER_BUILD=build python3 tests/e2e/security_test.py [TestClass.test_name ...]"""
 
@@ -62,7 +62,7 @@ def protobuf(fields):
 
 def join(**lies):
     """A JOIN that the server of these tests would take, but for the lies."""
-    fields = {"version": 3, "job_id": b"none", "min_nodes": 2, "max_nodes": 2, "elastic": 0, "agent_name": b"stranger", "node_rank": 2}
+    fields = {"version": 3, "job_id": b"none", "min_nodes": 2, "max_nodes": 2, "elastic": 0, "agent_name": b"outsider", "node_rank": 2}
     fields |= {"high": Fixed(7), "low": Fixed(8), "local": 1, "role": b"default", "store": b"10.0.0.1", "port": 29500, **lies}
     numbers = dict(job_id=1, min_nodes=2, max_nodes=3, elastic=4, agent_name=5, node_rank=6, high=7, low=8, local=9, role=10)
     numbers |= dict(store=11, port=12, held=13, number=14, restarts=15, epoch=16, last=17, last_nodes=18, held_done=19, server_done=20)
@@ -77,7 +77,7 @@ def frame(data):
 
 @contextlib.contextmanager
 def silent_crowd(count, connect):
-    """So many connections of strangers that say nothing; one that is ended comes again at once."""
+    """So many silent connections; one that is closed is opened again at once."""
     over, held = threading.Event(), [connect() for _ in range(count)]
 
     def come_again():
@@ -265,7 +265,7 @@ class TheSecret(SecurityTest):
                 for job in up, down:
                     threading.Thread(target=job, args=(near, far), daemon=True).start()
 
-    def test_members_go_on_while_a_stranger_tries(self):
+    def test_members_continue_while_an_outsider_tries(self):
         secret = self.secret()
         nodes = [self.node(rank, f"--secret-file={secret}") for rank in range(2)]
         self.seen(1)
@@ -492,24 +492,24 @@ class HostilePeers(SecurityTest):
     def test_without_one_members_go_on(self):
         server, client = self.node(0), self.node(1)
         self.seen(1)
-        strangers = [self.let_in() for _ in range(200)]  # in, and silent
-        strangers[0].sendall(b"\0\x40" + bytes(64))  # a message that is none
-        strangers[1].sendall(b"\1\0\1\0\0\0")  # many frames
-        strangers[2].sendall(b"\2" + (65537).to_bytes(8, "big") + bytes(65537))  # a byte too long
-        until_closed(strangers[2])
+        peers = [self.let_in() for _ in range(200)]  # in, and silent
+        peers[0].sendall(b"\0\x40" + bytes(64))  # a message that is none
+        peers[1].sendall(b"\1\0\1\0\0\0")  # many frames
+        peers[2].sendall(b"\2" + (65537).to_bytes(8, "big") + bytes(65537))  # a byte too long
+        until_closed(peers[2])
         self.attack(server, lambda: None)
-        for stranger in strangers:
-            stranger.close()
+        for peer in peers:
+            peer.close()
         err, _ = self.finish_all(server, client)
         self.check_log(err)
 
-    @unittest.skipIf("thread" in os.environ.get("MUSTER_SANITIZED", ""), "that sanitizer makes the server slower than the strangers are")
-    def test_more_strangers_than_descriptors(self):
+    @unittest.skipIf("thread" in os.environ.get("MUSTER_SANITIZED", ""), "that sanitizer makes the server slower than the peers")
+    def test_more_silent_connections_than_descriptors(self):
         """Connections that say nothing, one for every descriptor that the server may have and more: those that are ended come again
         at once. Nodes join, workers start, the job ends well."""
         few, (soft, hard) = 2048, resource.getrlimit(resource.RLIMIT_NOFILE)
         if hard < few + 500:
-            self.skipTest(f"so many strangers need {few + 500} descriptors; the limit is {hard}")
+            self.skipTest(f"so many connections need {few + 500} descriptors; the limit is {hard}")
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         secret = self.secret()
@@ -530,7 +530,7 @@ class HostilePeers(SecurityTest):
         return peer
 
     def test_frames_that_lie(self):
-        """Without a secret a stranger may speak: claims that do not fit are refused one by one, and the members go on."""
+        """Without a secret any peer may send: unsuitable JOINs are rejected one by one, and the members continue."""
         world = protobuf({1: Fixed(99), 2: 4000000000})
         lies = [
             dict(version=999), dict(version=0), dict(job_id=b"another"), dict(job_id=b"x" * 300), dict(job_id=b""), dict(elastic=1),
@@ -586,7 +586,7 @@ class HostilePeers(SecurityTest):
                 answer += more
             return peer
 
-        return wait_until(greeted, "a stranger is let in")
+        return wait_until(greeted, "a peer is admitted")
 
     def say_all(self, frames):
         """From one connection, to its end."""
@@ -608,7 +608,7 @@ class HostilePeers(SecurityTest):
         self.refused("it has another secret", err)
 
     def test_a_flood_of_messages_does_not_stop_the_clock(self):
-        """A stranger that was let in sends as fast as it can; the server still sees that a member is gone."""
+        """An admitted peer sends as fast as it can; the server still detects that a member is lost."""
         server, client = self.node(0), self.node(1)
         self.seen(1)
         over, flood = threading.Event(), self.stream(GREETING + READY)

@@ -1,5 +1,5 @@
-"""Strangers at the port of the workers' store, which knows no secret: what other programs say, lies in PyTorch's protocol, and more
-connections than there are descriptors. Workers go on, and new ones are let in.
+"""Unknown peers at the port of the workers' store, which has no secret: bytes of other programs, invalid requests in PyTorch's protocol, and more
+connections than there are descriptors. Workers continue, and new ones are admitted.
 
     MUSTER_BUILD=build python3 tests/e2e/store_unknown_peers_test.py [TestClass.test_name ...]"""
 
@@ -73,7 +73,7 @@ def text(data):
 
 
 # Requests that are none: each costs its connection, and only that.
-LIES = [
+INVALID = [
     b"\xc8",  # an unknown query
     b"\x13",  # the first number after the last
     b"\0" + b"\0\0\0\0",  # another magic number
@@ -90,7 +90,7 @@ LIES = [
 ]
 
 
-class StoreStrangers(security_test.SecurityTest):
+class StoreUnknownPeers(security_test.SecurityTest):
     GROWTH_KB = 64 * 1024
     DESCRIPTORS = 1024  # of the agent that serves: 768 are for connections to the store, 128 of those for silent ones
 
@@ -135,7 +135,7 @@ class StoreStrangers(security_test.SecurityTest):
         self.assertLess(len(err.splitlines()), 120)  # ten lines of refusals a period, and periods double
         return err
 
-    def test_what_other_programs_say(self):
+    def test_bytes_of_other_programs(self):
         self.job()
         for _ in range(300):
             self.peer().close()
@@ -153,11 +153,11 @@ class StoreStrangers(security_test.SecurityTest):
         err = self.end()
         self.assertRegex(err, rf"TCPStore on port {self.store}: .*127\.0\.0\.1")
 
-    def test_requests_that_lie(self):
+    def test_invalid_requests(self):
         self.job()
-        for lie in LIES:
-            answer = self.is_closed(VALIDATE + PING + lie)
-            self.assertEqual(answer, b"echo", lie)  # what came before it was served, and the lie was not
+        for request in INVALID:
+            answer = self.is_closed(VALIDATE + PING + request)
+            self.assertEqual(answer, b"echo", request)  # what came before it was served, and the request was not
         parked = [self.peer(VALIDATE + PING + b"\6" + struct.pack("<Q", 1) + text(b"/never %d" % k)) for k in range(200)]
         for peer in parked:
             self.assertEqual(peer.recv(4), b"echo")
@@ -169,8 +169,8 @@ class StoreStrangers(security_test.SecurityTest):
         self.assertLess(self.peak() - self.before, self.GROWTH_KB)
         self.end()
 
-    @unittest.skipIf("thread" in os.environ.get("MUSTER_SANITIZED", ""), "that sanitizer makes the server slower than the strangers are")
-    def test_more_that_say_nothing_than_descriptors(self):
+    @unittest.skipIf("thread" in os.environ.get("MUSTER_SANITIZED", ""), "that sanitizer makes the server slower than the peers")
+    def test_more_silent_connections_than_descriptors(self):
         """Those that are ended come again at once; in every turn every worker comes anew, and is let in."""
         self.need(self.DESCRIPTORS + 600)
         self.job()
@@ -180,23 +180,23 @@ class StoreStrangers(security_test.SecurityTest):
         self.assertLess(self.peak() - self.before, self.GROWTH_KB)
         self.assertIn("it had sent no request, and too many such connections are open", self.end())
 
-    def test_more_that_greet_than_the_store_may_have(self):
+    def test_more_greeted_connections_than_the_limit(self):
         """They look like workers that are silent. Who is in goes on; who comes later waits until one of them leaves. That is the
         number beyond which members suffer: three quarters of the descriptors."""
         self.need(self.DESCRIPTORS + 600)
         self.job()
         (self.folder / "old-only").touch()
         self.go_on()
-        strangers = []
+        peers = []
         for _ in range(600):  # with the workers' less than 768: each is in
-            strangers.append(self.peer(VALIDATE + PING))
-            self.assertEqual(strangers[-1].recv(4), b"echo")
+            peers.append(self.peer(VALIDATE + PING))
+            self.assertEqual(peers[-1].recv(4), b"echo")
         self.go_on()
-        strangers += [self.peer(VALIDATE + PING) for _ in range(300)]
+        peers += [self.peer(VALIDATE + PING) for _ in range(300)]
         self.wait_said(self.nodes[0], "paused accepting at 768 connections: the limit is reached")
         self.go_on()
         (self.folder / "old-only").unlink()
-        for peer in strangers:
+        for peer in peers:
             peer.close()
         self.go_on()
         self.assertLess(self.peak() - self.before, self.GROWTH_KB)
@@ -206,7 +206,7 @@ class StoreStrangers(security_test.SecurityTest):
         """So many in this process."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if hard < descriptors:
-            self.skipTest(f"so many strangers need {descriptors} descriptors; the limit is {hard}")
+            self.skipTest(f"so many connections need {descriptors} descriptors; the limit is {hard}")
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
 

@@ -136,7 +136,7 @@ class Launch(Case):
         self.run_muster("--standalone", "--nproc-per-node=4", self.touch(), env=SENTINEL)
         self.assertEqual(self.touched(), [0, 1, 2, 3])
 
-    def test_what_needs_python_in_the_agent_is_refused(self):
+    def test_what_needs_python_in_the_agent_is_rejected(self):
         self.usage_error("--run-path", self.touch(), says="--run-path.*Python")
         self.usage_error("--logs-specs=mine", self.touch(), says="--logs-specs.*Python")
         self.usage_error("--rdzv-backend=etcd-v2", self.touch(), says="etcd")

@@ -144,7 +144,7 @@ class Train(unittest.TestCase):
                     for a, b in zip(expected, losses):
                         self.assertAlmostEqual(a, b, delta=2e-4, msg=f"{ranks} ranks {strategy} micro_batch {micro}")
 
-    def check_refused(self, run, code, *words):
+    def check_rejected(self, run, code, *words):
         self.assertEqual(run.returncode, code, run.stderr)
         lines = [line for line in run.stderr.splitlines() if line.startswith("muster-train:")]
         self.assertTrue(lines, run.stderr)
@@ -159,22 +159,22 @@ class Train(unittest.TestCase):
         short = self.path / "short"
         short.write_text("abc")
         for ranks in (0, 2):
-            self.check_refused(self.run_program(self.config(path=missing), ranks=ranks), 2, str(missing), "No such file")
-            self.check_refused(self.run_program(self.config(path=empty), ranks=ranks), 2, str(empty), "no text")
-            self.check_refused(self.run_program(self.config(path=short), ranks=ranks), 2, "3 tokens", "32")
-            self.check_refused(self.run_program(self.config(extra="loging: {}\n"), ranks=ranks), 2, "config.yaml:6:1", "'loging'",
+            self.check_rejected(self.run_program(self.config(path=missing), ranks=ranks), 2, str(missing), "No such file")
+            self.check_rejected(self.run_program(self.config(path=empty), ranks=ranks), 2, str(empty), "no text")
+            self.check_rejected(self.run_program(self.config(path=short), ranks=ranks), 2, "3 tokens", "32")
+            self.check_rejected(self.run_program(self.config(extra="loging: {}\n"), ranks=ranks), 2, "config.yaml:6:1", "'loging'",
                                "'logging'")
-        self.check_refused(self.run_program(self.path / "no.yaml"), 2, "no.yaml")
-        self.check_refused(self.run_program(), 2, "no configuration file")
-        self.check_refused(self.run_program("--pln", self.config()), 2, "--pln", "--plan")
-        self.check_refused(self.run_program(self.config(), "--set", "training.micro_batch=3"), 2, "global_batch 4", "micro_batch 3")
+        self.check_rejected(self.run_program(self.path / "no.yaml"), 2, "no.yaml")
+        self.check_rejected(self.run_program(), 2, "no configuration file")
+        self.check_rejected(self.run_program("--pln", self.config()), 2, "--pln", "--plan")
+        self.check_rejected(self.run_program(self.config(), "--set", "training.micro_batch=3"), 2, "global_batch 4", "micro_batch 3")
 
-    def test_a_plan_larger_than_memory_is_refused(self):
+    def test_a_plan_larger_than_memory_is_rejected(self):
         for ranks in (0, 2):
             run = self.run_program(self.config(), "--set", "training.memory_limit=100K", ranks=ranks)
-            self.check_refused(run, 2, "the plan needs", "100.0 KB", "memory limit", "smaller micro-batch")
+            self.check_rejected(run, 2, "the plan needs", "100.0 KB", "memory limit", "smaller micro-batch")
             run = self.run_program(self.config(), "--set", "model.channels=65536", "--set", "model.layers=1000", ranks=ranks)
-            self.check_refused(run, 2, "the plan needs", "TB", "what this machine has")
+            self.check_rejected(run, 2, "the plan needs", "TB", "what this machine has")
 
     def test_unreadable_data(self):
         if os.getuid() == 0:
@@ -182,7 +182,7 @@ class Train(unittest.TestCase):
         secret = self.path / "secret"
         secret.write_text(PROSE)
         secret.chmod(0)
-        self.check_refused(self.run_program(self.config(path=secret)), 2, str(secret), "Permission denied")
+        self.check_rejected(self.run_program(self.config(path=secret)), 2, str(secret), "Permission denied")
 
     def test_plan_for_any_world(self):
         for world in (1, 8, 512):

@@ -100,7 +100,7 @@ class Policy(AgentTest):
         out, _ = self.run_muster("--standalone", policy, *SHOW, env={"MUSTER_NODE_POOL": "g2"})
         self.assertEqual(out, "")
 
-    def test_a_policy_that_cannot_be_read_refuses_the_start(self):
+    def test_an_unreadable_policy_prevents_the_start(self):
         _, err = self.run_muster("--standalone", self.policy("  - ad: {A: b}\n"), "true", code=2)
         self.assertIn("policy.yaml:3:5: unknown key 'ad'; did you mean add", err)
         _, err = self.run_muster("--standalone", "true", env={"MUSTER_NCCL_POLICY": "/nonexistent"}, code=2)

@@ -465,7 +465,7 @@ class Files(AgentTest):
                         f"--termination-log={log}", "true", code=138)
         self.assertIn("1 of 2 nodes joined", log.read_text())
 
-    def test_a_refusal_is_told_there_too(self):
+    def test_a_rejection_is_reported_there_too(self):
         log, error = self.folder / "log", self.folder / "error.json"
         rows = [
             (["--bogus", "true"], 2, "muster run: unknown flag --bogus"),

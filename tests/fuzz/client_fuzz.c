@@ -1,4 +1,4 @@
-/* client_fuzz.c - a seat under a server that says anything, in any order and at any time: it never crashes,
+/* client_fuzz.c - a member under a server that says anything, in any order and at any time: it never crashes,
  * what it says can be sent, one world at a time is given out and each once, and its deadline never stays in
  * the past.
  *
@@ -12,7 +12,7 @@
 
 enum { STEPS_LIMIT = 2000, EPOCH = 77, TURNS_LIMIT = 100 };
 
-struct seat {
+struct member {
     struct reader in;
     struct client *client;
     struct instant now;
@@ -40,7 +40,7 @@ static bool same(struct world_id a, struct world_id b)
 static bool send(void *context, const struct wire_message *message)
 {
     static struct wire_message came;
-    struct seat *s = context;
+    struct member *s = context;
     struct muster_error err;
     scope_buffer frame = {0};
     hold(wire_encode(message, &frame, &err) == 0);
@@ -50,7 +50,7 @@ static bool send(void *context, const struct wire_message *message)
     return s->connected;
 }
 
-static void take_event(struct seat *s, const struct membership_event *event)
+static void take_event(struct member *s, const struct membership_event *event)
 {
     hold(!s->over);
     switch (event->kind) {
@@ -69,7 +69,7 @@ static void take_event(struct seat *s, const struct membership_event *event)
     }
 }
 
-static void take_events(struct seat *s)
+static void take_events(struct member *s)
 {
     static struct membership_event event;
     while (client_take_event(s->client, &event))
@@ -79,7 +79,7 @@ static void take_events(struct seat *s)
 /* -- what the server says
  * ----------------------------------------------------------------------------------------- */
 
-static struct world_id world(struct seat *s)
+static struct world_id world(struct member *s)
 {
     unsigned byte = reader_byte(&s->in);
     if (byte & 128) {
@@ -94,7 +94,7 @@ static struct world_id world(struct seat *s)
                              byte & 16 ? UINT32_MAX - byte % 4 : byte % 8};
 }
 
-static void fill_event(struct seat *s, struct membership_event *event)
+static void fill_event(struct member *s, struct membership_event *event)
 {
     struct reader *in = &s->in;
     event->kind = (enum membership_event_kind)reader_below(in, 3);
@@ -109,7 +109,7 @@ static void fill_event(struct seat *s, struct membership_event *event)
     event->grace_ns = reader_wait_ns(in);
 }
 
-static void receive(struct seat *s, const struct wire_message *message)
+static void receive(struct member *s, const struct wire_message *message)
 {
     struct muster_error err = {0};
     if (!client_has_room(s->client))
@@ -118,7 +118,7 @@ static void receive(struct seat *s, const struct wire_message *message)
         hold(err.text[0]);
 }
 
-static void hear_message(struct seat *s)
+static void receive_message(struct member *s)
 {
     static const enum wire_kind kinds[] = {WIRE_ACCEPT, WIRE_EVENT, WIRE_BEAT,   WIRE_EVENT,   WIRE_AGAIN,
                                            WIRE_EVENT,  WIRE_JOIN,  WIRE_REPORT, WIRE_HANDOVER};
@@ -142,7 +142,7 @@ static void hear_message(struct seat *s)
     receive(s, &message);
 }
 
-static void hear_frame(struct seat *s)
+static void receive_frame(struct member *s)
 {
     static struct wire_message message;
     struct muster_error err;
@@ -155,7 +155,7 @@ static void hear_frame(struct seat *s)
 /* -- what the agent does
  * ------------------------------------------------------------------------------------------ */
 
-static void report(struct seat *s)
+static void report(struct member *s)
 {
     static struct worker_failure failure = {.exit_code = 1, .tail = "the end"};
     struct muster_error err = {0};
@@ -172,7 +172,7 @@ static void report(struct seat *s)
 }
 
 /* As an agent's loop: whatever is due now. */
-static void run_due(struct seat *s)
+static void run_due(struct member *s)
 {
     struct muster_error err = {0};
     for (int turns = 0; !s->lost && (turns == 0 || instant_reached(s->now, client_deadline(s->client)));
@@ -187,7 +187,7 @@ static void run_due(struct seat *s)
     }
 }
 
-static void pass_time(struct seat *s)
+static void pass_time(struct member *s)
 {
     struct instant later = instant_add(s->now, reader_wait_ns(&s->in));
     while (!s->lost && instant_reached(later, client_deadline(s->client))) {
@@ -198,14 +198,14 @@ static void pass_time(struct seat *s)
     s->now = later;
 }
 
-static void turn(struct seat *s)
+static void turn(struct member *s)
 {
     switch (reader_below(&s->in, 16)) {
     case 0 ... 5:
-        hear_message(s);
+        receive_message(s);
         break;
     case 6:
-        hear_frame(s);
+        receive_frame(s);
         break;
     case 7:
         report(s);
@@ -236,7 +236,8 @@ static void turn(struct seat *s)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct seat seat = {.in = {data, size}, .now = {NS_PER_S}, .connected = true, .epoch = EPOCH}, *s = &seat;
+    struct member member = {.in = {data, size}, .now = {NS_PER_S}, .connected = true, .epoch = EPOCH},
+                  *s = &member;
     struct muster_error err;
     unsigned kind = reader_byte(&s->in);
     const struct client_options options = {

@@ -194,7 +194,7 @@ static void say_report(struct table *t, unsigned agent)
                                     .group_rank = reader_int(in),
                                     .exit_code = (int)reader_byte(in) - 1,
                                     .signal = (int)reader_below(in, 128),
-                                    .told = reader_flag(in),
+                                    .after_stop = reader_flag(in),
                                     .hung = reader_flag(in),
                                     .lost_node = reader_flag(in),
                                     .xid = reader_int(in) & INT32_MAX,

@@ -156,7 +156,7 @@ def check_model(model, full):
     train(BUILD, before, full, table, core, Reference(full))
 
 
-def lines_of_refusal(command, missing, **more):
+def lines_of_rejection(command, missing, **more):
     done = run(command, 126, **more)
     said = [line for line in done.stderr.splitlines() if not line.startswith("qemu-x86_64: warning: TCG doesn't support")]
     if done.stdout or len(said) != 1 or f"processors with {missing}, which this one lacks" not in said[0]:
@@ -167,7 +167,7 @@ def lines_of_refusal(command, missing, **more):
 def check_too_new(full):
     need("qemu-x86_64")
     for model, level, missing in ("Nehalem", "v3", "AVX"), ("Haswell", "v4", "AVX512F"):
-        lines_of_refusal(["qemu-x86_64", "-cpu", model, BUILD / f"tests/too_new_{level}"], missing)
+        lines_of_rejection(["qemu-x86_64", "-cpu", model, BUILD / f"tests/too_new_{level}"], missing)
     run(["qemu-x86_64", "-cpu", "Haswell", BUILD / "tests/too_new_v3"])
     for program in "bin/muster", "bin/muster-train":  # they have the look at the processor
         if ".preinit_array" not in run(["readelf", "-SW", BUILD / program]).stdout:
@@ -183,7 +183,7 @@ def check_too_new(full):
         run(["ninja", "-C", folder, "muster", "muster-train"])
         for program in "muster", "muster-train":
             run(["qemu-x86_64", "-cpu", "Haswell", folder / "bin" / program, "--version"])
-            lines_of_refusal(["qemu-x86_64", "-cpu", "Nehalem", folder / "bin" / program, "--version"], "AVX")
+            lines_of_rejection(["qemu-x86_64", "-cpu", "Nehalem", folder / "bin" / program, "--version"], "AVX")
 
 
 def check_aarch64(full):

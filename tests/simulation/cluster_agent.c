@@ -1,11 +1,11 @@
-/* cluster_agent.c - one agent of a simulated cluster: its table (launcher/policy/worker_group.c), its seat,
- * as rendezvous/membership.c keeps it, and its loop. Stands for launcher/agent*.c. */
+/* cluster_agent.c - one agent of a simulated cluster: its table (launcher/policy/worker_group.c), its
+ * membership, as rendezvous/membership.c keeps it, and its loop. Stands for launcher/agent*.c. */
 #include "proto/exit_code.h"
 #include "tests/simulation/cluster_internal.h"
 
 enum { EXIT_MS = 5 };
 
-/* -- the seat
+/* -- the membership
  * ------------------------------------------------------------------------------------------------------ */
 
 static void tell_server(struct cluster *cluster, int i, struct roster_event *event)
@@ -20,7 +20,7 @@ void cluster_report(struct cluster *cluster, int i, enum membership_report_kind 
 {
     struct node *node = &cluster->nodes[i];
     struct world_id id = node->world.id;
-    if (node->seat_over || node->seat_left || !id.epoch || !world_id_equal(id, node->current))
+    if (node->membership_over || node->membership_left || !id.epoch || !world_id_equal(id, node->current))
         return;
     if (kind == MEMBERSHIP_REPORT_STOPPED)
         node->current = (struct world_id){0};
@@ -42,9 +42,9 @@ void cluster_report(struct cluster *cluster, int i, enum membership_report_kind 
 static void leave(struct cluster *cluster, int i)
 {
     struct node *node = &cluster->nodes[i];
-    if (node->seat_left)
+    if (node->membership_left)
         return;
-    node->seat_left = true;
+    node->membership_left = true;
     if (node->client) {
         client_leave(node->client, node->group.exit_code);
         return;
@@ -56,7 +56,7 @@ static void leave(struct cluster *cluster, int i)
 static void drain(struct cluster *cluster, int i)
 {
     struct node *node = &cluster->nodes[i];
-    if (node->seat_left || node->seat_over)
+    if (node->membership_left || node->membership_over)
         return;
     if (node->client) {
         client_drain(node->client, node->group.exit_code, node->group.shutdown_grace_ns);
@@ -182,7 +182,7 @@ static void take_stop(struct cluster *cluster, int i, const struct membership_ev
 void cluster_take_event(struct cluster *cluster, int i, const struct membership_event *event)
 {
     struct node *node = &cluster->nodes[i];
-    if (node->group.state == GROUP_OVER || node->seat_over)
+    if (node->group.state == GROUP_OVER || node->membership_over)
         return;
     switch (event->kind) {
     case MEMBERSHIP_EVENT_WORLD:
@@ -201,7 +201,7 @@ void cluster_take_event(struct cluster *cluster, int i, const struct membership_
         cluster_say(cluster, node, "verdict %d: %s", event->exit_code, event->reason);
         cluster_check_verdict(cluster, i, event);
         cluster_check_notice(cluster, i, event);
-        node->seat_over = node->judged = true;
+        node->membership_over = node->judged = true;
         node->verdict = event->exit_code;
         cluster_agent_event(
             cluster, i, &(struct worker_group_event){.kind = GROUP_VERDICT, .exit_code = event->exit_code},
@@ -209,7 +209,7 @@ void cluster_take_event(struct cluster *cluster, int i, const struct membership_
         break;
     case MEMBERSHIP_EVENT_REFUSED:
         cluster_say(cluster, node, "refused: %s", event->reason);
-        node->seat_over = true;
+        node->membership_over = true;
         cluster_agent_event(cluster, i,
                             &(struct worker_group_event){.kind = GROUP_LOST, .exit_code = EXIT_CODE_FAILURE},
                             NULL);
@@ -275,13 +275,13 @@ void cluster_turn(struct cluster *cluster, int i)
         cluster_plan_turn(cluster, i);
         return;
     }
-    cluster_say(cluster, node, "lost its seat: %s", err.text);
+    cluster_say(cluster, node, "lost its membership: %s", err.text);
     /* Nobody serves, and it was given up; or its loss is one restart too many. */
     bool none_left = node->saw_world && node->world.restart_count >= cluster->options.max_restarts;
     cluster->may_fail |= !cluster_server(cluster) || none_left;
     client_destroy(node->client);
     node->client = NULL;
-    node->seat_over = true;
+    node->membership_over = true;
     cluster_agent_event(cluster, i,
                         &(struct worker_group_event){.kind = GROUP_LOST, .exit_code = EXIT_CODE_NODE}, NULL);
 }

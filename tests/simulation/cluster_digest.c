@@ -88,7 +88,7 @@ void cluster_digest_client(struct cluster *cluster, const struct client *client,
     take_number(cluster, client_heard(client).ns);
     take_number(cluster, client_silence_ns(client, now));
     take_number(cluster, client_is_alone(client, now) + 2 * client_server_left(client) +
-                             4 * client_has_news(client) + 8 * client_was_seated(client) +
+                             4 * client_has_news(client) + 8 * client_has_joined(client) +
                              16 * client_has_room(client));
 }
 

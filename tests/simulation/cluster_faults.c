@@ -68,7 +68,7 @@ static void start(struct cluster *cluster, const struct happening *h)
     /* Two that claim rank 0 have the port for a lock, if they are of one machine. */
     bool locked = rank == 0 && is_at_endpoint(cluster, h->node);
     if (!cluster->options.elastic && !twin && !node->foreign && rank != h->node && !locked)
-        cluster->strangers = true;
+        cluster->replaced_ranks = true;
     cluster_start_agent(cluster, h->node, rank, twin ? node->named_after : h->node);
 }
 
@@ -83,7 +83,7 @@ static void start_twin(struct cluster *cluster, const struct happening *h)
     cluster_say(cluster, old, "is replaced");
     cluster->faults += 2; /* whichever comes last is the successor, and the other may be started again */
     cluster->losses++;
-    old->replaced = cluster->strangers = true;
+    old->replaced = cluster->replaced_ranks = true;
     cluster->may_fail |= cluster->server_lives > 1;
     cluster_start_agent(cluster, h->node, old->claimed_rank, of);
 }

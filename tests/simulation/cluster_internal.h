@@ -29,11 +29,11 @@ struct server {
     struct event_queue local; /* for the agent itself */
     bool local_woken;
     int local_slot;
-    uint64_t seat[CLUSTER_NODE_LIMIT]; /* by slot: the session that was accepted there last, if it has not
-                                          broken */
-    bool closing;                      /* its agent has gone, and it lingers for the others */
-    bool held;                         /* closing: until they have stopped */
-    enum roster_job_state state;       /* as far as the invariants saw it, and since when */
+    uint64_t slot_session[CLUSTER_NODE_LIMIT]; /* by slot: the session that was accepted there last, if it has
+                                          not broken */
+    bool closing;                              /* its agent has gone, and it lingers for the others */
+    bool held;                                 /* closing: until they have stopped */
+    enum roster_job_state state;               /* as far as the invariants saw it, and since when */
     struct instant state_since;
 };
 
@@ -53,17 +53,17 @@ struct node {
     bool foreign;  /* of another job */
     bool hurried;  /* its clock leapt while its workers had time to end: it may think that they cannot be
                       killed */
-    /* the agent: its table, and its seat as membership.c keeps it */
+    /* the agent: its table, and its membership as membership.c keeps it */
     struct worker_group group;
     struct instant group_at; /* real time; of the deadline that is scheduled */
     bool terminated;         /* has had a TERM */
     struct instant asked_at; /* terminated: when, and how long it may take to go, unless it stands still */
     int64_t leaving_ns;
-    bool judged, seat_left, seat_over;
+    bool judged, membership_left, membership_over;
     int verdict; /* judged: what it was told */
     struct world_id current;
     uint64_t sequence;       /* of a serving agent's last report */
-    struct client *client;   /* NULL: the serving agent, or one without a seat */
+    struct client *client;   /* NULL: the serving agent, or one without a membership */
     struct instant turn_at;  /* real time; of its loop */
     struct instant heard_at; /* its own; of the last message */
     int64_t patience_ns;     /* with a connection on which nothing comes */
@@ -149,7 +149,7 @@ struct seen_world {
     struct instant ended_at; /* the server has gone on; never: it has not */
     int nodes, size;
     struct {
-        bool told, done;
+        bool informed, done;
         int node, base, size, role, role_base, role_size;
         struct roster_incarnation incarnation;
         char master[16];
@@ -184,9 +184,9 @@ struct cluster {
     uint64_t last_session, session_room;
     int endpoint; /* the node whose agent serves there, or did so last */
     uint64_t server_lives;
-    bool leapt;     /* the serving node's clock: a wait for leases may have been too short */
-    bool half_open; /* connections to a server that vanished */
-    bool strangers; /* static: a rank was claimed by more than one, and the workers of both may live */
+    bool leapt;          /* the serving node's clock: a wait for leases may have been too short */
+    bool half_open;      /* connections to a server that vanished */
+    bool replaced_ranks; /* static: a rank was claimed by more than one, and the workers of both may live */
     /* what is to happen */
     struct slot_of_heap *heap;
     size_t heap_count, heap_room;
@@ -301,7 +301,7 @@ void cluster_look_for_the_end(struct cluster *cluster, int node);
 /* What became of the workers of its world, to the server. */
 void cluster_report(struct cluster *cluster, int node, enum membership_report_kind kind,
                     const struct worker_failure *failure);
-/* What a seat gives out. */
+/* What a membership gives out. */
 void cluster_take_event(struct cluster *cluster, int node, const struct membership_event *event);
 void cluster_turn(struct cluster *cluster, int node);
 /* After anything that may have changed when a client's loop is to look again. */

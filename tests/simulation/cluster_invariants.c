@@ -44,7 +44,7 @@ static bool same_incarnation(struct roster_incarnation a, struct roster_incarnat
  * that has left lets them save and end. */
 static bool works(const struct cluster *cluster, const struct node *node)
 {
-    bool saves = node->group.state == GROUP_SAVING && node->seat_left;
+    bool saves = node->group.state == GROUP_SAVING && node->membership_left;
     return (node->workers == WORKERS_STARTING || node->workers == WORKERS_RUNNING) &&
            !is_frozen(cluster, node) && !saves;
 }
@@ -69,9 +69,9 @@ static bool trains(const struct cluster *cluster, const struct seen_world *world
 {
     for (int rank = 0; rank < world->nodes; rank++) {
         const struct node *node = &cluster->nodes[world->rank[rank].node];
-        if (world->rank[rank].done && !(cluster->strangers && !cluster->options.elastic))
+        if (world->rank[rank].done && !(cluster->replaced_ranks && !cluster->options.elastic))
             continue;
-        if (!world->rank[rank].told || node->slept || !works(cluster, node) ||
+        if (!world->rank[rank].informed || node->slept || !works(cluster, node) ||
             !world_id_equal(node->world.id, world->id) ||
             !same_incarnation(node->incarnation, world->rank[rank].incarnation))
             return false;
@@ -186,7 +186,7 @@ void cluster_check(struct cluster *cluster)
         cluster->changed = false;
         if (!cluster->leapt)
             check_one_trains(cluster);
-        if (!cluster->options.elastic && !cluster->strangers)
+        if (!cluster->options.elastic && !cluster->replaced_ranks)
             check_one_world(cluster);
         check_one_holder(cluster);
         check_restarts(cluster);
@@ -254,7 +254,7 @@ static void check_wishes(struct cluster *cluster, const struct seen_world *seen)
 static void check_sums(struct cluster *cluster, const struct seen_world *seen)
 {
     int expected = 0, of_role[CLUSTER_ROLES] = {0}, i = 0;
-    for (; i < seen->nodes && seen->rank[i].told; i++) {
+    for (; i < seen->nodes && seen->rank[i].informed; i++) {
         int role = seen->rank[i].role;
         if (seen->rank[i].base != expected || seen->rank[i].role_base != of_role[role])
             cluster_break(cluster, INVARIANT_RANKS,
@@ -293,12 +293,12 @@ static void check_ranks(struct cluster *cluster, int node, const struct membersh
                       rank, nodes, world->world_size);
         return;
     }
-    if (seen->rank[rank].told && !same_incarnation(seen->rank[rank].incarnation, self->incarnation))
+    if (seen->rank[rank].informed && !same_incarnation(seen->rank[rank].incarnation, self->incarnation))
         cluster_break(cluster, INVARIANT_ONE_HOLDER, "%s and %s both got rank %d of round %u", self->name,
                       cluster->nodes[seen->rank[rank].node].name, rank, world->id.round);
     if (self->server && !served_elsewhere && rank != 0)
         cluster_break(cluster, INVARIANT_RANKS, "the serving agent got rank %d", rank);
-    seen->rank[rank].told = true;
+    seen->rank[rank].informed = true;
     seen->rank[rank].node = node;
     seen->rank[rank].incarnation = self->incarnation;
     seen->rank[rank].base = world->rank_base;

@@ -93,7 +93,7 @@ static void renew(struct cluster *cluster, int i, int rank, int named_after)
                                         .drains = options->elastic,
                                         .ends_together = !options->elastic && options->max_nodes > 1};
     node->group_at = node->turn_at = node->cut_at = INSTANT_NEVER;
-    node->hurried = node->terminated = node->judged = node->seat_left = node->seat_over = false;
+    node->hurried = node->terminated = node->judged = node->membership_left = node->membership_over = false;
     node->cut[TO_SERVER] = node->cut[TO_AGENT] = node->slept = node->stuck = node->saw_world = false;
     node->exited_at = (struct instant){0};
     node->current = node->last_world = (struct world_id){0};
@@ -127,7 +127,7 @@ void cluster_start_agent(struct cluster *cluster, int i, int rank, int named_aft
     }
     if (taken && !server_choice_joins_holder(join.elastic, false, true)) {
         cluster_say(cluster, node, "finds its port taken");
-        node->seat_over = true;
+        node->membership_over = true;
         cluster_agent_event(cluster, i,
                             &(struct worker_group_event){.kind = GROUP_LOST, .exit_code = EXIT_CODE_FAILURE},
                             NULL);

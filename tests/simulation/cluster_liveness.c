@@ -11,7 +11,7 @@ static bool is_ready(const struct cluster *cluster, int i)
 {
     const struct node *node = &cluster->nodes[i];
     return node->phase == NODE_UP && !node->cut[TO_SERVER] && !node->cut[TO_AGENT] && !node->replaced &&
-           !node->terminated && !node->foreign && !node->seat_over && !is_frozen(cluster, node) &&
+           !node->terminated && !node->foreign && !node->membership_over && !is_frozen(cluster, node) &&
            node->group.state == GROUP_WAITING && (node->client || i == cluster->endpoint) &&
            cluster->now.ns >= node->not_before[TO_SERVER].ns;
 }
@@ -21,7 +21,7 @@ static bool is_ready(const struct cluster *cluster, int i)
 void cluster_count_ready(struct cluster *cluster)
 {
     const struct node *first = &cluster->nodes[cluster->endpoint];
-    bool served = cluster_server(cluster) && !first->seat_over && !is_frozen(cluster, first);
+    bool served = cluster_server(cluster) && !first->membership_over && !is_frozen(cluster, first);
     uint64_t ready = 0;
     int count = 0;
     for (int i = 0; served && i < cluster->used; i++)
@@ -99,7 +99,8 @@ static void check_codes(struct cluster *cluster)
         const struct node *node = &cluster->nodes[i];
         if (node->phase != NODE_EXITED || thinks_stuck(node) || !node->exited_at.ns)
             continue; /* or it crashed */
-        if (node->terminated && node->exit_code != EXIT_CODE_TERMINATED && !node->judged && !node->seat_over)
+        if (node->terminated && node->exit_code != EXIT_CODE_TERMINATED && !node->judged &&
+            !node->membership_over)
             cluster_break(cluster, INVARIANT_END, "%s left with %d after TERM", node->name, node->exit_code);
         if (node->judged && !node->terminated && node->exit_code != node->verdict)
             cluster_break(cluster, INVARIANT_END, "%s left with %d after a verdict of %d", node->name,
@@ -130,7 +131,7 @@ void cluster_check_end(struct cluster *cluster)
         cluster_break(cluster, INVARIANT_END, "the job has not come to its end: it is %s",
                       roster_job_state_name(state));
     else if (roster_has_remote(roster))
-        cluster_break(cluster, INVARIANT_END, "somebody still holds a seat");
+        cluster_break(cluster, INVARIANT_END, "an agent still holds a membership");
     else if (state == JOB_FAILED)
         check_failed(cluster);
     else if (cluster_exit_code(cluster, cluster->endpoint) != EXIT_CODE_OK)

@@ -117,7 +117,7 @@ static size_t take(struct cluster *cluster, int i, const struct roster_event *ev
     for (size_t k = 0; k < server->actions.count; k++) {
         const struct roster_action *action = &server->actions.items[k];
         if (action->kind == ROSTER_ACCEPT && action->member < CLUSTER_NODE_LIMIT)
-            server->seat[action->member] = action->session;
+            server->slot_session[action->member] = action->session;
         if (action->session == LOCAL_SESSION)
             to_agent(cluster, i, action);
         else
@@ -213,8 +213,9 @@ void cluster_connection_broken(struct cluster *cluster, uint64_t session)
     struct server *server = cluster_server(cluster);
     if (!server)
         return;
-    if (event.member >= 0 && event.member < CLUSTER_NODE_LIMIT && server->seat[event.member] == session)
-        server->seat[event.member] = 0;
+    if (event.member >= 0 && event.member < CLUSTER_NODE_LIMIT &&
+        server->slot_session[event.member] == session)
+        server->slot_session[event.member] = 0;
     (void)take(cluster, cluster->endpoint, &event);
 }
 
@@ -264,7 +265,7 @@ void cluster_open_server(struct cluster *cluster, int i, const struct roster_joi
         cluster->finished = false; /* the state is soft */
         cluster->ending = cluster->drained = (struct world_id){0};
         /* Which of two agents of one name came last is forgotten as well, and both may go. */
-        cluster->may_fail |= cluster->strangers && cluster->server_lives > 1;
+        cluster->may_fail |= cluster->replaced_ranks && cluster->server_lives > 1;
         for (int other = 0; cluster->half_open && other < cluster->used; other++)
             cluster_break_seen(cluster, other);
         cluster->half_open = false;

@@ -45,7 +45,7 @@ void cluster_note_word(struct cluster *cluster, const struct roster_event *event
         event->exit_code != EXIT_CODE_TERMINATED || event->member < 0)
         return;
     int i = event->session == LOCAL_SESSION ? cluster->endpoint : cluster->sessions[event->session].node;
-    bool served = server->seat[event->member] == event->session;
+    bool served = server->slot_session[event->member] == event->session;
     enum roster_job_state state = roster_state(roster);
     enum roster_member_state member = roster_member_state(roster, event->member);
     bool has_some = member == MEMBER_ASSIGNED || member == MEMBER_RUNNING;

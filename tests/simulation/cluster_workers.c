@@ -91,7 +91,7 @@ void cluster_fail_worker(struct cluster *cluster, int i, bool follows)
                                      .pid = 1000 * (local + 1) + i,
                                      .exit_code = follows ? 1 : -1,
                                      .signal = follows ? 0 : SIGKILL,
-                                     .told = told,
+                                     .after_stop = told,
                                      .step = -1};
     (void)snprintf(failure.host, sizeof failure.host, "%s", node->name);
     cluster_say(cluster, node, follows ? "a worker loses its peer" : "a worker is killed");

@@ -19,13 +19,13 @@ place(rendezvous/roster/roster_job.c [=[int64_t wait = hold_back(w);
     if (roster->failed && PLANTED(TWO_COUNTS))
         roster->restart_count++;]=])
 
-bug(TWO_SEATS "an agent that joins again gets a second seat")
-place(rendezvous/roster/roster_join.c [=[int slot = roster_seats_of(roster, join->incarnation, false);]=]
-  [=[int slot = PLANTED(TWO_SEATS) ? -1 : roster_seats_of(roster, join->incarnation, false);]=])
+bug(TWO_SLOTS "an agent that joins again gets a second slot")
+place(rendezvous/roster/roster_join.c [=[int slot = roster_slots_find(roster, join->incarnation, false);]=]
+  [=[int slot = PLANTED(TWO_SLOTS) ? -1 : roster_slots_find(roster, join->incarnation, false);]=])
 
 bug(TWO_HOLDERS "a rank that is held is given to whoever claims it")
-place(rendezvous/roster/roster_join.c [=[if (roster_seat_taken(member) && !same &&]=]
-  [=[if (roster_seat_taken(member) && !same && !PLANTED(TWO_HOLDERS) &&]=])
+place(rendezvous/roster/roster_join.c [=[if (roster_slot_taken(member) && !same &&]=]
+  [=[if (roster_slot_taken(member) && !same && !PLANTED(TWO_HOLDERS) &&]=])
 
 bug(NO_LEASE "workers run on when the lease has ended")
 place(rendezvous/client/client_lease.c [=[if (!bound)]=]
@@ -63,7 +63,7 @@ place(rendezvous/roster/roster_elastic.c [=[}
         return true;
     if (roster->last_call.ns == INT64_MAX)]=])
 
-bug(LATE_WORLD "a world or a seat that crossed on the way, or waited there, is not asked about")
+bug(LATE_WORLD "a world or an ACCEPT that crossed on the way, or waited there, is not checked with the server")
 place(rendezvous/client/client.c [=[if (message->number > client->accepted)]=]
   [=[if (message->number > client->accepted && !PLANTED(LATE_WORLD))]=])
 place(rendezvous/client/client.c [=[if (client->held.epoch && message->number <= client->held_at)]=]
@@ -123,8 +123,8 @@ place(rendezvous/roster/roster.c [=[rejoin(w, &roster->members[slot]);
     } else {]=])
 
 bug(LATE_ADMISSION "a node that comes after the last call is let into the world that is out")
-place(rendezvous/roster/roster.c [=[take_seat(w, member);]=]
-  [=[take_seat(w, member);
+place(rendezvous/roster/roster.c [=[take_slot(w, member);]=]
+  [=[take_slot(w, member);
     if (PLANTED(LATE_ADMISSION) && roster->elastic && roster->state == JOB_STARTING) {
         member->held = roster->id;
         member->group_rank = roster->world_nodes;
@@ -169,7 +169,7 @@ place(tests/simulation/cluster_server.c [=[message.lease_ns = roster_lease_ns(se
         if (message.lease_ns && PLANTED(CLOCKS))
             message.lease_ns += node_time(cluster, &cluster->nodes[cluster->endpoint]).ns;]=])
 
-bug(ANY_SESSION "what an old connection says counts for the agent that has the seat now")
+bug(ANY_SESSION "messages of an old connection count for the agent that has the slot now")
 place(rendezvous/roster/roster.c [=[roster->members[event->member].session == event->session;]=]
   [=[(roster->members[event->member].session == event->session || PLANTED(ANY_SESSION));]=])
 

@@ -140,7 +140,7 @@ static int accept_one(struct worker *w, int listener, struct muster_error *err)
         hello.rank <= w->record.rank || hello.rank >= w->record.size || w->peers[hello.rank] >= 0 ||
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes)) {
         close(fd);
-        return error_set(err, MUSTER_E_PROTOCOL, "rank %d was greeted by a stranger", w->record.rank);
+        return error_set(err, MUSTER_E_PROTOCOL, "rank %d was greeted by an unknown peer", w->record.rank);
     }
     w->peers[hello.rank] = fd;
     return 0;

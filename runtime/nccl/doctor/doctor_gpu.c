@@ -47,9 +47,9 @@ static void driver_answers(struct examination *e)
 static int list_devices(const struct description *m, struct visible_device *devices)
 {
     int count = 0, whole = m->gpu_count ? m->gpu_count : m->device_files;
-    bool told = m->nvml == DESCRIPTION_YES;
-    for (int i = 0; i < (told ? m->gpu_count : whole) && count < DEVICES_LIMIT; i++) {
-        const struct description_gpu *gpu = told ? &m->gpus[i] : NULL;
+    bool nvml_lists = m->nvml == DESCRIPTION_YES;
+    for (int i = 0; i < (nvml_lists ? m->gpu_count : whole) && count < DEVICES_LIMIT; i++) {
+        const struct description_gpu *gpu = nvml_lists ? &m->gpus[i] : NULL;
         bool divided = gpu && gpu->mig == DESCRIPTION_YES;
         devices[count++] = (struct visible_device){
             .gpu = i, .divided = divided, .uuid = gpu && *gpu->uuid ? gpu->uuid : NULL};

@@ -165,7 +165,7 @@ static void json(void **state)
 }
 
 /* Nine levels of nine aliases are 400 million values; each must be refused before it is unfolded. */
-static void what_costs_too_much_is_refused(void **state)
+static void what_costs_too_much_is_rejected(void **state)
 {
     (void)state;
     struct buffer text = {0};
@@ -233,7 +233,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scalars),   cmocka_unit_test(keys_and_documents),
         cmocka_unit_test(places),    cmocka_unit_test(anchors_and_merges),
-        cmocka_unit_test(json),      cmocka_unit_test(what_costs_too_much_is_refused),
+        cmocka_unit_test(json),      cmocka_unit_test(what_costs_too_much_is_rejected),
         cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

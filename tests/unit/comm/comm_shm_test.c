@@ -624,14 +624,14 @@ static int bad_operations(struct test_rank *r, struct test_job *job)
     return r->ops->poll_error(r->device, NULL);
 }
 
-static void bad_operations_are_refused_at_issue(void **state)
+static void bad_operations_are_rejected_at_issue(void **state)
 {
     (void)state;
     struct test_job job = {.body = bad_operations};
     assert_int_equal(test_job_run(&job, 2), 0);
 }
 
-static void bad_options_are_refused(void **state)
+static void bad_options_are_rejected(void **state)
 {
     (void)state;
     struct muster_error err = {0};
@@ -720,8 +720,8 @@ int main(void)
         cmocka_unit_test(abort_cancels_the_own_wait),
         cmocka_unit_test(a_rank_that_left_is_named),
         cmocka_unit_test(a_broken_device_frees_its_peers),
-        cmocka_unit_test(bad_operations_are_refused_at_issue),
-        cmocka_unit_test(bad_options_are_refused),
+        cmocka_unit_test(bad_operations_are_rejected_at_issue),
+        cmocka_unit_test(bad_options_are_rejected),
         cmocka_unit_test(failed_allocations_leak_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* comm_tcp_test.c - what is special to the comm over TCP: results equal to the host comm's bit by bit,
- * strangers at the port, a peer that goes silent in the middle of data. What all comms have in common is in
- * comm_shm_test.c and comm_process_test.c. */
+ * unknown peers at the port, a peer that goes silent in the middle of data. What all comms have in common is
+ * in comm_shm_test.c and comm_process_test.c. */
 #define TEST_COMM comm_tcp
 #include "tests/support/cmocka_all.h"
 
@@ -89,9 +89,9 @@ static int pass_add(void *ctx, const char *key, int64_t delta, int64_t *value, s
     return real->add(real->ctx, key, delta, value, err);
 }
 
-/* ---- strangers ---- */
+/* ---- unknown peers ---- */
 
-/* A store that lets a stranger call whoever publishes an address, before anybody else learns of it. */
+/* A store that connects an unknown peer to each published address before any rank can read it. */
 struct nosy_store {
     struct kv_store real;
     int fds[64];
@@ -136,7 +136,7 @@ static int one_barrier(struct test_rank *r, struct test_job *job)
     return test_rank_do(r, r->comm, &op, NULL, NULL, err) ? test_rank_complain(r, "barrier", err->text) : 0;
 }
 
-static void strangers_are_dropped(void **state)
+static void unknown_peers_are_dropped(void **state)
 {
     (void)state;
     struct kv_memory *memory = kv_memory_create(NULL);
@@ -237,7 +237,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reductions_have_the_bits_of_the_host_comm),
-        cmocka_unit_test(strangers_are_dropped),
+        cmocka_unit_test(unknown_peers_are_dropped),
         cmocka_unit_test(many_who_call_at_once_are_all_heard),
         cmocka_unit_test(time_out_in_data_names_the_peer),
     };

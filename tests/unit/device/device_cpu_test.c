@@ -380,7 +380,7 @@ static void poison_shows_what_nobody_wrote(void **state)
     f->ops->arena_destroy(f->device, &arena);
 }
 
-static void memory_that_is_not_there_is_refused(void **state)
+static void too_large_allocations_fail(void **state)
 {
     struct fixture *f = *state;
     struct muster_error err = {0};
@@ -473,7 +473,7 @@ int main(void)
         WITH_DEVICE(only_one_stream_computes),
         WITH_DEVICE(arenas_are_zeroed_and_aligned),
         WITH_DEVICE(poison_shows_what_nobody_wrote),
-        WITH_DEVICE(memory_that_is_not_there_is_refused),
+        WITH_DEVICE(too_large_allocations_fail),
         cmocka_unit_test(memory_sums),
         cmocka_unit_test(failed_allocations_leak_nothing),
         cmocka_unit_test(bad_arguments),

@@ -392,7 +392,7 @@ static void a_range_of_nodes_is_its_most_where_ranks_are_given(void **state)
     config_free(&p->config);
 }
 
-static void every_refused_flag_says_what_to_use(void **state)
+static void every_rejected_flag_names_what_to_use(void **state)
 {
     (void)state;
     const struct knob_table *table = config_table();
@@ -620,7 +620,7 @@ int main(void)
         cmocka_unit_test(standalone_leaves_the_environment_aside),
         cmocka_unit_test(bad_usage_is_one_clear_line),
         cmocka_unit_test(refused_variables_that_change_nothing_pass),
-        cmocka_unit_test(every_refused_flag_says_what_to_use),
+        cmocka_unit_test(every_rejected_flag_names_what_to_use),
         cmocka_unit_test(the_grace_has_torchruns_other_name_too),
         cmocka_unit_test(torchs_switch_of_the_store),
         cmocka_unit_test(rdzv_conf_counts_where_no_flag_does),

@@ -44,12 +44,12 @@ static void wait_for_exec(pid_t pid)
     assert_int_equal(strncmp(name, "sleep", 5), 0);
 }
 
-static void turn_until_idle(struct descendant_killer *sweeper)
+static void turn_until_idle(struct descendant_killer *killer)
 {
     struct instant deadline = instant_add(clock_now(NULL), 120 * NS_PER_S);
-    while (sweeper->job && !instant_reached(clock_now(NULL), deadline))
-        assert_int_equal(loop_turn(sweeper->loop, deadline, NULL), 0);
-    assert_null(sweeper->job);
+    while (killer->job && !instant_reached(clock_now(NULL), deadline))
+        assert_int_equal(loop_turn(killer->loop, deadline, NULL), 0);
+    assert_null(killer->job);
 }
 
 static int signal_of(pid_t pid)
@@ -66,67 +66,67 @@ static bool is_alive(pid_t pid)
 
 static void what_carries_the_id_is_reached_and_listed(void **state)
 {
-    struct descendant_killer *sweeper = *state;
+    struct descendant_killer *killer = *state;
     pid_t pid = start_sleeper();
     wait_for_exec(pid);
     struct sweep_order order = {.descendants = {.id = id}, .signal = SIGTERM};
-    assert_int_equal(descendant_killer_start(sweeper, &order, NULL), 0);
-    turn_until_idle(sweeper);
-    assert_int_equal(sweeper->left_count, 1);
-    assert_int_equal(sweeper->left[0].pid, pid);
+    assert_int_equal(descendant_killer_start(killer, &order, NULL), 0);
+    turn_until_idle(killer);
+    assert_int_equal(killer->left_count, 1);
+    assert_int_equal(killer->left[0].pid, pid);
     assert_int_equal(signal_of(pid), SIGTERM);
-    assert_int_equal(descendant_killer_deadline(sweeper).ns, INSTANT_NEVER.ns);
+    assert_int_equal(descendant_killer_deadline(killer).ns, INSTANT_NEVER.ns);
 }
 
 /* A stopped process takes no TERM: the sweep continues it. */
 static void a_stopped_process_is_continued(void **state)
 {
-    struct descendant_killer *sweeper = *state;
+    struct descendant_killer *killer = *state;
     pid_t pid = start_sleeper();
     wait_for_exec(pid);
     assert_int_equal(kill(pid, SIGSTOP), 0);
     struct sweep_order order = {.descendants = {.id = id}, .signal = SIGTERM};
-    assert_int_equal(descendant_killer_start(sweeper, &order, NULL), 0);
+    assert_int_equal(descendant_killer_start(killer, &order, NULL), 0);
     assert_int_equal(signal_of(pid), SIGTERM);
-    descendant_killer_wait(sweeper, 120 * NS_PER_S);
-    assert_null(sweeper->job);
+    descendant_killer_wait(killer, 120 * NS_PER_S);
+    assert_null(killer->job);
 }
 
 static void groups_of_live_leaders_can_be_spared(void **state)
 {
-    struct descendant_killer *sweeper = *state;
+    struct descendant_killer *killer = *state;
     pid_t pid = start_sleeper();
     wait_for_exec(pid);
     struct descendants_session session = {pid, false};
     struct sweep_order order = {.descendants = {.id = id, .sessions = &session, .session_count = 1},
                                 .signal = SIGTERM,
                                 .spare_groups = true};
-    assert_int_equal(descendant_killer_start(sweeper, &order, NULL), 0);
-    turn_until_idle(sweeper);
-    assert_int_equal(sweeper->left_count, 1);
+    assert_int_equal(descendant_killer_start(killer, &order, NULL), 0);
+    turn_until_idle(killer);
+    assert_int_equal(killer->left_count, 1);
     assert_true(is_alive(pid));
     order.signal = SIGKILL;
     order.spare_groups = false;
-    assert_int_equal(descendant_killer_start(sweeper, &order, NULL), 0);
+    assert_int_equal(descendant_killer_start(killer, &order, NULL), 0);
     assert_int_equal(signal_of(pid), SIGKILL);
-    turn_until_idle(sweeper);
+    turn_until_idle(killer);
 }
 
 static void what_does_not_answer_is_left_out(void **state)
 {
-    struct descendant_killer *sweeper = *state;
+    struct descendant_killer *killer = *state;
     pid_t pid = start_sleeper();
     wait_for_exec(pid);
-    sweeper->unread[sweeper->unread_count++] = pid;
+    killer->unread[killer->unread_count++] = pid;
     struct sweep_order order = {.descendants = {.id = id}, .signal = SIGKILL};
-    assert_int_equal(descendant_killer_start(sweeper, &order, NULL), 0);
-    turn_until_idle(sweeper);
-    assert_int_equal(sweeper->left_count, 0);
+    assert_int_equal(descendant_killer_start(killer, &order, NULL), 0);
+    turn_until_idle(killer);
+    assert_int_equal(killer->left_count, 0);
     assert_true(is_alive(pid));
-    sweeper->unread_count = 0;
-    assert_int_equal(descendant_killer_start(sweeper, &order, NULL), 0);
+    killer->unread_count = 0;
+    assert_int_equal(descendant_killer_start(killer, &order, NULL), 0);
     assert_int_equal(signal_of(pid), SIGKILL);
-    turn_until_idle(sweeper);
+    turn_until_idle(killer);
 }
 
 static void sweeps_become_seldom(void **state)
@@ -142,25 +142,25 @@ static void sweeps_become_seldom(void **state)
 
 static void an_overdue_sweep_is_called_off(void **state)
 {
-    struct descendant_killer *sweeper = *state;
+    struct descendant_killer *killer = *state;
     struct sweep_order order = {.descendants = {.id = id}, .signal = SIGKILL};
-    assert_int_equal(descendant_killer_start(sweeper, &order, NULL), 0);
-    struct instant due = descendant_killer_deadline(sweeper);
+    assert_int_equal(descendant_killer_start(killer, &order, NULL), 0);
+    struct instant due = descendant_killer_deadline(killer);
     assert_true(due.ns != INSTANT_NEVER.ns);
-    assert_int_equal(descendant_killer_tick(sweeper, instant_add(due, -1)), 0);
-    assert_non_null(sweeper->job);
-    while (sweeper->job) { /* as long as it gets on it is not overdue */
-        struct instant then = descendant_killer_deadline(sweeper);
-        (void)descendant_killer_tick(sweeper, then); /* whom it was reading is chance here */
-        if (sweeper->job)
-            assert_true(descendant_killer_deadline(sweeper).ns > then.ns);
+    assert_int_equal(descendant_killer_tick(killer, instant_add(due, -1)), 0);
+    assert_non_null(killer->job);
+    while (killer->job) { /* as long as it gets on it is not overdue */
+        struct instant then = descendant_killer_deadline(killer);
+        (void)descendant_killer_tick(killer, then); /* whom it was reading is chance here */
+        if (killer->job)
+            assert_true(descendant_killer_deadline(killer).ns > then.ns);
     }
-    /* whoever starts now is a stranger to it: the gate is shut */
+    /* a process that starts now is not signalled: the sweep is cancelled */
     pid_t pid = start_sleeper();
     wait_for_exec(pid);
     struct sweep_order harmless = {.descendants = {.id = id}, .signal = SIGCONT};
-    assert_int_equal(descendant_killer_start(sweeper, &harmless, NULL), 0);
-    turn_until_idle(sweeper);
+    assert_int_equal(descendant_killer_start(killer, &harmless, NULL), 0);
+    turn_until_idle(killer);
     assert_true(is_alive(pid));
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(signal_of(pid), SIGKILL);
@@ -169,19 +169,19 @@ static void an_overdue_sweep_is_called_off(void **state)
 static int setup(void **state)
 {
     static struct loop loop;
-    static struct descendant_killer sweeper;
+    static struct descendant_killer killer;
     (void)snprintf(id, sizeof id, "%016llx%016llx", (unsigned long long)getpid(),
                    (unsigned long long)clock_wall_ns());
-    sweeper = (struct descendant_killer){.loop = &loop};
-    *state = &sweeper;
+    killer = (struct descendant_killer){.loop = &loop};
+    *state = &killer;
     return loop_init(&loop, NULL);
 }
 
 static int teardown(void **state)
 {
-    struct descendant_killer *sweeper = *state;
-    descendant_killer_call_off(sweeper);
-    loop_close(sweeper->loop);
+    struct descendant_killer *killer = *state;
+    descendant_killer_cancel(killer);
+    loop_close(killer->loop);
     return 0;
 }
 

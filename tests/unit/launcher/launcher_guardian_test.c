@@ -142,14 +142,14 @@ static void kill_and_reap(pid_t pid)
 static void marks_of_a_family(void **state)
 {
     (void)state;
-    char part[DESCENDANTS_ID_LENGTH + 1], stranger[DESCENDANTS_ID_LENGTH + 1];
+    char part[DESCENDANTS_ID_LENGTH + 1], unrelated[DESCENDANTS_ID_LENGTH + 1];
     memcpy(part, id, sizeof part);
-    memcpy(stranger, id, sizeof stranger);
+    memcpy(unrelated, id, sizeof unrelated);
     part[DESCENDANTS_FAMILY_LENGTH] = part[DESCENDANTS_FAMILY_LENGTH] == '0' ? '1' : '0';
-    stranger[DESCENDANTS_FAMILY_LENGTH - 1] = stranger[DESCENDANTS_FAMILY_LENGTH - 1] == '0' ? '1' : '0';
-    pid_t first = start_marked(part), second = start_marked(stranger);
+    unrelated[DESCENDANTS_FAMILY_LENGTH - 1] = unrelated[DESCENDANTS_FAMILY_LENGTH - 1] == '0' ? '1' : '0';
+    pid_t first = start_marked(part), second = start_marked(unrelated);
     struct descendants own = {.id = id, .blind = true}, by_part = {.id = part, .blind = true}, family = own,
-                       others = {.id = stranger, .blind = true};
+                       others = {.id = unrelated, .blind = true};
     family.family = true;
     await_kin(&by_part, 1);
     await_kin(&others, 1);
@@ -162,11 +162,11 @@ static void marks_of_a_family(void **state)
 static void descendants_by_id_session_and_parent(void **state)
 {
     (void)state;
-    pid_t carrier = start_sleeper(id, true, 0), stranger = start_sleeper(other_id, true, 0);
-    struct descendants_session sessions[] = {{.id = carrier}};
+    pid_t marked = start_sleeper(id, true, 0), unrelated = start_sleeper(other_id, true, 0);
+    struct descendants_session sessions[] = {{.id = marked}};
     struct descendants by_id = {.id = id}, by_session = {.sessions = sessions, .session_count = 1};
     struct descendants by_parent = {.parent = getpid()},
-                       but_one = {.parent = getpid(), .except = {stranger, 0}};
+                       but_one = {.parent = getpid(), .except = {unrelated, 0}};
     struct descendants nobody = {0};
     await_kin(&by_id, 1);
     await_kin(&by_session, 1);
@@ -175,10 +175,10 @@ static void descendants_by_id_session_and_parent(void **state)
     assert_int_equal(count(&nobody), 0);
     assert_int_equal(descendants_sweep(&by_id, SIGKILL, NULL, NULL), 1);
     int status;
-    assert_int_equal(waitpid(carrier, &status, 0), carrier);
+    assert_int_equal(waitpid(marked, &status, 0), marked);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-    assert_int_equal(waitpid(stranger, &status, WNOHANG), 0);
-    kill_and_reap(stranger);
+    assert_int_equal(waitpid(unrelated, &status, WNOHANG), 0);
+    kill_and_reap(unrelated);
 }
 
 /* End of file within the limit: everyone who held the pipe is gone. */
@@ -191,11 +191,11 @@ static void assert_all_gone(int fd, int limit_ms)
 }
 
 /* The number of a session whose leader was reaped, when another process has it by now. */
-static void a_number_used_again_is_a_strangers(void **state)
+static void a_reused_pid_is_left_alone(void **state)
 {
     (void)state;
-    pid_t stranger = start_sleeper(other_id, true, 0);
-    struct descendants_session session = {.id = stranger};
+    pid_t unrelated = start_sleeper(other_id, true, 0);
+    struct descendants_session session = {.id = unrelated};
     struct descendants descendants = {.sessions = &session, .session_count = 1};
     await_kin(&descendants, 1);
     session.leaderless = true;
@@ -203,12 +203,12 @@ static void a_number_used_again_is_a_strangers(void **state)
     struct guardian guardian;
     struct muster_error err = {0};
     assert_int_equal(guardian_start(&(struct guardian_task){.id = id}, &guardian, &err), 0);
-    guardian_add(&guardian, stranger);
-    guardian_reaped(&guardian, stranger);
+    guardian_add(&guardian, unrelated);
+    guardian_reaped(&guardian, unrelated);
     close(guardian.fd); /* as if the agent had died */
     assert_int_equal(waitpid(guardian.pid, NULL, __WALL), guardian.pid);
-    assert_int_equal(waitpid(stranger, NULL, WNOHANG), 0);
-    kill_and_reap(stranger);
+    assert_int_equal(waitpid(unrelated, NULL, WNOHANG), 0);
+    kill_and_reap(unrelated);
 }
 
 /* The agent may die before it could tell the successor of a killed guardian anything. */
@@ -352,17 +352,17 @@ static void dismissed_guardian_kills_nobody(void **state)
     struct guardian guardian;
     struct muster_error err = {0};
     assert_int_equal(guardian_start(&(struct guardian_task){.id = id}, &guardian, &err), 0);
-    pid_t pid = guardian.pid, carrier = start_sleeper(id, true, 0);
-    guardian_add(&guardian, carrier);
-    guardian_remove(&guardian, carrier);
+    pid_t pid = guardian.pid, marked = start_sleeper(id, true, 0);
+    guardian_add(&guardian, marked);
+    guardian_remove(&guardian, marked);
     struct descendants descendants = {.id = id};
     await_kin(&descendants, 1);
     guardian_dismiss(&guardian);
     guardian_dismiss(&guardian); /* twice is once */
     assert_int_equal(kill(pid, 0), -1);
     assert_int_equal(errno, ESRCH);
-    assert_int_equal(waitpid(carrier, NULL, WNOHANG), 0);
-    kill_and_reap(carrier);
+    assert_int_equal(waitpid(marked, NULL, WNOHANG), 0);
+    kill_and_reap(marked);
 }
 
 /* It must stay when the terminal or an operator signals everybody, and must not keep the agent's files. */
@@ -402,7 +402,7 @@ int main(void)
         cmocka_unit_test_setup(the_mark_survives_an_empty_environment, make_ids),
         cmocka_unit_test_setup(marks_of_a_family, make_ids),
         cmocka_unit_test_setup(descendants_by_id_session_and_parent, make_ids),
-        cmocka_unit_test_setup(a_number_used_again_is_a_strangers, make_ids),
+        cmocka_unit_test_setup(a_reused_pid_is_left_alone, make_ids),
         cmocka_unit_test_setup(a_successor_is_born_knowing, make_ids),
         cmocka_unit_test_setup(an_empty_folder_is_taken_back, make_ids),
         cmocka_unit_test_setup(a_session_outlives_its_leader, make_ids),

@@ -55,14 +55,14 @@ static void masks(void **state)
     }
 }
 
-/* binding, allowed CPUs, the seats' nodes; the masks of all seats */
+/* binding, allowed CPUs, the slots' nodes; the masks of all slots */
 static void rules(void **state)
 {
     (void)state;
     static const struct {
         enum numa_binding binding;
         const char *allowed;
-        int seats, nodes[4];
+        int slots, nodes[4];
         const char *masks[4];
     } rows[] = {
         {NUMA_NODE, "0-23", 3, {0, 1, 2}, {"0-3,12-15", "4-5,16-17", "6-11,18-23"}},
@@ -79,12 +79,12 @@ static void rules(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         set_up(rows[i].allowed);
-        for (int seat = 0; seat < rows[i].seats; seat++) {
+        for (int slot = 0; slot < rows[i].slots; slot++) {
             struct numa_mask mask;
             struct muster_error err = {0};
-            if (numa_bind(&machine, rows[i].binding, rows[i].nodes, rows[i].seats, seat, &mask, &err) < 0)
+            if (numa_bind(&machine, rows[i].binding, rows[i].nodes, rows[i].slots, slot, &mask, &err) < 0)
                 fail_msg("row %zu: %s", i, err.text);
-            assert_mask(&mask, rows[i].masks[seat]);
+            assert_mask(&mask, rows[i].masks[slot]);
         }
     }
 }
@@ -95,7 +95,7 @@ static void nothing_to_bind_to_is_an_error(void **state)
     static const struct {
         enum numa_binding binding;
         const char *allowed;
-        int seats, nodes[4];
+        int slots, nodes[4];
         const char *error;
     } rows[] = {
         {NUMA_EXCLUSIVE,
@@ -125,7 +125,7 @@ static void nothing_to_bind_to_is_an_error(void **state)
         set_up(rows[i].allowed);
         struct numa_mask mask;
         struct muster_error err = {0};
-        assert_int_equal(numa_bind(&machine, rows[i].binding, rows[i].nodes, rows[i].seats, 0, &mask, &err),
+        assert_int_equal(numa_bind(&machine, rows[i].binding, rows[i].nodes, rows[i].slots, 0, &mask, &err),
                          -1);
         assert_string_equal(err.text, rows[i].error);
     }

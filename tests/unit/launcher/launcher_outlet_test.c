@@ -206,7 +206,7 @@ static void stuck_with_a_spool(void **state)
 }
 
 /* What need not be kept does not go there. */
-static void what_a_file_has_is_refused(void **state)
+static void what_a_file_has_is_rejected(void **state)
 {
     (void)state;
     struct bench b;
@@ -385,7 +385,7 @@ int main(void)
         cmocka_unit_test(lines_are_kept_together),
         cmocka_unit_test(stuck_without_a_spool),
         cmocka_unit_test(stuck_with_a_spool),
-        cmocka_unit_test(what_a_file_has_is_refused),
+        cmocka_unit_test(what_a_file_has_is_rejected),
         cmocka_unit_test(the_oldest_of_the_spool_goes),
         cmocka_unit_test(no_place_for_a_spool),
         cmocka_unit_test(it_moves_again),

@@ -122,7 +122,7 @@ static void with_all_sections(void **state)
     strcpy(record_of(&list[1])->message, "ValueError: no");
     strcpy(record_of(&list[1])->traceback, "Traceback:\n  File \"x\"\nValueError: no");
     list[2] = failed(6, 0, SIGABRT, "");
-    record_of(&list[2])->told = true;
+    record_of(&list[2])->after_stop = true;
     list[3] = failed(0, 1, 0, reset);
     static const struct report_stopped stopped[] = {{2, 2, 102, -1, SIGTERM}, {3, 3, 103, 143, 0}};
     struct report report = report_of(list, 4);
@@ -231,7 +231,7 @@ static void the_reason_of_each_kind(void **state)
     record_of(&f)->unkillable = true;
     traceback_field(&f, "  traceback : survived SIGKILL\n");
     f = failed(0, 0, SIGTERM, "");
-    record_of(&f)->told = true;
+    record_of(&f)->after_stop = true;
     traceback_field(&f, "  note      : it was already failing when the launcher stopped it\n");
     f = failed(0, 1, 0, "");
     record_of(&f)->xid = 4711;

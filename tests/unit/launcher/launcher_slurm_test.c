@@ -68,7 +68,7 @@ static void malformed_lists(void **state)
     }
 }
 
-static void long_names_are_refused_not_cut(void **state)
+static void long_names_are_rejected_not_cut(void **state)
 {
     (void)state;
     char host[8];
@@ -93,7 +93,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hosts_of_lists),
         cmocka_unit_test(malformed_lists),
-        cmocka_unit_test(long_names_are_refused_not_cut),
+        cmocka_unit_test(long_names_are_rejected_not_cut),
         cmocka_unit_test(large_lists_are_not_expanded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,8 +36,8 @@ static void whose_doing_an_end_was(void **state)
         {GROUP_STOPPING, false, true, 1, END_SUSPECT},
         {GROUP_STOPPING, false, false, SIGTERM, END_SUSPECT},
         {GROUP_STOPPING, false, false, SIGPIPE, END_SUSPECT},
-        {GROUP_STOPPING, false, false, SIGSEGV, END_TOLD},
-        {GROUP_STOPPING, false, false, SIGKILL, END_TOLD},
+        {GROUP_STOPPING, false, false, SIGSEGV, END_AFTER_STOP},
+        {GROUP_STOPPING, false, false, SIGKILL, END_AFTER_STOP},
         {GROUP_STOPPING, true, false, SIGKILL, END_STOPPED},
         {GROUP_STOPPING, true, true, 1, END_STOPPED},
         {GROUP_KILLING, false, false, SIGKILL, END_STOPPED},
@@ -92,7 +92,7 @@ static void error_files_of_both_shapes(void **state)
     assert_string_equal(report.message, "a");
 }
 
-static void error_files_that_are_refused(void **state)
+static void error_files_that_are_rejected(void **state)
 {
     (void)state;
     struct error_report report;
@@ -490,7 +490,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whose_doing_an_end_was),
         cmocka_unit_test(error_files_of_both_shapes),
-        cmocka_unit_test(error_files_that_are_refused),
+        cmocka_unit_test(error_files_that_are_rejected),
         cmocka_unit_test(long_texts_are_cut),
         cmocka_unit_test(error_files_are_handed_on),
         cmocka_unit_test(the_kernels_kills_find_their_workers),

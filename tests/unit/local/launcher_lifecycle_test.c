@@ -20,7 +20,7 @@ struct fixture {
     char names[PODS_LIMIT][32];
     struct lifecycle life;
     struct instant now;
-    struct buffer told; /* what was logged */
+    struct buffer logged; /* what was logged */
     struct log_sink log;
 };
 
@@ -68,7 +68,7 @@ static void step(struct fixture *f, enum job_event_kind kind, int pod, int numbe
 /* Begins; the job may have been changed after make_job. */
 static void begin_with(struct fixture *f, struct lifecycle_options options)
 {
-    f->log = (struct log_sink){.write = hear, .context = &f->told, .threshold = LOG_LEVEL_INFO};
+    f->log = (struct log_sink){.write = hear, .context = &f->logged, .threshold = LOG_LEVEL_INFO};
     assert_int_equal(lifecycle_init(&f->life, &f->job, &options, &f->log, NULL), 0);
     step(f, JOB_BEGIN, 0, 0);
 }
@@ -81,7 +81,7 @@ static void begin(struct fixture *f)
 static void finish(struct fixture *f)
 {
     lifecycle_free(&f->life);
-    buffer_free(&f->told);
+    buffer_free(&f->logged);
 }
 
 static void pass(struct fixture *f, int64_t ns)
@@ -349,9 +349,9 @@ static void every_cell_of_a_pod(void **state)
             begin(&f);
             take_all_actions(&f);
             f.life.pods[0].state = (enum pod_state)from;
-            buffer_clear(&f.told);
+            buffer_clear(&f.logged);
             kubelet_step(&f.life, 0, (enum pod_event)event, 9, f.now);
-            if (f.told.length && strstr(f.told.data, "internal")) {
+            if (f.logged.length && strstr(f.logged.data, "internal")) {
                 assert_int_equal(state_of(&f, 0), from);
                 assert_int_equal(take_actions(&f, 0), 0);
                 finish(&f);
@@ -438,8 +438,8 @@ static void restarting_lasts_until_the_pod_is_back(void **state)
         assert_true(conditions_hold(&f.life.conditions, CONDITION_RUNNING));
         assert_null(conditions_find(&f.life.conditions, CONDITION_RESTARTING));
     }
-    assert_non_null(strstr(f.told.data, "pod worker-0 failed with exit code 143\n"));
-    assert_non_null(strstr(f.told.data, "pod worker-0: recreated (20)\n"));
+    assert_non_null(strstr(f.logged.data, "pod worker-0 failed with exit code 143\n"));
+    assert_non_null(strstr(f.logged.data, "pod worker-0: recreated (20)\n"));
     finish(&f);
 }
 
@@ -525,9 +525,9 @@ static void pods_of_a_decided_job_linger(void **state)
     step(&f, JOB_POD_ENDED, 1, 1); /* not started again either */
     assert_int_equal(state_of(&f, 1), POD_FAILED);
     take_all_actions(&f);
-    assert_null(strstr(f.told.data, "leaves"));
-    assert_int_equal(wait_ns(&f), NS_PER_S); /* told of what did not end at once */
-    assert_non_null(strstr(f.told.data, "cleanPodPolicy None leaves 1 pod running: ended in 9.0 s\n"));
+    assert_null(strstr(f.logged.data, "leaves"));
+    assert_int_equal(wait_ns(&f), NS_PER_S); /* logged of what did not end at once */
+    assert_non_null(strstr(f.logged.data, "cleanPodPolicy None leaves 1 pod running: ended in 9.0 s\n"));
     assert_int_equal(take_actions(&f, 2), 0);
     assert_int_equal(wait_ns(&f), 9 * NS_PER_S);
     assert_int_equal(take_actions(&f, 2), 1u << POD_TERMINATE);
@@ -552,7 +552,7 @@ static void time_to_live(void **state)
     assert_int_equal(state_of(&f, 1), POD_RUNNING); /* started again as long as there is a job */
     take_all_actions(&f);
     assert_int_equal(wait_ns(&f), NS_PER_S);
-    assert_non_null(strstr(f.told.data, "leaves 1 pod running: ended in 4.0 s\n"));
+    assert_non_null(strstr(f.logged.data, "leaves 1 pod running: ended in 4.0 s\n"));
     assert_int_equal(wait_ns(&f), 4 * NS_PER_S);
     assert_int_equal(take_actions(&f, 1), 1u << POD_TERMINATE);
     finish(&f);
@@ -562,7 +562,7 @@ static void time_to_live(void **state)
     take_all_actions(&f);
     step(&f, JOB_POD_ENDED, 0, 0);
     assert_int_equal(take_actions(&f, 1), 1u << POD_TERMINATE);
-    assert_null(strstr(f.told.data, "leaves"));
+    assert_null(strstr(f.logged.data, "leaves"));
     finish(&f);
 }
 
@@ -579,7 +579,7 @@ static void kept_going(void **state)
     step(&f, JOB_POD_ENDED, 1, 1);
     assert_int_equal(state_of(&f, 1), POD_RUNNING);
     assert_int_equal(wait_ns(&f), NS_PER_S);
-    assert_non_null(strstr(f.told.data, "leaves 1 pod running: waiting for them\n"));
+    assert_non_null(strstr(f.logged.data, "leaves 1 pod running: waiting for them\n"));
     assert_int_equal(lifecycle_deadline(&f.life).ns, INSTANT_NEVER.ns);
     assert_false(lifecycle_over(&f.life));
     take_all_actions(&f);

@@ -296,7 +296,7 @@ static void no_memory(void **state)
 }
 
 /* A thousand pods with a large environment each are more than a machine should be asked for. */
-static void what_costs_too_much_is_refused(void **state)
+static void what_costs_too_much_is_rejected(void **state)
 {
     (void)state;
     struct buffer text = {0};
@@ -334,7 +334,7 @@ int main(void)
         cmocka_unit_test(problems_are_said_once_and_counted),
         cmocka_unit_test(a_job_with_everything),
         cmocka_unit_test(no_memory),
-        cmocka_unit_test(what_costs_too_much_is_refused),
+        cmocka_unit_test(what_costs_too_much_is_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,7 +49,7 @@ static void refused(const struct model *model, const struct plan_options *option
     assert_int_equal(plan_build(model, options, &plan, NULL), -1);
 }
 
-static void options_are_refused_in_words(void **state)
+static void options_are_rejected_with_reasons(void **state)
 {
     (void)state;
     struct plan_model *m = small_gpt();
@@ -171,7 +171,7 @@ static void too_many_groups(struct plan_model *m)
         plan_model_use(m, 4, m->layers[1].param[i]); /* used far apart: each is a group of its own */
 }
 
-static void models_are_refused_in_words(void **state)
+static void models_are_rejected_with_reasons(void **state)
 {
     (void)state;
     model_refused(too_many_stages, MUSTER_E_INVALID, "7 pipeline stages for 6 layers");
@@ -456,8 +456,8 @@ static void planning_is_quick(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(options_are_refused_in_words),
-        cmocka_unit_test(models_are_refused_in_words),
+        cmocka_unit_test(options_are_rejected_with_reasons),
+        cmocka_unit_test(models_are_rejected_with_reasons),
         cmocka_unit_test(groups_follow_units),
         cmocka_unit_test(frozen_and_trainable_do_not_mix),
         cmocka_unit_test(segments_cover_every_parameter_once),

@@ -61,7 +61,7 @@ static void the_manifest_is_what_kubectl_takes(void **state)
         "  secret: \"muster-secret-1:ab00000000000000000000000000000000000000000000000000000000000000\"\n");
 }
 
-static void names_that_kubernetes_refuses_are_refused(void **state)
+static void names_that_kubernetes_rejects_are_rejected(void **state)
 {
     (void)state;
     static const char *const bad[] = {"",   "Upper", "-a",   "a-",   "a b",  "a_b",     "a..b",
@@ -152,7 +152,7 @@ int main(void)
         cmocka_unit_test(exposure_is_by_mode_and_owner),
         cmocka_unit_test(a_fresh_secret_is_one_line_and_never_the_same),
         cmocka_unit_test(the_manifest_is_what_kubectl_takes),
-        cmocka_unit_test(names_that_kubernetes_refuses_are_refused),
+        cmocka_unit_test(names_that_kubernetes_rejects_are_rejected),
         cmocka_unit_test(check_says_what_a_file_holds),
         cmocka_unit_test(bad_usage_is_2),
     };

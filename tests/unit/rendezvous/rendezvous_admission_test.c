@@ -1,5 +1,5 @@
-/* rendezvous_admission_test.c - which connections a full server ends: real sockets, with the events that libzmq
- * would send. */
+/* rendezvous_admission_test.c - which connections a full server ends: real sockets, with the events that
+ * libzmq would send. */
 #include "rendezvous/server/admission.h"
 
 #include <arpa/inet.h>
@@ -15,7 +15,7 @@
 enum { MOST = 160, DESCRIPTORS = 256, SLOTS = 2, FULL = DESCRIPTORS / 2 };
 
 struct crowd {
-    struct admission gate;
+    struct admission admission;
     int listener, ours[MOST], theirs[MOST], count;
 };
 
@@ -28,7 +28,7 @@ static int set_up(void **state)
     struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     assert_int_equal(bind(crowd.listener, (struct sockaddr *)&any, sizeof any), 0);
     assert_int_equal(listen(crowd.listener, MOST), 0);
-    admission_init(&crowd.gate, NULL, SLOTS, DESCRIPTORS, NULL);
+    admission_init(&crowd.admission, NULL, SLOTS, DESCRIPTORS, NULL);
     *state = &crowd;
     return 0;
 }
@@ -41,7 +41,7 @@ static int tear_down(void **state)
         close(crowd->theirs[i]);
     }
     close(crowd->listener);
-    admission_close(&crowd->gate);
+    admission_close(&crowd->admission);
     return 0;
 }
 
@@ -55,7 +55,7 @@ static void come(struct crowd *crowd)
     assert_int_equal(connect(crowd->theirs[i], (struct sockaddr *)&address, sizeof address), 0);
     crowd->ours[i] = accept(crowd->listener, NULL, NULL);
     assert_true(crowd->ours[i] >= 0);
-    admission_watch(&crowd->gate, ZMQ_EVENT_ACCEPTED, crowd->ours[i], now);
+    admission_watch(&crowd->admission, ZMQ_EVENT_ACCEPTED, crowd->ours[i], now);
 }
 
 static bool is_ended(const struct crowd *crowd, int i)
@@ -69,20 +69,20 @@ static void the_oldest_silent_ones_make_room(void **state)
     struct crowd *crowd = *state;
     for (int i = 0; i < FULL; i++)
         come(crowd);
-    admission_heard(&crowd->gate, crowd->ours[0]);
-    admission_heard(&crowd->gate, crowd->ours[2]);
+    admission_heard(&crowd->admission, crowd->ours[0]);
+    admission_heard(&crowd->admission, crowd->ours[2]);
     for (int i = 0; i < FULL; i++)
         assert_false(is_ended(crowd, i));
     for (int i = 0; i < 3; i++)
         come(crowd);
     for (int i = 0; i < crowd->count; i++)
         assert_int_equal(is_ended(crowd, i), i == 1 || i == 3 || i == 4);
-    assert_int_equal(crowd->gate.evicted, 3);
+    assert_int_equal(crowd->admission.evicted, 3);
     for (int i = 3; i < 5; i++)
-        admission_watch(&crowd->gate, ZMQ_EVENT_DISCONNECTED, crowd->ours[i], now);
-    assert_int_equal(crowd->gate.evicted, 1);
-    assert_int_equal(crowd->gate.open, FULL + 1);
-    admission_heard(&crowd->gate, crowd->ours[1]); /* its last words, after its end */
+        admission_watch(&crowd->admission, ZMQ_EVENT_DISCONNECTED, crowd->ours[i], now);
+    assert_int_equal(crowd->admission.evicted, 1);
+    assert_int_equal(crowd->admission.open, FULL + 1);
+    admission_heard(&crowd->admission, crowd->ours[1]); /* a last message, after its end */
     come(crowd);
     assert_true(is_ended(crowd, 5));
 }
@@ -105,11 +105,11 @@ static void those_that_have_spoken_stay(void **state)
     struct crowd *crowd = *state;
     for (int i = 0; i < MOST; i++) {
         come(crowd);
-        admission_heard(&crowd->gate, crowd->ours[i]);
+        admission_heard(&crowd->admission, crowd->ours[i]);
     }
     for (int i = 0; i < MOST; i++)
         assert_false(is_ended(crowd, i));
-    assert_int_equal(crowd->gate.evicted, 0);
+    assert_int_equal(crowd->admission.evicted, 0);
 }
 
 /* libzmq has closed it and its number is another connection's, whose event is still to come. */
@@ -150,12 +150,12 @@ static void there_is_room_for_the_job(void **state)
         {64, 2, 32, 0},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        struct admission gate;
+        struct admission admission;
         int warnings = 0;
         const struct log_sink log = {log_count, &warnings, LOG_LEVEL_WARNING, NULL};
-        admission_init(&gate, NULL, table[i].slots, table[i].descriptors, &log);
-        assert_int_equal(gate.full_at, table[i].full_at);
-        assert_true(gate.open_limit <= gate.full_at);
+        admission_init(&admission, NULL, table[i].slots, table[i].descriptors, &log);
+        assert_int_equal(admission.full_at, table[i].full_at);
+        assert_true(admission.open_limit <= admission.full_at);
         assert_int_equal(warnings, table[i].warnings);
     }
 }

@@ -1,4 +1,4 @@
-/* rendezvous_client_test.c - when the seat's protocol speaks, and when it gives a world out. What the two
+/* rendezvous_client_test.c - when the member's protocol speaks, and when it gives a world out. What the two
  * sides do together is the simulator's. */
 #include "rendezvous/client/client.h"
 
@@ -8,7 +8,7 @@
 
 #define LEASE_NS (4 * NS_PER_S)
 
-struct seat {
+struct member {
     struct client *client;
     struct instant now;
     int sent[8]; /* by enum wire_kind up to WIRE_BEAT, which is the largest that a client sends here */
@@ -17,193 +17,193 @@ struct seat {
 
 static bool count_sent(void *context, const struct wire_message *message)
 {
-    struct seat *seat = context;
-    assert_true((size_t)message->kind < sizeof seat->sent / sizeof *seat->sent);
-    seat->sent[message->kind]++;
+    struct member *member = context;
+    assert_true((size_t)message->kind < sizeof member->sent / sizeof *member->sent);
+    member->sent[message->kind]++;
     if (message->kind == WIRE_JOIN || message->kind == WIRE_BEAT)
-        seat->number = message->number;
+        member->number = message->number;
     return true;
 }
 
-static void take_seat(struct seat *seat, bool elastic)
+static void open_member(struct member *member, bool elastic)
 {
-    *seat = (struct seat){.now = {100 * NS_PER_S}};
+    *member = (struct member){.now = {100 * NS_PER_S}};
     const struct client_options options = {
         .join = {.job_id = "job", .agent_name = "a", .role = "default", .elastic = elastic, .node_rank = -1},
         .join_timeout_ns = 600 * NS_PER_S,
         .server = "10.0.0.1:29500",
         .send = count_sent,
-        .context = seat,
+        .context = member,
     };
     struct muster_error err;
-    seat->client = client_create(&options, seat->now, &err);
-    assert_non_null(seat->client);
+    member->client = client_create(&options, member->now, &err);
+    assert_non_null(member->client);
 }
 
 /* Lets the time pass in steps of 10 ms. */
-static void pass(struct seat *seat, int64_t ns)
+static void pass(struct member *member, int64_t ns)
 {
     struct muster_error err;
     for (int64_t i = 0; i < ns; i += 10 * NS_PER_MS) {
-        client_wake(seat->client, seat->now);
-        assert_int_equal(client_turn(seat->client, seat->now, &err), 0);
-        seat->now = instant_add(seat->now, 10 * NS_PER_MS);
+        client_wake(member->client, member->now);
+        assert_int_equal(client_turn(member->client, member->now, &err), 0);
+        member->now = instant_add(member->now, 10 * NS_PER_MS);
     }
 }
 
-static void hear(struct seat *seat, const struct wire_message *message)
+static void receive(struct member *member, const struct wire_message *message)
 {
     struct muster_error err;
-    client_wake(seat->client, seat->now);
-    assert_int_equal(client_receive(seat->client, message, seat->now, &err), 0);
+    client_wake(member->client, member->now);
+    assert_int_equal(client_receive(member->client, message, member->now, &err), 0);
 }
 
-static void answer(struct seat *seat, enum wire_kind kind, int64_t lease_ns)
+static void answer(struct member *member, enum wire_kind kind, int64_t lease_ns)
 {
     static struct wire_message message;
-    message = (struct wire_message){.kind = kind, .number = seat->number, .lease_ns = lease_ns, .epoch = 7};
-    hear(seat, &message);
+    message = (struct wire_message){.kind = kind, .number = member->number, .lease_ns = lease_ns, .epoch = 7};
+    receive(member, &message);
 }
 
-static void hear_world(struct seat *seat, uint32_t round)
+static void hear_world(struct member *member, uint32_t round)
 {
     static struct wire_message message;
     message = (struct wire_message){
         .kind = WIRE_EVENT,
         .event = {.kind = MEMBERSHIP_EVENT_WORLD, .world = {.id = {7, round}, .group_world_size = 2}}};
-    hear(seat, &message);
+    receive(member, &message);
 }
 
-static bool has_world(struct seat *seat)
+static bool has_world(struct member *member)
 {
     static struct membership_event event;
-    return client_take_event(seat->client, &event) && event.kind == MEMBERSHIP_EVENT_WORLD;
+    return client_take_event(member->client, &event) && event.kind == MEMBERSHIP_EVENT_WORLD;
 }
 
-static int beats_within(struct seat *seat, int64_t ns)
+static int beats_within(struct member *member, int64_t ns)
 {
-    int before = seat->sent[WIRE_BEAT];
+    int before = member->sent[WIRE_BEAT];
     for (int64_t left = ns; left > 0; left -= 50 * NS_PER_MS) {
-        int sent = seat->sent[WIRE_BEAT];
-        pass(seat, 50 * NS_PER_MS);
-        if (seat->sent[WIRE_BEAT] != sent)
-            answer(seat, WIRE_BEAT, 0);
+        int sent = member->sent[WIRE_BEAT];
+        pass(member, 50 * NS_PER_MS);
+        if (member->sent[WIRE_BEAT] != sent)
+            answer(member, WIRE_BEAT, 0);
     }
-    return seat->sent[WIRE_BEAT] - before;
+    return member->sent[WIRE_BEAT] - before;
 }
 
 static void a_join_is_repeated_until_it_is_answered(void **state)
 {
     (void)state;
-    struct seat seat;
-    take_seat(&seat, false);
-    pass(&seat, 2 * NS_PER_S);
-    assert_int_equal(seat.sent[WIRE_JOIN], 4);
-    answer(&seat, WIRE_ACCEPT, 0);
-    pass(&seat, 2 * NS_PER_S);
-    assert_int_equal(seat.sent[WIRE_JOIN], 4);
-    client_destroy(seat.client);
+    struct member member;
+    open_member(&member, false);
+    pass(&member, 2 * NS_PER_S);
+    assert_int_equal(member.sent[WIRE_JOIN], 4);
+    answer(&member, WIRE_ACCEPT, 0);
+    pass(&member, 2 * NS_PER_S);
+    assert_int_equal(member.sent[WIRE_JOIN], 4);
+    client_destroy(member.client);
 }
 
 static void beats_are_slower_before_the_first_world(void **state)
 {
     (void)state;
-    struct seat seat;
-    take_seat(&seat, false);
-    pass(&seat, 10 * NS_PER_MS);
-    answer(&seat, WIRE_ACCEPT, 0);
-    assert_int_equal(beats_within(&seat, 10 * NS_PER_S), 10);
-    hear_world(&seat, 1);
-    assert_true(has_world(&seat));
-    assert_int_equal(beats_within(&seat, 10 * NS_PER_S), 19); /* the 20th is due now */
-    client_destroy(seat.client);
+    struct member member;
+    open_member(&member, false);
+    pass(&member, 10 * NS_PER_MS);
+    answer(&member, WIRE_ACCEPT, 0);
+    assert_int_equal(beats_within(&member, 10 * NS_PER_S), 10);
+    hear_world(&member, 1);
+    assert_true(has_world(&member));
+    assert_int_equal(beats_within(&member, 10 * NS_PER_S), 19); /* the 20th is due now */
+    client_destroy(member.client);
 }
 
 /* The server would take the node for lost. */
 static void a_late_second_accept_does_not_put_the_beat_off(void **state)
 {
     (void)state;
-    struct seat seat;
-    take_seat(&seat, false);
-    pass(&seat, 10 * NS_PER_MS);
-    answer(&seat, WIRE_ACCEPT, 0);
-    pass(&seat, 900 * NS_PER_MS);
-    answer(&seat, WIRE_ACCEPT, 0);
-    pass(&seat, 200 * NS_PER_MS);
-    assert_int_equal(seat.sent[WIRE_BEAT], 1);
-    client_destroy(seat.client);
+    struct member member;
+    open_member(&member, false);
+    pass(&member, 10 * NS_PER_MS);
+    answer(&member, WIRE_ACCEPT, 0);
+    pass(&member, 900 * NS_PER_MS);
+    answer(&member, WIRE_ACCEPT, 0);
+    pass(&member, 200 * NS_PER_MS);
+    assert_int_equal(member.sent[WIRE_BEAT], 1);
+    client_destroy(member.client);
 }
 
-/* The server gives a seat up a second after its connection broke. */
+/* The server gives a member up a second after its connection broke. */
 static void a_beat_follows_a_broken_connection(void **state)
 {
     (void)state;
-    struct seat seat;
-    take_seat(&seat, false);
-    pass(&seat, 10 * NS_PER_MS);
-    answer(&seat, WIRE_ACCEPT, 0);
-    pass(&seat, 100 * NS_PER_MS);
-    client_broken(seat.client, seat.now);
-    pass(&seat, 300 * NS_PER_MS);
-    assert_int_equal(seat.sent[WIRE_BEAT], 1);
-    client_destroy(seat.client);
+    struct member member;
+    open_member(&member, false);
+    pass(&member, 10 * NS_PER_MS);
+    answer(&member, WIRE_ACCEPT, 0);
+    pass(&member, 100 * NS_PER_MS);
+    client_broken(member.client, member.now);
+    pass(&member, 300 * NS_PER_MS);
+    assert_int_equal(member.sent[WIRE_BEAT], 1);
+    client_destroy(member.client);
 }
 
 static void a_world_is_given_out_at_once(void **state)
 {
     (void)state;
     for (int elastic = 0; elastic < 2; elastic++) {
-        struct seat seat;
-        take_seat(&seat, elastic);
-        pass(&seat, 10 * NS_PER_MS);
-        answer(&seat, WIRE_ACCEPT, elastic ? LEASE_NS : 0);
-        pass(&seat, 900 * NS_PER_MS);
-        hear_world(&seat, 1);
-        assert_true(has_world(&seat));
-        assert_int_equal(seat.sent[WIRE_BEAT], 0); /* none was due */
-        client_destroy(seat.client);
+        struct member member;
+        open_member(&member, elastic);
+        pass(&member, 10 * NS_PER_MS);
+        answer(&member, WIRE_ACCEPT, elastic ? LEASE_NS : 0);
+        pass(&member, 900 * NS_PER_MS);
+        hear_world(&member, 1);
+        assert_true(has_world(&member));
+        assert_int_equal(member.sent[WIRE_BEAT], 0); /* none was due */
+        client_destroy(member.client);
     }
 }
 
 static void a_world_after_a_silence_waits_for_an_answer(void **state)
 {
     (void)state;
-    struct seat seat;
-    take_seat(&seat, false);
-    pass(&seat, 10 * NS_PER_MS);
-    answer(&seat, WIRE_ACCEPT, 0);
-    pass(&seat, 1300 * NS_PER_MS);
-    hear_world(&seat, 1);
-    assert_false(has_world(&seat));
-    int sent = seat.sent[WIRE_BEAT];
-    pass(&seat, 10 * NS_PER_MS);
-    assert_int_equal(seat.sent[WIRE_BEAT], sent + 1); /* at once */
-    answer(&seat, WIRE_BEAT, 0);
-    assert_true(has_world(&seat));
-    client_destroy(seat.client);
+    struct member member;
+    open_member(&member, false);
+    pass(&member, 10 * NS_PER_MS);
+    answer(&member, WIRE_ACCEPT, 0);
+    pass(&member, 1300 * NS_PER_MS);
+    hear_world(&member, 1);
+    assert_false(has_world(&member));
+    int sent = member.sent[WIRE_BEAT];
+    pass(&member, 10 * NS_PER_MS);
+    assert_int_equal(member.sent[WIRE_BEAT], sent + 1); /* at once */
+    answer(&member, WIRE_BEAT, 0);
+    assert_true(has_world(&member));
+    client_destroy(member.client);
 }
 
 /* Its end could come before the answer to the next beat. */
 static void a_world_under_a_lease_half_over_waits_for_an_answer(void **state)
 {
     (void)state;
-    struct seat seat;
-    take_seat(&seat, true);
-    pass(&seat, 10 * NS_PER_MS);
-    uint64_t join = seat.number;
-    answer(&seat, WIRE_ACCEPT, LEASE_NS);
+    struct member member;
+    open_member(&member, true);
+    pass(&member, 10 * NS_PER_MS);
+    uint64_t join = member.number;
+    answer(&member, WIRE_ACCEPT, LEASE_NS);
     for (int i = 0; i < 20; i++) { /* the server speaks, but answers no beat */
-        pass(&seat, 100 * NS_PER_MS);
-        seat.number = join;
-        answer(&seat, WIRE_BEAT, 0);
+        pass(&member, 100 * NS_PER_MS);
+        member.number = join;
+        answer(&member, WIRE_BEAT, 0);
     }
-    hear_world(&seat, 1);
-    assert_false(has_world(&seat));
-    pass(&seat, 10 * NS_PER_MS);
-    assert_true(seat.number > join);
-    answer(&seat, WIRE_BEAT, 0);
-    assert_true(has_world(&seat));
-    client_destroy(seat.client);
+    hear_world(&member, 1);
+    assert_false(has_world(&member));
+    pass(&member, 10 * NS_PER_MS);
+    assert_true(member.number > join);
+    answer(&member, WIRE_BEAT, 0);
+    assert_true(has_world(&member));
+    client_destroy(member.client);
 }
 
 int main(void)

@@ -655,7 +655,7 @@ static void the_done_keep_the_lost_from_being_forgotten(void **state)
     assert_int_equal(f->worlds, 4);
 }
 
-static void a_full_job_refuses_more(void **state)
+static void a_full_job_rejects_more(void **state)
 {
     struct fixture *f = *state;
     int slots = roster_slot_count(f->roster);
@@ -705,7 +705,7 @@ int main(void)
         TEST(agents_of_one_host_share_its_name),
         TEST(a_late_joiner_is_told_how_it_ended),
         TEST(the_done_keep_the_lost_from_being_forgotten),
-        TEST(a_full_job_refuses_more),
+        TEST(a_full_job_rejects_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,9 +40,9 @@ static void the_class_of_every_kind(void **state)
         {{.not_started = true, .exit_code = 127, .message = "connect: Connection refused"}, FAILURE_EXIT},
         {with_tail(1, 0, "ValueError: no"), FAILURE_EXIT},
         /* told to stop: a crash is the weakest cause but for followers; a KILL is none of ours */
-        {{.signal = SIGSEGV, .exit_code = -1, .told = true}, FAILURE_TOLD},
-        {{.signal = SIGKILL, .exit_code = -1, .told = true}, FAILURE_SIGNAL},
-        {{.signal = SIGABRT, .exit_code = -1, .told = true, .tail = "gloo/transport"}, FAILURE_CASCADE},
+        {{.signal = SIGSEGV, .exit_code = -1, .after_stop = true}, FAILURE_AFTER_STOP},
+        {{.signal = SIGKILL, .exit_code = -1, .after_stop = true}, FAILURE_SIGNAL},
+        {{.signal = SIGABRT, .exit_code = -1, .after_stop = true, .tail = "gloo/transport"}, FAILURE_CASCADE},
         /* a watchdog's abort is a signal, and no cause; another abort, or another signal, is one */
         {with_tail(0, SIGABRT, watchdog), FAILURE_CASCADE},
         {with_tail(0, SIGABRT, "assertion failed"), FAILURE_SIGNAL},
@@ -105,8 +105,8 @@ static struct worker_failure any_failure(unsigned *random)
         {.lost_node = true, .exit_code = 138, .local_rank = -1},
         {.exit_code = 7},
         {.exit_code = 1, .tail = "Connection closed by peer"},
-        {.signal = SIGABRT, .exit_code = -1, .told = true},
-        {.signal = SIGKILL, .exit_code = -1, .told = true},
+        {.signal = SIGABRT, .exit_code = -1, .after_stop = true},
+        {.signal = SIGKILL, .exit_code = -1, .after_stop = true},
         {.exit_code = 1, .xid = 48},
     };
     struct worker_failure f = kinds[(unsigned)rand_r(random) % KINDS];
@@ -215,7 +215,7 @@ static void one_sentence_each(void **state)
         &f, "rank 0 (pid 812 on b) exited with code 1, NVIDIA Xid 79 at GPU 0000:3b:00 of its node: the GPU "
             "has fallen off the bus");
     f = with_tail(0, SIGABRT, "");
-    f.told = true;
+    f.after_stop = true;
     described(&f, "rank 0 (pid 812 on b) was killed by signal 6 (SIGABRT), after it was sent SIGTERM");
     f = (struct worker_failure){.not_started = true, .rank = 2, .host = "b", .message = "no such program"};
     described(&f, "rank 2 on b could not be started: no such program");
@@ -282,14 +282,14 @@ static void who_was_failing_already(void **state)
     (void)state;
     struct worker_failure f =
         with_tail(0, SIGTERM, "Traceback (most recent call last):\n  File x\nValueError: no");
-    f.told = true;
+    f.after_stop = true;
     assert_true(failure_shows_trouble(&f));
     assert_true(failure_is_cut_short(&f));
-    assert_int_equal(failure_class_of(&f), FAILURE_TOLD);
+    assert_int_equal(failure_class_of(&f), FAILURE_AFTER_STOP);
     assert_int_equal(failure_exit_code(&f), EXIT_CODE_FAILURE);
     described(&f, "rank 0 (pid 812 on b) was already failing when it was stopped: ValueError: no");
     f = with_tail(3, 0, "");
-    f.told = true;
+    f.after_stop = true;
     assert_false(failure_shows_trouble(&f));
     assert_false(failure_is_cut_short(&f));
     strcpy(f.message, "ValueError: no");
@@ -323,10 +323,10 @@ static void a_brief_tells_the_same(void **state)
     assert_int_equal(back.age_ns, 7);
     assert_int_equal(back.rank, 5);
     f = with_tail(0, SIGSEGV, "");
-    f.told = true;
+    f.after_stop = true;
     brief = failure_brief_of(&f);
     failure_from_brief(&brief, 0, &back);
-    assert_int_equal(failure_class_of(&back), FAILURE_TOLD);
+    assert_int_equal(failure_class_of(&back), FAILURE_AFTER_STOP);
 }
 
 static void xid_lines(void **state)

@@ -20,7 +20,7 @@ static const char *const names[NODES] = {"host-a", "host-b", "host-c"}; /* routi
 
 struct fixture {
     struct fake_clock clock;
-    struct membership *seat; /* node 0, which serves */
+    struct membership *node; /* node 0, which serves */
     uint64_t sequences[NODES];
 };
 
@@ -84,8 +84,8 @@ static void expect(struct fixture *f, enum membership_event_kind kind, struct me
 {
     struct muster_error err;
     int got;
-    while ((got = membership_next(f->seat, event, &err)) == 0) {
-        struct pollfd ready = {.fd = membership_fd(f->seat), .events = POLLIN};
+    while ((got = membership_next(f->node, event, &err)) == 0) {
+        struct pollfd ready = {.fd = membership_fd(f->node), .events = POLLIN};
         if (poll(&ready, 1, PATIENCE_MS) == 0)
             fail_msg("no event within %d ms", PATIENCE_MS);
     }
@@ -97,7 +97,7 @@ static void expect(struct fixture *f, enum membership_event_kind kind, struct me
 
 static void report(struct fixture *f, struct world_id id, enum membership_report_kind kind)
 {
-    assert_int_equal(membership_report(f->seat, id, kind, NULL, NULL), 0);
+    assert_int_equal(membership_report(f->node, id, kind, NULL, NULL), 0);
 }
 
 /* A world of all, whose workers run. */
@@ -121,8 +121,8 @@ static struct world_id start(struct fixture *f, bool elastic)
         .join_timeout_ns = 240 * NS_PER_S,
         .clock = &f->clock.clock,
     };
-    f->seat = membership_open(&options, &err);
-    if (!f->seat)
+    f->node = membership_open(&options, &err);
+    if (!f->node)
         fail_msg("%s", err.text);
     fake_zmq_hold();
     for (int node = 1; node < NODES; node++) {
@@ -153,7 +153,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *f = *state;
-    membership_destroy(f->seat, 0);
+    membership_destroy(f->node, 0);
     return 0;
 }
 
@@ -178,8 +178,8 @@ static void a_send_that_fails_does_not_overtake_a_handover(void **state)
     expect(f, MEMBERSHIP_EVENT_VERDICT, &event);
     assert_int_equal(event.exit_code, EXIT_CODE_TERMINATED);
     assert_non_null(strstr(event.reason, "left with exit code 143"));
-    membership_part(f->seat, NS_PER_S);
-    assert_int_equal(membership_parting(f->seat), 0); /* it came when the last had left */
+    membership_part(f->node, NS_PER_S);
+    assert_int_equal(membership_parting(f->node), 0); /* it came when the last had left */
 }
 
 /* The same where the others of the world go on. */

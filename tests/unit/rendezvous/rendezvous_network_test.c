@@ -1,4 +1,4 @@
-/* rendezvous_network_test.c - two seats of one static world over loopback ZeroMQ, in one process: the
+/* rendezvous_network_test.c - two nodes of one static world over loopback ZeroMQ, in one process: the
  * server's own agent and a client, driven as an agent's loop would (poll the descriptor, mind the deadline).
  */
 #include <arpa/inet.h>
@@ -16,7 +16,7 @@
 #include "tests/support/cmocka_all.h"
 #include "tests/support/free_port.h"
 
-enum { PATIENCE_S = 240, SEATS = 3, INBOX_LIMIT = 4 };
+enum { PATIENCE_S = 240, NODES = 3, INBOX_LIMIT = 4 };
 
 struct inbox {
     struct membership_event events[INBOX_LIMIT];
@@ -24,7 +24,7 @@ struct inbox {
     struct muster_error err;
 };
 
-/* What the serving seat was told; the server's thread writes it. */
+/* What the serving node was told; the server's thread writes it. */
 struct heralded {
     int calls; /* atomic */
     struct world_id last;
@@ -33,9 +33,9 @@ struct heralded {
 struct fixture {
     uint16_t port;
     struct heralded heralded;
-    struct membership *seats[SEATS];
-    struct inbox inboxes[SEATS];
-    struct membership_event events[SEATS];
+    struct membership *nodes[NODES];
+    struct inbox inboxes[NODES];
+    struct membership_event events[NODES];
     struct muster_error err;
 };
 
@@ -72,11 +72,11 @@ static struct membership_options options_of(struct fixture *f, int rank)
     };
 }
 
-static void open_seat(struct fixture *f, int i, const struct membership_options *options)
+static void open_member(struct fixture *f, int i, const struct membership_options *options)
 {
     f->inboxes[i].count = f->inboxes[i].result = 0;
-    f->seats[i] = membership_open(options, &f->err);
-    if (!f->seats[i])
+    f->nodes[i] = membership_open(options, &f->err);
+    if (!f->nodes[i])
         fail_msg("%s", f->err.text);
 }
 
@@ -84,7 +84,7 @@ static void open_pair(struct fixture *f)
 {
     for (int i = 0; i < 2; i++) {
         struct membership_options options = options_of(f, i);
-        open_seat(f, i, &options);
+        open_member(f, i, &options);
     }
 }
 
@@ -96,37 +96,37 @@ static int poll_timeout_ms(struct instant due)
     return left > NS_PER_S ? 1000 : (int)(left / NS_PER_MS + 1);
 }
 
-/* One turn of every agent's loop: what a seat gives out waits in its inbox. */
+/* One turn of every agent's loop: what a node gives out waits in its inbox. */
 static void turn(struct fixture *f, struct instant limit)
 {
-    struct pollfd fds[SEATS];
+    struct pollfd fds[NODES];
     struct instant due = limit;
-    for (int i = 0; i < SEATS; i++) {
+    for (int i = 0; i < NODES; i++) {
         struct inbox *inbox = &f->inboxes[i];
         fds[i] = (struct pollfd){.fd = -1, .events = POLLIN};
-        if (!f->seats[i] || inbox->result < 0)
+        if (!f->nodes[i] || inbox->result < 0)
             continue;
         while (inbox->count < INBOX_LIMIT) {
-            inbox->result = membership_next(f->seats[i], &inbox->events[inbox->count], &inbox->err);
+            inbox->result = membership_next(f->nodes[i], &inbox->events[inbox->count], &inbox->err);
             if (inbox->result <= 0)
                 break;
             inbox->count++;
             due = (struct instant){0};
         }
-        fds[i].fd = membership_fd(f->seats[i]);
-        due = instant_min(due, inbox->result < 0 ? (struct instant){0} : membership_deadline(f->seats[i]));
+        fds[i].fd = membership_fd(f->nodes[i]);
+        due = instant_min(due, inbox->result < 0 ? (struct instant){0} : membership_deadline(f->nodes[i]));
     }
-    (void)poll(fds, SEATS, poll_timeout_ms(due));
+    (void)poll(fds, NODES, poll_timeout_ms(due));
 }
 
-/* Drives all seats until seat i has an event, or is lost: 1 or -1, as membership_next says. */
+/* Drives all nodes until node i has an event, or is lost: 1 or -1, as membership_next says. */
 static int next_of(struct fixture *f, int i)
 {
     struct inbox *inbox = &f->inboxes[i];
     struct instant limit = instant_add(clock_now(NULL), PATIENCE_S * NS_PER_S);
     while (!inbox->count && inbox->result >= 0) {
         if (instant_reached(clock_now(NULL), limit))
-            fail_msg("seat %d got no event within %d s", i, PATIENCE_S);
+            fail_msg("node %d got no event within %d s", i, PATIENCE_S);
         turn(f, limit);
     }
     if (!inbox->count) {
@@ -142,14 +142,14 @@ static void expect(struct fixture *f, int i, enum membership_event_kind kind)
 {
     int got = next_of(f, i);
     if (got < 0)
-        fail_msg("seat %d: %s", i, f->err.text);
+        fail_msg("node %d: %s", i, f->err.text);
     if (f->events[i].kind != kind)
-        fail_msg("seat %d got event %d (%s)", i, (int)f->events[i].kind, f->events[i].reason);
+        fail_msg("node %d got event %d (%s)", i, (int)f->events[i].kind, f->events[i].reason);
 }
 
 static void report(struct fixture *f, int i, struct world_id id, enum membership_report_kind kind)
 {
-    assert_int_equal(membership_report(f->seats[i], id, kind, NULL, &f->err), 0);
+    assert_int_equal(membership_report(f->nodes[i], id, kind, NULL, &f->err), 0);
 }
 
 static void report_killed(struct fixture *f, int i, struct world_id id, int signal, int64_t age_ns)
@@ -158,7 +158,7 @@ static void report_killed(struct fixture *f, int i, struct world_id id, int sign
         .rank = 1 + i, .local_rank = i, .pid = 4242, .exit_code = -1, .signal = signal, .age_ns = age_ns};
     (void)snprintf(failure.host, sizeof failure.host, "host-%c", 'a' + i);
     (void)snprintf(failure.tail, sizeof failure.tail, "last words\nof \xff rank %d", failure.rank);
-    assert_int_equal(membership_report(f->seats[i], id, MEMBERSHIP_REPORT_FAILED, &failure, &f->err), 0);
+    assert_int_equal(membership_report(f->nodes[i], id, MEMBERSHIP_REPORT_FAILED, &failure, &f->err), 0);
 }
 
 static struct world_id both_start(struct fixture *f)
@@ -177,10 +177,10 @@ static struct world_id both_start(struct fixture *f)
     return id;
 }
 
-static void close_seat(struct fixture *f, int i, int64_t linger_ns)
+static void close_member(struct fixture *f, int i, int64_t linger_ns)
 {
-    membership_destroy(f->seats[i], linger_ns);
-    f->seats[i] = NULL;
+    membership_destroy(f->nodes[i], linger_ns);
+    f->nodes[i] = NULL;
 }
 
 static int setup(void **state)
@@ -195,8 +195,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     struct fixture *f = *state;
-    for (int i = SEATS - 1; i >= 0; i--)
-        close_seat(f, i, 0);
+    for (int i = NODES - 1; i >= 0; i--)
+        close_member(f, i, 0);
     return 0;
 }
 
@@ -207,7 +207,7 @@ static void two_agents_form_and_finish(void **state)
     struct world_id id = both_start(f);
     const struct membership_world *world = &f->events[1].world;
     char waits[MUSTER_ERROR_TEXT];
-    membership_progress(f->seats[1], waits, sizeof waits);
+    membership_progress(f->nodes[1], waits, sizeof waits);
     assert_null(strstr(waits, "no answer yet"));
     assert_int_equal(world->group_rank, 1);
     assert_int_equal(world->group_world_size, 2);
@@ -223,7 +223,7 @@ static void two_agents_form_and_finish(void **state)
     /* The serving agent is let go when the other has left. */
     turn(f, instant_add(clock_now(NULL), 100 * NS_PER_MS));
     assert_int_equal(f->inboxes[0].count, 0);
-    close_seat(f, 1, NS_PER_S);
+    close_member(f, 1, NS_PER_S);
     expect(f, 0, MEMBERSHIP_EVENT_VERDICT);
     assert_int_equal(f->events[0].exit_code, 0);
 }
@@ -252,7 +252,7 @@ static void a_failure_restarts_everybody_then_ends_the_job(void **state)
     assert_int_equal(f->events[1].exit_code, 128 + SIGSEGV);
     assert_true(f->events[1].failed);
     assert_string_equal(f->events[1].failure.tail, "last words\nof \xff rank 2");
-    close_seat(f, 1, NS_PER_S);
+    close_member(f, 1, NS_PER_S);
     expect(f, 0, MEMBERSHIP_EVENT_VERDICT);
     assert_int_equal(f->events[0].exit_code, 128 + SIGSEGV);
 }
@@ -262,19 +262,19 @@ static void leaving_ends_the_job_with_its_code(void **state)
     struct fixture *f = *state;
     open_pair(f);
     (void)both_start(f);
-    assert_int_equal(membership_leave(f->seats[0], EXIT_CODE_TERMINATED, &f->err), 0);
+    assert_int_equal(membership_leave(f->nodes[0], EXIT_CODE_TERMINATED, &f->err), 0);
     expect(f, 1, MEMBERSHIP_EVENT_VERDICT);
     assert_int_equal(f->events[1].exit_code, EXIT_CODE_TERMINATED);
 }
 
-static void a_second_claim_of_a_rank_is_refused(void **state)
+static void a_second_claim_of_a_rank_is_rejected(void **state)
 {
     struct fixture *f = *state;
     open_pair(f);
     (void)both_start(f);
     struct membership_options options = options_of(f, 1);
     options.agent_name = "host-c";
-    open_seat(f, 2, &options);
+    open_member(f, 2, &options);
     expect(f, 2, MEMBERSHIP_EVENT_REFUSED);
     assert_non_null(strstr(f->events[2].reason, "\"host-b\""));
     assert_non_null(strstr(f->events[2].reason, "\"host-c\""));
@@ -286,7 +286,7 @@ static void a_new_start_supersedes_the_old(void **state)
     open_pair(f);
     struct world_id id = both_start(f);
     struct membership_options options = options_of(f, 1);
-    open_seat(f, 2, &options);
+    open_member(f, 2, &options);
     expect(f, 1, MEMBERSHIP_EVENT_REFUSED);
     assert_non_null(strstr(f->events[1].reason, "superseded"));
     expect(f, 0, MEMBERSHIP_EVENT_STOP);
@@ -302,12 +302,12 @@ static void a_node_that_vanishes_costs_a_restart(void **state)
     struct fixture *f = *state;
     open_pair(f);
     struct world_id id = both_start(f);
-    close_seat(f, 1, 0); /* without a word: as killed */
+    close_member(f, 1, 0); /* without a word: as killed */
     expect(f, 0, MEMBERSHIP_EVENT_STOP);
     assert_non_null(strstr(f->events[0].reason, "node rank 1 (host-b) is lost"));
     report(f, 0, id, MEMBERSHIP_REPORT_STOPPED);
     struct membership_options options = options_of(f, 1);
-    open_seat(f, 1, &options);
+    open_member(f, 1, &options);
     id = both_start(f);
     assert_int_equal(id.round, 1);
 }
@@ -318,10 +318,10 @@ static void a_server_that_vanishes_is_noticed(void **state)
     for (int i = 0; i < 2; i++) {
         struct membership_options options = options_of(f, i);
         options.max_restarts = 0;
-        open_seat(f, i, &options);
+        open_member(f, i, &options);
     }
     (void)both_start(f);
-    close_seat(f, 0, 0);
+    close_member(f, 0, 0);
     assert_int_equal(next_of(f, 1), -1);
     assert_int_equal(f->err.code, MUSTER_E_PEER);
     assert_non_null(strstr(f->err.text, "is lost: no message from 127.0.0.1"));
@@ -332,11 +332,11 @@ static void a_server_that_comes_back_goes_on(void **state)
     struct fixture *f = *state;
     open_pair(f);
     struct world_id first = both_start(f);
-    close_seat(f, 0, 0);
+    close_member(f, 0, 0);
     expect(f, 1, MEMBERSHIP_EVENT_STOP);
     report(f, 1, first, MEMBERSHIP_REPORT_STOPPED);
     struct membership_options options = options_of(f, 0);
-    open_seat(f, 0, &options);
+    open_member(f, 0, &options);
     struct world_id id = both_start(f);
     assert_int_equal(id.round, 1);
     assert_int_not_equal(id.epoch, first.epoch);
@@ -355,13 +355,13 @@ static void a_server_that_was_done_takes_over(void **state)
     struct instant limit = instant_add(clock_now(NULL), 4 * NS_PER_S);
     while (!instant_reached(clock_now(NULL), limit))
         turn(f, limit);
-    close_seat(f, 0, 0);
+    close_member(f, 0, 0);
     struct membership_options options = options_of(f, 0);
-    open_seat(f, 0, &options);
+    open_member(f, 0, &options);
     report(f, 1, id, MEMBERSHIP_REPORT_DONE);
     expect(f, 1, MEMBERSHIP_EVENT_VERDICT);
     assert_int_equal(f->events[1].exit_code, 0);
-    close_seat(f, 1, NS_PER_S);
+    close_member(f, 1, NS_PER_S);
     expect(f, 0, MEMBERSHIP_EVENT_VERDICT);
     assert_int_equal(f->events[0].exit_code, 0);
 }
@@ -370,10 +370,10 @@ static void a_mismatch_is_named(void **state)
 {
     struct fixture *f = *state;
     struct membership_options options = options_of(f, 0);
-    open_seat(f, 0, &options);
+    open_member(f, 0, &options);
     options = options_of(f, 1);
     options.job_id = "other";
-    open_seat(f, 1, &options);
+    open_member(f, 1, &options);
     expect(f, 1, MEMBERSHIP_EVENT_REFUSED);
     assert_string_equal(f->events[1].reason,
                         "job id: this agent has \"other\", the server \"job\": one job has one --rdzv-id, "
@@ -385,7 +385,7 @@ static void nobody_comes(void **state)
     struct fixture *f = *state;
     struct membership_options options = options_of(f, 0);
     options.join_timeout_ns = 300 * NS_PER_MS;
-    open_seat(f, 0, &options);
+    open_member(f, 0, &options);
     expect(f, 0, MEMBERSHIP_EVENT_VERDICT);
     assert_int_equal(f->events[0].exit_code, EXIT_CODE_NODE);
     assert_string_equal(f->events[0].reason,
@@ -393,7 +393,7 @@ static void nobody_comes(void **state)
     options = options_of(f, 1);
     options.port = test_free_port();
     options.join_timeout_ns = 300 * NS_PER_MS;
-    open_seat(f, 1, &options);
+    open_member(f, 1, &options);
     assert_int_equal(next_of(f, 1), -1);
     assert_int_equal(f->err.code, MUSTER_E_TIMEOUT);
 }
@@ -402,7 +402,7 @@ static void an_occupied_port_is_named(void **state)
 {
     struct fixture *f = *state;
     struct membership_options options = options_of(f, 0);
-    open_seat(f, 0, &options);
+    open_member(f, 0, &options);
     assert_null(membership_open(&options, &f->err));
     char port[32];
     (void)snprintf(port, sizeof port, "port %u is in use", f->port);
@@ -413,7 +413,7 @@ static void an_occupied_port_is_named(void **state)
 }
 
 /* A peer of libzmq that is not one of ours, and speaks out of turn. */
-static void strangers_do_no_harm(void **state)
+static void other_programs_do_no_harm(void **state)
 {
     struct fixture *f = *state;
     open_pair(f);
@@ -449,23 +449,23 @@ static void a_client_follows_its_server(void **state)
     struct membership_options server = options_of(f, 0), client = options_of(f, 1);
     client.host = "127.0.0.3"; /* where nobody is */
     client.host_name = "web-0";
-    open_seat(f, 0, &server);
-    open_seat(f, 1, &client);
+    open_member(f, 0, &server);
+    open_member(f, 1, &client);
     struct instant limit = instant_add(clock_now(NULL), PATIENCE_S * NS_PER_S);
-    while (!membership_silence_ns(f->seats[1]) && !instant_reached(clock_now(NULL), limit))
+    while (!membership_silence_ns(f->nodes[1]) && !instant_reached(clock_now(NULL), limit))
         turn(f, limit);
-    assert_true(membership_silence_ns(f->seats[1]) > 0);
+    assert_true(membership_silence_ns(f->nodes[1]) > 0);
     char text[MUSTER_ERROR_TEXT];
-    membership_progress(f->seats[1], text, sizeof text);
+    membership_progress(f->nodes[1], text, sizeof text);
     char expected[128];
     (void)snprintf(expected, sizeof expected, "no answer yet from the server web-0 (127.0.0.3:%u)", f->port);
     assert_non_null(strstr(text, expected));
-    assert_int_equal(membership_move(f->seats[1], "127.0.0.1", &f->err), 0);
+    assert_int_equal(membership_move(f->nodes[1], "127.0.0.1", &f->err), 0);
     (void)both_start(f);
-    assert_int_equal(membership_silence_ns(f->seats[1]), 0);
-    assert_int_equal(membership_silence_ns(f->seats[0]), 0);
-    close_seat(f, 1, 0);
-    close_seat(f, 0, 0);
+    assert_int_equal(membership_silence_ns(f->nodes[1]), 0);
+    assert_int_equal(membership_silence_ns(f->nodes[0]), 0);
+    close_member(f, 1, 0);
+    close_member(f, 0, 0);
 }
 
 int main(void)
@@ -475,7 +475,7 @@ int main(void)
         TEST(two_agents_form_and_finish),
         TEST(a_failure_restarts_everybody_then_ends_the_job),
         TEST(leaving_ends_the_job_with_its_code),
-        TEST(a_second_claim_of_a_rank_is_refused),
+        TEST(a_second_claim_of_a_rank_is_rejected),
         TEST(a_new_start_supersedes_the_old),
         TEST(a_node_that_vanishes_costs_a_restart),
         TEST(a_server_that_vanishes_is_noticed),
@@ -485,7 +485,7 @@ int main(void)
         TEST(a_mismatch_is_named),
         TEST(nobody_comes),
         TEST(an_occupied_port_is_named),
-        TEST(strangers_do_no_harm),
+        TEST(other_programs_do_no_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

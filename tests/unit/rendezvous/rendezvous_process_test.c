@@ -1,4 +1,4 @@
-/* rendezvous_process_test.c - a seat whose world is in process: the life that the agent's loop drives, on a
+/* rendezvous_process_test.c - a node whose world is in process: the life that the agent's loop drives, on a
  * fake clock. */
 #include "proto/exit_code.h"
 #include "rendezvous/membership.h"
@@ -11,7 +11,7 @@
 struct fixture {
     struct fake_clock clock;
     struct membership_options options;
-    struct membership *seat;
+    struct membership *node;
     struct membership_event event;
     struct muster_error err;
     int heralded; /* worlds that were told to form */
@@ -54,48 +54,48 @@ static int setup(void **state)
     static struct fixture fixture;
     memset(&fixture, 0, sizeof fixture);
     init_options(&fixture);
-    fixture.seat = membership_open(&fixture.options, &fixture.err);
+    fixture.node = membership_open(&fixture.options, &fixture.err);
     *state = &fixture;
-    return fixture.seat ? 0 : -1;
+    return fixture.node ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
     struct fixture *f = *state;
-    membership_destroy(f->seat, 0);
+    membership_destroy(f->node, 0);
     return 0;
 }
 
 static void expect(struct fixture *f, enum membership_event_kind kind)
 {
-    assert_true(instant_reached(f->clock.now, membership_deadline(f->seat)));
-    assert_int_equal(membership_next(f->seat, &f->event, &f->err), 1);
+    assert_true(instant_reached(f->clock.now, membership_deadline(f->node)));
+    assert_int_equal(membership_next(f->node, &f->event, &f->err), 1);
     assert_int_equal(f->event.kind, kind);
     struct membership_event none;
-    assert_int_equal(membership_next(f->seat, &none, &f->err), 0);
+    assert_int_equal(membership_next(f->node, &none, &f->err), 0);
 }
 
 static void report(struct fixture *f, struct world_id id, enum membership_report_kind kind)
 {
-    assert_int_equal(membership_report(f->seat, id, kind, NULL, &f->err), 0);
+    assert_int_equal(membership_report(f->node, id, kind, NULL, &f->err), 0);
 }
 
 static void fail_with(struct fixture *f, struct world_id id, int signal, int code)
 {
     struct worker_failure failure = {
         .rank = 2, .local_rank = 2, .pid = 77, .signal = signal, .exit_code = code, .host = "box"};
-    assert_int_equal(membership_report(f->seat, id, MEMBERSHIP_REPORT_FAILED, &failure, &f->err), 0);
+    assert_int_equal(membership_report(f->node, id, MEMBERSHIP_REPORT_FAILED, &failure, &f->err), 0);
 }
 
 static void nothing_waits(struct fixture *f)
 {
-    assert_int_equal(membership_next(f->seat, &f->event, &f->err), 0);
+    assert_int_equal(membership_next(f->node, &f->event, &f->err), 0);
 }
 
 static void a_world_forms_and_finishes(void **state)
 {
     struct fixture *f = *state;
-    assert_int_equal(membership_fd(f->seat), -1);
+    assert_int_equal(membership_fd(f->node), -1);
     expect(f, MEMBERSHIP_EVENT_WORLD);
     struct membership_world *world = &f->event.world;
     assert_string_equal(f->event.reason, "");
@@ -110,7 +110,7 @@ static void a_world_forms_and_finishes(void **state)
     struct world_id id = world->id;
     report(f, id, MEMBERSHIP_REPORT_RUNNING);
     nothing_waits(f);
-    assert_true(membership_deadline(f->seat).ns == INT64_MAX); /* an idle world wakes nobody */
+    assert_true(membership_deadline(f->node).ns == INT64_MAX); /* an idle world wakes nobody */
     report(f, id, MEMBERSHIP_REPORT_DONE);
     expect(f, MEMBERSHIP_EVENT_VERDICT);
     assert_int_equal(f->event.exit_code, 0);
@@ -159,7 +159,7 @@ static void workers_that_cannot_be_stopped_end_the_job(void **state)
     expect(f, MEMBERSHIP_EVENT_WORLD);
     fail_with(f, f->event.world.id, SIGSEGV, -1);
     expect(f, MEMBERSHIP_EVENT_STOP);
-    struct instant deadline = membership_deadline(f->seat);
+    struct instant deadline = membership_deadline(f->node);
     fake_clock_advance(&f->clock, instant_diff_ns(deadline, f->clock.now));
     expect(f, MEMBERSHIP_EVENT_VERDICT);
     assert_int_equal(f->event.exit_code, EXIT_CODE_NODE);
@@ -170,12 +170,12 @@ static void leaving_says_nothing_more(void **state)
     struct fixture *f = *state;
     expect(f, MEMBERSHIP_EVENT_WORLD);
     report(f, f->event.world.id, MEMBERSHIP_REPORT_RUNNING);
-    assert_int_equal(membership_leave(f->seat, EXIT_CODE_TERMINATED, &f->err), 0);
-    assert_int_equal(membership_leave(f->seat, EXIT_CODE_TERMINATED, &f->err), 0);
+    assert_int_equal(membership_leave(f->node, EXIT_CODE_TERMINATED, &f->err), 0);
+    assert_int_equal(membership_leave(f->node, EXIT_CODE_TERMINATED, &f->err), 0);
     nothing_waits(f);
 }
 
-static void bad_options_are_refused(void **state)
+static void bad_options_are_rejected(void **state)
 {
     struct fixture *f = *state;
     struct membership_options options = f->options;
@@ -187,12 +187,12 @@ static void bad_options_are_refused(void **state)
     assert_int_equal(f->err.code, MUSTER_E_INVALID);
     options = f->options;
     options.node_rank = 1;
-    struct membership *seat = membership_open(&options, &f->err);
-    assert_non_null(seat);
-    assert_int_equal(membership_next(seat, &f->event, &f->err), 1);
+    struct membership *node = membership_open(&options, &f->err);
+    assert_non_null(node);
+    assert_int_equal(membership_next(node, &f->event, &f->err), 1);
     assert_int_equal(f->event.kind, MEMBERSHIP_EVENT_REFUSED);
     assert_string_equal(f->event.reason, "node rank: 1 is not in 0..0 (nnodes is 1)");
-    membership_destroy(seat, 0);
+    membership_destroy(node, 0);
     membership_destroy(NULL, 0);
 }
 
@@ -201,10 +201,10 @@ static int open_and_close(void *context)
     struct fixture f = {0};
     (void)context;
     init_options(&f);
-    f.seat = membership_open(&f.options, &f.err);
-    if (!f.seat)
+    f.node = membership_open(&f.options, &f.err);
+    if (!f.node)
         return f.err.code == MUSTER_E_NOMEM ? -1 : 1;
-    membership_destroy(f.seat, 0);
+    membership_destroy(f.node, 0);
     return 0;
 }
 
@@ -222,7 +222,7 @@ int main(void)
         TEST(a_failure_restarts_then_ends_the_job),
         TEST(workers_that_cannot_be_stopped_end_the_job),
         TEST(leaving_says_nothing_more),
-        TEST(bad_options_are_refused),
+        TEST(bad_options_are_rejected),
         cmocka_unit_test(no_allocation_failure_leaks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,7 +6,7 @@
 #include "tests/unit/rendezvous/roster_fixture.h"
 
 /* The only action, which is a refusal with exactly this text. */
-static void expect_refusal(struct fixture *f, const char *text)
+static void expect_rejection(struct fixture *f, const char *text)
 {
     assert_int_equal(f->actions.count, 1);
     assert_int_equal(f->actions.items[0].kind, ROSTER_REFUSE);
@@ -35,7 +35,7 @@ static void ranks_are_contiguous_by_node_rank(void **state)
     assert_string_equal(line.data, "STARTING round 0 restarts 0/1: 0=ASSIGNED 1=ASSIGNED 2=ASSIGNED");
 }
 
-static void who_was_refused_is_told_until_it_is_in(void **state)
+static void a_rejected_agent_is_reported_until_it_joins(void **state)
 {
     struct fixture *f = *state;
     struct roster_join who = join_of(0), other = join_of(1);
@@ -70,50 +70,51 @@ static void who_was_refused_is_told_until_it_is_in(void **state)
         strstr(event.reason, "; refused 2 times, the last agent \"a\" (nproc_per_node: 0 is not in"));
 }
 
-static void what_does_not_fit_is_refused_by_name(void **state)
+static void what_does_not_fit_is_rejected_by_name(void **state)
 {
     struct fixture *f = *state;
     struct roster_join who = join_of(1);
     who.job_id = "other";
     join(f, 2, &who);
-    expect_refusal(f, "job id: this agent has \"other\", the server \"job\": one job has one --rdzv-id, two "
-                      "jobs need two ports");
+    expect_rejection(f,
+                     "job id: this agent has \"other\", the server \"job\": one job has one --rdzv-id, two "
+                     "jobs need two ports");
     who = join_of(1);
     who.protocol_version = 9;
     join(f, 2, &who);
-    expect_refusal(f, "protocol version: this agent has 9, the server 3; run the same muster on all nodes");
+    expect_rejection(f, "protocol version: this agent has 9, the server 3; run the same muster on all nodes");
     who = join_of(1);
     who.min_nodes = 2; /* either alone is enough */
     join(f, 2, &who);
-    expect_refusal(f, "nnodes: this agent has 2:3, the server 3: give all nodes one --nnodes");
+    expect_rejection(f, "nnodes: this agent has 2:3, the server 3: give all nodes one --nnodes");
     who = join_of(1);
     who.max_nodes = 5;
     join(f, 2, &who);
-    expect_refusal(f, "nnodes: this agent has 3:5, the server 3: give all nodes one --nnodes");
+    expect_rejection(f, "nnodes: this agent has 3:5, the server 3: give all nodes one --nnodes");
     who = join_of(1);
     who.min_nodes = who.max_nodes = 4;
     join(f, 2, &who);
-    expect_refusal(f, "nnodes: this agent has 4, the server 3: give all nodes one --nnodes");
+    expect_rejection(f, "nnodes: this agent has 4, the server 3: give all nodes one --nnodes");
     who = join_of(1);
     who.elastic = true;
     join(f, 2, &who);
-    expect_refusal(f, "mode: this agent has elastic, the server static: give all nodes one --rdzv-backend");
+    expect_rejection(f, "mode: this agent has elastic, the server static: give all nodes one --rdzv-backend");
     who = join_of(1);
     who.node_rank = 3;
     join(f, 2, &who);
-    expect_refusal(f, "node rank: 3 is not in 0..2 (nnodes is 3)");
+    expect_rejection(f, "node rank: 3 is not in 0..2 (nnodes is 3)");
     who = join_of(1);
     who.agent_name = "node1\nmuster: error: all is lost";
     join(f, 2, &who);
-    expect_refusal(f, "agent name: it holds a control character");
+    expect_rejection(f, "agent name: it holds a control character");
     who = join_of(1);
     who.store_addr = "10.0.0.1\x1b[2J";
     join(f, 2, &who);
-    expect_refusal(f, "store address: it holds a control character");
+    expect_rejection(f, "store address: it holds a control character");
     who = join_of(1);
     who.local_world_size = 0;
     join(f, 2, &who);
-    expect_refusal(f, "nproc_per_node: 0 is not in 1..65536");
+    expect_rejection(f, "nproc_per_node: 0 is not in 1..65536");
     assert_int_equal(roster_member_state(f->roster, 1), MEMBER_EMPTY);
 }
 
@@ -130,7 +131,7 @@ static void an_old_incarnation_cannot_come_back(void **state)
     assert_int_equal(f->actions.items[1].kind, ROSTER_ACCEPT);
     /* It missed the refusal and registers again. */
     join(f, 6, &old);
-    expect_refusal(f, "superseded: node rank 1 is held by a newer start of agent \"b\"");
+    expect_rejection(f, "superseded: node rank 1 is held by a newer start of agent \"b\"");
     /* The same one again, on a new connection, is welcome. */
     join(f, 7, &fresh);
     assert_int_equal(f->actions.items[0].kind, ROSTER_ACCEPT);
@@ -161,7 +162,7 @@ static void an_agent_without_a_rank_gets_one(void **state)
     who.node_rank = -1;
     who.incarnation.low = 50;
     join(f, 9, &who);
-    expect_refusal(f, "the world is full: all 3 node ranks are held");
+    expect_rejection(f, "the world is full: all 3 node ranks are held");
 }
 
 static void an_unknown_session_is_told_to_register(void **state)
@@ -183,7 +184,7 @@ static void an_unknown_session_is_told_to_register(void **state)
     assert_int_equal(roster_state(f->roster), JOB_RUNNING);
 }
 
-static void worlds_of_impossible_sizes_are_refused(void **state)
+static void worlds_of_impossible_sizes_are_rejected(void **state)
 {
     struct fixture *f = *state;
     struct roster_options options = options_of(4);
@@ -289,9 +290,9 @@ static void nodes_may_run_different_commands(void **state)
         assert_int_equal(roster_step(roster, &event, now, &actions, NULL), 0);
     }
     assert_int_equal(roster_state(roster), JOB_STARTING);
-    assert_true(roster_describe_stranger(roster, 1, text, sizeof text));
+    assert_true(roster_describe_other_program(roster, 1, text, sizeof text));
     assert_non_null(strstr(text, "\"b\" runs eval.py and this node train.py"));
-    assert_false(roster_describe_stranger(roster, 0, text, sizeof text));
+    assert_false(roster_describe_other_program(roster, 0, text, sizeof text));
     roster_actions_free(&actions);
     roster_destroy(roster);
 }
@@ -346,13 +347,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_WORLD(ranks_are_contiguous_by_node_rank),
-        WITH_WORLD(who_was_refused_is_told_until_it_is_in),
-        WITH_WORLD(what_does_not_fit_is_refused_by_name),
+        WITH_WORLD(a_rejected_agent_is_reported_until_it_joins),
+        WITH_WORLD(what_does_not_fit_is_rejected_by_name),
         WITH_WORLD(an_old_incarnation_cannot_come_back),
         WITH_WORLD(nobody_evicts_the_hosting_agent),
         WITH_WORLD(an_agent_without_a_rank_gets_one),
         WITH_WORLD(an_unknown_session_is_told_to_register),
-        WITH_WORLD(worlds_of_impossible_sizes_are_refused),
+        WITH_WORLD(worlds_of_impossible_sizes_are_rejected),
         cmocka_unit_test(the_largest_world),
         cmocka_unit_test(another_command_is_another_job),
         cmocka_unit_test(nodes_may_run_different_commands),

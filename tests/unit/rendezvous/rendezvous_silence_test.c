@@ -17,7 +17,7 @@ static const struct world_id world_id = {7, 0};
 
 struct fixture {
     struct fake_clock clock;
-    struct membership *seat;
+    struct membership *node;
     struct membership_event event; /* the last */
 };
 
@@ -43,7 +43,7 @@ static void is_told(int event)
 static bool next(struct fixture *f)
 {
     struct muster_error err;
-    int got = membership_next(f->seat, &f->event, &err);
+    int got = membership_next(f->node, &f->event, &err);
     if (got < 0)
         fail_msg("%s", err.text);
     return got > 0;
@@ -82,8 +82,8 @@ static int works_in_a_world(void **state)
         .join_timeout_ns = 60 * NS_PER_S,
         .clock = &f->clock.clock,
     };
-    f->seat = membership_open(&options, &err);
-    if (!f->seat)
+    f->node = membership_open(&options, &err);
+    if (!f->node)
         fail_msg("%s", err.text);
     is_told(ZMQ_EVENT_CONNECTED);
     is_told(ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
@@ -104,14 +104,14 @@ static int works_in_a_world(void **state)
     hears(&world);
     assert_true(next(f));
     assert_int_equal(f->event.kind, MEMBERSHIP_EVENT_WORLD);
-    assert_int_equal(membership_report(f->seat, world_id, MEMBERSHIP_REPORT_RUNNING, NULL, &err), 0);
+    assert_int_equal(membership_report(f->node, world_id, MEMBERSHIP_REPORT_RUNNING, NULL, &err), 0);
     return 0;
 }
 
 static int tear_down(void **state)
 {
     struct fixture *f = *state;
-    membership_destroy(f->seat, 0);
+    membership_destroy(f->node, 0);
     return 0;
 }
 
@@ -131,7 +131,7 @@ static void a_host_that_takes_connections_lives(void **state)
     assert_int_equal(pass_ms(f, 3000), 3000);
     is_told(ZMQ_EVENT_CONNECTED);
     assert_int_equal(pass_ms(f, 10000), 10000);
-    assert_true(membership_silence_ns(f->seat) > 10 * NS_PER_S);
+    assert_true(membership_silence_ns(f->node) > 10 * NS_PER_S);
 }
 
 /* Who answers in time is not left for another connection. */
@@ -142,7 +142,7 @@ static void a_short_silence_is_nothing(void **state)
         assert_int_equal(pass_ms(f, 2000), 2000);
         hears(&(struct wire_message){.kind = WIRE_BEAT, .number = 1});
     }
-    assert_int_equal(membership_silence_ns(f->seat), 0);
+    assert_int_equal(membership_silence_ns(f->node), 0);
 }
 
 int main(void)

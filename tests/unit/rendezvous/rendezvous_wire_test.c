@@ -22,7 +22,7 @@ static struct worker_failure some_failure(void)
                                      .step = -1,
                                      .age_ns = 12345,
                                      .wall_ns = INT64_C(1790000000000000000),
-                                     .told = true,
+                                     .after_stop = true,
                                      .not_started = true,
                                      .hung = true,
                                      .unkillable = true,
@@ -201,7 +201,7 @@ static void small_ones_come_through(void **state)
     assert_true(round_trip(&message)->join.server_left);
 }
 
-static void what_is_not_ours_is_refused(void **state)
+static void foreign_frames_are_rejected(void **state)
 {
     (void)state;
     static struct wire_message out;
@@ -296,7 +296,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_join_comes_through),        cmocka_unit_test(a_report_comes_through),
         cmocka_unit_test(events_come_through),         cmocka_unit_test(small_ones_come_through),
-        cmocka_unit_test(what_is_not_ours_is_refused), cmocka_unit_test(another_version_is_told_apart),
+        cmocka_unit_test(foreign_frames_are_rejected), cmocka_unit_test(another_version_is_told_apart),
         cmocka_unit_test(random_bytes_do_no_harm),     cmocka_unit_test(no_allocation_failure_leaks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

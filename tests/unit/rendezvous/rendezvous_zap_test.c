@@ -25,63 +25,63 @@ static const struct {
     struct zap_frame frames[ZAP_FRAMES_LIMIT];
     size_t count;
     const char *code;
-    enum refusal refusal;
+    enum rejection rejection;
 } table[] = {
     {true, false, {HEAD, TEXT("CURVE"), KEY(key)}, 7, "200", 0},
     {false, false, {HEAD, TEXT("NULL")}, 6, "200", 0},
     {true, true, {HEAD, TEXT("CURVE"), KEY(key)}, 7, "200", 0},
-    {false, true, {HEAD, TEXT("NULL")}, 6, "300", REFUSAL_CROWD},
+    {false, true, {HEAD, TEXT("NULL")}, 6, "300", REJECTION_CROWD},
     /* the wrong key, mechanism, or none */
-    {true, false, {HEAD, TEXT("CURVE"), KEY(other)}, 7, "400", REFUSAL_OTHER_JOB},
-    {true, false, {HEAD, TEXT("NULL")}, 6, "400", REFUSAL_NO_SECRET},
-    {true, false, {HEAD, TEXT("NULL"), KEY(key)}, 7, "400", REFUSAL_NO_SECRET},
-    {true, false, {HEAD, TEXT("PLAIN"), TEXT("user"), TEXT("password")}, 8, "400", REFUSAL_NO_SECRET},
-    {true, false, {HEAD, TEXT("curve"), KEY(key)}, 7, "400", REFUSAL_NO_SECRET},
-    {true, false, {HEAD, TEXT("CURVE\0"), KEY(key)}, 7, "400", REFUSAL_NO_SECRET},
-    {true, false, {HEAD, TEXT("")}, 6, "400", REFUSAL_NO_SECRET},
-    {false, false, {HEAD, TEXT("CURVE"), KEY(key)}, 7, "400", REFUSAL_SECRET_UNWANTED},
+    {true, false, {HEAD, TEXT("CURVE"), KEY(other)}, 7, "400", REJECTION_OTHER_JOB},
+    {true, false, {HEAD, TEXT("NULL")}, 6, "400", REJECTION_NO_SECRET},
+    {true, false, {HEAD, TEXT("NULL"), KEY(key)}, 7, "400", REJECTION_NO_SECRET},
+    {true, false, {HEAD, TEXT("PLAIN"), TEXT("user"), TEXT("password")}, 8, "400", REJECTION_NO_SECRET},
+    {true, false, {HEAD, TEXT("curve"), KEY(key)}, 7, "400", REJECTION_NO_SECRET},
+    {true, false, {HEAD, TEXT("CURVE\0"), KEY(key)}, 7, "400", REJECTION_NO_SECRET},
+    {true, false, {HEAD, TEXT("")}, 6, "400", REJECTION_NO_SECRET},
+    {false, false, {HEAD, TEXT("CURVE"), KEY(key)}, 7, "400", REJECTION_SECRET_UNWANTED},
     /* the key in pieces, too long, twice, not at all */
-    {true, false, {HEAD, TEXT("CURVE"), {key, SECRET_KEY_SIZE - 1}}, 7, "500", REFUSAL_MALFORMED},
-    {true, false, {HEAD, TEXT("CURVE"), {key, 0}}, 7, "500", REFUSAL_MALFORMED},
-    {true, false, {HEAD, TEXT("CURVE"), {NULL, 0}}, 7, "500", REFUSAL_MALFORMED},
-    {true, false, {HEAD, TEXT("CURVE"), {long_id, SECRET_KEY_SIZE + 1}}, 7, "500", REFUSAL_MALFORMED},
-    {true, false, {HEAD, TEXT("CURVE")}, 6, "500", REFUSAL_MALFORMED},
-    {true, false, {HEAD, TEXT("CURVE"), KEY(key), KEY(key)}, 8, "500", REFUSAL_MALFORMED},
-    {false, false, {HEAD, TEXT("NULL"), TEXT("")}, 7, "500", REFUSAL_MALFORMED},
+    {true, false, {HEAD, TEXT("CURVE"), {key, SECRET_KEY_SIZE - 1}}, 7, "500", REJECTION_MALFORMED},
+    {true, false, {HEAD, TEXT("CURVE"), {key, 0}}, 7, "500", REJECTION_MALFORMED},
+    {true, false, {HEAD, TEXT("CURVE"), {NULL, 0}}, 7, "500", REJECTION_MALFORMED},
+    {true, false, {HEAD, TEXT("CURVE"), {long_id, SECRET_KEY_SIZE + 1}}, 7, "500", REJECTION_MALFORMED},
+    {true, false, {HEAD, TEXT("CURVE")}, 6, "500", REJECTION_MALFORMED},
+    {true, false, {HEAD, TEXT("CURVE"), KEY(key), KEY(key)}, 8, "500", REJECTION_MALFORMED},
+    {false, false, {HEAD, TEXT("NULL"), TEXT("")}, 7, "500", REJECTION_MALFORMED},
     /* another protocol, another domain, an id that cannot be sent back, too few frames */
     {true,
      false,
      {TEXT("2.0"), TEXT("7"), TEXT(ZAP_DOMAIN), TEXT(""), TEXT(""), TEXT("CURVE"), KEY(key)},
      7,
      "500",
-     REFUSAL_MALFORMED},
+     REJECTION_MALFORMED},
     {true,
      false,
      {TEXT("1.0"), TEXT("7"), TEXT(""), TEXT(""), TEXT(""), TEXT("CURVE"), KEY(key)},
      7,
      "500",
-     REFUSAL_MALFORMED},
+     REJECTION_MALFORMED},
     {false,
      false,
      {TEXT("1.0"), TEXT("7"), TEXT("global"), TEXT(""), TEXT(""), TEXT("NULL")},
      6,
      "500",
-     REFUSAL_MALFORMED},
+     REJECTION_MALFORMED},
     {true,
      false,
      {TEXT("1.0"), TEXT(""), TEXT(ZAP_DOMAIN), TEXT(""), TEXT(""), TEXT("CURVE"), KEY(key)},
      7,
      "500",
-     REFUSAL_MALFORMED},
+     REJECTION_MALFORMED},
     {true,
      false,
      {TEXT("1.0"), {long_id, sizeof long_id}, TEXT(ZAP_DOMAIN), TEXT(""), TEXT(""), TEXT("CURVE"), KEY(key)},
      7,
      "500",
-     REFUSAL_MALFORMED},
-    {true, false, {HEAD, TEXT("CURVE"), KEY(key)}, 5, "500", REFUSAL_MALFORMED},
-    {true, false, {HEAD}, 1, "500", REFUSAL_MALFORMED},
-    {true, false, {HEAD}, 0, "500", REFUSAL_MALFORMED},
+     REJECTION_MALFORMED},
+    {true, false, {HEAD, TEXT("CURVE"), KEY(key)}, 5, "500", REJECTION_MALFORMED},
+    {true, false, {HEAD}, 1, "500", REJECTION_MALFORMED},
+    {true, false, {HEAD}, 0, "500", REJECTION_MALFORMED},
 };
 
 static void only_the_key_comes_in(void **state)
@@ -95,7 +95,7 @@ static void only_the_key_comes_in(void **state)
             fail_msg("row %zu: %s instead of %s", i, answer.code, table[i].code);
         assert_int_equal(answer.refused, strcmp(table[i].code, "200") != 0);
         if (answer.refused)
-            assert_int_equal(answer.refusal, table[i].refusal);
+            assert_int_equal(answer.rejection, table[i].rejection);
         assert_true(answer.id_size <= ZAP_ID_LIMIT);
     }
 }
@@ -136,72 +136,72 @@ static struct instant at(int64_t seconds)
 static void a_reason_is_told_once_and_then_counted(void **state)
 {
     (void)state;
-    struct rejection_log refusals = {0};
-    char line[REFUSAL_LINE_SIZE];
-    assert_int_equal(rejection_log_deadline(&refusals).ns, INT64_MAX);
-    assert_true(rejection_log_note(&refusals, REFUSAL_NO_SECRET, "10.1.2.3", at(100), line));
+    struct rejection_log rejections = {0};
+    char line[REJECTION_LINE_SIZE];
+    assert_int_equal(rejection_log_deadline(&rejections).ns, INT64_MAX);
+    assert_true(rejection_log_note(&rejections, REJECTION_NO_SECRET, "10.1.2.3", at(100), line));
     assert_non_null(strstr(line, "refused 10.1.2.3: it has no secret"));
-    assert_int_equal(rejection_log_deadline(&refusals).ns, INT64_MAX);
+    assert_int_equal(rejection_log_deadline(&rejections).ns, INT64_MAX);
     for (int i = 0; i < 41; i++)
         assert_false(
-            rejection_log_note(&refusals, REFUSAL_NO_SECRET, i < 40 ? "10.1.2.4" : "", at(101), line));
-    assert_true(rejection_log_note(&refusals, REFUSAL_STRANGER, "", at(101), line)); /* another reason */
+            rejection_log_note(&rejections, REJECTION_NO_SECRET, i < 40 ? "10.1.2.4" : "", at(101), line));
+    assert_true(rejection_log_note(&rejections, REJECTION_PROTOCOL, "", at(101), line)); /* another reason */
     assert_non_null(strstr(line, "refused a peer: it does not speak"));
-    assert_int_equal(rejection_log_deadline(&refusals).ns, at(160).ns);
-    assert_false(rejection_log_next(&refusals, at(159), line));
-    assert_true(rejection_log_next(&refusals, at(160), line));
+    assert_int_equal(rejection_log_deadline(&rejections).ns, at(160).ns);
+    assert_false(rejection_log_next(&rejections, at(159), line));
+    assert_true(rejection_log_next(&rejections, at(160), line));
     assert_non_null(strstr(line, "refused 41 more (42 in all), the last a peer: it has no secret"));
-    assert_false(rejection_log_next(&refusals, at(160), line));
-    assert_true(rejection_log_total(&refusals, line));
+    assert_false(rejection_log_next(&rejections, at(160), line));
+    assert_true(rejection_log_total(&rejections, line));
     assert_string_equal(line, "connections that were refused: 42 (no secret), 1 (not muster's protocol)");
 }
 
 static void an_address_is_told_when_it_is_first_known(void **state)
 {
     (void)state;
-    struct rejection_log refusals = {0};
-    char line[REFUSAL_LINE_SIZE];
-    assert_true(rejection_log_note(&refusals, REFUSAL_SILENT, "", at(1), line));
+    struct rejection_log rejections = {0};
+    char line[REJECTION_LINE_SIZE];
+    assert_true(rejection_log_note(&rejections, REJECTION_SILENT, "", at(1), line));
     assert_non_null(strstr(line, "refused a peer: "));
-    assert_false(rejection_log_note(&refusals, REFUSAL_SILENT, "", at(2), line));
-    assert_true(rejection_log_note(&refusals, REFUSAL_SILENT, "10.1.2.3", at(3), line));
+    assert_false(rejection_log_note(&rejections, REJECTION_SILENT, "", at(2), line));
+    assert_true(rejection_log_note(&rejections, REJECTION_SILENT, "10.1.2.3", at(3), line));
     assert_non_null(strstr(line, "refused 10.1.2.3: "));
-    assert_false(rejection_log_note(&refusals, REFUSAL_SILENT, "10.1.2.4", at(4), line));
-    assert_true(rejection_log_next(&refusals, at(61), line));
+    assert_false(rejection_log_note(&rejections, REJECTION_SILENT, "10.1.2.4", at(4), line));
+    assert_true(rejection_log_next(&rejections, at(61), line));
     assert_non_null(strstr(line, "refused 2 more (4 in all), the last 10.1.2.4: "));
 }
 
 static void a_flood_is_a_few_lines_a_day(void **state)
 {
     (void)state;
-    struct rejection_log refusals = {0};
-    char line[REFUSAL_LINE_SIZE];
+    struct rejection_log rejections = {0};
+    char line[REJECTION_LINE_SIZE];
     int lines = 0;
     for (int64_t second = 0; second < 24 * 3600; second++) {
-        for (int reason = 0; reason < REFUSAL_COUNT; reason++)
-            lines += rejection_log_note(&refusals, (enum refusal)reason, "::1", at(second), line);
-        while (rejection_log_next(&refusals, at(second), line))
+        for (int reason = 0; reason < REJECTION_COUNT; reason++)
+            lines += rejection_log_note(&rejections, (enum rejection)reason, "::1", at(second), line);
+        while (rejection_log_next(&rejections, at(second), line))
             lines++;
     }
-    assert_in_range(lines, REFUSAL_COUNT * 24, REFUSAL_COUNT * 32);
+    assert_in_range(lines, REJECTION_COUNT * 24, REJECTION_COUNT * 32);
 }
 
 static void the_longest_lines_fit(void **state)
 {
     (void)state;
-    struct rejection_log refusals = {0};
-    char line[REFUSAL_LINE_SIZE], address[REFUSAL_ADDRESS_SIZE];
+    struct rejection_log rejections = {0};
+    char line[REJECTION_LINE_SIZE], address[REJECTION_ADDRESS_SIZE];
     memset(address, 'x', sizeof address);
     address[sizeof address - 1] = '\0';
-    assert_false(rejection_log_total(&refusals, line));
-    for (int reason = 0; reason < REFUSAL_COUNT; reason++) {
-        assert_true(rejection_log_note(&refusals, (enum refusal)reason, address, at(0), line));
+    assert_false(rejection_log_total(&rejections, line));
+    for (int reason = 0; reason < REJECTION_COUNT; reason++) {
+        assert_true(rejection_log_note(&rejections, (enum rejection)reason, address, at(0), line));
         assert_true(strlen(line) < sizeof line - 1);
-        refusals.reasons[reason].untold = refusals.reasons[reason].total = UINT64_MAX;
+        rejections.reasons[reason].unlogged = rejections.reasons[reason].total = UINT64_MAX;
     }
-    while (rejection_log_next(&refusals, at(100), line))
+    while (rejection_log_next(&rejections, at(100), line))
         assert_true(strlen(line) < sizeof line - 1);
-    assert_true(rejection_log_total(&refusals, line));
+    assert_true(rejection_log_total(&rejections, line));
     assert_true(strlen(line) < sizeof line);
 }
 

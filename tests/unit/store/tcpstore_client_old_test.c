@@ -31,7 +31,7 @@ static bool is_sent(int fd, const void *bytes, size_t length)
 }
 
 /* The first connection begins with VALIDATE, which such a server cannot read: it closes it. */
-static const char *play_refusal(int listener)
+static const char *play_rejection(int listener)
 {
     char byte;
     scope_close int fd = accept(listener, NULL, NULL);
@@ -62,7 +62,7 @@ static const char *play_old(int listener)
 static void *play(void *argument)
 {
     struct played *played = argument;
-    played->wrong = play_refusal(played->listener);
+    played->wrong = play_rejection(played->listener);
     if (!played->wrong)
         played->wrong = play_old(played->listener);
     return NULL;

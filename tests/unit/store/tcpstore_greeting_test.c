@@ -163,7 +163,7 @@ static void the_first_request_opens_it(void **state)
     struct tcpstore *t = tcpstore_create(NULL, NULL);
     struct tcpstore_connection *c = tcpstore_open(t, NULL, NULL);
     tcpstore_feed(c, "\3\5\0\0\0\0\0\0\0in",
-                  11); /* a stranger who stops here is closed by the greeting's time */
+                  11); /* a peer that stops here is closed by the greeting's time */
     assert_int_equal(tcpstore_state(c), TCPSTORE_STATE_GREETING);
     tcpstore_feed(c, "it/\1\0\0\0\0\0\0\0", 11);
     assert_int_equal(tcpstore_state(c), TCPSTORE_STATE_OPEN);
@@ -174,7 +174,7 @@ static void the_first_request_opens_it(void **state)
     tcpstore_destroy(t);
 }
 
-static void a_stranger_that_looks_like_2_1(void **state)
+static void other_bytes_that_parse_as_2_1(void **state)
 {
     (void)state;
     static const char zeros[64];
@@ -207,7 +207,7 @@ int main(void)
         cmocka_unit_test(first_keys),
         cmocka_unit_test(a_client_of_2_1_split_at_every_byte),
         cmocka_unit_test(the_first_request_opens_it),
-        cmocka_unit_test(a_stranger_that_looks_like_2_1),
+        cmocka_unit_test(other_bytes_that_parse_as_2_1),
         cmocka_unit_test(both_in_one_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

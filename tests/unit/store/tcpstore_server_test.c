@@ -418,7 +418,7 @@ static void keep_line(void *context, enum log_level level, const char *line)
     (void)snprintf(lines->last, sizeof lines->last, "%s", line);
 }
 
-static void strangers_are_dropped_and_named(void **state)
+static void other_programs_are_dropped_and_named(void **state)
 {
     (void)state;
     struct lines lines = {0};
@@ -460,28 +460,29 @@ static void silent_peers_are_dropped(void **state)
 static void silent_peers_make_room(void **state)
 {
     (void)state;
-    enum { BORNE = 4, STRANGERS = 12 };
+    enum { TOLERATED = 4, PEERS = 12 };
     struct tcpstore_server_options options = {
-        .address = "127.0.0.1", .silent = BORNE, .greeting_ns = 600 * NS_PER_S};
+        .address = "127.0.0.1", .silent = TOLERATED, .greeting_ns = 600 * NS_PER_S};
     struct tcpstore_server *server = NULL;
     struct tcpstore_server_stats stats;
     struct muster_error err = {0};
-    int strangers[STRANGERS];
+    int peers[PEERS];
     char byte;
     must(tcpstore_server_start(&options, &server, &err), &err);
     GUARD(guard_tcpstore_client) struct tcpstore_client *first = client_of(server, &err);
     must(first ? 0 : -1, &err);
-    for (int i = 0; i < STRANGERS; i++)
-        strangers[i] = raw_socket(tcpstore_server_port(server));
-    for (int i = 0; i < STRANGERS - BORNE; i++)
-        assert_true(recv(strangers[i], &byte, 1, 0) <= 0);
+    for (int i = 0; i < PEERS; i++)
+        peers[i] = raw_socket(tcpstore_server_port(server));
+    for (int i = 0; i < PEERS - TOLERATED; i++)
+        assert_true(recv(peers[i], &byte, 1, 0) <= 0);
     GUARD(guard_tcpstore_client) struct tcpstore_client *second = client_of(server, &err);
     must(second ? tcpstore_client_set(second, "in", "", 0, &err) : -1, &err);
     must(tcpstore_client_set(first, "still in", "", 0, &err), &err);
     must(tcpstore_server_stats(server, &stats, &err), &err);
-    assert_in_range(stats.connections, 2 + BORNE - 1, 2 + BORNE); /* the second was silent for a moment */
-    for (int i = 0; i < STRANGERS; i++)
-        close(strangers[i]);
+    assert_in_range(stats.connections, 2 + TOLERATED - 1,
+                    2 + TOLERATED); /* the second was silent for a moment */
+    for (int i = 0; i < PEERS; i++)
+        close(peers[i]);
     tcpstore_client_destroy(first);
     tcpstore_client_destroy(second);
     first = second = NULL;
@@ -738,7 +739,7 @@ int main(void)
         cmocka_unit_test(a_new_round_is_empty_and_alone),
         cmocka_unit_test(who_comes_early_is_served_later),
         cmocka_unit_test(an_occupied_port_names_its_holder),
-        cmocka_unit_test(strangers_are_dropped_and_named),
+        cmocka_unit_test(other_programs_are_dropped_and_named),
         cmocka_unit_test(silent_peers_are_dropped),
         cmocka_unit_test(silent_peers_make_room),
         cmocka_unit_test(a_full_server_serves_the_next_when_one_leaves),

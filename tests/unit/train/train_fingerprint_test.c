@@ -57,7 +57,7 @@ static void the_differing_field_is_named(void **state)
 #undef DIFFERS_TEXT
 }
 
-static void bad_text_is_refused(void **state)
+static void bad_text_is_rejected(void **state)
 {
     (void)state;
     static const struct {
@@ -86,7 +86,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_and_back),
         cmocka_unit_test(the_differing_field_is_named),
-        cmocka_unit_test(bad_text_is_refused),
+        cmocka_unit_test(bad_text_is_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -161,7 +161,7 @@ static void arenas_are_as_planned(void **state)
 
 /* ---- what is refused ---- */
 
-static void check_refused(struct trainer_options options, int code, const char *names)
+static void check_rejected(struct trainer_options options, int code, const char *names)
 {
     struct training run = training_small();
     struct muster_error err = {0};
@@ -172,40 +172,40 @@ static void check_refused(struct trainer_options options, int code, const char *
         fail_msg("error %d '%s', but wanted %d with '%s'", err.code, err.text, code, names);
 }
 
-static void bad_options_are_refused(void **state)
+static void bad_options_are_rejected(void **state)
 {
     (void)state;
     struct training run = training_small();
     struct trainer_options good = training_options(&run, 0), bad = good;
     bad.memory_limit = 4096;
-    check_refused(bad, MUSTER_E_NOMEM, "4096 bytes) is the memory limit; use FULL_SHARD");
+    check_rejected(bad, MUSTER_E_NOMEM, "4096 bytes) is the memory limit; use FULL_SHARD");
     bad = good;
     bad.plan.shape.B = 1 << 14; /* activations of tens of gigabytes, and of more than any machine has by T */
     bad.plan.shape.T = 20;
     bad.memory_limit = INT64_C(1) << 30;
-    check_refused(bad, MUSTER_E_NOMEM, "smaller micro-batch");
+    check_rejected(bad, MUSTER_E_NOMEM, "smaller micro-batch");
     bad = good;
     bad.plan.shape.T = 21;
-    check_refused(bad, MUSTER_E_INVALID, "sequence length 21 is above the 20 positions");
+    check_rejected(bad, MUSTER_E_INVALID, "sequence length 21 is above the 20 positions");
     bad = good;
     bad.rank = 3;
-    check_refused(bad, MUSTER_E_INVALID, "rank 3 of 1");
+    check_rejected(bad, MUSTER_E_INVALID, "rank 3 of 1");
     bad = good;
     bad.threads = 0;
-    check_refused(bad, MUSTER_E_INVALID, "threads is 0");
+    check_rejected(bad, MUSTER_E_INVALID, "threads is 0");
     bad = good;
     bad.world_size = 2;
     bad.plan.mesh.shard = 2;
-    check_refused(bad, MUSTER_E_INVALID, "need a store");
+    check_rejected(bad, MUSTER_E_INVALID, "need a store");
     bad = good;
     bad.plan.dtype = DTYPE_BF16;
-    check_refused(bad, MUSTER_E_UNSUPPORTED, "bf16");
+    check_rejected(bad, MUSTER_E_UNSUPPORTED, "bf16");
     bad = good;
     bad.plan.train = false;
-    check_refused(bad, MUSTER_E_INVALID, "train");
+    check_rejected(bad, MUSTER_E_INVALID, "train");
 }
 
-static void unexecutable_plans_are_refused_by_name(void **state)
+static void unexecutable_plans_are_rejected_by_name(void **state)
 {
     (void)state;
     struct plan plan = {.options = {.mesh = {1, 1, 2}}};
@@ -227,7 +227,7 @@ static void unexecutable_plans_are_refused_by_name(void **state)
     assert_int_equal(executor_supports(&plan, &err), 0);
 }
 
-static void bad_steps_are_refused(void **state)
+static void bad_steps_are_rejected(void **state)
 {
     (void)state;
     struct training run = training_small();
@@ -443,7 +443,7 @@ static void a_peer_that_leaves_is_an_error_that_names_it(void **state)
 }
 
 /* Far sooner than the time-out, whose error would be another. */
-static void what_one_rank_refuses_all_know(void **state)
+static void all_ranks_learn_a_rejection(void **state)
 {
     (void)state;
     struct training run = training_small();
@@ -533,15 +533,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_by_finite_differences),
         cmocka_unit_test(arenas_are_as_planned),
-        cmocka_unit_test(bad_options_are_refused),
-        cmocka_unit_test(unexecutable_plans_are_refused_by_name),
-        cmocka_unit_test(bad_steps_are_refused),
+        cmocka_unit_test(bad_options_are_rejected),
+        cmocka_unit_test(unexecutable_plans_are_rejected_by_name),
+        cmocka_unit_test(bad_steps_are_rejected),
         cmocka_unit_test(a_norm_that_is_not_finite_skips_the_step),
         cmocka_unit_test(evaluation_is_the_step_without_its_consequences),
         cmocka_unit_test(initialisation_does_not_depend_on_the_world),
         cmocka_unit_test(ranks_with_other_plans_are_told),
         cmocka_unit_test(a_peer_that_leaves_is_an_error_that_names_it),
-        cmocka_unit_test(what_one_rank_refuses_all_know),
+        cmocka_unit_test(all_ranks_learn_a_rejection),
         cmocka_unit_test(a_saved_file_says_what_made_it),
         cmocka_unit_test(creation_survives_every_failed_allocation),
         cmocka_unit_test(the_fingerprint_tells_what_ran),
