@@ -11,6 +11,7 @@
 #include "launcher/local/local_print.h"
 #include "launcher/local/local_settings.h"
 #include "launcher/local/manifest/manifest.h"
+#include "launcher/local/missing_files.h"
 #include "launcher/local/run/runner.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -133,6 +134,7 @@ static int run_or_print(struct command *command)
     }
     if (command->settings.dry_run)
         return printed;
+    missing_files_warn(&command->job, &command->log);
     struct local_options options = local_settings_options(&command->settings);
     return local_run(&command->job, &options, &command->log);
 }

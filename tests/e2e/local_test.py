@@ -182,6 +182,17 @@ print("healthz", urllib.request.urlopen(url).read().decode().strip())
 
 
 class Failures(LocalTest):
+    def test_a_script_of_the_image_is_missed_before_the_start(self):
+        manifest = self.manifest(replica(1, ["python3", "/nowhere/train.py"], port=free_port()), nproc="1", runPolicy={"backoffLimit": 1})
+        _, err = self.run_local(manifest, code=2)
+        warning = "pod j-master-0, container pytorch: its script /nowhere/train.py does not exist on this machine"
+        self.assertIn(warning, err)
+        self.assertLess(err.index(warning), err.index("job j: "))
+        self.assertNotIn("without end", err)
+        script = self.script("w.py", "")
+        _, err = self.run_local(self.manifest(replica(1, ["python3", script], port=free_port())))
+        self.assertNotIn("does not exist", err)
+
     def test_one_worker_fails_once_and_all_start_again(self):
         """OnFailure: the verdict ends both agents, each container starts again in place, and they meet again."""
         marker = self.folder / "failed"
