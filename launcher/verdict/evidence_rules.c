@@ -29,6 +29,7 @@ static void apply_memory(const struct kernel_evidence_account *account, int64_t 
 {
     for (int i = 0; i < count; i++) {
         struct worker_failure *failure = failures[i];
+        failure->oom_check = account->oom_counted ? FAILURE_OOM_COUNTED : FAILURE_OOM_UNREADABLE;
         failure->oom_kills = account->oom_kills;
         if (!account->oom_kills)
             continue;

@@ -128,6 +128,7 @@ void kernel_evidence_hear(struct kernel_evidence *evidence, struct kernel_eviden
     *out = (struct kernel_evidence_account){0};
     read_kernel_log(evidence);
     if (evidence->counted && cgroup_oom("", &now)) {
+        out->oom_counted = true;
         out->oom_kills = now.kills > evidence->before.kills ? now.kills - evidence->before.kills : 0;
         out->oom_beyond =
             out->oom_kills > 0 && now.hits <= evidence->before.hits && !cgroup_oom_is_full(&now);

@@ -28,6 +28,7 @@ struct kernel_evidence_gpu {
 };
 
 struct kernel_evidence_account {
+    bool oom_counted;  /* the kernel has a counter of out-of-memory kills here; else the next four are 0 */
     int64_t oom_kills; /* in the round so far */
     bool oom_beyond;   /* no limit was hit: the machine was out of memory, not the container */
     int64_t memory_limit, memory_peak;                 /* 0: unknown */

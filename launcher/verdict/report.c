@@ -45,10 +45,18 @@ static void format_lines(const char *text, const char *indent, struct buffer *ou
     }
 }
 
-/* Without a traceback. */
-static void format_reason(const struct worker_failure *failure, struct buffer *out)
+/* An exit without a message: its output is all there is. shown: the report prints it further down. */
+static void format_exit(const struct worker_failure *failure, const char *shown, struct buffer *out)
 {
-    char scratch[16];
+    buffer_printf(out, "none was recorded; exited with code %d, %s", failure->exit_code,
+                  shown ? shown : "and nothing was captured from its stderr");
+}
+
+/* Without a traceback. */
+static void format_reason(const struct worker_failure *failure, bool root, struct buffer *out)
+{
+    char scratch[16], said[FAILURE_SAID_LIMIT];
+    failure_said(failure, said, sizeof said);
     if (failure->lost_node)
         buffer_printf(out, "the node was lost: %s",
                       *failure->message ? failure->message : "its heartbeats stopped");
@@ -67,15 +75,23 @@ static void format_reason(const struct worker_failure *failure, struct buffer *o
     else if (*failure->message)
         buffer_text(out, failure->message);
     else
-        buffer_printf(out, "exited with code %d; its output is below or in its log", failure->exit_code);
+        format_exit(failure,
+                    root && *failure->tail ? "the last lines of its stderr are below"
+                    : !root && *said       ? "the line of its stderr that tells most is below"
+                                           : NULL,
+                    out);
     buffer_text(out, failure->core_dumped ? ", core dumped\n" : "\n");
 }
 
-static void format_memory(const struct worker_failure *failure, struct buffer *out)
+static void format_memory(const struct worker_failure *failure, bool root, struct buffer *out)
 {
-    char text[200];
+    char text[200], oom[320];
     failure_memory_text(failure, text, sizeof text);
-    if (*text)
+    failure_oom_text(failure, oom, sizeof oom);
+    bool known = root || failure->oom_check != FAILURE_OOM_NOT_CHECKED; /* a brief report has no evidence */
+    if (!*text && *oom && known)
+        buffer_printf(out, "  memory    : %s\n", oom);
+    else if (*text)
         buffer_printf(out, "  memory    : %s\n", text);
     else if (failure->oom_kills > 0)
         buffer_printf(out,
@@ -115,8 +131,8 @@ static void format_failure(int index, const struct report_failure *entry, struct
     if (*failure->traceback)
         format_lines(failure->traceback, "  ", out);
     else
-        format_reason(failure, out);
-    format_memory(failure, out);
+        format_reason(failure, index == 0, out);
+    format_memory(failure, index == 0, out);
     format_gpu(failure, out);
     if (failure_is_cut_short(failure))
         buffer_text(out, "  note      : it was already failing when the launcher stopped it\n");

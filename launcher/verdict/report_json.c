@@ -53,7 +53,11 @@ static void put_bytes(struct buffer *out, const char *name, int64_t bytes)
 static void put_memory(struct buffer *out, const struct worker_failure *failure)
 {
     put_bool(out, "out_of_memory", failure->out_of_memory);
-    buffer_printf(out, ", \"memory\": {\"oom_kills\": %" PRId64, failure->oom_kills);
+    static const char *const checks[] = {[FAILURE_OOM_NOT_CHECKED] = "not read",
+                                         [FAILURE_OOM_UNREADABLE] = "unreadable",
+                                         [FAILURE_OOM_COUNTED] = "read"};
+    buffer_printf(out, ", \"memory\": {\"oom_counter\": \"%s\", \"oom_kills\": %" PRId64,
+                  checks[failure->oom_check], failure->oom_kills);
     put_bytes(out, "limit_bytes", failure->memory_limit);
     put_bytes(out, "peak_bytes", failure->memory_peak);
     put_bool(out, "machine_out_of_memory", failure->memory_host);

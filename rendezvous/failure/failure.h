@@ -31,6 +31,13 @@ enum {
 /* Ten years: a greater age is implausible; two failures may be twice as far from each other. */
 #define FAILURE_AGE_LIMIT_NS (INT64_C(3650) * 24 * 3600 * NS_PER_S)
 
+/* Whether the kernel's count of out-of-memory kills was looked at for a failure. */
+enum failure_oom_check {
+    FAILURE_OOM_NOT_CHECKED, /* no evidence was collected, or not in time */
+    FAILURE_OOM_UNREADABLE,  /* the kernel shows no such counter here */
+    FAILURE_OOM_COUNTED      /* oom_kills is what it counted */
+};
+
 /* All that is known of one failure. Times are durations before the report is made, never another host's
  * clock. Texts may hold anything but NUL. */
 struct worker_failure {
@@ -52,7 +59,8 @@ struct worker_failure {
     int xid;            /* the NVIDIA driver's number of an error during the round, 0: none */
     bool xid_elsewhere; /* it may belong to another GPU of the worker's node */
     char pci[FAILURE_PCI_LIMIT]; /* the GPU named in the xid report; "" if unknown */
-    int64_t oom_kills;           /* how many processes of the container the kernel killed in the round */
+    enum failure_oom_check oom_check;
+    int64_t oom_kills; /* COUNTED: processes of the container killed for lack of memory in the round */
     int64_t memory_limit, memory_peak; /* of the container, bytes; 0: unknown or none */
     int64_t age_ns;                    /* how long before the report it happened */
     int64_t wall_ns;                   /* wall clock of its host, for display */
@@ -138,6 +146,9 @@ void failure_said(const struct worker_failure *failure, char *out, size_t size);
 /* The text of an out-of-memory kill, with limit and peak if they are known: "out of memory: the
  * container's limit is 512 MB, its peak was 512 MB". "" if it was none. */
 void failure_memory_text(const struct worker_failure *failure, char *out, size_t size);
+/* For a worker that SIGKILL ended: whether the kernel's OOM killer is ruled out, possible, or cannot be
+ * known, and from which evidence. "" if failure_memory_text names it as the cause, and for other ends. */
+void failure_oom_text(const struct worker_failure *failure, char *out, size_t size);
 /* "SIGSEGV" for 11; "SIG99" style, in scratch, for a number without a name. */
 const char *failure_signal_name(int signal, char *scratch, size_t size);
 

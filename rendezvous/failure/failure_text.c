@@ -31,8 +31,8 @@
     X(SIGSTOP)                                                                                               \
     X(SIGTSTP)                                                                                               \
     X(SIGTTIN)                                                                                               \
-    X(SIGTTOU) X(SIGURG) X(SIGXCPU) X(SIGXFSZ) X(SIGVTALRM) X(SIGPROF) X(SIGWINCH) X(SIGIO) X(SIGPWR)        \
-        X(SIGSYS)
+    X(SIGTTOU)                                                                                               \
+    X(SIGURG) X(SIGXCPU) X(SIGXFSZ) X(SIGVTALRM) X(SIGPROF) X(SIGWINCH) X(SIGIO) X(SIGPWR) X(SIGSYS)
 
 const char *failure_signal_name(int signal, char *scratch, size_t size)
 {
@@ -85,6 +85,33 @@ void failure_memory_text(const struct worker_failure *failure, char *out, size_t
                     failure->memory_host ? ", though the container's" : ": the container's", limit);
     if (failure->memory_limit > 0 && failure->memory_peak > 0)
         append_text(out, size, ", its peak was %s", peak);
+}
+
+void failure_oom_text(const struct worker_failure *failure, char *out, size_t size)
+{
+    bool killed = failure->signal == SIGKILL && !failure->hung && !failure->unkillable;
+    out[0] = '\0';
+    if (!killed || failure->out_of_memory)
+        return;
+    if (failure->oom_check == FAILURE_OOM_NOT_CHECKED)
+        append_text(out, size,
+                    "unknown whether the kernel's OOM killer ended it: its counters were not read in time");
+    else if (failure->oom_check == FAILURE_OOM_UNREADABLE)
+        append_text(
+            out, size,
+            "unknown whether the kernel's OOM killer ended it: no memory cgroup with an oom_kill counter is "
+            "readable here; see dmesg, or the pod's status (OOMKilled)");
+    else if (failure->oom_kills > 0)
+        append_text(
+            out, size,
+            "perhaps the kernel's OOM killer: it killed %lld of this container's processes in the same round "
+            "(cgroup oom_kill), which are attributed to other workers",
+            (long long)failure->oom_kills);
+    else
+        append_text(
+            out, size,
+            "not the kernel's OOM killer: its counter for this container (cgroup oom_kill) did not rise in "
+            "this round; another process sent SIGKILL");
 }
 
 static void describe_extras(const struct worker_failure *failure, char *out, size_t size)

@@ -75,6 +75,7 @@ static Muster__Failure *pack_failure(struct parts *parts, const struct worker_fa
     out->xid = failure->xid;
     out->xid_elsewhere = failure->xid_elsewhere;
     out->pci = pack_bytes(failure->pci);
+    out->oom_check = (uint32_t)failure->oom_check;
     out->oom_kills = failure->oom_kills;
     out->memory_limit = failure->memory_limit;
     out->memory_peak = failure->memory_peak;

@@ -76,6 +76,8 @@ static int take_failure(struct worker_failure *out, const Muster__Failure *in, s
         .memory_host = in->memory_host,
         .xid = in->xid,
         .xid_elsewhere = in->xid_elsewhere,
+        .oom_check = in->oom_check <= FAILURE_OOM_COUNTED ? (enum failure_oom_check)in->oom_check
+                                                          : FAILURE_OOM_NOT_CHECKED,
         .oom_kills = in->oom_kills,
         .memory_limit = in->memory_limit,
         .memory_peak = in->memory_peak,

@@ -56,6 +56,8 @@ class Ends(AgentTest):
                 name = {"SIGPOLL": "SIGIO"}.get(name, name)
                 self.assertRegex(root_cause(err), rf"exitcode  : -{number} \(pid: \d+\) \({name}\)\n")
                 self.assertRegex(root_cause(err), rf"traceback : Signal {number} \({name}\) received by PID \d+\n")
+                known = r"(?m)^  memory    : (not the kernel's OOM killer|unknown whether the kernel's OOM killer ended it: no memory cgroup)"
+                (self.assertRegex if number == signal.SIGKILL else self.assertNotRegex)(root_cause(err), known)
                 self.assertRegex(verdict_of(err), rf"^rank 0 \(pid \d+ on \S+\) was killed by signal {number} \({name}\); exit code")
 
     def test_a_core_is_said_where_there_is_one(self):
@@ -77,6 +79,7 @@ class Ends(AgentTest):
                 _, err = self.run_muster("--standalone", "--", "sh", "-c", f"exit {code}", code=code)
                 self.assertRegex(root_cause(err), rf"exitcode  : {code} \(pid: \d+\)\n")
                 self.assertRegex(verdict_of(err), rf"exited with code {code}; exit code {code}$")
+                self.assertIn(f"traceback : none was recorded; exited with code {code}, and nothing was captured from its stderr\n", root_cause(err))
         self.assertEqual(self.run_muster("--standalone", "--", "sh", "-c", "exit 0")[1], "")
 
     def test_a_program_that_cannot_be_started(self):
@@ -340,6 +343,7 @@ class Memory(AgentTest):
         _, err = self.run_muster("--standalone", "--nproc-per-node=2", path, "kill", code=137, preexec_fn=self.join)
         self.assertNotIn("memory", verdict_of(err))
         self.assertIn("killed by signal 9 (SIGKILL); exit code 137", verdict_of(err))
+        self.assertIn("  memory    : not the kernel's OOM killer: its counter for this container (cgroup oom_kill) did not rise", root_cause(err))
 
     def test_a_child_that_is_killed_is_told_with_its_worker(self):
         path = self.script(

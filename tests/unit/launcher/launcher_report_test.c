@@ -73,25 +73,27 @@ static void alone(void **state)
     struct report report = report_of(&f, 1);
     scope_buffer out = {0};
     assert_int_equal(report_format(&report, &out), 0);
-    assert_string_equal(out.data, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
-                                  "============================================================\n"
-                                  "x.py FAILED\n"
-                                  "------------------------------------------------------------\n"
-                                  "Failures:\n"
-                                  "  <NO_OTHER_FAILURES>\n"
-                                  "------------------------------------------------------------\n"
-                                  "Root Cause (first observed failure):\n"
-                                  "[0]:\n"
-                                  "  time      : 2023-11-14_22:13:20\n"
-                                  "  host      : node0\n"
-                                  "  rank      : 0 (local_rank: 0)\n"
-                                  "  exitcode  : 3 (pid: 100)\n"
-                                  "  error_file: <N/A>\n"
-                                  "  traceback : exited with code 3; its output is below or in its log\n"
-                                  "  stderr    : the last lines\n"
-                                  "    Traceback\n"
-                                  "    ValueError: no\n"
-                                  "============================================================\n");
+    assert_string_equal(
+        out.data,
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
+        "============================================================\n"
+        "x.py FAILED\n"
+        "------------------------------------------------------------\n"
+        "Failures:\n"
+        "  <NO_OTHER_FAILURES>\n"
+        "------------------------------------------------------------\n"
+        "Root Cause (first observed failure):\n"
+        "[0]:\n"
+        "  time      : 2023-11-14_22:13:20\n"
+        "  host      : node0\n"
+        "  rank      : 0 (local_rank: 0)\n"
+        "  exitcode  : 3 (pid: 100)\n"
+        "  error_file: <N/A>\n"
+        "  traceback : none was recorded; exited with code 3, the last lines of its stderr are below\n"
+        "  stderr    : the last lines\n"
+        "    Traceback\n"
+        "    ValueError: no\n"
+        "============================================================\n");
 }
 
 static void rules_are_as_wide_as_the_text(void **state)
@@ -166,7 +168,8 @@ static void with_all_sections(void **state)
         "  rank      : 0 (local_rank: 0)\n"
         "  exitcode  : 1 (pid: 100)\n"
         "  error_file: <N/A>\n"
-        "  traceback : exited with code 1; its output is below or in its log\n"
+        "  traceback : none was recorded; exited with code 1, the line of its stderr that tells most is "
+        "below\n"
         "  output    : RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer\n"
         "------------------------------------------------------------\n"
         "Terminated by the launcher:\n"
@@ -199,6 +202,44 @@ static void traceback_field(const struct report_failure *f, const char *expected
         fail_msg("%s is not in\n%s", expected, out.data);
 }
 
+static void absent_field(const struct report_failure *list, int count, const char *unexpected)
+{
+    struct report report = report_of(list, count);
+    scope_buffer out = {0};
+    assert_int_equal(report_format(&report, &out), 0);
+    if (strstr(out.data, unexpected))
+        fail_msg("%s is in\n%s", unexpected, out.data);
+}
+
+static void a_sigkill_is_held_against_the_oom_killer(void **state)
+{
+    (void)state;
+    struct report_failure f = failed(0, 0, SIGKILL, "");
+    traceback_field(&f, "  memory    : unknown whether the kernel's OOM killer ended it: its counters were "
+                        "not read in time\n");
+    record_of(&f)->oom_check = FAILURE_OOM_UNREADABLE;
+    traceback_field(&f, "  memory    : unknown whether the kernel's OOM killer ended it: no memory cgroup "
+                        "with an oom_kill counter");
+    record_of(&f)->oom_check = FAILURE_OOM_COUNTED;
+    traceback_field(&f, "  memory    : not the kernel's OOM killer: its counter for this container (cgroup "
+                        "oom_kill) did not rise in this round;");
+    record_of(&f)->oom_kills = 2;
+    traceback_field(&f, "  memory    : perhaps the kernel's OOM killer: it killed 2 of this container's "
+                        "processes in the same round");
+    record_of(&f)->out_of_memory = true;
+    traceback_field(&f, "  memory    : out of memory\n");
+    absent_field(&f, 1, "perhaps");
+    f = failed(0, 0, SIGKILL, ""); /* killed by the launcher */
+    record_of(&f)->hung = true;
+    absent_field(&f, 1, "  memory    : ");
+    f = failed(0, 0, SIGSEGV, "");
+    absent_field(&f, 1, "  memory    : ");
+    static struct report_failure list[2]; /* what another node reported in brief has no evidence */
+    list[0] = failed(0, 1, 0, "");
+    list[1] = failed(1, 0, SIGKILL, "");
+    absent_field(list, 2, "  memory    : ");
+}
+
 static void the_reason_of_each_kind(void **state)
 {
     (void)state;
@@ -208,6 +249,9 @@ static void the_reason_of_each_kind(void **state)
     traceback_field(&f, "  traceback : Signal 9 (SIGKILL) received by PID 100\n"
                         "  memory    : out of memory: the container's limit is 1.00 GB\n");
     f = failed(0, 1, 0, "");
+    traceback_field(
+        &f,
+        "  traceback : none was recorded; exited with code 1, and nothing was captured from its stderr\n");
     record_of(&f)->oom_kills = 2;
     traceback_field(
         &f, "  memory    : the kernel killed 2 of this container's processes for lack of memory in the "
@@ -451,6 +495,7 @@ int main(void)
         cmocka_unit_test(rules_are_as_wide_as_the_text),
         cmocka_unit_test(with_all_sections),
         cmocka_unit_test(the_reason_of_each_kind),
+        cmocka_unit_test(a_sigkill_is_held_against_the_oom_killer),
         cmocka_unit_test(a_full_buffer_is_told),
         cmocka_unit_test(sentences),
         cmocka_unit_test(failure_json),

@@ -197,14 +197,16 @@ static void the_kernels_kills_find_their_workers(void **state)
 {
     (void)state;
     static struct kernel_evidence_account account;
-    account = (struct kernel_evidence_account){.oom_kills = 1, .memory_limit = 100, .memory_peak = 90};
+    account = (struct kernel_evidence_account){
+        .oom_counted = true, .oom_kills = 1, .memory_limit = 100, .memory_peak = 90};
     struct worker_failure own = {.exit_code = 1}, killed = {.exit_code = -1, .signal = SIGKILL},
                           also_killed = {.exit_code = -1, .signal = SIGKILL};
     struct worker_failure *batch[] = {&own, &killed, &also_killed};
     int64_t attributed = 0;
     kernel_evidence_apply(&account, NULL, &attributed, batch, 3);
     assert_false(own.out_of_memory);
-    assert_int_equal(own.oom_kills, 1); /* perhaps a child of it: it is told */
+    assert_int_equal(own.oom_check, FAILURE_OOM_COUNTED);
+    assert_int_equal(own.oom_kills, 1); /* perhaps a child of it: the report mentions it */
     assert_true(killed.out_of_memory);
     assert_false(killed.memory_host);
     assert_int_equal(killed.memory_limit, 100);
@@ -219,6 +221,9 @@ static void the_kernels_kills_find_their_workers(void **state)
     assert_true(later.out_of_memory);
     assert_true(later.memory_host);
     assert_int_equal(attributed, 2);
+    account = (struct kernel_evidence_account){0};
+    kernel_evidence_apply(&account, NULL, &attributed, next, 1);
+    assert_int_equal(later.oom_check, FAILURE_OOM_UNREADABLE);
 }
 
 static void gpus_of_workers(void **state)

@@ -31,6 +31,7 @@ static struct worker_failure some_failure(void)
                                      .xid = 79,
                                      .xid_elsewhere = true,
                                      .pci = "0000:3b:00",
+                                     .oom_check = FAILURE_OOM_COUNTED,
                                      .oom_kills = 3,
                                      .memory_limit = INT64_C(1) << 40,
                                      .memory_peak = 5,
