@@ -4,12 +4,17 @@
  * roster_step (all memory is taken by roster_create and roster_actions_init), so it runs in process,
  * behind a ZeroMQ server and in a simulator, and cannot fail half-way.
  *
- *   JOIN    FORMING --(enough joined)--> STARTING --(all RUNNING)--> RUNNING --(all DONE)--> FINISHING
- *              ^                              |                          |                        |
- *              |                              +--(a failure, a node lost, a change of members)    +-->
- * FINISHED |                                                         v                        +--> FAILED
- *              +---(all stopped, budget left)--------------------- STOPPING --(none left)---------^
- *                                                                      +--(the server leaves)--> DEPARTED
+ *   FORMING --(enough joined)--> STARTING --(all RUNNING)--> RUNNING --(all DONE)--> FINISHING --> FINISHED
+ *      ^                            |                           |                     ^     |
+ *      |                            +-------------+-------------+                     |     +----> FAILED
+ *      |                     (a failure, a node lost, a change of members)            |
+ *      |                                          v                                   |
+ *      +----(all stopped, restarts left)------ STOPPING ----(no restarts left)--------+
+ *                                                 +--(elastic: the server leaves)--> DEPARTED
+ *
+ * FORMING also leads to FINISHING (too few joined in time), RUNNING (a restarted server adopts the world),
+ * and DEPARTED. A verdict for another reason (a node that left, did not stop) leads from any state to
+ * FINISHING.
  *
  * Static world: every node rank 0..N-1 must be there, and a rank is its slot. Elastic world: it forms with
  * max_nodes at once, with min_nodes or more when the last call is over; agents beyond that are spares and
