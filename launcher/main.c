@@ -29,8 +29,6 @@
 #include "proto/env_names.h"
 #include "proto/exit_code.h"
 
-enum { HELP_COLUMNS = 110 };
-
 struct subcommand {
     const char *name, *help;
     int (*run)(const char *shown, int argc,
@@ -145,7 +143,7 @@ static int run_help(const char *shown, const struct run_config *config)
     if (config->output == OUTPUT_MARKDOWN)
         (void)config_markdown(&out);
     else
-        (void)config_help(shown, HELP_COLUMNS, &out); /* out remembers a failure */
+        (void)config_help(shown, KNOB_HELP_COLUMNS, &out); /* out remembers a failure */
     return print(STDOUT_FILENO, &out);
 }
 
@@ -244,7 +242,7 @@ static int env_main(const char *shown, int argc, char *argv[])
 }
 
 /* A command that returns its output as text. */
-static int told_main(int (*command)(int argc, char *const argv[], struct buffer *out,
+static int text_main(int (*command)(int argc, char *const argv[], struct buffer *out,
                                     struct buffer *complaint),
                      int argc, char *argv[])
 {
@@ -260,19 +258,19 @@ static int told_main(int (*command)(int argc, char *const argv[], struct buffer 
 static int status_main(const char *shown, int argc, char *argv[])
 {
     (void)shown;
-    return told_main(status_command, argc, argv);
+    return text_main(status_command, argc, argv);
 }
 
 static int doctor_main(const char *shown, int argc, char *argv[])
 {
     (void)shown;
-    return told_main(doctor_command, argc, argv);
+    return text_main(doctor_command, argc, argv);
 }
 
 static int secret_main(const char *shown, int argc, char *argv[])
 {
     (void)shown;
-    return told_main(secret_command, argc, argv);
+    return text_main(secret_command, argc, argv);
 }
 
 static int muster_help(void)

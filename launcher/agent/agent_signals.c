@@ -70,31 +70,19 @@ static bool is_wanted(const struct agent *agent, int number)
     return !of_a_session || sigismember(&agent->signals->ignored, number) == 0;
 }
 
-/* PIPE is blocked so that a closed console is an error of write, not an end. */
 static int signals_create(struct agent *agent, struct muster_error *err)
 {
     agent->signals = mem_calloc(1, sizeof *agent->signals);
     if (!agent->signals)
         return error_set(err, MUSTER_E_NOMEM, "no memory to watch signals");
-    agent->signals->source.fd = -1;
-    struct sigaction initial = {.sa_handler = SIG_DFL};
-    sigset_t watched, blocked;
+    agent->signals->source = (struct loop_source){-1, signals_ready, agent};
+    sigset_t wanted;
     spawn_ignored_signals(&agent->signals->ignored);
-    if (sigaction(SIGCHLD, &initial, NULL) < 0) /* ignored, it would discard the children's status */
-        return error_errno(err, "sigaction");
-    sigemptyset(&watched);
-    sigaddset(&watched, SIGCHLD);
+    sigemptyset(&wanted);
     for (int number = 1; number <= SIGNALS_LIMIT; number++)
         if (is_wanted(agent, number))
-            sigaddset(&watched, number);
-    blocked = watched;
-    sigaddset(&blocked, SIGPIPE);
-    (void)pthread_sigmask(SIG_BLOCK, &blocked, NULL); /* fails for a wrong first argument only */
-    int fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (fd < 0)
-        return error_errno(err, "signalfd");
-    agent->signals->source = (struct loop_source){fd, signals_ready, agent};
-    return loop_add(&agent->loop, &agent->signals->source, EPOLLIN, err);
+            sigaddset(&wanted, number);
+    return loop_add_signals(&agent->loop, &agent->signals->source, &wanted, err);
 }
 
 const sigset_t *agent_signals_ignored(const struct agent *agent)

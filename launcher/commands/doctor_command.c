@@ -17,7 +17,7 @@
 #include "runtime/nccl/describe/topology.h"
 #include "runtime/nccl/doctor/doctor.h"
 
-enum { HELP_COLUMNS = 110, DESCRIPTION_FILE_LIMIT = 16 << 20 };
+enum { DESCRIPTION_FILE_LIMIT = 16 << 20 };
 enum output { OUTPUT_TEXT, OUTPUT_JSON };
 
 struct options {
@@ -66,12 +66,7 @@ static const struct knob rows[] = {
      .unit = "s",
      .section = shown,
      .help = "time limit for the NVIDIA driver; a driver that hangs makes the machine unfit"},
-    {.name = "help",
-     .letter = 'h',
-     .type = KNOB_BOOL,
-     .offset = AT(help),
-     .section = shown,
-     .help = "print this and exit"},
+    KNOB_HELP_ROW(AT(help), shown),
     {.name = "gpus",
      .type = KNOB_INT,
      .offset = AT(gpus),
@@ -147,7 +142,7 @@ static int examine(const struct options *options, const struct description *desc
     if (options->output == OUTPUT_JSON)
         (void)doctor_json(description, &report, out); /* out remembers a failure */
     else
-        (void)doctor_print(&report, HELP_COLUMNS, out);
+        (void)doctor_print(&report, KNOB_HELP_COLUMNS, out);
     int code = doctor_exit_code(doctor_verdict(&report));
     doctor_report_free(&report);
     return code;
@@ -170,7 +165,7 @@ static void doctor_help(struct buffer *out)
     buffer_text(out, "usage: muster doctor [flags]\n\nChecks whether this machine is fit for a job and "
                      "prints a remedy for each fault. It changes\nnothing and starts nothing; the NVIDIA "
                      "driver is queried in a process of its own.\n\n");
-    (void)knob_help(&table, HELP_COLUMNS, out); /* out remembers a failure */
+    (void)knob_help(&table, KNOB_HELP_COLUMNS, out); /* out remembers a failure */
     buffer_text(out, "\nExit codes: 0 fit; 1 fit with warnings; 3 unfit; 2 bad usage\n");
 }
 

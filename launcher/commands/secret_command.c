@@ -10,7 +10,7 @@
 #include "proto/exit_code.h"
 #include "rendezvous/security/secret_file.h"
 
-enum { HELP_COLUMNS = 110, SUBDOMAIN_LIMIT = 253, LABEL_LIMIT = 63, MANIFEST_LIMIT = 1024 };
+enum { SUBDOMAIN_LIMIT = 253, LABEL_LIMIT = 63, MANIFEST_LIMIT = 1024 };
 enum output { OUTPUT_LINE, OUTPUT_KUBERNETES };
 
 struct options {
@@ -47,12 +47,7 @@ static const struct knob rows[] = {
      .offset = AT(check),
      .section = "Flags",
      .help = "make nothing: check whether this file holds a job secret, and its permissions"},
-    {.name = "help",
-     .letter = 'h',
-     .type = KNOB_BOOL,
-     .offset = AT(help),
-     .section = "Flags",
-     .help = "print this and exit"},
+    KNOB_HELP_ROW(AT(help), "Flags"),
 };
 static const struct knob_table table = {rows, sizeof rows / sizeof *rows};
 
@@ -140,7 +135,7 @@ static void secret_help(struct buffer *out)
                      "line, \"muster-secret-1:\" and 64 hexadecimal digits.\nGive the same file to all nodes "
                      "(muster run --secret-file): it is then required to join the job or to\nserve it, and "
                      "messages between agents are encrypted. (umask 077; muster secret > job.secret)\n\n");
-    (void)knob_help(&table, HELP_COLUMNS, out); /* out remembers a failure */
+    (void)knob_help(&table, KNOB_HELP_COLUMNS, out); /* out remembers a failure */
     buffer_text(out, "\nExit codes: 0 made, or --check found one; 1 --check found none; 2 bad usage\n");
 }
 

@@ -11,7 +11,6 @@
 #include "proto/base/guard.h"
 #include "proto/exit_code.h"
 
-enum { HELP_COLUMNS = 110 };
 enum output { OUTPUT_TABLE, OUTPUT_JSON };
 
 static const int64_t patience_ns = 5 * NS_PER_S; /* an agent replies in its loop's next turn */
@@ -46,12 +45,7 @@ static const struct knob rows[] = {
      .offset = AT(job),
      .section = "Flags",
      .help = "the agent of this job id (--rdzv-id), if several run"},
-    {.name = "help",
-     .letter = 'h',
-     .type = KNOB_BOOL,
-     .offset = AT(help),
-     .section = "Flags",
-     .help = "print this and exit"},
+    KNOB_HELP_ROW(AT(help), "Flags"),
 };
 static const struct knob_table table = {rows, sizeof rows / sizeof *rows};
 
@@ -200,7 +194,7 @@ static void status_help(struct buffer *out)
     buffer_text(out,
                 "usage: muster status [flags]\n\nStatus of the agent (muster run) on this machine or in this "
                 "container. It needs no\nenvironment and no secret, only the agent's user or root.\n\n");
-    (void)knob_help(&table, HELP_COLUMNS, out); /* out remembers a failure */
+    (void)knob_help(&table, KNOB_HELP_COLUMNS, out); /* out remembers a failure */
     buffer_text(out, "\nExit codes: 0 shown; 1 no such agent, or it does not respond; 2 bad usage, or "
                      "several agents run and\nnone was chosen (they are listed)\n");
 }

@@ -525,12 +525,7 @@ static const struct knob rows[] = {
      .offset = AT(dry_run),
      .section = other,
      .help = "print each worker's command and environment, start nothing"},
-    {.name = "help",
-     .letter = 'h',
-     .type = KNOB_BOOL,
-     .offset = AT(help),
-     .section = other,
-     .help = "print this and exit"},
+    KNOB_HELP_ROW(AT(help), other),
 
     {.name = "run-path",
      .env = "PET_RUN_PATH",

@@ -18,8 +18,6 @@
 #include "proto/base/io.h"
 #include "proto/exit_code.h"
 
-enum { HELP_COLUMNS = 110 };
-
 struct command {
     struct local_settings settings;
     struct documents documents;
@@ -52,7 +50,7 @@ static int help(const char *shown, int output)
     if (output == LOCAL_OUTPUT_MARKDOWN)
         (void)local_settings_markdown(&out);
     else
-        (void)local_settings_help(shown, HELP_COLUMNS, &out);
+        (void)local_settings_help(shown, KNOB_HELP_COLUMNS, &out);
     return print(&out);
 }
 

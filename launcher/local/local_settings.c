@@ -138,12 +138,7 @@ static const struct knob rows[] = {
      .choices = outputs,
      .section = other,
      .help = "format of --dry-run (text, json), and of a --help after it (text, markdown)"},
-    {.name = "help",
-     .letter = 'h',
-     .type = KNOB_BOOL,
-     .offset = AT(help),
-     .section = other,
-     .help = "print this and exit"},
+    KNOB_HELP_ROW(AT(help), other),
 };
 
 const struct knob_table *local_settings_table(void)

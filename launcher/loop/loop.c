@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <sys/signalfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -71,6 +72,23 @@ static int arm(struct loop *loop, struct instant deadline, struct muster_error *
         return error_errno(err, "timerfd_settime");
     loop->armed = deadline;
     return 0;
+}
+
+int loop_add_signals(struct loop *loop, struct loop_source *source, const sigset_t *wanted,
+                     struct muster_error *err)
+{
+    struct sigaction initial = {.sa_handler = SIG_DFL};
+    sigset_t watched = *wanted, blocked;
+    if (sigaction(SIGCHLD, &initial, NULL) < 0) /* ignored, it would discard the children's status */
+        return error_errno(err, "sigaction");
+    sigaddset(&watched, SIGCHLD);
+    blocked = watched;
+    sigaddset(&blocked, SIGPIPE);
+    (void)pthread_sigmask(SIG_BLOCK, &blocked, NULL); /* fails for a wrong first argument only */
+    source->fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (source->fd < 0)
+        return error_errno(err, "signalfd");
+    return loop_add(loop, source, EPOLLIN, err);
 }
 
 static void timer_expired(struct loop *loop)

@@ -2,6 +2,7 @@
 #ifndef MUSTER_LAUNCHER_LOOP_LOOP_H
 #define MUSTER_LAUNCHER_LOOP_LOOP_H
 
+#include <signal.h>
 #include <stdint.h>
 #include <sys/epoll.h>
 
@@ -31,6 +32,11 @@ void loop_close(struct loop *loop);
 /* events: EPOLLIN and the like, level-triggered; 0 for errors and hang-up only. */
 int loop_add(struct loop *loop, struct loop_source *source, uint32_t events, struct muster_error *err);
 int loop_modify(struct loop *loop, struct loop_source *source, uint32_t events, struct muster_error *err);
+/* Blocks the wanted signals, SIGCHLD and SIGPIPE for this thread and those it starts, and adds a signalfd of
+ * the wanted ones and SIGCHLD: ready reads struct signalfd_siginfo from source->fd, which the caller closes.
+ * SIGPIPE is blocked so that a closed console is an error of write, not an end. */
+int loop_add_signals(struct loop *loop, struct loop_source *source, const sigset_t *wanted,
+                     struct muster_error *err);
 /* The source's ready is not called again, not even for what this turn has already seen. */
 void loop_remove(struct loop *loop, struct loop_source *source);
 

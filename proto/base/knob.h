@@ -54,6 +54,15 @@ struct knob {
 
 #define KNOB_OFFSET(type, member) offsetof(struct type, member)
 
+/* The row of --help, which every program has: a bool at this offset, listed in this section. */
+#define KNOB_HELP_ROW(offset_, section_)                                                                     \
+    {                                                                                                        \
+        .name = "help", .letter = 'h', .type = KNOB_BOOL, .offset = (offset_), .section = (section_),        \
+        .help = "print this and exit"                                                                        \
+    }
+/* Width of the help text of every program. */
+enum { KNOB_HELP_COLUMNS = 110 };
+
 struct knob_table {
     const struct knob *knobs;
     size_t count;

@@ -139,7 +139,7 @@ static int print_help(void)
         "Trains a model without Python: alone, or as every rank of `muster run` or torchrun.\n"
         "--plan prints the bytes that each rank will hold, by kind, and trains nothing;\n"
         "--verbose adds every buffer and every operation of a step.\n\nKeys of CONFIG.yaml, by section:\n\n");
-    if (knob_help(train_config_table(), 110, &out) < 0)
+    if (knob_help(train_config_table(), KNOB_HELP_COLUMNS, &out) < 0)
         return EXIT_CODE_FAILURE;
     return fputs(out.data, stdout) < 0 || fflush(stdout) ? EXIT_CODE_FAILURE : EXIT_CODE_OK;
 }

@@ -187,30 +187,19 @@ static void signals_ready(void *context, uint32_t events)
     }
 }
 
-/* HUP, INT and QUIT that were ignored when we started (nohup, a shell's background) stay so. PIPE is
- * blocked so that a closed console is an error of write, not an end. */
+/* HUP, INT and QUIT that were ignored when we started (nohup, a shell's background) stay so. */
 static int watch_signals(struct runner *r, struct muster_error *err)
 {
     const int taken[] = {SIGTERM, SIGUSR1, SIGUSR2, SIGRTMIN + 1, SIGRTMIN + 2, SIGINT, SIGHUP, SIGQUIT};
     enum { ALWAYS = 5 }; /* the first of them, ignored or not */
-    struct sigaction initial = {.sa_handler = SIG_DFL};
-    sigset_t watched, blocked;
+    sigset_t wanted;
     spawn_ignored_signals(&r->ignored);
-    if (sigaction(SIGCHLD, &initial, NULL) < 0) /* ignored, it would discard the children's status */
-        return error_errno(err, "sigaction");
-    sigemptyset(&watched);
-    sigaddset(&watched, SIGCHLD);
+    sigemptyset(&wanted);
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
         if (i < ALWAYS || sigismember(&r->ignored, taken[i]) == 0)
-            sigaddset(&watched, taken[i]);
-    blocked = watched;
-    sigaddset(&blocked, SIGPIPE);
-    (void)pthread_sigmask(SIG_BLOCK, &blocked, NULL); /* fails for a wrong first argument only */
-    int fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (fd < 0)
-        return error_errno(err, "signalfd");
-    r->signals = (struct loop_source){fd, signals_ready, r};
-    return loop_add(&r->loop, &r->signals, EPOLLIN, err);
+            sigaddset(&wanted, taken[i]);
+    r->signals = (struct loop_source){-1, signals_ready, r};
+    return loop_add_signals(&r->loop, &r->signals, &wanted, err);
 }
 
 /* --- the guardian --- */
