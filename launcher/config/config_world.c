@@ -321,13 +321,13 @@ static int warn_of_the_master(struct run_config *config, const struct config_env
 /* How many pods run this command, although a flag makes each a separate job; 0: this is not the case. */
 static int64_t count_lone_pods(const struct run_config *config, const struct config_environment *environment)
 {
-    const char *said = config_get(environment, "PET_NNODES");
+    const char *given = config_get(environment, "PET_NNODES");
     bool overruled = config_source(config, "nnodes") == KNOB_FROM_FLAG || config->standalone;
     int nodes = 0;
     if (config->max_nodes > 1 || !overruled || config_get(environment, ENV_RUN_ID))
         return 0;
-    if (said) {
-        const char *colon = strchr(said, ':'), *most = colon ? colon + 1 : said;
+    if (given) {
+        const char *colon = strchr(given, ':'), *most = colon ? colon + 1 : given;
         return parse_count(most, strlen(most), &nodes) && nodes > 1 ? nodes : 0;
     }
     /* from an older operator, but overridden by a flag */

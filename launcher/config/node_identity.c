@@ -130,15 +130,15 @@ static int pod_name(const struct node_identity_known *known, struct node_identit
     (void)err;
     if (known->nodes < 2 || !read_replica(known->host_name, &replica) || replica.index >= NODES_LIMIT)
         return 0;
-    const char *said = known->master_addr ? known->master_addr : get(known, ENV_MASTER_ADDR);
-    bool has_master = said && names_first(&replica, said, "master");
-    if (said && !has_master && !replica.master && !names_first(&replica, said, "worker"))
+    const char *given = known->master_addr ? known->master_addr : get(known, ENV_MASTER_ADDR);
+    bool has_master = given && names_first(&replica, given, "master");
+    if (given && !has_master && !replica.master && !names_first(&replica, given, "worker"))
         return 0; /* node 0 cannot be derived from the names */
     (void)snprintf(found->source, sizeof found->source, "the host name %s", known->host_name);
     found->node_rank = (int)replica.index + (has_master && !replica.master);
     if (!known->master_addr) {
-        if (said && !is_loopback_name(said))
-            (void)copy(found->master_addr, sizeof found->master_addr, said, strlen(said));
+        if (given && !is_loopback_name(given))
+            (void)copy(found->master_addr, sizeof found->master_addr, given, strlen(given));
         else if (replica.master)
             (void)copy(found->master_addr, sizeof found->master_addr, known->host_name,
                        strlen(known->host_name));
@@ -148,7 +148,7 @@ static int pod_name(const struct node_identity_known *known, struct node_identit
     }
     if (known->master_port < 0)
         found->master_port =
-            !known->master_addr && said && get_number(known, ENV_MASTER_PORT, 1, 65535, &port)
+            !known->master_addr && given && get_number(known, ENV_MASTER_PORT, 1, 65535, &port)
                 ? (int)port
                 : OPERATOR_PORT;
     return 1;

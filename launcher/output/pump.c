@@ -67,12 +67,12 @@ struct pump_lost pump_lost(struct pump *pump)
     return lost;
 }
 
-static void say_lost(struct pump *pump, struct write_queue *outlet, const char *what, bool *said)
+static void log_lost(struct pump *pump, struct write_queue *outlet, const char *what, bool *logged)
 {
     struct write_queue_lost lost = write_queue_lost(outlet);
-    if (*said || !lost.error)
+    if (*logged || !lost.error)
         return;
-    *said = true;
+    *logged = true;
     char line[200], reason[100];
     (void)snprintf(line, sizeof line, "muster: warning: %s cannot be written: %s%s", what,
                    strerror_r(lost.error, reason, sizeof reason),
@@ -88,8 +88,8 @@ static void outlets_ready(void *context, uint32_t events)
     (void)events;
     ssize_t got = read(pump->wake.fd, &count, sizeof count);
     (void)got; /* the write queues report which one it was */
-    say_lost(pump, pump->files, "a log file", &pump->file_lost);
-    say_lost(pump, pump->consoles[STDOUT_FILENO], "the console", &pump->console_lost);
+    log_lost(pump, pump->files, "a log file", &pump->file_lost);
+    log_lost(pump, pump->consoles[STDOUT_FILENO], "the console", &pump->console_lost);
     pump_tick(pump, clock_now(NULL));
 }
 

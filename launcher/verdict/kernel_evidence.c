@@ -122,7 +122,7 @@ static int list_gpus(const char *path, struct kernel_evidence_gpu *gpus)
     return count;
 }
 
-void kernel_evidence_hear(struct kernel_evidence *evidence, struct kernel_evidence_account *out)
+void kernel_evidence_read(struct kernel_evidence *evidence, struct kernel_evidence_account *out)
 {
     struct cgroup_oom now;
     *out = (struct kernel_evidence_account){0};

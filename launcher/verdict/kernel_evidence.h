@@ -47,7 +47,7 @@ struct kernel_evidence;
 struct kernel_evidence *kernel_evidence_open(const struct kernel_evidence_paths *paths);
 void kernel_evidence_close(struct kernel_evidence *evidence); /* accepts NULL */
 /* Everything since it was opened; one caller at a time. */
-void kernel_evidence_hear(struct kernel_evidence *evidence, struct kernel_evidence_account *out);
+void kernel_evidence_read(struct kernel_evidence *evidence, struct kernel_evidence_account *out);
 
 /* The PCI address of the GPU that the worker of this local rank uses, by the rule of all launchers: the
  * local_rank-th of the visible devices ("2,3" or UUIDs; NULL: all). "" if unknown. Pure. */

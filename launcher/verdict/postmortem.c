@@ -158,7 +158,7 @@ static void examine(void *payload)
             failures[i] = &body->failure;
     }
     if (x->evidence && failures && account) {
-        kernel_evidence_hear(x->evidence, account);
+        kernel_evidence_read(x->evidence, account);
         kernel_evidence_apply(account, x->visible, &x->attributed, failures, x->count);
     }
     mem_free(failures);
@@ -175,7 +175,7 @@ static void free_examination(void *payload)
     mem_free(x);
 }
 
-static void open_witness(void *payload)
+static void open_evidence(void *payload)
 {
     struct opening *opening = payload;
     opening->evidence = kernel_evidence_open(&opening->paths);
@@ -207,7 +207,7 @@ static int send_opening(struct postmortem *p, const struct kernel_evidence_paths
     }
     p->opening = opening;
     p->open_errand =
-        background_job_start("watching the kernel log", open_witness, opening, free_opening, err);
+        background_job_start("watching the kernel log", open_evidence, opening, free_opening, err);
     return p->open_errand ? 0 : -1;
 }
 
@@ -250,7 +250,7 @@ void postmortem_add(struct postmortem *p, struct observed_failure *failure)
 }
 
 /* The kernel evidence, once it is open. */
-static void take_witness(struct postmortem *p)
+static void take_evidence(struct postmortem *p)
 {
     if (!p->open_errand || !background_job_is_done(p->open_errand))
         return;
@@ -298,7 +298,7 @@ void postmortem_go(struct postmortem *p)
 {
     if (p->job || !p->waiting.first)
         return;
-    take_witness(p);
+    take_evidence(p);
     struct examination *x = p->stalled ? NULL : make_examination(p);
     p->job =
         x ? background_job_start("the post-mortem of a worker", examine, x, free_examination, NULL) : NULL;

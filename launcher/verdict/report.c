@@ -55,8 +55,8 @@ static void format_exit(const struct worker_failure *failure, const char *shown,
 /* Without a traceback. */
 static void format_reason(const struct worker_failure *failure, bool root, struct buffer *out)
 {
-    char scratch[16], said[FAILURE_SAID_LIMIT];
-    failure_said(failure, said, sizeof said);
+    char scratch[16], excerpt[FAILURE_EXCERPT_LIMIT];
+    failure_excerpt(failure, excerpt, sizeof excerpt);
     if (failure->lost_node)
         buffer_printf(out, "the node was lost: %s",
                       *failure->message ? failure->message : "its heartbeats stopped");
@@ -77,7 +77,7 @@ static void format_reason(const struct worker_failure *failure, bool root, struc
     else
         format_exit(failure,
                     root && *failure->tail ? "the last lines of its stderr are below"
-                    : !root && *said       ? "the line of its stderr that tells most is below"
+                    : !root && *excerpt    ? "the most informative line of its stderr is below"
                                            : NULL,
                     out);
     buffer_text(out, failure->core_dumped ? ", core dumped\n" : "\n");
@@ -142,11 +142,11 @@ static void format_failure(int index, const struct report_failure *entry, struct
 
 static void format_other(int index, const struct report_failure *entry, struct buffer *out)
 {
-    char said[FAILURE_SAID_LIMIT];
+    char excerpt[FAILURE_EXCERPT_LIMIT];
     format_failure(index, entry, out);
-    failure_said(entry->failure, said, sizeof said);
-    if (*said && !*entry->failure->traceback && !entry->failure->not_started)
-        buffer_printf(out, "  output    : %s\n", said);
+    failure_excerpt(entry->failure, excerpt, sizeof excerpt);
+    if (*excerpt && !*entry->failure->traceback && !entry->failure->not_started)
+        buffer_printf(out, "  output    : %s\n", excerpt);
     if (entry->timed && entry->after_ns >= 0)
         buffer_printf(out, "  after     : %.3f s\n", (double)entry->after_ns / NS_PER_S);
 }

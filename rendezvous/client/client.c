@@ -117,9 +117,9 @@ static void rejoin(struct client *client, struct instant now)
 int client_receive(struct client *client, const struct wire_message *message, struct instant now,
                    struct muster_error *err)
 {
-    if (instant_diff_ns(now, client->heard) > client_lost_after_ns / 2)
+    if (instant_diff_ns(now, client->last_received) > client_lost_after_ns / 2)
         client->doubted = client->numbers; /* messages received now were on their way for as long */
-    client->heard = now;
+    client->last_received = now;
     client->gone_at = INSTANT_NEVER;
     switch (message->kind) {
     case WIRE_ACCEPT:
@@ -202,7 +202,7 @@ void client_wake(struct client *client, struct instant now)
     if (!client->left && client_has_room(client))
         (void)client_check_lease(client, now, NULL); /* there is room for its event */
     if (instant_diff_ns(now, client->woken) > client_lost_after_ns / 2) {
-        client->heard = now;
+        client->last_received = now;
         client->doubted = client->numbers;
     }
     client->woken = now;
@@ -271,7 +271,7 @@ struct client *client_create(const struct client_options *options, struct instan
     client->options = *options;
     client->last = &client->first;
     client->gone_at = INSTANT_NEVER;
-    client->send_at = client->heard = client->woken = now;
+    client->send_at = client->last_received = client->woken = now;
     client->join_limit = instant_add(now, options->join_timeout_ns - options->join_used_ns);
     return client;
 }

@@ -72,7 +72,7 @@ int client_report(struct client *client, struct world_id id, enum membership_rep
 /* Requests that all save and stop. Not repeated: an agent that gets no STOP for it leaves alone. */
 void client_drain(struct client *client, int exit_code, int64_t grace_ns);
 /* Time of the server's last message, as far as it counts (client_wake). */
-struct instant client_heard(const struct client *client);
+struct instant client_last_received(const struct client *client);
 /* Whether the server is known to be lost. */
 bool client_is_alone(const struct client *client, struct instant now);
 /* Whether the last server that accepted us has sent HANDOVER. */

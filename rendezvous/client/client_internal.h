@@ -23,16 +23,16 @@ struct client {
     bool join_sent;  /* while not a member: on this connection, as far as is known */
     bool left, over; /* over: a VERDICT or REFUSED has been received */
     int verdict_code;
-    struct instant send_at;    /* the next beat or JOIN */
-    struct instant heard;      /* the server */
-    struct instant woken;      /* client_wake */
-    struct instant join_limit; /* of the present wait for a world */
-    struct world_id held;      /* of the last WORLD, until STOPPED is reported */
-    struct world_id newest;    /* received in a WORLD or STOP; older ones are late */
-    struct world_id stopping;  /* of the last STOP */
-    bool held_stops;           /* the STOP of held was given out; another world's may have been since */
-    bool in_time;              /* that STOP leaves workers time to save: they work until then */
-    uint64_t sequence;         /* of the last report */
+    struct instant send_at;       /* the next beat or JOIN */
+    struct instant last_received; /* the server */
+    struct instant woken;         /* client_wake */
+    struct instant join_limit;    /* of the present wait for a world */
+    struct world_id held;         /* of the last WORLD, until STOPPED is reported */
+    struct world_id newest;       /* received in a WORLD or STOP; older ones are late */
+    struct world_id stopping;     /* of the last STOP */
+    bool held_stops;              /* the STOP of held was given out; another world's may have been since */
+    bool in_time;                 /* that STOP leaves workers time to save: they work until then */
+    uint64_t sequence;            /* of the last report */
     struct pending_report *first, **last;
     char progress[WIRE_PROGRESS_LIMIT];
     bool done;     /* with the held world */

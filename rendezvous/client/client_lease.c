@@ -44,8 +44,8 @@ int client_check_lease(struct client *client, struct instant now, struct muster_
     const char *why = client->lease_ns ? "the others may continue without this node"
                                        : "it was lost together with its workers; waiting until it comes back";
     return client_stop_held(client, err, "the server %s has not answered for %.4g s: %s",
-                            client->options.server, (double)instant_diff_ns(now, client->heard) / NS_PER_S,
-                            why);
+                            client->options.server,
+                            (double)instant_diff_ns(now, client->last_received) / NS_PER_S, why);
 }
 
 /* When the silence of the server becomes an error, if it lasts. Before a world there is nothing to lose:
@@ -53,13 +53,13 @@ int client_check_lease(struct client *client, struct instant now, struct muster_
  * reports the missing nodes. */
 struct instant client_silence_limit(const struct client *client)
 {
-    struct instant lost = instant_add(client->heard, client_lost_after_ns);
+    struct instant lost = instant_add(client->last_received, client_lost_after_ns);
     if (is_hopeless(client))
         return client->gone_at;
     if (client->held.epoch)
-        return instant_add(client->heard, client->options.join_timeout_ns);
+        return instant_add(client->last_received, client->options.join_timeout_ns);
     if (client_server_left(client))
-        return instant_add(client->heard, client->options.join_timeout_ns);
+        return instant_add(client->last_received, client->options.join_timeout_ns);
     return client->joined && lost.ns > client->join_limit.ns ? lost : client->join_limit;
 }
 
@@ -71,17 +71,19 @@ int client_check_silence(const struct client *client, struct instant now, struct
         return error_set(err, MUSTER_E_PEER,
                          "the node that serves the job's world is lost: no message from %s for %.4g s; "
                          "restarts used: %lld of %lld",
-                         client->options.server, (double)instant_diff_ns(now, client->heard) / NS_PER_S,
+                         client->options.server,
+                         (double)instant_diff_ns(now, client->last_received) / NS_PER_S,
                          (long long)client->restart_count, (long long)client->options.max_restarts);
     if (client_server_left(client))
         return error_set(err, MUSTER_E_PEER,
                          "the node that serves the job's world left on SIGTERM: %s did not come back within "
                          "%.4g s (--join-timeout)",
-                         client->options.server, (double)instant_diff_ns(now, client->heard) / NS_PER_S);
+                         client->options.server,
+                         (double)instant_diff_ns(now, client->last_received) / NS_PER_S);
     bool had_world = client->last_world.epoch != 0;
-    double waited =
-        (double)(client->held.epoch ? instant_diff_ns(now, client->heard) : client->options.join_timeout_ns) /
-        NS_PER_S;
+    double waited = (double)(client->held.epoch ? instant_diff_ns(now, client->last_received)
+                                                : client->options.join_timeout_ns) /
+                    NS_PER_S;
     if (had_world)
         return error_set(err, MUSTER_E_PEER,
                          "the node that serves the job's world is lost: %s did not come back within %.4g s "
@@ -92,14 +94,14 @@ int client_check_silence(const struct client *client, struct instant now, struct
         client->options.server, client->ever_joined ? "did not come back" : "did not respond", waited);
 }
 
-struct instant client_heard(const struct client *client)
+struct instant client_last_received(const struct client *client)
 {
-    return client->heard;
+    return client->last_received;
 }
 
 int64_t client_silence_ns(const struct client *client, struct instant now)
 {
-    int64_t silence = instant_diff_ns(now, client->heard);
+    int64_t silence = instant_diff_ns(now, client->last_received);
     return silence > client_lost_after_ns ? silence : 0;
 }
 

@@ -142,11 +142,11 @@ static int retry_connection(struct transport *c, struct instant now, struct must
  * to detect that it is over. A server that never sent anything on it may just be busy. */
 static struct instant renewal_due(const struct transport *c)
 {
-    struct instant heard = client_heard(c->client), greeted = c->connection.since;
+    struct instant received = client_last_received(c->client), greeted = c->connection.since;
     if (c->connection.state != CONNECTION_GREETED)
         return INSTANT_NEVER;
-    return heard.ns > greeted.ns ? instant_add(heard, CLIENT_LOST_AFTER_MS * NS_PER_MS)
-                                 : instant_add(greeted, c->patience_ns);
+    return received.ns > greeted.ns ? instant_add(received, CLIENT_LOST_AFTER_MS * NS_PER_MS)
+                                    : instant_add(greeted, c->patience_ns);
 }
 
 static int renew_connection(struct transport *c, struct instant now, struct muster_error *err)
@@ -173,7 +173,7 @@ static void tell_silence(struct transport *c, const struct membership *m, struct
         log_info(c->log, "server left: %s got SIGTERM; looking for it", c->server);
     else if (missed)
         log_warning(c->log, "server lost: no message from %s for %.4g s; looking for it", c->server,
-                    (double)instant_diff_ns(now, client_heard(c->client)) / NS_PER_S);
+                    (double)instant_diff_ns(now, client_last_received(c->client)) / NS_PER_S);
     else
         log_info(c->log, "the server %s is back", c->server);
 }
@@ -258,11 +258,11 @@ static void client_transport_progress(const struct membership *m, char *out, siz
     if (client_server_left(m->transport->client))
         (void)snprintf(out, size, "server left; looking for it: no message from %s for %.0f s%s%s",
                        m->transport->server,
-                       (double)instant_diff_ns(now, client_heard(m->transport->client)) / NS_PER_S,
+                       (double)instant_diff_ns(now, client_last_received(m->transport->client)) / NS_PER_S,
                        *words ? ": " : "", words);
     else if (client_is_alone(m->transport->client, now))
         (void)snprintf(out, size, "the server %s is lost, no message for %.0f s%s%s", m->transport->server,
-                       (double)instant_diff_ns(now, client_heard(m->transport->client)) / NS_PER_S,
+                       (double)instant_diff_ns(now, client_last_received(m->transport->client)) / NS_PER_S,
                        *words ? ": " : "", words);
     else if (known[0])
         (void)snprintf(out, size, "%s; server %s", known, m->transport->server);

@@ -35,7 +35,7 @@ static int connect_to(const char *host, uint16_t port)
 
 void whole_greeting_step(struct whole_greeting *greeting, const char *host, uint16_t port, bool secret)
 {
-    if (greeting->said)
+    if (greeting->sent)
         return;
     if (!greeting->open) {
         greeting->fd = connect_to(host, port);
@@ -46,8 +46,8 @@ void whole_greeting_step(struct whole_greeting *greeting, const char *host, uint
     unsigned char bytes[GREETING_SIZE] = {0xff, [9] = 0x7f, [10] = 3}; /* version 3.0; the rest is zeros */
     memcpy(bytes + MECHANISM_AT, mechanism, strlen(mechanism));
     /* The first bytes of a connection, and few: all of them or none. */
-    greeting->said = send(greeting->fd, bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof bytes;
-    if (!greeting->said)
+    greeting->sent = send(greeting->fd, bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof bytes;
+    if (!greeting->sent)
         whole_greeting_close(greeting);
 }
 

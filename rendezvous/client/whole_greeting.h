@@ -15,7 +15,7 @@
 /* Zeroed at first. */
 struct whole_greeting {
     bool open; /* fd is one */
-    bool said;
+    bool sent;
     int fd;
 };
 

@@ -107,7 +107,7 @@ struct failure_brief failure_brief_of(const struct worker_failure *failure)
         .wall_ns = failure->wall_ns,
     };
     (void)snprintf(brief.host, sizeof brief.host, "%.*s", FAILURE_BRIEF_HOST - 1, failure->host);
-    failure_said(failure, brief.said, sizeof brief.said);
+    failure_excerpt(failure, brief.excerpt, sizeof brief.excerpt);
     return brief;
 }
 
@@ -131,5 +131,5 @@ void failure_from_brief(const struct failure_brief *brief, int64_t cause_age_ns,
         .wall_ns = brief->wall_ns,
     };
     (void)snprintf(out->host, sizeof out->host, "%s", brief->host);
-    (void)snprintf(out->tail, sizeof out->tail, "%s", brief->said);
+    (void)snprintf(out->tail, sizeof out->tail, "%s", brief->excerpt);
 }

@@ -24,7 +24,7 @@ enum {
     FAILURE_MESSAGE_LIMIT = 1024,
     FAILURE_PCI_LIMIT = XID_PCI_LIMIT,
     FAILURE_BRIEF_HOST = 64, /* a longer name is cut */
-    FAILURE_SAID_LIMIT = 160,
+    FAILURE_EXCERPT_LIMIT = 160,
     FAILURE_OTHERS_LIMIT = 15, /* named by a verdict beside the first cause */
 };
 
@@ -84,7 +84,7 @@ struct failure_brief {
     int64_t after_ns; /* after the first cause; negative: before it */
     int64_t wall_ns;
     char host[FAILURE_BRIEF_HOST];
-    char said[FAILURE_SAID_LIMIT]; /* failure_said */
+    char excerpt[FAILURE_EXCERPT_LIMIT]; /* failure_excerpt */
 };
 
 /* symbol, name; the first class is the strongest cause */
@@ -112,7 +112,7 @@ bool failure_says_peer_gone(const char *text);
  * traceback; not if a lost peer caused it. */
 bool failure_shows_trouble(const struct worker_failure *failure);
 /* The most useful line of text: the sign of a lost peer, else the last one. Not terminated; *length of it. */
-const char *failure_telling_line(const char *text, size_t *length);
+const char *failure_informative_line(const char *text, size_t *length);
 
 /* The order of a failure among those of one round: the smallest is the best cause. A total order, so that
  * the choice does not depend on the order of arrival. */
@@ -142,7 +142,7 @@ void failure_from_brief(const struct failure_brief *brief, int64_t cause_age_ns,
  * Always NUL-terminated, one line. */
 void failure_describe(const struct worker_failure *failure, char *out, size_t size);
 /* The worker's own last message in one line: its exception, else the most useful line of its stderr. */
-void failure_said(const struct worker_failure *failure, char *out, size_t size);
+void failure_excerpt(const struct worker_failure *failure, char *out, size_t size);
 /* The text of an out-of-memory kill, with limit and peak if they are known: "out of memory: the
  * container's limit is 512 MB, its peak was 512 MB". "" if it was none. */
 void failure_memory_text(const struct worker_failure *failure, char *out, size_t size);

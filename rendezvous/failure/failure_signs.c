@@ -169,7 +169,7 @@ static const char *last_line(const char *text)
     return text + (end ? end - 1 : 0);
 }
 
-const char *failure_telling_line(const char *text, size_t *length)
+const char *failure_informative_line(const char *text, size_t *length)
 {
     const char *at = sign_of_home(text);
     if (!at)

@@ -59,12 +59,12 @@ static void append_text(char *out, size_t size, const char *format, ...)
     va_end(arguments);
 }
 
-void failure_said(const struct worker_failure *failure, char *out, size_t size)
+void failure_excerpt(const struct worker_failure *failure, char *out, size_t size)
 {
     size_t length = strcspn(failure->message, "\n");
     const char *line = failure->message;
     if (!length)
-        line = failure_telling_line(failure->tail, &length);
+        line = failure_informative_line(failure->tail, &length);
     if (length >= size)
         (void)snprintf(out, size, "%.*s...", (int)(size > 4 ? size - 4 : 0), line);
     else
@@ -133,10 +133,10 @@ static void describe_extras(const struct worker_failure *failure, char *out, siz
 
 static void describe_saying(const struct worker_failure *failure, char *out, size_t size)
 {
-    char said[FAILURE_SAID_LIMIT];
-    failure_said(failure, said, sizeof said);
-    if (*said)
-        append_text(out, size, ": %s", said);
+    char excerpt[FAILURE_EXCERPT_LIMIT];
+    failure_excerpt(failure, excerpt, sizeof excerpt);
+    if (*excerpt)
+        append_text(out, size, ": %s", excerpt);
 }
 
 static void describe_hang(const struct worker_failure *failure, char *out, size_t size)

@@ -21,9 +21,9 @@ static struct roster_member *sender(struct roster_work *w)
     return &w->roster->members[w->event->member];
 }
 
-static void heard(struct roster_work *w, struct roster_member *member)
+static void note_received(struct roster_work *w, struct roster_member *member)
 {
-    member->last_heard = w->now;
+    member->last_received = w->now;
     member->lost_at = INSTANT_NEVER;
     if (!member->local)
         w->roster->loss_check =
@@ -51,7 +51,7 @@ static void rejoin(struct roster_work *w, struct roster_member *member)
     int slot = roster_slot_of(w->roster, member);
     const struct roster_join *join = w->event->join;
     member->session = w->event->session;
-    heard(w, member);
+    note_received(w, member);
     if (member->state == MEMBER_JOINED && join->held.epoch) {
         /* It was lost and came back, and a world that was on its way to it has reached it after all. */
         member->held = join->held;
@@ -107,7 +107,7 @@ static void take_slot(struct roster_work *w, struct roster_member *member)
     struct roster *roster = w->roster;
     const struct roster_join *join = w->event->join;
     fill_slot(w, member);
-    heard(w, member);
+    note_received(w, member);
     roster_act(w, ROSTER_ACCEPT, member->session, roster_slot_of(roster, member), NULL);
     if (member->state == MEMBER_DONE_GONE && roster->state != JOB_STOPPING) {
         /* Its part of this round is done: it waits with the others. */
@@ -306,7 +306,7 @@ static void check_losses(struct roster_work *w)
         if (!roster_slot_taken(member) || member->local)
             continue;
         struct instant limit =
-            instant_min(member->lost_at, instant_add(member->last_heard, roster->lost_after_ns));
+            instant_min(member->lost_at, instant_add(member->last_received, roster->lost_after_ns));
         if (instant_reached(w->now, limit))
             must_stop |= roster_lose(w, member, NULL);
         else
@@ -465,7 +465,7 @@ int roster_step(struct roster *roster, const struct roster_event *event, struct 
             return 0;
         }
         if (event->kind != ROSTER_DISCONNECT)
-            heard(&w, &roster->members[event->member]);
+            note_received(&w, &roster->members[event->member]);
     }
     int result = step_table[roster->state][event->kind](&w);
     roster_check(roster);

@@ -26,7 +26,7 @@ struct roster_member {
     struct roster_incarnation incarnation;
     struct roster_incarnation superseded[ROSTER_SUPERSEDED_KEPT]; /* a ring */
     unsigned superseded_count;
-    struct instant last_heard;
+    struct instant last_received;
     struct instant lost_at; /* unless it comes back before: its connection broke; never: unknown */
     struct world_id last;   /* that it had when it joined */
     int wanted_rank;        /* -1: any */

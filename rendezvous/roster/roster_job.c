@@ -102,7 +102,7 @@ void roster_record_lost(struct roster *roster, const struct roster_member *membe
     };
     (void)snprintf(failure.host, sizeof failure.host, "%s", member->name);
     (void)snprintf(failure.message, sizeof failure.message, "%s", why ? why : "");
-    roster_record(roster, &failure, roster_slot_of(roster, member), member->last_heard);
+    roster_record(roster, &failure, roster_slot_of(roster, member), member->last_received);
 }
 
 bool roster_lose(struct roster_work *w, struct roster_member *member, const char *why)
@@ -115,7 +115,7 @@ bool roster_lose(struct roster_work *w, struct roster_member *member, const char
     /* An orphaned member has a new lease since it came back, and may not have received its STOP. */
     if (must_stop || member->state == MEMBER_ORPHANED ||
         (member->state == MEMBER_STOPPING && !member->was_done))
-        roster_fence_from(roster, member->last_heard);
+        roster_fence_from(roster, member->last_received);
     roster_vacate(roster, member, member->state == MEMBER_DONE ? MEMBER_DONE_GONE : MEMBER_EMPTY);
     return must_stop;
 }

@@ -461,7 +461,7 @@ void roster_wake(struct roster *roster, struct instant now)
         struct roster_member *member = &roster->members[i];
         if (!roster_slot_taken(member))
             continue;
-        member->last_heard = now;
+        member->last_received = now;
         if (member->lost_at.ns != INSTANT_NEVER.ns)
             member->lost_at = instant_add(now, roster->lost_after_ns);
     }

@@ -165,7 +165,7 @@ static void evict_oldest(struct admission *admission)
 static void forget(struct admission *admission, int fd)
 {
     struct admission_slot *slot = &admission->slots[fd];
-    if (!slot->heard && !slot->evicted)
+    if (!slot->active && !slot->evicted)
         unlink_silent(admission, fd);
     admission->evicted -= slot->evicted;
     admission->open--;
@@ -197,7 +197,7 @@ static void closed(struct admission *admission, int fd, struct instant now)
     admission->pending = -1;
     if (known)
         forget(admission, fd);
-    if (known && slot->heard)
+    if (known && slot->active)
         return;
     if (known && slot->evicted)
         log_rejection(admission, REJECTION_EVICTED, slot->address, now);
@@ -239,14 +239,14 @@ void admission_watch(struct admission *admission, int event, int value, struct i
            (admission->oldest == NONE) == (admission->newest == NONE));
 }
 
-void admission_heard(struct admission *admission, int fd)
+void admission_note_active(struct admission *admission, int fd)
 {
     if (fd < 0 || (size_t)fd >= admission->slot_count || !admission->slots[fd].open ||
-        admission->slots[fd].heard)
+        admission->slots[fd].active)
         return;
     if (!admission->slots[fd].evicted)
         unlink_silent(admission, fd);
-    admission->slots[fd].heard = true;
+    admission->slots[fd].active = true;
 }
 
 /* --- libzmq's questions --- */

@@ -15,10 +15,10 @@
 #include "rendezvous/zmq/zmq_socket.h"
 
 struct admission_slot {
-    bool open, heard; /* active: a message was received from it */
-    bool evicted;     /* it was shut down, and is not closed yet */
-    uint16_t port;    /* of the peer */
-    int newer, older; /* neighbours among the idle ones, by descriptor; -1: none */
+    bool open, active; /* active: a message was received */
+    bool evicted;      /* it was shut down, and is not closed yet */
+    uint16_t port;     /* of the peer */
+    int newer, older;  /* neighbours among the idle ones, by descriptor; -1: none */
     char address[REJECTION_ADDRESS_SIZE];
 };
 
@@ -47,7 +47,7 @@ void admission_watch(struct admission *admission, int event, int value, struct i
 /* The address of a connection's other end; "" if unknown. */
 const char *admission_address(const struct admission *admission, int fd);
 /* A message was received on the connection; -1: unknown. */
-void admission_heard(struct admission *admission, int fd);
+void admission_note_active(struct admission *admission, int fd);
 /* Answers a bounded number of waiting ZAP requests. Returns how many. */
 size_t admission_answer(struct admission *admission, const struct zmq_socket *s, struct instant now);
 /* Logs all due lines; admission_deadline is the time of the next. */

@@ -38,8 +38,7 @@ enum {
 #define LOG_PERIOD_NS      (10 * NS_PER_S)
 #define LOG_PERIOD_MOST_NS (3600 * NS_PER_S)
 #define GREETING_NS        (30 * NS_PER_S) /* torch's client sends VALIDATE at once; a port probe never does */
-#define ACCEPT_RETRY_NS    (100 * NS_PER_MS) /* out of descriptors: other parts of the process may close some \
-                                              */
+#define ACCEPT_RETRY_NS    (100 * NS_PER_MS) /* out of descriptors: some may be closed by then */
 
 /* A client's host may disappear without closing its connections: TCP keep-alive. */
 enum { KEEPALIVE_IDLE_S = 30, KEEPALIVE_INTERVAL_S = 10, KEEPALIVE_PROBES = 3 };

@@ -103,7 +103,7 @@ static void pack_brief(Muster__Brief *out, const struct failure_brief *brief)
     out->after_ns = brief->after_ns;
     out->wall_ns = brief->wall_ns;
     out->host = pack_bytes(brief->host);
-    out->said = pack_bytes(brief->said);
+    out->excerpt = pack_bytes(brief->excerpt);
 }
 
 static void pack_verdict(struct parts *parts, const struct membership_event *event)

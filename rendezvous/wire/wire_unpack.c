@@ -116,7 +116,7 @@ static int take_brief(struct failure_brief *out, const Muster__Brief *in, struct
     };
     if (take_bytes(out->host, sizeof out->host, in->host, err))
         return -1;
-    return take_bytes(out->said, sizeof out->said, in->said, err);
+    return take_bytes(out->excerpt, sizeof out->excerpt, in->excerpt, err);
 }
 
 static int take_join(struct wire_message *out, const Muster__Envelope *envelope, struct muster_error *err)

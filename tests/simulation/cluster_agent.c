@@ -246,11 +246,11 @@ static void renew_connection(struct cluster *cluster, int i, struct instant now)
 {
     static const int64_t shortest_ns = 5 * NS_PER_S, longest_ns = 60 * NS_PER_S;
     struct node *node = &cluster->nodes[i];
-    struct instant heard = client_heard(node->client);
-    if (heard.ns != node->heard_at.ns)
+    struct instant received = client_last_received(node->client);
+    if (received.ns != node->received_at.ns)
         node->patience_ns = shortest_ns;
-    node->heard_at = heard;
-    if (instant_diff_ns(now, heard) < node->patience_ns)
+    node->received_at = received;
+    if (instant_diff_ns(now, received) < node->patience_ns)
         return;
     node->patience_ns = 2 * node->patience_ns < longest_ns ? 2 * node->patience_ns : longest_ns;
     cluster_break_connection(cluster, i);

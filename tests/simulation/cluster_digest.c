@@ -85,7 +85,7 @@ void cluster_digest_client(struct cluster *cluster, const struct client *client,
     if (!cluster->options.trace)
         return;
     take_number(cluster, client_deadline(client).ns);
-    take_number(cluster, client_heard(client).ns);
+    take_number(cluster, client_last_received(client).ns);
     take_number(cluster, client_silence_ns(client, now));
     take_number(cluster, client_is_alone(client, now) + 2 * client_server_left(client) +
                              4 * client_has_news(client) + 8 * client_has_joined(client) +

@@ -62,12 +62,12 @@ struct node {
     bool judged, membership_left, membership_over;
     int verdict; /* judged: what it was told */
     struct world_id current;
-    uint64_t sequence;       /* of a serving agent's last report */
-    struct client *client;   /* NULL: the serving agent, or one without a membership */
-    struct instant turn_at;  /* real time; of its loop */
-    struct instant heard_at; /* its own; of the last message */
-    int64_t patience_ns;     /* with a connection on which nothing comes */
-    struct server *server;   /* NULL: it does not serve; kept when the agent has ended */
+    uint64_t sequence;          /* of a serving agent's last report */
+    struct client *client;      /* NULL: the serving agent, or one without a membership */
+    struct instant turn_at;     /* real time; of its loop */
+    struct instant received_at; /* its own; of the last message */
+    int64_t patience_ns;        /* with a connection on which nothing comes */
+    struct server *server;      /* NULL: it does not serve; kept when the agent has ended */
     /* its workers */
     enum worker_phase workers;
     unsigned batch; /* of workers: grows with every start and end of them */

@@ -256,11 +256,11 @@ static void drop_repetitions(struct decision_list *list)
 {
     int kept = 0;
     for (int i = 0; i < list->count; i++) {
-        bool said = false;
+        bool warned = false;
         for (int k = 0; k < list->count && !strcmp(list->items[i].rule, "debugging"); k++)
-            said |= list->items[k].kind == DECISION_WARNED && strcmp(list->items[k].rule, "debugging") &&
-                    !strcmp(list->items[k].name, list->items[i].name);
-        if (!said)
+            warned |= list->items[k].kind == DECISION_WARNED && strcmp(list->items[k].rule, "debugging") &&
+                      !strcmp(list->items[k].name, list->items[i].name);
+        if (!warned)
             list->items[kept++] = list->items[i];
     }
     list->count = kept;

@@ -168,7 +168,7 @@ static void with_all_sections(void **state)
         "  rank      : 0 (local_rank: 0)\n"
         "  exitcode  : 1 (pid: 100)\n"
         "  error_file: <N/A>\n"
-        "  traceback : none was recorded; exited with code 1, the line of its stderr that tells most is "
+        "  traceback : none was recorded; exited with code 1, the most informative line of its stderr is "
         "below\n"
         "  output    : RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer\n"
         "------------------------------------------------------------\n"

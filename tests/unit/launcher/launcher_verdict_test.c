@@ -282,11 +282,11 @@ static void gpu_errors_find_their_workers(void **state)
     assert_true(known.xid_elsewhere);
 }
 
-/* A file stands for the kernel log: what is behind its end when the evidence comes is what it hears. */
-static void the_witness_hears_what_is_new(void **state)
+/* A file stands for the kernel log: what is appended after the evidence is opened is what it reads. */
+static void evidence_is_what_is_new(void **state)
 {
     (void)state;
-    char root[] = "/tmp/muster_witness_XXXXXX", log[64], gpus[64];
+    char root[] = "/tmp/muster_evidence_XXXXXX", log[64], gpus[64];
     assert_non_null(mkdtemp(root));
     (void)snprintf(log, sizeof log, "%s/kmsg", root);
     (void)snprintf(gpus, sizeof gpus, "%s/gpus", root);
@@ -298,13 +298,13 @@ static void the_witness_hears_what_is_new(void **state)
     struct kernel_evidence *evidence = kernel_evidence_open(&paths);
     assert_non_null(evidence);
     static struct kernel_evidence_account account;
-    kernel_evidence_hear(evidence, &account);
+    kernel_evidence_read(evidence, &account);
     assert_int_equal(account.xid_count, 0);
     scope_close int fd = open(log, O_WRONLY | O_APPEND | O_CLOEXEC);
     static const char line[] = "4,2,9,-;NVRM: Xid (PCI:0000:5e:00): 79, GPU has fallen off the bus.\n";
     assert_int_equal(write(fd, line, sizeof line - 1), sizeof line - 1);
-    for (int i = 0; i < 2; i++) { /* what was heard stays heard */
-        kernel_evidence_hear(evidence, &account);
+    for (int i = 0; i < 2; i++) { /* once read, it stays */
+        kernel_evidence_read(evidence, &account);
         assert_int_equal(account.xid_count, 1);
         assert_int_equal(account.xids[0].number, 79);
     }
@@ -315,7 +315,7 @@ static void the_witness_hears_what_is_new(void **state)
     paths = (struct kernel_evidence_paths){"/no/such/log", "/no/such/gpus", NULL};
     evidence = kernel_evidence_open(&paths);
     assert_non_null(evidence);
-    kernel_evidence_hear(evidence, &account);
+    kernel_evidence_read(evidence, &account);
     assert_int_equal(account.xid_count, 0);
     kernel_evidence_close(evidence);
     kernel_evidence_close(NULL);
@@ -501,7 +501,7 @@ int main(void)
         cmocka_unit_test(the_kernels_kills_find_their_workers),
         cmocka_unit_test(gpus_of_workers),
         cmocka_unit_test(gpu_errors_find_their_workers),
-        cmocka_unit_test(the_witness_hears_what_is_new),
+        cmocka_unit_test(evidence_is_what_is_new),
         cmocka_unit_test(remains_of_workers),
         cmocka_unit_test(a_file_system_that_stalls),
         cmocka_unit_test(a_folder_for_error_files),

@@ -69,8 +69,8 @@ static void the_oldest_silent_ones_make_room(void **state)
     struct crowd *crowd = *state;
     for (int i = 0; i < FULL; i++)
         come(crowd);
-    admission_heard(&crowd->admission, crowd->ours[0]);
-    admission_heard(&crowd->admission, crowd->ours[2]);
+    admission_note_active(&crowd->admission, crowd->ours[0]);
+    admission_note_active(&crowd->admission, crowd->ours[2]);
     for (int i = 0; i < FULL; i++)
         assert_false(is_ended(crowd, i));
     for (int i = 0; i < 3; i++)
@@ -82,7 +82,7 @@ static void the_oldest_silent_ones_make_room(void **state)
         admission_watch(&crowd->admission, ZMQ_EVENT_DISCONNECTED, crowd->ours[i], now);
     assert_int_equal(crowd->admission.evicted, 1);
     assert_int_equal(crowd->admission.open, FULL + 1);
-    admission_heard(&crowd->admission, crowd->ours[1]); /* a last message, after its end */
+    admission_note_active(&crowd->admission, crowd->ours[1]); /* a last message, after its end */
     come(crowd);
     assert_true(is_ended(crowd, 5));
 }
@@ -105,7 +105,7 @@ static void those_that_have_spoken_stay(void **state)
     struct crowd *crowd = *state;
     for (int i = 0; i < MOST; i++) {
         come(crowd);
-        admission_heard(&crowd->admission, crowd->ours[i]);
+        admission_note_active(&crowd->admission, crowd->ours[i]);
     }
     for (int i = 0; i < MOST; i++)
         assert_false(is_ended(crowd, i));

@@ -243,7 +243,7 @@ static void no_text_is_too_long(void **state)
         assert_non_null(text);
         failure_describe(&f, text, size);
         assert_true(strlen(text) < size);
-        failure_said(&f, text, size);
+        failure_excerpt(&f, text, size);
         assert_true(strlen(text) < size);
         failure_memory_text(&f, text, size);
         assert_true(strlen(text) < size);
@@ -269,7 +269,7 @@ static void the_telling_line(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         size_t length;
-        const char *line = failure_telling_line(rows[i].text, &length);
+        const char *line = failure_informative_line(rows[i].text, &length);
         assert_int_equal(length, strlen(rows[i].line));
         assert_memory_equal(line, rows[i].line, length);
     }
@@ -315,7 +315,7 @@ static void a_brief_tells_the_same(void **state)
     struct failure_brief brief = failure_brief_of(&f);
     assert_int_equal(brief.xid, 0);
     assert_int_equal(brief.class_, FAILURE_CASCADE);
-    assert_string_equal(brief.said, "Broken pipe");
+    assert_string_equal(brief.excerpt, "Broken pipe");
     assert_string_equal(brief.host, "node-7");
     brief.after_ns = 3;
     failure_from_brief(&brief, 10, &back);

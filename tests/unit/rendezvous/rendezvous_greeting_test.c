@@ -50,16 +50,16 @@ static void what_is_said(void **state)
         int listener = tcp_listen(cases[i].address, 0, &port, NULL);
         assert_true(listener >= 0);
         whole_greeting_step(&greeting, cases[i].address, port, cases[i].secret);
-        assert_false(greeting.said);
+        assert_false(greeting.sent);
         whole_greeting_step(&greeting, cases[i].address, port, cases[i].secret);
-        assert_true(greeting.said);
+        assert_true(greeting.sent);
         whole_greeting_step(&greeting, cases[i].address, port, cases[i].secret); /* nothing more */
         assert_true(greeting.open);
         read_greeting(listener, bytes);
         strcpy(expected + 12, cases[i].mechanism);
         assert_memory_equal(bytes, expected, SIZE);
         whole_greeting_close(&greeting);
-        assert_false(greeting.open || greeting.said);
+        assert_false(greeting.open || greeting.sent);
         close(listener);
     }
 }
@@ -74,15 +74,15 @@ static void who_is_not_reached_is_tried_again(void **state)
     close(listener);
     for (int i = 0; i < 5; i++) {
         whole_greeting_step(&greeting, "127.0.0.1", port, false);
-        assert_false(greeting.said);
+        assert_false(greeting.sent);
     }
     whole_greeting_step(&greeting, "no address", port, false);
-    assert_false(greeting.said);
+    assert_false(greeting.sent);
     listener = tcp_listen("127.0.0.1", port, &port, NULL);
     assert_true(listener >= 0);
-    for (int i = 0; i < 3 && !greeting.said; i++)
+    for (int i = 0; i < 3 && !greeting.sent; i++)
         whole_greeting_step(&greeting, "127.0.0.1", port, false);
-    assert_true(greeting.said);
+    assert_true(greeting.sent);
     read_greeting(listener, bytes);
     whole_greeting_close(&greeting);
     close(listener);
@@ -119,7 +119,7 @@ static void a_server_hears_the_mismatch(void **state)
         assert_int_equal(zmq_socket_bind_router(&server, &options, &err), 0);
         whole_greeting_step(&greeting, options.host, options.port, secret);
         whole_greeting_step(&greeting, options.host, options.port, secret);
-        assert_true(greeting.said);
+        assert_true(greeting.sent);
         assert_int_equal(first_fault(&server), HANDSHAKE_MISMATCH);
         whole_greeting_close(&greeting);
         zmq_socket_close(&server, 0);

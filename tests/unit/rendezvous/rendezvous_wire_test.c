@@ -166,7 +166,7 @@ static void events_come_through(void **state)
                                         .after_ns = -5,
                                         .wall_ns = 6};
         memset(other->host, 'h', sizeof other->host - 1);
-        memset(other->said, '\xfe', sizeof other->said - 1);
+        memset(other->excerpt, '\xfe', sizeof other->excerpt - 1);
     }
     assert_memory_equal(&round_trip(&message)->event, &message.event, sizeof message.event);
     message.event = (struct membership_event){.kind = MEMBERSHIP_EVENT_REFUSED, .reason = "no"};
