@@ -43,6 +43,14 @@ static void apply_memory(const struct kernel_evidence_account *account, int64_t 
     }
 }
 
+void kernel_evidence_doubt(const struct kernel_evidence_account *account, struct instant ended,
+                           struct worker_failure *failure)
+{
+    if (failure->oom_check == FAILURE_OOM_COUNTED && !failure->oom_kills &&
+        instant_diff_ns(ended, account->opened) < 0)
+        failure->oom_check = FAILURE_OOM_NOT_CHECKED;
+}
+
 void kernel_evidence_apply(const struct kernel_evidence_account *account, const char *visible,
                            int64_t *attributed, struct worker_failure *const failures[], int count)
 {

@@ -20,6 +20,7 @@ struct kernel_evidence {
     int kernel_log; /* -1: unreadable */
     bool counted;   /* before is valid */
     struct cgroup_oom before;
+    struct instant opened; /* when before was read */
     struct xid_report xids[KERNEL_EVIDENCE_XIDS_KEPT];
     int xid_count;
 };
@@ -47,6 +48,7 @@ struct kernel_evidence *kernel_evidence_open(const struct kernel_evidence_paths 
         evidence->kernel_log = -1;
     }
     evidence->counted = cgroup_oom("", &evidence->before);
+    evidence->opened = clock_now(NULL);
     return evidence;
 }
 
@@ -125,7 +127,7 @@ static int list_gpus(const char *path, struct kernel_evidence_gpu *gpus)
 void kernel_evidence_read(struct kernel_evidence *evidence, struct kernel_evidence_account *out)
 {
     struct cgroup_oom now;
-    *out = (struct kernel_evidence_account){0};
+    *out = (struct kernel_evidence_account){.opened = evidence->opened};
     read_kernel_log(evidence);
     if (evidence->counted && cgroup_oom("", &now)) {
         out->oom_counted = true;

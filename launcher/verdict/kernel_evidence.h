@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "proto/base/clock.h"
 #include "proto/xid.h"
 #include "rendezvous/failure/failure.h"
 
@@ -28,6 +29,7 @@ struct kernel_evidence_gpu {
 };
 
 struct kernel_evidence_account {
+    struct instant opened; /* since when oom_kills counts */
     bool oom_counted;  /* the kernel has a counter of out-of-memory kills here; else the next four are 0 */
     int64_t oom_kills; /* in the round so far */
     bool oom_beyond;   /* no limit was hit: the machine was out of memory, not the container */
@@ -59,5 +61,9 @@ const char *kernel_evidence_gpu_of(const struct kernel_evidence_gpu *gpus, int c
  * Pure. */
 void kernel_evidence_apply(const struct kernel_evidence_account *account, const char *visible,
                            int64_t *attributed, struct worker_failure *const failures[], int count);
+/* Takes back what a count without a kill would prove, if the evidence was opened only after the worker had
+ * ended. Pure. */
+void kernel_evidence_doubt(const struct kernel_evidence_account *account, struct instant ended,
+                           struct worker_failure *failure);
 
 #endif

@@ -160,6 +160,8 @@ static void examine(void *payload)
     if (x->evidence && failures && account) {
         kernel_evidence_read(x->evidence, account);
         kernel_evidence_apply(account, x->visible, &x->attributed, failures, x->count);
+        for (int i = 0; i < x->count; i++)
+            kernel_evidence_doubt(account, x->failures[i].at, failures[i]);
     }
     mem_free(failures);
 }

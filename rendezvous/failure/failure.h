@@ -33,7 +33,7 @@ enum {
 
 /* Whether the kernel's count of out-of-memory kills was looked at for a failure. */
 enum failure_oom_check {
-    FAILURE_OOM_NOT_CHECKED, /* no evidence was collected, or not in time */
+    FAILURE_OOM_NOT_CHECKED, /* no evidence was collected, or its count began after the worker had ended */
     FAILURE_OOM_UNREADABLE,  /* the kernel shows no such counter here */
     FAILURE_OOM_COUNTED      /* oom_kills is what it counted */
 };

@@ -95,7 +95,8 @@ void failure_oom_text(const struct worker_failure *failure, char *out, size_t si
         return;
     if (failure->oom_check == FAILURE_OOM_NOT_CHECKED)
         append_text(out, size,
-                    "unknown whether the kernel's OOM killer ended it: its counters were not read in time");
+                    "unknown whether the kernel's OOM killer ended it: its counter (cgroup oom_kill) was not "
+                    "read in time");
     else if (failure->oom_check == FAILURE_OOM_UNREADABLE)
         append_text(
             out, size,

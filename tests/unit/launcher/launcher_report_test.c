@@ -215,8 +215,8 @@ static void a_sigkill_is_held_against_the_oom_killer(void **state)
 {
     (void)state;
     struct report_failure f = failed(0, 0, SIGKILL, "");
-    traceback_field(&f, "  memory    : unknown whether the kernel's OOM killer ended it: its counters were "
-                        "not read in time\n");
+    traceback_field(&f, "  memory    : unknown whether the kernel's OOM killer ended it: its counter "
+                        "(cgroup oom_kill) was not read in time\n");
     record_of(&f)->oom_check = FAILURE_OOM_UNREADABLE;
     traceback_field(&f, "  memory    : unknown whether the kernel's OOM killer ended it: no memory cgroup "
                         "with an oom_kill counter");

@@ -221,6 +221,14 @@ static void the_kernels_kills_find_their_workers(void **state)
     assert_true(later.out_of_memory);
     assert_true(later.memory_host);
     assert_int_equal(attributed, 2);
+    kernel_evidence_doubt(&account, account.opened, &later);
+    assert_int_equal(later.oom_check, FAILURE_OOM_COUNTED);
+    account.opened = instant_add(account.opened, 1); /* it ended before the count began */
+    kernel_evidence_doubt(&account, (struct instant){0}, &later);
+    assert_int_equal(later.oom_check, FAILURE_OOM_COUNTED); /* a kill that was counted is one */
+    later.oom_kills = 0;
+    kernel_evidence_doubt(&account, (struct instant){0}, &later);
+    assert_int_equal(later.oom_check, FAILURE_OOM_NOT_CHECKED);
     account = (struct kernel_evidence_account){0};
     kernel_evidence_apply(&account, NULL, &attributed, next, 1);
     assert_int_equal(later.oom_check, FAILURE_OOM_UNREADABLE);
