@@ -94,7 +94,7 @@ static void run_layernorm(struct bench *b, int OC, int C)
 {
     (void)OC;
     b->k->layernorm_forward(b->wide[1], b->statistics, b->statistics + b->N, b->wide[0], b->row[0], b->row[1],
-                            b->N, C, NULL);
+                            b->N, C, 1e-5, NULL);
 }
 static void run_layernorm_backward(struct bench *b, int OC, int C)
 {
@@ -102,26 +102,45 @@ static void run_layernorm_backward(struct bench *b, int OC, int C)
     b->k->layernorm_backward(b->wide[2], b->row[2], b->row[3], b->wide[1], b->wide[0], b->statistics,
                              b->statistics + b->N, b->row[0], b->N, C, 1, 1, b->work, NULL);
 }
+/* GPT-2's: a row is q, then k, then v. */
+static struct attention packed_attention(struct shape s)
+{
+    int64_t row = 3 * (int64_t)s.C;
+    return (struct attention){.B = s.B,
+                              .T = s.T,
+                              .heads = s.NH,
+                              .kv_heads = s.NH,
+                              .head_size = s.C / s.NH,
+                              .causal = 1,
+                              .q_row = row,
+                              .k_row = row,
+                              .v_row = row};
+}
 static void run_attention(struct bench *b, int OC, int C)
 {
     (void)OC;
-    b->k->attention_forward(b->wide[1], b->statistics, b->wide[0], b->s.B, b->s.T, C, b->s.NH, b->work, NULL);
+    const struct attention a = packed_attention(b->s);
+    b->k->attention_forward(b->wide[1], b->statistics, b->wide[0], b->wide[0] + C, b->wide[0] + 2 * C, &a,
+                            b->work, NULL);
 }
 static void run_attention_backward(struct bench *b, int OC, int C)
 {
     (void)OC;
-    b->k->attention_backward(b->wide[2], b->wide[3], b->wide[0], b->wide[1], b->statistics, b->s.B, b->s.T, C,
-                             b->s.NH, b->work, NULL);
+    const struct attention a = packed_attention(b->s);
+    b->k->attention_backward(b->wide[2], b->wide[2] + C, b->wide[2] + 2 * C, b->wide[3], b->wide[0],
+                             b->wide[0] + C, b->wide[0] + 2 * C, b->wide[1], b->statistics, &a,
+                             (const int[3]){0}, b->work, NULL);
 }
 static void run_gelu(struct bench *b, int OC, int C)
 {
     (void)OC;
-    b->k->gelu_forward(b->wide[1], b->wide[0], (int64_t)b->N * C, NULL);
+    b->k->activation_forward(b->wide[1], b->wide[0], ACTIVATION_GELU_TANH, (int64_t)b->N * C, NULL);
 }
 static void run_gelu_backward(struct bench *b, int OC, int C)
 {
     (void)OC;
-    b->k->gelu_backward(b->wide[2], b->wide[0], b->wide[1], (int64_t)b->N * C, NULL);
+    b->k->activation_backward(b->wide[2], b->wide[0], b->wide[1], ACTIVATION_GELU_TANH, 0, (int64_t)b->N * C,
+                              NULL);
 }
 static void run_add(struct bench *b, int OC, int C)
 {
@@ -201,7 +220,8 @@ static struct bench bench_new(const struct kernels *k, struct shape s)
 {
     struct bench b = {.k = k, .s = s, .N = s.B * s.T};
     size_t widest = (size_t)(s.V > 4 * s.C ? s.V : 4 * s.C), N = (size_t)b.N;
-    size_t work = k->attention_work(s.B, s.T, s.C, s.NH), norm_work = k->layernorm_backward_work(b.N, s.C);
+    const struct attention attention = packed_attention(s);
+    size_t work = k->attention_work(&attention), norm_work = k->layernorm_backward_work(b.N, s.C);
     b.parameters = (int64_t)s.V * s.C + (int64_t)s.T * s.C + (int64_t)s.layers * 12 * s.C * s.C;
     b.slice = b.parameters < (16 << 20) ? b.parameters : 16 << 20;
     for (int i = 0; i < 4; i++) {

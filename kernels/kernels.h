@@ -1,7 +1,7 @@
 /* kernels.h - the table of numeric operations: one struct of function pointers, filled once per device and
  * compute dtype.
  *
- * Letters: B batch, T positions, C channels, NH heads, HS = C/NH head size, V vocabulary, OC output
+ * Letters: B batch, T positions, C channels, NH heads, HS head size, V vocabulary, OC output
  * channels, N = B*T rows. "real" is the table's compute dtype: float for kernels_cpu() and
  * kernels_ref_f32(), double for kernels_ref_f64() (tests and finite differences). Statistics (mean, rstd,
  * lse, losses) and optimizer state are real too. Row-major; weights are (OC,C) as in PyTorch's nn.Linear.
@@ -41,9 +41,54 @@ struct step_scalars {
     double clip_norm;                          /* 0: no clipping */
     double norm_squared;                       /* global, written by the schedule before the step */
     double clip;                               /* factor, written by clip_factor */
-    uint64_t step, first_sample;
-    uint32_t skip; /* not 0: the optimizer changes nothing */
+    uint64_t step;         /* number of this update, from 1; steps that were skipped do not count */
+    uint64_t first_sample; /* global index of the step's first sample, below 2^63 */
+    uint64_t seed;         /* of the run: dropout's masks */
+    uint32_t skip;         /* not 0: the optimizer changes nothing */
     uint32_t reserved;
+};
+
+/* Attention of q (B,T,heads,head_size) over k and v (B,T,kv_heads,head_size). Rows of q, k and v lie q_row,
+ * k_row and v_row elements apart, so that the three may be parts of one row (packed: each 3C apart); kv_heads
+ * divides heads, and query head h reads head h / (heads / kv_heads). */
+struct attention {
+    int B, T, heads, kv_heads, head_size;
+    int causal; /* not 0: position t sees positions 0..t, else all */
+    int64_t q_row, k_row, v_row;
+    double scale; /* of q.k; 0: 1/sqrt(head_size) */
+    /* (B), each 0..T: positions at and beyond a sequence's length are not seen, their out and lse are 0 and
+     * their gradients are 0; NULL: all T. Device memory; attention_work does not read it. */
+    const int32_t *lengths;
+};
+
+/* Rotary position embedding (Su et al. 2021, arXiv 2104.09864): pair i of a head turns by the angle t *
+ * rotary_frequency(..., i) at position t, 0..T-1 in each sequence. */
+enum rotary_kind {
+    ROTARY_PLAIN,  /* frequency = theta^(-2i/head_size) */
+    ROTARY_LINEAR, /* divided by factor */
+    ROTARY_LLAMA3, /* divided by factor where the wavelength exceeds original / low, as it is below
+                      original / high, between them interpolated */
+    ROTARY_KINDS
+};
+struct rotary {
+    double theta;
+    enum rotary_kind kind;
+    double factor;    /* of ROTARY_LINEAR and ROTARY_LLAMA3 */
+    double low, high; /* of ROTARY_LLAMA3: low_freq_factor, high_freq_factor */
+    int original;     /* of ROTARY_LLAMA3: original_max_position_embeddings */
+};
+/* Radians for one position; i in 0..HS/2-1. The formulas are those of transformers' modeling_rope_utils. */
+double rotary_frequency(const struct rotary *rotary, int HS, int i);
+
+/* f of activation_forward; s is the logistic function. */
+enum activation_kind {
+    ACTIVATION_GELU_TANH, /* 0.5x(1+tanh(sqrt(2/pi)(x+0.044715x^3))), GPT-2's */
+    ACTIVATION_GELU_ERF,  /* 0.5x(1+erf(x/sqrt(2))) */
+    ACTIVATION_SILU,      /* x s(x) */
+    ACTIVATION_RELU,      /* max(0,x) */
+    ACTIVATION_TANH,
+    ACTIVATION_SIGMOID, /* s(x) */
+    ACTIVATION_KINDS
 };
 
 struct kernels {
@@ -62,7 +107,7 @@ struct kernels {
     void (*linear_backward_weight)(void *dweight, void *dbias, const void *dout, const void *in, int N, int C,
                                    int OC, int beta, void *stream);
 
-    /* out (B,T,C) = wte[tokens] + wpe; tokens (B,T) i32 in [0,V); wpe (maxT,C) */
+    /* out (B,T,C) = wte[tokens] + wpe; tokens (B,T) i32 in [0,V); wpe (maxT,C); wpe NULL: none is added */
     void (*embedding_forward)(void *out, const int32_t *tokens, const void *wte, const void *wpe, int B,
                               int T, int C, void *stream);
     /* dwte (V,C) += rows of dout; dwpe (maxT,C) += sums over B. Both are zeroed first where beta is 0. Order
@@ -70,34 +115,70 @@ struct kernels {
     void (*embedding_backward)(void *dwte, void *dwpe, const void *dout, const int32_t *tokens, int B, int T,
                                int C, int V, int maxT, int beta, void *stream);
 
-    /* out (N,C) = (in - mean)*rstd*weight + bias, rstd = 1/sqrt(var + 1e-5); mean, rstd (N) are saved for
+    /* out (N,C) = (in - mean)*rstd*weight + bias, rstd = 1/sqrt(var + epsilon); mean, rstd (N) are saved for
      * backward */
     void (*layernorm_forward)(void *out, void *mean, void *rstd, const void *in, const void *weight,
-                              const void *bias, int N, int C, void *stream);
-    /* din (N,C) = beta_in*din + ...; dweight, dbias (C) = beta*... + ...; work: layernorm_backward_work(N, C)
-     */
+                              const void *bias, int N, int C, double epsilon, void *stream);
+    /* din (N,C) = beta_in*din + ...; dweight, dbias (C) = beta*... + ...; any of them NULL: skipped; work:
+     * layernorm_backward_work(N, C) */
     void (*layernorm_backward)(void *din, void *dweight, void *dbias, const void *dout, const void *in,
                                const void *mean, const void *rstd, const void *weight, int N, int C,
                                int beta_in, int beta, void *work, void *stream);
     size_t (*layernorm_backward_work)(int N, int C);
 
-    /* Causal multi-head attention. qkv (B,T,3C): q, k, v each (NH,HS) per row; out (B,T,C); lse (B,NH,T)
-     * log-sum-exp of the scaled scores (scale 1/sqrt(HS)), kept for backward instead of the (T,T) matrix.
-     * work: attention_work(B,T,C,NH). */
-    void (*attention_forward)(void *out, void *lse, const void *qkv, int B, int T, int C, int NH, void *work,
+    /* out (N,C) = in*rstd*weight, rstd = 1/sqrt(mean(in^2) + epsilon); rstd (N) is saved for backward */
+    void (*rms_norm_forward)(void *out, void *rstd, const void *in, const void *weight, int N, int C,
+                             double epsilon, void *stream);
+    /* din (N,C) = beta_in*din + ...; dweight (C) = beta*dweight + ...; either NULL: skipped; work:
+     * rms_norm_backward_work(N, C) */
+    void (*rms_norm_backward)(void *din, void *dweight, const void *dout, const void *in, const void *rstd,
+                              const void *weight, int N, int C, int beta_in, int beta, void *work,
                               void *stream);
-    /* dqkv (B,T,3C) = */
-    void (*attention_backward)(void *dqkv, const void *dout, const void *qkv, const void *out,
-                               const void *lse, int B, int T, int C, int NH, void *work, void *stream);
-    size_t (*attention_work)(int B, int T, int C, int NH);
+    size_t (*rms_norm_backward_work)(int N, int C);
 
-    /* GPT-2's tanh form: 0.5x(1+tanh(sqrt(2/pi)(x+0.044715x^3))) */
-    void (*gelu_forward)(void *out, const void *in, int64_t n, void *stream);
-    /* din = dout * gelu'(in); din may be dout */
-    void (*gelu_backward)(void *din, const void *in, const void *dout, int64_t n, void *stream);
+    /* out (B,T,NH,HS) = beta*out + in, of each head element i < HS/2 turned with element i + HS/2 (Hugging
+     * Face's order): (x, y) becomes (x cos - y sin, y cos + x sin). HS is even. backward not 0: turned the
+     * other way, which is the gradient. With beta 0 out may be in. */
+    void (*rotary)(void *out, const void *in, const struct rotary *rotary, int B, int T, int NH, int HS,
+                   int backward, int beta, void *stream);
+
+    /* out (B,T,heads,head_size) dense = softmax(scale q k^T) v; lse (B,heads,T) = log-sum-exp of the scaled
+     * scores, kept for backward instead of the (T,T) matrix. work: attention_work(a), of both directions. */
+    void (*attention_forward)(void *out, void *lse, const void *q, const void *k, const void *v,
+                              const struct attention *a, void *work, void *stream);
+    /* dq = beta[0]*dq + ..., dk with beta[1], dv with beta[2]; rows as far apart as those of q, k and v, and
+     * what lies between them is left as it is. dout dense. */
+    void (*attention_backward)(void *dq, void *dk, void *dv, const void *dout, const void *q, const void *k,
+                               const void *v, const void *out, const void *lse, const struct attention *a,
+                               const int beta[3], void *work, void *stream);
+    size_t (*attention_work)(const struct attention *a);
+
+    /* out = f(in), f by its enum activation_kind; out may be in */
+    void (*activation_forward)(void *out, const void *in, int kind, int64_t n, void *stream);
+    /* din = beta*din + dout * f'(in); with beta 0 din may be dout */
+    void (*activation_backward)(void *din, const void *in, const void *dout, int kind, int beta, int64_t n,
+                                void *stream);
+
+    /* out = silu(gate) * up; out may be gate or up */
+    void (*swiglu_forward)(void *out, const void *gate, const void *up, int64_t n, void *stream);
+    /* dgate = beta_gate*dgate + dout * up * silu'(gate); dup = beta_up*dup + dout * silu(gate). With its beta
+     * 0 one of the two may be dout. */
+    void (*swiglu_backward)(void *dgate, void *dup, const void *gate, const void *up, const void *dout,
+                            int beta_gate, int beta_up, int64_t n, void *stream);
+
+    /* out (rows,width) = beta*out + in * mask / (1 - p), each element kept with probability 1 - p. The mask
+     * is Philox of (scalars->seed; sample, layer, element), with sample = scalars->first_sample + sample +
+     * row / rows_per_sample and element the index in the sample's (rows_per_sample,width): the same when it
+     * is formed again and in any world (kernels/philox.h). `sample`, the number of the step's samples before
+     * these rows, is constant at a place of the schedule; `layer` names the place of use in the model.
+     * Backward is the same call on dout. p in 0..1; with beta 0 out may be in. */
+    void (*dropout)(void *out, const void *in, int64_t rows, int width, int rows_per_sample, int64_t sample,
+                    uint32_t layer, double p, int beta, const struct step_scalars *scalars, void *stream);
 
     /* out = a + b; out may be a or b */
     void (*add)(void *out, const void *a, const void *b, int64_t n, void *stream);
+    /* out = beta*out + in: gradients that meet in one value */
+    void (*accumulate)(void *out, const void *in, int beta, int64_t n, void *stream);
 
     /* Softmax cross-entropy that forms its gradient in the forward pass. logits (N,V) become dlogits =
      * (softmax - onehot) * scalars->inverse_tokens where gradient is not 0; losses (N) = -log p (0 for target
@@ -120,6 +201,17 @@ struct kernels {
     void (*adamw)(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class,
                   const struct step_scalars *scalars, void *stream);
 
+    /* Adam as torch.optim.Adam: as adamw, but the decay is part of the gradient: g = grad*clip + wd p, and p
+     * -= lr m/c1 / (sqrt(v/c2) + eps). */
+    void (*adam)(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class,
+                 const struct step_scalars *scalars, void *stream);
+    /* SGD as torch.optim.SGD: g = grad*clip + wd p; momentum = g where scalars->step is 1, else
+     * momentum_factor*momentum + (1-dampening) g; p -= lr (nesterov ? g + momentum_factor*momentum :
+     * momentum). momentum NULL: none, p -= lr g. Nothing where skip. */
+    void (*sgd)(void *param, void *momentum, const void *grad, int64_t n, int parameter_class,
+                double momentum_factor, double dampening, int nesterov, const struct step_scalars *scalars,
+                void *stream);
+
     /* values *= factor */
     void (*scale)(void *values, double factor, int64_t n, void *stream);
     /* to[i] = (dtype_to) from[i] */
@@ -127,7 +219,7 @@ struct kernels {
                  void *stream);
 };
 
-enum { KERNELS_ABI = 1 };
+enum { KERNELS_ABI = 2 };
 
 /* The reference, kept for ever: plain loops, one thread. */
 const struct kernels *kernels_ref_f32(void);

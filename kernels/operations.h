@@ -15,17 +15,27 @@
     X(layernorm_forward)                                                                                     \
     X(layernorm_backward)                                                                                    \
     X(layernorm_backward_work)                                                                               \
+    X(rms_norm_forward)                                                                                      \
+    X(rms_norm_backward)                                                                                     \
+    X(rms_norm_backward_work)                                                                                \
+    X(rotary)                                                                                                \
     X(attention_forward)                                                                                     \
     X(attention_backward)                                                                                    \
     X(attention_work)                                                                                        \
-    X(gelu_forward)                                                                                          \
-    X(gelu_backward)                                                                                         \
+    X(activation_forward)                                                                                    \
+    X(activation_backward)                                                                                   \
+    X(swiglu_forward)                                                                                        \
+    X(swiglu_backward)                                                                                       \
+    X(dropout)                                                                                               \
     X(add)                                                                                                   \
+    X(accumulate)                                                                                            \
     X(cross_entropy)                                                                                         \
     X(loss_sum)                                                                                              \
     X(norm_squared)                                                                                          \
     X(clip_factor)                                                                                           \
     X(adamw)                                                                                                 \
+    X(adam)                                                                                                  \
+    X(sgd)                                                                                                   \
     X(scale)                                                                                                 \
     X(cast)
 

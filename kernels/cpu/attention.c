@@ -1,16 +1,21 @@
-/* attention.c - causal attention in tiles of ATTENTION_QUERIES queries against all keys up to them (formulas:
+/* attention.c - attention in tiles of ATTENTION_QUERIES queries against all keys that they see (formulas:
  * kernels/ref/attention.c).
  *
  * Scores are held transposed, S^T (keys, queries): the softmax of 32 queries is then 32 independent lanes,
  * with no sum across a vector, and only the tile's own q and dout have to be transposed. A tile of 1,024 keys
  * is 128 KB and stays in the second cache, so the softmax takes the whole row and needs no rescaling; the
- * (T,T) matrix never exists. Every (b, h) is one piece of work for one thread, so nothing is summed across
- * threads. */
+ * (T,T) matrix never exists. Forward's piece of work for one thread is one head of queries of one sequence.
+ *
+ * Backward's is one head of keys with all heads of queries that read it, so that nothing is summed across
+ * threads. Where these are fewer than the threads may be (and more than one head of queries reads each), it
+ * is one head of queries: the first of a group writes dk and dv, the others parts of their own in `work`,
+ * which are added in order at the end. Which of the two depends on the shape alone. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/exp.h"
 #include "kernels/cpu/tile.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #ifdef _OPENMP
@@ -23,34 +28,67 @@ enum {
     ATTENTION_SUM_KEYS = 32 /* keys whose exponentials are summed apart: bounds the error for long rows */
 };
 
-static int attention_slots(int B, int NH)
+/* Heads of queries that read one head of keys. */
+static int attention_group(const struct attention *a)
 {
-    int64_t heads = (int64_t)B * NH;
-    return heads < ATTENTION_SLOTS ? (int)heads : ATTENTION_SLOTS;
+    return a->kv_heads > 0 ? a->heads / a->kv_heads : 1;
+}
+
+static bool attention_has_parts(const struct attention *a)
+{
+    return attention_group(a) > 1 && (int64_t)a->B * a->kv_heads < ATTENTION_SLOTS;
 }
 
 /* One thread's memory: two score tiles (T, 32) and two transposed operands (HS, 32). Forward uses one of
  * each. */
-static size_t attention_slot_floats(int T, int HS)
+static size_t attention_slot_floats(const struct attention *a)
 {
-    return (size_t)2 * ATTENTION_QUERIES * ((size_t)T + (size_t)HS);
+    return (size_t)2 * ATTENTION_QUERIES * ((size_t)a->T + (size_t)a->head_size);
 }
 
-size_t CPU(attention_work)(int B, int T, int C, int NH)
+static size_t attention_slots(const struct attention *a)
 {
-    return (size_t)attention_slots(B, NH) * attention_slot_floats(T, C / NH) * sizeof(float);
+    int64_t heads = (int64_t)a->B * a->heads;
+    return heads < ATTENTION_SLOTS ? (size_t)heads : (size_t)ATTENTION_SLOTS;
 }
 
-/* One head of one sequence. Rows of q, k, v (and their gradients) are `stride` apart, rows of out C apart. */
+/* dk and dv (T, HS) of one head of queries. */
+static size_t attention_part_floats(const struct attention *a)
+{
+    return (size_t)2 * (size_t)a->T * (size_t)a->head_size;
+}
+
+size_t CPU(attention_work)(const struct attention *a)
+{
+    size_t floats = attention_slots(a) * attention_slot_floats(a);
+    if (attention_has_parts(a))
+        floats += (size_t)a->B * (size_t)(a->heads - a->kv_heads) * attention_part_floats(a);
+    return floats * sizeof(float);
+}
+
+/* One head of queries of one sequence: pointers at its position 0, distances of rows, T its length. */
 struct head {
     const float *q, *k, *v, *out, *dout, *lse; /* the last three: backward's */
     float *dq, *dk, *dv;                       /* backward's */
     float *to, *lse_to;                        /* forward's out and lse */
-    size_t stride, C;
-    int T, HS;
+    size_t q_row, k_row, v_row, dk_row, dv_row, out_row;
+    int T, HS, causal;
+    int add_q, add_k, add_v; /* not 0: backward adds to what is there */
     float scale;
     float *scores, *dscores, *q_transposed, *dout_transposed; /* of this thread's slot */
 };
+
+/* The queries of a tile and the keys that at least one of them sees; lane l sees keys up to diagonal + l. */
+struct tile {
+    int first, count, keys, diagonal;
+};
+
+static struct tile tile_of(const struct head *h, int first)
+{
+    int count = h->T - first < ATTENTION_QUERIES ? h->T - first : ATTENTION_QUERIES;
+    int keys = h->causal ? first + count : h->T;
+    return (struct tile){first, count, keys, h->causal ? first : keys};
+}
 
 /* to (HS, 32) = the transpose of `count` rows of HS; the lanes from count on are 0. */
 static void transpose_queries(float *to, const float *from, size_t stride, int count, int HS)
@@ -61,9 +99,8 @@ static void transpose_queries(float *to, const float *from, size_t stride, int c
 }
 
 /* Scores become exp(score*scale - maximum), not yet divided by their sum, which is returned for each lane
- * with the maximum. Keys from `first` on are those of the diagonal, where lane l sees keys up to first + l.
- */
-static void softmax_lanes(float *restrict scores, float *restrict maximum, float *restrict sum, int first,
+ * with the maximum. Lane l sees keys up to diagonal + l. */
+static void softmax_lanes(float *restrict scores, float *restrict maximum, float *restrict sum, int diagonal,
                           int keys, float scale)
 {
     for (int lane = 0; lane < ATTENTION_QUERIES; lane++)
@@ -72,7 +109,7 @@ static void softmax_lanes(float *restrict scores, float *restrict maximum, float
         float *restrict row = scores + (size_t)key * ATTENTION_QUERIES;
         for (int lane = 0; lane < ATTENTION_QUERIES; lane++) {
             float s = row[lane] * scale;
-            s = key - first > lane ? -INFINITY : s;
+            s = key - diagonal > lane ? -INFINITY : s;
             row[lane] = s;
             maximum[lane] = s > maximum[lane] ? s : maximum[lane];
         }
@@ -84,7 +121,7 @@ static void softmax_lanes(float *restrict scores, float *restrict maximum, float
             float *restrict row = scores + (size_t)key * ATTENTION_QUERIES;
             for (int lane = 0; lane < ATTENTION_QUERIES; lane++) {
                 float e = cpu_exp(row[lane] - maximum[lane]);
-                e = key - first > lane ? 0.0f : e;
+                e = key - diagonal > lane ? 0.0f : e;
                 row[lane] = e;
                 part[lane] += e;
             }
@@ -96,33 +133,33 @@ static void softmax_lanes(float *restrict scores, float *restrict maximum, float
 
 static void forward_tile(const struct head *h, int first)
 {
-    int count = h->T - first < ATTENTION_QUERIES ? h->T - first : ATTENTION_QUERIES, keys = first + count;
+    struct tile t = tile_of(h, first);
     float maximum[ATTENTION_QUERIES], sum[ATTENTION_QUERIES];
-    float *out = h->to + (size_t)first * h->C;
-    transpose_queries(h->q_transposed, h->q + (size_t)first * h->stride, h->stride, count, h->HS);
-    tile_product(h->scores, ATTENTION_QUERIES, (struct tile_a){h->k, h->stride, 1}, h->q_transposed,
-                 ATTENTION_QUERIES, keys, ATTENTION_QUERIES, h->HS, 0);
-    softmax_lanes(h->scores, maximum, sum, first, keys, h->scale);
-    tile_product(out, h->C, (struct tile_a){h->scores, 1, ATTENTION_QUERIES}, h->v, h->stride, count, h->HS,
-                 keys, 0);
-    for (int lane = 0; lane < count; lane++) {
+    float *out = h->to + (size_t)first * h->out_row;
+    transpose_queries(h->q_transposed, h->q + (size_t)first * h->q_row, h->q_row, t.count, h->HS);
+    tile_product(h->scores, ATTENTION_QUERIES, (struct tile_a){h->k, h->k_row, 1}, h->q_transposed,
+                 ATTENTION_QUERIES, t.keys, ATTENTION_QUERIES, h->HS, 0);
+    softmax_lanes(h->scores, maximum, sum, t.diagonal, t.keys, h->scale);
+    tile_product(out, h->out_row, (struct tile_a){h->scores, 1, ATTENTION_QUERIES}, h->v, h->v_row, t.count,
+                 h->HS, t.keys, 0);
+    for (int lane = 0; lane < t.count; lane++) {
         float inverse = 1.0f / sum[lane];
         for (int i = 0; i < h->HS; i++)
-            out[(size_t)lane * h->C + i] *= inverse;
+            out[(size_t)lane * h->out_row + i] *= inverse;
         h->lse_to[first + lane] = maximum[lane] + logf(sum[lane]);
     }
 }
 
 /* scores become p and dscores (which come as dp) become ds = p (dp - D) scale. */
 static void backward_lanes(float *restrict scores, float *restrict dscores, const float *restrict lse,
-                           const float *restrict D, int first, int keys, float scale)
+                           const float *restrict D, int diagonal, int keys, float scale)
 {
     for (int key = 0; key < keys; key++) {
         float *restrict p = scores + (size_t)key * ATTENTION_QUERIES;
         float *restrict ds = dscores + (size_t)key * ATTENTION_QUERIES;
         for (int lane = 0; lane < ATTENTION_QUERIES; lane++) {
             float e = cpu_exp(p[lane] * scale - lse[lane]);
-            e = key - first > lane ? 0.0f : e;
+            e = key - diagonal > lane ? 0.0f : e;
             p[lane] = e;
             ds[lane] = e * (ds[lane] - D[lane]) * scale;
         }
@@ -138,77 +175,148 @@ static float row_dot(const float *a, const float *b, int n)
     return sum;
 }
 
+/* to (keys, HS) += or = a (keys, count) b (count, HS): added to the first `old` keys, written to the others.
+ */
+static void add_to_keys(float *to, size_t to_row, const float *a, const float *b, size_t b_row, int old,
+                        struct tile t, int HS)
+{
+    struct tile_a before = {a, ATTENTION_QUERIES, 1};
+    struct tile_a after = {a + (size_t)old * ATTENTION_QUERIES, ATTENTION_QUERIES, 1};
+    tile_product(to, to_row, before, b, b_row, old, HS, t.count, 1);
+    tile_product(to + (size_t)old * to_row, to_row, after, b, b_row, t.keys - old, HS, t.count, 0);
+}
+
 static void backward_tile(const struct head *h, int first)
 {
-    int count = h->T - first < ATTENTION_QUERIES ? h->T - first : ATTENTION_QUERIES, keys = first + count;
-    size_t row = (size_t)first * h->stride, out_row = (size_t)first * h->C;
+    struct tile t = tile_of(h, first);
+    const float *q = h->q + (size_t)first * h->q_row, *dout = h->dout + (size_t)first * h->out_row;
+    const float *out = h->out + (size_t)first * h->out_row;
     float lse[ATTENTION_QUERIES] = {0}, D[ATTENTION_QUERIES] = {0};
-    for (int lane = 0; lane < count; lane++) {
-        size_t at = out_row + (size_t)lane * h->C;
+    for (int lane = 0; lane < t.count; lane++) {
+        size_t at = (size_t)lane * h->out_row;
         lse[lane] = h->lse[first + lane];
-        D[lane] = row_dot(h->dout + at, h->out + at, h->HS);
+        D[lane] = row_dot(dout + at, out + at, h->HS);
     }
-    transpose_queries(h->q_transposed, h->q + row, h->stride, count, h->HS);
-    transpose_queries(h->dout_transposed, h->dout + out_row, h->C, count, h->HS);
-    tile_product(h->scores, ATTENTION_QUERIES, (struct tile_a){h->k, h->stride, 1}, h->q_transposed,
-                 ATTENTION_QUERIES, keys, ATTENTION_QUERIES, h->HS, 0);
-    tile_product(h->dscores, ATTENTION_QUERIES, (struct tile_a){h->v, h->stride, 1}, h->dout_transposed,
-                 ATTENTION_QUERIES, keys, ATTENTION_QUERIES, h->HS, 0);
-    backward_lanes(h->scores, h->dscores, lse, D, first, keys, h->scale);
-    /* This tile makes the first contribution to its keys: tiles go up, so these rows are still unset,
-     * while earlier keys are added to. */
-    struct tile_a p = {h->scores, ATTENTION_QUERIES, 1}, ds = {h->dscores, ATTENTION_QUERIES, 1};
-    struct tile_a p_new = p, ds_new = ds;
-    p_new.at += (size_t)first * ATTENTION_QUERIES;
-    ds_new.at += (size_t)first * ATTENTION_QUERIES;
-    tile_product(h->dv, h->stride, p, h->dout + out_row, h->C, first, h->HS, count, 1);
-    tile_product(h->dv + row, h->stride, p_new, h->dout + out_row, h->C, count, h->HS, count, 0);
-    tile_product(h->dk, h->stride, ds, h->q + row, h->stride, first, h->HS, count, 1);
-    tile_product(h->dk + row, h->stride, ds_new, h->q + row, h->stride, count, h->HS, count, 0);
-    tile_product(h->dq + row, h->stride, (struct tile_a){h->dscores, 1, ATTENTION_QUERIES}, h->k, h->stride,
-                 count, h->HS, keys, 0);
+    transpose_queries(h->q_transposed, q, h->q_row, t.count, h->HS);
+    transpose_queries(h->dout_transposed, dout, h->out_row, t.count, h->HS);
+    tile_product(h->scores, ATTENTION_QUERIES, (struct tile_a){h->k, h->k_row, 1}, h->q_transposed,
+                 ATTENTION_QUERIES, t.keys, ATTENTION_QUERIES, h->HS, 0);
+    tile_product(h->dscores, ATTENTION_QUERIES, (struct tile_a){h->v, h->v_row, 1}, h->dout_transposed,
+                 ATTENTION_QUERIES, t.keys, ATTENTION_QUERIES, h->HS, 0);
+    backward_lanes(h->scores, h->dscores, lse, D, t.diagonal, t.keys, h->scale);
+    /* Tiles go up: before this one, the keys in front of the diagonal have contributions, or all keys where
+     * every query sees them. */
+    int old = h->causal ? first : first > 0 ? t.keys : 0;
+    add_to_keys(h->dv, h->dv_row, h->scores, dout, h->out_row, h->add_v ? t.keys : old, t, h->HS);
+    add_to_keys(h->dk, h->dk_row, h->dscores, q, h->q_row, h->add_k ? t.keys : old, t, h->HS);
+    tile_product(h->dq + (size_t)first * h->q_row, h->q_row,
+                 (struct tile_a){h->dscores, 1, ATTENTION_QUERIES}, h->k, h->k_row, t.count, h->HS, t.keys,
+                 h->add_q);
 }
 
-/* Base pointers at position 0 of sequence 0, for one (b, h) pair and one slot of work memory. */
-static struct head head_of_pair(const struct head *base, int pair, int NH, float *slot)
+/* ---- pieces of work ---- */
+
+/* One call: forward has dq NULL. */
+struct call {
+    const struct attention *a;
+    const float *q, *k, *v, *dout, *out, *lse;
+    float *dq, *dk, *dv, *to, *lse_to;
+    const int *beta;
+    float *slots, *parts;
+};
+
+static float *part_of(const struct call *c, int b, int h)
 {
-    struct head h = *base;
-    size_t T = (size_t)h.T, b = (size_t)(pair / NH), column = (size_t)(pair % NH) * (size_t)h.HS;
-    size_t in = b * T * h.stride + column, out = b * T * h.C + column;
-    size_t statistics = (size_t)pair * T;
-    h.q += in, h.k += in, h.v += in;
-    if (h.dq) {
-        h.dq += in, h.dk += in, h.dv += in;
-        h.out += out, h.dout += out, h.lse += statistics;
+    int group = attention_group(c->a), others = group - 1;
+    size_t index = ((size_t)b * c->a->kv_heads + (size_t)(h / group)) * (size_t)others;
+    return c->parts + (index + (size_t)(h % group) - 1) * attention_part_floats(c->a);
+}
+
+static struct head head_at(const struct call *c, int b, int h, float *slot)
+{
+    const struct attention *a = c->a;
+    size_t T = (size_t)a->T, row = (size_t)b * T, HS = (size_t)a->head_size;
+    size_t q_row = (size_t)a->q_row, k_row = (size_t)a->k_row, v_row = (size_t)a->v_row;
+    size_t out_row = (size_t)a->heads * HS, kv = (size_t)(h / attention_group(a)) * HS;
+    struct head at = {.q = c->q + row * q_row + (size_t)h * HS,
+                      .k = c->k + row * k_row + kv,
+                      .v = c->v + row * v_row + kv,
+                      .q_row = q_row,
+                      .k_row = k_row,
+                      .v_row = v_row,
+                      .out_row = out_row,
+                      .T = a->lengths ? a->lengths[b] : a->T,
+                      .HS = a->head_size,
+                      .causal = a->causal,
+                      .scale = a->scale != 0 ? (float)a->scale : 1.0f / sqrtf((float)a->head_size)};
+    size_t out = row * out_row + (size_t)h * HS, statistics = ((size_t)b * a->heads + (size_t)h) * T;
+    at.scores = slot;
+    at.dscores = at.scores + T * ATTENTION_QUERIES;
+    at.q_transposed = at.dscores + T * ATTENTION_QUERIES;
+    at.dout_transposed = at.q_transposed + HS * ATTENTION_QUERIES;
+    if (!c->dq) {
+        at.to = c->to + out, at.lse_to = c->lse_to + statistics;
+        return at;
+    }
+    at.out = c->out + out, at.dout = c->dout + out, at.lse = c->lse + statistics;
+    at.dq = c->dq + row * q_row + (size_t)h * HS, at.add_q = c->beta[0];
+    at.dk = c->dk + row * k_row + kv, at.dk_row = k_row, at.add_k = c->beta[1];
+    at.dv = c->dv + row * v_row + kv, at.dv_row = v_row, at.add_v = c->beta[2];
+    return at;
+}
+
+static void zero_rows(float *rows, size_t row, int from, int end, int width)
+{
+    for (int t = from; t < end; t++)
+        memset(rows + (size_t)t * row, 0, (size_t)width * sizeof *rows);
+}
+
+static void forward_head(const struct call *c, int b, int h, float *slot)
+{
+    struct head at = head_at(c, b, h, slot);
+    for (int first = 0; first < at.T; first += ATTENTION_QUERIES)
+        forward_tile(&at, first);
+    zero_rows(at.to, at.out_row, at.T, c->a->T, at.HS);
+    zero_rows(at.lse_to, 1, at.T, c->a->T, 1);
+}
+
+static void backward_head(const struct call *c, int b, int h, float *slot)
+{
+    struct head at = head_at(c, b, h, slot);
+    if (h % attention_group(c->a) == 0) {
+        if (!at.add_k)
+            zero_rows(at.dk, at.dk_row, at.T, c->a->T, at.HS);
+        if (!at.add_v)
+            zero_rows(at.dv, at.dv_row, at.T, c->a->T, at.HS);
+    } else if (attention_has_parts(c->a)) {
+        at.dk = part_of(c, b, h), at.dk_row = (size_t)at.HS, at.add_k = 0;
+        at.dv = at.dk + (size_t)c->a->T * (size_t)at.HS, at.dv_row = (size_t)at.HS, at.add_v = 0;
     } else {
-        h.to += out, h.lse_to += statistics;
+        at.add_k = at.add_v = 1; /* to what the group's first head wrote */
     }
-    h.scores = slot;
-    h.dscores = h.scores + T * ATTENTION_QUERIES;
-    h.q_transposed = h.dscores + T * ATTENTION_QUERIES;
-    h.dout_transposed = h.q_transposed + (size_t)h.HS * ATTENTION_QUERIES;
-    return h;
+    for (int first = 0; first < at.T; first += ATTENTION_QUERIES)
+        backward_tile(&at, first);
+    if (!at.add_q)
+        zero_rows(at.dq, at.q_row, at.T, c->a->T, at.HS);
 }
 
-/* Runs fn for every tile of the pairs assigned to thread `me` of `threads`. */
-static void share_of_heads(const struct head *base, int B, int NH, float *work, int me, int threads,
-                           void (*fn)(const struct head *, int))
+/* Runs fn for the heads of queries of the pieces that thread `me` of `threads` has; a piece is `each` heads.
+ */
+static void share_of_heads(const struct call *c, int each, int me, int threads,
+                           void (*fn)(const struct call *, int, int, float *))
 {
-    int64_t pairs = (int64_t)B * NH;
-    float *slot = work + (size_t)me * attention_slot_floats(base->T, base->HS);
-    for (int pair = (int)(pairs * me / threads); pair < (int)(pairs * (me + 1) / threads); pair++) {
-        struct head h = head_of_pair(base, pair, NH, slot);
-        for (int first = 0; first < h.T; first += ATTENTION_QUERIES)
-            fn(&h, first);
-    }
+    int heads = c->a->heads;
+    int64_t pieces = (int64_t)c->a->B * heads / each;
+    float *slot = c->slots + (size_t)me * attention_slot_floats(c->a);
+    for (int64_t pair = pieces * me / threads * each; pair < pieces * (me + 1) / threads * each; pair++)
+        fn(c, (int)(pair / heads), (int)(pair % heads), slot);
 }
 
-static void for_each_head(const struct head *base, int B, int NH, float *work,
-                          void (*fn)(const struct head *, int))
+static void for_each_head(const struct call *c, int each, void (*fn)(const struct call *, int, int, float *))
 {
 #ifdef _OPENMP
-    int slots = attention_slots(B, NH);
-    int64_t scores = (int64_t)B * NH * base->T * base->T;
+    int slots = (int)attention_slots(c->a);
+    int64_t scores = (int64_t)c->a->B * c->a->heads * c->a->T * c->a->T;
     /* The team always has all threads, some perhaps without work: libgomp ends the threads that a smaller
      * team does not use and has to start them again for the next loop. */
 #pragma omp parallel if (scores >= CPU_PARALLEL_MIN)
@@ -216,46 +324,66 @@ static void for_each_head(const struct head *base, int B, int NH, float *work,
         int threads = omp_get_num_threads() < slots ? omp_get_num_threads() : slots,
             me = omp_get_thread_num();
         if (me < threads)
-            share_of_heads(base, B, NH, work, me, threads, fn);
+            share_of_heads(c, each, me, threads, fn);
     }
 #else
-    share_of_heads(base, B, NH, work, 0, 1, fn);
+    share_of_heads(c, each, 0, 1, fn);
 #endif
 }
 
-static struct head head_base(const float *qkv, int T, int C, int NH)
+/* dk and dv += the parts of the other heads of each group. */
+static void add_parts(const struct call *c)
 {
-    int HS = C / NH;
-    return (struct head){.q = qkv,
-                         .k = qkv + C,
-                         .v = qkv + 2 * (size_t)C,
-                         .stride = 3 * (size_t)C,
-                         .C = (size_t)C,
-                         .T = T,
-                         .HS = HS,
-                         .scale = 1.0f / sqrtf((float)HS)};
+    const struct attention *a = c->a;
+    int group = attention_group(a), HS = a->head_size;
+    CPU_PARALLEL_FOR((int64_t)a->B * a->heads * a->T * HS >= CPU_PARALLEL_MIN)
+    for (int64_t row = 0; row < (int64_t)a->B * a->T; row++) {
+        int b = (int)(row / a->T), t = (int)(row % a->T);
+        if (a->lengths && t >= a->lengths[b])
+            continue;
+        for (int h = 0; h < a->heads; h++) {
+            if (h % group == 0)
+                continue;
+            const float *restrict part = part_of(c, b, h) + (size_t)t * (size_t)HS;
+            const float *restrict part_v = part + (size_t)a->T * (size_t)HS;
+            float *restrict dk = c->dk + (size_t)row * (size_t)a->k_row + (size_t)(h / group) * (size_t)HS;
+            float *restrict dv = c->dv + (size_t)row * (size_t)a->v_row + (size_t)(h / group) * (size_t)HS;
+            for (int i = 0; i < HS; i++)
+                dk[i] += part[i];
+            for (int i = 0; i < HS; i++)
+                dv[i] += part_v[i];
+        }
+    }
 }
 
-void CPU(attention_forward)(void *out, void *lse, const void *qkv, int B, int T, int C, int NH, void *work,
-                            void *stream)
+void CPU(attention_forward)(void *out, void *lse, const void *q, const void *k, const void *v,
+                            const struct attention *a, void *work, void *stream)
 {
-    struct head base = head_base(qkv, T, C, NH);
+    const struct call c = {.a = a, .q = q, .k = k, .v = v, .to = out, .lse_to = lse, .slots = work};
     (void)stream;
-    base.to = out;
-    base.lse_to = lse;
-    for_each_head(&base, B, NH, work, forward_tile);
+    for_each_head(&c, 1, forward_head);
 }
 
-void CPU(attention_backward)(void *dqkv, const void *dout, const void *qkv, const void *out, const void *lse,
-                             int B, int T, int C, int NH, void *work, void *stream)
+void CPU(attention_backward)(void *dq, void *dk, void *dv, const void *dout, const void *q, const void *k,
+                             const void *v, const void *out, const void *lse, const struct attention *a,
+                             const int beta[3], void *work, void *stream)
 {
-    struct head base = head_base(qkv, T, C, NH);
+    float *slots = work;
+    const struct call c = {.a = a,
+                           .q = q,
+                           .k = k,
+                           .v = v,
+                           .dout = dout,
+                           .out = out,
+                           .lse = lse,
+                           .dq = dq,
+                           .dk = dk,
+                           .dv = dv,
+                           .beta = beta,
+                           .slots = slots,
+                           .parts = slots + attention_slots(a) * attention_slot_floats(a)};
     (void)stream;
-    base.out = out;
-    base.dout = dout;
-    base.lse = lse;
-    base.dq = dqkv;
-    base.dk = base.dq + C;
-    base.dv = base.dq + 2 * (size_t)C;
-    for_each_head(&base, B, NH, work, backward_tile);
+    for_each_head(&c, attention_has_parts(a) ? 1 : attention_group(a), backward_head);
+    if (attention_has_parts(a))
+        add_parts(&c);
 }

@@ -1,5 +1,6 @@
-/* embedding.c - token plus position embedding. Backward gives every thread a strip of columns and all rows,
- * so that two tokens that share a row of dwte never meet and the order of the sums is the reference's. */
+/* embedding.c - token plus position embedding, or token embedding alone. Backward gives every thread a strip
+ * of columns and all rows, so that two tokens that share a row of dwte never meet and the order of the sums
+ * is the reference's. */
 #include "kernels/cpu/cpu.h"
 
 #include <string.h>
@@ -14,9 +15,13 @@ void CPU(embedding_forward)(void *out_, const int32_t *tokens, const void *wte_,
     (void)stream;
     CPU_PARALLEL_FOR((int64_t)B * T * C >= CPU_PARALLEL_MIN)
     for (int row = 0; row < B * T; row++) {
-        const float *restrict token = wte + (size_t)tokens[row] * C, *restrict position =
-                                                                         wpe + (size_t)(row % T) * C;
+        const float *restrict token = wte + (size_t)tokens[row] * C;
         float *restrict to = out + (size_t)row * C;
+        if (!wpe) {
+            memcpy(to, token, (size_t)C * sizeof(float));
+            continue;
+        }
+        const float *restrict position = wpe + (size_t)(row % T) * C;
         for (int c = 0; c < C; c++)
             to[c] = token[c] + position[c];
     }

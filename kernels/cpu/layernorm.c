@@ -22,10 +22,11 @@ size_t CPU(layernorm_backward_work)(int N, int C)
 }
 
 void CPU(layernorm_forward)(void *out_, void *mean_, void *rstd_, const void *in_, const void *weight_,
-                            const void *bias_, int N, int C, void *stream)
+                            const void *bias_, int N, int C, double epsilon, void *stream)
 {
     float *out = out_, *mean = mean_, *rstd = rstd_;
     const float *in = in_, *restrict weight = weight_, *restrict bias = bias_;
+    const float small = (float)epsilon;
     (void)stream;
     CPU_PARALLEL_FOR((int64_t)N * C >= CPU_PARALLEL_MIN)
     for (int n = 0; n < N; n++) {
@@ -39,7 +40,7 @@ void CPU(layernorm_forward)(void *out_, void *mean_, void *rstd_, const void *in
 #pragma omp simd reduction(+ : squares)
         for (int c = 0; c < C; c++)
             squares += (x[c] - m) * (x[c] - m);
-        float r = 1.0f / sqrtf(squares / (float)C + 1e-5f);
+        float r = 1.0f / sqrtf(squares / (float)C + small);
         for (int c = 0; c < C; c++)
             y[c] = (x[c] - m) * r * weight[c] + bias[c];
         mean[n] = m;
@@ -60,6 +61,8 @@ static void backward_row(float *restrict din, float *restrict dweight, float *re
         dweight[c] += dout[c] * xhat;
         dbias[c] += dout[c];
     }
+    if (!din)
+        return;
     float g_mean = g_sum / (float)C, g_xhat_mean = g_xhat_sum / (float)C;
     if (beta_in) {
         for (int c = 0; c < C; c++)
@@ -74,6 +77,8 @@ static void backward_row(float *restrict din, float *restrict dweight, float *re
 static void add_stripes(float *restrict out, const float *restrict stripes, int blocks, size_t stride, int C,
                         int beta)
 {
+    if (!out)
+        return;
     for (int c = 0; c < C; c++)
         out[c] = beta ? out[c] + stripes[c] : stripes[c];
     for (int block = 1; block < blocks; block++)
@@ -96,8 +101,8 @@ void CPU(layernorm_backward)(void *din_, void *dweight, void *dbias, const void 
         memset(stripe, 0, 2 * (size_t)C * sizeof(float));
         for (int n = first; n < end; n++) {
             size_t row = (size_t)n * C;
-            backward_row(din + row, stripe, stripe + C, dout + row, in + row, mean[n], rstd[n], weight, C,
-                         beta_in);
+            backward_row(din ? din + row : NULL, stripe, stripe + C, dout + row, in + row, mean[n], rstd[n],
+                         weight, C, beta_in);
         }
     }
     add_stripes(dweight, work, blocks, 2 * (size_t)C, C, beta);

@@ -1,25 +1,38 @@
-/* attention.c - the reference of causal multi-head attention (Vaswani et al. 2017, arXiv 1706.03762).
+/* attention.c - the reference of multi-head attention (Vaswani et al. 2017, arXiv 1706.03762), with fewer
+ * heads of keys and values than of queries (Ainslie et al. 2023, arXiv 2305.13245).
  *
- * For one (b, h) and position t, over t2 <= t: s = q.k scale, p = exp(s - lse), out = sum p v, where
- * lse = log sum exp(s) is formed with the maximum subtracted. Backward recomputes p from lse (Dao et al.
- * 2022, arXiv 2205.14135, section 3.1): with D = dout.out, dp = dout.v and ds = p (dp - D), dq = scale sum ds
- * k, dk = scale sum ds q, dv = sum p dout. */
+ * For one (b, h) and position t, over the t2 that it sees: s = q.k scale, p = exp(s - lse), out = sum p v,
+ * where lse = log sum exp(s) is formed with the maximum subtracted. Backward recomputes p from lse (Dao et
+ * al. 2022, arXiv 2205.14135, section 3.1): with D = dout.out, dp = dout.v and ds = p (dp - D), dq = scale
+ * sum ds k, dk = scale sum ds q, dv = sum p dout. */
 #include "kernels/ref/real.h"
 
 #include <math.h>
 
-/* Where one head's vectors stand: q, k and v of position t begin at base + t*stride + 0, C and 2C. */
-struct head {
-    size_t qkv, out; /* offsets of position 0 */
-    size_t lse;
+/* Where position t of query head h stands, and how far it sees. */
+struct place {
+    size_t q, k, v, out, lse; /* offsets; k and v of position 0 */
+    int seen;                 /* positions 0..seen-1; 0: the query is beyond its sequence's length */
 };
 
-static struct head head_at(int b, int h, int T, int C, int NH)
+static struct place place_at(const struct attention *a, int b, int h, int t)
 {
-    size_t HS = (size_t)C / NH;
-    return (struct head){.qkv = (size_t)b * T * 3 * C + h * HS,
-                         .out = (size_t)b * T * C + h * HS,
-                         .lse = ((size_t)b * NH + h) * T};
+    size_t row = (size_t)b * a->T + t, first = (size_t)b * a->T, HS = (size_t)a->head_size;
+    size_t kv = (size_t)(h / (a->heads / a->kv_heads)) * HS;
+    int length = a->lengths ? a->lengths[b] : a->T;
+    return (struct place){.q = row * (size_t)a->q_row + h * HS,
+                          .k = first * (size_t)a->k_row + kv,
+                          .v = first * (size_t)a->v_row + kv,
+                          .out = (row * a->heads + h) * HS,
+                          .lse = ((size_t)b * a->heads + h) * a->T + t,
+                          .seen = t >= length ? 0
+                                  : a->causal ? t + 1
+                                              : length};
+}
+
+static double scale_of(const struct attention *a)
+{
+    return a->scale != 0 ? a->scale : 1.0 / sqrt((double)a->head_size);
 }
 
 static double dot(const real *a, const real *b, int n)
@@ -30,85 +43,92 @@ static double dot(const real *a, const real *b, int n)
     return sum;
 }
 
-static void forward_row(real *out, real *lse, const real *q, const real *keys, const real *values, int t,
-                        int HS, size_t stride)
+static void forward_row(real *out, real *lse, const real *q, const real *keys, const real *values, int seen,
+                        const struct attention *a)
 {
-    double scale = 1.0 / sqrt((double)HS), maximum = -INFINITY, sum = 0;
-    for (int t2 = 0; t2 <= t; t2++)
-        maximum = fmax(maximum, dot(q, keys + (size_t)t2 * stride, HS) * scale);
-    for (int t2 = 0; t2 <= t; t2++)
-        sum += exp(dot(q, keys + (size_t)t2 * stride, HS) * scale - maximum);
-    *lse = (real)(maximum + log(sum));
+    double scale = scale_of(a), maximum = -INFINITY, sum = 0;
+    int HS = a->head_size;
+    for (int t2 = 0; t2 < seen; t2++)
+        maximum = fmax(maximum, dot(q, keys + t2 * a->k_row, HS) * scale);
+    for (int t2 = 0; t2 < seen; t2++)
+        sum += exp(dot(q, keys + t2 * a->k_row, HS) * scale - maximum);
+    *lse = seen ? (real)(maximum + log(sum)) : 0;
     for (int i = 0; i < HS; i++) {
         double o = 0;
-        for (int t2 = 0; t2 <= t; t2++)
-            o += exp(dot(q, keys + (size_t)t2 * stride, HS) * scale - maximum) / sum *
-                 (double)values[(size_t)t2 * stride + i];
+        for (int t2 = 0; t2 < seen; t2++)
+            o += exp(dot(q, keys + t2 * a->k_row, HS) * scale - maximum) / sum *
+                 (double)values[t2 * a->v_row + i];
         out[i] = (real)o;
     }
 }
 
-void REF(attention_forward)(void *out_, void *lse_, const void *qkv_, int B, int T, int C, int NH, void *work,
-                            void *stream)
+void REF(attention_forward)(void *out_, void *lse_, const void *q_, const void *k_, const void *v_,
+                            const struct attention *a, void *work, void *stream)
 {
     real *out = out_, *lse = lse_;
-    const real *qkv = qkv_;
-    size_t stride = (size_t)3 * C;
+    const real *q = q_, *k = k_, *v = v_;
     (void)work;
     (void)stream;
-    for (int b = 0; b < B; b++)
-        for (int h = 0; h < NH; h++) {
-            struct head at = head_at(b, h, T, C, NH);
-            for (int t = 0; t < T; t++)
-                forward_row(out + at.out + (size_t)t * C, lse + at.lse + t, qkv + at.qkv + (size_t)t * stride,
-                            qkv + at.qkv + C, qkv + at.qkv + 2 * (size_t)C, t, C / NH, stride);
-        }
+    for (int b = 0; b < a->B; b++)
+        for (int h = 0; h < a->heads; h++)
+            for (int t = 0; t < a->T; t++) {
+                struct place at = place_at(a, b, h, t);
+                forward_row(out + at.out, lse + at.lse, q + at.q, k + at.k, v + at.v, at.seen, a);
+            }
 }
 
-/* The contributions of query t to its own dq and to dk, dv of every t2 <= t. */
-static void backward_row(real *dqkv, const real *dout, const real *qkv, const real *out, double lse, int t,
-                         int C, int HS)
+struct gradient {
+    real *dq, *dk, *dv;
+    const real *dout, *q, *k, *v, *out, *lse;
+};
+
+/* The contributions of one query to its own dq and to dk, dv of every position that it sees. */
+static void backward_row(const struct gradient *g, struct place at, const struct attention *a)
 {
-    size_t stride = (size_t)3 * C;
-    double scale = 1.0 / sqrt((double)HS), D = dot(dout, out, HS);
-    const real *q = qkv + (size_t)t * stride;
-    real *dq = dqkv + (size_t)t * stride;
-    for (int t2 = 0; t2 <= t; t2++) {
-        const real *k = qkv + (size_t)t2 * stride + C, *v = k + C;
-        real *dk = dqkv + (size_t)t2 * stride + C, *dv = dk + C;
-        double p = exp(dot(q, k, HS) * scale - lse);
-        double ds = p * (dot(dout, v, HS) - D) * scale;
-        for (int i = 0; i < HS; i++) {
-            dq[i] = (real)((double)dq[i] + ds * (double)k[i]);
+    const real *q = g->q + at.q, *dout = g->dout + at.out;
+    double scale = scale_of(a), D = dot(dout, g->out + at.out, a->head_size), lse = (double)g->lse[at.lse];
+    for (int t2 = 0; t2 < at.seen; t2++) {
+        size_t k_at = at.k + (size_t)t2 * (size_t)a->k_row, v_at = at.v + (size_t)t2 * (size_t)a->v_row;
+        real *dq = g->dq + at.q, *dk = g->dk + k_at, *dv = g->dv + v_at;
+        double p = exp(dot(q, g->k + k_at, a->head_size) * scale - lse);
+        double ds = p * (dot(dout, g->v + v_at, a->head_size) - D) * scale;
+        for (int i = 0; i < a->head_size; i++) {
+            dq[i] = (real)((double)dq[i] + ds * (double)g->k[k_at + i]);
             dk[i] = (real)((double)dk[i] + ds * (double)q[i]);
             dv[i] = (real)((double)dv[i] + p * (double)dout[i]);
         }
     }
 }
 
-void REF(attention_backward)(void *dqkv_, const void *dout_, const void *qkv_, const void *out_,
-                             const void *lse_, int B, int T, int C, int NH, void *work, void *stream)
+static void zero_rows(real *rows, int64_t count, int64_t row, int width)
 {
-    real *dqkv = dqkv_;
-    const real *dout = dout_, *qkv = qkv_, *out = out_, *lse = lse_;
-    (void)work;
-    (void)stream;
-    for (size_t i = 0; i < (size_t)B * T * 3 * C; i++)
-        dqkv[i] = 0;
-    for (int b = 0; b < B; b++)
-        for (int h = 0; h < NH; h++) {
-            struct head at = head_at(b, h, T, C, NH);
-            for (int t = 0; t < T; t++)
-                backward_row(dqkv + at.qkv, dout + at.out + (size_t)t * C, qkv + at.qkv,
-                             out + at.out + (size_t)t * C, (double)lse[at.lse + t], t, C, C / NH);
-        }
+    for (int64_t n = 0; n < count; n++)
+        for (int i = 0; i < width; i++)
+            rows[n * row + i] = 0;
 }
 
-size_t REF(attention_work)(int B, int T, int C, int NH)
+void REF(attention_backward)(void *dq, void *dk, void *dv, const void *dout, const void *q, const void *k,
+                             const void *v, const void *out, const void *lse, const struct attention *a,
+                             const int beta[3], void *work, void *stream)
 {
-    (void)B;
-    (void)T;
-    (void)C;
-    (void)NH;
+    const struct gradient g = {dq, dk, dv, dout, q, k, v, out, lse};
+    int64_t rows = (int64_t)a->B * a->T;
+    (void)work;
+    (void)stream;
+    if (!beta[0])
+        zero_rows(dq, rows, a->q_row, a->heads * a->head_size);
+    if (!beta[1])
+        zero_rows(dk, rows, a->k_row, a->kv_heads * a->head_size);
+    if (!beta[2])
+        zero_rows(dv, rows, a->v_row, a->kv_heads * a->head_size);
+    for (int b = 0; b < a->B; b++)
+        for (int h = 0; h < a->heads; h++)
+            for (int t = 0; t < a->T; t++)
+                backward_row(&g, place_at(a, b, h, t), a);
+}
+
+size_t REF(attention_work)(const struct attention *a)
+{
+    (void)a;
     return 0;
 }

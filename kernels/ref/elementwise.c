@@ -1,4 +1,5 @@
-/* elementwise.c - the reference of the two one-line operations, the residual add and scaling. */
+/* elementwise.c - the reference of the one-line operations: the residual add, the sum of gradients,
+ * scaling. */
 #include "kernels/ref/real.h"
 
 void REF(add)(void *out_, const void *a_, const void *b_, int64_t n, void *stream)
@@ -8,6 +9,15 @@ void REF(add)(void *out_, const void *a_, const void *b_, int64_t n, void *strea
     (void)stream;
     for (int64_t i = 0; i < n; i++)
         out[i] = a[i] + b[i];
+}
+
+void REF(accumulate)(void *out_, const void *in_, int beta, int64_t n, void *stream)
+{
+    real *out = out_;
+    const real *in = in_;
+    (void)stream;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = beta ? out[i] + in[i] : in[i];
 }
 
 void REF(scale)(void *values_, double factor, int64_t n, void *stream)

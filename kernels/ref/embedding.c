@@ -1,4 +1,5 @@
-/* embedding.c - the reference of token plus learned position embedding (GPT-2, Radford et al. 2019).
+/* embedding.c - the reference of token plus learned position embedding (GPT-2, Radford et al. 2019) or token
+ * embedding alone.
  *
  * Several tokens of a batch share a row of wte: its gradient is summed in the order of (b, t). */
 #include "kernels/ref/real.h"
@@ -13,7 +14,8 @@ void REF(embedding_forward)(void *out_, const int32_t *tokens, const void *wte_,
         for (int t = 0; t < T; t++) {
             size_t row = (size_t)b * T + t;
             for (int c = 0; c < C; c++)
-                out[row * C + c] = wte[(size_t)tokens[row] * C + c] + wpe[(size_t)t * C + c];
+                out[row * C + c] =
+                    wte[(size_t)tokens[row] * C + c] + (wpe ? wpe[(size_t)t * C + c] : (real)0);
         }
 }
 

@@ -1,5 +1,5 @@
-/* layernorm.c - the reference of layer normalisation (Ba, Kiros, Hinton 2016, arXiv 1607.06450) with epsilon
- * 1e-5 and the biased variance, as PyTorch's nn.LayerNorm.
+/* layernorm.c - the reference of layer normalisation (Ba, Kiros, Hinton 2016, arXiv 1607.06450) with the
+ * biased variance, as PyTorch's nn.LayerNorm.
  *
  * Backward, with xhat = (in - mean) rstd and g = dout * weight (all of one row, means over C):
  * din = rstd (g - mean(g) - xhat mean(g xhat)); dweight = sum over rows of dout xhat; dbias = of dout. */
@@ -8,7 +8,7 @@
 #include <math.h>
 
 void REF(layernorm_forward)(void *out_, void *mean_, void *rstd_, const void *in_, const void *weight_,
-                            const void *bias_, int N, int C, void *stream)
+                            const void *bias_, int N, int C, double epsilon, void *stream)
 {
     real *out = out_, *mean = mean_, *rstd = rstd_;
     const real *in = in_, *weight = weight_, *bias = bias_;
@@ -21,7 +21,7 @@ void REF(layernorm_forward)(void *out_, void *mean_, void *rstd_, const void *in
         double m = sum / C;
         for (int c = 0; c < C; c++)
             squares += ((double)x[c] - m) * ((double)x[c] - m);
-        double r = 1.0 / sqrt(squares / C + 1e-5);
+        double r = 1.0 / sqrt(squares / C + epsilon);
         for (int c = 0; c < C; c++)
             out[(size_t)n * C + c] = (real)(((double)x[c] - m) * r * (double)weight[c] + (double)bias[c]);
         mean[n] = (real)m;
@@ -34,14 +34,16 @@ static void weight_gradient(real *dweight, real *dbias, const real *dout, const 
                             const real *rstd, int N, int C, int beta)
 {
     for (int c = 0; c < C; c++) {
-        double dw = beta ? (double)dweight[c] : 0.0, db = beta ? (double)dbias[c] : 0.0;
+        double dw = 0, db = 0;
         for (int n = 0; n < N; n++) {
             double xhat = ((double)in[(size_t)n * C + c] - (double)mean[n]) * (double)rstd[n];
             dw += (double)dout[(size_t)n * C + c] * xhat;
             db += (double)dout[(size_t)n * C + c];
         }
-        dweight[c] = (real)dw;
-        dbias[c] = (real)db;
+        if (dweight)
+            dweight[c] = (real)(dw + (beta ? (double)dweight[c] : 0.0));
+        if (dbias)
+            dbias[c] = (real)(db + (beta ? (double)dbias[c] : 0.0));
     }
 }
 
@@ -53,7 +55,7 @@ void REF(layernorm_backward)(void *din_, void *dweight_, void *dbias_, const voi
     const real *dout = dout_, *in = in_, *mean = mean_, *rstd = rstd_, *weight = weight_;
     (void)work;
     (void)stream;
-    for (int n = 0; n < N; n++) {
+    for (int n = 0; din && n < N; n++) {
         const real *x = in + (size_t)n * C, *dy = dout + (size_t)n * C;
         double g_sum = 0, g_xhat_sum = 0;
         for (int c = 0; c < C; c++) {

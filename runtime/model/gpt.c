@@ -218,7 +218,7 @@ void gpt_logits(const struct gpt *gpt, const struct kernels *kernels, const void
         kernels->layernorm_forward((char *)w.norm + (size_t)row * (size_t)C * (size_t)size,
                                    (char *)w.mean + row * size, (char *)w.rstd + row * size,
                                    (const char *)in + last, weights[param[HEAD_LN_WEIGHT]],
-                                   weights[param[HEAD_LN_BIAS]], 1, C, NULL);
+                                   weights[param[HEAD_LN_BIAS]], 1, C, GPT_NORM_EPSILON, NULL);
     }
     kernels->linear_forward(logits, w.norm, weights[param[HEAD_WTE]], NULL, shape.B, C, gpt->config.vocab,
                             NULL);

@@ -15,11 +15,25 @@ static bool eval(const struct layer_context *x)
     return x->mode == LAYER_EVAL;
 }
 
-/* A layer norm's gradients are formed together with its input's; those of a frozen one go to scratch
- * memory. */
-static void *grad_or(const struct layer_context *x, int param, void *waste)
+/* The channels of a row of (N,3C) from `first` on. */
+static void *channels_at(void *rows, int first, int size)
 {
-    return x->grad[param] ? x->grad[param] : waste;
+    return (char *)rows + (size_t)first * (size_t)size;
+}
+
+/* A row of qkv is q, then k, then v. */
+static struct attention attention_of(const struct gpt_config *c, struct shape shape)
+{
+    int64_t row = 3 * (int64_t)c->channels;
+    return (struct attention){.B = shape.B,
+                              .T = shape.T,
+                              .heads = c->heads,
+                              .kv_heads = c->heads,
+                              .head_size = c->channels / c->heads,
+                              .causal = 1,
+                              .q_row = row,
+                              .k_row = row,
+                              .v_row = row};
 }
 
 /* ---- embedding ---- */
@@ -87,14 +101,14 @@ struct block_work {
     void *wide4;   /* (N,4C): gradient behind fc, later of qkv */
     void *narrow;  /* (N,C): gradient of a layer norm's output, of attention's output */
     void *middle;  /* (N,C): gradient between the two halves */
-    void *waste;   /* (2C): gradients of frozen layer norms */
     void *scratch; /* scratch memory of attention and layer norm */
 };
 
 static int64_t block_scratch(const struct gpt_config *c, struct shape shape, const struct kernels *k)
 {
-    int64_t attention = (int64_t)k->attention_work(shape.B, shape.T, c->channels, c->heads);
-    return larger(attention, (int64_t)k->layernorm_backward_work(shape.B * shape.T, c->channels));
+    struct attention attention = attention_of(c, shape);
+    return larger((int64_t)k->attention_work(&attention),
+                  (int64_t)k->layernorm_backward_work(shape.B * shape.T, c->channels));
 }
 
 static struct block_work block_work(const struct gpt_config *c, struct shape shape, int size,
@@ -105,7 +119,6 @@ static struct block_work block_work(const struct gpt_config *c, struct shape sha
         .wide4 = carve_bytes(at, 4 * wide),
         .narrow = carve_bytes(at, wide),
         .middle = carve_bytes(at, wide),
-        .waste = carve_bytes(at, (int64_t)2 * c->channels * size),
         .scratch = carve_bytes(at, block_scratch(c, shape, k)),
     };
 }
@@ -145,15 +158,17 @@ static void block_forward(const void *config, const struct layer_context *x)
     struct block_saved s = block_saved(c, x->shape, size, x->saved ? &keep : &work);
 
     k->layernorm_forward(s.ln1, s.mean1, s.rstd1, in, w[BLOCK_LN1_WEIGHT], w[BLOCK_LN1_BIAS], N, C,
-                         x->stream);
+                         GPT_NORM_EPSILON, x->stream);
     k->linear_forward(s.qkv, s.ln1, w[BLOCK_QKV_WEIGHT], w[BLOCK_QKV_BIAS], N, C, 3 * C, x->stream);
-    k->attention_forward(s.attention, s.lse, s.qkv, B, T, C, c->heads, scratch, x->stream);
+    const struct attention attention = attention_of(c, x->shape);
+    k->attention_forward(s.attention, s.lse, s.qkv, channels_at(s.qkv, C, size),
+                         channels_at(s.qkv, 2 * C, size), &attention, scratch, x->stream);
     k->linear_forward(s.middle, s.attention, w[BLOCK_PROJ_WEIGHT], w[BLOCK_PROJ_BIAS], N, C, C, x->stream);
     k->add(s.middle, s.middle, in, n, x->stream);
     k->layernorm_forward(s.ln2, s.mean2, s.rstd2, s.middle, w[BLOCK_LN2_WEIGHT], w[BLOCK_LN2_BIAS], N, C,
-                         x->stream);
+                         GPT_NORM_EPSILON, x->stream);
     k->linear_forward(s.fc, s.ln2, w[BLOCK_FC_WEIGHT], w[BLOCK_FC_BIAS], N, C, 4 * C, x->stream);
-    k->gelu_forward(s.gelu, s.fc, 4 * n, x->stream);
+    k->activation_forward(s.gelu, s.fc, ACTIVATION_GELU_TANH, 4 * n, x->stream);
     if (!x->out)
         return; /* recomputed for backward: the output exists already or is not needed */
     k->linear_forward(x->out, s.gelu, w[BLOCK_OUT_WEIGHT], w[BLOCK_OUT_BIAS], N, 4 * C, C, x->stream);
@@ -169,17 +184,15 @@ static void product_weight(const struct layer_context *x, int weight, const void
                                            x->shape.B * x->shape.T, C, OC, x->grad_beta[weight], x->stream);
 }
 
-/* dweight and dbias of the layer norm whose weight is parameter `weight`, and din. */
+/* dweight and dbias of the layer norm whose weight is parameter `weight` and whose bias is the next one, and
+ * din; what is NULL is not wanted. */
 static void norm_backward(const struct layer_context *x, int weight, void *din, const void *dout,
                           const void *in, const void *mean, const void *rstd, int C, int beta_in,
-                          const struct block_work *work)
+                          void *scratch)
 {
-    char *waste = work->waste;
-    x->kernels->layernorm_backward(din, grad_or(x, weight, waste),
-                                   grad_or(x, weight + 1, waste + (size_t)C * dtype_size(x->kernels->dtype)),
-                                   dout, in, mean, rstd, x->weight[weight], x->shape.B * x->shape.T, C,
-                                   beta_in, x->grad[weight] ? x->grad_beta[weight] : 0, work->scratch,
-                                   x->stream);
+    x->kernels->layernorm_backward(din, x->grad[weight], x->grad[weight + 1], dout, in, mean, rstd,
+                                   x->weight[weight], x->shape.B * x->shape.T, C, beta_in,
+                                   x->grad_beta[weight], scratch, x->stream);
 }
 
 static void block_backward(const void *config, const struct layer_context *x, unsigned parts)
@@ -196,24 +209,25 @@ static void block_backward(const void *config, const struct layer_context *x, un
     /* out = middle + gelu(fc(ln2(middle))) */
     product_weight(x, BLOCK_OUT_WEIGHT, x->dout, s.gelu, 4 * C, C, parts);
     k->linear_backward_input(b.wide4, x->dout, w[BLOCK_OUT_WEIGHT], N, 4 * C, C, 0, x->stream);
-    k->gelu_backward(b.wide4, s.fc, b.wide4, 4 * n, x->stream);
+    k->activation_backward(b.wide4, s.fc, b.wide4, ACTIVATION_GELU_TANH, 0, 4 * n, x->stream);
     product_weight(x, BLOCK_FC_WEIGHT, b.wide4, s.ln2, C, 4 * C, parts);
     k->linear_backward_input(b.narrow, b.wide4, w[BLOCK_FC_WEIGHT], N, C, 4 * C, 0, x->stream);
-    norm_backward(x, BLOCK_LN2_WEIGHT, b.middle, b.narrow, s.middle, s.mean2, s.rstd2, C, 0, &b);
+    norm_backward(x, BLOCK_LN2_WEIGHT, b.middle, b.narrow, s.middle, s.mean2, s.rstd2, C, 0, b.scratch);
     k->add(b.middle, b.middle, x->dout, n, x->stream);
 
     /* middle = in + proj(attention(ln1(in))) */
     product_weight(x, BLOCK_PROJ_WEIGHT, b.middle, s.attention, C, C, parts);
     k->linear_backward_input(b.narrow, b.middle, w[BLOCK_PROJ_WEIGHT], N, C, C, 0, x->stream);
-    k->attention_backward(b.wide4, b.narrow, s.qkv, s.attention, s.lse, B, T, C, c->heads, b.scratch,
-                          x->stream);
+    const struct attention attention = attention_of(c, x->shape);
+    k->attention_backward(b.wide4, channels_at(b.wide4, C, size), channels_at(b.wide4, 2 * C, size), b.narrow,
+                          s.qkv, channels_at(s.qkv, C, size), channels_at(s.qkv, 2 * C, size), s.attention,
+                          s.lse, &attention, (const int[3]){0}, b.scratch, x->stream);
     product_weight(x, BLOCK_QKV_WEIGHT, b.wide4, s.ln1, C, 3 * C, parts);
     k->linear_backward_input(b.narrow, b.wide4, w[BLOCK_QKV_WEIGHT], N, C, 3 * C, 0, x->stream);
-    void *din = x->din[0] ? x->din[0] : b.wide4; /* ln_1's gradients are needed even if din is not */
-    norm_backward(x, BLOCK_LN1_WEIGHT, din, b.narrow, x->in[0], s.mean1, s.rstd1, C,
-                  x->din[0] ? x->din_beta[0] : 0, &b);
+    norm_backward(x, BLOCK_LN1_WEIGHT, x->din[0], b.narrow, x->in[0], s.mean1, s.rstd1, C, x->din_beta[0],
+                  b.scratch);
     if (x->din[0])
-        k->add(din, din, b.middle, n, x->stream);
+        k->add(x->din[0], x->din[0], b.middle, n, x->stream);
 }
 
 /* ---- head ---- */
@@ -234,7 +248,7 @@ static struct head_saved head_saved(const struct gpt_config *c, int N, int size,
 }
 
 struct head_work {
-    void *logits, *losses, *dln, *waste, *scratch;
+    void *logits, *losses, *dln, *scratch;
     int rows;
 };
 
@@ -247,7 +261,6 @@ static struct head_work head_work(const struct gpt_config *c, int N, const struc
     work.losses = carve_bytes(at, (int64_t)rows * size);
     if (train) {
         work.dln = carve_bytes(at, (int64_t)N * c->channels * size);
-        work.waste = carve_bytes(at, (int64_t)2 * c->channels * size);
         work.scratch = carve_bytes(at, (int64_t)k->layernorm_backward_work(N, c->channels));
     }
     return work;
@@ -302,7 +315,7 @@ static void head_forward(const void *config, const struct layer_context *x)
     struct head_work work = head_work(c, N, k, !eval(x), &scratch);
     struct head_saved s = head_saved(c, N, dtype_size(k->dtype), x->saved ? &keep : &scratch);
     k->layernorm_forward(s.ln, s.mean, s.rstd, x->in[0], x->weight[HEAD_LN_WEIGHT], x->weight[HEAD_LN_BIAS],
-                         N, c->channels, x->stream);
+                         N, c->channels, GPT_NORM_EPSILON, x->stream);
     for (int first = 0; eval(x) && first < N; first += work.rows)
         head_chunk(c, x, &s, &work, first, N - first < work.rows ? N - first : work.rows, 0);
 }
@@ -326,13 +339,8 @@ static void head_backward(const void *config, const struct layer_context *x, uns
                                       C, V, beta, x->stream);
         beta = 1;
     }
-    if (!x->din[0] && !x->grad[HEAD_LN_WEIGHT])
-        return;
-    const struct block_work norm = {.waste = work.waste, .scratch = work.scratch};
-    /* the layer norm's output is no longer needed: it receives a din that is not wanted */
-    void *din = x->din[0] ? x->din[0] : s.ln;
-    norm_backward(x, HEAD_LN_WEIGHT, din, work.dln, x->in[0], s.mean, s.rstd, C,
-                  x->din[0] ? x->din_beta[0] : 0, &norm);
+    norm_backward(x, HEAD_LN_WEIGHT, x->din[0], work.dln, x->in[0], s.mean, s.rstd, C, x->din_beta[0],
+                  work.scratch);
 }
 
 const struct layer_ops gpt_embedding_ops = {"gpt_embedding", embedding_sizes, embedding_forward,

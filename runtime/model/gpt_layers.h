@@ -23,6 +23,8 @@ enum gpt_block_param {
 };
 enum gpt_head_param { HEAD_LN_WEIGHT, HEAD_LN_BIAS, HEAD_WTE, HEAD_PARAMS };
 
+#define GPT_NORM_EPSILON 1e-5 /* of its layer norms */
+
 extern const struct layer_ops gpt_embedding_ops, gpt_block_ops, gpt_head_ops;
 
 /* Rows of logits that the head forms at a time: so many that a chunk stays below 64 MB. */

@@ -3,25 +3,7 @@
 
 #include <math.h>
 
-void philox4x32_10(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
-{
-    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
-    uint32_t k0 = key[0], k1 = key[1];
-    for (int round = 0; round < 10; round++) {
-        uint64_t a = (uint64_t)c0 * 0xD2511F53u, b = (uint64_t)c2 * 0xCD9E8D57u;
-        uint32_t n0 = (uint32_t)(b >> 32) ^ c1 ^ k0, n2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
-        c1 = (uint32_t)b;
-        c3 = (uint32_t)a;
-        c0 = n0;
-        c2 = n2;
-        k0 += 0x9E3779B9u; /* the golden ratio and sqrt(3)-1 as fractions of 2^32 */
-        k1 += 0xBB67AE85u;
-    }
-    out[0] = c0;
-    out[1] = c1;
-    out[2] = c2;
-    out[3] = c3;
-}
+#include "kernels/philox.h"
 
 /* The counter's words: index (64 bits), site, domain. */
 static void block(uint64_t seed, enum rng_domain domain, uint32_t site, uint64_t index, uint32_t out[4])

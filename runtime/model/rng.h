@@ -9,10 +9,7 @@
 
 #include <stdint.h>
 
-/* One block: 128 random bits. */
-void philox4x32_10(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
-
-/* The kind of use: keeps initialisation, sampling and dropout apart under one seed. */
+/* The kind of use: keeps initialisation, sampling and dropout (DROPOUT_DOMAIN) apart under one seed. */
 enum rng_domain { RNG_INIT, RNG_SAMPLE };
 
 /* 64 random bits for (seed, domain, site, index). */

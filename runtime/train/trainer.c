@@ -260,7 +260,7 @@ static void write_scalars(struct trainer *trainer, const struct trainer_step_val
         .inverse_tokens = 1.0 / (double)values->global_tokens,
         .clip_norm = values->clip_norm,
         .clip = 1.0,
-        .step = (uint64_t)trainer->steps,
+        .step = (uint64_t)trainer->updates + 1,
         .first_sample = values->first_sample,
     };
     memcpy(executor_address(&trainer->parts, trainer->plan.staging_scalars, 0), &scalars, sizeof scalars);

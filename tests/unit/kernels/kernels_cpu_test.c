@@ -10,7 +10,8 @@
 
 #include "tests/unit/kernels/kernels_support.h"
 
-#define U FLOAT_ROUNDOFF
+#define U       FLOAT_ROUNDOFF
+#define EPSILON 1e-5
 
 static const struct kernels *reference(void)
 {
@@ -120,8 +121,8 @@ static void check_layernorm(const struct kernels *k, int N, int C, enum kernels_
     scope_memory float *rstd = floats_new((size_t)N, FILL_UNIT), *rstd_got = floats_copy(rstd, (size_t)N);
     scope_memory char *work = (char *)floats_new(k->layernorm_backward_work(N, C) / sizeof(float), FILL_UNIT);
     computing("%s layernorm N=%d C=%d fill=%s", k->name, N, C, kernels_fill_name(fill));
-    reference()->layernorm_forward(out, mean, rstd, in, weight, bias, N, C, NULL);
-    k->layernorm_forward(got, mean_got, rstd_got, in, weight, bias, N, C, NULL);
+    reference()->layernorm_forward(out, mean, rstd, in, weight, bias, N, C, EPSILON, NULL);
+    k->layernorm_forward(got, mean_got, rstd_got, in, weight, bias, N, C, EPSILON, NULL);
     double X = floats_largest(in, n), R = floats_largest(rstd, (size_t)N), c = C + 8;
     double xhat_off = c * U * X * R + c * U * sqrt((double)C);
     double mean_part = c * U * X * R; /* the mean's error adds its square, in units of the deviation */
@@ -173,21 +174,24 @@ static void layernorm_matches(void **state)
 static void check_attention(const struct kernels *k, int B, int T, int C, int NH, enum kernels_fill fill)
 {
     int HS = C / NH;
+    const struct attention a = packed_attention(B, T, C, NH);
     size_t n = (size_t)B * T * C, lse_n = (size_t)B * NH * T;
     scope_memory float *qkv = floats_new(3 * n, fill), *dout = floats_new(n, FILL_UNIT);
     scope_memory float *out = floats_new(n, FILL_UNIT), *got = floats_copy(out, n);
     scope_memory float *lse = floats_new(lse_n, FILL_UNIT), *lse_got = floats_copy(lse, lse_n);
     scope_memory float *dqkv = floats_new(3 * n, FILL_UNIT), *dqkv_got = floats_new(3 * n, FILL_LARGE);
-    scope_memory float *work = floats_new(k->attention_work(B, T, C, NH) / sizeof(float), FILL_LARGE);
+    scope_memory float *work = floats_new(k->attention_work(&a) / sizeof(float), FILL_LARGE);
     computing("%s attention B=%d T=%d C=%d NH=%d fill=%s", k->name, B, T, C, NH, kernels_fill_name(fill));
-    reference()->attention_forward(out, lse, qkv, B, T, C, NH, NULL, NULL);
-    k->attention_forward(got, lse_got, qkv, B, T, C, NH, work, NULL);
+    reference()->attention_forward(out, lse, qkv, qkv + C, qkv + 2 * C, &a, NULL, NULL);
+    k->attention_forward(got, lse_got, qkv, qkv + C, qkv + 2 * C, &a, work, NULL);
     double X = floats_largest(qkv, 3 * n), scale = 1 / sqrt((double)HS), largest_score = HS * X * X * scale;
     double score_off = (HS + 4) * U * largest_score, p_off = 2 * score_off + (4 + T / 32 + 40) * U;
     assert_true(floats_close("lse", lse_got, lse, lse_n, score_off + (T / 32 + 48) * U, 2 * U));
     assert_true(floats_close("out", got, out, n, (2 * p_off + T * U) * X + FLOAT_FLUSHED, U));
-    reference()->attention_backward(dqkv, dout, qkv, out, lse, B, T, C, NH, NULL, NULL);
-    k->attention_backward(dqkv_got, dout, qkv, out, lse, B, T, C, NH, work, NULL);
+    reference()->attention_backward(dqkv, dqkv + C, dqkv + 2 * C, dout, qkv, qkv + C, qkv + 2 * C, out, lse,
+                                    &a, (const int[3]){0}, NULL, NULL);
+    k->attention_backward(dqkv_got, dqkv_got + C, dqkv_got + 2 * C, dout, qkv, qkv + C, qkv + 2 * C, out, lse,
+                          &a, (const int[3]){0}, work, NULL);
     /* dp and D are at most HS X and off by (HS + 4) u of that; ds = p (dp - D) scale. lse was rounded to
      * float. */
     double lse_off = U * (largest_score + 8), ds = 2 * HS * X * scale;
@@ -226,12 +230,13 @@ static void gelu_matches(void **state)
                 for (size_t j = 0; j < n && fill == FILL_LARGE; j += 3)
                     in[j] /= 8; /* -3.75..3.75, where the curve bends */
                 computing("%s gelu n=%zu fill=%s", (*k)->name, n, kernels_fill_name(fill));
-                reference()->gelu_forward(out, in, (int64_t)n, NULL);
-                (*k)->gelu_forward(got, in, (int64_t)n, NULL);
+                reference()->activation_forward(out, in, ACTIVATION_GELU_TANH, (int64_t)n, NULL);
+                (*k)->activation_forward(got, in, ACTIVATION_GELU_TANH, (int64_t)n, NULL);
                 /* Absolute: the reference's 1 + tanh loses everything below double's 1e-16. */
                 assert_true(floats_close("out", got, out, n, 1e-14 * 30, (4 * 88 + 8) * U));
-                reference()->gelu_backward(out, in, dout, (int64_t)n, NULL);
-                (*k)->gelu_backward(dout, in, dout, (int64_t)n, NULL); /* in place, as documented */
+                reference()->activation_backward(out, in, dout, ACTIVATION_GELU_TANH, 0, (int64_t)n, NULL);
+                (*k)->activation_backward(dout, in, dout, ACTIVATION_GELU_TANH, 0, (int64_t)n,
+                                          NULL); /* in place, as documented */
                 /* The slope's two parts cancel near its zeros: absolute, in units of x A' <= 88 s (1-s). */
                 assert_true(floats_close("din", dout, out, n, 40 * U, (4 * 88 + 8) * U));
             }
@@ -399,23 +404,24 @@ static void gradient_vanishes(void **state)
 static void nan_is_kept(void **state)
 {
     enum { T = 40, C = 24, NH = 2, V = 37 };
+    const struct attention a = packed_attention(1, T, C, NH);
     (void)state;
     for (const struct kernels *const *k = kernels_variants(); *k; k++) {
         scope_memory float *x = floats_new((size_t)T * C * 3, FILL_UNIT),
                            *y = floats_new((size_t)T * C * 3, FILL_UNIT);
-        scope_memory float *work = floats_new((*k)->attention_work(1, T, C, NH) / sizeof(float), FILL_UNIT);
+        scope_memory float *work = floats_new((*k)->attention_work(&a) / sizeof(float), FILL_UNIT);
         scope_memory float *mean = floats_new(T, FILL_UNIT), *rstd = floats_new(NH * T, FILL_UNIT);
         struct step_scalars scalars = {.inverse_tokens = 1};
         const int32_t target = 3;
         double norm = 0;
         x[5] = NAN;
-        (*k)->gelu_forward(y, x, C, NULL);
+        (*k)->activation_forward(y, x, ACTIVATION_GELU_TANH, C, NULL);
         assert_true(isnan(y[5]) && !isnan(y[4]));
-        (*k)->layernorm_forward(y, mean, rstd, x, x, x + C, 1, C, NULL);
+        (*k)->layernorm_forward(y, mean, rstd, x, x, x + C, 1, C, EPSILON, NULL);
         assert_true(isnan(mean[0]) && isnan(rstd[0]) && isnan(y[0]));
         (*k)->norm_squared(&norm, x, C, 0, NULL);
         assert_true(isnan(norm));
-        (*k)->attention_forward(y, rstd, x, 1, T, C, NH, work, NULL);
+        (*k)->attention_forward(y, rstd, x, x + C, x + 2 * C, &a, work, NULL);
         assert_true(isnan(y[0]) && isnan(rstd[0]));
         (*k)->cross_entropy(x, mean, &target, 1, V, 1, &scalars, NULL);
         assert_true(isnan(mean[0]) && isnan(x[0]));

@@ -43,11 +43,11 @@ static void run_others(const struct kernels *k, struct run *run)
                                    .learning_rate = {1e-3}};
     double norm = 0;
     k->layernorm_forward(o + OUT, o + STATISTICS, o + STATISTICS + N, run->in, run->weight, run->bias, N, C,
-                         NULL);
+                         1e-5, NULL);
     k->layernorm_backward(o + GRADIENT, o + WEIGHT_GRADIENT, o + WEIGHT_GRADIENT + C, run->dout, run->in,
                           o + STATISTICS, o + STATISTICS + N, run->weight, N, C, 0, 1, run->work, NULL);
-    k->gelu_forward(o + OUT + N * C, o + OUT, N * C, NULL);
-    k->gelu_backward(o + GRADIENT + N * C, run->in, run->dout, N * C, NULL);
+    k->activation_forward(o + OUT + N * C, o + OUT, ACTIVATION_GELU_TANH, N * C, NULL);
+    k->activation_backward(o + GRADIENT + N * C, run->in, run->dout, ACTIVATION_GELU_TANH, 0, N * C, NULL);
     k->embedding_backward(o + WEIGHT_GRADIENT + 2 * C, o + WEIGHT_GRADIENT + 2 * C + V * C, run->dout,
                           run->tokens, B, T, C, V, T, 0, NULL);
     k->cross_entropy(o + LOGITS, o + LOSSES, run->tokens, N, V, 1, &scalars, NULL);
@@ -60,9 +60,12 @@ static void run_others(const struct kernels *k, struct run *run)
 static void run_attention(const struct kernels *k, struct run *run)
 {
     float *o = run->outputs;
-    k->attention_forward(o + OUT, o + STATISTICS, run->qkv, B, T, C, NH, run->work, NULL);
-    k->attention_backward(o + GRADIENT, run->dout, run->qkv, o + OUT, o + STATISTICS, B, T, C, NH, run->work,
-                          NULL);
+    const float *q = run->qkv;
+    const struct attention a = packed_attention(B, T, C, NH);
+    float *dq = o + GRADIENT;
+    k->attention_forward(o + OUT, o + STATISTICS, q, q + C, q + 2 * C, &a, run->work, NULL);
+    k->attention_backward(dq, dq + C, dq + 2 * C, run->dout, q, q + C, q + 2 * C, o + OUT, o + STATISTICS, &a,
+                          (const int[3]){0}, run->work, NULL);
 }
 
 static void run_linear(const struct kernels *k, struct run *run)
@@ -80,7 +83,8 @@ static size_t larger(size_t a, size_t b)
 
 static struct run run_new(const struct kernels *k)
 {
-    size_t work = larger(k->attention_work(B, T, C, NH), k->layernorm_backward_work(N, C));
+    const struct attention a = packed_attention(B, T, C, NH);
+    size_t work = larger(k->attention_work(&a), k->layernorm_backward_work(N, C));
     return (struct run){.in = floats_new(N * C, FILL_UNIT),
                         .weight = floats_new(V * C, FILL_UNIT),
                         .bias = floats_new(V, FILL_UNIT),

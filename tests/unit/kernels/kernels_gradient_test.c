@@ -148,7 +148,7 @@ struct layernorm {
 static double layernorm_loss(void *context)
 {
     struct layernorm *s = context;
-    table()->layernorm_forward(s->out, s->mean, s->rstd, s->in, s->weight, s->bias, s->N, s->C, NULL);
+    table()->layernorm_forward(s->out, s->mean, s->rstd, s->in, s->weight, s->bias, s->N, s->C, 1e-5, NULL);
     return weighted_sum(s->out, s->r, (size_t)s->N * s->C);
 }
 
@@ -175,15 +175,16 @@ static void layernorm_gradient(void **state)
     check_gradient("dbias", layernorm_loss, &s, bias, dbias, C);
 }
 
-struct attention {
+struct attention_call {
     double *qkv, *out, *lse, *r;
     int B, T, C, NH;
 };
 
 static double attention_loss(void *context)
 {
-    struct attention *s = context;
-    table()->attention_forward(s->out, s->lse, s->qkv, s->B, s->T, s->C, s->NH, NULL, NULL);
+    struct attention_call *s = context;
+    const struct attention a = packed_attention(s->B, s->T, s->C, s->NH);
+    table()->attention_forward(s->out, s->lse, s->qkv, s->qkv + s->C, s->qkv + 2 * s->C, &a, NULL, NULL);
     return weighted_sum(s->out, s->r, (size_t)s->B * s->T * s->C);
 }
 
@@ -194,9 +195,11 @@ static void attention_gradient(void **state)
     scope_memory double *qkv = doubles_new(ROWS * 3 * C), *out = doubles_new(ROWS * C),
                         *lse = doubles_new(ROWS * NH);
     scope_memory double *r = doubles_new(ROWS * C), *dqkv = doubles_new(ROWS * 3 * C);
-    struct attention s = {qkv, out, lse, r, B, T, C, NH};
+    struct attention_call s = {qkv, out, lse, r, B, T, C, NH};
     (void)attention_loss(&s); /* for out and lse */
-    table()->attention_backward(dqkv, r, qkv, out, lse, B, T, C, NH, NULL, NULL);
+    const struct attention a = packed_attention(B, T, C, NH);
+    table()->attention_backward(dqkv, dqkv + C, dqkv + 2 * C, r, qkv, qkv + C, qkv + 2 * C, out, lse, &a,
+                                (const int[3]){0}, NULL, NULL);
     check_gradient("dqkv", attention_loss, &s, qkv, dqkv, ROWS * 3 * C);
 }
 
@@ -208,7 +211,7 @@ struct gelu {
 static double gelu_loss(void *context)
 {
     struct gelu *s = context;
-    table()->gelu_forward(s->out, s->in, s->n, NULL);
+    table()->activation_forward(s->out, s->in, ACTIVATION_GELU_TANH, s->n, NULL);
     return weighted_sum(s->out, s->r, (size_t)s->n);
 }
 
@@ -221,7 +224,7 @@ static void gelu_gradient(void **state)
     struct gelu s = {in, out, r, COUNT};
     for (int i = 0; i < COUNT; i++)
         in[i] = (i - COUNT / 2) * 0.3;
-    table()->gelu_backward(din, in, r, COUNT, NULL);
+    table()->activation_backward(din, in, r, ACTIVATION_GELU_TANH, 0, COUNT, NULL);
     check_gradient("din", gelu_loss, &s, in, din, COUNT);
 }
 

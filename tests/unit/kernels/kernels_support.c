@@ -43,6 +43,19 @@ const struct kernels *const *kernels_variants(void)
     return variants;
 }
 
+struct attention packed_attention(int B, int T, int C, int NH)
+{
+    return (struct attention){.B = B,
+                              .T = T,
+                              .heads = NH,
+                              .kv_heads = NH,
+                              .head_size = C / NH,
+                              .causal = 1,
+                              .q_row = 3 * (int64_t)C,
+                              .k_row = 3 * (int64_t)C,
+                              .v_row = 3 * (int64_t)C};
+}
+
 /* splitmix64 (Steele, Lea, Flood 2014). */
 static uint64_t random_next(void)
 {

@@ -21,6 +21,9 @@ uint64_t kernels_test_seed(void);
 /* The tables that this machine can run, slowest first; NULL at the end. */
 const struct kernels *const *kernels_variants(void);
 
+/* GPT-2's attention: a row is q, then k, then v. */
+struct attention packed_attention(int B, int T, int C, int NH);
+
 /* How a buffer is filled. */
 #define KERNELS_FILLS(X)                                                                                     \
     X(FILL_UNIT, "unit", "uniform in -1..1: errors of formula")                                              \

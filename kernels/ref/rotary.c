@@ -1,0 +1,29 @@
+/* rotary.c - the reference of the rotary position embedding (Su et al. 2021, arXiv 2104.09864) in Hugging
+ * Face's order, where element i of a head is paired with element i + HS/2. A rotation's gradient is the
+ * rotation by the opposite angle. */
+#include "kernels/ref/real.h"
+
+#include <math.h>
+
+static real turned(double d, real before, int beta)
+{
+    return (real)(d + (beta ? (double)before : 0.0));
+}
+
+void REF(rotary)(void *out_, const void *in_, const struct rotary *rotary, int B, int T, int NH, int HS,
+                 int backward, int beta, void *stream)
+{
+    real *out = out_;
+    const real *in = in_;
+    (void)stream;
+    for (int64_t row = 0; row < (int64_t)B * T; row++)
+        for (int h = 0; h < NH; h++)
+            for (int i = 0; i < HS / 2; i++) {
+                double angle = (double)(row % T) * rotary_frequency(rotary, HS, i);
+                double c = cos(angle), s = backward ? -sin(angle) : sin(angle);
+                size_t first = ((size_t)row * NH + h) * HS + i, second = first + (size_t)HS / 2;
+                double x = (double)in[first], y = (double)in[second];
+                out[first] = turned(x * c - y * s, out[first], beta);
+                out[second] = turned(y * c + x * s, out[second], beta);
+            }
+}

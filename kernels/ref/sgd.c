@@ -1,0 +1,25 @@
+/* sgd.c - the reference of stochastic gradient descent with momentum, Nesterov's too (Sutskever et al. 2013),
+ * by the rules of torch.optim.SGD: the first momentum is the whole gradient, whatever dampening is. */
+#include "kernels/ref/real.h"
+
+void REF(sgd)(void *param_, void *momentum_, const void *grad_, int64_t n, int parameter_class,
+              double momentum_factor, double dampening, int nesterov, const struct step_scalars *scalars,
+              void *stream)
+{
+    real *param = param_, *momentum = momentum_;
+    const real *grad = grad_;
+    const struct step_scalars *s = scalars;
+    double rate = s->learning_rate[parameter_class], decay = s->weight_decay[parameter_class];
+    (void)stream;
+    if (s->skip)
+        return;
+    for (int64_t i = 0; i < n; i++) {
+        double g = (double)grad[i] * s->clip + decay * (double)param[i], step = g;
+        if (momentum) {
+            double m = s->step == 1 ? g : momentum_factor * (double)momentum[i] + (1.0 - dampening) * g;
+            step = nesterov ? g + momentum_factor * m : m;
+            momentum[i] = (real)m;
+        }
+        param[i] = (real)((double)param[i] - rate * step);
+    }
+}
