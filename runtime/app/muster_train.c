@@ -352,17 +352,15 @@ static int train(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
     struct last_step last = {.store = run->world_size > 1 ? world_store(run->world) : NULL};
-    const struct lr_schedule schedule = {.peak = c->learning_rate,
-                                         .minimum = c->min_learning_rate,
-                                         .warmup_steps = c->warmup_steps,
-                                         .total_steps = c->steps};
+    const struct lr_schedule schedule = train_config_schedule(c);
+    int64_t updates = 0; /* a skipped step does not advance the schedule */
     for (int64_t step = 0; step < c->steps && !run->cut_short; step++) {
         data_batch(run->data, step, run->rank, run->world_size, run->micro_batches, (int)c->micro_batch,
                    run->tokens, run->targets);
         const struct trainer_step_values values = {
-            .learning_rate = lr_at(&schedule, step),
+            .learning_rate = lr_at(&schedule, updates),
             .weight_decay = c->weight_decay,
-            .beta1 = c->beta1,
+            .beta1 = lr_momentum_at(&schedule, updates, c->beta1),
             .beta2 = c->beta2,
             .epsilon = c->epsilon,
             .clip_norm = c->clip_norm,
@@ -372,6 +370,7 @@ static int train(struct run *run, struct muster_error *err)
         struct trainer_stats stats;
         if (trainer_step(run->trainer, run->tokens, run->targets, &values, &stats, err) < 0)
             return error_wrap(err, "step %lld", (long long)step + 1);
+        updates += !stats.skipped;
         if (stats.skipped && run->rank == 0)
             fprintf(
                 stderr,

@@ -13,6 +13,12 @@
 #define PLAN_STRATEGY_NAME(symbol, name) name,
 static const char *const strategies[] = {PLAN_STRATEGIES(PLAN_STRATEGY_NAME) NULL};
 #undef PLAN_STRATEGY_NAME
+static const char *const schedules[] = {
+#define LR_KIND_NAME(symbol, name, meaning) name,
+    LR_KINDS(LR_KIND_NAME)
+#undef LR_KIND_NAME
+        NULL};
+static const char *const warmups[] = {"log", "linear", NULL}; /* enum lr_warmup */
 static const char *const architectures[] = {"gpt2", NULL};
 static const char *const tokenizers[] = {"bytes", NULL};
 
@@ -89,7 +95,14 @@ static const struct knob rows[] = {
      .min = 0,
      .max = 100,
      .section = "training",
-     .help = "where the cosine ends"},
+     .help = "where the schedule ends; OneCycle: where it begins and ends"},
+    {.name = "training.schedule",
+     .type = KNOB_CHOICE,
+     .offset = AT(schedule),
+     .initial = "cosine",
+     .choices = schedules,
+     .section = "training",
+     .help = "how the learning rate moves after warm-up; the names in capitals are DeepSpeed's"},
     {.name = "training.warmup_steps",
      .type = KNOB_INT,
      .offset = AT(warmup_steps),
@@ -97,7 +110,71 @@ static const struct knob rows[] = {
      .min = 0,
      .max = 1e9,
      .section = "training",
-     .help = "steps of linear warm-up"},
+     .help = "steps of warm-up; OneCycle: of the rise"},
+    {.name = "training.warmup_type",
+     .type = KNOB_CHOICE,
+     .offset = AT(warmup),
+     .initial = "log",
+     .choices = warmups,
+     .section = "training",
+     .help = "warm-up of DeepSpeed's schedules; that of the others is linear"},
+    {.name = "training.warmup_min_learning_rate",
+     .type = KNOB_DOUBLE,
+     .offset = AT(warmup_min_learning_rate),
+     .initial = "0",
+     .min = 0,
+     .max = 100,
+     .section = "training",
+     .help = "where the warm-up of DeepSpeed's schedules begins"},
+    {.name = "training.decay_steps",
+     .type = KNOB_INT,
+     .offset = AT(decay_steps),
+     .initial = "0",
+     .min = 0,
+     .max = 1e9,
+     .section = "training",
+     .help = "cosine, linear: from peak to minimum, 0: to the last step; wsd: the last ones, 0: a fifth; "
+             "OneCycle: of the fall, 0: as of the rise"},
+    {.name = "training.cycle_min_momentum",
+     .type = KNOB_DOUBLE,
+     .offset = AT(cycle_min_momentum),
+     .initial = "0.8",
+     .min = 0,
+     .max = 0.999999,
+     .section = "training",
+     .help = "OneCycle: beta1 at the peak; both 0: beta1 is not cycled"},
+    {.name = "training.cycle_max_momentum",
+     .type = KNOB_DOUBLE,
+     .offset = AT(cycle_max_momentum),
+     .initial = "0.9",
+     .min = 0,
+     .max = 0.999999,
+     .section = "training",
+     .help = "OneCycle: beta1 at both ends"},
+    {.name = "training.cycle_decay_rate",
+     .type = KNOB_DOUBLE,
+     .offset = AT(cycle_decay_rate),
+     .initial = "0",
+     .min = 0,
+     .max = 1e6,
+     .section = "training",
+     .help = "OneCycle: the rate behind the cycle is minimum / (1 + this x intervals)"},
+    {.name = "training.cycle_momentum_rate",
+     .type = KNOB_DOUBLE,
+     .offset = AT(cycle_momentum_rate),
+     .initial = "0",
+     .min = 0,
+     .max = 1e6,
+     .section = "training",
+     .help = "OneCycle: beta1 behind the cycle is cycle_max_momentum x (1 + this x intervals)"},
+    {.name = "training.cycle_decay_interval",
+     .type = KNOB_INT,
+     .offset = AT(cycle_decay_interval),
+     .initial = "0",
+     .min = 0,
+     .max = 1e9,
+     .section = "training",
+     .help = "OneCycle: steps of one such interval; 0: no decay"},
     {.name = "training.weight_decay",
      .type = KNOB_DOUBLE,
      .offset = AT(weight_decay),
@@ -407,6 +484,24 @@ static int override(struct train_config *config, const char *text, struct muster
     return knob_set(&table, config, NULL, knob, equals + 1, KNOB_FROM_FLAG, where, err);
 }
 
+struct lr_schedule train_config_schedule(const struct train_config *config)
+{
+    const struct train_config *c = config;
+    return (struct lr_schedule){.kind = (enum lr_kind)c->schedule,
+                                .peak = c->learning_rate,
+                                .minimum = c->min_learning_rate,
+                                .warmup_steps = c->warmup_steps,
+                                .total_steps = c->steps,
+                                .decay_steps = c->decay_steps,
+                                .warmup = (enum lr_warmup)c->warmup,
+                                .warmup_minimum = c->warmup_min_learning_rate,
+                                .decay_rate = c->cycle_decay_rate,
+                                .decay_interval = c->cycle_decay_interval,
+                                .momentum_low = c->cycle_min_momentum,
+                                .momentum_high = c->cycle_max_momentum,
+                                .momentum_rate = c->cycle_momentum_rate};
+}
+
 static int train_config_check(const char *name, const struct train_config *c, struct muster_error *err)
 {
     if (c->channels % c->heads)
@@ -421,6 +516,9 @@ static int train_config_check(const char *name, const struct train_config *c, st
         return error_set(err, MUSTER_E_INVALID,
                          "%s: training.min_learning_rate %g is above training.learning_rate %g", name,
                          c->min_learning_rate, c->learning_rate);
+    const struct lr_schedule schedule = train_config_schedule(c);
+    if (lr_check(&schedule, err) < 0)
+        return error_wrap(err, "%s: training.schedule", name);
     if (c->global_batch % c->micro_batch)
         return error_set(err, MUSTER_E_INVALID,
                          "%s: training.global_batch %lld is not a multiple of training.micro_batch %lld",

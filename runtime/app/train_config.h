@@ -10,6 +10,7 @@
 
 #include "proto/base/knob.h"
 #include "proto/include/muster_error.h"
+#include "runtime/train/lr.h"
 
 enum { TRAIN_ARCHITECTURE_GPT2 };
 enum { TRAIN_TOKENIZER_BYTES };
@@ -24,7 +25,13 @@ struct train_config {
     int64_t prefetch;    /* gathers in flight ahead of compute */
     int64_t group_bytes; /* 0: clamp(total/8, 64 KB, 48 MB) */
     double learning_rate, min_learning_rate;
+    int schedule; /* enum lr_kind */
     int64_t warmup_steps;
+    int warmup; /* enum lr_warmup */
+    double warmup_min_learning_rate;
+    int64_t decay_steps;                                                                  /* 0: to the end */
+    double cycle_min_momentum, cycle_max_momentum, cycle_decay_rate, cycle_momentum_rate; /* OneCycle */
+    int64_t cycle_decay_interval;
     double weight_decay, beta1, beta2, epsilon, clip_norm;
     int64_t seed;
     int64_t threads;      /* of the compute stream; 0: cores / local world size */
@@ -54,6 +61,9 @@ int train_config_read(const char *path, char *const *overrides, int override_cou
 int train_config_parse(const char *name, const char *text, size_t length, char *const *overrides,
                        int override_count, struct train_config *config, struct muster_error *err);
 void train_config_free(struct train_config *config);
+
+/* The learning rate's schedule. Pure. */
+struct lr_schedule train_config_schedule(const struct train_config *config);
 
 /* Micro-batches of one step for a world: global_batch / (micro_batch * world_size), which has to be whole. */
 int train_config_accumulation(const struct train_config *config, int world_size, int *micro_batches,

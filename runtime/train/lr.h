@@ -1,17 +1,63 @@
-/* lr.h - the learning rate as a pure function of the step. */
+/* lr.h - the learning rate, and the momentum where it is cycled, as pure functions of the step. */
 #ifndef MUSTER_RUNTIME_TRAIN_LR_H
 #define MUSTER_RUNTIME_TRAIN_LR_H
 
 #include <stdint.h>
 
-/* Linear warm-up from peak/warmup_steps in step 0 to peak in step warmup_steps-1, then a half cosine that
- * starts at peak and reaches minimum in the last step (total_steps-1); later steps stay at minimum. */
-struct lr_schedule {
-    double peak, minimum;
-    int64_t warmup_steps, total_steps;
+#include "proto/include/muster_error.h"
+
+/* symbol, name in a configuration, meaning. The first four warm up by (step + 1) / warmup_steps, so that step
+ * warmup_steps - 1 is the first at the peak, and stay at the minimum once they have reached it. They are
+ * PyTorch's SequentialLR of LinearLR and ConstantLR, LinearLR or CosineAnnealingLR. The others are
+ * DeepSpeed's classes of that name (deepspeed/runtime/lr_schedules.py, 0.19), with its first update at the
+ * schedule's start value and update k (from 0) at its iteration k - 1. */
+#define LR_KINDS(X)                                                                                          \
+    X(LR_COSINE, "cosine", "a half cosine from the peak to the minimum")                                     \
+    X(LR_LINEAR, "linear", "a line from the peak to the minimum")                                            \
+    X(LR_CONSTANT, "constant", "the peak")                                                                   \
+    X(LR_WSD, "wsd", "the peak, and at the end 1 - sqrt(x) from it to the minimum")                          \
+    X(LR_WARMUP, "WarmupLR", "the peak")                                                                     \
+    X(LR_WARMUP_DECAY, "WarmupDecayLR", "a line from the peak to 0 in the last step")                        \
+    X(LR_WARMUP_COSINE, "WarmupCosineLR", "a half cosine from the peak to the minimum")                      \
+    X(LR_ONE_CYCLE, "OneCycle", "up in warmup_steps, down in decay_steps, the momentum the other way")
+
+enum lr_kind {
+#define LR_KIND_ENUM(symbol, name, meaning) symbol,
+    LR_KINDS(LR_KIND_ENUM)
+#undef LR_KIND_ENUM
+        LR_KIND_COUNT
 };
 
-/* step counts from 0; a negative one is taken as 0. */
+enum lr_warmup { LR_WARMUP_LOG, LR_WARMUP_LINEAR }; /* of WarmupLR, WarmupDecayLR and WarmupCosineLR */
+
+struct lr_schedule {
+    enum lr_kind kind;
+    double peak, minimum;
+    int64_t warmup_steps; /* OneCycle: of the rise */
+    int64_t total_steps;
+    /* cosine, linear: from the peak to the minimum, 0: to the last step; wsd: at the end, 0: a fifth of all
+     * steps; OneCycle: of the fall, 0: warmup_steps */
+    int64_t decay_steps;
+    /* DeepSpeed's classes: how the warm-up rises, and from which rate */
+    enum lr_warmup warmup;
+    double warmup_minimum;
+    /* OneCycle: behind the cycle the rate is minimum / (1 + decay_rate * steps / decay_interval); both 0:
+     * minimum */
+    double decay_rate;
+    int64_t decay_interval;
+    /* OneCycle: the momentum falls from high to low while the rate rises; both 0: it is not cycled */
+    double momentum_low, momentum_high;
+    double momentum_rate; /* behind the cycle: high * (1 + momentum_rate * steps / decay_interval) */
+};
+
+/* Whether the members fit each other; errors name the member, its value and the limit. */
+int lr_check(const struct lr_schedule *schedule, struct muster_error *err);
+
+/* The rate of the update number `step`, counted from 0 (a negative one is taken as 0). Updates that were
+ * skipped are not counted by DeepSpeed's schedules, nor by PyTorch's where a GradScaler skips them: nor
+ * should a caller. */
 double lr_at(const struct lr_schedule *schedule, int64_t step);
+/* Adam's beta1 or SGD's momentum of that update: `usual` unless it is cycled. */
+double lr_momentum_at(const struct lr_schedule *schedule, int64_t step, double usual);
 
 #endif

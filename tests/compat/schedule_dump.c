@@ -1,0 +1,69 @@
+/* schedule_dump - writes the learning rate and the momentum of every step, for schedules_torch_test.py to
+ * compare.
+ *
+ *     schedule_dump KIND STEPS MEMBER=VALUE...
+ *
+ * Members are those of struct lr_schedule; a line a step: rate momentum. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "runtime/train/lr.h"
+
+static const char *const kinds[] = {
+#define LR_KIND_NAME(symbol, name, meaning) name,
+    LR_KINDS(LR_KIND_NAME)
+#undef LR_KIND_NAME
+};
+
+#define MEMBER_NUMBER(member)                                                                                \
+    if (!strncmp(text, #member "=", sizeof #member))                                                         \
+        return schedule->member = strtod(text + sizeof #member, NULL), 0;
+#define MEMBER_COUNT(member)                                                                                 \
+    if (!strncmp(text, #member "=", sizeof #member))                                                         \
+        return schedule->member = strtoll(text + sizeof #member, NULL, 10), 0;
+
+static int set_member(struct lr_schedule *schedule, const char *text)
+{
+    MEMBER_NUMBER(peak)
+    MEMBER_NUMBER(minimum)
+    MEMBER_NUMBER(warmup_minimum)
+    MEMBER_NUMBER(decay_rate)
+    MEMBER_NUMBER(momentum_low)
+    MEMBER_NUMBER(momentum_high)
+    MEMBER_NUMBER(momentum_rate)
+    MEMBER_COUNT(warmup_steps)
+    MEMBER_COUNT(total_steps)
+    MEMBER_COUNT(decay_steps)
+    MEMBER_COUNT(decay_interval)
+    if (strcmp(text, "warmup=linear") != 0)
+        return -1;
+    schedule->warmup = LR_WARMUP_LINEAR;
+    return 0;
+}
+
+int main(int argc, char *argv[])
+{
+    struct lr_schedule schedule = {.kind = LR_KIND_COUNT};
+    struct muster_error err = {0};
+    for (int i = 0; argc > 2 && i < LR_KIND_COUNT; i++)
+        if (!strcmp(kinds[i], argv[1]))
+            schedule.kind = (enum lr_kind)i;
+    if (schedule.kind == LR_KIND_COUNT) {
+        (void)fprintf(stderr, "usage: schedule_dump KIND STEPS MEMBER=VALUE...\n");
+        return 2;
+    }
+    for (int i = 3; i < argc; i++)
+        if (set_member(&schedule, argv[i]) < 0) {
+            (void)fprintf(stderr, "schedule_dump: no member: %s\n", argv[i]);
+            return 2;
+        }
+    if (lr_check(&schedule, &err) < 0) {
+        (void)fprintf(stderr, "schedule_dump: %s\n", err.text);
+        return 2;
+    }
+    for (int64_t step = 0, steps = strtoll(argv[2], NULL, 10); step < steps; step++)
+        (void)printf("%.17g %.17g\n", lr_at(&schedule, step), lr_momentum_at(&schedule, step, 0.95));
+    return fflush(stdout) ? 1 : 0;
+}

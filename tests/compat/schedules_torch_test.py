@@ -1,0 +1,141 @@
+"""Our learning rates against the classes they are named after, step by step over 10,000 steps: PyTorch's own, and DeepSpeed's own
+file (deepspeed/runtime/lr_schedules.py) from its source archive, which `./dev test` fetches into .venv/sources. A value may differ by
+1e-9 of the peak: PyTorch forms each rate from the one before.
+
+Skipped where there is no torch; DeepSpeed's half where its archive could not be fetched (in CI that fails)."""
+
+import contextlib
+import importlib.util
+import io
+import logging
+import os
+import pathlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+import types
+import warnings
+
+import torch_python
+
+torch = torch_python.require()
+STEPS, PEAK, BOUND = 10_000, 3e-3, 1e-9
+MEMBER = "deepspeed/runtime/lr_schedules.py"
+
+
+def optimizer(rate=PEAK):
+    return torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=rate, betas=(0.95, 0.999))
+
+
+def ours(kind, **members):
+    members = {"peak": PEAK, "total_steps": STEPS, **members}
+    command = [os.path.join(torch_python.build(), "tests", "schedule_dump"), kind, str(STEPS), *(f"{k}={v}" for k, v in members.items())]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [tuple(map(float, line.split())) for line in lines]
+
+
+def theirs(used, scheduler):
+    """The values that each update uses: the optimizer steps, then the scheduler."""
+    found = []
+    for _ in range(STEPS):
+        group = used.param_groups[0]
+        found.append((float(group["lr"]), float(group["betas"][0])))
+        used.step()
+        scheduler.step()
+    return found
+
+
+def compare(name, mine, reference, momentum=False):
+    assert len(mine) == len(reference) == STEPS, name
+    for step, (a, b) in enumerate(zip(mine, reference)):
+        if abs(a[0] - b[0]) > BOUND * PEAK or (momentum and abs(a[1] - b[1]) > BOUND):
+            sys.exit(f"{name}: step {step}: ours {a}, theirs {b}")
+    print(f"{name}: {STEPS} steps equal within {max(abs(a[0] - b[0]) for a, b in zip(mine, reference)) / PEAK:.1e} of the peak")
+
+
+def after_warm_up(used, warm, scheduler):
+    if not warm:
+        return scheduler
+    rising = torch.optim.lr_scheduler.LinearLR(used, start_factor=1 / warm, end_factor=1.0, total_iters=max(warm - 1, 1))
+    return torch.optim.lr_scheduler.SequentialLR(used, [rising, scheduler], milestones=[warm])
+
+
+def torch_cases():
+    schedules = torch.optim.lr_scheduler
+    for warm in (0, 2, 500):
+        low, length = PEAK / 10, STEPS - 1 - warm
+        used = optimizer()
+        yield f"cosine, warm-up {warm}", ours("cosine", minimum=low, warmup_steps=warm), theirs(
+            used, after_warm_up(used, warm, schedules.CosineAnnealingLR(used, T_max=length, eta_min=low)))
+        used = optimizer()
+        yield f"linear, warm-up {warm}", ours("linear", minimum=low, warmup_steps=warm), theirs(
+            used, after_warm_up(used, warm, schedules.LinearLR(used, start_factor=1.0, end_factor=0.1, total_iters=length)))
+        used = optimizer()
+        yield f"constant, warm-up {warm}", ours("constant", warmup_steps=warm), theirs(
+            used, after_warm_up(used, warm, schedules.ConstantLR(used, factor=1.0)))
+    used = optimizer()
+    yield "cosine of as many steps as there are", ours("cosine", decay_steps=STEPS), theirs(
+        used, schedules.CosineAnnealingLR(used, T_max=STEPS, eta_min=0.0))
+    used, last = optimizer(), 2000
+    yield "wsd", ours("wsd", minimum=0, warmup_steps=100, decay_steps=last), theirs(
+        used, schedules.LambdaLR(used, lambda t: min((t + 1) / 100, 1.0) * (1 - max(0.0, (t + 1 - (STEPS - last)) / last) ** 0.5)))
+
+
+def deepspeed_module(archive):
+    """Their file alone: what it imports of the package is a logger and a helper for its engine."""
+    with tarfile.open(archive) as tar, tempfile.TemporaryDirectory() as folder:
+        member = next(m for m in tar.getmembers() if m.name.endswith("/" + MEMBER))
+        path = pathlib.Path(folder) / "lr_schedules.py"
+        path.write_bytes(tar.extractfile(member).read())
+        package, utilities = types.ModuleType("deepspeed"), types.ModuleType("deepspeed.utils")
+        utilities.logger = logging.getLogger("deepspeed")
+        utilities.logger.setLevel(logging.ERROR)
+        package.utils = utilities
+        sys.modules.update({"deepspeed": package, "deepspeed.utils": utilities})
+        spec = importlib.util.spec_from_file_location("lr_schedules", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+
+def deepspeed_cases(module):
+    for warm in (1, 2, 1000, STEPS):
+        for kind in ("log", "linear"):
+            start = PEAK / 50
+            both = {"warmup_num_steps": warm, "warmup_type": kind}
+            extra = {"warmup_steps": warm, "warmup_minimum": start, "warmup": "linear"} if kind == "linear" else {
+                "warmup_steps": warm, "warmup_minimum": start}
+            used = optimizer()
+            yield f"WarmupLR {kind} {warm}", ours("WarmupLR", **extra), theirs(used, module.WarmupLR(used, start, PEAK, **both))
+            used = optimizer()
+            yield f"WarmupDecayLR {kind} {warm}", ours("WarmupDecayLR", **{**extra, "total_steps": 7000}), theirs(
+                used, module.WarmupDecayLR(used, 7000, start, PEAK, **both))
+            used = optimizer()
+            yield f"WarmupCosineLR {kind} {warm}", ours("WarmupCosineLR", **{**extra, "total_steps": 8000, "minimum": 0.001 * PEAK}), theirs(
+                used, module.WarmupCosineLR(used, 8000, 0.02, warm, 0.001, kind))
+    for first, second in ((2000, None), (1500, 2500), (4999, 5001), (3, 7)):
+        for rate, interval, momentum_rate in ((0, 0, 0), (0.5, 100, 0.001)):
+            used = optimizer()
+            scheduler = module.OneCycle(used, PEAK / 25, PEAK, rate, first, second, decay_step_size=interval, decay_mom_rate=momentum_rate)
+            yield f"OneCycle {first} {second} {rate}", ours(
+                "OneCycle", minimum=PEAK / 25, warmup_steps=first, decay_steps=second or 0, decay_rate=rate, decay_interval=interval,
+                momentum_low=0.8, momentum_high=0.9, momentum_rate=momentum_rate), theirs(used, scheduler), True
+
+
+def main():
+    warnings.simplefilter("ignore")
+    for case in torch_cases():
+        compare(*case)
+    archives = sorted(pathlib.Path(sys.prefix, "sources").glob("deepspeed-*.tar.gz"))
+    if not archives:
+        if os.environ.get("CI") == "true":
+            sys.exit(f"no deepspeed-*.tar.gz in {sys.prefix}/sources, and in CI its schedules must be compared")
+        torch_python.skip("DeepSpeed's source archive is not there; PyTorch's schedules were compared and are equal")
+    with contextlib.redirect_stderr(io.StringIO()):
+        module = deepspeed_module(archives[-1])
+    for case in deepspeed_cases(module):
+        compare(*case)
+
+
+main()
