@@ -1,27 +1,19 @@
 """Our learning rates against the classes they are named after, step by step over 10,000 steps: PyTorch's own, and DeepSpeed's own
-file (deepspeed/runtime/lr_schedules.py) from its source archive, which `./dev test` fetches into .venv/sources. A value may differ by
-1e-9 of the peak: PyTorch forms each rate from the one before.
+file (deepspeed/runtime/lr_schedules.py, deepspeed_source.py). A value may differ by 1e-9 of the peak: PyTorch forms each rate from the one before.
 
 Skipped where there is no torch; DeepSpeed's half where its archive could not be fetched (in CI that fails)."""
 
-import contextlib
-import importlib.util
-import io
 import logging
 import os
-import pathlib
 import subprocess
 import sys
-import tarfile
-import tempfile
-import types
 import warnings
 
+import deepspeed_source
 import torch_python
 
 torch = torch_python.require()
 STEPS, PEAK, BOUND = 10_000, 3e-3, 1e-9
-MEMBER = "deepspeed/runtime/lr_schedules.py"
 
 
 def optimizer(rate=PEAK):
@@ -82,23 +74,6 @@ def torch_cases():
         used, schedules.LambdaLR(used, lambda t: min((t + 1) / 100, 1.0) * (1 - max(0.0, (t + 1 - (STEPS - last)) / last) ** 0.5)))
 
 
-def deepspeed_module(archive):
-    """Their file alone: what it imports of the package is a logger and a helper for its engine."""
-    with tarfile.open(archive) as tar, tempfile.TemporaryDirectory() as folder:
-        member = next(m for m in tar.getmembers() if m.name.endswith("/" + MEMBER))
-        path = pathlib.Path(folder) / "lr_schedules.py"
-        path.write_bytes(tar.extractfile(member).read())
-        package, utilities = types.ModuleType("deepspeed"), types.ModuleType("deepspeed.utils")
-        utilities.logger = logging.getLogger("deepspeed")
-        utilities.logger.setLevel(logging.ERROR)
-        package.utils = utilities
-        sys.modules.update({"deepspeed": package, "deepspeed.utils": utilities})
-        spec = importlib.util.spec_from_file_location("lr_schedules", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-
-
 def deepspeed_cases(module):
     for warm in (1, 2, 1000, STEPS):
         for kind in ("log", "linear"):
@@ -127,13 +102,10 @@ def main():
     warnings.simplefilter("ignore")
     for case in torch_cases():
         compare(*case)
-    archives = sorted(pathlib.Path(sys.prefix, "sources").glob("deepspeed-*.tar.gz"))
-    if not archives:
-        if os.environ.get("CI") == "true":
-            sys.exit(f"no deepspeed-*.tar.gz in {sys.prefix}/sources, and in CI its schedules must be compared")
-        torch_python.skip("DeepSpeed's source archive is not there; PyTorch's schedules were compared and are equal")
-    with contextlib.redirect_stderr(io.StringIO()):
-        module = deepspeed_module(archives[-1])
+    logger = logging.getLogger("deepspeed")
+    logger.setLevel(logging.ERROR)
+    deepspeed_source.stand_in("deepspeed.utils", logger=logger)
+    module = deepspeed_source.load("deepspeed/runtime/lr_schedules.py")
     for case in deepspeed_cases(module):
         compare(*case)
 
