@@ -180,6 +180,10 @@ static void fill_plan_options(const struct run *run, struct plan_options *plan)
         .group_bytes = c->group_bytes,
         .clip = c->clip_norm > 0,
         .train = true,
+        .optimizer = {.kind = (enum optimizer)c->optimizer,
+                      .momentum = c->momentum,
+                      .dampening = c->dampening,
+                      .nesterov = c->nesterov},
         .kernels = kernels_cpu((unsigned)-1),
     };
 }
@@ -195,6 +199,10 @@ static int make_model(struct run *run, struct muster_error *err)
     run->gpt = gpt_create(&shape, err);
     if (!run->gpt)
         return -1;
+    if (param_patterns_freeze(&run->gpt->model, c->frozen, err) < 0)
+        return error_wrap(err, "training.frozen");
+    if (param_patterns_decay(&run->gpt->model, (enum param_decay)c->decay, c->no_decay, err) < 0)
+        return error_wrap(err, "training.no_decay");
     return train_config_accumulation(c, run->world_size, &run->micro_batches, err);
 }
 

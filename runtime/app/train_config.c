@@ -13,6 +13,16 @@
 #define PLAN_STRATEGY_NAME(symbol, name) name,
 static const char *const strategies[] = {PLAN_STRATEGIES(PLAN_STRATEGY_NAME) NULL};
 #undef PLAN_STRATEGY_NAME
+static const char *const optimizers[] = {
+#define OPTIMIZER_NAME(symbol, name) name,
+    OPTIMIZERS(OPTIMIZER_NAME)
+#undef OPTIMIZER_NAME
+        NULL};
+static const char *const decays[] = {
+#define DECAY_NAME(symbol, name) name,
+    PARAM_DECAYS(DECAY_NAME)
+#undef DECAY_NAME
+        NULL};
 static const char *const schedules[] = {
 #define LR_KIND_NAME(symbol, name, meaning) name,
     LR_KINDS(LR_KIND_NAME)
@@ -175,6 +185,35 @@ static const struct knob rows[] = {
      .max = 1e9,
      .section = "training",
      .help = "OneCycle: steps of one such interval; 0: no decay"},
+    {.name = "training.optimizer",
+     .type = KNOB_CHOICE,
+     .offset = AT(optimizer),
+     .initial = "AdamW",
+     .choices = optimizers,
+     .section = "training",
+     .help = "AdamW: decoupled decay; Adam, SGD: the decay is added to the gradient, as in PyTorch"},
+    {.name = "training.momentum",
+     .type = KNOB_DOUBLE,
+     .offset = AT(momentum),
+     .initial = "0",
+     .min = 0,
+     .max = 0.999999,
+     .section = "training",
+     .help = "SGD: the share of the last update that is kept; 0 keeps no state"},
+    {.name = "training.dampening",
+     .type = KNOB_DOUBLE,
+     .offset = AT(dampening),
+     .initial = "0",
+     .min = 0,
+     .max = 1,
+     .section = "training",
+     .help = "SGD: the share of the gradient that the momentum leaves out"},
+    {.name = "training.nesterov",
+     .type = KNOB_BOOL,
+     .offset = AT(nesterov),
+     .initial = "false",
+     .section = "training",
+     .help = "SGD: Nesterov's momentum"},
     {.name = "training.weight_decay",
      .type = KNOB_DOUBLE,
      .offset = AT(weight_decay),
@@ -182,7 +221,24 @@ static const struct knob rows[] = {
      .min = 0,
      .max = 100,
      .section = "training",
-     .help = "decoupled decay of the matrices"},
+     .help = "weight decay"},
+    {.name = "training.decay",
+     .type = KNOB_CHOICE,
+     .offset = AT(decay),
+     .initial = "matrices",
+     .choices = decays,
+     .section = "training",
+     .help = "which parameters decay: matrices, which leaves out biases and norms, or all"},
+    {.name = "training.no_decay",
+     .type = KNOB_LIST,
+     .offset = AT(no_decay),
+     .section = "training",
+     .help = "patterns of names of further parameters that do not decay: ['*.wte.*']"},
+    {.name = "training.frozen",
+     .type = KNOB_LIST,
+     .offset = AT(frozen),
+     .section = "training",
+     .help = "patterns of names of parameters that are not trained: ['wte.*', 'h.0.*']"},
     {.name = "training.beta1",
      .type = KNOB_DOUBLE,
      .offset = AT(beta1),
@@ -393,6 +449,19 @@ static int unknown(const char *where, const char *name, bool section, struct mus
         section ? "the sections are training, model, data, logging" : "muster-train --help lists every key");
 }
 
+static int take_scalar(struct reader *r, const struct knob *knob, const struct tree_node *value)
+{
+    char where[PLACE_SIZE];
+    place(r, value->line, value->column, where);
+    if (!value->text) /* a scalar of any kind keeps its text */
+        return error_set(r->err, MUSTER_E_INVALID, "%s: %s found where a single value is expected", where,
+                         tree_kind_name(value->kind));
+    scope_free char *place_and_key = mem_printf("%s: %s", where, knob->name);
+    if (!place_and_key)
+        return error_set(r->err, MUSTER_E_NOMEM, "%s: no memory", r->name);
+    return knob_set(&table, r->config, r->sources, knob, value->text, KNOB_FROM_FILE, place_and_key, r->err);
+}
+
 static int take_value(struct reader *r, const char *section, const struct tree_entry *entry)
 {
     char where[PLACE_SIZE];
@@ -402,15 +471,12 @@ static int take_value(struct reader *r, const char *section, const struct tree_e
     const struct knob *knob = knob_find(&table, full, strlen(full), false, NULL);
     if (!knob)
         return unknown(place(r, entry->line, entry->column, where), full, false, r->err);
-    place(r, entry->value->line, entry->value->column, where);
-    if (!entry->value->text) /* a scalar of any kind keeps its text */
-        return error_set(r->err, MUSTER_E_INVALID, "%s: %s found where a single value is expected", where,
-                         tree_kind_name(entry->value->kind));
-    scope_free char *place_and_key = mem_printf("%s: %s", where, knob->name);
-    if (!place_and_key)
-        return error_set(r->err, MUSTER_E_NOMEM, "%s: no memory", r->name);
-    return knob_set(&table, r->config, r->sources, knob, entry->value->text, KNOB_FROM_FILE, place_and_key,
-                    r->err);
+    if (knob->type != KNOB_LIST || entry->value->kind != TREE_LIST)
+        return take_scalar(r, knob, entry->value);
+    for (size_t i = 0; i < entry->value->count; i++)
+        if (take_scalar(r, knob, entry->value->items[i]) < 0)
+            return -1;
+    return 0;
 }
 
 static int take_section(struct reader *r, const struct tree_entry *entry)

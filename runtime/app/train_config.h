@@ -10,6 +10,8 @@
 
 #include "proto/base/knob.h"
 #include "proto/include/muster_error.h"
+#include "runtime/model/param_patterns.h"
+#include "runtime/plan/plan.h"
 #include "runtime/train/lr.h"
 
 enum { TRAIN_ARCHITECTURE_GPT2 };
@@ -32,6 +34,11 @@ struct train_config {
     int64_t decay_steps;                                                                  /* 0: to the end */
     double cycle_min_momentum, cycle_max_momentum, cycle_decay_rate, cycle_momentum_rate; /* OneCycle */
     int64_t cycle_decay_interval;
+    int optimizer;              /* enum optimizer */
+    double momentum, dampening; /* of SGD */
+    bool nesterov;
+    int decay;                 /* enum param_decay */
+    char **no_decay, **frozen; /* patterns of parameters' names */
     double weight_decay, beta1, beta2, epsilon, clip_norm;
     int64_t seed;
     int64_t threads;      /* of the compute stream; 0: cores / local world size */

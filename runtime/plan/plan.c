@@ -59,6 +59,22 @@ static int check_shape(const struct model *model, const struct plan_options *o, 
     return 0;
 }
 
+static int check_optimizer(const struct optimizer_options *o, struct muster_error *err)
+{
+    if ((unsigned)o->kind >= OPTIMIZER_COUNT)
+        return error_set(err, MUSTER_E_INVALID, "optimizer %d is unknown", (int)o->kind);
+    if (o->kind != OPTIMIZER_SGD && (o->momentum != 0 || o->dampening != 0 || o->nesterov))
+        return error_set(err, MUSTER_E_INVALID,
+                         "momentum, dampening and nesterov are SGD's; Adam's are beta1 and beta2");
+    if (!(o->momentum >= 0 && o->momentum < 1))
+        return error_set(err, MUSTER_E_INVALID, "SGD's momentum is %g; use 0 to below 1", o->momentum);
+    if (o->nesterov && (o->momentum == 0 || o->dampening != 0))
+        return error_set(err, MUSTER_E_INVALID,
+                         "nesterov needs a momentum and no dampening; they are %g and %g", o->momentum,
+                         o->dampening);
+    return 0;
+}
+
 static int plan_check_options(const struct model *model, const struct plan_options *o,
                               struct muster_error *err)
 {
@@ -76,6 +92,8 @@ static int plan_check_options(const struct model *model, const struct plan_optio
     if (o->group_bytes < 0)
         return error_set(err, MUSTER_E_INVALID, "group_bytes is %lld; use 0 for the default or a size",
                          (long long)o->group_bytes);
+    if (check_optimizer(&o->optimizer, err) < 0)
+        return -1;
     if (o->compression == COMPRESSION_NONE)
         return 0;
     if (o->compression != COMPRESSION_TOPK || !(o->topk_ratio > 0 && o->topk_ratio <= 1))
@@ -132,14 +150,21 @@ static int add_parameters(struct plan_builder *b)
     return 0;
 }
 
+int optimizer_moments(const struct optimizer_options *optimizer)
+{
+    return optimizer->kind != OPTIMIZER_SGD ? 2 : optimizer->momentum > 0;
+}
+
 static int add_moments(struct plan_builder *b)
 {
+    const int moments = optimizer_moments(&b->options->optimizer);
     for (int g = 0; g < b->plan->group_count; g++) {
         struct param_group *group = &b->plan->groups[g];
         if (!group->local || !group->trainable)
             continue;
-        if (add_state(b, g, PLAN_MOMENT1, MEMORY_DEVICE, group->shard, &group->moment1) < 0 ||
-            add_state(b, g, PLAN_MOMENT2, MEMORY_DEVICE, group->shard, &group->moment2) < 0)
+        if ((moments > 0 &&
+             add_state(b, g, PLAN_MOMENT1, MEMORY_DEVICE, group->shard, &group->moment1) < 0) ||
+            (moments > 1 && add_state(b, g, PLAN_MOMENT2, MEMORY_DEVICE, group->shard, &group->moment2) < 0))
             return -1;
     }
     return 0;
@@ -208,12 +233,25 @@ static uint64_t hash_op(uint64_t hash, const struct schedule_op *op)
 static uint64_t hash_asked(uint64_t hash, const struct model *model, const struct plan_options *o)
 {
     const int fields[] = {
-        (int)o->strategy, o->mesh.pipeline, o->mesh.replicate,   o->mesh.shard,       o->shape.B,
-        o->shape.T,       o->micro_batches, (int)o->dtype,       o->prefetch_forward, o->prefetch_backward,
-        o->clip,          o->train,         (int)o->compression,
+        (int)o->strategy,
+        o->mesh.pipeline,
+        o->mesh.replicate,
+        o->mesh.shard,
+        o->shape.B,
+        o->shape.T,
+        o->micro_batches,
+        (int)o->dtype,
+        o->prefetch_forward,
+        o->prefetch_backward,
+        o->clip,
+        o->train,
+        (int)o->compression,
+        (int)o->optimizer.kind,
+        o->optimizer.nesterov,
     };
+    const double numbers[] = {o->topk_ratio, o->optimizer.momentum, o->optimizer.dampening};
     hash = hash_ints(hash, fields, sizeof fields / sizeof *fields);
-    hash = text_hash(hash, &o->topk_ratio, sizeof o->topk_ratio);
+    hash = text_hash(hash, numbers, sizeof numbers);
     for (int p = 0; p < model->param_count; p++) {
         const struct param_desc *param = &model->params[p];
         hash = text_hash(hash, param->name, strlen(param->name));

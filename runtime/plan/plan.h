@@ -49,6 +49,24 @@ struct mesh_place {
 struct mesh_place mesh_place_of(struct mesh mesh, int rank);
 int mesh_size(struct mesh mesh); /* ranks; 0 if a side is below 1 or the product is above 2^30 */
 
+/* symbol, name. What it keeps for each parameter is planned; its constants are kernels.h's. */
+#define OPTIMIZERS(X)                                                                                        \
+    X(OPTIMIZER_ADAMW, "AdamW") /* decoupled decay; two moments */                                           \
+    X(OPTIMIZER_ADAM, "Adam")   /* decay added to the gradient; two moments */                               \
+    X(OPTIMIZER_SGD, "SGD")     /* one moment, none where momentum is 0 */
+enum optimizer {
+#define OPTIMIZER_ENUM(symbol, name) symbol,
+    OPTIMIZERS(OPTIMIZER_ENUM)
+#undef OPTIMIZER_ENUM
+        OPTIMIZER_COUNT
+};
+struct optimizer_options {
+    enum optimizer kind;
+    double momentum, dampening; /* of SGD, as torch.optim.SGD */
+    bool nesterov;              /* needs a momentum and no dampening */
+};
+int optimizer_moments(const struct optimizer_options *optimizer); /* 0 to 2: values kept for a parameter */
+
 enum compression { COMPRESSION_NONE, COMPRESSION_TOPK };
 
 struct plan_options {
@@ -63,6 +81,7 @@ struct plan_options {
     int64_t group_bytes; /* size that small units are merged up to; 0: clamp(total/8, 64 KB, 48 MB) */
     bool clip;           /* global-norm clipping */
     bool train;          /* false: forward only */
+    struct optimizer_options optimizer;
     enum compression compression;
     double topk_ratio;
     const struct kernels *kernels; /* for work sizes */
@@ -86,7 +105,8 @@ struct param_group {
     int64_t shard_start;  /* elements: where this rank's shard begins in the flat buffer */
     int param;            /* PLAN_PARAM_SHARD */
     int grad;             /* the optimizer's input: `shard` elements, from 0 (shard_size 1: all) */
-    int moment1, moment2; /* `shard` elements */
+    int moment1, moment2; /* `shard` elements; -1: the optimizer keeps none */
+    int first_segment, segment_count; /* of this rank's shard, in plan.segments */
 };
 /* A parameter's place in its group's flat buffer. */
 struct param_place {
@@ -166,7 +186,7 @@ struct plan_entry {
     X(OP_FILL, "fill")                                                                                       \
     X(OP_NORM, "norm") /* scalars.norm_squared (+)= of a group's gradient shard */                           \
     X(OP_CLIP, "clip") /* scalars.clip from the norm */                                                      \
-    X(OP_STEP, "step") /* AdamW on a group's shard, by segment */
+    X(OP_STEP, "step") /* the optimizer on a group's shard, by segment */
 enum op_kind {
 #define PLAN_OP_ENUM(symbol, name) symbol,
     PLAN_OPS(PLAN_OP_ENUM)

@@ -241,7 +241,8 @@ int plan_cut_segments(struct plan_builder *b)
     if (!plan->segments)
         return error_set(b->err, MUSTER_E_NOMEM, "no memory for %d segments", b->model->param_count);
     for (int g = 0; g < plan->group_count; g++) {
-        const struct param_group *group = &plan->groups[g];
+        struct param_group *group = &plan->groups[g];
+        group->first_segment = plan->segment_count;
         for (int i = 0; group->trainable && group->local && i < group->param_count; i++) {
             int param = plan->group_params[group->first_param + i];
             int class = b->model->params[param].parameter_class;
@@ -255,6 +256,7 @@ int plan_cut_segments(struct plan_builder *b)
             else
                 plan->segments[plan->segment_count++] = (struct plan_segment){g, class, offset, count};
         }
+        group->segment_count = plan->segment_count - group->first_segment;
     }
     return 0;
 }

@@ -73,22 +73,38 @@ static void run_clip(void *argument)
     b->executor->parts.kernels->clip_factor(b->executor->scalars, b->context.stream);
 }
 
+/* One segment of a shard: `at` bytes from the begin of param, its gradient and its moments. */
+static void step_segment(const struct op_block *b, const struct plan_segment *segment, char *m, char *v)
+{
+    const struct executor_parts *parts = &b->executor->parts;
+    const struct kernels *k = parts->kernels;
+    const struct optimizer_options *o = &parts->plan->options.optimizer;
+    const struct step_scalars *scalars = b->executor->scalars;
+    const int64_t at = segment->offset * dtype_size(k->dtype), n = segment->count;
+    char *param = (char *)b->to + at;
+    const char *grad = (const char *)b->from + at;
+    switch (o->kind) {
+    case OPTIMIZER_ADAM:
+        k->adam(param, m + at, v + at, grad, n, segment->parameter_class, scalars, b->context.stream);
+        break;
+    case OPTIMIZER_SGD:
+        k->sgd(param, m ? m + at : NULL, grad, n, segment->parameter_class, o->momentum, o->dampening,
+               o->nesterov, scalars, b->context.stream);
+        break;
+    default: /* OPTIMIZER_ADAMW */
+        k->adamw(param, m + at, v + at, grad, n, segment->parameter_class, scalars, b->context.stream);
+        break;
+    }
+}
+
 static void run_step(void *argument)
 {
     const struct op_block *b = argument;
     const struct executor_parts *parts = &b->executor->parts;
-    const struct plan *plan = parts->plan;
-    const struct param_group *group = &plan->groups[b->op->group];
-    int size = dtype_size(parts->kernels->dtype);
+    const struct param_group *group = &parts->plan->groups[b->op->group];
     char *m = executor_address(parts, group->moment1, 0), *v = executor_address(parts, group->moment2, 0);
-    for (int i = 0; i < plan->segment_count; i++) {
-        const struct plan_segment *segment = &plan->segments[i];
-        int64_t at = segment->offset * size;
-        if (segment->group == b->op->group)
-            parts->kernels->adamw((char *)b->to + at, m + at, v + at, (const char *)b->from + at,
-                                  segment->count, segment->parameter_class, b->executor->scalars,
-                                  b->context.stream);
-    }
+    for (int i = 0; i < group->segment_count; i++)
+        step_segment(b, &parts->plan->segments[group->first_segment + i], m, v);
 }
 
 static void (*const runs[OP_KIND_COUNT])(void *) = {

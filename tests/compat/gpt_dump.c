@@ -3,9 +3,11 @@
  *     gpt_dump FOLDER
  *
  * FOLDER/config holds one line of numbers: layers channels heads vocab positions B T steps lr weight_decay
- * beta1 beta2 epsilon clip_norm. FOLDER/params: every parameter in the model's order, f32. FOLDER/tokens and
- * FOLDER/targets: (steps, B, T) i32. Written: FOLDER/grads (the first step's, f32, same order), FOLDER/losses
- * (f64, one a step), FOLDER/norms (f64), FOLDER/names (a line a parameter: name, elements), FOLDER/trained.
+ * beta1 beta2 epsilon clip_norm, optimizer (enum) momentum dampening nesterov decay (enum), and two patterns
+ * of names, "-" for none: frozen, not decayed. FOLDER/params: every parameter in the model's order, f32.
+ * FOLDER/tokens and FOLDER/targets: (steps, B, T) i32. Written: FOLDER/grads (the first step's, f32, same
+ * order), FOLDER/losses (f64, one a step), FOLDER/norms (f64), FOLDER/names (a line a parameter: name,
+ * elements), FOLDER/trained.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,6 +16,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "runtime/model/gpt.h"
+#include "runtime/model/param_patterns.h"
 #include "runtime/train/trainer.h"
 
 struct settings {
@@ -21,6 +24,9 @@ struct settings {
     struct shape shape;
     int steps;
     struct trainer_step_values values;
+    struct optimizer_options optimizer;
+    enum param_decay decay;
+    char frozen[64], spared[64];
 };
 
 /* Where it begins and for how long; every file is read and written as a whole. */
@@ -48,11 +54,28 @@ static int read_settings(const char *folder, struct settings *s, struct muster_e
     if (!file)
         return error_errno(err, "%s", path);
     struct trainer_step_values *v = &s->values;
+    int kind, nesterov, decay;
     int found =
         fscanf(file, "%d %d %d %d %d %d %d %d %lf %lf %lf %lf %lf %lf", &s->gpt.layers, &s->gpt.channels,
                &s->gpt.heads, &s->gpt.vocab, &s->gpt.max_positions, &s->shape.B, &s->shape.T, &s->steps,
                &v->learning_rate, &v->weight_decay, &v->beta1, &v->beta2, &v->epsilon, &v->clip_norm);
-    return found == 14 ? 0 : error_set(err, MUSTER_E_INVALID, "%s: %d of 14 numbers", path, found);
+    found += fscanf(file, "%d %lf %lf %d %d %63s %63s", &kind, &s->optimizer.momentum,
+                    &s->optimizer.dampening, &nesterov, &decay, s->frozen, s->spared);
+    if (found != 21)
+        return error_set(err, MUSTER_E_INVALID, "%s: %d of 21 values", path, found);
+    s->optimizer.kind = (enum optimizer)kind;
+    s->optimizer.nesterov = nesterov;
+    s->decay = (enum param_decay)decay;
+    return 0;
+}
+
+static int mark_parameters(struct model *model, struct settings *s, struct muster_error *err)
+{
+    char *frozen[] = {s->frozen, NULL}, *spared[] = {s->spared, NULL};
+    return param_patterns_freeze(model, strcmp(s->frozen, "-") ? frozen : NULL, err) < 0 ||
+                   param_patterns_decay(model, s->decay, strcmp(s->spared, "-") ? spared : NULL, err) < 0
+               ? -1
+               : 0;
 }
 
 /* What a run reads and writes, in memory. */
@@ -79,6 +102,14 @@ static int set_param(struct trainer *trainer, int param, void *values, struct mu
     return trainer_set_param(trainer, param, values, err);
 }
 
+/* Zeros of one that is frozen. */
+static int get_grad(struct trainer *trainer, int param, void *values, struct muster_error *err)
+{
+    const struct plan *plan = trainer_plan(trainer);
+    return plan->groups[plan->places[param].group].trainable ? trainer_get_grad(trainer, param, values, err)
+                                                             : 0;
+}
+
 static int train(struct trainer *trainer, const struct model *model, const struct settings *s,
                  struct arrays *a, struct muster_error *err)
 {
@@ -91,7 +122,7 @@ static int train(struct trainer *trainer, const struct model *model, const struc
         struct trainer_stats stats;
         size_t at = (size_t)step * batch;
         if (trainer_step(trainer, a->tokens + at, a->targets + at, &values, &stats, err) ||
-            (step == 0 && each_param(trainer, model, a->grads, trainer_get_grad, err)))
+            (step == 0 && each_param(trainer, model, a->grads, get_grad, err)))
             return -1;
         a->losses[step] = stats.loss;
         a->norms[step] = stats.grad_norm;
@@ -118,7 +149,7 @@ static int run(const char *folder, struct muster_error *err)
     if (read_settings(folder, &s, err))
         return -1;
     GUARD(guard_gpt) struct gpt *gpt = gpt_create(&s.gpt, err);
-    if (!gpt)
+    if (!gpt || mark_parameters(&gpt->model, &s, err) < 0)
         return -1;
     const struct trainer_options options = {
         .plan = {.strategy = STRATEGY_NO_SHARD,
@@ -126,7 +157,8 @@ static int run(const char *folder, struct muster_error *err)
                  .shape = s.shape,
                  .micro_batches = 1,
                  .clip = true,
-                 .train = true},
+                 .train = true,
+                 .optimizer = s.optimizer},
         .world_size = 1,
         .threads = 2,
         .timeout_ns = 60 * NS_PER_S,

@@ -2,11 +2,12 @@
 
 Bounds: one step's loss 1e-6 relative; every gradient, per tensor, an L2 norm of the difference of at most 1e-5 of the
 reference's (QKV biases as three slices; a slice whose norm is below 1e-6 of the global gradient norm, as the gradient of
-K's bias is by symmetry, is held to 1e-6 of the global norm); losses and gradient norms over 100 AdamW steps 1e-5.
+K's bias is by symmetry, is held to 1e-6 of the global norm); losses and gradient norms over 100 AdamW steps 1e-5, and over 40 steps of the other optimizers, with frozen and undecayed parameters.
 
 The interpreter with torch is MUSTER_TORCH_PYTHON, else .venv/bin/python of the source tree; without torch the test is
 skipped (exit 77). MUSTER_BUILD names the build tree."""
 
+import fnmatch
 import os
 import pathlib
 import subprocess
@@ -31,7 +32,7 @@ import torch.nn.functional as functional
 
 LAYERS, CHANNELS, HEADS, VOCAB, POSITIONS = 3, 64, 4, 160, 40
 B, T, STEPS = 4, 32, 100
-LR, DECAY, BETA1, BETA2, EPSILON, CLIP = 1e-3, 0.1, 0.9, 0.95, 1e-8, 1.0
+LR, SGD_LR, DECAY, BETA1, BETA2, EPSILON, CLIP = 1e-3, 0.1, 0.1, 0.9, 0.95, 1e-8, 1.0
 
 
 def shapes():
@@ -94,44 +95,75 @@ def loss_of(p, tokens, targets):
     return functional.cross_entropy(logits.reshape(-1, VOCAB), targets.reshape(-1))
 
 
-def reference(parameters, tokens, targets):
-    p = {name: value.double().requires_grad_() for name, value in parameters.items()}
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": [v for v in p.values() if v.dim() == 2], "weight_decay": DECAY},
-            {"params": [v for v in p.values() if v.dim() == 1], "weight_decay": 0.0},
-        ],
-        lr=LR, betas=(BETA1, BETA2), eps=EPSILON,
-    )
+class Variant:
+    """One optimizer: what PyTorch makes of the parameters, and the numbers that tell ours."""
+
+    def __init__(self, name, kind, make, steps=40, momentum=0.0, dampening=0.0, nesterov=0, decay_all=0, frozen="-", spared="-", rate=LR):
+        self.name, self.make, self.steps, self.frozen, self.spared, self.decay_all = name, make, steps, frozen, spared, decay_all
+        self.rate = rate
+        self.numbers = [kind, momentum, dampening, nesterov, decay_all, frozen, spared]
+
+    def groups(self, p):
+        decays = lambda name, v: (self.decay_all or v.dim() == 2) and not fnmatch.fnmatchcase(name, self.spared)
+        return [
+            {"params": [v for n, v in p.items() if v.requires_grad and decays(n, v)], "weight_decay": DECAY},
+            {"params": [v for n, v in p.items() if v.requires_grad and not decays(n, v)], "weight_decay": 0.0},
+        ]
+
+
+def adam(kind):
+    return lambda groups: kind(groups, lr=LR, betas=(BETA1, BETA2), eps=EPSILON)
+
+
+def sgd(**options):
+    return lambda groups: torch.optim.SGD([{**group, **options} for group in groups], lr=SGD_LR)
+
+
+VARIANTS = [
+    Variant("AdamW", 0, adam(torch.optim.AdamW), steps=STEPS),
+    Variant("Adam, all decay but wpe", 1, adam(torch.optim.Adam), decay_all=1, spared="wpe.*"),
+    Variant("SGD", 2, sgd(), rate=SGD_LR),
+    Variant("SGD with momentum", 2, sgd(momentum=0.9, dampening=0.1), momentum=0.9, dampening=0.1, rate=SGD_LR),
+    Variant("SGD with Nesterov's", 2, sgd(momentum=0.9, nesterov=True), momentum=0.9, nesterov=1, rate=SGD_LR),
+    Variant("AdamW, block 1 frozen", 0, adam(torch.optim.AdamW), frozen="h.1.*"),
+    Variant("AdamW, the tied embedding frozen", 0, adam(torch.optim.AdamW), frozen="wte.*"),
+]
+
+
+def reference(variant, parameters, tokens, targets):
+    p = {name: value.double().requires_grad_(not fnmatch.fnmatchcase(name, variant.frozen)) for name, value in parameters.items()}
+    optimizer = variant.make(variant.groups(p))
     losses, norms, gradients = [], [], None
-    for step in range(STEPS):
+    for step in range(variant.steps):
         optimizer.zero_grad()
         loss = loss_of(p, tokens[step], targets[step])
         loss.backward()
         if step == 0:
-            gradients = {name: value.grad.clone() for name, value in p.items()}
+            gradients = {name: torch.zeros_like(value) if value.grad is None else value.grad.clone() for name, value in p.items()}
         norms.append(torch.nn.utils.clip_grad_norm_(list(p.values()), CLIP).item())
         optimizer.step()
         losses.append(loss.item())
-    return losses, norms, gradients
+    return losses, norms, gradients, {name: value.detach() for name, value in p.items()}
 
 
-def ours(parameters, tokens, targets):
+def ours(variant, parameters, tokens, targets):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        numbers = [LAYERS, CHANNELS, HEADS, VOCAB, POSITIONS, B, T, STEPS, LR, DECAY, BETA1, BETA2, EPSILON, CLIP]
+        numbers = [LAYERS, CHANNELS, HEADS, VOCAB, POSITIONS, B, T, variant.steps, variant.rate, DECAY, BETA1, BETA2, EPSILON, CLIP, *variant.numbers]
         (folder / "config").write_text(" ".join(map(str, numbers)) + "\n")
         (folder / "params").write_bytes(b"".join(bytes(v.contiguous().view(-1).untyped_storage()) for v in parameters.values()))
         for name, values in (("tokens", tokens), ("targets", targets)):
-            (folder / name).write_bytes(bytes(values.to(torch.int32).contiguous().untyped_storage()))
+            (folder / name).write_bytes(bytes(values[:variant.steps].to(torch.int32).contiguous().clone().untyped_storage()))
         subprocess.run([BUILD / "tests" / "gpt_dump", folder], check=True)
         names = [line.split() for line in (folder / "names").read_text().splitlines()]
         assert [name for name, _ in names] == list(parameters), "the order of parameters differs"
-        flat = torch.frombuffer(bytearray((folder / "grads").read_bytes()), dtype=torch.float32).double()
-        pieces = flat.split([int(count) for _, count in names])
-        gradients = {name: piece.view(parameters[name].shape) for (name, _), piece in zip(names, pieces)}
+
+        def tensors(file):
+            pieces = torch.frombuffer(bytearray((folder / file).read_bytes()), dtype=torch.float32).double().split([int(count) for _, count in names])
+            return {name: piece.view(parameters[name].shape) for (name, _), piece in zip(names, pieces)}
+
         read = lambda name: torch.frombuffer(bytearray((folder / name).read_bytes()), dtype=torch.float64).tolist()
-        return read("losses"), read("norms"), gradients
+        return read("losses"), read("norms"), tensors("grads"), tensors("trained")
 
 
 failures = []
@@ -159,19 +191,29 @@ def check_gradients(found, wanted):
     check("gradients that vanish, against the global norm", worst_small, 1e-6)
 
 
+def compare(variant, parameters, tokens, targets):
+    want_losses, want_norms, want_gradients, want_trained = reference(variant, parameters, tokens, targets)
+    losses, norms, gradients, trained = ours(variant, parameters, tokens, targets)
+    relative = lambda a, b: abs(a - b) / abs(b)
+    print(f"{variant.name}: loss {want_losses[0]:.4f} -> {want_losses[-1]:.4f} in {variant.steps} steps")
+    check("loss of one step", relative(losses[0], want_losses[0]), 1e-6)
+    check_gradients(gradients, want_gradients)
+    check(f"losses of {variant.steps} steps", max(map(relative, losses, want_losses)), 1e-5)
+    check("gradient norm of the first step", relative(norms[0], want_norms[0]), 1e-5)
+    moved = lambda found: torch.cat([(found[n] - parameters[n].double()).flatten() for n in parameters])
+    check("the way of all parameters", (moved(trained) - moved(want_trained)).norm().item() / moved(want_trained).norm().item(), 1e-3)
+    frozen = [n for n in parameters if fnmatch.fnmatchcase(n, variant.frozen)]
+    check(f"{len(frozen)} frozen parameters", max([(trained[n] - parameters[n].double()).abs().max().item() for n in frozen] or [0.0]), 0)
+
+
 def main():
     torch.set_num_threads(2)
     generator = torch.Generator().manual_seed(7)
     parameters = initial_parameters(generator)
     tokens, targets = batches(generator)
-    want_losses, want_norms, want_gradients = reference(parameters, tokens, targets)
-    losses, norms, gradients = ours(parameters, tokens, targets)
-    relative = lambda a, b: abs(a - b) / abs(b)
-    print(f"torch {torch.__version__}; loss {want_losses[0]:.4f} -> {want_losses[-1]:.4f} in {STEPS} steps")
-    check("loss of one step", relative(losses[0], want_losses[0]), 1e-6)
-    check_gradients(gradients, want_gradients)
-    check(f"losses of {STEPS} steps", max(map(relative, losses, want_losses)), 1e-5)
-    check("gradient norm of the first step", relative(norms[0], want_norms[0]), 1e-5)
+    print(f"torch {torch.__version__}")
+    for variant in VARIANTS:
+        compare(variant, parameters, tokens, targets)
     return 1 if failures else 0
 
 

@@ -236,6 +236,55 @@ static void frozen_and_trainable_do_not_mix(void **state)
     plan_model_destroy(m);
 }
 
+/* What an optimizer keeps is planned, and no more. */
+static void moments_are_the_optimizers(void **state)
+{
+    (void)state;
+    static const struct {
+        struct optimizer_options optimizer;
+        int moments;
+    } rows[] = {{{OPTIMIZER_ADAMW, 0, 0, false}, 2},
+                {{OPTIMIZER_ADAM, 0, 0, false}, 2},
+                {{OPTIMIZER_SGD, 0.9, 0, true}, 1},
+                {{OPTIMIZER_SGD, 0, 0, false}, 0}};
+    struct plan_model *m = plan_model_cnn(5, 64);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
+        options.optimizer = rows[i].optimizer;
+        struct plan plan = built(m, &options);
+        for (int g = 0; g < plan.group_count; g++)
+            assert_int_equal((plan.groups[g].moment1 >= 0) + (plan.groups[g].moment2 >= 0), rows[i].moments);
+        assert_int_equal(plan.kind_bytes[PLAN_MOMENT2] > 0, rows[i].moments == 2);
+        plan_free(&plan);
+    }
+    plan_model_destroy(m);
+}
+
+static void optimizers_that_cannot_be_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        struct optimizer_options optimizer;
+        const char *error;
+    } rows[] = {
+        {{OPTIMIZER_SGD, 0, 0, true}, "nesterov needs a momentum and no dampening; they are 0 and 0"},
+        {{OPTIMIZER_SGD, 0.9, 0.1, true}, "nesterov needs a momentum and no dampening; they are 0.9 and 0.1"},
+        {{OPTIMIZER_SGD, 1, 0, false}, "SGD's momentum is 1; use 0 to below 1"},
+        {{OPTIMIZER_ADAMW, 0.9, 0, false},
+         "momentum, dampening and nesterov are SGD's; Adam's are beta1 and beta2"},
+    };
+    struct plan_model *m = plan_model_cnn(5, 64);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
+        struct plan plan;
+        struct muster_error err = {0};
+        options.optimizer = rows[i].optimizer;
+        assert_int_equal(plan_build(&m->model, &options, &plan, &err), -1);
+        assert_string_equal(err.text, rows[i].error);
+    }
+    plan_model_destroy(m);
+}
+
 /* Over all ranks, the segments of a class hold each of its parameters' elements once. */
 static void segments_cover_every_parameter_once(void **state)
 {
@@ -460,6 +509,8 @@ int main(void)
         cmocka_unit_test(models_are_rejected_with_reasons),
         cmocka_unit_test(groups_follow_units),
         cmocka_unit_test(frozen_and_trainable_do_not_mix),
+        cmocka_unit_test(moments_are_the_optimizers),
+        cmocka_unit_test(optimizers_that_cannot_be_are_named),
         cmocka_unit_test(segments_cover_every_parameter_once),
         cmocka_unit_test(hash_tells_schedules_apart),
         cmocka_unit_test(memory_falls_with_sharding),

@@ -38,6 +38,28 @@ static void reads_a_good_file(void **state)
     train_config_free(&c);
 }
 
+static void reads_lists_of_patterns(void **state)
+{
+    (void)state;
+    static const char text[] = "training:\n  frozen: [wte.*, 'h.0.*']\n  no_decay: wpe.*\n  optimizer: SGD\n"
+                               "  momentum: 0.9\n  nesterov: true\ndata: {path: x}\n";
+    struct train_config c;
+    struct muster_error err = {0};
+    char set[] = "training.frozen=h.1.*";
+    char *overrides[] = {set};
+    if (train_config_parse("t.yaml", text, strlen(text), overrides, 1, &c, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_string_equal(c.frozen[0], "wte.*");
+    assert_string_equal(c.frozen[1], "h.0.*");
+    assert_string_equal(c.frozen[2], "h.1.*");
+    assert_null(c.frozen[3]);
+    assert_string_equal(c.no_decay[0], "wpe.*");
+    assert_null(c.no_decay[1]);
+    assert_int_equal(c.optimizer, OPTIMIZER_SGD);
+    assert_true(c.momentum == 0.9 && c.nesterov);
+    train_config_free(&c);
+}
+
 static const struct {
     const char *text, *error;
 } bad[] = {
@@ -51,6 +73,11 @@ static const struct {
     {"training: 5\n", "t.yaml:1:11: section 'training' is a single value"},
     {"- a\n", "t.yaml:1:1: the file is not a mapping"},
     {"training:\n  steps: [1]\n", "t.yaml:2:10: a list found where a single value is expected"},
+    {"training:\n  frozen: [a, [b]]\n", "t.yaml:2:15: a list found where a single value is expected"},
+    {"training:\n  schedule: Cosine\n",
+     "t.yaml:2:13: training.schedule: 'Cosine' is not one of cosine, linear"},
+    {"training:\n  schedule: WarmupLR\n  warmup_steps: 0\n",
+     "t.yaml: training.schedule: WarmupLR needs at least 1 step of warm-up"},
     {"training:\n  steps: {a: 1}\n", "t.yaml:2:10: a mapping found where a single value is expected"},
     {"training:\n  steps: *x\n", "t.yaml:2:10: alias *x has no anchor before it"},
     {"training:\n\tsteps: 5\n", "not valid YAML"},
@@ -127,8 +154,11 @@ static void survives_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_a_good_file),         cmocka_unit_test(names_what_is_wrong_and_where),
-        cmocka_unit_test(overrides_are_checked_too), cmocka_unit_test(survives_rubbish),
+        cmocka_unit_test(reads_a_good_file),
+        cmocka_unit_test(reads_lists_of_patterns),
+        cmocka_unit_test(names_what_is_wrong_and_where),
+        cmocka_unit_test(overrides_are_checked_too),
+        cmocka_unit_test(survives_rubbish),
         cmocka_unit_test(survives_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

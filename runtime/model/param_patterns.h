@@ -1,0 +1,28 @@
+/* param_patterns.h - parameters chosen by patterns of their names: what is frozen, what the weight decay
+ * spares.
+ *
+ * A pattern is the shell's: * any characters, dots too, ? one, [ab] one of these: "h.0.*", "*.bias". One that
+ * matches no parameter is an error, since it was meant to. Lists end with NULL; NULL is an empty one. */
+#ifndef MUSTER_RUNTIME_MODEL_PARAM_PATTERNS_H
+#define MUSTER_RUNTIME_MODEL_PARAM_PATTERNS_H
+
+#include "runtime/plan/model.h"
+
+/* symbol, name in a configuration: which parameters the weight decay is applied to at all. */
+#define PARAM_DECAYS(X)                                                                                      \
+    X(PARAM_DECAY_MATRICES, "matrices") /* of two dimensions and more: no bias, no norm */                   \
+    X(PARAM_DECAY_ALL, "all")
+enum param_decay {
+#define PARAM_DECAY_ENUM(symbol, name) symbol,
+    PARAM_DECAYS(PARAM_DECAY_ENUM)
+#undef PARAM_DECAY_ENUM
+};
+
+/* Before the model is planned: the parameters that match are not trained, and keep neither gradient nor
+ * optimizer state. At least one has to be left. */
+int param_patterns_freeze(struct model *model, char *const *patterns, struct muster_error *err);
+/* Sets every parameter's class (step_scalars): 0 decays, 1 does not. */
+int param_patterns_decay(struct model *model, enum param_decay decay, char *const *spared,
+                         struct muster_error *err);
+
+#endif
