@@ -16,11 +16,13 @@
 #include "proto/base/mem.h"
 #include "runtime/comm/comm_tcp_internal.h"
 
-enum { TOKEN_BYTES = 16, CALLERS_MAX = 32 };
+enum { TOKEN_BYTES = 16, UNKNOWN_MAX = 32 };
 #define HELLO_MAGIC UINT64_C(0x3170637473756d31)
 /* Limit for a caller that connects and sends nothing. Our ranks send at once, but TCP may have to
  * retransmit their first bytes more than once. */
 #define GREETING_NS (20 * NS_PER_S)
+/* And how long it keeps its place if others wait for one. */
+#define PLACE_NS (1 * NS_PER_S)
 
 /* First message of a caller; the rank that it calls answers with its own rank. */
 struct hello {
@@ -40,14 +42,17 @@ struct listing {
 /* A connection that has not identified itself yet. */
 struct caller {
     int fd;
-    struct instant limit;
+    struct instant since;
 };
 
 struct opening {
     struct tcp_comm *tcp;
     struct listing mine;
-    struct caller callers[CALLERS_MAX];
-    int caller_count;
+    /* Oldest first. There is a place for every connection of a higher rank, so those never compete with each
+     * other, and some for unknown peers. */
+    struct caller *callers;
+    int caller_count, places;
+    struct pollfd *entries; /* [1 + places]: the listener, callers */
 };
 
 /* ---- addresses ---- */
@@ -328,7 +333,8 @@ static int listen_here(struct opening *o, struct muster_error *err)
     scope_close int fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return error_errno(err, "a TCP socket");
-    if (bind(fd, &address.any, length) || listen(fd, TCP_ROLE_COUNT * tcp->comm.size + CALLERS_MAX))
+    /* Unknown peers must not fill the backlog either. */
+    if (bind(fd, &address.any, length) || listen(fd, SOMAXCONN))
         return error_errno(err, "listening at %s", tcp->address);
     length = sizeof address;
     if (getsockname(fd, &address.any, &length))
@@ -338,33 +344,50 @@ static int listen_here(struct opening *o, struct muster_error *err)
     return take_fd(&fd);
 }
 
-static void drop_caller(struct opening *o, int i)
+static int make_places(struct opening *o, struct muster_error *err)
 {
-    if (o->callers[i].fd >= 0)
-        (void)close(o->callers[i].fd); /* an unknown peer */
-    o->callers[i] = o->callers[--o->caller_count];
+    o->places = TCP_ROLE_COUNT * (o->tcp->comm.size - o->tcp->comm.rank - 1) + UNKNOWN_MAX;
+    o->callers = mem_calloc((size_t)o->places, sizeof *o->callers);
+    o->entries = mem_calloc((size_t)o->places + 1, sizeof *o->entries);
+    return o->callers && o->entries ? 0
+                                    : error_set(err, MUSTER_E_NOMEM, "no memory for %d callers", o->places);
 }
 
-/* If all places are taken by checked callers that have sent nothing, the oldest of them is dropped. */
-static void make_room(struct opening *o)
+static void forget_caller(struct opening *o, int i)
 {
-    int oldest = 0;
-    if (o->caller_count < CALLERS_MAX)
-        return;
-    for (int i = 1; i < o->caller_count; i++)
-        oldest = instant_diff_ns(o->callers[i].limit, o->callers[oldest].limit) < 0 ? i : oldest;
-    drop_caller(o, oldest);
+    --o->caller_count;
+    memmove(o->callers + i, o->callers + i + 1, (size_t)(o->caller_count - i) * sizeof *o->callers);
+}
+
+static void drop_caller(struct opening *o, int i)
+{
+    (void)close(o->callers[i].fd); /* an unknown peer */
+    forget_caller(o, i);
+}
+
+static struct instant caller_limit(const struct opening *o, int i)
+{
+    return instant_add(o->callers[i].since, GREETING_NS);
+}
+
+/* Whether all places are taken, and by callers that may keep them until *until. */
+static bool places_are_kept(const struct opening *o, struct instant *until)
+{
+    *until = instant_add(o->callers[0].since, PLACE_NS);
+    return o->caller_count == o->places && !instant_reached(clock_now(NULL), *until);
 }
 
 /* As many as there are places; the others wait in the backlog until these are checked. */
 static void accept_callers(struct opening *o, int listener)
 {
-    while (o->caller_count < CALLERS_MAX) {
+    if (o->caller_count == o->places)
+        drop_caller(o, 0); /* an unknown peer: ours speaks as soon as it runs */
+    while (o->caller_count < o->places) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
             return; /* no connection pending, or it is closed again; if descriptors have run out the callers
                        wait */
-        o->callers[o->caller_count++] = (struct caller){fd, instant_add(clock_now(NULL), GREETING_NS)};
+        o->callers[o->caller_count++] = (struct caller){fd, clock_now(NULL)};
     }
 }
 
@@ -384,7 +407,7 @@ static int look_at(struct opening *o, int i, int *missing, struct muster_error *
     int fd = o->callers[i].fd;
     ssize_t got = recv(fd, &hello, sizeof hello, MSG_PEEK | MSG_DONTWAIT);
     bool waits = (got < 0 && (errno == EAGAIN || errno == EINTR)) || (got > 0 && got < (ssize_t)sizeof hello);
-    if (waits && !instant_reached(clock_now(NULL), o->callers[i].limit))
+    if (waits && !instant_reached(clock_now(NULL), caller_limit(o, i)))
         return 0;
     if (got != (ssize_t)sizeof hello || !caller_is_ours(o, &hello)) {
         drop_caller(o, i);
@@ -394,8 +417,7 @@ static int look_at(struct opening *o, int i, int *missing, struct muster_error *
     (void)snprintf(what, sizeof what, "connecting to rank %d", hello.rank);
     (void)recv(fd, &hello, sizeof hello, MSG_DONTWAIT); /* it is connected */
     o->tcp->peers[hello.rank].fds[hello.role] = fd;
-    o->callers[i].fd = -1;
-    drop_caller(o, i);
+    forget_caller(o, i);
     --*missing;
     const struct hello answer = hello_of(o->tcp, hello.token, hello.role);
     return prepare_socket(fd, (enum tcp_role)hello.role, err) || send_hello(fd, &answer, what, err) ? -1 : 0;
@@ -413,31 +435,39 @@ static int name_missing(const struct opening *o, struct muster_error *err)
                       o->tcp->comm.rank);
 }
 
+/* Waits until a caller speaks, its time is over, or the next one can be accepted. */
+static int await_callers(struct opening *o, int listener, struct muster_error *err)
+{
+    struct instant deadline = o->tcp->board.deadline, limit = deadline, until;
+    bool kept = places_are_kept(o, &until);
+    if (kept)
+        limit = instant_min(limit, until);
+    o->entries[0] = (struct pollfd){.fd = kept ? -1 : listener, .events = POLLIN};
+    for (int i = 0; i < o->caller_count; i++) {
+        o->entries[1 + i] = (struct pollfd){.fd = o->callers[i].fd, .events = POLLIN};
+        limit = instant_min(limit, caller_limit(o, i));
+    }
+    struct muster_error late = {0};
+    if (!comm_await(o->entries, 1 + o->caller_count, limit, "waiting for higher ranks", &late) ||
+        (late.code == MUSTER_E_TIMEOUT && !instant_reached(clock_now(NULL), deadline)))
+        return 0;
+    if (err)
+        *err = late;
+    return late.code == MUSTER_E_TIMEOUT ? name_missing(o, err) : -1;
+}
+
 static int answer_all(struct opening *o, int listener, struct muster_error *err)
 {
     int missing = TCP_ROLE_COUNT * (o->tcp->comm.size - o->tcp->comm.rank - 1);
     while (missing > 0) {
-        struct pollfd entries[1 + CALLERS_MAX] = {{.fd = listener, .events = POLLIN}};
-        struct instant limit = o->tcp->board.deadline;
-        for (int i = 0; i < o->caller_count; i++) {
-            entries[1 + i] = (struct pollfd){.fd = o->callers[i].fd, .events = POLLIN};
-            limit = instant_min(limit, o->callers[i].limit);
-        }
-        struct muster_error late = {0};
-        if (comm_await(entries, 1 + o->caller_count, limit, "waiting for higher ranks", &late) &&
-            (late.code != MUSTER_E_TIMEOUT || instant_reached(clock_now(NULL), o->tcp->board.deadline))) {
-            if (err)
-                *err = late;
-            return late.code == MUSTER_E_TIMEOUT ? name_missing(o, err) : -1;
-        }
+        if (await_callers(o, listener, err))
+            return -1;
         for (int i = o->caller_count - 1; i >= 0; i--) {
             if (look_at(o, i, &missing, err))
                 return -1;
         }
-        if (entries[0].revents) {
-            make_room(o);
+        if (o->entries[0].revents)
             accept_callers(o, listener);
-        }
     }
     return 0;
 }
@@ -459,11 +489,12 @@ int tcp_connect(struct tcp_comm *tcp, bool faces_store, struct muster_error *err
 {
     struct opening o = {.tcp = tcp};
     tcp->board.deadline = instant_add(clock_now(NULL), tcp->comm.timeout_ns);
-    if (begin(&o, err) || (faces_store && settle_address(&o, err)))
-        return -1;
-    scope_close int listener = listen_here(&o, err);
-    int failed = listener < 0 || meet(&o, listener, err);
+    scope_close int listener = -1;
+    int failed = make_places(&o, err) || begin(&o, err) || (faces_store && settle_address(&o, err)) ||
+                 (listener = listen_here(&o, err)) < 0 || meet(&o, listener, err);
     while (o.caller_count)
         drop_caller(&o, 0);
+    mem_free(o.callers);
+    mem_free(o.entries);
     return failed ? -1 : 0;
 }
