@@ -32,7 +32,6 @@ void muster_training_defaults(struct muster_training *training, const struct mus
     *training = (struct muster_training){
         .size = sizeof *training,
         .strategy = MUSTER_FULL_SHARD,
-        .replicas = 1,
         .sequences = 1,
         .positions = model->positions,
         .micro_batches = 1,
@@ -68,7 +67,7 @@ static int check_size(const char *name, uint32_t size, size_t ours, struct muste
                      name, size, ours);
 }
 
-static int check_training(const struct muster_gpt *model, const struct muster_training *t, int world_size,
+static int check_training(const struct muster_gpt *model, const struct muster_training *t,
                           struct muster_error *err)
 {
     if (check_size("muster_gpt", model->size, sizeof *model, err) ||
@@ -77,12 +76,6 @@ static int check_training(const struct muster_gpt *model, const struct muster_tr
     if (t->strategy < 0 || t->strategy >= (int)STRATEGY_COUNT)
         return error_set(err, MUSTER_E_INVALID, "strategy %d: it is 0 to %d", t->strategy,
                          (int)STRATEGY_COUNT - 1);
-    if (t->replicas < 1 || world_size % t->replicas)
-        return error_set(err, MUSTER_E_INVALID, "replicas is %d, which does not divide a world of %d",
-                         t->replicas, world_size);
-    if (t->replicas > 1 && t->strategy != MUSTER_HYBRID_SHARD)
-        return error_set(err, MUSTER_E_INVALID, "replicas is %d, but only HYBRID_SHARD has replicas",
-                         t->replicas);
     if (t->positions > model->positions)
         return error_set(err, MUSTER_E_INVALID,
                          "a batch of %d positions is longer than the model's %d positions", t->positions,
@@ -93,13 +86,13 @@ static int check_training(const struct muster_gpt *model, const struct muster_tr
     return 0;
 }
 
+/* All but the mesh. */
 static struct trainer_options options_of(struct muster_world *world, const struct muster_training *t)
 {
     int world_size = world ? muster_world_size(world) : 1,
         local_size = world ? muster_world_local_size(world) : 1;
     return (struct trainer_options){
         .plan = {.strategy = (enum strategy)t->strategy,
-                 .mesh = {1, t->replicas, world_size / t->replicas},
                  .shape = {t->sequences, t->positions},
                  .micro_batches = t->micro_batches,
                  .prefetch_forward = t->prefetch,
@@ -124,8 +117,7 @@ struct muster_trainer *muster_trainer_create(struct muster_world *world, const s
 {
     if (processor_check(err))
         return NULL;
-    int world_size = world ? muster_world_size(world) : 1;
-    if (check_training(model, training, world_size, err))
+    if (check_training(model, training, err))
         return NULL;
     const struct gpt_config config = {.layers = model->layers,
                                       .channels = model->channels,
@@ -138,6 +130,9 @@ struct muster_trainer *muster_trainer_create(struct muster_world *world, const s
         return NULL;
     }
     struct trainer_options options = options_of(world, training);
+    if (mesh_choose(options.plan.strategy, training->replicas, options.world_size, options.local_world_size,
+                    &options.plan.mesh, err))
+        return NULL;
     char address[WORLD_ADDRESS];
     if (world && world_address(world, address, err))
         return NULL;

@@ -52,7 +52,8 @@ struct run {
     struct gpt *gpt;
     struct data *data;
     struct trainer *trainer;
-    int rank, world_size, micro_batches, threads;
+    int rank, world_size, local_size, micro_batches, threads;
+    struct mesh mesh;
     int32_t *tokens, *targets; /* (micro_batches, B, T) */
     void **weights;            /* full parameters, rank 0 only, after the training */
     struct progress progress;
@@ -169,7 +170,7 @@ static void fill_plan_options(const struct run *run, struct plan_options *plan)
     const struct train_config *c = &run->config;
     *plan = (struct plan_options){
         .strategy = (enum strategy)c->strategy,
-        .mesh = {.pipeline = 1, .replicate = 1, .shard = run->world_size},
+        .mesh = run->mesh,
         .rank = run->rank,
         .world_size = run->world_size,
         .shape = {(int)c->micro_batch, (int)c->sequence_length},
@@ -203,13 +204,16 @@ static int make_model(struct run *run, struct muster_error *err)
         return error_wrap(err, "training.frozen");
     if (param_patterns_decay(&run->gpt->model, (enum param_decay)c->decay, c->no_decay, err) < 0)
         return error_wrap(err, "training.no_decay");
+    if (mesh_choose((enum strategy)c->strategy, c->replicas, run->world_size, run->local_size, &run->mesh,
+                    err))
+        return -1;
     return train_config_accumulation(c, run->world_size, &run->micro_batches, err);
 }
 
 static int print_plan(struct run *run, const struct command *command, struct muster_error *err)
 {
     if (command->world_size)
-        run->world_size = (int)command->world_size;
+        run->world_size = run->local_size = (int)command->world_size; /* of its nodes nothing is known */
     if (make_model(run, err) < 0)
         return -1;
     struct plan_options options;
@@ -267,13 +271,12 @@ static int open_run(struct run *run, struct muster_error *err)
     char address[WORLD_ADDRESS];
     if (world_address(run->world, address, err))
         return -1;
-    int local_size = muster_world_local_size(run->world);
-    run->threads = c->threads ? (int)c->threads : host_threads(local_size);
+    run->threads = c->threads ? (int)c->threads : host_threads(run->local_size);
     struct trainer_options options = {
         .rank = run->rank,
         .world_size = run->world_size,
         .local_rank = muster_world_local_rank(run->world),
-        .local_world_size = local_size,
+        .local_world_size = run->local_size,
         .threads = run->threads,
         .store = everybody.store,
         .address = address,
@@ -290,20 +293,23 @@ static void say_start(struct run *run)
 {
     const struct train_config *c = &run->config;
     const struct plan *plan = trainer_plan(run->trainer);
-    char bytes[32];
+    char bytes[32], replicas[32] = "";
     for (int i = 0; i < MEMORY_CLASS_COUNT; i++)
         run->progress.planned_bytes += plan->arena_bytes[i];
     run->progress.steps = c->steps;
     run->progress.tokens_per_step = c->global_batch * c->sequence_length;
     if (run->rank)
         return;
+    if (plan->options.strategy == STRATEGY_HYBRID_SHARD)
+        (void)snprintf(replicas, sizeof replicas, " in %d replicas", run->mesh.replicate); /* fits */
     printf("data: %s, %d files, %lld tokens\n", c->path, data_files(run->data),
            (long long)data_tokens(run->data));
-    printf("model: gpt2, %lld parameters in %d groups; %s over %d ranks, %d threads each; %s a rank planned, "
-           "%d gathers in flight\n",
-           (long long)model_parameters(&run->gpt->model), plan->group_count,
-           strategy_name(plan->options.strategy), run->world_size, run->threads,
-           text_format_bytes(bytes, sizeof bytes, run->progress.planned_bytes), plan->gathers_in_flight);
+    printf(
+        "model: gpt2, %lld parameters in %d groups; %s over %d ranks%s, %d threads each; %s a rank planned, "
+        "%d gathers in flight\n",
+        (long long)model_parameters(&run->gpt->model), plan->group_count,
+        strategy_name(plan->options.strategy), run->world_size, replicas, run->threads,
+        text_format_bytes(bytes, sizeof bytes, run->progress.planned_bytes), plan->gathers_in_flight);
     printf("batch: %lld sequences of %lld tokens a step, %d micro-batches of %lld a rank\n",
            (long long)c->global_batch, (long long)c->sequence_length, run->micro_batches,
            (long long)c->micro_batch);
@@ -495,6 +501,7 @@ static int run_training(struct run *run, struct muster_error *err)
         return -1;
     run->rank = muster_world_rank(run->world);
     run->world_size = muster_world_size(run->world);
+    run->local_size = muster_world_local_size(run->world);
     run->terminal = isatty(STDOUT_FILENO);
     if (open_run(run, err) < 0)
         return -1;
@@ -525,7 +532,7 @@ int main(int argc, char *argv[])
 {
     struct command command = {0};
     struct muster_error err = {0};
-    struct run run = {.world_size = 1};
+    struct run run = {.world_size = 1, .local_size = 1};
     if (guard_output() < 0)
         return EXIT_CODE_FAILURE; /* there is nowhere to report it */
     if (parse_command(argc, argv, &command) < 0)

@@ -24,6 +24,7 @@ struct train_config {
     int64_t global_batch; /* sequences of one optimizer step over all ranks; accumulation follows from it */
     int64_t sequence_length;
     int strategy;        /* enum strategy */
+    int64_t replicas;    /* of HYBRID_SHARD; 0: one a node */
     int64_t prefetch;    /* gathers in flight ahead of compute */
     int64_t group_bytes; /* 0: clamp(total/8, 64 KB, 48 MB) */
     double learning_rate, min_learning_rate;

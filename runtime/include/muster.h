@@ -117,7 +117,7 @@ enum muster_strategy {
 struct muster_training {
     uint32_t size;                /* sizeof(struct muster_training); muster_training_defaults sets it */
     int32_t strategy;             /* enum muster_strategy */
-    int32_t replicas;             /* of MUSTER_HYBRID_SHARD: divides the world; else 1 */
+    int32_t replicas;             /* of MUSTER_HYBRID_SHARD: divides the world; 0: one a node; else 0 or 1 */
     int32_t sequences, positions; /* of a micro-batch on one rank; positions at most the model's */
     int32_t micro_batches;        /* of one step on one rank */
     int32_t prefetch;             /* gathers in flight ahead of compute; 0: none */

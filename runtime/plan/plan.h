@@ -48,6 +48,12 @@ struct mesh_place {
 };
 struct mesh_place mesh_place_of(struct mesh mesh, int rank);
 int mesh_size(struct mesh mesh); /* ranks; 0 if a side is below 1 or the product is above 2^30 */
+/* The mesh of a world without pipeline stages. replicas: of HYBRID_SHARD, a divisor of world_size; 0: one a
+ * node, where local_size ranks run on each of several nodes. HYBRID_SHARD on one node needs the number: with
+ * one replica it is FULL_SHARD. Other strategies have none: 0 or 1. MUSTER_E_INVALID names the values and
+ * what to use. */
+int mesh_choose(enum strategy strategy, int64_t replicas, int world_size, int local_size, struct mesh *mesh,
+                struct muster_error *err);
 
 /* symbol, name. What it keeps for each parameter is planned; its constants are kernels.h's. */
 #define OPTIMIZERS(X)                                                                                        \

@@ -144,6 +144,21 @@ class Train(unittest.TestCase):
                     for a, b in zip(expected, losses):
                         self.assertAlmostEqual(a, b, delta=2e-4, msg=f"{ranks} ranks {strategy} micro_batch {micro}")
 
+    def test_hybrid_shard_has_replicas(self):
+        hybrid = "--set", "training.strategy=HYBRID_SHARD", "--set", "training.micro_batch=1"
+        alone = self.losses(self.run_program(self.config(steps=6, output=""), *hybrid[2:]).stdout)
+        for ranks, replicas in (2, 1), (2, 2), (4, 2):
+            run = self.run_program(self.config(steps=6, output=""), *hybrid, "--set", f"training.replicas={replicas}", ranks=ranks)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.assertIn(f"HYBRID_SHARD over {ranks} ranks in {replicas} replicas,", run.stdout)
+            for a, b in zip(alone, self.losses(run.stdout), strict=True):
+                self.assertAlmostEqual(a, b, delta=2e-4, msg=f"{ranks} ranks, {replicas} replicas")
+        plan = self.run_program(self.config(), "--plan", *hybrid, "--set", "training.replicas=2", "--world-size", 4)
+        self.assertIn("replicate 2, shard 2", plan.stdout)
+        for words, says in (([], "all 2 ranks run on one node; set replicas"), (["--set", "training.replicas=3"], "does not divide a world of 2"),
+                            (["--set", "training.replicas=2", "--set", "training.strategy=FULL_SHARD"], "only HYBRID_SHARD has replicas")):
+            self.check_rejected(self.run_program(self.config(), *hybrid, *words, ranks=2), 2, says)
+
     def check_rejected(self, run, code, *words):
         self.assertEqual(run.returncode, code, run.stderr)
         lines = [line for line in run.stderr.splitlines() if line.startswith("muster-train:")]

@@ -3,6 +3,7 @@
  * failing allocation. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "proto/base/clock.h"
 #include "runtime/plan/plan.h"
@@ -502,6 +503,42 @@ static void planning_is_quick(void **state)
     plan_model_destroy(m);
 }
 
+static void worlds_become_meshes(void **state)
+{
+    (void)state;
+    const struct {
+        enum strategy strategy;
+        int64_t replicas;
+        int world, local, replicate;
+        const char *error;
+    } cases[] = {
+        {STRATEGY_FULL_SHARD, 0, 8, 4, 1, NULL},
+        {STRATEGY_NO_SHARD, 1, 8, 4, 1, NULL},
+        {STRATEGY_HYBRID_SHARD, 0, 8, 4, 2, NULL},
+        {STRATEGY_HYBRID_SHARD, 0, 4, 1, 4, NULL},
+        {STRATEGY_HYBRID_SHARD, 1, 4, 4, 1, NULL},
+        {STRATEGY_HYBRID_SHARD, 4, 4, 4, 4, NULL},
+        {STRATEGY_HYBRID_SHARD, 4, 8, 2, 4, NULL},
+        {STRATEGY_HYBRID_SHARD, 0, 4, 4, 0, "all 4 ranks run on one node; set replicas to a divisor of 4"},
+        {STRATEGY_HYBRID_SHARD, 0, 7, 2, 0, "a world of 7 does not consist of nodes with 2 ranks"},
+        {STRATEGY_HYBRID_SHARD, 5, 12, 4, 0,
+         "does not divide a world of 12; the nearest that do are 4 and 6"},
+        {STRATEGY_HYBRID_SHARD, 9, 4, 4, 0, "replicas is 9, which does not divide a world of 4"},
+        {STRATEGY_HYBRID_SHARD, -1, 4, 4, 0, "replicas is -1"},
+        {STRATEGY_FULL_SHARD, 2, 8, 4, 0, "only HYBRID_SHARD has replicas, not FULL_SHARD"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mesh mesh = {0};
+        struct muster_error err = {0};
+        int result =
+            mesh_choose(cases[i].strategy, cases[i].replicas, cases[i].world, cases[i].local, &mesh, &err);
+        if (result != (cases[i].error ? -1 : 0) || mesh.replicate != cases[i].replicate ||
+            !strstr(err.text, cases[i].error ? cases[i].error : ""))
+            fail_msg("case %zu: %d, %d replicas, '%s'", i, result, mesh.replicate, err.text);
+        assert_int_equal(mesh_size(mesh), result ? 0 : cases[i].world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -518,6 +555,7 @@ int main(void)
         cmocka_unit_test(one_rank_communicates_nothing),
         cmocka_unit_test(evaluation_only_goes_forward),
         cmocka_unit_test(mesh_places_are_unique),
+        cmocka_unit_test(worlds_become_meshes),
         cmocka_unit_test(failing_allocations_leak_nothing),
         cmocka_unit_test(planning_is_quick),
     };
