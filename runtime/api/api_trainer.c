@@ -195,6 +195,7 @@ int muster_trainer_step(struct muster_trainer *trainer, const int32_t *tokens, c
         .clip_norm = trainer->training.clip ? step->clip_norm : 0,
         .global_tokens =
             step->global_tokens ? step->global_tokens : rank_tokens(trainer) * trainer->world_size,
+        .stop = step->stop != 0,
     };
     struct trainer_stats stats;
     if (trainer_step(trainer->trainer, tokens, targets, &values, &stats, err))
@@ -204,6 +205,7 @@ int muster_trainer_step(struct muster_trainer *trainer, const int32_t *tokens, c
                                               .loss = stats.loss,
                                               .grad_norm = stats.grad_norm,
                                               .skipped = stats.skipped,
+                                              .stop = stats.stop,
                                               .step_ns = stats.step_ns,
                                               .comm_ns = stats.comm_ns,
                                               .exposed_ns = stats.exposed_ns};

@@ -27,7 +27,6 @@
 #include "runtime/model/safetensors.h"
 #include "runtime/train/data.h"
 #include "runtime/train/generate.h"
-#include "runtime/train/last_step.h"
 #include "runtime/train/lr.h"
 #include "runtime/train/trainer.h"
 #include "runtime/world/agree.h"
@@ -57,7 +56,7 @@ struct run {
     int32_t *tokens, *targets; /* (micro_batches, B, T) */
     void **weights;            /* full parameters, rank 0 only, after the training */
     struct progress progress;
-    bool listens;           /* for stop notices */
+    bool listens, noticed;  /* for stop notices; of one */
     bool cut_short;         /* all ranks have stopped for a notice, before the last step */
     int64_t resident_bytes; /* measured at resident_at */
     struct instant resident_at;
@@ -352,20 +351,23 @@ static void show_progress(struct run *run, struct progress_step *step, bool last
     (void)fflush(stdout); /* a closed console does not stop the training */
 }
 
-/* After a step, on every rank: whether all of them end here because a stop was announced. */
-static int look_for_notice(struct run *run, struct last_step *last, int64_t step, struct muster_error *err)
+/* After a step that is not the last: whether this rank has a notice, and whether the run ends here.
+ * Notices come to ranks at different steps: each asks for a stop with its next step, and all see that one at
+ * its end. */
+static int look_for_notice(struct run *run, bool asked, struct muster_error *err)
 {
     struct muster_notice notice = {.size = sizeof notice};
     int noticed = run->listens ? muster_notice(&notice, err) : 0;
-    if (noticed < 0 || (run->listens && last_step_reached(last, step, noticed, &run->cut_short, err) < 0))
+    if (noticed < 0)
         return -1;
+    run->noticed = noticed > 0;
+    run->cut_short = asked || (run->noticed && run->world_size == 1);
     return 0;
 }
 
 static int train(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    struct last_step last = {.store = run->world_size > 1 ? world_store(run->world) : NULL};
     const struct lr_schedule schedule = train_config_schedule(c);
     int64_t updates = 0; /* a skipped step does not advance the schedule */
     for (int64_t step = 0; step < c->steps && !run->cut_short; step++) {
@@ -380,6 +382,7 @@ static int train(struct run *run, struct muster_error *err)
             .clip_norm = c->clip_norm,
             .global_tokens = c->global_batch * c->sequence_length,
             .first_sample = (uint64_t)(step * c->global_batch),
+            .stop = run->noticed,
         };
         struct trainer_stats stats;
         if (trainer_step(run->trainer, run->tokens, run->targets, &values, &stats, err) < 0)
@@ -403,7 +406,7 @@ static int train(struct run *run, struct muster_error *err)
                                       .exposed_ns = stats.exposed_ns};
         progress_add(&run->progress, &shown);
         bool final = step + 1 == c->steps;
-        if (!final && look_for_notice(run, &last, step, err) < 0)
+        if (!final && look_for_notice(run, stats.stop, err) < 0)
             return -1;
         show_progress(run, &shown, final || run->cut_short);
         if (muster_heartbeat(step, err) < 0)

@@ -53,8 +53,9 @@ struct muster_notice {
 MUSTER_API int muster_notice_listen(struct muster_error *err);
 /* Whether a stop was announced to this rank: 1, and so from then on; 0 while there is none. notice may be
  * NULL. Never blocks. Ranks receive the notice at different steps: before they act on it they must agree
- * on one, say by an all_reduce of the answer once a step (launcher/docs/notice.md has it in Python). -1 as
- * above. */
+ * on one. Steps of a trainer carry the question: a rank that was told sets muster_step.stop, and every rank
+ * finds muster_step_result.stop set after the same step (launcher/docs/notice.md has an all_reduce in
+ * Python). -1 as above. */
 MUSTER_API int muster_notice(struct muster_notice *notice, struct muster_error *err);
 
 /* ---- the world ---- */
@@ -134,7 +135,7 @@ MUSTER_API void muster_training_defaults(struct muster_training *training, const
 /* The values of one optimizer step (AdamW; decay on tensors with two dimensions only). */
 struct muster_step {
     uint32_t size; /* sizeof(struct muster_step), set by muster_step_defaults */
-    uint32_t reserved;
+    int32_t stop;  /* not 0: this rank asks all to stop after this step */
     double learning_rate, weight_decay, beta1, beta2, epsilon;
     double clip_norm;      /* of the gradient over all ranks; 0: not clipped */
     int64_t global_tokens; /* targets that count in the whole step over all ranks; 0: all of them */
@@ -143,8 +144,10 @@ struct muster_step {
 MUSTER_API void muster_step_defaults(struct muster_step *step);
 
 struct muster_step_result {
-    uint32_t size;      /* sizeof(struct muster_step_result), set by the caller */
-    int32_t skipped;    /* not 0: the norm was not finite and the parameters are as before */
+    uint32_t size;   /* sizeof(struct muster_step_result), set by the caller */
+    int32_t skipped; /* not 0: the norm was not finite and the parameters are as before */
+    int32_t stop;    /* not 0: a rank asked to stop; the same on every rank */
+    int32_t reserved;
     double loss;        /* mean over the step's tokens of all ranks */
     double grad_norm;   /* before clipping */
     int64_t step_ns;    /* wall time */

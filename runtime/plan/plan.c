@@ -176,10 +176,10 @@ static int add_scalars(struct plan_builder *b)
     int64_t batches = plan_batch_bytes(b->options->shape) * b->options->micro_batches;
     plan->scalars = plan_add_buffer(b, PLAN_SCALARS, MEMORY_COMM, sizeof(struct step_scalars));
     plan->loss = plan_add_buffer(b, PLAN_SCALARS, MEMORY_COMM, sizeof(struct plan_loss));
-    plan->staging_scalars = plan_add_buffer(b, PLAN_STAGING, MEMORY_PINNED, sizeof(struct step_scalars));
+    plan->staging_input = plan_add_buffer(b, PLAN_STAGING, MEMORY_PINNED, sizeof(struct plan_input));
     plan->staging_batch = plan_add_buffer(b, PLAN_STAGING, MEMORY_PINNED, batches);
     plan->staging_result = plan_add_buffer(b, PLAN_STAGING, MEMORY_PINNED, sizeof(struct plan_result));
-    const int made[] = {plan->scalars, plan->loss, plan->staging_scalars, plan->staging_batch,
+    const int made[] = {plan->scalars, plan->loss, plan->staging_input, plan->staging_batch,
                         plan->staging_result};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
         if (made[i] < 0)

@@ -153,11 +153,16 @@ enum plan_kind {
 };
 const char *plan_kind_name(enum plan_kind kind);
 
-/* The loss over this rank's micro-batches (count: targets that count), after the step's all_reduce the total
- * is that of all ranks; the count stays local. */
+/* The loss over this rank's micro-batches (count: targets that count) and whether this rank asks to stop (1
+ * or 0). After the step's all_reduce total and stops are those of all ranks; the count stays local. */
 struct plan_loss {
-    double total;
+    double total, stops;
     int64_t count;
+};
+/* Content of plan.staging_input before a step: of the loss only `stops` is not 0. */
+struct plan_input {
+    struct step_scalars scalars;
+    struct plan_loss loss;
 };
 /* Content of plan.staging_result after a step. */
 struct plan_result {
@@ -271,9 +276,9 @@ struct plan {
     int first_backward;
     /* Entries by their role; loss and scalars are COMM memory, staging is PINNED. */
     int scalars, loss;
-    int staging_scalars; /* struct step_scalars of the next step, written by the host before the step */
-    int staging_batch;   /* tokens and targets of all micro-batches, likewise */
-    int staging_result;  /* struct plan_result, to be read by the host after the step */
+    int staging_input;  /* struct plan_input of the next step, written by the host before the step */
+    int staging_batch;  /* tokens and targets of all micro-batches, likewise */
+    int staging_result; /* struct plan_result, to be read by the host after the step */
     int64_t arena_bytes[MEMORY_CLASS_COUNT]; /* memory to allocate, to the byte */
     int64_t kind_bytes[PLAN_KIND_COUNT];     /* at their sum, not counting sharing */
     int gathers_in_flight;                   /* most gathers issued and not yet used at any point */

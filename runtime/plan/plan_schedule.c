@@ -1,4 +1,6 @@
 /* plan_schedule.c - walks the steps and emits one optimizer step's operations. */
+#include <stddef.h>
+
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "runtime/plan/plan_internal.h"
@@ -42,12 +44,11 @@ static int emit_copy_in(struct plan_builder *b, int from, int64_t offset, int to
 static int emit_inputs(struct plan_builder *b)
 {
     struct plan *plan = b->plan;
-    if (emit_copy_in(b, plan->staging_scalars, 0, plan->scalars, -1, sizeof(struct step_scalars)) < 0)
+    if (emit_copy_in(b, plan->staging_input, offsetof(struct plan_input, scalars), plan->scalars, -1,
+                     sizeof(struct step_scalars)) < 0)
         return -1;
-    struct schedule_op fill = plan_op(OP_FILL, STREAM_COMPUTE);
-    fill.to = plan->loss;
-    fill.bytes = sizeof(struct plan_loss);
-    return plan_emit(b, &fill, -1) < 0 ? -1 : 0;
+    return emit_copy_in(b, plan->staging_input, offsetof(struct plan_input, loss), plan->loss, -1,
+                        sizeof(struct plan_loss));
 }
 
 /* Tokens and targets are copied in when their micro-batch begins. */

@@ -9,13 +9,13 @@ static bool stepped(const struct plan_builder *b, int g)
     return b->plan->groups[g].local && b->plan->groups[g].trainable;
 }
 
-static int emit_sum(struct plan_builder *b, enum mesh_axis axis, int entry, int64_t offset)
+static int emit_sum(struct plan_builder *b, enum mesh_axis axis, int entry, int64_t offset, int64_t count)
 {
     struct schedule_op op = plan_op(OP_COMM, STREAM_REDUCE);
     op.axis = axis;
     op.from = op.to = entry;
     op.from_offset = op.to_offset = offset;
-    return plan_emit_comm(b, &op, COMM_ALL_REDUCE, DTYPE_F64, 1);
+    return plan_emit_comm(b, &op, COMM_ALL_REDUCE, DTYPE_F64, count);
 }
 
 /* Squares of all gradients: over this rank's shards, then over the ranks with other shards and other
@@ -38,9 +38,9 @@ static int emit_norm(struct plan_builder *b)
             return -1;
     }
     int64_t at = offsetof(struct step_scalars, norm_squared);
-    if (b->shard_ranks > 1 && emit_sum(b, AXIS_SHARD, plan->scalars, at) < 0)
+    if (b->shard_ranks > 1 && emit_sum(b, AXIS_SHARD, plan->scalars, at, 1) < 0)
         return -1;
-    return b->options->mesh.pipeline > 1 && emit_sum(b, AXIS_PIPELINE, plan->scalars, at) < 0 ? -1 : 0;
+    return b->options->mesh.pipeline > 1 && emit_sum(b, AXIS_PIPELINE, plan->scalars, at, 1) < 0 ? -1 : 0;
 }
 
 static int emit_clip(struct plan_builder *b)
@@ -87,13 +87,16 @@ static int emit_result(struct plan_builder *b, int from, int64_t offset, int64_t
     return plan_emit(b, &op, -1) < 0 ? -1 : 0;
 }
 
+_Static_assert(offsetof(struct plan_loss, stops) == offsetof(struct plan_loss, total) + sizeof(double),
+               "total and stops are summed as one");
+
 int plan_emit_update(struct plan_builder *b)
 {
     struct plan *plan = b->plan;
     if (b->options->train && b->options->clip && emit_norm(b) < 0)
         return -1;
     if (mesh_size(b->options->mesh) > 1 &&
-        emit_sum(b, AXIS_WORLD, plan->loss, offsetof(struct plan_loss, total)) < 0)
+        emit_sum(b, AXIS_WORLD, plan->loss, offsetof(struct plan_loss, total), 2) < 0) /* and the stops */
         return -1;
     if (b->options->train && (emit_clip(b) < 0 || emit_steps(b) < 0))
         return -1;

@@ -246,10 +246,11 @@ static int sync_all(struct trainer *trainer, struct muster_error *err)
 
 /* ---- a step ---- */
 
-static void write_scalars(struct trainer *trainer, const struct trainer_step_values *values)
+static void write_input(struct trainer *trainer, const struct trainer_step_values *values)
 {
     double t = (double)(trainer->updates + 1);
-    struct step_scalars scalars = {
+    struct plan_input input = {.loss.stops = values->stop};
+    input.scalars = (struct step_scalars){
         .learning_rate = {values->learning_rate, values->learning_rate},
         .weight_decay = {values->weight_decay, 0},
         .beta1 = values->beta1,
@@ -263,7 +264,7 @@ static void write_scalars(struct trainer *trainer, const struct trainer_step_val
         .step = (uint64_t)trainer->updates + 1,
         .first_sample = values->first_sample,
     };
-    memcpy(executor_address(&trainer->parts, trainer->plan.staging_scalars, 0), &scalars, sizeof scalars);
+    memcpy(executor_address(&trainer->parts, trainer->plan.staging_input, 0), &input, sizeof input);
 }
 
 static void write_batches(struct trainer *trainer, const int32_t *tokens, const int32_t *targets, int count)
@@ -300,6 +301,7 @@ static void read_stats(const struct trainer *trainer, const struct trainer_step_
     stats->loss = result.loss.total / (double)values->global_tokens;
     stats->grad_norm = trainer->plan.options.clip ? sqrt(result.scalars.norm_squared) : 0;
     stats->skipped = result.scalars.skip != 0;
+    stats->stop = result.loss.stops > 0;
 }
 
 int trainer_step(struct trainer *trainer, const int32_t *tokens, const int32_t *targets,
@@ -313,7 +315,7 @@ int trainer_step(struct trainer *trainer, const int32_t *tokens, const int32_t *
     struct device_stream *compute = trainer->streams[STREAM_COMPUTE];
     int64_t comm = comm_table_busy_ns(&trainer->comms), waited = trainer->ops->stream_waited_ns(compute);
     struct instant start = clock_now(NULL);
-    write_scalars(trainer, values);
+    write_input(trainer, values);
     write_batches(trainer, tokens, targets, trainer->plan.options.micro_batches);
     if (executor_run(trainer->executor, trainer->plan.op_count, false, e) || sync_all(trainer, e)) {
         char what[48];
@@ -342,7 +344,7 @@ int trainer_evaluate(struct trainer *trainer, const int32_t *tokens, const int32
     if (trainer_usable(trainer, e))
         return -1;
     struct plan_loss found;
-    write_scalars(trainer, &(struct trainer_step_values){.global_tokens = 1});
+    write_input(trainer, &(struct trainer_step_values){.global_tokens = 1});
     write_batches(trainer, tokens, targets, 1);
     int failed = executor_run(trainer->executor, trainer->plan.first_backward, true, e);
     if (!failed && trainer->ops->copy(trainer->streams[STREAM_COMPUTE], &found,

@@ -42,12 +42,14 @@ struct trainer_step_values {
     double clip_norm;      /* 0: none */
     int64_t global_tokens; /* tokens that count in the whole step, over all ranks and micro-batches */
     uint64_t first_sample; /* global index of the step's first sample */
+    bool stop;             /* this rank asks all to stop after this step */
 };
 
 struct trainer_stats {
     double loss;      /* mean over the global batch of the step */
     double grad_norm; /* before clipping; 0 if not clipped */
     bool skipped;     /* the norm was not finite: parameters are as before */
+    bool stop;        /* some rank has asked to stop: the same on every rank of the step */
     int64_t step_ns;  /* wall */
     /* comm_ns: every collective from its start on its stream to its end, waiting for late peers included,
      * added up (two at once count twice). exposed_ns: time in which the compute stream waited for other

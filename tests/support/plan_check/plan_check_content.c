@@ -35,7 +35,7 @@ struct follower {
     bool *needs_grad;
     int stage, op;
     bool reshard, clipped;
-    int scalars_in, loss_cleared, results; /* copies and fills of the step's frame */
+    int scalars_in, loss_begun, results; /* copies of the step's frame */
     int norm_sums[AXIS_COUNT], loss_sums;
     int replicas, shard_ranks;
     enum mesh_axis replica_axis;
@@ -303,7 +303,7 @@ static int follow_sum(struct follower *f, const struct schedule_op *op)
     if (op->to == f->plan->scalars && !f->clipped)
         f->norm_sums[op->axis]++;
     else if (op->to == f->plan->loss)
-        f->loss_sums += op->axis == AXIS_WORLD;
+        f->loss_sums += op->axis == AXIS_WORLD && op->comm.count == 2; /* total, stops */
     return 0;
 }
 
@@ -361,7 +361,13 @@ static int follow_copy(struct follower *f, const struct schedule_op *op)
 {
     if (op->to >= 0 && f->plan->entries[op->to].kind == PLAN_BATCH)
         hold(f, op->to, HOLDS_BATCH, -1, op->micro);
-    f->scalars_in += op->to >= 0 && op->to == f->plan->scalars && op->from == f->plan->staging_scalars;
+    bool input = op->to >= 0 && op->from == f->plan->staging_input;
+    f->scalars_in += input && op->to == f->plan->scalars &&
+                     op->from_offset == (int64_t)offsetof(struct plan_input, scalars) &&
+                     op->bytes == (int64_t)sizeof(struct step_scalars);
+    f->loss_begun += input && op->to == f->plan->loss &&
+                     op->from_offset == (int64_t)offsetof(struct plan_input, loss) &&
+                     op->bytes == (int64_t)sizeof(struct plan_loss);
     f->results += op->to >= 0 && op->to == f->plan->staging_result &&
                   op->from == (f->results ? f->plan->loss : f->plan->scalars);
     return 0;
@@ -369,10 +375,8 @@ static int follow_copy(struct follower *f, const struct schedule_op *op)
 
 static int follow_fill(struct follower *f, const struct schedule_op *op)
 {
-    if (op->group < 0) {
-        f->loss_cleared += op->to == f->plan->loss;
-        return 0;
-    }
+    if (op->group < 0)
+        return WRONG(f, "op %d zeroes buffer %d of no group", f->op, op->to);
     struct content *c = &f->content[op->to];
     if (c->held == HOLDS_GRAD && c->parts > 0)
         return WRONG(f, "op %d zeroes part of a gradient of group %d that is in use", f->op, c->of);
@@ -435,9 +439,9 @@ static int check_frame(const struct follower *f)
 {
     const struct plan_options *o = &f->plan->options;
     bool normed = o->train && o->clip;
-    if (f->scalars_in != 1 || f->loss_cleared != 1 || f->results != 2)
-        return WRONG(f, "scalars come in %d times, the loss is cleared %d times, %d results go out",
-                     f->scalars_in, f->loss_cleared, f->results);
+    if (f->scalars_in != 1 || f->loss_begun != 1 || f->results != 2)
+        return WRONG(f, "scalars come in %d times, the loss begins %d times, %d results go out",
+                     f->scalars_in, f->loss_begun, f->results);
     if (f->norm_sums[AXIS_SHARD] != (normed && f->shard_ranks > 1) ||
         f->norm_sums[AXIS_PIPELINE] != (normed && o->mesh.pipeline > 1))
         return WRONG(f, "the norm is summed %d times over shards and %d times over stages",

@@ -43,7 +43,7 @@ class Training(ctypes.Structure):
 
 class Step(ctypes.Structure):
     _fields_ = (
-        [("size", ctypes.c_uint32), ("reserved", ctypes.c_uint32)]
+        [("size", ctypes.c_uint32), ("stop", ctypes.c_int32)]
         + [
             (name, ctypes.c_double)
             for name in ("learning_rate", "weight_decay", "beta1", "beta2", "epsilon", "clip_norm")
@@ -54,7 +54,8 @@ class Step(ctypes.Structure):
 
 class Result(ctypes.Structure):
     _fields_ = [
-        ("size", ctypes.c_uint32), ("skipped", ctypes.c_int32), ("loss", ctypes.c_double),
+        ("size", ctypes.c_uint32), ("skipped", ctypes.c_int32), ("stop", ctypes.c_int32), ("reserved", ctypes.c_int32),
+        ("loss", ctypes.c_double),
         ("grad_norm", ctypes.c_double), ("step_ns", ctypes.c_int64), ("comm_ns", ctypes.c_int64),
         ("exposed_ns", ctypes.c_int64),
     ]
@@ -102,11 +103,13 @@ def worker(out):
         pairs = [batch(first + row) for row in range(rows)]
         flat = [(ctypes.c_int32 * (rows * POSITIONS))(*(t for pair in pairs for t in pair[side])) for side in (0, 1)]
         result = Result(ctypes.sizeof(Result))
+        step.stop = number == STEPS - 1 and rank == size - 1  # one of them asks, and all hear it
         code = muster.muster_trainer_step(
             trainer, flat[0], flat[1], ctypes.byref(step), ctypes.byref(result), ctypes.byref(error)
         )
         must(code == 0, error)
         losses.append(result.loss)
+        assert bool(result.stop) == (number == STEPS - 1), f"step {number}: stop {result.stop}"
     saved = out + ".safetensors"
     must(muster.muster_trainer_save(trainer, saved.encode(), ctypes.byref(error)) == 0, error)
     must(muster.muster_world_barrier(world, ctypes.byref(error)) == 0, error)

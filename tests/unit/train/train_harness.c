@@ -121,12 +121,17 @@ static int train_steps(const struct training *run, struct trainer *trainer, int 
                        *targets = mem_calloc(count, sizeof *targets);
     if (!tokens || !targets)
         return -1;
-    for (int step = 0; step < run->steps; step++) {
+    bool stop = false;
+    for (int step = 0; step < run->steps && !stop; step++) {
         struct trainer_stats stats;
         struct trainer_step_values values = training_values(run, step);
+        values.stop = run->told_at && step >= run->told_at[rank];
         training_batch(run, rank, step, tokens, targets);
         if (trainer_step(trainer, tokens, targets, &values, &stats, err))
             return -1;
+        stop = stats.stop;
+        if (run->last)
+            run->last[rank] = step;
         if (rank == 0 && run->losses)
             run->losses[step] = stats.loss;
         if (rank == 0 && run->norms)

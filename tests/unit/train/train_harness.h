@@ -24,6 +24,9 @@ struct training {
     const struct kernels *kernels; /* NULL: the device's */
     bool recompute;                /* every block */
 
+    const int *told_at; /* [ranks] the step in which each first asks to stop; NULL: none does */
+    int *last;          /* [ranks] filled with the last step of each; NULL with told_at NULL */
+
     /* Called by every rank's thread after creation and after each step (step: finished ones so far); not 0
      * ends the rank. */
     int (*visit)(const struct training *run, struct trainer *trainer, int rank, int step);

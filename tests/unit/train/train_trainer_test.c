@@ -327,6 +327,37 @@ static void evaluation_is_the_step_without_its_consequences(void **state)
     assert_true(fabs((losses[0] + losses[1]) / 2 - losses[2]) <= 1e-6 * losses[2]);
 }
 
+/* A rank that ended earlier than another would leave that one in a collective. */
+static void all_stop_after_the_step_in_which_one_asks(void **state)
+{
+    (void)state;
+    enum { RANKS = 4, STEPS = 6, NEVER = 99 };
+    static const int told[][RANKS] = {
+        {NEVER, NEVER, NEVER, NEVER},
+        {0, NEVER, NEVER, NEVER},
+        {NEVER, NEVER, NEVER, 2},
+        {4, 3, NEVER, 5},
+        {2, 2, 2, 2},
+    };
+    static const struct mesh meshes[] = {{1, 1, 1}, {1, 1, 2}, {1, 1, 4}, {1, 2, 2}};
+    for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
+        for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+            struct training run = training_small();
+            int last[RANKS], expected = STEPS - 1, ranks = mesh_size(meshes[m]);
+            run.mesh = meshes[m];
+            run.strategy = STRATEGY_HYBRID_SHARD;
+            run.steps = STEPS;
+            run.told_at = told[i];
+            run.last = last;
+            for (int rank = 0; rank < ranks; rank++)
+                expected = told[i][rank] < expected ? told[i][rank] : expected;
+            assert_int_equal(training_run(&run), 0);
+            for (int rank = 0; rank < ranks; rank++)
+                assert_int_equal(last[rank], expected);
+        }
+    }
+}
+
 static void initialisation_does_not_depend_on_the_world(void **state)
 {
     (void)state;
@@ -538,6 +569,7 @@ int main(void)
         cmocka_unit_test(bad_steps_are_rejected),
         cmocka_unit_test(a_norm_that_is_not_finite_skips_the_step),
         cmocka_unit_test(evaluation_is_the_step_without_its_consequences),
+        cmocka_unit_test(all_stop_after_the_step_in_which_one_asks),
         cmocka_unit_test(initialisation_does_not_depend_on_the_world),
         cmocka_unit_test(ranks_with_other_plans_are_told),
         cmocka_unit_test(a_peer_that_leaves_is_an_error_that_names_it),
