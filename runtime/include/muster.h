@@ -54,8 +54,8 @@ MUSTER_API int muster_notice_listen(struct muster_error *err);
 /* Whether a stop was announced to this rank: 1, and so from then on; 0 while there is none. notice may be
  * NULL. Never blocks. Ranks receive the notice at different steps: before they act on it they must agree
  * on one. Steps of a trainer carry the question: a rank that was told sets muster_step.stop, and every rank
- * finds muster_step_result.stop set after the same step (launcher/docs/notice.md has an all_reduce in
- * Python). -1 as above. */
+ * finds muster_step_result.stop set after the same step; without a trainer
+ * muster_world_reduce with MUSTER_MAX answers it. launcher/docs/notice.md has it in Python. -1 as above. */
 MUSTER_API int muster_notice(struct muster_notice *notice, struct muster_error *err);
 
 /* ---- the world ---- */
@@ -89,6 +89,21 @@ MUSTER_API int muster_world_local_size(const struct muster_world *world);
 /* Collective: returns when every rank has called it as often as this one. Meant for start and end, not for
  * loops: it goes through the store. MUSTER_E_TIMEOUT gives the number of missing ranks. */
 MUSTER_API int muster_world_barrier(struct muster_world *world, struct muster_error *err);
+
+/* What muster_world_reduce makes of the ranks' values. */
+enum muster_reduction { MUSTER_SUM, MUSTER_MAX };
+
+/* Collective: every rank gets the sum or the maximum of all ranks' values, (count), in place and with the
+ * same bits; sums are made in the order of the ranks. count may be 0. For figures such as a loss or a count,
+ * not for tensors. world NULL: a world of one, where the values stay. MUSTER_E_TIMEOUT (of muster_world_open)
+ * names the ranks that are missing, MUSTER_E_PEER a rank that has gone or whose call differs; after them
+ * every later call fails. */
+MUSTER_API int muster_world_reduce(struct muster_world *world, double *values, int64_t count,
+                                   int32_t reduction, struct muster_error *err);
+/* Collective: data of the rank root, (bytes), comes to all ranks; bytes is the same everywhere. Errors and
+ * world NULL as above. */
+MUSTER_API int muster_world_broadcast(struct muster_world *world, void *data, int64_t bytes, int32_t root,
+                                      struct muster_error *err);
 
 /* ---- training a GPT ----
  *

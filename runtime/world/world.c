@@ -12,6 +12,7 @@
 #include "rendezvous/tcpstore/tcpstore_client.h"
 #include "rendezvous/tcpstore/tcpstore_server.h"
 #include "runtime/world/agree.h"
+#include "runtime/world/world_comm.h"
 #include "runtime/world/world_environment.h"
 
 #define TIMEOUT_NS (300 * NS_PER_S)
@@ -23,6 +24,7 @@ struct muster_world {
     struct tcpstore_server *server; /* rank 0 where no agent serves */
     struct tcpstore_client *client; /* NULL in a world of one */
     struct kv_store store;
+    struct world_comm *comm; /* of reduce and broadcast: made by the first call */
 };
 
 const char *muster_version(void)
@@ -40,6 +42,7 @@ static void release(struct muster_world *world)
 {
     if (!world)
         return;
+    world_comm_destroy(world->comm);
     tcpstore_client_destroy(world->client);
     tcpstore_server_destroy(world->server);
     mem_free(world);
@@ -131,6 +134,7 @@ void muster_world_close(struct muster_world **world)
 {
     if (!world || !*world)
         return;
+    world_comm_destroy(take_pointer(&(*world)->comm)); /* before the store goes */
     if ((*world)->client)
         say_goodbye(*world);
     release(*world);
@@ -178,4 +182,67 @@ int muster_world_barrier(struct muster_world *world, struct muster_error *err)
                                           .size = world->place.size,
                                           .timeout_ns = world->timeout_ns};
     return agree(&options, 0, err) ? error_wrap(err, "barrier of the world") : 0;
+}
+
+/* ---- collectives ---- */
+
+static int run_collective(struct muster_world *world, const struct comm_op *op, void *data,
+                          struct muster_error *err)
+{
+    const struct world_place *place = &world->place;
+    char address[WORLD_ADDRESS];
+    if (!world->comm) {
+        if (world_address(world, address, err))
+            return -1;
+        const struct world_comm_options options = {.rank = place->rank,
+                                                   .size = place->size,
+                                                   .local_rank = place->local_rank,
+                                                   .local_size = place->local_size,
+                                                   .store = &world->store,
+                                                   .address = address,
+                                                   .timeout_ns = world->timeout_ns};
+        world->comm = world_comm_create(&options, err);
+    }
+    return world->comm ? world_comm_run(world->comm, op, data, err) : -1;
+}
+
+static int check_data(const char *what, const void *data, int64_t count, struct muster_error *err)
+{
+    if (count < 0 || (count && !data))
+        return error_set(err, MUSTER_E_INVALID, "%s of %lld at %s: there must be 0 or more, in memory", what,
+                         (long long)count, data ? "an address" : "NULL");
+    return 0;
+}
+
+int muster_world_reduce(struct muster_world *world, double *values, int64_t count, int32_t reduction,
+                        struct muster_error *err)
+{
+    if (check_data("a reduction", values, count, err))
+        return -1;
+    if (reduction != MUSTER_SUM && reduction != MUSTER_MAX)
+        return error_set(err, MUSTER_E_INVALID,
+                         "reduction is %d, but must be %d (MUSTER_SUM) or %d (MUSTER_MAX)", reduction,
+                         MUSTER_SUM, MUSTER_MAX);
+    const struct comm_op op = {.kind = COMM_ALL_REDUCE,
+                               .dtype = DTYPE_F64,
+                               .reduction = reduction == MUSTER_SUM ? REDUCE_SUM : REDUCE_MAX,
+                               .count = count};
+    if (!world || world->place.size == 1)
+        return 0;
+    return run_collective(world, &op, values, err) ? error_wrap(err, "reduction over the world") : 0;
+}
+
+int muster_world_broadcast(struct muster_world *world, void *data, int64_t bytes, int32_t root,
+                           struct muster_error *err)
+{
+    int size = world ? world->place.size : 1;
+    if (check_data("a broadcast", data, bytes, err))
+        return -1;
+    if (root < 0 || root >= size)
+        return error_set(err, MUSTER_E_INVALID, "root is %d, but must be a rank of this world, 0 to %d", root,
+                         size - 1);
+    const struct comm_op op = {.kind = COMM_BROADCAST, .dtype = DTYPE_U8, .root = root, .count = bytes};
+    if (size == 1)
+        return 0;
+    return run_collective(world, &op, data, err) ? error_wrap(err, "broadcast in the world") : 0;
 }

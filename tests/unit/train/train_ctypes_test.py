@@ -110,6 +110,12 @@ def worker(out):
         must(code == 0, error)
         losses.append(result.loss)
         assert bool(result.stop) == (number == STEPS - 1), f"step {number}: stop {result.stop}"
+    values = (ctypes.c_double * 2)(rank + 1, losses[-1])
+    must(muster.muster_world_reduce(world, values, ctypes.c_int64(2), 0, ctypes.byref(error)) == 0, error)
+    assert values[0] == size * (size + 1) / 2 and values[1] == size * losses[-1], list(values)
+    name = ctypes.create_string_buffer(f"rank {rank}".encode(), 16)
+    must(muster.muster_world_broadcast(world, name, ctypes.c_int64(16), size - 1, ctypes.byref(error)) == 0, error)
+    assert name.value == f"rank {size - 1}".encode(), name.value
     saved = out + ".safetensors"
     must(muster.muster_trainer_save(trainer, saved.encode(), ctypes.byref(error)) == 0, error)
     must(muster.muster_world_barrier(world, ctypes.byref(error)) == 0, error)

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "proto/base/clock.h"
 #include "rendezvous/tcpstore/tcpstore_server.h"
@@ -183,6 +184,85 @@ static void an_agent_serves(void **state)
     tcpstore_server_destroy(server);
 }
 
+enum { MANY = 300000 }; /* more than a piece holds */
+
+/* What the ranks hold after both reductions and the broadcast from rank 1. */
+static int count_wrong(const double *values, int count, int size, int more)
+{
+    int wrong = 0;
+    for (int i = 0; i < count; i++)
+        wrong += values[i] != size * i + size * (size - 1) / 2 + more;
+    return wrong;
+}
+
+static int exchange_values(struct muster_world *world, double *values, int count, struct muster_error *err)
+{
+    int rank = muster_world_rank(world), size = muster_world_size(world), wrong = 0;
+    for (int i = 0; i < count; i++)
+        values[i] = rank + i;
+    if (muster_world_reduce(world, values, count, MUSTER_SUM, err))
+        return -1;
+    wrong += count_wrong(values, count, size, 0);
+    for (int i = 0; i < count; i++)
+        values[i] += rank == 2 ? 3 : -rank;
+    if (muster_world_reduce(world, values, count, MUSTER_MAX, err))
+        return -1;
+    wrong += count_wrong(values, count, size, 3);
+    for (int i = 0; i < count; i++)
+        values[i] += rank == 1 ? 7 : -1;
+    if (muster_world_broadcast(world, values, count * (int64_t)sizeof *values, 1, err))
+        return -1;
+    return wrong + count_wrong(values, count, size, 10);
+}
+
+static int exchange(int rank, int size, void *context)
+{
+    struct job *job = context;
+    struct muster_error err = {0}, later = {0};
+    struct test_environment e = test_environment_of(rank, size, job->port, job->agent, job->restarts);
+    struct muster_world *world = test_environment_open(&e, 60000, &err);
+    double *values = calloc(MANY, sizeof *values);
+    int wrong = world && values ? 0 : -1;
+    static const int counts[] = {1, 0, 3, MANY};
+    for (size_t i = 0; !wrong && i < sizeof counts / sizeof *counts; i++)
+        wrong = exchange_values(world, values, counts[i], &err);
+    if (wrong)
+        fprintf(stderr, "rank %d: %d values are wrong: %s\n", rank, wrong, err.text);
+    /* Another count on one rank is an error on all of them, and stays one. */
+    if (!wrong && (!muster_world_reduce(world, values, rank == 1 ? 3 : 2, MUSTER_SUM, &err) ||
+                   !muster_world_reduce(world, values, 2, MUSTER_SUM, &later) || err.code != MUSTER_E_PEER ||
+                   later.code != MUSTER_E_PEER)) {
+        fprintf(stderr, "rank %d: calls that differ gave: %s; then %s\n", rank, err.text, later.text);
+        wrong = -1;
+    }
+    free(values);
+    muster_world_close(&world);
+    return wrong;
+}
+
+static void values_are_reduced_and_broadcast(void **state)
+{
+    (void)state;
+    struct job job = {.port = test_free_port()};
+    assert_int_equal(rank_threads_run(3, exchange, &job), 0);
+}
+
+static void alone_values_stay(void **state)
+{
+    (void)state;
+    double value = 5;
+    struct muster_error err = {0};
+    assert_int_equal(muster_world_reduce(NULL, &value, 1, MUSTER_SUM, &err), 0);
+    assert_int_equal(muster_world_broadcast(NULL, &value, sizeof value, 0, &err), 0);
+    assert_true(value == 5);
+    assert_int_equal(muster_world_reduce(NULL, &value, 1, 9, &err), -1);
+    assert_non_null(strstr(err.text, "reduction is 9"));
+    assert_int_equal(muster_world_reduce(NULL, NULL, 1, MUSTER_MAX, &err), -1);
+    assert_int_equal(muster_world_reduce(NULL, &value, -1, MUSTER_MAX, &err), -1);
+    assert_int_equal(muster_world_broadcast(NULL, &value, sizeof value, 1, &err), -1);
+    assert_non_null(strstr(err.text, "root is 1"));
+}
+
 static void a_missing_rank_is_counted(void **state)
 {
     (void)state;
@@ -224,6 +304,8 @@ int main(void)
         cmocka_unit_test(a_world_of_one),
         cmocka_unit_test(rank_zero_serves),
         cmocka_unit_test(an_agent_serves),
+        cmocka_unit_test(values_are_reduced_and_broadcast),
+        cmocka_unit_test(alone_values_stay),
         cmocka_unit_test(a_missing_rank_is_counted),
         cmocka_unit_test(failed_allocations_leak_nothing),
     };
