@@ -428,23 +428,28 @@ static int train(struct run *run, struct muster_error *err)
     return 0;
 }
 
+static int keep_weight(void *context, int param, const void *values, struct muster_error *err)
+{
+    struct run *run = context;
+    const struct param_desc *desc = &run->gpt->model.params[param];
+    size_t bytes = (size_t)param_elements(desc) * sizeof(float);
+    run->weights[param] = mem_calloc(bytes, 1);
+    if (!run->weights[param])
+        return error_set(err, MUSTER_E_NOMEM, "no memory to gather %s", desc->name);
+    memcpy(run->weights[param], values, bytes);
+    return 0;
+}
+
 /* Every rank takes part; rank 0 keeps the parameters. */
 static int gather_weights(struct run *run, struct muster_error *err)
 {
-    const struct model *model = &run->gpt->model;
-    if (run->rank == 0 && !(run->weights = mem_calloc((size_t)model->param_count, sizeof *run->weights)))
-        return error_set(err, MUSTER_E_NOMEM, "no memory to gather the parameters");
-    for (int i = 0; i < model->param_count; i++) {
-        void *to = NULL;
-        if (run->rank == 0) {
-            to = run->weights[i] = mem_calloc((size_t)param_elements(&model->params[i]), sizeof(float));
-            if (!to)
-                return error_set(err, MUSTER_E_NOMEM, "no memory to gather %s", model->params[i].name);
-        }
-        if (trainer_get_param(run->trainer, i, to, err) < 0)
-            return error_wrap(err, "cannot gather %s", model->params[i].name);
+    bool keeps = run->rank == 0;
+    if (keeps) {
+        run->weights = mem_calloc((size_t)run->gpt->model.param_count, sizeof *run->weights);
+        if (!run->weights)
+            return error_set(err, MUSTER_E_NOMEM, "no memory to gather the parameters");
     }
-    return 0;
+    return trainer_each_param(run->trainer, keeps ? keep_weight : NULL, run, err);
 }
 
 static int print_sample(const struct run *run, struct muster_error *err)

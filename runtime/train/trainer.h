@@ -81,6 +81,12 @@ int trainer_evaluate(struct trainer *trainer, const int32_t *tokens, const int32
 /* Collective: one full parameter, of the trainer's dtype, param_elements() long, on every rank. Any rank may
  * pass NULL. */
 int trainer_get_param(struct trainer *trainer, int param, void *out, struct muster_error *err);
+/* Collective: all full parameters, group by group as the plan has them, each group gathered once; visit gets
+ * those of this rank's call and may be NULL. values: as above, until it returns. After a visit that fails the
+ * gathers go on, so that no other rank waits, and its error is returned. */
+int trainer_each_param(struct trainer *trainer,
+                       int (*visit)(void *context, int param, const void *values, struct muster_error *err),
+                       void *context, struct muster_error *err);
 /* Collective: its full gradient of the last step (reduced, before clipping). For tests. */
 int trainer_get_grad(struct trainer *trainer, int param, void *out, struct muster_error *err);
 /* Sets a full parameter; every rank passes the same values. */

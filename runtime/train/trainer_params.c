@@ -138,6 +138,11 @@ static int read_flat(struct trainer *trainer, int param, int entry, bool whole, 
     return 0;
 }
 
+static bool is_whole(const struct param_group *group)
+{
+    return group->resident || group->shard_size == 1;
+}
+
 int trainer_get_param(struct trainer *trainer, int param, void *out, struct muster_error *err)
 {
     struct muster_error local = {0};
@@ -145,7 +150,7 @@ int trainer_get_param(struct trainer *trainer, int param, void *out, struct must
     if (check_param(trainer, param, e))
         return -1;
     const struct param_group *group = &trainer->plan.groups[trainer->plan.places[param].group];
-    if (read_flat(trainer, param, group->param, group->resident || group->shard_size == 1, out, e))
+    if (read_flat(trainer, param, group->param, is_whole(group), out, e))
         return trainer_break(trainer, e, "reading a parameter");
     return 0;
 }
@@ -163,6 +168,61 @@ int trainer_get_grad(struct trainer *trainer, int param, void *out, struct muste
     if (read_flat(trainer, param, group->grad, group->shard_size == 1, out, e))
         return trainer_break(trainer, e, "reading a gradient");
     return 0;
+}
+
+/* ---- all parameters ---- */
+
+static int read_group(struct trainer *trainer, const struct param_group *group, bool wanted, void *flat,
+                      struct muster_error *err)
+{
+    int64_t bytes = group->elements * dtype_size(trainer->kernels->dtype);
+    if (!is_whole(group))
+        return gather(trainer, group->param, group->shard, flat, err);
+    return wanted ? move(trainer, flat, executor_address(&trainer->parts, group->param, 0), bytes, err) : 0;
+}
+
+static int visit_group(struct trainer *trainer, const struct param_group *group, const char *flat,
+                       int (*visit)(void *context, int param, const void *values, struct muster_error *err),
+                       void *context, struct muster_error *err)
+{
+    int size = dtype_size(trainer->kernels->dtype);
+    for (int i = 0; i < group->param_count; i++) {
+        int param = trainer->plan.group_params[group->first_param + i];
+        if (visit(context, param, flat + trainer->plan.places[param].offset * size, err))
+            return -1;
+    }
+    return 0;
+}
+
+int trainer_each_param(struct trainer *trainer,
+                       int (*visit)(void *context, int param, const void *values, struct muster_error *err),
+                       void *context, struct muster_error *err)
+{
+    struct muster_error local = {0}, gathering = {0};
+    struct muster_error *e = err ? err : &local;
+    const struct plan *plan = &trainer->plan;
+    int64_t most = 0, size = dtype_size(trainer->kernels->dtype);
+    int failed = 0;
+    if (trainer_usable(trainer, e))
+        return -1;
+    for (int g = 0; g < plan->group_count; g++)
+        most = plan->groups[g].padded > most ? plan->groups[g].padded : most;
+    scope_free void *flat = mem_calloc((size_t)most, (size_t)size);
+    if (!flat) {
+        (void)error_set(e, MUSTER_E_NOMEM, "no memory to gather %lld bytes", (long long)(most * size));
+        return trainer_break(trainer, e, "reading all parameters");
+    }
+    for (int g = 0; g < plan->group_count; g++) {
+        if (read_group(trainer, &plan->groups[g], visit && !failed, flat, &gathering)) {
+            (void)trainer_break(trainer, &gathering, "reading all parameters"); /* -1, as we return */
+            if (!failed) /* the first error is the one to report */
+                *e = gathering;
+            return -1;
+        }
+        if (visit && !failed)
+            failed = visit_group(trainer, &plan->groups[g], flat, visit, context, e);
+    }
+    return failed;
 }
 
 int trainer_set_param(struct trainer *trainer, int param, const void *values, struct muster_error *err)

@@ -45,8 +45,8 @@ static struct safetensors_writer *open_writer(const struct trainer *trainer, con
     }
     if (fill_metadata(trainer, metadata, &numerics, err))
         return NULL;
-    for (int i = 0; i < model->param_count; i++) {
-        const struct param_desc *param = &model->params[i];
+    for (int i = 0; i < model->param_count; i++) { /* in the order in which they will be gathered */
+        const struct param_desc *param = &model->params[trainer->plan.group_params[i]];
         tensors[i] = (struct safetensors_tensor){
             .name = param->name, .dtype = trainer->kernels->dtype, .ndim = param->ndim};
         for (int d = 0; d < param->ndim; d++)
@@ -60,36 +60,29 @@ static int64_t param_bytes(const struct trainer *trainer, int param)
     return param_elements(&trainer->model->params[param]) * dtype_size(trainer->kernels->dtype);
 }
 
-/* Room for the largest parameter and the file; rank 0's part alone. */
-static int open_file(const struct trainer *trainer, const char *path, void **values,
-                     struct safetensors_writer **writer, struct muster_error *err)
+struct saving {
+    const struct trainer *trainer;
+    struct safetensors_writer *writer;
+};
+
+static int write_param(void *context, int param, const void *values, struct muster_error *err)
 {
-    int64_t most = 0;
-    for (int i = 0; i < trainer->model->param_count; i++) {
-        int64_t bytes = param_bytes(trainer, i);
-        most = bytes > most ? bytes : most;
-    }
-    *values = mem_calloc((size_t)most, 1);
-    if (!*values)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for a parameter of %lld bytes", (long long)most);
-    *writer = open_writer(trainer, path, err);
-    return *writer ? 0 : -1;
+    const struct saving *saving = context;
+    return safetensors_write(saving->writer, values, param_bytes(saving->trainer, param), err);
 }
 
 /* A rank 0 that cannot write still takes part in every gather; otherwise the others would wait for it. */
 int trainer_save(struct trainer *trainer, const char *path, struct muster_error *err)
 {
-    scope_free void *values = NULL;
     GUARD(guard_safetensors) struct safetensors_writer *writer = NULL;
-    int failed = trainer->rank == 0 ? open_file(trainer, path, &values, &writer, err) : 0;
-    for (int i = 0; i < trainer->model->param_count; i++) {
-        /* The first error is the one to report. */
-        if (trainer_get_param(trainer, i, values, failed ? NULL : err))
-            return failed ? -1 : error_wrap(err, "gathering %s", trainer->model->params[i].name);
-        if (writer && !failed)
-            failed = safetensors_write(writer, values, param_bytes(trainer, i), err);
+    if (trainer->rank)
+        return trainer_each_param(trainer, NULL, NULL, err);
+    if (!(writer = open_writer(trainer, path, err))) {
+        (void)trainer_each_param(trainer, NULL, NULL, NULL); /* the file's error is the one to report */
+        return -1;
     }
-    if (!writer || failed)
-        return failed;
+    struct saving saving = {trainer, writer};
+    if (trainer_each_param(trainer, write_param, &saving, err))
+        return -1;
     return safetensors_finish(take_pointer(&writer), err);
 }

@@ -81,6 +81,7 @@ struct trainer_options training_options(const struct training *run, int rank)
         .local_world_size = mesh_size(run->mesh),
         .threads = run->threads,
         .kernels = run->kernels,
+        .comm = run->comm,
         .timeout_ns = 60 * NS_PER_S,
         .seed = 42,
     };

@@ -22,6 +22,7 @@ struct training {
     enum sample_order order;
     double learning_rate, clip_norm;
     const struct kernels *kernels; /* NULL: the device's */
+    const struct comm_ops *comm;   /* NULL: the trainer's choice */
     bool recompute;                /* every block */
 
     const int *told_at; /* [ranks] the step in which each first asks to stop; NULL: none does */

@@ -3,6 +3,7 @@
 #include "tests/support/cmocka_all.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -517,6 +518,73 @@ static void a_saved_file_says_what_made_it(void **state)
     assert_int_equal(pair.err[1].code, 0);
 }
 
+/* ---- gathers of a save ---- */
+
+static struct comm_ops counting; /* comm_shm that counts the gathers of parameters */
+static _Atomic int gathers;
+
+static int count_gather(struct comm *comm, const struct comm_op *op, const void *send, void *recv,
+                        struct device_stream *stream, struct muster_error *err)
+{
+    gathers += op->kind == COMM_ALL_GATHER;
+    return comm_shm()->issue(comm, op, send, recv, stream, err);
+}
+
+struct saved {
+    pthread_barrier_t together;
+    const char *path;
+    int before, after, groups, sharded; /* of rank 0 */
+};
+
+static int save_after_the_last(const struct training *run, struct trainer *trainer, int rank, int step)
+{
+    struct saved *saved = run->context;
+    if (step < run->steps)
+        return 0;
+    (void)pthread_barrier_wait(&saved->together);
+    saved->before = gathers;
+    (void)pthread_barrier_wait(&saved->together);
+    if (trainer_save(trainer, saved->path, NULL))
+        return -1;
+    (void)pthread_barrier_wait(&saved->together);
+    if (rank == 0) {
+        saved->after = gathers;
+        saved->groups = trainer_plan(trainer)->group_count;
+        for (int g = 0; g < saved->groups; g++)
+            saved->sharded += !trainer_plan(trainer)->groups[g].resident;
+    }
+    return 0;
+}
+
+static void saving_gathers_each_group_once(void **state)
+{
+    (void)state;
+    enum { RANKS = 2 };
+    counting = *comm_shm();
+    counting.issue = count_gather;
+    for (int strategy = STRATEGY_NO_SHARD; strategy <= STRATEGY_FULL_SHARD; strategy++) {
+        char path[] = "/tmp/muster-save-XXXXXX";
+        int fd = mkstemp(path);
+        assert_true(fd >= 0);
+        (void)close(fd);
+        struct saved saved = {.path = path};
+        struct training run = training_small();
+        run.mesh = (struct mesh){1, 1, RANKS};
+        run.strategy = (enum strategy)strategy;
+        run.steps = 1;
+        run.comm = &counting;
+        run.visit = save_after_the_last;
+        run.context = &saved;
+        assert_int_equal(pthread_barrier_init(&saved.together, NULL, RANKS), 0);
+        assert_int_equal(training_run(&run), 0);
+        (void)pthread_barrier_destroy(&saved.together);
+        (void)remove(path);
+        assert_true(saved.groups > 1);
+        assert_int_equal(saved.sharded, strategy >= STRATEGY_SHARD_GRAD_OP ? saved.groups : 0);
+        assert_int_equal(saved.after - saved.before, RANKS * saved.sharded);
+    }
+}
+
 static int create_and_destroy(void *context)
 {
     const struct training *run = context;
@@ -575,6 +643,7 @@ int main(void)
         cmocka_unit_test(a_peer_that_leaves_is_an_error_that_names_it),
         cmocka_unit_test(all_ranks_learn_a_rejection),
         cmocka_unit_test(a_saved_file_says_what_made_it),
+        cmocka_unit_test(saving_gathers_each_group_once),
         cmocka_unit_test(creation_survives_every_failed_allocation),
         cmocka_unit_test(the_fingerprint_tells_what_ran),
     };
