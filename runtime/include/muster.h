@@ -53,9 +53,9 @@ struct muster_notice {
 MUSTER_API int muster_notice_listen(struct muster_error *err);
 /* Whether a stop was announced to this rank: 1, and so from then on; 0 while there is none. notice may be
  * NULL. Never blocks. Ranks receive the notice at different steps: before they act on it they must agree
- * on one. Steps of a trainer carry the question: a rank that was told sets muster_step.stop, and every rank
- * finds muster_step_result.stop set after the same step; without a trainer
- * muster_world_reduce with MUSTER_MAX answers it. launcher/docs/notice.md has it in Python. -1 as above. */
+ * on one. Steps of a trainer carry the question: a rank that has a notice sets muster_step.stop, and every
+ * rank finds muster_step_result.stop set after the same step; without a trainer muster_world_reduce with
+ * MUSTER_MAX answers it. launcher/docs/notice.md has it in Python. -1 as above. */
 MUSTER_API int muster_notice(struct muster_notice *notice, struct muster_error *err);
 
 /* ---- the world ---- */
@@ -191,8 +191,8 @@ MUSTER_API int muster_trainer_evaluate(struct muster_trainer *trainer, const int
                                        const int32_t *targets, double *loss, struct muster_error *err);
 
 /* Parameters have the names of Hugging Face's GPT-2 and are numbered from 0. Their products' weights are
- * (out, in), as nn.Linear's. The name lives as long as the trainer; NULL, 0 and -1 where there is no such
- * parameter. */
+ * (out, in), as nn.Linear's; a saved file has them transposed. The name lives as long as the trainer; NULL, 0
+ * and -1 where there is no such parameter. */
 MUSTER_API int muster_trainer_parameters(const struct muster_trainer *trainer);
 MUSTER_API const char *muster_trainer_parameter_name(const struct muster_trainer *trainer, int parameter);
 MUSTER_API int64_t muster_trainer_parameter_elements(const struct muster_trainer *trainer, int parameter);
@@ -206,9 +206,11 @@ MUSTER_API int muster_trainer_set_parameter(struct muster_trainer *trainer, int 
                                             const float *values, struct muster_error *err);
 
 /* Collective. Rank 0 writes all parameters as one safetensors file, beside path and then renamed over it;
- * only rank 0 gets an error of the file. The metadata describes how to read them ("architecture",
- * "linear_layout") and, in "numerics", everything besides data, seed and step values that influences their
- * last bits. */
+ * only rank 0 gets an error of the file. It is what Hugging Face's GPT-2 reads: named model.safetensors
+ * beside a config.json, transformers' from_pretrained loads it. The weights of a block's products are (in,
+ * out) in it, as that model's Conv1D has them. The metadata describes what the file holds ("architecture",
+ * "linear_layout") and, in "numerics", everything besides data, seed and step values that influences its last
+ * bits. */
 MUSTER_API int muster_trainer_save(struct muster_trainer *trainer, const char *path,
                                    struct muster_error *err);
 

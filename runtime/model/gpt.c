@@ -80,6 +80,8 @@ static void add_params(const struct gpt_config *c, struct model *model)
             add_param(model, 1 + layer, name, (int64_t)row->rows * c->channels,
                       (int64_t)row->columns * c->channels, row->init,
                       row->residual ? GPT_INIT_STD / sqrt(2.0 * c->layers) : GPT_INIT_STD);
+            /* Every matrix of a block is a product's: what Hugging Face calls Conv1D. */
+            model->params[model->param_count - 1].file_transposed = row->columns > 0;
         }
     }
     add_param(model, 1 + c->layers, "ln_f.weight", c->channels, 0, PARAM_INIT_ONE, 0);
@@ -127,7 +129,7 @@ static void add_layers(struct gpt *gpt)
 
 struct gpt *gpt_create(const struct gpt_config *config, struct muster_error *err)
 {
-    static const char *const metadata[] = {"architecture", "gpt2", "linear_layout", "out_in", NULL};
+    static const char *const metadata[] = {"architecture", "gpt2", "linear_layout", "in_out", NULL};
     if (gpt_config_check(config, err))
         return NULL;
     GUARD(guard_gpt) struct gpt *gpt = mem_calloc(1, sizeof *gpt);

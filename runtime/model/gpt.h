@@ -3,8 +3,7 @@
  * Layers: "embedding" (wte[token] + wpe[position]), one "h.<i>" a block, "head" (ln_f, logits with the
  * tied wte, cross entropy). Parameter names are those of Hugging Face's GPT-2 checkpoints without the
  * "transformer." prefix. One difference: their Conv1D keeps the four products of a block as (in, out);
- * ours are (out, in) as in nn.Linear, so an exporter to their layout transposes the matrices of the
- * blocks. */
+ * ours are (out, in) as in nn.Linear, and files have them as Hugging Face does (file_transposed). */
 #ifndef MUSTER_RUNTIME_MODEL_GPT_H
 #define MUSTER_RUNTIME_MODEL_GPT_H
 

@@ -34,6 +34,7 @@ struct param_desc {
     enum param_init init;
     double init_std;
     bool trainable;
+    bool file_transposed;    /* its file keeps the matrix as (columns, rows) */
     uint8_t parameter_class; /* index into step_scalars: 0 decays, 1 does not */
     int unit; /* natural unit it belongs to (a block); groups never split a unit, and merge neighbouring small
                  ones */

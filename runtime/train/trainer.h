@@ -93,8 +93,8 @@ int trainer_get_grad(struct trainer *trainer, int param, void *out, struct muste
 int trainer_set_param(struct trainer *trainer, int param, const void *values, struct muster_error *err);
 
 /* Collective. Rank 0 writes all parameters as one safetensors file, beside path and then renamed over it;
- * only rank 0 gets an error of the file. Metadata: "format", the model's, and the fingerprint in
- * "numerics".
+ * only rank 0 gets an error of the file. Parameters that say so are transposed in it. Metadata: "format", the
+ * model's, and the fingerprint in "numerics".
  *  */
 int trainer_save(struct trainer *trainer, const char *path, struct muster_error *err);
 

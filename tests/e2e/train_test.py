@@ -49,7 +49,7 @@ def tensors(path):
     length = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8:8 + length])
     metadata = header.pop("__metadata__")
-    assert metadata["linear_layout"] == "out_in" and "threads=1\n" in metadata["numerics"], metadata
+    assert metadata["linear_layout"] == "in_out" and "threads=1\n" in metadata["numerics"], metadata
     return header, data[8 + length:]
 
 

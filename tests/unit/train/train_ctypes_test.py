@@ -142,7 +142,7 @@ def run(command, out):
     assert done.returncode == 0, f"{command} gave {done.returncode}: {done.stderr}"
     found = json.loads(out.read_text())
     shapes = tensors(found["saved"])
-    assert shapes["h.1.attn.c_attn.weight"] == [48, 16] and len(shapes) == 28, shapes
+    assert shapes["h.1.attn.c_attn.weight"] == [16, 48] and len(shapes) == 28, shapes
     return found
 
 

@@ -509,7 +509,7 @@ static void a_saved_file_says_what_made_it(void **state)
     (void)fclose(file);
     (void)remove(path);
     assert_non_null(strstr(head + 8, "\"architecture\":\"gpt2\""));
-    assert_non_null(strstr(head + 8, "\"linear_layout\":\"out_in\""));
+    assert_non_null(strstr(head + 8, "\"linear_layout\":\"in_out\""));
     assert_non_null(strstr(head + 8, "\"numerics\":\"world_size=2"));
     assert_non_null(strstr(head + 8, "strategy=FULL_SHARD"));
     pair = (struct pair){.leaves_after = {-1, -1}, .saves_to = "/nowhere/at/all"};
