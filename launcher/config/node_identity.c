@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/config/slurm.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 #include "proto/env_names.h"
+#include "proto/slurm.h"
 
 enum { OPERATOR_PORT = 23456, NODES_LIMIT = 1000000, SLURM_PORTS_FROM = 20000, SLURM_PORTS = 10000 };
 

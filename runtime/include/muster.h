@@ -73,10 +73,12 @@ struct muster_world_options {
 };
 
 /* Joins the world that the environment describes: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, all or none
- * of them (none: a world of one), and LOCAL_RANK and LOCAL_WORLD_SIZE, as `muster run`, torchrun, or a script
- * around mpirun or srun sets them. With TORCHELASTIC_USE_AGENT_STORE=True the launcher serves the store at
- * MASTER_ADDR:MASTER_PORT; otherwise rank 0 serves it itself. options may be NULL. A variable that is missing
- * or wrong is MUSTER_E_INVALID and named. */
+ * of them, and LOCAL_RANK and LOCAL_WORLD_SIZE, as `muster run` and torchrun set them. Without RANK and
+ * WORLD_SIZE the variables of Open MPI, MVAPICH2, MPICH, Slurm's srun or another PMI count; MASTER_ADDR and
+ * MASTER_PORT, where not set, are then derived if all ranks can derive the same. Without any of them: a world
+ * of one. With TORCHELASTIC_USE_AGENT_STORE=True the launcher serves the store at MASTER_ADDR:MASTER_PORT;
+ * otherwise rank 0 serves it itself. options may be NULL. A variable that is missing or wrong is
+ * MUSTER_E_INVALID and named. */
 MUSTER_API struct muster_world *muster_world_open(const struct muster_world_options *options,
                                                   struct muster_error *err);
 /* Leaves and sets *world to NULL. The rank that serves the store waits up to a second for the others. */

@@ -19,7 +19,7 @@
 #define LEAVE_NS   (1 * NS_PER_S)
 
 struct muster_world {
-    struct world_place place; /* master_addr is not kept */
+    struct world_place place;
     int64_t timeout_ns;
     struct tcpstore_server *server; /* rank 0 where no agent serves */
     struct tcpstore_client *client; /* NULL in a world of one */
@@ -109,7 +109,6 @@ struct muster_world *muster_world_open(const struct muster_world_options *option
         return NULL;
     if (world->place.size > 1 && join(world, err))
         return NULL;
-    world->place.master_addr = NULL; /* the caller's text */
     return take_pointer(&world);
 }
 

@@ -217,21 +217,31 @@ class Train(unittest.TestCase):
         self.assertIn("no/such/folder", run.stderr)
         self.assertNotIn("step 1/", run.stdout)  # told before the first step, not after the last
 
-    def without_launcher(self, words_of_rank, stdout=subprocess.PIPE):
+    def without_launcher(self, words_of_rank, stdout=subprocess.PIPE, variables="RANK={rank} WORLD_SIZE=2 MASTER_ADDR=127.0.0.1"):
         """Two ranks as mpirun would start them: nobody kills one when the other fails. Returns their codes and errors."""
         port = free_port()
         ranks = []
         for rank, words in enumerate(words_of_rank):
-            place = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-            environment = {k: v for k, v in os.environ.items() if k != "TORCHELASTIC_USE_AGENT_STORE"} | place
+            place = dict(word.split("=") for word in variables.format(rank=rank).split()) | {"MASTER_PORT": str(port)}
+            environment = {k: v for k, v in os.environ.items() if k not in ("TORCHELASTIC_USE_AGENT_STORE", "RANK", "WORLD_SIZE")} | place
             ranks.append(subprocess.Popen([str(TRAIN), *map(str, words)], stdout=stdout, stderr=subprocess.PIPE, text=True,
-                                          cwd=self.path, env=environment))
+                                          errors="replace", cwd=self.path, env=environment))
         try:
             errors = [rank.communicate(timeout=LIMIT)[1] for rank in ranks]
         finally:
             for rank in ranks:
                 rank.kill()
         return [rank.returncode for rank in ranks], errors
+
+    def test_ranks_of_other_launchers_are_one_world(self):
+        for variables in ("OMPI_COMM_WORLD_RANK={rank} OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK={rank} OMPI_COMM_WORLD_LOCAL_SIZE=2",
+                          "PMI_RANK={rank} PMI_SIZE=2 MPI_LOCALRANKID={rank} MPI_LOCALNRANKS=2",
+                          "SLURM_PROCID={rank} SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID={rank} SLURM_NODEID=0 SLURM_STEP_TASKS_PER_NODE=2"):
+            codes, errors = self.without_launcher([[self.config(steps=2)]] * 2, variables=variables)
+            self.assertEqual(codes, [0, 0], errors)
+            data = (self.path / "model.safetensors").read_bytes()
+            numerics = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])["__metadata__"]["numerics"]
+            self.assertIn("world_size=2\n", numerics, variables)
 
     def test_what_one_rank_cannot_do_ends_all_without_a_launcher(self):
         config = self.config()

@@ -5,10 +5,10 @@
 
 #include "launcher/config/config.h"
 #include "launcher/config/node_identity.h"
-#include "launcher/config/slurm.h"
 #include "launcher/host/machine.h"
 #include "launcher/host/numa.h"
 #include "proto/base/mem.h"
+#include "proto/slurm.h"
 #include "tests/fuzz/random_main.h"
 
 static void check(bool holds)
@@ -54,6 +54,13 @@ static void check_hosts(const char *text)
     check(slurm_host_at(text, count, host, sizeof host, &err) < 0 && err.code == MUSTER_E_NOT_FOUND);
 }
 
+static void check_tasks(const char *text)
+{
+    struct muster_error err = {0};
+    int64_t tasks = slurm_tasks_at(text, 3, &err);
+    check(tasks > 0 ? !err.code : *err.text != 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char full[NODE_IDENTITY_HOST_SIZE];
@@ -62,6 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_streams(text);
     check_cpus(text);
     check_hosts(text);
+    check_tasks(text);
     machine_full_name(text, "j-1", full);
     check(!*full || !strncmp(full, "j-1.", 4));
     mem_free(text);

@@ -33,7 +33,7 @@ TABLE = (
     (("launcher/policy/job_state.c",), ("launcher_job_state_test",)),
     (("launcher/config/config*.c",), CONFIG),
     (("launcher/config/rdzv_conf.c",), ("launcher_rdzv_conf_test", *CONFIG)),
-    (("launcher/config/slurm.c", "launcher/config/node_identity*.c"), ("launcher_slurm_test", "launcher_place_test", *CONFIG)),
+    (("proto/slurm.c", "launcher/config/node_identity*.c"), ("slurm_test", "launcher_place_test", *CONFIG)),
     (("launcher/output/line.c", "launcher/output/log_filter.c", "launcher/output/log_record.c", "launcher/output/event_line.c"), LINES),
     (("launcher/verdict/evidence_rules.c",), ("launcher_verdict_test",)),
     (("launcher/verdict/report*.c",), ("launcher_report_test",)),

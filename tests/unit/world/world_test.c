@@ -39,7 +39,7 @@ static void launchers_are_understood(void **state)
     assert_int_equal(p.size, 1);
     assert_int_equal(p.rank, 0);
     assert_int_equal(p.local_size, 1);
-    assert_null(p.master_addr);
+    assert_string_equal(p.master_addr, "");
     assert_int_equal(READ(&p, &err, "RANK=", "WORLD_SIZE="), 0); /* empty is not set */
     assert_int_equal(p.size, 1);
     assert_int_equal(READ(&p, &err, FOUR), 0);
@@ -92,6 +92,145 @@ static void what_is_wrong_is_named(void **state)
         assert_non_null(strstr(err.text, wrong[i].says));
     }
     assert_int_equal(p.rank, 77); /* nothing was written */
+}
+
+/* Each row: variables; then what is found or what the error names. */
+#define OMPI(rank) "OMPI_COMM_WORLD_RANK=" rank, "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=1"
+#define SLURM                                                                                                \
+    "SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=5", "SLURM_LOCALID=0", "SLURM_JOB_ID=77", "SLURM_STEP_ID=0"
+static const struct {
+    const char *variables[12];
+    int rank, size, local_rank, local_size, port; /* port -1: derived */
+    const char *address, *error;
+} others[] = {
+    {{OMPI("3"), "OMPI_COMM_WORLD_LOCAL_SIZE=4", "PMIX_NAMESPACE=prterun-a-1@1"},
+     3,
+     4,
+     1,
+     4,
+     -1,
+     "127.0.0.1",
+     NULL},
+    {{OMPI("3"), "OMPI_COMM_WORLD_LOCAL_SIZE=2", "MASTER_ADDR=n0", "MASTER_PORT=7"},
+     3,
+     4,
+     1,
+     2,
+     7,
+     "n0",
+     NULL},
+    {{OMPI("3"), "OMPI_COMM_WORLD_LOCAL_SIZE=2", "PMIX_NAMESPACE=x"},
+     .error =
+         "OMPI_COMM_WORLD_RANK is 3 of 4 ranks (Open MPI), but MASTER_ADDR is not set and cannot be "
+         "derived: give all ranks the address of the host of rank 0, such as `mpirun -x MASTER_ADDR=host0`"},
+    {{OMPI("3"), "OMPI_COMM_WORLD_LOCAL_SIZE=4"}, .error = "MASTER_PORT is not set"},
+    {{OMPI("4")}, .error = "OMPI_COMM_WORLD_RANK is '4'"},
+    {{OMPI("0"), "OMPI_COMM_WORLD_LOCAL_SIZE=5"}, .error = "OMPI_COMM_WORLD_LOCAL_SIZE is '5'"},
+    {{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1"}, 0, 1, 0, 1, 0, "", NULL},
+    {{OMPI("3"), FOUR}, 1, 4, 1, 4, 29500, "host", NULL}, /* a launcher inside of a launcher: ours */
+    {{OMPI("3"), "RANK=1"}, .error = "RANK is set, but"},
+    {{"MV2_COMM_WORLD_RANK=1", "MV2_COMM_WORLD_SIZE=2", "MV2_COMM_WORLD_LOCAL_RANK=1",
+      "MV2_COMM_WORLD_LOCAL_SIZE=2", "MASTER_PORT=9"},
+     1,
+     2,
+     1,
+     2,
+     9,
+     "127.0.0.1",
+     NULL},
+    {{"PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2", "MASTER_PORT=9"},
+     1,
+     2,
+     1,
+     2,
+     9,
+     "127.0.0.1",
+     NULL},
+    {{"PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2"},
+     .error = "PMI_RANK is 1 of 2 ranks (MPICH), but MASTER_PORT is not set and cannot be derived: give all "
+              "ranks the "
+              "same free port, such as `mpiexec -genv MASTER_PORT 29500`"},
+    {{"PMI_RANK=1", "PMI_SIZE=2", "MASTER_PORT=9"}, .error = "MASTER_ADDR is not set"}, /* on which nodes? */
+    {{"PMI_RANK=1", "PMI_SIZE=2", "MASTER_ADDR=h", "MASTER_PORT=9"}, 1, 2, 1, 2, 9, "h", NULL},
+    {{"PMI_RANK=1", "PMI_SIZE=4", "PMI_LOCAL_RANK=0", "PMI_LOCAL_SIZE=1", "MASTER_ADDR=h", "MASTER_PORT=9"},
+     1,
+     4,
+     0,
+     1,
+     9,
+     "h",
+     NULL},
+    {{SLURM, "SLURM_NODEID=2", "SLURM_STEP_TASKS_PER_NODE=2,1(x3)", "SLURM_STEP_NODELIST=n[07-10]"},
+     3,
+     5,
+     0,
+     1,
+     -1,
+     "n07",
+     NULL},
+    {{SLURM, "SLURM_NODEID=0", "SLURM_STEP_TASKS_PER_NODE=5"}, 3, 5, 0, 5, -1, "127.0.0.1", NULL},
+    {{SLURM, "SLURM_NODEID=0", "SLURM_STEP_TASKS_PER_NODE=2(x", "SLURM_JOB_NODELIST=n"},
+     .error = "SLURM_STEP_TASKS_PER_NODE: '2(x'"},
+    {{SLURM, "SLURM_NODEID=0", "SLURM_STEP_TASKS_PER_NODE=6"}, .error = "more tasks than the 5"},
+    {{SLURM, "SLURM_NODEID=0", "SLURM_STEP_TASKS_PER_NODE=1,4", "SLURM_STEP_NODELIST=n["},
+     .error = "the list of nodes: 'n['"},
+    {{SLURM, "SLURM_NODEID=0", "SLURM_STEP_TASKS_PER_NODE=1,4"},
+     .error = "`srun --export=ALL,MASTER_ADDR=host0`"},
+    {{"SLURM_PROCID=0", "SLURM_NTASKS=4", "SLURM_LOCALID=0", "SLURM_JOB_ID=77"},
+     0,
+     1,
+     0,
+     1,
+     0,
+     "",
+     NULL}, /* a batch script */
+    /* Hydra started through srun: Slurm knows the proxy of each node. */
+    {{"PMI_RANK=3", "PMI_SIZE=4", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2", "MASTER_ADDR=h", "MASTER_PORT=9",
+      "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2", "SLURM_LOCALID=0"},
+     3,
+     4,
+     1,
+     2,
+     9,
+     "h",
+     NULL},
+    /* srun --mpi=pmi2 */
+    {{SLURM, "PMI_RANK=3", "PMI_SIZE=5", "SLURM_NODEID=0", "SLURM_STEP_TASKS_PER_NODE=5"},
+     3,
+     5,
+     0,
+     5,
+     -1,
+     "127.0.0.1",
+     NULL},
+};
+
+static void other_launchers_are_understood(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        struct world_place p = {.rank = 77}, again;
+        struct muster_error err = {0};
+        int result = world_place_read(from_list, (void *)others[i].variables, &p, &err);
+        if (others[i].error) {
+            if (!result || err.code != MUSTER_E_INVALID || !strstr(err.text, others[i].error) || p.rank != 77)
+                fail_msg("row %zu: %d, '%s'", i, result, err.text);
+            continue;
+        }
+        bool derived = others[i].port < 0;
+        if (result || p.rank != others[i].rank || p.size != others[i].size ||
+            p.local_rank != others[i].local_rank || p.local_size != others[i].local_size ||
+            strcmp(p.master_addr, others[i].address) != 0 ||
+            (derived ? p.master_port < 20000 || p.master_port >= 30000 : p.master_port != others[i].port))
+            fail_msg("row %zu: rank %d of %d, %d of %d here, at '%s' port %u; '%s'", i, p.rank, p.size,
+                     p.local_rank, p.local_size, p.master_addr, p.master_port, err.text);
+        assert_int_equal(world_place_read(from_list, (void *)others[i].variables, &again, &err), 0);
+        assert_int_equal(again.master_port, p.master_port);
+    }
+    struct world_place one, two; /* two jobs on one machine */
+    assert_int_equal(READ(&one, NULL, OMPI("0"), "OMPI_COMM_WORLD_LOCAL_SIZE=4", "PMIX_NAMESPACE=a@1"), 0);
+    assert_int_equal(READ(&two, NULL, OMPI("0"), "OMPI_COMM_WORLD_LOCAL_SIZE=4", "PMIX_NAMESPACE=b@1"), 0);
+    assert_int_not_equal(one.master_port, two.master_port);
 }
 
 /* ---- worlds ---- */
@@ -301,6 +440,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launchers_are_understood),
         cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(other_launchers_are_understood),
         cmocka_unit_test(a_world_of_one),
         cmocka_unit_test(rank_zero_serves),
         cmocka_unit_test(an_agent_serves),

@@ -1,6 +1,6 @@
 /* slurm.c - see slurm.h. A list is read in place, nothing is expanded: the host of an index is computed,
  * as a number of mixed radix whose digits are the brackets. */
-#include "launcher/config/slurm.h"
+#include "proto/slurm.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -142,4 +142,31 @@ int slurm_host_at(const char *list, int64_t index, char *out, size_t size, struc
             return error_set(err, MUSTER_E_NOT_FOUND, "'%.200s' names no host of index %lld", list,
                              (long long)index);
     }
+}
+
+/* "4(x2)" or "4": tasks of each of how many nodes; *at ends behind it. */
+static bool read_tasks(const char **at, int64_t *tasks, int64_t *nodes)
+{
+    int width;
+    *nodes = 1;
+    if (!read_number(at, tasks, &width) || *tasks < 1)
+        return false;
+    if (strncmp(*at, "(x", 2) != 0)
+        return true;
+    *at += 2;
+    return read_number(at, nodes, &width) && *nodes > 0 && *(*at)++ == ')';
+}
+
+int64_t slurm_tasks_at(const char *list, int64_t index, struct muster_error *err)
+{
+    int64_t tasks, nodes, left = index;
+    for (const char *at = list; read_tasks(&at, &tasks, &nodes) && (*at == ',' || !*at); at++) {
+        if (left >= 0 && left < nodes)
+            return tasks;
+        left -= nodes;
+        if (!*at)
+            return error_set(err, MUSTER_E_NOT_FOUND, "'%.200s' has no tasks for a node of index %lld", list,
+                             (long long)index);
+    }
+    return error_set(err, MUSTER_E_INVALID, "'%.200s' is not a list of tasks as Slurm writes it", list);
 }

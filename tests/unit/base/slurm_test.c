@@ -1,5 +1,5 @@
-/* launcher_slurm_test.c - Slurm's compressed host lists: counted, and any host found by its index. */
-#include "launcher/config/slurm.h"
+/* slurm_test.c - Slurm's compressed lists of hosts and tasks: counted, and any one found by its index. */
+#include "proto/slurm.h"
 
 #include <stdio.h>
 
@@ -88,6 +88,26 @@ static void large_lists_are_not_expanded(void **state)
     assert_string_equal(host, "n123456");
 }
 
+static void tasks_of_nodes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *list;
+        int64_t index, tasks;
+    } rows[] = {{"2", 0, 2},       {"2(x3),1", 0, 2}, {"2(x3),1", 2, 2},
+                {"2(x3),1", 3, 1}, {"4,2(x2)", 2, 2}, {"2(x3),1", 4, -1},
+                {"2", 1, -1},      {"2", -1, -1},     {"", 0, -1},
+                {"0", 0, -1},      {"x", 0, -1},      {"2(x", 0, -1},
+                {"2(x2", 0, -1},   {"2(x0)", 0, -1},  {"2,", 1, -1},
+                {"2(x2)3", 0, -1}, {"2(3)", 0, -1},   {"2(x99999999999999999999)", 0, -1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct muster_error err = {0};
+        if (slurm_tasks_at(rows[i].list, rows[i].index, &err) != rows[i].tasks)
+            fail_msg("%s, node %lld: %s", rows[i].list, (long long)rows[i].index, err.text);
+        assert_true((rows[i].tasks < 0) == (err.code != 0));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -95,6 +115,7 @@ int main(void)
         cmocka_unit_test(malformed_lists),
         cmocka_unit_test(long_names_are_rejected_not_cut),
         cmocka_unit_test(large_lists_are_not_expanded),
+        cmocka_unit_test(tasks_of_nodes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
