@@ -1,5 +1,5 @@
-/* adamw.c - AdamW in one pass over parameter, both moments and gradient (28 bytes a parameter; formula:
- * kernels/ref/adamw.c). Constants are formed in double and rounded once. */
+/* adamw.c - AdamW and Adam in one pass over parameter, both moments and gradient (28 bytes a parameter;
+ * formulas: kernels/ref/adamw.c, kernels/ref/adam.c). Constants are formed in double and rounded once. */
 #include "kernels/cpu/cpu.h"
 
 #include <math.h>
@@ -9,25 +9,26 @@ struct adamw_constants {
     float inverse_correction1, inverse_correction2, epsilon, rate, decay;
 };
 
-static void adamw_chunk(float *restrict param, float *restrict m, float *restrict v,
-                        const float *restrict grad, int64_t n, struct adamw_constants k)
+/* coupled: the decay is part of the gradient, as in Adam; a constant at every call. */
+static inline __attribute__((always_inline)) void adam_chunk(float *restrict param, float *restrict m,
+                                                             float *restrict v, const float *restrict grad,
+                                                             int64_t n, struct adamw_constants k,
+                                                             const int coupled)
 {
     for (int64_t i = 0; i < n; i++) {
-        float g = grad[i] * k.clip;
+        float g = grad[i] * k.clip + (coupled ? k.decay * param[i] : 0.0f);
         float m_new = k.beta1 * m[i] + k.one_minus_beta1 * g;
         float v_new = k.beta2 * v[i] + k.one_minus_beta2 * g * g;
         float step = m_new * k.inverse_correction1 / (sqrtf(v_new * k.inverse_correction2) + k.epsilon);
-        param[i] = param[i] - k.rate * (step + k.decay * param[i]);
+        param[i] = param[i] - k.rate * (coupled ? step : step + k.decay * param[i]);
         m[i] = m_new;
         v[i] = v_new;
     }
 }
 
-void CPU(adamw)(void *param_, void *m_, void *v_, const void *grad_, int64_t n, int parameter_class,
-                const struct step_scalars *scalars, void *stream)
+static void adam_step(float *param, float *m, float *v, const float *grad, int64_t n, int parameter_class,
+                      const struct step_scalars *scalars, int coupled)
 {
-    float *param = param_, *m = m_, *v = v_;
-    const float *grad = grad_;
     const struct adamw_constants k = {
         .clip = (float)scalars->clip,
         .beta1 = (float)scalars->beta1,
@@ -40,12 +41,28 @@ void CPU(adamw)(void *param_, void *m_, void *v_, const void *grad_, int64_t n, 
         .rate = (float)scalars->learning_rate[parameter_class],
         .decay = (float)scalars->weight_decay[parameter_class],
     };
-    (void)stream;
     if (scalars->skip)
         return;
     CPU_PARALLEL_FOR(n >= CPU_PARALLEL_MIN)
     for (int64_t chunk = 0; chunk < cpu_chunks(n); chunk++) {
-        int64_t first = chunk * CPU_CHUNK;
-        adamw_chunk(param + first, m + first, v + first, grad + first, cpu_chunk_size(n, chunk), k);
+        int64_t first = chunk * CPU_CHUNK, size = cpu_chunk_size(n, chunk);
+        if (coupled)
+            adam_chunk(param + first, m + first, v + first, grad + first, size, k, 1);
+        else
+            adam_chunk(param + first, m + first, v + first, grad + first, size, k, 0);
     }
+}
+
+void CPU(adamw)(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class,
+                const struct step_scalars *scalars, void *stream)
+{
+    (void)stream;
+    adam_step(param, m, v, grad, n, parameter_class, scalars, 0);
+}
+
+void CPU(adam)(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class,
+               const struct step_scalars *scalars, void *stream)
+{
+    (void)stream;
+    adam_step(param, m, v, grad, n, parameter_class, scalars, 1);
 }

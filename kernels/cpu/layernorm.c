@@ -1,24 +1,16 @@
 /* layernorm.c - layer normalisation, one row at a time while it is in the first cache (formulas:
  * kernels/ref/layernorm.c).
  *
- * Backward makes one pass over the rows in LAYERNORM_BLOCKS blocks, whose number depends on N alone; each
- * block sums its dweight and dbias into its own stripe of `work`, and the stripes are added in order. */
+ * Backward makes one pass over the rows, in blocks (stripes.h). */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/stripes.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { LAYERNORM_BLOCKS = 32 };
-
-static int layernorm_blocks(int N)
-{
-    int blocks = N < LAYERNORM_BLOCKS ? N : LAYERNORM_BLOCKS;
-    return blocks < 1 ? 1 : blocks; /* without rows there is still a sum: zero */
-}
-
 size_t CPU(layernorm_backward_work)(int N, int C)
 {
-    return (size_t)layernorm_blocks(N) * 2 * (size_t)C * sizeof(float);
+    return (size_t)stripe_blocks(N) * 2 * (size_t)C * sizeof(float);
 }
 
 void CPU(layernorm_forward)(void *out_, void *mean_, void *rstd_, const void *in_, const void *weight_,
@@ -73,38 +65,25 @@ static void backward_row(float *restrict din, float *restrict dweight, float *re
     }
 }
 
-/* out = beta*out + the sum of the blocks' stripes, which are `stride` floats apart. */
-static void add_stripes(float *restrict out, const float *restrict stripes, int blocks, size_t stride, int C,
-                        int beta)
-{
-    if (!out)
-        return;
-    for (int c = 0; c < C; c++)
-        out[c] = beta ? out[c] + stripes[c] : stripes[c];
-    for (int block = 1; block < blocks; block++)
-        for (int c = 0; c < C; c++)
-            out[c] += stripes[(size_t)block * stride + c];
-}
-
 void CPU(layernorm_backward)(void *din_, void *dweight, void *dbias, const void *dout_, const void *in_,
                              const void *mean_, const void *rstd_, const void *weight, int N, int C,
                              int beta_in, int beta, void *work_, void *stream)
 {
     float *din = din_, *work = work_;
     const float *dout = dout_, *in = in_, *mean = mean_, *rstd = rstd_;
-    int blocks = layernorm_blocks(N);
+    int blocks = stripe_blocks(N);
     (void)stream;
     CPU_PARALLEL_FOR((int64_t)N * C >= CPU_PARALLEL_MIN)
     for (int block = 0; block < blocks; block++) {
         float *stripe = work + (size_t)block * 2 * C;
-        int first = (int)((int64_t)N * block / blocks), end = (int)((int64_t)N * (block + 1) / blocks);
+        int end = stripe_first(N, block + 1);
         memset(stripe, 0, 2 * (size_t)C * sizeof(float));
-        for (int n = first; n < end; n++) {
+        for (int n = stripe_first(N, block); n < end; n++) {
             size_t row = (size_t)n * C;
             backward_row(din ? din + row : NULL, stripe, stripe + C, dout + row, in + row, mean[n], rstd[n],
                          weight, C, beta_in);
         }
     }
-    add_stripes(dweight, work, blocks, 2 * (size_t)C, C, beta);
-    add_stripes(dbias, work + C, blocks, 2 * (size_t)C, C, beta);
+    stripes_add(dweight, work, blocks, 2 * (size_t)C, C, beta);
+    stripes_add(dbias, work + C, blocks, 2 * (size_t)C, C, beta);
 }

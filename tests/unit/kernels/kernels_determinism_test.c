@@ -27,8 +27,27 @@ enum {
     LOGITS = WEIGHT_GRADIENT + V * C + 2 * C + T * C,
     LOSSES = LOGITS + N * V,
     NORM = LOSSES + N,
-    OUTPUT_FLOATS = NORM + 2
+    RSTD = NORM + 2,
+    SECOND = RSTD + N,
+    OUTPUT_FLOATS = SECOND + N * C
 };
+
+/* All on the last third of OUT and GRADIENT, which the others leave alone. */
+static void run_llama(const struct kernels *k, struct run *run, const struct step_scalars *scalars)
+{
+    const struct rotary rotary = {.theta = 10000};
+    float *out = run->outputs + OUT + 2 * N * C, *gradient = run->outputs + GRADIENT + 2 * N * C;
+    k->rms_norm_forward(out, run->outputs + RSTD, run->in, run->weight, N, C, 1e-5, NULL);
+    k->rotary(out, out, &rotary, B, T, NH, C / NH, 0, 0, NULL);
+    k->dropout(out, run->in, N, C, T, 1, 2, 0.2, 1, scalars, NULL);
+    k->swiglu_forward(out, out, run->in, N * C, NULL);
+    k->rms_norm_backward(gradient, run->outputs + WEIGHT_GRADIENT, run->dout, run->in, run->outputs + RSTD,
+                         run->weight, N, C, 0, 1, run->work, NULL);
+    k->swiglu_backward(gradient, out, run->in, run->dout, run->dout, 1, 1, N * C, NULL);
+    k->accumulate(gradient, out, 1, N * C, NULL);
+    k->adam(out, gradient, run->outputs + SECOND, run->dout, N * C, 0, scalars, NULL);
+    k->sgd(out, gradient, run->dout, N * C, 0, 0.9, 0, 1, scalars, NULL);
+}
 
 static void run_others(const struct kernels *k, struct run *run)
 {
@@ -48,6 +67,7 @@ static void run_others(const struct kernels *k, struct run *run)
                           o + STATISTICS, o + STATISTICS + N, run->weight, N, C, 0, 1, run->work, NULL);
     k->activation_forward(o + OUT + N * C, o + OUT, ACTIVATION_GELU_TANH, N * C, NULL);
     k->activation_backward(o + GRADIENT + N * C, run->in, run->dout, ACTIVATION_GELU_TANH, 0, N * C, NULL);
+    run_llama(k, run, &scalars);
     k->embedding_backward(o + WEIGHT_GRADIENT + 2 * C, o + WEIGHT_GRADIENT + 2 * C + V * C, run->dout,
                           run->tokens, B, T, C, V, T, 0, NULL);
     k->cross_entropy(o + LOGITS, o + LOSSES, run->tokens, N, V, 1, &scalars, NULL);
@@ -68,6 +88,30 @@ static void run_attention(const struct kernels *k, struct run *run)
                           (const int[3]){0}, run->work, NULL);
 }
 
+/* Few heads of keys: dk and dv are summed over heads of queries from parts. */
+static struct attention grouped_attention(void)
+{
+    return (struct attention){.B = B,
+                              .T = T,
+                              .heads = NH,
+                              .kv_heads = 1,
+                              .head_size = C / NH,
+                              .q_row = 3 * C,
+                              .k_row = 3 * C,
+                              .v_row = 3 * C};
+}
+
+static void run_grouped_attention(const struct kernels *k, struct run *run)
+{
+    float *o = run->outputs;
+    const float *q = run->qkv;
+    const struct attention a = grouped_attention();
+    float *dq = o + GRADIENT;
+    k->attention_forward(o + OUT, o + STATISTICS, q, q + C, q + 2 * C, &a, run->work, NULL);
+    k->attention_backward(dq, dq + C, dq + 2 * C, run->dout, q, q + C, q + 2 * C, o + OUT, o + STATISTICS, &a,
+                          (const int[3]){0, 1, 0}, run->work, NULL);
+}
+
 static void run_linear(const struct kernels *k, struct run *run)
 {
     float *o = run->outputs;
@@ -83,8 +127,9 @@ static size_t larger(size_t a, size_t b)
 
 static struct run run_new(const struct kernels *k)
 {
-    const struct attention a = packed_attention(B, T, C, NH);
-    size_t work = larger(k->attention_work(&a), k->layernorm_backward_work(N, C));
+    const struct attention a = packed_attention(B, T, C, NH), grouped = grouped_attention();
+    size_t work = larger(k->attention_work(&a), k->attention_work(&grouped));
+    work = larger(work, larger(k->layernorm_backward_work(N, C), k->rms_norm_backward_work(N, C)));
     return (struct run){.in = floats_new(N * C, FILL_UNIT),
                         .weight = floats_new(V * C, FILL_UNIT),
                         .bias = floats_new(V, FILL_UNIT),
@@ -142,6 +187,7 @@ static void twice_the_same(void **state)
     (void)state;
     check_same(run_linear, threads, 3);
     check_same(run_attention, threads, 3);
+    check_same(run_grouped_attention, threads, 3);
     check_same(run_others, threads, 3);
 }
 
@@ -150,6 +196,7 @@ static void any_threads_the_same(void **state)
     static const int threads[] = {1, 2, 3};
     (void)state;
     check_same(run_attention, threads, 3);
+    check_same(run_grouped_attention, threads, 3);
     check_same(run_others, threads, 3);
 }
 
@@ -172,6 +219,7 @@ static int rank_body(int rank, int world_size, void *context)
     for (int i = 0; i < 3; i++) {
         run_linear(ranks->k, &ranks->run[rank]);
         run_attention(ranks->k, &ranks->run[rank]);
+        run_grouped_attention(ranks->k, &ranks->run[rank]);
         run_others(ranks->k, &ranks->run[rank]);
     }
     return 0;

@@ -121,6 +121,15 @@ float *floats_copy(const float *from, size_t n)
     return values;
 }
 
+double *doubles_of(const float *from, size_t n)
+{
+    double *values = mem_calloc(n, sizeof *values);
+    assert_non_null(values);
+    for (size_t i = 0; i < n; i++)
+        values[i] = (double)from[i];
+    return values;
+}
+
 int32_t *tokens_new(size_t n, int vocabulary, bool some_ignored)
 {
     int32_t *tokens = mem_calloc(n, sizeof *tokens);
@@ -146,19 +155,33 @@ void computing(const char *format, ...)
     va_end(arguments);
 }
 
+static bool value_close(const char *what, size_t i, size_t n, double got, double expected, double absolute,
+                        double relative)
+{
+    double allowed = absolute + relative * fabs(expected);
+    if (isnan(expected) ? isnan(got) : got == expected || fabs(got - expected) <= allowed)
+        return true;
+    print_error("%s: %s[%zu] of %zu is %.9g, expected %.9g, off by %.3g, allowed %.3g (seed %llu)\n",
+                computing_text, what, i, n, got, expected, fabs(got - expected), allowed,
+                (unsigned long long)seed);
+    return false;
+}
+
 bool floats_close(const char *what, const float *got, const float *expected, size_t n, double absolute,
                   double relative)
 {
-    for (size_t i = 0; i < n; i++) {
-        double e = (double)expected[i], g = (double)got[i];
-        double allowed = absolute + relative * fabs(e);
-        bool same = isnan(e) ? isnan(g) : g == e || fabs(g - e) <= allowed;
-        if (!same) {
-            print_error("%s: %s[%zu] of %zu is %.9g, expected %.9g, off by %.3g, allowed %.3g (seed %llu)\n",
-                        computing_text, what, i, n, g, e, fabs(g - e), allowed, (unsigned long long)seed);
+    for (size_t i = 0; i < n; i++)
+        if (!value_close(what, i, n, (double)got[i], (double)expected[i], absolute, relative))
             return false;
-        }
-    }
+    return true;
+}
+
+bool doubles_close(const char *what, const float *got, const double *expected, size_t n, double absolute,
+                   double relative)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!value_close(what, i, n, (double)got[i], expected[i], absolute, relative))
+            return false;
     return true;
 }
 

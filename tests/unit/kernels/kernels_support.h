@@ -42,6 +42,8 @@ const char *kernels_fill_name(enum kernels_fill fill);
 /* A heap block of exactly n floats, so that the address sanitizer sees one too many; freed by mem_free. */
 float *floats_new(size_t n, enum kernels_fill fill);
 float *floats_copy(const float *from, size_t n);
+/* The same values, to be freed by mem_free. */
+double *doubles_of(const float *from, size_t n);
 int32_t *tokens_new(size_t n, int vocabulary, bool some_ignored);
 double random_unit(void); /* uniform in -1..1 */
 uint32_t random_below(uint32_t n);
@@ -57,5 +59,9 @@ bool floats_close(const char *what, const float *got, const float *expected, siz
 
 #define scope_memory __attribute__((cleanup(kernels_scope_free)))
 void kernels_scope_free(void *pointer);
+
+/* The same against doubles. */
+bool doubles_close(const char *what, const float *got, const double *expected, size_t n, double absolute,
+                   double relative);
 
 #endif

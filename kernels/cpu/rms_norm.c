@@ -1,0 +1,78 @@
+/* rms_norm.c - root mean square normalisation, one row at a time while it is in the first cache (formulas:
+ * kernels/ref/rms_norm.c). Backward makes one pass over the rows, in blocks (stripes.h). */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/stripes.h"
+
+#include <math.h>
+#include <string.h>
+
+size_t CPU(rms_norm_backward_work)(int N, int C)
+{
+    return (size_t)stripe_blocks(N) * (size_t)C * sizeof(float);
+}
+
+void CPU(rms_norm_forward)(void *out_, void *rstd_, const void *in_, const void *weight_, int N, int C,
+                           double epsilon, void *stream)
+{
+    float *out = out_, *rstd = rstd_;
+    const float *in = in_, *restrict weight = weight_;
+    const float small = (float)epsilon;
+    (void)stream;
+    CPU_PARALLEL_FOR((int64_t)N * C >= CPU_PARALLEL_MIN)
+    for (int n = 0; n < N; n++) {
+        const float *restrict x = in + (size_t)n * C;
+        float *restrict y = out + (size_t)n * C;
+        float squares = 0;
+#pragma omp simd reduction(+ : squares)
+        for (int c = 0; c < C; c++)
+            squares += x[c] * x[c];
+        float r = 1.0f / sqrtf(squares / (float)C + small);
+        for (int c = 0; c < C; c++)
+            y[c] = x[c] * r * weight[c];
+        rstd[n] = r;
+    }
+}
+
+static void backward_row(float *restrict din, float *restrict dweight, const float *restrict dout,
+                         const float *restrict in, float rstd, const float *restrict weight, int C,
+                         int beta_in)
+{
+    float g_xhat_sum = 0;
+#pragma omp simd reduction(+ : g_xhat_sum)
+    for (int c = 0; c < C; c++) {
+        float xhat = in[c] * rstd;
+        g_xhat_sum += dout[c] * weight[c] * xhat;
+        dweight[c] += dout[c] * xhat;
+    }
+    if (!din)
+        return;
+    float g_xhat_mean = g_xhat_sum / (float)C;
+    if (beta_in) {
+        for (int c = 0; c < C; c++)
+            din[c] += rstd * (dout[c] * weight[c] - in[c] * rstd * g_xhat_mean);
+    } else {
+        for (int c = 0; c < C; c++)
+            din[c] = rstd * (dout[c] * weight[c] - in[c] * rstd * g_xhat_mean);
+    }
+}
+
+void CPU(rms_norm_backward)(void *din_, void *dweight, const void *dout_, const void *in_, const void *rstd_,
+                            const void *weight, int N, int C, int beta_in, int beta, void *work_,
+                            void *stream)
+{
+    float *din = din_, *work = work_;
+    const float *dout = dout_, *in = in_, *rstd = rstd_;
+    int blocks = stripe_blocks(N);
+    (void)stream;
+    CPU_PARALLEL_FOR((int64_t)N * C >= CPU_PARALLEL_MIN)
+    for (int block = 0; block < blocks; block++) {
+        float *stripe = work + (size_t)block * C;
+        int end = stripe_first(N, block + 1);
+        memset(stripe, 0, (size_t)C * sizeof(float));
+        for (int n = stripe_first(N, block); n < end; n++) {
+            size_t row = (size_t)n * C;
+            backward_row(din ? din + row : NULL, stripe, dout + row, in + row, rstd[n], weight, C, beta_in);
+        }
+    }
+    stripes_add(dweight, work, blocks, (size_t)C, C, beta);
+}

@@ -1,0 +1,101 @@
+/* rotary.c - the rotary position embedding (formulas: kernels/ref/rotary.c), bound by memory because sine and
+ * cosine are nearly free: a piece of work is ROTARY_POSITIONS positions of all sequences and heads; it asks
+ * the library for the angles of its first position and goes on from one to the next by turning by one
+ * position's angle, in double (32 turns lose less than 1e-14). Frequencies are taken ROTARY_PAIRS at a time,
+ * so that they and the angles are on the stack. */
+#include "kernels/cpu/cpu.h"
+
+#include <math.h>
+
+enum { ROTARY_POSITIONS = 32, ROTARY_PAIRS = 128 };
+
+/* Pairs first..first+count-1 of every head. */
+struct rotary_pairs {
+    int first, count;
+    double frequency[ROTARY_PAIRS], cosine[ROTARY_PAIRS], sine[ROTARY_PAIRS]; /* of one position */
+};
+
+struct rotary_call {
+    float *out;
+    const float *in;
+    int B, T, NH, HS, beta;
+    double direction; /* 1 or -1 */
+};
+
+static void turn_head(float *out, const float *in, const float *restrict cosine, const float *restrict sine,
+                      int count, int half, int beta)
+{
+    float *out2 = out + half;
+    const float *in2 = in + half;
+    /* out may be in, at the same index only. */
+    if (beta) {
+#pragma omp simd
+        for (int i = 0; i < count; i++) {
+            float x = in[i], y = in2[i];
+            out[i] += x * cosine[i] - y * sine[i];
+            out2[i] += y * cosine[i] + x * sine[i];
+        }
+    } else {
+#pragma omp simd
+        for (int i = 0; i < count; i++) {
+            float x = in[i], y = in2[i];
+            out[i] = x * cosine[i] - y * sine[i];
+            out2[i] = y * cosine[i] + x * sine[i];
+        }
+    }
+}
+
+static void turn_position(const struct rotary_call *c, const struct rotary_pairs *pairs, int t,
+                          const float *cosine, const float *sine)
+{
+    for (int b = 0; b < c->B; b++)
+        for (int h = 0; h < c->NH; h++) {
+            size_t at = (((size_t)b * c->T + t) * c->NH + h) * c->HS + pairs->first;
+            turn_head(c->out + at, c->in + at, cosine, sine, pairs->count, c->HS / 2, c->beta);
+        }
+}
+
+static void turn_positions(const struct rotary_call *c, const struct rotary_pairs *pairs, int from, int end)
+{
+    double cosine[ROTARY_PAIRS], sine[ROTARY_PAIRS];
+    float cosine_now[ROTARY_PAIRS], sine_now[ROTARY_PAIRS];
+    for (int i = 0; i < pairs->count; i++) {
+        double angle = c->direction * from * pairs->frequency[i];
+        cosine[i] = cos(angle), sine[i] = sin(angle);
+    }
+    for (int t = from; t < end; t++) {
+        for (int i = 0; i < pairs->count; i++) {
+            double x = cosine[i], y = sine[i];
+            cosine_now[i] = (float)x, sine_now[i] = (float)y;
+            cosine[i] = x * pairs->cosine[i] - y * pairs->sine[i];
+            sine[i] = y * pairs->cosine[i] + x * pairs->sine[i];
+        }
+        turn_position(c, pairs, t, cosine_now, sine_now);
+    }
+}
+
+void CPU(rotary)(void *out, const void *in, const struct rotary *rotary, int B, int T, int NH, int HS,
+                 int backward, int beta, void *stream)
+{
+    const struct rotary_call c = {.out = out,
+                                  .in = in,
+                                  .B = B,
+                                  .T = T,
+                                  .NH = NH,
+                                  .HS = HS,
+                                  .beta = beta,
+                                  .direction = backward ? -1.0 : 1.0};
+    (void)stream;
+    for (int first = 0; first < HS / 2; first += ROTARY_PAIRS) {
+        struct rotary_pairs pairs = {.first = first};
+        pairs.count = HS / 2 - first < ROTARY_PAIRS ? HS / 2 - first : (int)ROTARY_PAIRS;
+        for (int i = 0; i < pairs.count; i++) {
+            pairs.frequency[i] = rotary_frequency(rotary, HS, first + i);
+            pairs.cosine[i] = cos(pairs.frequency[i]);
+            pairs.sine[i] = c.direction * sin(pairs.frequency[i]);
+        }
+        CPU_PARALLEL_FOR((int64_t)B * T * NH * HS >= CPU_PARALLEL_MIN)
+        for (int from = 0; from < T; from += ROTARY_POSITIONS)
+            turn_positions(&c, &pairs, from, T - from < ROTARY_POSITIONS ? T : from + ROTARY_POSITIONS);
+    }
+}

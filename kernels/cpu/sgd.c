@@ -1,0 +1,67 @@
+/* sgd.c - SGD with momentum in one pass over parameter, momentum and gradient (20 bytes a parameter, 12
+ * without momentum; rules: kernels/ref/sgd.c). Constants are formed in double and rounded once. */
+#include "kernels/cpu/cpu.h"
+
+struct sgd_constants {
+    float clip, rate, decay;
+    float kept, added;      /* of the momentum and of the gradient in the new momentum */
+    float ahead, unchanged; /* the step is ahead * momentum + unchanged * gradient */
+};
+
+static void momentum_chunk(float *restrict param, float *restrict momentum, const float *restrict grad,
+                           int64_t n, struct sgd_constants k)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float g = grad[i] * k.clip + k.decay * param[i];
+        float m = k.kept * momentum[i] + k.added * g;
+        param[i] = param[i] - k.rate * (k.ahead * m + k.unchanged * g);
+        momentum[i] = m;
+    }
+}
+
+/* The first momentum is the gradient; what was in memory is not read, so it may be anything. */
+static void first_chunk(float *restrict param, float *restrict momentum, const float *restrict grad,
+                        int64_t n, struct sgd_constants k)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float g = grad[i] * k.clip + k.decay * param[i];
+        param[i] = param[i] - k.rate * (k.ahead * g + k.unchanged * g);
+        momentum[i] = g;
+    }
+}
+
+static void plain_chunk(float *restrict param, const float *restrict grad, int64_t n, struct sgd_constants k)
+{
+    for (int64_t i = 0; i < n; i++)
+        param[i] = param[i] - k.rate * (grad[i] * k.clip + k.decay * param[i]);
+}
+
+void CPU(sgd)(void *param_, void *momentum_, const void *grad_, int64_t n, int parameter_class,
+              double momentum_factor, double dampening, int nesterov, const struct step_scalars *scalars,
+              void *stream)
+{
+    float *param = param_, *momentum = momentum_;
+    const float *grad = grad_;
+    const struct sgd_constants k = {
+        .clip = (float)scalars->clip,
+        .rate = (float)scalars->learning_rate[parameter_class],
+        .decay = (float)scalars->weight_decay[parameter_class],
+        .kept = (float)momentum_factor,
+        .added = (float)(1.0 - dampening),
+        .ahead = nesterov ? (float)momentum_factor : 1.0f,
+        .unchanged = nesterov ? 1.0f : 0.0f,
+    };
+    (void)stream;
+    if (scalars->skip)
+        return;
+    CPU_PARALLEL_FOR(n >= CPU_PARALLEL_MIN)
+    for (int64_t chunk = 0; chunk < cpu_chunks(n); chunk++) {
+        int64_t at = chunk * CPU_CHUNK, size = cpu_chunk_size(n, chunk);
+        if (!momentum)
+            plain_chunk(param + at, grad + at, size, k);
+        else if (scalars->step == 1)
+            first_chunk(param + at, momentum + at, grad + at, size, k);
+        else
+            momentum_chunk(param + at, momentum + at, grad + at, size, k);
+    }
+}

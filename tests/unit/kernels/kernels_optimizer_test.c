@@ -1,0 +1,189 @@
+/* kernels_optimizer_test.c - norm, clip factor and optimizers of every CPU variant against the reference, and
+ * their rules by hand. Tolerances as in kernels_cpu_test.c. */
+#include "tests/support/cmocka_all.h"
+
+#include <math.h>
+
+#include "tests/unit/kernels/kernels_support.h"
+
+#define U FLOAT_ROUNDOFF
+
+static const struct kernels *reference(void)
+{
+    return kernels_ref_f32();
+}
+
+static const struct kernels *exact(void)
+{
+    return kernels_ref_f64();
+}
+
+static void norm_matches(void **state)
+{
+    static const int64_t sizes[] = {0, 1, 2, 63, 64, 65, 1000, 20011};
+    (void)state;
+    for (const struct kernels *const *k = kernels_variants(); *k; k++)
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+            for (int beta = 0; beta < 2; beta++) {
+                scope_memory float *values = floats_new((size_t)sizes[i], FILL_LARGE);
+                double expected = 3.25, got = 3.25;
+                reference()->norm_squared(&expected, values, sizes[i], beta, NULL);
+                (*k)->norm_squared(&got, values, sizes[i], beta, NULL);
+                /* Both in double, in different orders: n times double's roundoff at most. */
+                if (!(fabs(got - expected) <= (double)sizes[i] * 0x1p-53 * expected * 2))
+                    fail_msg("%s norm_squared n=%lld beta=%d: %.17g, expected %.17g", (*k)->name,
+                             (long long)sizes[i], beta, got, expected);
+            }
+}
+
+static void clip_factor_rules(void **state)
+{
+    (void)state;
+    for (const struct kernels *const *k = kernels_variants(); *k; k++) {
+        struct step_scalars s = {.norm_squared = 16, .clip_norm = 1};
+        (*k)->clip_factor(&s, NULL);
+        assert_true(fabs(s.clip - 1 / (4 + 1e-6)) < 1e-15);
+        s = (struct step_scalars){.norm_squared = 0.25, .clip_norm = 1};
+        (*k)->clip_factor(&s, NULL);
+        assert_true(s.clip == 1.0 && !s.skip);
+        s = (struct step_scalars){.norm_squared = 1e6, .clip_norm = 0};
+        (*k)->clip_factor(&s, NULL);
+        assert_true(s.clip == 1.0 && !s.skip);
+        s = (struct step_scalars){.norm_squared = (double)NAN, .clip_norm = 1};
+        (*k)->clip_factor(&s, NULL);
+        assert_true(s.skip == 1);
+        s = (struct step_scalars){.norm_squared = (double)INFINITY};
+        (*k)->clip_factor(&s, NULL);
+        assert_true(s.skip == 1);
+    }
+}
+
+static struct step_scalars adamw_scalars(void)
+{
+    struct step_scalars s = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .clip = 0.7};
+    s.bias_correction1 = 1 - pow(0.9, 3);
+    s.bias_correction2 = 1 - pow(0.95, 3);
+    s.learning_rate[0] = 6e-4, s.weight_decay[0] = 0.1;
+    s.learning_rate[1] = 3e-4;
+    return s;
+}
+
+typedef void adam_function(void *, void *, void *, const void *, int64_t, int, const struct step_scalars *,
+                           void *);
+
+static void check_adamw(const struct kernels *k, bool coupled, size_t n, int parameter_class,
+                        enum kernels_fill fill)
+{
+    adam_function *run = coupled ? k->adam : k->adamw;
+    adam_function *expected = coupled ? exact()->adam : exact()->adamw;
+    struct step_scalars s = adamw_scalars();
+    scope_memory float *param = floats_new(n, FILL_UNIT);
+    scope_memory float *m = floats_new(n, fill), *v = floats_new(n, fill), *grad = floats_new(n, fill);
+    for (size_t i = 0; i < n; i++)
+        v[i] = v[i] * v[i] + grad[i] * grad[i];
+    scope_memory double *param64 = doubles_of(param, n), *m64 = doubles_of(m, n), *v64 = doubles_of(v, n);
+    scope_memory double *grad64 = doubles_of(grad, n);
+    double G = floats_largest(grad, n) + (coupled ? 0.1 : 0), M = floats_largest(m, n) + G;
+    computing("%s %s n=%zu class=%d fill=%s", k->name, coupled ? "adam" : "adamw", n, parameter_class,
+              kernels_fill_name(fill));
+    expected(param64, m64, v64, grad64, (int64_t)n, parameter_class, &s, NULL);
+    run(param, m, v, grad, (int64_t)n, parameter_class, &s, NULL);
+    /* Each constant, product and sum rounds once; the sum for m may cancel, and g where the decay is part of
+     * it, so they are absolute in the size of their terms. */
+    assert_true(doubles_close("m", m, m64, n, 4 * U * M, U));
+    assert_true(doubles_close("v", v, v64, n, FLOAT_FLUSHED + (coupled ? 8 * U * G * G : 0), 8 * U));
+    /* The step's size is at most M / sqrt(v) / c1 with v >= (1 - beta2) clip^2 g^2 ...: at most 1e3 here, and
+     * relatively off by 16 u; times the rate. The parameter itself rounds once, its decay twice. */
+    double step_off = s.learning_rate[parameter_class] * 1e3 * 16 * U;
+    assert_true(doubles_close("param", param, param64, n, step_off, 4 * U));
+    s.skip = 1;
+    scope_memory float *before = floats_copy(param, n);
+    run(param, m, v, grad, (int64_t)n, parameter_class, &s, NULL);
+    assert_memory_equal(before, param, n * sizeof *before);
+}
+
+static void adamw_matches(void **state)
+{
+    static const size_t sizes[] = {1, 7, 16, 33, 4096, 20001};
+    (void)state;
+    for (const struct kernels *const *k = kernels_variants(); *k; k++)
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+            for (int parameter_class = 0; parameter_class < 2; parameter_class++)
+                for (enum kernels_fill fill = 0; fill < FILL_COUNT; fill++)
+                    if (fill !=
+                        FILL_TINY) { /* squares vanish: the step is g/0 by rounding, see gradient_vanishes */
+                        check_adamw(*k, false, sizes[i], parameter_class, fill);
+                        check_adamw(*k, true, sizes[i], parameter_class, fill);
+                    }
+}
+
+/* v = 0 exactly: the step is m/c1/epsilon and finite, and no NaN is made of 0/0. */
+static void gradient_vanishes(void **state)
+{
+    (void)state;
+    for (const struct kernels *const *k = kernels_variants(); *k; k++) {
+        struct step_scalars s = adamw_scalars();
+        float param[3] = {1, 2, 3}, m[3] = {0}, v[3] = {0}, grad[3] = {0, 1e-30f, -1e-30f};
+        (*k)->adamw(param, m, v, grad, 3, 1, &s, NULL);
+        assert_true(floats_close("param", param, (const float[]){1, 2, 3}, 3, 1e-20, U));
+    }
+}
+
+/* Every value is a sum of at most four terms, each rounded twice on the way; terms may cancel. */
+static void check_sgd(const struct kernels *k, size_t n, double factor, double dampening, int nesterov,
+                      int parameter_class, enum kernels_fill fill)
+{
+    struct step_scalars s = adamw_scalars();
+    scope_memory float *param = floats_new(n, FILL_UNIT), *momentum = floats_new(n, FILL_UNIT);
+    scope_memory double *param64 = doubles_of(param, n), *momentum64 = doubles_of(momentum, n);
+    bool plain = factor == 0;
+    double G = 0, M = 1;
+    if (n > 0)
+        momentum[0] = NAN; /* the first step does not read it */
+    for (s.step = 1; s.step <= 4; s.step++) {
+        scope_memory float *grad = floats_new(n, fill);
+        scope_memory double *grad64 = doubles_of(grad, n);
+        computing("%s sgd n=%zu factor=%g dampening=%g nesterov=%d class=%d step=%d fill=%s", k->name, n,
+                  factor, dampening, nesterov, parameter_class, (int)s.step, kernels_fill_name(fill));
+        exact()->sgd(param64, plain ? NULL : momentum64, grad64, (int64_t)n, parameter_class, factor,
+                     dampening, nesterov, &s, NULL);
+        k->sgd(param, plain ? NULL : momentum, grad, (int64_t)n, parameter_class, factor, dampening, nesterov,
+               &s, NULL);
+        G = fmax(G, floats_largest(grad, n) + 1), M = factor * M + G;
+        if (!plain)
+            assert_true(doubles_close("momentum", momentum, momentum64, n, (double)s.step * 8 * U * M, U));
+        assert_true(doubles_close("param", param, param64, n,
+                                  (double)s.step * (s.learning_rate[0] * 16 * U * (M + G) + 2 * U), U));
+    }
+    s.skip = 1;
+    scope_memory float *before = floats_copy(param, n);
+    k->sgd(param, plain ? NULL : momentum, before, (int64_t)n, parameter_class, factor, dampening, nesterov,
+           &s, NULL);
+    assert_memory_equal(before, param, n * sizeof *before);
+}
+
+static void sgd_matches(void **state)
+{
+    static const size_t sizes[] = {0, 1, 7, 16, 33, 4097, 20001};
+    (void)state;
+    for (const struct kernels *const *k = kernels_variants(); *k; k++)
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+            for (int parameter_class = 0; parameter_class < 2; parameter_class++)
+                for (enum kernels_fill fill = 0; fill < FILL_COUNT; fill++) {
+                    check_sgd(*k, sizes[i], 0, 0, 0, parameter_class, fill);
+                    check_sgd(*k, sizes[i], 0.9, 0, 0, parameter_class, fill);
+                    check_sgd(*k, sizes[i], 0.9, 0, 1, parameter_class, fill);
+                    check_sgd(*k, sizes[i], 0.9, 0.3, 0, parameter_class, fill);
+                }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(norm_matches),  cmocka_unit_test(clip_factor_rules),
+        cmocka_unit_test(adamw_matches), cmocka_unit_test(gradient_vanishes),
+        cmocka_unit_test(sgd_matches),
+    };
+    kernels_test_begin(2);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
