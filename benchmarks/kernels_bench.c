@@ -7,8 +7,9 @@
  * defaults: 1 thread, every shape (all, demo, gpt2-256, gpt2-1024), the best variant (base, avx2, avx512;
  * OpenBLAS chooses its own, OPENBLAS_CORETYPE=Haswell holds it to AVX2).
  *
- * The last lines of a shape are its step: products, the same products without biases, everything else, and
- * the ratio of the whole to the bare products, which is the number that a trainer lives on. */
+ * Then comes a shape's step: products, the same products without biases, everything else, and the ratio of
+ * the whole to the bare products, which is the number that a trainer lives on; then what other models need.
+ */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -142,6 +143,78 @@ static void run_gelu_backward(struct bench *b, int OC, int C)
     b->k->activation_backward(b->wide[2], b->wide[0], b->wide[1], ACTIVATION_GELU_TANH, 0, (int64_t)b->N * C,
                               NULL);
 }
+/* Llama's: four heads of queries read one of keys. */
+static struct attention grouped_attention(struct shape s)
+{
+    struct attention a = packed_attention(s);
+    a.kv_heads = s.NH / 4;
+    a.q_row = a.k_row = a.v_row = (int64_t)(a.heads + 2 * a.kv_heads) * a.head_size;
+    return a;
+}
+static void run_grouped(struct bench *b, int OC, int C)
+{
+    const struct attention a = grouped_attention(b->s);
+    const float *q = b->wide[0], *k = q + C, *v = k + (size_t)a.kv_heads * (size_t)a.head_size;
+    (void)OC;
+    b->k->attention_forward(b->wide[1], b->statistics, q, k, v, &a, b->work, NULL);
+}
+static void run_grouped_backward(struct bench *b, int OC, int C)
+{
+    const struct attention a = grouped_attention(b->s);
+    size_t kv = (size_t)a.kv_heads * (size_t)a.head_size;
+    const float *q = b->wide[0], *k = q + C;
+    float *dq = b->wide[2], *dk = dq + C;
+    (void)OC;
+    b->k->attention_backward(dq, dk, dk + kv, b->wide[3], q, k, k + kv, b->wide[1], b->statistics, &a,
+                             (const int[3]){0}, b->work, NULL);
+}
+static void run_rms_norm(struct bench *b, int OC, int C)
+{
+    (void)OC;
+    b->k->rms_norm_forward(b->wide[1], b->statistics, b->wide[0], b->row[0], b->N, C, 1e-5, NULL);
+}
+static void run_rms_norm_backward(struct bench *b, int OC, int C)
+{
+    (void)OC;
+    b->k->rms_norm_backward(b->wide[2], b->row[2], b->wide[1], b->wide[0], b->statistics, b->row[0], b->N, C,
+                            1, 1, b->work, NULL);
+}
+static void run_rotary(struct bench *b, int OC, int C)
+{
+    const struct rotary rotary = {.theta = 10000};
+    (void)OC;
+    b->k->rotary(b->wide[1], b->wide[0], &rotary, b->s.B, b->s.T, b->s.NH, C / b->s.NH, 0, 0, NULL);
+}
+static void run_swiglu(struct bench *b, int OC, int C)
+{
+    (void)OC;
+    b->k->swiglu_forward(b->wide[2], b->wide[0], b->wide[1], (int64_t)b->N * C, NULL);
+}
+static void run_swiglu_backward(struct bench *b, int OC, int C)
+{
+    int64_t n = (int64_t)b->N * C;
+    (void)OC;
+    b->k->swiglu_backward(b->wide[3], b->wide[3] + n, b->wide[0], b->wide[1], b->wide[2], 0, 0, n, NULL);
+}
+/* OC is the kind. */
+static void run_activation(struct bench *b, int OC, int C)
+{
+    b->k->activation_forward(b->wide[1], b->wide[0], OC, (int64_t)b->N * C, NULL);
+}
+static void run_activation_backward(struct bench *b, int OC, int C)
+{
+    b->k->activation_backward(b->wide[2], b->wide[0], b->wide[1], OC, 0, (int64_t)b->N * C, NULL);
+}
+static void run_dropout(struct bench *b, int OC, int C)
+{
+    (void)OC;
+    b->k->dropout(b->wide[1], b->wide[0], b->N, C, b->s.T, 0, 1, 0.1, 0, &b->scalars, NULL);
+}
+static void run_accumulate(struct bench *b, int OC, int C)
+{
+    (void)OC;
+    b->k->accumulate(b->wide[1], b->wide[0], 1, (int64_t)b->N * C, NULL);
+}
 static void run_add(struct bench *b, int OC, int C)
 {
     (void)OC;
@@ -163,6 +236,18 @@ static void run_adamw(struct bench *b, int OC, int C)
     (void)OC, (void)C;
     b->k->adamw(b->moments, b->moments + b->slice, b->moments + 2 * b->slice, b->moments + 3 * b->slice,
                 b->slice, 0, &b->scalars, NULL);
+}
+static void run_adam(struct bench *b, int OC, int C)
+{
+    (void)OC, (void)C;
+    b->k->adam(b->moments, b->moments + b->slice, b->moments + 2 * b->slice, b->moments + 3 * b->slice,
+               b->slice, 0, &b->scalars, NULL);
+}
+static void run_sgd(struct bench *b, int OC, int C)
+{
+    (void)OC, (void)C;
+    b->k->sgd(b->moments, b->moments + b->slice, b->moments + 3 * b->slice, b->slice, 0, 0.9, 0, 0,
+              &b->scalars, NULL);
 }
 /* The two limits of what moves OC * C bytes: a copy, whose destination is read before it is written, and an
  * update in place, on as many threads as the kernels have. */
@@ -220,8 +305,9 @@ static struct bench bench_new(const struct kernels *k, struct shape s)
 {
     struct bench b = {.k = k, .s = s, .N = s.B * s.T};
     size_t widest = (size_t)(s.V > 4 * s.C ? s.V : 4 * s.C), N = (size_t)b.N;
-    const struct attention attention = packed_attention(s);
-    size_t work = k->attention_work(&attention), norm_work = k->layernorm_backward_work(b.N, s.C);
+    const struct attention attention = packed_attention(s), grouped = grouped_attention(s);
+    size_t work = k->attention_work(&attention), grouped_work = k->attention_work(&grouped),
+           norm_work = k->layernorm_backward_work(b.N, s.C);
     b.parameters = (int64_t)s.V * s.C + (int64_t)s.T * s.C + (int64_t)s.layers * 12 * s.C * s.C;
     b.slice = b.parameters < (16 << 20) ? b.parameters : 16 << 20;
     for (int i = 0; i < 4; i++) {
@@ -233,6 +319,7 @@ static struct bench bench_new(const struct kernels *k, struct shape s)
     b.dweight = block_new(widest * (size_t)s.C * sizeof(float), 0);
     b.statistics = block_new(N * (size_t)(s.NH + 2) * sizeof(float), 1);
     b.moments = block_new(4 * (size_t)b.slice * sizeof(float), 1);
+    work = work > grouped_work ? work : grouped_work;
     b.work = block_new(work > norm_work ? work : norm_work, 0);
     b.tokens = block_new(N * sizeof(int32_t), 0);
     for (size_t i = 0; i < N; i++)
@@ -352,6 +439,37 @@ static void report_others(struct bench *b, double peak, struct totals *totals)
     totals->rest += attention.products;
 }
 
+/* What Llama and others need: not part of this step. */
+static void report_more(struct bench *b, double peak)
+{
+    int C = b->s.C, L = b->s.layers;
+    double row = 4.0 * b->N * C, optimizer = 4.0 * (double)b->slice;
+    double pairs = 2.0 * b->s.B * ((double)b->s.T * (b->s.T + 1) / 2) * C;
+    const struct operation operations[] = {
+        {"rms norm", 2 * L + 1, 0, 0, 2 * row, run_rms_norm, 0, C},
+        {"rms norm backward", 2 * L + 1, 0, 0, 4 * row, run_rms_norm_backward, 0, C},
+        {"rotary", L, 0, 0, 2 * row, run_rotary, 0, C},
+        {"swiglu", L, 0, 0, 6 * row, run_swiglu, 0, 2 * C},
+        {"swiglu backward", L, 0, 0, 10 * row, run_swiglu_backward, 0, 2 * C},
+        {"gelu erf", L, 0, 0, 8 * row, run_activation, ACTIVATION_GELU_ERF, 4 * C},
+        {"gelu erf backward", L, 0, 0, 12 * row, run_activation_backward, ACTIVATION_GELU_ERF, 4 * C},
+        {"silu", L, 0, 0, 8 * row, run_activation, ACTIVATION_SILU, 4 * C},
+        {"silu backward", L, 0, 0, 12 * row, run_activation_backward, ACTIVATION_SILU, 4 * C},
+        {"tanh", L, 0, 0, 8 * row, run_activation, ACTIVATION_TANH, 4 * C},
+        {"relu", L, 0, 0, 8 * row, run_activation, ACTIVATION_RELU, 4 * C},
+        {"dropout", L, 0, 0, 2 * row, run_dropout, 0, C},
+        {"accumulate", L, 0, 0, 3 * row, run_accumulate, 0, C},
+        {"adam (slice)", 1, 0, 0, 7 * optimizer, run_adam, 0, 0},
+        {"sgd, momentum (slice)", 1, 0, 0, 5 * optimizer, run_sgd, 0, 0},
+        {"grouped attention", L, 1, 2 * pairs, 0, run_grouped, 0, C},
+        {"grouped attention backward", L, 1, 5 * pairs, 0, run_grouped_backward, 0, C},
+    };
+    struct totals ignored = {0};
+    printf("  not in this step:\n");
+    for (size_t i = 0; i < sizeof operations / sizeof operations[0]; i++)
+        report(b, &operations[i], peak, &ignored);
+}
+
 /* The best rate of the products that OpenBLAS likes most on this machine. */
 static double sgemm_peak(struct bench *b)
 {
@@ -386,6 +504,7 @@ static void bench_shape(const struct kernels *k, struct shape s)
     printf("  step: products %.3f ms (bare %.3f ms), everything else %.3f ms; whole / bare products = %.3f\n",
            totals.products * 1e3, totals.bare * 1e3, totals.rest * 1e3,
            (totals.products + totals.rest) / totals.bare);
+    report_more(&b, peak);
     bench_destroy(&b);
 }
 

@@ -2,9 +2,9 @@
  * loops over them are vectorised (formulas: kernels/ref/activation.c).
  *
  * All are written with e = exp(-...) at most once. 0.5 (1 + tanh u) is 1 / (1 + exp(-2u)) = s(2u), accurate
- * relatively also where tanh has gone to -1, and 1 - s = e s. Arguments of a slope's polynomial factor are
- * held within 10 or 13 of 0, so that infinity times 0 does not come about: beyond, that part of the slope is
- * less than 1e-31. NaN goes through every comparison. */
+ * relatively also where tanh has gone to -1, and 1 - s = e s. What multiplies a vanishing
+ * exponential in a slope is held in bounds, so that infinity times 0 does not come about. NaN goes through
+ * every comparison. */
 #ifndef MUSTER_KERNELS_CPU_ACTIVATION_H
 #define MUSTER_KERNELS_CPU_ACTIVATION_H
 
@@ -28,11 +28,12 @@ ACTIVATION_INLINE gelu_tanh_value(float x)
 
 ACTIVATION_INLINE gelu_tanh_slope(float x)
 {
-    float near = activation_within(x, 10.0f), square = near * near;
-    float e = cpu_exp(-TWO_SQRT_2_OVER_PI * (near + 0.044715f * near * square));
+    float square = x * x;
+    square = square > 100.0f ? 100.0f : square;
+    float e = cpu_exp(-TWO_SQRT_2_OVER_PI * (x + 0.044715f * x * square));
     float s = 1.0f / (1.0f + e);
     float slope = TWO_SQRT_2_OVER_PI * (1.0f + 3.0f * 0.044715f * square);
-    return s + near * slope * (s * (e * s));
+    return s + x * slope * (s * (e * s));
 }
 
 /* P(-|x|) of the normal distribution, given e = exp(-x^2/2): e t q(t) with t = 1 / (1 + 0.3 |x|/sqrt(2)), q

@@ -22,7 +22,7 @@ static inline int stripe_first(int N, int block)
 
 /* out (C) = beta*out + the sum of the blocks' stripes, which are `distance` floats apart; out NULL: skipped
  */
-static inline void stripes_add(float *restrict out, const float *restrict stripes, int blocks,
+static inline void stripes_add(float *__restrict out, const float *__restrict stripes, int blocks,
                                size_t distance, int C, int beta)
 {
     if (!out)
