@@ -9,6 +9,12 @@
 
 #include <stdint.h>
 
+#ifdef __CUDACC__
+#define PHILOX_FUNCTION static inline __host__ __device__
+#else
+#define PHILOX_FUNCTION static inline
+#endif
+
 enum {
     PHILOX_ROUNDS = 10,
     DROPOUT_LANES = 16,                /* neighbours that take the same word of their blocks */
@@ -22,7 +28,7 @@ enum {
  */
 #define DROPOUT_DOMAIN 0x80000000u
 
-static inline void philox4x32_10(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+PHILOX_FUNCTION void philox4x32_10(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
     uint32_t k0 = key[0], k1 = key[1];
@@ -49,7 +55,7 @@ struct dropout_place {
     double factor;      /* 1 / (1 - p); 0 where everything is dropped */
 };
 
-static inline struct dropout_place dropout_place(uint64_t seed, uint64_t sample, uint32_t layer, double p)
+PHILOX_FUNCTION struct dropout_place dropout_place(uint64_t seed, uint64_t sample, uint32_t layer, double p)
 {
     double words = p * 4294967296.0;
     struct dropout_place place;

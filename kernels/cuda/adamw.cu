@@ -1,5 +1,6 @@
-/* adamw.cu - AdamW in one pass over param, m, v and grad, each (n) (28 bytes a parameter; formula:
- * kernels/ref/adamw.c). Constants are formed in double, once a block, and rounded once. */
+/* adamw.cu - AdamW and Adam in one pass over param, m, v and grad, each (n) (28 bytes a parameter; formulas:
+ * kernels/ref/adamw.c, kernels/ref/adam.c). Constants are formed in double, once a block, and rounded once.
+ */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/operations.h"
@@ -25,6 +26,8 @@ static __device__ struct adamw_constants constants_of(const struct step_scalars 
     return k;
 }
 
+/* coupled: the decay is part of the gradient, as in Adam. */
+template <bool coupled>
 static __global__ void adamw_kernel(float *param, float *m, float *v, const float *grad, int64_t n,
                                     int parameter_class, const struct step_scalars *scalars)
 {
@@ -35,29 +38,40 @@ static __global__ void adamw_kernel(float *param, float *m, float *v, const floa
         k = constants_of(scalars, parameter_class);
     __syncthreads();
     for (int64_t i = thread_first(); i < n; i += thread_stride()) {
-        float g = grad[i] * k.clip;
+        float g = grad[i] * k.clip + (coupled ? k.decay * param[i] : 0.0f);
         float m_new = k.beta1 * m[i] + k.one_minus_beta1 * g;
         float v_new = k.beta2 * v[i] + k.one_minus_beta2 * g * g;
         float step = m_new * k.inverse_correction1 / (sqrtf(v_new * k.inverse_correction2) + k.epsilon);
-        param[i] = param[i] - k.rate * (step + k.decay * param[i]);
+        param[i] = param[i] - k.rate * (coupled ? step : step + k.decay * param[i]);
         m[i] = m_new;
         v[i] = v_new;
     }
 }
 
+template <bool coupled>
+static int launch(const char *name, void *param, void *m, void *v, const void *grad, int64_t n,
+                  int parameter_class, const struct step_scalars *scalars, void *stream,
+                  struct muster_error *err)
+{
+    struct cuda_grid grid = cuda_grid_elements(n);
+    CUDA_CHECK_SIZE(name, n, err);
+    CUDA_CHECK_CLASS(name, parameter_class, err);
+    if (n == 0)
+        return 0;
+    adamw_kernel<coupled><<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>(
+        (float *)param, (float *)m, (float *)v, (const float *)grad, n, parameter_class, scalars);
+    CUDA_CHECK_LAUNCH(name, err);
+    return 0;
+}
+
 extern "C" int cuda_adamw(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class,
                           const struct step_scalars *scalars, void *stream, struct muster_error *err)
 {
-    const int classes = sizeof scalars->learning_rate / sizeof scalars->learning_rate[0];
-    struct cuda_grid grid = cuda_grid_elements(n);
-    CUDA_CHECK_SIZE("adamw", n, err);
-    if (parameter_class < 0 || parameter_class >= classes)
-        return error_set(err, MUSTER_E_INVALID, "adamw: parameter_class is %d; it must be 0 to %d",
-                         parameter_class, classes - 1);
-    if (n == 0)
-        return 0;
-    adamw_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>(
-        (float *)param, (float *)m, (float *)v, (const float *)grad, n, parameter_class, scalars);
-    CUDA_CHECK_LAUNCH("adamw", err);
-    return 0;
+    return launch<false>("adamw", param, m, v, grad, n, parameter_class, scalars, stream, err);
+}
+
+extern "C" int cuda_adam(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class,
+                         const struct step_scalars *scalars, void *stream, struct muster_error *err)
+{
+    return launch<true>("adam", param, m, v, grad, n, parameter_class, scalars, stream, err);
 }

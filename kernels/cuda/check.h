@@ -43,4 +43,13 @@ int cuda_error(struct muster_error *err, int status, const char *operation);
                              operation, (long long)(size));                                                  \
     } while (0)
 
+/* Before any launch: an optimizer's class is an index into step_scalars. */
+#define CUDA_CHECK_CLASS(operation, parameter_class, err)                                                    \
+    do {                                                                                                     \
+        const int cuda_classes = sizeof(((struct step_scalars *)0)->learning_rate) / sizeof(double);         \
+        if ((parameter_class) < 0 || (parameter_class) >= cuda_classes)                                      \
+            return error_set(err, MUSTER_E_INVALID, "%s: parameter_class is %d; it must be 0 to %d",         \
+                             operation, parameter_class, cuda_classes - 1);                                  \
+    } while (0)
+
 #endif

@@ -1,5 +1,5 @@
-/* embedding.cu - out (B,T,C) = wte[tokens] + wpe, and its gradients, in the reference's order: additions are
- * the same ones, so the results are the same bits.
+/* embedding.cu - out (B,T,C) = wte[tokens] + wpe (none where NULL), and its gradients, in the reference's
+ * order: additions are the same ones, so the results are the same bits.
  *
  * dwte: several of the B*T rows may have one token. The first row with a token is its owner; its block alone
  * adds dout of all rows with that token, in order, 256 tokens looked at a time. No atomics and no work
@@ -13,9 +13,9 @@ static __global__ void forward_kernel(float *out, const int32_t *tokens, const f
                                       int64_t rows, int T, int C)
 {
     for (int64_t row = warp_first(); row < rows; row += warp_stride()) {
-        const float *token = wte + (int64_t)tokens[row] * C, *position = wpe + row % T * C;
+        const float *token = wte + (int64_t)tokens[row] * C, *position = wpe ? wpe + row % T * C : nullptr;
         for (int c = lane(); c < C; c += CUDA_WARP)
-            out[row * C + c] = token[c] + position[c];
+            out[row * C + c] = token[c] + (position ? position[c] : 0.0f);
     }
 }
 

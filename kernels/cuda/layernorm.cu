@@ -8,7 +8,7 @@
 #include "kernels/cuda/operations.h"
 
 static __global__ void forward_kernel(float *out, float *mean, float *rstd, const float *in,
-                                      const float *weight, const float *bias, int64_t N, int C)
+                                      const float *weight, const float *bias, int64_t N, int C, float epsilon)
 {
     for (int64_t n = warp_first(); n < N; n += warp_stride()) {
         const float *x = in + n * C;
@@ -19,7 +19,7 @@ static __global__ void forward_kernel(float *out, float *mean, float *rstd, cons
         for (int c = lane(); c < C; c += CUDA_WARP)
             squares += (x[c] - m) * (x[c] - m);
         /* Not rsqrtf: it is off by 2 units in the last place and its error would go into every element. */
-        float r = 1.0f / sqrtf(warp_sum(squares) / (float)C + 1e-5f);
+        float r = 1.0f / sqrtf(warp_sum(squares) / (float)C + epsilon);
         for (int c = lane(); c < C; c += CUDA_WARP)
             out[n * C + c] = (x[c] - m) * r * weight[c] + bias[c];
         if (lane() == 0) {
@@ -71,17 +71,20 @@ static __global__ void weight_total_kernel(float *dweight, float *dbias, const f
     int64_t c = thread_first();
     if (c >= C)
         return;
-    float dw = beta ? dweight[c] : 0.0f, db = beta ? dbias[c] : 0.0f;
+    float dw = beta && dweight ? dweight[c] : 0.0f, db = beta && dbias ? dbias[c] : 0.0f;
     for (int64_t chunk = 0; chunk < chunks; chunk++) {
         dw += work[chunk * C + c];
         db += work[(chunks + chunk) * C + c];
     }
-    dweight[c] = dw;
-    dbias[c] = db;
+    if (dweight)
+        dweight[c] = dw;
+    if (dbias)
+        dbias[c] = db;
 }
 
 extern "C" int cuda_layernorm_forward(void *out, void *mean, void *rstd, const void *in, const void *weight,
-                                      const void *bias, int N, int C, void *stream, struct muster_error *err)
+                                      const void *bias, int N, int C, double epsilon, void *stream,
+                                      struct muster_error *err)
 {
     struct cuda_grid grid = cuda_grid_warp_rows(N);
     CUDA_CHECK_SIZE("layernorm_forward", N, err);
@@ -90,7 +93,7 @@ extern "C" int cuda_layernorm_forward(void *out, void *mean, void *rstd, const v
         return 0;
     forward_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>(
         (float *)out, (float *)mean, (float *)rstd, (const float *)in, (const float *)weight,
-        (const float *)bias, N, C);
+        (const float *)bias, N, C, (float)epsilon);
     CUDA_CHECK_LAUNCH("layernorm_forward", err);
     return 0;
 }
@@ -107,7 +110,7 @@ static int weight_gradient(float *dweight, float *dbias, const float *dout, cons
 {
     struct cuda_grid grid = cuda_grid_columns(C);
     struct cuda_chunks chunks = cuda_row_chunks(N);
-    if (C == 0)
+    if (C == 0 || (!dweight && !dbias))
         return 0;
     if (chunks.count > 0) {
         dim3 blocks(grid.blocks, (unsigned)chunks.count);
@@ -130,7 +133,7 @@ extern "C" int cuda_layernorm_backward(void *din, void *dweight, void *dbias, co
     cudaStream_t queue = (cudaStream_t)stream;
     CUDA_CHECK_SIZE("layernorm_backward", N, err);
     CUDA_CHECK_SIZE("layernorm_backward", C, err);
-    if (N > 0) {
+    if (N > 0 && din) {
         input_gradient_kernel<<<grid.blocks, grid.threads, 0, queue>>>(
             (float *)din, (const float *)dout, (const float *)in, (const float *)mean, (const float *)rstd,
             (const float *)weight, N, C, beta_in);

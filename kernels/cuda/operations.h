@@ -25,13 +25,22 @@ extern "C" {
     X(embedding_backward)                                                                                    \
     X(layernorm_forward)                                                                                     \
     X(layernorm_backward)                                                                                    \
-    X(gelu_forward)                                                                                          \
-    X(gelu_backward)                                                                                         \
+    X(rms_norm_forward)                                                                                      \
+    X(rms_norm_backward)                                                                                     \
+    X(rotary)                                                                                                \
+    X(activation_forward)                                                                                    \
+    X(activation_backward)                                                                                   \
+    X(swiglu_forward)                                                                                        \
+    X(swiglu_backward)                                                                                       \
+    X(dropout)                                                                                               \
     X(add)                                                                                                   \
+    X(accumulate)                                                                                            \
     X(cross_entropy)                                                                                         \
     X(loss_sum)                                                                                              \
     X(clip_factor)                                                                                           \
     X(adamw)                                                                                                 \
+    X(adam)                                                                                                  \
+    X(sgd)                                                                                                   \
     X(scale)                                                                                                 \
     X(cast)
 
@@ -41,23 +50,47 @@ int cuda_embedding_forward(void *out, const int32_t *tokens, const void *wte, co
 int cuda_embedding_backward(void *dwte, void *dwpe, const void *dout, const int32_t *tokens, int B, int T,
                             int C, int V, int maxT, int beta, void *stream, struct muster_error *err);
 int cuda_layernorm_forward(void *out, void *mean, void *rstd, const void *in, const void *weight,
-                           const void *bias, int N, int C, void *stream, struct muster_error *err);
+                           const void *bias, int N, int C, double epsilon, void *stream,
+                           struct muster_error *err);
 int cuda_layernorm_backward(void *din, void *dweight, void *dbias, const void *dout, const void *in,
                             const void *mean, const void *rstd, const void *weight, int N, int C, int beta_in,
                             int beta, void *work, void *stream, struct muster_error *err);
 size_t cuda_layernorm_backward_work(int N, int C);
-int cuda_gelu_forward(void *out, const void *in, int64_t n, void *stream, struct muster_error *err);
-int cuda_gelu_backward(void *din, const void *in, const void *dout, int64_t n, void *stream,
-                       struct muster_error *err);
+int cuda_rms_norm_forward(void *out, void *rstd, const void *in, const void *weight, int N, int C,
+                          double epsilon, void *stream, struct muster_error *err);
+int cuda_rms_norm_backward(void *din, void *dweight, const void *dout, const void *in, const void *rstd,
+                           const void *weight, int N, int C, int beta_in, int beta, void *work, void *stream,
+                           struct muster_error *err);
+size_t cuda_rms_norm_backward_work(int N, int C);
+int cuda_rotary(void *out, const void *in, const struct rotary *rotary, int B, int T, int NH, int HS,
+                int backward, int beta, void *stream, struct muster_error *err);
+/* An unknown kind is MUSTER_E_INVALID, here and below. */
+int cuda_activation_forward(void *out, const void *in, int kind, int64_t n, void *stream,
+                            struct muster_error *err);
+int cuda_activation_backward(void *din, const void *in, const void *dout, int kind, int beta, int64_t n,
+                             void *stream, struct muster_error *err);
+int cuda_swiglu_forward(void *out, const void *gate, const void *up, int64_t n, void *stream,
+                        struct muster_error *err);
+int cuda_swiglu_backward(void *dgate, void *dup, const void *gate, const void *up, const void *dout,
+                         int beta_gate, int beta_up, int64_t n, void *stream, struct muster_error *err);
+int cuda_dropout(void *out, const void *in, int64_t rows, int width, int rows_per_sample, int64_t sample,
+                 uint32_t layer, double p, int beta, const struct step_scalars *scalars, void *stream,
+                 struct muster_error *err);
 int cuda_add(void *out, const void *a, const void *b, int64_t n, void *stream, struct muster_error *err);
+int cuda_accumulate(void *out, const void *in, int beta, int64_t n, void *stream, struct muster_error *err);
 int cuda_cross_entropy(void *logits, void *losses, const int32_t *targets, int N, int V, int gradient,
                        const struct step_scalars *scalars, void *stream, struct muster_error *err);
 int cuda_loss_sum(double *total, int64_t *count, const void *losses, const int32_t *targets, int64_t n,
                   void *stream, struct muster_error *err);
 int cuda_clip_factor(struct step_scalars *scalars, void *stream, struct muster_error *err);
-/* parameter_class outside 0..7 is MUSTER_E_INVALID. */
+/* parameter_class outside 0..7 is MUSTER_E_INVALID, for all optimizers. */
 int cuda_adamw(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class,
                const struct step_scalars *scalars, void *stream, struct muster_error *err);
+int cuda_adam(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class,
+              const struct step_scalars *scalars, void *stream, struct muster_error *err);
+int cuda_sgd(void *param, void *momentum, const void *grad, int64_t n, int parameter_class,
+             double momentum_factor, double dampening, int nesterov, const struct step_scalars *scalars,
+             void *stream, struct muster_error *err);
 int cuda_scale(void *values, double factor, int64_t n, void *stream, struct muster_error *err);
 /* An unknown dtype is MUSTER_E_INVALID. */
 int cuda_cast(void *to, enum dtype dtype_to, const void *from, enum dtype dtype_from, int64_t n, void *stream,

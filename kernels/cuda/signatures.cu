@@ -19,3 +19,6 @@ CUDA_OPERATIONS(CUDA_SAME_SIGNATURE)
 static_assert(
     std::is_same<decltype(kernels::layernorm_backward_work), decltype(&cuda_layernorm_backward_work)>::value,
     "layernorm_backward_work differs from its slot in kernels.h");
+static_assert(
+    std::is_same<decltype(kernels::rms_norm_backward_work), decltype(&cuda_rms_norm_backward_work)>::value,
+    "rms_norm_backward_work differs from its slot in kernels.h");

@@ -57,8 +57,23 @@ static void wrong_sizes_are_refused(void **state)
     (void)state;
     check_invalid("add: n is -1", cuda_add(NULL, NULL, NULL, -1, NULL, e), e);
     check_invalid("scale: n is -2", cuda_scale(NULL, 1, -2, NULL, e), e);
-    check_invalid("gelu_forward: n", cuda_gelu_forward(NULL, NULL, -1, NULL, e), e);
-    check_invalid("gelu_backward: n", cuda_gelu_backward(NULL, NULL, NULL, INT64_MIN, NULL, e), e);
+    check_invalid("accumulate: n", cuda_accumulate(NULL, NULL, 1, -1, NULL, e), e);
+    check_invalid("activation_forward: n", cuda_activation_forward(NULL, NULL, 0, -1, NULL, e), e);
+    check_invalid("activation_backward: n",
+                  cuda_activation_backward(NULL, NULL, NULL, 0, 0, INT64_MIN, NULL, e), e);
+    check_invalid("kind is 6; it must be 0 to 5", cuda_activation_forward(NULL, NULL, 6, 1, NULL, e), e);
+    check_invalid("kind is -1", cuda_activation_backward(NULL, NULL, NULL, -1, 0, 1, NULL, e), e);
+    check_invalid("swiglu_forward: n", cuda_swiglu_forward(NULL, NULL, NULL, -1, NULL, e), e);
+    check_invalid("swiglu_backward: n", cuda_swiglu_backward(NULL, NULL, NULL, NULL, NULL, 0, 0, -1, NULL, e),
+                  e);
+    check_invalid("rms_norm_forward: C", cuda_rms_norm_forward(NULL, NULL, NULL, NULL, 1, -1, 0, NULL, e), e);
+    check_invalid("rms_norm_backward: N",
+                  cuda_rms_norm_backward(NULL, NULL, NULL, NULL, NULL, NULL, -1, 1, 0, 0, NULL, NULL, e), e);
+    check_invalid("rotary: T", cuda_rotary(NULL, NULL, NULL, 1, -1, 1, 2, 0, 0, NULL, e), e);
+    check_invalid("dropout: width", cuda_dropout(NULL, NULL, 1, -1, 1, 0, 0, 0, 0, NULL, NULL, e), e);
+    check_invalid("rows_per_sample is 0", cuda_dropout(NULL, NULL, 1, 1, 0, 0, 0, 0, 0, NULL, NULL, e), e);
+    check_invalid("adam: parameter_class is 8", cuda_adam(NULL, NULL, NULL, NULL, 1, 8, NULL, NULL, e), e);
+    check_invalid("sgd: parameter_class is -1", cuda_sgd(NULL, NULL, NULL, 1, -1, 0, 0, 0, NULL, NULL, e), e);
     check_invalid("norm_squared: n", cuda_norm_squared(NULL, NULL, -1, 0, NULL, NULL, e), e);
     check_invalid("loss_sum: n", cuda_loss_sum(NULL, NULL, NULL, NULL, -1, NULL, e), e);
     check_invalid("cross_entropy: N", cuda_cross_entropy(NULL, NULL, NULL, -1, 3, 0, NULL, NULL, e), e);
@@ -68,7 +83,7 @@ static void wrong_sizes_are_refused(void **state)
     check_invalid("embedding_backward: V",
                   cuda_embedding_backward(NULL, NULL, NULL, NULL, 1, 1, 1, -1, 1, 0, NULL, e), e);
     check_invalid("layernorm_forward: C",
-                  cuda_layernorm_forward(NULL, NULL, NULL, NULL, NULL, NULL, 1, -1, NULL, e), e);
+                  cuda_layernorm_forward(NULL, NULL, NULL, NULL, NULL, NULL, 1, -1, 1e-5, NULL, e), e);
     check_invalid(
         "layernorm_backward: N",
         cuda_layernorm_backward(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, -1, 1, 0, 0, NULL, NULL, e),
@@ -93,7 +108,14 @@ static void empty_is_nothing(void **state)
     assert_int_equal(cuda_loss_sum(NULL, NULL, NULL, NULL, 0, NULL, &err), 0);
     assert_int_equal(cuda_embedding_forward(NULL, NULL, NULL, NULL, 0, 4, 4, NULL, &err), 0);
     assert_int_equal(cuda_embedding_backward(NULL, NULL, NULL, NULL, 0, 4, 4, 4, 4, 0, NULL, &err), 0);
-    assert_int_equal(cuda_layernorm_forward(NULL, NULL, NULL, NULL, NULL, NULL, 0, 4, NULL, &err), 0);
+    assert_int_equal(cuda_layernorm_forward(NULL, NULL, NULL, NULL, NULL, NULL, 0, 4, 1e-5, NULL, &err), 0);
+    assert_int_equal(cuda_accumulate(NULL, NULL, 0, 0, NULL, &err), 0);
+    assert_int_equal(cuda_activation_forward(NULL, NULL, 0, 0, NULL, &err), 0);
+    assert_int_equal(cuda_swiglu_forward(NULL, NULL, NULL, 0, NULL, &err), 0);
+    assert_int_equal(cuda_rms_norm_forward(NULL, NULL, NULL, NULL, 0, 4, 1e-5, NULL, &err), 0);
+    assert_int_equal(cuda_rotary(NULL, NULL, NULL, 0, 4, 4, 4, 0, 0, NULL, &err), 0);
+    assert_int_equal(cuda_dropout(NULL, NULL, 0, 4, 4, 0, 0, 0, 0, NULL, NULL, &err), 0);
+    assert_int_equal(cuda_sgd(NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL, &err), 0);
     assert_int_equal(err.code, MUSTER_OK);
 }
 
@@ -110,6 +132,7 @@ static void without_a_gpu_each_says_so(void **state)
 {
     static double memory[64]; /* never read: nothing is launched */
     static struct step_scalars scalars;
+    static const struct rotary rotary = {.theta = 10000};
     struct muster_error err = {0};
     struct muster_error *e = &err;
     void *p = memory;
@@ -119,13 +142,27 @@ static void without_a_gpu_each_says_so(void **state)
     }
     check_no_device("add", cuda_add(p, p, p, 4, NULL, e), e);
     check_no_device("scale", cuda_scale(p, 2, 4, NULL, e), e);
-    check_no_device("gelu_forward", cuda_gelu_forward(p, p, 4, NULL, e), e);
-    check_no_device("gelu_backward", cuda_gelu_backward(p, p, p, 4, NULL, e), e);
+    check_no_device("accumulate", cuda_accumulate(p, p, 1, 4, NULL, e), e);
+    for (int kind = 0; kind < ACTIVATION_KINDS; kind++) {
+        check_no_device("activation_forward", cuda_activation_forward(p, p, kind, 4, NULL, e), e);
+        check_no_device("activation_backward", cuda_activation_backward(p, p, p, kind, 0, 4, NULL, e), e);
+    }
+    check_no_device("swiglu_forward", cuda_swiglu_forward(p, p, p, 4, NULL, e), e);
+    check_no_device("swiglu_backward", cuda_swiglu_backward(p, p, p, p, p, 0, 0, 4, NULL, e), e);
+    check_no_device("rms_norm_forward", cuda_rms_norm_forward(p, p, p, p, 2, 2, 1e-5, NULL, e), e);
+    check_no_device("rms_norm_backward", cuda_rms_norm_backward(p, NULL, p, p, p, p, 2, 2, 0, 0, p, NULL, e),
+                    e);
+    check_no_device("rms_norm_backward", cuda_rms_norm_backward(NULL, p, p, p, p, p, 2, 2, 0, 0, p, NULL, e),
+                    e);
+    check_no_device("rotary", cuda_rotary(p, p, &rotary, 1, 2, 1, 2, 0, 0, NULL, e), e);
+    check_no_device("dropout", cuda_dropout(p, p, 2, 2, 1, 0, 0, 0.5, 0, &scalars, NULL, e), e);
+    check_no_device("adam", cuda_adam(p, p, p, p, 4, 0, &scalars, NULL, e), e);
+    check_no_device("sgd", cuda_sgd(p, p, p, 4, 0, 0.9, 0, 0, &scalars, NULL, e), e);
     check_no_device("norm_squared", cuda_norm_squared(p, p, 4, 0, p, NULL, e), e);
     check_no_device("norm_squared", cuda_norm_squared(p, p, 0, 0, p, NULL, e), e);
     check_no_device("clip_factor", cuda_clip_factor(&scalars, NULL, e), e);
     check_no_device("adamw", cuda_adamw(p, p, p, p, 4, 0, &scalars, NULL, e), e);
-    check_no_device("layernorm_forward", cuda_layernorm_forward(p, p, p, p, p, p, 2, 2, NULL, e), e);
+    check_no_device("layernorm_forward", cuda_layernorm_forward(p, p, p, p, p, p, 2, 2, 1e-5, NULL, e), e);
     check_no_device("layernorm_backward",
                     cuda_layernorm_backward(p, p, p, p, p, p, p, p, 2, 2, 0, 0, p, NULL, e), e);
     check_no_device("layernorm_backward",

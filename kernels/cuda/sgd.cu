@@ -1,0 +1,41 @@
+/* sgd.cu - SGD with momentum in one pass over param, momentum and grad, each (n) (rules: kernels/ref/sgd.c).
+ * Constants are rounded once. */
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/operations.h"
+
+static __global__ void sgd_kernel(float *param, float *momentum, const float *grad, int64_t n,
+                                  int parameter_class, float factor, float added, int nesterov,
+                                  const struct step_scalars *scalars)
+{
+    if (scalars->skip)
+        return;
+    float clip = (float)scalars->clip, rate = (float)scalars->learning_rate[parameter_class];
+    float decay = (float)scalars->weight_decay[parameter_class];
+    bool first = scalars->step == 1; /* the first momentum is the gradient */
+    for (int64_t i = thread_first(); i < n; i += thread_stride()) {
+        float g = grad[i] * clip + decay * param[i], step = g;
+        if (momentum) {
+            float m = first ? g : factor * momentum[i] + added * g;
+            step = nesterov ? g + factor * m : m;
+            momentum[i] = m;
+        }
+        param[i] = param[i] - rate * step;
+    }
+}
+
+extern "C" int cuda_sgd(void *param, void *momentum, const void *grad, int64_t n, int parameter_class,
+                        double momentum_factor, double dampening, int nesterov,
+                        const struct step_scalars *scalars, void *stream, struct muster_error *err)
+{
+    struct cuda_grid grid = cuda_grid_elements(n);
+    CUDA_CHECK_SIZE("sgd", n, err);
+    CUDA_CHECK_CLASS("sgd", parameter_class, err);
+    if (n == 0)
+        return 0;
+    sgd_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>(
+        (float *)param, (float *)momentum, (const float *)grad, n, parameter_class, (float)momentum_factor,
+        (float)(1.0 - dampening), nesterov, scalars);
+    CUDA_CHECK_LAUNCH("sgd", err);
+    return 0;
+}
