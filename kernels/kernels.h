@@ -230,11 +230,11 @@ const struct kernels *kernels_ref_f64(void);
  * call it. */
 const struct kernels *kernels_cpu(unsigned isa_mask);
 enum { KERNELS_ISA_BASE = 1, KERNELS_ISA_AVX2 = 2, KERNELS_ISA_AVX512 = 4 };
-/* OpenMP and BLAS threads of the calling thread; set once, by the compute-stream thread, before the first
- * kernel. Fails if OpenBLAS is not the OpenMP build. Also makes these threads treat denormals as zero,
- * which is part of the numerics. Without OpenMP (MUSTER_OPENMP=OFF) there is always one thread. The same
- * call gives the same bits for the same number of threads; only the linear_* functions give other bits for
- * another number. */
+/* Threads of the kernels that the calling thread runs, itself included; set once, by the compute-stream
+ * thread, before the first kernel. Fails if OpenBLAS is not the OpenMP build. Also makes these threads treat
+ * denormals as zero, which is part of the numerics. Without OpenMP (MUSTER_OPENMP=OFF) there is always one
+ * thread. The same call gives the same bits for the same number of threads; only the linear_* functions give
+ * other bits for another number. */
 int kernels_cpu_threads(int threads, struct muster_error *err);
 /* For the numerics fingerprint, beside the table's name: "OpenBLAS 0.3.21 ... Zen MAX_THREADS=64". Static. */
 const char *kernels_cpu_blas(void);

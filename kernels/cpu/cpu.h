@@ -6,8 +6,7 @@
  * `omp simd reduction` where a sum may be split over lanes; no -ffast-math, so a NaN or infinity in the input
  * shows in the output; OpenMP by CPU_PARALLEL_FOR; and results do not depend on the number of threads: what
  * is summed across threads is summed in blocks whose number depends on the shape alone. (The linear_*
- * functions are the exception: the split of a matrix product is OpenBLAS's, fixed for a given shape and
- * number of threads.) */
+ * functions are the exception: a matrix product is cut into a part for each thread.) */
 #ifndef MUSTER_KERNELS_CPU_H
 #define MUSTER_KERNELS_CPU_H
 
@@ -40,8 +39,8 @@ enum { CPU_LANES = 4 };
 extern const struct kernels cpu_table_base, cpu_table_avx2, cpu_table_avx512;
 
 #define CPU_PRAGMA(text) _Pragma(#text)
-/* A loop over independent pieces on the threads of kernels_cpu_threads; `condition` is whether it is worth
- * waking them. */
+/* A loop over independent pieces on the threads of kernels_cpu_threads (team.c); `condition` is whether it is
+ * worth waking them. */
 #ifdef _OPENMP
 #define CPU_PARALLEL_FOR(condition) CPU_PRAGMA(omp parallel for schedule(static) if (condition))
 #else

@@ -1,5 +1,6 @@
-/* threads.c - the threads that kernels may use: how many, that OpenBLAS is the build that shares them, and
- * how their floating-point unit treats denormals. */
+/* threads.c - the threads that kernels may use: how many, that OpenBLAS is the build without threads of its
+ * own, and how their floating-point unit treats denormals. */
+#include "kernels/cpu/team.h"
 #include "kernels/kernels.h"
 #include "proto/base/error.h"
 
@@ -10,6 +11,7 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
+
 #ifdef __SSE__
 #include <xmmintrin.h>
 #endif
@@ -26,8 +28,18 @@ static void flush_denormals(void)
 #endif
 }
 
-/* OpenBLAS keeps its number of threads in a global beside the OpenMP one; ranks that are threads of one
- * process come here together. */
+/* On every thread that computes. OpenBLAS asks libgomp how many threads a product of this thread may have:
+ * one, since its parts are made by ours. */
+static void begin_thread(void)
+{
+    flush_denormals();
+#ifdef _OPENMP
+    omp_set_num_threads(1);
+#endif
+}
+
+/* OpenBLAS keeps its number of threads in a global; ranks that are threads of one process come here
+ * together. */
 static pthread_mutex_t blas_lock = PTHREAD_MUTEX_INITIALIZER;
 
 int kernels_cpu_threads(int threads, struct muster_error *err)
@@ -39,23 +51,16 @@ int kernels_cpu_threads(int threads, struct muster_error *err)
     if (openblas_get_parallel() != OPENBLAS_BUILT_WITH_OPENMP)
         return error_set(
             err, MUSTER_E_UNSUPPORTED,
-            "the OpenBLAS that was loaded (%s) is not the OpenMP build, whose threads are shared "
-            "with ours: install libopenblas0-openmp and take other builds out of LD_LIBRARY_PATH",
+            "the OpenBLAS that was loaded (%s) is not the OpenMP build, which starts no threads of its own: "
+            "install libopenblas0-openmp and take other builds out of LD_LIBRARY_PATH",
             openblas_get_config());
 #ifndef _OPENMP
     threads = 1; /* built without OpenMP: one thread everywhere */
 #endif
     (void)pthread_mutex_lock(&blas_lock); /* cannot fail: a static mutex, never locked twice */
-    openblas_set_num_threads(threads);
+    openblas_set_num_threads(1);          /* the threads of a product are ours, as those of a loop are */
     (void)pthread_mutex_unlock(&blas_lock);
-    flush_denormals();
-#ifdef _OPENMP
-    omp_set_dynamic(0); /* else the number of threads, and with it the split of products, may vary */
-    omp_set_num_threads(threads);
-#pragma omp parallel
-    flush_denormals();
-#endif
-    return 0;
+    return team_start(threads, begin_thread, err);
 }
 
 static char blas_text[256];

@@ -8,7 +8,7 @@
 
 #include "runtime/comm/comm.h"
 #include "runtime/comm/comm_text.h"
-#include "runtime/device/futex.h"
+#include "proto/base/futex.h"
 
 /* ---- pure (comm.c) ---- */
 

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "runtime/comm/comm.h"
-#include "runtime/device/futex.h"
+#include "proto/base/futex.h"
 
 /* Where a buffer lies: arena of its rank (-1: in none, so peers cannot read it) and offset in it. */
 struct host_place {

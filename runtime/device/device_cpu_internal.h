@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 
 #include "runtime/device/device_cpu.h"
-#include "runtime/device/futex.h"
+#include "proto/base/futex.h"
 
 struct cpu_arena {
     struct cpu_arena *next;

@@ -1,5 +1,5 @@
 /* futex.c - see futex.h. */
-#include "runtime/device/futex.h"
+#include "proto/base/futex.h"
 
 #include <errno.h>
 #include <limits.h>

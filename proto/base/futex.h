@@ -3,8 +3,8 @@
  * The pattern everywhere: the waiter adds itself to `waiters`, looks at the word again and sleeps; the
  * waker changes the word and makes a system call only if a waiter is counted. Both sides are sequentially
  * consistent, so one of the two sees the other. Nothing here spins. */
-#ifndef MUSTER_RUNTIME_DEVICE_FUTEX_H
-#define MUSTER_RUNTIME_DEVICE_FUTEX_H
+#ifndef MUSTER_PROTO_BASE_FUTEX_H
+#define MUSTER_PROTO_BASE_FUTEX_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,0 +1,13 @@
+/* team.h - the threads beneath the parallel loops of kernels/cpu. */
+#ifndef MUSTER_KERNELS_CPU_TEAM_H
+#define MUSTER_KERNELS_CPU_TEAM_H
+
+#include "proto/include/muster_error.h"
+
+/* Gives the calling thread a team of `threads`, itself included, for its parallel loops; it ends with the
+ * thread. begin is called once on each. A team of the same size is kept. */
+int team_start(int threads, void (*begin)(void), struct muster_error *err);
+/* Of the calling thread; 1 without a team. */
+int team_size(void);
+
+#endif
