@@ -4,7 +4,7 @@
  * which share of how many it shall do. These three are ours here (hidden: OpenBLAS and others in the process
  * keep libgomp's), for two reasons. libgomp's threads spin for milliseconds between loops and at the end of
  * one. And each of its threads has to do its own share: if another process holds the processor of one, all
- * wait for it, a time slice for each loop. Here a thread that has done its share takes those that nobody has
+ * wait for it, a time slice for each loop. Here a thread that has done its share takes those that none has
  * begun, so that a thread without a processor costs its work and no more; and it sleeps soon.
  *
  * Nothing depends on which thread does a share: loops are cut by number, not by thread. */
