@@ -6,9 +6,9 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+#include "proto/base/futex.h"
 #include "runtime/comm/comm.h"
 #include "runtime/comm/comm_text.h"
-#include "proto/base/futex.h"
 
 /* ---- pure (comm.c) ---- */
 

@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "runtime/comm/comm.h"
 #include "proto/base/futex.h"
+#include "runtime/comm/comm.h"
 
 /* Where a buffer lies: arena of its rank (-1: in none, so peers cannot read it) and offset in it. */
 struct host_place {

@@ -5,8 +5,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "runtime/device/device_cpu.h"
 #include "proto/base/futex.h"
+#include "runtime/device/device_cpu.h"
 
 struct cpu_arena {
     struct cpu_arena *next;
