@@ -3,8 +3,9 @@
 
     mutate.py N [SEED] [--only PATTERN] [--jobs 2]     N mutants, drawn at random
     mutate.py all [--only PATTERN]                     every mutant of the files that match
+    mutate.py again [--only PATTERN]                   those that survived the last run
 
-Works on copies of the tree in build-mutate/; the checkout is only read. See README.md beside this file."""
+Works on a copy of the tree in build-mutate/; the checkout is only read. See README.md beside this file."""
 
 import argparse
 import collections
@@ -14,20 +15,27 @@ import hashlib
 import json
 import os
 import pathlib
-import queue
 import random
+import re
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import operators
+import schemata
 import table
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 LIST = HERE / "survivors.txt"
-SLOWEST, LEAST_S = 10, 5  # a mutant's test may take so many times as long as it does, and at least so many seconds
+SLOWEST, LEAST_S = 10, 3  # a mutant's test may take so many times as much of a processor as it does, and at least so many seconds
+PATIENCE = 5  # and so many times as long as that, waiting or starved
+OPTIONS = ("-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_C_FLAGS_RELEASE=-O1", "-DMUSTER_WERROR=OFF")
+# The shell that a test runs under: its processor time, no core files.
+SHELL = ("bash", "-c", 'ulimit -c 0 -t "$1"; shift; exec "$@"', "mutant")
 
 FOUND, SURVIVED, EQUIVALENT, ARGUED, INVALID = "found", "survived", "equivalent", "argued", "does not compile"
 
@@ -63,37 +71,71 @@ def shown(mutant):
     return f"{path}: {function}\n- {before}\n+ {after}"
 
 
-# --- a copy of the tree, and its tests ---
+# --- a copy of the tree, in which every mutant of the files is built at once, and its tests ---
 
 
 class Copy:
-    """A tree and a build of its own, in which one file at a time is changed."""
-
     def __init__(self, folder):
-        self.source, self.build = folder / "source", folder / "build"
+        self.source, self.build, self.memory = folder / "source", folder / "build", folder / "survivors.json"
 
-    def refresh(self):
-        """The checkout's files as they are, and nothing else; what did not change keeps its time, so that ninja leaves it."""
+    def refresh(self, chosen):
+        """The checkout's files, with the mutants of the chosen ones woven in: {path: {number: mutant}}, those that compile.
+
+        What did not change keeps its time, so that ninja leaves it."""
+        self.mutants = {path: dict(enumerate(operators.mutants(path, (ROOT / path).read_text()), 1)) for path in chosen}
+        self.invalid = json.loads((self.source.parent / "invalid.json").read_text()) if (self.source.parent / "invalid.json").exists() else {}
         listed = run(["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "-z"], check=True).stdout.split("\0")
         wanted = {name for name in listed if name and (ROOT / name).is_file()}
-        for name in wanted:
-            there = self.source / name
-            if not there.exists() or there.read_bytes() != (ROOT / name).read_bytes():
-                there.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / name, there)  # with the time of now
+        for name in wanted - set(chosen):
+            self.put(name, (ROOT / name).read_bytes())
+        for path in chosen:
+            self.weave(path)
         for path in [path for path in self.source.rglob("*") if path.is_file()]:
             if path.relative_to(self.source).as_posix() not in wanted:
                 path.unlink()
 
+    def put(self, name, content):
+        there = self.source / name
+        if there.exists() and there.read_bytes() == content:
+            return
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.write_bytes(content)  # with the time of now
+        if (ROOT / name).is_file():
+            shutil.copymode(ROOT / name, there)
+
+    def weave(self, path):
+        bad = self.bad(path)
+        mutants = [(number, mutant) for number, mutant in self.mutants[path].items() if number not in bad]
+        text, self.where[path] = schemata.woven(path, (ROOT / path).read_text(), mutants)
+        self.put(path, text.encode())
+
+    def bad(self, path):
+        """Numbers of those that do not compile, for the file as it is."""
+        digest = hashlib.sha256((ROOT / path).read_bytes()).hexdigest()
+        if self.invalid.get(path, [None])[0] != digest:
+            self.invalid[path] = [digest, []]
+        return self.invalid[path][1]
+
+    where = {}
+
     def make(self, targets):
-        """Without debug information, so that a mutant that the compiler makes the same code of is seen to be equivalent."""
+        """Builds; what does not compile is taken out, and the rest is built again."""
         if not (self.build / "build.ninja").exists():
-            configured = run(["cmake", "-G", "Ninja", "-S", self.source, "-B", self.build, "-DCMAKE_BUILD_TYPE=Release", "-DMUSTER_WERROR=OFF"])
+            configured = run(["cmake", "-G", "Ninja", "-S", self.source, "-B", self.build, *OPTIONS])
             if configured.returncode:
                 sys.exit(configured.stdout + configured.stderr)
-        built = run(["ninja", "-C", self.build, *targets])
-        if built.returncode:
-            sys.exit(built.stdout + built.stderr)
+        while (built := run(["ninja", "-C", self.build, "-k", "0", *targets])).returncode:
+            refused = collections.defaultdict(set)
+            for name, line in re.findall(r"^([^\s:]+):(\d+):\d+: (?:fatal )?error:", built.stdout, re.M):
+                path = os.path.relpath(os.path.join(self.build, name), self.source)
+                if number := self.where.get(path, {}).get(int(line)):
+                    refused[path].add(number)
+            if not refused:
+                sys.exit(built.stdout + built.stderr)
+            for path, numbers in refused.items():
+                self.invalid[path][1] += sorted(numbers)
+                self.weave(path)
+        (self.source.parent / "invalid.json").write_text(json.dumps(self.invalid))
 
     def read_tests(self):
         """{name: command} of ctest's tests, without the canary's record."""
@@ -105,61 +147,67 @@ class Copy:
                 at = words.index("--canary")
                 words = words[:at] + words[at + 2 :]
             self.tests[test["name"]] = words
-        self.objects = {}
+        self.compilations = {}
         for command in json.loads((self.build / "compile_commands.json").read_text()):
-            name = os.path.relpath(command["file"], self.source)
-            words = command["command"].split()
-            self.objects.setdefault(name, []).append(words[words.index("-o") + 1])
+            self.compilations.setdefault(os.path.relpath(command["file"], self.source), command)
 
-    def command(self, test):
-        return self.tests[test] if isinstance(test, str) else [self.build / "tests" / test[0], *test[1:]]
+    def command(self, test, chosen):
+        """Of a test under a mutant; what starts the test (apart) is no mutant."""
+        words = self.tests[test] if isinstance(test, str) else [self.build / "tests" / test[0], *test[1:]]
+        at = 0
+        if pathlib.Path(words[0]).name == "apart":
+            at = 2 if words[1] == "--here" else 1
+        return [*words[:at], "env", f"{schemata.NAME}={chosen}", *words[at:]]
 
-    def digests(self, path):
-        """Of the objects that are made of a file and are in use; the simulation compiles some once more."""
-        return {name: hashlib.sha256((self.build / name).read_bytes()).digest()
-                for name in self.objects[path] if (self.build / name).exists()}  # fmt: skip
+    def status(self, test, chosen, limit_s):
+        """Of a test that ran; None: it took too long. And the time of processors that it took."""
+        words = [*SHELL, limit_s, *self.command(test, chosen)]
+        environment = {**os.environ, "MUSTER_BUILD": str(self.build), "MUSTER_SOURCE": str(self.source)}
+        child = subprocess.Popen([str(word) for word in words], cwd=self.source, env=environment, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
+        try:
+            return child.wait(PATIENCE * limit_s)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            try:
+                os.killpg(child.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            child.wait()
 
     def measure(self, tests):
-        """{test: seconds}; they have to pass."""
+        """How long each may take; they have to pass."""
         self.limits = {}
         for test in tests:
             begin = time.monotonic()
-            done = run(self.command(test), cwd=self.source, env=self.environment)
-            if done.returncode not in (0, 77):
-                sys.exit(f"{test} fails without any mutant:\n{done.stdout}{done.stderr}")
-            self.limits[test] = max(LEAST_S, SLOWEST * (time.monotonic() - begin))
+            if self.status(test, "", 600) not in (0, 77):
+                sys.exit(f"mutate: {name_of(test)} fails without any mutant: {self.command(test, '')}")
+            self.limits[test] = max(LEAST_S, int(SLOWEST * (time.monotonic() - begin)))
 
-    @property
-    def environment(self):
-        return {**os.environ, "MUSTER_BUILD": str(self.build), "MUSTER_SOURCE": str(self.source)}
-
-    def passes(self, test):
-        try:
-            done = run(self.command(test), cwd=self.source, env=self.environment, timeout=self.limits[test])
-            return done.returncode in (0, 77)
-        except subprocess.TimeoutExpired:
-            return False
-
-    def hold(self, mutant, tests):
+    def hold(self, mutant, number, tests):
         """(what became of it, by which test)."""
-        path = self.source / mutant.path
-        text, before = path.read_text(), self.digests(mutant.path)
-        lines = text.splitlines(keepends=True)
-        lines[mutant.line] = mutant.text + "\n"
-        path.write_text("".join(lines))
-        try:
-            if run(["ninja", "-C", self.build, *before]).returncode:
-                return INVALID, ""
-            if self.digests(mutant.path) == before:
-                return EQUIVALENT, "the compiler makes the same code of it"
-            for test in tests:  # made one by one: the first mostly finds it
-                if run(["ninja", "-C", self.build, *targets_of([test])]).returncode:
-                    return INVALID, ""
-                if not self.passes(test):
-                    return FOUND, name_of(test)
-            return SURVIVED, ""
-        finally:
-            path.write_text(text)
+        if number in self.bad(mutant.path):
+            return INVALID, ""
+        for test in tests:
+            if self.status(test, f"{mutant.path}:{number}", self.limits[test]) not in (0, 77):
+                return FOUND, name_of(test)
+        if self.compiled(mutant) == self.compiled(mutant.path):
+            return EQUIVALENT, "the compiler makes the same code of it"
+        return SURVIVED, ""
+
+    def compiled(self, which):
+        """The code of a file, or of a mutant of it, as the release has it but without debug information."""
+        path = which if isinstance(which, str) else which.path
+        lines = (ROOT / path).read_text().splitlines()
+        if path != which:
+            lines[which.line] = which.text
+        words = self.compilations[path]["command"].split()
+        at = words.index("-o")
+        words = [word for word in words[:at] if word not in ("ccache", "-c")] + ["-O2", "-x", "c", "-c", "-"]
+        with tempfile.NamedTemporaryFile(suffix=".o") as made:
+            done = run([*words, "-o", made.name], cwd=self.compilations[path]["directory"], input="\n".join(lines) + "\n")
+            return pathlib.Path(made.name).read_bytes() if done.returncode == 0 else done.stderr
 
 
 def name_of(test):
@@ -187,8 +235,19 @@ def files(only):
 
 
 def draw(every, count, seed):
-    """So many of [(mutant, tests)]; the same for the same seed and tree."""
+    """So many of [(number, mutant, tests)]; the same for the same seed and tree."""
     return every if count is None else random.Random(seed).sample(every, min(count, len(every)))
+
+
+def planned(every, options, memory):
+    """(which of them, in words)."""
+    if options.count == "again":
+        keys = {tuple(key) for key in json.loads(memory.read_text())}
+        return [entry for entry in every if entry[1].key in keys], "those that survived"
+    if options.count == "all":
+        return every, "all"
+    seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
+    return draw(every, int(options.count), seed), f"seed {seed}"
 
 
 def report(results, seconds):
@@ -209,46 +268,42 @@ def report(results, seconds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("count", help="how many, or all")
+    parser.add_argument("count", help="how many, all, or again")
     parser.add_argument("seed", nargs="?", type=int, default=None)
     parser.add_argument("--only", help="files that match this pattern")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
     argued = read_list(LIST.read_text())
-    chosen = files(options.only)
-    every = [(mutant, tests) for path, tests in chosen for mutant in operators.mutants(path, (ROOT / path).read_text())]
-    plan = draw(every, None if options.count == "all" else int(options.count), seed)
-    tests = list(dict.fromkeys(test for _, tests in plan for test in tests))
-    print(f"mutate: seed {seed}: {len(plan)} of {len(every)} mutants of {len(chosen)} files", flush=True)
-    free = queue.Queue()
-    for number in range(options.jobs):
-        copy = Copy(ROOT / "build-mutate" / str(number))
-        copy.refresh()
-        copy.make(targets_of(tests))
-        copy.read_tests()
-        copy.measure(tests)
-        free.put(copy)
+    chosen = dict(files(options.only))
+    copy = Copy(ROOT / "build-mutate")
+    copy.refresh([path for path, _ in files(None)])  # always all, so that one run leaves to the next what it has built
+    every = [(number, mutant, chosen[path]) for path in chosen for number, mutant in copy.mutants[path].items()]
+    plan, words = planned(every, options, copy.memory)
+    print(f"mutate: {words}: {len(plan)} of {len(every)} mutants of {len(chosen)} files", flush=True)
+    tests = list(dict.fromkeys(test for *_, held in plan for test in held))
+    copy.make(targets_of(tests))
+    copy.read_tests()
+    copy.measure(tests)
     begin = time.monotonic()
 
     def one(entry):
-        mutant, held = entry
+        number, mutant, held = entry
         kind, argument = argued.get(mutant.key, ("", ""))
-        if kind == EQUIVALENT:
-            return mutant, EQUIVALENT, argument
-        copy = free.get()
-        try:
-            what, how = copy.hold(mutant, held)
-        finally:
-            free.put(copy)
-        if what == SURVIVED and kind == ARGUED:
-            what, how = ARGUED, argument
+        what, how = copy.hold(mutant, number, held)
+        if what == FOUND and kind == EQUIVALENT:
+            how += f", which {LIST.name} denies: its entry is wrong"
+        if what == SURVIVED and kind:
+            what, how = kind, argument
         print(f"{what:10} {mutant.path}: {mutant.function}: {mutant.before}  ->  {mutant.after}{f'  ({how})' if how else ''}", flush=True)
         return mutant, what, how
 
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         results = list(pool.map(one, plan))
-    return 0 if report(results, time.monotonic() - begin) else 1
+    copy.memory.write_text(json.dumps([mutant.key for mutant, what, _ in results if what == SURVIVED]))
+    wrong = [mutant for mutant, what, _ in results if what == FOUND and argued.get(mutant.key, ("",))[0] == EQUIVALENT]
+    for mutant in wrong:
+        print(f"\n{LIST.name} calls this one equivalent, but a test finds it:\n{shown(mutant)}")
+    return 0 if report(results, time.monotonic() - begin) and not wrong else 1
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 Only function bodies are changed. Left out: assert, what is logged (words are not held by tests), what frees or closes (the
 sanitizers hold that) and the sizes of arrays."""
 
+import collections
 import dataclasses
 import re
 
@@ -29,11 +30,12 @@ class Mutant:
     before: str  # the line, without blanks at its ends
     after: str
     text: str  # the whole of the new line
+    nth: int = 1  # which of those in its function that read the same
 
     @property
     def key(self):
         """What it is, wherever its line stands."""
-        return self.path, self.function, self.before, self.after
+        return self.path, self.function + (f" #{self.nth}" if self.nth > 1 else ""), self.before, self.after
 
 
 def blanked(text):
@@ -82,7 +84,13 @@ def is_statement(line, previous):
 
 def mutants(path, text):
     lines, plain = text.splitlines(), blanked(text).splitlines()
-    found, previous = [], "{"
+    found, seen, previous = [], collections.Counter(), "{"
+
+    def add(name, number, new):
+        alike = name, lines[number].strip(), new.strip()
+        seen[alike] += 1
+        found.append(Mutant(path, name, number, alike[1], alike[2], new, seen[alike]))
+
     for number, (where, line) in enumerate(zip(functions(plain), plain)):
         line = line.rstrip()
         if where and line.strip() and not LEFT_OUT.search(line):
@@ -90,10 +98,9 @@ def mutants(path, text):
             for start, end, instead in changes(line, is_bool):
                 whole = lines[number]
                 instead = f"!({whole[start:end]})" if instead is None else instead
-                new = whole[:start] + instead + whole[end:]
-                found.append(Mutant(path, name, number, whole.strip(), new.strip(), new))
+                add(name, number, whole[:start] + instead + whole[end:])
             if is_statement(line, previous):
-                found.append(Mutant(path, name, number, lines[number].strip(), ";", ";"))
+                add(name, number, ";")
         if line.strip():
             previous = line
     return found
