@@ -31,9 +31,14 @@ import table
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 LIST = HERE / "survivors.txt"
+MEMORY = ROOT / "build-mutate" / "survivors.json"  # of the last run
 SLOWEST, LEAST_S = 10, 3  # a mutant's test may take so many times as much of a processor as it does, and at least so many seconds
 PATIENCE = 5  # and so many times as long as that, waiting or starved
-OPTIONS = ("-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_C_FLAGS_RELEASE=-O1", "-DMUSTER_WERROR=OFF")
+OPTIONS = ("-DCMAKE_BUILD_TYPE=Mutants", "-DMUSTER_WERROR=OFF")
+# What is undefined ends a test even where nothing is seen of it; memory is never zero by chance.
+PLAIN = (*OPTIONS, "-DCMAKE_C_FLAGS_MUTANTS=-O1 -fsanitize=undefined -fsanitize-undefined-trap-on-error")
+SANITIZED = (*OPTIONS, "-DCMAKE_C_FLAGS_MUTANTS=-O1", "-DMUSTER_SANITIZE=address,undefined")
+PERTURBED = {"MALLOC_PERTURB_": "165"}
 # The shell that a test runs under: its processor time, no core files.
 SHELL = ("bash", "-c", 'ulimit -c 0 -t "$1"; shift; exec "$@"', "mutant")
 
@@ -71,19 +76,21 @@ def shown(mutant):
     return f"{path}: {function}\n- {before}\n+ {after}"
 
 
-# --- a copy of the tree, in which every mutant of the files is built at once, and its tests ---
+# --- a copy of the tree, in which all mutants are built at once, and its tests ---
 
 
 class Copy:
-    def __init__(self, folder):
-        self.source, self.build, self.memory = folder / "source", folder / "build", folder / "survivors.json"
+    def __init__(self, folder, options):
+        self.source, self.build, self.options, self.where = folder / "source", folder / "build", options, {}
+        self.sanitized = options is SANITIZED
+        self.refused = folder / "refused.json"  # {path: [digest, numbers of those that do not compile]}
 
-    def refresh(self, chosen):
-        """The checkout's files, with the mutants of the chosen ones woven in: {path: {number: mutant}}, those that compile.
+    def refresh(self, mutants):
+        """The checkout's files, with these mutants woven in: {path: {number: mutant}}.
 
         What did not change keeps its time, so that ninja leaves it."""
-        self.mutants = {path: dict(enumerate(operators.mutants(path, (ROOT / path).read_text()), 1)) for path in chosen}
-        self.invalid = json.loads((self.source.parent / "invalid.json").read_text()) if (self.source.parent / "invalid.json").exists() else {}
+        self.mutants, chosen = mutants, list(mutants)
+        self.invalid = json.loads(self.refused.read_text()) if self.refused.exists() else {}
         listed = run(["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "-z"], check=True).stdout.split("\0")
         wanted = {name for name in listed if name and (ROOT / name).is_file()}
         for name in wanted - set(chosen):
@@ -116,12 +123,10 @@ class Copy:
             self.invalid[path] = [digest, []]
         return self.invalid[path][1]
 
-    where = {}
-
     def make(self, targets):
         """Builds; what does not compile is taken out, and the rest is built again."""
         if not (self.build / "build.ninja").exists():
-            configured = run(["cmake", "-G", "Ninja", "-S", self.source, "-B", self.build, *OPTIONS])
+            configured = run(["cmake", "-G", "Ninja", "-S", self.source, "-B", self.build, *self.options])
             if configured.returncode:
                 sys.exit(configured.stdout + configured.stderr)
         while (built := run(["ninja", "-C", self.build, "-k", "0", *targets])).returncode:
@@ -135,7 +140,13 @@ class Copy:
             for path, numbers in refused.items():
                 self.invalid[path][1] += sorted(numbers)
                 self.weave(path)
-        (self.source.parent / "invalid.json").write_text(json.dumps(self.invalid))
+        self.refused.write_text(json.dumps(self.invalid))
+
+    def prepare(self, mutants, tests):
+        self.refresh(mutants)
+        self.make(targets_of(tests))
+        self.read_tests()
+        self.measure(tests)
 
     def read_tests(self):
         """{name: command} of ctest's tests, without the canary's record."""
@@ -162,7 +173,7 @@ class Copy:
     def status(self, test, chosen, limit_s):
         """Of a test that ran; None: it took too long. And the time of processors that it took."""
         words = [*SHELL, limit_s, *self.command(test, chosen)]
-        environment = {**os.environ, "MUSTER_BUILD": str(self.build), "MUSTER_SOURCE": str(self.source)}
+        environment = {**os.environ, **PERTURBED, "MUSTER_BUILD": str(self.build), "MUSTER_SOURCE": str(self.source)}
         child = subprocess.Popen([str(word) for word in words], cwd=self.source, env=environment, stdin=subprocess.DEVNULL,
                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
         try:
@@ -192,6 +203,8 @@ class Copy:
         for test in tests:
             if self.status(test, f"{mutant.path}:{number}", self.limits[test]) not in (0, 77):
                 return FOUND, name_of(test)
+        if self.sanitized:
+            return SURVIVED, ""
         if self.compiled(mutant) == self.compiled(mutant.path):
             return EQUIVALENT, "the compiler makes the same code of it"
         return SURVIVED, ""
@@ -204,7 +217,7 @@ class Copy:
             lines[which.line] = which.text
         words = self.compilations[path]["command"].split()
         at = words.index("-o")
-        words = [word for word in words[:at] if word not in ("ccache", "-c")] + ["-O2", "-x", "c", "-c", "-"]
+        words = [word for word in words[:at] if word not in ("ccache", "-c")] + ["-O2", "-fno-sanitize=all", "-x", "c", "-c", "-"]
         with tempfile.NamedTemporaryFile(suffix=".o") as made:
             done = run([*words, "-o", made.name], cwd=self.compilations[path]["directory"], input="\n".join(lines) + "\n")
             return pathlib.Path(made.name).read_bytes() if done.returncode == 0 else done.stderr
@@ -239,10 +252,10 @@ def draw(every, count, seed):
     return every if count is None else random.Random(seed).sample(every, min(count, len(every)))
 
 
-def planned(every, options, memory):
+def planned(every, options):
     """(which of them, in words)."""
     if options.count == "again":
-        keys = {tuple(key) for key in json.loads(memory.read_text())}
+        keys = {tuple(key) for key in json.loads(MEMORY.read_text())}
         return [entry for entry in every if entry[1].key in keys], "those that survived"
     if options.count == "all":
         return every, "all"
@@ -250,9 +263,25 @@ def planned(every, options, memory):
     return draw(every, int(options.count), seed), f"seed {seed}"
 
 
+def hold_all(copy, mutants, plan, jobs):
+    """{mutant: (what became of it, how)} of [(number, mutant, tests)], in the plan's order."""
+    if not plan:
+        return {}
+    copy.prepare(mutants, list(dict.fromkeys(test for *_, held in plan for test in held)))
+
+    def one(entry):
+        number, mutant, held = entry
+        what, how = copy.hold(mutant, number, held)
+        print(f"{what:10} {mutant.path}: {mutant.function}: {mutant.before}  ->  {mutant.after}{f'  ({how})' if how else ''}", flush=True)
+        return mutant, (what, how)
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        return dict(pool.map(one, plan))
+
+
 def report(results, seconds):
-    counts = collections.Counter(what for _, what, _ in results)
-    lasting = [mutant for mutant, what, _ in results if what == SURVIVED]
+    counts = collections.Counter(what for what, _ in results.values())
+    lasting = [mutant for mutant, (what, _) in results.items() if what == SURVIVED]
     alive = counts[SURVIVED] + counts[ARGUED]
     share = counts[FOUND] / (counts[FOUND] + alive) if counts[FOUND] + alive else 1.0
     by_file = collections.Counter(mutant.path for mutant in lasting)
@@ -275,32 +304,21 @@ def main():
     options = parser.parse_args()
     argued = read_list(LIST.read_text())
     chosen = dict(files(options.only))
-    copy = Copy(ROOT / "build-mutate")
-    copy.refresh([path for path, _ in files(None)])  # always all, so that one run leaves to the next what it has built
-    every = [(number, mutant, chosen[path]) for path in chosen for number, mutant in copy.mutants[path].items()]
-    plan, words = planned(every, options, copy.memory)
+    numbered = {path: dict(enumerate(operators.mutants(path, (ROOT / path).read_text()), 1)) for path, _ in files(None)}
+    every = [(number, mutant, chosen[path]) for path in chosen for number, mutant in numbered[path].items()]
+    plan, words = planned(every, options)
     print(f"mutate: {words}: {len(plan)} of {len(every)} mutants of {len(chosen)} files", flush=True)
-    tests = list(dict.fromkeys(test for *_, held in plan for test in held))
-    copy.make(targets_of(tests))
-    copy.read_tests()
-    copy.measure(tests)
     begin = time.monotonic()
-
-    def one(entry):
-        number, mutant, held = entry
-        kind, argument = argued.get(mutant.key, ("", ""))
-        what, how = copy.hold(mutant, number, held)
-        if what == FOUND and kind == EQUIVALENT:
-            how += f", which {LIST.name} denies: its entry is wrong"
-        if what == SURVIVED and kind:
-            what, how = kind, argument
-        print(f"{what:10} {mutant.path}: {mutant.function}: {mutant.before}  ->  {mutant.after}{f'  ({how})' if how else ''}", flush=True)
-        return mutant, what, how
-
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        results = list(pool.map(one, plan))
-    copy.memory.write_text(json.dumps([mutant.key for mutant, what, _ in results if what == SURVIVED]))
-    wrong = [mutant for mutant, what, _ in results if what == FOUND and argued.get(mutant.key, ("",))[0] == EQUIVALENT]
+    results = hold_all(Copy(ROOT / "build-mutate" / "plain", PLAIN), numbered, plan, options.jobs)
+    # What lives is held once more, where memory is watched.
+    alive = [entry for entry in plan if results[entry[1]][0] == SURVIVED]
+    few = {path: {number: mutant for number, mutant, _ in alive if mutant.path == path} for path in numbered}
+    results |= hold_all(Copy(ROOT / "build-mutate" / "sanitized", SANITIZED), few, alive, options.jobs)
+    wrong = [mutant for mutant in results if results[mutant][0] == FOUND and argued.get(mutant.key, ("",))[0] == EQUIVALENT]
+    MEMORY.write_text(json.dumps([mutant.key for mutant in results if results[mutant][0] == SURVIVED]))
+    for mutant, (what, _) in results.items():
+        if what == SURVIVED and mutant.key in argued:
+            results[mutant] = argued[mutant.key]
     for mutant in wrong:
         print(f"\n{LIST.name} calls this one equivalent, but a test finds it:\n{shown(mutant)}")
     return 0 if report(results, time.monotonic() - begin) and not wrong else 1

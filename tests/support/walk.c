@@ -1,0 +1,47 @@
+/* walk.c - see walk.h. */
+#include "tests/support/walk.h"
+
+#include <string.h>
+
+#include "proto/base/text.h"
+
+struct walk walk_begin(uint64_t seed)
+{
+    return (struct walk){seed * UINT64_C(0x9e3779b97f4a7c15), TEXT_HASH_START};
+}
+
+/* splitmix64 */
+static uint64_t next(struct walk *walk)
+{
+    uint64_t x = walk->random += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+int64_t walk_below(struct walk *walk, int64_t limit)
+{
+    return (int64_t)(next(walk) % (uint64_t)limit);
+}
+
+bool walk_one_in(struct walk *walk, int64_t chance)
+{
+    return walk_below(walk, chance) == 0;
+}
+
+void walk_saw(struct walk *walk, const void *data, size_t size)
+{
+    walk->digest = text_hash(walk->digest, data, size);
+}
+
+void walk_saw_number(struct walk *walk, int64_t number)
+{
+    walk_saw(walk, &number, sizeof number);
+}
+
+void walk_saw_text(struct walk *walk, const char *text)
+{
+    walk_saw_number(walk, text != NULL);
+    if (text)
+        walk_saw(walk, text, strlen(text) + 1);
+}

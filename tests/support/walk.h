@@ -1,0 +1,29 @@
+/* walk.h - random walks through a pure module: numbers drawn from a seed, and all that was seen in one
+ * number.
+ *
+ * A test walks far through what a module takes, the odd and the wrong included, and keeps one line a seed in
+ * a golden file (golden.h). The module's other tests say what is right; this, that nothing else changed
+ * unseen. */
+#ifndef MUSTER_TESTS_WALK_H
+#define MUSTER_TESTS_WALK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct walk {
+    uint64_t random, digest;
+};
+
+struct walk walk_begin(uint64_t seed);
+/* A number from 0 up to limit, which is above 0. */
+int64_t walk_below(struct walk *walk, int64_t limit);
+bool walk_one_in(struct walk *walk, int64_t chance);
+#define walk_pick(walk, list) ((list)[walk_below(walk, (int64_t)(sizeof(list) / sizeof *(list)))])
+
+void walk_saw(struct walk *walk, const void *data, size_t size);
+void walk_saw_number(struct walk *walk, int64_t number);
+/* text NULL: another thing than "". */
+void walk_saw_text(struct walk *walk, const char *text);
+
+#endif
