@@ -46,7 +46,7 @@ TABLE = (
       "runtime/plan/plan_emit.c", "runtime/plan/plan_gather.c", "runtime/plan/plan_group.c", "runtime/plan/plan_memory.c",
       "runtime/plan/plan_reduce.c", "runtime/plan/plan_schedule.c", "runtime/plan/plan_steps.c", "runtime/plan/plan_update.c"), PLAN),
     (("runtime/nccl/decide/decide*.c", "runtime/nccl/decide/policy.c"), DECIDE),
-    (("runtime/nccl/describe/pci.c", "runtime/nccl/describe/topology.c"), ("nccl_pci_test", "nccl_topology_test")),
+    (("runtime/nccl/describe/pci.c", "runtime/nccl/describe/topology.c"), ("nccl_pci_test", "nccl_topology_test", "nccl_random_test")),
     (("runtime/train/lr.c",), ("train_lr_test",)),
     (("proto/base/knob.c", "proto/base/knob_args.c", "proto/base/text.c", "proto/base/text_list.c", "proto/base/buffer.c"),
      ("base_knob_test", "base_knob_args_test", "base_text_test", "base_error_test", *CONFIG)),

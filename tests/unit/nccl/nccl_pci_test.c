@@ -28,6 +28,15 @@ static void paths_of_sys(void **state)
         {"../../devices/virtual/net/lo", "", "", 0},
         {"0000:01:00.0", "", "", 0}, /* without a host bridge nothing is known */
         {"devices/pci0000:00/0000:00:0x.0", "pci0000:00", "", 0},
+        {"pci0/0000:00:01.0", "pci0", "0000:00:01.0", 1}, /* the shortest domains, and the longest */
+        {"pci/0000:00:01.0", "", "", 0},
+        {"pcix/0000:00:01.0", "", "", 0},
+        {"pci0000:00/000:00:01.0", "pci0000:00", "", 0},
+        {"pci0000:00/12345678:00:01.0", "pci0000:00", "12345678:00:01.0", 1},
+        {"pci0000:00/123456789:00:01.0", "pci0000:00", "", 0},
+        {"pci0000:00/0000-00:01.0", "pci0000:00", "", 0},
+        {"pci0000:00/0000:00:01.00", "pci0000:00", "", 0},
+        {"pci0000:00/00000", "pci0000:00", "", 0},
         {"", "", "", 0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -35,6 +44,12 @@ static void paths_of_sys(void **state)
         if (path.depth != rows[i].depth || strcmp(path.root, rows[i].root) != 0 ||
             (path.depth && strcmp(path.hops[path.depth - 1], rows[i].last) != 0))
             fail_msg("%s: %d %s", rows[i].target, path.depth, path.root);
+    }
+    char root[PCI_NAME + 16] = "pci";
+    for (size_t length = PCI_NAME - 1; length <= PCI_NAME; length++) { /* the longest name, and one longer */
+        memset(root + 3, '0', length - 3);
+        strcpy(root + length, "/0000:00:01.0");
+        assert_int_equal(path_of(root).depth, length < PCI_NAME);
     }
     char deep[2048] = "pci0000:00";
     for (int i = 0; i < PCI_DEPTH + 1; i++)
@@ -102,8 +117,9 @@ static void bridges_between(void **state)
 static void generations(void **state)
 {
     (void)state;
-    assert_int_equal(pci_generation(2.5), 1);
-    assert_int_equal(pci_generation(32), 5);
+    static const double rates[] = {2.5, 5, 8, 16, 32, 64};
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(pci_generation(rates[i]), i + 1);
     assert_int_equal(pci_generation(0), 0);
     assert_int_equal(pci_generation(17), 0);
 }
@@ -138,6 +154,24 @@ static void access_control(void **state)
     assert_int_equal(pci_acs_redirects(space, sizeof space), DESCRIPTION_NO);
 }
 
+/* The list may be as long as there is room, and end where the space does. */
+static void the_longest_list(void **state)
+{
+    (void)state;
+    enum { ACS = 0xd, LAST = 4096 - 8 };
+    memset(space, 0, sizeof space);
+    for (unsigned at = 0x100; at < LAST; at += 8)
+        capability(at, 1, at + 8);
+    capability(LAST, ACS, 0);
+    space[LAST + 6] = 0x1d;
+    assert_int_equal(pci_acs_redirects(space, sizeof space), DESCRIPTION_YES);
+    assert_int_equal(pci_acs_redirects(space, sizeof space - 1), DESCRIPTION_UNKNOWN);
+    capability(LAST, 1, 0x100); /* a circle through all of it */
+    assert_int_equal(pci_acs_redirects(space, sizeof space), DESCRIPTION_UNKNOWN);
+    capability(LAST, 1, 0); /* and without access control */
+    assert_int_equal(pci_acs_redirects(space, sizeof space), DESCRIPTION_NO);
+}
+
 static void spaces_that_do_not_tell(void **state)
 {
     (void)state;
@@ -159,9 +193,13 @@ static void spaces_that_do_not_tell(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(paths_of_sys),    cmocka_unit_test(distance_words),
-        cmocka_unit_test(bridges_between), cmocka_unit_test(generations),
-        cmocka_unit_test(access_control),  cmocka_unit_test(spaces_that_do_not_tell),
+        cmocka_unit_test(paths_of_sys),
+        cmocka_unit_test(distance_words),
+        cmocka_unit_test(bridges_between),
+        cmocka_unit_test(generations),
+        cmocka_unit_test(access_control),
+        cmocka_unit_test(the_longest_list),
+        cmocka_unit_test(spaces_that_do_not_tell),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

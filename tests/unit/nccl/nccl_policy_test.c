@@ -3,6 +3,7 @@
 #include "tests/support/cmocka_all.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "proto/base/guard.h"
@@ -91,6 +92,24 @@ static void what_is_wrong_is_named_with_its_place(void **state)
          "site.yaml:4:18: no version number"},
         {"version: 1\nrules:\n  - pin: {A: b}\n    when: {nodes: 2}\n", "site.yaml:4:19: no number of nodes"},
         {"version: 1\nrules:\n  - pin: {A: b}\n    reason: [x]\n", "site.yaml:4:13: the reason is no text"},
+        {"version: 1\nrules:\n  - pin: {A: }\n", "site.yaml:3:11: no value"},
+        {"version: 1\nrules:\n  - pin: {A: {B: c}}\n", "site.yaml:3:11: no value"},
+        {"version: 1\nrules:\n  - forbid: [{A: b}]\n", "site.yaml:3:14: no name"},
+        {"version: 1\nrules:\n  - pin: {A: b}\n    when: {nccl: \"<=2.28\"}\n",
+         "site.yaml:4:18: no version range"},
+        {"version: 1\nrules:\n  - pin: {A: b}\n    when: {nccl: [x]}\n", "site.yaml:4:18: no text"},
+        {"version: 1\nrules:\n  - pin: {A: b}\n    when: {nccl: \">=2.21.00000000000000000000000000001\"}\n",
+         "site.yaml:4:18: no version number"},
+        {"version: 1\nrules:\n  - pin: {A: b}\n    when: {nodes: [x]}\n",
+         "site.yaml:4:19: no number of nodes"},
+        {"version: 1\nrules:\n  - pin: {A: b}\n    when: {nodes: \">=x\"}\n",
+         "site.yaml:4:19: no number of nodes"},
+        {"version: 1\nrules:\n  - pin: {A: b}\n    when: {nodes: \">=0\"}\n",
+         "site.yaml:4:19: no number of nodes"},
+        {"version: 1\nrules:\n  - pin: {A: b}\n    when: {nodes: \">=1000001\"}\n",
+         "site.yaml:4:19: no number of nodes"},
+        {"version: 1\nrule: []\nrules: []\n", "site.yaml:2:1: unknown key 'rule'"},
+        {"rule: 1\nversion: 1\n", "site.yaml:1:1: unknown key 'rule'"},
         {"version: 1\nrules:\n  - {pin: {A: b}\n", "site.yaml:"},
         {"version: 1\n---\nversion: 1\n", "no policy"},
     };
@@ -121,7 +140,14 @@ static void conditions(void **state)
         {"nccl: \">=2.21\"", "\"nccl\": \"2.20.5\"", false},
         {"nccl: \"<2.28\"", "\"nccl\": \"2.28.3\"", false},
         {"nccl: \">=2.27,<2.28\"", "\"nccl\": \"2.27.5\"", true},
-        {"nccl: \"<2.28\"", "\"nnodes\": 1", false}, /* unknown */
+        {"nccl: \"<2.28\"", "\"nnodes\": 1", false},        /* unknown */
+        {"nccl: \">=2.21\"", "\"nccl\": \"2.21.0\"", true}, /* the first, and the first that is not */
+        {"nccl: \"<2.28\"", "\"nccl\": \"2.28.0\"", false},
+        {"pool: \"a?b\"", "\"node_pool\": \"a/b\"", true}, /* a pattern, and not of paths or escapes */
+        {"pool: 'a\\*'", "\"node_pool\": \"a*\"", true},
+        {"gpu: 'NVIDIA\\ H100*'", H100, true},
+        {"nodes: \">=1\"", "\"nnodes\": 1", true},
+        {"nodes: \">=1000000\"", "\"nnodes\": 2", false},
         {"nodes: \">=2\"", "\"nnodes\": 2", true},
         {"nodes: \">=2\"", "\"nnodes\": 1", false},
         {"nodes: \">=2\", pool: b", "\"nnodes\": 2, \"node_pool\": \"a\"", false},
@@ -196,6 +222,40 @@ static void a_pin_silences_what_is_said_of_the_users_value(void **state)
     policy_free(&policy);
 }
 
+/* As long as a name or a value may be, and one longer; and more rules than there is room for at first. */
+static void the_longest(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t name, value;
+        bool fits;
+    } rows[] = {{DESCRIPTION_NAME - 1, 1023, true}, {DESCRIPTION_NAME, 1, false}, {1, 1024, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char name[DESCRIPTION_NAME + 1] = "", value[1025] = "";
+        struct policy policy;
+        struct muster_error err = {0};
+        memset(name, 'A', rows[i].name);
+        memset(value, 'v', rows[i].value);
+        scope_free char *text = mem_printf("version: 1\nrules:\n  - pin: {%s: %s}\n", name, value);
+        int result = policy_parse("site.yaml", text, strlen(text), &policy, &err);
+        assert_int_equal(result, rows[i].fits ? 0 : -1);
+        if (rows[i].fits)
+            assert_string_equal(policy.entries[0].value, value);
+        policy_free(&policy);
+        assert_null(policy.entries); /* twice is once */
+        policy_free(&policy);
+    }
+    scope_buffer text = {0};
+    buffer_text(&text, "version: 1\nrules:\n");
+    for (int i = 0; i < 100; i++)
+        buffer_printf(&text, "  - add: {NCCL_%d: \"%d\"}\n", i, i);
+    struct policy policy = parse(text.data);
+    assert_int_equal(policy.count, 100);
+    for (int i = 0; i < policy.count; i++)
+        assert_int_equal(atoi(policy.entries[i].value), i);
+    policy_free(&policy);
+}
+
 static int parse_and_decide(void *context)
 {
     static const char text[] = "version: 1\nrules:\n  - add: {NCCL_A: x}\n    when: {pool: \"*\"}\n"
@@ -233,6 +293,7 @@ int main(void)
         cmocka_unit_test(conditions),
         cmocka_unit_test(whose_word_counts),
         cmocka_unit_test(a_pin_silences_what_is_said_of_the_users_value),
+        cmocka_unit_test(the_longest),
         cmocka_unit_test(no_memory_leaks_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

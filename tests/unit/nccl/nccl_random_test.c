@@ -2,6 +2,7 @@
  *
  * The last machine's seed is printed; MUSTER_SEED=<n> repeats it alone. */
 #include "tests/support/cmocka_all.h"
+#include "tests/support/faults.h"
 #include "tests/support/golden.h"
 
 #include <inttypes.h>
@@ -14,6 +15,7 @@
 #include "proto/base/text.h"
 #include "runtime/nccl/decide/decide.h"
 #include "runtime/nccl/decide/policy.h"
+#include "runtime/nccl/describe/topology.h"
 
 enum { MACHINES = 20000, KEPT = 1500, LIST = 6 };
 
@@ -37,9 +39,54 @@ static bool chance(unsigned percent)
 
 static const char *const interfaces[] = {"eth0",  "eth1", "eth10", "ib0",        "docker0", "cni0",
                                          "tunl0", "lo",   "eno1",  "tailscale0", "net1",    "e"};
-static const char *const values[] = {"0",    "1",     "-1",   "true",  "4M",  "NODE",  "NVL",     "Ring",
-                                     "Tree", "LL128", "eth0", "=eth0", "^lo", "mlx5",  "=mlx5_0", "",
-                                     "e",    "23",    "none", "0x10",  "IB",  "^=x,y", "INFO"};
+static const char *const values[] = {"NVLSTree,Ring",
+                                     "Ring:",
+                                     "Ring,,Tree",
+                                     "a_word_of_more_than_thirty_letters,Ring",
+                                     "^Ring",
+                                     "allreduce:Ring;Tree",
+                                     "nonet",
+                                     "mlx5_1:1,mlx5_2",
+                                     "^mlx5_1",
+                                     "=",
+                                     "^",
+                                     "e=",
+                                     ",eth0",
+                                     "eth0,eth1",
+                                     "et",
+                                     "LOC",
+                                     "2",
+                                     "SYS",
+                                     "PXB",
+                                     "64",
+                                     "65",
+                                     "8",
+                                     "9",
+                                     "WARN",
+                                     "TRACE",
+                                     "0",
+                                     "1",
+                                     "-1",
+                                     "true",
+                                     "4M",
+                                     "NODE",
+                                     "NVL",
+                                     "Ring",
+                                     "Tree",
+                                     "LL128",
+                                     "eth0",
+                                     "=eth0",
+                                     "^lo",
+                                     "mlx5",
+                                     "=mlx5_0",
+                                     "",
+                                     "e",
+                                     "23",
+                                     "none",
+                                     "0x10",
+                                     "IB",
+                                     "^=x,y",
+                                     "INFO"};
 static const char *const variables[] = {
     "NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY",  "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME",
     "NCCL_IB_DISABLE",    "NCCL_P2P_DISABLE",    "NCCL_SHM_DISABLE",   "NCCL_IB_HCA",
@@ -75,7 +122,7 @@ static void add_interfaces(struct description *m)
 static void add_ports(struct description *m)
 {
     static const char *const states[] = {"ACTIVE", "ACTIVE", "DOWN", "INIT", ""};
-    static const double rates[] = {0, 50, 100, 200, 400};
+    static const double rates[] = {0, 1, 50, 75, 100, 150, 200, 400};
     m->rdma_count = (int)draw(LIST);
     m->rdma = mem_calloc(LIST, sizeof *m->rdma);
     for (int i = 0; i < m->rdma_count; i++) {
@@ -107,7 +154,7 @@ static void add_gpus(struct description *m)
         description_gpu_init(&m->gpus[i]);
         SET_TEXT(m->gpus[i].name, name);
         m->gpus[i].compute_major = 7 + (int)draw(3);
-        m->gpus[i].nvlinks_up = chance(50) ? 18 : 0;
+        m->gpus[i].nvlinks_up = chance(50) ? 15 + (int)draw(4) : (int)draw(2);
         m->gpus[i].mig = flag();
         m->gpus[i].mig_devices = (int)draw(3);
     }
@@ -120,6 +167,44 @@ static void add_gpus(struct description *m)
                                                     .p2p_read = flag(),
                                                     .p2p_write = flag(),
                                                     .acs = flag()};
+}
+
+/* From each GPU to what may carry its traffic; some distances are not known. */
+static struct description_link *links_to(const struct description *m, int count, int *links)
+{
+    struct description_link *list = mem_calloc((size_t)LIST * LIST, sizeof *list);
+    *links = 0;
+    for (int gpu = 0; gpu < m->gpu_count; gpu++)
+        for (int i = 0; i < count; i++)
+            if (chance(80))
+                list[(*links)++] =
+                    (struct description_link){.a = gpu,
+                                              .b = i,
+                                              .distance = (enum description_distance)(2 + draw(6)),
+                                              .nvlinks = (int)draw(9)};
+    return list;
+}
+
+static void add_topology(struct description *m)
+{
+    for (int i = 0; i < m->interface_count; i++) {
+        struct description_interface *interface = &m->interfaces[i];
+        SET_TEXT(interface->pci, chance(60) ? "0000:05:00.0" : "");
+        interface->speed_mbit = (int)draw(4) * 25000 + (int)draw(2);
+        interface->numa_node = (int)draw(3) - 1;
+    }
+    for (int i = 0; i < m->rdma_count; i++) {
+        SET_TEXT(m->rdma[i].interface, chance(40) ? PICK(interfaces) : "");
+        m->rdma[i].numa_node = (int)draw(3) - 1;
+    }
+    for (int i = 0; i < m->gpu_count; i++) {
+        m->gpus[i].numa_node = (int)draw(3) - 1;
+        SET_TEXT(m->gpus[i].cpus, chance(60) ? "0-31" : "");
+    }
+    mem_free(m->gpu_links);
+    m->gpu_links = links_to(m, m->gpu_count, &m->gpu_link_count);
+    m->nic_links = links_to(m, m->rdma_count, &m->nic_link_count);
+    m->interface_links = links_to(m, m->interface_count, &m->interface_link_count);
 }
 
 static void add_setting(struct description *m, const char *name, const char *value)
@@ -136,13 +221,15 @@ static void add_setting(struct description *m, const char *name, const char *val
 
 static void make_machine(struct description *m)
 {
-    static const char *const versions[] = {"", "2.18.3", "2.20.5", "2.21.5", "2.25.1", "2.27.5", "2.30.7"};
+    static const char *const versions[] = {"",       "2.18.3", "2.20.5", "2.21.0", "2.21.5", "2.23.4",
+                                           "2.24.0", "2.24.1", "2.25.1", "2.26.5", "2.26.6", "2.27.5",
+                                           "2.27.9", "2.28.0", "2.28.1", "2.30.7"};
     static const char *const clouds[] = {"", "", "", "efa", "tcpx", "tcpxo", "gib", "azure"};
     description_init(m);
     SET_TEXT(m->nccl, PICK(versions));
     SET_TEXT(m->cloud, PICK(clouds));
     SET_TEXT(m->vendor, chance(20) ? "Amazon EC2" : "");
-    SET_TEXT(m->product, chance(20) ? "p5.48xlarge" : "");
+    SET_TEXT(m->product, chance(20) ? "p5.48xlarge" : chance(20) ? "p6-b200.48xlarge" : "");
     SET_TEXT(m->node_pool, chance(50) ? "a3-mega" : "");
     SET_TEXT(m->master_address, chance(30) ? "" : chance(70) ? "10.0.0.1" : "fd00::1");
     SET_TEXT(m->log_dir, chance(50) ? "/logs/run" : "");
@@ -158,8 +245,9 @@ static void make_machine(struct description *m)
     m->local_workers = (int)draw(9);
     m->gpus_wanted = (int64_t)draw(9) - 1;
     m->device_files = (int)draw(3);
-    m->shm_bytes = chance(20) ? -1 : (int64_t)draw(4096) << 20;
-    m->memlock_bytes = chance(50) ? -1 : 65536;
+    static const int64_t sizes[] = {-1, 0, 1, 65536, (1 << 30) - 1, 1 << 30, (1 << 30) + 1, INT64_C(1) << 31};
+    m->shm_bytes = chance(20) ? PICK(sizes) : (int64_t)draw(34) * 64 << 20;
+    m->memlock_bytes = chance(50) ? -1 : PICK(sizes);
     m->stack_bytes = chance(50) ? -1 : 8 << 20;
     add_interfaces(m);
     add_ports(m);
@@ -309,12 +397,115 @@ static void check_policy(const struct description *m)
     policy_free(&policy);
 }
 
-/* All but the reasons, which may be put in other words. */
+/* As muster doctor, muster env and the launcher's log show them. */
 static void say(const struct decision_list *list, struct buffer *out)
 {
-    for (int i = 0; i < list->count; i++)
-        buffer_printf(out, "%d %s=%s %s\n", (int)list->items[i].kind, list->items[i].name,
-                      list->items[i].value, list->items[i].rule);
+    static const int columns[] = {20, 80, 100, 101, 102, 140, 200};
+    assert_int_equal(decision_print(list, PICK(columns), out), 0);
+    assert_int_equal(decision_json(list, out), 0);
+    assert_int_equal(decision_summary(list, out), 0);
+    struct buffer full = {.limit = 1};
+    if (list->count) {
+        assert_int_equal(decision_print(list, 80, &full), -1);
+        assert_int_equal(decision_json(list, &full), -1);
+        assert_int_equal(decision_summary(list, &full), -1);
+    }
+    buffer_free(&full);
+    for (int kind = 0; kind <= DECISION_FORBIDDEN; kind++) {
+        const struct decision *first = decision_first(list, (enum decision_kind)kind);
+        buffer_printf(out, "\n%s", first ? first->name : "none");
+    }
+}
+
+/* Some words, now and then one that is longer than a line. */
+static void words(char *out, size_t most)
+{
+    size_t length = draw((unsigned)most);
+    for (size_t i = 0; i < length; i++)
+        out[i] = chance(12) && length > 60 * draw(4) ? ' ' : (char)('a' + draw(26));
+    out[length] = '\0';
+}
+
+/* Lists of any widths: where lines break, and where a setting has a line of its own. */
+static void lists_are_shown_as_they_were(void **state)
+{
+    (void)state;
+    scope_buffer text = {0};
+    for (uint64_t seed = 1; seed <= KEPT; seed++) {
+        static struct decision items[LIST];
+        struct decision_list list = {items, (int)(seed % (LIST + 1))};
+        scope_buffer said = {0};
+        state_ = seed * UINT64_C(0x9e3779b97f4a7c15);
+        for (int i = 0; i < list.count; i++) {
+            items[i].kind = (enum decision_kind)draw(DECISION_FORBIDDEN + 1);
+            if (i == 0 || chance(70))
+                words(items[i].name, chance(70) ? 12 : sizeof items[i].name - 1);
+            words(items[i].value, chance(30) ? 1 : 16 + draw(40));
+            words(items[i].reason, sizeof items[i].reason - 1);
+            words(items[i].rule, 12);
+            if (chance(10))
+                SET_TEXT(items[i].name, "TORCH_FR_DUMP");
+        }
+        say(&list, &said);
+        buffer_printf(&text, "%" PRIu64 ": %016" PRIx64 "\n", seed,
+                      text_hash(TEXT_HASH_START, said.data, said.length));
+    }
+    golden_check("tests/unit/nccl/golden/random_lists.txt", &text);
+}
+
+/* What muster doctor shows of any machine: the matrix, the names, what is far. */
+static void topologies_are_shown_as_they_were(void **state)
+{
+    (void)state;
+    scope_buffer text = {0};
+    for (uint64_t seed = 1; seed <= KEPT; seed++) {
+        struct description machine;
+        scope_buffer said = {0};
+        state_ = seed * UINT64_C(0x9e3779b97f4a7c15);
+        make_machine(&machine);
+        add_topology(&machine);
+        assert_int_equal(topology_print(&machine, &said), 0);
+        said.limit = said.length; /* there is no room for another one, and that is said */
+        assert_int_equal(topology_print(&machine, &said), -1);
+        buffer_printf(&text, "%" PRIu64 ": %016" PRIx64 "\n", seed,
+                      text_hash(TEXT_HASH_START, said.data, said.length));
+        description_free(&machine);
+    }
+    golden_check("tests/unit/nccl/golden/random_topologies.txt", &text);
+}
+
+static int decide_again(void *machine)
+{
+    struct decision_list list = {0};
+    struct muster_error err = {0};
+    int result = decide(machine, NULL, &list, &err);
+    assert_true(result == 0 || err.code == MUSTER_E_NOMEM);
+    decision_list_free(&list);
+    return result;
+}
+
+/* Without memory there is no list that is not whole. */
+static void no_memory_is_an_error(void **state)
+{
+    (void)state;
+    int decided = 0;
+    for (uint64_t seed = 1; seed <= 30; seed++) {
+        struct description machine;
+        struct decision_list list = {0};
+        state_ = seed * UINT64_C(0x9e3779b97f4a7c15);
+        make_machine(&machine);
+        assert_int_equal(decide(&machine, NULL, &list, NULL), 0);
+        const int count = list.count;
+        decided += count;
+        decision_list_free(&list);
+        faults_sweep(decide_again, &machine);
+        faults_begin(); /* and none of it is kept */
+        faults_fail_after(0);
+        assert_int_equal(decide_again(&machine), count ? -1 : 0);
+        assert_int_equal(faults_end(), 0);
+        description_free(&machine);
+    }
+    assert_true(decided > 0);
 }
 
 /* One line a machine: how many decisions, and all of them in one number. */
@@ -376,7 +567,9 @@ static int say_seed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(decisions_are_what_they_were),
-                                       cmocka_unit_test_teardown(any_machine, say_seed)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(decisions_are_what_they_were), cmocka_unit_test(lists_are_shown_as_they_were),
+        cmocka_unit_test(topologies_are_shown_as_they_were), cmocka_unit_test(no_memory_is_an_error),
+        cmocka_unit_test_teardown(any_machine, say_seed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
