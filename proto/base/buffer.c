@@ -7,15 +7,18 @@
 
 #include "proto/base/mem.h"
 
+/* Far from where sizes wrap around. */
+static const size_t largest = SIZE_MAX / 4;
+
 char *buffer_reserve(struct buffer *b, size_t more)
 {
     if (b->failed)
         return NULL;
-    size_t wanted = b->length + more + 1;
-    if (wanted < more || (b->limit && b->length + more > b->limit)) {
+    if (more > largest || (b->limit && b->length + more > b->limit)) {
         b->failed = true;
         return NULL;
     }
+    size_t wanted = b->length + more + 1;
     if (wanted > b->capacity) {
         size_t grown = b->capacity ? b->capacity : 64;
         while (grown < wanted)

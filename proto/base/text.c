@@ -146,7 +146,7 @@ int64_t text_row(const char *text, const char *name)
             return -1;
         long long number = strtoll(value, NULL, 10); /* too large a one becomes the largest */
         bool kib = memmem(line, strcspn(line, "\n"), "kB", 2);
-        return kib && number < INT64_MAX / 1024 ? number * 1024 : number;
+        return kib && number <= INT64_MAX / 1024 ? number * 1024 : number;
     }
     return -1;
 }

@@ -49,7 +49,7 @@ TABLE = (
     (("runtime/nccl/describe/pci.c", "runtime/nccl/describe/topology.c"), ("nccl_pci_test", "nccl_topology_test", "nccl_random_test")),
     (("runtime/train/lr.c",), ("train_lr_test",)),
     (("proto/base/knob.c", "proto/base/knob_args.c", "proto/base/text.c", "proto/base/text_list.c", "proto/base/buffer.c"),
-     ("base_knob_test", "base_knob_args_test", "base_text_test", "base_error_test", *CONFIG)),
+     ("base_property_test", "base_knob_test", "base_knob_args_test", "base_text_test", "base_error_test", *CONFIG)),
 )  # fmt: skip
 
 BAR = 0.95  # of the mutants that are not equivalent
