@@ -200,6 +200,7 @@ int store_step(struct store *s, const struct store_request *request, struct stor
     int result = steps[request->operation](s, request, answer, err);
     assert(s->present <= s->names.count);
     assert(s->bytes <= s->limits.total_bytes);
-    assert(s->names.count > 0 || s->bytes == 0); /* all counted bytes belong to a name */
+    assert(s->names.count + s->waits.count > 0 ||
+           s->bytes == 0); /* all counted bytes belong to a name or a waiter */
     return result;
 }
