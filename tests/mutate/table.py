@@ -6,7 +6,7 @@ SIMULATE = ("simulation/simulate", "--seeds", "4000")
 
 ROSTER = ("rendezvous_roster_walk_test", "rendezvous_roster_test", "rendezvous_roster_join_test", "rendezvous_elastic_test", "rendezvous_return_test",
           "rendezvous_backoff_test", "simulation_roster_traces", "simulation_server_return", "simulation_digests", "simulation_kept", SIMULATE)  # fmt: skip
-CLIENT = ("rendezvous_client_test", "rendezvous_return_test", "simulation_roster_traces", "simulation_server_return",
+CLIENT = ("rendezvous_walk_test", "rendezvous_client_test", "rendezvous_return_test", "simulation_roster_traces", "simulation_server_return",
           "simulation_digests", "simulation_kept", "rendezvous_silence_test", "rendezvous_handover_test", SIMULATE)  # fmt: skip
 CONFIG = ("launcher_config_walk_test", "launcher_config_test", "launcher_config_workers_test", "launcher_flag_command_test")
 PLAN = ("plan_golden_test", "plan_build_test", "plan_random_test", "plan_check_test")
@@ -18,12 +18,12 @@ TABLE = (
     (("rendezvous/roster/roster*.c", "rendezvous/roster/world.c"), ROSTER),
     (("rendezvous/client/client*.c",), CLIENT),
     (("rendezvous/client/connection.c",), ("rendezvous_connection_test",)),
-    (("rendezvous/failure/failure*.c",), ("rendezvous_failure_test", "rendezvous_wire_test", "launcher_report_test",
+    (("rendezvous/failure/failure*.c",), ("rendezvous_walk_test", "rendezvous_failure_test", "rendezvous_wire_test", "launcher_report_test",
       "launcher_verdict_test", "rendezvous_roster_test", "simulation_digests")),
     (("rendezvous/store/store*.c",), ("store_walk_test", "store_test", "tcpstore_test")),
     (("rendezvous/tcpstore/tcpstore.c", "rendezvous/tcpstore/tcpstore_parser.c", "rendezvous/tcpstore/tcpstore_requests.c",
       "rendezvous/tcpstore/tcpstore_greeting.c"), ("store_walk_test", "tcpstore_test", "tcpstore_greeting_test", "store_test", "tcpstore_server_test")),
-    (("rendezvous/wire/wire_*pack.c",), ("rendezvous_wire_test",)),
+    (("rendezvous/wire/wire_*pack.c",), ("rendezvous_walk_test", "rendezvous_wire_test")),
     (("rendezvous/security/rejection_log.c", "rendezvous/security/zap.c"), ("rendezvous_zap_test", "rendezvous_admission_test")),
     (("rendezvous/server/routes.c",), ("rendezvous_routes_test",)),
     (("launcher/policy/worker_group.c",), ("launcher_group_test", "launcher_verdict_test", "launcher_agent_parts_test", "simulation_digests", SIMULATE)),
