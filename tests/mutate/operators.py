@@ -14,6 +14,8 @@ WORD = re.compile(r"\b(true|false)\b")
 STEP = re.compile(r"\+\+|--")
 NOT = re.compile(r"!(?=[\w(*])")
 NUMBER = re.compile(r"(?<![\w.])(\d{1,9})(?![\w.])")
+# What makes a minimum or a maximum of two, where <= is as good as <.
+EXTREME = re.compile(r"(?<![\w.>\])])([\w.>\[\]-]+) [<>] ([\w.>\[\]-]+) \? (?:\1 : \2|\2 : \1)(?![\w.\[(-])")
 RETURN = re.compile(r"^\s*return (?P<value>[^;]+);$")
 STATEMENT = re.compile(r"^\s*(?:\(void\))?[*\w][\w.>\[\]+-]*(?:\(.*\)|(?: [-+|&^]?=| <<=| >>=) .*|\+\+|--);$")
 KEPT = re.compile(r"^\s*(?:return|break|continue|goto|case|default|assert|else|do)\b")
@@ -63,12 +65,15 @@ def changes(line, is_bool):
     if declared := DECLARED.match(line):  # the size is left alone
         line = line[: declared.start(1)] + " " * len(declared.group(1)) + line[declared.end(1) :]
     found = [(m.start(), m.end(), SWAPS[m.group()]) for pattern in (BINARY, WORD, STEP) for m in pattern.finditer(line)]
+    extremes = [(m.start(), m.end()) for m in EXTREME.finditer(line)]
+    found = [entry for entry in found if entry[2] not in ("<=", ">=") or not any(begin < entry[0] < end for begin, end in extremes)]
     found += [(m.start(), m.end(), "") for m in NOT.finditer(line)]
     for m in NUMBER.finditer(line):
         value = int(m.group())
         is_size = line[: m.start()].endswith("[") and value > 1
         is_zeroed = line[: m.start()].endswith("{") and line[m.end() :].startswith("}")
-        is_success = line.strip() == "return 0;" and not is_bool  # by contract 0 or -1: callers look whether it is below 0
+        # by contract 0 or -1: callers look whether it is below 0
+        is_success = not is_bool and line[m.end() :] == ";" and re.match(r"\s*(return|:)", line) and re.search(r"(return|:) 0;$", line)
         if not is_size and not is_zeroed:
             found.append((m.start(), m.end(), "-1" if is_success else str(1 - value if value < 2 else value + 1)))
     if (m := RETURN.match(line)) and is_bool and m["value"] not in ("true", "false"):

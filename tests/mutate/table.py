@@ -11,7 +11,7 @@ CLIENT = ("rendezvous_walk_test", "rendezvous_client_test", "rendezvous_return_t
 CONFIG = ("launcher_config_walk_test", "launcher_config_test", "launcher_config_workers_test", "launcher_flag_command_test")
 PLAN = ("plan_golden_test", "plan_build_test", "plan_random_test", "plan_check_test")
 DECIDE = ("nccl_decide_test", "nccl_values_test", "nccl_policy_test", "nccl_random_test", "launcher_tune_test")
-LINES = ("launcher_log_parts_test", "launcher_line_test", "launcher_pump_test", "launcher_event_line_test")
+LINES = ("launcher_walk_test", "launcher_log_parts_test", "launcher_line_test", "launcher_pump_test", "launcher_event_line_test")
 
 # (files, tests)
 TABLE = (
@@ -26,17 +26,17 @@ TABLE = (
     (("rendezvous/wire/wire_*pack.c",), ("rendezvous_walk_test", "rendezvous_wire_test")),
     (("rendezvous/security/rejection_log.c", "rendezvous/security/zap.c"), ("rendezvous_zap_test", "rendezvous_admission_test")),
     (("rendezvous/server/routes.c",), ("rendezvous_routes_test",)),
-    (("launcher/policy/worker_group.c",), ("launcher_group_test", "launcher_verdict_test", "launcher_agent_parts_test", "simulation_digests", SIMULATE)),
+    (("launcher/policy/worker_group.c",), ("launcher_walk_test", "launcher_group_test", "launcher_verdict_test", "launcher_agent_parts_test", "simulation_digests", SIMULATE)),
     (("launcher/policy/server_choice.c",), ("launcher_server_choice_test", "simulation_digests", SIMULATE)),
-    (("launcher/policy/hang.c", "launcher/policy/heartbeat.c"), ("launcher_heartbeat_test",)),
-    (("launcher/policy/stop_notice.c",), ("launcher_notice_test",)),
+    (("launcher/policy/hang.c", "launcher/policy/heartbeat.c"), ("launcher_walk_test", "launcher_heartbeat_test")),
+    (("launcher/policy/stop_notice.c",), ("launcher_walk_test", "launcher_notice_test")),
     (("launcher/policy/job_state.c",), ("launcher_job_state_test",)),
     (("launcher/config/config*.c",), CONFIG),
     (("launcher/config/rdzv_conf.c",), ("launcher_rdzv_conf_test", *CONFIG)),
     (("proto/slurm.c", "launcher/config/node_identity*.c"), ("slurm_test", "launcher_place_test", *CONFIG)),
     (("launcher/output/line.c", "launcher/output/log_filter.c", "launcher/output/log_record.c", "launcher/output/event_line.c"), LINES),
     (("launcher/verdict/evidence_rules.c",), ("launcher_verdict_test",)),
-    (("launcher/verdict/report*.c",), ("launcher_report_test",)),
+    (("launcher/verdict/report*.c",), ("launcher_walk_test", "launcher_report_test")),
     (("launcher/local/manifest/quantity.c", "launcher/local/manifest/env_map.c", "launcher/local/manifest/pod_command.c",
       "launcher/local/manifest/operator.c"), ("local_walk_test", "local_manifest_test", "launcher_local_env_test",
       "e2e_local_dry_run")),
