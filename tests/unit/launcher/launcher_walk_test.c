@@ -23,7 +23,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/walk.h"
 
-enum { SEEDS = 200, STEPS = 200 };
+enum { SEEDS = 80, STEPS = 200 };
 
 /* One line a seed of a walk into golden/NAME_walks.txt. */
 static void keep(const char *name, void (*one)(struct walk *walk))
