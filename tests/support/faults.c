@@ -73,7 +73,7 @@ long faults_end(void)
     return atomic_load(&live);
 }
 
-void faults_sweep(int (*body)(void *context), void *context)
+static void sweep(int (*body)(void *context), void *context, bool absorbs)
 {
     for (long n = 0; n < 100000; n++) {
         faults_begin();
@@ -83,6 +83,8 @@ void faults_sweep(int (*body)(void *context), void *context)
         long leaked = faults_end();
         if (leaked)
             fail_msg("allocation %ld failing leaks %ld blocks", n, leaked);
+        if (hit && result >= 0 && !absorbs)
+            fail_msg("allocation %ld fails, and the body does not", n);
         if (!hit) {
             if (result < 0)
                 fail_msg("the body fails with no fault injected");
@@ -90,4 +92,14 @@ void faults_sweep(int (*body)(void *context), void *context)
         }
     }
     fail_msg("more than 100,000 allocations: the sweep does not end");
+}
+
+void faults_sweep(int (*body)(void *context), void *context)
+{
+    sweep(body, context, false);
+}
+
+void faults_sweep_absorbed(int (*body)(void *context), void *context)
+{
+    sweep(body, context, true);
 }

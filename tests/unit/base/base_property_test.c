@@ -298,11 +298,12 @@ static int build_list(void *context)
 {
     (void)context;
     scope_text_list list = {0};
-    for (int i = 0; i < 40; i++) {
-        char *text = mem_printf("A%d=x", i % 20);
-        if ((i < 20 ? text_list_take(&list, text) : (mem_free(text), text_list_set(&list, "A3", "y"))) < 0)
+    for (int i = 0; i < 20; i++)
+        if (text_list_take(&list, mem_printf("A%d=x", i)) < 0)
             return -1;
-    }
+    for (int i = 0; i < 20; i++)
+        if (text_list_set(&list, "A3", "y") < 0 || text_list_set(&list, i % 2 ? "B" : "C", "z") < 0)
+            return -1;
     text_list_free(&list);
     assert_null(list.items);
     assert_int_equal(list.count + list.room, 0);

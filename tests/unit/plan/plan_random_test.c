@@ -6,6 +6,7 @@
 #include "proto/base/text.h"
 #include "runtime/plan/plan.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/faults.h"
 #include "tests/support/golden.h"
 #include "tests/support/plan_models.h"
 #include "tests/support/plan_world.h"
@@ -103,9 +104,64 @@ static void random_plans_are_what_they_were(void **state)
     golden_check("tests/unit/plan/golden/random_plans.txt", &text);
 }
 
+struct one_plan {
+    struct plan_model *m;
+    struct plan_options options;
+};
+
+static int build_one(void *context)
+{
+    struct one_plan *one = context;
+    struct plan plan = {0};
+    struct muster_error err = {0};
+    if (plan_build(&one->m->model, &one->options, &plan, &err) < 0)
+        return -1;
+    plan_free(&plan);
+    return 0;
+}
+
+/* Whatever is missing, there is no plan that is not whole. */
+static void random_plans_without_memory(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < 60; i++) {
+        uint64_t seed = i * UINT64_C(0x9E3779B97F4A7C15);
+        struct one_plan one = {.options = random_options(&seed)};
+        one.m = plan_model_random(&seed, one.options.mesh.pipeline);
+        one.options.world_size = mesh_size(one.options.mesh);
+        one.options.rank = one.options.world_size / 2;
+        if (build_one(&one) == 0)
+            faults_sweep(build_one, &one);
+        plan_model_destroy(one.m);
+    }
+}
+
+static void meshes(void **state)
+{
+    (void)state;
+    enum { MOST = 1 << 30 };
+    assert_int_equal(mesh_size((struct mesh){2, 3, 4}), 24);
+    assert_int_equal(mesh_size((struct mesh){MOST, 1, 1}), MOST);
+    assert_int_equal(mesh_size((struct mesh){1, 1 << 15, 1 << 15}), MOST);
+    assert_int_equal(mesh_size((struct mesh){MOST, 1, 2}), 0);
+    assert_int_equal(mesh_size((struct mesh){MOST, 2, 1}), 0);
+    assert_int_equal(mesh_size((struct mesh){INT32_MAX, INT32_MAX, INT32_MAX}), 0); /* it would wrap around */
+    for (int side = 0; side < 3; side++)
+        for (int length = -1; length < 2; length++)
+            assert_int_equal(mesh_size((struct mesh){side == 0 ? length : 1, side == 1 ? length : 1,
+                                                     side == 2 ? length : 1}),
+                             length == 1);
+    const struct mesh mesh = {2, 3, 4};
+    for (int rank = 0; rank < 24; rank++) {
+        struct mesh_place place = mesh_place_of(mesh, rank);
+        assert_int_equal((place.stage * 3 + place.replica) * 4 + place.shard, rank);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_plans_are_what_they_were),
-                                       cmocka_unit_test(random_plans_are_right)};
+                                       cmocka_unit_test(random_plans_without_memory),
+                                       cmocka_unit_test(meshes), cmocka_unit_test(random_plans_are_right)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
