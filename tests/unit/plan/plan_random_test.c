@@ -104,6 +104,162 @@ static void random_plans_are_what_they_were(void **state)
     golden_check("tests/unit/plan/golden/random_plans.txt", &text);
 }
 
+/* One thing about a model or its options that may be refused; what stands at a limit is taken. */
+static void spoil(uint64_t *seed, struct plan_model *m, struct plan_options *options)
+{
+    static const int64_t numbers[] = {-2,
+                                      -1,
+                                      0,
+                                      1,
+                                      2,
+                                      3,
+                                      4,
+                                      5,
+                                      7,
+                                      8,
+                                      9,
+                                      16,
+                                      17,
+                                      24,
+                                      25,
+                                      64,
+                                      65,
+                                      256,
+                                      257,
+                                      1023,
+                                      1024,
+                                      1025,
+                                      4095,
+                                      4096,
+                                      4097,
+                                      16384,
+                                      16385,
+                                      65536,
+                                      65537,
+                                      1 << 20,
+                                      (1 << 20) + 1,
+                                      1 << 22,
+                                      (1 << 22) + 1,
+                                      1 << 24,
+                                      (1 << 24) + 1,
+                                      INT32_MAX};
+    static const int64_t sizes[] = {
+        -1, 0, 1, INT64_C(1) << 46, INT64_C(1) << 47, INT64_C(1) << 48, (INT64_C(1) << 48) + 1, INT64_MAX};
+    struct model *model = &m->model;
+    struct layer_desc *layer = &model->layers[plan_model_next(seed, (uint64_t)model->layer_count)];
+    struct param_desc *param = &model->params[plan_model_next(seed, (uint64_t)model->param_count)];
+    int value = (int)numbers[plan_model_next(seed, sizeof numbers / sizeof *numbers)];
+    int near = (int)plan_model_next(seed, 3) - 1;
+    switch (plan_model_next(seed, 24)) {
+    case 0:
+        options->strategy = (enum strategy)value;
+        break;
+    case 1:
+        options->mesh.shard = value;
+        break;
+    case 2:
+        options->mesh.replicate = value;
+        break;
+    case 3:
+        options->mesh.pipeline = value;
+        break;
+    case 4:
+        options->rank = value;
+        break;
+    case 5:
+        options->world_size += near;
+        break;
+    case 6:
+        options->shape.B = value;
+        break;
+    case 7:
+        options->shape.T = value;
+        break;
+    case 8:
+        model->max_positions = options->shape.T + near;
+        break;
+    case 9:
+        options->micro_batches = value > 4096 ? 0 : value;
+        break;
+    case 10:
+        options->dtype = (enum dtype)(value & 7);
+        break;
+    case 11:
+        options->prefetch_forward = value;
+        break;
+    case 12:
+        options->prefetch_backward = value;
+        break;
+    case 13:
+        options->group_bytes = value;
+        break;
+    case 14:
+        options->compression = (enum compression)(value & 3);
+        options->topk_ratio = near;
+        break;
+    case 15:
+        param->ndim = value > MODEL_DIMS + 1 ? MODEL_DIMS + 1 : value;
+        break;
+    case 16:
+        param->dim[param->ndim - 1] = sizes[plan_model_next(seed, 8)];
+        break;
+    case 17:
+        param->parameter_class = (uint8_t)value;
+        break;
+    case 18:
+        layer->param_count = value > LAYER_PARAMS + 1 ? -1 : layer->param_count + near;
+        break;
+    case 19:
+        layer->param[0] = near < 0 ? -1 : model->param_count - (near == 0);
+        break;
+    case 20:
+        layer->source[0] = near < 0 ? value : (int)(layer - model->layers) + near - 1;
+        break;
+    case 21:
+        layer->source_count = layer->source_count + near;
+        break;
+    case 22:
+        layer->stage += near;
+        break;
+    default:
+        model->stages += near;
+        break;
+    }
+}
+
+/* What is refused, and in which words; what is taken, to its last line. */
+static void spoilt_plans_are_refused_as_they_were(void **state)
+{
+    (void)state;
+    scope_buffer text = {0};
+    int refused = 0;
+    for (uint64_t i = 0; i < 8 * KEPT; i++) {
+        uint64_t seed = (i + 7000) * UINT64_C(0x9E3779B97F4A7C15);
+        struct plan_options options = random_options(&seed);
+        struct plan_model *m = plan_model_random(&seed, options.mesh.pipeline);
+        struct plan plan = {0};
+        struct muster_error err = {0};
+        scope_buffer dump = {0};
+        options.world_size = mesh_size(options.mesh);
+        options.rank = (int)plan_model_next(&seed, (uint64_t)options.world_size);
+        if (i % 4)
+            spoil(&seed, m, &options);
+        if (plan_build(&m->model, &options, &plan, &err) < 0) {
+            refused++;
+            buffer_text(&dump, err.text);
+        } else {
+            assert_int_equal(plan_dump(&m->model, &plan, &dump), 0);
+            assert_int_equal(plan_summary(&m->model, &plan, &dump), 0);
+            plan_free(&plan);
+        }
+        buffer_printf(&text, "%016llx\n",
+                      (unsigned long long)text_hash(TEXT_HASH_START, dump.data, dump.length));
+        plan_model_destroy(m);
+    }
+    assert_in_range(refused, KEPT, 6 * KEPT);
+    golden_check("tests/unit/plan/golden/spoilt_plans.txt", &text);
+}
+
 struct one_plan {
     struct plan_model *m;
     struct plan_options options;
@@ -160,8 +316,9 @@ static void meshes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_plans_are_what_they_were),
-                                       cmocka_unit_test(random_plans_without_memory),
-                                       cmocka_unit_test(meshes), cmocka_unit_test(random_plans_are_right)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_plans_are_what_they_were), cmocka_unit_test(random_plans_without_memory),
+        cmocka_unit_test(meshes), cmocka_unit_test(spoilt_plans_are_refused_as_they_were),
+        cmocka_unit_test(random_plans_are_right)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
