@@ -676,6 +676,40 @@ static void a_full_job_rejects_more(void **state)
     assert_non_null(strstr(f->actions.items[0].reason, "the job is full: 24 nodes are in or wait as spares"));
 }
 
+/* By name, numbers by their value, and agents of one name in the order in which they came; whoever is first.
+ */
+static void ranks_are_in_the_order_of_names(void **state)
+{
+    static const char *const orders[][4] = {{"node2", "node10", "node11", "node100"},
+                                            {"n", "n1", "n1-2", "n1-10"},
+                                            {"N9", "a1", "a1b", "b1"},
+                                            {"n1x", "n02", "n2a", "na"},
+                                            {"x0", "x1", "x9y", "x\xc3\xa9"}};
+    struct fixture *f = *state;
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++)
+        for (int turn = 0; turn < 24; turn++) {
+            int left[] = {0, 1, 2, 3}, count = 4, rank_of[5];
+            (void)teardown(state);
+            create(f, 2, 4);
+            for (int who = 1, pick = turn; count; who++, pick /= count + 1) {
+                int name = left[pick % count];
+                left[pick % count] = left[count - 1];
+                count--;
+                join(f, who, orders[i][name]);
+                rank_of[who] = name;
+            }
+            assert_int_equal(f->worlds, 4);
+            for (int who = 1; who <= 4; who++)
+                assert_int_equal(f->world[who].group_rank, rank_of[who]);
+        }
+    (void)teardown(state);
+    create(f, 2, 4);
+    for (int who = 1; who <= 4; who++)
+        join(f, who, "one-host");
+    for (int who = 1; who <= 4; who++)
+        assert_int_equal(f->world[who].group_rank, who - 1);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -706,6 +740,7 @@ int main(void)
         TEST(a_late_joiner_is_told_how_it_ended),
         TEST(the_done_keep_the_lost_from_being_forgotten),
         TEST(a_full_job_rejects_more),
+        TEST(ranks_are_in_the_order_of_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
