@@ -10,6 +10,7 @@
 #include "proto/base/error.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/fake_environment.h"
+#include "tests/support/faults.h"
 #include "tests/support/golden.h"
 #include "tests/support/walk.h"
 #include "tests/unit/launcher/launcher_config_support.h"
@@ -206,44 +207,102 @@ static void saw_config(struct walk *walk, const struct parsed *p, const struct m
     }
 }
 
-/* Whether it was taken. */
-static bool one_line(struct walk *walk)
+struct input {
+    enum config_command command;
+    struct machine machine;
+    char line[1000], environment[1000];
+};
+
+static void random_input(struct walk *walk, struct input *in)
 {
-    static struct machine machine;
-    char line[1000] = "", environment[1000] = "", value[100];
-    random_machine(walk, &machine);
+    static const enum config_command commands[] = {COMMAND_RUN, COMMAND_RUN, COMMAND_RUN, COMMAND_LAUNCH,
+                                                   COMMAND_ENV};
+    char value[100];
+    in->line[0] = in->environment[0] = '\0';
+    random_machine(walk, &in->machine);
     for (int64_t i = walk_below(walk, 5); i > 0; i--) {
-        size_t which = (size_t)walk_below(walk, sizeof flags / sizeof *flags), used = strlen(line);
+        size_t which = (size_t)walk_below(walk, sizeof flags / sizeof *flags), used = strlen(in->line);
         if (walk_one_in(walk, 3))
             which = (size_t)walk_below(walk, 12); /* those of the world */
         if (flags[which].values)
             pick_value(walk, flags[which].values, value, sizeof value);
-        (void)snprintf(line + used, sizeof line - used, "--%s%s%s ", flags[which].flag,
+        (void)snprintf(in->line + used, sizeof in->line - used, "--%s%s%s ", flags[which].flag,
                        flags[which].values ? "=" : "", flags[which].values ? value : "");
     }
-    strcat(line, walk_one_in(walk, 20) ? "" : walk_one_in(walk, 3) ? "./a b" : "train.py --x");
+    strcat(in->line, walk_one_in(walk, 20) ? "" : walk_one_in(walk, 3) ? "./a b" : "train.py --x");
     for (int64_t i = walk_below(walk, 9); i > 0; i--) {
         size_t which = (size_t)walk_below(walk, sizeof variables / sizeof *variables),
-               used = strlen(environment);
+               used = strlen(in->environment);
         if (walk_one_in(walk, 2)) { /* a Slurm step, or an older operator's pod */
             size_t first = walk_one_in(walk, 2) ? 14 : 20;
             which = first + (size_t)walk_below(walk, 8);
         }
         pick_value(walk, variables[which].values, value, sizeof value);
-        (void)snprintf(environment + used, sizeof environment - used, "%s=%s ", variables[which].name, value);
+        (void)snprintf(in->environment + used, sizeof in->environment - used, "%s=%s ", variables[which].name,
+                       value);
     }
-    static const enum config_command commands[] = {COMMAND_RUN, COMMAND_RUN, COMMAND_RUN, COMMAND_LAUNCH,
-                                                   COMMAND_ENV};
-    struct parsed *p = parse_as(walk_pick(walk, commands), line, environment, &machine);
+    in->command = walk_pick(walk, commands);
+}
+
+/* Whether it was taken. */
+static bool one_line(struct walk *walk)
+{
+    static struct input in;
+    random_input(walk, &in);
+    struct parsed *p = parse_as(in.command, in.line, in.environment, &in.machine);
     walk_saw_number(walk, p->result);
     walk_saw_text(walk, p->result ? p->err.text : NULL);
     if (p->result == 0 && !p->config.help)
-        saw_config(walk, p, &machine, walk_one_in(walk, 4));
+        saw_config(walk, p, &in.machine, walk_one_in(walk, 4));
     else
-        config_salvage(&p->config, fake_environment, environment);
+        config_salvage(&p->config, fake_environment, in.environment);
     walk_saw_text(walk, p->config.termination_log);
     config_free(&p->config);
     return p->result == 0;
+}
+
+struct reference {
+    struct input in;
+    uint64_t digest; /* of the configuration; 0: not yet */
+};
+
+static int read_again(void *context)
+{
+    struct reference *reference = context;
+    const struct input *in = &reference->in;
+    struct walk walk = walk_begin(1);
+    struct parsed *p = parse_as(in->command, in->line, in->environment, &in->machine);
+    int result = p->result;
+    if (result == 0) {
+        scope_buffer shown = {0};
+        result = config_print(&p->config, &in->machine, NULL, &shown);
+        walk_saw_text(&walk, shown.data);
+        walk_saw_text(&walk, p->config.notes);
+        walk_saw_text(&walk, p->config.warnings);
+        walk_saw_text(&walk, p->config.full_name);
+    }
+    config_free(&p->config);
+    if (result == 0 && reference->digest)
+        assert_true(walk.digest == reference->digest);
+    else if (result == 0)
+        reference->digest = walk.digest;
+    return result;
+}
+
+/* A line is read as with memory, or not at all. */
+static void without_memory(void **state)
+{
+    (void)state;
+    struct walk walk = walk_begin(4);
+    for (int taken = 0; taken < 150;) {
+        static struct reference reference;
+        reference.digest = 0;
+        random_input(&walk, &reference.in);
+        if (read_again(&reference) < 0)
+            continue;
+        taken++;
+        faults_sweep_absorbed(read_again, &reference);
+    }
 }
 
 static void random_lines_are_read_as_they_were(void **state)
@@ -353,6 +412,7 @@ static void random_host_lists_are_read_as_they_were(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_lines_are_read_as_they_were),
+                                       cmocka_unit_test(without_memory),
                                        cmocka_unit_test(random_places_are_found_as_they_were),
                                        cmocka_unit_test(random_host_lists_are_read_as_they_were)};
     return cmocka_run_group_tests(tests, NULL, NULL);
