@@ -46,7 +46,7 @@ static int64_t number(struct walk *walk)
 static int small(struct walk *walk)
 {
     int64_t value = walk_one_in(walk, 12) ? number(walk) : walk_below(walk, 5);
-    return value > INT_MAX ? INT_MAX : (int)value;
+    return value > INT_MAX - 8 ? INT_MAX - 8 : (int)value;
 }
 
 static const char *const words[] = {"",
