@@ -3,13 +3,16 @@
     python3 tests/unit/support/mutate_test.py"""
 
 import pathlib
+import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "mutate"))
 
 import mutate  # noqa: E402
 import operators  # noqa: E402
+import schemata  # noqa: E402
 
 SOURCE = """\
 enum { LIMIT = 5 };
@@ -55,6 +58,22 @@ class Operators(unittest.TestCase):
         self.assertEqual(after("next", "return 0;"), {"return -1;"})
         self.assertEqual(after("next", "3);"), {"4);"})
 
+    def test_extremes_and_successes(self):
+        """What <= would not change; what a caller cannot tell from 0."""
+        source = "int f(int a, int b)\n{\n    int c = a < b ? a : b, d = x.y > z[1] ? z[1] : x.y;\n    int e = a < b ? b + 1 : a;\n"
+        source += "    return a < b ? g() : 0;\n}\n"
+        found = {m.after for m in operators.mutants("x.c", source)}
+        self.assertFalse([line for line in found if "a <= b ? a : b" in line or ">=" in line])
+        self.assertIn("int e = a <= b ? b + 1 : a;", found)
+        self.assertIn("return a < b ? g() : -1;", found)
+        self.assertNotIn("return a < b ? g() : 1;", found)
+
+    def test_alike_lines_have_numbers(self):
+        source = "void f(void)\n{\n    a++;\n    b++;\n    a++;\n}\n"
+        keys = [m.key for m in operators.mutants("x.c", source)]
+        self.assertEqual(len(keys), len(set(keys)))
+        self.assertIn(("x.c", "f #2", "a++;", ";"), keys)
+
     def test_what_is_left_alone(self):
         changed = {m.before for m in operators.mutants("x.c", SOURCE)}
         for line in SOURCE.splitlines():
@@ -66,6 +85,61 @@ class Operators(unittest.TestCase):
             line = SOURCE.splitlines()[mutant.line]
             self.assertEqual(line.strip(), mutant.before)
             self.assertNotEqual(mutant.text.strip(), mutant.before)
+
+
+PROGRAM = """\
+#include <stdlib.h>
+#include <stdio.h>
+
+static int sum(int n)
+{
+    int total = 0;
+    for (int i = 1; i <= n; i++)
+        total += i;
+    if (total > 100)
+        goto end;
+    total += 1000;
+end:
+    return total;
+}
+
+int main(void)
+{
+    printf("%d", sum(4));
+    return 0;
+}
+"""
+
+
+class Weaving(unittest.TestCase):
+    """One build, of which the environment chooses a mutant."""
+
+    def outputs(self, mutants):
+        with tempfile.TemporaryDirectory() as folder:
+            woven, self.where = schemata.woven("a/b.c", PROGRAM, mutants)
+            source, program = pathlib.Path(folder) / "x.c", pathlib.Path(folder) / "x"
+            source.write_text(woven)
+            subprocess.run(["cc", "-w", "-o", program, source], check=True)
+            chosen = ["", "a/b.c:999", "a/bb.c:1", *(f"a/b.c:{number}" for number, _ in mutants)]
+            runs = [subprocess.run([program], env={schemata.NAME: name}, capture_output=True, text=True, timeout=20) for name in chosen]
+            return [run.stdout for run in runs[:3]], {m.after: run.stdout for (_, m), run in zip(mutants, runs[3:])}
+
+    def test_each_mutant_by_its_number(self):
+        every = [(n, m) for n, m in enumerate(operators.mutants("a/b.c", PROGRAM), 1) if m.function == "sum" and "++" not in m.before]
+        plain, found = self.outputs(every)
+        self.assertEqual(plain, ["1010"] * 3)
+        self.assertEqual(found["total += 1001;"], "1011")
+        self.assertEqual(found["total -= 1000;"], "-990")
+        self.assertEqual(found["total -= i;"], "990")
+        self.assertEqual(found["int total = 1;"], "1011")
+        self.assertEqual(found["if (total > 101)"], "1010")
+
+    def test_a_line_belongs_to_its_mutant(self):
+        every = list(enumerate(operators.mutants("a/b.c", PROGRAM), 1))
+        woven, where = schemata.woven("a/b.c", PROGRAM, every)
+        for number, mutant in every:
+            mine = [line for at, line in enumerate(woven.splitlines(), 1) if where.get(at) == number]
+            self.assertIn(mutant.text, mine)
 
 
 class TheList(unittest.TestCase):
