@@ -78,11 +78,94 @@ static void what_is_wrong_is_named(void **state)
     assert_string_equal(err.text, "--depth: '9' is outside -5 to 5");
 }
 
+/* What begins with a dash is a value where a digit follows, or nothing; else a flag. */
+static void values_that_begin_with_a_dash(void **state)
+{
+    (void)state;
+    for (int c = 1; c < 128; c++) {
+        struct options o;
+        struct muster_error err = {0};
+        char value[] = {'-', (char)c, 0};
+        int result = PARSE("-o", value);
+        assert_int_equal(result, c >= '0' && c <= '9' ? 2 : -1);
+        if (result == 2)
+            assert_string_equal(o.output, value);
+        knob_free(&table, &o);
+    }
+    struct options o;
+    struct muster_error err = {0};
+    assert_int_equal(PARSE("-"), 0); /* and by itself it is no flag */
+    assert_int_equal(PARSE("x"), 0);
+    assert_int_equal(PARSE(""), 0);
+}
+
+/* Of a name that is another's beginning, and of the first row. */
+static void names_within_names(void **state)
+{
+    (void)state;
+    static const struct knob similar[] = {
+        {.name = "dry-run", .type = KNOB_BOOL, .offset = KNOB_OFFSET(options, dry_run)},
+        {.name = "dry", .type = KNOB_BOOL, .offset = KNOB_OFFSET(options, help)},
+        {.name = "dry-wash", .type = KNOB_BOOL, .offset = KNOB_OFFSET(options, dry_wash)}};
+    const struct knob_table names = {similar, 3};
+    bool ambiguous = true;
+    assert_ptr_equal(knob_find(&names, "dry", 3, true, &ambiguous), &similar[1]);
+    assert_false(ambiguous);
+    assert_null(knob_find(&names, "dr", 2, true, &ambiguous));
+    assert_true(ambiguous);
+    ambiguous = true;
+    assert_null(knob_find(&names, "dr", 2, false, &ambiguous));
+    assert_false(ambiguous);
+    struct options o = {0};
+    struct muster_error err = {0};
+    int at = 0;
+    assert_int_equal(knob_parse_flags(&names, &o, NULL, 1, (char *[]){(char *)"--dr", NULL}, &at, NULL, &err),
+                     -1);
+    assert_string_equal(err.text, "--dr could be any of --dry-run, --dry, --dry-wash");
+}
+
+/* Both ends of a range are in it; 9e15 and more are no bound; 0 to 0 are none. */
+static void ranges(void **state)
+{
+    (void)state;
+    static const struct {
+        double min, max;
+        const char *text, *says; /* says NULL: it is taken */
+    } cases[] = {{-5, 5, "-5", NULL},
+                 {-5, 5, "5", NULL},
+                 {-5, 5, "-6", "x: '-6' is outside -5 to 5"},
+                 {-5, 5, "6", "x: '6' is outside -5 to 5"},
+                 {1, 9e15, "0", "x: '0' is below the minimum of 1"},
+                 {1, 8e15, "0", "x: '0' is outside 1 to 8e+15"},
+                 {0, 0, "-7", NULL},
+                 {0, 5, "-7", "x: '-7' is outside 0 to 5"},
+                 {0, 1, "2", "x: '2' is outside 0 to 1"},
+                 {1, 1, "2", "x: '2' is outside 1 to 1"},
+                 {-1, 0, "1", "x: '1' is outside -1 to 0"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct knob knob = {.name = "depth",
+                                  .type = KNOB_INT,
+                                  .offset = KNOB_OFFSET(options, depth),
+                                  .min = cases[i].min,
+                                  .max = cases[i].max};
+        const struct knob_table one = {&knob, 1};
+        struct options o = {0};
+        struct muster_error err = {0};
+        int result = knob_set(&one, &o, NULL, &knob, cases[i].text, KNOB_FROM_FLAG, "x", &err);
+        assert_int_equal(result, cases[i].says ? -1 : 0);
+        if (cases[i].says)
+            assert_string_equal(err.text, cases[i].says);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_spelling),
         cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(values_that_begin_with_a_dash),
+        cmocka_unit_test(names_within_names),
+        cmocka_unit_test(ranges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,22 +15,27 @@
 #include "tests/support/walk.h"
 #include "tests/unit/launcher/launcher_config_support.h"
 
-enum { SEEDS = 400, LINES = 60 };
+enum { SEEDS = 400, LINES = 120 };
+
+#define ID_OF_50  "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+#define ID_OF_200 ID_OF_50 ID_OF_50 ID_OF_50 ID_OF_50
 
 /* Values between bars; without any, the flag takes none. */
 static const struct {
     const char *flag, *values;
 } flags[] = {
     {"standalone", NULL},
+    {"require-auth", NULL},
+    {"secret-file", "/secret"},
     {"nnodes",
      "1|2|2|3|1:2|1:4|2:1|0|4096|4097|:2|2:|1:4:8|x|99999999999999999|000000000000002|0000000000000002"},
     {"node-rank", "0|1|2|3|4095|4096|-1"},
     {"nproc-per-node", "1|2|3|4|auto|cpu|gpu|0|4096|4097|x"},
-    {"master-addr", "10.0.0.1|[::1]|[]|[|a/b|j-master-0|localhost|127.0.0.1|::1"},
+    {"master-addr", "10.0.0.1|[::1]|[]|[|a/b|j-master-0|localhost|127.0.0.1|::1|127.x|128.0.0.1|localhost.x"},
     {"master-port", "0|1|29500|65535|65536|-1"},
     {"rdzv-backend", "static|c10d|c10d|etcd|etcd-v2|zeus"},
     {"rdzv-endpoint", "h:1|h:65535|h:65536|h:0|h|:1|[::1]|[::1]:5|::1|h:x|h:29400|localhost:1234"},
-    {"rdzv-id", "none|job|7"},
+    {"rdzv-id", "none|job|7|a/b||" ID_OF_200 "|" ID_OF_200 "y"},
     {"rdzv-conf", "rank=0|rank=1,timeout=5|join_timeout=7|last_call_timeout=9|last_call_timeout=0|timeout=0|"
                   "rank=-1|x=y|read_timeout=3,close_timeout=4|rank|=|,|rank=1,|\"rank=1\"|'timeout=4'|"
                   "rank=x|join_timeout=1e3,timeout=2|rank=4096"},
@@ -42,8 +47,6 @@ static const struct {
     {"max-restarts", "0|3|-1"},
     {"state-dir", "/state"},
     {"join-timeout", "1|600|0"},
-    {"secret-file", "/secret"},
-    {"require-auth", NULL},
     {"module", NULL},
     {"no-python", NULL},
     {"virtual-local-rank", NULL},
@@ -210,20 +213,20 @@ static void saw_config(struct walk *walk, const struct parsed *p, const struct m
 struct input {
     enum config_command command;
     struct machine machine;
-    char line[1000], environment[1000];
+    char line[2400], environment[1000];
 };
 
 static void random_input(struct walk *walk, struct input *in)
 {
     static const enum config_command commands[] = {COMMAND_RUN, COMMAND_RUN, COMMAND_RUN, COMMAND_LAUNCH,
                                                    COMMAND_ENV};
-    char value[100];
+    char value[256];
     in->line[0] = in->environment[0] = '\0';
     random_machine(walk, &in->machine);
-    for (int64_t i = walk_below(walk, 5); i > 0; i--) {
+    for (int64_t i = walk_below(walk, 7); i > 0; i--) {
         size_t which = (size_t)walk_below(walk, sizeof flags / sizeof *flags), used = strlen(in->line);
         if (walk_one_in(walk, 3))
-            which = (size_t)walk_below(walk, 12); /* those of the world */
+            which = (size_t)walk_below(walk, 14); /* those of the world */
         if (flags[which].values)
             pick_value(walk, flags[which].values, value, sizeof value);
         (void)snprintf(in->line + used, sizeof in->line - used, "--%s%s%s ", flags[which].flag,
@@ -329,7 +332,7 @@ static void random_places_are_found_as_they_were(void **state)
         static const char *const masters[] = {NULL, NULL, NULL, "j-master-0", "j-worker-0.ns", "10.0.0.1"};
         struct walk walk = walk_begin(seed);
         int places = 0;
-        for (int i = 0; i < 4 * LINES; i++) {
+        for (int i = 0; i < 2 * LINES; i++) {
             char environment[1000] = "", value[100];
             struct node_identity_found found;
             struct muster_error err = {0};

@@ -1,6 +1,7 @@
 /* rendezvous_walk_test.c - random messages through the wire, a seat under a random server, random failures:
  * what comes out and what is said of it; one line a seed (walk.h). */
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -279,6 +280,209 @@ static void random_messages_come_through_as_they_did(void **state)
     golden_check("tests/unit/rendezvous/golden/wire_walks.txt", &text);
 }
 
+/* Every number of a message, one at a time, at the limits that any of them has. */
+#define FIELD(member)                                                                                        \
+    {                                                                                                        \
+        offsetof(struct wire_message, member), sizeof((struct wire_message *)0)->member                      \
+    }
+#define FIELDS_OF_FAILURE(f)                                                                                 \
+    FIELD(f.rank), FIELD(f.local_rank), FIELD(f.group_rank), FIELD(f.pid), FIELD(f.exit_code),               \
+        FIELD(f.signal), FIELD(f.step), FIELD(f.xid), FIELD(f.oom_kills), FIELD(f.memory_limit),             \
+        FIELD(f.memory_peak), FIELD(f.age_ns), FIELD(f.wall_ns)
+static const struct {
+    size_t at, size;
+} fields[] = {FIELD(exit_code),
+              FIELD(grace_ns),
+              FIELD(member),
+              FIELD(number),
+              FIELD(lease_ns),
+              FIELD(epoch),
+              FIELD(restart_count),
+              FIELD(sequence),
+              FIELD(id.epoch),
+              FIELD(id.round),
+              FIELD(report),
+              FIELD(server_done.epoch),
+              FIELD(join.protocol_version),
+              FIELD(join.min_nodes),
+              FIELD(join.max_nodes),
+              FIELD(join.node_rank),
+              FIELD(join.incarnation.high),
+              FIELD(join.local_world_size),
+              FIELD(join.store_port),
+              FIELD(join.held.epoch),
+              FIELD(join.last.epoch),
+              FIELD(join.last_nodes),
+              FIELD(join.last_rank),
+              FIELD(join.restart_count),
+              FIELD(join.epoch),
+              FIELDS_OF_FAILURE(failure),
+              FIELD(event.kind),
+              FIELD(event.world.id.epoch),
+              FIELD(event.world.id.round),
+              FIELD(event.world.group_rank),
+              FIELD(event.world.group_world_size),
+              FIELD(event.world.rank_base),
+              FIELD(event.world.world_size),
+              FIELD(event.world.role_rank_base),
+              FIELD(event.world.role_world_size),
+              FIELD(event.world.restart_count),
+              FIELD(event.world.master_port),
+              FIELD(event.stopped.epoch),
+              FIELD(event.grace_ns),
+              FIELD(event.change),
+              FIELD(event.next_nodes),
+              FIELD(event.exit_code),
+              FIELD(event.other_total),
+              FIELDS_OF_FAILURE(event.failure),
+              FIELD(event.others[0].rank),
+              FIELD(event.others[0].local_rank),
+              FIELD(event.others[0].group_rank),
+              FIELD(event.others[0].pid),
+              FIELD(event.others[0].exit_code),
+              FIELD(event.others[0].signal),
+              FIELD(event.others[0].xid),
+              FIELD(event.others[0].class_),
+              FIELD(event.others[0].step),
+              FIELD(event.others[0].after_ns),
+              FIELD(event.others[0].wall_ns)};
+
+static void fair_message(enum wire_kind kind, enum membership_event_kind event, struct wire_message *m)
+{
+    memset(m, 0, sizeof *m);
+    *m = (struct wire_message){.kind = kind,
+                               .number = 1,
+                               .lease_ns = NS_PER_S,
+                               .epoch = 1,
+                               .sequence = 1,
+                               .id = {1, 1},
+                               .report = MEMBERSHIP_REPORT_FAILED,
+                               .progress = "p",
+                               .server_done = {1, 1}};
+    m->join = (struct roster_join){.protocol_version = ROSTER_PROTOCOL_VERSION,
+                                   .job_id = "job",
+                                   .min_nodes = 1,
+                                   .max_nodes = 2,
+                                   .agent_name = "a",
+                                   .incarnation = {1, 2},
+                                   .local_world_size = 1,
+                                   .role = "r",
+                                   .program = "p",
+                                   .store_addr = "s",
+                                   .store_port = 1,
+                                   .held = {1, 1},
+                                   .last = {1, 1},
+                                   .last_nodes = 2,
+                                   .last_rank = 1,
+                                   .epoch = 1};
+    m->failure = (struct worker_failure){.exit_code = 1, .step = -1, .host = "h"};
+    m->event = (struct membership_event){.kind = event,
+                                         .stopped = {1, 1},
+                                         .planned = true,
+                                         .grace_ns = 1,
+                                         .change = MEMBERSHIP_CHANGE_JOIN,
+                                         .next_nodes = 2,
+                                         .exit_code = 1,
+                                         .failed = true,
+                                         .other_count = 2,
+                                         .other_total = 2,
+                                         .reason = "why"};
+    m->event.world = (struct membership_world){.id = {1, 1},
+                                               .group_rank = 1,
+                                               .group_world_size = 3,
+                                               .rank_base = 2,
+                                               .world_size = 6,
+                                               .role_rank_base = 2,
+                                               .role_world_size = 6,
+                                               .master_addr = "m",
+                                               .master_port = 1};
+    m->event.failure = m->failure;
+    m->event.others[0] = m->event.others[1] = failure_brief_of(&m->failure);
+}
+
+static void numbers_are_taken_to_their_limits(void **state)
+{
+    (void)state;
+    static const int64_t values[] = {INT64_MIN,
+                                     INT_MIN,
+                                     -FAILURE_AGE_LIMIT_NS - 1,
+                                     -2,
+                                     -1,
+                                     0,
+                                     1,
+                                     2,
+                                     3,
+                                     4,
+                                     5,
+                                     6,
+                                     7,
+                                     63,
+                                     64,
+                                     65,
+                                     127,
+                                     128,
+                                     254,
+                                     255,
+                                     256,
+                                     257,
+                                     1023,
+                                     1024,
+                                     4095,
+                                     4096,
+                                     4097,
+                                     8192,
+                                     65535,
+                                     65536,
+                                     65537,
+                                     999999999,
+                                     1000000000,
+                                     1000000001,
+                                     268435456,
+                                     268435457,
+                                     INT_MAX - 8,
+                                     FAILURE_AGE_LIMIT_NS - 1,
+                                     FAILURE_AGE_LIMIT_NS,
+                                     FAILURE_AGE_LIMIT_NS + 1,
+                                     2 * FAILURE_AGE_LIMIT_NS,
+                                     2 * FAILURE_AGE_LIMIT_NS + 1,
+                                     86400 * NS_PER_S,
+                                     86400 * NS_PER_S + 1,
+                                     3600 * NS_PER_S,
+                                     3600 * NS_PER_S + 1,
+                                     INT64_MAX};
+    static struct wire_message message;
+    scope_buffer text = {0};
+    for (int kind = WIRE_JOIN; kind <= WIRE_EVENT + 3; kind++) {
+        int taken = 0;
+        struct walk walk = walk_begin((uint64_t)kind);
+        for (size_t f = 0; f < sizeof fields / sizeof *fields; f++)
+            for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
+                struct muster_error err = {0};
+                scope_buffer frame = {0};
+                int value = values[v] > INT_MAX - 8 ? INT_MAX - 8
+                            : values[v] < INT_MIN   ? INT_MIN
+                                                    : (int)values[v];
+                uint16_t port = (uint16_t)value;
+                fair_message(kind < WIRE_EVENT ? (enum wire_kind)kind : WIRE_EVENT,
+                             kind < WIRE_EVENT ? MEMBERSHIP_EVENT_WORLD
+                                               : (enum membership_event_kind)(kind - WIRE_EVENT),
+                             &message);
+                memcpy((char *)&message + fields[f].at,
+                       fields[f].size == 8   ? (const void *)&values[v]
+                       : fields[f].size == 4 ? (const void *)&value
+                                             : &port,
+                       fields[f].size);
+                if (wire_encode(&message, &frame, &err) < 0)
+                    walk_saw_text(&walk, err.text);
+                else
+                    saw_frame(&walk, frame.data, frame.length, &taken);
+            }
+        assert_true(taken > 1000); /* most are of no concern to a kind */
+        buffer_printf(&text, "%d: %d taken, %016llx\n", kind, taken, (unsigned long long)walk.digest);
+    }
+    golden_check("tests/unit/rendezvous/golden/wire_limits.txt", &text);
+}
+
 /* -- a seat -- */
 
 struct seat {
@@ -515,6 +719,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_messages_come_through_as_they_did),
+        cmocka_unit_test(numbers_are_taken_to_their_limits),
         cmocka_unit_test(a_seat_answers_a_random_server_as_it_did),
         cmocka_unit_test(failures_are_told_as_they_were),
     };
