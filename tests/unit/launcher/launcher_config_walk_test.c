@@ -179,6 +179,11 @@ static void saw_config(struct walk *walk, const struct parsed *p, const struct m
     scope_buffer shown = {0};
     assert_int_equal(config_print(c, machine, decided ? &list : NULL, &shown), 0);
     walk_saw_text(walk, shown.data);
+    struct run_config as_json = *c; /* the texts stay the first one's */
+    as_json.output = OUTPUT_JSON;
+    buffer_clear(&shown);
+    assert_int_equal(config_print(&as_json, machine, decided ? &list : NULL, &shown), 0);
+    walk_saw_text(walk, shown.data);
     struct buffer full = {.limit = 1};
     assert_int_equal(config_print(c, machine, NULL, &full), -1);
     buffer_free(&full);

@@ -162,6 +162,33 @@ static void random_jobs_live_as_they_did(void **state)
     golden_check("tests/unit/local/golden/lifecycle_walks.txt", &text);
 }
 
+/* Any condition after any other. */
+static void conditions_follow_each_other_as_they_did(void **state)
+{
+    (void)state;
+    static const char *const reasons[] = {"A", "B"};
+    scope_buffer text = {0};
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        struct walk walk = walk_begin(seed);
+        struct conditions c = {0};
+        for (int i = 0; i < STEPS; i++) {
+            walk_saw_number(&walk,
+                            conditions_set(&c, (enum condition_type)walk_below(&walk, CONDITION_TYPE_COUNT),
+                                           !walk_one_in(&walk, 3), walk_pick(&walk, reasons)));
+            for (int type = 0; type < CONDITION_TYPE_COUNT; type++) {
+                const struct condition *found = conditions_find(&c, (enum condition_type)type);
+                walk_saw_number(&walk, conditions_hold(&c, (enum condition_type)type));
+                walk_saw_number(&walk, found ? found - c.list : -1);
+                walk_saw_text(&walk, found ? found->reason : NULL);
+            }
+            if (walk_one_in(&walk, 8))
+                c = (struct conditions){0};
+        }
+        buffer_printf(&text, "%llu: %016llx\n", (unsigned long long)seed, (unsigned long long)walk.digest);
+    }
+    golden_check("tests/unit/local/golden/condition_walks.txt", &text);
+}
+
 static void names_and_pauses(void **state)
 {
     (void)state;
@@ -339,6 +366,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_jobs_live_as_they_did),
+        cmocka_unit_test(conditions_follow_each_other_as_they_did),
         cmocka_unit_test(names_and_pauses),
         cmocka_unit_test(quantities),
         cmocka_unit_test(environments_keep_the_last_value_of_a_name),

@@ -449,8 +449,52 @@ static void random_agents_are_answered_as_they_were(void **state)
     golden_check("tests/unit/rendezvous/golden/roster_walks.txt", &text);
 }
 
+/* One option at, or next to, where it is refused. */
+static void options_are_refused_as_they_were(void **state)
+{
+    (void)state;
+    scope_buffer text = {0};
+    char id[MEMBERSHIP_NAME_LIMIT + 1];
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        struct walk walk = walk_begin(seed);
+        struct roster_options options = random_options(&walk);
+        struct muster_error err = {0};
+        size_t length = MEMBERSHIP_NAME_LIMIT - (size_t)walk_below(&walk, 3);
+        memset(id, 'j', sizeof id);
+        id[length] = '\0';
+        switch (walk_below(&walk, 6)) {
+        case 0:
+            options.min_nodes = (int)walk_below(&walk, 7) - 1;
+            break;
+        case 1:
+            options.max_nodes = (int)walk_below(&walk, 7) - 1;
+            break;
+        case 2:
+            options.max_nodes = ROSTER_MEMBER_LIMIT + (int)walk_below(&walk, 3) - 1;
+            if (!options.elastic)
+                options.min_nodes = options.max_nodes;
+            break;
+        case 3:
+            options.job_id = walk_one_in(&walk, 4) ? NULL : id;
+            break;
+        case 4:
+            options.epoch = (uint64_t)walk_below(&walk, 2);
+            break;
+        default:
+            options.join_timeout_ns = walk_below(&walk, 3) - 1;
+            break;
+        }
+        struct roster *roster = roster_create(&options, (struct instant){0}, &err);
+        buffer_printf(&text, "%llu: %s %d\n", (unsigned long long)seed, roster ? "taken" : err.text,
+                      roster ? roster_slot_count(roster) : 0);
+        roster_destroy(roster);
+    }
+    golden_check("tests/unit/rendezvous/golden/roster_options.txt", &text);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_agents_are_answered_as_they_were)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_agents_are_answered_as_they_were),
+                                       cmocka_unit_test(options_are_refused_as_they_were)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
