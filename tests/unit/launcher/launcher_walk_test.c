@@ -173,6 +173,9 @@ static void one_worker_tells(struct walk *walk)
             walk_saw_number(walk, heartbeats_stalled(beats, WORKERS, timeout, now));
         assert_int_equal(heartbeats_format(beats, WORKERS, 10, &text), 0);
         walk_saw_text(walk, text.data);
+        struct buffer full = {.limit = 1};
+        assert_int_equal(heartbeats_format(beats, WORKERS, 10, &full), text.length ? -1 : 0);
+        buffer_free(&full);
         for (int k = 0; k < WORKERS; k++) {
             const int64_t numbers[] = {beats[k].armed, beats[k].stalled, beats[k].step, beats[k].last.ns};
             walk_saw(walk, numbers, sizeof numbers);
