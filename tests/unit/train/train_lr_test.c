@@ -36,7 +36,8 @@ static void short_runs(void **state)
     assert_true(near_to(lr_at(&all, 3), 1));
     assert_true(near_to(lr_at(&all, 4), 0.1));
     const struct lr_schedule one = {.peak = 1, .minimum = 0.1, .warmup_steps = 2, .total_steps = 3};
-    assert_true(near_to(lr_at(&one, 2), 1)); /* the one step after the warm-up is both the first and the last */
+    assert_true(
+        near_to(lr_at(&one, 2), 1)); /* the one step after the warm-up is both the first and the last */
     assert_true(near_to(lr_at(&one, 3), 0.1));
     const struct lr_schedule two = {.peak = 1, .minimum = 0.1, .warmup_steps = 2, .total_steps = 4};
     assert_true(near_to(lr_at(&two, 2), 1));
