@@ -83,14 +83,14 @@ class Copy:
     def __init__(self, folder, options):
         self.source, self.build, self.options, self.where = folder / "source", folder / "build", options, {}
         self.sanitized = options is SANITIZED
-        self.refused = folder / "refused.json"  # {path: [digest, numbers of those that do not compile]}
+        self.rejected = folder / "rejected.json"  # {path: [digest, numbers of those that do not compile]}
 
     def refresh(self, mutants):
         """The checkout's files, with these mutants woven in: {path: {number: mutant}}.
 
         What did not change keeps its time, so that ninja leaves it."""
         self.mutants, chosen = mutants, list(mutants)
-        self.invalid = json.loads(self.refused.read_text()) if self.refused.exists() else {}
+        self.invalid = json.loads(self.rejected.read_text()) if self.rejected.exists() else {}
         listed = run(["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "-z"], check=True).stdout.split("\0")
         wanted = {name for name in listed if name and (ROOT / name).is_file()}
         for name in wanted - set(chosen):
@@ -130,17 +130,17 @@ class Copy:
             if configured.returncode:
                 sys.exit(configured.stdout + configured.stderr)
         while (built := run(["ninja", "-C", self.build, "-k", "0", *targets])).returncode:
-            refused = collections.defaultdict(set)
+            rejected = collections.defaultdict(set)
             for name, line in re.findall(r"^([^\s:]+):(\d+):\d+: (?:fatal )?error:", built.stdout, re.M):
                 path = os.path.relpath(os.path.join(self.build, name), self.source)
                 if number := self.where.get(path, {}).get(int(line)):
-                    refused[path].add(number)
-            if not refused:
+                    rejected[path].add(number)
+            if not rejected:
                 sys.exit(built.stdout + built.stderr)
-            for path, numbers in refused.items():
+            for path, numbers in rejected.items():
                 self.invalid[path][1] += sorted(numbers)
                 self.weave(path)
-        self.refused.write_text(json.dumps(self.invalid))
+        self.rejected.write_text(json.dumps(self.invalid))
 
     def prepare(self, mutants, tests):
         self.refresh(mutants)
@@ -310,7 +310,7 @@ def main():
     print(f"mutate: {words}: {len(plan)} of {len(every)} mutants of {len(chosen)} files", flush=True)
     begin = time.monotonic()
     results = hold_all(Copy(ROOT / "build-mutate" / "plain", PLAIN), numbered, plan, options.jobs)
-    # What lives is held once more, where memory is watched.
+    # What survives is held once more, where memory is watched.
     alive = [entry for entry in plan if results[entry[1]][0] == SURVIVED]
     few = {path: {number: mutant for number, mutant, _ in alive if mutant.path == path} for path in numbered}
     results |= hold_all(Copy(ROOT / "build-mutate" / "sanitized", SANITIZED), few, alive, options.jobs)

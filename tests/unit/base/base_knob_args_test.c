@@ -130,7 +130,7 @@ static void ranges(void **state)
     (void)state;
     static const struct {
         double min, max;
-        const char *text, *says; /* says NULL: it is taken */
+        const char *text, *error; /* NULL: it is taken */
     } cases[] = {{-5, 5, "-5", NULL},
                  {-5, 5, "5", NULL},
                  {-5, 5, "-6", "x: '-6' is outside -5 to 5"},
@@ -152,9 +152,9 @@ static void ranges(void **state)
         struct options o = {0};
         struct muster_error err = {0};
         int result = knob_set(&one, &o, NULL, &knob, cases[i].text, KNOB_FROM_FLAG, "x", &err);
-        assert_int_equal(result, cases[i].says ? -1 : 0);
-        if (cases[i].says)
-            assert_string_equal(err.text, cases[i].says);
+        assert_int_equal(result, cases[i].error ? -1 : 0);
+        if (cases[i].error)
+            assert_string_equal(err.text, cases[i].error);
     }
 }
 

@@ -1,13 +1,13 @@
 /* launcher_config_walk_test.c - random command lines in random environments on random machines: what is
- * refused and how, what is taken, noted, warned of, and shown by muster env; one line a seed (walk.h). */
+ * rejected and how, what is taken, noted, warned of, and shown by muster env; one line a seed (walk.h). */
 #include <stdio.h>
 #include <string.h>
 
 #include "launcher/config/config_print.h"
 #include "launcher/config/node_identity.h"
-#include "launcher/config/slurm.h"
 #include "proto/base/buffer.h"
 #include "proto/base/error.h"
+#include "proto/slurm.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/fake_environment.h"
 #include "tests/support/faults.h"

@@ -117,7 +117,7 @@ static void groups_of_workers(void **state)
 
 /* -- heartbeats and notices, in pieces of any size -- */
 
-static void one_worker_tells(struct walk *walk)
+static void one_heartbeats(struct walk *walk)
 {
     static const char *const parts[] = {"1\n",
                                         "41",
@@ -145,14 +145,14 @@ static void one_worker_tells(struct walk *walk)
         heartbeat_init(&beats[i]);
     for (int i = 0; i < STEPS; i++) {
         const char *part = walk_pick(walk, parts);
-        int who = (int)walk_below(walk, WORKERS);
+        int worker = (int)walk_below(walk, WORKERS);
         size_t length = strlen(part), cut = (size_t)walk_below(walk, (int64_t)length + 1);
-        struct heartbeat one = beats[who];
+        struct heartbeat one = beats[worker];
         heartbeat_take(&one, part, length, now);
-        heartbeat_take(&beats[who], part, cut, now);
-        heartbeat_take(&beats[who], part + cut, length - cut, now);
-        assert_int_equal(one.step, beats[who].step);
-        assert_int_equal(one.armed, beats[who].armed);
+        heartbeat_take(&beats[worker], part, cut, now);
+        heartbeat_take(&beats[worker], part + cut, length - cut, now);
+        assert_int_equal(one.step, beats[worker].step);
+        assert_int_equal(one.armed, beats[worker].armed);
         stop_notice_take(&whole, part, length);
         stop_notice_take(&listener, part, cut);
         stop_notice_take(&listener, part + cut, length - cut);
@@ -161,7 +161,7 @@ static void one_worker_tells(struct walk *walk)
             walk_saw_number(walk, listener.listens);
             listener = whole = (struct stop_notice_listener){0};
         }
-        beats[who].over = walk_one_in(walk, 30);
+        beats[worker].over = walk_one_in(walk, 30);
         now.ns += walk_below(walk, NS_PER_S);
         int64_t timeout = walk_below(walk, 8) * NS_PER_S;
         scope_buffer text = {0};
@@ -184,10 +184,10 @@ static void one_worker_tells(struct walk *walk)
     }
 }
 
-static void what_workers_tell(void **state)
+static void heartbeats(void **state)
 {
     (void)state;
-    keep("tell", one_worker_tells);
+    keep("heartbeat", one_heartbeats);
 }
 
 static void one_notice(struct walk *walk)
@@ -228,19 +228,19 @@ static void notices(void **state)
 
 /* -- lines -- */
 
-static void hear_piece(void *context, const char *data, size_t length, bool ends)
+static void keep_piece(void *context, const char *data, size_t length, bool ends)
 {
     buffer_printf(context, "%zu%c", length, ends ? '.' : ',');
     buffer_append(context, data, length);
 }
 
-/* What is said is all that came, in lines, and the bound holds. */
+/* What is passed on is all that came, in lines, and the bound holds. */
 static void one_stream(struct walk *walk)
 {
     static char data[3 * LINE_PIECE_LIMIT];
     struct line_splitter splitter = {0};
-    scope_buffer said = {0};
-    const struct line_sink sink = {hear_piece, &said};
+    scope_buffer passed = {0};
+    const struct line_sink sink = {keep_piece, &passed};
     for (int i = 0; i < 30; i++) {
         size_t length = (size_t)walk_below(walk, walk_one_in(walk, 10) ? (int64_t)sizeof data : 60);
         if (walk_one_in(walk, 12))
@@ -257,7 +257,7 @@ static void one_stream(struct walk *walk)
     }
     line_flush(&splitter, &sink);
     walk_saw_number(walk, line_pending(&splitter));
-    walk_saw(walk, said.data, said.length);
+    walk_saw(walk, passed.data, passed.length);
     line_free(&splitter);
 }
 
@@ -426,7 +426,7 @@ static void random_failure(struct walk *walk, struct worker_failure *f)
     f->pid = 100 + (int)walk_below(walk, 5);
     f->exit_code = walk_one_in(walk, 2) ? -1 : 1 + (int)walk_below(walk, 140);
     f->signal = f->exit_code == -1 ? 1 + (int)walk_below(walk, 65) : 0;
-    bool *const marks[] = {&f->core_dumped, &f->out_of_memory, &f->told,          &f->not_started, &f->hung,
+    bool *const marks[] = {&f->core_dumped, &f->out_of_memory, &f->after_stop,    &f->not_started, &f->hung,
                            &f->unkillable,  &f->memory_host,   &f->xid_elsewhere, &f->lost_node};
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
         *marks[i] = walk_one_in(walk, 6);
@@ -518,7 +518,7 @@ static void reports(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(groups_of_workers), cmocka_unit_test(what_workers_tell),
+        cmocka_unit_test(groups_of_workers), cmocka_unit_test(heartbeats),
         cmocka_unit_test(notices),           cmocka_unit_test(lines),
         cmocka_unit_test(records),           cmocka_unit_test(reports),
     };

@@ -1,4 +1,4 @@
-/* local_walk_test.c - random lives of PyTorchJobs, their conditions, quantities and environments: what the
+/* local_walk_test.c - random courses of PyTorchJobs, their conditions, quantities and environments: what the
  * operator and the kubelet do and say, one line a seed (walk.h); environments against a slow model. */
 #include <signal.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 
 enum { SEEDS = 300, JOBS = 10, STEPS = 60, PODS = 6 };
 
-/* -- lives -- */
+/* -- courses of jobs -- */
 
 struct job {
     struct walk walk;
@@ -30,7 +30,7 @@ struct job {
     struct log_sink log;
 };
 
-static void hear(void *context, enum log_level level, const char *line)
+static void keep_line(void *context, enum log_level level, const char *line)
 {
     struct job *j = context;
     walk_saw_number(&j->walk, level);
@@ -146,7 +146,7 @@ static void random_jobs_live_as_they_did(void **state)
                                                 .linger_ns = walk_pick(&j.walk, lingers),
                                                 .kill_bound_ns = 3 * NS_PER_S};
             j.now.ns = 5 * NS_PER_S;
-            j.log = (struct log_sink){.write = hear, .context = &j, .threshold = LOG_LEVEL_INFO};
+            j.log = (struct log_sink){.write = keep_line, .context = &j, .threshold = LOG_LEVEL_INFO};
             assert_int_equal(lifecycle_init(&j.life, &j.job, &options, &j.log, NULL), 0);
             lifecycle_step(&j.life, &(struct job_event){.kind = JOB_BEGIN}, j.now);
             saw_life(&j);

@@ -1,4 +1,4 @@
-/* nccl_policy_test.c - the policy file: what it says, what is refused and where, whose word counts, and
+/* nccl_policy_test.c - the policy file: what it sets, what is rejected and where, which setting counts, and
  * memory that runs out. */
 #include "tests/support/cmocka_all.h"
 

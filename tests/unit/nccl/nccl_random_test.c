@@ -282,7 +282,7 @@ static void check_entries(const struct decision_list *list)
         if (i > 0) {
             int order = strcmp(list->items[i - 1].name, decision->name);
             assert_true(order < 0 || (order == 0 && list->items[i - 1].kind <= decision->kind));
-            assert_false(same(&list->items[i - 1], decision)); /* nothing is said twice */
+            assert_false(same(&list->items[i - 1], decision)); /* nothing is listed twice */
         }
         if (decision->kind == DECISION_SET && i > 0)
             assert_false(list->items[i - 1].kind == DECISION_SET &&
@@ -417,8 +417,8 @@ static void say(const struct decision_list *list, struct buffer *out)
     }
 }
 
-/* Some words, now and then one that is longer than a line. */
-static void words(char *out, size_t most)
+/* Some text, now and then one that is longer than a line. */
+static void text_of(char *out, size_t most)
 {
     size_t length = draw((unsigned)most);
     for (size_t i = 0; i < length; i++)
@@ -434,21 +434,21 @@ static void lists_are_shown_as_they_were(void **state)
     for (uint64_t seed = 1; seed <= KEPT; seed++) {
         static struct decision items[LIST];
         struct decision_list list = {items, (int)(seed % (LIST + 1))};
-        scope_buffer said = {0};
+        scope_buffer printed = {0};
         state_ = seed * UINT64_C(0x9e3779b97f4a7c15);
         for (int i = 0; i < list.count; i++) {
             items[i].kind = (enum decision_kind)draw(DECISION_FORBIDDEN + 1);
             if (i == 0 || chance(70))
-                words(items[i].name, chance(70) ? 12 : sizeof items[i].name - 1);
-            words(items[i].value, chance(30) ? 1 : 16 + draw(40));
-            words(items[i].reason, sizeof items[i].reason - 1);
-            words(items[i].rule, 12);
+                text_of(items[i].name, chance(70) ? 12 : sizeof items[i].name - 1);
+            text_of(items[i].value, chance(30) ? 1 : 16 + draw(40));
+            text_of(items[i].reason, sizeof items[i].reason - 1);
+            text_of(items[i].rule, 12);
             if (chance(10))
                 SET_TEXT(items[i].name, "TORCH_FR_DUMP");
         }
-        say(&list, &said);
+        say(&list, &printed);
         buffer_printf(&text, "%" PRIu64 ": %016" PRIx64 "\n", seed,
-                      text_hash(TEXT_HASH_START, said.data, said.length));
+                      text_hash(TEXT_HASH_START, printed.data, printed.length));
     }
     golden_check("tests/unit/nccl/golden/random_lists.txt", &text);
 }
@@ -460,15 +460,15 @@ static void topologies_are_shown_as_they_were(void **state)
     scope_buffer text = {0};
     for (uint64_t seed = 1; seed <= KEPT; seed++) {
         struct description machine;
-        scope_buffer said = {0};
+        scope_buffer printed = {0};
         state_ = seed * UINT64_C(0x9e3779b97f4a7c15);
         make_machine(&machine);
         add_topology(&machine);
-        assert_int_equal(topology_print(&machine, &said), 0);
-        said.limit = said.length; /* there is no room for another one, and that is said */
-        assert_int_equal(topology_print(&machine, &said), -1);
+        assert_int_equal(topology_print(&machine, &printed), 0);
+        printed.limit = printed.length; /* there is no room for another one, and that is an error */
+        assert_int_equal(topology_print(&machine, &printed), -1);
         buffer_printf(&text, "%" PRIu64 ": %016" PRIx64 "\n", seed,
-                      text_hash(TEXT_HASH_START, said.data, said.length));
+                      text_hash(TEXT_HASH_START, printed.data, printed.length));
         description_free(&machine);
     }
     golden_check("tests/unit/nccl/golden/random_topologies.txt", &text);
@@ -517,16 +517,16 @@ static void decisions_are_what_they_were(void **state)
         struct description machine;
         struct policy policy;
         struct decision_list list = {0}, ruled = {0};
-        scope_buffer said = {0};
+        scope_buffer printed = {0};
         state_ = seed * UINT64_C(0x9e3779b97f4a7c15);
         make_machine(&machine);
         make_policy(&policy);
         assert_int_equal(decide(&machine, NULL, &list, NULL), 0);
         assert_int_equal(decide(&machine, &policy, &ruled, NULL), 0);
-        say(&list, &said);
-        say(&ruled, &said);
+        say(&list, &printed);
+        say(&ruled, &printed);
         buffer_printf(&text, "%" PRIu64 ": %d, with a policy %d, %016" PRIx64 "\n", seed, list.count,
-                      ruled.count, text_hash(TEXT_HASH_START, said.data, said.length));
+                      ruled.count, text_hash(TEXT_HASH_START, printed.data, printed.length));
         decision_list_free(&ruled);
         decision_list_free(&list);
         policy_free(&policy);

@@ -46,7 +46,7 @@ static void random_plans_are_right(void **state)
     (void)state;
     const char *given = getenv("MUSTER_SEED");
     uint64_t seed = given ? strtoull(given, NULL, 0) : 20241121;
-    int refused = 0, in_flight = 0, collectives = 0;
+    int rejected = 0, in_flight = 0, collectives = 0;
     print_message("MUSTER_SEED=%llu\n", (unsigned long long)seed);
     for (int i = 0; i < MODELS; i++) {
         uint64_t one = seed + (uint64_t)i * UINT64_C(0x9E3779B97F4A7C15), start = one;
@@ -57,7 +57,7 @@ static void random_plans_are_right(void **state)
         if (plan_world_build(&m->model, &options, &world, &err) < 0) {
             if (err.code != MUSTER_E_LIMIT) /* more groups in a layer than a call can name */
                 fail_msg("model %d (seed %llu): %s", i, (unsigned long long)start, err.text);
-            refused++;
+            rejected++;
         } else {
             in_flight += world.plans[0].gathers_in_flight > 1;
             for (int o = 0; o < world.plans[0].op_count; o++)
@@ -66,9 +66,9 @@ static void random_plans_are_right(void **state)
         }
         plan_model_destroy(m);
     }
-    print_message("%d refused, %d with several gathers in flight, %d communications\n", refused, in_flight,
+    print_message("%d rejected, %d with several gathers in flight, %d communications\n", rejected, in_flight,
                   collectives);
-    assert_in_range(refused, 0, MODELS / 10);
+    assert_in_range(rejected, 0, MODELS / 10);
     assert_true(in_flight > MODELS / 20);
 }
 
@@ -104,7 +104,7 @@ static void random_plans_are_what_they_were(void **state)
     golden_check("tests/unit/plan/golden/random_plans.txt", &text);
 }
 
-/* One thing about a model or its options that may be refused; what stands at a limit is taken. */
+/* One thing about a model or its options that may be rejected; what stands at a limit is taken. */
 static void spoil(uint64_t *seed, struct plan_model *m, struct plan_options *options)
 {
     static const int64_t numbers[] = {-2,
@@ -227,12 +227,12 @@ static void spoil(uint64_t *seed, struct plan_model *m, struct plan_options *opt
     }
 }
 
-/* What is refused, and in which words; what is taken, to its last line. */
-static void spoilt_plans_are_refused_as_they_were(void **state)
+/* What is rejected, and with which text; what is taken, to its last line. */
+static void spoilt_plans_are_rejected_as_they_were(void **state)
 {
     (void)state;
     scope_buffer text = {0};
-    int refused = 0;
+    int rejected = 0;
     for (uint64_t i = 0; i < 8 * KEPT; i++) {
         uint64_t seed = (i + 7000) * UINT64_C(0x9E3779B97F4A7C15);
         struct plan_options options = random_options(&seed);
@@ -245,7 +245,7 @@ static void spoilt_plans_are_refused_as_they_were(void **state)
         if (i % 4)
             spoil(&seed, m, &options);
         if (plan_build(&m->model, &options, &plan, &err) < 0) {
-            refused++;
+            rejected++;
             buffer_text(&dump, err.text);
         } else {
             assert_int_equal(plan_dump(&m->model, &plan, &dump), 0);
@@ -256,7 +256,7 @@ static void spoilt_plans_are_refused_as_they_were(void **state)
                       (unsigned long long)text_hash(TEXT_HASH_START, dump.data, dump.length));
         plan_model_destroy(m);
     }
-    assert_in_range(refused, KEPT, 6 * KEPT);
+    assert_in_range(rejected, KEPT, 6 * KEPT);
     golden_check("tests/unit/plan/golden/spoilt_plans.txt", &text);
 }
 
@@ -318,7 +318,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_plans_are_what_they_were), cmocka_unit_test(random_plans_without_memory),
-        cmocka_unit_test(meshes), cmocka_unit_test(spoilt_plans_are_refused_as_they_were),
+        cmocka_unit_test(meshes), cmocka_unit_test(spoilt_plans_are_rejected_as_they_were),
         cmocka_unit_test(random_plans_are_right)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -676,7 +676,8 @@ static void a_full_job_rejects_more(void **state)
     assert_non_null(strstr(f->actions.items[0].reason, "the job is full: 24 nodes are in or wait as spares"));
 }
 
-/* By name, numbers by their value, and agents of one name in the order in which they came; whoever is first.
+/* By name, numbers by their value, and agents of one name in the order in which they came; whichever agent is
+ * first.
  */
 static void ranks_are_in_the_order_of_names(void **state)
 {

@@ -1,5 +1,5 @@
 /* rendezvous_parts_walk_test.c - the server's routes against a plain list of them; attempts to connect and
- * refused connections on random events, one line a seed (walk.h). */
+ * rejected connections on random events, one line a seed (walk.h). */
 #include <stdio.h>
 #include <string.h>
 
@@ -123,31 +123,31 @@ static void one_connection(struct walk *walk)
 static void one_log(struct walk *walk)
 {
     static const char *const addresses[] = {"", "10.0.0.1", "10.0.0.2", "fd00::1"};
-    struct rejection_log refusals = {0};
+    struct rejection_log rejections = {0};
     struct instant now = {NS_PER_S};
-    char line[REFUSAL_LINE_SIZE];
+    char line[REJECTION_LINE_SIZE];
     for (int i = 0; i < STEPS; i++) {
         line[0] = '\0';
-        struct instant due = rejection_log_deadline(&refusals);
+        struct instant due = rejection_log_deadline(&rejections);
         if (due.ns != INSTANT_NEVER.ns && due.ns > now.ns && walk_one_in(walk, 4))
             now.ns = due.ns - walk_below(walk, 2);
         else
             now.ns += walk_one_in(walk, 30) ? 2000 * NS_PER_S : walk_below(walk, 3 * NS_PER_S);
         walk_saw_number(walk, due.ns);
         if (!walk_one_in(walk, 3)) {
-            bool told = rejection_log_note(
-                &refusals, (enum refusal)walk_below(walk, walk_one_in(walk, 3) ? REFUSAL_COUNT : 2),
+            bool logged = rejection_log_note(
+                &rejections, (enum rejection)walk_below(walk, walk_one_in(walk, 3) ? REJECTION_COUNT : 2),
                 walk_pick(walk, addresses), now, line);
-            walk_saw_text(walk, told ? line : NULL);
+            walk_saw_text(walk, logged ? line : NULL);
         }
-        while (walk_one_in(walk, 2) && rejection_log_next(&refusals, now, line))
+        while (walk_one_in(walk, 2) && rejection_log_next(&rejections, now, line))
             walk_saw_text(walk, line);
         if (walk_one_in(walk, 20))
-            walk_saw_text(walk, rejection_log_total(&refusals, line) ? line : NULL);
+            walk_saw_text(walk, rejection_log_total(&rejections, line) ? line : NULL);
     }
 }
 
-static void connections_and_refusals(void **state)
+static void connections_and_rejections(void **state)
 {
     (void)state;
     scope_buffer text = {0};
@@ -165,7 +165,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(routes_are_found_until_they_end),
         cmocka_unit_test(routes_without_memory),
-        cmocka_unit_test(connections_and_refusals),
+        cmocka_unit_test(connections_and_rejections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

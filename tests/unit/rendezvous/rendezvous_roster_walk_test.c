@@ -1,7 +1,7 @@
-/* rendezvous_roster_walk_test.c - the roster by itself under random agents: they follow what they are told,
- * or not; they claim, leave, drain, fail, come back and send what nobody should. One line a seed, with all
- * that the roster said, its words too, in one number (walk.h). The simulation's digests are of whole jobs
- * that behave. */
+/* rendezvous_roster_walk_test.c - the roster by itself under random agents: they follow what they are sent,
+ * or not; they claim, leave, drain, fail, come back and send what no agent should. One line a seed, with all
+ * that the roster sent and reported, its texts too, in one number (walk.h). The simulation's digests are of
+ * whole jobs that behave. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@ struct agent {
     uint64_t sequence;
     struct world_id held, last;
     int last_rank, last_nodes;
-    bool running, told; /* its workers run; they are to stop */
+    bool running, stopping; /* its workers run; it was sent a STOP */
     bool done;
 };
 
@@ -64,7 +64,7 @@ static struct roster_options random_options(struct walk *walk)
     };
 }
 
-/* -- what the roster says -- */
+/* -- what the roster sends and reports -- */
 
 static void saw_id(struct walk *walk, struct world_id id)
 {
@@ -75,7 +75,7 @@ static void saw_id(struct walk *walk, struct world_id id)
 static void saw_failure(struct walk *walk, const struct worker_failure *f)
 {
     const int64_t numbers[] = {f->rank,   f->local_rank, f->group_rank, f->pid,    f->exit_code,
-                               f->signal, f->lost_node,  f->told,       f->age_ns, f->completes};
+                               f->signal, f->lost_node,  f->after_stop, f->age_ns, f->completes};
     walk_saw(walk, numbers, sizeof numbers);
     walk_saw_text(walk, f->host);
     walk_saw_text(walk, f->message);
@@ -120,7 +120,7 @@ static void saw_roster(struct jobs *j)
     walk_saw_text(walk, text);
     for (int slot = -1; slot < roster_slot_count(roster); slot++) {
         text[0] = '\0';
-        walk_saw_number(walk, roster_describe_stranger(roster, slot, text, sizeof text));
+        walk_saw_number(walk, roster_describe_other_program(roster, slot, text, sizeof text));
         walk_saw_text(walk, text);
         walk_saw_number(walk, (int64_t)roster_report_sequence(roster, slot));
     }
@@ -151,9 +151,9 @@ static void follow(struct jobs *j, const struct roster_action *action, const str
         agent->held = agent->last = event->world.id;
         agent->last_rank = event->world.group_rank;
         agent->last_nodes = event->world.group_world_size;
-        agent->running = agent->told = agent->done = false;
+        agent->running = agent->stopping = agent->done = false;
     } else if (action->kind == ROSTER_SEND_STOP) {
-        agent->told = true;
+        agent->stopping = true;
     } else if (action->kind == ROSTER_REFUSE) {
         agent->session = 0;
     }
@@ -161,7 +161,7 @@ static void follow(struct jobs *j, const struct roster_action *action, const str
 
 static void step(struct jobs *j, const struct roster_event *event)
 {
-    static struct membership_event told;
+    static struct membership_event sent;
     struct muster_error err = {0};
     struct walk *walk = &j->walk;
     int result = roster_step(j->roster, event, j->now, &j->actions, &err);
@@ -174,10 +174,10 @@ static void step(struct jobs *j, const struct roster_event *event)
         walk_saw_number(walk, action->member);
         if (action->kind != ROSTER_ACCEPT && action->kind != ROSTER_AGAIN &&
             action->kind != ROSTER_HANDOVER) {
-            roster_fill_event(j->roster, action, &told);
-            saw_event(walk, &told);
+            roster_fill_event(j->roster, action, &sent);
+            saw_event(walk, &sent);
         }
-        follow(j, action, &told);
+        follow(j, action, &sent);
     }
     saw_roster(j);
 }
@@ -195,7 +195,7 @@ static const char *long_text(struct walk *walk, size_t limit)
     return at_most;
 }
 
-/* One thing about a JOIN that may be refused. */
+/* One thing about a JOIN for which it may be rejected. */
 static void spoil(struct walk *walk, struct roster_join *join)
 {
     static const char *const odd[] = {"", "a b", "a\nb", "a\x7f", "\x1f", " ", NULL};
@@ -314,7 +314,7 @@ static struct worker_failure random_failure(struct walk *walk, int rank)
                                      .exit_code = 1 + (int)walk_below(walk, 3),
                                      .age_ns = (walk_below(walk, 4) - 1) * NS_PER_S / 2,
                                      .completes = walk_one_in(walk, 3),
-                                     .told = walk_one_in(walk, 5)};
+                                     .after_stop = walk_one_in(walk, 5)};
     if (walk_one_in(walk, 3)) {
         failure.exit_code = -1;
         failure.signal = walk_one_in(walk, 2) ? SIGSEGV : SIGKILL;
@@ -327,12 +327,12 @@ static struct worker_failure random_failure(struct walk *walk, int rank)
     return failure;
 }
 
-/* Mostly what comes next in the life of its workers. */
+/* Mostly what comes next for its workers. */
 static void reports(struct jobs *j, struct agent *agent)
 {
     struct walk *walk = &j->walk;
     struct worker_failure failure = random_failure(walk, agent->last_rank);
-    enum membership_report_kind kind = agent->told            ? MEMBERSHIP_REPORT_STOPPED
+    enum membership_report_kind kind = agent->stopping        ? MEMBERSHIP_REPORT_STOPPED
                                        : !agent->running      ? MEMBERSHIP_REPORT_RUNNING
                                        : walk_one_in(walk, 2) ? MEMBERSHIP_REPORT_DONE
                                                               : MEMBERSHIP_REPORT_FAILED;
@@ -348,7 +348,7 @@ static void reports(struct jobs *j, struct agent *agent)
     agent->done |= kind == MEMBERSHIP_REPORT_DONE;
     if (kind == MEMBERSHIP_REPORT_STOPPED) {
         agent->held = (struct world_id){0};
-        agent->told = agent->running = false;
+        agent->stopping = agent->running = false;
     }
     step(j, &event);
 }
@@ -449,8 +449,8 @@ static void random_agents_are_answered_as_they_were(void **state)
     golden_check("tests/unit/rendezvous/golden/roster_walks.txt", &text);
 }
 
-/* One option at, or next to, where it is refused. */
-static void options_are_refused_as_they_were(void **state)
+/* One option at, or next to, where it is rejected. */
+static void options_are_rejected_as_they_were(void **state)
 {
     (void)state;
     scope_buffer text = {0};
@@ -495,6 +495,6 @@ static void options_are_refused_as_they_were(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_agents_are_answered_as_they_were),
-                                       cmocka_unit_test(options_are_refused_as_they_were)};
+                                       cmocka_unit_test(options_are_rejected_as_they_were)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* rendezvous_walk_test.c - random messages through the wire, a seat under a random server, random failures:
- * what comes out and what is said of it; one line a seed (walk.h). */
+/* rendezvous_walk_test.c - random messages through the wire, a client under a random server, random failures:
+ * what comes out and how it is reported; one line a seed (walk.h). */
 #include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -50,19 +50,19 @@ static int small(struct walk *walk)
     return value > INT_MAX - 8 ? INT_MAX - 8 : (int)value;
 }
 
-static const char *const words[] = {"",
-                                    "a",
-                                    "host-b",
-                                    "Traceback (most recent call last):\n  File \"x.py\"\nValueError: no",
-                                    "RuntimeError: NCCL error in: x.cpp\nncclRemoteError: peer",
-                                    "line one\nConnection reset by peer\n  \n",
-                                    "torch.OutOfMemoryError: CUDA out of memory. Tried\nBroken pipe",
-                                    "W1121 10:00:00.000 [rank1] Exception: x\n\n",
-                                    "\x1b[31mred\x1b[0m\tand\x01more",
-                                    "caf\xc3\xa9 \xff\xfe end",
-                                    "  indented\r\nlast line without an end",
-                                    "KeyboardInterrupt",
-                                    "[rank0]: DistBackendError: y\n[rank0]: at z"};
+static const char *const snippets[] = {"",
+                                       "a",
+                                       "host-b",
+                                       "Traceback (most recent call last):\n  File \"x.py\"\nValueError: no",
+                                       "RuntimeError: NCCL error in: x.cpp\nncclRemoteError: peer",
+                                       "line one\nConnection reset by peer\n  \n",
+                                       "torch.OutOfMemoryError: CUDA out of memory. Tried\nBroken pipe",
+                                       "W1121 10:00:00.000 [rank1] Exception: x\n\n",
+                                       "\x1b[31mred\x1b[0m\tand\x01more",
+                                       "caf\xc3\xa9 \xff\xfe end",
+                                       "  indented\r\nlast line without an end",
+                                       "KeyboardInterrupt",
+                                       "[rank0]: DistBackendError: y\n[rank0]: at z"};
 
 /* Up to the whole of the room. */
 static void fill(struct walk *walk, char *out, size_t size)
@@ -71,8 +71,8 @@ static void fill(struct walk *walk, char *out, size_t size)
     const bool whole = walk_one_in(walk, 12);
     out[0] = '\0';
     do {
-        const char *word = walk_pick(walk, words);
-        (void)snprintf(out + used, size - used, "%s%s", used ? "\n" : "", word);
+        const char *snippet = walk_pick(walk, snippets);
+        (void)snprintf(out + used, size - used, "%s%s", used ? "\n" : "", snippet);
         used = strlen(out);
     } while (whole ? used + 1 < size : walk_one_in(walk, 3) && used + 1 < size);
 }
@@ -95,8 +95,8 @@ static void random_failure(struct walk *walk, struct worker_failure *f)
     f->pid = small(walk);
     f->exit_code = walk_one_in(walk, 2) ? -1 : small(walk);
     f->signal = f->exit_code == -1 ? (int)walk_below(walk, 66) : 0;
-    bool *const marks[] = {&f->core_dumped,   &f->out_of_memory, &f->told,      &f->not_started,
-                           &f->hung,          &f->unkillable,    &f->completes, &f->memory_host,
+    bool *const marks[] = {&f->core_dumped,   &f->out_of_memory, &f->after_stop, &f->not_started,
+                           &f->hung,          &f->unkillable,    &f->completes,  &f->memory_host,
                            &f->xid_elsewhere, &f->lost_node};
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
         *marks[i] = walk_one_in(walk, 7);
@@ -483,9 +483,9 @@ static void numbers_are_taken_to_their_limits(void **state)
     golden_check("tests/unit/rendezvous/golden/wire_limits.txt", &text);
 }
 
-/* -- a seat -- */
+/* -- a client -- */
 
-struct seat {
+struct session {
     struct walk walk;
     struct client *client;
     struct instant now;
@@ -496,14 +496,14 @@ struct seat {
 
 static bool send_it(void *context, const struct wire_message *message)
 {
-    struct seat *s = context;
+    struct session *s = context;
     saw_message(&s->walk, message);
     if (s->connected && (message->kind == WIRE_JOIN || message->kind == WIRE_BEAT))
         s->sent = message->number;
     return s->connected;
 }
 
-static void take_events(struct seat *s)
+static void take_events(struct session *s)
 {
     static struct membership_event event;
     while (client_take_event(s->client, &event)) {
@@ -519,7 +519,7 @@ static void take_events(struct seat *s)
     }
 }
 
-static void hear(struct seat *s)
+static void receive(struct session *s)
 {
     static const enum wire_kind kinds[] = {WIRE_ACCEPT, WIRE_ACCEPT, WIRE_BEAT,  WIRE_BEAT,     WIRE_EVENT,
                                            WIRE_EVENT,  WIRE_EVENT,  WIRE_AGAIN, WIRE_HANDOVER, WIRE_JOIN};
@@ -551,7 +551,7 @@ static void hear(struct seat *s)
     walk_saw_text(walk, result < 0 ? err.text : NULL);
 }
 
-static void report(struct seat *s)
+static void report(struct session *s)
 {
     static struct worker_failure failure;
     struct muster_error err = {0};
@@ -570,14 +570,14 @@ static void report(struct seat *s)
     walk_saw_text(&s->walk, result < 0 ? err.text : NULL);
 }
 
-static void one_turn(struct seat *s)
+static void one_turn(struct session *s)
 {
     struct walk *walk = &s->walk;
     struct muster_error err = {0};
     struct instant due = client_deadline(s->client);
     int64_t what = walk_below(walk, 30);
     if (what < 12)
-        hear(s);
+        receive(s);
     else if (what < 15)
         report(s);
     else if (what == 15) {
@@ -602,20 +602,20 @@ static void one_turn(struct seat *s)
     }
     if (!walk_one_in(walk, 4))
         take_events(s);
-    const int64_t numbers[] = {client_deadline(s->client).ns,        client_heard(s->client).ns,
+    const int64_t numbers[] = {client_deadline(s->client).ns,        client_last_received(s->client).ns,
                                client_silence_ns(s->client, s->now), client_is_alone(s->client, s->now),
                                client_server_left(s->client),        client_has_news(s->client),
-                               client_was_seated(s->client),         client_has_room(s->client)};
+                               client_has_joined(s->client),         client_has_room(s->client)};
     walk_saw(walk, numbers, sizeof numbers);
     walk_saw_text(walk, client_progress(s->client));
 }
 
-static void a_seat_answers_a_random_server_as_it_did(void **state)
+static void a_client_answers_a_random_server_as_it_did(void **state)
 {
     (void)state;
     scope_buffer text = {0};
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        struct seat s = {.walk = walk_begin(seed), .now = {100 * NS_PER_S}, .connected = true};
+        struct session s = {.walk = walk_begin(seed), .now = {100 * NS_PER_S}, .connected = true};
         struct muster_error err = {0};
         const struct client_options options = {
             .join = {.protocol_version = ROSTER_PROTOCOL_VERSION,
@@ -657,13 +657,13 @@ static void saw_failure(struct walk *walk, const struct worker_failure *f)
         size_t size = i ? 1 + (size_t)walk_below(walk, 80) : sizeof out;
         failure_describe(f, out, size);
         walk_saw_text(walk, out);
-        failure_said(f, out, size);
+        failure_excerpt(f, out, size);
         walk_saw_text(walk, out);
         failure_memory_text(f, out, size);
         walk_saw_text(walk, out);
     }
     size_t length;
-    const char *line = failure_telling_line(f->tail, &length);
+    const char *line = failure_informative_line(f->tail, &length);
     walk_saw(walk, line, length);
     const struct failure_brief brief = failure_brief_of(f);
     const int64_t numbers[] = {failure_class_of(f),
@@ -681,14 +681,14 @@ static void saw_failure(struct walk *walk, const struct worker_failure *f)
     walk_saw(walk, numbers, sizeof numbers);
     walk_saw_text(walk, failure_class_name(failure_class_of(f)));
     walk_saw_text(walk, brief.host);
-    walk_saw_text(walk, brief.said);
+    walk_saw_text(walk, brief.excerpt);
     walk_saw_text(walk, failure_signal_name((int)walk_below(walk, 70), out, sizeof out));
     memset(&back, 0, sizeof back);
     failure_from_brief(&brief, 5, &back);
     walk_saw(walk, &back, sizeof back);
 }
 
-static void failures_are_told_as_they_were(void **state)
+static void failures_are_reported_as_they_were(void **state)
 {
     (void)state;
     scope_buffer text = {0};
@@ -720,8 +720,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_messages_come_through_as_they_did),
         cmocka_unit_test(numbers_are_taken_to_their_limits),
-        cmocka_unit_test(a_seat_answers_a_random_server_as_it_did),
-        cmocka_unit_test(failures_are_told_as_they_were),
+        cmocka_unit_test(a_client_answers_a_random_server_as_it_did),
+        cmocka_unit_test(failures_are_reported_as_they_were),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* store_walk_test.c - random requests to the store, and random bytes of several clients to the TCPStore
- * engine, within narrow limits: what is answered, who is woken, what it costs; one line a seed (walk.h). A
- * request that fails, for want of memory too, changes nothing. */
+ * engine, within narrow limits: what is answered, which clients wake, what it costs; one line a seed
+ * (walk.h). A request that fails, for want of memory too, changes nothing. */
 #include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,7 +87,7 @@ static void one_request(struct walk *walk, struct store *s)
                                     .value = ANY(walk, values),
                                     .expected = ANY(walk, values),
                                     .number = walk_pick(walk, numbers),
-                                    .again = walk_one_in(walk, 3),
+                                    .reusable = walk_one_in(walk, 3),
                                     .keys = some_keys,
                                     .values = some_values,
                                     .count = (size_t)walk_below(walk, LIST + 1)};
@@ -237,7 +237,7 @@ static void put_request(struct walk *walk, bool old, struct buffer *out)
 static void greet(struct walk *walk, struct tcpstore_connection *c, bool old)
 {
     static const char validate[] = {0x00, (char)0xCE, (char)0xF7, (char)0x85, 0x3C};
-    static const char ours[] = TCPSTORE_OURS;
+    static const char ours[] = TCPSTORE_MUSTER_KEY;
     scope_buffer out = {0};
     if (!old)
         assert_int_equal(buffer_append(&out, validate, sizeof validate), 0);
@@ -254,16 +254,16 @@ static void greet(struct walk *walk, struct tcpstore_connection *c, bool old)
 static void settle(struct walk *walk, struct tcpstore *t, struct tcpstore_connection **all)
 {
     for (struct tcpstore_connection *c; (c = tcpstore_next_touched(t));) {
-        int64_t *who = tcpstore_owner(c);
+        int64_t *owner = tcpstore_owner(c);
         struct store_bytes out = tcpstore_output(c);
-        walk_saw_number(walk, *who);
+        walk_saw_number(walk, *owner);
         walk_saw_text(walk, tcpstore_state_name((int)tcpstore_state(c)));
         walk_saw_number(walk, tcpstore_wants_input(c));
         if (tcpstore_state(c) == TCPSTORE_STATE_BROKEN) {
             walk_saw_text(walk, tcpstore_broken_reason(c)->text);
             tcpstore_close(c);
-            all[*who] = tcpstore_open(t, who, NULL);
-            greet(walk, all[*who], *who == 0);
+            all[*owner] = tcpstore_open(t, owner, NULL);
+            greet(walk, all[*owner], *owner == 0);
         } else if (out.length) {
             size_t sent =
                 walk_one_in(walk, 3) ? 1 + (size_t)walk_below(walk, (int64_t)out.length) : out.length;
@@ -293,20 +293,20 @@ static void random_clients_are_served_as_they_were(void **state)
             greet(&walk, all[i], i == 0); /* one of torch 2.1 */
         }
         for (int i = 0; i < STEPS / 2; i++) {
-            int64_t who = walk_below(&walk, CONNECTIONS);
+            int64_t number = walk_below(&walk, CONNECTIONS);
             scope_buffer out = {0};
             for (int64_t more = walk_below(&walk, 3); more >= 0; more--)
-                put_request(&walk, who == 0, &out);
+                put_request(&walk, number == 0, &out);
             if (walk_one_in(&walk, 40)) {
-                tcpstore_close(all[who]);
-                all[who] = tcpstore_open(t, &owners[who], NULL);
-                greet(&walk, all[who], who == 0);
+                tcpstore_close(all[number]);
+                all[number] = tcpstore_open(t, &owners[number], NULL);
+                greet(&walk, all[number], number == 0);
             }
             if (walk_one_in(&walk, 20))
                 faults_fail_after(walk_below(&walk, 4));
-            for (size_t at = 0; at < out.length && tcpstore_wants_input(all[who]);) { /* in pieces */
+            for (size_t at = 0; at < out.length && tcpstore_wants_input(all[number]);) { /* in pieces */
                 size_t piece = 1 + (size_t)walk_below(&walk, (int64_t)(out.length - at));
-                tcpstore_feed(all[who], out.data + at, piece);
+                tcpstore_feed(all[number], out.data + at, piece);
                 at += piece;
             }
             faults_fail_after(-1);
