@@ -432,6 +432,7 @@ static void random_failure(struct walk *walk, struct worker_failure *f)
         *marks[i] = walk_one_in(walk, 6);
     f->step = walk_below(walk, 4) - 1;
     f->xid = walk_one_in(walk, 4) ? 1 + (int)walk_below(walk, 140) : 0;
+    f->oom_check = (enum failure_oom_check)walk_below(walk, FAILURE_OOM_COUNTED + 1);
     f->oom_kills = walk_below(walk, 3);
     f->memory_limit = walk_below(walk, 2) << 30;
     f->memory_peak = walk_below(walk, 2) << 29;

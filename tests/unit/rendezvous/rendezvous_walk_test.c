@@ -102,6 +102,7 @@ static void random_failure(struct walk *walk, struct worker_failure *f)
         *marks[i] = walk_one_in(walk, 7);
     f->step = walk_below(walk, 4) - 1;
     f->xid = walk_one_in(walk, 4) ? (int)walk_below(walk, 150) : 0;
+    f->oom_check = (enum failure_oom_check)walk_below(walk, FAILURE_OOM_COUNTED + 1);
     f->oom_kills = walk_below(walk, 3);
     f->memory_limit = walk_one_in(walk, 2) ? 0 : walk_below(walk, INT64_C(1) << 34);
     f->memory_peak = walk_one_in(walk, 2) ? 0 : walk_below(walk, INT64_C(1) << 34);
@@ -212,6 +213,22 @@ static void random_message(struct walk *walk, struct wire_message *m)
     random_event(walk, &m->event);
 }
 
+static void saw_record(struct walk *walk, const struct worker_failure *f)
+{
+    const int64_t numbers[] = {
+        f->rank,        f->local_rank,    f->group_rank,   f->pid,         f->exit_code,   f->signal,
+        f->core_dumped, f->out_of_memory, f->lost_node,    f->after_stop,  f->not_started, f->hung,
+        f->unkillable,  f->completes,     f->memory_host,  f->step,        f->xid,         f->xid_elsewhere,
+        f->oom_check,   f->oom_kills,     f->memory_limit, f->memory_peak, f->age_ns,      f->wall_ns};
+    walk_saw(walk, numbers, sizeof numbers);
+    walk_saw_text(walk, f->host);
+    walk_saw_text(walk, f->tail);
+    walk_saw_text(walk, f->pci);
+    walk_saw_text(walk, f->error_file);
+    walk_saw_text(walk, f->message);
+    walk_saw_text(walk, f->traceback);
+}
+
 /* -- the wire -- */
 
 /* What was read, by what it is written as. */
@@ -243,7 +260,7 @@ static void saw_frame(struct walk *walk, const char *data, size_t length, int *t
     }
     saw_message(walk, &out);
     if (out.kind == WIRE_REPORT && out.report == MEMBERSHIP_REPORT_FAILED)
-        walk_saw(walk, &out.failure, sizeof out.failure);
+        saw_record(walk, &out.failure);
     ++*taken;
 }
 
@@ -287,8 +304,8 @@ static void random_messages_come_through_as_they_did(void **state)
     }
 #define FIELDS_OF_FAILURE(f)                                                                                 \
     FIELD(f.rank), FIELD(f.local_rank), FIELD(f.group_rank), FIELD(f.pid), FIELD(f.exit_code),               \
-        FIELD(f.signal), FIELD(f.step), FIELD(f.xid), FIELD(f.oom_kills), FIELD(f.memory_limit),             \
-        FIELD(f.memory_peak), FIELD(f.age_ns), FIELD(f.wall_ns)
+        FIELD(f.signal), FIELD(f.step), FIELD(f.xid), FIELD(f.oom_check), FIELD(f.oom_kills),                \
+        FIELD(f.memory_limit), FIELD(f.memory_peak), FIELD(f.age_ns), FIELD(f.wall_ns)
 static const struct {
     size_t at, size;
 } fields[] = {FIELD(exit_code),
@@ -661,6 +678,8 @@ static void saw_failure(struct walk *walk, const struct worker_failure *f)
         walk_saw_text(walk, out);
         failure_memory_text(f, out, size);
         walk_saw_text(walk, out);
+        failure_oom_text(f, out, size);
+        walk_saw_text(walk, out);
     }
     size_t length;
     const char *line = failure_informative_line(f->tail, &length);
@@ -685,7 +704,7 @@ static void saw_failure(struct walk *walk, const struct worker_failure *f)
     walk_saw_text(walk, failure_signal_name((int)walk_below(walk, 70), out, sizeof out));
     memset(&back, 0, sizeof back);
     failure_from_brief(&brief, 5, &back);
-    walk_saw(walk, &back, sizeof back);
+    saw_record(walk, &back);
 }
 
 static void failures_are_reported_as_they_were(void **state)
