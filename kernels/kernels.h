@@ -102,8 +102,8 @@ struct kernels {
     /* din (N,C) = beta_in*din + dout (N,OC) weight; NULL din: skipped */
     void (*linear_backward_input)(void *din, const void *dout, const void *weight, int N, int C, int OC,
                                   int beta_in, void *stream);
-    /* dweight (OC,C) = beta*dweight + dout^T in; dbias (OC) = beta*dbias + column sums of dout; dbias NULL:
-     * skipped */
+    /* dweight (OC,C) = beta*dweight + dout^T in; dbias (OC) = beta*dbias + column sums of dout; either
+     * NULL: skipped */
     void (*linear_backward_weight)(void *dweight, void *dbias, const void *dout, const void *in, int N, int C,
                                    int OC, int beta, void *stream);
 

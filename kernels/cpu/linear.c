@@ -119,17 +119,18 @@ void CPU(linear_backward_weight)(void *dweight, void *dbias_, const void *dout_,
     float *dbias = dbias_;
     const float *dout = dout_;
     (void)stream;
-    product(&(struct product){.a_transposed = CblasTrans,
-                              .b_transposed = CblasNoTrans,
-                              .rows = OC,
-                              .columns = C,
-                              .depth = N,
-                              .a = dout,
-                              .b = in,
-                              .a_stride = OC,
-                              .b_stride = C,
-                              .beta = beta ? 1.0f : 0.0f,
-                              .out = dweight});
+    if (dweight)
+        product(&(struct product){.a_transposed = CblasTrans,
+                                  .b_transposed = CblasNoTrans,
+                                  .rows = OC,
+                                  .columns = C,
+                                  .depth = N,
+                                  .a = dout,
+                                  .b = in,
+                                  .a_stride = OC,
+                                  .b_stride = C,
+                                  .beta = beta ? 1.0f : 0.0f,
+                                  .out = dweight});
     if (!dbias)
         return;
     CPU_PARALLEL_FOR((int64_t)N * OC >= CPU_PARALLEL_MIN)

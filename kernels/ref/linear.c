@@ -44,7 +44,7 @@ void REF(linear_backward_weight)(void *dweight_, void *dbias_, const void *dout_
     const real *dout = dout_, *in = in_;
     (void)stream;
     for (int o = 0; o < OC; o++) {
-        for (int c = 0; c < C; c++) {
+        for (int c = 0; dweight && c < C; c++) {
             double sum = beta ? (double)dweight[(size_t)o * C + c] : 0.0;
             for (int n = 0; n < N; n++)
                 sum += (double)dout[(size_t)n * OC + o] * (double)in[(size_t)n * C + c];
