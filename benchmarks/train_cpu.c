@@ -14,8 +14,8 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
-#include "runtime/model/gpt.h"
-#include "runtime/model/gpt_layers.h"
+#include "runtime/model/gpt2.h"
+#include "runtime/model/head.h"
 #include "runtime/model/rng.h"
 #include "runtime/train/trainer.h"
 
@@ -57,12 +57,12 @@ static int product_make(struct product *p, int N, int rows, int C, int OC)
     return 0;
 }
 
-static int products_make(struct products *all, const struct gpt_config *c, int N,
+static int products_make(struct products *all, const struct gpt2_config *c, int N,
                          const struct kernels *kernels)
 {
     int C = c->channels;
     *all = (struct products){.kernels = kernels, .N = N, .blocks = c->layers};
-    all->head_rows = gpt_head_rows(N, c->vocab, kernels->dtype);
+    all->head_rows = head_rows(N, c->vocab, kernels->dtype);
     all->count = c->layers * BLOCK_PRODUCTS + 1;
     all->list = mem_calloc((size_t)all->count, sizeof *all->list);
     const int shapes[BLOCK_PRODUCTS][2] = {{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}};
@@ -118,7 +118,8 @@ static void products_run(void *argument)
 
 GUARD_DEFINE(trainer, struct trainer *, trainer_destroy);
 
-static struct trainer *make_trainer(const struct gpt *gpt, const struct settings *s, struct muster_error *err)
+static struct trainer *make_trainer(const struct model *model, const struct settings *s,
+                                    struct muster_error *err)
 {
     const struct trainer_options options = {
         .plan = {.strategy = STRATEGY_NO_SHARD,
@@ -132,11 +133,10 @@ static struct trainer *make_trainer(const struct gpt *gpt, const struct settings
         .timeout_ns = 60 * NS_PER_S,
         .seed = 1,
     };
-    return trainer_create(&gpt->model, &options, err);
+    return trainer_create(model, &options, err);
 }
 
-static int rounds(struct trainer *trainer, struct products *products, const struct gpt *gpt,
-                  struct muster_error *err)
+static int rounds(struct trainer *trainer, struct products *products, int vocab, struct muster_error *err)
 {
     size_t count = (size_t)products->N;
     scope_free int32_t *tokens = mem_calloc(count, sizeof *tokens),
@@ -154,10 +154,10 @@ static int rounds(struct trainer *trainer, struct products *products, const stru
     for (uint64_t round = 0; fgets(line, sizeof line, stdin); round++) {
         struct trainer_stats stats;
         for (size_t i = 0; i < count; i++) {
-            tokens[i] = (int32_t)(rng_bits(round, RNG_SAMPLE, 0, i) % (uint64_t)gpt->config.vocab);
-            targets[i] = (int32_t)(rng_bits(round, RNG_SAMPLE, 1, i) % (uint64_t)gpt->config.vocab);
+            tokens[i] = (int32_t)(rng_bits(round, RNG_SAMPLE, 0, i) % (uint64_t)vocab);
+            targets[i] = (int32_t)(rng_bits(round, RNG_SAMPLE, 1, i) % (uint64_t)vocab);
         }
-        if (trainer_step(trainer, tokens, targets, &values, &stats, err) ||
+        if (trainer_step(trainer, &(struct batch){{tokens, targets}}, &values, &stats, err) ||
             trainer_run(trainer, products_run, products, err))
             return -1;
         if (printf("%lld %lld\n", (long long)stats.step_ns, (long long)products->taken_ns) < 0 ||
@@ -169,16 +169,16 @@ static int rounds(struct trainer *trainer, struct products *products, const stru
 
 static int run(const struct settings *s, struct muster_error *err)
 {
-    const struct gpt_config config = {
+    const struct gpt2_config config = {
         .layers = s->layers, .channels = 768, .heads = 12, .vocab = 50257, .max_positions = 1024};
-    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&config, err);
-    GUARD(guard_trainer) struct trainer *trainer = gpt ? make_trainer(gpt, s, err) : NULL;
+    GUARD(guard_model) struct model *model = gpt2_create(&config, err);
+    GUARD(guard_trainer) struct trainer *trainer = model ? make_trainer(model, s, err) : NULL;
     if (!trainer)
         return -1;
     struct products products;
     int failed = products_make(&products, &config, s->batch * s->positions, trainer_kernels(trainer))
                      ? error_set(err, MUSTER_E_NOMEM, "no memory for the products' arrays")
-                     : rounds(trainer, &products, gpt, err);
+                     : rounds(trainer, &products, config.vocab, err);
     products_free(&products);
     return failed;
 }

@@ -8,12 +8,13 @@
 #include "proto/processor/processor.h"
 #include "runtime/device/host_threads.h"
 #include "runtime/include/muster.h"
-#include "runtime/model/gpt.h"
+#include "runtime/model/gpt2.h"
 #include "runtime/train/trainer.h"
 #include "runtime/world/world.h"
 
 struct muster_trainer {
-    struct gpt *gpt;
+    struct model *model;
+    int vocabulary;
     struct trainer *trainer;
     struct muster_training training;
     int rank, world_size;
@@ -119,11 +120,11 @@ struct muster_trainer *muster_trainer_create(struct muster_world *world, const s
         return NULL;
     if (check_training(model, training, err))
         return NULL;
-    const struct gpt_config config = {.layers = model->layers,
-                                      .channels = model->channels,
-                                      .heads = model->heads,
-                                      .vocab = model->vocabulary,
-                                      .max_positions = model->positions};
+    const struct gpt2_config config = {.layers = model->layers,
+                                       .channels = model->channels,
+                                       .heads = model->heads,
+                                       .vocab = model->vocabulary,
+                                       .max_positions = model->positions};
     GUARD(guard_muster_trainer) struct muster_trainer *trainer = mem_calloc(1, sizeof *trainer);
     if (!trainer) {
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for a trainer");
@@ -140,8 +141,9 @@ struct muster_trainer *muster_trainer_create(struct muster_world *world, const s
     trainer->training = *training;
     trainer->rank = options.rank;
     trainer->world_size = options.world_size;
-    trainer->gpt = gpt_create(&config, err);
-    trainer->trainer = trainer->gpt ? trainer_create(&trainer->gpt->model, &options, err) : NULL;
+    trainer->vocabulary = config.vocab;
+    trainer->model = gpt2_create(&config, err);
+    trainer->trainer = trainer->model ? trainer_create(trainer->model, &options, err) : NULL;
     return trainer->trainer ? take_pointer(&trainer) : NULL;
 }
 
@@ -150,7 +152,7 @@ void muster_trainer_destroy(struct muster_trainer *trainer)
     if (!trainer)
         return;
     trainer_destroy(trainer->trainer);
-    gpt_destroy(trainer->gpt);
+    model_destroy(trainer->model);
     mem_free(trainer);
 }
 
@@ -159,7 +161,7 @@ void muster_trainer_destroy(struct muster_trainer *trainer)
 static int check_tokens(const struct muster_trainer *trainer, const int32_t *tokens, const int32_t *targets,
                         int64_t count, struct muster_error *err)
 {
-    int vocabulary = trainer->gpt->config.vocab;
+    int vocabulary = trainer->vocabulary;
     for (int64_t i = 0; i < count; i++) {
         if (tokens[i] < 0 || tokens[i] >= vocabulary)
             return error_set(err, MUSTER_E_INVALID, "token %lld is %d, but the vocabulary has %d",
@@ -198,7 +200,7 @@ int muster_trainer_step(struct muster_trainer *trainer, const int32_t *tokens, c
         .stop = step->stop != 0,
     };
     struct trainer_stats stats;
-    if (trainer_step(trainer->trainer, tokens, targets, &values, &stats, err))
+    if (trainer_step(trainer->trainer, &(struct batch){{tokens, targets}}, &values, &stats, err))
         return -1;
     if (result)
         *result = (struct muster_step_result){.size = sizeof *result,
@@ -218,20 +220,20 @@ int muster_trainer_evaluate(struct muster_trainer *trainer, const int32_t *token
     int64_t count = (int64_t)trainer->training.sequences * trainer->training.positions;
     if (check_tokens(trainer, tokens, targets, count, err))
         return -1;
-    return trainer_evaluate(trainer->trainer, tokens, targets, loss, err);
+    return trainer_evaluate(trainer->trainer, &(struct batch){{tokens, targets}}, loss, err);
 }
 
 /* ---- parameters ---- */
 
 static const struct param_desc *param_at(const struct muster_trainer *trainer, int parameter)
 {
-    const struct model *model = &trainer->gpt->model;
+    const struct model *model = trainer->model;
     return parameter >= 0 && parameter < model->param_count ? &model->params[parameter] : NULL;
 }
 
 int muster_trainer_parameters(const struct muster_trainer *trainer)
 {
-    return trainer->gpt->model.param_count;
+    return trainer->model->param_count;
 }
 
 const char *muster_trainer_parameter_name(const struct muster_trainer *trainer, int parameter)

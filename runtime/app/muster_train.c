@@ -21,9 +21,10 @@
 #include "proto/exit_code.h"
 #include "runtime/app/progress.h"
 #include "runtime/app/train_config.h"
+#include "runtime/app/train_model.h"
 #include "runtime/device/host_threads.h"
 #include "runtime/include/muster.h"
-#include "runtime/model/gpt.h"
+#include "runtime/model/program.h"
 #include "runtime/model/safetensors.h"
 #include "runtime/train/data.h"
 #include "runtime/train/generate.h"
@@ -48,13 +49,13 @@ struct command {
 struct run {
     struct train_config config;
     struct muster_world *world;
-    struct gpt *gpt;
+    struct model *model;
     struct data *data;
     struct trainer *trainer;
     int rank, world_size, local_size, micro_batches, threads;
     struct mesh mesh;
-    int32_t *tokens, *targets; /* (micro_batches, B, T) */
-    void **weights;            /* full parameters, rank 0 only, after the training */
+    void *arrays[BATCH_INPUTS]; /* of the model's batch, for all micro-batches */
+    void **weights;             /* full parameters, rank 0 only, after the training */
     struct progress progress;
     bool listens, noticed;  /* for stop notices; of one */
     bool cut_short;         /* all ranks have stopped for a notice, before the last step */
@@ -191,17 +192,12 @@ static void fill_plan_options(const struct run *run, struct plan_options *plan)
 static int make_model(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    const struct gpt_config shape = {.layers = (int)c->layers,
-                                     .channels = (int)c->channels,
-                                     .heads = (int)c->heads,
-                                     .vocab = (int)c->vocabulary,
-                                     .max_positions = (int)c->sequence_length};
-    run->gpt = gpt_create(&shape, err);
-    if (!run->gpt)
+    run->model = train_model_create(c, err);
+    if (!run->model)
         return -1;
-    if (param_patterns_freeze(&run->gpt->model, c->frozen, err) < 0)
+    if (param_patterns_freeze(run->model, c->frozen, err) < 0)
         return error_wrap(err, "training.frozen");
-    if (param_patterns_decay(&run->gpt->model, (enum param_decay)c->decay, c->no_decay, err) < 0)
+    if (param_patterns_decay(run->model, (enum param_decay)c->decay, c->no_decay, err) < 0)
         return error_wrap(err, "training.no_decay");
     if (mesh_choose((enum strategy)c->strategy, c->replicas, run->world_size, run->local_size, &run->mesh,
                     err))
@@ -218,12 +214,12 @@ static int print_plan(struct run *run, const struct command *command, struct mus
     struct plan_options options;
     fill_plan_options(run, &options);
     struct plan plan;
-    if (plan_build(&run->gpt->model, &options, &plan, err) < 0)
+    if (plan_build(run->model, &options, &plan, err) < 0)
         return -1;
     scope_buffer out = {0};
-    int result = plan_summary(&run->gpt->model, &plan, &out);
+    int result = plan_summary(run->model, &plan, &out);
     if (!result && command->verbose)
-        result = plan_dump(&run->gpt->model, &plan, &out);
+        result = plan_dump(run->model, &plan, &out);
     plan_free(&plan);
     if (result < 0)
         return error_set(err, MUSTER_E_NOMEM, "no memory to print the plan");
@@ -241,7 +237,7 @@ static bool saves(const struct run *run)
 static int open_inputs(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    if (make_model(run, err) < 0)
+    if (make_model(run, err) < 0 || data_check_inputs(run->model, err) < 0)
         return -1;
     run->data = data_open(c->path, (int)c->sequence_length, (uint64_t)c->seed, err);
     if (!run->data) {
@@ -249,11 +245,13 @@ static int open_inputs(struct run *run, struct muster_error *err)
             err->code = MUSTER_E_INVALID; /* unreadable data is bad input, like missing data */
         return -1;
     }
-    size_t count = (size_t)run->micro_batches * (size_t)c->micro_batch * (size_t)c->sequence_length;
-    run->tokens = mem_calloc(count, sizeof *run->tokens);
-    run->targets = mem_calloc(count, sizeof *run->targets);
-    if (!run->tokens || !run->targets)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for a batch of %zu tokens", count);
+    const struct shape shape = {(int)c->micro_batch, (int)c->sequence_length};
+    for (int i = 0; i < run->model->input_count; i++) {
+        run->arrays[i] =
+            mem_calloc((size_t)run->micro_batches, (size_t)batch_input_bytes(run->model, shape, i));
+        if (!run->arrays[i])
+            return error_set(err, MUSTER_E_NOMEM, "no memory for %d micro-batches", run->micro_batches);
+    }
     return run->rank == 0 && saves(run) ? safetensors_probe(c->output, err) : 0;
 }
 
@@ -284,7 +282,7 @@ static int open_run(struct run *run, struct muster_error *err)
         .seed = (uint64_t)c->seed,
     };
     fill_plan_options(run, &options.plan);
-    run->trainer = trainer_create(&run->gpt->model, &options, err);
+    run->trainer = trainer_create(run->model, &options, err);
     return run->trainer ? 0 : -1;
 }
 
@@ -303,12 +301,11 @@ static void say_start(struct run *run)
         (void)snprintf(replicas, sizeof replicas, " in %d replicas", run->mesh.replicate); /* fits */
     printf("data: %s, %d files, %lld tokens\n", c->path, data_files(run->data),
            (long long)data_tokens(run->data));
-    printf(
-        "model: gpt2, %lld parameters in %d groups; %s over %d ranks%s, %d threads each; %s a rank planned, "
-        "%d gathers in flight\n",
-        (long long)model_parameters(&run->gpt->model), plan->group_count,
-        strategy_name(plan->options.strategy), run->world_size, replicas, run->threads,
-        text_format_bytes(bytes, sizeof bytes, run->progress.planned_bytes), plan->gathers_in_flight);
+    printf("model: %s, %lld parameters in %d groups; %s over %d ranks%s, %d threads each; %s a rank planned, "
+           "%d gathers in flight\n",
+           train_config_architecture(c), (long long)model_parameters(run->model), plan->group_count,
+           strategy_name(plan->options.strategy), run->world_size, replicas, run->threads,
+           text_format_bytes(bytes, sizeof bytes, run->progress.planned_bytes), plan->gathers_in_flight);
     printf("batch: %lld sequences of %lld tokens a step, %d micro-batches of %lld a rank\n",
            (long long)c->global_batch, (long long)c->sequence_length, run->micro_batches,
            (long long)c->micro_batch);
@@ -370,9 +367,12 @@ static int train(struct run *run, struct muster_error *err)
     const struct train_config *c = &run->config;
     const struct lr_schedule schedule = train_config_schedule(c);
     int64_t updates = 0; /* a skipped step does not advance the schedule */
+    struct batch batch;
+    for (int i = 0; i < BATCH_INPUTS; i++)
+        batch.input[i] = run->arrays[i];
     for (int64_t step = 0; step < c->steps && !run->cut_short; step++) {
-        data_batch(run->data, step, run->rank, run->world_size, run->micro_batches, (int)c->micro_batch,
-                   run->tokens, run->targets);
+        data_batch(run->data, run->model, step, run->rank, run->world_size, run->micro_batches,
+                   (int)c->micro_batch, run->arrays);
         const struct trainer_step_values values = {
             .learning_rate = lr_at(&schedule, updates),
             .weight_decay = c->weight_decay,
@@ -385,7 +385,7 @@ static int train(struct run *run, struct muster_error *err)
             .stop = run->noticed,
         };
         struct trainer_stats stats;
-        if (trainer_step(run->trainer, run->tokens, run->targets, &values, &stats, err) < 0)
+        if (trainer_step(run->trainer, &batch, &values, &stats, err) < 0)
             return error_wrap(err, "step %lld", (long long)step + 1);
         updates += !stats.skipped;
         if (stats.skipped && run->rank == 0)
@@ -431,7 +431,7 @@ static int train(struct run *run, struct muster_error *err)
 static int keep_weight(void *context, int param, const void *values, struct muster_error *err)
 {
     struct run *run = context;
-    const struct param_desc *desc = &run->gpt->model.params[param];
+    const struct param_desc *desc = &run->model->params[param];
     size_t bytes = (size_t)param_elements(desc) * sizeof(float);
     run->weights[param] = mem_calloc(bytes, 1);
     if (!run->weights[param])
@@ -445,7 +445,7 @@ static int gather_weights(struct run *run, struct muster_error *err)
 {
     bool keeps = run->rank == 0;
     if (keeps) {
-        run->weights = mem_calloc((size_t)run->gpt->model.param_count, sizeof *run->weights);
+        run->weights = mem_calloc((size_t)run->model->param_count, sizeof *run->weights);
         if (!run->weights)
             return error_set(err, MUSTER_E_NOMEM, "no memory to gather the parameters");
     }
@@ -462,7 +462,7 @@ static int print_sample(const struct run *run, struct muster_error *err)
         .threads = run->threads,
     };
     scope_buffer text = {0};
-    if (generate_text(run->gpt, device_cpu(), (const void *const *)run->weights, &options, &text, err) < 0)
+    if (generate_text(run->model, device_cpu(), (const void *const *)run->weights, &options, &text, err) < 0)
         return -1;
     printf("sample:\n");
     (void)fwrite(text.data, 1, text.length, stdout);
@@ -491,13 +491,13 @@ static void close_run(struct run *run)
 {
     trainer_destroy(run->trainer);
     if (run->weights)
-        for (int i = 0; i < run->gpt->model.param_count; i++)
+        for (int i = 0; i < run->model->param_count; i++)
             mem_free(run->weights[i]);
     mem_free(run->weights);
-    mem_free(run->tokens);
-    mem_free(run->targets);
+    for (int i = 0; i < BATCH_INPUTS; i++)
+        mem_free(run->arrays[i]);
     data_destroy(run->data);
-    gpt_destroy(run->gpt);
+    model_destroy(run->model);
     muster_world_close(&run->world);
     train_config_free(&run->config);
 }

@@ -29,7 +29,8 @@ static const char *const schedules[] = {
 #undef LR_KIND_NAME
         NULL};
 static const char *const warmups[] = {"log", "linear", NULL}; /* enum lr_warmup */
-static const char *const architectures[] = {"gpt2", NULL};
+static const char *const architectures[] = {"gpt2", "llama", NULL};
+static const char *const rope_scalings[] = {"none", "linear", "llama3", NULL}; /* enum rotary_kind */
 static const char *const tokenizers[] = {"bytes", NULL};
 
 #define AT(member) KNOB_OFFSET(train_config, member)
@@ -358,6 +359,97 @@ static const struct knob rows[] = {
      .max = 1 << 20,
      .section = "model",
      .help = "tokens; the bytes tokenizer needs 256"},
+    {.name = "model.kv_heads",
+     .type = KNOB_INT,
+     .offset = AT(kv_heads),
+     .initial = "0",
+     .min = 0,
+     .max = 1024,
+     .section = "model",
+     .help = "llama: heads of keys and values, a divisor of heads; 0: heads"},
+    {.name = "model.head_size",
+     .type = KNOB_INT,
+     .offset = AT(head_size),
+     .initial = "0",
+     .min = 0,
+     .max = 1024,
+     .section = "model",
+     .help = "llama: elements of a head; 0: channels / heads"},
+    {.name = "model.hidden",
+     .type = KNOB_INT,
+     .offset = AT(hidden),
+     .initial = "0",
+     .min = 0,
+     .max = 1 << 20,
+     .section = "model",
+     .help = "llama: width inside of the MLP; 0: 8/3 of channels, up to a multiple of 64"},
+    {.name = "model.tied",
+     .type = KNOB_BOOL,
+     .offset = AT(tied),
+     .initial = "false",
+     .section = "model",
+     .help = "llama: the output weight is the token embedding (always so in gpt2)"},
+    {.name = "model.attention_bias",
+     .type = KNOB_BOOL,
+     .offset = AT(attention_bias),
+     .initial = "false",
+     .section = "model",
+     .help = "llama: biases in the products of attention (always there in gpt2)"},
+    {.name = "model.norm_epsilon",
+     .type = KNOB_DOUBLE,
+     .offset = AT(norm_epsilon),
+     .initial = "1e-5",
+     .min = 1e-30,
+     .max = 1,
+     .section = "model",
+     .help = "llama: of RMSNorm (1e-5 in gpt2)"},
+    {.name = "model.rope_theta",
+     .type = KNOB_DOUBLE,
+     .offset = AT(rope_theta),
+     .initial = "10000",
+     .min = 1,
+     .max = 1e12,
+     .section = "model",
+     .help = "llama: base of the rotary frequencies"},
+    {.name = "model.rope_scaling",
+     .type = KNOB_CHOICE,
+     .offset = AT(rope_scaling),
+     .initial = "none",
+     .choices = rope_scalings,
+     .section = "model",
+     .help = "llama: how rotary frequencies are scaled for longer texts"},
+    {.name = "model.rope_factor",
+     .type = KNOB_DOUBLE,
+     .offset = AT(rope_factor),
+     .initial = "8",
+     .min = 1,
+     .max = 1e6,
+     .section = "model",
+     .help = "llama: of rope_scaling linear and llama3"},
+    {.name = "model.rope_low_frequency",
+     .type = KNOB_DOUBLE,
+     .offset = AT(rope_low_frequency),
+     .initial = "1",
+     .min = 1e-6,
+     .max = 1e6,
+     .section = "model",
+     .help = "llama: low_freq_factor of rope_scaling llama3"},
+    {.name = "model.rope_high_frequency",
+     .type = KNOB_DOUBLE,
+     .offset = AT(rope_high_frequency),
+     .initial = "4",
+     .min = 1e-6,
+     .max = 1e6,
+     .section = "model",
+     .help = "llama: high_freq_factor of rope_scaling llama3"},
+    {.name = "model.rope_original_positions",
+     .type = KNOB_INT,
+     .offset = AT(rope_original_positions),
+     .initial = "8192",
+     .min = 1,
+     .max = 1 << 30,
+     .section = "model",
+     .help = "llama: original_max_position_embeddings of rope_scaling llama3"},
     {.name = "data.path",
      .type = KNOB_TEXT,
      .offset = AT(path),
@@ -410,6 +502,11 @@ const struct knob_table *train_config_table(void)
     return &table;
 }
 
+const char *train_config_architecture(const struct train_config *config)
+{
+    return architectures[config->architecture];
+}
+
 void train_config_free(struct train_config *config)
 {
     if (config)
@@ -419,7 +516,7 @@ void train_config_free(struct train_config *config)
 struct reader {
     const char *name;
     struct train_config *config;
-    uint8_t sources[sizeof rows / sizeof *rows];
+    uint8_t *sources; /* [table.count] */
     struct muster_error *err;
 };
 
@@ -529,9 +626,9 @@ static int take_tree(struct reader *r, const struct tree *tree)
 }
 
 static int read_yaml(const char *name, const char *text, size_t length, struct train_config *config,
-                     struct muster_error *err)
+                     uint8_t *sources, struct muster_error *err)
 {
-    struct reader r = {.name = name, .config = config, .err = err};
+    struct reader r = {.name = name, .config = config, .sources = sources, .err = err};
     struct tree tree;
     if (tree_parse(name, text, length, &tree, err) < 0)
         return -1;
@@ -540,7 +637,7 @@ static int read_yaml(const char *name, const char *text, size_t length, struct t
     return result;
 }
 
-static int override(struct train_config *config, const char *text, struct muster_error *err)
+static int override(struct train_config *config, uint8_t *sources, const char *text, struct muster_error *err)
 {
     const char *equals = strchr(text, '=');
     if (!equals)
@@ -555,7 +652,43 @@ static int override(struct train_config *config, const char *text, struct muster
     scope_free char *where = mem_printf("--set %s", key);
     if (!where)
         return error_set(err, MUSTER_E_NOMEM, "--set: no memory");
-    return knob_set(&table, config, NULL, knob, equals + 1, KNOB_FROM_FLAG, where, err);
+    return knob_set(&table, config, sources, knob, equals + 1, KNOB_FROM_FLAG, where, err);
+}
+
+/* Keys that have an effect only beside another one. */
+static int check_model_keys(const char *name, const struct train_config *c, const uint8_t *sources,
+                            struct muster_error *err)
+{
+    enum { ANY_LLAMA, ANY_SCALING, LLAMA3 };
+    static const struct {
+        const char *key;
+        int needs;
+    } keys[] = {
+        {"model.kv_heads", ANY_LLAMA},         {"model.head_size", ANY_LLAMA},
+        {"model.hidden", ANY_LLAMA},           {"model.tied", ANY_LLAMA},
+        {"model.attention_bias", ANY_LLAMA},   {"model.norm_epsilon", ANY_LLAMA},
+        {"model.rope_theta", ANY_LLAMA},       {"model.rope_scaling", ANY_LLAMA},
+        {"model.rope_factor", ANY_SCALING},    {"model.rope_low_frequency", LLAMA3},
+        {"model.rope_high_frequency", LLAMA3}, {"model.rope_original_positions", LLAMA3},
+    };
+    bool llama = c->architecture == TRAIN_ARCHITECTURE_LLAMA;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const struct knob *knob = knob_find(&table, keys[i].key, strlen(keys[i].key), false, NULL);
+        if (sources[knob - rows] == KNOB_FROM_DEFAULT)
+            continue;
+        if (!llama)
+            return error_set(err, MUSTER_E_INVALID,
+                             "%s: %s is a key of llama, but model.architecture is %s; remove it or set "
+                             "model.architecture: llama",
+                             name, keys[i].key, architectures[c->architecture]);
+        if ((keys[i].needs == ANY_SCALING && c->rope_scaling == 0) ||
+            (keys[i].needs == LLAMA3 && strcmp(rope_scalings[c->rope_scaling], "llama3") != 0))
+            return error_set(err, MUSTER_E_INVALID,
+                             "%s: %s has no effect with model.rope_scaling: %s; set it to %s", name,
+                             keys[i].key, rope_scalings[c->rope_scaling],
+                             keys[i].needs == LLAMA3 ? "llama3" : "linear or llama3");
+    }
+    return 0;
 }
 
 struct lr_schedule train_config_schedule(const struct train_config *config)
@@ -578,7 +711,7 @@ struct lr_schedule train_config_schedule(const struct train_config *config)
 
 static int train_config_check(const char *name, const struct train_config *c, struct muster_error *err)
 {
-    if (c->channels % c->heads)
+    if (c->channels % c->heads && !c->head_size)
         return error_set(err, MUSTER_E_INVALID,
                          "%s: model.channels %lld is not a multiple of model.heads %lld", name,
                          (long long)c->channels, (long long)c->heads);
@@ -607,11 +740,14 @@ int train_config_parse(const char *name, const char *text, size_t length, char *
                        int override_count, struct train_config *config, struct muster_error *err)
 {
     struct train_config fresh = {0};
+    uint8_t sources[sizeof rows / sizeof *rows] = {0};
     int result = knob_defaults(&table, &fresh, err);
     if (!result)
-        result = read_yaml(name, text, length, &fresh, err);
+        result = read_yaml(name, text, length, &fresh, sources, err);
     for (int i = 0; !result && i < override_count; i++)
-        result = override(&fresh, overrides[i], err);
+        result = override(&fresh, sources, overrides[i], err);
+    if (!result)
+        result = check_model_keys(name, &fresh, sources, err);
     if (!result)
         result = train_config_check(name, &fresh, err);
     if (result < 0)

@@ -6,6 +6,7 @@
 #ifndef MUSTER_RUNTIME_APP_TRAIN_CONFIG_H
 #define MUSTER_RUNTIME_APP_TRAIN_CONFIG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/base/knob.h"
@@ -14,7 +15,7 @@
 #include "runtime/plan/plan.h"
 #include "runtime/train/lr.h"
 
-enum { TRAIN_ARCHITECTURE_GPT2 };
+enum { TRAIN_ARCHITECTURE_GPT2, TRAIN_ARCHITECTURE_LLAMA };
 enum { TRAIN_TOKENIZER_BYTES };
 
 struct train_config {
@@ -49,6 +50,13 @@ struct train_config {
     /* model */
     int architecture;
     int64_t layers, channels, heads, vocabulary;
+    /* of llama alone; see llama.h */
+    int64_t kv_heads, head_size, hidden;
+    bool tied, attention_bias;
+    double norm_epsilon, rope_theta;
+    int rope_scaling; /* enum rotary_kind */
+    double rope_factor, rope_low_frequency, rope_high_frequency;
+    int64_t rope_original_positions;
     /* data */
     char *path;
     int tokenizer;
@@ -60,6 +68,7 @@ struct train_config {
 };
 
 const struct knob_table *train_config_table(void);
+const char *train_config_architecture(const struct train_config *config); /* "gpt2" */
 
 /* Fills config with defaults, then with the file, then with overrides ("key=value"), and checks
  * constraints between keys. On failure config holds nothing. */

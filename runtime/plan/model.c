@@ -1,6 +1,9 @@
 /* model.c - counts a model's parameters and checks that its two lists are consistent. */
 #include "runtime/plan/model.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
@@ -18,6 +21,61 @@ int64_t model_parameters(const struct model *model)
     for (int i = 0; i < model->param_count; i++)
         elements += param_elements(&model->params[i]);
     return elements;
+}
+
+int model_add_input(struct model *model, const char *name, enum dtype dtype, bool positions, int64_t width)
+{
+    if (model->input_count == BATCH_INPUTS)
+        return -1;
+    struct batch_input *input = &model->inputs[model->input_count];
+    *input = (struct batch_input){.dtype = dtype, .width = width, .positions = positions};
+    (void)snprintf(input->name, sizeof input->name, "%s", name);
+    return model->input_count++;
+}
+
+int64_t batch_input_bytes(const struct model *model, struct shape shape, int i)
+{
+    const struct batch_input *input = &model->inputs[i];
+    return (int64_t)shape.B * (input->positions ? shape.T : 1) * input->width * dtype_size(input->dtype);
+}
+
+int64_t batch_offset(const struct model *model, struct shape shape, int i)
+{
+    int64_t offset = 0;
+    for (int before = 0; before < i; before++)
+        offset += (batch_input_bytes(model, shape, before) + 255) / 256 * 256;
+    return offset;
+}
+
+int64_t batch_bytes(const struct model *model, struct shape shape)
+{
+    return batch_offset(model, shape, model->input_count);
+}
+
+enum dtype batch_dtype(const struct model *model)
+{
+    for (int i = 1; i < model->input_count; i++)
+        if (model->inputs[i].dtype != model->inputs[0].dtype)
+            return DTYPE_U8;
+    return model->inputs[0].dtype;
+}
+
+static int check_inputs(const struct model *model, struct muster_error *err)
+{
+    if (model->input_count < 1 || model->input_count > BATCH_INPUTS)
+        return error_set(err, MUSTER_E_INVALID, "model %s has a batch of %d inputs; it may have 1 to %d",
+                         model->name, model->input_count, BATCH_INPUTS);
+    for (int i = 0; i < model->input_count; i++) {
+        const struct batch_input *input = &model->inputs[i];
+        if (input->width < 1 || input->width > 1 << 30 || (unsigned)input->dtype >= DTYPE_COUNT)
+            return error_set(err, MUSTER_E_INVALID,
+                             "input %s of the batch has %lld elements a row of type %d", input->name,
+                             (long long)input->width, (int)input->dtype);
+        for (int other = 0; other < i; other++)
+            if (!strcmp(model->inputs[other].name, input->name))
+                return error_set(err, MUSTER_E_INVALID, "two inputs of the batch are called %s", input->name);
+    }
+    return 0;
 }
 
 static int check_param(const struct param_desc *param, int index, struct muster_error *err)
@@ -100,6 +158,8 @@ int model_check(const struct model *model, struct muster_error *err)
     if (model->stages < 1 || model->stages > model->layer_count)
         return error_set(err, MUSTER_E_INVALID, "model %s has %d pipeline stages for %d layers; use 1 to %d",
                          model->name, model->stages, model->layer_count, model->layer_count);
+    if (check_inputs(model, err) < 0)
+        return -1;
     for (int i = 0; i < model->param_count; i++)
         if (check_param(&model->params[i], i, err) < 0)
             return -1;

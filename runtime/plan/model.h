@@ -19,6 +19,8 @@ enum {
                           products 20 */
     LAYER_GROUPS = 4,  /* groups they may lie in */
     LAYER_SOURCES = 4, /* inputs from other layers */
+    BATCH_INPUTS = 8,  /* arrays of one batch */
+    BATCH_NAME_LIMIT = 16,
 };
 
 enum param_init {
@@ -53,9 +55,18 @@ struct layer_sizes {
     double forward_flops;
 };
 
+/* One array of a batch: "tokens", "targets", "image", "label", "lengths". Its shape is (B,T,width), or
+ * (B,width) where it has no positions. */
+struct batch_input {
+    char name[BATCH_NAME_LIMIT];
+    enum dtype dtype;
+    int64_t width;  /* elements of a row */
+    bool positions; /* a row for each position, not for each sample */
+};
+
+/* The arrays of one micro-batch, in the order of model.inputs. */
 struct batch {
-    const int32_t *tokens;  /* (B,T) */
-    const int32_t *targets; /* (B,T), -1 does not count */
+    const void *input[BATCH_INPUTS];
 };
 
 /* Everything a layer's function may touch. Pointers are device memory; weights and gradients are in the order
@@ -77,6 +88,8 @@ struct layer_context {
     void *saved, *work;
     const struct batch *batch;
     const struct step_scalars *scalars;
+    int64_t sample; /* the micro-batch's first sample on this rank, counted from the step's first: constant */
+    bool evaluates; /* the loss is wanted and no gradient: nothing random happens */
     /* Device; a loss layer adds the sum of its losses and the number of targets that count: in its backward
      * where there is one (LAYER_TRAIN: the gradient of a chunk of logits is formed while the chunk is there),
      * else in its forward (LAYER_EVAL). NULL for the other layers. */
@@ -112,6 +125,8 @@ struct model {
     struct layer_desc
         *layers; /* in execution order; a source comes before its user; the last one ends in the loss */
     int layer_count;
+    struct batch_input inputs[BATCH_INPUTS]; /* what a batch holds, in the order in which callers give it */
+    int input_count;
     int stages;        /* pipeline stages that the layers are cut into, at least 1 */
     int max_positions; /* largest T; 0: any */
     /* Metadata of a file of its parameters: pairs of texts, NULL at the end; NULL: none. */
@@ -120,6 +135,14 @@ struct model {
 
 int64_t param_elements(const struct param_desc *param);
 int64_t model_parameters(const struct model *model); /* elements of all parameters */
+/* Declares another array of the batch; -1 if there are BATCH_INPUTS already, else its index. */
+int model_add_input(struct model *model, const char *name, enum dtype dtype, bool positions, int64_t width);
+/* Bytes of the i-th array of a micro-batch, and where it begins in a buffer of batch_bytes() that holds all
+ * of them (i = input_count: where the last one ends); both are multiples of 256 but for batch_input_bytes. */
+int64_t batch_input_bytes(const struct model *model, struct shape shape, int i);
+int64_t batch_offset(const struct model *model, struct shape shape, int i);
+int64_t batch_bytes(const struct model *model, struct shape shape);
+enum dtype batch_dtype(const struct model *model); /* of all its arrays; DTYPE_U8 if they differ */
 /* Whether the lists are consistent: sources before users and used, parameters used, stages in order.
  * Errors name the layer or parameter. */
 int model_check(const struct model *model, struct muster_error *err);

@@ -173,7 +173,7 @@ static int add_moments(struct plan_builder *b)
 static int add_scalars(struct plan_builder *b)
 {
     struct plan *plan = b->plan;
-    int64_t batches = plan_batch_bytes(b->options->shape) * b->options->micro_batches;
+    int64_t batches = batch_bytes(b->model, b->options->shape) * b->options->micro_batches;
     plan->scalars = plan_add_buffer(b, PLAN_SCALARS, MEMORY_COMM, sizeof(struct step_scalars));
     plan->loss = plan_add_buffer(b, PLAN_SCALARS, MEMORY_COMM, sizeof(struct plan_loss));
     plan->staging_input = plan_add_buffer(b, PLAN_STAGING, MEMORY_PINNED, sizeof(struct plan_input));
@@ -184,7 +184,7 @@ static int add_scalars(struct plan_builder *b)
     for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
         if (made[i] < 0)
             return -1;
-        plan->entries[made[i]].dtype = made[i] == plan->staging_batch ? DTYPE_I32 : DTYPE_F64;
+        plan->entries[made[i]].dtype = made[i] == plan->staging_batch ? batch_dtype(b->model) : DTYPE_F64;
     }
     return 0;
 }

@@ -139,7 +139,7 @@ struct plan_segment {
     X(PLAN_DOUT, "dout")               /* its gradient */                                                    \
     X(PLAN_SAVED, "saved")             /* kept by a layer from forward to backward */                        \
     X(PLAN_WORK, "work")                                                                                     \
-    X(PLAN_BATCH, "batch")     /* tokens and targets of a micro-batch */                                     \
+    X(PLAN_BATCH, "batch")     /* the arrays of a micro-batch */                                             \
     X(PLAN_SCALARS, "scalars") /* plan.scalars: struct step_scalars; plan.loss: struct plan_loss */          \
     X(PLAN_ERROR_FEEDBACK, "error_feedback")                                                                 \
     X(PLAN_ENCODED, "encoded") /* compressed gradient in transit */                                          \
@@ -169,10 +169,8 @@ struct plan_result {
     struct step_scalars scalars;
     struct plan_loss loss;
 };
-/* A PLAN_BATCH buffer: tokens at 0, targets at plan_batch_targets(); i32 (B,T) each. plan.staging_batch holds
- * one for each micro-batch, plan_batch_bytes() apart. */
-int64_t plan_batch_targets(struct shape shape);
-int64_t plan_batch_bytes(struct shape shape);
+/* A PLAN_BATCH buffer holds the batch's arrays at their batch_offset(); plan.staging_batch holds one for each
+ * micro-batch, batch_bytes() apart. */
 
 struct plan_entry {
     enum plan_kind kind;
@@ -277,7 +275,7 @@ struct plan {
     /* Entries by their role; loss and scalars are COMM memory, staging is PINNED. */
     int scalars, loss;
     int staging_input;  /* struct plan_input of the next step, written by the host before the step */
-    int staging_batch;  /* tokens and targets of all micro-batches, likewise */
+    int staging_batch;  /* the arrays of all micro-batches, likewise */
     int staging_result; /* struct plan_result, to be read by the host after the step */
     int64_t arena_bytes[MEMORY_CLASS_COUNT]; /* memory to allocate, to the byte */
     int64_t kind_bytes[PLAN_KIND_COUNT];     /* at their sum, not counting sharing */

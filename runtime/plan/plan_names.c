@@ -1,4 +1,4 @@
-/* plan_names.c - printable names of the plan's enums, and the layout of a batch. */
+/* plan_names.c - printable names of the plan's enums. */
 #include "runtime/plan/plan.h"
 
 #define NAME_ENTRY(symbol, name) [symbol] = name,
@@ -33,15 +33,4 @@ const char *axis_name(enum mesh_axis axis)
 {
     static const char *const names[] = {"shard", "replicate", "pipeline", "tied", "world"};
     return NAME_OF(names, axis);
-}
-
-int64_t plan_batch_targets(struct shape shape)
-{
-    int64_t bytes = (int64_t)shape.B * shape.T * (int64_t)sizeof(int32_t);
-    return (bytes + 255) / 256 * 256;
-}
-
-int64_t plan_batch_bytes(struct shape shape)
-{
-    return 2 * plan_batch_targets(shape);
 }

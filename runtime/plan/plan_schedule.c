@@ -51,15 +51,15 @@ static int emit_inputs(struct plan_builder *b)
                         sizeof(struct plan_loss));
 }
 
-/* Tokens and targets are copied in when their micro-batch begins. */
+/* The batch's arrays are copied in when their micro-batch begins. */
 static int emit_batch(struct plan_builder *b, int micro)
 {
-    int64_t bytes = plan_batch_bytes(b->options->shape);
+    int64_t bytes = batch_bytes(b->model, b->options->shape);
     if (b->batch[micro] >= 0)
         return 0;
     if (plan_add_transient(b, PLAN_BATCH, -1, micro, bytes, &b->batch[micro]) < 0)
         return -1;
-    b->plan->entries[b->batch[micro]].dtype = DTYPE_I32;
+    b->plan->entries[b->batch[micro]].dtype = batch_dtype(b->model);
     return emit_copy_in(b, b->plan->staging_batch, micro * bytes, b->batch[micro], micro, bytes);
 }
 

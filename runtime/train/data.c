@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -164,14 +165,33 @@ void data_sample(const struct data *data, uint64_t g, int32_t *tokens, int32_t *
 {
     uint64_t window = data_permute(data->seed, g / data->windows, g % data->windows, data->windows);
     const unsigned char *from = (const unsigned char *)data->text.data + window * (uint64_t)data->T;
-    for (int t = 0; t < data->T; t++) {
+    for (int t = 0; tokens && t < data->T; t++)
         tokens[t] = from[t];
+    for (int t = 0; targets && t < data->T; t++)
         targets[t] = from[t + 1];
-    }
 }
 
-void data_batch(const struct data *data, int64_t step, int rank, int world_size, int micro_batches, int B,
-                int32_t *tokens, int32_t *targets)
+static bool is_targets(const struct batch_input *input)
+{
+    return !strcmp(input->name, "targets");
+}
+
+int data_check_inputs(const struct model *model, struct muster_error *err)
+{
+    for (int i = 0; i < model->input_count; i++) {
+        const struct batch_input *input = &model->inputs[i];
+        if ((strcmp(input->name, "tokens") && !is_targets(input)) || input->dtype != DTYPE_I32 ||
+            input->width != 1 || !input->positions)
+            return error_set(
+                err, MUSTER_E_UNSUPPORTED,
+                "model %s reads %s (%s), but text gives tokens and targets (i32) for each position",
+                model->name, input->name, dtype_name(input->dtype));
+    }
+    return 0;
+}
+
+void data_batch(const struct data *data, const struct model *model, int64_t step, int rank, int world_size,
+                int micro_batches, int B, void *const arrays[BATCH_INPUTS])
 {
     uint64_t first = (uint64_t)step * (uint64_t)micro_batches * (uint64_t)world_size * (uint64_t)B;
     for (int micro = 0; micro < micro_batches; micro++) {
@@ -179,7 +199,11 @@ void data_batch(const struct data *data, int64_t step, int rank, int world_size,
             uint64_t g =
                 first + ((uint64_t)micro * (uint64_t)world_size + (uint64_t)rank) * (uint64_t)B + (uint64_t)b;
             int64_t row = ((int64_t)micro * B + b) * data->T;
-            data_sample(data, g, tokens + row, targets + row);
+            for (int i = 0; i < model->input_count; i++) {
+                int32_t *array = (int32_t *)arrays[i] + row;
+                bool targets = is_targets(&model->inputs[i]);
+                data_sample(data, g, targets ? NULL : array, targets ? array : NULL);
+            }
         }
     }
 }

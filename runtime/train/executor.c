@@ -50,6 +50,7 @@ static void run_forward(void *argument)
 {
     struct op_block *b = argument;
     b->context.mode = b->loss && b->executor->evaluating ? LAYER_EVAL : b->op->mode;
+    b->context.evaluates = b->executor->evaluating;
     b->layer->ops->forward(b->layer->config, &b->context);
 }
 
@@ -164,6 +165,15 @@ static int resolve_params(const struct executor_parts *parts, struct op_block *b
     return 0;
 }
 
+/* As data_batch orders the samples of a step. */
+static int64_t first_sample(const struct plan *plan, int micro)
+{
+    const struct mesh *mesh = &plan->options.mesh;
+    struct mesh_place place = mesh_place_of(*mesh, plan->options.rank);
+    int64_t ranks = (int64_t)mesh->replicate * mesh->shard;
+    return (micro * ranks + place.replica * mesh->shard + place.shard) * plan->options.shape.B;
+}
+
 static int resolve_layer(const struct executor *executor, struct op_block *b, struct muster_error *err)
 {
     const struct executor_parts *parts = &executor->parts;
@@ -177,8 +187,8 @@ static int resolve_layer(const struct executor *executor, struct op_block *b, st
     }
     if (op->batch >= 0) {
         const char *batch = executor_address(parts, op->batch, 0);
-        b->batch.tokens = (const int32_t *)batch;
-        b->batch.targets = (const int32_t *)(batch + plan_batch_targets(parts->plan->options.shape));
+        for (int i = 0; i < parts->model->input_count; i++)
+            b->batch.input[i] = batch + batch_offset(parts->model, parts->plan->options.shape, i);
     }
     b->loss = op->layer == parts->model->layer_count - 1;
     struct plan_loss *loss = b->loss ? executor_address(parts, parts->plan->loss, 0) : NULL;
@@ -198,6 +208,7 @@ static int resolve_layer(const struct executor *executor, struct op_block *b, st
         .work = executor_address(parts, op->work, 0),
         .batch = &b->batch,
         .scalars = executor->scalars,
+        .sample = first_sample(parts->plan, op->micro),
         .loss_total = loss ? &loss->total : NULL,
         .loss_count = loss ? &loss->count : NULL,
     };

@@ -1,4 +1,4 @@
-/* generate.c - see generate.h. The context is the last max_positions tokens, recomputed for each token:
+/* generate.c - see generate.h. The context is that of the last tokens, recomputed for each token:
  * simple, and enough for the few hundred characters that a training run prints at its end. */
 #include "runtime/train/generate.h"
 
@@ -6,12 +6,13 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "runtime/model/logits.h"
 
 static const int64_t token_timeout_ns =
     60 * NS_PER_S; /* far beyond one forward pass: only a hang reaches it */
 
 struct generator {
-    const struct gpt *gpt;
+    const struct model *model;
     const struct device_ops *ops;
     struct device *device;
     struct device_stream *stream;
@@ -19,21 +20,21 @@ struct generator {
     const void *const *weights;
     void *work;
     float *logits, *scratch;
-    int32_t *context; /* max_positions */
-    int used;
+    int32_t *context;
+    int used, limit;
 };
 
 static void run_forward(void *argument)
 {
     struct generator *g = argument;
-    gpt_logits(g->gpt, g->kernels, g->weights, g->context, (struct shape){1, g->used}, g->work, g->logits);
+    model_logits(g->model, g->kernels, g->weights, g->context, (struct shape){1, g->used}, g->work,
+                 g->logits);
 }
 
 static void push(struct generator *g, int32_t token)
 {
-    int limit = g->gpt->config.max_positions;
-    if (g->used == limit) {
-        memmove(g->context, g->context + 1, (size_t)(limit - 1) * sizeof *g->context);
+    if (g->used == g->limit) {
+        memmove(g->context, g->context + 1, (size_t)(g->limit - 1) * sizeof *g->context);
         g->used--;
     }
     g->context[g->used++] = token;
@@ -60,11 +61,14 @@ static int draw(struct generator *g, const struct generate_options *options, str
 
 static int open_generator(struct generator *g, int threads, struct muster_error *err)
 {
-    const struct gpt_config *config = &g->gpt->config;
-    if (config->vocab < GENERATE_BYTES)
+    int64_t vocabulary = model_vocabulary(g->model);
+    if (!vocabulary)
+        return error_set(err, MUSTER_E_UNSUPPORTED, "model %s cannot be sampled from", g->model->name);
+    if (vocabulary < GENERATE_BYTES)
         return error_set(err, MUSTER_E_UNSUPPORTED,
-                         "sampling reads tokens as bytes and needs a vocabulary of at least %d, not %d",
-                         GENERATE_BYTES, config->vocab);
+                         "sampling reads tokens as bytes and needs a vocabulary of at least %d, not %lld",
+                         GENERATE_BYTES, (long long)vocabulary);
+    g->limit = g->model->max_positions ? g->model->max_positions : GENERATE_CONTEXT;
     g->device = g->ops->open(0, threads, err);
     if (!g->device)
         return -1;
@@ -72,11 +76,10 @@ static int open_generator(struct generator *g, int threads, struct muster_error 
     g->stream = g->ops->stream_create(g->device, "generate", true, err);
     if (!g->stream)
         return -1;
-    g->work =
-        mem_calloc((size_t)gpt_logits_work(g->gpt, g->kernels, (struct shape){1, config->max_positions}), 1);
-    g->logits = mem_calloc((size_t)config->vocab, sizeof *g->logits);
+    g->work = mem_calloc((size_t)model_logits_work(g->model, g->kernels, (struct shape){1, g->limit}), 1);
+    g->logits = mem_calloc((size_t)vocabulary, sizeof *g->logits);
     g->scratch = mem_calloc(GENERATE_BYTES, sizeof *g->scratch);
-    g->context = mem_calloc((size_t)config->max_positions, sizeof *g->context);
+    g->context = mem_calloc((size_t)g->limit, sizeof *g->context);
     if (!g->work || !g->logits || !g->scratch || !g->context)
         return error_set(err, MUSTER_E_NOMEM, "no memory to sample from the model");
     return 0;
@@ -94,10 +97,10 @@ static void close_generator(struct generator *g)
     mem_free(g->context);
 }
 
-int generate_text(const struct gpt *gpt, const struct device_ops *ops, const void *const *weights,
+int generate_text(const struct model *model, const struct device_ops *ops, const void *const *weights,
                   const struct generate_options *options, struct buffer *out, struct muster_error *err)
 {
-    struct generator g = {.gpt = gpt, .ops = ops, .weights = weights};
+    struct generator g = {.model = model, .ops = ops, .weights = weights};
     int result = open_generator(&g, options->threads, err);
     if (!result) {
         const char *prompt = options->prompt && *options->prompt ? options->prompt : "\n";

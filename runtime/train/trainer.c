@@ -166,6 +166,7 @@ struct trainer *trainer_create(const struct model *model, const struct trainer_o
     trainer->rank = options->rank;
     trainer->world_size = options->world_size;
     trainer->threads = options->threads;
+    trainer->seed = options->seed;
     if (trainer_prepare(trainer, options, err) || make_comms(trainer, options, err))
         return NULL;
     trainer->parts = (struct executor_parts){.model = model,
@@ -263,20 +264,22 @@ static void write_input(struct trainer *trainer, const struct trainer_step_value
         .clip = 1.0,
         .step = (uint64_t)trainer->updates + 1,
         .first_sample = values->first_sample,
+        .seed = trainer->seed,
     };
     memcpy(executor_address(&trainer->parts, trainer->plan.staging_input, 0), &input, sizeof input);
 }
 
-static void write_batches(struct trainer *trainer, const int32_t *tokens, const int32_t *targets, int count)
+static void write_batches(struct trainer *trainer, const struct batch *batch, int count)
 {
+    const struct model *model = trainer->model;
     struct shape shape = trainer->plan.options.shape;
-    size_t elements = (size_t)shape.B * (size_t)shape.T;
     for (int micro = 0; micro < count; micro++) {
-        char *at =
-            executor_address(&trainer->parts, trainer->plan.staging_batch, micro * plan_batch_bytes(shape));
-        memcpy(at, tokens + (size_t)micro * elements, elements * sizeof *tokens);
-        memcpy(at + plan_batch_targets(shape), targets + (size_t)micro * elements,
-               elements * sizeof *targets);
+        for (int i = 0; i < model->input_count; i++) {
+            int64_t bytes = batch_input_bytes(model, shape, i);
+            memcpy(executor_address(&trainer->parts, trainer->plan.staging_batch,
+                                    micro * batch_bytes(model, shape) + batch_offset(model, shape, i)),
+                   (const char *)batch->input[i] + micro * bytes, (size_t)bytes);
+        }
     }
 }
 
@@ -304,9 +307,8 @@ static void read_stats(const struct trainer *trainer, const struct trainer_step_
     stats->stop = result.loss.stops > 0;
 }
 
-int trainer_step(struct trainer *trainer, const int32_t *tokens, const int32_t *targets,
-                 const struct trainer_step_values *values, struct trainer_stats *stats,
-                 struct muster_error *err)
+int trainer_step(struct trainer *trainer, const struct batch *batch, const struct trainer_step_values *values,
+                 struct trainer_stats *stats, struct muster_error *err)
 {
     struct muster_error local = {0};
     struct muster_error *e = err ? err : &local; /* the run keeps its error even if the caller ignores it */
@@ -316,7 +318,7 @@ int trainer_step(struct trainer *trainer, const int32_t *tokens, const int32_t *
     int64_t comm = comm_table_busy_ns(&trainer->comms), waited = trainer->ops->stream_waited_ns(compute);
     struct instant start = clock_now(NULL);
     write_input(trainer, values);
-    write_batches(trainer, tokens, targets, trainer->plan.options.micro_batches);
+    write_batches(trainer, batch, trainer->plan.options.micro_batches);
     if (executor_run(trainer->executor, trainer->plan.op_count, false, e) || sync_all(trainer, e)) {
         char what[48];
         (void)snprintf(what, sizeof what, "step %lld", (long long)trainer->steps);
@@ -336,7 +338,7 @@ int trainer_step(struct trainer *trainer, const int32_t *tokens, const int32_t *
     return 0;
 }
 
-int trainer_evaluate(struct trainer *trainer, const int32_t *tokens, const int32_t *targets, double *loss,
+int trainer_evaluate(struct trainer *trainer, const struct batch *batch, double *loss,
                      struct muster_error *err)
 {
     struct muster_error local = {0};
@@ -345,7 +347,7 @@ int trainer_evaluate(struct trainer *trainer, const int32_t *tokens, const int32
         return -1;
     struct plan_loss found;
     write_input(trainer, &(struct trainer_step_values){.global_tokens = 1});
-    write_batches(trainer, tokens, targets, 1);
+    write_batches(trainer, batch, 1);
     int failed = executor_run(trainer->executor, trainer->plan.first_backward, true, e);
     if (!failed && trainer->ops->copy(trainer->streams[STREAM_COMPUTE], &found,
                                       executor_address(&trainer->parts, trainer->plan.loss, 0), sizeof found))

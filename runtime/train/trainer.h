@@ -67,15 +67,15 @@ struct trainer *trainer_create(const struct model *model, const struct trainer_o
                                struct muster_error *err);
 void trainer_destroy(struct trainer *trainer); /* accepts NULL */
 
-/* tokens, targets: (micro_batches, B, T) of this rank; tokens must be in the model's vocabulary, targets
- * too or be -1. Blocks until the step is finished. The step count is kept here. After an error the comms
- * are aborted and every later call returns the same error. */
-int trainer_step(struct trainer *trainer, const int32_t *tokens, const int32_t *targets,
-                 const struct trainer_step_values *values, struct trainer_stats *stats,
-                 struct muster_error *err);
-/* Mean loss of one micro-batch, tokens and targets (B,T), of this rank, without touching parameters;
- * collective under FULL_SHARD. NaN if no target counts. */
-int trainer_evaluate(struct trainer *trainer, const int32_t *tokens, const int32_t *targets, double *loss,
+/* batch: this rank's arrays in the order of model.inputs, each with those of its micro-batches one after the
+ * other: of a language model {tokens, targets}, (micro_batches, B, T) each; tokens must be in the model's
+ * vocabulary, targets too or be -1. Blocks until the step is finished. The step count is kept here. After an
+ * error the comms are aborted and every later call returns the same error. */
+int trainer_step(struct trainer *trainer, const struct batch *batch, const struct trainer_step_values *values,
+                 struct trainer_stats *stats, struct muster_error *err);
+/* Mean loss of one micro-batch of this rank without touching parameters, and without dropout; collective
+ * under FULL_SHARD. NaN if no target counts. */
+int trainer_evaluate(struct trainer *trainer, const struct batch *batch, double *loss,
                      struct muster_error *err);
 
 /* Collective: one full parameter, of the trainer's dtype, param_elements() long, on every rank. Any rank may

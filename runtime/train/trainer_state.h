@@ -17,6 +17,7 @@ struct trainer {
     struct comm_table comms;
     struct executor_parts parts;
     struct executor *executor;
+    uint64_t seed;
     int64_t steps;   /* of the schedule */
     int64_t updates; /* of the parameters: skipped steps do not count towards Adam's bias correction */
     struct muster_error broken; /* the error that ended the run */

@@ -297,6 +297,26 @@ class Train(unittest.TestCase):
             with open("/dev/full", "w") as full:
                 self.assertEqual(subprocess.run([str(TRAIN), flag], stdout=full).returncode, 1)
 
+    def test_a_llama_is_trained(self):
+        extra = ("--set", "model.architecture=llama", "--set", "model.kv_heads=1", "--set", "model.rope_scaling=linear")
+        plan = self.run_program(self.config(), "--plan", "--world-size", 2, *extra)
+        self.assertEqual(plan.returncode, 0, plan.stderr)
+        self.assertTrue(plan.stdout.startswith("llama-"), plan.stdout)
+        run = self.run_program(self.config(), *extra, ranks=2)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        losses = self.losses(run.stdout)
+        self.assertLess(losses[-1], losses[0] - 1.0)
+        self.assertIn("model: llama, ", run.stdout)
+        header, _ = tensors(self.path / "model.safetensors")
+        self.assertEqual(header["model.embed_tokens.weight"]["shape"], [256, 32])
+        self.assertIn("lm_head.weight", header)
+        self.assertGreaterEqual(len(run.stdout.split("sample:\n", 1)[1]), 20)
+        for setting, words in (("model.kv_heads=3", "must be a multiple of kv_heads (3)"),
+                               ("model.rope_factor=2", "no effect with model.rope_scaling: none"),
+                               ("model.heads=32", "a head has 1 elements")):
+            self.check_refused(self.run_program(self.config(), *extra[:2], "--set", setting), 2, words)
+        self.check_refused(self.run_program(self.config(), "--set", "model.tied=true"), 2, "model.tied is a key of llama")
+
     def test_a_larger_vocabulary_than_bytes_can_be_sampled(self):
         run = self.run_program(self.config(steps=3), "--set", "model.vocabulary=300")
         self.assertEqual(run.returncode, 0, run.stderr)

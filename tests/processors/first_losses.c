@@ -16,7 +16,7 @@
 #include "proto/base/text.h"
 #include "runtime/app/train_config.h"
 #include "runtime/include/muster.h"
-#include "runtime/model/gpt.h"
+#include "runtime/model/gpt2.h"
 #include "runtime/train/data.h"
 #include "runtime/train/fingerprint.h"
 #include "runtime/train/lr.h"
@@ -30,7 +30,7 @@ struct rank {
     const char *order;
     int steps, micro_batches;
     struct muster_world *world;
-    struct gpt *gpt;
+    struct model *model;
     struct data *data;
     struct trainer *trainer;
     int32_t *tokens, *targets, *plain_tokens, *plain_targets;
@@ -40,14 +40,14 @@ struct rank {
 static int create(struct rank *r, struct muster_error *err)
 {
     const struct train_config *c = &r->config;
-    const struct gpt_config shape = {.layers = (int)c->layers,
-                                     .channels = (int)c->channels,
-                                     .heads = (int)c->heads,
-                                     .vocab = (int)c->vocabulary,
-                                     .max_positions = (int)c->sequence_length};
+    const struct gpt2_config shape = {.layers = (int)c->layers,
+                                      .channels = (int)c->channels,
+                                      .heads = (int)c->heads,
+                                      .vocab = (int)c->vocabulary,
+                                      .max_positions = (int)c->sequence_length};
     r->world = muster_world_open(NULL, err);
-    r->gpt = r->world ? gpt_create(&shape, err) : NULL;
-    r->data = r->gpt ? data_open(c->path, (int)c->sequence_length, (uint64_t)c->seed, err) : NULL;
+    r->model = r->world ? gpt2_create(&shape, err) : NULL;
+    r->data = r->model ? data_open(c->path, (int)c->sequence_length, (uint64_t)c->seed, err) : NULL;
     if (!r->data || train_config_accumulation(c, muster_world_size(r->world), &r->micro_batches, err) < 0)
         return -1;
     int rank = muster_world_rank(r->world), size = muster_world_size(r->world);
@@ -74,7 +74,7 @@ static int create(struct rank *r, struct muster_error *err)
         .timeout_ns = (int64_t)(c->timeout_s * (double)NS_PER_S),
         .seed = (uint64_t)c->seed,
     };
-    r->trainer = trainer_create(&r->gpt->model, &options, err);
+    r->trainer = trainer_create(r->model, &options, err);
     size_t count = (size_t)r->micro_batches * (size_t)c->micro_batch * (size_t)c->sequence_length;
     r->tokens = mem_calloc(count, sizeof *r->tokens);
     r->targets = mem_calloc(count, sizeof *r->targets);
@@ -89,8 +89,9 @@ static void fill_batch(struct rank *r, int step)
 {
     const struct train_config *c = &r->config;
     size_t length = (size_t)c->sequence_length, rows = (size_t)r->micro_batches * (size_t)c->micro_batch;
-    data_batch(r->data, step, muster_world_rank(r->world), muster_world_size(r->world), r->micro_batches,
-               (int)c->micro_batch, r->plain_tokens, r->plain_targets);
+    data_batch(r->data, r->model, step, muster_world_rank(r->world), muster_world_size(r->world),
+               r->micro_batches, (int)c->micro_batch,
+               (void *[BATCH_INPUTS]){r->plain_tokens, r->plain_targets});
     for (size_t row = 0; row < rows; row++) {
         size_t from = !strcmp(r->order, "reversed")  ? rows - 1 - row
                       : !strcmp(r->order, "rotated") ? (row + rows / 2 + 1) % rows
@@ -118,7 +119,7 @@ static int train(struct rank *r, struct muster_error *err)
                                                    .global_tokens = c->global_batch * c->sequence_length,
                                                    .first_sample = (uint64_t)(step * c->global_batch)};
         fill_batch(r, step);
-        if (trainer_step(r->trainer, r->tokens, r->targets, &values, &stats, err) < 0)
+        if (trainer_step(r->trainer, &(struct batch){{r->tokens, r->targets}}, &values, &stats, err) < 0)
             return -1;
         r->losses[step] = stats.loss;
     }
@@ -141,7 +142,7 @@ static void destroy(struct rank *r)
 {
     trainer_destroy(r->trainer);
     data_destroy(r->data);
-    gpt_destroy(r->gpt);
+    model_destroy(r->model);
     muster_world_close(&r->world);
     mem_free(r->tokens);
     mem_free(r->targets);

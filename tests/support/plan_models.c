@@ -35,6 +35,8 @@ struct plan_model *plan_model_create(const char *name, int params, int layers)
     m->layer_capacity = layers;
     m->model = (struct model){.params = m->params, .layers = m->layers, .stages = 1};
     (void)snprintf(m->model.name, sizeof m->model.name, "%s", name);
+    assert_int_equal(model_add_input(&m->model, "tokens", DTYPE_I32, true, 1), 0);
+    assert_int_equal(model_add_input(&m->model, "targets", DTYPE_I32, true, 1), 1);
     return m;
 }
 

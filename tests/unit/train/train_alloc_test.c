@@ -130,7 +130,7 @@ static int look_at_process(const struct training *run, struct trainer *trainer, 
 static void check_process(struct training run)
 {
     run.gpt =
-        (struct gpt_config){.layers = 4, .channels = 256, .heads = 4, .vocab = 256, .max_positions = 128};
+        (struct gpt2_config){.layers = 4, .channels = 256, .heads = 4, .vocab = 256, .max_positions = 128};
     run.positions = 128;
     run.steps = 4;
     run.group_bytes = 0;

@@ -1,6 +1,8 @@
 /* train_config_test.c - the strict YAML reader: good files, every kind of bad one, overrides. */
 #include "proto/base/error.h"
 #include "runtime/app/train_config.h"
+#include "runtime/app/train_model.h"
+#include "runtime/model/program.h"
 #include "runtime/plan/plan.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
@@ -83,6 +85,11 @@ static const struct {
     {"training:\n\tsteps: 5\n", "not valid YAML"},
     {"training:\n  strategy: ZERO\n", "t.yaml:2:13: training.strategy: 'ZERO' is not one of NO_SHARD"},
     {"model:\n  heads: 5\n", "t.yaml: model.channels 128 is not a multiple of model.heads 5"},
+    {"model:\n  tied: true\n", "t.yaml: model.tied is a key of llama, but model.architecture is gpt2"},
+    {"model: {architecture: llama, rope_low_frequency: 2, rope_scaling: linear}\n",
+     "t.yaml: model.rope_low_frequency has no effect with model.rope_scaling: linear; set it to llama3"},
+    {"model: {architecture: llama, rope_factor: 2}\n",
+     "t.yaml: model.rope_factor has no effect with model.rope_scaling: none; set it to linear or llama3"},
     {"just text\n", "t.yaml:1:1: the file is not a mapping"},
     {"", "data.path is missing"},
 };
@@ -100,6 +107,31 @@ static void names_what_is_wrong_and_where(void **state)
         if (!strstr(err.text, bad[i].error))
             fail_msg("case %zu: '%s' does not contain '%s'", i, err.text, bad[i].error);
     }
+}
+
+static void the_keys_of_a_llama_are_its_own(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "model: {architecture: llama, heads: 6, head_size: 20, kv_heads: 2, tied: true}\n"
+        "data: {path: x}\n";
+    struct train_config c;
+    struct muster_error err = {0};
+    char scaling[] = "model.rope_scaling=llama3", factor[] = "model.rope_factor=32",
+         gpt2[] = "model.architecture=gpt2";
+    char *overrides[] = {scaling, factor, gpt2};
+    if (train_config_parse("t.yaml", text, strlen(text), overrides, 2, &c, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_string_equal(train_config_architecture(&c), "llama");
+    assert_int_equal(c.head_size, 20); /* so that channels need not be a multiple of heads */
+    assert_true(c.tied && c.rope_factor == 32 && c.rope_theta == 10000);
+    GUARD(guard_model) struct model *model = train_model_create(&c, &err);
+    if (!model)
+        fail_msg("%s", err.text);
+    assert_string_equal(model->name, "llama-4x128");
+    train_config_free(&c);
+    assert_int_equal(train_config_parse("t.yaml", text, strlen(text), overrides, 3, &c, &err), -1);
+    assert_non_null(strstr(err.text, "model.kv_heads is a key of llama"));
 }
 
 static void overrides_are_checked_too(void **state)
@@ -160,6 +192,7 @@ int main(void)
         cmocka_unit_test(overrides_are_checked_too),
         cmocka_unit_test(survives_rubbish),
         cmocka_unit_test(survives_no_memory),
+        cmocka_unit_test(the_keys_of_a_llama_are_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,9 +26,9 @@ static void check_twice(struct training run)
 {
     static double losses[2][STEPS], norms[2][STEPS];
     struct muster_error err = {0};
-    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&run.gpt, &err);
-    assert_non_null(gpt);
-    size_t bytes = (size_t)model_parameters(&gpt->model) * sizeof(float);
+    GUARD(guard_model) struct model *model = gpt2_create(&run.gpt, &err);
+    assert_non_null(model);
+    size_t bytes = (size_t)model_parameters(model) * sizeof(float);
     void *params[2];
     run.steps = TWICE_STEPS;
     for (int i = 0; i < 2; i++) {
@@ -53,7 +53,8 @@ static void the_same_run_twice_on_one_rank(void **state)
     struct training run = training_small();
     check_twice(run);
     run.threads = 2; /* and large enough that OpenMP and BLAS really use both */
-    run.gpt = (struct gpt_config){.layers = 2, .channels = 128, .heads = 4, .vocab = 48, .max_positions = 64};
+    run.gpt =
+        (struct gpt2_config){.layers = 2, .channels = 128, .heads = 4, .vocab = 48, .max_positions = 64};
     run.samples = 4;
     run.positions = 32;
     check_twice(run);

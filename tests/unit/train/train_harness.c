@@ -128,7 +128,7 @@ static int train_steps(const struct training *run, struct trainer *trainer, int 
         struct trainer_step_values values = training_values(run, step);
         values.stop = run->told_at && step >= run->told_at[rank];
         training_batch(run, rank, step, tokens, targets);
-        if (trainer_step(trainer, tokens, targets, &values, &stats, err))
+        if (trainer_step(trainer, &(struct batch){{tokens, targets}}, &values, &stats, err))
             return -1;
         stop = stats.stop;
         if (run->last)
@@ -153,15 +153,16 @@ static int rank_body(int rank, int world_size, void *context)
     const struct world *world = context;
     const struct training *run = world->run;
     struct muster_error err = {0};
-    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&run->gpt, &err);
+    GUARD(guard_model)
+    struct model *model = run->create ? run->create(run, &err) : gpt2_create(&run->gpt, &err);
     struct trainer_options options = training_options(run, rank);
     options.store = world_size > 1 ? &world->store : NULL;
-    for (int i = 0; gpt && i < gpt->model.layer_count - 1; i++)
-        gpt->model.layers[i].recompute = run->recompute && i > 0;
-    GUARD(guard_trainer) struct trainer *trainer = gpt ? trainer_create(&gpt->model, &options, &err) : NULL;
+    for (int i = 0; model && i < model->layer_count - 1; i++)
+        model->layers[i].recompute = run->recompute && i > 0;
+    GUARD(guard_trainer) struct trainer *trainer = model ? trainer_create(model, &options, &err) : NULL;
     if (!trainer || (run->visit && run->visit(run, trainer, rank, 0)) ||
         train_steps(run, trainer, rank, &err) ||
-        (run->params && take_params(run, trainer, &gpt->model, rank, &err))) {
+        (run->params && take_params(run, trainer, model, rank, &err))) {
         fprintf(stderr, "rank %d: %s\n", rank, err.code ? err.text : "stopped by the test");
         return -1;
     }

@@ -2,14 +2,14 @@
 #ifndef MUSTER_TESTS_TRAIN_HARNESS_H
 #define MUSTER_TESTS_TRAIN_HARNESS_H
 
-#include "runtime/model/gpt.h"
+#include "runtime/model/gpt2.h"
 #include "runtime/train/trainer.h"
 
 /* The order of the step's samples over micro-batches, ranks and rows: the same set, another order of sums. */
 enum sample_order { ORDER_PLAIN, ORDER_REVERSED, ORDER_ROTATED };
 
 struct training {
-    struct gpt_config gpt;
+    struct gpt2_config gpt;
     enum strategy strategy;
     struct mesh mesh; /* its size is the number of ranks */
     int samples;      /* of a step over all ranks: rows * micro_batches * ranks */
@@ -24,6 +24,8 @@ struct training {
     const struct kernels *kernels; /* NULL: the device's */
     const struct comm_ops *comm;   /* NULL: the trainer's choice */
     bool recompute;                /* every block */
+    /* NULL: gpt2_create of gpt. Every rank makes its own. */
+    struct model *(*create)(const struct training *run, struct muster_error *err);
 
     const int *told_at; /* [ranks] the step in which each first asks to stop; NULL: none does */
     int *last;          /* [ranks] filled with the last step of each; NULL with told_at NULL */

@@ -25,7 +25,7 @@ GUARD_DEFINE(trainer, struct trainer *, trainer_destroy);
  * part of all. */
 struct overlap_case {
     const char *name;
-    struct gpt_config gpt;
+    struct gpt2_config gpt;
     int samples, micro_batches, least_groups;
     int64_t group_bytes;
 };
@@ -64,11 +64,11 @@ static struct trainer_stats measure(const struct overlap_case *shape, int prefet
 {
     struct training run = overlap_run(shape, prefetch);
     struct muster_error err = {0};
-    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&run.gpt, &err);
-    assert_non_null(gpt);
+    GUARD(guard_model) struct model *model = gpt2_create(&run.gpt, &err);
+    assert_non_null(model);
     struct trainer_options options = training_options(&run, 0);
     options.delay = &delay;
-    GUARD(guard_trainer) struct trainer *trainer = trainer_create(&gpt->model, &options, &err);
+    GUARD(guard_trainer) struct trainer *trainer = trainer_create(model, &options, &err);
     if (!trainer)
         fail_msg("%s", err.text);
     size_t count = (size_t)run.samples / 2 * (size_t)run.positions;
@@ -80,7 +80,7 @@ static struct trainer_stats measure(const struct overlap_case *shape, int prefet
         struct trainer_stats stats;
         struct trainer_step_values values = training_values(&run, step);
         training_batch(&run, 0, step, tokens, targets);
-        if (trainer_step(trainer, tokens, targets, &values, &stats, &err))
+        if (trainer_step(trainer, &(struct batch){{tokens, targets}}, &values, &stats, &err))
             fail_msg("%s", err.text);
         if (step > 0 && (best.step_ns == 0 || stats.step_ns < best.step_ns))
             best = stats;
@@ -104,12 +104,12 @@ static bool measure_compute(const struct overlap_case *shape, struct trainer_sta
 static double bytes_moved(const struct overlap_case *shape)
 {
     struct training run = overlap_run(shape, 2);
-    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&run.gpt, NULL);
+    GUARD(guard_model) struct model *model = gpt2_create(&run.gpt, NULL);
     struct plan_options options = training_options(&run, 0).plan;
     struct plan plan;
     options.world_size = 2;
     options.kernels = kernels_ref_f32();
-    assert_int_equal(plan_build(&gpt->model, &options, &plan, NULL), 0);
+    assert_int_equal(plan_build(model, &options, &plan, NULL), 0);
     assert_true(plan.group_count >= shape->least_groups);
     assert_true(plan.gathers_in_flight >= 2);
     double bytes = 0;

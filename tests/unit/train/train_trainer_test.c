@@ -40,7 +40,7 @@ static int loss_at(struct trainer *trainer, const struct training *run, int rank
     if (!tokens || !targets)
         return -1;
     training_batch(run, rank, 0, tokens, targets);
-    if (trainer_step(trainer, tokens, targets, &values, &stats, NULL))
+    if (trainer_step(trainer, &(struct batch){{tokens, targets}}, &values, &stats, NULL))
         return -1;
     *loss = stats.loss;
     return 0;
@@ -84,18 +84,18 @@ static int probe_param(const struct training *run, struct trainer *trainer, int 
 static int probe_all(const struct training *run, struct trainer *trainer, int rank, int step)
 {
     (void)step;
-    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&run->gpt, NULL);
-    for (int param = 0; gpt && param < gpt->model.param_count; param++) {
-        if (probe_param(run, trainer, rank, param, &gpt->model.params[param]))
+    GUARD(guard_model) struct model *model = gpt2_create(&run->gpt, NULL);
+    for (int param = 0; model && param < model->param_count; param++) {
+        if (probe_param(run, trainer, rank, param, &model->params[param]))
             return -1;
     }
-    return gpt ? 0 : -1;
+    return model ? 0 : -1;
 }
 
 static void check_gradients(struct training run)
 {
     struct probe probe = {0};
-    run.gpt = (struct gpt_config){.layers = 2, .channels = 8, .heads = 2, .vocab = 11, .max_positions = 6};
+    run.gpt = (struct gpt2_config){.layers = 2, .channels = 8, .heads = 2, .vocab = 11, .max_positions = 6};
     run.kernels = kernels_ref_f64();
     run.samples = 4;
     run.positions = 5;
@@ -166,8 +166,8 @@ static void check_rejected(struct trainer_options options, int code, const char 
 {
     struct training run = training_small();
     struct muster_error err = {0};
-    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&run.gpt, &err);
-    struct trainer *trainer = trainer_create(&gpt->model, &options, &err);
+    GUARD(guard_model) struct model *model = gpt2_create(&run.gpt, &err);
+    struct trainer *trainer = trainer_create(model, &options, &err);
     assert_null(trainer);
     if (err.code != code || !strstr(err.text, names))
         fail_msg("error %d '%s', but wanted %d with '%s'", err.code, err.text, code, names);
@@ -233,25 +233,25 @@ static void bad_steps_are_rejected(void **state)
     (void)state;
     struct training run = training_small();
     struct muster_error err = {0};
-    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&run.gpt, &err);
+    GUARD(guard_model) struct model *model = gpt2_create(&run.gpt, &err);
     struct trainer_options options = training_options(&run, 0);
     options.plan.clip = false;
-    GUARD(guard_trainer) struct trainer *trainer = trainer_create(&gpt->model, &options, &err);
+    GUARD(guard_trainer) struct trainer *trainer = trainer_create(model, &options, &err);
     assert_non_null(trainer);
     int32_t tokens[8 * 16] = {0};
     struct trainer_step_values values = training_values(&run, 0);
-    assert_int_equal(trainer_step(trainer, tokens, tokens, &values, NULL, &err), -1);
+    assert_int_equal(trainer_step(trainer, &(struct batch){{tokens, tokens}}, &values, NULL, &err), -1);
     assert_non_null(strstr(err.text, "without clipping"));
     values.clip_norm = 0;
     values.global_tokens = 0;
-    assert_int_equal(trainer_step(trainer, tokens, tokens, &values, NULL, &err), -1);
+    assert_int_equal(trainer_step(trainer, &(struct batch){{tokens, tokens}}, &values, NULL, &err), -1);
     assert_non_null(strstr(err.text, "global_tokens is 0"));
     assert_int_equal(trainer_get_param(trainer, 1000, tokens, &err), -1);
     assert_non_null(strstr(err.text, "parameter 1000"));
     values = training_values(&run, 0); /* a refused call does not end the run */
     values.clip_norm = 0;
     struct trainer_stats stats;
-    assert_int_equal(trainer_step(trainer, tokens, tokens, &values, &stats, &err), 0);
+    assert_int_equal(trainer_step(trainer, &(struct batch){{tokens, tokens}}, &values, &stats, &err), 0);
     assert_true(stats.loss > 0 && stats.grad_norm == 0 && !stats.skipped);
 }
 
@@ -262,27 +262,27 @@ static void a_norm_that_is_not_finite_skips_the_step(void **state)
     (void)state;
     struct training run = training_small();
     struct muster_error err = {0};
-    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&run.gpt, &err);
+    GUARD(guard_model) struct model *model = gpt2_create(&run.gpt, &err);
     struct trainer_options options = training_options(&run, 0);
-    GUARD(guard_trainer) struct trainer *trainer = trainer_create(&gpt->model, &options, &err);
+    GUARD(guard_trainer) struct trainer *trainer = trainer_create(model, &options, &err);
     assert_non_null(trainer);
-    int last = gpt->model.param_count - 1; /* ln_f.bias */
+    int last = model->param_count - 1; /* ln_f.bias */
     float before[32], after[32], bias[32] = {[3] = INFINITY};
     int32_t tokens[8 * 16], targets[8 * 16];
     struct trainer_step_values values = training_values(&run, 0);
     struct trainer_stats stats;
     training_batch(&run, 0, 0, tokens, targets);
-    assert_int_equal(trainer_step(trainer, tokens, targets, &values, &stats, &err), 0);
+    assert_int_equal(trainer_step(trainer, &(struct batch){{tokens, targets}}, &values, &stats, &err), 0);
     assert_false(stats.skipped);
     assert_int_equal(trainer_get_param(trainer, 3, before, &err), 0); /* h.0.ln_1.bias */
     assert_int_equal(trainer_set_param(trainer, last, bias, &err), 0);
-    assert_int_equal(trainer_step(trainer, tokens, targets, &values, &stats, &err), 0);
+    assert_int_equal(trainer_step(trainer, &(struct batch){{tokens, targets}}, &values, &stats, &err), 0);
     assert_true(stats.skipped);
     assert_int_equal(trainer_get_param(trainer, 3, after, &err), 0);
     assert_memory_equal(before, after, sizeof before);
     memset(bias, 0, sizeof bias);
     assert_int_equal(trainer_set_param(trainer, last, bias, &err), 0);
-    assert_int_equal(trainer_step(trainer, tokens, targets, &values, &stats, &err), 0);
+    assert_int_equal(trainer_step(trainer, &(struct batch){{tokens, targets}}, &values, &stats, &err), 0);
     assert_false(stats.skipped);
     assert_true(isfinite(stats.loss));
 }
@@ -296,8 +296,8 @@ static int check_evaluation(const struct training *run, struct trainer *trainer,
         return 0;
     training_batch(run, rank, 0, tokens, targets);
     if (trainer_get_param(trainer, 2, before, NULL) ||
-        trainer_evaluate(trainer, tokens, targets, &loss, NULL) ||
-        trainer_evaluate(trainer, tokens, targets, &again, NULL) ||
+        trainer_evaluate(trainer, &(struct batch){{tokens, targets}}, &loss, NULL) ||
+        trainer_evaluate(trainer, &(struct batch){{tokens, targets}}, &again, NULL) ||
         trainer_get_param(trainer, 2, after, NULL) || loss_at(trainer, run, rank, &stepped))
         return -1;
     if (loss != again || memcmp(before, after, sizeof before)) {
@@ -363,8 +363,8 @@ static void initialisation_does_not_depend_on_the_world(void **state)
 {
     (void)state;
     struct training run = training_small();
-    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&run.gpt, NULL);
-    size_t bytes = (size_t)model_parameters(&gpt->model) * sizeof(float);
+    GUARD(guard_model) struct model *model = gpt2_create(&run.gpt, NULL);
+    size_t bytes = (size_t)model_parameters(model) * sizeof(float);
     float *one = calloc(1, bytes), *two = calloc(1, bytes);
     assert_non_null(one);
     assert_non_null(two);
@@ -404,13 +404,13 @@ static int pair_body(int rank, int world_size, void *context)
     struct pair *pair = context;
     struct training *run = &pair->run[rank];
     (void)world_size;
-    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&run->gpt, &pair->err[rank]);
+    GUARD(guard_model) struct model *model = gpt2_create(&run->gpt, &pair->err[rank]);
     struct trainer_options options = training_options(run, rank);
     options.store = &pair->store;
     options.timeout_ns = 10 * NS_PER_S;
     options.memory_limit = pair->memory_limit[rank];
     GUARD(guard_trainer)
-    struct trainer *trainer = gpt ? trainer_create(&gpt->model, &options, &pair->err[rank]) : NULL;
+    struct trainer *trainer = model ? trainer_create(model, &options, &pair->err[rank]) : NULL;
     double loss;
     for (int step = 0; trainer && step < 4; step++) {
         int32_t tokens[8 * 16], targets[8 * 16];
@@ -419,8 +419,9 @@ static int pair_body(int rank, int world_size, void *context)
             return 0;
         training_batch(run, rank, step, tokens, targets);
         struct trainer_stats stats;
-        if (trainer_step(trainer, tokens, targets, &values, &stats, &pair->err[rank]))
-            return trainer_evaluate(trainer, tokens, targets, &loss, NULL); /* the run is over: -1 again */
+        if (trainer_step(trainer, &(struct batch){{tokens, targets}}, &values, &stats, &pair->err[rank]))
+            return trainer_evaluate(trainer, &(struct batch){{tokens, targets}}, &loss,
+                                    NULL); /* the run is over: -1 again */
         if (stats.comm_ns <= 0 || stats.exposed_ns > stats.comm_ns)
             return error_set(&pair->err[rank], MUSTER_E_STATE, "%lld ns exposed of %lld",
                              (long long)stats.exposed_ns, (long long)stats.comm_ns);
@@ -589,9 +590,9 @@ static int create_and_destroy(void *context)
 {
     const struct training *run = context;
     struct muster_error err = {0};
-    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&run->gpt, &err);
+    GUARD(guard_model) struct model *model = gpt2_create(&run->gpt, &err);
     const struct trainer_options options = training_options(run, 0);
-    GUARD(guard_trainer) struct trainer *trainer = gpt ? trainer_create(&gpt->model, &options, &err) : NULL;
+    GUARD(guard_trainer) struct trainer *trainer = model ? trainer_create(model, &options, &err) : NULL;
     if (!trainer)
         assert_int_equal(err.code, MUSTER_E_NOMEM);
     return trainer ? 0 : -1;
@@ -609,9 +610,9 @@ static void the_fingerprint_tells_what_ran(void **state)
     (void)state;
     struct training run = training_small();
     struct muster_error err = {0};
-    GUARD(guard_gpt) struct gpt *gpt = gpt_create(&run.gpt, &err);
+    GUARD(guard_model) struct model *model = gpt2_create(&run.gpt, &err);
     struct trainer_options options = training_options(&run, 0);
-    GUARD(guard_trainer) struct trainer *trainer = trainer_create(&gpt->model, &options, &err);
+    GUARD(guard_trainer) struct trainer *trainer = trainer_create(model, &options, &err);
     assert_non_null(trainer);
     struct fingerprint print;
     trainer_fingerprint(trainer, &print);

@@ -1,0 +1,96 @@
+/* head.c - see head.h. Training forms everything in backward, while a chunk of logits exists: logits, loss
+ * and the gradients of both products. Evaluation forms the loss in forward. */
+#include "runtime/model/head.h"
+
+#include "runtime/model/operation.h"
+
+int head_rows(int rows, int vocabulary, enum dtype dtype)
+{
+    int64_t limit = (INT64_C(64) << 20) / ((int64_t)vocabulary * dtype_size(dtype));
+    limit = limit > 0 ? limit : 1;
+    int64_t chunks = (rows + limit - 1) / limit;
+    return chunks > 0 ? (int)((rows + chunks - 1) / chunks) : 0; /* equal chunks: no short last product */
+}
+
+struct head {
+    const struct kernels *kernels;
+    int C, V, chunk;
+    char *logits, *losses;
+};
+
+static struct head head_of(const struct operation_call *c)
+{
+    struct head head = {
+        .kernels = c->context->kernels, .C = c->in_width[0], .V = (int)c->settings->vocabulary};
+    head.chunk = head_rows(c->rows, head.V, head.kernels->dtype);
+    head.logits = c->work;
+    if (head.logits)
+        head.losses = head.logits + (int64_t)head.chunk * head.V * dtype_size(head.kernels->dtype);
+    return head;
+}
+
+static size_t head_work(const struct operation_call *c, bool backward)
+{
+    (void)backward;
+    struct head head = head_of(c);
+    return (size_t)head.chunk * ((size_t)head.V + 1) * (size_t)dtype_size(head.kernels->dtype);
+}
+
+static char *head_row(const struct head *head, const void *base, int row)
+{
+    return (char *)(uintptr_t)base + (int64_t)row * head->C * dtype_size(head->kernels->dtype);
+}
+
+/* Logits and losses of `count` rows from `first`; with gradient the logits become dlogits. */
+static void head_chunk(const struct operation_call *c, const struct head *head, int first, int count,
+                       int gradient)
+{
+    const struct layer_context *x = c->context;
+    const int32_t *targets = (const int32_t *)x->batch->input[c->settings->input] + first;
+    head->kernels->linear_forward(head->logits, head_row(head, c->in[0], first), c->weight[0], NULL, count,
+                                  head->C, head->V, x->stream);
+    head->kernels->cross_entropy(head->logits, head->losses, targets, count, head->V, gradient, x->scalars,
+                                 x->stream);
+    head->kernels->loss_sum(x->loss_total, x->loss_count, head->losses, targets, count, x->stream);
+}
+
+static void cross_entropy_forward(const struct operation_call *c)
+{
+    struct head head = head_of(c);
+    if (c->context->mode != LAYER_EVAL)
+        return;
+    for (int first = 0; first < c->rows; first += head.chunk)
+        head_chunk(c, &head, first, c->rows - first < head.chunk ? c->rows - first : head.chunk, 0);
+}
+
+static void cross_entropy_backward(const struct operation_call *c)
+{
+    struct head head = head_of(c);
+    void *stream = c->context->stream;
+    for (int first = 0; first < c->rows; first += head.chunk) {
+        int count = c->rows - first < head.chunk ? c->rows - first : head.chunk;
+        head_chunk(c, &head, first, count, 1);
+        if (c->din[0])
+            head.kernels->linear_backward_input(head_row(&head, c->din[0], first), head.logits, c->weight[0],
+                                                count, head.C, head.V, c->add[0], stream);
+        if (c->dweight[0])
+            head.kernels->linear_backward_weight(c->dweight[0], NULL, head.logits,
+                                                 head_row(&head, c->in[0], first), count, head.C, head.V,
+                                                 first > 0 || c->weight_add[0], stream);
+    }
+}
+
+static double cross_entropy_flops(const struct operation_call *c)
+{
+    return 2.0 * c->rows * c->in_width[0] * (double)c->settings->vocabulary;
+}
+
+const struct operation operation_cross_entropy = {
+    .name = "cross_entropy",
+    .forward = cross_entropy_forward,
+    .backward = cross_entropy_backward,
+    .reads = OPERATION_IN0,
+    .loss = true,
+    .work = head_work,
+    .flops = cross_entropy_flops,
+};

@@ -1,0 +1,332 @@
+/* operation.c - the rows of the operations that are one kernel each way. */
+#include "runtime/model/operation.h"
+
+static int64_t elements(const struct operation_call *c)
+{
+    return (int64_t)c->rows * c->width;
+}
+
+/* ---- linear ---- */
+
+static void linear_forward(const struct operation_call *c)
+{
+    c->context->kernels->linear_forward(c->out, c->in[0], c->weight[0], c->weight[1], c->rows, c->in_width[0],
+                                        c->width, c->context->stream);
+}
+
+static void linear_backward(const struct operation_call *c)
+{
+    const struct kernels *k = c->context->kernels;
+    int N = c->rows, C = c->in_width[0], OC = c->width;
+    bool apart = c->dweight[1] && c->dweight[0] && c->weight_add[0] != c->weight_add[1];
+    if (c->dweight[0] || c->dweight[1])
+        k->linear_backward_weight(c->dweight[0], apart ? NULL : c->dweight[1], c->dout, c->in[0], N, C, OC,
+                                  c->weight_add[c->dweight[0] ? 0 : 1], c->context->stream);
+    if (apart) /* one of the two is tied to another layer's, which has written it already */
+        k->linear_backward_weight(NULL, c->dweight[1], c->dout, c->in[0], N, C, OC, c->weight_add[1],
+                                  c->context->stream);
+    if (c->din[0])
+        k->linear_backward_input(c->din[0], c->dout, c->weight[0], N, C, OC, c->add[0], c->context->stream);
+}
+
+static double linear_flops(const struct operation_call *c)
+{
+    return 2.0 * c->rows * c->in_width[0] * c->width;
+}
+
+const struct operation operation_linear = {
+    .name = "linear",
+    .forward = linear_forward,
+    .backward = linear_backward,
+    .reads = OPERATION_IN0,
+    .flops = linear_flops,
+};
+
+/* ---- norms ---- */
+
+static void layer_norm_forward(const struct operation_call *c)
+{
+    c->context->kernels->layernorm_forward(c->out, c->statistics[0], c->statistics[1], c->in[0], c->weight[0],
+                                           c->weight[1], c->rows, c->width, c->settings->epsilon,
+                                           c->context->stream);
+}
+
+static void layer_norm_backward(const struct operation_call *c)
+{
+    const struct kernels *k = c->context->kernels;
+    bool apart = c->dweight[0] && c->dweight[1] && c->weight_add[0] != c->weight_add[1];
+    k->layernorm_backward(c->din[0], c->dweight[0], apart ? NULL : c->dweight[1], c->dout, c->in[0],
+                          c->statistics[0], c->statistics[1], c->weight[0], c->rows, c->width, c->add[0],
+                          c->weight_add[c->dweight[0] ? 0 : 1], c->work, c->context->stream);
+    if (apart)
+        k->layernorm_backward(NULL, NULL, c->dweight[1], c->dout, c->in[0], c->statistics[0],
+                              c->statistics[1], c->weight[0], c->rows, c->width, 0, c->weight_add[1], c->work,
+                              c->context->stream);
+}
+
+static size_t layer_norm_work(const struct operation_call *c, bool backward)
+{
+    return backward ? c->context->kernels->layernorm_backward_work(c->rows, c->width) : 0;
+}
+
+const struct operation operation_layer_norm = {
+    .name = "layer_norm",
+    .forward = layer_norm_forward,
+    .backward = layer_norm_backward,
+    .reads = OPERATION_IN0,
+    .work = layer_norm_work,
+};
+
+static void rms_norm_forward(const struct operation_call *c)
+{
+    c->context->kernels->rms_norm_forward(c->out, c->statistics[0], c->in[0], c->weight[0], c->rows, c->width,
+                                          c->settings->epsilon, c->context->stream);
+}
+
+static void rms_norm_backward(const struct operation_call *c)
+{
+    c->context->kernels->rms_norm_backward(c->din[0], c->dweight[0], c->dout, c->in[0], c->statistics[0],
+                                           c->weight[0], c->rows, c->width, c->add[0], c->weight_add[0],
+                                           c->work, c->context->stream);
+}
+
+static size_t rms_norm_work(const struct operation_call *c, bool backward)
+{
+    return backward ? c->context->kernels->rms_norm_backward_work(c->rows, c->width) : 0;
+}
+
+const struct operation operation_rms_norm = {
+    .name = "rms_norm",
+    .forward = rms_norm_forward,
+    .backward = rms_norm_backward,
+    .reads = OPERATION_IN0,
+    .work = rms_norm_work,
+};
+
+/* ---- positions and attention ---- */
+
+static void rotary_turn(const struct operation_call *c, void *to, const void *from, int backward, int add)
+{
+    const struct operation_settings *s = c->settings;
+    c->context->kernels->rotary(to, from, &s->rotary, c->context->shape.B, c->context->shape.T, s->heads,
+                                c->width / s->heads, backward, add, c->context->stream);
+}
+
+static void rotary_forward(const struct operation_call *c)
+{
+    rotary_turn(c, c->out, c->in[0], 0, 0);
+}
+
+static void rotary_backward(const struct operation_call *c)
+{
+    if (c->din[0])
+        rotary_turn(c, c->din[0], c->dout, 1, c->add[0]);
+}
+
+const struct operation operation_rotary = {
+    .name = "rotary",
+    .forward = rotary_forward,
+    .backward = rotary_backward,
+    .forward_over = OPERATION_IN0,
+    .backward_over = OPERATION_IN0,
+};
+
+static struct attention attention_shape(const struct operation_call *c)
+{
+    const struct operation_settings *s = c->settings;
+    return (struct attention){
+        .B = c->context->shape.B,
+        .T = c->context->shape.T,
+        .heads = s->heads,
+        .kv_heads = s->kv_heads,
+        .head_size = c->width / s->heads,
+        .causal = s->causal,
+        .q_row = c->in_width[0],
+        .k_row = c->in_width[1],
+        .v_row = c->in_width[2],
+    };
+}
+
+static void attention_forward(const struct operation_call *c)
+{
+    const struct attention a = attention_shape(c);
+    c->context->kernels->attention_forward(c->out, c->statistics[0], c->in[0], c->in[1], c->in[2], &a,
+                                           c->work, c->context->stream);
+}
+
+static void attention_backward(const struct operation_call *c)
+{
+    const struct attention a = attention_shape(c);
+    c->context->kernels->attention_backward(c->din[0], c->din[1], c->din[2], c->dout, c->in[0], c->in[1],
+                                            c->in[2], c->out, c->statistics[0], &a, c->add, c->work,
+                                            c->context->stream);
+}
+
+static size_t attention_work(const struct operation_call *c, bool backward)
+{
+    const struct attention a = attention_shape(c);
+    (void)backward;
+    return c->context->kernels->attention_work(&a);
+}
+
+/* Scores and their product with v, of all pairs of positions. */
+static double attention_flops(const struct operation_call *c)
+{
+    return 4.0 * c->rows * c->context->shape.T * c->width;
+}
+
+const struct operation operation_attention = {
+    .name = "attention",
+    .forward = attention_forward,
+    .backward = attention_backward,
+    .reads = OPERATION_IN0 | OPERATION_IN1 | OPERATION_IN2 | OPERATION_OUT,
+    .whole = true,
+    .work = attention_work,
+    .flops = attention_flops,
+};
+
+/* One input whose rows hold q, k and v one after the other: a view of it as three. */
+static struct operation_call attention_unpacked(const struct operation_call *c)
+{
+    const struct operation_settings *s = c->settings;
+    struct operation_call three = *c;
+    size_t size = (size_t)dtype_size(c->context->kernels->dtype), head = (size_t)(c->width / s->heads) * size;
+    size_t k = (size_t)s->heads * head, v = k + (size_t)s->kv_heads * head;
+    const char *in = c->in[0];
+    char *din = c->din[0];
+    for (int i = 0; i < OPERATION_INPUTS; i++) {
+        size_t at = i == 0 ? 0 : i == 1 ? k : v;
+        three.in_width[i] = c->in_width[0];
+        three.in[i] = in ? in + at : NULL;
+        three.din[i] = din ? din + at : NULL;
+        three.add[i] = c->add[0];
+    }
+    return three;
+}
+
+static void attention_packed_forward(const struct operation_call *c)
+{
+    const struct operation_call three = attention_unpacked(c);
+    attention_forward(&three);
+}
+
+static void attention_packed_backward(const struct operation_call *c)
+{
+    const struct operation_call three = attention_unpacked(c);
+    attention_backward(&three);
+}
+
+static size_t attention_packed_work(const struct operation_call *c, bool backward)
+{
+    const struct operation_call three = attention_unpacked(c);
+    return attention_work(&three, backward);
+}
+
+const struct operation operation_attention_packed = {
+    .name = "attention_packed",
+    .forward = attention_packed_forward,
+    .backward = attention_packed_backward,
+    .reads = OPERATION_IN0 | OPERATION_OUT,
+    .work = attention_packed_work,
+    .flops = attention_flops,
+};
+
+/* ---- element by element ---- */
+
+static void activation_forward(const struct operation_call *c)
+{
+    c->context->kernels->activation_forward(c->out, c->in[0], c->settings->kind, elements(c),
+                                            c->context->stream);
+}
+
+static void activation_backward(const struct operation_call *c)
+{
+    if (c->din[0])
+        c->context->kernels->activation_backward(c->din[0], c->in[0], c->dout, c->settings->kind, c->add[0],
+                                                 elements(c), c->context->stream);
+}
+
+const struct operation operation_activation = {
+    .name = "activation",
+    .forward = activation_forward,
+    .backward = activation_backward,
+    .reads = OPERATION_IN0,
+    .forward_over = OPERATION_IN0,
+    .backward_over = OPERATION_IN0,
+};
+
+static void swiglu_forward(const struct operation_call *c)
+{
+    c->context->kernels->swiglu_forward(c->out, c->in[0], c->in[1], elements(c), c->context->stream);
+}
+
+static void swiglu_backward(const struct operation_call *c)
+{
+    c->context->kernels->swiglu_backward(c->din[0], c->din[1], c->in[0], c->in[1], c->dout, c->add[0],
+                                         c->add[1], elements(c), c->context->stream);
+}
+
+const struct operation operation_swiglu = {
+    .name = "swiglu",
+    .forward = swiglu_forward,
+    .backward = swiglu_backward,
+    .reads = OPERATION_IN0 | OPERATION_IN1,
+    .forward_over = OPERATION_IN0 | OPERATION_IN1,
+    .backward_over = OPERATION_IN0 | OPERATION_IN1,
+    .whole = true,
+};
+
+static void add_forward(const struct operation_call *c)
+{
+    c->context->kernels->add(c->out, c->in[0], c->in[1], elements(c), c->context->stream);
+}
+
+static void add_backward(const struct operation_call *c)
+{
+    for (int i = 0; i < 2; i++) {
+        if (c->din[i] && c->din[i] != c->dout)
+            c->context->kernels->accumulate(c->din[i], c->dout, c->add[i], elements(c), c->context->stream);
+    }
+}
+
+const struct operation operation_add = {
+    .name = "add",
+    .forward = add_forward,
+    .backward = add_backward,
+    .forward_over = OPERATION_IN0 | OPERATION_IN1,
+    .shares = true,
+};
+
+static void dropout_apply(const struct operation_call *c, void *to, const void *from, int add)
+{
+    const struct layer_context *x = c->context;
+    x->kernels->dropout(to, from, c->rows, c->width, x->shape.T, x->sample, c->settings->site,
+                        c->evaluates ? 0 : c->settings->probability, add, x->scalars, x->stream);
+}
+
+static void dropout_forward(const struct operation_call *c)
+{
+    dropout_apply(c, c->out, c->in[0], 0);
+}
+
+static void dropout_backward(const struct operation_call *c)
+{
+    if (c->din[0])
+        dropout_apply(c, c->din[0], c->dout, c->add[0]);
+}
+
+const struct operation operation_dropout = {
+    .name = "dropout",
+    .forward = dropout_forward,
+    .backward = dropout_backward,
+    .forward_over = OPERATION_IN0,
+    .backward_over = OPERATION_IN0,
+};
+
+const struct operation *const *operation_table(void)
+{
+#define OPERATION_ADDRESS(name) &operation_##name,
+    static const struct operation *const table[] = {OPERATIONS(OPERATION_ADDRESS) NULL};
+#undef OPERATION_ADDRESS
+    return table;
+}

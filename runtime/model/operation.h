@@ -1,0 +1,89 @@
+/* operation.h - one operation of a program: what it computes, what its backward reads, and which memory it
+ * may write over. A row of the table for each; program.c knows nothing else about any of them.
+ *
+ * To add an operation: its row in operation.c (or a file of its own beside it), its name in OPERATIONS below,
+ * its function in program.h, and its case in tests/unit/model/operation_test.c, which fails without one. */
+#ifndef MUSTER_RUNTIME_MODEL_OPERATION_H
+#define MUSTER_RUNTIME_MODEL_OPERATION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "runtime/plan/model.h"
+
+enum { OPERATION_INPUTS = 3, OPERATION_PARAMS = 2, OPERATION_STATISTICS = 2 };
+
+/* Numbers that an operation was written down with; each reads the ones it needs. */
+struct operation_settings {
+    double epsilon;
+    double probability; /* of an element to be dropped */
+    int kind;           /* of the activation */
+    int heads, kv_heads;
+    bool causal;
+    struct rotary rotary;
+    int input;                     /* of the batch: index into model.inputs */
+    int64_t vocabulary, positions; /* rows of the tables */
+    uint32_t site;                 /* number of this dropout in the model */
+};
+
+/* An operation while it runs. Values have `rows` rows; in[i] and din[i] are (rows, in_width[i]), out and dout
+ * (rows, width). In backward only the values are valid that the row's `reads` names. While sizes are
+ * computed all pointers but context.kernels are NULL. */
+struct operation_call {
+    const struct layer_context *context;
+    const struct operation_settings *settings;
+    int rows, width, in_width[OPERATION_INPUTS];
+    bool evaluates; /* no gradient will be formed: nothing is dropped */
+    const void *in[OPERATION_INPUTS];
+    void *out;                              /* NULL: of a loss */
+    void *statistics[OPERATION_STATISTICS]; /* formed by forward for backward */
+    const void *weight[OPERATION_PARAMS];
+    /* Gradients; NULL: not wanted. add: 0 write, 1 add. */
+    void *dout;
+    void *din[OPERATION_INPUTS];
+    int add[OPERATION_INPUTS];
+    void *dweight[OPERATION_PARAMS];
+    int weight_add[OPERATION_PARAMS];
+    void *work;
+};
+
+/* Bits of `reads`, `forward_over` and `backward_over`. */
+enum { OPERATION_IN0 = 1, OPERATION_IN1 = 2, OPERATION_IN2 = 4, OPERATION_OUT = 8 };
+
+struct operation {
+    const char *name;
+    void (*forward)(const struct operation_call *call);
+    void (*backward)(const struct operation_call *call);
+    unsigned reads;         /* values that backward reads; statistics and weights it may always read */
+    unsigned forward_over;  /* inputs that `out` may be written over */
+    unsigned backward_over; /* inputs whose gradient, where it is written and not added, may overwrite dout */
+    bool whole;             /* backward forms the gradients of all inputs or of none: din has no NULL */
+    bool shares; /* the gradient of every input is dout itself: backward is left alone where din is dout */
+    bool loss;   /* ends the model: no out; see layer_context.loss_total */
+    /* Bytes of scratch memory; NULL: none. */
+    size_t (*work)(const struct operation_call *call, bool backward);
+    double (*flops)(const struct operation_call *call); /* of forward; NULL: not worth counting */
+};
+
+#define OPERATIONS(X)                                                                                        \
+    X(linear)                                                                                                \
+    X(layer_norm)                                                                                            \
+    X(rms_norm)                                                                                              \
+    X(rotary)                                                                                                \
+    X(attention)                                                                                             \
+    X(attention_packed)                                                                                      \
+    X(activation)                                                                                            \
+    X(swiglu)                                                                                                \
+    X(add)                                                                                                   \
+    X(dropout)                                                                                               \
+    X(embedding)                                                                                             \
+    X(cross_entropy)
+
+#define OPERATION_DECLARE(name) extern const struct operation operation_##name;
+OPERATIONS(OPERATION_DECLARE)
+#undef OPERATION_DECLARE
+
+/* All rows, NULL at the end. */
+const struct operation *const *operation_table(void);
+
+#endif

@@ -1,0 +1,98 @@
+/* program.h - a model as a page: each layer is written down once, as a straight line of operations on named
+ * values.
+ *
+ *     struct writer w = writer_begin("mine");
+ *     int tokens = writer_input(&w, "tokens", DTYPE_I32, true, 1);   an array of the batch
+ *     int layer = program_layer(&w, "h.%d", i);                  opens a layer
+ *     int x = program_input(&w, layer_before);                   a value: rows of one width, a row a position
+ *     int h = program_layer_norm(&w, x, "ln", 1e-5);             an operation: values in, a value out
+ *     h = program_linear(&w, h, 4 * C, "fc", true, 0.02);        its parameters are h.<i>.fc.weight and .bias
+ *     program_result(&w, program_add(&w, x, h));                 closes it
+ *     struct model *model = writer_finish(&w, err);
+ *
+ * Backward, sizes, the places of all values in saved and work memory, and which gradient is written and which
+ * added follow from it; they are decided by program_result, and a run is a walk over the steps. The layers
+ * are ordinary layer_ops (program_ops).
+ *
+ * Values, parameters and layers are numbers from 0. The first error stays in the writer, every later call
+ * does nothing and returns -1, and writer_finish reports it: a page has no error handling. A value that
+ * backward does not read is not saved; gradients are placed by lifetime. */
+#ifndef MUSTER_RUNTIME_MODEL_PROGRAM_H
+#define MUSTER_RUNTIME_MODEL_PROGRAM_H
+
+#include "proto/base/guard.h"
+#include "runtime/model/operation.h"
+#include "runtime/plan/model.h"
+
+enum {
+    PROGRAM_VALUES = 64, /* of one layer, statistics of norms and attention included */
+    PROGRAM_STEPS = 48,
+};
+
+struct writer {
+    struct model *model;           /* under construction */
+    struct program *program;       /* of the open layer; NULL: none is open */
+    char prefix[MODEL_NAME_LIMIT]; /* of the names of the open layer's parameters */
+    int64_t *width;                /* of each layer's result */
+    int param_room, layer_room, sites;
+    struct muster_error error; /* the first */
+};
+
+struct writer writer_begin(const char *name_format, ...) __attribute__((format(printf, 1, 2)));
+/* The model, owned by the caller, or NULL with the first error. The writer holds nothing afterwards. */
+struct model *writer_finish(struct writer *w, struct muster_error *err);
+void model_destroy(struct model *model); /* of writer_finish; accepts NULL */
+GUARD_DEFINE(model, struct model *, model_destroy);
+/* Declares an array of the batch, see struct batch_input. Returns the input. */
+int writer_input(struct writer *w, const char *name, enum dtype dtype, bool positions, int64_t width);
+
+/* ---- layers and parameters ---- */
+
+/* Opens a layer; its name and a dot are the prefix of its parameters' names. Its new parameters are one unit.
+ * Returns the layer. */
+int program_layer(struct writer *w, const char *name_format, ...) __attribute__((format(printf, 2, 3)));
+void program_prefix(struct writer *w, const char *prefix);
+/* The result of an earlier layer. */
+int program_input(struct writer *w, int layer);
+/* The open layer's output; closes the layer. A layer that ends in program_cross_entropy has none and is
+ * closed by that. */
+void program_result(struct writer *w, int value);
+
+/* A new parameter of the open layer: (rows, columns) decays, (rows) with columns 0 does not. std: of
+ * PARAM_INIT_NORMAL. A parameter may be used by several layers (tied) and several times in one. */
+int program_parameter(struct writer *w, const char *name, int64_t rows, int64_t columns, enum param_init init,
+                      double std);
+
+/* ---- operations ----
+ *
+ * `name`: of the operation in the checkpoint: the parameters are called name.weight and name.bias. The
+ * functions ..._by take parameters that exist; -1: none. */
+
+/* x weight^T + bias; N(0, std^2), bias 0 */
+int program_linear(struct writer *w, int in, int64_t width, const char *name, bool bias, double std);
+int program_linear_by(struct writer *w, int in, int weight, int bias);
+int program_layer_norm(struct writer *w, int in, const char *name, double epsilon);
+int program_layer_norm_by(struct writer *w, int in, int weight, int bias, double epsilon);
+int program_rms_norm(struct writer *w, int in, const char *name, double epsilon);
+int program_rms_norm_by(struct writer *w, int in, int weight, double epsilon);
+/* Turns each head by its position, see kernels.h. */
+int program_rotary(struct writer *w, int in, int heads, const struct rotary *rotary);
+/* q of `heads` heads, k and v of kv_heads heads of the same size; causal or over all positions. */
+int program_attention(struct writer *w, int q, int k, int v, int heads, int kv_heads, bool causal);
+/* The same of one value whose rows hold q, k and v in turn. */
+int program_attention_packed(struct writer *w, int qkv, int heads, int kv_heads, bool causal);
+int program_activation(struct writer *w, int in, enum activation_kind kind);
+int program_swiglu(struct writer *w, int gate, int up); /* silu(gate) * up */
+int program_add(struct writer *w, int a, int b);
+/* Drops each element with a probability while training; other masks at each place of use and in each step,
+ * the same ones in any world. */
+int program_dropout(struct writer *w, int in, double probability);
+/* table (vocabulary, C) [token] + positions (max, C) [position]; input: of the batch, i32; positions -1: none
+ */
+int program_embedding(struct writer *w, int input, int table, int positions);
+/* The end of a model: cross-entropy of in weight^T (vocabulary, C) against the targets, -1 does not count. */
+void program_cross_entropy(struct writer *w, int in, int weight, int input);
+
+extern const struct layer_ops program_ops;
+
+#endif

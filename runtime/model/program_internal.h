@@ -1,0 +1,92 @@
+/* program_internal.h - a recorded program, for the parts of program.h and their tests.
+ *
+ * program_write.c and program_step.c record, program_place.c decides places when a layer is closed,
+ * program_run.c walks the steps. */
+#ifndef MUSTER_RUNTIME_MODEL_PROGRAM_INTERNAL_H
+#define MUSTER_RUNTIME_MODEL_PROGRAM_INTERNAL_H
+
+#include "runtime/model/program.h"
+
+typedef uint64_t program_set; /* of values */
+static_assert(PROGRAM_VALUES <= 64, "a set of values is one word");
+
+static inline program_set program_bit(int value)
+{
+    return (program_set)1 << value;
+}
+
+struct program_value {
+    int64_t width;
+    int source;   /* index into layer_desc.source; -1: formed by a step */
+    int step;     /* that forms it; -1 */
+    int last_use; /* last step that has it as an input; -1 */
+};
+
+struct program_step {
+    const struct operation *op;
+    struct operation_settings settings;
+    int in[OPERATION_INPUTS], in_count;
+    int out; /* -1: a loss */
+    int statistics[OPERATION_STATISTICS], statistic_count;
+    int param[OPERATION_PARAMS]; /* index into layer_desc.param; -1: none */
+    bool needed;                 /* backward reads what it forms, or another such step does */
+    /* Gradients: 1 where a step that runs earlier in backward has written one. */
+    uint8_t add[OPERATION_INPUTS], weight_add[OPERATION_PARAMS];
+};
+
+enum program_memory {
+    PROGRAM_NOWHERE,
+    PROGRAM_INPUT,  /* context.in or din [source] */
+    PROGRAM_OUTPUT, /* context.out or dout */
+    PROGRAM_SAVED,
+    PROGRAM_WORK,
+};
+
+/* Where values (or their gradients) lie. A value lies in its home's memory, which is its own or another's of
+ * the same width. A home in saved or work memory begins where the last one of `below` ends, so that the same
+ * decision serves every shape. */
+struct program_layout {
+    uint8_t home[PROGRAM_VALUES], memory[PROGRAM_VALUES];
+    program_set below[PROGRAM_VALUES];
+    uint8_t order[PROGRAM_VALUES]; /* homes in saved and work memory; what is below comes before */
+    int order_count;
+    program_set alive[PROGRAM_STEPS]; /* homes in work memory that the step's scratch memory is above */
+};
+
+struct program {
+    char name[MODEL_NAME_LIMIT]; /* of the layer */
+    struct program_value values[PROGRAM_VALUES];
+    int value_count;
+    struct program_step steps[PROGRAM_STEPS];
+    int step_count;
+    int result; /* value; -1: ends in a loss */
+    bool closed;
+    struct program_layout train, eval, backward;
+};
+
+/* program_write.c: for operations. All return -1 or false with the writer's error. */
+int writer_fail(struct writer *w, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+bool program_is_open(struct writer *w);
+int program_value(struct writer *w, int64_t width, int source, int step); /* a new one */
+/* The index among the open layer's parameters of one of the model's. */
+int program_use(struct writer *w, int param);
+void program_close(struct writer *w, int result); /* the open layer */
+
+/* program_place.c: all places, from the steps. */
+void program_place(struct program *program);
+
+/* Offsets for a number of rows, in bytes. */
+struct program_offsets {
+    int64_t at[PROGRAM_VALUES]; /* of homes */
+    int64_t saved;              /* bytes of saved memory */
+};
+void program_offsets(const struct program *program, const struct program_layout *layout, int64_t rows,
+                     int element, struct program_offsets *offsets);
+int64_t program_top(const struct program *program, const struct program_offsets *offsets, program_set homes,
+                    int64_t rows, int element); /* where the last of them ends */
+
+/* program_run.c: the forward pass of a layer that ends in a loss, with the logits of the last position of
+ * each row, (B, vocabulary), in place of the loss. context: mode LAYER_EVAL. */
+void program_logits(const struct program *program, const struct layer_context *context, void *logits);
+
+#endif

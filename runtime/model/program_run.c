@@ -1,0 +1,292 @@
+/* program_run.c - a program as a layer: sizes, forward and backward are walks over its steps. */
+#include "runtime/model/program_internal.h"
+
+enum { ALIGNMENT = 64 };
+
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+int64_t program_top(const struct program *p, const struct program_offsets *offsets, program_set homes,
+                    int64_t rows, int element)
+{
+    int64_t top = 0;
+    for (int v = 0; v < p->value_count; v++) {
+        if (homes & program_bit(v))
+            top = larger(top, offsets->at[v] + aligned(rows * p->values[v].width * element));
+    }
+    return top;
+}
+
+void program_offsets(const struct program *p, const struct program_layout *layout, int64_t rows, int element,
+                     struct program_offsets *offsets)
+{
+    offsets->saved = 0;
+    for (int i = 0; i < layout->order_count; i++) {
+        int v = layout->order[i];
+        offsets->at[v] = program_top(p, offsets, layout->below[v], rows, element);
+        if (layout->memory[v] == PROGRAM_SAVED)
+            offsets->saved = program_top(p, offsets, program_bit(v), rows, element);
+    }
+}
+
+/* ---- calls ---- */
+
+static void *at(void *base, int64_t offset)
+{
+    return base ? (char *)base + offset : NULL;
+}
+
+/* The address of a value. */
+static void *value_address(const struct program *p, const struct program_layout *layout,
+                           const struct program_offsets *offsets, const struct layer_context *x, int value)
+{
+    int home = layout->home[value];
+    switch ((enum program_memory)layout->memory[home]) {
+    case PROGRAM_INPUT:
+        return (void *)(uintptr_t)x->in[p->values[home].source];
+    case PROGRAM_OUTPUT:
+        return x->out;
+    case PROGRAM_SAVED:
+        return at(x->saved, offsets->at[home]);
+    case PROGRAM_WORK:
+        return at(x->work, offsets->at[home]);
+    case PROGRAM_NOWHERE:
+        break;
+    }
+    return NULL;
+}
+
+static void *gradient_address(const struct program *p, const struct program_offsets *offsets,
+                              const struct layer_context *x, int value)
+{
+    int home = p->backward.home[value];
+    switch ((enum program_memory)p->backward.memory[home]) {
+    case PROGRAM_INPUT:
+        return x->din[p->values[home].source];
+    case PROGRAM_OUTPUT:
+        return (void *)(uintptr_t)x->dout; /* a backward may use it up */
+    case PROGRAM_WORK:
+        return at(x->work, offsets->at[home]);
+    case PROGRAM_SAVED:
+    case PROGRAM_NOWHERE:
+        break;
+    }
+    return NULL;
+}
+
+/* A call without addresses: enough for sizes. */
+static struct operation_call call_shape(const struct program *p, const struct program_step *step,
+                                        const struct layer_context *x)
+{
+    struct operation_call c = {
+        .context = x,
+        .settings = &step->settings,
+        .rows = x->shape.B * x->shape.T,
+        .width = step->out >= 0 ? (int)p->values[step->out].width : 0,
+        .evaluates = x->evaluates || x->mode == LAYER_EVAL,
+    };
+    for (int i = 0; i < step->in_count; i++)
+        c.in_width[i] = (int)p->values[step->in[i]].width;
+    return c;
+}
+
+static struct operation_call call_values(const struct program *p, const struct program_layout *layout,
+                                         const struct program_offsets *offsets,
+                                         const struct program_step *step, const struct layer_context *x)
+{
+    struct operation_call c = call_shape(p, step, x);
+    for (int i = 0; i < step->in_count; i++)
+        c.in[i] = value_address(p, layout, offsets, x, step->in[i]);
+    for (int i = 0; i < step->statistic_count; i++)
+        c.statistics[i] = value_address(p, layout, offsets, x, step->statistics[i]);
+    for (int i = 0; i < OPERATION_PARAMS; i++)
+        c.weight[i] = step->param[i] >= 0 ? x->weight[step->param[i]] : NULL;
+    c.out = step->out >= 0 ? value_address(p, layout, offsets, x, step->out) : NULL;
+    return c;
+}
+
+/* Bytes that a step's own scratch memory takes; behind it is room for gradients of inputs of the layer that
+ * nothing wants, but the operation forms. */
+static int64_t scratch_bytes(const struct operation_call *c, const struct operation *op, bool backward)
+{
+    return op->work ? aligned((int64_t)op->work(c, backward)) : 0;
+}
+
+static int64_t unwanted_bytes(const struct program *p, const struct program_step *step,
+                              const struct operation_call *c, int element)
+{
+    int64_t bytes = 0;
+    for (int i = 0; step->op->whole && i < step->in_count; i++) {
+        if (p->values[step->in[i]].source >= 0)
+            bytes += aligned((int64_t)c->rows * c->in_width[i] * element);
+    }
+    return bytes;
+}
+
+/* ---- sizes ---- */
+
+/* Work memory of a walk over the steps: values and the scratch memory above them. */
+static int64_t walk_work(const struct program *p, const struct program_layout *layout,
+                         const struct layer_context *x, bool backward, struct program_offsets *offsets)
+{
+    int element = dtype_size(x->kernels->dtype);
+    int64_t rows = (int64_t)x->shape.B * x->shape.T;
+    program_offsets(p, layout, rows, element, offsets);
+    int64_t work = 0;
+    for (int s = 0; s < p->step_count; s++) {
+        const struct program_step *step = &p->steps[s];
+        if (x->mode == LAYER_RECOMPUTE && !step->needed)
+            continue;
+        const struct operation_call c = call_shape(p, step, x);
+        int64_t scratch = scratch_bytes(&c, step->op, backward);
+        if (backward)
+            scratch += unwanted_bytes(p, step, &c, element);
+        work = larger(work, program_top(p, offsets, layout->alive[s], rows, element) + scratch);
+    }
+    return work;
+}
+
+static void program_sizes(const void *config, struct shape max, enum dtype dtype, enum layer_mode mode,
+                          const struct kernels *kernels, struct layer_sizes *sizes)
+{
+    const struct program *p = config;
+    const struct layer_context x = {.kernels = kernels, .shape = max, .mode = mode};
+    struct program_offsets train, other;
+    *sizes = (struct layer_sizes){0};
+    if (p->result >= 0)
+        sizes->out = (int64_t)max.B * max.T * p->values[p->result].width * dtype_size(dtype);
+    if (mode == LAYER_EVAL) {
+        sizes->work = walk_work(p, &p->eval, &x, false, &other);
+    } else {
+        sizes->work = walk_work(p, &p->train, &x, false, &train);
+        sizes->saved = train.saved;
+    }
+    if (mode == LAYER_TRAIN)
+        sizes->work = larger(sizes->work, walk_work(p, &p->backward, &x, true, &other));
+    for (int s = 0; s < p->step_count; s++) {
+        const struct operation_call c = call_shape(p, &p->steps[s], &x);
+        if (p->steps[s].op->flops)
+            sizes->forward_flops += p->steps[s].op->flops(&c);
+    }
+}
+
+/* ---- forward ---- */
+
+static void program_forward(const void *config, const struct layer_context *x)
+{
+    const struct program *p = config;
+    const struct program_layout *layout = x->mode == LAYER_EVAL ? &p->eval : &p->train;
+    int element = dtype_size(x->kernels->dtype);
+    int64_t rows = (int64_t)x->shape.B * x->shape.T;
+    struct program_offsets offsets;
+    program_offsets(p, layout, rows, element, &offsets);
+    for (int s = 0; s < p->step_count; s++) {
+        const struct program_step *step = &p->steps[s];
+        if (x->mode == LAYER_RECOMPUTE && !step->needed)
+            continue; /* the output is still there */
+        struct operation_call c = call_values(p, layout, &offsets, step, x);
+        c.work = at(x->work, program_top(p, &offsets, layout->alive[s], rows, element));
+        step->op->forward(&c);
+    }
+}
+
+void program_logits(const struct program *p, const struct layer_context *x, void *logits)
+{
+    int size = dtype_size(x->kernels->dtype), T = x->shape.T;
+    int64_t rows = (int64_t)x->shape.B * T;
+    struct program_offsets offsets;
+    program_offsets(p, &p->eval, rows, size, &offsets);
+    for (int s = 0; s < p->step_count; s++) {
+        const struct program_step *step = &p->steps[s];
+        struct operation_call c = call_values(p, &p->eval, &offsets, step, x);
+        c.work = at(x->work, program_top(p, &offsets, p->eval.alive[s], rows, size));
+        if (!step->op->loss) {
+            step->op->forward(&c);
+            continue;
+        }
+        int C = c.in_width[0], V = (int)step->settings.vocabulary;
+        for (int b = 0; b < x->shape.B; b++)
+            x->kernels->linear_forward((char *)logits + (int64_t)b * V * size,
+                                       (const char *)c.in[0] + ((int64_t)b * T + T - 1) * C * size,
+                                       c.weight[0], NULL, 1, C, V, x->stream);
+    }
+}
+
+/* ---- backward ---- */
+
+/* The values whose gradients lead to something that is wanted. */
+static program_set wanted(const struct program *p, const struct layer_context *x, unsigned parts)
+{
+    program_set set = 0;
+    for (int v = 0; v < p->value_count; v++) {
+        if (p->values[v].source >= 0 && x->din[p->values[v].source] && (parts & LAYER_INPUT))
+            set |= program_bit(v);
+    }
+    for (int s = 0; s < p->step_count; s++) {
+        const struct program_step *step = &p->steps[s];
+        bool want = false;
+        for (int i = 0; i < step->in_count; i++)
+            want |= (set & program_bit(step->in[i])) != 0;
+        for (int i = 0; i < OPERATION_PARAMS; i++)
+            want |= step->param[i] >= 0 && (parts & LAYER_WEIGHT) && x->grad[step->param[i]];
+        if (want && step->out >= 0)
+            set |= program_bit(step->out);
+    }
+    return set;
+}
+
+static void add_gradients(const struct program *p, const struct program_offsets *offsets,
+                          const struct program_step *step, const struct layer_context *x, unsigned parts,
+                          program_set wants, struct operation_call *c)
+{
+    char *spare = (char *)c->work + scratch_bytes(c, step->op, true);
+    for (int i = 0; i < step->in_count; i++) {
+        int v = step->in[i], source = p->values[v].source;
+        c->add[i] = source >= 0 && !step->add[i] ? x->din_beta[source] : step->add[i];
+        if ((wants & program_bit(v)) || (step->op->whole && source < 0)) {
+            c->din[i] = gradient_address(p, offsets, x, v);
+        } else if (step->op->whole) {
+            c->din[i] = spare;
+            c->add[i] = 0;
+            spare += aligned((int64_t)c->rows * c->in_width[i] * dtype_size(x->kernels->dtype));
+        }
+    }
+    for (int i = 0; i < OPERATION_PARAMS; i++) {
+        int param = step->param[i];
+        if (param < 0 || !(parts & LAYER_WEIGHT))
+            continue;
+        c->dweight[i] = x->grad[param];
+        c->weight_add[i] = step->weight_add[i] || x->grad_beta[param];
+    }
+}
+
+static void program_backward(const void *config, const struct layer_context *x, unsigned parts)
+{
+    const struct program *p = config;
+    int element = dtype_size(x->kernels->dtype);
+    int64_t rows = (int64_t)x->shape.B * x->shape.T;
+    program_set wants = wanted(p, x, parts);
+    struct program_offsets values, gradients;
+    program_offsets(p, &p->train, rows, element, &values);
+    program_offsets(p, &p->backward, rows, element, &gradients);
+    for (int s = p->step_count - 1; s >= 0; s--) {
+        const struct program_step *step = &p->steps[s];
+        if (!step->op->loss && !(wants & program_bit(step->out)))
+            continue;
+        struct operation_call c = call_values(p, &p->train, &values, step, x);
+        c.work = at(x->work, program_top(p, &gradients, p->backward.alive[s], rows, element));
+        if (step->out >= 0)
+            c.dout = gradient_address(p, &gradients, x, step->out);
+        add_gradients(p, &gradients, step, x, parts, wants, &c);
+        step->op->backward(&c);
+    }
+}
+
+const struct layer_ops program_ops = {"program", program_sizes, program_forward, program_backward};

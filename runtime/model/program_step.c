@@ -1,0 +1,297 @@
+/* program_step.c - the operations as a page writes them: their shapes are checked, and each becomes a step.
+ */
+#include <stdio.h>
+
+#include "proto/base/error.h"
+#include "runtime/model/program_internal.h"
+
+/* "fc" and ".weight" */
+static int named_parameter(struct writer *w, const char *name, const char *part, int64_t rows,
+                           int64_t columns, enum param_init init, double std)
+{
+    char full[MODEL_NAME_LIMIT];
+    if (snprintf(full, sizeof full, "%s%s", name, part) >= (int)sizeof full)
+        return writer_fail(w, MUSTER_E_LIMIT, "%s%s is longer than %d characters", name, part,
+                           MODEL_NAME_LIMIT - 1);
+    return program_parameter(w, full, rows, columns, init, std);
+}
+
+/* ---- steps ---- */
+
+/* Checks that values and parameters exist; false with an error otherwise. */
+static bool step_fits(struct writer *w, const struct operation *op, const int *in, int in_count)
+{
+    if (!program_is_open(w))
+        return false;
+    const struct program *p = w->program;
+    if (p->step_count == PROGRAM_STEPS)
+        return !writer_fail(w, MUSTER_E_LIMIT, "it has more than %d operations; divide it into two layers",
+                            PROGRAM_STEPS);
+    for (int i = 0; i < in_count; i++) {
+        if (in[i] < 0 || in[i] >= p->value_count)
+            return !writer_fail(w, MUSTER_E_INVALID, "%s reads value %d; the layer has %d so far", op->name,
+                                in[i], p->value_count);
+        for (int j = 0; op->whole && j < i; j++) {
+            if (in[j] == in[i])
+                return !writer_fail(w, MUSTER_E_INVALID, "%s reads one value twice", op->name);
+        }
+    }
+    return true;
+}
+
+static int64_t width_of(const struct writer *w, int value)
+{
+    return w->program->values[value].width;
+}
+
+/* The step's result, or -1; of a loss -1, too. statistics: their widths, ended by 0. */
+static int step_add(struct writer *w, const struct operation *op, const struct operation_settings *settings,
+                    const int *in, int in_count, int weight, int bias, int64_t width,
+                    const int64_t statistics[OPERATION_STATISTICS])
+{
+    struct program *p = w->program;
+    struct program_step *step = &p->steps[p->step_count];
+    *step = (struct program_step){.op = op, .settings = *settings, .in_count = in_count, .out = -1};
+    step->param[0] = weight < 0 ? -1 : program_use(w, weight);
+    step->param[1] = bias < 0 ? -1 : program_use(w, bias);
+    for (int i = 0; i < in_count; i++)
+        step->in[i] = in[i];
+    if (!op->loss)
+        step->out = program_value(w, width, -1, p->step_count);
+    for (int i = 0; i < OPERATION_STATISTICS && statistics && statistics[i]; i++)
+        step->statistics[step->statistic_count++] = program_value(w, statistics[i], -1, p->step_count);
+    if (w->error.code)
+        return -1;
+    for (int i = 0; i < in_count; i++)
+        p->values[in[i]].last_use = p->step_count;
+    p->step_count++;
+    return step->out;
+}
+
+/* The shape of a parameter is what the operation needs; columns 0: one dimension. */
+static bool shaped(struct writer *w, const struct operation *op, int param, int64_t rows, int64_t columns)
+{
+    if (w->error.code)
+        return false;
+    if (param < 0 || param >= w->model->param_count)
+        return !writer_fail(w, MUSTER_E_INVALID, "%s uses parameter %d; the model has %d so far", op->name,
+                            param, w->model->param_count);
+    const struct param_desc *desc = &w->model->params[param];
+    int64_t its_columns = desc->ndim > 1 ? desc->dim[1] : 0;
+    if (desc->ndim > 2 || its_columns != columns || (rows >= 0 && desc->dim[0] != rows))
+        return !writer_fail(w, MUSTER_E_INVALID, "%s uses %s of (%lld, %lld), but needs (%lld, %lld)",
+                            op->name, desc->name, (long long)desc->dim[0], (long long)its_columns,
+                            (long long)(rows >= 0 ? rows : desc->dim[0]), (long long)columns);
+    return true;
+}
+
+/* ---- products and norms ---- */
+
+int program_linear_by(struct writer *w, int in, int weight, int bias)
+{
+    const struct operation *op = &operation_linear;
+    if (!step_fits(w, op, &in, 1) || !shaped(w, op, weight, -1, width_of(w, in)))
+        return -1;
+    int64_t width = w->model->params[weight].dim[0];
+    if (bias >= 0 && !shaped(w, op, bias, width, 0))
+        return -1;
+    return step_add(w, op, &(struct operation_settings){0}, &in, 1, weight, bias, width, NULL);
+}
+
+int program_linear(struct writer *w, int in, int64_t width, const char *name, bool bias, double std)
+{
+    if (!step_fits(w, &operation_linear, &in, 1))
+        return -1;
+    int weight = named_parameter(w, name, ".weight", width, width_of(w, in), PARAM_INIT_NORMAL, std);
+    int offset = bias ? named_parameter(w, name, ".bias", width, 0, PARAM_INIT_ZERO, 0) : -1;
+    return program_linear_by(w, in, weight, offset);
+}
+
+int program_layer_norm_by(struct writer *w, int in, int weight, int bias, double epsilon)
+{
+    const struct operation *op = &operation_layer_norm;
+    if (!step_fits(w, op, &in, 1) || !shaped(w, op, weight, width_of(w, in), 0) ||
+        !shaped(w, op, bias, width_of(w, in), 0))
+        return -1;
+    return step_add(w, op, &(struct operation_settings){.epsilon = epsilon}, &in, 1, weight, bias,
+                    width_of(w, in), (int64_t[]){1, 1}); /* mean, 1/deviation */
+}
+
+int program_layer_norm(struct writer *w, int in, const char *name, double epsilon)
+{
+    if (!step_fits(w, &operation_layer_norm, &in, 1))
+        return -1;
+    int weight = named_parameter(w, name, ".weight", width_of(w, in), 0, PARAM_INIT_ONE, 0);
+    int bias = named_parameter(w, name, ".bias", width_of(w, in), 0, PARAM_INIT_ZERO, 0);
+    return program_layer_norm_by(w, in, weight, bias, epsilon);
+}
+
+int program_rms_norm_by(struct writer *w, int in, int weight, double epsilon)
+{
+    const struct operation *op = &operation_rms_norm;
+    if (!step_fits(w, op, &in, 1) || !shaped(w, op, weight, width_of(w, in), 0))
+        return -1;
+    return step_add(w, op, &(struct operation_settings){.epsilon = epsilon}, &in, 1, weight, -1,
+                    width_of(w, in), (int64_t[]){1, 0});
+}
+
+int program_rms_norm(struct writer *w, int in, const char *name, double epsilon)
+{
+    if (!step_fits(w, &operation_rms_norm, &in, 1))
+        return -1;
+    return program_rms_norm_by(
+        w, in, named_parameter(w, name, ".weight", width_of(w, in), 0, PARAM_INIT_ONE, 0), epsilon);
+}
+
+/* ---- positions and attention ---- */
+
+int program_rotary(struct writer *w, int in, int heads, const struct rotary *rotary)
+{
+    const struct operation *op = &operation_rotary;
+    if (!step_fits(w, op, &in, 1))
+        return -1;
+    if (heads < 1 || width_of(w, in) % heads || width_of(w, in) / heads % 2)
+        return writer_fail(
+            w, MUSTER_E_INVALID,
+            "rotary turns pairs of elements of each head, and %lld elements are not %d heads of "
+            "an even size",
+            (long long)width_of(w, in), heads);
+    return step_add(w, op, &(struct operation_settings){.heads = heads, .rotary = *rotary}, &in, 1, -1, -1,
+                    width_of(w, in), NULL);
+}
+
+/* q is `heads` heads wide, k and v kv_heads heads of the same size. */
+static bool heads_fit(struct writer *w, const struct operation *op, int64_t q, int64_t k, int64_t v,
+                      int heads, int kv_heads)
+{
+    if (heads < 1 || kv_heads < 1 || heads % kv_heads)
+        return !writer_fail(w, MUSTER_E_INVALID, "%s has %d heads, which is not a multiple of %d KV heads",
+                            op->name, heads, kv_heads);
+    if (q % heads || k != q / heads * kv_heads || v != k)
+        return !writer_fail(
+            w, MUSTER_E_INVALID,
+            "%s of %d heads and %d KV heads has q, k and v of %lld, %lld and %lld elements; k and "
+            "v must be %d heads of the size of q's",
+            op->name, heads, kv_heads, (long long)q, (long long)k, (long long)v, kv_heads);
+    return true;
+}
+
+int program_attention(struct writer *w, int q, int k, int v, int heads, int kv_heads, bool causal)
+{
+    const struct operation *op = &operation_attention;
+    const int in[] = {q, k, v};
+    if (!step_fits(w, op, in, 3) ||
+        !heads_fit(w, op, width_of(w, q), width_of(w, k), width_of(w, v), heads, kv_heads))
+        return -1;
+    const struct operation_settings settings = {.heads = heads, .kv_heads = kv_heads, .causal = causal};
+    return step_add(w, op, &settings, in, 3, -1, -1, width_of(w, q), (int64_t[]){heads, 0});
+}
+
+int program_attention_packed(struct writer *w, int qkv, int heads, int kv_heads, bool causal)
+{
+    const struct operation *op = &operation_attention_packed;
+    if (!step_fits(w, op, &qkv, 1))
+        return -1;
+    int64_t all = (int64_t)heads + 2 * (int64_t)kv_heads, head = all > 0 ? width_of(w, qkv) / all : 0;
+    if (heads < 1 || kv_heads < 1 || head * all != width_of(w, qkv))
+        return writer_fail(w, MUSTER_E_INVALID, "%s: %lld elements are not %d + 2 x %d heads of one size",
+                           op->name, (long long)width_of(w, qkv), heads, kv_heads);
+    if (!heads_fit(w, op, head * heads, head * kv_heads, head * kv_heads, heads, kv_heads))
+        return -1;
+    const struct operation_settings settings = {.heads = heads, .kv_heads = kv_heads, .causal = causal};
+    return step_add(w, op, &settings, &qkv, 1, -1, -1, head * heads, (int64_t[]){heads, 0});
+}
+
+/* ---- element by element ---- */
+
+int program_activation(struct writer *w, int in, enum activation_kind kind)
+{
+    if (!step_fits(w, &operation_activation, &in, 1))
+        return -1;
+    if ((unsigned)kind >= ACTIVATION_KINDS)
+        return writer_fail(w, MUSTER_E_INVALID, "activation %d: there are 0 to %d", (int)kind,
+                           ACTIVATION_KINDS - 1);
+    return step_add(w, &operation_activation, &(struct operation_settings){.kind = (int)kind}, &in, 1, -1, -1,
+                    width_of(w, in), NULL);
+}
+
+static int pair_add(struct writer *w, const struct operation *op, int a, int b)
+{
+    const int in[] = {a, b};
+    if (!step_fits(w, op, in, 2))
+        return -1;
+    if (width_of(w, a) != width_of(w, b))
+        return writer_fail(w, MUSTER_E_INVALID,
+                           "%s reads values of %lld and %lld elements; they must be equal", op->name,
+                           (long long)width_of(w, a), (long long)width_of(w, b));
+    return step_add(w, op, &(struct operation_settings){0}, in, 2, -1, -1, width_of(w, a), NULL);
+}
+
+int program_swiglu(struct writer *w, int gate, int up)
+{
+    return pair_add(w, &operation_swiglu, gate, up);
+}
+
+int program_add(struct writer *w, int a, int b)
+{
+    return pair_add(w, &operation_add, a, b);
+}
+
+int program_dropout(struct writer *w, int in, double probability)
+{
+    if (!step_fits(w, &operation_dropout, &in, 1))
+        return -1;
+    if (!(probability >= 0 && probability < 1))
+        return writer_fail(w, MUSTER_E_INVALID, "dropout has the probability %g; it may be from 0 to below 1",
+                           probability);
+    const struct operation_settings settings = {.probability = probability, .site = (uint32_t)w->sites++};
+    return step_add(w, &operation_dropout, &settings, &in, 1, -1, -1, width_of(w, in), NULL);
+}
+
+/* ---- both ends of a language model ---- */
+
+static bool integers(struct writer *w, const struct operation *op, int input)
+{
+    const struct model *model = w->model;
+    if (input < 0 || input >= model->input_count)
+        return !writer_fail(w, MUSTER_E_INVALID, "%s reads input %d of the batch, which has %d", op->name,
+                            input, model->input_count);
+    const struct batch_input *desc = &model->inputs[input];
+    if (desc->dtype != DTYPE_I32 || desc->width != 1 || !desc->positions)
+        return !writer_fail(w, MUSTER_E_INVALID, "%s reads %s of the batch, which is not one i32 a position",
+                            op->name, desc->name);
+    return true;
+}
+
+static int64_t param_width(const struct writer *w, int param)
+{
+    bool matrix = param >= 0 && param < w->model->param_count && w->model->params[param].ndim == 2;
+    return matrix ? w->model->params[param].dim[1] : 0;
+}
+
+int program_embedding(struct writer *w, int input, int table, int positions)
+{
+    const struct operation *op = &operation_embedding;
+    if (!step_fits(w, op, NULL, 0) || !integers(w, op, input))
+        return -1;
+    int64_t width = param_width(w, table);
+    if (!shaped(w, op, table, -1, width) || (positions >= 0 && !shaped(w, op, positions, -1, width)))
+        return -1;
+    const struct param_desc *params = w->model->params;
+    const struct operation_settings settings = {.input = input,
+                                                .vocabulary = params[table].dim[0],
+                                                .positions = positions >= 0 ? params[positions].dim[0] : 0};
+    return step_add(w, op, &settings, NULL, 0, table, positions, width, NULL);
+}
+
+void program_cross_entropy(struct writer *w, int in, int weight, int input)
+{
+    const struct operation *op = &operation_cross_entropy;
+    if (!step_fits(w, op, &in, 1) || !integers(w, op, input) || !shaped(w, op, weight, -1, width_of(w, in)))
+        return;
+    const struct operation_settings settings = {.input = input,
+                                                .vocabulary = w->model->params[weight].dim[0]};
+    (void)step_add(w, op, &settings, &in, 1, weight, -1, 0, NULL);
+    if (!w->error.code)
+        program_close(w, -1);
+}

@@ -1,0 +1,271 @@
+/* Every row of the table of operations: gradients against finite differences, with all combinations of what
+ * is wanted and written or added, in memory full of NaN. A row without a case fails the test. */
+#include "tests/support/cmocka_all.h"
+
+#include "tests/unit/model/layer_bench.h"
+
+enum { VOCABULARY = 7, POSITIONS = 6 };
+static const struct shape shape = {2, 5};
+
+struct test_case {
+    const char *operation, *what;
+    int width[3];                                  /* of its inputs, ended by 0 */
+    int (*write)(struct writer *w, const int *in); /* the result; -1: a loss */
+};
+
+static int linear(struct writer *w, const int *in)
+{
+    return program_linear(w, in[0], 3, "fc", true, 0.1);
+}
+
+static int linear_without_bias(struct writer *w, const int *in)
+{
+    return program_linear(w, in[0], 6, "fc", false, 0.1);
+}
+
+static int layer_norm(struct writer *w, const int *in)
+{
+    return program_layer_norm(w, in[0], "ln", 1e-5);
+}
+
+static int rms_norm(struct writer *w, const int *in)
+{
+    return program_rms_norm(w, in[0], "norm", 1e-2);
+}
+
+static int rotary_plain(struct writer *w, const int *in)
+{
+    return program_rotary(w, in[0], 2, &(struct rotary){.theta = 100});
+}
+
+static int rotary_linear(struct writer *w, const int *in)
+{
+    return program_rotary(w, in[0], 2, &(struct rotary){.theta = 100, .kind = ROTARY_LINEAR, .factor = 3});
+}
+
+static int rotary_llama3(struct writer *w, const int *in)
+{
+    const struct rotary r = {
+        .theta = 50, .kind = ROTARY_LLAMA3, .factor = 8, .low = 1, .high = 4, .original = 32};
+    return program_rotary(w, in[0], 1, &r);
+}
+
+static int attention(struct writer *w, const int *in)
+{
+    return program_attention(w, in[0], in[1], in[2], 2, 2, true);
+}
+
+static int attention_grouped(struct writer *w, const int *in)
+{
+    return program_attention(w, in[0], in[1], in[2], 4, 2, true);
+}
+
+static int attention_of_all(struct writer *w, const int *in)
+{
+    return program_attention(w, in[0], in[1], in[2], 2, 1, false);
+}
+
+static int attention_packed(struct writer *w, const int *in)
+{
+    return program_attention_packed(w, in[0], 2, 2, true);
+}
+
+static int attention_packed_grouped(struct writer *w, const int *in)
+{
+    return program_attention_packed(w, in[0], 4, 1, true);
+}
+
+static int gelu_tanh(struct writer *w, const int *in)
+{
+    return program_activation(w, in[0], ACTIVATION_GELU_TANH);
+}
+
+static int gelu_erf(struct writer *w, const int *in)
+{
+    return program_activation(w, in[0], ACTIVATION_GELU_ERF);
+}
+
+static int silu(struct writer *w, const int *in)
+{
+    return program_activation(w, in[0], ACTIVATION_SILU);
+}
+
+static int relu(struct writer *w, const int *in)
+{
+    return program_activation(w, in[0], ACTIVATION_RELU);
+}
+
+static int tanh_of(struct writer *w, const int *in)
+{
+    return program_activation(w, in[0], ACTIVATION_TANH);
+}
+
+static int sigmoid(struct writer *w, const int *in)
+{
+    return program_activation(w, in[0], ACTIVATION_SIGMOID);
+}
+
+static int swiglu(struct writer *w, const int *in)
+{
+    return program_swiglu(w, in[0], in[1]);
+}
+
+static int add(struct writer *w, const int *in)
+{
+    return program_add(w, in[0], in[1]);
+}
+
+static int add_itself(struct writer *w, const int *in)
+{
+    int h = program_activation(w, in[0], ACTIVATION_TANH);
+    return program_add(w, h, h);
+}
+
+static int dropout(struct writer *w, const int *in)
+{
+    return program_dropout(w, in[0], 0.3);
+}
+
+static int embedding(struct writer *w, const int *in)
+{
+    (void)in;
+    return program_embedding(w, 0, program_parameter(w, "table", VOCABULARY, 4, PARAM_INIT_NORMAL, 1), -1);
+}
+
+static int embedding_with_positions(struct writer *w, const int *in)
+{
+    (void)in;
+    int table = program_parameter(w, "table", VOCABULARY, 4, PARAM_INIT_NORMAL, 1);
+    return program_embedding(w, 0, table, program_parameter(w, "wpe", POSITIONS, 4, PARAM_INIT_NORMAL, 1));
+}
+
+static int cross_entropy(struct writer *w, const int *in)
+{
+    program_cross_entropy(w, in[0], program_parameter(w, "head", VOCABULARY, 6, PARAM_INIT_NORMAL, 1), 1);
+    return -1;
+}
+
+static const struct test_case cases[] = {
+    {"linear", "with bias", {6}, linear},
+    {"linear", "without bias", {4}, linear_without_bias},
+    {"layer_norm", "", {6}, layer_norm},
+    {"rms_norm", "", {6}, rms_norm},
+    {"rotary", "plain", {8}, rotary_plain},
+    {"rotary", "linear", {8}, rotary_linear},
+    {"rotary", "llama3", {12}, rotary_llama3},
+    {"attention", "", {6, 6, 6}, attention},
+    {"attention", "grouped", {12, 6, 6}, attention_grouped},
+    {"attention", "not causal", {6, 3, 3}, attention_of_all},
+    {"attention_packed", "", {12}, attention_packed},
+    {"attention_packed", "grouped", {18}, attention_packed_grouped},
+    {"activation", "gelu, tanh", {6}, gelu_tanh},
+    {"activation", "gelu, erf", {6}, gelu_erf},
+    {"activation", "silu", {6}, silu},
+    {"activation", "relu", {6}, relu},
+    {"activation", "tanh", {6}, tanh_of},
+    {"activation", "sigmoid", {6}, sigmoid},
+    {"swiglu", "", {6, 6}, swiglu},
+    {"add", "", {6, 6}, add},
+    {"add", "to itself", {6}, add_itself},
+    {"dropout", "", {6}, dropout},
+    {"embedding", "", {0}, embedding},
+    {"embedding", "with positions", {0}, embedding_with_positions},
+    {"cross_entropy", "", {6}, cross_entropy},
+};
+
+/* Sources of the widths that the case wants, then the layer with the operation; what it reads is wanted. */
+static struct model *write_case(const struct test_case *c)
+{
+    struct writer w = writer_begin("%s", c->operation);
+    struct muster_error err = {0};
+    int source[3], in[3], sources = 0;
+    (void)writer_input(&w, "tokens", DTYPE_I32, true, 1);
+    (void)writer_input(&w, "targets", DTYPE_I32, true, 1);
+    for (; sources < 3 && c->width[sources]; sources++) {
+        source[sources] = program_layer(&w, "source%d", sources);
+        int table = program_parameter(&w, "table", VOCABULARY, c->width[sources], PARAM_INIT_NORMAL, 1);
+        program_result(&w, program_embedding(&w, 0, table, -1));
+    }
+    (void)program_layer(&w, "layer");
+    for (int i = 0; i < sources; i++)
+        in[i] = program_input(&w, source[i]);
+    int result = c->write(&w, in);
+    if (result >= 0)
+        program_result(&w, result);
+    struct model *model = writer_finish(&w, &err);
+    if (!model)
+        fail_msg("%s", err.text);
+    return model;
+}
+
+static void run_case(const struct test_case *c)
+{
+    GUARD(guard_model) struct model *model = write_case(c);
+    struct layer_bench b;
+    char what[80];
+    (void)snprintf(what, sizeof what, "%s %s", c->operation, c->what);
+    bench_open(&b, model, model->layer_count - 1, shape, kernels_ref_f64(), VOCABULARY, 100);
+    bench_check_gradients(&b, what);
+    if (b.train.out && strcmp(c->operation, "dropout") != 0) {
+        assert_true(bench_loss(&b, LAYER_TRAIN) == bench_loss(&b, LAYER_EVAL)); /* the same operations */
+    }
+    bench_close(&b);
+}
+
+static void every_operation_has_the_gradients_of_finite_differences(void **state)
+{
+    (void)state;
+    for (const struct operation *const *op = operation_table(); *op; op++) {
+        int found = 0;
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            if (strcmp(cases[i].operation, (*op)->name) != 0)
+                continue;
+            run_case(&cases[i]);
+            found++;
+        }
+        if (!found)
+            fail_msg("operation %s has no case in this test", (*op)->name);
+    }
+}
+
+static void every_case_names_an_operation(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool known = false;
+        for (const struct operation *const *op = operation_table(); *op; op++)
+            known |= strcmp(cases[i].operation, (*op)->name) == 0;
+        assert_true(known);
+    }
+}
+
+/* Dropout is of training alone, and another mask in every step. */
+static void dropout_is_off_in_evaluation(void **state)
+{
+    (void)state;
+    const struct test_case c = {"dropout", "", {16}, dropout};
+    GUARD(guard_model) struct model *model = write_case(&c);
+    struct layer_bench b;
+    bench_open(&b, model, 1, (struct shape){4, 16}, kernels_ref_f64(), VOCABULARY, 3);
+    (void)bench_loss(&b, LAYER_EVAL);
+    assert_memory_equal(b.out.base, b.in[0], b.train.out);
+    double first = bench_loss(&b, LAYER_TRAIN);
+    int dropped = 0;
+    for (int64_t i = 0; i < b.outs; i++)
+        dropped += ((double *)b.out.base)[i] == 0;
+    assert_in_range(dropped, b.outs / 5, b.outs * 2 / 5);
+    assert_true(first == bench_loss(&b, LAYER_TRAIN));
+    b.scalars.first_sample += 4;
+    assert_true(first != bench_loss(&b, LAYER_TRAIN));
+    bench_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_operation_has_the_gradients_of_finite_differences),
+        cmocka_unit_test(every_case_names_an_operation),
+        cmocka_unit_test(dropout_is_off_in_evaluation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
