@@ -1,0 +1,297 @@
+/* model_dump - trains a model from files and writes down what came out, for gpt_torch_test.py and
+ * llama_torch_test.py to compare.
+ *
+ *     model_dump FOLDER
+ *
+ * FOLDER/config holds a line of an architecture and its numbers:
+ *     gpt2 layers channels heads vocab positions
+ *     llama layers channels heads kv_heads head_size hidden vocab positions tied attention_bias epsilon theta
+ *           scaling factor low high original
+ * and a line of the run: dtype ranks strategy micro_batches samples T steps lr weight_decay beta1 beta2
+ * epsilon clip_norm, optimizer (enum) momentum dampening nesterov decay (enum), and two patterns of names,
+ * "-" for none: frozen, not decayed. dtype is f32 (the fast kernels) or f64 (the reference). FOLDER/params:
+ * every parameter in the model's order, of the dtype. FOLDER/tokens and FOLDER/targets: (steps, samples, T)
+ * i32; ranks (threads of this process) and micro-batches share the samples of a step. Written by rank 0:
+ * FOLDER/grads (the first step's, same order), FOLDER/losses (f64, one a step), FOLDER/norms (f64),
+ * FOLDER/names (a line a parameter: name, elements), FOLDER/trained. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "runtime/model/gpt2.h"
+#include "runtime/model/llama.h"
+#include "runtime/model/param_patterns.h"
+#include "runtime/train/trainer.h"
+#include "tests/support/kv_memory.h"
+#include "tests/support/rank_threads.h"
+
+struct settings {
+    char architecture[16], dtype[8], strategy[32];
+    struct gpt2_config gpt2;
+    struct llama_config llama;
+    int ranks, micro_batches, samples, T, steps;
+    struct trainer_step_values values;
+    struct optimizer_options optimizer;
+    enum param_decay decay;
+    char frozen[64], spared[64];
+};
+
+/* Every file is read and written as a whole. */
+static int transfer(const char *folder, const char *name, bool write, void *data, size_t bytes,
+                    struct muster_error *err)
+{
+    char path[512];
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
+        return error_set(err, MUSTER_E_LIMIT, "%s is too long a path", folder);
+    scope_fclose FILE *file = fopen(path, write ? "wb" : "rb");
+    if (!file)
+        return error_errno(err, "%s", path);
+    size_t done = write ? fwrite(data, 1, bytes, file) : fread(data, 1, bytes, file);
+    if (done != bytes || (write && fflush(file)))
+        return error_set(err, MUSTER_E_IO, "%s: %zu of %zu bytes", path, done, bytes);
+    return 0;
+}
+
+static int read_architecture(FILE *file, struct settings *s)
+{
+    struct gpt2_config *g = &s->gpt2;
+    struct llama_config *l = &s->llama;
+    int tied, bias, kind;
+    if (fscanf(file, "%15s", s->architecture) != 1)
+        return -1;
+    if (!strcmp(s->architecture, "gpt2"))
+        return fscanf(file, "%d %d %d %d %d", &g->layers, &g->channels, &g->heads, &g->vocab,
+                      &g->max_positions) == 5
+                   ? 0
+                   : -1;
+    if (fscanf(file, "%d %d %d %d %d %d %d %d %d %d %lf %lf %d %lf %lf %lf %d", &l->layers, &l->channels,
+               &l->heads, &l->kv_heads, &l->head_size, &l->hidden, &l->vocab, &l->max_positions, &tied, &bias,
+               &l->epsilon, &l->rotary.theta, &kind, &l->rotary.factor, &l->rotary.low, &l->rotary.high,
+               &l->rotary.original) != 17)
+        return -1;
+    l->tied = tied;
+    l->attention_bias = bias;
+    l->rotary.kind = (enum rotary_kind)kind;
+    return 0;
+}
+
+static int read_settings(const char *folder, struct settings *s, struct muster_error *err)
+{
+    char path[512];
+    if (snprintf(path, sizeof path, "%s/config", folder) >= (int)sizeof path)
+        return error_set(err, MUSTER_E_LIMIT, "%s is too long a path", folder);
+    scope_fclose FILE *file = fopen(path, "r");
+    if (!file)
+        return error_errno(err, "%s", path);
+    struct trainer_step_values *v = &s->values;
+    int kind, nesterov, decay;
+    if (read_architecture(file, s) ||
+        fscanf(file, "%7s %d %31s %d %d %d %d %lf %lf %lf %lf %lf %lf %d %lf %lf %d %d %63s %63s", s->dtype,
+               &s->ranks, s->strategy, &s->micro_batches, &s->samples, &s->T, &s->steps, &v->learning_rate,
+               &v->weight_decay, &v->beta1, &v->beta2, &v->epsilon, &v->clip_norm, &kind,
+               &s->optimizer.momentum, &s->optimizer.dampening, &nesterov, &decay, s->frozen,
+               s->spared) != 20)
+        return error_set(err, MUSTER_E_INVALID, "%s is not as described", path);
+    s->optimizer.kind = (enum optimizer)kind;
+    s->optimizer.nesterov = nesterov;
+    s->decay = (enum param_decay)decay;
+    return 0;
+}
+
+static int mark_parameters(struct model *model, struct settings *s, struct muster_error *err)
+{
+    char *frozen[] = {s->frozen, NULL}, *spared[] = {s->spared, NULL};
+    return param_patterns_freeze(model, strcmp(s->frozen, "-") ? frozen : NULL, err) < 0 ||
+                   param_patterns_decay(model, s->decay, strcmp(s->spared, "-") ? spared : NULL, err) < 0
+               ? -1
+               : 0;
+}
+
+/* What a run reads and writes, in memory; shared by the ranks, written by rank 0. */
+struct run {
+    struct settings s;
+    struct kv_store store;
+    const struct model *model;
+    const struct kernels *kernels;
+    char *params, *grads;
+    int32_t *tokens, *targets;
+    double *losses, *norms;
+    struct muster_error err;
+};
+
+typedef int param_call(struct trainer *, int, void *, struct muster_error *);
+
+/* values NULL: nothing is kept. */
+static int each_param(struct trainer *trainer, const struct run *run, char *values, param_call *call,
+                      struct muster_error *err)
+{
+    for (int i = 0; i < run->model->param_count; i++) {
+        if (call(trainer, i, values, err))
+            return -1;
+        if (values)
+            values += param_elements(&run->model->params[i]) * dtype_size(run->kernels->dtype);
+    }
+    return 0;
+}
+
+static int set_param(struct trainer *trainer, int param, void *values, struct muster_error *err)
+{
+    return trainer_set_param(trainer, param, values, err);
+}
+
+/* Zeros of one that is frozen. */
+static int get_grad(struct trainer *trainer, int param, void *values, struct muster_error *err)
+{
+    const struct plan *plan = trainer_plan(trainer);
+    return plan->groups[plan->places[param].group].trainable ? trainer_get_grad(trainer, param, values, err)
+                                                             : 0;
+}
+
+/* This rank's samples of a step, in the order of data_batch. */
+static void take_batch(const struct run *run, int step, int rank, const int32_t *from, int32_t *to)
+{
+    const struct settings *s = &run->s;
+    size_t rows = (size_t)(s->samples / s->ranks / s->micro_batches), T = (size_t)s->T;
+    for (size_t micro = 0; micro < (size_t)s->micro_batches; micro++) {
+        size_t first = (micro * (size_t)s->ranks + (size_t)rank) * rows;
+        memcpy(to + micro * rows * T, from + ((size_t)step * (size_t)s->samples + first) * T,
+               rows * T * sizeof *to);
+    }
+}
+
+static int train(struct trainer *trainer, struct run *run, int rank, struct muster_error *err)
+{
+    const struct settings *s = &run->s;
+    struct trainer_step_values values = s->values;
+    size_t batch = (size_t)s->samples / (size_t)s->ranks * (size_t)s->T;
+    scope_free int32_t *tokens = mem_calloc(batch, sizeof *tokens),
+                       *targets = mem_calloc(batch, sizeof *targets);
+    values.global_tokens = (int64_t)s->samples * s->T;
+    if (!tokens || !targets)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a batch");
+    if (each_param(trainer, run, run->params, set_param, err))
+        return -1;
+    for (int step = 0; step < s->steps; step++) {
+        struct trainer_stats stats;
+        take_batch(run, step, rank, run->tokens, tokens);
+        take_batch(run, step, rank, run->targets, targets);
+        if (trainer_step(trainer, &(struct batch){{tokens, targets}}, &values, &stats, err) ||
+            (step == 0 && each_param(trainer, run, rank ? NULL : run->grads, get_grad, err)))
+            return -1;
+        if (rank)
+            continue;
+        run->losses[step] = stats.loss;
+        run->norms[step] = stats.grad_norm;
+    }
+    return each_param(trainer, run, rank ? NULL : run->params, trainer_get_param, err);
+}
+
+GUARD_DEFINE(trainer, struct trainer *, trainer_destroy);
+
+static int rank_body(int rank, int ranks, void *context)
+{
+    struct run *run = context;
+    const struct settings *s = &run->s;
+    struct muster_error err = {0};
+    struct trainer_options options = {
+        .plan = {.shape = {s->samples / ranks / s->micro_batches, s->T},
+                 .mesh = {1, 1, ranks},
+                 .micro_batches = s->micro_batches,
+                 .prefetch_forward = 2,
+                 .prefetch_backward = 2,
+                 .group_bytes = 16 << 10,
+                 .clip = true,
+                 .train = true,
+                 .optimizer = s->optimizer},
+        .rank = rank,
+        .world_size = ranks,
+        .local_rank = rank,
+        .local_world_size = ranks,
+        .threads = 1,
+        .kernels = run->kernels,
+        .store = ranks > 1 ? &run->store : NULL,
+        .timeout_ns = 60 * NS_PER_S,
+    };
+    while (options.plan.strategy < STRATEGY_COUNT &&
+           strcmp(strategy_name(options.plan.strategy), s->strategy))
+        options.plan.strategy++;
+    if (options.plan.strategy == STRATEGY_HYBRID_SHARD)
+        options.plan.mesh = (struct mesh){1, 2, ranks / 2};
+    GUARD(guard_trainer) struct trainer *trainer = trainer_create(run->model, &options, &err);
+    if (trainer && !train(trainer, run, rank, &err))
+        return 0;
+    fprintf(stderr, "rank %d: %s\n", rank, err.text);
+    return -1;
+}
+
+static int write_names(const char *folder, const struct model *model, struct muster_error *err)
+{
+    scope_buffer text = {0};
+    for (int i = 0; i < model->param_count; i++) {
+        if (buffer_printf(&text, "%s %" PRId64 "\n", model->params[i].name,
+                          param_elements(&model->params[i])))
+            return error_set(err, MUSTER_E_NOMEM, "no memory for the names");
+    }
+    return transfer(folder, "names", true, text.data, text.length, err);
+}
+
+static int train_ranks(struct run *run, struct muster_error *err)
+{
+    struct kv_memory *memory = kv_memory_create(NULL);
+    if (!memory)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a store");
+    run->store = kv_memory_store(memory);
+    int failed = rank_threads_run(run->s.ranks, rank_body, run);
+    kv_memory_destroy(memory);
+    return failed ? error_set(err, MUSTER_E_STATE, "a rank failed") : 0;
+}
+
+static int run_folder(const char *folder, struct muster_error *err)
+{
+    struct run run = {0};
+    if (read_settings(folder, &run.s, err))
+        return -1;
+    const struct settings *s = &run.s;
+    GUARD(guard_model)
+    struct model *model =
+        strcmp(s->architecture, "gpt2") ? llama_create(&s->llama, err) : gpt2_create(&s->gpt2, err);
+    if (!model || mark_parameters(model, &run.s, err) < 0)
+        return -1;
+    run.model = model;
+    run.kernels = strcmp(s->dtype, "f64") ? kernels_cpu((unsigned)-1) : kernels_ref_f64();
+    size_t bytes = (size_t)model_parameters(model) * (size_t)dtype_size(run.kernels->dtype);
+    size_t steps = (size_t)s->steps, batches = steps * (size_t)s->samples * (size_t)s->T;
+    scope_free char *params = run.params = mem_calloc(bytes, 1), *grads = run.grads = mem_calloc(bytes, 1);
+    scope_free int32_t *tokens = run.tokens = mem_calloc(batches, sizeof *tokens),
+                       *targets = run.targets = mem_calloc(batches, sizeof *targets);
+    scope_free double *losses = run.losses = mem_calloc(steps, sizeof *losses),
+                      *norms = run.norms = mem_calloc(steps, sizeof *norms);
+    if (!params || !grads || !tokens || !targets || !losses || !norms)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for %zu bytes of parameters", bytes);
+    if (transfer(folder, "params", false, params, bytes, err) ||
+        transfer(folder, "tokens", false, tokens, batches * sizeof *tokens, err) ||
+        transfer(folder, "targets", false, targets, batches * sizeof *targets, err) || train_ranks(&run, err))
+        return -1;
+    if (transfer(folder, "grads", true, grads, bytes, err) ||
+        transfer(folder, "losses", true, losses, steps * sizeof *losses, err) ||
+        transfer(folder, "norms", true, norms, steps * sizeof *norms, err) ||
+        transfer(folder, "trained", true, params, bytes, err))
+        return -1;
+    return write_names(folder, model, err);
+}
+
+int main(int argc, char **argv)
+{
+    struct muster_error err = {0};
+    if (argc != 2) {
+        fprintf(stderr, "usage: model_dump FOLDER\n");
+        return 2;
+    }
+    if (run_folder(argv[1], &err)) {
+        fprintf(stderr, "model_dump: %s\n", err.text);
+        return 1;
+    }
+    return 0;
+}
