@@ -65,9 +65,8 @@ struct model *gpt2_create(const struct gpt2_config *c, struct muster_error *err)
 
     struct model *model = writer_finish(&w, err);
     for (int i = 0; model && i < model->param_count; i++) {
-        struct param_desc *param =
-            &model->params[i]; /* a block's products are what Hugging Face calls Conv1D */
-        param->file_transposed = param->ndim == 2 && param->unit > 0;
+        /* The products of the blocks are what Hugging Face calls Conv1D. */
+        model->params[i].file_transposed = model->params[i].ndim == 2 && model->params[i].unit > 0;
     }
     if (model) {
         model->max_positions = c->max_positions;

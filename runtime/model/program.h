@@ -38,6 +38,7 @@ struct writer {
     struct muster_error error; /* the first */
 };
 
+/* A model of that name, cut off at MODEL_NAME_LIMIT; writer_finish ends it on every path. */
 struct writer writer_begin(const char *name_format, ...) __attribute__((format(printf, 1, 2)));
 /* The model, owned by the caller, or NULL with the first error. The writer holds nothing afterwards. */
 struct model *writer_finish(struct writer *w, struct muster_error *err);

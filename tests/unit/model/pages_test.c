@@ -11,6 +11,7 @@
 #include "runtime/model/llama.h"
 #include "runtime/model/logits.h"
 #include "runtime/model/rng.h"
+#include "tests/support/faults.h"
 #include "tests/unit/model/layer_bench.h"
 
 enum { LAYERS = 8, PARAMS = 64 };
@@ -450,6 +451,20 @@ static void llama_configurations_that_are_wrong_are_named(void **state)
 #undef WRONG
 }
 
+static int create_both(void *context)
+{
+    (void)context;
+    GUARD(guard_model) struct model *gpt2 = gpt2_create(&tiny, NULL);
+    GUARD(guard_model) struct model *llama = llama_create(&grouped, NULL);
+    return gpt2 && llama ? 0 : -1;
+}
+
+static void creation_survives_no_memory(void **state)
+{
+    (void)state;
+    faults_sweep(create_both, NULL);
+}
+
 /* A block keeps what the block that was written by hand kept, and no more: of GPT-2 15 rows of the channels
  * and the statistics. */
 static void blocks_keep_and_need_what_they_must(void **state)
@@ -497,6 +512,7 @@ int main(void)
         cmocka_unit_test(bad_configurations_are_named),
         cmocka_unit_test(llama_is_named_and_sized_as_its_checkpoints),
         cmocka_unit_test(llama_configurations_that_are_wrong_are_named),
+        cmocka_unit_test(creation_survives_no_memory),
         cmocka_unit_test(blocks_keep_and_need_what_they_must),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
