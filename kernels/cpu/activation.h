@@ -2,9 +2,9 @@
  * loops over them are vectorised (formulas: kernels/ref/activation.c).
  *
  * All are written with e = exp(-...) at most once. 0.5 (1 + tanh u) is 1 / (1 + exp(-2u)) = s(2u), accurate
- * relatively also where tanh has gone to -1, and 1 - s = e s. What multiplies a vanishing
- * exponential in a slope is held in bounds, so that infinity times 0 does not come about. NaN goes through
- * every comparison. */
+ * relatively also where tanh has gone to -1, and 1 - s = e s. An exponential that vanishes is 1e-38 here
+ * (exp.h), so what multiplies it in a slope must stay finite: x does, its square is held in bounds. NaN goes
+ * through every comparison. */
 #ifndef MUSTER_KERNELS_CPU_ACTIVATION_H
 #define MUSTER_KERNELS_CPU_ACTIVATION_H
 
@@ -13,12 +13,6 @@
 #define ACTIVATION_INLINE static inline __attribute__((always_inline)) float
 
 #define TWO_SQRT_2_OVER_PI 1.5957691216f
-
-ACTIVATION_INLINE activation_within(float x, float limit)
-{
-    float above = x < -limit ? -limit : x;
-    return above > limit ? limit : above;
-}
 
 ACTIVATION_INLINE gelu_tanh_value(float x)
 {
@@ -62,8 +56,8 @@ ACTIVATION_INLINE gelu_erf_value(float x)
 
 ACTIVATION_INLINE gelu_erf_slope(float x)
 {
-    float near = activation_within(x, 13.0f), e = cpu_exp(-0.5f * near * near), tail = normal_tail(near, e);
-    return (x < 0 ? tail : 1.0f - tail) + near * (0.398942280f * e);
+    float e = cpu_exp(-0.5f * x * x), tail = normal_tail(x, e);
+    return (x < 0 ? tail : 1.0f - tail) + x * (0.398942280f * e);
 }
 
 ACTIVATION_INLINE silu_value(float x)
@@ -73,8 +67,8 @@ ACTIVATION_INLINE silu_value(float x)
 
 ACTIVATION_INLINE silu_slope(float x)
 {
-    float near = activation_within(x, 87.0f), e = cpu_exp(-near), s = 1.0f / (1.0f + e);
-    return s + near * (s * (e * s));
+    float e = cpu_exp(-x), s = 1.0f / (1.0f + e);
+    return s + x * (s * (e * s));
 }
 
 ACTIVATION_INLINE relu_value(float x)

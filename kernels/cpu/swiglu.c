@@ -25,9 +25,8 @@ static inline __attribute__((always_inline)) void backward_chunk(float *dgate, f
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
-        float x = gate[i], dy = dout[i], near = activation_within(x, 87.0f);
-        float e = cpu_exp(-near), s = 1.0f / (1.0f + e);
-        float dx = dy * up[i] * (s + near * (s * (e * s))), du = dy * (x * s);
+        float x = gate[i], dy = dout[i], e = cpu_exp(-x), s = 1.0f / (1.0f + e);
+        float dx = dy * up[i] * (s + x * (s * (e * s))), du = dy * (x * s);
         dgate[i] = beta_gate ? dgate[i] + dx : dx;
         dup[i] = beta_up ? dup[i] + du : du;
     }
