@@ -14,8 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "proto/base/cgroup.h"
 #include "proto/base/error.h"
 #include "proto/base/futex.h"
 #include "proto/base/guard.h"
@@ -38,7 +38,7 @@ struct helper {
 
 struct team {
     int threads, started; /* the caller's included; helpers that run */
-    bool spins;           /* there is a processor for each */
+    bool spins;           /* there is a core for each, of those that this process may use */
     void (*begin)(void);
     struct futex_word job;  /* a number for each loop */
     struct futex_word done; /* shares of the loop that are done */
@@ -207,7 +207,7 @@ static struct team *create(int threads, void (*begin)(void), struct muster_error
     }
     team->threads = threads;
     team->begin = begin;
-    team->spins = threads <= sysconf(_SC_NPROCESSORS_ONLN);
+    team->spins = threads <= cgroup_cores();
     for (; team->started < threads - 1; team->started++) {
         struct helper *helper = &team->helpers[team->started];
         *helper = (struct helper){.team = team, .index = team->started + 1};
