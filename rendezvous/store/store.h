@@ -97,7 +97,7 @@ struct store_request {
 struct store_answer {
     bool parked;    /* WAIT, BARRIER: no answer yet; a wake follows */
     bool found;     /* GET, COMPARE_SET, QUEUE_POP: value is in the store; CHECK: all keys exist; CANCEL: the
-                       client     had a wait */
+                       client had a wait */
     int64_t number; /* ADD: the sum; NUM_KEYS, QUEUE_LEN: the count; QUEUE_POP: the length before; DELETE: 0
                        or 1; BARRIER: arrivals so far */
     struct store_bytes value;       /* GET, COMPARE_SET, QUEUE_POP; empty if not found */

@@ -23,7 +23,7 @@ int mesh_size(struct mesh mesh)
     return (int)(size * mesh.shard);
 }
 
-static int refuse_replicas(int64_t replicas, int world_size, struct muster_error *err)
+static int reject_replicas(int64_t replicas, int world_size, struct muster_error *err)
 {
     int64_t below = replicas < world_size ? replicas : world_size, above = replicas;
     while (world_size % below)
@@ -72,7 +72,7 @@ int mesh_choose(enum strategy strategy, int64_t replicas, int world_size, int lo
     if (!replicas && replica_a_node(world_size, local_size, &replicas, err))
         return -1;
     if (world_size % replicas)
-        return refuse_replicas(replicas, world_size, err);
+        return reject_replicas(replicas, world_size, err);
     *mesh = (struct mesh){.pipeline = 1, .replicate = (int)replicas, .shard = (int)(world_size / replicas)};
     return 0;
 }

@@ -107,7 +107,7 @@ static int read_ranks(const struct world_variables *v, const struct launcher *l,
 
 /* ---- where rank 0 serves the store ---- */
 
-static int refuse(const struct world_variables *v, const struct launcher *l, const struct world_place *place,
+static int reject(const struct world_variables *v, const struct launcher *l, const struct world_place *place,
                   const char *missing, const char *value)
 {
     char pass[128];
@@ -131,7 +131,7 @@ static int find_address(const struct world_variables *v, const struct launcher *
     if (!l->local_size && !(hosts = world_text(v, "SLURM_STEP_NODELIST")))
         hosts = world_text(v, "SLURM_JOB_NODELIST");
     if (!hosts)
-        return refuse(v, l, place, ENV_MASTER_ADDR, "host0");
+        return reject(v, l, place, ENV_MASTER_ADDR, "host0");
     return slurm_host_at(hosts, 0, place->master_addr, sizeof place->master_addr, v->err)
                ? error_wrap(v->err, "the list of nodes")
                : 0;
@@ -146,11 +146,11 @@ static int find_port(const struct world_variables *v, const struct launcher *l, 
     for (size_t i = 0; !port && i < sizeof l->job / sizeof *l->job && l->job[i]; i++) {
         const char *name = world_text(v, l->job[i]);
         if (!name)
-            return refuse(v, l, place, ENV_MASTER_PORT, "29500");
+            return reject(v, l, place, ENV_MASTER_PORT, "29500");
         hash = text_hash(hash, name, strlen(name) + 1);
     }
     if (!port && !l->job[0])
-        return refuse(v, l, place, ENV_MASTER_PORT, "29500");
+        return reject(v, l, place, ENV_MASTER_PORT, "29500");
     place->master_port = (uint16_t)(port ? port : PORTS_FROM + (int64_t)(hash % PORTS));
     return 0;
 }

@@ -5,6 +5,7 @@
 #include "proto/base/buffer.h"
 #include "proto/base/text.h"
 #include "tests/simulation/cluster_internal.h"
+#include "tests/support/event_numbers.h"
 
 static void take(struct cluster *cluster, const void *data, size_t size)
 {
@@ -21,26 +22,13 @@ static void take_text(struct cluster *cluster, const char *text)
     take(cluster, text, strlen(text) + 1);
 }
 
-static void take_id(struct cluster *cluster, struct world_id id)
-{
-    take_number(cluster, (int64_t)id.epoch);
-    take_number(cluster, id.round);
-}
-
 /* All of it but for the words, which may be put in another way. */
 static void take_event(struct cluster *cluster, const struct membership_event *event)
 {
-    const struct membership_world *world = &event->world;
-    const int64_t numbers[] = {
-        event->kind,        world->group_rank,     world->group_world_size, world->rank_base,
-        world->world_size,  world->role_rank_base, world->role_world_size,  world->restart_count,
-        world->master_port, event->planned,        event->grace_ns,         event->change,
-        event->next_nodes,  event->exit_code,      event->failed,           event->other_count,
-        event->other_total};
+    int64_t numbers[EVENT_NUMBERS];
+    event_numbers(event, numbers);
     take(cluster, numbers, sizeof numbers);
-    take_id(cluster, world->id);
-    take_id(cluster, event->stopped);
-    take_text(cluster, world->master_addr);
+    take_text(cluster, event->world.master_addr);
     if (!event->failed)
         return;
     take_number(cluster, event->failure.rank);

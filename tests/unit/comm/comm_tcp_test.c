@@ -91,8 +91,8 @@ static int pass_add(void *ctx, const char *key, int64_t delta, int64_t *value, s
 
 /* ---- unknown peers ---- */
 
-/* A store that lets unknown peers call whoever publishes an address, before anybody else learns of it: one
- * that sends junk and as many as `silent` that send nothing. */
+/* A store that makes unknown peers connect to each published address before any rank learns of it: one that
+ * sends junk and as many as `silent` that send nothing. */
 struct nosy_store {
     struct kv_store real;
     int fds[64];

@@ -12,7 +12,7 @@
 #include "rendezvous/wire/wire.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/fake_clock.h"
-#include "tests/support/fake_zmq.h"
+#include "tests/support/libraries/fake_zmq.h"
 
 enum { PATIENCE_MS = 240000, NODES = 3 };
 

@@ -11,6 +11,7 @@
 #include "rendezvous/failure/failure.h"
 #include "rendezvous/roster/roster.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/event_numbers.h"
 #include "tests/support/golden.h"
 #include "tests/support/walk.h"
 
@@ -83,17 +84,10 @@ static void saw_failure(struct walk *walk, const struct worker_failure *f)
 
 static void saw_event(struct walk *walk, const struct membership_event *event)
 {
-    const struct membership_world *world = &event->world;
-    const int64_t numbers[] = {
-        event->kind,        world->group_rank,     world->group_world_size, world->rank_base,
-        world->world_size,  world->role_rank_base, world->role_world_size,  world->restart_count,
-        world->master_port, event->planned,        event->grace_ns,         event->change,
-        event->next_nodes,  event->exit_code,      event->failed,           event->other_count,
-        event->other_total};
+    int64_t numbers[EVENT_NUMBERS];
+    event_numbers(event, numbers);
     walk_saw(walk, numbers, sizeof numbers);
-    saw_id(walk, world->id);
-    saw_id(walk, event->stopped);
-    walk_saw_text(walk, world->master_addr);
+    walk_saw_text(walk, event->world.master_addr);
     walk_saw_text(walk, event->reason);
     if (!event->failed)
         return;

@@ -1,5 +1,5 @@
 /* fake_zmq.c - see fake_zmq.h. */
-#include "tests/support/fake_zmq.h"
+#include "tests/support/libraries/fake_zmq.h"
 
 #include <errno.h>
 #include <pthread.h>

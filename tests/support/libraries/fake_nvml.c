@@ -1,6 +1,6 @@
 /* fake_nvml.c - see fake_nvml.h: the functions that every driver has. Alone it is an old driver; with
  * fake_nvml_facts.c a new one. */
-#include "tests/support/fake_nvml.h"
+#include "tests/support/libraries/fake_nvml.h"
 
 #include <signal.h>
 #include <stdio.h>

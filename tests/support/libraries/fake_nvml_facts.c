@@ -5,7 +5,7 @@
  * them), peer (the GPU that all links lead to) or switch, generation, generation_max, width, width_max,
  * temperature, throttle, fabric (state), fabric_status, process ("pid:MiB", several times). Facts of a pair:
  * ancestor, p2p. */
-#include "tests/support/fake_nvml.h"
+#include "tests/support/libraries/fake_nvml.h"
 
 struct fake_memory {
     unsigned long long total, free, used;
