@@ -92,6 +92,15 @@ int trainer_get_grad(struct trainer *trainer, int param, void *out, struct muste
 /* Sets a full parameter; every rank passes the same values. */
 int trainer_set_param(struct trainer *trainer, int param, const void *values, struct muster_error *err);
 
+/* Gives elements first..first+count-1 of a parameter, of that dtype, to out. */
+typedef int trainer_param_source(void *context, int param, int64_t first, int64_t count, enum dtype dtype,
+                                 void *out, struct muster_error *err);
+/* Sets all parameters from what source gives. Not collective: a rank asks for the elements that it holds, in
+ * the order of the parameters and piece by piece, and for nothing else. After an error of source the values
+ * are some old, some new, and the other ranks do not know of it: agree before the next step. */
+int trainer_fill_params(struct trainer *trainer, trainer_param_source *source, void *context,
+                        struct muster_error *err);
+
 /* Collective. Rank 0 writes all parameters as one safetensors file, beside path and then renamed over it;
  * only rank 0 gets an error of the file. Parameters that say so are transposed in it. Metadata: "format", the
  * model's, and the fingerprint in "numerics".

@@ -41,12 +41,55 @@ static char *param_address(const struct trainer *trainer, const struct param_gro
     return executor_address(&trainer->parts, group->param, element * dtype_size(trainer->kernels->dtype));
 }
 
+/* ---- values of all parameters ---- */
+
+enum { FILL_CHUNK = 1 << 18 }; /* elements between host and device at a time */
+
+static int fill_param(struct trainer *trainer, int param, trainer_param_source *source, void *context,
+                      void *values, struct muster_error *err)
+{
+    const struct param_desc *desc = &trainer->model->params[param];
+    const struct param_group *group = &trainer->plan.groups[trainer->plan.places[param].group];
+    struct piece piece = piece_of(&trainer->plan, param, param_elements(desc));
+    int size = dtype_size(trainer->kernels->dtype);
+    for (int64_t done = 0; done < piece.count; done += FILL_CHUNK) {
+        int64_t count = piece.count - done < FILL_CHUNK ? piece.count - done : FILL_CHUNK;
+        if (source(context, param, piece.first + done, count, trainer->kernels->dtype, values, err))
+            return -1;
+        if (move(trainer, param_address(trainer, group, piece.at + done), values, count * size, err))
+            return trainer_break(trainer, err, "writing all parameters");
+    }
+    return 0;
+}
+
+int trainer_fill_params(struct trainer *trainer, trainer_param_source *source, void *context,
+                        struct muster_error *err)
+{
+    struct muster_error local = {0};
+    struct muster_error *e = err ? err : &local;
+    if (trainer_usable(trainer, e))
+        return -1;
+    scope_free double *values = mem_calloc(FILL_CHUNK, sizeof *values); /* wide enough for any dtype */
+    if (!values)
+        return error_set(e, MUSTER_E_NOMEM, "no memory for parameters' values");
+    for (int param = 0; param < trainer->model->param_count; param++) {
+        if (fill_param(trainer, param, source, context, values, e))
+            return error_wrap(e, "%s", trainer->model->params[param].name);
+    }
+    return 0;
+}
+
 /* ---- initial values ---- */
 
-enum { CHUNK = 8192 };
+enum { DRAW_CHUNK = 1024 }; /* elements that are drawn at a time, in double */
 
-static void initial_values(const struct param_desc *desc, int param, uint64_t seed, int64_t first,
-                           int64_t count, double *out)
+struct initial_values {
+    const struct model *model;
+    uint64_t seed;
+};
+
+static void draw_values(const struct param_desc *desc, int param, uint64_t seed, int64_t first, int64_t count,
+                        double *out)
 {
     if (desc->init == PARAM_INIT_NORMAL)
         rng_normal_fill(seed, RNG_INIT, (uint32_t)param, (uint64_t)first, count, out);
@@ -64,26 +107,24 @@ static void to_real(enum dtype dtype, const double *from, int64_t count, void *t
     }
 }
 
-int trainer_initialise(struct trainer *trainer, uint64_t seed, struct muster_error *err)
+static int initial_values(void *context, int param, int64_t first, int64_t count, enum dtype dtype, void *out,
+                          struct muster_error *err)
 {
-    scope_free double *values = mem_calloc(CHUNK, sizeof *values);
-    scope_free double *real = mem_calloc(CHUNK, sizeof *real); /* wide enough for any dtype */
-    if (!values || !real)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for initial values");
-    int size = dtype_size(trainer->kernels->dtype);
-    for (int param = 0; param < trainer->model->param_count; param++) {
-        const struct param_desc *desc = &trainer->model->params[param];
-        const struct param_group *group = &trainer->plan.groups[trainer->plan.places[param].group];
-        struct piece piece = piece_of(&trainer->plan, param, param_elements(desc));
-        for (int64_t done = 0; done < piece.count; done += CHUNK) {
-            int64_t count = piece.count - done < CHUNK ? piece.count - done : CHUNK;
-            initial_values(desc, param, seed, piece.first + done, count, values);
-            to_real(trainer->kernels->dtype, values, count, real);
-            if (move(trainer, param_address(trainer, group, piece.at + done), real, count * size, err))
-                return error_wrap(err, "initial values of %s", desc->name);
-        }
+    (void)err;
+    const struct initial_values *values = context;
+    double drawn[DRAW_CHUNK];
+    for (int64_t done = 0; done < count; done += DRAW_CHUNK) {
+        int64_t more = count - done < DRAW_CHUNK ? count - done : DRAW_CHUNK;
+        draw_values(&values->model->params[param], param, values->seed, first + done, more, drawn);
+        to_real(dtype, drawn, more, (char *)out + done * dtype_size(dtype));
     }
     return 0;
+}
+
+int trainer_initialise(struct trainer *trainer, uint64_t seed, struct muster_error *err)
+{
+    struct initial_values values = {trainer->model, seed};
+    return trainer_fill_params(trainer, initial_values, &values, err);
 }
 
 /* ---- reading and writing ---- */
