@@ -17,6 +17,7 @@
 
 enum { TRAIN_ARCHITECTURE_GPT2, TRAIN_ARCHITECTURE_LLAMA };
 enum { TRAIN_TOKENIZER_BYTES };
+enum { TRAIN_CONFIG_KEYS = 128 }; /* rows of the table at most */
 
 struct train_config {
     /* training */

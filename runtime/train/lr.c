@@ -169,7 +169,8 @@ int lr_check(const struct lr_schedule *schedule, struct muster_error *err)
 {
     const struct lr_schedule *s = schedule;
     const char *name = kind_name(s->kind);
-    if (s->kind != LR_CONSTANT && s->kind != LR_WARMUP && s->minimum > s->peak)
+    const bool has_minimum = s->kind != LR_CONSTANT && s->kind != LR_WARMUP && s->kind != LR_WARMUP_DECAY;
+    if (has_minimum && s->minimum > s->peak)
         return error_set(err, MUSTER_E_INVALID, "%s: the minimum %g is above the learning rate %g", name,
                          s->minimum, s->peak);
     if (s->kind == LR_WSD && wsd_length(s) + s->warmup_steps > s->total_steps)

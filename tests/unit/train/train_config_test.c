@@ -7,7 +7,9 @@
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const char good[] = "# comment\n"
                            "training:\n  steps: &n 12\n  warmup_steps: *n\n  strategy: NO_SHARD\n  "
@@ -85,11 +87,17 @@ static const struct {
     {"training:\n\tsteps: 5\n", "not valid YAML"},
     {"training:\n  strategy: ZERO\n", "t.yaml:2:13: training.strategy: 'ZERO' is not one of NO_SHARD"},
     {"model:\n  heads: 5\n", "t.yaml: model.channels 128 is not a multiple of model.heads 5"},
-    {"model:\n  tied: true\n", "t.yaml: model.tied is a key of llama, but model.architecture is gpt2"},
+    {"model:\n  tied: true\n", "t.yaml: model.tied has no effect with model.architecture: gpt2; remove it or "
+                               "set model.architecture to llama"},
     {"model: {architecture: llama, rope_low_frequency: 2, rope_scaling: linear}\n",
-     "t.yaml: model.rope_low_frequency has no effect with model.rope_scaling: linear; set it to llama3"},
+     "t.yaml: model.rope_low_frequency has no effect with model.rope_scaling: linear; remove it or set "
+     "model.rope_scaling to llama3"},
     {"model: {architecture: llama, rope_factor: 2}\n",
-     "t.yaml: model.rope_factor has no effect with model.rope_scaling: none; set it to linear or llama3"},
+     "t.yaml: model.rope_factor has no effect with model.rope_scaling: none; remove it or set "
+     "model.rope_scaling to linear or llama3"},
+    {"training: {schedule: constant, min_learning_rate: 0}\n",
+     "t.yaml: training.min_learning_rate has no effect with training.schedule: constant; remove it or set "
+     "training.schedule to cosine, linear, wsd, WarmupCosineLR or OneCycle"},
     {"just text\n", "t.yaml:1:1: the file is not a mapping"},
     {"", "data.path is missing"},
 };
@@ -107,6 +115,84 @@ static void names_what_is_wrong_and_where(void **state)
         if (!strstr(err.text, bad[i].error))
             fail_msg("case %zu: '%s' does not contain '%s'", i, err.text, bad[i].error);
     }
+}
+
+/* A key that is read and then used by nothing is refused; the same beside the value that uses it is not. */
+static const struct {
+    const char *key, *other, *useful; /* texts of --set; other is what makes the key useless */
+} effects[] = {
+    {"training.warmup_type=linear", "training.schedule=cosine", "training.schedule=WarmupLR"},
+    {"training.warmup_type=log", "training.schedule=OneCycle", "training.schedule=WarmupDecayLR"},
+    {"training.warmup_min_learning_rate=0", "training.schedule=wsd", "training.schedule=WarmupCosineLR"},
+    {"training.warmup_min_learning_rate=1e-5", "training.schedule=linear", "training.schedule=WarmupDecayLR"},
+    {"training.decay_steps=5", "training.schedule=constant", "training.schedule=cosine"},
+    {"training.decay_steps=5", "training.schedule=WarmupLR", "training.schedule=linear"},
+    {"training.decay_steps=5", "training.schedule=WarmupDecayLR", "training.schedule=wsd"},
+    {"training.decay_steps=5", "training.schedule=WarmupCosineLR", "training.schedule=OneCycle"},
+    {"training.min_learning_rate=0", "training.schedule=WarmupLR", "training.schedule=WarmupCosineLR"},
+    {"training.min_learning_rate=0", "training.schedule=WarmupDecayLR", "training.schedule=linear"},
+    {"training.cycle_min_momentum=0.7", "training.schedule=cosine", "training.schedule=OneCycle"},
+    {"training.cycle_max_momentum=0.95", "training.schedule=cosine", "training.schedule=OneCycle"},
+    {"training.cycle_decay_rate=0", "training.schedule=linear", "training.schedule=OneCycle"},
+    {"training.cycle_momentum_rate=0", "training.schedule=wsd", "training.schedule=OneCycle"},
+    {"training.cycle_decay_interval=3", "training.schedule=WarmupLR", "training.schedule=OneCycle"},
+    {"training.beta1=0.8", "training.optimizer=SGD", "training.optimizer=Adam"},
+    {"training.beta2=0.8", "training.optimizer=SGD", "training.optimizer=AdamW"},
+    {"training.epsilon=1e-6", "training.optimizer=SGD", "training.optimizer=AdamW"},
+    {"training.momentum=0.5", "training.optimizer=AdamW", "training.optimizer=SGD"},
+    {"training.nesterov=true", "training.optimizer=Adam", "training.optimizer=SGD"},
+    {"model.kv_heads=2", "model.architecture=gpt2", "model.architecture=llama"},
+    {"model.rope_factor=2", "model.architecture=gpt2", NULL},
+};
+
+static void refuses_a_key_without_effect(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof effects / sizeof *effects; i++) {
+        struct train_config c;
+        struct muster_error err = {0};
+        char key[64], other[64], steps[] = "training.warmup_steps=2", path[] = "data.path=x", expected[200];
+        char *overrides[] = {path, steps, key, other};
+        strcpy(key, effects[i].key);
+        strcpy(other, effects[i].other);
+        if (!train_config_parse("t.yaml", "", 0, overrides, 4, &c, &err))
+            fail_msg("%s beside %s is not refused", key, other);
+        const int name = (int)strcspn(key, "="), beside = (int)strcspn(other, "=");
+        snprintf(expected, sizeof expected,
+                 "t.yaml: %.*s has no effect with %.*s: %s; remove it or set %.*s to ", name, key, beside,
+                 other, other + beside + 1, beside, other);
+        if (strncmp(err.text, expected, strlen(expected)) != 0)
+            fail_msg("'%s' does not begin with '%s'", err.text, expected);
+        if (!effects[i].useful)
+            continue;
+        strcpy(other, effects[i].useful);
+        if (train_config_parse("t.yaml", "", 0, overrides, 4, &c, &err) < 0)
+            fail_msg("%s beside %s: %s", key, other, err.text);
+        train_config_free(&c);
+    }
+}
+
+/* OneCycle moves Adam's beta1, and dampening is of the momentum. */
+static void an_effect_may_need_two_keys(void **state)
+{
+    (void)state;
+    struct train_config c;
+    struct muster_error err = {0};
+    static const char cycled[] = "training: {schedule: OneCycle, optimizer: SGD, cycle_min_momentum: 0.7}\n"
+                                 "data: {path: x}\n",
+                      damped[] = "training: {optimizer: SGD, dampening: 0.5}\ndata: {path: x}\n",
+                      rate[] = "training: {schedule: constant, learning_rate: 1e-5}\ndata: {path: x}\n";
+    assert_int_equal(train_config_parse("t.yaml", cycled, strlen(cycled), NULL, 0, &c, &err), -1);
+    assert_string_equal(err.text,
+                        "t.yaml: training.cycle_min_momentum has no effect with training.optimizer: "
+                        "SGD; remove it or set training.optimizer to AdamW or Adam");
+    assert_int_equal(train_config_parse("t.yaml", damped, strlen(damped), NULL, 0, &c, &err), -1);
+    assert_string_equal(err.text,
+                        "t.yaml: training.dampening has no effect with training.momentum: 0; remove "
+                        "it or set training.momentum to more than 0");
+    /* a minimum that no schedule reads is compared with nothing */
+    assert_int_equal(train_config_parse("t.yaml", rate, strlen(rate), NULL, 0, &c, &err), 0);
+    train_config_free(&c);
 }
 
 static void the_keys_of_a_llama_are_its_own(void **state)
@@ -131,7 +217,7 @@ static void the_keys_of_a_llama_are_its_own(void **state)
     assert_string_equal(model->name, "llama-4x128");
     train_config_free(&c);
     assert_int_equal(train_config_parse("t.yaml", text, strlen(text), overrides, 3, &c, &err), -1);
-    assert_non_null(strstr(err.text, "model.kv_heads is a key of llama"));
+    assert_non_null(strstr(err.text, "model.kv_heads has no effect with model.architecture: gpt2"));
 }
 
 static void overrides_are_checked_too(void **state)
@@ -189,6 +275,8 @@ int main(void)
         cmocka_unit_test(reads_a_good_file),
         cmocka_unit_test(reads_lists_of_patterns),
         cmocka_unit_test(names_what_is_wrong_and_where),
+        cmocka_unit_test(refuses_a_key_without_effect),
+        cmocka_unit_test(an_effect_may_need_two_keys),
         cmocka_unit_test(overrides_are_checked_too),
         cmocka_unit_test(survives_rubbish),
         cmocka_unit_test(survives_no_memory),

@@ -1,0 +1,172 @@
+/* train_config_check.c - see train_config_check.h; what follows from several keys at once. */
+#include "runtime/app/train_config_check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+
+enum { TEXT_SIZE = 160 };
+
+#define ONLY(value)      (1u << (value))
+#define DEEPSPEED_WARMUP (ONLY(LR_WARMUP) | ONLY(LR_WARMUP_DECAY) | ONLY(LR_WARMUP_COSINE))
+#define DECAY            (ONLY(LR_COSINE) | ONLY(LR_LINEAR) | ONLY(LR_WSD) | ONLY(LR_ONE_CYCLE))
+#define MINIMUM          (DECAY | ONLY(LR_WARMUP_COSINE)) /* WarmupDecayLR ends at 0 */
+#define CYCLE            ONLY(LR_ONE_CYCLE)
+#define ADAM             (ONLY(OPTIMIZER_ADAMW) | ONLY(OPTIMIZER_ADAM))
+#define LLAMA            ONLY(TRAIN_ARCHITECTURE_LLAMA)
+#define SCALED           (ONLY(ROTARY_LINEAR) | ONLY(ROTARY_LLAMA3))
+
+/* Keys that have an effect only beside these values of another one. */
+static const struct effect {
+    const char *key, *other;
+    unsigned values; /* bits of the other one's choices; 0 where it is a number: all but 0 */
+} effects[] = {
+    {"training.min_learning_rate", "training.schedule", MINIMUM},
+    {"training.warmup_type", "training.schedule", DEEPSPEED_WARMUP},
+    {"training.warmup_min_learning_rate", "training.schedule", DEEPSPEED_WARMUP},
+    {"training.decay_steps", "training.schedule", DECAY},
+    {"training.cycle_min_momentum", "training.schedule", CYCLE},
+    {"training.cycle_max_momentum", "training.schedule", CYCLE},
+    {"training.cycle_decay_rate", "training.schedule", CYCLE},
+    {"training.cycle_momentum_rate", "training.schedule", CYCLE},
+    {"training.cycle_decay_interval", "training.schedule", CYCLE},
+    {"training.cycle_min_momentum", "training.optimizer", ADAM}, /* it is beta1 that is cycled */
+    {"training.cycle_max_momentum", "training.optimizer", ADAM},
+    {"training.cycle_momentum_rate", "training.optimizer", ADAM},
+    {"training.beta1", "training.optimizer", ADAM},
+    {"training.beta2", "training.optimizer", ADAM},
+    {"training.epsilon", "training.optimizer", ADAM},
+    {"training.momentum", "training.optimizer", ONLY(OPTIMIZER_SGD)},
+    {"training.dampening", "training.optimizer", ONLY(OPTIMIZER_SGD)},
+    {"training.dampening", "training.momentum", 0},
+    {"training.nesterov", "training.optimizer", ONLY(OPTIMIZER_SGD)},
+    {"model.kv_heads", "model.architecture", LLAMA},
+    {"model.head_size", "model.architecture", LLAMA},
+    {"model.hidden", "model.architecture", LLAMA},
+    {"model.tied", "model.architecture", LLAMA},
+    {"model.attention_bias", "model.architecture", LLAMA},
+    {"model.norm_epsilon", "model.architecture", LLAMA},
+    {"model.rope_theta", "model.architecture", LLAMA},
+    {"model.rope_scaling", "model.architecture", LLAMA},
+    {"model.rope_factor", "model.architecture", LLAMA},
+    {"model.rope_low_frequency", "model.architecture", LLAMA},
+    {"model.rope_high_frequency", "model.architecture", LLAMA},
+    {"model.rope_original_positions", "model.architecture", LLAMA},
+    {"model.rope_factor", "model.rope_scaling", SCALED},
+    {"model.rope_low_frequency", "model.rope_scaling", ONLY(ROTARY_LLAMA3)},
+    {"model.rope_high_frequency", "model.rope_scaling", ONLY(ROTARY_LLAMA3)},
+    {"model.rope_original_positions", "model.rope_scaling", ONLY(ROTARY_LLAMA3)},
+};
+
+static const struct knob *row_of(const char *key)
+{
+    return knob_find(train_config_table(), key, strlen(key), false, NULL);
+}
+
+static bool helps(const struct knob *other, const struct train_config *c, unsigned values)
+{
+    const void *at = (const char *)c + other->offset;
+    return other->type == KNOB_CHOICE ? values >> *(const int *)at & 1 : *(const double *)at != 0;
+}
+
+/* "cosine, linear or wsd": the choices in `values`, or "more than 0". */
+static const char *name_values(const struct knob *other, unsigned values, char out[TEXT_SIZE])
+{
+    if (other->type != KNOB_CHOICE)
+        return "more than 0";
+    *out = '\0';
+    for (unsigned i = 0, left = values; left; i++) {
+        if (!(left >> i & 1))
+            continue;
+        left &= ~(1u << i);
+        const char *before = !*out ? "" : left ? ", " : " or ";
+        size_t length = strlen(out);
+        (void)snprintf(out + length, TEXT_SIZE - length, "%s%s", before, other->choices[i]); /* they fit */
+    }
+    return out;
+}
+
+static int check_effect(const char *name, const struct train_config *c, const uint8_t *sources,
+                        const struct effect *effect, struct muster_error *err)
+{
+    const struct knob *knob = row_of(effect->key), *other = row_of(effect->other);
+    scope_buffer value = {0};
+    char values[TEXT_SIZE];
+    if (sources[knob - train_config_table()->knobs] == KNOB_FROM_DEFAULT || helps(other, c, effect->values))
+        return 0;
+    if (knob_format(other, c, &value) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "%s: no memory", name);
+    return error_set(err, MUSTER_E_INVALID, "%s: %s has no effect with %s: %s; remove it or set %s to %s",
+                     name, effect->key, effect->other, value.data, effect->other,
+                     name_values(other, effect->values, values));
+}
+
+struct lr_schedule train_config_schedule(const struct train_config *config)
+{
+    const struct train_config *c = config;
+    return (struct lr_schedule){.kind = (enum lr_kind)c->schedule,
+                                .peak = c->learning_rate,
+                                .minimum = c->min_learning_rate,
+                                .warmup_steps = c->warmup_steps,
+                                .total_steps = c->steps,
+                                .decay_steps = c->decay_steps,
+                                .warmup = (enum lr_warmup)c->warmup,
+                                .warmup_minimum = c->warmup_min_learning_rate,
+                                .decay_rate = c->cycle_decay_rate,
+                                .decay_interval = c->cycle_decay_interval,
+                                .momentum_low = c->cycle_min_momentum,
+                                .momentum_high = c->cycle_max_momentum,
+                                .momentum_rate = c->cycle_momentum_rate};
+}
+
+static int check_values(const char *name, const struct train_config *c, struct muster_error *err)
+{
+    if (c->channels % c->heads && !c->head_size)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s: model.channels %lld is not a multiple of model.heads %lld", name,
+                         (long long)c->channels, (long long)c->heads);
+    if (c->tokenizer == TRAIN_TOKENIZER_BYTES && c->vocabulary < 256)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s: model.vocabulary %lld is below 256, and data.tokenizer is bytes", name,
+                         (long long)c->vocabulary);
+    if (MINIMUM >> c->schedule & 1 && c->min_learning_rate > c->learning_rate)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s: training.min_learning_rate %g is above training.learning_rate %g", name,
+                         c->min_learning_rate, c->learning_rate);
+    const struct lr_schedule schedule = train_config_schedule(c);
+    if (lr_check(&schedule, err) < 0)
+        return error_wrap(err, "%s: training.schedule", name);
+    if (c->global_batch % c->micro_batch)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s: training.global_batch %lld is not a multiple of training.micro_batch %lld",
+                         name, (long long)c->global_batch, (long long)c->micro_batch);
+    if (!c->path || !*c->path)
+        return error_set(err, MUSTER_E_INVALID, "%s: data.path is missing: name a text file or a folder",
+                         name);
+    return 0;
+}
+
+int train_config_check(const char *name, const struct train_config *config, const uint8_t *sources,
+                       struct muster_error *err)
+{
+    for (size_t i = 0; i < sizeof effects / sizeof *effects; i++)
+        if (check_effect(name, config, sources, &effects[i], err) < 0)
+            return -1;
+    return check_values(name, config, err);
+}
+
+int train_config_accumulation(const struct train_config *config, int world_size, int *micro_batches,
+                              struct muster_error *err)
+{
+    int64_t at_once = config->micro_batch * world_size;
+    if (config->global_batch % at_once)
+        return error_set(err, MUSTER_E_INVALID,
+                         "training.global_batch %lld is not a multiple of training.micro_batch %lld x %d "
+                         "ranks; use a multiple of %lld",
+                         (long long)config->global_batch, (long long)config->micro_batch, world_size,
+                         (long long)at_once);
+    *micro_batches = (int)(config->global_batch / at_once);
+    return 0;
+}
