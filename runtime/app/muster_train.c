@@ -20,8 +20,9 @@
 #include "proto/base/text.h"
 #include "proto/exit_code.h"
 #include "runtime/app/progress.h"
-#include "runtime/app/train_config.h"
-#include "runtime/app/train_model.h"
+#include "runtime/app/train_file.h"
+#include "runtime/config/train_model.h"
+#include "runtime/config/train_plan.h"
 #include "runtime/device/host_threads.h"
 #include "runtime/include/muster.h"
 #include "runtime/model/program.h"
@@ -52,8 +53,8 @@ struct run {
     struct model *model;
     struct data *data;
     struct trainer *trainer;
-    int rank, world_size, local_size, micro_batches, threads;
-    struct mesh mesh;
+    int rank, world_size, local_size, threads;
+    struct plan_options plan;
     void *arrays[BATCH_INPUTS]; /* of the model's batch, for all micro-batches */
     void **weights;             /* full parameters, rank 0 only, after the training */
     struct progress progress;
@@ -165,44 +166,14 @@ static int run_fail(const struct run *run, const struct muster_error *err)
     return is_usage(err->code) ? EXIT_CODE_USAGE : EXIT_CODE_FAILURE;
 }
 
-static void fill_plan_options(const struct run *run, struct plan_options *plan)
-{
-    const struct train_config *c = &run->config;
-    *plan = (struct plan_options){
-        .strategy = (enum strategy)c->strategy,
-        .mesh = run->mesh,
-        .rank = run->rank,
-        .world_size = run->world_size,
-        .shape = {(int)c->micro_batch, (int)c->sequence_length},
-        .micro_batches = run->micro_batches,
-        .dtype = DTYPE_F32,
-        .prefetch_forward = (int)c->prefetch,
-        .prefetch_backward = (int)c->prefetch,
-        .group_bytes = c->group_bytes,
-        .clip = c->clip_norm > 0,
-        .train = true,
-        .optimizer = {.kind = (enum optimizer)c->optimizer,
-                      .momentum = c->momentum,
-                      .dampening = c->dampening,
-                      .nesterov = c->nesterov},
-        .kernels = kernels_cpu((unsigned)-1),
-    };
-}
-
 static int make_model(struct run *run, struct muster_error *err)
 {
-    const struct train_config *c = &run->config;
-    run->model = train_model_create(c, err);
+    const struct train_place place = {
+        .rank = run->rank, .world_size = run->world_size, .local_size = run->local_size};
+    run->model = train_model_create(&run->config, err);
     if (!run->model)
         return -1;
-    if (param_patterns_freeze(run->model, c->frozen, err) < 0)
-        return error_wrap(err, "training.frozen");
-    if (param_patterns_decay(run->model, (enum param_decay)c->decay, c->no_decay, err) < 0)
-        return error_wrap(err, "training.no_decay");
-    if (mesh_choose((enum strategy)c->strategy, c->replicas, run->world_size, run->local_size, &run->mesh,
-                    err))
-        return -1;
-    return train_config_accumulation(c, run->world_size, &run->micro_batches, err);
+    return train_plan_options(&run->config, &place, run->model, &run->plan, err);
 }
 
 static int print_plan(struct run *run, const struct command *command, struct muster_error *err)
@@ -211,10 +182,8 @@ static int print_plan(struct run *run, const struct command *command, struct mus
         run->world_size = run->local_size = (int)command->world_size; /* of its nodes nothing is known */
     if (make_model(run, err) < 0)
         return -1;
-    struct plan_options options;
-    fill_plan_options(run, &options);
     struct plan plan;
-    if (plan_build(run->model, &options, &plan, err) < 0)
+    if (plan_build(run->model, &run->plan, &plan, err) < 0)
         return -1;
     scope_buffer out = {0};
     int result = plan_summary(run->model, &plan, &out);
@@ -248,9 +217,9 @@ static int open_inputs(struct run *run, struct muster_error *err)
     const struct shape shape = {(int)c->micro_batch, (int)c->sequence_length};
     for (int i = 0; i < run->model->input_count; i++) {
         run->arrays[i] =
-            mem_calloc((size_t)run->micro_batches, (size_t)batch_input_bytes(run->model, shape, i));
+            mem_calloc((size_t)run->plan.micro_batches, (size_t)batch_input_bytes(run->model, shape, i));
         if (!run->arrays[i])
-            return error_set(err, MUSTER_E_NOMEM, "no memory for %d micro-batches", run->micro_batches);
+            return error_set(err, MUSTER_E_NOMEM, "no memory for %d micro-batches", run->plan.micro_batches);
     }
     return run->rank == 0 && saves(run) ? safetensors_probe(c->output, err) : 0;
 }
@@ -280,8 +249,8 @@ static int open_run(struct run *run, struct muster_error *err)
         .timeout_ns = everybody.timeout_ns,
         .memory_limit = c->memory_limit,
         .seed = (uint64_t)c->seed,
+        .plan = run->plan,
     };
-    fill_plan_options(run, &options.plan);
     run->trainer = trainer_create(run->model, &options, err);
     return run->trainer ? 0 : -1;
 }
@@ -298,7 +267,7 @@ static void say_start(struct run *run)
     if (run->rank)
         return;
     if (plan->options.strategy == STRATEGY_HYBRID_SHARD)
-        (void)snprintf(replicas, sizeof replicas, " in %d replicas", run->mesh.replicate); /* fits */
+        (void)snprintf(replicas, sizeof replicas, " in %d replicas", run->plan.mesh.replicate); /* fits */
     printf("data: %s, %d files, %lld tokens\n", c->path, data_files(run->data),
            (long long)data_tokens(run->data));
     printf("model: %s, %lld parameters in %d groups; %s over %d ranks%s, %d threads each; %s a rank planned, "
@@ -307,7 +276,7 @@ static void say_start(struct run *run)
            strategy_name(plan->options.strategy), run->world_size, replicas, run->threads,
            text_format_bytes(bytes, sizeof bytes, run->progress.planned_bytes), plan->gathers_in_flight);
     printf("batch: %lld sequences of %lld tokens a step, %d micro-batches of %lld a rank\n",
-           (long long)c->global_batch, (long long)c->sequence_length, run->micro_batches,
+           (long long)c->global_batch, (long long)c->sequence_length, run->plan.micro_batches,
            (long long)c->micro_batch);
     (void)fflush(stdout);
 }
@@ -371,7 +340,7 @@ static int train(struct run *run, struct muster_error *err)
     for (int i = 0; i < BATCH_INPUTS; i++)
         batch.input[i] = run->arrays[i];
     for (int64_t step = 0; step < c->steps && !run->cut_short; step++) {
-        data_batch(run->data, run->model, step, run->rank, run->world_size, run->micro_batches,
+        data_batch(run->data, run->model, step, run->rank, run->world_size, run->plan.micro_batches,
                    (int)c->micro_batch, run->arrays);
         const struct trainer_step_values values = {
             .learning_rate = lr_at(&schedule, updates),

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/app/train_config.h"
+#include "runtime/app/train_file.h"
 #include "tests/fuzz/random_main.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -14,7 +14,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
-#include "runtime/app/train_config.h"
+#include "runtime/app/train_file.h"
 #include "runtime/include/muster.h"
 #include "runtime/model/gpt2.h"
 #include "runtime/train/data.h"

@@ -1,7 +1,7 @@
 /* train_config_test.c - the strict YAML reader: good files, every kind of bad one, overrides. */
 #include "proto/base/error.h"
-#include "runtime/app/train_config.h"
-#include "runtime/app/train_model.h"
+#include "runtime/app/train_file.h"
+#include "runtime/config/train_model.h"
 #include "runtime/model/program.h"
 #include "runtime/plan/plan.h"
 #include "tests/support/cmocka_all.h"

@@ -1,5 +1,5 @@
 /* train_config_table.c - the settings of muster-train: one row a key. See train_config.h. */
-#include "runtime/app/train_config.h"
+#include "runtime/config/train_config.h"
 
 #include "runtime/plan/plan.h"
 

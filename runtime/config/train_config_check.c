@@ -1,5 +1,5 @@
 /* train_config_check.c - see train_config_check.h; what follows from several keys at once. */
-#include "runtime/app/train_config_check.h"
+#include "runtime/config/train_config_check.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* train_model.h - the model that a configuration describes: model.architecture and the keys beside it. */
-#ifndef MUSTER_RUNTIME_APP_TRAIN_MODEL_H
-#define MUSTER_RUNTIME_APP_TRAIN_MODEL_H
+#ifndef MUSTER_RUNTIME_CONFIG_TRAIN_MODEL_H
+#define MUSTER_RUNTIME_CONFIG_TRAIN_MODEL_H
 
-#include "runtime/app/train_config.h"
+#include "runtime/config/train_config.h"
 #include "runtime/plan/model.h"
 
 /* Owned by the caller (model_destroy). MUSTER_E_INVALID names a size and its bounds, or the sizes that do not

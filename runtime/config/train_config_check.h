@@ -1,10 +1,10 @@
 /* train_config_check.h - which keys of a configuration fit each other. */
-#ifndef MUSTER_RUNTIME_APP_TRAIN_CONFIG_CHECK_H
-#define MUSTER_RUNTIME_APP_TRAIN_CONFIG_CHECK_H
+#ifndef MUSTER_RUNTIME_CONFIG_TRAIN_CONFIG_CHECK_H
+#define MUSTER_RUNTIME_CONFIG_TRAIN_CONFIG_CHECK_H
 
 #include <stdint.h>
 
-#include "runtime/app/train_config.h"
+#include "runtime/config/train_config.h"
 
 /* Refuses a key that was set and has no effect beside the others (MUSTER_E_INVALID names the key, the other
  * one and the values of it that help), then values that do not fit each other. name stands for the file;

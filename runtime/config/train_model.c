@@ -1,5 +1,5 @@
 /* train_model.c - see train_model.h. */
-#include "runtime/app/train_model.h"
+#include "runtime/config/train_model.h"
 
 #include "runtime/model/gpt2.h"
 #include "runtime/model/llama.h"

@@ -1,5 +1,5 @@
-/* train_config.c - the strict YAML reader. See train_config.h. */
-#include "runtime/app/train_config.h"
+/* train_file.c - the strict YAML reader. See train_file.h. */
+#include "runtime/app/train_file.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/tree/tree.h"
-#include "runtime/app/train_config_check.h"
+#include "runtime/config/train_config_check.h"
 
 struct reader {
     const char *name;

@@ -1,10 +1,10 @@
-/* train_config.h - the YAML file of muster-train: sections training, model, data, logging, read strictly.
+/* train_config.h - the settings of a training run: sections training and model, which the public API takes as
+ * texts, and data and logging, which only the program muster-train has.
  *
- * Every key is a row of one knob table ("training.steps"). An unknown key, a duplicate or a value out
- * of range is an error with file, line and column, and the nearest known key. Values may be overridden by
- * `--set key=value`. */
-#ifndef MUSTER_RUNTIME_APP_TRAIN_CONFIG_H
-#define MUSTER_RUNTIME_APP_TRAIN_CONFIG_H
+ * Every key is a row of one knob table ("training.steps"): --help, the reader of YAML files and the public
+ * API are functions of it. */
+#ifndef MUSTER_RUNTIME_CONFIG_TRAIN_CONFIG_H
+#define MUSTER_RUNTIME_CONFIG_TRAIN_CONFIG_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -71,13 +71,6 @@ struct train_config {
 const struct knob_table *train_config_table(void);
 const char *train_config_architecture(const struct train_config *config); /* "gpt2" */
 
-/* Fills config with defaults, then with the file, then with overrides ("key=value"), and checks
- * constraints between keys. On failure config holds nothing. */
-int train_config_read(const char *path, char *const *overrides, int override_count,
-                      struct train_config *config, struct muster_error *err);
-/* The same from text; name stands for the file in errors. */
-int train_config_parse(const char *name, const char *text, size_t length, char *const *overrides,
-                       int override_count, struct train_config *config, struct muster_error *err);
 void train_config_free(struct train_config *config);
 
 /* The learning rate's schedule. Pure. */

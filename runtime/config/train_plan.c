@@ -1,0 +1,41 @@
+/* train_plan.c - see train_plan.h. */
+#include "runtime/config/train_plan.h"
+
+#include "proto/base/error.h"
+
+static struct plan_options plan_of(const struct train_config *c)
+{
+    return (struct plan_options){
+        .strategy = (enum strategy)c->strategy,
+        .shape = {(int)c->micro_batch, (int)c->sequence_length},
+        .dtype = DTYPE_F32,
+        .prefetch_forward = (int)c->prefetch,
+        .prefetch_backward = (int)c->prefetch,
+        .group_bytes = c->group_bytes,
+        .clip = c->clip_norm > 0,
+        .train = true,
+        .optimizer = {.kind = (enum optimizer)c->optimizer,
+                      .momentum = c->momentum,
+                      .dampening = c->dampening,
+                      .nesterov = c->nesterov},
+        .kernels = kernels_cpu((unsigned)-1),
+    };
+}
+
+int train_plan_options(const struct train_config *c, const struct train_place *place, struct model *model,
+                       struct plan_options *plan, struct muster_error *err)
+{
+    struct plan_options options = plan_of(c);
+    options.rank = place->rank;
+    options.world_size = place->world_size;
+    if (param_patterns_freeze(model, c->frozen, err) < 0)
+        return error_wrap(err, "training.frozen");
+    if (param_patterns_decay(model, (enum param_decay)c->decay, c->no_decay, err) < 0)
+        return error_wrap(err, "training.no_decay");
+    if (mesh_choose(options.strategy, c->replicas, place->world_size, place->local_size, &options.mesh, err) <
+            0 ||
+        train_config_accumulation(c, place->world_size, &options.micro_batches, err) < 0)
+        return -1;
+    *plan = options;
+    return 0;
+}

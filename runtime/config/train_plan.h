@@ -1,0 +1,18 @@
+/* train_plan.h - the plan that settings ask for. */
+#ifndef MUSTER_RUNTIME_CONFIG_TRAIN_PLAN_H
+#define MUSTER_RUNTIME_CONFIG_TRAIN_PLAN_H
+
+#include "runtime/config/train_config.h"
+#include "runtime/plan/plan.h"
+
+/* A rank among the ranks that share a plan. */
+struct train_place {
+    int rank, world_size, local_size; /* local_size: ranks of this node */
+};
+
+/* Marks the model's frozen and decaying parameters, chooses the mesh and the micro-batches, and fills all
+ * options of the plan (kernels: the processor's). Errors name the setting. Pure. */
+int train_plan_options(const struct train_config *config, const struct train_place *place,
+                       struct model *model, struct plan_options *plan, struct muster_error *err);
+
+#endif
