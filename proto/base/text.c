@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,6 +158,16 @@ uint64_t text_hash(uint64_t hash, const void *data, size_t length)
     for (size_t i = 0; i < length; i++)
         hash = (hash ^ bytes[i]) * UINT64_C(1099511628211);
     return hash;
+}
+
+bool text_append(char *out, size_t size, const char *format, ...)
+{
+    size_t used = strlen(out), left = size - used;
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(out + used, left, format, arguments);
+    va_end(arguments);
+    return length >= 0 && (size_t)length < left;
 }
 
 const char *text_format_bytes(char *out, size_t size, int64_t bytes)

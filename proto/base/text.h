@@ -33,6 +33,9 @@ int64_t text_row(const char *text, const char *name);
 #define TEXT_HASH_START UINT64_C(14695981039346656037)
 uint64_t text_hash(uint64_t hash, const void *data, size_t length);
 
+/* Adds to the text in out, which has `size` bytes in all and ends within them; false where it was cut. */
+bool text_append(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
 /* Formats bytes for display: "64 B", "3.2 KB", "1.50 GB" (powers of 1,024). */
 const char *text_format_bytes(char *out, size_t size, int64_t bytes);
 

@@ -1,6 +1,5 @@
 /* failure_text.c - texts of failures. See failure.h. */
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,18 +46,6 @@ const char *failure_signal_name(int signal, char *scratch, size_t size)
     return scratch;
 }
 
-static void append_text(char *out, size_t size, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void append_text(char *out, size_t size, const char *format, ...)
-{
-    size_t used = strlen(out);
-    va_list arguments;
-    va_start(arguments, format);
-    (void)vsnprintf(out + used, size - used, format, arguments); /* text that does not fit is left out */
-    va_end(arguments);
-}
-
 void failure_excerpt(const struct worker_failure *failure, char *out, size_t size)
 {
     size_t length = strcspn(failure->message, "\n");
@@ -79,12 +66,13 @@ void failure_memory_text(const struct worker_failure *failure, char *out, size_t
         return;
     (void)text_format_bytes(limit, sizeof limit, failure->memory_limit);
     (void)text_format_bytes(peak, sizeof peak, failure->memory_peak);
-    append_text(out, size, "%s", failure->memory_host ? "the machine was out of memory" : "out of memory");
+    (void)text_append(out, size, "%s",
+                      failure->memory_host ? "the machine was out of memory" : "out of memory");
     if (failure->memory_limit > 0)
-        append_text(out, size, "%s limit is %s",
-                    failure->memory_host ? ", though the container's" : ": the container's", limit);
+        (void)text_append(out, size, "%s limit is %s",
+                          failure->memory_host ? ", though the container's" : ": the container's", limit);
     if (failure->memory_limit > 0 && failure->memory_peak > 0)
-        append_text(out, size, ", its peak was %s", peak);
+        (void)text_append(out, size, ", its peak was %s", peak);
 }
 
 void failure_oom_text(const struct worker_failure *failure, char *out, size_t size)
@@ -94,22 +82,23 @@ void failure_oom_text(const struct worker_failure *failure, char *out, size_t si
     if (!killed || failure->out_of_memory)
         return;
     if (failure->oom_check == FAILURE_OOM_NOT_CHECKED)
-        append_text(out, size,
-                    "unknown whether the kernel's OOM killer ended it: its counter (cgroup oom_kill) was not "
-                    "read in time");
+        (void)text_append(
+            out, size,
+            "unknown whether the kernel's OOM killer ended it: its counter (cgroup oom_kill) was not "
+            "read in time");
     else if (failure->oom_check == FAILURE_OOM_UNREADABLE)
-        append_text(
+        (void)text_append(
             out, size,
             "unknown whether the kernel's OOM killer ended it: no memory cgroup with an oom_kill counter is "
             "readable here; see dmesg, or the pod's status (OOMKilled)");
     else if (failure->oom_kills > 0)
-        append_text(
+        (void)text_append(
             out, size,
             "perhaps the kernel's OOM killer: it killed %lld of this container's processes in the same round "
             "(cgroup oom_kill), which are attributed to other workers",
             (long long)failure->oom_kills);
     else
-        append_text(
+        (void)text_append(
             out, size,
             "not the kernel's OOM killer: its counter for this container (cgroup oom_kill) did not rise in "
             "this round; another process sent SIGKILL");
@@ -120,16 +109,17 @@ static void describe_extras(const struct worker_failure *failure, char *out, siz
     char memory[200];
     failure_memory_text(failure, memory, sizeof memory);
     if (failure->core_dumped)
-        append_text(out, size, ", core dumped");
+        (void)text_append(out, size, ", core dumped");
     if (*memory)
-        append_text(out, size, ", %s", memory);
+        (void)text_append(out, size, ", %s", memory);
     if (failure->xid)
-        append_text(out, size, ", NVIDIA Xid %d%s%s%s: %s", failure->xid, *failure->pci ? " at GPU " : "",
-                    failure->pci, failure->xid_elsewhere ? " of its node" : "",
-                    xid_meaning(failure->xid)->what);
+        (void)text_append(out, size, ", NVIDIA Xid %d%s%s%s: %s", failure->xid,
+                          *failure->pci ? " at GPU " : "", failure->pci,
+                          failure->xid_elsewhere ? " of its node" : "", xid_meaning(failure->xid)->what);
     if (failure->after_stop && failure_class_of(failure) == FAILURE_AFTER_STOP)
-        append_text(out, size,
-                    failure_is_cut_short(failure) ? " when it was stopped" : ", after it was sent SIGTERM");
+        (void)text_append(out, size,
+                          failure_is_cut_short(failure) ? " when it was stopped"
+                                                        : ", after it was sent SIGTERM");
 }
 
 static void describe_saying(const struct worker_failure *failure, char *out, size_t size)
@@ -137,14 +127,14 @@ static void describe_saying(const struct worker_failure *failure, char *out, siz
     char excerpt[FAILURE_EXCERPT_LIMIT];
     failure_excerpt(failure, excerpt, sizeof excerpt);
     if (*excerpt)
-        append_text(out, size, ": %s", excerpt);
+        (void)text_append(out, size, ": %s", excerpt);
 }
 
 static void describe_hang(const struct worker_failure *failure, char *out, size_t size)
 {
-    append_text(out, size, "hung");
+    (void)text_append(out, size, "hung");
     if (failure->step >= 0)
-        append_text(out, size, " after step %lld", (long long)failure->step);
+        (void)text_append(out, size, " after step %lld", (long long)failure->step);
 }
 
 void failure_describe(const struct worker_failure *failure, char *out, size_t size)
@@ -152,28 +142,28 @@ void failure_describe(const struct worker_failure *failure, char *out, size_t si
     char scratch[16];
     out[0] = '\0';
     if (failure->lost_node) {
-        append_text(out, size, "node rank %d (%s) is lost", failure->group_rank, failure->host);
+        (void)text_append(out, size, "node rank %d (%s) is lost", failure->group_rank, failure->host);
         if (*failure->message)
-            append_text(out, size, ", %s", failure->message);
+            (void)text_append(out, size, ", %s", failure->message);
         return;
     }
     if (failure->not_started) {
-        append_text(out, size, "rank %d on %s could not be started", failure->rank, failure->host);
+        (void)text_append(out, size, "rank %d on %s could not be started", failure->rank, failure->host);
         describe_saying(failure, out, size);
         return;
     }
-    append_text(out, size, "rank %d (pid %d on %s) ", failure->rank, failure->pid, failure->host);
+    (void)text_append(out, size, "rank %d (pid %d on %s) ", failure->rank, failure->pid, failure->host);
     if (failure->unkillable)
-        append_text(out, size, "survived SIGKILL, so its node is unfit");
+        (void)text_append(out, size, "survived SIGKILL, so its node is unfit");
     else if (failure->hung)
         describe_hang(failure, out, size);
     else if (failure_is_cut_short(failure))
-        append_text(out, size, "was already failing");
+        (void)text_append(out, size, "was already failing");
     else if (failure->signal > 0)
-        append_text(out, size, "was killed by signal %d (%s)", failure->signal,
-                    failure_signal_name(failure->signal, scratch, sizeof scratch));
+        (void)text_append(out, size, "was killed by signal %d (%s)", failure->signal,
+                          failure_signal_name(failure->signal, scratch, sizeof scratch));
     else
-        append_text(out, size, "exited with code %d", failure->exit_code);
+        (void)text_append(out, size, "exited with code %d", failure->exit_code);
     describe_extras(failure, out, size);
     bool speaks =
         failure->signal == 0 || failure->signal == SIGABRT || *failure->message; /* the reason of its end */

@@ -127,7 +127,7 @@ static void set_job_state(struct roster_work *w, enum roster_job_state state, in
 {
     w->roster->state = state;
     w->roster->state_deadline = timeout_ns ? instant_add(w->now, timeout_ns) : INSTANT_NEVER;
-    w->roster->regroup = INSTANT_NEVER;
+    w->roster->regroup = w->roster->last_call = INSTANT_NEVER; /* of the state before */
 }
 
 static void stop_members(struct roster_work *w)
@@ -237,8 +237,6 @@ static void form_world(struct roster_work *w)
         roster->world_nodes = roster_elastic_choose(roster);
     roster_assign_ranks(roster);
     roster->world_out = roster->world_seen = true;
-    roster->regrouping = false;
-    roster->last_call = INSTANT_NEVER;
     roster->formed_at = roster->fence = w->now;
     roster->dead = false;
     roster->refused_count = 0;
@@ -260,7 +258,6 @@ void roster_adopt_world(struct roster_work *w)
     struct roster *roster = w->roster;
     roster_assign_ranks(roster);
     roster->world_out = roster->world_seen = true;
-    roster->last_call = INSTANT_NEVER;
     roster->formed_at = roster->fence = w->now;
     set_job_state(w, JOB_RUNNING, 0);
     for (int rank = 0; rank < roster->world_nodes; rank++) {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/base/text.h"
 #include "rendezvous/roster/roster_internal.h"
 
 static bool refuse(char *refusal, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -51,8 +52,10 @@ enum { NODES_SIZE = 32 };
 /* As --nnodes has it. */
 static void describe_nodes(int min_nodes, int max_nodes, char out[NODES_SIZE])
 {
-    int length = min_nodes == max_nodes ? 0 : snprintf(out, NODES_SIZE, "%d:", min_nodes);
-    (void)snprintf(out + length, NODES_SIZE - (size_t)length, "%d", max_nodes);
+    if (min_nodes == max_nodes)
+        (void)snprintf(out, NODES_SIZE, "%d", max_nodes);
+    else
+        (void)snprintf(out, NODES_SIZE, "%d:%d", min_nodes, max_nodes);
 }
 
 /* Equal on every node, unless the nodes were not started as one job. */
@@ -251,11 +254,10 @@ void roster_describe_refused(const struct roster *roster, char *out, size_t size
 
 void roster_join_describe_refused(const struct roster *roster, char *out, size_t size)
 {
-    size_t used = strlen(out);
     if (roster->refused_count == 1)
-        (void)snprintf(out + used, size - used, "; refused: agent \"%.128s\" (%s)", roster->refused_name,
-                       roster->refused_why);
+        (void)text_append(out, size, "; refused: agent \"%.128s\" (%s)", roster->refused_name,
+                          roster->refused_why);
     else if (roster->refused_count)
-        (void)snprintf(out + used, size - used, "; refused %u times, the last agent \"%.128s\" (%s)",
-                       roster->refused_count, roster->refused_name, roster->refused_why);
+        (void)text_append(out, size, "; refused %u times, the last agent \"%.128s\" (%s)",
+                          roster->refused_count, roster->refused_name, roster->refused_why);
 }

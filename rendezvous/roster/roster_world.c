@@ -1,17 +1,16 @@
 /* roster_world.c - creation of a roster, the ranks of a world, and queries. See roster.h. */
+#include <assert.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "proto/base/error.h"
-
 #include "proto/base/mem.h"
+#include "proto/base/text.h"
 #include "proto/exit_code.h"
 #include "rendezvous/failure/failure.h"
 #include "rendezvous/roster/roster_internal.h"
 #include "rendezvous/roster/world.h"
-#include <assert.h>
 
 #define ROSTER_NAME(symbol, name, meaning) [symbol] = (name),
 
@@ -222,17 +221,6 @@ void roster_assign_ranks(struct roster *roster)
     }
 }
 
-static void append(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
-
-static void append(char *out, size_t size, const char *format, ...)
-{
-    size_t used = strlen(out);
-    va_list arguments;
-    va_start(arguments, format);
-    (void)vsnprintf(out + used, size - used, format, arguments);
-    va_end(arguments);
-}
-
 /* The last of the empty slots from first on that can be listed together: a rank that had a holder is
  * listed with its name. */
 static int end_of_range(const struct roster *roster, int first)
@@ -249,21 +237,21 @@ void roster_describe_missing(const struct roster *roster, char *out, size_t size
     enum { RANGES_SHOWN = 8 };
     int ranges = 0, left = roster->count[MEMBER_EMPTY] + roster->count[MEMBER_DONE_GONE];
     out[0] = '\0';
-    append(out, size, "missing rank%s", left > 1 ? "s" : "");
+    (void)text_append(out, size, "missing rank%s", left > 1 ? "s" : "");
     for (int i = 0; i < roster->slot_count; i++) {
         const struct roster_member *member = &roster->members[i];
         if (roster_slot_taken(member))
             continue;
         if (ranges == RANGES_SHOWN) {
-            append(out, size, " and %d more", left);
+            (void)text_append(out, size, " and %d more", left);
             return;
         }
         int last = end_of_range(roster, i);
-        append(out, size, "%s %d", ranges ? "," : "", i);
+        (void)text_append(out, size, "%s %d", ranges ? "," : "", i);
         if (last > i)
-            append(out, size, "-%d", last);
+            (void)text_append(out, size, "-%d", last);
         if (member->name[0])
-            append(out, size, " (last held by \"%.64s\")", member->name);
+            (void)text_append(out, size, " (last held by \"%.64s\")", member->name);
         left -= last - i + 1;
         i = last;
         ranges++;
@@ -289,13 +277,15 @@ static void describe_waiting(const struct roster *roster, char *out, size_t size
     if (roster->count[MEMBER_JOINED] + roster->count[MEMBER_STOPPED] == 0)
         return;
     if (roster->state == JOB_STOPPING)
-        append(out, size, "the workers of round %u are still being stopped on %d node%s",
-               (unsigned)roster->id.round, stopping, stopping == 1 ? "" : "s");
+        (void)text_append(out, size, "the workers of round %u are still being stopped on %d node%s",
+                          (unsigned)roster->id.round, stopping, stopping == 1 ? "" : "s");
     else if (works && roster->world_nodes >= roster->max_nodes)
-        append(out, size, "the world has its %d nodes: a spare waits for one to leave", roster->world_nodes);
+        (void)text_append(out, size, "the world has its %d nodes: a spare waits for one to leave",
+                          roster->world_nodes);
     else if (works)
-        append(out, size, "a world of %d nodes is running: new nodes are gathered until it makes room",
-               roster->world_nodes);
+        (void)text_append(out, size,
+                          "a world of %d nodes is running: new nodes are gathered until it makes room",
+                          roster->world_nodes);
 }
 
 void roster_describe_progress(const struct roster *roster, char *out, size_t size)
@@ -307,21 +297,21 @@ void roster_describe_progress(const struct roster *roster, char *out, size_t siz
     }
     int present = roster->count[MEMBER_JOINED];
     if (!roster->elastic) {
-        append(out, size, "%d of %d nodes", present, roster->slot_count);
+        (void)text_append(out, size, "%d of %d nodes", present, roster->slot_count);
         if (roster->count[MEMBER_EMPTY] > 0) {
-            append(out, size, ", ");
+            (void)text_append(out, size, ", ");
             size_t used = strlen(out);
             roster_describe_missing(roster, out + used, size - used);
         }
     } else if (present < roster->min_nodes) {
-        append(out, size, "%d of at least %d node%s", present, roster->min_nodes,
-               roster->min_nodes > 1 ? "s" : "");
+        (void)text_append(out, size, "%d of at least %d node%s", present, roster->min_nodes,
+                          roster->min_nodes > 1 ? "s" : "");
     } else {
-        append(out, size, "%d of %d to %d nodes; last call of %.4g s for more", present, roster->min_nodes,
-               roster->max_nodes, (double)roster->last_call_ns / NS_PER_S);
+        (void)text_append(out, size, "%d of %d to %d nodes; last call of %.4g s for more", present,
+                          roster->min_nodes, roster->max_nodes, (double)roster->last_call_ns / NS_PER_S);
     }
     if (roster->refused_count)
-        append(out, size, "; agent \"%.64s\" was refused", roster->refused_name);
+        (void)text_append(out, size, "; agent \"%.64s\" was refused", roster->refused_name);
 }
 
 static void fill_world(const struct roster *roster, int slot, struct membership_world *world)

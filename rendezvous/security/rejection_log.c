@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "proto/base/text.h"
+
 static const int64_t first_interval_ns = 60 * NS_PER_S, last_interval_ns = 3600 * NS_PER_S;
 
 static const char *const words[] = {
@@ -79,13 +81,11 @@ struct instant rejection_log_deadline(const struct rejection_log *rejections)
 
 bool rejection_log_total(const struct rejection_log *rejections, char line[REJECTION_LINE_SIZE])
 {
-    int length = 0;
     line[0] = '\0';
     for (int reason = 0; reason < REJECTION_COUNT; reason++)
-        if (rejections->reasons[reason].total && length < REJECTION_LINE_SIZE)
-            length +=
-                snprintf(line + length, (size_t)(REJECTION_LINE_SIZE - length), "%s%" PRIu64 " (%s)",
-                         length ? ", " : "connections that were refused: ", rejections->reasons[reason].total,
-                         names[reason]);
-    return length > 0;
+        if (rejections->reasons[reason].total)
+            (void)text_append(line, REJECTION_LINE_SIZE, "%s%" PRIu64 " (%s)",
+                              line[0] ? ", " : "connections that were refused: ",
+                              rejections->reasons[reason].total, names[reason]);
+    return line[0] != '\0';
 }

@@ -99,6 +99,9 @@ int store_table_init(struct store_table *table, struct muster_error *err);
 void store_table_insert(struct store_table *table, struct store_node *node, uint64_t hash);
 void store_table_remove(struct store_table *table, struct store_node *node);
 
+/* At most eight bytes into a hash whose low bits select a bucket; not collision-resistant. */
+uint64_t store_hash_word(uint64_t hash, const char *at, size_t length);
+
 /* A key for an error text: cut, with "?" for unprintable bytes. */
 struct store_key_text {
     char text[72];

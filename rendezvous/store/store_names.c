@@ -1,6 +1,7 @@
 /* store_names.c - names of a store: hash table, values, queues and the byte budget. */
 #include "rendezvous/store/store_internal.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -70,7 +71,9 @@ struct store_key_text store_key_text(struct store_bytes key)
         unsigned char c = ((const unsigned char *)key.data)[i];
         out.text[i] = (char)(c >= 0x20 && c < 0x7f ? c : '?');
     }
-    (void)snprintf(out.text + used, sizeof out.text - used, "%s", used < key.length ? "..." : "");
+    out.text[used] = '\0';
+    if (used < key.length)
+        (void)text_append(out.text, sizeof out.text, "...");
     return out;
 }
 
@@ -85,12 +88,12 @@ int store_budget(const struct store *s, size_t more, size_t less, const char *wh
                      store_key_text(key).text, more, used, limit);
 }
 
-static uint64_t hash_word(uint64_t hash, const char *at, size_t length)
+uint64_t store_hash_word(uint64_t hash, const char *at, size_t length)
 {
     uint64_t word = 0;
     memcpy(&word, at, length);
     hash = (hash ^ word) * UINT64_C(0x9E3779B97F4A7C15);
-    return hash ^ (hash >> 32); /* the low bits select the bucket */
+    return hash ^ (hash >> 32);
 }
 
 /* Eight bytes at a time; as text_hash, not collision-resistant. */
@@ -100,8 +103,8 @@ static uint64_t key_hash(struct store_bytes key)
     size_t left = key.length;
     uint64_t hash = key.length;
     for (; left >= sizeof hash; at += sizeof hash, left -= sizeof hash)
-        hash = hash_word(hash, at, sizeof hash);
-    return left ? hash_word(hash, at, left) : hash;
+        hash = store_hash_word(hash, at, sizeof hash);
+    return left ? store_hash_word(hash, at, left) : hash;
 }
 
 struct store_name *store_name_find(const struct store *s, struct store_bytes key)
@@ -158,7 +161,7 @@ void store_name_settle(struct store *s, struct store_name *name)
 {
     if (store_name_satisfies(name) || !store_link_empty(&name->waits) || !store_link_empty(&name->barriers))
         return;
-    store_name_drop_value(s, name); /* a block may have been reserved and never used */
+    assert(!name->value); /* a block that is reserved is written at once, and goes with the value */
     store_table_remove(&s->names, &name->node);
     s->bytes -= store_name_cost(name->key_length);
     mem_free(name);

@@ -7,15 +7,9 @@
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 
-/* Client numbers are often pointers or small counts: the finalizer of splitmix64 spreads them over the
- * buckets. */
 static uint64_t client_hash(uint64_t client)
 {
-    client ^= client >> 30;
-    client *= UINT64_C(0xbf58476d1ce4e5b9);
-    client ^= client >> 27;
-    client *= UINT64_C(0x94d049bb133111eb);
-    return client ^ (client >> 31);
+    return store_hash_word(0, (const char *)&client, sizeof client);
 }
 
 static size_t store_wait_cost(size_t entry_count)

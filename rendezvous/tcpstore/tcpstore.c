@@ -111,6 +111,7 @@ struct tcpstore_connection *tcpstore_next_touched(struct tcpstore *t)
     return c;
 }
 
+/* Of one that is about to be freed. */
 static void leave_touched(struct tcpstore_connection *c)
 {
     struct tcpstore_queue *queue = &c->engine->touched;
@@ -122,7 +123,6 @@ static void leave_touched(struct tcpstore_connection *c)
     *(before ? &before->next_touched : &queue->first) = c->next_touched;
     if (queue->last == c)
         queue->last = before;
-    c->touched = false;
 }
 
 void tcpstore_close(struct tcpstore_connection *c)

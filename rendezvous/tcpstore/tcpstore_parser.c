@@ -105,7 +105,6 @@ static enum tcpstore_parsed take_list(struct tcpstore_parser *p, const char *dat
             return taken;
         p->left--;
     }
-    p->counted = false;
     return TCPSTORE_PARSE_DONE;
 }
 

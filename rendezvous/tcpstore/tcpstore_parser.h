@@ -19,7 +19,7 @@ struct tcpstore_span {
 struct tcpstore_parser {
     enum tcpstore_dialect dialect; /* set by the caller; kept by reset */
     bool started;                  /* the query byte was read */
-    bool counted;                  /* the count of the current K or P field was read */
+    bool counted;                  /* the count of its K or P field was read; a query has at most one */
     uint8_t query;                 /* an enum tcpstore_query once started */
     const char *field;             /* the next field of the query's body */
     size_t left;                   /* strings still missing in the current K or P field */

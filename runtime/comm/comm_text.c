@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "proto/base/error.h"
+#include "proto/base/text.h"
 #include "runtime/comm/comm_internal.h"
 
 const char *comm_kind_name(enum comm_kind kind)
@@ -53,11 +54,10 @@ const char *comm_call_text(char out[COMM_CALL_TEXT], const struct comm_call *cal
 void comm_ranks_add(struct comm_ranks *ranks, int rank)
 {
     enum { RANKS_NAMED = 8 };
-    size_t used = strlen(ranks->text);
     if (ranks->count < RANKS_NAMED)
-        (void)snprintf(ranks->text + used, sizeof ranks->text - used, "%s%d", ranks->count ? ", " : "", rank);
+        (void)text_append(ranks->text, sizeof ranks->text, "%s%d", ranks->count ? ", " : "", rank);
     else if (ranks->count == RANKS_NAMED)
-        (void)snprintf(ranks->text + used, sizeof ranks->text - used, ", ...");
+        (void)text_append(ranks->text, sizeof ranks->text, ", ...");
     ranks->count++;
 }
 

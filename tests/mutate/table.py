@@ -18,7 +18,7 @@ TABLE = (
     (("rendezvous/roster/roster*.c", "rendezvous/roster/world.c"), ROSTER),
     (("rendezvous/client/client*.c",), CLIENT),
     (("rendezvous/client/connection.c",), ("rendezvous_parts_walk_test", "rendezvous_connection_test")),
-    (("rendezvous/failure/failure*.c",), ("rendezvous_walk_test", "rendezvous_failure_test", "rendezvous_wire_test", "launcher_report_test",
+    (("rendezvous/failure/failure*.c",), ("rendezvous_lines_walk_test", "rendezvous_walk_test", "rendezvous_failure_test", "rendezvous_wire_test", "launcher_report_test",
       "launcher_verdict_test", "rendezvous_roster_test", "simulation_digests")),
     (("rendezvous/store/store*.c",), ("store_walk_test", "store_test", "tcpstore_test")),
     (("rendezvous/tcpstore/tcpstore.c", "rendezvous/tcpstore/tcpstore_parser.c", "rendezvous/tcpstore/tcpstore_requests.c",

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/base/text.h"
 #include "runtime/nccl/decide/decide_internal.h"
 
 static int usable_ports(const struct decider *d)
@@ -45,7 +46,6 @@ static const char *why_not(const struct decider *d, const struct description_rdm
 static void ib_hca(struct decider *d)
 {
     char value[256] = "^=", reason[128] = "";
-    size_t length = 2;
     int excluded = 0, usable = usable_ports(d);
     if (!decide_has_gpus(d) || !decide_many_nodes(d) || decide_has_profile(d) || usable < 2)
         return;
@@ -54,11 +54,8 @@ static void ib_hca(struct decider *d)
         const char *why = decide_is_usable(port) ? why_not(d, port) : NULL;
         if (!why)
             continue;
-        int wrote =
-            snprintf(value + length, sizeof value - length, "%s%s", excluded ? "," : "", port->device);
-        if (wrote < 0 || (size_t)wrote >= sizeof value - length)
+        if (!text_append(value, sizeof value, "%s%s", excluded ? "," : "", port->device))
             return;
-        length += (size_t)wrote;
         if (!excluded++)
             (void)snprintf(reason, sizeof reason, "%s %s (%.0f Gbit/s of %.0f)", port->device, why,
                            port->rate_gbit, best_rate(d));

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/base/text.h"
 #include "runtime/nccl/decide/decide_internal.h"
 
 static bool begins(const char *text, const char *prefix)
@@ -17,17 +18,13 @@ static bool begins(const char *text, const char *prefix)
 static int automatic(const struct decider *d, char *names, size_t size)
 {
     int count = 0;
-    size_t length = 0;
     *names = 0;
     for (int i = 0; i < d->machine->interface_count; i++) {
         const struct description_interface *interface = &d->machine->interfaces[i];
         if (!decide_is_candidate(interface))
             continue;
-        int wrote = snprintf(names + length, size - length, "%s%s", count ? ", " : "", interface->name);
-        count++;
-        if (wrote < 0 || (size_t)wrote >= size - length)
+        if (!text_append(names, size, "%s%s", count++ ? ", " : "", interface->name))
             break;
-        length += (size_t)wrote;
     }
     return count;
 }

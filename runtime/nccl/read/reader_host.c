@@ -183,12 +183,10 @@ static void read_cloud(struct reader *r)
                                                                                        : "";
     READER_SET(out->cloud, cloud);
     static const char *const topologies[] = {"/opt/microsoft/ndv5-topo.xml", "/opt/microsoft/ndv4-topo.xml"};
-    for (size_t i = 0; !strcmp(cloud, "azure") && i < sizeof topologies / sizeof *topologies; i++) {
-        size_t length = strlen(out->topology_file);
+    for (size_t i = 0; !strcmp(cloud, "azure") && i < sizeof topologies / sizeof *topologies; i++)
         if (reader_exists(r, "%s", topologies[i]))
-            (void)snprintf(out->topology_file + length, sizeof out->topology_file - length, "%s%s",
-                           length ? ":" : "", topologies[i]);
-    }
+            (void)text_append(out->topology_file, sizeof out->topology_file, "%s%s",
+                              *out->topology_file ? ":" : "", topologies[i]);
 }
 
 /* libnccl.so.2 is a link to libnccl.so.<version>. */

@@ -102,6 +102,32 @@ static void any_bytes_are_json(void **state)
     check_json((const unsigned char *)"", 0);
 }
 
+/* -- texts of a limited size -- */
+
+static void what_does_not_fit_is_cut(void **state)
+{
+    (void)state;
+    struct walk walk = walk_begin(3);
+    for (int i = 0; i < 3000; i++) {
+        char model[200] = "";
+        size_t size = 1 + (size_t)walk_below(&walk, 40), length = 0;
+        char *out = mem_calloc(size + 1, 1);
+        out[size] = '\x7f'; /* the next byte is not ours */
+        for (int k = 0; k < 8; k++) {
+            int n = (int)walk_below(&walk, 12);
+            bool fits = text_append(out, size, "%.*s%c", n, "abcdefghijkl", 'A' + k);
+            (void)snprintf(model + length, sizeof model - length, "%.*s%c", n, "abcdefghijkl", 'A' + k);
+            length = strlen(model);
+            assert_int_equal(fits, length < size);
+            model[size - 1] = '\0';
+            length = strlen(model);
+            assert_string_equal(out, model);
+            assert_int_equal(out[size], '\x7f');
+        }
+        mem_free(out);
+    }
+}
+
 /* -- buffers -- */
 
 static void buffers_hold_what_was_put_in(void **state)
@@ -409,6 +435,7 @@ static void numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_does_not_fit_is_cut),
         cmocka_unit_test(any_bytes_are_json),
         cmocka_unit_test(buffers_hold_what_was_put_in),
         cmocka_unit_test(buffers_without_memory),

@@ -15,7 +15,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/walk.h"
 
-enum { SEEDS = 400, JOBS = 8, STEPS = 200, AGENTS = 7 };
+enum { SEEDS = 400, JOBS = 20, STEPS = 200, AGENTS = 7 };
 
 struct agent {
     char name[16];
@@ -27,6 +27,7 @@ struct agent {
     int last_rank, last_nodes;
     bool running, stopping; /* its workers run; it was sent a STOP */
     bool done;
+    bool server_done; /* the former server's workers were, too */
 };
 
 struct jobs {
@@ -34,14 +35,24 @@ struct jobs {
     struct roster_options options;
     struct roster *roster;
     struct roster_actions actions;
-    struct instant now;
+    struct instant now, formed; /* formed: the last world */
+    bool fair;                  /* agents join as they are */
+    bool continued;             /* a former server's world */
     uint64_t sessions, incarnations;
     struct agent agents[AGENTS];
 };
 
+/* Waits at and next to their ends too. */
+static int64_t random_wait(struct walk *walk)
+{
+    static const int64_t waits[] = {
+        -1,           0,           0, 1, NS_PER_S / 2, NS_PER_S, 2 * NS_PER_S + 1, NS_PER_S, 3 * NS_PER_S,
+        5 * NS_PER_S, 8 * NS_PER_S};
+    return walk_pick(walk, waits);
+}
+
 static struct roster_options random_options(struct walk *walk)
 {
-    static const int64_t seconds[] = {0, 0, 1, 3, 5, 8};
     bool elastic = walk_one_in(walk, 2);
     int most = 1 + (int)walk_below(walk, 4);
     return (struct roster_options){
@@ -52,16 +63,16 @@ static struct roster_options random_options(struct walk *walk)
         .max_restarts = walk_below(walk, 5) - 1,
         .epoch = 42,
         .join_timeout_ns = 1 + walk_below(walk, 20 * NS_PER_S),
-        .last_call_ns = walk_pick(walk, seconds) * NS_PER_S,
-        .regroup_ns = walk_pick(walk, seconds) * NS_PER_S,
-        .notice_ns = walk_pick(walk, seconds) * NS_PER_S,
+        .last_call_ns = random_wait(walk),
+        .regroup_ns = random_wait(walk),
+        .notice_ns = random_wait(walk),
         .restart_count = walk_below(walk, 2),
-        .backoff_ns = walk_pick(walk, seconds) * NS_PER_S / 4,
-        .backoff_cap_ns = walk_pick(walk, seconds) * NS_PER_S,
+        .backoff_ns = random_wait(walk) / 4,
+        .backoff_cap_ns = random_wait(walk),
         .jitter = (uint64_t)walk_below(walk, 1000),
-        .lost_after_ns = walk_pick(walk, seconds) * NS_PER_S,
-        .stop_timeout_ns = walk_pick(walk, seconds) * NS_PER_S,
-        .exit_barrier_ns = walk_pick(walk, seconds) * NS_PER_S,
+        .lost_after_ns = random_wait(walk),
+        .stop_timeout_ns = random_wait(walk),
+        .exit_barrier_ns = random_wait(walk),
     };
 }
 
@@ -112,7 +123,7 @@ static void saw_roster(struct jobs *j)
     walk_saw_text(walk, text);
     roster_describe_refused(roster, text, sizeof text);
     walk_saw_text(walk, text);
-    for (int slot = -1; slot < roster_slot_count(roster); slot++) {
+    for (int slot = -1; slot <= roster_slot_count(roster); slot++) {
         text[0] = '\0';
         walk_saw_number(walk, roster_describe_other_program(roster, slot, text, sizeof text));
         walk_saw_text(walk, text);
@@ -145,7 +156,8 @@ static void follow(struct jobs *j, const struct roster_action *action, const str
         agent->held = agent->last = event->world.id;
         agent->last_rank = event->world.group_rank;
         agent->last_nodes = event->world.group_world_size;
-        agent->running = agent->stopping = agent->done = false;
+        agent->running = agent->stopping = agent->done = agent->server_done = false;
+        j->formed = j->now;
     } else if (action->kind == ROSTER_SEND_STOP) {
         agent->stopping = true;
     } else if (action->kind == ROSTER_REFUSE) {
@@ -174,6 +186,7 @@ static void step(struct jobs *j, const struct roster_event *event)
         follow(j, action, &sent);
     }
     saw_roster(j);
+    j->continued |= roster_state(j->roster) == JOB_RUNNING && roster_world_id(j->roster).epoch == 41;
 }
 
 /* -- what the agents do -- */
@@ -266,7 +279,7 @@ static void joins(struct jobs *j, int i)
     static const char *const roles[] = {"", "trainer", "reader"};
     struct agent *agent = &j->agents[i];
     struct walk *walk = &j->walk;
-    if (!agent->incarnation.low || walk_one_in(walk, 6)) { /* a new start */
+    if (!agent->incarnation.low || (!j->fair && walk_one_in(walk, 6))) { /* a new start */
         *agent = (struct agent){.incarnation = {7, ++j->incarnations}, .last_rank = -1};
         (void)snprintf(agent->name, sizeof agent->name, "node%s%d", i % 3 ? "" : "0",
                        walk_one_in(walk, 8) ? 10 : i % 5);
@@ -290,12 +303,13 @@ static void joins(struct jobs *j, int i)
         .local = i == 0,
         .held = agent->held,
         .held_done = agent->done,
+        .server_done = agent->server_done,
         .last = agent->last,
         .last_nodes = agent->last_nodes,
         .last_rank = agent->last_rank,
         .epoch = agent->last.epoch,
     };
-    if (walk_one_in(walk, 4))
+    if (!j->fair && walk_one_in(walk, 4))
         spoil(walk, &join);
     step(j, &(struct roster_event){.kind = ROSTER_JOIN, .session = agent->session, .join = &join});
 }
@@ -350,7 +364,12 @@ static void reports(struct jobs *j, struct agent *agent)
 static void ticks(struct jobs *j)
 {
     struct instant due = roster_deadline(j->roster);
-    if (due.ns != INSTANT_NEVER.ns && due.ns > j->now.ns && walk_one_in(&j->walk, 2))
+    struct instant round =
+        instant_add(j->formed, walk_one_in(&j->walk, 3) ? j->options.backoff_cap_ns
+                                                        : walk_below(&j->walk, 9) * j->options.regroup_ns);
+    if (round.ns >= j->now.ns && walk_one_in(&j->walk, 4))
+        j->now = round; /* so old is the world exactly */
+    else if (due.ns != INSTANT_NEVER.ns && due.ns > j->now.ns && walk_one_in(&j->walk, 2))
         j->now.ns = due.ns - walk_below(&j->walk, 2); /* at it, or just before */
     else
         j->now.ns += walk_below(&j->walk, 3 * NS_PER_S);
@@ -360,12 +379,13 @@ static void ticks(struct jobs *j)
 static void one_move(struct jobs *j)
 {
     static const int64_t graces[] = {-1, 0, 1, 5 * NS_PER_S};
-    static const int codes[] = {0, 0, 1, EXIT_CODE_TERMINATED, 7};
+    static const int codes[] = {0, 0, 1, EXIT_CODE_TERMINATED, EXIT_CODE_NODE, 7};
     struct walk *walk = &j->walk;
     int i = (int)walk_below(walk, AGENTS);
     struct agent *agent = &j->agents[i];
     int64_t what = walk_below(walk, 40);
-    j->now.ns += walk_below(walk, NS_PER_S / 20);
+    if (!walk_one_in(walk, 4))
+        j->now.ns += walk_below(walk, NS_PER_S / 20);
     if (what < 7)
         ticks(j);
     else if (what == 7)
@@ -406,8 +426,35 @@ static void one_move(struct jobs *j)
     }
 }
 
-/* How the job ended. */
-static enum roster_job_state walk_one(struct walk *walk)
+/* A server begins again: the agents of its former one come back, mostly with their workers. */
+static void former_world(struct jobs *j)
+{
+    struct walk *walk = &j->walk;
+    const struct world_id id = {41, (uint32_t)walk_below(walk, 3)};
+    const int most = j->options.max_nodes, least = j->options.min_nodes;
+    const int nodes = least + (int)walk_below(walk, most - least + 1);
+    const bool alone = walk_one_in(walk, 6); /* the server had workers left */
+    for (int i = 1; i < nodes; i++) {
+        struct agent *agent = &j->agents[i];
+        *agent = (struct agent){.incarnation = {7, ++j->incarnations},
+                                .held = id,
+                                .last = id,
+                                .last_rank = i,
+                                .last_nodes = nodes,
+                                .running = true,
+                                .done = walk_one_in(walk, 4),
+                                .server_done = !alone && !walk_one_in(walk, 30)};
+        (void)snprintf(agent->name, sizeof agent->name, "node%d", i);
+    }
+    j->fair = !walk_one_in(walk, 4);
+    for (int i = 0; i < nodes; i++)
+        if (!walk_one_in(walk, 20))
+            joins(j, i);
+    j->fair = false;
+}
+
+/* How the job ended, and whether it began as another server's. */
+static enum roster_job_state walk_one(struct walk *walk, bool *continued)
 {
     struct jobs j = {.walk = *walk, .now = {100 * NS_PER_S}};
     struct muster_error err = {0};
@@ -415,6 +462,8 @@ static enum roster_job_state walk_one(struct walk *walk)
     j.roster = roster_create(&j.options, j.now, &err);
     assert_non_null(j.roster);
     assert_int_equal(roster_actions_init(&j.actions, roster_slot_count(j.roster), &err), 0);
+    if (walk_one_in(&j.walk, 3))
+        former_world(&j);
     for (int i = 0; i < STEPS; i++) {
         one_move(&j);
         if (roster_state(j.roster) >= JOB_DEPARTED && walk_one_in(&j.walk, 12))
@@ -422,6 +471,7 @@ static enum roster_job_state walk_one(struct walk *walk)
     }
     enum roster_job_state end = roster_state(j.roster);
     *walk = j.walk;
+    *continued = j.continued;
     roster_actions_free(&j.actions);
     roster_destroy(j.roster);
     return end;
@@ -431,15 +481,19 @@ static void random_agents_are_answered_as_they_were(void **state)
 {
     (void)state;
     scope_buffer text = {0};
-    int ends[JOB_STATE_COUNT] = {0};
+    int ends[JOB_STATE_COUNT] = {0}, continued = 0;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         struct walk walk = walk_begin(seed);
-        for (int i = 0; i < JOBS; i++)
-            ends[walk_one(&walk)]++;
+        for (int i = 0; i < JOBS; i++) {
+            bool also;
+            ends[walk_one(&walk, &also)]++;
+            continued += also;
+        }
         buffer_printf(&text, "%llu: %016llx\n", (unsigned long long)seed, (unsigned long long)walk.digest);
     }
     for (int end = JOB_DEPARTED; end < JOB_STATE_COUNT; end++)
         assert_int_not_equal(ends[end], 0); /* or the walks do not go far */
+    assert_true(continued > SEEDS);
     golden_check("tests/unit/rendezvous/golden/roster_walks.txt", &text);
 }
 

@@ -104,8 +104,8 @@ static void random_failure(struct walk *walk, struct worker_failure *f)
     f->xid = walk_one_in(walk, 4) ? (int)walk_below(walk, 150) : 0;
     f->oom_check = (enum failure_oom_check)walk_below(walk, FAILURE_OOM_COUNTED + 1);
     f->oom_kills = walk_below(walk, 3);
-    f->memory_limit = walk_one_in(walk, 2) ? 0 : walk_below(walk, INT64_C(1) << 34);
-    f->memory_peak = walk_one_in(walk, 2) ? 0 : walk_below(walk, INT64_C(1) << 34);
+    f->memory_limit = walk_one_in(walk, 2) ? walk_below(walk, 3) : walk_below(walk, INT64_C(1) << 34);
+    f->memory_peak = walk_one_in(walk, 2) ? walk_below(walk, 3) : walk_below(walk, INT64_C(1) << 34);
     f->age_ns = walk_one_in(walk, 10) ? FAILURE_AGE_LIMIT_NS + walk_below(walk, 3) - 1
                                       : walk_below(walk, 9) * NS_PER_S;
     f->wall_ns = walk_one_in(walk, 10) ? number(walk) : INT64_C(1790000000000000000);
@@ -142,7 +142,7 @@ static void random_event(struct walk *walk, struct membership_event *e)
     FILL(walk, e->world.master_addr);
     e->stopped = random_id(walk);
     e->planned = walk_one_in(walk, 2);
-    e->grace_ns = walk_one_in(walk, 8) ? number(walk) : walk_below(walk, 3) * NS_PER_S;
+    e->grace_ns = walk_one_in(walk, 3) ? number(walk) : walk_below(walk, 3) * NS_PER_S;
     e->change = (enum membership_change)walk_below(walk, MEMBERSHIP_CHANGE_COUNT + 1);
     e->next_nodes = small(walk);
     e->exit_code = walk_one_in(walk, 8) ? small(walk) : (int)walk_below(walk, 256);
@@ -422,7 +422,10 @@ static void numbers_are_taken_to_their_limits(void **state)
     (void)state;
     static const int64_t values[] = {INT64_MIN,
                                      INT_MIN,
+                                     -2 * FAILURE_AGE_LIMIT_NS - 1,
+                                     -2 * FAILURE_AGE_LIMIT_NS,
                                      -FAILURE_AGE_LIMIT_NS - 1,
+                                     -FAILURE_AGE_LIMIT_NS,
                                      -2,
                                      -1,
                                      0,
@@ -683,6 +686,7 @@ static void saw_failure(struct walk *walk, const struct worker_failure *f)
     }
     size_t length;
     const char *line = failure_informative_line(f->tail, &length);
+    walk_saw_number(walk, line - f->tail);
     walk_saw(walk, line, length);
     const struct failure_brief brief = failure_brief_of(f);
     const int64_t numbers[] = {failure_class_of(f),

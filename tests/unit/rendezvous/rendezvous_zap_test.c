@@ -100,6 +100,27 @@ static void only_the_key_comes_in(void **state)
     }
 }
 
+/* What lies behind the frames that came is another request's. */
+static void frames_that_did_not_come_are_not_looked_at(void **state)
+{
+    (void)state;
+    static const struct zap_frame foreign[ZAP_FRAMES_LIMIT] = {HEAD, TEXT("PLAIN"), KEY(other), KEY(other)};
+    for (size_t row = 0; row < 2; row++)
+        for (size_t count = 0; count < table[row].count; count++) {
+            struct zap_rules rules = {table[row].keys ? key : NULL, false};
+            struct zap_frame frames[ZAP_FRAMES_LIMIT];
+            struct zap_answer answer;
+            memcpy(frames, foreign, sizeof frames);
+            memcpy(frames, table[row].frames, count * sizeof *frames);
+            zap_decide(&rules, frames, count, &answer);
+            assert_true(answer.refused);
+            assert_string_equal(answer.code, "500");
+            assert_int_equal(answer.rejection, REJECTION_MALFORMED);
+            assert_int_equal(answer.id_size, count > 1);
+            assert_string_equal(answer.address, count > 3 ? "10.1.2.3" : "");
+        }
+}
+
 static void the_answer_names_request_and_peer(void **state)
 {
     (void)state;
@@ -209,6 +230,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_the_key_comes_in),
+        cmocka_unit_test(frames_that_did_not_come_are_not_looked_at),
         cmocka_unit_test(the_answer_names_request_and_peer),
         cmocka_unit_test(an_address_that_would_spoil_the_log_is_left_out),
         cmocka_unit_test(a_reason_is_told_once_and_then_counted),

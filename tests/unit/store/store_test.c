@@ -556,6 +556,32 @@ static void random_against_model(void **state)
     store_destroy(s);
 }
 
+static uint64_t mixed(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * UINT64_C(0x9E3779B97F4A7C15);
+    return hash ^ (hash >> 32);
+}
+
+/* The hash is public and no secret: any client can send two keys that share it. */
+static void two_keys_of_one_hash_are_two(void **state)
+{
+    (void)state;
+    uint64_t words[2][2] = {{1, 2}, {3, 0}};
+    words[1][1] = words[0][1] ^ mixed(sizeof *words, 1) ^ mixed(sizeof *words, 3);
+    struct store *s = store_create(NULL, NULL);
+    for (int i = 0; i < 2; i++) {
+        struct store_bytes key = {words[i], sizeof *words};
+        assert_int_equal(mixed(mixed(key.length, words[i][0]), words[i][1]),
+                         mixed(mixed(key.length, words[0][0]), words[0][1]));
+        must(s, (struct store_request){.operation = STORE_SET, .key = key, .value = text(i ? "b" : "a")});
+    }
+    assert_int_equal(store_stats(s).keys, 2);
+    for (int i = 0; i < 2; i++)
+        value_is(must(s, (struct store_request){.operation = STORE_GET, .key = {words[i], sizeof *words}}),
+                 i ? "b" : "a");
+    store_destroy(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -573,6 +599,7 @@ int main(void)
         cmocka_unit_test(replacing_at_the_limit),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(random_against_model),
+        cmocka_unit_test(two_keys_of_one_hash_are_two),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -533,6 +533,62 @@ static void a_request_has_a_limit_as_a_whole(void **state)
     tcpstore_destroy(t);
 }
 
+/* A request of exactly the limit is taken, one byte more is not: seen at its last length. */
+static void the_limit_of_a_request_is_its_last_byte(void **state)
+{
+    (void)state;
+    for (int64_t over = 0; over <= 1; over++) {
+        struct store_limits limits = {.value_bytes = 2 * TCPSTORE_MESSAGE_LIMIT};
+        struct tcpstore *t = tcpstore_create(&limits, NULL);
+        struct tcpstore_connection *c = greeted(t);
+        scope_buffer request = {0};
+        put_query(&request, TCPSTORE_SET, "k");
+        put_i64(&request, (int64_t)(TCPSTORE_MESSAGE_LIMIT - request.length - 8) + over);
+        feed(c, &request);
+        assert_int_equal(tcpstore_state(c), over ? TCPSTORE_STATE_BROKEN : TCPSTORE_STATE_OPEN);
+        tcpstore_destroy(t);
+    }
+}
+
+/* Up to TCPSTORE_OUTPUT_HIGH unread bytes the next request is served; a byte more, and it waits. */
+static void output_is_held_back_above_its_limit(void **state)
+{
+    (void)state;
+    for (size_t over = 0; over <= 1; over++) {
+        struct tcpstore *t = tcpstore_create(NULL, NULL);
+        struct tcpstore_connection *c = greeted(t);
+        scope_buffer request = {0};
+        const size_t size = TCPSTORE_OUTPUT_HIGH - 8 + over;
+        scope_free char *value = mem_calloc(1, size);
+        put_query(&request, TCPSTORE_SET, "big");
+        put_i64(&request, (int64_t)size);
+        put(&request, value, size);
+        put_query(&request, TCPSTORE_GET, "big");
+        feed(c, &request);
+        assert_int_equal(tcpstore_output(c).length, TCPSTORE_OUTPUT_HIGH + over);
+        put_query(&request, TCPSTORE_GET, "big");
+        feed(c, &request);
+        assert_int_equal(tcpstore_output(c).length, (TCPSTORE_OUTPUT_HIGH + over) * (over ? 1 : 2));
+        tcpstore_destroy(t);
+    }
+}
+
+static void input_of_a_parked_client_is_held_back_at_its_limit(void **state)
+{
+    (void)state;
+    struct tcpstore *t = tcpstore_create(NULL, NULL);
+    struct tcpstore_connection *c = greeted(t);
+    scope_buffer request = {0};
+    scope_free char *pings = mem_calloc(1, TCPSTORE_INPUT_HIGH);
+    put_wait(&request, "never");
+    feed(c, &request);
+    tcpstore_feed(c, pings, TCPSTORE_INPUT_HIGH - 1);
+    assert_true(tcpstore_wants_input(c));
+    tcpstore_feed(c, pings, 1);
+    assert_false(tcpstore_wants_input(c));
+    tcpstore_destroy(t);
+}
+
 static void a_slow_reader_is_held_back(void **state)
 {
     (void)state;
@@ -655,6 +711,9 @@ int main(void)
         cmocka_unit_test(barriers_release_all),
         cmocka_unit_test(bad_bytes_break_the_connection),
         cmocka_unit_test(a_request_has_a_limit_as_a_whole),
+        cmocka_unit_test(the_limit_of_a_request_is_its_last_byte),
+        cmocka_unit_test(output_is_held_back_above_its_limit),
+        cmocka_unit_test(input_of_a_parked_client_is_held_back_at_its_limit),
         cmocka_unit_test(a_slow_reader_is_held_back),
         cmocka_unit_test(a_reply_has_a_limit),
         cmocka_unit_test(a_wipe_ends_every_connection),
