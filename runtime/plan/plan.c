@@ -202,6 +202,7 @@ static uint64_t hash_op(uint64_t hash, const struct schedule_op *op)
     const int fields[] = {
         (int)op->kind,
         (int)op->stream,
+        op->carried,
         op->layer,
         op->micro,
         op->group,

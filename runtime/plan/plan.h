@@ -4,8 +4,14 @@
  * plan_build is a function of its arguments alone and gives the same schedule on every rank up to the
  * rank's own coordinates; its hash is compared across ranks before step 0. The executor is a loop over
  * schedule_op: it resolves buffer indices to addresses, makes the op's stream wait for the ops named in
- * wait[], and launches. At the beginning of a step every stream waits for all streams' last operation of
- * the step before.
+ * wait[], and launches.
+ *
+ * The schedule repeats: a step begins with what the step before has left. When it begins, all operations of
+ * the step before are finished but for the carried ones: gathers of groups that the next step uses first,
+ * which begin as soon as their group is stepped and may run beside the next step's first calls. What uses
+ * their result waits for them: a wait for an operation that comes later in the array means that of the step
+ * before. Where no step has run since the parameters were set or the slots were used otherwise, the carried
+ * gathers into slots run first, alone, in their order.
  *
  * A comm belongs to one stream, so the executor makes one comm for each pair (axis, stream) that appears
  * in the ops. */
@@ -251,9 +257,10 @@ struct schedule_op {
     uint8_t beta; /* OP_NORM: 0 starts the sum */
     int feedback; /* OP_ENCODE */
     /* order */
-    int wait[OP_WAITS],
-        wait_count; /* earlier operations on other streams (op indices) that must be finished */
-    bool signal;    /* a later operation waits for this one */
+    int wait[OP_WAITS], wait_count; /* operations on other streams (op indices) that must be finished: earlier
+                                       ones of this step; later ones: of the step before, and carried */
+    bool signal;                    /* another operation waits for this one */
+    bool carried;                   /* a gather for the next step, which may begin before it is finished */
 };
 
 struct plan {

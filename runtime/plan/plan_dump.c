@@ -154,8 +154,10 @@ static void dump_ops(const struct model *model, const struct plan *plan, struct 
             dump_call(model, op, out);
         else
             dump_move(op, out);
-        for (int i = 0; i < op->wait_count; i++)
-            (void)buffer_printf(out, "%s %d", i ? "" : " after", op->wait[i]);
+        for (int i = 0; i < op->wait_count; i++) /* -1: of the step before */
+            (void)buffer_printf(out, "%s %d%s", i ? "" : " after", op->wait[i],
+                                op->wait[i] > o ? "(-1)" : "");
+        (void)buffer_text(out, op->carried ? " carried" : "");
         (void)buffer_text(out, op->signal ? " signal\n" : "\n");
     }
 }

@@ -242,27 +242,36 @@ int plan_assign_gathers(struct plan_builder *b)
 
 /* ---- emission ---- */
 
+int plan_emit_gather(struct plan_builder *b, int index, int after, bool carried)
+{
+    struct plan_gather *gather = &b->gathers[index];
+    const struct param_group *group = &b->plan->groups[gather->group];
+    struct schedule_op op = plan_op(OP_COMM, STREAM_GATHER);
+    op.axis = AXIS_SHARD;
+    op.group = gather->group;
+    op.from = group->param;
+    op.to = gather->slot;
+    op.comm = (struct comm_op){.kind = COMM_ALL_GATHER, .dtype = b->options->dtype, .count = group->shard};
+    op.bytes = group->shard * b->element;
+    op.carried = carried;
+    gather->op = plan_emit(b, &op, after);
+    return gather->op < 0 ? -1 : 0;
+}
+
 int plan_issue_gathers(struct plan_builder *b, int step)
 {
+    if (b->gathers_issued < b->gathers_carried)
+        b->gathers_issued = b->gathers_carried;
     while (b->gathers_issued < b->gather_count && b->gathers[b->gathers_issued].after_step < step) {
-        struct plan_gather *gather = &b->gathers[b->gathers_issued++];
-        const struct param_group *group = &b->plan->groups[gather->group];
-        struct schedule_op op = plan_op(OP_COMM, STREAM_GATHER);
-        op.axis = AXIS_SHARD;
-        op.group = gather->group;
-        op.from = group->param;
-        op.to = gather->slot;
-        op.comm =
-            (struct comm_op){.kind = COMM_ALL_GATHER, .dtype = b->options->dtype, .count = group->shard};
-        op.bytes = group->shard * b->element;
-        gather->op = plan_emit(b, &op, gather->enabled_step >= 0 ? b->steps[gather->enabled_step].op : -1);
-        if (gather->op < 0)
+        const int index = b->gathers_issued++, enabled = b->gathers[index].enabled_step;
+        if (plan_emit_gather(b, index, enabled >= 0 ? b->steps[enabled].op : -1, false) < 0)
             return -1;
     }
     return 0;
 }
 
-/* A gather is ahead of a layer call if it may run beside it and is used only by a later one. */
+/* A gather is ahead of a layer call if it may run beside it and is used only by a later one; the carried
+ * ones may run from the beginning of the step. */
 void plan_count_in_flight(struct plan_builder *b)
 {
     int first = 0;
@@ -271,7 +280,8 @@ void plan_count_in_flight(struct plan_builder *b)
         while (first < b->gather_count && b->gathers[first].first_step <= t)
             first++;
         for (int g = first; g < b->gather_count; g++) {
-            if (b->clocks[b->gathers[g].op].reached[STREAM_COMPUTE] >= b->steps[t].op)
+            if (g >= b->gathers_carried &&
+                b->clocks[b->gathers[g].op].reached[STREAM_COMPUTE] >= b->steps[t].op)
                 break; /* nor may any behind it in the stream */
             ahead++;
         }

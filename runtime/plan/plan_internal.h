@@ -3,7 +3,8 @@
  * Order of work: plan_build (plan.c) checks the options; plan_group.c cuts parameters into groups;
  * plan_steps.c lists the layer calls of this stage in order; plan_gather.c decides which group is gathered
  * into which slot, and when; plan_schedule.c walks the steps and emits operations (plan_reduce.c and
- * plan_edge.c the operations before and after them); plan_memory.c places the buffers.
+ * plan_edge.c the operations before and after them); plan_carry.c joins one step to the next; plan_memory.c
+ * places the buffers.
  *
  * Waits are derived, not listed: plan_emit takes the reads and writes of an operation and makes it wait
  * for the last conflicting access on the other streams. Callers request pacing (prefetch depth) only. */
@@ -73,6 +74,7 @@ struct plan_group_state {
     int backward_steps; /* backward calls that write its gradient in one micro-batch */
     int backward_left;  /* of them, still to come in the present micro-batch; 0 if none has been emitted */
     int grad;           /* entry that gradients go to now; -1 none */
+    int reduced;        /* operations emitted when its gradient was complete, reductions included */
     int feedback;       /* entry with the residual of compression; -1 none */
 };
 
@@ -115,6 +117,7 @@ struct plan_builder {
     int step_count;
     struct plan_gather *gathers;
     int gather_count, gathers_issued;
+    int gathers_carried;     /* of the first ones: emitted at the end of the step, for the next one */
     struct plan_edge *edges; /* [layer_count] */
     int *out, *saved, *dout; /* entries, [layer * micro_batches + micro]; -1: none (yet) */
     int *consumers_left;     /* likewise: calls whose backward is still to come */
@@ -162,6 +165,8 @@ int plan_list_steps(struct plan_builder *b);
 /* plan_gather.c */
 int plan_slot_classes(struct plan_builder *b);
 int plan_assign_gathers(struct plan_builder *b);
+/* Emits gather number `index`; after: an op to wait for besides those that the buffers require, -1 none. */
+int plan_emit_gather(struct plan_builder *b, int index, int after, bool carried);
 int plan_issue_gathers(struct plan_builder *b, int step);
 void plan_count_in_flight(struct plan_builder *b);
 
@@ -172,6 +177,13 @@ int plan_open_gradients(struct plan_builder *b, int step);
 int plan_close_gradients(struct plan_builder *b, int step);
 int plan_reduce_tied(struct plan_builder *b);
 int plan_emit_update(struct plan_builder *b);
+
+/* plan_carry.c: gathers that one step makes for the next. */
+void plan_choose_carried(struct plan_builder *b);
+/* Emits the carried gathers of a group, behind its step. */
+int plan_carry(struct plan_builder *b, int group);
+/* Makes the operations that use a carried gather's result wait for it across the edge. */
+int plan_wait_for_carried(struct plan_builder *b);
 
 /* plan_edge.c */
 int plan_make_edges(struct plan_builder *b);

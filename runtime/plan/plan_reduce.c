@@ -250,6 +250,7 @@ int plan_reduce_tied(struct plan_builder *b)
             continue;
         if (emit_reduction(b, COMM_ALL_REDUCE, AXIS_TIED, g, -1, group->grad, group->grad, false) < 0)
             return -1;
+        b->groups[g].reduced = b->plan->op_count;
     }
     return 0;
 }
@@ -265,6 +266,7 @@ int plan_close_gradients(struct plan_builder *b, int step)
         int op = reduce_group(b, g, b->steps[step].micro);
         if (op == -1)
             return -1;
+        state->reduced = b->plan->op_count;
         if (op >= 0 && b->options->prefetch_backward == 0)
             b->stall = op;
         if (b->reshard) {

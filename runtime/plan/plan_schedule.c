@@ -200,10 +200,11 @@ int plan_emit_schedule(struct plan_builder *b)
     if (allocate(b) < 0 || emit_inputs(b) < 0)
         return -1;
     b->plan->first_backward = -1;
+    plan_choose_carried(b);
     for (int t = 0; t < b->step_count; t++)
         if (emit_step(b, t) < 0)
             return -1;
-    if (plan_reduce_tied(b) < 0 || plan_emit_update(b) < 0)
+    if (plan_reduce_tied(b) < 0 || plan_emit_update(b) < 0 || plan_wait_for_carried(b) < 0)
         return -1;
     if (b->plan->first_backward < 0)
         b->plan->first_backward = b->plan->op_count;

@@ -1,6 +1,14 @@
-/* plan_update.c - the end of a step: norm, clip, optimizer, loss and the results copied to the host. */
+/* plan_update.c - the end of a step: norm, clip, optimizer, loss and the results copied to the host.
+ *
+ * Norms come in the order in which the gradients are complete, so that each is formed beside the reductions
+ * that are still to come. With clipping all groups are stepped behind the whole norm, those first that the
+ * next step uses first, since their gathers for it then run beside the others' steps. Without clipping a
+ * group is stepped as soon as its own gradient is reduced. */
 #include <stddef.h>
+#include <stdlib.h>
 
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
 #include "runtime/plan/plan_internal.h"
 
 /* Whether this rank steps the group: it has its gradient here. */
@@ -18,13 +26,48 @@ static int emit_sum(struct plan_builder *b, enum mesh_axis axis, int entry, int6
     return plan_emit_comm(b, &op, COMM_ALL_REDUCE, DTYPE_F64, count);
 }
 
+/* ---- order ---- */
+
+/* A group in one of the two orders of its place. */
+struct turn {
+    int key, group;
+};
+
+static int by_key(const void *left, const void *right)
+{
+    const struct turn *a = left, *b = right;
+    if (a->key != b->key)
+        return a->key < b->key ? -1 : 1;
+    return a->group < b->group ? -1 : a->group > b->group;
+}
+
+static void order_by_reduction(const struct plan_builder *b, struct turn *turns)
+{
+    for (int g = 0; g < b->plan->group_count; g++)
+        turns[g] = (struct turn){b->groups[g].reduced, g};
+    qsort(turns, (size_t)b->plan->group_count, sizeof *turns, by_key);
+}
+
+/* Groups whose gathers are carried come first, in the order of these; then the others as they are used. */
+static void order_by_use(const struct plan_builder *b, struct turn *turns)
+{
+    for (int g = 0; g < b->plan->group_count; g++)
+        turns[g] = (struct turn){b->gathers_carried, g};
+    for (int i = b->gathers_carried - 1; i >= 0; i--)
+        turns[b->gathers[i].group].key = i;
+    qsort(turns, (size_t)b->plan->group_count, sizeof *turns, by_key);
+}
+
+/* ---- norm ---- */
+
 /* Squares of all gradients: over this rank's shards, then over the ranks with other shards and other
  * stages. A tied group counts on its first stage. */
-static int emit_norm(struct plan_builder *b)
+static int emit_norm(struct plan_builder *b, const struct turn *turns)
 {
     struct plan *plan = b->plan;
     bool started = false;
-    for (int g = 0; g < plan->group_count; g++) {
+    for (int i = 0; i < plan->group_count; i++) {
+        const int g = turns[i].group;
         if (!stepped(b, g) || plan->groups[g].stage != b->place.stage)
             continue;
         struct schedule_op op = plan_op(OP_NORM, STREAM_COMPUTE);
@@ -50,28 +93,40 @@ static int emit_clip(struct plan_builder *b)
     return plan_emit(b, &op, -1) < 0 ? -1 : 0;
 }
 
-static int emit_steps(struct plan_builder *b)
+/* ---- step ---- */
+
+/* A group that every rank keeps whole gets the other ranks' parts of what they have stepped. */
+static int gather_again(struct plan_builder *b, const struct schedule_op *step)
 {
-    for (int g = 0; g < b->plan->group_count; g++) {
-        const struct param_group *group = &b->plan->groups[g];
-        if (!stepped(b, g))
-            continue;
-        struct schedule_op op = plan_op(OP_STEP, STREAM_COMPUTE);
-        op.group = g;
-        op.from = group->grad;
-        op.to = group->param;
-        op.to_offset = group->resident ? group->shard_start * b->element : 0;
-        op.bytes = group->shard * b->element;
-        if (plan_emit(b, &op, -1) < 0)
-            return -1;
-        if (!group->resident || group->shard_size == 1)
-            continue;
-        struct schedule_op gather = plan_op(OP_COMM, STREAM_GATHER);
-        gather.axis = AXIS_SHARD;
-        gather.group = g;
-        gather.from = gather.to = group->param;
-        gather.from_offset = op.to_offset;
-        if (plan_emit_comm(b, &gather, COMM_ALL_GATHER, b->options->dtype, group->shard) < 0)
+    const struct param_group *group = &b->plan->groups[step->group];
+    struct schedule_op gather = plan_op(OP_COMM, STREAM_GATHER);
+    gather.axis = AXIS_SHARD;
+    gather.group = step->group;
+    gather.from = gather.to = group->param;
+    gather.from_offset = step->to_offset;
+    gather.carried = b->options->prefetch_forward > 0;
+    return plan_emit_comm(b, &gather, COMM_ALL_GATHER, b->options->dtype, group->shard) < 0 ? -1 : 0;
+}
+
+static int emit_step(struct plan_builder *b, int g)
+{
+    const struct param_group *group = &b->plan->groups[g];
+    struct schedule_op op = plan_op(OP_STEP, STREAM_COMPUTE);
+    op.group = g;
+    op.from = group->grad;
+    op.to = group->param;
+    op.to_offset = group->resident ? group->shard_start * b->element : 0;
+    op.bytes = group->shard * b->element;
+    if (plan_emit(b, &op, -1) < 0)
+        return -1;
+    return group->resident && group->shard_size > 1 ? gather_again(b, &op) : 0;
+}
+
+static int emit_steps(struct plan_builder *b, const struct turn *turns)
+{
+    for (int i = 0; i < b->plan->group_count; i++) {
+        const int g = turns[i].group;
+        if ((stepped(b, g) && emit_step(b, g) < 0) || plan_carry(b, g) < 0)
             return -1;
     }
     return 0;
@@ -93,12 +148,19 @@ _Static_assert(offsetof(struct plan_loss, stops) == offsetof(struct plan_loss, t
 int plan_emit_update(struct plan_builder *b)
 {
     struct plan *plan = b->plan;
-    if (b->options->train && b->options->clip && emit_norm(b) < 0)
+    const bool train = b->options->train, clip = train && b->options->clip;
+    scope_free struct turn *turns = mem_calloc((size_t)plan->group_count, sizeof *turns);
+    if (!turns)
+        return error_set(b->err, MUSTER_E_NOMEM, "no memory to order %d groups", plan->group_count);
+    order_by_reduction(b, turns);
+    if (clip && emit_norm(b, turns) < 0)
         return -1;
     if (mesh_size(b->options->mesh) > 1 &&
         emit_sum(b, AXIS_WORLD, plan->loss, offsetof(struct plan_loss, total), 2) < 0) /* and the stops */
         return -1;
-    if (b->options->train && (emit_clip(b) < 0 || emit_steps(b) < 0))
+    if (clip)
+        order_by_use(b, turns);
+    if ((clip && emit_clip(b) < 0) || (train && emit_steps(b, turns) < 0))
         return -1;
     if (emit_result(b, plan->scalars, offsetof(struct plan_result, scalars), sizeof(struct step_scalars)) < 0)
         return -1;

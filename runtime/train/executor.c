@@ -31,7 +31,9 @@ struct executor {
     struct op_block *blocks;                   /* [plan.op_count] */
     struct device_event *joined[STREAM_COUNT]; /* the end of a run on each stream */
     struct step_scalars *scalars;
-    bool evaluating; /* changed only while the streams are idle */
+    bool evaluating;   /* changed only while the compute stream is idle */
+    int first_carried; /* op; op_count: none */
+    bool carried;      /* the run before has made the gathers that this one begins with */
 };
 
 void *executor_address(const struct executor_parts *parts, int entry, int64_t offset)
@@ -233,14 +235,23 @@ static int resolve(struct executor *executor, int index, struct muster_error *er
     if (op->kind == OP_COMM && !b->comm)
         return error_set(err, MUSTER_E_STATE, "operation %d has no comm for axis %s on stream %s", index,
                          axis_name(op->axis), stream_name(op->stream));
-    for (int i = 0; i < op->wait_count; i++) {
-        if (op->wait[i] < 0 || op->wait[i] >= index || !executor->blocks[op->wait[i]].done)
-            return error_set(err, MUSTER_E_STATE,
-                             "operation %d waits for operation %d, which does not signal", index,
-                             op->wait[i]);
-    }
     if (op->signal && !(b->done = parts->ops->event_create(parts->device, err)))
         return -1;
+    return 0;
+}
+
+/* A later operation is that of the step before, which only a carried one can be. */
+static int check_waits(const struct executor *executor, int index, struct muster_error *err)
+{
+    const struct plan *plan = executor->parts.plan;
+    const struct schedule_op *op = &plan->ops[index];
+    for (int i = 0; i < op->wait_count; i++) {
+        const int wait = op->wait[i];
+        if (wait < 0 || wait >= plan->op_count || !executor->blocks[wait].done ||
+            (wait >= index && !plan->ops[wait].carried))
+            return error_set(err, MUSTER_E_STATE,
+                             "operation %d waits for operation %d, which does not signal", index, wait);
+    }
     return 0;
 }
 
@@ -267,6 +278,13 @@ struct executor *executor_create(const struct executor_parts *parts, struct must
         if (resolve(executor, i, err))
             return NULL;
     }
+    for (int i = 0; i < parts->plan->op_count; i++) {
+        if (check_waits(executor, i, err))
+            return NULL;
+    }
+    while (executor->first_carried < parts->plan->op_count &&
+           !parts->plan->ops[executor->first_carried].carried)
+        executor->first_carried++;
     return take_pointer(&executor);
 }
 
@@ -296,15 +314,22 @@ int executor_refused(const struct device_ops *ops, struct device *device, struct
     return error_set(err, MUSTER_E_STATE, "device %s refused work without giving a reason", ops->name);
 }
 
+static int enqueue_waits(const struct executor *executor, const struct schedule_op *op,
+                         struct muster_error *err)
+{
+    const struct executor_parts *parts = &executor->parts;
+    for (int i = 0; i < op->wait_count; i++) {
+        if (parts->ops->wait(parts->streams[op->stream], executor->blocks[op->wait[i]].done))
+            return executor_refused(parts->ops, parts->device, err);
+    }
+    return 0;
+}
+
 static int enqueue(const struct executor *executor, struct op_block *b, struct muster_error *err)
 {
     const struct executor_parts *parts = &executor->parts;
     const struct schedule_op *op = b->op;
     struct device_stream *stream = parts->streams[op->stream];
-    for (int i = 0; i < op->wait_count; i++) {
-        if (parts->ops->wait(stream, executor->blocks[op->wait[i]].done))
-            return executor_refused(parts->ops, parts->device, err);
-    }
     int failed;
     if (op->kind == OP_COMM) {
         if (parts->comms->ops->issue(b->comm, &op->comm, b->from, b->to, stream, err))
@@ -322,20 +347,58 @@ static int enqueue(const struct executor *executor, struct op_block *b, struct m
     return failed ? executor_refused(parts->ops, parts->device, err) : 0;
 }
 
-int executor_run(struct executor *executor, int end, bool evaluate, struct muster_error *err)
+/* Makes the gathers that the end of a step would have made. Nothing they need is written meanwhile: the
+ * compute stream is idle, and the gather stream keeps the order. */
+static int gather_first(struct executor *executor, struct muster_error *err)
 {
-    const struct executor_parts *parts = &executor->parts;
-    executor->evaluating = evaluate;
-    for (int i = 0; i < end; i++) {
-        if (enqueue(executor, &executor->blocks[i], err))
+    const struct plan *plan = executor->parts.plan;
+    for (int i = 0; i < plan->op_count; i++) {
+        const struct schedule_op *op = &plan->ops[i];
+        bool into_slot = op->carried && plan->entries[op->to].kind == PLAN_GATHER_SLOT;
+        if (into_slot && enqueue(executor, &executor->blocks[i], err))
             return -1;
     }
+    return 0;
+}
+
+void executor_forget(struct executor *executor)
+{
+    executor->carried = false;
+}
+
+/* The compute stream will wait for everything that another stream has been given so far. */
+static int record_join(struct executor *executor, enum stream_id stream, struct muster_error *err)
+{
+    const struct executor_parts *parts = &executor->parts;
+    return parts->ops->record(parts->streams[stream], executor->joined[stream])
+               ? executor_refused(parts->ops, parts->device, err)
+               : 0;
+}
+
+static int join_compute(struct executor *executor, struct muster_error *err)
+{
+    const struct executor_parts *parts = &executor->parts;
     for (int i = 0; i < STREAM_COUNT; i++) {
-        if (i == STREAM_COMPUTE)
-            continue;
-        if (parts->ops->record(parts->streams[i], executor->joined[i]) ||
-            parts->ops->wait(parts->streams[STREAM_COMPUTE], executor->joined[i]))
+        if (i != STREAM_COMPUTE && parts->ops->wait(parts->streams[STREAM_COMPUTE], executor->joined[i]))
             return executor_refused(parts->ops, parts->device, err);
     }
     return 0;
+}
+
+int executor_run(struct executor *executor, int end, bool evaluate, struct muster_error *err)
+{
+    executor->evaluating = evaluate;
+    if (!executor->carried && gather_first(executor, err))
+        return -1;
+    for (int i = 0; i < end; i++) {
+        if ((i == executor->first_carried && record_join(executor, STREAM_GATHER, err)) ||
+            enqueue_waits(executor, executor->blocks[i].op, err) ||
+            enqueue(executor, &executor->blocks[i], err))
+            return -1;
+    }
+    executor->carried = end > executor->first_carried;
+    if ((!executor->carried && record_join(executor, STREAM_GATHER, err)) ||
+        record_join(executor, STREAM_REDUCE, err))
+        return -1;
+    return join_compute(executor, err);
 }

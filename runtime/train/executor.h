@@ -43,9 +43,14 @@ int executor_supports(const struct plan *plan, struct muster_error *err);
 struct executor *executor_create(const struct executor_parts *parts, struct muster_error *err);
 void executor_destroy(struct executor *executor); /* the streams must be empty; accepts NULL */
 
-/* Enqueues operations [0, end) and makes the compute stream wait for everything. evaluate: loss layers form
- * their loss in forward. The streams must be idle when it is called. */
+/* Enqueues operations [0, end) and makes the compute stream wait for all of them but the carried ones, which
+ * may still run when it is idle: they belong to the next run. The slots that a run begins with are gathered
+ * first where the run before has not left them so: in the first run, after an evaluation and after
+ * executor_forget. evaluate: loss layers form their loss in forward. The compute stream must be idle. */
 int executor_run(struct executor *executor, int end, bool evaluate, struct muster_error *err);
+/* The parameters were changed between runs: what was gathered ahead does not hold. Collective: every rank
+ * calls it before the same run. */
+void executor_forget(struct executor *executor);
 
 /* Device calls return only that they failed; the device keeps the reason. Fills err and returns -1. */
 int executor_refused(const struct device_ops *ops, struct device *device, struct muster_error *err);

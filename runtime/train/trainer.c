@@ -245,6 +245,15 @@ static int sync_all(struct trainer *trainer, struct muster_error *err)
     return trainer->ops->poll_error(trainer->device, err);
 }
 
+int trainer_settle(struct trainer *trainer, struct muster_error *err)
+{
+    for (int i = 0; i < STREAM_COUNT; i++) {
+        if (i != STREAM_COMPUTE && trainer->ops->sync(trainer->streams[i], INSTANT_NEVER, err))
+            return -1;
+    }
+    return trainer->ops->poll_error(trainer->device, err);
+}
+
 /* ---- a step ---- */
 
 static void write_input(struct trainer *trainer, const struct trainer_step_values *values)
@@ -319,7 +328,9 @@ int trainer_step(struct trainer *trainer, const struct batch *batch, const struc
     struct instant start = clock_now(NULL);
     write_input(trainer, values);
     write_batches(trainer, batch, trainer->plan.options.micro_batches);
-    if (executor_run(trainer->executor, trainer->plan.op_count, false, e) || sync_all(trainer, e)) {
+    /* Only the compute stream: gathers for the next step may go on beside the caller and the next step. */
+    if (executor_run(trainer->executor, trainer->plan.op_count, false, e) ||
+        trainer->ops->sync(compute, INSTANT_NEVER, e) || trainer->ops->poll_error(trainer->device, e)) {
         char what[48];
         (void)snprintf(what, sizeof what, "step %lld", (long long)trainer->steps);
         return trainer_break(trainer, e, what);

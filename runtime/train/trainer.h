@@ -89,7 +89,8 @@ int trainer_each_param(struct trainer *trainer,
                        void *context, struct muster_error *err);
 /* Collective: its full gradient of the last step (reduced, before clipping). For tests. */
 int trainer_get_grad(struct trainer *trainer, int param, void *out, struct muster_error *err);
-/* Sets a full parameter; every rank passes the same values. */
+/* Sets a full parameter; every rank passes the same values, between the same two steps: what was gathered for
+ * the next step is gathered again. */
 int trainer_set_param(struct trainer *trainer, int param, const void *values, struct muster_error *err);
 
 /* Gives elements first..first+count-1 of a parameter, of that dtype, to out. */

@@ -69,6 +69,9 @@ int trainer_fill_params(struct trainer *trainer, trainer_param_source *source, v
     struct muster_error *e = err ? err : &local;
     if (trainer_usable(trainer, e))
         return -1;
+    if (trainer_settle(trainer, e))
+        return trainer_break(trainer, e, "gathering for the next step");
+    executor_forget(trainer->executor);
     scope_free double *values = mem_calloc(FILL_CHUNK, sizeof *values); /* wide enough for any dtype */
     if (!values)
         return error_set(e, MUSTER_E_NOMEM, "no memory for parameters' values");
@@ -129,14 +132,14 @@ int trainer_initialise(struct trainer *trainer, uint64_t seed, struct muster_err
 
 /* ---- reading and writing ---- */
 
-static int check_param(const struct trainer *trainer, int param, struct muster_error *err)
+static int check_param(struct trainer *trainer, int param, struct muster_error *err)
 {
     if (trainer_usable(trainer, err))
         return -1;
     if (param < 0 || param >= trainer->model->param_count)
         return error_set(err, MUSTER_E_INVALID, "parameter %d: the model has %d parameters", param,
                          trainer->model->param_count);
-    return 0;
+    return trainer_settle(trainer, err) ? trainer_break(trainer, err, "gathering for the next step") : 0;
 }
 
 /* All ranks' pieces of `count` elements from `entry`, in rank order, into host memory. */
@@ -253,6 +256,8 @@ int trainer_each_param(struct trainer *trainer,
         (void)error_set(e, MUSTER_E_NOMEM, "no memory to gather %lld bytes", (long long)(most * size));
         return trainer_break(trainer, e, "reading all parameters");
     }
+    if (trainer_settle(trainer, e))
+        return trainer_break(trainer, e, "gathering for the next step");
     for (int g = 0; g < plan->group_count; g++) {
         if (read_group(trainer, &plan->groups[g], visit && !failed, flat, &gathering)) {
             (void)trainer_break(trainer, &gathering, "reading all parameters"); /* -1, as we return */
@@ -278,5 +283,6 @@ int trainer_set_param(struct trainer *trainer, int param, const void *values, st
     if (piece.count && move(trainer, param_address(trainer, group, piece.at),
                             (const char *)values + piece.first * size, piece.count * size, e))
         return trainer_break(trainer, e, "writing a parameter");
+    executor_forget(trainer->executor);
     return 0;
 }

@@ -29,6 +29,9 @@ int trainer_initialise(struct trainer *trainer, uint64_t seed, struct muster_err
 /* Ends the run: aborts the comms, waits for the streams and keeps the error, which is in err (not NULL) or
  * with the device. Returns -1. */
 int trainer_break(struct trainer *trainer, struct muster_error *err, const char *what);
+/* Waits for the gathers that the last step has made for the next one: before parameters are read or written
+ * between steps. */
+int trainer_settle(struct trainer *trainer, struct muster_error *err);
 /* -1 with the error that ended the run, 0 while there is none. */
 int trainer_usable(const struct trainer *trainer, struct muster_error *err);
 

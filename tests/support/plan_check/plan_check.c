@@ -1,5 +1,8 @@
 /* plan_check.c - proves a plan's memory and order. It takes nothing from the builder but what an operation
- * touches: overlap is looked for in bytes of the arenas, order is derived from streams and waits anew. */
+ * touches: overlap is looked for in bytes of the arenas, order is derived from streams and waits anew.
+ *
+ * Two steps are followed, one behind the other: operation o of the second has position op_count + o. Between
+ * them everything is waited for but the carried operations. Every later pair of steps is like this one. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +17,7 @@ struct cell {
 };
 struct checker {
     const struct plan *plan;
-    struct plan_clock *clocks; /* what is finished when an op begins, and itself */
+    struct plan_clock *clocks; /* [2 * op_count] what is finished when an op begins, and itself */
     struct cell *cells;
     int *first_cell, *last_cell; /* of each entry, inclusive */
     struct muster_error *err;
@@ -33,9 +36,12 @@ static int check_waits(struct checker *c, int index)
                          index, (int)op->kind, (int)op->stream, op->wait_count);
     for (int i = 0; i < op->wait_count; i++) {
         int wait = op->wait[i];
-        if (wait < 0 || wait >= index)
-            return error_set(c->err, MUSTER_E_STATE, "op %d waits for op %d, which is not before it", index,
-                             wait);
+        if (wait < 0 || wait >= c->plan->op_count || wait == index)
+            return error_set(c->err, MUSTER_E_STATE, "op %d waits for op %d of %d", index, wait,
+                             c->plan->op_count);
+        if (wait > index && !c->plan->ops[wait].carried)
+            return error_set(c->err, MUSTER_E_STATE,
+                             "op %d waits for op %d, which is neither before it nor carried", index, wait);
         if (c->plan->ops[wait].stream == op->stream)
             return error_set(c->err, MUSTER_E_STATE, "op %d waits for op %d of its own stream", index, wait);
         if (!c->plan->ops[wait].signal)
@@ -45,22 +51,62 @@ static int check_waits(struct checker *c, int index)
     return 0;
 }
 
+/* Gathers, and the last operations of their stream, so that what is before them can be waited for. */
+static int check_carried(struct checker *c)
+{
+    bool begun = false;
+    for (int o = 0; o < c->plan->op_count; o++) {
+        const struct schedule_op *op = &c->plan->ops[o];
+        bool gather = op->kind == OP_COMM && op->comm.kind == COMM_ALL_GATHER && op->stream == STREAM_GATHER;
+        begun |= op->carried;
+        if ((op->carried && !gather) || (begun && op->stream == STREAM_GATHER && !op->carried))
+            return error_set(c->err, MUSTER_E_STATE, "op %d is %s", o,
+                             op->carried ? "carried and no gather" : "behind carried ones but not carried");
+    }
+    return 0;
+}
+
+static void clock_merge(struct plan_clock *clock, const struct plan_clock *other)
+{
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (other->reached[s] > clock->reached[s])
+            clock->reached[s] = other->reached[s];
+}
+
+/* One step; first: the position of its first op. */
+static void follow_order(struct checker *c, struct plan_clock *streams, int first)
+{
+    const int count = c->plan->op_count;
+    for (int o = 0; o < count; o++) {
+        const struct schedule_op *op = &c->plan->ops[o];
+        struct plan_clock *clock = &c->clocks[first + o];
+        *clock = streams[op->stream];
+        for (int i = 0; i < op->wait_count; i++) {
+            int wait = op->wait[i] < o ? first + op->wait[i] : first - count + op->wait[i];
+            if (wait >= 0) /* before the first step there is nothing to wait for */
+                clock_merge(clock, &c->clocks[wait]);
+        }
+        clock->reached[op->stream] = first + o;
+        streams[op->stream] = *clock;
+    }
+}
+
 static int derive_order(struct checker *c)
 {
     struct plan_clock streams[STREAM_COUNT] = {never, never, never};
-    for (int o = 0; o < c->plan->op_count; o++) {
+    for (int o = 0; o < c->plan->op_count; o++)
         if (check_waits(c, o) < 0)
             return -1;
-        const struct schedule_op *op = &c->plan->ops[o];
-        struct plan_clock *clock = &c->clocks[o];
-        *clock = streams[op->stream];
-        for (int i = 0; i < op->wait_count; i++)
-            for (int s = 0; s < STREAM_COUNT; s++)
-                if (c->clocks[op->wait[i]].reached[s] > clock->reached[s])
-                    clock->reached[s] = c->clocks[op->wait[i]].reached[s];
-        clock->reached[op->stream] = o;
-        streams[op->stream] = *clock;
-    }
+    if (check_carried(c) < 0)
+        return -1;
+    follow_order(c, streams, 0);
+    struct plan_clock finished = never;
+    for (int o = 0; o < c->plan->op_count; o++)
+        if (!c->plan->ops[o].carried)
+            clock_merge(&finished, &c->clocks[o]);
+    for (int s = 0; s < STREAM_COUNT; s++)
+        clock_merge(&streams[s], &finished);
+    follow_order(c, streams, c->plan->op_count);
     return 0;
 }
 
@@ -174,21 +220,26 @@ static void cut_cells(struct checker *c, struct bound *bounds)
 
 /* ---- accesses ---- */
 
-static int check_ordered(const struct checker *c, int op, int entry, const struct plan_clock *before)
+static int check_ordered(const struct checker *c, int position, int entry, const struct plan_clock *before)
 {
-    for (int s = 0; s < STREAM_COUNT; s++)
-        if (before->reached[s] > c->clocks[op].reached[s])
+    const int count = c->plan->op_count, op = position % count;
+    for (int s = 0; s < STREAM_COUNT; s++) {
+        const int other = before->reached[s];
+        if (other > c->clocks[position].reached[s])
             return error_set(c->err, MUSTER_E_STATE,
-                             "op %d (%s, %s) touches buffer %d without waiting for op %d (%s, %s)", op,
+                             "op %d (%s, %s) touches buffer %d without waiting for op %d (%s, %s)%s", op,
                              stream_name(c->plan->ops[op].stream), op_kind_name(c->plan->ops[op].kind), entry,
-                             before->reached[s], stream_name((enum stream_id)s),
-                             op_kind_name(c->plan->ops[before->reached[s]].kind));
+                             other % count, stream_name((enum stream_id)s),
+                             op_kind_name(c->plan->ops[other % count].kind),
+                             other < count && position >= count ? " of the step before" : "");
+    }
     return 0;
 }
 
-static int check_access(struct checker *c, int op, const struct plan_access *access)
+static int check_access(struct checker *c, int position, const struct plan_access *access)
 {
     const struct plan *plan = c->plan;
+    const int op = position % plan->op_count;
     if (access->entry >= plan->entry_count)
         return error_set(c->err, MUSTER_E_STATE, "op %d uses buffer %d of %d", op, access->entry,
                          plan->entry_count);
@@ -201,21 +252,21 @@ static int check_access(struct checker *c, int op, const struct plan_access *acc
     enum stream_id stream = plan->ops[op].stream;
     for (int i = c->first_cell[access->entry]; i <= c->last_cell[access->entry]; i++) {
         struct cell *cell = &c->cells[i];
-        if (check_ordered(c, op, access->entry, &cell->write) < 0 ||
-            (access->write && check_ordered(c, op, access->entry, &cell->read) < 0))
+        if (check_ordered(c, position, access->entry, &cell->write) < 0 ||
+            (access->write && check_ordered(c, position, access->entry, &cell->read) < 0))
             return -1;
-        (access->write ? &cell->write : &cell->read)->reached[stream] = op;
+        (access->write ? &cell->write : &cell->read)->reached[stream] = position;
     }
     return 0;
 }
 
 static int check_accesses(struct checker *c)
 {
-    for (int o = 0; o < c->plan->op_count; o++) {
+    for (int position = 0; position < 2 * c->plan->op_count; position++) {
         struct plan_access accesses[PLAN_ACCESSES];
-        int count = plan_op_accesses(c->plan, &c->plan->ops[o], accesses);
+        int count = plan_op_accesses(c->plan, &c->plan->ops[position % c->plan->op_count], accesses);
         for (int i = 0; i < count; i++)
-            if (check_access(c, o, &accesses[i]) < 0)
+            if (check_access(c, position, &accesses[i]) < 0)
                 return -1;
     }
     return 0;
@@ -230,13 +281,30 @@ static bool is_gather(const struct plan *plan, int o)
            plan->entries[op->to].kind == PLAN_GATHER_SLOT;
 }
 
-static int first_use(const struct plan *plan, int gather)
+/* The first call from op `from` on that uses a slot. */
+static int first_use(const struct plan *plan, int slot, int from)
 {
-    for (int o = gather + 1; o < plan->op_count; o++)
+    for (int o = from; o < plan->op_count; o++)
         for (int i = 0; i < plan->ops[o].group_count; i++)
-            if (plan->ops[o].weight[i] == plan->ops[gather].to)
+            if (plan->ops[o].weight[i] == slot)
                 return o;
     return plan->op_count;
+}
+
+/* The carried gathers first, as if they were made at the beginning of the step. Returns how many. */
+static int list_gathers(const struct plan *plan, int *gathers, int *first_uses, int *carried)
+{
+    int count = 0;
+    *carried = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < plan->op_count; i++) {
+            if (!is_gather(plan, i) || plan->ops[i].carried != (pass == 0))
+                continue;
+            gathers[count] = i;
+            first_uses[count++] = first_use(plan, plan->ops[i].to, pass == 0 ? 0 : i + 1);
+            *carried += pass == 0;
+        }
+    return count;
 }
 
 /* Gathers that may run beside a layer call and are used by a later one. first_uses: of the gathers in order.
@@ -245,23 +313,26 @@ static int check_pacing(const struct checker *c, int *gathers, int *first_uses)
 {
     const struct plan *plan = c->plan;
     const struct plan_options *o = &plan->options;
-    int count = 0, begin = 0, most = 0;
+    int carried, begin = 0, most = 0;
     int depth =
         o->prefetch_backward > o->prefetch_forward && o->train ? o->prefetch_backward : o->prefetch_forward;
-    for (int i = 0; i < plan->op_count; i++) {
-        if (!is_gather(plan, i))
-            continue;
-        gathers[count] = i;
-        first_uses[count++] = first_use(plan, i);
-    }
+    const int count = list_gathers(plan, gathers, first_uses, &carried);
     for (int i = 0; i < plan->op_count; i++) {
         if (plan->ops[i].kind != OP_FORWARD && plan->ops[i].kind != OP_BACKWARD)
             continue;
         int ahead = 0;
         while (begin < count && first_uses[begin] <= i)
             begin++;
-        for (int g = begin; g < count && c->clocks[gathers[g]].reached[STREAM_COMPUTE] < i; g++)
-            ahead++;
+        for (int g = begin; g < count; g++) {
+            if (g >= carried && c->clocks[gathers[g]].reached[STREAM_COMPUTE] >= i)
+                break; /* nor may any behind it in the stream */
+            ahead += first_uses[g] > i;
+        }
+        /* nor do those for the next step begin beside a call of this one */
+        for (int g = 0; g < carried; g++)
+            if (c->clocks[gathers[g]].reached[STREAM_COMPUTE] < i)
+                return error_set(c->err, MUSTER_E_STATE,
+                                 "op %d, a gather for the next step, may run beside op %d", gathers[g], i);
         most = ahead > most ? ahead : most;
         if (ahead > depth)
             return error_set(c->err, MUSTER_E_STATE,
@@ -276,7 +347,7 @@ static int check_pacing(const struct checker *c, int *gathers, int *first_uses)
 int plan_check(const struct model *model, const struct plan *plan, struct muster_error *err)
 {
     size_t ops = (size_t)plan->op_count, entries = (size_t)plan->entry_count;
-    scope_free struct plan_clock *clocks = mem_calloc(ops, sizeof *clocks);
+    scope_free struct plan_clock *clocks = mem_calloc(ops * 2, sizeof *clocks);
     scope_free struct cell *cells = mem_calloc(entries * 2, sizeof *cells);
     scope_free struct bound *bounds = mem_calloc(entries * 2, sizeof *bounds);
     scope_free const struct plan_entry **order = mem_calloc(entries, sizeof *order);

@@ -1,6 +1,11 @@
 /* plan_check_content.c - follows through the schedule what every buffer holds: which group's parameters,
  * which layer's output, which gradients and how complete they are. What has to happen is derived from model
- * and options alone. */
+ * and options alone.
+ *
+ * Runs are followed one behind the other, as a trainer makes them: a first step, which begins with nothing
+ * but the carried gathers made alone; a second one, which begins with what the first has left; an evaluation,
+ * which does so too; and a step behind the evaluation, whose carried gathers are made anew. Parameters have a
+ * version, the steps taken: what a call uses has to be of the latest. */
 #include <stddef.h>
 
 #include "proto/base/error.h"
@@ -15,7 +20,7 @@ static const char *const held_names[] = {"nothing", "parameters", "output", "out
 struct content {
     enum held held;
     int of, micro;  /* group or layer */
-    int parts;      /* HOLDS_DOUT, HOLDS_GRAD: contributions so far */
+    int parts;      /* HOLDS_DOUT, HOLDS_GRAD: contributions so far; HOLDS_PARAM: steps taken */
     int64_t filled; /* HOLDS_GRAD: bytes zeroed */
 };
 /* What has been done with a group so far. */
@@ -23,6 +28,7 @@ struct group_progress {
     int contributions; /* backward calls that write its gradient in one micro-batch */
     int64_t used;      /* elements of its parameters */
     int scattered, encoded, exchanged, replicated, tied, normed, stepped, regathered;
+    int version; /* steps that this rank's part of its parameters has taken, in all runs */
 };
 struct follower {
     const struct model *model;
@@ -34,6 +40,7 @@ struct follower {
     int *written;   /* [param] contributions since its gradient began */
     bool *needs_grad;
     int stage, op;
+    int steps; /* taken in the runs before */
     bool reshard, clipped;
     int scalars_in, loss_begun, results; /* copies of the step's frame */
     int norm_sums[AXIS_COUNT], loss_sums;
@@ -111,6 +118,10 @@ static int follow_inputs(struct follower *f, const struct schedule_op *op)
             return WRONG(f, "op %d has no weights for group %d", f->op, group);
         if (expect(f, op->weight[at], HOLDS_PARAM, group, -1) < 0)
             return -1;
+        const int version = f->content[op->weight[at]].parts;
+        if (version != (f->plan->groups[group].trainable ? f->steps : 0))
+            return WRONG(f, "op %d uses parameters of group %d after %d of %d steps", f->op, group, version,
+                         f->steps);
     }
     return expect(f, op->batch, HOLDS_BATCH, -1, op->micro);
 }
@@ -288,12 +299,14 @@ static int follow_all_gather(struct follower *f, const struct schedule_op *op)
 {
     struct group_progress *group = &f->groups[op->group];
     enum plan_kind to = f->plan->entries[op->to].kind;
-    if (to == PLAN_GATHER_SLOT)
-        hold(f, op->to, HOLDS_PARAM, op->group, -1);
-    else if (to == PLAN_ENCODED)
+    if (to == PLAN_ENCODED) {
         group->exchanged += group->encoded == 1;
-    else if (to == PLAN_PARAM_SHARD)
+        return 0;
+    }
+    if (to == PLAN_PARAM_SHARD)
         group->regathered += group->stepped == 1;
+    hold(f, op->to, HOLDS_PARAM, op->group, -1);
+    f->content[op->to].parts = group->version;
     return 0;
 }
 
@@ -351,9 +364,14 @@ static int follow_step(struct follower *f, const struct schedule_op *op)
 {
     if (check_final(f, op) < 0)
         return -1;
-    if (!f->clipped || f->groups[op->group].stepped++ > 0 || op->to != f->plan->groups[op->group].param)
+    struct group_progress *group = &f->groups[op->group];
+    if (f->clipped != f->plan->options.clip || group->stepped++ > 0 ||
+        op->to != f->plan->groups[op->group].param)
         return WRONG(f, "op %d steps group %d twice, before the clip, or into buffer %d", f->op, op->group,
                      op->to);
+    group->version++;
+    if (f->plan->groups[op->group].shard_size == 1) /* else it is whole again when it is gathered */
+        f->content[op->to].parts = group->version;
     return 0;
 }
 
@@ -467,6 +485,59 @@ static int check_groups(const struct follower *f)
     return 0;
 }
 
+/* ---- runs ---- */
+
+/* The carried gathers into slots, alone. */
+static int follow_carried(struct follower *f)
+{
+    for (f->op = 0; f->op < f->plan->op_count; f->op++) {
+        const struct schedule_op *op = &f->plan->ops[f->op];
+        if (op->carried && f->plan->entries[op->to].kind == PLAN_GATHER_SLOT && follow_comm(f, op) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* What is counted in one run. */
+static void begin_run(struct follower *f)
+{
+    const size_t calls = 2 * (size_t)f->model->layer_count * (size_t)f->plan->options.micro_batches;
+    for (size_t i = 0; i < calls; i++)
+        f->calls[i] = 0;
+    for (int g = 0; g < f->plan->group_count; g++) {
+        const struct group_progress *old = &f->groups[g];
+        f->groups[g] = (struct group_progress){
+            .contributions = old->contributions, .used = old->used, .version = old->version};
+    }
+    for (int e = 0; e < f->plan->entry_count; e++) {
+        struct content *c = &f->content[e];
+        /* A slot's gaps are zeroed anew; those of a gradient that stays where it is were never written. */
+        if (c->held != HOLDS_PARAM)
+            *c = (struct content){0};
+    }
+    for (int axis = 0; axis < AXIS_COUNT; axis++)
+        f->norm_sums[axis] = 0;
+    f->clipped = false;
+    f->scalars_in = f->loss_begun = f->results = f->loss_sums = 0;
+}
+
+static int follow_run(struct follower *f, int end)
+{
+    begin_run(f);
+    for (f->op = 0; f->op < end; f->op++)
+        if (follow(f, &f->plan->ops[f->op]) < 0)
+            return -1;
+    return 0;
+}
+
+static int follow_step_run(struct follower *f)
+{
+    if (follow_run(f, f->plan->op_count) < 0 || check_calls(f) < 0 || check_frame(f) < 0)
+        return -1;
+    f->steps += f->plan->options.train;
+    return check_groups(f);
+}
+
 static int follow_all(struct follower *f)
 {
     const struct plan_options *o = &f->plan->options;
@@ -477,10 +548,11 @@ static int follow_all(struct follower *f)
     f->replica_axis = f->shard_ranks < o->mesh.shard ? AXIS_SHARD : AXIS_REPLICATE;
     expect_layers(f);
     expect_resident(f);
-    for (f->op = 0; f->op < f->plan->op_count; f->op++)
-        if (follow(f, &f->plan->ops[f->op]) < 0)
-            return -1;
-    return check_calls(f) < 0 || check_frame(f) < 0 ? -1 : check_groups(f);
+    if (follow_carried(f) < 0 || follow_step_run(f) < 0 || follow_step_run(f) < 0)
+        return error_wrap(f->err, "after %d steps", f->steps);
+    if (follow_run(f, f->plan->first_backward) < 0 || follow_carried(f) < 0 || follow_step_run(f) < 0)
+        return error_wrap(f->err, "evaluation after %d steps, or the step behind it", f->steps);
+    return 0;
 }
 
 int plan_check_content(const struct model *model, const struct plan *plan, struct muster_error *err)

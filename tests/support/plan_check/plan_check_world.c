@@ -48,7 +48,8 @@ static const struct schedule_op *ready(const struct world *w, int rank, enum str
         return NULL;
     const struct schedule_op *op = &w->plans[rank]->ops[head];
     for (int i = 0; i < op->wait_count; i++)
-        if (!w->done[rank][op->wait[i]])
+        if (op->wait[i] < head &&
+            !w->done[rank][op->wait[i]]) /* a later one is of the step before: finished */
             return NULL;
     return op;
 }

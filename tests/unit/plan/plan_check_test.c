@@ -115,6 +115,34 @@ static void drop_op(struct bench *b, int rank, int index)
     *op = kept;
 }
 
+static void wrong_carry(struct bench *b, int rank, int index)
+{
+    struct schedule_op *op = &b->world.plans[rank].ops[index];
+    op->carried = !op->carried;
+    must_fail(b, "a wrong carry", rank, index);
+    op->carried = !op->carried;
+}
+
+/* A gather for the next step before the step of its group: it would gather what the step changes. */
+static void early_gather(struct bench *b, int rank, int index)
+{
+    struct plan *plan = &b->world.plans[rank];
+    struct schedule_op *op = &plan->ops[index];
+    int step = index;
+    while (op->carried && step >= 0 &&
+           (plan->ops[step].kind != OP_STEP || plan->ops[step].group != op->group))
+        step--;
+    if (!op->carried || step < 0)
+        return;
+    struct schedule_op gather = *op, stepped = plan->ops[step];
+    plan->ops[step] = gather;
+    plan->ops[step].wait_count = 0;
+    plan->ops[index] = stepped;
+    must_fail(b, "an early gather", rank, index);
+    plan->ops[step] = stepped;
+    plan->ops[index] = gather;
+}
+
 static void wrong_weight(struct bench *b, int rank, int index)
 {
     struct schedule_op *op = &b->world.plans[rank].ops[index], kept = *op;
@@ -208,6 +236,13 @@ static void every_operation_is_needed(void **state)
     for_every(drop_op, false);
 }
 
+static void steps_are_joined(void **state)
+{
+    (void)state;
+    for_every(wrong_carry, false);
+    for_every(early_gather, false);
+}
+
 static void weights_are_those_of_the_group(void **state)
 {
     (void)state;
@@ -268,6 +303,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_wait_is_needed),
         cmocka_unit_test(every_operation_is_needed),
+        cmocka_unit_test(steps_are_joined),
         cmocka_unit_test(weights_are_those_of_the_group),
         cmocka_unit_test(betas_are_right),
         cmocka_unit_test(reductions_are_right),
