@@ -1,15 +1,15 @@
-/* comm_bench.c - all_gather and reduce_scatter between two ranks over shared memory, against the memory's own
- * copy rate in the same run.
+/* comm_bench.c - all_gather and reduce_scatter of ranks on one machine over shared memory, beside what the
+ * memory itself allows. comm.py runs it beside its peers.
  *
- *     comm_bench [REPEATS]
+ *     comm_bench RANKS REPEATS BYTES...
  *
- * The ranks are two processes. Each figure is the median over REPEATS (15) rounds, in which limits and
- * collectives alternate, so that another program's load hits all alike; a round is from when the first
- * rank starts until when the last is done.
+ * BYTES are of one rank's shard. Each rank is a process. A line "WHAT BYTES MEDIAN_MS" for each figure, over
+ * REPEATS rounds in which limits and collectives alternate, so that another program's load hits all alike; a
+ * round is from when the first rank starts until when the last is done.
  *
- * The limits: an all_gather in place reads a peer's shard and writes it here, so two memcpys of a shard at
- * once are its limit. A reduce_scatter reads two shards and writes one: its limit is the bare loop out = a +
- * b of the two ranks at once, without a comm. */
+ * The limits: an all_gather in place reads the peers' shards and writes them here, so as many memcpys by each
+ * rank, all at once, are its limit ("copy"). A reduce_scatter reads a shard of each rank and writes one: its
+ * limit is the bare loop out = a + b + ... of all ranks at once, without a comm ("sum"). */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -26,23 +26,24 @@
 #include "runtime/device/device_cpu.h"
 #include "runtime/world/world.h"
 
-enum { RANKS = 2, SIZES = 4, REPEATS_MAX = 1001 };
+enum { RANKS_MAX = 16, REPEATS_MAX = 1001, SIZES_MAX = 16 };
+#define BYTES_MAX  (INT64_C(1) << 30)
 #define TIMEOUT_NS (60 * NS_PER_S)
-static const int64_t shard_bytes[SIZES] = {1 << 20, 4 << 20, 16 << 20, 64 << 20};
 
-enum what { COPY, GATHER, ADD, SCATTER, WHATS };
-static const char *const what_names[WHATS] = {"2 x memcpy", "all_gather", "2 x (a + b)", "reduce_scatter"};
+enum what { COPY, GATHER, SUM, SCATTER, WHATS };
+static const char *const what_names[WHATS] = {"copy", "all_gather", "sum", "reduce_scatter"};
 
-/* Of each rank; shared by the two processes, read by rank 0 behind a barrier. */
+/* Shared by the processes, read by rank 0 behind a barrier. */
 struct times {
-    struct instant start[RANKS][WHATS][REPEATS_MAX], end[RANKS][WHATS][REPEATS_MAX];
+    struct instant start[RANKS_MAX][WHATS][REPEATS_MAX], end[RANKS_MAX][WHATS][REPEATS_MAX];
 };
 
 /* ---- one rank ---- */
 
 struct rank {
-    int rank, repeats;
-    char port[8];
+    int rank, ranks, repeats, sizes;
+    int64_t shards[SIZES_MAX]; /* bytes */
+    char port[8], number[2][8];
     struct times *times;
     struct muster_world *world;
     struct device *device;
@@ -55,32 +56,35 @@ struct rank {
 static const char *get_environment(void *context, const char *name)
 {
     const struct rank *r = context;
-    static const char *const numbers[RANKS + 1] = {"0", "1", "2"};
-    return !strcmp(name, ENV_RANK)          ? numbers[r->rank]
-           : !strcmp(name, ENV_WORLD_SIZE)  ? numbers[RANKS]
+    return !strcmp(name, ENV_RANK)          ? r->number[0]
+           : !strcmp(name, ENV_WORLD_SIZE)  ? r->number[1]
            : !strcmp(name, ENV_MASTER_ADDR) ? "127.0.0.1"
            : !strcmp(name, ENV_MASTER_PORT) ? r->port
                                             : NULL;
 }
 
-/* The buffers of a rank: two shards (what is gathered, what is scattered) and a result. */
+/* The buffers of a rank: a shard for each rank (what is gathered, what is scattered) and a result. */
 static float *shard_at(const struct rank *r, int index)
 {
     return (float *)((char *)r->arena.base + index * r->bytes);
 }
 
-static void copy_shard(void *argument)
+static void copy_shards(void *argument)
 {
     struct rank *r = argument;
-    memcpy(shard_at(r, 1 - r->rank), shard_at(r, 2), (size_t)r->bytes);
+    for (int other = 0; other < r->ranks; other++)
+        if (other != r->rank)
+            memcpy(shard_at(r, other), shard_at(r, r->ranks), (size_t)r->bytes);
 }
 
 static void add_shards(void *argument)
 {
     struct rank *r = argument;
     const struct comm_op op = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32};
-    const void *sources[RANKS] = {shard_at(r, 0), shard_at(r, 1)};
-    comm_reduce(&op, RANKS, shard_at(r, 2), sources, r->bytes / (int64_t)sizeof(float));
+    const void *sources[RANKS_MAX];
+    for (int other = 0; other < r->ranks; other++)
+        sources[other] = shard_at(r, other);
+    comm_reduce(&op, r->ranks, shard_at(r, r->ranks), sources, r->bytes / (int64_t)sizeof(float));
 }
 
 static int enqueue(struct rank *r, enum what what, struct muster_error *err)
@@ -91,13 +95,13 @@ static int enqueue(struct rank *r, enum what what, struct muster_error *err)
                                .count = r->bytes / (int64_t)sizeof(float)};
     switch (what) {
     case COPY:
-        return ops->launch(r->stream, copy_shard, r);
-    case ADD:
+        return ops->launch(r->stream, copy_shards, r);
+    case SUM:
         return ops->launch(r->stream, add_shards, r);
     case GATHER:
         return comm_shm()->issue(r->comm, &op, shard_at(r, r->rank), shard_at(r, 0), r->stream, err);
     default:
-        return comm_shm()->issue(r->comm, &op, shard_at(r, 0), shard_at(r, 2), r->stream, err);
+        return comm_shm()->issue(r->comm, &op, shard_at(r, 0), shard_at(r, r->ranks), r->stream, err);
     }
 }
 
@@ -106,14 +110,19 @@ static int open_rank(struct rank *r, struct muster_error *err)
     const struct device_ops *ops = device_cpu();
     const struct muster_world_options world = {
         .size = sizeof world, .timeout_ms = 60000, .get_environment = get_environment, .context = r};
-    int64_t bytes = 3 * shard_bytes[SIZES - 1];
+    int64_t bytes = 0;
+    for (int size = 0; size < r->sizes; size++)
+        bytes = r->shards[size] > bytes ? r->shards[size] : bytes;
+    bytes *= r->ranks + 1;
+    (void)snprintf(r->number[0], sizeof r->number[0], "%d", r->rank);
+    (void)snprintf(r->number[1], sizeof r->number[1], "%d", r->ranks);
     if (!(r->world = muster_world_open(&world, err)) || !(r->device = ops->open(r->rank, 1, err)) ||
         ops->arena_create(r->device, MEMORY_COMM, bytes, &r->arena, err))
         return -1;
     memset(r->arena.base, 0, (size_t)bytes); /* its pages are there before the clock runs */
     r->stream = ops->stream_create(r->device, "comm", false, err);
     const struct comm_options options = {.rank = r->rank,
-                                         .size = RANKS,
+                                         .size = r->ranks,
                                          .store = world_store(r->world),
                                          .key = "bench",
                                          .timeout_ns = TIMEOUT_NS,
@@ -166,38 +175,36 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median_ms(const struct times *times, enum what what, int repeats)
+static double median_ms(const struct rank *r, enum what what)
 {
     static int64_t took[REPEATS_MAX];
-    for (int i = 0; i < repeats; i++) {
-        struct instant start = instant_min(times->start[0][what][i], times->start[1][what][i]);
-        int64_t one = instant_diff_ns(times->end[0][what][i], start);
-        int64_t other = instant_diff_ns(times->end[1][what][i], start);
-        took[i] = one > other ? one : other;
+    const struct times *times = r->times;
+    for (int i = 0; i < r->repeats; i++) {
+        struct instant start = times->start[0][what][i];
+        for (int rank = 1; rank < r->ranks; rank++)
+            start = instant_min(start, times->start[rank][what][i]);
+        took[i] = 0;
+        for (int rank = 0; rank < r->ranks; rank++) {
+            int64_t one = instant_diff_ns(times->end[rank][what][i], start);
+            took[i] = one > took[i] ? one : took[i];
+        }
     }
-    qsort(took, (size_t)repeats, sizeof *took, by_value);
-    return (double)took[repeats / 2] / (double)NS_PER_MS;
+    qsort(took, (size_t)r->repeats, sizeof *took, by_value);
+    return (double)took[r->repeats / 2] / (double)NS_PER_MS;
 }
 
 static void print_size(const struct rank *r)
 {
-    double took[WHATS];
-    printf("%3lld MB a shard:", (long long)(r->bytes >> 20));
-    for (int what = 0; what < WHATS; what++) {
-        took[what] = median_ms(r->times, (enum what)what, r->repeats);
-        printf("  %s %.3f ms (%.1f GB/s)", what_names[what], took[what],
-               (double)r->bytes / took[what] / (double)NS_PER_MS);
-    }
-    printf("\n                all_gather at %.0f%% of the copies, reduce_scatter at %.0f%% of the sums\n",
-           100 * took[COPY] / took[GATHER], 100 * took[ADD] / took[SCATTER]);
+    for (int what = 0; what < WHATS; what++)
+        printf("%s %lld %.6f\n", what_names[what], (long long)r->bytes, median_ms(r, (enum what)what));
 }
 
 static int run_rank(struct rank *r, struct muster_error *err)
 {
     if (open_rank(r, err))
         return -1;
-    for (int size = 0; size < SIZES; size++) {
-        r->bytes = shard_bytes[size];
+    for (int size = 0; size < r->sizes; size++) {
+        r->bytes = r->shards[size];
         for (int repeat = -2; repeat < r->repeats; repeat++) { /* two rounds to warm up */
             for (int what = 0; what < WHATS; what++) {
                 if (measure(r, repeat, (enum what)what, err))
@@ -229,28 +236,56 @@ static int free_port(char out[8])
     return failed ? -1 : 0;
 }
 
+static int read_arguments(struct rank *r, int argc, char *argv[])
+{
+    char *end;
+    if (argc < 4 || argc > 3 + SIZES_MAX)
+        return -1;
+    r->ranks = (int)strtol(argv[1], NULL, 10);
+    r->repeats = (int)strtol(argv[2], NULL, 10);
+    for (int i = 3; i < argc; i++) {
+        int64_t bytes = strtoll(argv[i], &end, 10);
+        if (*end || bytes < 64 || bytes % 64 || bytes > BYTES_MAX)
+            return -1;
+        r->shards[r->sizes++] = bytes;
+    }
+    return r->ranks < 2 || r->ranks > RANKS_MAX || r->repeats < 1 || r->repeats >= REPEATS_MAX ? -1 : 0;
+}
+
+/* Gives each further rank a process; 0 in rank 0, whose children are counted. -1: fork failed. */
+static int start_ranks(struct rank *r)
+{
+    for (int rank = 1; rank < r->ranks; rank++) {
+        pid_t pid = fork();
+        if (pid < 0)
+            return -1;
+        if (pid == 0) {
+            r->rank = rank;
+            return 0;
+        }
+    }
+    return 0;
+}
+
 int main(int argc, char *argv[])
 {
-    long repeats = argc > 1 ? strtol(argv[1], NULL, 10) : 15;
-    struct rank r = {.repeats = (int)repeats, .arena = {.fd = -1}};
+    struct rank r = {.arena = {.fd = -1}};
     struct muster_error err = {0};
-    if (repeats < 1 || repeats >= REPEATS_MAX) {
-        fprintf(stderr, "usage: comm_bench [REPEATS], 1 to %d\n", REPEATS_MAX - 1);
+    if (read_arguments(&r, argc, argv)) {
+        fprintf(stderr, "usage: comm_bench RANKS REPEATS BYTES...: 2 to %d, 1 to %d, multiples of 64\n",
+                RANKS_MAX, REPEATS_MAX - 1);
         return 2;
     }
     r.times = mmap(NULL, sizeof *r.times, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    pid_t other = r.times != MAP_FAILED && !free_port(r.port) ? fork() : -1;
-    if (other < 0) {
+    if (r.times == MAP_FAILED || free_port(r.port) || start_ranks(&r)) {
         perror("comm_bench");
         return 1;
     }
-    r.rank = other == 0;
     int failed = run_rank(&r, &err);
     if (failed)
         fprintf(stderr, "comm_bench: rank %d: %s\n", r.rank, err.text);
     close_rank(&r);
-    int status = 0;
-    if (other > 0 && waitpid(other, &status, 0) < 0)
-        perror("comm_bench: waitpid");
-    return failed || status ? 1 : 0;
+    for (int status = 0; r.rank == 0 && wait(&status) > 0;)
+        failed |= status;
+    return failed ? 1 : 0;
 }
