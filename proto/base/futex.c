@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -25,6 +26,48 @@ bool futex_wait(struct futex_word *word, uint32_t seen, struct instant deadline,
         late = errno == ETIMEDOUT; /* EAGAIN: the word changed; EINTR: the caller looks again */
     atomic_fetch_sub(&word->waiters, 1);
     return late;
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static bool look_until(struct futex_word *word, uint32_t seen, struct instant limit)
+{
+    enum { LOOKS = 32 }; /* between two at the clock: about a microsecond */
+    do {
+        for (int i = 0; i < LOOKS; i++) {
+            if (atomic_load_explicit(&word->value, memory_order_acquire) != seen)
+                return true;
+            relax();
+        }
+        (void)sched_yield(); /* the thread that is waited for may be on this processor; cannot fail */
+    } while (!instant_reached(clock_now(NULL), limit));
+    return false;
+}
+
+bool futex_look(struct futex_word *word, uint32_t seen, struct futex_patience *patience)
+{
+    enum { LOOK_NS = 60 * NS_PER_US, PENALTY_MAX = 64 };
+    if (atomic_load_explicit(&word->value, memory_order_acquire) != seen)
+        return true;
+    if (patience->skip) {
+        patience->skip--;
+        return false;
+    }
+    if (look_until(word, seen, instant_add(clock_now(NULL), LOOK_NS))) {
+        patience->penalty = 0;
+        return true;
+    }
+    if (patience->penalty < PENALTY_MAX)
+        patience->penalty = patience->penalty ? 2 * patience->penalty : 1;
+    patience->skip = patience->penalty;
+    return false;
 }
 
 void futex_wake(struct futex_word *word, enum futex_scope scope)

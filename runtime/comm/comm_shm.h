@@ -30,7 +30,7 @@
 enum {
     HOST_RANKS_MAX = 256,             /* of one comm */
     HOST_ARENAS_MAX = 8,              /* of one rank */
-    HOST_EAGER_BYTES = 64 * 1024,     /* of one rank's part of the slot */
+    HOST_EAGER_BYTES = 16 * 1024,     /* of one rank's part of the slot */
     HOST_SLOT_BYTES = 256 * 1024,     /* collectives: one of a member's two slots */
     HOST_PAIR_SLOT_BYTES = 64 * 1024, /* send and recv */
 };

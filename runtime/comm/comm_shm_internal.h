@@ -16,7 +16,8 @@ struct host_comm {
     uint64_t id;            /* of this comm and its splits: distinguishes messages */
     uint32_t splits;
     _Atomic(uint32_t) aborted;
-    _Atomic(int) waits_on; /* HOST_WAITS_ON_NOBODY, HOST_WAITS_ON_ALL or the peer of a pair */
+    struct futex_patience patience; /* of the thread that runs its operations */
+    _Atomic(int) waits_on;          /* HOST_WAITS_ON_NOBODY, HOST_WAITS_ON_ALL or the peer of a pair */
 };
 enum { HOST_WAITS_ON_NOBODY = -2, HOST_WAITS_ON_ALL = -1 };
 

@@ -89,6 +89,8 @@ static int wait_for_all(const struct host_run *run, struct muster_error *err)
                 break; /* the event we waited for came first */
             return host_break(run, &error, err);
         }
+        if (futex_look(run->channel.arrived, seen, &run->comm->patience))
+            continue;
         struct instant until = instant_min(deadline, instant_add(clock_now(NULL), COMM_SLICE_NS));
         slice_over = futex_wait(run->channel.arrived, seen, until, FUTEX_SHARED);
     }

@@ -83,6 +83,7 @@ struct device_stream {
     struct futex_word finished;      /* entries ever taken off and done */
     struct futex_word started;       /* not 0 once the thread runs and start_error is written */
     struct muster_error start_error; /* code 0: it runs */
+    struct futex_patience idle_patience, event_patience; /* the thread's own */
     _Atomic(int64_t) waited_ns;
     _Atomic(int) now;                      /* code 0: the thread runs */
     _Atomic(const char *) now_waiting_for; /* name of the stream whose event it waits for */

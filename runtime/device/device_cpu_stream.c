@@ -50,8 +50,10 @@ static void wait_for(struct device_stream *stream, struct device_event *event, u
         return;
     struct instant start = clock_now(NULL);
     atomic_store(&stream->now_waiting_for, atomic_load(&event->recorded_by));
-    while (!futex_reached(seen = atomic_load(&event->reached.value), sequence))
-        (void)futex_wait(&event->reached, seen, INSTANT_NEVER, FUTEX_PRIVATE); /* never late */
+    while (!futex_reached(seen = atomic_load(&event->reached.value), sequence)) {
+        if (!futex_look(&event->reached, seen, &stream->event_patience))
+            (void)futex_wait(&event->reached, seen, INSTANT_NEVER, FUTEX_PRIVATE); /* never late */
+    }
     atomic_fetch_add(&stream->waited_ns, instant_diff_ns(clock_now(NULL), start));
 }
 
@@ -100,7 +102,7 @@ static void *stream_main(void *argument)
     struct device_stream *stream = argument;
     start_thread(stream);
     for (uint32_t position = 0;; position++) {
-        while (atomic_load(&stream->queued.value) == position)
+        while (!futex_look(&stream->queued, position, &stream->idle_patience))
             (void)futex_wait(&stream->queued, position, INSTANT_NEVER, FUTEX_PRIVATE); /* never late */
         const struct stream_entry *entry = &stream->entries[position % DEVICE_CPU_QUEUE];
         bool stop = entry->kind == ENTRY_STOP;
@@ -191,9 +193,11 @@ static int sync_late(struct device_stream *stream, uint32_t target, struct muste
 
 int cpu_stream_sync(struct device_stream *stream, struct instant deadline, struct muster_error *err)
 {
+    static _Thread_local struct futex_patience patience;
     uint32_t target = atomic_load(&stream->queued.value), seen;
     while (!futex_reached(seen = atomic_load(&stream->finished.value), target)) {
-        if (futex_wait(&stream->finished, seen, deadline, FUTEX_PRIVATE) &&
+        if (!futex_look(&stream->finished, seen, &patience) &&
+            futex_wait(&stream->finished, seen, deadline, FUTEX_PRIVATE) &&
             !futex_reached(atomic_load(&stream->finished.value), target))
             return sync_late(stream, target, err);
     }
