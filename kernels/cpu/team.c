@@ -15,15 +15,11 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "proto/base/cgroup.h"
 #include "proto/base/error.h"
 #include "proto/base/futex.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/base/thread.h"
-
-/* Longer than from one loop of a step to the next, and far shorter than a time slice. */
-#define SPIN_NS (20 * NS_PER_US)
 
 struct share {
     _Atomic(uint32_t) job; /* the last in which it was taken */
@@ -38,10 +34,10 @@ struct helper {
 
 struct team {
     int threads, started; /* the caller's included; helpers that run */
-    bool spins;           /* there is a core for each, of those that this process may use */
     void (*begin)(void);
-    struct futex_word job;  /* a number for each loop */
-    struct futex_word done; /* shares of the loop that are done */
+    struct futex_word job;          /* a number for each loop */
+    struct futex_word done;         /* shares of the loop that are done */
+    struct futex_patience patience; /* the caller's */
     _Atomic(bool) ends;
     void (*loop)(void *data);
     void *data;
@@ -61,34 +57,12 @@ static int key_error;
 
 /* ---- waiting ---- */
 
-static void relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 /* Until the word is another one. */
-static uint32_t await_change(const struct team *team, struct futex_word *word, uint32_t seen)
+static uint32_t await_change(struct futex_word *word, uint32_t seen, struct futex_patience *patience)
 {
-    enum { LOOKS = 32 }; /* between looks at the clock */
-    uint32_t now = atomic_load_explicit(&word->value, memory_order_acquire);
-    if (team->spins && now == seen) {
-        struct instant limit = instant_add(clock_now(NULL), SPIN_NS);
-        do {
-            for (int i = 0; i < LOOKS && now == seen; i++) {
-                relax();
-                now = atomic_load_explicit(&word->value, memory_order_acquire);
-            }
-        } while (now == seen && !instant_reached(clock_now(NULL), limit));
-    }
-    while (now == seen) {
+    while (!futex_look(word, seen, patience))
         (void)futex_wait(word, seen, INSTANT_NEVER, FUTEX_PRIVATE); /* never late */
-        now = atomic_load(&word->value);
-    }
-    return now;
+    return atomic_load(&word->value);
 }
 
 /* ---- a loop ---- */
@@ -119,18 +93,19 @@ static void run_loop(struct team *team, void (*loop)(void *data), void *data)
     futex_wake(&team->job, FUTEX_PRIVATE);
     take_shares(team, job, 0);
     for (uint32_t done = atomic_load(&team->done.value); done != (uint32_t)team->threads;)
-        done = await_change(team, &team->done, done);
+        done = await_change(&team->done, done, &team->patience);
 }
 
 static void *help(void *context)
 {
     const struct helper *helper = context;
     struct team *team = helper->team;
+    struct futex_patience patience = {0};
     uint32_t job = 0;
     team->begin();
     here.shares = team->threads;
     for (;;) {
-        job = await_change(team, &team->job, job);
+        job = await_change(&team->job, job, &patience);
         if (atomic_load(&team->ends))
             return NULL;
         take_shares(team, job, helper->index);
@@ -207,7 +182,6 @@ static struct team *create(int threads, void (*begin)(void), struct muster_error
     }
     team->threads = threads;
     team->begin = begin;
-    team->spins = threads <= cgroup_cores();
     for (; team->started < threads - 1; team->started++) {
         struct helper *helper = &team->helpers[team->started];
         *helper = (struct helper){.team = team, .index = team->started + 1};
