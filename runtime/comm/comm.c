@@ -36,6 +36,8 @@ bool comm_fits(const struct comm_op *a, const struct comm_op *b)
         (a->kind == COMM_SEND && b->kind == COMM_RECV) || (a->kind == COMM_RECV && b->kind == COMM_SEND);
     if (!pair && (a->kind != b->kind || comm_is_pair(a->kind)))
         return false;
+    if (a->tag != b->tag)
+        return false;
     if (a->kind == COMM_BARRIER)
         return true;
     if (a->dtype != b->dtype || a->count != b->count)

@@ -55,6 +55,7 @@ struct comm_op {
     enum comm_reduction reduction;
     bool accumulate;
     int root;
+    uint32_t tag; /* of the caller's: equal on all ranks, or an error names both; 0: none */
     int64_t count;
 };
 

@@ -18,7 +18,7 @@ struct tcp_header {
     uint32_t magic;
     uint8_t kind, dtype, reduction, accumulate;
     int32_t root;
-    uint32_t reserved;
+    uint32_t tag;
     int64_t count;
     uint64_t sequence;
 };

@@ -24,6 +24,7 @@ void tcp_greet(const struct tcp_run *run, int rank)
                                             .reduction = (uint8_t)op->reduction,
                                             .accumulate = op->accumulate,
                                             .root = op->root,
+                                            .tag = op->tag,
                                             .count = op->count,
                                             .sequence = run->sequence}};
     peer->flow.out[0] = (struct iovec){&peer->flow.mine, sizeof peer->flow.mine};
@@ -137,6 +138,7 @@ static struct comm_op op_of(const struct tcp_header *header)
                             .reduction = (enum comm_reduction)header->reduction,
                             .accumulate = header->accumulate,
                             .root = header->root,
+                            .tag = header->tag,
                             .count = header->count};
 }
 

@@ -35,11 +35,14 @@ const char *comm_op_text(char out[COMM_TEXT], const struct comm_op *op)
         (void)snprintf(tail, sizeof tail, " from rank %d", op->root);
     else if (op->kind == COMM_SEND)
         (void)snprintf(tail, sizeof tail, " to rank %d", op->root);
+    char tag[24] = "";
+    if (op->tag)
+        (void)snprintf(tag, sizeof tag, " for tag %lu", (unsigned long)op->tag);
     if (op->kind == COMM_BARRIER)
-        (void)snprintf(out, COMM_TEXT, "barrier");
+        (void)snprintf(out, COMM_TEXT, "barrier%s", tag);
     else
-        (void)snprintf(out, COMM_TEXT, "%s of %lld %s%s", comm_kind_name(op->kind), (long long)op->count,
-                       dtype_name(op->dtype), tail);
+        (void)snprintf(out, COMM_TEXT, "%s of %lld %s%s%s", comm_kind_name(op->kind), (long long)op->count,
+                       dtype_name(op->dtype), tail, tag);
     return out;
 }
 

@@ -7,7 +7,7 @@
 struct comm_call;
 
 /* "all_gather of 100 f32", "broadcast of 3 i32 from rank 2"; returns out. */
-enum { COMM_TEXT = 96 };
+enum { COMM_TEXT = 128 };
 const char *comm_op_text(char out[COMM_TEXT], const struct comm_op *op);
 /* "all_gather #7 (all_gather of 100 f32) of comm x"; returns out. */
 enum { COMM_CALL_TEXT = 288 };

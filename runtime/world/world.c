@@ -167,6 +167,11 @@ const struct kv_store *world_store(const struct muster_world *world)
     return world->client ? &world->store : NULL;
 }
 
+int64_t world_timeout_ns(const struct muster_world *world)
+{
+    return world ? world->timeout_ns : TIMEOUT_NS;
+}
+
 int world_address(const struct muster_world *world, char out[WORLD_ADDRESS], struct muster_error *err)
 {
     (void)snprintf(out, WORLD_ADDRESS, "127.0.0.1");

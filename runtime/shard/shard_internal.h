@@ -1,0 +1,129 @@
+/* shard_internal.h - the object behind muster_shard.h, shared by the files of this folder. */
+#ifndef MUSTER_RUNTIME_SHARD_SHARD_INTERNAL_H
+#define MUSTER_RUNTIME_SHARD_SHARD_INTERNAL_H
+
+#include "proto/base/futex.h"
+#include "runtime/comm/comm.h"
+#include "runtime/device/device.h"
+#include "runtime/include/muster_shard.h"
+#include "runtime/shard/shard_core.h"
+#include "runtime/shard/shard_layout.h"
+#include "runtime/shard/shard_ranges.h"
+
+/* Work on one stream, counted: the caller can wait for one piece of it while later pieces are queued. */
+struct shard_tracker {
+    struct device_stream *stream;
+    struct futex_word finished; /* pieces */
+    uint32_t issued;
+};
+
+struct shard_grad_slot {
+    int64_t offset; /* bytes in the gradient arena */
+    int slot_class;
+    int number; /* in its class */
+    int group;  /* -1: free */
+};
+
+/* What the shell knows of a group, beside the core. */
+struct shard_group_run {
+    uint32_t gather, reduction; /* the number of its last one on its tracker */
+    int grad_slot;              /* -1: none */
+};
+
+/* What the optimizer's stream works on. */
+struct shard_update {
+    struct muster_shard *shard;
+    const struct muster_shard_step *step;
+    struct step_scalars scalars;
+    double
+        *totals; /* [1 + params]: the sum of squares, then how many ranks have a gradient of the parameter */
+};
+
+struct muster_shard {
+    struct muster_shard_options options;
+    struct muster_world *world; /* NULL: a world of one */
+    int64_t timeout_ns;
+    bool ready;
+
+    struct shard_layout layout;
+    struct shard_core core;
+    struct shard_ranges ranges; /* not in a world of one */
+
+    const struct device_ops *ops;
+    struct device *device;
+    const struct kernels *kernels; /* of the dtype */
+    enum dtype dtype;
+    struct device_stream *compute;
+    struct shard_tracker gathers, reductions;
+    const struct comm_ops *comm_ops;
+    struct comm *gather_comm, *reduce_comm;
+
+    struct device_arena parts;     /* COMM: this rank's parameters */
+    struct device_arena gradients; /* COMM: slots for gradients before they are reduced */
+    struct device_arena state;     /* reduced gradients, moments: state_elements each */
+    int state_kinds;
+
+    struct shard_group_run *runs; /* [groups] */
+    struct shard_grad_slot *grad_slots;
+    int grad_slot_count;
+    uint8_t *has_gradient; /* [params] on this rank, since the last step */
+    int64_t *updates;      /* [params] steps that changed it */
+    struct shard_update update;
+
+    int64_t grad_bytes_now, grad_bytes, gathered, prefetched, waited_ns;
+};
+
+/* ---- shard_work.c: streams, errors, actions ---- */
+
+int shard_tracker_open(struct muster_shard *shard, struct shard_tracker *tracker, const char *name,
+                       struct muster_error *err);
+/* Counts what was enqueued on the tracker's stream so far; *number (may be NULL) is for shard_tracker_wait.
+ */
+int shard_tracker_mark(struct muster_shard *shard, struct shard_tracker *tracker, uint32_t *number,
+                       struct muster_error *err);
+/* Until everything up to the mark is done. -1: the device has failed. */
+int shard_tracker_wait(struct muster_shard *shard, struct shard_tracker *tracker, uint32_t number,
+                       struct muster_error *err);
+/* The failure of a collective, with groups by name instead of the tags in its text. Returns -1. */
+int shard_failed(struct muster_shard *shard, struct muster_error *err);
+/* Runs on the optimizer's stream and waits. */
+int shard_compute(struct muster_shard *shard, void (*work)(void *update), struct muster_error *err);
+/* One collective on the gathers' stream, waited for. */
+int shard_collective(struct muster_shard *shard, const struct comm_op *op, const void *send, void *recv,
+                     struct muster_error *err);
+/* Does what the core has decided. */
+int shard_act(struct muster_shard *shard, struct muster_error *err);
+struct shard_names shard_names_of(const struct muster_shard *shard);
+int shard_check_ready(const struct muster_shard *shard, struct muster_error *err);
+int shard_check_group(const struct muster_shard *shard, int group, struct muster_error *err);
+
+/* ---- shard_gradients.c ---- */
+
+int shard_gradients_create(struct muster_shard *shard, struct muster_error *err);
+int shard_gradients_take(struct muster_shard *shard, int group, struct muster_error *err);
+void shard_gradients_free(struct muster_shard *shard, int group);
+char *shard_gradients_base(const struct muster_shard *shard, int group);
+
+/* ---- addresses ---- */
+
+/* All of a group's elements while it is gathered. */
+static inline char *shard_full(const struct muster_shard *shard, int group)
+{
+    return shard->layout.size > 1 ? shard->ranges.ranges[group]
+                                  : (char *)shard->parts.base +
+                                        shard->layout.groups[group].part_offset * shard->layout.element_bytes;
+}
+/* This rank's part of a group. */
+static inline char *shard_part(const struct muster_shard *shard, int group)
+{
+    return (char *)shard->parts.base + shard->layout.groups[group].part_offset * shard->layout.element_bytes;
+}
+/* kind 0: reduced gradients; 1, 2: moments. Of trainable groups. */
+static inline char *shard_state(const struct muster_shard *shard, int kind, int group)
+{
+    return (char *)shard->state.base +
+           (kind * shard->layout.state_elements + shard->layout.groups[group].state_offset) *
+               shard->layout.element_bytes;
+}
+
+#endif

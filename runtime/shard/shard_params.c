@@ -1,0 +1,116 @@
+/* shard_params.c - parameters of muster_shard.h: passes, gathers, releases, storing, this rank's part. */
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "runtime/shard/shard_internal.h"
+
+void *muster_shard_address(const struct muster_shard *shard, int parameter)
+{
+    if (!shard->ready || parameter < 0 || parameter >= shard->layout.param_count)
+        return NULL;
+    const struct shard_param *param = &shard->layout.params[parameter];
+    return shard_full(shard, param->group) + param->offset * shard->layout.element_bytes;
+}
+
+int muster_shard_begin(struct muster_shard *shard, int pass, struct muster_error *err)
+{
+    if (shard_check_ready(shard, err))
+        return -1;
+    if (pass < 0 || pass >= SHARD_PASSES)
+        return error_set(err, MUSTER_E_INVALID, "pass %d: passes are 0 to %d", pass, SHARD_PASSES - 1);
+    shard_core_begin(&shard->core, pass);
+    return shard_act(shard, err);
+}
+
+int muster_shard_gather(struct muster_shard *shard, int group, struct muster_error *err)
+{
+    if (shard_check_group(shard, group, err) || shard_core_gather(&shard->core, group, err))
+        return -1;
+    for (int i = 0; i < shard->core.action_count; i++) {
+        const struct shard_action *action = &shard->core.actions[i];
+        shard->prefetched += action->kind == SHARD_START && action->group != group;
+    }
+    return shard_act(shard, err);
+}
+
+int muster_shard_release(struct muster_shard *shard, int group, struct muster_error *err)
+{
+    struct shard_names names = shard_names_of(shard);
+    if (shard_check_group(shard, group, err) || shard_core_release(&shard->core, group, &names, err))
+        return -1;
+    return shard_act(shard, err);
+}
+
+int muster_shard_store(struct muster_shard *shard, int group, int root, struct muster_error *err)
+{
+    if (shard_check_group(shard, group, err))
+        return -1;
+    const struct shard_layout *layout = &shard->layout;
+    const struct shard_group *g = &layout->groups[group];
+    if (root < -1 || root >= layout->size)
+        return error_set(err, MUSTER_E_INVALID, "root is %d, but must be a rank, 0 to %d, or -1", root,
+                         layout->size - 1);
+    if (!shard->core.groups[group].uses)
+        return error_set(err, MUSTER_E_STATE, "group %s has to be gathered before it is stored", g->name);
+    if (layout->size == 1)
+        return 0; /* its address is where it is kept */
+    char *full = shard_full(shard, group);
+    const struct comm_op op = {.kind = COMM_BROADCAST,
+                               .dtype = shard->dtype,
+                               .root = root,
+                               .count = g->elements,
+                               .tag = (uint32_t)group + 1};
+    if (root >= 0 && shard_collective(shard, &op, NULL, full, err))
+        return -1;
+    size_t bytes = (size_t)(g->part * layout->element_bytes);
+    memcpy(shard_part(shard, group), full + (size_t)layout->rank * bytes, bytes);
+    return 0;
+}
+
+void *muster_shard_part(struct muster_shard *shard, int parameter, int local, int64_t *first,
+                        int64_t *elements)
+{
+    *first = *elements = 0;
+    if (!shard->ready || parameter < 0 || parameter >= shard->layout.param_count || local < 0 ||
+        local > shard->state_kinds)
+        return NULL;
+    const struct shard_param *param = &shard->layout.params[parameter];
+    const struct shard_core_group *group = &shard->core.groups[param->group];
+    if (!param->part || (local != MUSTER_LOCAL_PARAMETERS && shard->layout.groups[param->group].frozen))
+        return NULL;
+    if (local == MUSTER_LOCAL_GRADIENTS &&
+        (!group->reduced ||
+         shard_tracker_wait(shard, &shard->reductions, shard->runs[param->group].reduction, NULL)))
+        return NULL;
+    *first = param->first;
+    *elements = param->part;
+    char *base = local == MUSTER_LOCAL_PARAMETERS ? shard_part(shard, param->group)
+                                                  : shard_state(shard, local - 1, param->group);
+    return base + param->part_offset * shard->layout.element_bytes;
+}
+
+int muster_shard_statistics(const struct muster_shard *shard, struct muster_shard_stats *stats,
+                            struct muster_error *err)
+{
+    if (shard_check_ready(shard, err))
+        return -1;
+    if (stats->size != sizeof *stats)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "struct muster_shard_stats is %u bytes, but this library's is %zu: set its size, and "
+            "build against this library's muster_shard.h",
+            stats->size, sizeof *stats);
+    *stats = (struct muster_shard_stats){
+        .size = sizeof *stats,
+        .slots = shard->ranges.slot_count,
+        .shard_bytes = shard->parts.bytes + shard->state.bytes,
+        .slot_bytes = shard->ranges.slot_bytes,
+        .grad_bytes = shard->grad_bytes,
+        .gathers = shard->gathered,
+        .prefetched = shard->prefetched,
+        .waited_ns = shard->waited_ns,
+        .comm_ns =
+            shard->comm_ops->busy_ns(shard->gather_comm) + shard->comm_ops->busy_ns(shard->reduce_comm),
+    };
+    return 0;
+}
