@@ -96,7 +96,7 @@ void shard_core_free(struct shard_core *core)
     *core = (struct shard_core){0};
 }
 
-static void act(struct shard_core *core, enum shard_action_kind kind, int group)
+static void core_act(struct shard_core *core, enum shard_action_kind kind, int group)
 {
     core->actions[core->action_count++] = (struct shard_action){kind, group};
 }
@@ -106,11 +106,11 @@ static void to_state(struct shard_core *core, int group, enum state_event event,
 {
     struct state_row row = state_table[core->groups[group].state][event];
     if (row.actions & DO_START)
-        act(core, SHARD_START, group);
+        core_act(core, SHARD_START, group);
     if (wait && (row.actions & DO_WAIT))
-        act(core, SHARD_WAIT, group);
+        core_act(core, SHARD_WAIT, group);
     if (row.actions & DO_DROP)
-        act(core, SHARD_DROP, group);
+        core_act(core, SHARD_DROP, group);
     core->groups[group].state = (enum shard_state)row.next;
 }
 
@@ -125,7 +125,7 @@ static void to_grad(struct shard_core *core, int group, enum grad_event event)
     for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
         bool adds = order[i].bit == DO_SEND && core->groups[group].reduced;
         if (row.actions & order[i].bit)
-            act(core, adds ? SHARD_ADD : order[i].kind, group);
+            core_act(core, adds ? SHARD_ADD : order[i].kind, group);
     }
     core->groups[group].grad = (enum shard_grad)row.next;
 }
@@ -181,7 +181,7 @@ int shard_core_gather(struct shard_core *core, int group, struct muster_error *e
     look_ahead(core, group);
     core->groups[group].uses++;
     if (wait) /* last, so that the gathers ahead are on their way meanwhile */
-        act(core, SHARD_WAIT, group);
+        core_act(core, SHARD_WAIT, group);
     return 0;
 }
 

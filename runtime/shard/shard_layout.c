@@ -9,7 +9,7 @@
 
 /* ---- registration ---- */
 
-static void *grow(void *list, int count, int *room, size_t size)
+static void *grow_list(void *list, int count, int *room, size_t size)
 {
     if (count < *room)
         return list;
@@ -25,7 +25,7 @@ int shard_layout_group(struct shard_layout *layout, const char *name, bool froze
     if (layout->group_count == SHARD_GROUPS_MAX)
         return error_set(err, MUSTER_E_LIMIT, "group %s is one more than %d groups", name, SHARD_GROUPS_MAX);
     struct shard_group *list =
-        grow(layout->groups, layout->group_count, &layout->group_room, sizeof *layout->groups);
+        grow_list(layout->groups, layout->group_count, &layout->group_room, sizeof *layout->groups);
     char *copy = mem_strdup(name);
     if (list)
         layout->groups = list;
@@ -50,7 +50,7 @@ int shard_layout_parameter(struct shard_layout *layout, const char *name, int64_
         return error_set(err, MUSTER_E_LIMIT, "parameter %s is one more than %d parameters", name,
                          SHARD_PARAMS_MAX);
     struct shard_param *list =
-        grow(layout->params, layout->param_count, &layout->param_room, sizeof *layout->params);
+        grow_list(layout->params, layout->param_count, &layout->param_room, sizeof *layout->params);
     char *copy = mem_strdup(name);
     if (list)
         layout->params = list;

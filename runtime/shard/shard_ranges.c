@@ -111,7 +111,7 @@ static int find_slot(const struct shard_ranges *ranges, int slot_class)
 }
 
 /* Moves pages; where they were there is accessible memory without pages. 1: this kernel cannot. */
-static int move(char *from, char *to, int64_t bytes, struct muster_error *err)
+static int move_pages_to(char *from, char *to, int64_t bytes, struct muster_error *err)
 {
     if (mremap(from, (size_t)bytes, (size_t)bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) !=
         MAP_FAILED)
@@ -131,7 +131,7 @@ int shard_ranges_map(struct shard_ranges *ranges, const struct shard_layout *lay
         at = ranges->slot_count - 1;
     }
     if (!ranges->fresh) {
-        int moved = move(ranges->slots[at].home, ranges->ranges[group], bytes, err);
+        int moved = move_pages_to(ranges->slots[at].home, ranges->ranges[group], bytes, err);
         if (moved < 0)
             return -1;
         ranges->fresh = moved;
@@ -156,7 +156,7 @@ int shard_ranges_unmap(struct shard_ranges *ranges, int group, struct muster_err
         struct shard_slot *slot = &ranges->slots[i];
         if (slot->group != group)
             continue;
-        if (!ranges->fresh && move(ranges->ranges[group], slot->home, slot->bytes, err))
+        if (!ranges->fresh && move_pages_to(ranges->ranges[group], slot->home, slot->bytes, err))
             return -1;
         if (!ranges->fresh && free_of_class(ranges, slot->slot_class) >= ranges->spare)
             (void)madvise(slot->home, (size_t)slot->bytes, MADV_DONTNEED); /* if not, it stays resident */

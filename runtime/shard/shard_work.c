@@ -185,7 +185,7 @@ static int settle(struct muster_shard *shard, int group, struct muster_error *er
     return 0;
 }
 
-static int act(struct muster_shard *shard, struct shard_action action, struct muster_error *err)
+static int do_action(struct muster_shard *shard, struct shard_action action, struct muster_error *err)
 {
     switch (action.kind) {
     case SHARD_START:
@@ -212,7 +212,7 @@ int shard_act(struct muster_shard *shard, struct muster_error *err)
 {
     struct muster_error local = {0}, *e = err ? err : &local;
     for (int i = 0; i < shard->core.action_count; i++) {
-        if (!act(shard, shard->core.actions[i], e))
+        if (!do_action(shard, shard->core.actions[i], e))
             continue;
         (shard->ops->fail)(shard->device, e); /* the core's states no longer hold: later calls are refused */
         return -1;

@@ -111,8 +111,8 @@ def check_symbols(root, build):
     own = [s for s in exported if not sanitizer.match(s)]
     print(f"{len(own)} symbols are exported by libmuster.so")
     breaches = [f"libmuster.so exports {s}: only muster_* is public" for s in own if not s.startswith("muster_")]
-    public = (root / "runtime/include/muster.h").read_text()
-    breaches += [f"libmuster.so exports {s}, which muster.h does not declare" for s in own if s not in public]
+    public = "".join(path.read_text() for path in sorted((root / "runtime/include").glob("*.h")))
+    breaches += [f"libmuster.so exports {s}, which no header of runtime/include declares" for s in own if s not in public]
     return breaches
 
 
