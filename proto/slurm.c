@@ -47,46 +47,51 @@ static bool read_range(const char **at, struct range *range)
 }
 
 /* The numbers of a bracket whose text begins after '[': how many, and (number not NULL) the one of this
- * index as text. *at ends after ']'. -1 if it is malformed. */
+ * index as text. *at ends after ']'. 0 if it is malformed. */
 static int64_t read_bracket(const char **at, int64_t index, char number[NUMBER_DIGITS + 2])
 {
     int64_t count = 0;
     for (;;) {
         struct range range;
         if (!read_range(at, &range))
-            return -1;
+            return 0;
         int64_t members = range.last - range.first + 1;
         if (number && index >= count && index - count < members)
             (void)snprintf(number, NUMBER_DIGITS + 2, "%0*lld", range.width,
                            (long long)(range.first + index - count)); /* 18 digits at most */
         count += members;
         if (members > SLURM_HOSTS_LIMIT || count > SLURM_HOSTS_LIMIT)
-            return -1;
+            return 0;
         if (**at == ']') {
             (*at)++;
             return count;
         }
         if (*(*at)++ != ',')
-            return -1;
+            return 0;
     }
 }
 
-/* The hosts of one entry, up to a comma outside of brackets; *at ends there. -1 if it is malformed. */
+static int64_t count_bracket(const char **at)
+{
+    return read_bracket(at, 0, NULL);
+}
+
+/* The hosts of one entry, up to a comma outside of brackets; *at ends there. 0 if it is malformed. */
 static int64_t count_entry(const char **at)
 {
     int64_t hosts = 1;
     const char *start = *at;
     while (**at && **at != ',') {
         if (**at == ']')
-            return -1;
+            return 0;
         if (*(*at)++ != '[')
             continue;
-        int64_t members = read_bracket(at, 0, NULL);
-        if (members < 0 || hosts > SLURM_HOSTS_LIMIT / members)
-            return -1;
+        int64_t members = count_bracket(at);
+        if (!members || hosts > SLURM_HOSTS_LIMIT / members)
+            return 0;
         hosts *= members;
     }
-    return *at == start ? -1 : hosts;
+    return *at == start ? 0 : hosts;
 }
 
 /* The host of this index of an entry that count_entry has found to be well-formed with so many hosts. */
@@ -97,7 +102,7 @@ static int write_entry(const char *at, int64_t hosts, int64_t index, char *out, 
         char piece[NUMBER_DIGITS + 2] = {*at, 0};
         if (*at++ == '[') {
             const char *again = at;
-            hosts /= read_bracket(&again, 0, NULL); /* combinations of the brackets after this one */
+            hosts /= count_bracket(&again); /* combinations of the brackets after this one */
             (void)read_bracket(&at, index / hosts, piece);
             index %= hosts;
         }
@@ -116,7 +121,7 @@ int64_t slurm_host_count(const char *list, struct muster_error *err)
     int64_t all = 0;
     for (const char *at = list;; at++) {
         int64_t hosts = count_entry(&at);
-        if (hosts < 0 || (all += hosts) > SLURM_HOSTS_LIMIT)
+        if (!hosts || (all += hosts) > SLURM_HOSTS_LIMIT)
             return bad(list, err);
         if (!*at)
             return all;
@@ -129,7 +134,7 @@ int slurm_host_at(const char *list, int64_t index, char *out, size_t size, struc
     for (const char *at = list;; at++) {
         const char *entry = at;
         int64_t hosts = count_entry(&at);
-        if (hosts < 0)
+        if (!hosts)
             return bad(list, err);
         if (left >= 0 && left < hosts) {
             if (write_entry(entry, hosts, left, out, size) < 0)

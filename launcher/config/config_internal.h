@@ -53,7 +53,7 @@ int config_read_environment(struct run_config *config, const struct config_envir
                             struct muster_error *err);
 /* Notes in one line all settings that did not come from flags, with their source. */
 int config_announce(struct run_config *config, struct muster_error *err);
-/* A refused setting in the environment is an error, unless it selects the behaviour that muster has
+/* A refused setting in the environment is an error, unless it switches off what muster does not do
  * anyway. */
 int config_refuse_environment(const struct config_environment *environment, struct muster_error *err);
 /* Nodes, this node's rank, master_addr and master_port: flags and variables, then the rules of

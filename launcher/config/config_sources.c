@@ -55,13 +55,10 @@ int config_read_environment(struct run_config *config, const struct config_envir
     return 0;
 }
 
-/* Whether the variable of a refused row selects the behaviour that muster has anyway: switched off, or its
- * default. */
-static bool asks_nothing(const struct knob *knob, const char *text)
+static bool is_off(const char *text)
 {
     bool on;
-    return (knob->type == KNOB_BOOL && text_bool(text, &on) && !on) ||
-           (knob->initial && !strcmp(knob->initial, text));
+    return text_bool(text, &on) && !on;
 }
 
 int config_refuse_environment(const struct config_environment *environment, struct muster_error *err)
@@ -70,7 +67,7 @@ int config_refuse_environment(const struct config_environment *environment, stru
     for (size_t i = 0; i < table->count; i++) {
         const struct knob *knob = &table->knobs[i];
         const char *text = knob->env && knob->refused ? config_get(environment, knob->env) : NULL;
-        if (text && !asks_nothing(knob, text))
+        if (text && !is_off(text))
             return error_set(err, MUSTER_E_UNSUPPORTED, "%s=%s: %s", knob->env, text, knob->refused);
     }
     return 0;

@@ -1,6 +1,7 @@
 /* job_state.c - see job_state.h. */
 #include "launcher/policy/job_state.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,12 +26,12 @@ char *job_state_path(const char *directory, const char *job_id)
 
 int job_state_format(const struct job_state *state, const char *job_id, struct buffer *out)
 {
-    size_t start = out->length;
+    assert(!out->length);
     buffer_printf(out, "%sjob %s\nrestarts %" PRId64 "\nphase %s\nexit code %d\n", heading, job_id,
                   state->restart_count, phase_names[state->phase], state->exit_code);
     if (out->failed)
         return -1;
-    uint64_t sum = text_hash(TEXT_HASH_START, out->data + start, out->length - start);
+    uint64_t sum = text_hash(TEXT_HASH_START, out->data, out->length);
     return buffer_printf(out, "checksum %016" PRIx64 "\n", sum);
 }
 

@@ -208,9 +208,16 @@ static void format_rule(char c, int width, struct buffer *out)
     buffer_append(out, line, (size_t)width + 1);
 }
 
+static void add_part(const struct buffer *part, struct buffer *out)
+{
+    buffer_append(out, part->data, part->length);
+    out->failed |= part->failed;
+}
+
 static void format_section(const char *heading, const struct buffer *text, int width, struct buffer *out)
 {
-    buffer_printf(out, "%s\n%s", heading, text->length ? text->data : "");
+    buffer_printf(out, "%s\n", heading);
+    add_part(text, out);
     format_rule('-', width, out);
 }
 
@@ -228,19 +235,18 @@ int report_format(const struct report *report, struct buffer *out)
         buffer_text(&root, "  stderr    : the last lines\n    ");
         format_lines(report->failures[0].failure->tail, "    ", &root);
     }
-    if (others.failed || followers.failed || stopped.failed || root.failed)
-        return -1;
     int width = widest(&stopped, widest(&followers, widest(&root, widest(&others, 1))));
     buffer_text(out, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n");
     format_rule('=', width, out);
     buffer_printf(out, "%s FAILED\n", report->program);
     format_rule('-', width, out);
     format_section("Failures:", &others, width, out);
-    if (followers.length)
+    if (followers.length || followers.failed)
         format_section("Followed another failure (a peer or the store was gone):", &followers, width, out);
-    if (stopped.length)
+    if (stopped.length || stopped.failed)
         format_section("Terminated by the launcher:", &stopped, width, out);
-    buffer_printf(out, "Root Cause (first observed failure):\n%s", root.data);
+    buffer_text(out, "Root Cause (first observed failure):\n");
+    add_part(&root, out);
     format_rule('=', width, out);
     return out->failed ? -1 : 0;
 }

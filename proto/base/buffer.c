@@ -145,14 +145,12 @@ int buffer_shell_word(struct buffer *b, const char *text)
 
 void buffer_consume(struct buffer *b, size_t length)
 {
-    if (length >= b->length) {
-        b->length = 0;
-    } else if (length) {
-        memmove(b->data, b->data + length, b->length - length);
-        b->length -= length;
-    }
-    if (b->data)
-        b->data[b->length] = '\0';
+    size_t gone = length < b->length ? length : b->length;
+    if (!gone)
+        return;
+    memmove(b->data, b->data + gone, b->length - gone);
+    b->length -= gone;
+    b->data[b->length] = '\0';
 }
 
 void buffer_clear(struct buffer *b)

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <wchar.h>
 
 #include "proto/base/buffer.h"
 #include "proto/base/mem.h"
@@ -129,6 +130,16 @@ static void what_does_not_fit_is_cut(void **state)
 }
 
 /* -- buffers -- */
+
+static void text_that_cannot_be_made_fails(void **state)
+{
+    (void)state;
+    scope_buffer b = {0};
+    assert_int_equal(buffer_text(&b, "before"), 0);
+    assert_int_equal(buffer_printf(&b, "%lc", (wint_t)0xFFFFFFF), -1); /* no character of any locale */
+    assert_true(b.failed);
+    assert_string_equal(b.data, "before");
+}
 
 static void buffers_hold_what_was_put_in(void **state)
 {
@@ -283,7 +294,9 @@ static void the_nearest_name_has_the_fewest_edits(void **state)
                 wanted = names[i];
                 fewest = edits(words[0], names[i]);
             }
-        assert_ptr_equal(text_nearest(words[0], names, 5), wanted);
+        char *exact = mem_strdup(words[0]); /* no byte beside it is read */
+        assert_ptr_equal(text_nearest(exact, names, 5), wanted);
+        mem_free(exact);
     }
     assert_null(text_nearest("a", NULL, 0));
 }
@@ -435,6 +448,7 @@ static void numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_that_cannot_be_made_fails),
         cmocka_unit_test(what_does_not_fit_is_cut),
         cmocka_unit_test(any_bytes_are_json),
         cmocka_unit_test(buffers_hold_what_was_put_in),

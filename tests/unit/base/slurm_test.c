@@ -79,6 +79,19 @@ static void long_names_are_rejected_not_cut(void **state)
     assert_string_equal(err.text, "a host name in 'nodes[100-101]' is longer than 7 bytes");
 }
 
+static void numbers_have_up_to_18_digits(void **state)
+{
+    (void)state;
+    char host[64];
+    assert_int_equal(slurm_host_count("n[000000000000000008-000000000000000010]", NULL), 3);
+    assert_int_equal(slurm_host_at("n[000000000000000008-000000000000000010]", 2, host, sizeof host, NULL),
+                     0);
+    assert_string_equal(host, "n000000000000000010");
+    assert_int_equal(slurm_host_at("[999999999999999999]", 0, host, sizeof host, NULL), 0);
+    assert_string_equal(host, "999999999999999999");
+    assert_int_equal(slurm_host_count("n[0000000000000000001]", NULL), -1);
+}
+
 static void large_lists_are_not_expanded(void **state)
 {
     (void)state;
@@ -114,6 +127,7 @@ int main(void)
         cmocka_unit_test(hosts_of_lists),
         cmocka_unit_test(malformed_lists),
         cmocka_unit_test(long_names_are_rejected_not_cut),
+        cmocka_unit_test(numbers_have_up_to_18_digits),
         cmocka_unit_test(large_lists_are_not_expanded),
         cmocka_unit_test(tasks_of_nodes),
     };

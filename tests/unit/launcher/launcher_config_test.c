@@ -329,7 +329,14 @@ static void bad_usage_is_one_clear_line(void **state)
 static void refused_variables_that_change_nothing_pass(void **state)
 {
     (void)state;
-    static const char *const harmless[] = {"PET_RUN_PATH=0"};
+    static const char *const harmless[] = {"PET_RUN_PATH=0", "PET_RUN_PATH=false", "PET_RUN_PATH=OFF"};
+    static const char *const harmful[] = {"PET_RUN_PATH=1", "PET_RUN_PATH=on", "PET_RUN_PATH=perhaps"};
+    for (size_t i = 0; i < sizeof harmful / sizeof *harmful; i++) {
+        struct parsed *p = parse("x.py", harmful[i]);
+        assert_int_equal(p->result, -1);
+        assert_int_equal(p->err.code, MUSTER_E_UNSUPPORTED);
+        config_free(&p->config);
+    }
     for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++) {
         struct parsed *p = parse("x.py", harmless[i]);
         assert_parsed(p);

@@ -5,6 +5,7 @@
 
 #include "proto/base/mem.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/faults.h"
 
 static void what_is_written_is_read(void **state)
 {
@@ -43,6 +44,48 @@ static void every_flipped_or_missing_byte_is_seen(void **state)
     assert_int_equal(job_state_parse(text.data, text.length, "j", &got, NULL), 0);
     assert_int_equal(buffer_text(&text, "x"), 0);
     assert_int_equal(job_state_parse(text.data, text.length, "j", &got, NULL), -1);
+}
+
+static void numbers_are_read_to_their_limits(void **state)
+{
+    (void)state;
+    static const struct {
+        struct job_state written;
+        int result;
+    } rows[] = {
+        {{0, JOB_RUNS, 0}, 0},          {{INT64_MAX - 1, JOB_RUNS, 255}, 0},
+        {{INT64_MAX, JOB_RUNS, 0}, -1}, /* one more could not be counted */
+        {{-1, JOB_RUNS, 0}, -1},        {{0, JOB_DONE, 256}, -1},
+        {{0, JOB_DONE, -1}, -1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct job_state got;
+        scope_buffer text = {0};
+        assert_int_equal(job_state_format(&rows[i].written, "j", &text), 0);
+        assert_int_equal(job_state_parse(text.data, text.length, "j", &got, NULL), rows[i].result);
+        if (rows[i].result == 0) {
+            assert_int_equal(got.restart_count, rows[i].written.restart_count);
+            assert_int_equal(got.exit_code, rows[i].written.exit_code);
+        }
+    }
+}
+
+static int write_and_read(void *context)
+{
+    const struct job_state written = {2, JOB_LEFT, 0};
+    struct job_state got;
+    scope_buffer text = {0};
+    (void)context;
+    if (job_state_format(&written, "a job whose name needs a second block of memory for the whole", &text))
+        return -1;
+    return job_state_parse(text.data, text.length,
+                           "a job whose name needs a second block of memory for the whole", &got, NULL);
+}
+
+static void without_memory_there_is_no_state(void **state)
+{
+    (void)state;
+    faults_sweep(write_and_read, NULL);
 }
 
 static void another_jobs_state_is_named(void **state)
@@ -91,6 +134,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_is_read),
         cmocka_unit_test(every_flipped_or_missing_byte_is_seen),
+        cmocka_unit_test(numbers_are_read_to_their_limits),
+        cmocka_unit_test(without_memory_there_is_no_state),
         cmocka_unit_test(another_jobs_state_is_named),
         cmocka_unit_test(a_new_life_goes_on_counting),
     };

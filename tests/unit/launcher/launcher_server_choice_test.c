@@ -60,6 +60,8 @@ static void every_rule(void **state)
         if (rows[i].first == SERVER_CHOICE_RESOLVE &&
             server_choose_resolved(&question, at, rows[i].addresses) != rows[i].serves)
             fail_msg("row %zu (%s), resolved", i, rows[i].endpoint);
+        if (question.is_host >= 0)
+            assert_int_equal(server_choose_resolved(&question, at, rows[i].addresses), question.is_host);
     }
 }
 

@@ -123,12 +123,13 @@ static void saw_roster(struct jobs *j)
     walk_saw_text(walk, text);
     roster_describe_refused(roster, text, sizeof text);
     walk_saw_text(walk, text);
-    for (int slot = -1; slot <= roster_slot_count(roster); slot++) {
+    for (int slot = -1; slot < roster_slot_count(roster); slot++) {
         text[0] = '\0';
         walk_saw_number(walk, roster_describe_other_program(roster, slot, text, sizeof text));
         walk_saw_text(walk, text);
         walk_saw_number(walk, (int64_t)roster_report_sequence(roster, slot));
     }
+    walk_saw_number(walk, (int64_t)roster_report_sequence(roster, roster_slot_count(roster)));
     walk_saw_number(walk, roster_deadline(roster).ns);
     saw_id(walk, roster_server_done(roster));
     saw_id(walk, roster_world_id(roster));
