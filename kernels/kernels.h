@@ -37,15 +37,15 @@ struct step_scalars {
     double weight_decay[8];
     double beta1, beta2, epsilon;
     double bias_correction1, bias_correction2; /* 1 - beta^t */
-    double inverse_tokens;                     /* 1 / tokens that count in the global batch */
-    double clip_norm;                          /* 0: no clipping */
-    double norm_squared;                       /* global, written by the schedule before the step */
-    double clip;                               /* factor, written by clip_factor */
+    double inverse_tokens; /* loss_scale / tokens that count in the global batch: losses' gradients */
+    double clip_norm;      /* 0: no clipping */
+    double norm_squared;   /* global, of gradients times loss_scale, written before the step */
+    double clip;           /* factor that the optimizer applies to them, written by clip_factor */
     uint64_t step;         /* number of this update, from 1; steps that were skipped do not count */
     uint64_t first_sample; /* global index of the step's first sample, below 2^63 */
     uint64_t seed;         /* of the run: dropout's masks */
     uint32_t skip;         /* not 0: the optimizer changes nothing */
-    uint32_t reserved;
+    float loss_scale;      /* what gradients are multiplied by on their way to the optimizer; 0: nothing */
 };
 
 /* Attention of q (B,T,heads,head_size) over k and v (B,T,kv_heads,head_size). Rows of q, k and v lie q_row,
@@ -192,34 +192,37 @@ struct kernels {
     /* *out = beta * *out + the sum of squares of n values, accumulated in double in a fixed order; out is
      * &scalars->norm_squared or a partial sum that a collective adds up */
     void (*norm_squared)(double *out, const void *values, int64_t n, int beta, void *stream);
-    /* scalars->clip = min(1, clip_norm / (sqrt(norm_squared) + 1e-6)), 1 where clip_norm is 0; a norm that is
-     * not finite sets skip */
+    /* scalars->clip = min(1, clip_norm / (norm + 1e-6)) / loss_scale with norm = sqrt(norm_squared) /
+     * loss_scale, 1 / loss_scale where clip_norm is 0; a norm that is not finite sets skip */
     void (*clip_factor)(struct step_scalars *scalars, void *stream);
     /* AdamW with decoupled decay, clip folded in: g = grad*clip; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
      * p -= lr (m/c1 / (sqrt(v/c2) + eps) + wd p). class selects learning_rate[] and weight_decay[]. Nothing
-     * where skip. */
+     * where skip. Of all optimizers: moved (n) of dtype_moved gets the new parameters, rounded; NULL: none.
+     */
     void (*adamw)(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class,
-                  const struct step_scalars *scalars, void *stream);
+                  void *moved, enum dtype dtype_moved, const struct step_scalars *scalars, void *stream);
 
     /* Adam as torch.optim.Adam: as adamw, but the decay is part of the gradient: g = grad*clip + wd p, and p
      * -= lr m/c1 / (sqrt(v/c2) + eps). */
-    void (*adam)(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class,
-                 const struct step_scalars *scalars, void *stream);
+    void (*adam)(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class, void *moved,
+                 enum dtype dtype_moved, const struct step_scalars *scalars, void *stream);
     /* SGD as torch.optim.SGD: g = grad*clip + wd p; momentum = g where scalars->step is 1, else
      * momentum_factor*momentum + (1-dampening) g; p -= lr (nesterov ? g + momentum_factor*momentum :
      * momentum). momentum NULL: none, p -= lr g. Nothing where skip. */
     void (*sgd)(void *param, void *momentum, const void *grad, int64_t n, int parameter_class,
-                double momentum_factor, double dampening, int nesterov, const struct step_scalars *scalars,
-                void *stream);
+                double momentum_factor, double dampening, int nesterov, void *moved, enum dtype dtype_moved,
+                const struct step_scalars *scalars, void *stream);
 
     /* values *= factor */
     void (*scale)(void *values, double factor, int64_t n, void *stream);
     /* to[i] = (dtype_to) from[i] */
     void (*cast)(void *to, enum dtype dtype_to, const void *from, enum dtype dtype_from, int64_t n,
                  void *stream);
+    /* out = beta*out + in, in of dtype_in: bf16 or f16 */
+    void (*widen)(void *out, const void *in, enum dtype dtype_in, int beta, int64_t n, void *stream);
 };
 
-enum { KERNELS_ABI = 2 };
+enum { KERNELS_ABI = 3 };
 
 /* The reference, kept for ever: plain loops, one thread. */
 const struct kernels *kernels_ref_f32(void);

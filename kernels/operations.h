@@ -37,7 +37,8 @@
     X(adam)                                                                                                  \
     X(sgd)                                                                                                   \
     X(scale)                                                                                                 \
-    X(cast)
+    X(cast)                                                                                                  \
+    X(widen)
 
 /* Declares `symbol` with the signature that the table's slot `operation` has. */
 #define KERNELS_DECLARE(operation, symbol) extern __typeof__(*((const struct kernels *)0)->operation) symbol;

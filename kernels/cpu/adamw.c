@@ -1,5 +1,6 @@
 /* adamw.c - AdamW and Adam in one pass over parameter, both moments and gradient (28 bytes a parameter;
  * formulas: kernels/ref/adamw.c, kernels/ref/adam.c). Constants are formed in double and rounded once. */
+#include "kernels/cpu/cast.h"
 #include "kernels/cpu/cpu.h"
 
 #include <math.h>
@@ -27,7 +28,7 @@ static inline __attribute__((always_inline)) void adam_chunk(float *restrict par
 }
 
 static void adam_step(float *param, float *m, float *v, const float *grad, int64_t n, int parameter_class,
-                      const struct step_scalars *scalars, int coupled)
+                      void *moved, enum dtype dtype_moved, const struct step_scalars *scalars, int coupled)
 {
     const struct adamw_constants k = {
         .clip = (float)scalars->clip,
@@ -50,19 +51,21 @@ static void adam_step(float *param, float *m, float *v, const float *grad, int64
             adam_chunk(param + first, m + first, v + first, grad + first, size, k, 1);
         else
             adam_chunk(param + first, m + first, v + first, grad + first, size, k, 0);
+        if (moved) /* while the chunk is in the cache */
+            cpu_narrow((uint16_t *)moved + first, dtype_moved, param + first, size);
     }
 }
 
-void CPU(adamw)(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class,
-                const struct step_scalars *scalars, void *stream)
+void CPU(adamw)(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class, void *moved,
+                enum dtype dtype_moved, const struct step_scalars *scalars, void *stream)
 {
     (void)stream;
-    adam_step(param, m, v, grad, n, parameter_class, scalars, 0);
+    adam_step(param, m, v, grad, n, parameter_class, moved, dtype_moved, scalars, 0);
 }
 
-void CPU(adam)(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class,
-               const struct step_scalars *scalars, void *stream)
+void CPU(adam)(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class, void *moved,
+               enum dtype dtype_moved, const struct step_scalars *scalars, void *stream)
 {
     (void)stream;
-    adam_step(param, m, v, grad, n, parameter_class, scalars, 1);
+    adam_step(param, m, v, grad, n, parameter_class, moved, dtype_moved, scalars, 1);
 }

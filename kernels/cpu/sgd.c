@@ -1,5 +1,6 @@
 /* sgd.c - SGD with momentum in one pass over parameter, momentum and gradient (20 bytes a parameter, 12
  * without momentum; rules: kernels/ref/sgd.c). Constants are formed in double and rounded once. */
+#include "kernels/cpu/cast.h"
 #include "kernels/cpu/cpu.h"
 
 struct sgd_constants {
@@ -37,8 +38,8 @@ static void plain_chunk(float *restrict param, const float *restrict grad, int64
 }
 
 void CPU(sgd)(void *param_, void *momentum_, const void *grad_, int64_t n, int parameter_class,
-              double momentum_factor, double dampening, int nesterov, const struct step_scalars *scalars,
-              void *stream)
+              double momentum_factor, double dampening, int nesterov, void *moved, enum dtype dtype_moved,
+              const struct step_scalars *scalars, void *stream)
 {
     float *param = param_, *momentum = momentum_;
     const float *grad = grad_;
@@ -63,5 +64,7 @@ void CPU(sgd)(void *param_, void *momentum_, const void *grad_, int64_t n, int p
             first_chunk(param + at, momentum + at, grad + at, size, k);
         else
             momentum_chunk(param + at, momentum + at, grad + at, size, k);
+        if (moved)
+            cpu_narrow((uint16_t *)moved + at, dtype_moved, param + at, size);
     }
 }

@@ -40,4 +40,5 @@ const struct kernels CPU(table) = {
     .sgd = CPU(sgd),
     .scale = CPU(scale),
     .cast = CPU(cast),
+    .widen = CPU(widen),
 };

@@ -3,6 +3,7 @@
  */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/narrow.cuh"
 #include "kernels/cuda/operations.h"
 
 struct adamw_constants {
@@ -29,7 +30,8 @@ static __device__ struct adamw_constants constants_of(const struct step_scalars 
 /* coupled: the decay is part of the gradient, as in Adam. */
 template <bool coupled>
 static __global__ void adamw_kernel(float *param, float *m, float *v, const float *grad, int64_t n,
-                                    int parameter_class, const struct step_scalars *scalars)
+                                    int parameter_class, uint16_t *moved, enum dtype dtype_moved,
+                                    const struct step_scalars *scalars)
 {
     __shared__ struct adamw_constants k;
     if (scalars->skip)
@@ -45,13 +47,15 @@ static __global__ void adamw_kernel(float *param, float *m, float *v, const floa
         param[i] = param[i] - k.rate * (coupled ? step : step + k.decay * param[i]);
         m[i] = m_new;
         v[i] = v_new;
+        if (moved)
+            moved[i] = narrow_encode(param[i], dtype_moved);
     }
 }
 
 template <bool coupled>
 static int launch(const char *name, void *param, void *m, void *v, const void *grad, int64_t n,
-                  int parameter_class, const struct step_scalars *scalars, void *stream,
-                  struct muster_error *err)
+                  int parameter_class, void *moved, enum dtype dtype_moved,
+                  const struct step_scalars *scalars, void *stream, struct muster_error *err)
 {
     struct cuda_grid grid = cuda_grid_elements(n);
     CUDA_CHECK_SIZE(name, n, err);
@@ -59,19 +63,24 @@ static int launch(const char *name, void *param, void *m, void *v, const void *g
     if (n == 0)
         return 0;
     adamw_kernel<coupled><<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>(
-        (float *)param, (float *)m, (float *)v, (const float *)grad, n, parameter_class, scalars);
+        (float *)param, (float *)m, (float *)v, (const float *)grad, n, parameter_class, (uint16_t *)moved,
+        dtype_moved, scalars);
     CUDA_CHECK_LAUNCH(name, err);
     return 0;
 }
 
 extern "C" int cuda_adamw(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class,
-                          const struct step_scalars *scalars, void *stream, struct muster_error *err)
+                          void *moved, enum dtype dtype_moved, const struct step_scalars *scalars,
+                          void *stream, struct muster_error *err)
 {
-    return launch<false>("adamw", param, m, v, grad, n, parameter_class, scalars, stream, err);
+    return launch<false>("adamw", param, m, v, grad, n, parameter_class, moved, dtype_moved, scalars, stream,
+                         err);
 }
 
 extern "C" int cuda_adam(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class,
-                         const struct step_scalars *scalars, void *stream, struct muster_error *err)
+                         void *moved, enum dtype dtype_moved, const struct step_scalars *scalars,
+                         void *stream, struct muster_error *err)
 {
-    return launch<true>("adam", param, m, v, grad, n, parameter_class, scalars, stream, err);
+    return launch<true>("adam", param, m, v, grad, n, parameter_class, moved, dtype_moved, scalars, stream,
+                        err);
 }

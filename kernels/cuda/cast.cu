@@ -5,10 +5,8 @@
  * between float, bf16 and f16 nothing goes through double, of which small GPUs have few units. */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/narrow.cuh"
 #include "kernels/cuda/operations.h"
-
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 
 static __device__ inline float widen(float value)
 {
@@ -132,4 +130,28 @@ extern "C" int cuda_cast(void *to, enum dtype dtype_to, const void *from, enum d
     }
     return error_set(err, MUSTER_E_INVALID, "cast: dtype_to is %d; it must be 0 to %d", (int)dtype_to,
                      DTYPE_COUNT - 1);
+}
+
+static __global__ void widen_kernel(float *out, const uint16_t *in, enum dtype dtype_in, int beta, int64_t n)
+{
+    for (int64_t i = thread_first(); i < n; i += thread_stride()) {
+        float value = narrow_decode(in[i], dtype_in);
+        out[i] = beta ? out[i] + value : value;
+    }
+}
+
+extern "C" int cuda_widen(void *out, const void *in, enum dtype dtype_in, int beta, int64_t n, void *stream,
+                          struct muster_error *err)
+{
+    struct cuda_grid grid = cuda_grid_elements(n);
+    CUDA_CHECK_SIZE("widen", n, err);
+    if (dtype_in != DTYPE_BF16 && dtype_in != DTYPE_F16)
+        return error_set(err, MUSTER_E_INVALID, "widen: dtype_in is %d; it must be bf16 or f16",
+                         (int)dtype_in);
+    if (n == 0)
+        return 0;
+    widen_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>((float *)out, (const uint16_t *)in,
+                                                                         dtype_in, beta, n);
+    CUDA_CHECK_LAUNCH("widen", err);
+    return 0;
 }

@@ -42,7 +42,8 @@ extern "C" {
     X(adam)                                                                                                  \
     X(sgd)                                                                                                   \
     X(scale)                                                                                                 \
-    X(cast)
+    X(cast)                                                                                                  \
+    X(widen)
 
 int cuda_embedding_forward(void *out, const int32_t *tokens, const void *wte, const void *wpe, int B, int T,
                            int C, void *stream, struct muster_error *err);
@@ -84,17 +85,22 @@ int cuda_loss_sum(double *total, int64_t *count, const void *losses, const int32
                   void *stream, struct muster_error *err);
 int cuda_clip_factor(struct step_scalars *scalars, void *stream, struct muster_error *err);
 /* parameter_class outside 0..7 is MUSTER_E_INVALID, for all optimizers. */
-int cuda_adamw(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class,
-               const struct step_scalars *scalars, void *stream, struct muster_error *err);
-int cuda_adam(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class,
-              const struct step_scalars *scalars, void *stream, struct muster_error *err);
+int cuda_adamw(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class, void *moved,
+               enum dtype dtype_moved, const struct step_scalars *scalars, void *stream,
+               struct muster_error *err);
+int cuda_adam(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class, void *moved,
+              enum dtype dtype_moved, const struct step_scalars *scalars, void *stream,
+              struct muster_error *err);
 int cuda_sgd(void *param, void *momentum, const void *grad, int64_t n, int parameter_class,
-             double momentum_factor, double dampening, int nesterov, const struct step_scalars *scalars,
-             void *stream, struct muster_error *err);
+             double momentum_factor, double dampening, int nesterov, void *moved, enum dtype dtype_moved,
+             const struct step_scalars *scalars, void *stream, struct muster_error *err);
 int cuda_scale(void *values, double factor, int64_t n, void *stream, struct muster_error *err);
 /* An unknown dtype is MUSTER_E_INVALID. */
 int cuda_cast(void *to, enum dtype dtype_to, const void *from, enum dtype dtype_from, int64_t n, void *stream,
               struct muster_error *err);
+/* dtype_in is bf16 or f16, else MUSTER_E_INVALID. */
+int cuda_widen(void *out, const void *in, enum dtype dtype_in, int beta, int64_t n, void *stream,
+               struct muster_error *err);
 
 /* The slot has no work memory; two passes need some: cuda_norm_squared_work() bytes, aligned for double. */
 int cuda_norm_squared(double *out, const void *values, int64_t n, int beta, void *work, void *stream,

@@ -2,11 +2,12 @@
  * Constants are rounded once. */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/narrow.cuh"
 #include "kernels/cuda/operations.h"
 
 static __global__ void sgd_kernel(float *param, float *momentum, const float *grad, int64_t n,
                                   int parameter_class, float factor, float added, int nesterov,
-                                  const struct step_scalars *scalars)
+                                  uint16_t *moved, enum dtype dtype_moved, const struct step_scalars *scalars)
 {
     if (scalars->skip)
         return;
@@ -21,12 +22,15 @@ static __global__ void sgd_kernel(float *param, float *momentum, const float *gr
             momentum[i] = m;
         }
         param[i] = param[i] - rate * step;
+        if (moved)
+            moved[i] = narrow_encode(param[i], dtype_moved);
     }
 }
 
 extern "C" int cuda_sgd(void *param, void *momentum, const void *grad, int64_t n, int parameter_class,
-                        double momentum_factor, double dampening, int nesterov,
-                        const struct step_scalars *scalars, void *stream, struct muster_error *err)
+                        double momentum_factor, double dampening, int nesterov, void *moved,
+                        enum dtype dtype_moved, const struct step_scalars *scalars, void *stream,
+                        struct muster_error *err)
 {
     struct cuda_grid grid = cuda_grid_elements(n);
     CUDA_CHECK_SIZE("sgd", n, err);
@@ -35,7 +39,7 @@ extern "C" int cuda_sgd(void *param, void *momentum, const void *grad, int64_t n
         return 0;
     sgd_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>(
         (float *)param, (float *)momentum, (const float *)grad, n, parameter_class, (float)momentum_factor,
-        (float)(1.0 - dampening), nesterov, scalars);
+        (float)(1.0 - dampening), nesterov, (uint16_t *)moved, dtype_moved, scalars);
     CUDA_CHECK_LAUNCH("sgd", err);
     return 0;
 }

@@ -5,13 +5,12 @@
 #include <math.h>
 
 void REF(adamw)(void *param_, void *m_, void *v_, const void *grad_, int64_t n, int parameter_class,
-                const struct step_scalars *scalars, void *stream)
+                void *moved, enum dtype dtype_moved, const struct step_scalars *scalars, void *stream)
 {
     real *param = param_, *m = m_, *v = v_;
     const real *grad = grad_;
     const struct step_scalars *s = scalars;
     double rate = s->learning_rate[parameter_class], decay = s->weight_decay[parameter_class];
-    (void)stream;
     if (s->skip)
         return;
     for (int64_t i = 0; i < n; i++) {
@@ -23,4 +22,6 @@ void REF(adamw)(void *param_, void *m_, void *v_, const void *grad_, int64_t n, 
         m[i] = (real)m_new;
         v[i] = (real)v_new;
     }
+    if (moved)
+        REF(cast)(moved, dtype_moved, param, REF_DTYPE, n, stream);
 }

@@ -113,3 +113,13 @@ void REF(cast)(void *to, enum dtype dtype_to, const void *from, enum dtype dtype
     for (int64_t i = 0; i < n; i++)
         store(to, dtype_to, i, load(from, dtype_from, i));
 }
+
+void REF(widen)(void *out_, const void *in, enum dtype dtype_in, int beta, int64_t n, void *stream)
+{
+    real *out = out_;
+    (void)stream;
+    for (int64_t i = 0; i < n; i++) {
+        real value = (real)load(in, dtype_in, i);
+        out[i] = beta ? out[i] + value : value;
+    }
+}

@@ -17,12 +17,13 @@ void REF(norm_squared)(double *out, const void *values_, int64_t n, int beta, vo
 void REF(clip_factor)(struct step_scalars *scalars, void *stream)
 {
     (void)stream;
-    double norm = sqrt(scalars->norm_squared);
-    scalars->clip = 1.0;
+    double unscale = scalars->loss_scale > 0 ? 1.0 / (double)scalars->loss_scale : 1.0;
+    double norm = sqrt(scalars->norm_squared) * unscale;
+    scalars->clip = unscale;
     if (!isfinite(norm)) {
         scalars->skip = 1;
         return;
     }
     if (scalars->clip_norm > 0)
-        scalars->clip = fmin(1.0, scalars->clip_norm / (norm + 1e-6));
+        scalars->clip = fmin(1.0, scalars->clip_norm / (norm + 1e-6)) * unscale;
 }

@@ -3,14 +3,13 @@
 #include "kernels/ref/real.h"
 
 void REF(sgd)(void *param_, void *momentum_, const void *grad_, int64_t n, int parameter_class,
-              double momentum_factor, double dampening, int nesterov, const struct step_scalars *scalars,
-              void *stream)
+              double momentum_factor, double dampening, int nesterov, void *moved, enum dtype dtype_moved,
+              const struct step_scalars *scalars, void *stream)
 {
     real *param = param_, *momentum = momentum_;
     const real *grad = grad_;
     const struct step_scalars *s = scalars;
     double rate = s->learning_rate[parameter_class], decay = s->weight_decay[parameter_class];
-    (void)stream;
     if (s->skip)
         return;
     for (int64_t i = 0; i < n; i++) {
@@ -22,4 +21,6 @@ void REF(sgd)(void *param_, void *momentum_, const void *grad_, int64_t n, int p
         }
         param[i] = (real)((double)param[i] - rate * step);
     }
+    if (moved)
+        REF(cast)(moved, dtype_moved, param, REF_DTYPE, n, stream);
 }

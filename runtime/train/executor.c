@@ -76,26 +76,31 @@ static void run_clip(void *argument)
     b->executor->parts.kernels->clip_factor(b->executor->scalars, b->context.stream);
 }
 
-/* One segment of a shard: `at` bytes from the begin of param, its gradient and its moments. */
-static void step_segment(const struct op_block *b, const struct plan_segment *segment, char *m, char *v)
+/* One segment of a shard: `at` bytes from the begin of param, its gradient and its moments. master NULL: the
+ * parameters in `to` are stepped themselves. */
+static void step_segment(const struct op_block *b, const struct plan_segment *segment, char *master, char *m,
+                         char *v)
 {
     const struct executor_parts *parts = &b->executor->parts;
     const struct kernels *k = parts->kernels;
     const struct optimizer_options *o = &parts->plan->options.optimizer;
     const struct step_scalars *scalars = b->executor->scalars;
     const int64_t at = segment->offset * dtype_size(k->dtype), n = segment->count;
-    char *param = (char *)b->to + at;
+    const enum dtype moves = parts->plan->options.param_dtype;
+    char *param = (master ? master : (char *)b->to) + at;
+    char *moved = master ? (char *)b->to + segment->offset * dtype_size(moves) : NULL;
     const char *grad = (const char *)b->from + at;
+    const int class = segment->parameter_class;
     switch (o->kind) {
     case OPTIMIZER_ADAM:
-        k->adam(param, m + at, v + at, grad, n, segment->parameter_class, scalars, b->context.stream);
+        k->adam(param, m + at, v + at, grad, n, class, moved, moves, scalars, b->context.stream);
         break;
     case OPTIMIZER_SGD:
-        k->sgd(param, m ? m + at : NULL, grad, n, segment->parameter_class, o->momentum, o->dampening,
-               o->nesterov, scalars, b->context.stream);
+        k->sgd(param, m ? m + at : NULL, grad, n, class, o->momentum, o->dampening, o->nesterov, moved, moves,
+               scalars, b->context.stream);
         break;
     default: /* OPTIMIZER_ADAMW */
-        k->adamw(param, m + at, v + at, grad, n, segment->parameter_class, scalars, b->context.stream);
+        k->adamw(param, m + at, v + at, grad, n, class, moved, moves, scalars, b->context.stream);
         break;
     }
 }
@@ -106,13 +111,27 @@ static void run_step(void *argument)
     const struct executor_parts *parts = &b->executor->parts;
     const struct param_group *group = &parts->plan->groups[b->op->group];
     char *m = executor_address(parts, group->moment1, 0), *v = executor_address(parts, group->moment2, 0);
+    char *master = executor_address(parts, group->master, 0);
     for (int i = 0; i < group->segment_count; i++)
-        step_segment(b, &parts->plan->segments[group->first_segment + i], m, v);
+        step_segment(b, &parts->plan->segments[group->first_segment + i], master, m, v);
+}
+
+static void run_cast(void *argument)
+{
+    const struct op_block *b = argument;
+    const struct kernels *k = b->executor->parts.kernels;
+    const struct plan_entry *entries = b->executor->parts.plan->entries;
+    const enum dtype from = entries[b->op->from].dtype, to = entries[b->op->to].dtype;
+    const int64_t n = b->op->bytes / dtype_size(to);
+    if (to == k->dtype)
+        k->widen(b->to, b->from, from, b->op->beta, n, b->context.stream);
+    else
+        k->cast(b->to, to, b->from, from, n, b->context.stream);
 }
 
 static void (*const runs[OP_KIND_COUNT])(void *) = {
     [OP_FORWARD] = run_forward, [OP_BACKWARD] = run_backward, [OP_NORM] = run_norm,
-    [OP_CLIP] = run_clip,       [OP_STEP] = run_step,
+    [OP_CLIP] = run_clip,       [OP_STEP] = run_step,         [OP_CAST] = run_cast,
 };
 
 /* ---- creation ---- */

@@ -52,6 +52,12 @@ static void clip_factor_rules(void **state)
         s = (struct step_scalars){.norm_squared = (double)NAN, .clip_norm = 1};
         (*k)->clip_factor(&s, NULL);
         assert_true(s.skip == 1);
+        s = (struct step_scalars){.norm_squared = 16 * 256 * 256, .clip_norm = 1, .loss_scale = 256};
+        (*k)->clip_factor(&s, NULL); /* of the norm without the scale, which the factor takes off */
+        assert_true(fabs(s.clip - 1 / (4 + 1e-6) / 256) < 1e-17);
+        s = (struct step_scalars){.norm_squared = 1, .loss_scale = 256};
+        (*k)->clip_factor(&s, NULL);
+        assert_true(s.clip == 1.0 / 256 && !s.skip);
         s = (struct step_scalars){.norm_squared = (double)INFINITY};
         (*k)->clip_factor(&s, NULL);
         assert_true(s.skip == 1);
@@ -68,8 +74,20 @@ static struct step_scalars adamw_scalars(void)
     return s;
 }
 
-typedef void adam_function(void *, void *, void *, const void *, int64_t, int, const struct step_scalars *,
-                           void *);
+typedef void adam_function(void *, void *, void *, const void *, int64_t, int, void *, enum dtype,
+                           const struct step_scalars *, void *);
+
+/* What an optimizer has moved is its parameters, rounded. */
+static bool moved_matches(const uint16_t *moved, enum dtype dtype, const float *param, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t expected;
+        reference()->cast(&expected, dtype, &param[i], DTYPE_F32, 1, NULL);
+        if (moved[i] != expected)
+            return false;
+    }
+    return true;
+}
 
 static void check_adamw(const struct kernels *k, bool coupled, size_t n, int parameter_class,
                         enum kernels_fill fill)
@@ -86,8 +104,11 @@ static void check_adamw(const struct kernels *k, bool coupled, size_t n, int par
     double G = floats_largest(grad, n) + (coupled ? 0.1 : 0), M = floats_largest(m, n) + G;
     computing("%s %s n=%zu class=%d fill=%s", k->name, coupled ? "adam" : "adamw", n, parameter_class,
               kernels_fill_name(fill));
-    expected(param64, m64, v64, grad64, (int64_t)n, parameter_class, &s, NULL);
-    run(param, m, v, grad, (int64_t)n, parameter_class, &s, NULL);
+    scope_memory uint16_t *moved = (uint16_t *)floats_new(n, FILL_UNIT);
+    enum dtype dtype = parameter_class ? DTYPE_BF16 : DTYPE_F16;
+    expected(param64, m64, v64, grad64, (int64_t)n, parameter_class, NULL, DTYPE_F32, &s, NULL);
+    run(param, m, v, grad, (int64_t)n, parameter_class, moved, dtype, &s, NULL);
+    assert_true(moved_matches(moved, dtype, param, n));
     /* Each constant, product and sum rounds once; the sum for m may cancel, and g where the decay is part of
      * it, so they are absolute in the size of their terms. */
     assert_true(doubles_close("m", m, m64, n, 4 * U * M, U));
@@ -98,7 +119,9 @@ static void check_adamw(const struct kernels *k, bool coupled, size_t n, int par
     assert_true(doubles_close("param", param, param64, n, step_off, 4 * U));
     s.skip = 1;
     scope_memory float *before = floats_copy(param, n);
-    run(param, m, v, grad, (int64_t)n, parameter_class, &s, NULL);
+    memset(moved, 0x5a, n * sizeof *moved);
+    run(param, m, v, grad, (int64_t)n, parameter_class, moved, dtype, &s, NULL);
+    assert_true(n == 0 || moved[n - 1] == 0x5a5a);
     assert_memory_equal(before, param, n * sizeof *before);
 }
 
@@ -124,7 +147,7 @@ static void gradient_vanishes(void **state)
     for (const struct kernels *const *k = kernels_variants(); *k; k++) {
         struct step_scalars s = adamw_scalars();
         float param[3] = {1, 2, 3}, m[3] = {0}, v[3] = {0}, grad[3] = {0, 1e-30f, -1e-30f};
-        (*k)->adamw(param, m, v, grad, 3, 1, &s, NULL);
+        (*k)->adamw(param, m, v, grad, 3, 1, NULL, DTYPE_F32, &s, NULL);
         assert_true(floats_close("param", param, (const float[]){1, 2, 3}, 3, 1e-20, U));
     }
 }
@@ -136,6 +159,7 @@ static void check_sgd(const struct kernels *k, size_t n, double factor, double d
     struct step_scalars s = adamw_scalars();
     scope_memory float *param = floats_new(n, FILL_UNIT), *momentum = floats_new(n, FILL_UNIT);
     scope_memory double *param64 = doubles_of(param, n), *momentum64 = doubles_of(momentum, n);
+    scope_memory uint16_t *moved = (uint16_t *)floats_new(n, FILL_UNIT);
     bool plain = factor == 0;
     double G = 0, M = 1;
     if (n > 0)
@@ -146,9 +170,10 @@ static void check_sgd(const struct kernels *k, size_t n, double factor, double d
         computing("%s sgd n=%zu factor=%g dampening=%g nesterov=%d class=%d step=%d fill=%s", k->name, n,
                   factor, dampening, nesterov, parameter_class, (int)s.step, kernels_fill_name(fill));
         exact()->sgd(param64, plain ? NULL : momentum64, grad64, (int64_t)n, parameter_class, factor,
-                     dampening, nesterov, &s, NULL);
+                     dampening, nesterov, NULL, DTYPE_F32, &s, NULL);
         k->sgd(param, plain ? NULL : momentum, grad, (int64_t)n, parameter_class, factor, dampening, nesterov,
-               &s, NULL);
+               moved, DTYPE_BF16, &s, NULL);
+        assert_true(moved_matches(moved, DTYPE_BF16, param, n));
         G = fmax(G, floats_largest(grad, n) + 1), M = factor * M + G;
         if (!plain)
             assert_true(doubles_close("momentum", momentum, momentum64, n, (double)s.step * 8 * U * M, U));
@@ -158,7 +183,7 @@ static void check_sgd(const struct kernels *k, size_t n, double factor, double d
     s.skip = 1;
     scope_memory float *before = floats_copy(param, n);
     k->sgd(param, plain ? NULL : momentum, before, (int64_t)n, parameter_class, factor, dampening, nesterov,
-           &s, NULL);
+           moved, DTYPE_BF16, &s, NULL);
     assert_memory_equal(before, param, n * sizeof *before);
 }
 

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "kernels/cpu/exp.h"
+#include "kernels/narrow.h"
 #include "tests/unit/kernels/kernels_support.h"
 
 /* Takes the place of OpenBLAS's own: the dynamic linker finds the program's first. What the real one says is
@@ -167,6 +168,52 @@ static void casts_match(void **state)
         }
 }
 
+/* All codes of both types, alone and added. */
+static void widening_matches(void **state)
+{
+    enum { COUNT = 65536 };
+    static uint16_t codes[COUNT];
+    static float got[COUNT], expected[COUNT];
+    (void)state;
+    for (uint32_t i = 0; i < COUNT; i++)
+        codes[i] = (uint16_t)i;
+    for (const struct kernels *const *k = kernels_variants(); *k; k++)
+        for (int run = 0; run < 4; run++) {
+            enum dtype dtype = run & 1 ? DTYPE_BF16 : DTYPE_F16;
+            for (int i = 0; i < COUNT; i++)
+                got[i] = expected[i] = (float)i * 0.125f;
+            kernels_ref_f32()->widen(expected, codes, dtype, run >> 1, COUNT, NULL);
+            (*k)->widen(got, codes, dtype, run >> 1, COUNT, NULL);
+            for (int i = 0; i < COUNT; i++)
+                if (memcmp(&got[i], &expected[i], sizeof got[i]) != 0 &&
+                    !(isnan(got[i]) && isnan(expected[i])))
+                    fail_msg("%s widen %s of %04x, beta %d: %a, expected %a", (*k)->name, dtype_name(dtype),
+                             codes[i], run >> 1, (double)got[i], (double)expected[i]);
+        }
+}
+
+/* narrow.h on the processor that every build has, of every 257th float and each beside a tie. */
+static void narrow_is_the_reference(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < (uint64_t)1 << 32; i += 257) {
+        uint32_t bits = (uint32_t)i;
+        for (int tie = 0; tie < 2; tie++) {
+            if (tie)
+                bits = (bits & ~0x1fffu) | (i & 1 ? 0x1000u : 0x0fffu) | (i & 2 ? 0x1u : 0);
+            float value;
+            uint16_t f16;
+            memcpy(&value, &bits, sizeof value);
+            if (i % 65792 == 0 || fabsf(value) < 1e-4f || fabsf(value) > 60000.0f) {
+                kernels_ref_f32()->cast(&f16, DTYPE_F16, &value, DTYPE_F32, 1, NULL);
+                if (narrow_to_f16(value) != f16)
+                    fail_msg("%a (%08x): %04x, expected %04x", (double)value, bits, narrow_to_f16(value),
+                             f16);
+            }
+        }
+    }
+}
+
 static void threads_are_checked(void **state)
 {
     struct muster_error err = {0};
@@ -195,6 +242,7 @@ int main(void)
         cmocka_unit_test(tables_are_complete), cmocka_unit_test(dtypes_are_named),
         cmocka_unit_test(exp_error),           cmocka_unit_test(narrow_formats),
         cmocka_unit_test(integers_saturate),   cmocka_unit_test(casts_match),
+        cmocka_unit_test(widening_matches),    cmocka_unit_test(narrow_is_the_reference),
         cmocka_unit_test(threads_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
