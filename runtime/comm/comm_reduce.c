@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "kernels/narrow.h"
 #include "proto/base/error.h"
 
 enum { BLOCK = 1024 }; /* elements */
@@ -91,29 +92,54 @@ static void scale_double(double *block, int n, double factor)
         block[i] *= factor;
 }
 
-/* 16-bit floats through the plain reference conversion. */
-static void narrow_block(const struct comm_op *op, float *block, const void *const *sources, int size,
-                         int64_t first, int n)
-{
-    const struct kernels *k = kernels_ref_f32();
-    float next[BLOCK];
-    k->cast(block, DTYPE_F32, (const uint16_t *)sources[0] + first, op->dtype, n, NULL);
-    for (int i = 1; i < size; i++) {
-        k->cast(next, DTYPE_F32, (const uint16_t *)sources[i] + first, op->dtype, n, NULL);
-        (op->reduction == REDUCE_MAX ? max_float : add_float)(block, next, n);
+/* The loops of a 16-bit type: widened to float, added there, rounded once at the end. */
+#define NARROW_LOOPS(type)                                                                                   \
+    static void set_##type(float *restrict to, const uint16_t *restrict a, int n)                            \
+    {                                                                                                        \
+        for (int i = 0; i < n; i++)                                                                          \
+            to[i] = narrow_from_##type(a[i]);                                                                \
+    }                                                                                                        \
+    static void set2_##type(float *restrict to, const uint16_t *a, const uint16_t *b, int n)                 \
+    {                                                                                                        \
+        for (int i = 0; i < n; i++)                                                                          \
+            to[i] = narrow_from_##type(a[i]) + narrow_from_##type(b[i]);                                     \
+    }                                                                                                        \
+    static void add_##type(float *restrict to, const uint16_t *restrict a, int n)                            \
+    {                                                                                                        \
+        for (int i = 0; i < n; i++)                                                                          \
+            to[i] += narrow_from_##type(a[i]);                                                               \
+    }                                                                                                        \
+    static void round_##type(uint16_t *restrict out, const float *restrict block, int n)                     \
+    {                                                                                                        \
+        for (int i = 0; i < n; i++)                                                                          \
+            out[i] = narrow_to_##type(block[i]);                                                             \
+    }                                                                                                        \
+    static void block_##type(float *restrict block, const void *const *sources, int size, int64_t first,     \
+                             int n, enum comm_reduction reduction)                                           \
+    {                                                                                                        \
+        float next[BLOCK];                                                                                   \
+        int taken = reduction != REDUCE_MAX && size > 1 ? 2 : 1;                                             \
+        if (taken == 2)                                                                                      \
+            set2_##type(block, (const uint16_t *)sources[0] + first, (const uint16_t *)sources[1] + first,   \
+                        n);                                                                                  \
+        else                                                                                                 \
+            set_##type(block, (const uint16_t *)sources[0] + first, n);                                      \
+        for (; taken < size && reduction != REDUCE_MAX; taken++)                                             \
+            add_##type(block, (const uint16_t *)sources[taken] + first, n);                                  \
+        for (; taken < size; taken++) {                                                                      \
+            set_##type(next, (const uint16_t *)sources[taken] + first, n);                                   \
+            max_float(block, next, n);                                                                       \
+        }                                                                                                    \
+    }                                                                                                        \
+    static void put_##type(uint16_t *restrict out, float *restrict block, int n, bool accumulate)            \
+    {                                                                                                        \
+        if (accumulate)                                                                                      \
+            add_##type(block, out, n);                                                                       \
+        round_##type(out, block, n);                                                                         \
     }
-}
 
-static void narrow_put(const struct comm_op *op, uint16_t *out, float *block, int n)
-{
-    const struct kernels *k = kernels_ref_f32();
-    float old[BLOCK];
-    if (op->accumulate) {
-        k->cast(old, DTYPE_F32, out, op->dtype, n, NULL);
-        add_float(block, old, n);
-    }
-    k->cast(out, op->dtype, block, DTYPE_F32, n, NULL);
-}
+NARROW_LOOPS(bf16)
+NARROW_LOOPS(f16)
 
 void comm_reduce(const struct comm_op *op, int size, void *out, const void *const *sources, int64_t count)
 {
@@ -142,11 +168,17 @@ void comm_reduce(const struct comm_op *op, int size, void *out, const void *cons
             block_int32_t(block.i32, sources, size, first, n, op->reduction);
             put_int32_t((int32_t *)out + first, block.i32, n, op->accumulate);
             break;
-        default: /* comm_reduce_check admits only the 16-bit floats here */
-            narrow_block(op, block.f32, sources, size, first, n);
+        case DTYPE_BF16:
+            block_bf16(block.f32, sources, size, first, n, op->reduction);
             if (average)
                 scale_float(block.f32, n, 1.0F / (float)size);
-            narrow_put(op, (uint16_t *)out + first, block.f32, n);
+            put_bf16((uint16_t *)out + first, block.f32, n, op->accumulate);
+            break;
+        default: /* comm_reduce_check admits only f16 here */
+            block_f16(block.f32, sources, size, first, n, op->reduction);
+            if (average)
+                scale_float(block.f32, n, 1.0F / (float)size);
+            put_f16((uint16_t *)out + first, block.f32, n, op->accumulate);
             break;
         }
     }
