@@ -75,6 +75,28 @@ static int check_optimizer(const struct optimizer_options *o, struct muster_erro
     return 0;
 }
 
+static bool is_narrow(enum dtype dtype)
+{
+    return dtype == DTYPE_BF16 || dtype == DTYPE_F16;
+}
+
+static int check_dtypes(const struct plan_options *o, struct muster_error *err)
+{
+    if (o->dtype != DTYPE_F32 && o->dtype != DTYPE_F64)
+        return error_set(err, MUSTER_E_UNSUPPORTED, "parameters of dtype %d; plans are for f32 and f64",
+                         (int)o->dtype);
+    const enum dtype moved[] = {o->param_dtype, o->reduce_dtype};
+    for (int i = 0; i < 2; i++)
+        if (!is_narrow(moved[i]) && moved[i] != DTYPE_F32 && moved[i] != o->dtype)
+            return error_set(err, MUSTER_E_UNSUPPORTED, "%s of dtype %s; use bf16, f16 or %s",
+                             i ? "reductions" : "parameters", dtype_name(moved[i]), dtype_name(o->dtype));
+    if (o->compression != COMPRESSION_NONE && is_narrow(o->reduce_dtype))
+        return error_set(err, MUSTER_E_UNSUPPORTED,
+                         "compressed gradients are of %s; use it as reduce_dtype, not %s",
+                         dtype_name(o->dtype), dtype_name(o->reduce_dtype));
+    return 0;
+}
+
 static int plan_check_options(const struct model *model, const struct plan_options *o,
                               struct muster_error *err)
 {
@@ -82,9 +104,8 @@ static int plan_check_options(const struct model *model, const struct plan_optio
         return error_set(err, MUSTER_E_INVALID, "strategy %d is unknown", (int)o->strategy);
     if (check_mesh(model, o, err) < 0 || check_shape(model, o, err) < 0)
         return -1;
-    if (o->dtype != DTYPE_F32 && o->dtype != DTYPE_F64)
-        return error_set(err, MUSTER_E_UNSUPPORTED, "parameters of dtype %d; plans are for f32 and f64",
-                         (int)o->dtype);
+    if (check_dtypes(o, err) < 0)
+        return -1;
     if (o->prefetch_forward < 0 || o->prefetch_forward > PREFETCH_LIMIT || o->prefetch_backward < 0 ||
         o->prefetch_backward > PREFETCH_LIMIT)
         return error_set(err, MUSTER_E_INVALID, "prefetch of %d forward and %d backward; use 0 to %d",
@@ -110,7 +131,9 @@ static void set_traits(struct plan_builder *b)
 {
     const struct plan_options *o = b->options;
     b->place = mesh_place_of(o->mesh, o->rank);
-    b->element = dtype_size(o->dtype);
+    b->real = dtype_size(o->dtype);
+    b->param = dtype_size(o->param_dtype);
+    b->reduce = dtype_size(o->reduce_dtype);
     b->shard_ranks = o->strategy == STRATEGY_NO_SHARD ? 1 : o->mesh.shard;
     b->reshard = b->shard_ranks > 1 && o->strategy != STRATEGY_SHARD_OPTIM;
     b->keep = o->strategy == STRATEGY_SHARD_GRAD_OP;
@@ -131,9 +154,11 @@ static void set_traits(struct plan_builder *b)
 static int add_state(struct plan_builder *b, int g, enum plan_kind kind, enum memory_class memory,
                      int64_t elements, int *entry)
 {
-    *entry = plan_add_buffer(b, kind, memory, elements * b->element);
+    const enum dtype dtype = kind == PLAN_PARAM_SHARD ? b->options->param_dtype : b->options->dtype;
+    *entry = plan_add_buffer(b, kind, memory, elements * dtype_size(dtype));
     if (*entry < 0)
         return -1;
+    b->plan->entries[*entry].dtype = dtype;
     b->plan->entries[*entry].group = g;
     b->plan->entries[*entry].checkpointed = true;
     return 0;
@@ -144,8 +169,15 @@ static int add_parameters(struct plan_builder *b)
     for (int g = 0; g < b->plan->group_count; g++) {
         struct param_group *group = &b->plan->groups[g];
         int64_t held = group->resident ? group->padded : group->shard;
-        if (group->local && add_state(b, g, PLAN_PARAM_SHARD, MEMORY_COMM, held, &group->param) < 0)
+        if (!group->local)
+            continue;
+        if (add_state(b, g, PLAN_PARAM_SHARD, MEMORY_COMM, held, &group->param) < 0)
             return -1;
+        if (!plan_narrow_params(b) || !group->trainable || !b->options->train)
+            continue;
+        if (add_state(b, g, PLAN_MASTER, MEMORY_DEVICE, group->shard, &group->master) < 0)
+            return -1;
+        b->plan->entries[group->param].checkpointed = false; /* it is the master, rounded */
     }
     return 0;
 }
@@ -224,6 +256,8 @@ static uint64_t hash_op(uint64_t hash, const struct schedule_op *op)
     };
     hash = hash_ints(hash, fields, sizeof fields / sizeof *fields);
     hash = hash_ints(hash, op->wait, (size_t)op->wait_count);
+    if (op->kind == OP_CAST)
+        hash = hash_ints(hash, (const int[]){op->beta}, 1);
     hash = hash_ints(hash, op->weight, LAYER_GROUPS);
     hash = hash_ints(hash, op->grad, LAYER_GROUPS);
     hash = text_hash(hash, op->grad_beta, sizeof op->grad_beta);
@@ -250,6 +284,8 @@ static uint64_t hash_asked(uint64_t hash, const struct model *model, const struc
         (int)o->optimizer.kind,
         o->optimizer.nesterov,
     };
+    if (o->param_dtype != o->dtype || o->reduce_dtype != o->dtype || o->check)
+        hash = hash_ints(hash, (const int[]){(int)o->param_dtype, (int)o->reduce_dtype, o->check}, 3);
     const double numbers[] = {o->topk_ratio, o->optimizer.momentum, o->optimizer.dampening};
     hash = hash_ints(hash, fields, sizeof fields / sizeof *fields);
     hash = text_hash(hash, numbers, sizeof numbers);
@@ -311,6 +347,8 @@ int plan_build(const struct model *model, const struct plan_options *options, st
         return -1;
     struct plan made = {.options = *options};
     made.options.world_size = mesh_size(options->mesh);
+    made.options.param_dtype = is_narrow(options->param_dtype) ? options->param_dtype : options->dtype;
+    made.options.reduce_dtype = is_narrow(options->reduce_dtype) ? options->reduce_dtype : options->dtype;
     struct plan_builder b = {.model = model, .options = &made.options, .plan = &made, .err = err};
     set_traits(&b);
     int result = build(&b);

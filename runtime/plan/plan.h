@@ -87,11 +87,15 @@ struct plan_options {
     int rank, world_size; /* world_size 0: the product of the mesh's sides */
     struct shape shape;   /* of a micro-batch */
     int micro_batches;    /* accumulation: micro-batches of one step */
-    enum dtype dtype;     /* of parameters, activations and gradients */
+    enum dtype dtype; /* of arithmetic, activations, master parameters and optimizer state: the kernels' */
+    /* DTYPE_BF16 or DTYPE_F16, else as dtype (plan.options has the choice): of parameters as gathers move
+     * them, and of gradients as reductions do. Layers and the optimizer see widened copies. */
+    enum dtype param_dtype, reduce_dtype;
     int prefetch_forward; /* gathers in flight ahead of compute; 0: none, no overlap */
     int prefetch_backward;
     int64_t group_bytes; /* size that small units are merged up to; 0: clamp(total/8, 64 KB, 48 MB) */
     bool clip;           /* global-norm clipping */
+    bool check;          /* a gradient that is not finite, on any rank, skips the step; clip implies it */
     bool train;          /* false: forward only */
     struct optimizer_options optimizer;
     enum compression compression;
@@ -115,7 +119,8 @@ struct param_group {
     bool local;
     bool resident;        /* `param` holds all `padded` elements, else this rank's shard */
     int64_t shard_start;  /* elements: where this rank's shard begins in the flat buffer */
-    int param;            /* PLAN_PARAM_SHARD */
+    int param;            /* PLAN_PARAM_SHARD, of options.param_dtype */
+    int master;           /* PLAN_MASTER: `shard` elements; -1: the optimizer works on `param` */
     int grad;             /* the optimizer's input: `shard` elements, from 0 (shard_size 1: all) */
     int moment1, moment2; /* `shard` elements; -1: the optimizer keeps none */
     int first_segment, segment_count; /* of this rank's shard, in plan.segments */
@@ -135,11 +140,14 @@ struct plan_segment {
 /* ---- buffers ---- */
 
 #define PLAN_KINDS(X)                                                                                        \
-    X(PLAN_PARAM_SHARD, "param_shard") /* master weights of this rank; the send side of gathers */           \
+    X(PLAN_PARAM_SHARD, "param_shard") /* parameters of this rank; the send side of gathers */               \
+    X(PLAN_MASTER, "master")           /* what the optimizer steps where parameters are of 16 bits */        \
     X(PLAN_MOMENT1, "moment1")                                                                               \
     X(PLAN_MOMENT2, "moment2")                                                                               \
     X(PLAN_GATHER_SLOT, "gather_slot") /* full parameters of one group while it is gathered */               \
+    X(PLAN_WIDE, "wide_param")         /* full parameters of one group in the layers' dtype */               \
     X(PLAN_GRAD_FULL, "grad_full")     /* full gradient of one group until it is reduced */                  \
+    X(PLAN_REDUCE, "reduce_slot")      /* a gradient rounded to reduce_dtype, then its reduction */          \
     X(PLAN_GRAD_SHARD, "grad_shard")   /* reduced gradient, accumulated over micro-batches */                \
     X(PLAN_OUT, "out")                 /* a layer's output */                                                \
     X(PLAN_DOUT, "dout")               /* its gradient */                                                    \
@@ -201,7 +209,8 @@ struct plan_entry {
     X(OP_FILL, "fill")                                                                                       \
     X(OP_NORM, "norm") /* scalars.norm_squared (+)= of a group's gradient shard */                           \
     X(OP_CLIP, "clip") /* scalars.clip from the norm */                                                      \
-    X(OP_STEP, "step") /* the optimizer on a group's shard, by segment */
+    X(OP_STEP, "step") /* the optimizer on a group's shard, by segment */                                    \
+    X(OP_CAST, "cast") /* to another dtype */
 enum op_kind {
 #define PLAN_OP_ENUM(symbol, name) symbol,
     PLAN_OPS(PLAN_OP_ENUM)
@@ -231,6 +240,8 @@ enum { OP_WAITS = 8 };
  *   norm               to (scalars) norm_squared = beta*norm_squared + squares of bytes of from
  *   clip               to: scalars
  *   step               group; from: gradient of the shard; to, to_offset: where the shard's parameters begin
+ *                      (written only, where the group has a master)
+ *   cast               group; bytes of to, in its buffer's dtype, from as many elements of from; beta: added
  *   encode             from: gradient -> to: encoded; feedback: the part left out so far
  *   decode             from: encoded gradients of all replicas -> to: gradient (their sum) */
 /* clang-format on */
@@ -249,12 +260,12 @@ struct schedule_op {
     int in[LAYER_SOURCES], din[LAYER_SOURCES];
     uint8_t din_beta[LAYER_SOURCES];
     int out, dout, saved, work, batch;
-    /* OP_COMM, OP_COPY, OP_FILL, OP_NORM, OP_STEP, OP_ENCODE, OP_DECODE: from -> to */
+    /* OP_COMM, OP_COPY, OP_FILL, OP_NORM, OP_STEP, OP_ENCODE, OP_DECODE, OP_CAST: from -> to */
     enum mesh_axis axis;
     struct comm_op comm;
     int from, to;
     int64_t from_offset, to_offset, bytes;
-    uint8_t beta; /* OP_NORM: 0 starts the sum */
+    uint8_t beta; /* OP_NORM: 0 starts the sum; OP_CAST: 1 adds */
     int feedback; /* OP_ENCODE */
     /* order */
     int wait[OP_WAITS], wait_count; /* operations on other streams (op indices) that must be finished: earlier

@@ -45,6 +45,7 @@ int plan_op_accesses(const struct plan *plan, const struct schedule_op *op, stru
     n = access_add(out, n, op->to, true);
     n = access_add(out, n, op->feedback, true);
     if (op->kind == OP_STEP) {
+        n = access_add(out, n, plan->groups[op->group].master, true);
         n = access_add(out, n, plan->groups[op->group].moment1, true);
         n = access_add(out, n, plan->groups[op->group].moment2, true);
         n = access_add(out, n, plan->scalars, false);

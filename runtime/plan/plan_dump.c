@@ -19,6 +19,11 @@ static void dump_head(const struct model *model, const struct plan *plan, struct
                         o->mesh.shard, o->rank, o->micro_batches, o->shape.B, o->shape.T,
                         dtype_name(o->dtype), o->prefetch_forward, o->prefetch_backward,
                         o->clip ? " clip" : "", o->train ? "" : " evaluate");
+    if (o->param_dtype != o->dtype || o->reduce_dtype != o->dtype)
+        (void)buffer_printf(out, " params %s reduce %s", dtype_name(o->param_dtype),
+                            dtype_name(o->reduce_dtype));
+    if (o->check)
+        (void)buffer_text(out, " check");
     if (o->compression == COMPRESSION_TOPK)
         (void)buffer_printf(out, " topk %g", o->topk_ratio);
     (void)buffer_printf(
@@ -43,6 +48,8 @@ static void dump_groups(const struct model *model, const struct plan *plan, stru
                             group->shard_size, group->shard, group->shard_start);
         if (group->local)
             (void)buffer_printf(out, "%s param b%d", group->resident ? " resident" : "", group->param);
+        if (group->master >= 0)
+            (void)buffer_printf(out, " master b%d", group->master);
         if (group->local && group->trainable)
             (void)buffer_printf(out, " grad b%d moments b%d b%d", group->grad, group->moment1,
                                 group->moment2);

@@ -58,8 +58,7 @@ static int emit_edge(struct plan_builder *b, enum comm_kind kind, enum stream_id
     op.micro = micro;
     op.comm.root = peer;
     *(kind == COMM_SEND ? &op.from : &op.to) = entry;
-    return plan_emit_comm(b, &op, kind, b->options->dtype, b->layers[layer].sizes.out / b->element) < 0 ? -1
-                                                                                                        : 0;
+    return plan_emit_comm(b, &op, kind, b->options->dtype, b->layers[layer].sizes.out / b->real) < 0 ? -1 : 0;
 }
 
 /* All activations of a micro-batch, in the order in which the stage before sends them. */

@@ -46,7 +46,7 @@ int plan_add_entry(struct plan_builder *b, const struct plan_entry *entry)
     *added = *entry;
     added->bytes = plan_round_up(entry->bytes, 256);
     b->entry_states[plan->entry_count] =
-        (struct plan_entry_state){.read = never, .write = never, .released = -1};
+        (struct plan_entry_state){.read = never, .write = never, .released = -1, .holder = -1};
     return plan->entry_count++;
 }
 

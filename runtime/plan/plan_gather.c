@@ -17,11 +17,6 @@
 
 /* ---- size classes ---- */
 
-static int64_t group_bytes(const struct plan_builder *b, int group)
-{
-    return b->plan->groups[group].padded * b->element;
-}
-
 /* Largest first; a group that fills at least half of a class's slot belongs to it (all of it where every
  * group keeps its own slot). */
 static int classify(struct plan_builder *b)
@@ -35,15 +30,15 @@ static int classify(struct plan_builder *b)
     for (;;) {
         int64_t largest = 0;
         for (int g = 0; g < plan->group_count; g++)
-            if (plan->groups[g].local && b->groups[g].slot_class < 0 && group_bytes(b, g) > largest)
-                largest = group_bytes(b, g);
+            if (plan->groups[g].local && b->groups[g].slot_class < 0 && plan->groups[g].padded > largest)
+                largest = plan->groups[g].padded;
         if (largest == 0)
             return 0;
         struct slot_class *class = &b->classes[b->class_count];
-        class->bytes = largest;
+        class->elements = largest;
         for (int g = 0; g < plan->group_count; g++) {
             if (!plan->groups[g].local || b->groups[g].slot_class >= 0 ||
-                group_bytes(b, g) * (b->keep ? 1 : 2) < largest)
+                plan->groups[g].padded * (b->keep ? 1 : 2) < largest)
                 continue;
             b->groups[g].slot_class = b->class_count;
             class->groups++;
@@ -66,13 +61,14 @@ static int most_at_once(const struct plan_builder *b, int class)
     return most;
 }
 
-static int add_slot(struct plan_builder *b, int class, int number, int64_t bytes)
+static int add_slot(struct plan_builder *b, int class, int number)
 {
-    int entry = plan_add_buffer(b, PLAN_GATHER_SLOT, MEMORY_COMM, bytes);
+    struct slot_class *c = &b->classes[class];
+    int entry = plan_add_buffer(b, PLAN_GATHER_SLOT, MEMORY_COMM, c->elements * b->param);
     if (entry < 0)
         return -1;
+    b->plan->entries[entry].dtype = b->options->param_dtype;
     b->plan->entries[entry].slot = number;
-    struct slot_class *c = &b->classes[class];
     if (c->gather_count++ == 0)
         c->gather_first = entry;
     return 0;
@@ -97,7 +93,7 @@ int plan_slot_classes(struct plan_builder *b)
         if (b->keep || count > b->classes[c].groups)
             count = b->classes[c].groups;
         for (int i = 0; i < count; i++)
-            if (add_slot(b, c, number++, b->classes[c].bytes) < 0)
+            if (add_slot(b, c, number++) < 0)
                 return -1;
     }
     return 0;
@@ -251,8 +247,9 @@ int plan_emit_gather(struct plan_builder *b, int index, int after, bool carried)
     op.group = gather->group;
     op.from = group->param;
     op.to = gather->slot;
-    op.comm = (struct comm_op){.kind = COMM_ALL_GATHER, .dtype = b->options->dtype, .count = group->shard};
-    op.bytes = group->shard * b->element;
+    op.comm =
+        (struct comm_op){.kind = COMM_ALL_GATHER, .dtype = b->options->param_dtype, .count = group->shard};
+    op.bytes = group->shard * b->param;
     op.carried = carried;
     gather->op = plan_emit(b, &op, after);
     return gather->op < 0 ? -1 : 0;

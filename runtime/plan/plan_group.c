@@ -99,7 +99,7 @@ static int64_t target_bytes(const struct plan_builder *b)
 {
     if (b->options->group_bytes > 0)
         return b->options->group_bytes;
-    int64_t target = model_parameters(b->model) * b->element / 8;
+    int64_t target = model_parameters(b->model) * b->param / 8;
     const int64_t least = 64 << 10, most = 48 << 20;
     return target < least ? least : target > most ? most : target;
 }
@@ -139,6 +139,7 @@ static void start_group(struct plan_builder *b, int index, const struct piece *p
         .shard_size = shard_size,
         .local = piece->stage == b->place.stage || piece->tied_stage == b->place.stage,
         .param = -1,
+        .master = -1,
         .grad = -1,
         .moment1 = -1,
         .moment2 = -1,
@@ -151,7 +152,7 @@ static void fill_group(struct plan_builder *b, int index, const struct use *uses
 {
     struct plan *plan = b->plan;
     struct param_group *group = &plan->groups[index];
-    int align = GROUP_ALIGNMENT / b->element;
+    int align = GROUP_ALIGNMENT / (b->param < b->reduce ? b->param : b->reduce);
     group->first_param = *next;
     for (int p = 0; p < b->model->param_count; p++) {
         if (pieces[uses[p].piece].group != index)
@@ -210,7 +211,7 @@ int plan_cut_groups(struct plan_builder *b)
     int count = 0;
     for (int p = 0; p < b->model->param_count; p++) {
         int piece = uses[p].piece = piece_of(b, &uses[p], p, pieces, &count);
-        pieces[piece].bytes += param_elements(&b->model->params[p]) * b->element;
+        pieces[piece].bytes += param_elements(&b->model->params[p]) * b->param;
         if (uses[p].first_layer < pieces[piece].first_layer)
             pieces[piece].first_layer = uses[p].first_layer;
         last_user[p] = -1;

@@ -63,9 +63,17 @@ struct plan_gather {
 
 /* Groups of similar size share slots. */
 struct slot_class {
-    int64_t bytes;
-    int groups, trainable_groups;                           /* of this class, on this rank */
-    int gather_first, gather_count, grad_first, grad_count; /* entries */
+    int64_t elements;
+    int groups, trainable_groups; /* of this class, on this rank */
+    int gather_first, gather_count, grad_first, grad_count, reduce_first, reduce_count; /* entries */
+};
+
+/* The result of a 16-bit reduction, still to be widened into its group's gradient. */
+struct plan_reduced {
+    int entry;      /* -1: none */
+    int64_t offset; /* bytes */
+    bool adds;      /* to that of earlier micro-batches */
+    bool exchanges; /* the sum then goes to the replicas */
 };
 
 /* State of one group while the schedule is emitted. */
@@ -76,6 +84,9 @@ struct plan_group_state {
     int grad;           /* entry that gradients go to now; -1 none */
     int reduced;        /* operations emitted when its gradient was complete, reductions included */
     int feedback;       /* entry with the residual of compression; -1 none */
+    int wide;           /* entry with its widened parameters; -1 none */
+    int wide_gather, wide_step; /* the gather that they came from, -1 none; the last call that used them */
+    struct plan_reduced rounded;
 };
 
 /* A ring of buffers for data that crosses a stage boundary; entry of micro-batch m is first + m % count. */
@@ -91,6 +102,7 @@ struct plan_entry_state {
     struct plan_clock read, write; /* last op of each stream that used it */
     bool transient;                /* lives from its first to its last operation */
     bool busy;                     /* a gradient slot in use */
+    int holder;                    /* PLAN_REDUCE: the group whose reduction it holds; -1 none */
     int released;                  /* op that freed it: the oldest is taken first */
 };
 
@@ -101,7 +113,9 @@ struct plan_builder {
     struct muster_error *err;
 
     struct mesh_place place;
-    int element;     /* bytes of one */
+    /* Bytes of an element: of arithmetic, masters and gradients; of parameters where gathers move them; of
+     * gradients where reductions do. */
+    int real, param, reduce;
     int shard_ranks; /* ranks that optimizer state is cut into */
     bool
         reshard; /* parameters live as shards and are gathered into slots; gradients are reduced from slots */
@@ -145,6 +159,14 @@ int plan_add_buffer(struct plan_builder *b, enum plan_kind kind, enum memory_cla
 int plan_add_transient(struct plan_builder *b, enum plan_kind kind, int layer, int micro, int64_t bytes,
                        int *entry);
 struct schedule_op plan_op(enum op_kind kind, enum stream_id stream);
+static inline bool plan_narrow_params(const struct plan_builder *b)
+{
+    return b->options->param_dtype != b->options->dtype;
+}
+static inline bool plan_narrow_gradients(const struct plan_builder *b)
+{
+    return b->options->reduce_dtype != b->options->dtype;
+}
 /* after: ops to wait for besides those that the accesses require; -1 entries are none. */
 int plan_emit(struct plan_builder *b, const struct schedule_op *op, int after);
 /* like: stream, axis, group, micro, from, to and offsets; kind, dtype and count are filled in. */
@@ -176,6 +198,16 @@ int plan_make_grad_buffers(struct plan_builder *b);
 int plan_open_gradients(struct plan_builder *b, int step);
 int plan_close_gradients(struct plan_builder *b, int step);
 int plan_reduce_tied(struct plan_builder *b);
+
+/* plan_narrow.c */
+int plan_make_reduce_slots(struct plan_builder *b);
+/* Emits the reduction of a group whose gradient is complete in this micro-batch, if it has one now. Returns
+ * the last operation, -2 if there was none, -1 with err filled. */
+int plan_reduce_narrow(struct plan_builder *b, int group, int micro);
+/* After the last micro-batch: begins what is left of the reductions of all groups. */
+int plan_flush_gradients(struct plan_builder *b);
+/* Before the first use of a group's whole gradient: emits what is left of its reduction. */
+int plan_finish_gradient(struct plan_builder *b, int group);
 int plan_emit_update(struct plan_builder *b);
 
 /* plan_carry.c: gathers that one step makes for the next. */

@@ -2,7 +2,10 @@
  *
  * A sharded group's gradient is formed in a full-sized slot and reduce-scattered after its last backward of
  * each micro-batch, adding into the shard. Otherwise full gradients stay where they are, add up over
- * micro-batches and are reduced in the last one. */
+ * micro-batches and are reduced in the last one.
+ *
+ * Where reductions move 16 bits (plan_narrow.c) a gradient is formed in memory that only the compute stream
+ * touches. */
 #include <stddef.h>
 
 #include "proto/base/error.h"
@@ -23,7 +26,7 @@ static bool compressed(const struct plan_builder *b)
 static int add_group_buffer(struct plan_builder *b, int group, enum plan_kind kind, enum memory_class memory,
                             int64_t elements, int *entry)
 {
-    *entry = plan_add_buffer(b, kind, memory, elements * b->element);
+    *entry = plan_add_buffer(b, kind, memory, elements * b->real);
     if (*entry < 0)
         return -1;
     b->plan->entries[*entry].group = group;
@@ -75,7 +78,7 @@ static int make_slots(struct plan_builder *b)
         if (count > class->trainable_groups)
             count = class->trainable_groups;
         for (int i = 0; i < count; i++) {
-            int entry = plan_add_buffer(b, PLAN_GRAD_FULL, MEMORY_COMM, class->bytes);
+            int entry = plan_add_buffer(b, PLAN_GRAD_FULL, MEMORY_COMM, class->elements * b->real);
             if (entry < 0)
                 return -1;
             b->plan->entries[entry].slot = number++;
@@ -114,13 +117,15 @@ static int group_buffers(struct plan_builder *b, int g)
 int plan_make_grad_buffers(struct plan_builder *b)
 {
     for (int g = 0; g < b->plan->group_count; g++)
-        b->groups[g].grad = b->groups[g].feedback = -1;
+        b->groups[g].grad = b->groups[g].feedback = b->groups[g].wide = b->groups[g].rounded.entry = -1;
     if (!b->options->train)
         return 0;
     count_backward_steps(b);
     for (int g = 0; g < b->plan->group_count; g++)
         if (b->plan->groups[g].local && b->plan->groups[g].trainable && group_buffers(b, g) < 0)
             return -1;
+    if (plan_narrow_gradients(b))
+        return plan_make_reduce_slots(b);
     return b->reshard ? make_slots(b) : 0;
 }
 
@@ -131,13 +136,12 @@ static int fill_gap(struct plan_builder *b, int group, int64_t offset, int64_t c
     struct schedule_op op = plan_op(OP_FILL, STREAM_COMPUTE);
     op.group = group;
     op.to = b->groups[group].grad;
-    op.to_offset = offset * b->element;
-    op.bytes = count * b->element;
+    op.to_offset = offset * b->real;
+    op.bytes = count * b->real;
     return plan_emit(b, &op, -1) < 0 ? -1 : 0;
 }
 
-/* Takes the class's free slot that was released first; zeroes the parts that no backward will write, since
- * the previous group left its values there. */
+/* Takes the class's free slot that was released first. */
 static int take_slot(struct plan_builder *b, int g)
 {
     const struct slot_class *class = &b->classes[b->groups[g].slot_class];
@@ -151,6 +155,22 @@ static int take_slot(struct plan_builder *b, int g)
                          b->plan->groups[g].name);
     b->entry_states[best].busy = true;
     b->groups[g].grad = best;
+    return 0;
+}
+
+/* Memory for the full gradient of a group. The parts that no backward will write are zeroed, since it held
+ * something else before. */
+static int open_gradient(struct plan_builder *b, int g, int micro)
+{
+    int64_t bytes = b->plan->groups[g].padded * b->real;
+    if (!plan_narrow_gradients(b)) {
+        if (take_slot(b, g) < 0)
+            return -1;
+    } else if (plan_add_transient(b, PLAN_GRAD_FULL, -1, micro, bytes, &b->groups[g].grad) < 0) {
+        return -1;
+    } else {
+        b->plan->entries[b->groups[g].grad].group = g;
+    }
     return plan_group_gaps(b, g, fill_gap);
 }
 
@@ -161,7 +181,7 @@ int plan_open_gradients(struct plan_builder *b, int step)
         int g = layer->group[i];
         if (!b->plan->groups[g].trainable)
             continue;
-        if (b->reshard && b->groups[g].grad < 0 && take_slot(b, g) < 0)
+        if (b->reshard && b->groups[g].grad < 0 && open_gradient(b, g, b->steps[step].micro) < 0)
             return -1;
         b->groups[g].backward_left =
             b->groups[g].backward_left > 0 ? b->groups[g].backward_left : b->groups[g].backward_steps;
@@ -188,7 +208,7 @@ static int emit_reduction(struct plan_builder *b, enum comm_kind kind, enum mesh
 static int emit_compressed(struct plan_builder *b, int g, int micro, int gradient)
 {
     const struct param_group *group = &b->plan->groups[g];
-    int64_t words = kept_elements(b, group) * (1 + b->element / 4); /* an i32 index and a value each */
+    int64_t words = kept_elements(b, group) * (1 + b->real / 4); /* an i32 index and a value each */
     int replica = b->replica_axis == AXIS_SHARD ? b->place.shard : b->place.replica;
     int encoded = plan_add_buffer(b, PLAN_ENCODED, MEMORY_COMM, words * 4 * b->replicas);
     if (encoded < 0)
@@ -201,7 +221,7 @@ static int emit_compressed(struct plan_builder *b, int g, int micro, int gradien
     op.to = encoded;
     op.to_offset = replica * words * 4;
     op.feedback = b->groups[g].feedback;
-    op.bytes = group->shard * b->element;
+    op.bytes = group->shard * b->real;
     if (plan_emit(b, &op, -1) < 0)
         return -1;
     op = plan_op(OP_COMM, STREAM_REDUCE);
@@ -217,7 +237,7 @@ static int emit_compressed(struct plan_builder *b, int g, int micro, int gradien
     op.micro = micro;
     op.from = encoded;
     op.to = gradient;
-    op.bytes = group->shard * b->element;
+    op.bytes = group->shard * b->real;
     return plan_emit(b, &op, -1);
 }
 
@@ -227,6 +247,8 @@ static int reduce_group(struct plan_builder *b, int g, int micro)
 {
     const struct param_group *group = &b->plan->groups[g];
     int full = b->groups[g].grad, last = -2;
+    if (plan_narrow_gradients(b))
+        return plan_reduce_narrow(b, g, micro);
     if (b->reshard || (group->shard_size > 1 && last_micro(b, micro)))
         last = emit_reduction(b, COMM_REDUCE_SCATTER, AXIS_SHARD, g, micro, full, group->grad,
                               b->reshard && micro > 0);
@@ -248,7 +270,8 @@ int plan_reduce_tied(struct plan_builder *b)
         const struct param_group *group = &b->plan->groups[g];
         if (!group->local || !group->trainable || group->tied_stage < 0)
             continue;
-        if (emit_reduction(b, COMM_ALL_REDUCE, AXIS_TIED, g, -1, group->grad, group->grad, false) < 0)
+        if (plan_finish_gradient(b, g) < 0 ||
+            emit_reduction(b, COMM_ALL_REDUCE, AXIS_TIED, g, -1, group->grad, group->grad, false) < 0)
             return -1;
         b->groups[g].reduced = b->plan->op_count;
     }

@@ -65,14 +65,53 @@ static int emit_batch(struct plan_builder *b, int micro)
 
 /* ---- one call of a layer ---- */
 
+static int gathered(const struct plan_builder *b, const struct plan_step *step, int i)
+{
+    int group = b->layers[step->layer].group[i];
+    return step->gather[i] >= 0 ? b->gathers[step->gather[i]].slot : b->plan->groups[group].param;
+}
+
+static int widen_group(struct plan_builder *b, const struct plan_step *step, int i)
+{
+    int g = b->layers[step->layer].group[i];
+    struct plan_group_state *state = &b->groups[g];
+    struct schedule_op op = plan_op(OP_CAST, STREAM_COMPUTE);
+    op.bytes = b->plan->groups[g].padded * b->real;
+    if (plan_add_transient(b, PLAN_WIDE, -1, step->micro, op.bytes, &state->wide) < 0)
+        return -1;
+    b->plan->entries[state->wide].group = g;
+    op.group = g;
+    op.micro = step->micro;
+    op.from = gathered(b, step, i);
+    op.to = state->wide;
+    return plan_emit(b, &op, b->stall) < 0 ? -1 : 0;
+}
+
+/* Layers read parameters in their own dtype: a copy lives from before the first of a run of calls that use a
+ * group to the last. */
+static int widen_weights(struct plan_builder *b, int index)
+{
+    const struct plan_step *step = &b->steps[index];
+    const struct plan_layer *info = &b->layers[step->layer];
+    for (int i = 0; i < info->group_count && plan_narrow_params(b); i++) {
+        struct plan_group_state *state = &b->groups[info->group[i]];
+        bool there =
+            state->wide >= 0 && state->wide_step == index - 1 && state->wide_gather == step->gather[i];
+        if (!there && widen_group(b, step, i) < 0)
+            return -1;
+        state->wide_step = index;
+        state->wide_gather = step->gather[i];
+    }
+    return 0;
+}
+
 static void use_weights(const struct plan_builder *b, const struct plan_step *step, struct schedule_op *op)
 {
     const struct plan_layer *info = &b->layers[step->layer];
     op->group_count = info->group_count;
     for (int i = 0; i < info->group_count; i++) {
         op->used_group[i] = info->group[i];
-        op->weight[i] =
-            step->gather[i] >= 0 ? b->gathers[step->gather[i]].slot : b->plan->groups[info->group[i]].param;
+        op->weight[i] = plan_narrow_params(b) ? b->groups[info->group[i]].wide : gathered(b, step, i);
     }
 }
 
@@ -185,7 +224,7 @@ static int emit_step(struct plan_builder *b, int index)
         b->plan->first_backward = b->plan->op_count;
     if (emit_batch(b, step->micro) < 0 || plan_issue_gathers(b, index) < 0 || plan_receive(b, index) < 0)
         return -1;
-    if (backward && plan_open_gradients(b, index) < 0)
+    if (widen_weights(b, index) < 0 || (backward && plan_open_gradients(b, index) < 0))
         return -1;
     if ((backward ? emit_backward(b, step) : emit_forward(b, step)) < 0)
         return -1;
@@ -204,7 +243,8 @@ int plan_emit_schedule(struct plan_builder *b)
     for (int t = 0; t < b->step_count; t++)
         if (emit_step(b, t) < 0)
             return -1;
-    if (plan_reduce_tied(b) < 0 || plan_emit_update(b) < 0 || plan_wait_for_carried(b) < 0)
+    if (plan_flush_gradients(b) < 0 || plan_reduce_tied(b) < 0 || plan_emit_update(b) < 0 ||
+        plan_wait_for_carried(b) < 0)
         return -1;
     if (b->plan->first_backward < 0)
         b->plan->first_backward = b->plan->op_count;

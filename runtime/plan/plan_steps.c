@@ -48,7 +48,7 @@ static int describe_layers(struct plan_builder *b, int index)
     const struct layer_desc *layer = &b->model->layers[index];
     struct plan_layer *info = &b->layers[index];
     find_sizes(b, index);
-    if (info->sizes.out < 0 || info->sizes.saved < 0 || info->sizes.work < 0 || info->sizes.out % b->element)
+    if (info->sizes.out < 0 || info->sizes.saved < 0 || info->sizes.work < 0 || info->sizes.out % b->real)
         return error_set(b->err, MUSTER_E_INVALID,
                          "layer %s requests %lld bytes of output, %lld saved, %lld work", layer->name,
                          (long long)info->sizes.out, (long long)info->sizes.saved,

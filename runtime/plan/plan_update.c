@@ -1,8 +1,9 @@
 /* plan_update.c - the end of a step: norm, clip, optimizer, loss and the results copied to the host.
  *
  * Norms come in the order in which the gradients are complete, so that each is formed beside the reductions
- * that are still to come. With clipping all groups are stepped behind the whole norm, those first that the
- * next step uses first, since their gathers for it then run beside the others' steps. Without clipping a
+ * that are still to come. With clipping, or where what is not finite has to
+ * be found first, all groups are stepped behind the whole norm, those first that the
+ * next step uses first, since their gathers for it then run beside the others' steps. Else a
  * group is stepped as soon as its own gradient is reduced. */
 #include <stddef.h>
 #include <stdlib.h>
@@ -70,11 +71,13 @@ static int emit_norm(struct plan_builder *b, const struct turn *turns)
         const int g = turns[i].group;
         if (!stepped(b, g) || plan->groups[g].stage != b->place.stage)
             continue;
+        if (plan_finish_gradient(b, g) < 0)
+            return -1;
         struct schedule_op op = plan_op(OP_NORM, STREAM_COMPUTE);
         op.group = g;
         op.from = plan->groups[g].grad;
         op.to = plan->scalars;
-        op.bytes = plan->groups[g].shard * b->element;
+        op.bytes = plan->groups[g].shard * b->real;
         op.beta = started;
         started = true;
         if (plan_emit(b, &op, -1) < 0)
@@ -105,18 +108,20 @@ static int gather_again(struct plan_builder *b, const struct schedule_op *step)
     gather.from = gather.to = group->param;
     gather.from_offset = step->to_offset;
     gather.carried = b->options->prefetch_forward > 0;
-    return plan_emit_comm(b, &gather, COMM_ALL_GATHER, b->options->dtype, group->shard) < 0 ? -1 : 0;
+    return plan_emit_comm(b, &gather, COMM_ALL_GATHER, b->options->param_dtype, group->shard) < 0 ? -1 : 0;
 }
 
 static int emit_step(struct plan_builder *b, int g)
 {
     const struct param_group *group = &b->plan->groups[g];
     struct schedule_op op = plan_op(OP_STEP, STREAM_COMPUTE);
+    if (plan_finish_gradient(b, g) < 0)
+        return -1;
     op.group = g;
     op.from = group->grad;
     op.to = group->param;
-    op.to_offset = group->resident ? group->shard_start * b->element : 0;
-    op.bytes = group->shard * b->element;
+    op.to_offset = group->resident ? group->shard_start * b->param : 0;
+    op.bytes = group->shard * b->param;
     if (plan_emit(b, &op, -1) < 0)
         return -1;
     return group->resident && group->shard_size > 1 ? gather_again(b, &op) : 0;
@@ -148,19 +153,19 @@ _Static_assert(offsetof(struct plan_loss, stops) == offsetof(struct plan_loss, t
 int plan_emit_update(struct plan_builder *b)
 {
     struct plan *plan = b->plan;
-    const bool train = b->options->train, clip = train && b->options->clip;
+    const bool train = b->options->train, gated = train && (b->options->clip || b->options->check);
     scope_free struct turn *turns = mem_calloc((size_t)plan->group_count, sizeof *turns);
     if (!turns)
         return error_set(b->err, MUSTER_E_NOMEM, "no memory to order %d groups", plan->group_count);
     order_by_reduction(b, turns);
-    if (clip && emit_norm(b, turns) < 0)
+    if (gated && emit_norm(b, turns) < 0)
         return -1;
     if (mesh_size(b->options->mesh) > 1 &&
         emit_sum(b, AXIS_WORLD, plan->loss, offsetof(struct plan_loss, total), 2) < 0) /* and the stops */
         return -1;
-    if (clip)
+    if (gated)
         order_by_use(b, turns);
-    if ((clip && emit_clip(b) < 0) || (train && emit_steps(b, turns) < 0))
+    if ((gated && emit_clip(b) < 0) || (train && emit_steps(b, turns) < 0))
         return -1;
     if (emit_result(b, plan->scalars, offsetof(struct plan_result, scalars), sizeof(struct step_scalars)) < 0)
         return -1;

@@ -284,10 +284,13 @@ static bool is_gather(const struct plan *plan, int o)
 /* The first call from op `from` on that uses a slot. */
 static int first_use(const struct plan *plan, int slot, int from)
 {
-    for (int o = from; o < plan->op_count; o++)
+    for (int o = from; o < plan->op_count; o++) {
+        if (plan->ops[o].kind == OP_CAST && plan->ops[o].from == slot)
+            return o;
         for (int i = 0; i < plan->ops[o].group_count; i++)
             if (plan->ops[o].weight[i] == slot)
                 return o;
+    }
     return plan->op_count;
 }
 

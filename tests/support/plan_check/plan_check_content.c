@@ -13,22 +13,37 @@
 #include "runtime/plan/plan_internal.h"
 #include "tests/support/plan_check/plan_check.h"
 
-enum held { HOLDS_NOTHING, HOLDS_PARAM, HOLDS_OUT, HOLDS_DOUT, HOLDS_SAVED, HOLDS_GRAD, HOLDS_BATCH };
-static const char *const held_names[] = {"nothing", "parameters", "output", "output gradient",
-                                         "saved",   "gradient",   "batch"};
+enum held {
+    HOLDS_NOTHING,
+    HOLDS_PARAM,
+    HOLDS_OUT,
+    HOLDS_DOUT,
+    HOLDS_SAVED,
+    HOLDS_GRAD,
+    HOLDS_BATCH,
+    HOLDS_WIDE,
+    HOLDS_ROUNDED
+};
+static const char *const held_names[] = {"nothing",         "parameters",      "output",
+                                         "output gradient", "saved",           "gradient",
+                                         "batch",           "wide parameters", "rounded gradient"};
 
 struct content {
     enum held held;
-    int of, micro;  /* group or layer */
-    int parts;      /* HOLDS_DOUT, HOLDS_GRAD: contributions so far; HOLDS_PARAM: steps taken */
+    int of, micro; /* group or layer */
+    /* HOLDS_DOUT, HOLDS_GRAD: contributions so far; HOLDS_PARAM, HOLDS_WIDE: steps taken; HOLDS_ROUNDED: see
+     * rounded_part */
+    int parts;
     int64_t filled; /* HOLDS_GRAD: bytes zeroed */
 };
+enum rounded_part { ROUNDED_SCATTERED = 1, ROUNDED_REPLICATED = 2, ROUNDED_SUM = 4 /* of micro-batches */ };
 /* What has been done with a group so far. */
 struct group_progress {
     int contributions; /* backward calls that write its gradient in one micro-batch */
     int64_t used;      /* elements of its parameters */
     int scattered, encoded, exchanged, replicated, tied, normed, stepped, regathered;
     int version; /* steps that this rank's part of its parameters has taken, in all runs */
+    int widened; /* results of 16-bit reductions that are in its gradient */
 };
 struct follower {
     const struct model *model;
@@ -42,6 +57,8 @@ struct follower {
     int stage, op;
     int steps; /* taken in the runs before */
     bool reshard, clipped;
+    bool narrow;                         /* reductions are in another dtype than gradients */
+    bool sums;                           /* and replicas exchange sums of several micro-batches */
     int scalars_in, loss_begun, results; /* copies of the step's frame */
     int norm_sums[AXIS_COUNT], loss_sums;
     int replicas, shard_ranks;
@@ -116,7 +133,8 @@ static int follow_inputs(struct follower *f, const struct schedule_op *op)
             at++;
         if (at == op->group_count)
             return WRONG(f, "op %d has no weights for group %d", f->op, group);
-        if (expect(f, op->weight[at], HOLDS_PARAM, group, -1) < 0)
+        const struct plan_options *o = &f->plan->options;
+        if (expect(f, op->weight[at], o->param_dtype == o->dtype ? HOLDS_PARAM : HOLDS_WIDE, group, -1) < 0)
             return -1;
         const int version = f->content[op->weight[at]].parts;
         if (version != (f->plan->groups[group].trainable ? f->steps : 0))
@@ -239,9 +257,44 @@ static int check_complete(const struct follower *f, int entry, int g, int micro)
     return 0;
 }
 
+/* Bytes from the begin of a full buffer of the group to this rank's shard of it. */
+static int64_t own_bytes(const struct follower *f, int g, enum dtype dtype)
+{
+    const struct param_group *group = &f->plan->groups[g];
+    const struct plan_options *o = &f->plan->options;
+    return group->shard_size > 1 ? group->shard * mesh_place_of(o->mesh, o->rank).shard * dtype_size(dtype)
+                                 : 0;
+}
+
+/* A reduction in place on a slot that holds the group's rounded gradient. */
+static int follow_narrow(struct follower *f, const struct schedule_op *op, enum rounded_part part)
+{
+    const struct param_group *desc = &f->plan->groups[op->group];
+    int64_t own = own_bytes(f, op->group, f->plan->options.reduce_dtype);
+    struct content *c = op->from == op->to && op->to >= 0 ? &f->content[op->to] : NULL;
+    if (!c || c->held != HOLDS_ROUNDED || c->of != op->group || (c->parts & (int)part))
+        return WRONG(f, "op %d reduces buffer %d, which does not hold the rounded gradient of group %d",
+                     f->op, op->to, op->group);
+    bool scatters = part == ROUNDED_SCATTERED, sum = c->parts & ROUNDED_SUM;
+    if (op->comm.accumulate || op->comm.count != desc->shard || op->to_offset != (sum ? 0 : own) ||
+        op->from_offset != (scatters || sum ? 0 : own))
+        return WRONG(f, "op %d reduces %lld elements of group %d at %lld to %lld", f->op,
+                     (long long)op->comm.count, op->group, (long long)op->from_offset,
+                     (long long)op->to_offset);
+    if (!scatters && !sum && (c->micro != f->plan->options.micro_batches - 1 || f->sums))
+        return WRONG(f, "op %d sums micro-batch %d of group %d over replicas", f->op, c->micro, op->group);
+    if (!scatters && !sum && desc->shard_size > 1 && !(c->parts & ROUNDED_SCATTERED))
+        return WRONG(f, "op %d sums group %d over replicas before its shards", f->op, op->group);
+    c->parts |= (int)part;
+    (*(scatters ? &f->groups[op->group].scattered : &f->groups[op->group].replicated))++;
+    return 0;
+}
+
 static int follow_reduce_scatter(struct follower *f, const struct schedule_op *op)
 {
     struct group_progress *group = &f->groups[op->group];
+    if (f->narrow)
+        return follow_narrow(f, op, ROUNDED_SCATTERED);
     if (check_complete(f, op->from, op->group, op->micro) < 0)
         return -1;
     if (op->to != f->plan->groups[op->group].grad || op->comm.count != f->plan->groups[op->group].shard)
@@ -264,6 +317,10 @@ static int check_scattered(const struct follower *f, int entry, int g)
     if (f->groups[g].scattered != scatters)
         return WRONG(f, "op %d works on the gradient of group %d after %d of %d reductions", f->op, g,
                      f->groups[g].scattered, scatters);
+    int widened = !f->narrow ? 0 : f->reshard ? f->plan->options.micro_batches + f->sums : 1;
+    if (f->groups[g].widened != widened)
+        return WRONG(f, "op %d works on the gradient of group %d after %d of %d widenings", f->op, g,
+                     f->groups[g].widened, widened);
     return scatters == 0 ? check_complete(f, entry, g, -1) : 0;
 }
 
@@ -273,6 +330,8 @@ static int follow_all_reduce(struct follower *f, const struct schedule_op *op)
     bool tied = op->axis == AXIS_TIED;
     if (!tied && op->axis != f->replica_axis)
         return WRONG(f, "op %d reduces group %d over axis %s", f->op, op->group, axis_name(op->axis));
+    if (f->narrow && !tied)
+        return follow_narrow(f, op, ROUNDED_REPLICATED);
     if (tied && group->replicated != (f->replicas > 1))
         return WRONG(f, "op %d ties group %d before its replicas are summed", f->op, op->group);
     (*(tied ? &group->tied : &group->replicated))++;
@@ -322,6 +381,12 @@ static int follow_sum(struct follower *f, const struct schedule_op *op)
 
 static int follow_comm(struct follower *f, const struct schedule_op *op)
 {
+    for (int i = 0; i < 2 && op->group >= 0; i++) {
+        const struct plan_entry *entry = &f->plan->entries[i ? op->to : op->from];
+        if (entry->kind != PLAN_ENCODED && entry->dtype != op->comm.dtype)
+            return WRONG(f, "op %d moves %s of a buffer of %s", f->op, dtype_name(op->comm.dtype),
+                         dtype_name(entry->dtype));
+    }
     switch (op->comm.kind) {
     case COMM_ALL_GATHER:
         return follow_all_gather(f, op);
@@ -348,6 +413,110 @@ static int follow_comm(struct follower *f, const struct schedule_op *op)
     }
 }
 
+/* ---- other dtypes ---- */
+
+static int cast_weights(struct follower *f, const struct schedule_op *op)
+{
+    const struct param_group *group = &f->plan->groups[op->group];
+    if (expect(f, op->from, HOLDS_PARAM, op->group, -1) < 0)
+        return -1;
+    if (op->from_offset || op->to_offset || op->beta ||
+        op->bytes != group->padded * dtype_size(f->plan->options.dtype))
+        return WRONG(f, "op %d widens %lld bytes of group %d", f->op, (long long)op->bytes, op->group);
+    hold(f, op->to, HOLDS_WIDE, op->group, -1);
+    f->content[op->to].parts = f->content[op->from].parts;
+    return 0;
+}
+
+/* A full gradient of one micro-batch (of all, where it is not sharded), or the shard's sum over them. */
+static int round_gradient(struct follower *f, const struct schedule_op *op)
+{
+    const struct plan_options *o = &f->plan->options;
+    const struct param_group *desc = &f->plan->groups[op->group];
+    const struct group_progress *group = &f->groups[op->group];
+    bool sum = f->sums && op->from == desc->grad;
+    if (f->content[op->to].held == HOLDS_ROUNDED)
+        return WRONG(f, "op %d overwrites a reduction of group %d", f->op, f->content[op->to].of);
+    if (!sum && check_complete(f, op->from, op->group, op->micro) < 0)
+        return -1;
+    if (sum && (group->scattered != o->micro_batches || group->widened != o->micro_batches))
+        return WRONG(f, "op %d exchanges group %d after %d reductions", f->op, op->group, group->widened);
+    if (op->from_offset || op->to_offset || op->beta ||
+        op->bytes != (sum ? desc->shard : desc->padded) * dtype_size(o->reduce_dtype))
+        return WRONG(f, "op %d rounds %lld bytes of group %d", f->op, (long long)op->bytes, op->group);
+    if (f->reshard && !sum)
+        f->content[op->from].held = HOLDS_NOTHING;
+    hold(f, op->to, HOLDS_ROUNDED, op->group, f->reshard ? op->micro : o->micro_batches - 1);
+    f->content[op->to].parts = sum ? ROUNDED_SUM : 0;
+    return 0;
+}
+
+static int widen_gradient(struct follower *f, const struct schedule_op *op)
+{
+    const struct plan_options *o = &f->plan->options;
+    const struct param_group *desc = &f->plan->groups[op->group];
+    struct group_progress *group = &f->groups[op->group];
+    struct content *c = &f->content[op->from];
+    bool sum = c->parts & ROUNDED_SUM;
+    bool replicates = f->replicas > 1 && (sum || (!f->sums && c->micro == o->micro_batches - 1));
+    int wanted = (!sum && desc->shard_size > 1 ? ROUNDED_SCATTERED : 0) |
+                 (replicates ? ROUNDED_REPLICATED : 0) | (sum ? ROUNDED_SUM : 0);
+    if (c->held != HOLDS_ROUNDED || c->of != op->group || c->parts != wanted)
+        return WRONG(f, "op %d widens buffer %d, which is no finished reduction of group %d", f->op, op->from,
+                     op->group);
+    bool adds = f->reshard && !sum && group->widened > 0;
+    if (op->to_offset || op->bytes != desc->shard * dtype_size(o->dtype) || op->beta != adds ||
+        op->from_offset != (sum ? 0 : own_bytes(f, op->group, o->reduce_dtype)))
+        return WRONG(f, "op %d widens %lld bytes at %lld of group %d%s", f->op, (long long)op->bytes,
+                     (long long)op->from_offset, op->group, op->beta ? ", adding" : "");
+    c->held = HOLDS_NOTHING;
+    group->widened++;
+    return 0;
+}
+
+static int follow_cast(struct follower *f, const struct schedule_op *op)
+{
+    if (op->group < 0 || op->from < 0 || op->to < 0)
+        return WRONG(f, "op %d casts buffer %d to %d of group %d", f->op, op->from, op->to, op->group);
+    enum plan_kind to = f->plan->entries[op->to].kind;
+    if (to == PLAN_WIDE)
+        return cast_weights(f, op);
+    if (to == PLAN_REDUCE)
+        return round_gradient(f, op);
+    if (op->to == f->plan->groups[op->group].grad)
+        return widen_gradient(f, op);
+    return WRONG(f, "op %d casts into a %s", f->op, plan_kind_name(to));
+}
+
+/* What every buffer of a kind is made of. */
+static int check_dtypes(const struct follower *f)
+{
+    const struct plan_options *o = &f->plan->options;
+    for (int e = 0; e < f->plan->entry_count; e++) {
+        const struct plan_entry *entry = &f->plan->entries[e];
+        enum dtype wanted = o->dtype;
+        switch (entry->kind) {
+        case PLAN_PARAM_SHARD:
+        case PLAN_GATHER_SLOT:
+            wanted = o->param_dtype;
+            break;
+        case PLAN_REDUCE:
+            wanted = o->reduce_dtype;
+            break;
+        case PLAN_BATCH:
+        case PLAN_SCALARS:
+        case PLAN_STAGING:
+            continue;
+        default:
+            break;
+        }
+        if (entry->dtype != wanted)
+            return WRONG(f, "buffer %d (%s) is of dtype %s, not %s", e, plan_kind_name(entry->kind),
+                         dtype_name(entry->dtype), dtype_name(wanted));
+    }
+    return 0;
+}
+
 /* ---- update ---- */
 
 /* Whether the gradient that norm and step read is final. */
@@ -364,11 +533,19 @@ static int follow_step(struct follower *f, const struct schedule_op *op)
 {
     if (check_final(f, op) < 0)
         return -1;
+    const struct plan_options *o = &f->plan->options;
+    const struct param_group *desc = &f->plan->groups[op->group];
     struct group_progress *group = &f->groups[op->group];
-    if (f->clipped != f->plan->options.clip || group->stepped++ > 0 ||
-        op->to != f->plan->groups[op->group].param)
+    if (f->clipped != (o->clip || o->check) || group->stepped++ > 0 || op->to != desc->param)
         return WRONG(f, "op %d steps group %d twice, before the clip, or into buffer %d", f->op, op->group,
                      op->to);
+    if (op->to_offset != (desc->resident ? own_bytes(f, op->group, o->param_dtype) : 0))
+        return WRONG(f, "op %d steps group %d at byte %lld", f->op, op->group, (long long)op->to_offset);
+    bool master = desc->master >= 0;
+    if (master != (o->param_dtype != o->dtype) ||
+        (master && (f->plan->entries[desc->master].kind != PLAN_MASTER ||
+                    f->plan->entries[desc->master].bytes < desc->shard * dtype_size(o->dtype))))
+        return WRONG(f, "op %d steps group %d with buffer %d as its master", f->op, op->group, desc->master);
     group->version++;
     if (f->plan->groups[op->group].shard_size == 1) /* else it is whole again when it is gathered */
         f->content[op->to].parts = group->version;
@@ -433,6 +610,8 @@ static int follow(struct follower *f, const struct schedule_op *op)
         return 0;
     case OP_STEP:
         return follow_step(f, op);
+    case OP_CAST:
+        return follow_cast(f, op);
     default:
         return 0;
     }
@@ -456,7 +635,7 @@ static int check_calls(const struct follower *f)
 static int check_frame(const struct follower *f)
 {
     const struct plan_options *o = &f->plan->options;
-    bool normed = o->train && o->clip;
+    bool normed = o->train && (o->clip || o->check);
     if (f->scalars_in != 1 || f->loss_begun != 1 || f->results != 2)
         return WRONG(f, "scalars come in %d times, the loss begins %d times, %d results go out",
                      f->scalars_in, f->loss_begun, f->results);
@@ -477,7 +656,8 @@ static int check_groups(const struct follower *f)
         const struct group_progress *group = &f->groups[g];
         bool wanted = desc->local && desc->trainable;
         if (group->stepped != wanted ||
-            group->normed != (wanted && plan->options.clip && desc->stage == f->stage))
+            group->normed !=
+                (wanted && (plan->options.clip || plan->options.check) && desc->stage == f->stage))
             return WRONG(f, "group %d has %d steps and %d norms", g, group->stepped, group->normed);
         if (group->regathered != (wanted && desc->resident && desc->shard_size > 1))
             return WRONG(f, "group %d is gathered %d times after its step", g, group->regathered);
@@ -546,8 +726,12 @@ static int follow_all(struct follower *f)
     f->reshard = f->shard_ranks > 1 && o->strategy != STRATEGY_SHARD_OPTIM;
     f->replicas = o->strategy == STRATEGY_NO_SHARD ? o->mesh.shard * o->mesh.replicate : o->mesh.replicate;
     f->replica_axis = f->shard_ranks < o->mesh.shard ? AXIS_SHARD : AXIS_REPLICATE;
+    f->narrow = o->reduce_dtype != o->dtype;
+    f->sums = f->narrow && f->reshard && f->replicas > 1 && o->micro_batches > 1;
     expect_layers(f);
     expect_resident(f);
+    if (check_dtypes(f) < 0)
+        return -1;
     if (follow_carried(f) < 0 || follow_step_run(f) < 0 || follow_step_run(f) < 0)
         return error_wrap(f->err, "after %d steps", f->steps);
     if (follow_run(f, f->plan->first_backward) < 0 || follow_carried(f) < 0 || follow_step_run(f) < 0)

@@ -30,7 +30,7 @@ static void bench_end(struct bench *b)
     plan_model_destroy(b->m);
 }
 
-enum { BENCHES = 6 };
+enum { BENCHES = 9 };
 static struct bench make(int which)
 {
     struct plan_model *gpt = which == 3 ? plan_model_cnn(3, 100) : plan_model_gpt(4, 16, 40, 8, 24, 0);
@@ -58,11 +58,29 @@ static struct bench make(int which)
         o.micro_batches = 3;
         plan_model_stages(gpt, 2);
         return bench("pipeline", gpt, &o);
-    default:
+    case 5:
         o.strategy = STRATEGY_NO_SHARD;
         o.mesh = (struct mesh){1, 2, 1};
         gpt->layers[2].recompute = true;
         return bench("no shard", gpt, &o);
+    case 6:
+        o.strategy = STRATEGY_HYBRID_SHARD;
+        o.mesh = (struct mesh){1, 2, 2};
+        o.micro_batches = 2;
+        o.param_dtype = o.reduce_dtype = DTYPE_BF16;
+        return bench("hybrid in bf16", gpt, &o);
+    case 7:
+        o.strategy = STRATEGY_SHARD_OPTIM;
+        o.param_dtype = o.reduce_dtype = DTYPE_F16;
+        return bench("shard optim in f16", gpt, &o);
+    default:
+        o.strategy = STRATEGY_HYBRID_SHARD;
+        o.mesh = (struct mesh){1, 2, 2};
+        o.param_dtype = DTYPE_F16;
+        o.reduce_dtype = DTYPE_BF16;
+        o.clip = false;
+        o.check = true;
+        return bench("hybrid in f16, reduced in bf16", gpt, &o);
     }
 }
 
@@ -149,7 +167,8 @@ static void wrong_weight(struct bench *b, int rank, int index)
     for (int i = 0; i < kept.group_count; i++) {
         for (int other = 0; other < b->world.plans[rank].entry_count; other++) {
             enum plan_kind kind = b->world.plans[rank].entries[other].kind;
-            if (other == kept.weight[i] || (kind != PLAN_GATHER_SLOT && kind != PLAN_PARAM_SHARD))
+            if (other == kept.weight[i] ||
+                (kind != PLAN_GATHER_SLOT && kind != PLAN_PARAM_SHARD && kind != PLAN_WIDE))
                 continue;
             op->weight[i] = other;
             must_fail(b, "a wrong weight buffer", rank, index);
@@ -189,6 +208,22 @@ static void wrong_reduction(struct bench *b, int rank, int index)
     }
     op->comm.count++;
     must_fail(b, "a wrong count", rank, index);
+    *op = kept;
+}
+
+static void wrong_cast(struct bench *b, int rank, int index)
+{
+    struct schedule_op *op = &b->world.plans[rank].ops[index], kept = *op;
+    if (op->kind != OP_CAST)
+        return;
+    op->beta = !kept.beta;
+    must_fail(b, "a wrong beta of a cast", rank, index);
+    *op = kept;
+    op->bytes += 256;
+    must_fail(b, "a wrong size of a cast", rank, index);
+    *op = kept;
+    op->from_offset += 64;
+    must_fail(b, "a wrong place of a cast", rank, index);
     *op = kept;
 }
 
@@ -261,6 +296,12 @@ static void reductions_are_right(void **state)
     for_every(wrong_reduction, false);
 }
 
+static void casts_are_right(void **state)
+{
+    (void)state;
+    for_every(wrong_cast, false);
+}
+
 static void memory_does_not_overlap(void **state)
 {
     (void)state;
@@ -301,15 +342,11 @@ static void order_is_the_same_on_all_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_wait_is_needed),
-        cmocka_unit_test(every_operation_is_needed),
-        cmocka_unit_test(steps_are_joined),
-        cmocka_unit_test(weights_are_those_of_the_group),
-        cmocka_unit_test(betas_are_right),
-        cmocka_unit_test(reductions_are_right),
-        cmocka_unit_test(memory_does_not_overlap),
-        cmocka_unit_test(lives_cover_uses),
-        cmocka_unit_test(order_is_the_same_on_all_ranks),
+        cmocka_unit_test(every_wait_is_needed), cmocka_unit_test(every_operation_is_needed),
+        cmocka_unit_test(steps_are_joined),     cmocka_unit_test(weights_are_those_of_the_group),
+        cmocka_unit_test(betas_are_right),      cmocka_unit_test(reductions_are_right),
+        cmocka_unit_test(casts_are_right),      cmocka_unit_test(memory_does_not_overlap),
+        cmocka_unit_test(lives_cover_uses),     cmocka_unit_test(order_is_the_same_on_all_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,146 @@
+/* plan_narrow.c - reductions in 16 bits: a gradient is rounded into a slot, reduced there in place, and its
+ * result widened into the group's gradient, where micro-batches add up (FSDP2's order: reduce_dtype in
+ * transit, the masters' dtype at rest).
+ *
+ * Rounding is the same with and without other ranks. A result is widened as late as can be, when its slot is
+ * needed again or the gradient is used: the compute stream would wait for the reduction until then. Replicas
+ * of a group that has added up several micro-batches exchange their sums, rounded again, after the last. */
+#include "proto/base/error.h"
+#include "runtime/plan/plan_internal.h"
+
+int plan_make_reduce_slots(struct plan_builder *b)
+{
+    int number = 0;
+    for (int c = 0; c < b->class_count; c++) {
+        struct slot_class *class = &b->classes[c];
+        int count = 1 + (b->options->prefetch_backward > 0);
+        if (count > class->trainable_groups)
+            count = class->trainable_groups;
+        for (int i = 0; i < count; i++) {
+            int entry = plan_add_buffer(b, PLAN_REDUCE, MEMORY_COMM, class->elements * b->reduce);
+            if (entry < 0)
+                return -1;
+            b->plan->entries[entry].dtype = b->options->reduce_dtype;
+            b->plan->entries[entry].slot = number++;
+            if (class->reduce_count++ == 0)
+                class->reduce_first = entry;
+        }
+    }
+    return 0;
+}
+
+static int emit_cast(struct plan_builder *b, int g, int micro, int from, int64_t from_offset, int to,
+                     int64_t bytes, bool adds)
+{
+    struct schedule_op op = plan_op(OP_CAST, STREAM_COMPUTE);
+    op.group = g;
+    op.micro = micro;
+    op.from = from;
+    op.from_offset = from_offset;
+    op.to = to;
+    op.bytes = bytes;
+    op.beta = adds;
+    return plan_emit(b, &op, -1);
+}
+
+/* In place. */
+static int emit_reduction(struct plan_builder *b, enum comm_kind kind, enum mesh_axis axis, int g, int micro,
+                          int entry, int64_t from, int64_t to)
+{
+    struct schedule_op op = plan_op(OP_COMM, STREAM_REDUCE);
+    op.axis = axis;
+    op.group = g;
+    op.micro = micro;
+    op.from = op.to = entry;
+    op.from_offset = from;
+    op.to_offset = to;
+    return plan_emit_comm(b, &op, kind, b->options->reduce_dtype, b->plan->groups[g].shard);
+}
+
+/* Rounds the group's sum over micro-batches and sums it over its replicas. */
+static int exchange(struct plan_builder *b, int g)
+{
+    const struct param_group *group = &b->plan->groups[g];
+    int entry = plan_add_buffer(b, PLAN_REDUCE, MEMORY_COMM, group->shard * b->reduce);
+    if (entry < 0)
+        return -1;
+    b->plan->entries[entry].dtype = b->options->reduce_dtype;
+    b->plan->entries[entry].group = g;
+    int last = b->options->micro_batches - 1;
+    if (emit_cast(b, g, last, group->grad, 0, entry, group->shard * b->reduce, false) < 0 ||
+        emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, last, entry, 0, 0) < 0)
+        return -1;
+    b->groups[g].rounded = (struct plan_reduced){.entry = entry};
+    return 0;
+}
+
+/* Widens what a group's slot holds, and begins what follows. */
+static int take_result(struct plan_builder *b, int g)
+{
+    const struct plan_reduced rounded = b->groups[g].rounded;
+    const struct param_group *group = &b->plan->groups[g];
+    if (emit_cast(b, g, -1, rounded.entry, rounded.offset, group->grad, group->shard * b->real,
+                  rounded.adds) < 0)
+        return -1;
+    b->entry_states[rounded.entry].holder = -1;
+    b->groups[g].rounded.entry = -1;
+    return rounded.exchanges ? exchange(b, g) : 0;
+}
+
+/* The class's slot that was taken first. */
+static int take_slot(struct plan_builder *b, int g)
+{
+    const struct slot_class *class = &b->classes[b->groups[g].slot_class];
+    int best = class->reduce_first;
+    for (int i = best + 1; i < class->reduce_first + class->reduce_count; i++)
+        if (b->entry_states[i].released < b->entry_states[best].released)
+            best = i;
+    struct plan_entry_state *state = &b->entry_states[best];
+    if (state->holder >= 0 && take_result(b, state->holder) < 0)
+        return -1;
+    /* exchange may have moved the states */
+    b->entry_states[best].released = b->plan->op_count;
+    b->entry_states[best].holder = g;
+    return best;
+}
+
+int plan_reduce_narrow(struct plan_builder *b, int g, int micro)
+{
+    const struct param_group *group = &b->plan->groups[g];
+    bool last_micro = micro == b->options->micro_batches - 1,
+         sums = b->reshard && b->options->micro_batches > 1;
+    if (!b->reshard && !last_micro)
+        return -2;
+    if (plan_finish_gradient(b, g) < 0) /* of the micro-batch before */
+        return -1;
+    int slot = take_slot(b, g);
+    if (slot < 0)
+        return -1;
+    int64_t own = group->shard_size > 1 ? group->shard_start * b->reduce : 0;
+    int last = emit_cast(b, g, micro, b->groups[g].grad, 0, slot, group->padded * b->reduce, false);
+    if (last >= 0 && group->shard_size > 1)
+        last = emit_reduction(b, COMM_REDUCE_SCATTER, AXIS_SHARD, g, micro, slot, 0, own);
+    if (last >= 0 && b->replicas > 1 && last_micro && !sums)
+        last = emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, micro, slot, own, own);
+    b->groups[g].rounded = (struct plan_reduced){.entry = slot,
+                                                 .offset = own,
+                                                 .adds = sums && micro > 0,
+                                                 .exchanges = sums && last_micro && b->replicas > 1};
+    return last;
+}
+
+int plan_flush_gradients(struct plan_builder *b)
+{
+    for (int g = 0; g < b->plan->group_count; g++)
+        if (b->groups[g].rounded.entry >= 0 && b->groups[g].rounded.exchanges && take_result(b, g) < 0)
+            return -1;
+    return 0;
+}
+
+int plan_finish_gradient(struct plan_builder *b, int g)
+{
+    while (b->groups[g].rounded.entry >= 0)
+        if (take_result(b, g) < 0)
+            return -1;
+    return 0;
+}
