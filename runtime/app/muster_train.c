@@ -35,6 +35,7 @@
 #include "runtime/world/world.h"
 
 enum { OVERRIDE_LIMIT = 64, SMAPS_LIMIT = 1 << 16 };
+enum { SKIPS_IN_A_ROW = 20 }; /* steps that change nothing; a dynamic loss scale has its own end */
 /* The kernel walks all pages for the resident size: not for every step. */
 #define RESIDENT_NS NS_PER_S
 
@@ -250,9 +251,17 @@ static int open_run(struct run *run, struct muster_error *err)
         .memory_limit = c->memory_limit,
         .seed = (uint64_t)c->seed,
         .plan = run->plan,
+        .loss_scale = train_config_loss_scale(c),
+        .stop_on_nonfinite = c->on_nonfinite == TRAIN_NONFINITE_STOP,
     };
     run->trainer = trainer_create(run->model, &options, err);
     return run->trainer ? 0 : -1;
+}
+
+/* As in training.dtype. */
+static const char *precision_name(enum dtype dtype)
+{
+    return dtype == DTYPE_F32 ? "fp32" : dtype == DTYPE_F16 ? "fp16" : dtype_name(dtype);
 }
 
 static void say_start(struct run *run)
@@ -275,6 +284,11 @@ static void say_start(struct run *run)
            train_config_architecture(c), (long long)model_parameters(run->model), plan->group_count,
            strategy_name(plan->options.strategy), run->world_size, replicas, run->threads,
            text_format_bytes(bytes, sizeof bytes, run->progress.planned_bytes), plan->gathers_in_flight);
+    const enum dtype moves = plan->options.param_dtype, reduces = plan->options.reduce_dtype;
+    if (moves != plan->options.dtype || reduces != plan->options.dtype)
+        printf("precision: parameters are kept and gathered in %s, gradients reduced in %s; on CPUs that is "
+               "storage and traffic: arithmetic, masters and optimizer state are %s\n",
+               precision_name(moves), precision_name(reduces), precision_name(plan->options.dtype));
     printf("batch: %lld sequences of %lld tokens a step, %d micro-batches of %lld a rank\n",
            (long long)c->global_batch, (long long)c->sequence_length, run->plan.micro_batches,
            (long long)c->micro_batch);
@@ -331,11 +345,43 @@ static int look_for_notice(struct run *run, bool asked, struct muster_error *err
     return 0;
 }
 
+static const char *param_name(const struct run *run, int param)
+{
+    return param < 0 ? "no single parameter" : run->model->params[param].name;
+}
+
+static void say_skipped(const struct run *run, int64_t step, const struct trainer_stats *stats)
+{
+    if (run->rank)
+        return;
+    fprintf(
+        stderr,
+        "muster-train: warning: step %lld: the gradient of %s is not finite (rank %d has it); the step was "
+        "skipped",
+        (long long)step + 1, param_name(run, stats->nonfinite_param), stats->nonfinite_rank);
+    if (stats->loss_scale > 0)
+        fprintf(stderr, ", at loss scale %g", stats->loss_scale);
+    fputs("\n", stderr);
+}
+
+/* After a step whose gradients were not checked before the optimizer used them. */
+static int say_nonfinite(struct run *run, int64_t step, double loss, struct muster_error *err)
+{
+    int param, rank;
+    if (trainer_nonfinite(run->trainer, &param, &rank, err) < 0)
+        return -1;
+    return error_set(err, MUSTER_E_STATE,
+                     "step %lld: the loss is %f and the gradient of %s is not finite (rank %d has it); lower "
+                     "training.learning_rate (%g), or set training.on_nonfinite: skip",
+                     (long long)step + 1, loss, param_name(run, param), rank, run->config.learning_rate);
+}
+
 static int train(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
     const struct lr_schedule schedule = train_config_schedule(c);
     int64_t updates = 0; /* a skipped step does not advance the schedule */
+    int skipped = 0;     /* in a row */
     struct batch batch;
     for (int i = 0; i < BATCH_INPUTS; i++)
         batch.input[i] = run->arrays[i];
@@ -357,16 +403,17 @@ static int train(struct run *run, struct muster_error *err)
         if (trainer_step(run->trainer, &batch, &values, &stats, err) < 0)
             return error_wrap(err, "step %lld", (long long)step + 1);
         updates += !stats.skipped;
-        if (stats.skipped && run->rank == 0)
-            fprintf(
-                stderr,
-                "muster-train: warning: step %lld: the gradient norm is not finite; the step was skipped\n",
-                (long long)step + 1);
-        if (!isfinite(stats.loss) && c->clip_norm == 0) /* equal on every rank: it is a sum over all */
+        skipped = stats.skipped ? skipped + 1 : 0;
+        if (stats.skipped)
+            say_skipped(run, step, &stats);
+        if (skipped == SKIPS_IN_A_ROW && !(stats.loss_scale > 0)) /* equal on every rank */
             return error_set(err, MUSTER_E_STATE,
-                             "step %lld: the loss is %f, so the parameters are not finite either; lower "
-                             "training.learning_rate (%g), or set training.clip_norm, which skips such steps",
-                             (long long)step + 1, stats.loss, c->learning_rate);
+                             "%d steps in a row, up to step %lld, were skipped: the gradient of %s is not "
+                             "finite, and nothing changes any more; lower training.learning_rate (%g)",
+                             SKIPS_IN_A_ROW, (long long)step + 1, param_name(run, stats.nonfinite_param),
+                             c->learning_rate);
+        if (!isfinite(stats.loss) && !run->plan.clip && !run->plan.check)
+            return say_nonfinite(run, step, stats.loss, err); /* equal on every rank: it is a sum over all */
         struct progress_step shown = {.loss = stats.loss,
                                       .learning_rate = values.learning_rate,
                                       .grad_norm = stats.grad_norm,

@@ -13,11 +13,13 @@
 #include "proto/include/muster_error.h"
 #include "runtime/model/param_patterns.h"
 #include "runtime/plan/plan.h"
+#include "runtime/train/loss_scale.h"
 #include "runtime/train/lr.h"
 
 enum { TRAIN_ARCHITECTURE_GPT2, TRAIN_ARCHITECTURE_LLAMA };
 enum { TRAIN_TOKENIZER_BYTES };
 enum { TRAIN_CONFIG_KEYS = 128 }; /* rows of the table at most */
+enum { TRAIN_NONFINITE_SKIP, TRAIN_NONFINITE_STOP, TRAIN_NONFINITE_ROLL_BACK };
 
 struct train_config {
     /* training */
@@ -43,6 +45,12 @@ struct train_config {
     int decay;                 /* enum param_decay */
     char **no_decay, **frozen; /* patterns of parameters' names */
     double weight_decay, beta1, beta2, epsilon, clip_norm;
+    int dtype, reduce_dtype; /* see train_config_dtype */
+    double loss_scale;       /* with fp16; 0: dynamic */
+    int64_t initial_scale_power, loss_scale_window, hysteresis;
+    bool consecutive_hysteresis;
+    double min_loss_scale;
+    int on_nonfinite; /* TRAIN_NONFINITE_... */
     int64_t seed;
     int64_t threads;      /* of the compute stream; 0: cores / local world size */
     int64_t memory_limit; /* bytes a rank may plan; 0: the machine's free memory */
@@ -75,6 +83,14 @@ void train_config_free(struct train_config *config);
 
 /* The learning rate's schedule. Pure. */
 struct lr_schedule train_config_schedule(const struct train_config *config);
+
+/* Of parameters in gathers and of gradients in reductions: DTYPE_F32, DTYPE_BF16 or DTYPE_F16. */
+enum dtype train_config_dtype(const struct train_config *config);
+enum dtype train_config_reduce_dtype(const struct train_config *config);
+struct loss_scale_options train_config_loss_scale(const struct train_config *config);
+/* Whether a gradient that is not finite has to be found before the optimizer steps; a run that stops anyway
+ * may find it after. */
+bool train_config_checks(const struct train_config *config);
 
 /* Micro-batches of one step for a world: global_batch / (micro_batch * world_size), which has to be whole. */
 int train_config_accumulation(const struct train_config *config, int world_size, int *micro_batches,

@@ -154,7 +154,7 @@ int train_config_check(const char *name, const struct train_config *config, cons
     for (size_t i = 0; i < sizeof effects / sizeof *effects; i++)
         if (check_effect(name, config, sources, &effects[i], err) < 0)
             return -1;
-    return check_values(name, config, err);
+    return train_precision_check(name, config, sources, err) < 0 ? -1 : check_values(name, config, err);
 }
 
 int train_config_accumulation(const struct train_config *config, int world_size, int *micro_batches,

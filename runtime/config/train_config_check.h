@@ -11,5 +11,8 @@
  * sources has an entry for each row of train_config_table(). Pure. */
 int train_config_check(const char *name, const struct train_config *config, const uint8_t *sources,
                        struct muster_error *err);
+/* The same of the keys of precision alone. */
+int train_precision_check(const char *name, const struct train_config *config, const uint8_t *sources,
+                          struct muster_error *err);
 
 #endif

@@ -24,6 +24,7 @@ enum { FINGERPRINT_TEXT = 96 };
 #define FINGERPRINT_TEXTS(X)                                                                                 \
     X(strategy, "sharding strategy")                                                                         \
     X(kernels, "kernel table: instruction set and dtype")                                                    \
+    X(dtypes, "dtypes that parameters and gradients move in")                                                \
     X(blas, "BLAS version and core type")                                                                    \
     X(comm, "comm and its reduction order")
 

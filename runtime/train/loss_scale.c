@@ -7,6 +7,11 @@
 
 static const double factor = 2;
 
+struct loss_scale_options loss_scale_defaults(void)
+{
+    return (struct loss_scale_options){.initial = 65536, .minimum = 1, .window = 1000, .hysteresis = 2};
+}
+
 void loss_scale_begin(const struct loss_scale_options *options, struct loss_scale *state)
 {
     assert(options->fixed > 0 || (options->minimum > 0 && options->window > 0 && options->hysteresis > 0));

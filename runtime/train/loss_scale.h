@@ -27,6 +27,8 @@ struct loss_scale {
     int left;                    /* overflows until it is halved */
 };
 
+/* DeepSpeed's: dynamic from 2^16, window 1000, hysteresis 2, at least 1. */
+struct loss_scale_options loss_scale_defaults(void);
 void loss_scale_begin(const struct loss_scale_options *options, struct loss_scale *state);
 /* After a step; overflow: a gradient was not finite on any rank, so the step was skipped. -1
  * (MUSTER_E_STATE): it overflowed at the minimum; a fixed scale never fails. */

@@ -26,6 +26,8 @@ static int make_plan(struct trainer *trainer, const struct trainer_options *opti
                          dtype_name(wanted.dtype), trainer->kernels->name,
                          dtype_name(trainer->kernels->dtype));
     wanted.dtype = trainer->kernels->dtype;
+    trainer->scales = wanted.param_dtype == DTYPE_F16 || wanted.reduce_dtype == DTYPE_F16;
+    wanted.check |= trainer->scales;
     wanted.kernels = trainer->kernels;
     wanted.rank = options->rank;
     wanted.world_size = options->world_size;
@@ -167,6 +169,15 @@ struct trainer *trainer_create(const struct model *model, const struct trainer_o
     trainer->world_size = options->world_size;
     trainer->threads = options->threads;
     trainer->seed = options->seed;
+    trainer->stops = options->stop_on_nonfinite;
+    trainer->found = mem_calloc((size_t)options->world_size, sizeof *trainer->found);
+    if (!trainer->found) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for a trainer");
+        return NULL;
+    }
+    const struct loss_scale_options *scale = &options->loss_scale;
+    trainer->scale_options = scale->fixed > 0 || scale->initial > 0 ? *scale : loss_scale_defaults();
+    loss_scale_begin(&trainer->scale_options, &trainer->scale);
     if (trainer_prepare(trainer, options, err) || make_comms(trainer, options, err))
         return NULL;
     trainer->parts = (struct executor_parts){.model = model,
@@ -205,6 +216,7 @@ void trainer_destroy(struct trainer *trainer)
     plan_free(&trainer->plan);
     if (trainer->device)
         trainer->ops->close(trainer->device);
+    mem_free(trainer->found);
     mem_free(trainer);
 }
 
@@ -259,6 +271,7 @@ int trainer_settle(struct trainer *trainer, struct muster_error *err)
 static void write_input(struct trainer *trainer, const struct trainer_step_values *values)
 {
     double t = (double)(trainer->updates + 1);
+    const float scale = trainer->scales ? (float)trainer->scale.scale : 0.0F;
     struct plan_input input = {.loss.stops = values->stop};
     input.scalars = (struct step_scalars){
         .learning_rate = {values->learning_rate, values->learning_rate},
@@ -268,7 +281,8 @@ static void write_input(struct trainer *trainer, const struct trainer_step_value
         .epsilon = values->epsilon,
         .bias_correction1 = 1.0 - pow(values->beta1, t),
         .bias_correction2 = 1.0 - pow(values->beta2, t),
-        .inverse_tokens = 1.0 / (double)values->global_tokens,
+        .inverse_tokens = (scale > 0 ? (double)scale : 1.0) / (double)values->global_tokens,
+        .loss_scale = scale,
         .clip_norm = values->clip_norm,
         .clip = 1.0,
         .step = (uint64_t)trainer->updates + 1,
@@ -311,9 +325,38 @@ static void read_stats(const struct trainer *trainer, const struct trainer_step_
     struct plan_result result;
     memcpy(&result, executor_address(&trainer->parts, trainer->plan.staging_result, 0), sizeof result);
     stats->loss = result.loss.total / (double)values->global_tokens;
-    stats->grad_norm = trainer->plan.options.clip ? sqrt(result.scalars.norm_squared) : 0;
+    const bool normed = trainer->plan.options.clip || trainer->plan.options.check;
+    stats->loss_scale = trainer->scales ? trainer->scale.scale : 0;
+    stats->grad_norm =
+        normed ? sqrt(result.scalars.norm_squared) / (trainer->scales ? stats->loss_scale : 1) : 0;
     stats->skipped = result.scalars.skip != 0;
     stats->stop = result.loss.stops > 0;
+}
+
+/* What follows from a gradient that is not finite, the same on every rank. */
+static int look_at_gradients(struct trainer *trainer, struct trainer_stats *stats, struct muster_error *err)
+{
+    const bool dynamic = trainer->scales && !(trainer->scale_options.fixed > 0);
+    stats->nonfinite_param = stats->nonfinite_rank = -1;
+    if (stats->skipped && trainer_nonfinite(trainer, &stats->nonfinite_param, &stats->nonfinite_rank, err))
+        return -1;
+    const char *name = "no single parameter";
+    if (stats->nonfinite_param >= 0)
+        name = trainer->model->params[stats->nonfinite_param].name;
+    if (trainer->scales &&
+        loss_scale_step(&trainer->scale_options, stats->skipped, &trainer->scale, err) < 0) {
+        (void)error_wrap(err, "gradient of %s on rank %d", name,
+                         stats->nonfinite_rank); /* -1, as we return */
+        return trainer_break(trainer, err, "loss scale");
+    }
+    if (!stats->skipped || !trainer->stops || dynamic)
+        return 0;
+    (void)error_set(
+        err, MUSTER_E_STATE,
+        "step %lld: the gradient of %s is not finite, on rank %d first; lower the learning rate, or "
+        "let such steps be skipped",
+        (long long)trainer->steps, name, stats->nonfinite_rank);
+    return trainer_break(trainer, err, "gradients");
 }
 
 int trainer_step(struct trainer *trainer, const struct batch *batch, const struct trainer_step_values *values,
@@ -344,6 +387,9 @@ int trainer_step(struct trainer *trainer, const struct batch *batch, const struc
     read_stats(trainer, values, &found);
     trainer->steps++;
     trainer->updates += !found.skipped;
+    trainer->stepped_scale = found.loss_scale;
+    if (look_at_gradients(trainer, &found, e))
+        return -1;
     if (stats)
         *stats = found;
     return 0;
@@ -402,6 +448,8 @@ void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fing
     (void)snprintf(f->strategy, sizeof f->strategy, "%s", strategy_name(plan->strategy));
     (void)snprintf(f->kernels, sizeof f->kernels, "%s %s", trainer->kernels->name,
                    dtype_name(trainer->kernels->dtype));
+    (void)snprintf(f->dtypes, sizeof f->dtypes, "%s, reduced in %s", dtype_name(plan->param_dtype),
+                   dtype_name(plan->reduce_dtype));
     (void)snprintf(f->blas, sizeof f->blas, "%s", kernels_cpu_blas());
     const struct comm_ops *comm = trainer->comms.ops;
     if (comm == comm_tcp())

@@ -14,6 +14,7 @@
 #include "runtime/plan/model.h"
 #include "runtime/plan/plan.h"
 #include "runtime/train/fingerprint.h"
+#include "runtime/train/loss_scale.h"
 
 struct trainer_options {
     struct plan_options
@@ -32,6 +33,9 @@ struct trainer_options {
     int64_t timeout_ns;           /* of every collective */
     int64_t memory_limit; /* bytes a rank may plan; 0: the machine's free memory; a larger plan is refused */
     uint64_t seed;        /* of the parameter initialisation */
+    /* Of the loss, where parameters or reductions are of fp16; all 0: loss_scale_defaults. */
+    struct loss_scale_options loss_scale;
+    bool stop_on_nonfinite; /* a gradient that is not finite ends the run (not under a dynamic loss scale) */
 };
 
 /* The host-side values of one step; the trainer copies them into device memory. */
@@ -47,10 +51,14 @@ struct trainer_step_values {
 
 struct trainer_stats {
     double loss;      /* mean over the global batch of the step */
-    double grad_norm; /* before clipping; 0 if not clipped */
-    bool skipped;     /* the norm was not finite: parameters are as before */
-    bool stop;        /* some rank has asked to stop: the same on every rank of the step */
-    int64_t step_ns;  /* wall */
+    double grad_norm; /* before clipping; 0 if neither clipped nor checked */
+    bool skipped;     /* a gradient was not finite: parameters are as before (found if clipped or checked) */
+    /* Where skipped: the first parameter in the order of the backward pass whose gradient is not finite, and
+     * the first rank that holds such a part of it; -1: none was found. */
+    int nonfinite_param, nonfinite_rank;
+    double loss_scale; /* of this step; 0: none */
+    bool stop;         /* some rank has asked to stop: the same on every rank of the step */
+    int64_t step_ns;   /* wall */
     /* comm_ns: every collective from its start on its stream to its end, waiting for late peers included,
      * added up (two at once count twice). exposed_ns: time in which the compute stream waited for other
      * streams, at most comm_ns: the rest is the cost of waking threads, not communication. */
@@ -73,13 +81,16 @@ void trainer_destroy(struct trainer *trainer); /* accepts NULL */
  * error the comms are aborted and every later call returns the same error. */
 int trainer_step(struct trainer *trainer, const struct batch *batch, const struct trainer_step_values *values,
                  struct trainer_stats *stats, struct muster_error *err);
+/* Collective, between steps: the first parameter in the order of the last backward pass whose gradient is not
+ * finite, and the first rank that holds such a part of it; -1 and -1 where there is none. */
+int trainer_nonfinite(struct trainer *trainer, int *param, int *rank, struct muster_error *err);
 /* Mean loss of one micro-batch of this rank without touching parameters, and without dropout; collective
  * under FULL_SHARD. NaN if no target counts. */
 int trainer_evaluate(struct trainer *trainer, const struct batch *batch, double *loss,
                      struct muster_error *err);
 
-/* Collective: one full parameter, of the trainer's dtype, param_elements() long, on every rank. Any rank may
- * pass NULL. */
+/* Collective: one full parameter, of the kernels' dtype, param_elements() long, on every rank: the master
+ * where the plan has one. Any rank may pass NULL. */
 int trainer_get_param(struct trainer *trainer, int param, void *out, struct muster_error *err);
 /* Collective: all full parameters, group by group as the plan has them, each group gathered once; visit gets
  * those of this rank's call and may be NULL. values: as above, until it returns. After a visit that fails the
@@ -87,7 +98,8 @@ int trainer_get_param(struct trainer *trainer, int param, void *out, struct must
 int trainer_each_param(struct trainer *trainer,
                        int (*visit)(void *context, int param, const void *values, struct muster_error *err),
                        void *context, struct muster_error *err);
-/* Collective: its full gradient of the last step (reduced, before clipping). For tests. */
+/* Collective: its full gradient of the last step (reduced, without loss scale, before clipping). For tests.
+ */
 int trainer_get_grad(struct trainer *trainer, int param, void *out, struct muster_error *err);
 /* Sets a full parameter; every rank passes the same values, between the same two steps: what was gathered for
  * the next step is gathered again. */

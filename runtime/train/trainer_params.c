@@ -3,28 +3,29 @@
  * is freed at once. */
 #include <string.h>
 
+#include "kernels/narrow.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "runtime/model/rng.h"
 #include "runtime/train/trainer_state.h"
 
-/* Which elements of a parameter this rank holds, and where. */
-struct piece {
-    int64_t first, count; /* elements of the parameter */
-    int64_t at;           /* element in the group's param buffer */
-};
-
-static struct piece piece_of(const struct plan *plan, int param, int64_t elements)
+/* whole: the buffer has the group's parameters, not this rank's shard of them. */
+static struct piece piece_of(const struct trainer *trainer, int param, bool whole)
 {
+    const struct plan *plan = &trainer->plan;
     const struct param_group *group = &plan->groups[plan->places[param].group];
-    int64_t start = plan->places[param].offset, end = start + elements;
-    int64_t from = group->resident ? 0 : group->shard_start;
-    int64_t to = from + (group->resident ? group->padded : group->shard);
+    int64_t start = plan->places[param].offset, end = start + param_elements(&trainer->model->params[param]);
+    int64_t from = whole ? 0 : group->shard_start, to = from + (whole ? group->padded : group->shard);
     int64_t first = start > from ? start : from, last = end < to ? end : to;
     if (last <= first)
         return (struct piece){0};
     return (struct piece){.first = first - start, .count = last - first, .at = first - from};
+}
+
+struct piece trainer_shard_piece(const struct trainer *trainer, int param)
+{
+    return piece_of(trainer, param, false);
 }
 
 /* Host memory to the device and back, between steps. */
@@ -36,27 +37,87 @@ static int move(struct trainer *trainer, void *to, const void *from, int64_t byt
     return trainer->ops->sync(stream, INSTANT_NEVER, err);
 }
 
-static char *param_address(const struct trainer *trainer, const struct param_group *group, int64_t element)
+static int entry_size(const struct trainer *trainer, int entry)
 {
-    return executor_address(&trainer->parts, group->param, element * dtype_size(trainer->kernels->dtype));
+    return dtype_size(trainer->plan.entries[entry].dtype);
+}
+
+static const struct param_group *group_of(const struct trainer *trainer, int param)
+{
+    return &trainer->plan.groups[trainer->plan.places[param].group];
+}
+
+/* The buffer with a group's parameters as they are trained: the master where there is one. */
+static int state_entry(const struct param_group *group)
+{
+    return group->master >= 0 ? group->master : group->param;
+}
+
+/* ---- 16-bit values, on the host ---- */
+
+static void round_values(enum dtype dtype, const void *values, enum dtype from, int64_t count, uint16_t *out)
+{
+    const float *floats = values;
+    if (from != DTYPE_F32)
+        kernels_ref_f64()->cast(out, dtype, values, from, count, NULL);
+    for (int64_t i = 0; from == DTYPE_F32 && i < count; i++)
+        out[i] = dtype == DTYPE_BF16 ? narrow_to_bf16(floats[i]) : narrow_to_f16(floats[i]);
+}
+
+static void widen_values(void *out, enum dtype to, const uint16_t *values, enum dtype dtype, int64_t count)
+{
+    float *floats = out;
+    if (to != DTYPE_F32)
+        kernels_ref_f64()->cast(out, to, values, dtype, count, NULL);
+    for (int64_t i = 0; to == DTYPE_F32 && i < count; i++)
+        floats[i] = dtype == DTYPE_BF16 ? narrow_from_bf16(values[i]) : narrow_from_f16(values[i]);
 }
 
 /* ---- values of all parameters ---- */
 
 enum { FILL_CHUNK = 1 << 18 }; /* elements between host and device at a time */
 
-static int fill_param(struct trainer *trainer, int param, trainer_param_source *source, void *context,
-                      void *values, struct muster_error *err)
+/* Writes elements first..first+count-1 of a parameter, at most FILL_CHUNK: as they are into the buffer that
+ * is trained, and rounded into what gathers move. A rank's shard lies within what it holds, so that one walk
+ * over the latter reaches both. */
+static int write_values(struct trainer *trainer, int param, int64_t first, int64_t count, const void *values,
+                        uint16_t *rounded, struct muster_error *err)
 {
-    const struct param_desc *desc = &trainer->model->params[param];
-    const struct param_group *group = &trainer->plan.groups[trainer->plan.places[param].group];
-    struct piece piece = piece_of(&trainer->plan, param, param_elements(desc));
-    int size = dtype_size(trainer->kernels->dtype);
+    const struct param_group *group = group_of(trainer, param);
+    const enum dtype real = trainer->kernels->dtype, moved = trainer->plan.entries[group->param].dtype;
+    struct piece held = piece_of(trainer, param, group->resident);
+    const void *source = values;
+    if (moved != real) {
+        round_values(moved, values, real, count, rounded);
+        source = rounded;
+    }
+    if (move(trainer,
+             executor_address(&trainer->parts, group->param,
+                              (held.at + first - held.first) * dtype_size(moved)),
+             source, count * dtype_size(moved), err))
+        return -1;
+    if (group->master < 0)
+        return 0;
+    struct piece own = piece_of(trainer, param, false);
+    int64_t begin = first > own.first ? first : own.first;
+    int64_t end = first + count < own.first + own.count ? first + count : own.first + own.count;
+    if (end <= begin)
+        return 0;
+    return move(
+        trainer,
+        executor_address(&trainer->parts, group->master, (own.at + begin - own.first) * dtype_size(real)),
+        (const char *)values + (begin - first) * dtype_size(real), (end - begin) * dtype_size(real), err);
+}
+
+static int fill_param(struct trainer *trainer, int param, trainer_param_source *source, void *context,
+                      void *values, uint16_t *rounded, struct muster_error *err)
+{
+    struct piece piece = piece_of(trainer, param, group_of(trainer, param)->resident);
     for (int64_t done = 0; done < piece.count; done += FILL_CHUNK) {
         int64_t count = piece.count - done < FILL_CHUNK ? piece.count - done : FILL_CHUNK;
         if (source(context, param, piece.first + done, count, trainer->kernels->dtype, values, err))
             return -1;
-        if (move(trainer, param_address(trainer, group, piece.at + done), values, count * size, err))
+        if (write_values(trainer, param, piece.first + done, count, values, rounded, err))
             return trainer_break(trainer, err, "writing all parameters");
     }
     return 0;
@@ -73,10 +134,11 @@ int trainer_fill_params(struct trainer *trainer, trainer_param_source *source, v
         return trainer_break(trainer, e, "gathering for the next step");
     executor_forget(trainer->executor);
     scope_free double *values = mem_calloc(FILL_CHUNK, sizeof *values); /* wide enough for any dtype */
-    if (!values)
+    scope_free uint16_t *rounded = mem_calloc(FILL_CHUNK, sizeof *rounded);
+    if (!values || !rounded)
         return error_set(e, MUSTER_E_NOMEM, "no memory for parameters' values");
     for (int param = 0; param < trainer->model->param_count; param++) {
-        if (fill_param(trainer, param, source, context, values, e))
+        if (fill_param(trainer, param, source, context, values, rounded, e))
             return error_wrap(e, "%s", trainer->model->params[param].name);
     }
     return 0;
@@ -147,7 +209,8 @@ static int gather(struct trainer *trainer, int entry, int64_t count, void *out, 
 {
     for (int stream = 0; stream < STREAM_COUNT; stream++) {
         struct comm *comm = trainer->comms.comm[AXIS_SHARD][stream];
-        const struct comm_op op = {.kind = COMM_ALL_GATHER, .dtype = trainer->kernels->dtype, .count = count};
+        const struct comm_op op = {
+            .kind = COMM_ALL_GATHER, .dtype = trainer->plan.entries[entry].dtype, .count = count};
         if (!comm)
             continue;
         if (trainer->comms.ops->issue(comm, &op, executor_address(&trainer->parts, entry, 0), out,
@@ -159,32 +222,51 @@ static int gather(struct trainer *trainer, int entry, int64_t count, void *out, 
                      axis_name(AXIS_SHARD));
 }
 
-/* One parameter's part of a buffer that holds the whole group, or this rank's shard of it. */
-static int read_flat(struct trainer *trainer, int param, int entry, bool whole, void *out,
-                     struct muster_error *err)
+/* The flat elements of a whole group, on every rank, of the kernels' dtype; out may be NULL where the buffer
+ * holds all of them. */
+static int read_group(struct trainer *trainer, const struct param_group *group, int entry, bool whole,
+                      void *out, struct muster_error *err)
+{
+    const enum dtype real = trainer->kernels->dtype, dtype = trainer->plan.entries[entry].dtype;
+    int64_t bytes = group->padded * dtype_size(dtype);
+    scope_free uint16_t *narrow = dtype != real ? mem_calloc((size_t)bytes, 1) : NULL;
+    if (dtype != real && !narrow)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to widen %lld bytes", (long long)bytes);
+    void *to = narrow ? narrow : out;
+    if (!whole ? gather(trainer, entry, group->shard, to, err)
+               : out && move(trainer, to, executor_address(&trainer->parts, entry, 0), bytes, err))
+        return -1;
+    if (narrow && out)
+        widen_values(out, real, narrow, dtype, group->padded);
+    return 0;
+}
+
+static bool is_whole(const struct param_group *group, int entry)
+{
+    return group->shard_size == 1 || (entry == group->param && group->resident);
+}
+
+/* One parameter's part of a buffer of its group. */
+static int read_flat(struct trainer *trainer, int param, int entry, void *out, struct muster_error *err)
 {
     const struct param_place *place = &trainer->plan.places[param];
     const struct param_group *group = &trainer->plan.groups[place->group];
     int size = dtype_size(trainer->kernels->dtype);
     int64_t bytes = param_elements(&trainer->model->params[param]) * size;
-    if (whole)
-        return out ? move(trainer, out, executor_address(&trainer->parts, entry, place->offset * size), bytes,
-                          err)
-                   : 0;
+    bool whole = is_whole(group, entry);
+    if (whole && !out)
+        return 0;
+    if (whole && entry_size(trainer, entry) == size)
+        return move(trainer, out, executor_address(&trainer->parts, entry, place->offset * size), bytes, err);
     scope_free char *flat = mem_calloc((size_t)group->padded, (size_t)size);
     if (!flat)
         return error_set(err, MUSTER_E_NOMEM, "no memory to gather %lld bytes",
                          (long long)(group->padded * size));
-    if (gather(trainer, entry, group->shard, flat, err))
+    if (read_group(trainer, group, entry, whole, flat, err))
         return -1;
     if (out)
         memcpy(out, flat + place->offset * size, (size_t)bytes);
     return 0;
-}
-
-static bool is_whole(const struct param_group *group)
-{
-    return group->resident || group->shard_size == 1;
 }
 
 int trainer_get_param(struct trainer *trainer, int param, void *out, struct muster_error *err)
@@ -193,10 +275,19 @@ int trainer_get_param(struct trainer *trainer, int param, void *out, struct must
     struct muster_error *e = err ? err : &local;
     if (check_param(trainer, param, e))
         return -1;
-    const struct param_group *group = &trainer->plan.groups[trainer->plan.places[param].group];
-    if (read_flat(trainer, param, group->param, is_whole(group), out, e))
+    if (read_flat(trainer, param, state_entry(group_of(trainer, param)), out, e))
         return trainer_break(trainer, e, "reading a parameter");
     return 0;
+}
+
+static void unscale(void *values, enum dtype dtype, int64_t count, double scale)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (dtype == DTYPE_F64)
+            ((double *)values)[i] /= scale;
+        else
+            ((float *)values)[i] /= (float)scale;
+    }
 }
 
 int trainer_get_grad(struct trainer *trainer, int param, void *out, struct muster_error *err)
@@ -209,21 +300,15 @@ int trainer_get_grad(struct trainer *trainer, int param, void *out, struct muste
     if (group->grad < 0)
         return error_set(e, MUSTER_E_STATE, "parameter %s is frozen and has no gradient",
                          trainer->model->params[param].name);
-    if (read_flat(trainer, param, group->grad, group->shard_size == 1, out, e))
+    if (read_flat(trainer, param, group->grad, out, e))
         return trainer_break(trainer, e, "reading a gradient");
+    if (out && trainer->stepped_scale > 0)
+        unscale(out, trainer->kernels->dtype, param_elements(&trainer->model->params[param]),
+                trainer->stepped_scale);
     return 0;
 }
 
 /* ---- all parameters ---- */
-
-static int read_group(struct trainer *trainer, const struct param_group *group, bool wanted, void *flat,
-                      struct muster_error *err)
-{
-    int64_t bytes = group->elements * dtype_size(trainer->kernels->dtype);
-    if (!is_whole(group))
-        return gather(trainer, group->param, group->shard, flat, err);
-    return wanted ? move(trainer, flat, executor_address(&trainer->parts, group->param, 0), bytes, err) : 0;
-}
 
 static int visit_group(struct trainer *trainer, const struct param_group *group, const char *flat,
                        int (*visit)(void *context, int param, const void *values, struct muster_error *err),
@@ -259,7 +344,10 @@ int trainer_each_param(struct trainer *trainer,
     if (trainer_settle(trainer, e))
         return trainer_break(trainer, e, "gathering for the next step");
     for (int g = 0; g < plan->group_count; g++) {
-        if (read_group(trainer, &plan->groups[g], visit && !failed, flat, &gathering)) {
+        int entry = state_entry(&plan->groups[g]);
+        bool whole = is_whole(&plan->groups[g], entry);
+        if (!(whole && (!visit || failed)) &&
+            read_group(trainer, &plan->groups[g], entry, whole, flat, &gathering)) {
             (void)trainer_break(trainer, &gathering, "reading all parameters"); /* -1, as we return */
             if (!failed) /* the first error is the one to report */
                 *e = gathering;
@@ -277,12 +365,17 @@ int trainer_set_param(struct trainer *trainer, int param, const void *values, st
     struct muster_error *e = err ? err : &local;
     if (check_param(trainer, param, e))
         return -1;
-    const struct param_group *group = &trainer->plan.groups[trainer->plan.places[param].group];
-    int size = dtype_size(trainer->kernels->dtype);
-    struct piece piece = piece_of(&trainer->plan, param, param_elements(&trainer->model->params[param]));
-    if (piece.count && move(trainer, param_address(trainer, group, piece.at),
-                            (const char *)values + piece.first * size, piece.count * size, e))
-        return trainer_break(trainer, e, "writing a parameter");
+    struct piece piece = piece_of(trainer, param, group_of(trainer, param)->resident);
+    scope_free uint16_t *rounded = mem_calloc(FILL_CHUNK, sizeof *rounded);
+    if (!rounded)
+        return error_set(e, MUSTER_E_NOMEM, "no memory for a parameter's values");
+    for (int64_t done = 0; done < piece.count; done += FILL_CHUNK) {
+        int64_t count = piece.count - done < FILL_CHUNK ? piece.count - done : FILL_CHUNK;
+        int64_t first = piece.first + done;
+        if (write_values(trainer, param, first, count,
+                         (const char *)values + first * dtype_size(trainer->kernels->dtype), rounded, e))
+            return trainer_break(trainer, e, "writing a parameter");
+    }
     executor_forget(trainer->executor);
     return 0;
 }

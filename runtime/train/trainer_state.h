@@ -5,6 +5,12 @@
 #include "runtime/train/executor.h"
 #include "runtime/train/trainer.h"
 
+/* Which elements of a parameter a buffer of its group holds, and where. */
+struct piece {
+    int64_t first, count; /* elements of the parameter */
+    int64_t at;           /* element in the buffer */
+};
+
 struct trainer {
     const struct model *model;
     int rank, world_size, threads;
@@ -20,11 +26,20 @@ struct trainer {
     uint64_t seed;
     int64_t steps;   /* of the schedule */
     int64_t updates; /* of the parameters: skipped steps do not count towards Adam's bias correction */
+    bool scales;     /* the loss: something is of fp16 */
+    struct loss_scale_options scale_options;
+    struct loss_scale scale;
+    double stepped_scale;       /* of the last step's gradients; 0: they have none */
+    bool stops;                 /* at a gradient that is not finite */
+    int32_t *found;             /* [world_size] of trainer_nonfinite */
     struct muster_error broken; /* the error that ended the run */
 };
 
 /* The value of every parameter from its description and (seed, parameter, element): the same in any world. */
 int trainer_initialise(struct trainer *trainer, uint64_t seed, struct muster_error *err);
+
+/* This rank's part of a parameter in buffers of its group's shard. */
+struct piece trainer_shard_piece(const struct trainer *trainer, int param);
 
 /* Ends the run: aborts the comms, waits for the streams and keeps the error, which is in err (not NULL) or
  * with the device. Returns -1. */

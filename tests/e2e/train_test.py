@@ -323,11 +323,36 @@ class Train(unittest.TestCase):
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertIn("sample:\n", run.stdout)
 
-    def test_a_loss_that_is_not_finite_ends_a_run_without_clipping(self):
-        run = self.run_program(self.config(steps=60), "--set", "training.clip_norm=0", "--set", "training.learning_rate=100", "--set",
-                               "training.weight_decay=100")
-        self.assertEqual(run.returncode, 1, run.stdout)
-        self.assertIn("training.clip_norm", run.stderr)
+    def diverge(self, *words, ranks=0):
+        return self.run_program(self.config(steps=60), "--set", "training.learning_rate=100", "--set", "training.weight_decay=100",
+                                *words, ranks=ranks)
+
+    def test_a_gradient_that_is_not_finite_is_named_and_ends_a_run_or_is_skipped(self):
+        for clip in ("0", "1"):
+            clipped = ("--set", f"training.clip_norm={clip}")
+            run = self.diverge(*clipped, "--set", "training.on_nonfinite=stop")
+            self.assertEqual(run.returncode, 1, run.stdout)
+            self.assertRegex(run.stderr, r"step \d+.*the gradient of (wte|wpe|h\.\d|ln_f)\S+ is not finite")
+            run = self.diverge(*clipped, ranks=2)
+            self.assertEqual(run.returncode, 1, run.stdout)
+            self.assertRegex(run.stderr, r"warning: step \d+: the gradient of \S+ is not finite \(rank [01] has it\); the step was skipped")
+            self.assertIn("20 steps in a row", run.stderr)
+        run = self.diverge("--set", "training.on_nonfinite=roll_back")
+        self.assertEqual(run.returncode, 2, run.stdout)
+        self.assertIn("no checkpoints yet", run.stderr)
+
+    def test_16_bits(self):
+        for dtype in ("bf16", "fp16"):
+            set_dtype = ("--set", f"training.dtype={dtype}")
+            run = self.run_program(self.config(), *set_dtype, ranks=2)
+            self.check_good(run, 30)
+            self.assertIn(f"precision: parameters are kept and gathered in {dtype}, gradients reduced in {dtype}; on CPUs", run.stdout)
+            plan = self.run_program(self.config(), "--plan", "--world-size", "2", *set_dtype)
+            for kind in ("master", "wide_param", "reduce_slot"):
+                self.assertRegex(plan.stdout, rf"\n  {kind} +\d+")
+        run = self.run_program(self.config(), "--set", "training.hysteresis=3")
+        self.assertEqual(run.returncode, 2, run.stdout)
+        self.assertIn("no effect without fp16", run.stderr)
 
 
 if __name__ == "__main__":

@@ -103,6 +103,12 @@ static void steps_allocate_nothing(void **state)
     run.mesh.shard = 2;
     run.strategy = STRATEGY_FULL_SHARD;
     check_no_allocation(run);
+    run.param_dtype = run.reduce_dtype = DTYPE_BF16;
+    check_no_allocation(run);
+    run.param_dtype = run.reduce_dtype = DTYPE_F16; /* with steps that overflow and are looked through */
+    run.loss_scale = loss_scale_defaults();
+    run.loss_scale.initial = 0x1p30;
+    check_no_allocation(run);
 }
 
 /* ---- the process ---- */
@@ -153,6 +159,8 @@ static void the_process_grows_by_the_plan(void **state)
     check_process(run);
     run.mesh.shard = 2;
     run.strategy = STRATEGY_FULL_SHARD;
+    check_process(run);
+    run.param_dtype = run.reduce_dtype = DTYPE_BF16;
     check_process(run);
 }
 

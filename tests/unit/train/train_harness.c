@@ -74,6 +74,9 @@ struct trainer_options training_options(const struct training *run, int rank)
                  .prefetch_backward = run->prefetch,
                  .group_bytes = run->group_bytes,
                  .clip = run->clip_norm > 0,
+                 .check = run->check,
+                 .param_dtype = run->param_dtype,
+                 .reduce_dtype = run->reduce_dtype,
                  .train = true},
         .rank = rank,
         .world_size = mesh_size(run->mesh),
@@ -84,6 +87,8 @@ struct trainer_options training_options(const struct training *run, int rank)
         .comm = run->comm,
         .timeout_ns = 60 * NS_PER_S,
         .seed = 42,
+        .loss_scale = run->loss_scale,
+        .stop_on_nonfinite = run->stop_on_nonfinite,
     };
 }
 
@@ -123,18 +128,23 @@ static int train_steps(const struct training *run, struct trainer *trainer, int 
     if (!tokens || !targets)
         return -1;
     bool stop = false;
+    int updates = 0; /* a skipped step does not advance the schedule */
     for (int step = 0; step < run->steps && !stop; step++) {
         struct trainer_stats stats;
-        struct trainer_step_values values = training_values(run, step);
+        struct trainer_step_values values = training_values(run, updates);
+        values.first_sample = (uint64_t)(run->first_step + step) * (uint64_t)run->samples;
         values.stop = run->told_at && step >= run->told_at[rank];
-        training_batch(run, rank, step, tokens, targets);
+        training_batch(run, rank, run->first_step + step, tokens, targets);
         if (trainer_step(trainer, &(struct batch){{tokens, targets}}, &values, &stats, err))
             return -1;
+        updates += !stats.skipped;
         stop = stats.stop;
         if (run->last)
             run->last[rank] = step;
         if (rank == 0 && run->losses)
             run->losses[step] = stats.loss;
+        if (rank == 0 && run->stats)
+            run->stats[step] = stats;
         if (rank == 0 && run->norms)
             run->norms[step] = stats.grad_norm;
         if (run->visit && run->visit(run, trainer, rank, step + 1))

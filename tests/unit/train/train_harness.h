@@ -16,11 +16,16 @@ struct training {
     int micro_batches;
     int positions;
     int steps;
+    int first_step; /* number of the first batch */
     int prefetch;
     int threads; /* of a rank's compute stream */
     int64_t group_bytes;
     enum sample_order order;
     double learning_rate, clip_norm;
+    enum dtype param_dtype, reduce_dtype; /* as in plan_options */
+    bool check;
+    struct loss_scale_options loss_scale; /* all 0: the defaults */
+    bool stop_on_nonfinite;
     const struct kernels *kernels; /* NULL: the device's */
     const struct comm_ops *comm;   /* NULL: the trainer's choice */
     bool recompute;                /* every block */
@@ -35,9 +40,10 @@ struct training {
     int (*visit)(const struct training *run, struct trainer *trainer, int rank, int step);
     void *context;
 
-    /* Filled: by rank 0. losses and norms: [steps] or NULL. params: model_parameters() values of the kernels'
-     * dtype or NULL. */
+    /* Filled: by rank 0. losses, norms and stats: [steps] or NULL. params: model_parameters() values of the
+     * kernels' dtype or NULL. */
     double *losses, *norms;
+    struct trainer_stats *stats;
     void *params;
 };
 

@@ -158,6 +158,9 @@ static void arenas_are_as_planned(void **state)
     run.mesh.shard = 2;
     run.strategy = STRATEGY_FULL_SHARD;
     assert_int_equal(training_run(&run), 0);
+    run.param_dtype = DTYPE_BF16;
+    run.reduce_dtype = DTYPE_F16;
+    assert_int_equal(training_run(&run), 0);
 }
 
 /* ---- what is refused ---- */
