@@ -42,6 +42,7 @@ def initial_parameters(generator):
 
 
 def loss_of(p, tokens, targets):
+    B, T = tokens.shape
     x = p["wte.weight"][tokens] + p["wpe.weight"][:T]
     for i in range(LAYERS):
         w = {name.split(f"h.{i}.")[1]: value for name, value in p.items() if name.startswith(f"h.{i}.")}

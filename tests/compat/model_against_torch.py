@@ -76,13 +76,15 @@ def reference(loss_of, parameters, tokens, targets, variant=ADAMW):
     return losses, norms, gradients, {name: value.detach() for name, value in p.items()}
 
 
-def ours(architecture, parameters, tokens, targets, variant=ADAMW, dtype="f32", ranks=1, strategy="NO_SHARD", micro_batches=1):
-    """The same of muster. architecture: the numbers that model_dump.c reads."""
+def ours(architecture, parameters, tokens, targets, variant=ADAMW, dtype="f32", ranks=1, strategy="NO_SHARD", micro_batches=1,
+         moves=("f32", "f32", 0)):
+    """The same of muster. architecture: the numbers that model_dump.c reads. moves: the dtypes of parameters and gradients in
+    transit, and the loss scale."""
     real = torch.float32 if dtype == "f32" else torch.float64
     tokens, targets = tokens[:variant.steps], targets[:variant.steps]
     steps, samples, positions = tokens.shape
     run = [dtype, ranks, strategy, micro_batches, samples, positions, steps, variant.rate, DECAY, BETA1, BETA2, EPSILON, CLIP,
-           *variant.numbers]
+           *variant.numbers, *moves]
     flat = lambda tensor: bytes(tensor.contiguous().view(-1).clone().untyped_storage())
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)

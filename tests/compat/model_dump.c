@@ -9,11 +9,12 @@
  *           scaling factor low high original
  * and a line of the run: dtype ranks strategy micro_batches samples T steps lr weight_decay beta1 beta2
  * epsilon clip_norm, optimizer (enum) momentum dampening nesterov decay (enum), and two patterns of names,
- * "-" for none: frozen, not decayed. dtype is f32 (the fast kernels) or f64 (the reference). FOLDER/params:
- * every parameter in the model's order, of the dtype. FOLDER/tokens and FOLDER/targets: (steps, samples, T)
- * i32; ranks (threads of this process) and micro-batches share the samples of a step. Written by rank 0:
- * FOLDER/grads (the first step's, same order), FOLDER/losses (f64, one a step), FOLDER/norms (f64),
- * FOLDER/names (a line a parameter: name, elements), FOLDER/trained. */
+ * "-" for none: frozen, not decayed; then the dtypes that parameters and gradients move in (f32, bf16, f16)
+ * and the loss scale with f16 (0: dynamic). dtype is f32 (the fast kernels) or f64 (the reference).
+ * FOLDER/params: every parameter in the model's order, of the dtype. FOLDER/tokens and FOLDER/targets:
+ * (steps, samples, T) i32; ranks (threads of this process) and micro-batches share the samples of a step.
+ * Written by rank 0: FOLDER/grads (the first step's, same order), FOLDER/losses (f64, one a step),
+ * FOLDER/norms (f64), FOLDER/names (a line a parameter: name, elements), FOLDER/trained. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,7 +36,8 @@ struct settings {
     struct trainer_step_values values;
     struct optimizer_options optimizer;
     enum param_decay decay;
-    char frozen[64], spared[64];
+    char frozen[64], spared[64], param_dtype[8], reduce_dtype[8];
+    struct loss_scale_options loss_scale;
 };
 
 /* Every file is read and written as a whole. */
@@ -88,11 +90,11 @@ static int read_settings(const char *folder, struct settings *s, struct muster_e
     struct trainer_step_values *v = &s->values;
     int kind, nesterov, decay;
     if (read_architecture(file, s) ||
-        fscanf(file, "%7s %d %31s %d %d %d %d %lf %lf %lf %lf %lf %lf %d %lf %lf %d %d %63s %63s", s->dtype,
-               &s->ranks, s->strategy, &s->micro_batches, &s->samples, &s->T, &s->steps, &v->learning_rate,
-               &v->weight_decay, &v->beta1, &v->beta2, &v->epsilon, &v->clip_norm, &kind,
-               &s->optimizer.momentum, &s->optimizer.dampening, &nesterov, &decay, s->frozen,
-               s->spared) != 20)
+        fscanf(file, "%7s %d %31s %d %d %d %d %lf %lf %lf %lf %lf %lf %d %lf %lf %d %d %63s %63s %7s %7s %lf",
+               s->dtype, &s->ranks, s->strategy, &s->micro_batches, &s->samples, &s->T, &s->steps,
+               &v->learning_rate, &v->weight_decay, &v->beta1, &v->beta2, &v->epsilon, &v->clip_norm, &kind,
+               &s->optimizer.momentum, &s->optimizer.dampening, &nesterov, &decay, s->frozen, s->spared,
+               s->param_dtype, s->reduce_dtype, &s->loss_scale.fixed) != 23)
         return error_set(err, MUSTER_E_INVALID, "%s is not as described", path);
     s->optimizer.kind = (enum optimizer)kind;
     s->optimizer.nesterov = nesterov;
@@ -190,6 +192,14 @@ static int train(struct trainer *trainer, struct run *run, int rank, struct must
 
 GUARD_DEFINE(trainer, struct trainer *, trainer_destroy);
 
+static enum dtype dtype_named(const char *name)
+{
+    int dtype = 0;
+    while (dtype < DTYPE_COUNT && strcmp(dtype_name((enum dtype)dtype), name))
+        dtype++;
+    return (enum dtype)dtype;
+}
+
 static int rank_body(int rank, int ranks, void *context)
 {
     struct run *run = context;
@@ -204,6 +214,8 @@ static int rank_body(int rank, int ranks, void *context)
                  .group_bytes = 16 << 10,
                  .clip = true,
                  .train = true,
+                 .param_dtype = dtype_named(s->param_dtype),
+                 .reduce_dtype = dtype_named(s->reduce_dtype),
                  .optimizer = s->optimizer},
         .rank = rank,
         .world_size = ranks,
@@ -213,6 +225,7 @@ static int rank_body(int rank, int ranks, void *context)
         .kernels = run->kernels,
         .store = ranks > 1 ? &run->store : NULL,
         .timeout_ns = 60 * NS_PER_S,
+        .loss_scale = s->loss_scale,
     };
     while (options.plan.strategy < STRATEGY_COUNT &&
            strcmp(strategy_name(options.plan.strategy), s->strategy))
