@@ -47,13 +47,16 @@ static void update_param(struct shard_update *u, const struct shard_param *param
     int c = param->parameter_class;
     switch (shard->options.optimizer) {
     case MUSTER_SHARD_SGD:
-        k->sgd(values, m, grad, param->part, c, s->momentum, s->dampening, s->nesterov, &u->scalars, stream);
+        k->sgd(values, m, grad, param->part, c, s->momentum, s->dampening, s->nesterov, NULL, DTYPE_F32,
+               &u->scalars, stream);
         break;
     case MUSTER_SHARD_ADAM:
-        k->adam(values, m, part_of(shard, param, 2), grad, param->part, c, &u->scalars, stream);
+        k->adam(values, m, part_of(shard, param, 2), grad, param->part, c, NULL, DTYPE_F32, &u->scalars,
+                stream);
         break;
     case MUSTER_SHARD_ADAMW:
-        k->adamw(values, m, part_of(shard, param, 2), grad, param->part, c, &u->scalars, stream);
+        k->adamw(values, m, part_of(shard, param, 2), grad, param->part, c, NULL, DTYPE_F32, &u->scalars,
+                 stream);
         break;
     default:
         break;

@@ -33,7 +33,14 @@ def optimizer_of(parameters):
 
 
 def rounded(value, dtype):
-    return value if dtype == "f32" else value.to(DTYPES[dtype])
+    """Of float64, rounded once: .to(bfloat16) would round to float first."""
+    if dtype == "f32":
+        return value
+    places, least, most = {"bf16": (8, -133, 3.3961775292304601e38), "f16": (11, -24, 65520.0)}[dtype]
+    exponent = torch.frexp(value)[1]
+    place = torch.clamp(exponent - places, min=least)
+    result = torch.ldexp(torch.round(torch.ldexp(value, -place)), place)  # ties to even
+    return torch.where(value.abs() >= most, torch.copysign(torch.tensor(float("inf"), dtype=value.dtype), value), result)
 
 
 def reduced(parts, dtype):
