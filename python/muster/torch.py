@@ -1,0 +1,592 @@
+"""PyTorch modules whose parameters, gradients and optimizer state are sharded by libmuster (CPU).
+
+    sharded = muster.torch.shard(model, units=model.blocks, optimizer="adamw")
+    for x, y in batches:
+        loss = model(x, y)
+        loss.backward()
+        sharded.step(lr=3e-4, clip_norm=1.0)
+
+A unit is a module whose parameters are gathered and released as one; what no unit has belongs to the root. Hooks gather a unit
+before its forward and its backward, release it after them, and average its gradients over the ranks while backward goes on. A
+parameter's full tensor has one address for life, with memory behind it only while its unit is gathered: autograd keeps tensors of it
+from forward to backward, and the next gather fills them again.
+
+Every rank runs the same modules in the same order. Parameters between passes have their shape but no values (reading gives NaN,
+writing fails): `sharded.state_dict()`, `sharded.load_state_dict()` and `sharded.gathered()` are for that. Under `muster run`,
+torchrun, mpirun or srun ranks find each other by the launcher's variables; without any there is one rank.
+"""
+
+import contextlib
+import ctypes
+import json
+import struct
+import weakref
+
+import torch
+from torch.utils import _pytree as pytree
+
+from muster.library import MusterError, ShardOptions, ShardResult, ShardStats, ShardStep, load
+
+OPTIMIZERS = {None: 0, "sgd": 1, "adam": 2, "adamw": 3}
+DTYPES = {torch.float32: 0, torch.float64: 1}
+TRAIN, EVALUATE, READ, WRITE = range(4)  # kinds of passes, each with its recorded order
+
+
+class _Parameter:
+    """One tensor of the module: its parameter object, its place in libmuster, its full tensor."""
+
+    def __init__(self, parameter, names):
+        self.parameter, self.names = parameter, names
+        self.index = self.address = self.full = None
+        self.shape, self.dtype = parameter.shape, parameter.dtype
+        # the right shape without memory: NaN where it is read, an error where it is written in place
+        self.blank = torch.full((), float("nan"), dtype=parameter.dtype).expand(parameter.shape)
+
+    def tensor_at(self, address):
+        count = self.shape.numel()
+        buffer = (ctypes.c_char * (count * self.dtype.itemsize)).from_address(address)
+        return torch.frombuffer(buffer, dtype=self.dtype, count=count).view(self.shape)
+
+
+class _AfterBackward(torch.autograd.Function):
+    """The identity on a unit's inputs; its backward comes when the unit's backward is done."""
+
+    @staticmethod
+    def forward(ctx, unit, *inputs):
+        ctx.unit = unit
+        return inputs
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        ctx.unit.after_backward()
+        return (None, *gradients)
+
+
+class _Group:
+    """Parameters that libmuster gathers as one: those of a unit that are trained, or those that are not."""
+
+    def __init__(self, name, parameters, frozen):
+        self.name, self.parameters, self.frozen, self.index = name, parameters, frozen, None
+        self.offsets = self.views = self.base = None  # of gradients; base: where they are now
+        self.arrived = set()  # gradients of this pass, by position
+
+    def gradient(self, position, base):
+        """The tensor of a gradient in the gradient memory at base; there are few such places."""
+        if (position, base) not in self.views:
+            self.views[position, base] = self.parameters[position].tensor_at(base + self.offsets[position])
+        return self.views[position, base]
+
+
+class _Unit:
+    def __init__(self, owner, module, name, groups):
+        self.owner, self.module, self.name, self.groups = weakref.proxy(owner), module, name, groups
+        self.uses = 0  # gathers without release
+        self.forwards = 0  # of them by forwards that run
+        self.held = False  # one of them for backward
+
+    # ---- memory ----
+
+    def gather(self):
+        for group in self.groups:
+            self.owner.call("muster_shard_gather", group.index)
+        self.uses += 1
+        if self.uses == 1:
+            for group in self.groups:
+                for p in group.parameters:
+                    p.parameter.data = p.full
+
+    def release(self):
+        self.uses -= 1
+        if self.uses == 0:
+            for group in self.groups:
+                for p in group.parameters:
+                    p.parameter.data = p.blank
+        for group in self.groups:
+            self.owner.call("muster_shard_release", group.index)
+
+    def hold(self):
+        if not self.held:
+            self.gather()
+            self.held = True
+
+    def let_go(self):
+        if self.held:
+            self.held = False
+            self.release()
+
+    # ---- forward ----
+
+    def before_forward(self, module, args, kwargs):
+        if self is self.owner.root:
+            self.owner.begin_pass()
+        self.gather()
+        self.forwards += 1
+        if not torch.is_grad_enabled() or self.held and self.owner.in_graph():
+            return None  # also a forward that is repeated in backward, for a unit that backward holds
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        at = [i for i, leaf in enumerate(leaves) if torch.is_tensor(leaf) and leaf.requires_grad]
+        if not at:
+            return None
+        for i, leaf in zip(at, _AfterBackward.apply(self, *(leaves[i] for i in at))):
+            leaves[i] = leaf
+        return pytree.tree_unflatten(leaves, spec)
+
+    def after_forward(self, module, args, output):
+        if not self.forwards:
+            return  # the gather has failed
+        self.forwards -= 1
+        if torch.is_grad_enabled() and not (self.held and self.owner.in_graph()):
+            outputs = [x for x in pytree.tree_leaves(output) if torch.is_tensor(x) and x.requires_grad]
+            for tensor in outputs:
+                tensor.register_hook(self.before_backward)
+            if outputs and (self is self.owner.root or not self.owner.reshard_after_forward):
+                self.hold()
+        self.release()
+
+    # ---- backward ----
+
+    def before_backward(self, gradient):
+        self.owner.begin_backward()
+        self.hold()
+
+    def after_backward(self):
+        self.reduce()
+        self.let_go()
+
+    def gradient_arrived(self, group, position, parameter):
+        base = group.base
+        if base is None:
+            base = group.base = self.owner.call("muster_shard_gradient", group.parameters[0].index)
+        view, gradient = group.gradient(position, base), parameter.grad
+        if gradient.data_ptr() != view.data_ptr():  # else autograd has added to it in place
+            if position in group.arrived:
+                view.add_(gradient)
+            else:
+                view.copy_(gradient)
+        group.arrived.add(position)
+        # held gradients stay where they are, and later passes add to them; others are reduced at once
+        parameter.grad = None if self.owner.synchronizes else view
+
+    def reduce(self):
+        if not self.owner.synchronizes:
+            return
+        for group in self.groups:
+            if not group.arrived:
+                continue
+            addresses = (ctypes.c_void_p * len(group.parameters))()
+            for i in group.arrived:
+                addresses[i] = group.base + group.offsets[i]
+                group.parameters[i].parameter.grad = None
+            group.arrived.clear()
+            group.base = None
+            self.owner.call("muster_shard_reduce", group.index, addresses)
+
+
+class Sharded:
+    """A module that is sharded: made by `shard`."""
+
+    def __init__(self, module, units=None, *, optimizer="adamw", momentum=False, parameter_class=None, reshard_after_forward=True,
+                 hold_gradients=False, prefetch=1, threads=0, timeout=None, world=None, init=None):
+        self.module, self.reshard_after_forward, self.synchronizes = module, reshard_after_forward, True
+        self.hold_gradients, self.in_backward, self.clip_norm, self.reading = hold_gradients, False, 0.0, False
+        self.library = load()
+        modules = _units_of(module, units)
+        plan = _assign(module, modules)
+        parameters = [p for _, _, owned in plan for p in owned]
+        dtype = self.dtype = _common_dtype(parameters)
+        meta = [p.names[0] for p in parameters if p.parameter.is_meta]
+        if meta:
+            _check_meta(module)
+        self._open(world, dtype, optimizer, momentum, prefetch, threads, timeout, -1 if hold_gradients else _nesting(plan) + 2)
+        try:
+            self._register(plan, parameter_class)
+            self.call("muster_shard_ready")
+            self._connect()
+            self._store_initial(init)
+            _trim()
+        except BaseException:
+            self.close()
+            raise
+        for unit in self.units:
+            unit.module.register_forward_pre_hook(unit.before_forward, prepend=True, with_kwargs=True)
+            unit.module.register_forward_hook(unit.after_forward, always_call=True)
+        module.register_state_dict_pre_hook(self._refuse_state_dict)
+
+    # ---- creation ----
+
+    def _open(self, world, dtype, optimizer, momentum, prefetch, threads, timeout, slots):
+        if optimizer not in OPTIMIZERS:
+            raise ValueError(f"optimizer is {optimizer!r}, but must be one of {', '.join(map(repr, OPTIMIZERS))}")
+        options = ShardOptions()
+        self.library.muster_shard_defaults(ctypes.byref(options))
+        options.dtype, options.optimizer, options.momentum = DTYPES[dtype], OPTIMIZERS[optimizer], int(momentum)
+        options.prefetch, options.threads, options.gradient_slots = prefetch, threads, slots
+        options.timeout_ms = 0 if timeout is None else int(timeout * 1000)
+        self.world = self.library.call("muster_world_open", None) if world is None else world
+        handles = {"world": self.world if world is None else None, "shard": None}
+        self._handles, self._finalizer = handles, weakref.finalize(self, _close, self.library, handles)
+        handles["shard"] = self.library.call("muster_shard_create", self.world, ctypes.byref(options))
+        self.rank, self.size = self.library.muster_world_rank(self.world), self.library.muster_world_size(self.world)
+
+    def call(self, name, *arguments):
+        if self._handles["shard"] is None:
+            raise RuntimeError("the sharded module was closed")
+        return self.library.call(name, self._handles["shard"], *arguments)
+
+    def _register(self, plan, parameter_class):
+        self.units, self.root = [], None
+        for module, name, owned in plan:
+            groups = []
+            for frozen in (False, True):
+                members = [p for p in owned if p.parameter.requires_grad != frozen]
+                if not members:
+                    continue
+                group = _Group((name or "(root)") + (" (frozen)" if frozen else ""), members, frozen)
+                group.index = self.call("muster_shard_group", group.name.encode(), int(frozen))
+                for p in members:
+                    c = parameter_class(p.names[0], p.parameter) if parameter_class else 0
+                    p.index = self.call("muster_shard_parameter", p.names[0].encode(), p.shape.numel(), c)
+                groups.append(group)
+            unit = _Unit(self, module, name, groups)
+            self.units.append(unit)
+            if module is self.module:
+                self.root = unit
+
+    def _connect(self):
+        """Full tensors, and the hooks of gradients."""
+        for unit in self.units:
+            for group in unit.groups:
+                for p in group.parameters:
+                    p.address = self.library.muster_shard_address(self._handles["shard"], p.index)
+                    p.full = p.tensor_at(p.address)
+                group.offsets = [p.address - group.parameters[0].address for p in group.parameters]
+                group.views = {}
+
+    def _store_initial(self, init):
+        """The parameters become rank 0's; those on the meta device are made here, one unit at a time."""
+        self.call("muster_shard_begin", WRITE)
+        for unit in self.units:
+            kept = {}
+            for group in unit.groups:
+                self.call("muster_shard_gather", group.index)
+                for p in group.parameters:
+                    if p.parameter.is_meta:
+                        kept[p.parameter] = p
+                        p.parameter = torch.nn.Parameter(p.full, p.parameter.requires_grad)
+                    elif self.rank == 0:
+                        p.full.copy_(p.parameter.data)
+                        p.parameter.data = p.full
+            if kept:
+                _materialize(self.module, kept, init)
+            for group in unit.groups:
+                self.call("muster_shard_store", group.index, 0)
+                for p in group.parameters:
+                    p.parameter.data = p.blank
+                self.call("muster_shard_release", group.index)
+            for group in unit.groups:
+                for i, p in enumerate(group.parameters if not group.frozen else ()):
+                    p.parameter.register_post_accumulate_grad_hook(
+                        lambda parameter, unit=unit, group=group, i=i: unit.gradient_arrived(group, i, parameter)
+                    )
+
+    # ---- passes ----
+
+    @staticmethod
+    def in_graph():
+        return torch._C._current_graph_task_id() != -1
+
+    def begin_pass(self):
+        if self.in_graph():
+            return
+        if self.in_backward:  # it has failed: nothing of it counts
+            self.zero_grad()
+        for unit in self.units:
+            for group in unit.groups:
+                for p in group.parameters if group.frozen else ():
+                    if p.parameter.requires_grad:
+                        raise RuntimeError(f"{p.names[0]} was frozen when the module was sharded and requires a gradient now")
+        self.call("muster_shard_begin", TRAIN if torch.is_grad_enabled() else EVALUATE)
+
+    def begin_backward(self):
+        if not self.in_backward:
+            self.in_backward = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._backward_done)
+
+    def _backward_done(self):
+        """What had no input that needs a gradient, and gradients that came late."""
+        self.in_backward = False
+        for unit in reversed(self.units):
+            unit.after_backward()
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        """Backward in it keeps gradients whole; the next backward outside of it reduces their sum."""
+        if not self.hold_gradients:
+            raise RuntimeError("no_sync() needs memory for all gradients: shard(..., hold_gradients=True)")
+        self.synchronizes = False
+        try:
+            yield
+        finally:
+            self.synchronizes = True
+
+    # ---- the step ----
+
+    def step(self, lr=1e-3, weight_decay=0.01, betas=(0.9, 0.999), eps=1e-8, momentum=0.0, dampening=0.0, nesterov=False,
+             clip_norm=None, norm=False):
+        """Updates from the reduced gradients and forgets them. lr, weight_decay: a number, or one for each parameter class.
+        Returns (norm of the gradients or 0.0, whether the step was skipped because that norm was not finite)."""
+        for unit in self.units:
+            unit.let_go()  # of a forward without backward
+        step, result = ShardStep(), ShardResult(size=ctypes.sizeof(ShardResult))
+        self.library.muster_shard_step_defaults(ctypes.byref(step))
+        for i in range(8):
+            step.learning_rate[i] = lr if isinstance(lr, (int, float)) else lr[i] if i < len(lr) else 0.0
+            decay = weight_decay
+            step.weight_decay[i] = decay if isinstance(decay, (int, float)) else decay[i] if i < len(decay) else 0.0
+        step.beta1, step.beta2 = betas
+        step.epsilon, step.momentum, step.dampening, step.nesterov = eps, momentum, dampening, int(nesterov)
+        step.clip_norm, step.norm = self.clip_norm if clip_norm is None else clip_norm, int(norm)
+        self.clip_norm = 0.0
+        self.call("muster_shard_step", ctypes.byref(step), ctypes.byref(result))
+        return result.grad_norm, bool(result.skipped)
+
+    def clip_grad_norm_(self, max_norm):
+        """As torch.nn.utils.clip_grad_norm_: returns the norm; the next step scales the gradients by it."""
+        for unit in self.units:
+            unit.let_go()
+        norm = ctypes.c_double()
+        self.call("muster_shard_grad_norm", ctypes.byref(norm))
+        self.clip_norm = float(max_norm)
+        return torch.tensor(norm.value, dtype=self.dtype)
+
+    def zero_grad(self):
+        self.in_backward = False
+        for unit in self.units:
+            unit.let_go()
+            for group in unit.groups:
+                group.arrived.clear()
+                group.base = None
+                for p in group.parameters:
+                    p.parameter.grad = None
+        self.call("muster_shard_discard")
+
+    def statistics(self):
+        stats = ShardStats(size=ctypes.sizeof(ShardStats))
+        self.call("muster_shard_statistics", ctypes.byref(stats))
+        return {name: getattr(stats, name) for name, _ in ShardStats._fields_[1:]}
+
+    def local(self, parameter, what=0):
+        """This rank's elements of a parameter (0), its reduced gradient (1) or its optimizer state (2, 3): a flat tensor over
+        libmuster's memory and the index of its first element, or (None, 0)."""
+        p = next(p for unit in self.units for group in unit.groups for p in group.parameters if p.parameter is parameter)
+        first, count = ctypes.c_int64(), ctypes.c_int64()
+        at = self.library.muster_shard_part(self._handles["shard"], p.index, what, ctypes.byref(first), ctypes.byref(count))
+        if not at:
+            return None, 0
+        buffer = (ctypes.c_char * (count.value * p.dtype.itemsize)).from_address(at)
+        return torch.frombuffer(buffer, dtype=p.dtype, count=count.value), first.value
+
+    # ---- full parameters ----
+
+    def stream(self):
+        """Collective: (names, full tensor) of each parameter, one unit in memory at a time; a tensor is valid until the next one is
+        asked for."""
+        self.call("muster_shard_begin", READ)
+        for unit in self.units:
+            unit.gather()
+            try:
+                for group in unit.groups:
+                    for p in group.parameters:
+                        yield p.names, p.full
+            finally:
+                unit.release()
+
+    @contextlib.contextmanager
+    def gathered(self, write=False):
+        """Collective: all parameters have their values inside. write: rank 0's become everybody's at the end."""
+        self.call("muster_shard_begin", WRITE)
+        for unit in self.units:
+            unit.gather()
+        try:
+            yield self.module
+        finally:
+            for unit in self.units:
+                for group in unit.groups if write else ():
+                    self.call("muster_shard_store", group.index, 0)
+                unit.release()
+
+    def state_dict(self):
+        """Collective: on rank 0 the module's state_dict with full parameters, elsewhere an empty one."""
+        full = {}
+        for names, tensor in self.stream():
+            if self.rank == 0:
+                copy = tensor.clone()
+                full.update((name, copy) for name in names)
+        self.reading = True
+        try:
+            return {k: full.get(k, v) for k, v in self.module.state_dict().items()} if self.rank == 0 else {}
+        finally:
+            self.reading = False
+
+    def load_state_dict(self, state, strict=True):
+        """Collective: parameters and buffers from rank 0's state; other ranks' argument is not read. Buffers are loaded where
+        they are given, on every rank that has them."""
+        known = {name for unit in self.units for group in unit.groups for p in group.parameters for name in p.names}
+        buffers = dict(self.module.named_buffers())
+        wrong = []
+        if self.rank == 0 and strict:
+            wrong = [f"missing {name}" for name in sorted(known - set(state))]
+            wrong += [f"unexpected {name}" for name in sorted(set(state) - known - set(buffers))]
+        if self._anywhere(bool(wrong)):
+            raise RuntimeError("; ".join(wrong) or "rank 0's state does not fit the module")
+        self.call("muster_shard_begin", WRITE)
+        for unit in self.units:
+            unit.gather()
+            for group in unit.groups:
+                for p in group.parameters:
+                    name = next((n for n in p.names if state and n in state), None) if self.rank == 0 else None
+                    if name:
+                        p.full.copy_(state[name])
+                self.call("muster_shard_store", group.index, 0)
+            unit.release()
+        for name, buffer in buffers.items():
+            if state and name in state:
+                buffer.copy_(state[name])
+
+    def save(self, path):
+        """Collective: rank 0 writes all parameters as one safetensors file, one unit in memory at a time."""
+        kinds, header, at = {torch.float32: "F32", torch.float64: "F64"}, {}, 0
+        for unit in self.units:
+            for group in unit.groups:
+                for p in group.parameters:
+                    size = p.shape.numel() * p.dtype.itemsize
+                    header[p.names[0]] = {"dtype": kinds[p.dtype], "shape": list(p.shape), "data_offsets": [at, at + size]}
+                    at += size
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        with open(path, "wb") if self.rank == 0 else contextlib.nullcontext() as file:
+            if file:
+                file.write(struct.pack("<Q", len(text)) + text)
+            for _, tensor in self.stream():
+                if file:
+                    file.write(memoryview(tensor.detach().reshape(-1).numpy()).cast("B"))
+
+    def _refuse_state_dict(self, *unused):
+        if not self.reading:
+            raise RuntimeError("the module is sharded: sharded.state_dict() has its full parameters (on every rank, together)")
+
+    def _anywhere(self, value):
+        flag = (ctypes.c_double * 1)(float(value))
+        self.library.call("muster_world_reduce", self.world, flag, 1, 1)
+        return flag[0] > 0
+
+    def close(self):
+        """The parameters have no values any more. Also done when the object is collected."""
+        self._finalizer()
+
+
+def shard(module, units=None, **options):
+    """Shards a module: every rank keeps 1/size of its parameters, gradients and optimizer state. Collective; the parameters
+    become rank 0's.
+
+    units: modules that are gathered as one; None: the items of the outermost ModuleLists.
+    optimizer: "adamw", "adam", "sgd" (with momentum=True for a momentum), or None: `local` has what another needs.
+    parameter_class(name, parameter): 0 to 7, selects learning rate and decay in `step`.
+    reshard_after_forward: False keeps all units gathered until their backward.
+    hold_gradients: memory for no_sync().
+    prefetch: units that are gathered ahead. threads: of the optimizer. timeout: seconds that a collective waits for other ranks.
+    init(module): fills a module whose parameters were on the meta device; None: its reset_parameters()."""
+    return Sharded(module, units, **options)
+
+
+# ---- which unit owns what ----
+
+
+def _units_of(module, units):
+    if units is None:
+        units, outer = [], []
+        for name, child in module.named_modules():
+            if isinstance(child, torch.nn.ModuleList) and not any(name.startswith(o + ".") for o in outer):
+                outer.append(name)
+                units += [item for item in child if any(True for _ in item.parameters())]
+    return [unit for unit in dict.fromkeys(units) if unit is not module]
+
+
+def _assign(module, units):
+    """[(module, name, its parameters)], the root last: a parameter belongs to the innermost unit that has all its uses."""
+    names = {child: name for name, child in module.named_modules()}
+    for unit in units:
+        if unit not in names:
+            raise ValueError(f"a unit of type {type(unit).__name__} is not part of the module")
+    plan = {unit: [] for unit in sorted(units, key=lambda unit: list(names).index(unit))}
+    plan[module] = []
+    owners = {}
+    for child, name in names.items():
+        for key, parameter in child._parameters.items():
+            if parameter is not None:
+                owners.setdefault(parameter, []).append((name, f"{name}.{key}" if name else key))
+    everywhere = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        everywhere.setdefault(parameter, []).append(name)
+    for parameter, uses in owners.items():
+        inside = [u for u in units if all(n == names[u] or n.startswith(names[u] + ".") for n, _ in uses)]
+        unit = max(inside, key=lambda u: len(names[u])) if inside else module
+        plan[unit].append(_Parameter(parameter, everywhere[parameter]))
+    return [(unit, names[unit], owned) for unit, owned in plan.items()]
+
+
+def _nesting(plan):
+    """How many units with parameters lie in each other at most."""
+    names = [name for _, name, owned in plan if owned]
+    return max((sum(not a or b == a or b.startswith(a + ".") for a in names) for b in names), default=1)
+
+
+def _common_dtype(parameters):
+    if not parameters:
+        raise ValueError("the module has no parameters")
+    for p in parameters:
+        if p.dtype not in DTYPES or p.dtype != parameters[0].dtype:
+            raise ValueError(f"{p.names[0]} is {p.dtype}: all parameters have to be float32, or all float64")
+        if not p.parameter.is_meta and p.parameter.device.type != "cpu":
+            raise ValueError(f"{p.names[0]} is on {p.parameter.device}: only modules on the CPU are sharded")
+        if p.shape.numel() == 0:
+            raise ValueError(f"{p.names[0]} has no elements")
+    return parameters[0].dtype
+
+
+def _check_meta(module):
+    for name, buffer in module.named_buffers():
+        if buffer.is_meta:
+            raise ValueError(f"buffer {name} is on the meta device: make buffers on the CPU")
+
+
+def _materialize(module, kept, init):
+    """Puts the parameters that replace those of the meta device where these were, and fills them."""
+    touched = []
+    for child in module.modules():
+        for key, old in child._parameters.items():
+            if old in kept:
+                child._parameters[key] = kept[old].parameter
+                touched.append(child)
+    with torch.no_grad():
+        for child in dict.fromkeys(touched):
+            if init is None and not hasattr(child, "reset_parameters"):
+                raise ValueError(f"{type(child).__name__} has no reset_parameters(): pass init=")
+            init(child) if init else child.reset_parameters()
+
+
+def _trim():
+    """Gives the memory of the parameters as they were back to the system, where the C library can."""
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _close(library, handles):
+    shard, world = handles["shard"], handles["world"]
+    handles["shard"] = handles["world"] = None
+    library.muster_shard_destroy(shard)
+    if world:
+        library.muster_world_close(ctypes.byref(ctypes.c_void_p(world)))
+
+
+__all__ = ["MusterError", "Sharded", "shard"]

@@ -1,0 +1,36 @@
+"""PyTorch modules sharded by libmuster (python/muster/torch.py) in worlds of 1, 2 and 4 ranks: sharded_cases.py is one rank.
+
+The interpreter is MUSTER_TORCH_PYTHON, else .venv/bin/python of the source tree; without torch or transformers the test is skipped
+(exit 77), without transformers never in CI."""
+
+import importlib.util
+import os
+import pathlib
+import sys
+import tempfile
+
+import torch_python
+
+torch_python.require()
+if importlib.util.find_spec("transformers") is None:
+    if os.environ.get("CI") == "true":
+        sys.exit("transformers is not there, and in CI this test must run")
+    torch_python.skip(f"{sys.executable} has no transformers")
+
+
+def main():
+    here, muster = pathlib.Path(__file__).parent, os.path.join(torch_python.build(), "bin", "muster")
+    environment = dict(os.environ, OMP_NUM_THREADS="1", MUSTER_SOURCE=torch_python.source(),
+                       MALLOC_MMAP_THRESHOLD_="1000000")  # else glibc keeps what autograd has freed
+    for ranks in [int(word) for word in sys.argv[1:]] or [1, 2, 4]:
+        with tempfile.TemporaryDirectory() as folder:
+            command = [muster, "run", "--standalone", f"--nproc-per-node={ranks}", "--no-python", "--", sys.executable,
+                       str(here / "sharded_cases.py"), folder]
+            done = torch_python.run(command, env=environment)
+        print(done.stdout[-3000:], flush=True)
+        if done.returncode:
+            sys.exit(f"{ranks} ranks: exit code {done.returncode}\n{done.stderr[-6000:]}")
+
+
+if __name__ == "__main__":
+    main()
