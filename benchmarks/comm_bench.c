@@ -63,7 +63,8 @@ static const char *get_environment(void *context, const char *name)
                                             : NULL;
 }
 
-/* The buffers of a rank: a shard for each rank (what is gathered, what is scattered) and a result. */
+/* The buffers of a rank: a shard for each rank (what is gathered, what is scattered), a result, and as many
+ * shards again that stand for the peers' memory in the limits. */
 static float *shard_at(const struct rank *r, int index)
 {
     return (float *)((char *)r->arena.base + index * r->bytes);
@@ -74,7 +75,7 @@ static void copy_shards(void *argument)
     struct rank *r = argument;
     for (int other = 0; other < r->ranks; other++)
         if (other != r->rank)
-            memcpy(shard_at(r, other), shard_at(r, r->ranks), (size_t)r->bytes);
+            memcpy(shard_at(r, other), shard_at(r, r->ranks + 1 + other), (size_t)r->bytes);
 }
 
 static void add_shards(void *argument)
@@ -113,7 +114,7 @@ static int open_rank(struct rank *r, struct muster_error *err)
     int64_t bytes = 0;
     for (int size = 0; size < r->sizes; size++)
         bytes = r->shards[size] > bytes ? r->shards[size] : bytes;
-    bytes *= r->ranks + 1;
+    bytes *= 2 * r->ranks + 1;
     (void)snprintf(r->number[0], sizeof r->number[0], "%d", r->rank);
     (void)snprintf(r->number[1], sizeof r->number[1], "%d", r->ranks);
     if (!(r->world = muster_world_open(&world, err)) || !(r->device = ops->open(r->rank, 1, err)) ||
