@@ -7,6 +7,7 @@
 #include "proto/base/guard.h"
 #include "proto/processor/processor.h"
 #include "runtime/device/host_threads.h"
+#include "runtime/files/files.h"
 #include "runtime/include/muster.h"
 #include "runtime/model/gpt2.h"
 #include "runtime/train/trainer.h"
@@ -274,7 +275,7 @@ int muster_trainer_set_parameter(struct muster_trainer *trainer, int parameter, 
 
 int muster_trainer_save(struct muster_trainer *trainer, const char *path, struct muster_error *err)
 {
-    return trainer_save(trainer->trainer, path, err);
+    return files_save(trainer->trainer, path, err);
 }
 
 int64_t muster_trainer_planned_bytes(const struct muster_trainer *trainer)

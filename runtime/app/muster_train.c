@@ -24,9 +24,9 @@
 #include "runtime/config/train_model.h"
 #include "runtime/config/train_plan.h"
 #include "runtime/device/host_threads.h"
+#include "runtime/files/files.h"
 #include "runtime/include/muster.h"
 #include "runtime/model/program.h"
-#include "runtime/model/safetensors.h"
 #include "runtime/train/data.h"
 #include "runtime/train/generate.h"
 #include "runtime/train/lr.h"
@@ -222,7 +222,8 @@ static int open_inputs(struct run *run, struct muster_error *err)
         if (!run->arrays[i])
             return error_set(err, MUSTER_E_NOMEM, "no memory for %d micro-batches", run->plan.micro_batches);
     }
-    return run->rank == 0 && saves(run) ? safetensors_probe(c->output, err) : 0;
+    const struct files_export what = {.format = FILES_SAFETENSORS, .dtype = DTYPE_F32};
+    return run->rank == 0 && saves(run) ? files_export_probe(c->output, &what, err) : 0;
 }
 
 static int open_run(struct run *run, struct muster_error *err)
@@ -492,7 +493,7 @@ static int run_finish(struct run *run, struct muster_error *err)
     const bool samples = c->sample_length && !run->cut_short; /* there may not be enough time */
     if (samples && gather_weights(run, err) < 0)
         return -1;
-    if (saves(run) && trainer_save(run->trainer, c->output, err) < 0)
+    if (saves(run) && files_save(run->trainer, c->output, err) < 0)
         return -1;
     trainer_destroy(
         take_pointer(&run->trainer)); /* its compute stream must be gone before the sampler's is created */

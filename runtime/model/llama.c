@@ -27,8 +27,7 @@ static int block(struct writer *w, const struct llama_config *c, int index, int 
     return layer;
 }
 
-/* Puts in what was left at 0, and checks. */
-static int llama_complete(struct llama_config *c, struct muster_error *err)
+int llama_complete(struct llama_config *c, struct muster_error *err)
 {
 #define CHECK_LIMIT(member, least, most)                                                                     \
     if (c->member < (least) || c->member > (most))                                                           \

@@ -30,8 +30,12 @@ struct llama_config {
     X(vocab, 2, 1 << 20)                                                                                     \
     X(max_positions, 1, 1 << 20)
 
-/* Initialisation: N(0, 0.02), biases 0, norms 1. NULL (MUSTER_E_INVALID) names a value and its bounds, or the
- * sizes that do not divide. The caller owns the model (model_destroy). */
+/* Puts in what was left at 0, and checks: MUSTER_E_INVALID names a value and its bounds, or the sizes that do
+ * not divide. llama_create does it on a copy. */
+int llama_complete(struct llama_config *config, struct muster_error *err);
+
+/* Initialisation: N(0, 0.02), biases 0, norms 1. NULL: as llama_complete. The caller owns the model
+ * (model_destroy). */
 struct model *llama_create(const struct llama_config *config, struct muster_error *err);
 
 #endif

@@ -457,6 +457,11 @@ void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fing
     (void)snprintf(f->comm, sizeof f->comm, "%s, sum in rank order", comm ? comm->name : "none");
 }
 
+const struct model *trainer_model(const struct trainer *trainer)
+{
+    return trainer->model;
+}
+
 const struct kernels *trainer_kernels(const struct trainer *trainer)
 {
     return trainer->kernels;

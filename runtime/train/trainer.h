@@ -114,12 +114,6 @@ typedef int trainer_param_source(void *context, int param, int64_t first, int64_
 int trainer_fill_params(struct trainer *trainer, trainer_param_source *source, void *context,
                         struct muster_error *err);
 
-/* Collective. Rank 0 writes all parameters as one safetensors file, beside path and then renamed over it;
- * only rank 0 gets an error of the file. Parameters that say so are transposed in it. Metadata: "format", the
- * model's, and the fingerprint in "numerics".
- *  */
-int trainer_save(struct trainer *trainer, const char *path, struct muster_error *err);
-
 /* Runs fn on the compute stream, where kernels may be called, and waits for it: benchmarks measure kernels
  * with the threads of a step this way. */
 int trainer_run(struct trainer *trainer, void (*fn)(void *argument), void *argument,
@@ -127,6 +121,7 @@ int trainer_run(struct trainer *trainer, void (*fn)(void *argument), void *argum
 
 /* The settings that the last bit of this run depends on. */
 void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fingerprint);
+const struct model *trainer_model(const struct trainer *trainer);
 const struct kernels *trainer_kernels(const struct trainer *trainer);
 const struct plan *trainer_plan(const struct trainer *trainer);
 /* Bytes really allocated per memory class: equals plan.arena_bytes. */

@@ -1,13 +1,11 @@
-/* data_test.c - corpus reading, the sample order, safetensors files. */
+/* data_test.c - corpus reading, the sample order. */
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
-#include "runtime/model/safetensors.h"
 #include "runtime/train/data.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -48,8 +46,7 @@ static int make_corpus(void **state)
 static int remove_corpus(void **state)
 {
     (void)state;
-    const char *names[] = {"b.txt", "a.txt", "a.txt.dat", "binary",
-                           "empty", "sub/c", "link",      "out.safetensors"};
+    const char *names[] = {"b.txt", "a.txt", "a.txt.dat", "binary", "empty", "sub/c", "link"};
     char path[300];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         (void)snprintf(path, sizeof path, "%s/%s", directory, names[i]);
@@ -156,57 +153,6 @@ static void the_global_batch_does_not_depend_on_the_world(void **state)
     data_destroy(data);
 }
 
-static void writes_safetensors(void **state)
-{
-    (void)state;
-    char path[300];
-    (void)snprintf(path, sizeof path, "%s/out.safetensors", directory);
-    const struct safetensors_tensor tensors[] = {{"a.weight", DTYPE_F32, 2, {2, 3}},
-                                                 {"b\"", DTYPE_I32, 1, {1}}};
-    const char *metadata[] = {"format", "pt", NULL};
-    struct muster_error err = {0};
-    const float values[6] = {1, 2, 3, 4, 5, 6};
-    const int32_t one = 77;
-    struct safetensors_writer *w = safetensors_create(path, tensors, 2, metadata, &err);
-    assert_non_null(w);
-    assert_int_equal(safetensors_write(w, values, 20, &err), -1);
-    assert_int_equal(safetensors_write(w, values, 24, &err), 0);
-    safetensors_destroy(w); /* given up: nothing is left */
-    assert_int_equal(access(path, F_OK), -1);
-    w = safetensors_create(path, tensors, 2, metadata, &err);
-    assert_int_equal(safetensors_write(w, values, 24, &err), 0);
-    assert_int_equal(safetensors_write(w, &one, 4, &err), 0);
-    assert_int_equal(safetensors_finish(w, &err), 0);
-    scope_buffer file = {0};
-    assert_int_equal(io_read_file(path, 10000, &file, &err), 0);
-    uint64_t length;
-    memcpy(&length, file.data, 8);
-    assert_int_equal(length % 8, 0);
-    json_t *header = json_loadb(file.data + 8, length, 0, NULL);
-    assert_non_null(header);
-    json_t *b = json_object_get(header, "b\"");
-    assert_string_equal(json_string_value(json_object_get(b, "dtype")), "I32");
-    int from = (int)json_integer_value(json_array_get(json_object_get(b, "data_offsets"), 0));
-    assert_int_equal(from, 24);
-    assert_memory_equal(file.data + 8 + length + from, &one, 4);
-    assert_int_equal(file.length, 8 + length + 28);
-    json_decref(header);
-}
-
-static void a_place_that_cannot_be_written_is_known_before(void **state)
-{
-    (void)state;
-    struct muster_error err = {0};
-    char path[300];
-    assert_int_equal(safetensors_probe("/nowhere/at/all", &err), -1);
-    assert_int_equal(err.code, MUSTER_E_NOT_FOUND);
-    assert_int_equal(safetensors_probe(directory, &err), -1);
-    assert_non_null(strstr(err.text, "it is a folder"));
-    (void)snprintf(path, sizeof path, "%s/probed", directory);
-    assert_int_equal(safetensors_probe(path, &err), 0);
-    assert_int_equal(access(path, F_OK), -1); /* nothing was left, and nothing beside it: see remove_corpus */
-}
-
 static int open_once(void *context)
 {
     (void)context;
@@ -228,8 +174,6 @@ int main(void)
         cmocka_unit_test(clear_errors),
         cmocka_unit_test(permutation_is_a_bijection),
         cmocka_unit_test(the_global_batch_does_not_depend_on_the_world),
-        cmocka_unit_test(writes_safetensors),
-        cmocka_unit_test(a_place_that_cannot_be_written_is_known_before),
         cmocka_unit_test(survives_no_memory),
     };
     return cmocka_run_group_tests(tests, make_corpus, remove_corpus);

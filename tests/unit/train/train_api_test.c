@@ -64,7 +64,7 @@ static void trains_evaluates_and_saves(void **state)
     assert_int_equal(muster_trainer_save(trainer, path, &err), 0);
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
-    char head[2048] = {0};
+    char head[8192] = {0};
     assert_int_equal(fread(head, 1, sizeof head - 1, file), sizeof head - 1);
     assert_non_null(strstr(head + 8, "\"wte.weight\""));
     (void)fclose(file);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "proto/base/mem.h"
+#include "runtime/files/files.h"
 #include "tests/unit/train/train_harness.h"
 
 enum { STEPS = 8, RANKS = 4 };
@@ -96,7 +97,7 @@ static int save(struct trainer *trainer, const struct training *run, int rank, i
     (void)run, (void)rank;
     char path[64];
     (void)snprintf(path, sizeof path, "/tmp/muster-edge-%d.safetensors", (int)getpid());
-    int failed = step % 2 ? trainer_save(trainer, path, NULL) : 0;
+    int failed = step % 2 ? files_save(trainer, path, NULL) : 0;
     if (rank == 0)
         (void)unlink(path);
     return failed;

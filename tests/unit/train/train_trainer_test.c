@@ -10,6 +10,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "runtime/files/files.h"
 #include "runtime/model/rng.h"
 #include "runtime/train/executor.h"
 #include "tests/support/faults.h"
@@ -430,7 +431,7 @@ static int pair_body(int rank, int world_size, void *context)
                              (long long)stats.exposed_ns, (long long)stats.comm_ns);
     }
     if (trainer && pair->saves_to)
-        return trainer_save(trainer, pair->saves_to, &pair->err[rank]);
+        return files_save(trainer, pair->saves_to, &pair->err[rank]);
     return trainer ? 0 : -1;
 }
 
@@ -548,7 +549,7 @@ static int save_after_the_last(const struct training *run, struct trainer *train
     (void)pthread_barrier_wait(&saved->together);
     saved->before = gathers;
     (void)pthread_barrier_wait(&saved->together);
-    if (trainer_save(trainer, saved->path, NULL))
+    if (files_save(trainer, saved->path, NULL))
         return -1;
     (void)pthread_barrier_wait(&saved->together);
     if (rank == 0) {

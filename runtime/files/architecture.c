@@ -1,0 +1,70 @@
+/* architecture.c - see architecture.h. */
+#include "runtime/files/architecture.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *architecture_name(enum architecture_kind kind)
+{
+#define ARCHITECTURE_NAME(symbol, name) name,
+    static const char *const names[] = {ARCHITECTURES(ARCHITECTURE_NAME)};
+#undef ARCHITECTURE_NAME
+    return names[kind];
+}
+
+struct model *architecture_model(const struct architecture *architecture, struct muster_error *err)
+{
+    return architecture->kind == ARCHITECTURE_GPT2 ? gpt2_create(&architecture->gpt2, err)
+                                                   : llama_create(&architecture->llama, err);
+}
+
+struct tensor_naming architecture_naming(const struct architecture *architecture)
+{
+    if (!architecture)
+        return (struct tensor_naming){.prefix = "", .base = ""};
+    if (architecture->kind == ARCHITECTURE_GPT2)
+        return (struct tensor_naming){
+            .prefix = "transformer.", .base = "", .tied = "lm_head.weight", .tied_to = "wte.weight"};
+    struct tensor_naming llama = {.prefix = "", .base = "model."};
+    if (architecture->llama.tied) {
+        llama.tied = "lm_head.weight";
+        llama.tied_to = "model.embed_tokens.weight";
+    }
+    return llama;
+}
+
+bool architecture_ignores(const char *tensor)
+{
+    static const char *const patterns[] = {"*.attn.bias", "*.attn.masked_bias", "*.rotary_emb.inv_freq"};
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        if (!fnmatch(patterns[i], tensor, 0))
+            return true;
+    }
+    return false;
+}
+
+/* transformers registers the modules of a Llama block in this order; GPT-2's is ours. */
+static int llama_part(const char *part)
+{
+    static const char *const parts[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                                        "self_attn.o_proj", "mlp.gate_proj",    "mlp.up_proj",
+                                        "mlp.down_proj",    "input_layernorm",  "post_attention_layernorm"};
+    enum { PARTS = sizeof parts / sizeof *parts };
+    for (int i = 0; i < PARTS; i++) {
+        if (!strncmp(part, parts[i], strlen(parts[i])))
+            return i;
+    }
+    return PARTS;
+}
+
+int architecture_order(const struct architecture *architecture, const char *param)
+{
+    enum { BLOCK = 16 };
+    int layer = 0, end = 0;
+    if (!architecture || architecture->kind != ARCHITECTURE_LLAMA)
+        return 0;
+    if (sscanf(param, "model.layers.%d.%n", &layer, &end) == 1 && end)
+        return BLOCK * (1 + layer) + llama_part(param + end);
+    return strncmp(param, "model.embed_tokens", 18) ? BLOCK * (2 + architecture->llama.layers) : 0;
+}

@@ -1,0 +1,45 @@
+/* architecture.h - which of our models, of what sizes, and how Hugging Face names its tensors. Pure. */
+#ifndef MUSTER_RUNTIME_FILES_ARCHITECTURE_H
+#define MUSTER_RUNTIME_FILES_ARCHITECTURE_H
+
+#include <stdbool.h>
+
+#include "proto/base/buffer.h"
+#include "runtime/model/gpt2.h"
+#include "runtime/model/llama.h"
+
+/* symbol, name: model_type in config.json and model.architecture in YAML. */
+#define ARCHITECTURES(X)                                                                                     \
+    X(ARCHITECTURE_GPT2, "gpt2")                                                                             \
+    X(ARCHITECTURE_LLAMA, "llama")
+enum architecture_kind {
+#define ARCHITECTURE_ENUM(symbol, name) symbol,
+    ARCHITECTURES(ARCHITECTURE_ENUM)
+#undef ARCHITECTURE_ENUM
+        ARCHITECTURE_COUNT
+};
+const char *architecture_name(enum architecture_kind kind);
+
+struct architecture {
+    enum architecture_kind kind;
+    struct gpt2_config gpt2;   /* of ARCHITECTURE_GPT2 */
+    struct llama_config llama; /* of ARCHITECTURE_LLAMA */
+};
+
+/* gpt2_create or llama_create. */
+struct model *architecture_model(const struct architecture *architecture, struct muster_error *err);
+
+/* How a folder of Hugging Face names the tensors of a model. */
+struct tensor_naming {
+    const char *prefix;         /* before all names of ours: "transformer." */
+    const char *base;           /* of ours, that the model without its head leaves out: "model."; "" none */
+    const char *tied, *tied_to; /* this name may stand for that parameter too; NULL: none is tied */
+};
+/* NULL: a model that is none of these, whose tensors have their parameters' names. */
+struct tensor_naming architecture_naming(const struct architecture *architecture);
+/* Tensors in files that are no parameters: masks and tables of older versions. */
+bool architecture_ignores(const char *tensor);
+/* Where a parameter is in the order in which transformers has them, for sorting; equal: as in the model. */
+int architecture_order(const struct architecture *architecture, const char *param);
+
+#endif

@@ -1,0 +1,27 @@
+/* config_json.h - config.json of a folder of Hugging Face: the sizes of a model, read and written. Pure.
+ *
+ * Whatever would change what the model computes and cannot be computed here is refused by its name; keys that
+ * change nothing (token numbers, initialisation, caches) are passed over. */
+#ifndef MUSTER_RUNTIME_FILES_CONFIG_JSON_H
+#define MUSTER_RUNTIME_FILES_CONFIG_JSON_H
+
+#include "runtime/files/architecture.h"
+
+/* What a config.json gives beside the sizes. */
+struct config_notes {
+    double dropout; /* the largest of its probabilities, which are not applied */
+};
+
+/* name stands for the file in errors: MUSTER_E_INVALID, MUSTER_E_UNSUPPORTED with the key and its value.
+ * Sizes are checked by architecture_model. */
+int config_json_parse(const char *name, const char *text, size_t length, struct architecture *architecture,
+                      struct config_notes *notes, struct muster_error *err);
+
+/* A whole config.json, as transformers 4 and 5 read it. */
+int config_json_format(const struct architecture *architecture, enum dtype dtype, struct buffer *out,
+                       struct muster_error *err);
+/* An existing one for parameters of dtype: the same bytes where it names that type already. */
+int config_json_retype(const char *name, const char *text, size_t length, enum dtype dtype,
+                       struct buffer *out, struct muster_error *err);
+
+#endif

@@ -1,0 +1,81 @@
+/* files.h - models in and out of files: folders of Hugging Face, safetensors, checkpoints of llm.c,
+ * model.pth.
+ *
+ * In: files_open reads headers and config.json alone. files_model makes the model that they describe;
+ * files_match finds each of its parameters; files_load reads the values, on every rank the elements that it
+ * holds and no others. Out: files_export gathers one param group at a time, and rank 0 writes it. Neither
+ * ever holds a whole model. */
+#ifndef MUSTER_RUNTIME_FILES_FILES_H
+#define MUSTER_RUNTIME_FILES_FILES_H
+
+#include "proto/base/guard.h"
+#include "runtime/files/architecture.h"
+#include "runtime/train/trainer.h"
+
+/* ---- in ---- */
+
+struct files;
+
+/* path: a folder with config.json and model.safetensors, or model.safetensors.index.json and its shards; one
+ * safetensors file, which has no sizes; or a checkpoint of llm.c. The files stay open. NULL:
+ * MUSTER_E_NOT_FOUND, MUSTER_E_INVALID for a damaged file, MUSTER_E_UNSUPPORTED with the name of a key of
+ * config.json and its value. */
+struct files *files_open(const char *path, struct muster_error *err);
+void files_close(struct files *files); /* accepts NULL */
+GUARD_DEFINE(files, struct files *, files_close);
+
+/* NULL: a safetensors file alone, which does not say. */
+const struct architecture *files_architecture(const struct files *files);
+/* The folder that config.json and tokenizers can be copied from; NULL: it is none. */
+const char *files_folder(const struct files *files);
+/* Of the tensors; DTYPE_COUNT if they differ. */
+enum dtype files_dtype(const struct files *files);
+/* The largest probability of dropout in config.json; dropout is not applied. */
+double files_dropout(const struct files *files);
+
+/* Finds every parameter of a model. architecture: files_architecture's, or that of the sizes from elsewhere;
+ * NULL: tensors have the parameters' names. MUSTER_E_INVALID lists what is missing, unexpected or of a wrong
+ * shape. The model outlives the files. */
+int files_match(struct files *files, const struct model *model, const struct architecture *architecture,
+                struct muster_error *err);
+/* Sets all parameters of a trainer of that model, after files_match. Not collective (trainer_fill_params): a
+ * rank whose files cannot be read fails alone, so agree afterwards. MUSTER_E_INVALID where a second copy of a
+ * tied tensor differs. */
+int files_load(struct files *files, struct trainer *trainer, struct muster_error *err);
+
+/* ---- out ---- */
+
+/* symbol, name in settings */
+#define FILES_FORMATS(X)                                                                                     \
+    X(FILES_SAFETENSORS, "safetensors") /* one file, parameters by their own names */                        \
+    X(FILES_HF, "hf")                   /* a folder for transformers' from_pretrained */                     \
+    X(FILES_PTH, "pth")                 /* a state dict for torch.load(weights_only=True) */
+enum files_format {
+#define FILES_FORMAT_ENUM(symbol, name) symbol,
+    FILES_FORMATS(FILES_FORMAT_ENUM)
+#undef FILES_FORMAT_ENUM
+        FILES_FORMAT_COUNT
+};
+
+struct files_export {
+    enum files_format format;
+    enum dtype dtype;                        /* of the tensors: DTYPE_F32, DTYPE_BF16 or DTYPE_F64 */
+    int64_t shard_bytes;                     /* FILES_HF: most bytes of tensors in one file; 0: all in one */
+    const struct architecture *architecture; /* NULL: tensors get the parameters' names, and FILES_HF has no
+                                                config.json */
+    const char *folder; /* FILES_HF: config.json and tokenizers are copied from there; NULL: config.json is
+                           made from the architecture */
+};
+
+/* Whether path can be written; a folder of FILES_HF is made. For rank 0, hours before it is needed. */
+int files_export_probe(const char *path, const struct files_export *what, struct muster_error *err);
+/* Collective. path: a folder for FILES_HF, otherwise a file, or an existing folder that gets
+ * model.safetensors or model.pth. Every file is written beside its name, synced and renamed when all are
+ * whole. Only rank 0 gets an error of a file. */
+int files_export(struct trainer *trainer, const char *path, const struct files_export *what,
+                 struct muster_error *err);
+
+/* The same as FILES_SAFETENSORS in the trainer's own type. */
+int files_save(struct trainer *trainer, const char *path, struct muster_error *err);
+
+#endif

@@ -1,0 +1,33 @@
+/* json_text.c - see json_text.h. */
+#include "runtime/files/json_text.h"
+
+#include "proto/base/error.h"
+#include "proto/base/io.h"
+
+json_t *json_text_parse(const char *name, const char *text, size_t length, struct muster_error *err)
+{
+    json_error_t problem;
+    if (length > JSON_TEXT_LIMIT) {
+        (void)error_set(err, MUSTER_E_LIMIT, "%s: %zu bytes of JSON; at most %d are read", name, length,
+                        JSON_TEXT_LIMIT);
+        return NULL;
+    }
+    json_t *value = json_loadb(text, length, JSON_REJECT_DUPLICATES, &problem);
+    if (value && json_is_object(value))
+        return value;
+    if (value)
+        (void)error_set(err, MUSTER_E_INVALID, "%s: the JSON is no object", name);
+    else
+        (void)error_set(err, MUSTER_E_INVALID, "%s:%d:%d: not valid JSON: %s", name, problem.line,
+                        problem.column, problem.text);
+    json_decref(value);
+    return NULL;
+}
+
+json_t *json_text_read(const char *path, struct muster_error *err)
+{
+    scope_buffer text = {0};
+    if (io_read_file(path, JSON_TEXT_LIMIT, &text, err) < 0)
+        return NULL;
+    return json_text_parse(path, text.data ? text.data : "", text.length, err);
+}

@@ -1,0 +1,30 @@
+/* layout.h - which tensors an export has, and the files that they are cut into. Pure. */
+#ifndef MUSTER_RUNTIME_FILES_LAYOUT_H
+#define MUSTER_RUNTIME_FILES_LAYOUT_H
+
+#include "runtime/files/architecture.h"
+#include "runtime/files/tensors.h"
+
+struct layout {
+    struct file_tensors tensors; /* file by file, by name in each; file and bytes are set, offsets are not */
+    int *tensor;                 /* [model.param_count] of each parameter: index into tensors */
+    int *first;                  /* [file_count + 1] of each file: its first tensor */
+    int file_count;
+};
+
+/* prefixed: names as transformers has them, otherwise the parameters' own. shard_bytes: 0: one file. Shards
+ * are filled as huggingface_hub fills them (split_torch_state_dict_into_shards): parameters in transformers'
+ * order; one that is larger than a shard has its own. */
+int layout_make(const struct model *model, const struct architecture *architecture, bool prefixed,
+                enum dtype dtype, int64_t shard_bytes, struct layout *layout, struct muster_error *err);
+void layout_free(struct layout *layout);
+
+/* "model.safetensors" or "model-00001-of-00003.safetensors". */
+enum { LAYOUT_NAME = 64 };
+const char *layout_file_name(const struct layout *layout, int file, char out[LAYOUT_NAME]);
+/* Whether a name in a folder is of that form, of any number of shards, or the index. */
+bool layout_owns(const char *name);
+/* model.safetensors.index.json, as transformers writes it. */
+int layout_index(const struct layout *layout, struct buffer *out, struct muster_error *err);
+
+#endif

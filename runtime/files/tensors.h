@@ -1,0 +1,44 @@
+/* tensors.h - the tensors that one or more files hold, by name: where each one's bytes are. */
+#ifndef MUSTER_RUNTIME_FILES_TENSORS_H
+#define MUSTER_RUNTIME_FILES_TENSORS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+#include "proto/base/buffer.h"
+#include "proto/include/muster_error.h"
+
+enum { TENSOR_DIMS = 8, TENSOR_TYPE = 16 };
+
+struct file_tensor {
+    char *name;
+    char type[TENSOR_TYPE]; /* as in the file: "BF16" */
+    enum dtype dtype;       /* DTYPE_COUNT: a type that no parameter can have */
+    int ndim;
+    int64_t dim[TENSOR_DIMS];
+    int file;              /* index of the file */
+    int64_t offset, bytes; /* in the file */
+    bool out_in; /* matrices are (out,in) even where the model's description of files has (in,out) */
+};
+
+/* A zeroed struct is an empty list. */
+struct file_tensors {
+    struct file_tensor *item;
+    int count, room;
+};
+
+/* Appends a copy, of the name too. MUSTER_E_NOMEM. */
+int tensors_add(struct file_tensors *tensors, const struct file_tensor *tensor, struct muster_error *err);
+/* Sorts by name; two of one name are MUSTER_E_INVALID. path names the source in the error. */
+int tensors_sort(struct file_tensors *tensors, const char *path, struct muster_error *err);
+/* Of a sorted list; NULL: there is none. */
+const struct file_tensor *tensors_find(const struct file_tensors *tensors, const char *name);
+void tensors_free(struct file_tensors *tensors);
+
+/* Product of the dimensions, -1 where one is negative or the product is above INT64_MAX / 16. */
+int64_t tensor_elements(int ndim, const int64_t *dim);
+/* "(3, 4)" */
+int tensor_shape_text(struct buffer *out, int ndim, const int64_t *dim);
+
+#endif
