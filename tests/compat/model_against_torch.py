@@ -110,7 +110,7 @@ class Comparison:
 
     def check(self, what, found, bound):
         verdict = "ok" if found <= bound else "FAILED"
-        print(f"{verdict:6} {what}: {found:.2e} (at most {bound:.0e})", flush=True)
+        print(f"{verdict:6} {what}: {found:.2e} (at most {bound:.2g})", flush=True)
         if not found <= bound:
             self.failures.append(what)
 

@@ -2,11 +2,14 @@
 
 1. The same run written in PyTorch, float64 but for the roundings: what the layers read is the master rounded to the parameters'
    dtype, and each rank's gradient of a micro-batch is rounded to the reductions' dtype (fp16: times the loss scale), summed in rank
-   order in float, and rounded once more; micro-batches add up unrounded. The float64 kernels round where PyTorch does and agree
-   like any arithmetic in float64; the float kernels are so near that hardly a value rounds the other way. Losses 1e-5.
+   order in float, and rounded once more; micro-batches add up unrounded. With our float64 kernels losses and gradients agree to
+   1e-5 (in fact to 1e-15: every rounding is where it is said to be). With the float kernels a value near a tie may be rounded the
+   other way: losses agree to 1e-5 or three times what float instead of float64 does to the PyTorch run itself, gradients to half
+   a place of bf16 in one element of a tensor.
 2. Beside it PyTorch's own mixed precision: after 300 steps our distance from float64 training is at most 1.5 times that of autocast
-   and of FSDP2 with MixedPrecisionPolicy on gloo, whose products are in bf16 too. The distance is the mean over the last 100
-   losses, of each one's absolute difference from that of float64; the median of three seeds (with --full, eight)."""
+   and of FSDP2 with MixedPrecisionPolicy on gloo, whose products are in bf16 too. The distance is the mean of the last 100 losses'
+   absolute differences from those in float64; with --full the median of eight seeds."""
+
 
 import os
 import statistics
@@ -46,30 +49,30 @@ def rounded(value, dtype):
 def reduced(parts, dtype):
     """The sum of the ranks' gradients, in rank order, as a reduction in that dtype gives it; in float64."""
     if dtype == "f32":
-        return sum(part for part in parts)
-    total = rounded(parts[0], dtype).float()
+        return sum(parts)
+    total = rounded(parts[0].double(), dtype).float()
     for part in parts[1:]:
-        total = total + rounded(part, dtype).float()
-    return total.to(DTYPES[dtype]).double()
+        total = total + rounded(part.double(), dtype).float()
+    return total.to(DTYPES[dtype]).to(parts[0].dtype)
 
 
-def emulated(parameters, tokens, targets, steps, moves, ranks, sharded, micro_batches):
-    """Losses, norms and the gradients of the first step."""
+def emulated(parameters, tokens, targets, steps, moves, ranks, sharded, micro_batches, real=torch.float64):
+    """Losses, norms, the gradients of the first step and the parameters after the last; real: of all arithmetic."""
     moved, reduce, scale = moves
     scale = scale or 1.0
-    masters = {name: value.double().clone() for name, value in parameters.items()}
+    masters = {name: value.to(real).clone() for name, value in parameters.items()}
     optimizer = optimizer_of(list(masters.items()))
     rows = tokens.shape[1] // ranks // micro_batches
     losses, norms, first = [], [], None
     for step in range(steps):
-        weights = {name: rounded(value, moved).double().requires_grad_() for name, value in masters.items()}
+        weights = {name: rounded(value.double(), moved).to(real).requires_grad_() for name, value in masters.items()}
         formed, loss_sum = [[None] * micro_batches for _ in range(ranks)], 0.0
         for micro in range(micro_batches):
             for rank in range(ranks):
                 at = (micro * ranks + rank) * rows
                 part = gpt.loss_of(weights, tokens[step, at:at + rows], targets[step, at:at + rows]) * (rows / tokens.shape[1])
                 formed[rank][micro] = torch.autograd.grad(part * scale, list(weights.values()))
-                loss_sum += part.item()
+                loss_sum += part.double().item()
         for i, (name, master) in enumerate(masters.items()):
             if sharded:  # each micro-batch is reduced
                 gradient = sum(reduced([formed[rank][micro][i] for rank in range(ranks)], reduce) for micro in range(micro_batches))
@@ -91,29 +94,33 @@ class Steps:
         self.steps = steps
 
 
-RUNS = [  # dtypes and loss scale, ranks, strategy, micro-batches, the kernels' dtype, steps
-    (("bf16", "bf16", 0), 1, "NO_SHARD", 1, "f32", STEPS),
-    (("bf16", "f32", 0), 2, "FULL_SHARD", 1, "f32", STEPS),
-    (("bf16", "bf16", 0), 2, "FULL_SHARD", 2, "f32", STEPS),
-    (("bf16", "bf16", 0), 2, "NO_SHARD", 2, "f32", STEPS),
-    (("f16", "f16", 1024), 2, "FULL_SHARD", 1, "f32", STEPS),
-    (("f16", "bf16", 1024), 2, "SHARD_OPTIM", 1, "f32", STEPS),
-    (("bf16", "bf16", 0), 1, "NO_SHARD", 1, "f64", 10),
-    (("bf16", "bf16", 0), 2, "FULL_SHARD", 2, "f64", 10),
-    (("f16", "f16", 1024), 2, "FULL_SHARD", 1, "f64", 10),
+FLOAT_RUNS = [  # dtypes and loss scale, ranks, strategy, micro-batches
+    (("bf16", "f32", 0), 1, "NO_SHARD", 1),
+    (("bf16", "bf16", 0), 2, "FULL_SHARD", 2),
+    (("f16", "f16", 1024), 2, "SHARD_OPTIM", 1),
+]
+DOUBLE_RUNS = [
+    (("bf16", "bf16", 0), 1, "NO_SHARD", 1),
+    (("bf16", "bf16", 0), 2, "NO_SHARD", 2),
+    (("bf16", "bf16", 0), 2, "FULL_SHARD", 2),
+    (("f16", "f16", 1024), 2, "FULL_SHARD", 1),
+    (("bf16", "f16", 1000), 2, "SHARD_GRAD_OP", 1),
 ]
 
 
-def compare_emulation(comparison, parameters, tokens, targets):
-    for moves, ranks, strategy, micro_batches, kernels, steps in RUNS:
-        sharded = ranks > 1 and strategy in ("FULL_SHARD", "SHARD_GRAD_OP")
-        wanted = emulated(parameters, tokens, targets, steps, moves, ranks, sharded, micro_batches)
+def compare_emulation(comparison, parameters, tokens, targets, runs, kernels, steps):
+    relative = lambda a, b: max(abs(x - y) / abs(y) for x, y in zip(a, b))
+    for moves, ranks, strategy, micro_batches in runs:
+        shape = (moves, ranks, ranks > 1 and strategy in ("FULL_SHARD", "SHARD_GRAD_OP"), micro_batches)
+        wanted = emulated(parameters, tokens, targets, steps, *shape)
         found = ours(GPT, parameters, tokens, targets, Steps(steps), dtype=kernels, ranks=ranks, strategy=strategy,
                      micro_batches=micro_batches, moves=moves)
-        what = f"{moves[0]}/{moves[1]}, {ranks} ranks, {strategy}, {micro_batches}, kernels in {kernels}: "
-        # A gradient near a tie of its rounding may go the other way: half a place of bf16 (2^-9), of one value in thousands.
-        exact = kernels == "f64" or moves[1] == "f32"
-        comparison.check_run(what, found, wanted, (1e-6, 1e-5 if exact else 1e-4, 1e-5),
+        bounds = [1e-6, 1e-5, 1e-5]
+        if kernels == "f32":
+            control = relative(emulated(parameters, tokens, targets, steps, *shape, real=torch.float32)[0], wanted[0])
+            print(f"control: float in PyTorch's run moves its losses by {control:.1e}")
+            bounds[1:] = [1e-5 if moves[1] == "f32" else 2e-3, max(1e-5, 3 * control)]
+        comparison.check_run(f"{moves[0]}/{moves[1]}, {ranks} ranks, {strategy}, {micro_batches}, {kernels}: ", found, wanted, bounds,
                              slices=lambda name: 3 if name.endswith("c_attn.bias") else 1)
 
 
@@ -165,7 +172,8 @@ def fsdp_rank(rank, folder):
         torch.distributed.all_reduce(losses)
         if rank == 0:
             torch.save(losses / 2, os.path.join(folder, "losses-" + name))
-    torch.distributed.destroy_process_group()
+    torch.distributed.barrier()
+    os._exit(0)  # gloo's threads are sometimes still there when the interpreter takes them down
 
 
 def fsdp(inputs):
@@ -220,8 +228,10 @@ def main():
     tokens, targets = batches(generator, gpt.VOCAB, gpt.B, gpt.T)
     print(f"torch {torch.__version__}")
     comparison = Comparison()
-    compare_emulation(comparison, parameters, tokens, targets)
-    compare_distances(comparison, range(100, 108 if "--full" in sys.argv else 103))
+    full = "--full" in sys.argv
+    compare_emulation(comparison, parameters, tokens, targets, DOUBLE_RUNS, "f64", STEPS if full else 8)
+    compare_emulation(comparison, parameters, tokens, targets, FLOAT_RUNS, "f32", STEPS if full else 40)
+    compare_distances(comparison, range(100, 108 if full else 101))
     return 1 if comparison.failures else 0
 
 
