@@ -191,6 +191,9 @@ int plan_summary(const struct model *model, const struct plan *plan, struct buff
         "tokens a rank and step\n",
         model->name, model_parameters(model), strategy_name(o->strategy), o->world_size, o->mesh.pipeline,
         o->mesh.replicate, o->mesh.shard, o->micro_batches, o->shape.B, o->shape.T);
+    if (o->param_dtype != o->dtype || o->reduce_dtype != o->dtype)
+        (void)buffer_printf(out, "parameters gathered in %s, gradients reduced in %s, arithmetic in %s\n",
+                            dtype_name(o->param_dtype), dtype_name(o->reduce_dtype), dtype_name(o->dtype));
     (void)buffer_text(out, "bytes per rank by kind (buffers that are never alive together share memory)\n");
     for (int k = 0; k < PLAN_KIND_COUNT; k++)
         if (plan->kind_bytes[k])

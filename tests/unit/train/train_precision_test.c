@@ -73,6 +73,11 @@ static void the_same_run_twice(void **state)
         run.micro_batches = 2;
         free(train_twice(on_two(run, STRATEGY_FULL_SHARD), TWICE_STEPS, losses[i]));
         assert_memory_not_equal(losses[i], whole, sizeof whole); /* it is another arithmetic */
+        double other[TWICE_STEPS];                               /* between nodes: the same sums */
+        run = on_two(run, STRATEGY_FULL_SHARD);
+        run.comm = comm_tcp();
+        free(train_twice(run, TWICE_STEPS, other));
+        assert_memory_equal(losses[i], other, sizeof other);
     }
     assert_memory_not_equal(losses[0], losses[1], sizeof whole);
 }
