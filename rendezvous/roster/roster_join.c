@@ -196,10 +196,11 @@ static int any_elastic_slot(const struct roster *roster, const struct roster_joi
                             size_t size)
 {
     int slot = elastic_slot(roster, join);
-    if (slot < 0)
-        refuse(refusal, size, "the job is full: %d nodes are in or wait as spares (nnodes is %d:%d)",
-               roster->slot_count, roster->min_nodes, roster->max_nodes);
-    return slot;
+    if (slot >= 0)
+        return slot;
+    refuse(refusal, size, "the job is full: %d nodes are in or wait as spares (nnodes is %d:%d)",
+           roster->slot_count, roster->min_nodes, roster->max_nodes);
+    return -1;
 }
 
 int roster_join_slot(const struct roster *roster, const struct roster_join *join, char *refusal, size_t size)
@@ -208,9 +209,10 @@ int roster_join_slot(const struct roster *roster, const struct roster_join *join
         return any_elastic_slot(roster, join, refusal, size);
     if (join->node_rank < 0) {
         int slot = any_slot(roster, join);
-        if (slot < 0)
-            refuse(refusal, size, "the world is full: all %d node ranks are held", roster->slot_count);
-        return slot;
+        if (slot >= 0)
+            return slot;
+        refuse(refusal, size, "the world is full: all %d node ranks are held", roster->slot_count);
+        return -1;
     }
     const struct roster_member *member = &roster->members[join->node_rank];
     if (was_superseded(member, join->incarnation)) {

@@ -24,7 +24,6 @@ void roster_slots_init(struct roster *roster)
 {
     for (int i = 0; i < roster->slot_count; i++)
         roster->by_incarnation[i] = roster->by_name[i] = NONE;
-    roster->blank = 0;
 }
 
 void roster_slots_remember(struct roster *roster, struct roster_member *member)

@@ -281,8 +281,6 @@ static void run_all(struct tcpstore *t)
 
 void tcpstore_feed(struct tcpstore_connection *c, const void *data, size_t length)
 {
-    if (c->state == TCPSTORE_STATE_BROKEN || !length)
-        return;
     /* The usual case: no input is queued, and whole requests are served without a copy. */
     bool queued = c->input.length > 0;
     size_t used = queued ? 0 : connection_consume(c, data, length);

@@ -37,7 +37,7 @@ void pci_path_parse(const char *target, struct pci_path *path)
     *path = (struct pci_path){0};
     for (const char *part = target; *part;) {
         size_t length = strcspn(part, "/");
-        if (!strncmp(part, "pci", 3) && length > 3 && length < PCI_NAME && isxdigit((unsigned char)part[3]))
+        if (!strncmp(part, "pci", 3) && length < PCI_NAME && isxdigit((unsigned char)part[3]))
             (void)snprintf(path->root, PCI_NAME, "%.*s", (int)length, part);
         else if (*path->root && is_address(part, length) && !add_hop(path, part, length)) {
             path->depth = 0;

@@ -117,6 +117,7 @@ static void what_does_not_fit_is_cut(void **state)
         for (int k = 0; k < 8; k++) {
             int n = (int)walk_below(&walk, 12);
             bool fits = text_append(out, size, "%.*s%c", n, "abcdefghijkl", 'A' + k);
+            assert_int_equal(text_append(out, size, "%s", ""), true);
             (void)snprintf(model + length, sizeof model - length, "%.*s%c", n, "abcdefghijkl", 'A' + k);
             length = strlen(model);
             assert_int_equal(fits, length < size);

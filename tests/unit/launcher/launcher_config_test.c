@@ -345,6 +345,44 @@ static void refused_variables_that_change_nothing_pass(void **state)
     }
 }
 
+/* Without a secret only where no other host reaches the port. */
+static void a_required_secret_may_miss_on_this_machine_alone(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *host;
+        bool ours;
+    } rows[] = {{"localhost", true}, {"127.0.0.1", true},  {"127.9", true},
+                {"::1", true},       {"[::1]", true},      {"10.0.0.1", false},
+                {"::2", false},      {"128.0.0.1", false}, {"127.0.0.1.example.com", false},
+                {"1.127.", false},   {"local", false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char line[200];
+        (void)snprintf(line, sizeof line, "--require-auth --nnodes=2 --node-rank=1 --master-addr=%s x.py",
+                       rows[i].host);
+        struct parsed *p = parse(line, "");
+        if ((p->result == 0) != rows[i].ours)
+            fail_msg("%s: %s", rows[i].host, p->err.text);
+        if (!rows[i].ours)
+            assert_non_null(strstr(p->err.text, "need the job's secret"));
+        config_free(&p->config);
+    }
+}
+
+static void a_host_name_has_a_longest(void **state)
+{
+    (void)state;
+    for (int length = 253; length <= 254; length++) {
+        char line[400], host[300];
+        memset(host, 'h', sizeof host);
+        host[length] = '\0';
+        (void)snprintf(line, sizeof line, "--nnodes=2 --node-rank=1 --master-addr=%s x.py", host);
+        struct parsed *p = parse(line, "");
+        assert_int_equal(p->result, length == 253 ? 0 : -1);
+        config_free(&p->config);
+    }
+}
+
 static void nodes_that_meet(void **state)
 {
     (void)state;
@@ -622,6 +660,8 @@ int main(void)
         cmocka_unit_test(rules_do_not_overrule),
         cmocka_unit_test(lone_pods_are_warned_of),
         cmocka_unit_test(an_elastic_job_with_a_master_is_warned_of),
+        cmocka_unit_test(a_required_secret_may_miss_on_this_machine_alone),
+        cmocka_unit_test(a_host_name_has_a_longest),
         cmocka_unit_test(nodes_that_meet),
         cmocka_unit_test(a_range_of_nodes_is_its_most_where_ranks_are_given),
         cmocka_unit_test(standalone_leaves_the_environment_aside),

@@ -282,6 +282,10 @@ static void check_entries(const struct decision_list *list)
         if (i > 0) {
             int order = strcmp(list->items[i - 1].name, decision->name);
             assert_true(order < 0 || (order == 0 && list->items[i - 1].kind <= decision->kind));
+            if (order == 0 && list->items[i - 1].kind == decision->kind)
+                order = strcmp(list->items[i - 1].rule, decision->rule);
+            assert_true(order < 0 || list->items[i - 1].kind < decision->kind ||
+                        strcmp(list->items[i - 1].reason, decision->reason) <= 0);
             assert_false(same(&list->items[i - 1], decision)); /* nothing is listed twice */
         }
         if (decision->kind == DECISION_SET && i > 0)

@@ -21,8 +21,15 @@ static const char machine_text[] =
     "\"p2p_read\": true, \"p2p_write\": true}], \"settings\": [{\"name\": \"%s\", \"value\": \"%s\", "
     "\"source\": \"environment\"}]}";
 
+static void close_ports(char *text)
+{
+    for (char *at; (at = strstr(text, "\"ACTIVE\""));)
+        memcpy(at, "\"DOWN\"  ", 8);
+}
+
 /* What is said of a user's value: the warnings' rules, by name; "" for none. */
-static void rules_of(const char *nccl, const char *name, const char *value, char *out, size_t size)
+static void rules_of(const char *nccl, const char *name, const char *value, bool ports, char *out,
+                     size_t size)
 {
     scope_buffer gpus = {0}, text = {0};
     struct description machine;
@@ -34,6 +41,8 @@ static void rules_of(const char *nccl, const char *name, const char *value, char
                       "\"nvlinks\": 18, \"nvlinks_up\": 18}",
                       i ? ", " : "", i);
     buffer_printf(&text, machine_text, nccl, gpus.data, name, value);
+    if (!ports)
+        close_ports(text.data);
     if (description_read("machine.json", text.data, text.length, &machine, &err) < 0)
         fail_msg("%s", err.text);
     assert_int_equal(decide(&machine, NULL, &list, NULL), 0);
@@ -94,6 +103,8 @@ static void every_trap_is_named(void **state)
         {"2.27.5", "NCCL_SOCKET_IFNAME", "eth1", "interface-of-user"},
         {"2.27.5", "NCCL_SOCKET_IFNAME", "=eth1", ""},
         {"2.27.5", "NCCL_SOCKET_IFNAME", "=eth10", "interface-of-user"},
+        {"2.27.5", "NCCL_SOCKET_IFNAME", "=eth", "interface-of-user"},
+        {"2.27.5", "NCCL_SOCKET_IFNAME", "^=eth", ""},
         {"2.27.5", "NCCL_SOCKET_IFNAME", "ens3", "interface-of-user"},
         {"2.27.5", "NCCL_SOCKET_IFNAME", "^lo,docker", ""},
         {"2.27.5", "NCCL_SOCKET_IFNAME", "^eth", "interface-of-user"},
@@ -126,15 +137,31 @@ static void every_trap_is_named(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char found[256];
-        rules_of(rows[i].nccl, rows[i].name, rows[i].value, found, sizeof found);
+        rules_of(rows[i].nccl, rows[i].name, rows[i].value, true, found, sizeof found);
         if (strcmp(found, rows[i].rules))
             fail_msg("NCCL %s, %s=%s: rules '%s', wanted '%s'", rows[i].nccl, rows[i].name, rows[i].value,
                      found, rows[i].rules);
     }
 }
 
+/* NCCL_NET names a transport: InfiniBand's is there where a port is, others where their plug-in is. */
+static void a_transport_that_is_missing_is_named(void **state)
+{
+    (void)state;
+    char found[200];
+    for (int ports = 0; ports <= 1; ports++) {
+        rules_of("2.27.5", "NCCL_NET", "IB", ports, found, sizeof found);
+        assert_int_equal(strstr(found, "net-by-name") == NULL, ports);
+        rules_of("2.27.5", "NCCL_NET", "AWS Libfabric", ports, found, sizeof found);
+        assert_non_null(strstr(found, "net-by-name"));
+        rules_of("2.27.5", "NCCL_NET", "socket", ports, found, sizeof found);
+        assert_null(strstr(found, "net-by-name"));
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_trap_is_named)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_trap_is_named),
+                                       cmocka_unit_test(a_transport_that_is_missing_is_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -362,6 +362,21 @@ static void reports(struct jobs *j, struct agent *agent)
     step(j, &event);
 }
 
+/* More failures than are kept, of which some are alike. */
+static void storm(struct jobs *j, struct agent *agent)
+{
+    struct roster_event event = {.kind = ROSTER_REPORT, .session = agent->session, .member = agent->slot};
+    event.report.kind = MEMBERSHIP_REPORT_FAILED;
+    event.report.id = agent->held;
+    for (int i = 0; i < FAILURE_OTHERS_LIMIT + 4; i++) {
+        struct worker_failure failure = random_failure(&j->walk, agent->last_rank);
+        failure.completes = failure.completes && walk_one_in(&j->walk, 4);
+        event.report.sequence = ++agent->sequence;
+        event.report.failure = &failure;
+        step(j, &event);
+    }
+}
+
 static void ticks(struct jobs *j)
 {
     struct instant due = roster_deadline(j->roster);
@@ -419,6 +434,8 @@ static void one_move(struct jobs *j)
         step(j, &(struct roster_event){
                     .kind = ROSTER_DISCONNECT, .session = agent->session, .member = agent->slot});
         agent->session = 0;
+    } else if (what == 16 && walk_one_in(walk, 8)) {
+        storm(j, agent);
     } else if (what < 20) {
         step(j,
              &(struct roster_event){.kind = ROSTER_BEAT, .session = agent->session, .member = agent->slot});
@@ -440,7 +457,7 @@ static void former_world(struct jobs *j)
         *agent = (struct agent){.incarnation = {7, ++j->incarnations},
                                 .held = id,
                                 .last = id,
-                                .last_rank = i,
+                                .last_rank = walk_one_in(walk, 20) ? (int)walk_below(walk, nodes + 2) - 1 : i,
                                 .last_nodes = nodes,
                                 .running = true,
                                 .done = walk_one_in(walk, 4),

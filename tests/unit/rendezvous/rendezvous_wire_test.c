@@ -210,6 +210,8 @@ static void foreign_frames_are_rejected(void **state)
     static char big[WIRE_FRAME_LIMIT + 1];
     assert_int_equal(wire_decode(big, sizeof big, &out, &err), -1);
     assert_int_equal(err.code, MUSTER_E_LIMIT);
+    assert_int_equal(wire_decode(big, WIRE_FRAME_LIMIT, &out, &err), -1); /* it is looked at */
+    assert_int_equal(err.code, MUSTER_E_PROTOCOL);
     assert_int_equal(wire_decode("", 0, &out, &err), -1);
     assert_int_equal(err.code, MUSTER_E_PROTOCOL);
     /* Every cut of a good frame: refused, or (where it ends between fields) decoded; never more than that. */
