@@ -5,11 +5,6 @@
 
 #include "proto/base/text.h"
 
-struct walk walk_begin(uint64_t seed)
-{
-    return (struct walk){seed * UINT64_C(0x9e3779b97f4a7c15), TEXT_HASH_START};
-}
-
 /* splitmix64 */
 static uint64_t next(struct walk *walk)
 {
@@ -17,6 +12,14 @@ static uint64_t next(struct walk *walk)
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
     return x ^ x >> 31;
+}
+
+/* A walk begins at a mixed number: at a multiple of the step each would be the one before, a number later. */
+struct walk walk_begin(uint64_t seed)
+{
+    struct walk walk = {seed, TEXT_HASH_START};
+    walk.random = next(&walk);
+    return walk;
 }
 
 int64_t walk_below(struct walk *walk, int64_t limit)
