@@ -295,7 +295,7 @@ int64_t roster_backoff_ns(int64_t base_ns, int64_t cap_ns, int64_t streak, uint6
 static int64_t hold_back(struct roster_work *w)
 {
     struct roster *roster = w->roster;
-    roster->hold_until = INSTANT_NEVER;
+    assert(roster->hold_until.ns == INSTANT_NEVER.ns); /* or the last world had not formed */
     if (!roster->failed)
         return 0;
     bool lasted = instant_diff_ns(w->now, roster->formed_at) > roster->backoff_cap_ns;

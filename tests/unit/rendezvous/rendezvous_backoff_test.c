@@ -20,6 +20,21 @@ static void waits_double_up_to_the_cap(void **state)
     assert_in_range(roster_backoff_ns(INT64_MAX / 4, INT64_MAX / 2, 60, 1), INT64_MAX / 4, INT64_MAX / 4 * 3);
 }
 
+/* Small numbers, by hand: the cap, where a doubled wait would be above it, even or odd. */
+static void small_waits_are_doubled_or_capped(void **state)
+{
+    (void)state;
+    for (int64_t base = 1; base < 12; base++)
+        for (int64_t cap = 1; cap < 40; cap++) {
+            int64_t plain = base < cap ? base : cap;
+            for (int64_t streak = 1; streak < 8; streak++) {
+                for (uint64_t jitter = 0; jitter < 5; jitter++)
+                    assert_int_equal(roster_backoff_ns(base, cap, streak, jitter), plain - plain / 4);
+                plain = 2 * plain > cap ? cap : 2 * plain;
+            }
+        }
+}
+
 static void jobs_do_not_come_back_at_one_moment(void **state)
 {
     (void)state;
@@ -156,6 +171,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(waits_double_up_to_the_cap),
+        cmocka_unit_test(small_waits_are_doubled_or_capped),
         cmocka_unit_test(jobs_do_not_come_back_at_one_moment),
         cmocka_unit_test(nothing_asked_is_nothing_waited),
         cmocka_unit_test(rounds_are_held_back_and_a_long_one_forgives),

@@ -268,6 +268,36 @@ static void another_command_is_another_job(void **state)
     }
 }
 
+/* A claim of a rank is held against that rank alone: under rank 1 the same name may run another command.
+ */
+static void a_claim_meets_the_holder_of_its_rank(void **state)
+{
+    (void)state;
+    struct instant now = {0};
+    for (int claimed = 0; claimed < 2; claimed++) {
+        struct roster_options options = options_of(2);
+        options.job_id = "none";
+        struct roster *roster = roster_create(&options, now, NULL);
+        struct roster_actions actions;
+        assert_int_equal(roster_actions_init(&actions, 2, NULL), 0);
+        for (int i = 0; i < 2; i++) {
+            struct roster_join who = join_of(i ? claimed : !claimed);
+            who.job_id = options.job_id;
+            who.min_nodes = who.max_nodes = 2;
+            who.local = who.node_rank == 0;
+            who.agent_name = "one host";
+            who.incarnation.low = 10 + (uint64_t)i;
+            who.command = 1 + (uint64_t)i;
+            who.program = "train.py";
+            struct roster_event event = {.kind = ROSTER_JOIN, .session = 1 + (uint64_t)i, .join = &who};
+            assert_int_equal(roster_step(roster, &event, now, &actions, NULL), 0);
+        }
+        assert_int_equal(roster_state(roster), JOB_STARTING);
+        roster_actions_free(&actions);
+        roster_destroy(roster);
+    }
+}
+
 /* Under another name it may be of the job, and is pointed out. */
 static void nodes_may_run_different_commands(void **state)
 {
@@ -356,6 +386,7 @@ int main(void)
         WITH_WORLD(worlds_of_impossible_sizes_are_rejected),
         cmocka_unit_test(the_largest_world),
         cmocka_unit_test(another_command_is_another_job),
+        cmocka_unit_test(a_claim_meets_the_holder_of_its_rank),
         cmocka_unit_test(nodes_may_run_different_commands),
         cmocka_unit_test(who_is_missing_is_told),
     };

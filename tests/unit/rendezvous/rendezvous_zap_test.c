@@ -121,6 +121,22 @@ static void frames_that_did_not_come_are_not_looked_at(void **state)
         }
 }
 
+static void an_address_fits_or_is_left_out(void **state)
+{
+    (void)state;
+    struct zap_answer answer;
+    char text[sizeof answer.address + 1];
+    memset(text, 'a', sizeof text);
+    for (size_t length = sizeof answer.address - 1; length <= sizeof answer.address; length++) {
+        const struct zap_frame frames[] = {TEXT("1.0"),    TEXT("7"), TEXT(ZAP_DOMAIN),
+                                           {text, length}, TEXT(""),  TEXT("NULL")};
+        zap_decide(&(struct zap_rules){NULL, false}, frames, 6, &answer);
+        assert_string_equal(answer.code, "200");
+        assert_int_equal(strnlen(answer.address, sizeof answer.address),
+                         length < sizeof answer.address ? length : 0);
+    }
+}
+
 static void the_answer_names_request_and_peer(void **state)
 {
     (void)state;
@@ -231,6 +247,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_the_key_comes_in),
         cmocka_unit_test(frames_that_did_not_come_are_not_looked_at),
+        cmocka_unit_test(an_address_fits_or_is_left_out),
         cmocka_unit_test(the_answer_names_request_and_peer),
         cmocka_unit_test(an_address_that_would_spoil_the_log_is_left_out),
         cmocka_unit_test(a_reason_is_told_once_and_then_counted),

@@ -406,6 +406,18 @@ static void bounds(void **state)
         -1);
     assert_int_equal(err.code, MUSTER_E_LIMIT);
     assert_string_equal(err.text, "set: key \"ninebytes\" has 9 bytes, at most 8 are allowed");
+    char key[70];
+    for (int length = 67; length <= 69; length++) { /* whole up to 68 bytes */
+        memset(key, 'k', sizeof key);
+        key[length] = '\0';
+        assert_int_equal(
+            try(s, (struct store_request){.operation = STORE_SET, .key = text(key), .value = text("")}, &err),
+            -1);
+        char wanted[160];
+        (void)snprintf(wanted, sizeof wanted, "set: key \"%.68s%s\" has %d bytes, at most 8 are allowed", key,
+                       length > 68 ? "..." : "", length);
+        assert_string_equal(err.text, wanted);
+    }
     assert_int_equal(
         try(s, (struct store_request){.operation = STORE_SET, .key = text("k"), .value = {big, 33}}, &err),
         -1);

@@ -569,6 +569,14 @@ static void output_is_held_back_above_its_limit(void **state)
         put_query(&request, TCPSTORE_GET, "big");
         feed(c, &request);
         assert_int_equal(tcpstore_output(c).length, (TCPSTORE_OUTPUT_HIGH + over) * (over ? 1 : 2));
+        tcpstore_sent(c, tcpstore_output(c).length);
+        assert_int_equal(tcpstore_output(c).length, over ? TCPSTORE_OUTPUT_HIGH + 1 : 0);
+        tcpstore_sent(c, tcpstore_output(c).length);
+        put_query(&request, TCPSTORE_GET, "big"); /* and one of a single byte, that waits alone */
+        put_u8(&request, TCPSTORE_GETNUMKEYS);
+        feed(c, &request);
+        tcpstore_sent(c, TCPSTORE_OUTPUT_HIGH + over);
+        assert_int_equal(tcpstore_output(c).length, 8);
         tcpstore_destroy(t);
     }
 }
@@ -696,6 +704,15 @@ static void every_allocation_may_fail(void **state)
     scope_buffer script = {0};
     put_everything(&script);
     faults_sweep(whole_session, &script);
+    struct tcpstore *t = tcpstore_create(NULL, NULL);
+    struct muster_error err = {0};
+    faults_begin();
+    faults_fail_after(0);
+    assert_null(tcpstore_open(t, NULL, &err));
+    assert_int_equal(faults_end(), 0);
+    assert_int_equal(err.code, MUSTER_E_NOMEM);
+    assert_string_equal(err.text, "no memory for a connection of the TCPStore");
+    tcpstore_destroy(t);
 }
 
 int main(void)
