@@ -11,6 +11,7 @@ enum { STEPS = 5, PASSES = 2 };
 struct test_case {
     int port, optimizer, dtype;
     bool in_place, hold; /* gradients are written where they belong; held over a step's passes */
+    bool apart;          /* over TCP */
 };
 
 /* Where a parameter's initial values and gradients come from; a bias of h.1 has no gradient at step 2. */
@@ -254,7 +255,7 @@ static int run(struct test_model *m, const struct test_case *c)
 
 static int one_rank(int rank, int size, void *context)
 {
-    struct test_model m = {.rank = rank, .size = size};
+    struct test_model m = {.rank = rank, .size = size, .apart = ((struct test_case *)context)->apart};
     int failed = run(&m, context);
     test_model_close(&m);
     return failed;
@@ -284,6 +285,11 @@ static void gradients_held_over_passes(void **state)
     (void)state;
     every_world((struct test_case){.optimizer = MUSTER_SHARD_ADAMW, .in_place = true, .hold = true}, 1, 3);
 }
+static void between_nodes(void **state)
+{
+    (void)state;
+    every_world((struct test_case){.optimizer = MUSTER_SHARD_ADAMW, .apart = true}, 2, 3);
+}
 static void doubles(void **state)
 {
     (void)state;
@@ -296,6 +302,7 @@ int main(void)
         cmocka_unit_test(adamw_in_every_world),
         cmocka_unit_test(other_optimizers),
         cmocka_unit_test(gradients_held_over_passes),
+        cmocka_unit_test(between_nodes),
         cmocka_unit_test(doubles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
