@@ -185,14 +185,14 @@ def main():
         def median(mode, what):
             return statistics.median(r[mode][what] for r in rounds)
 
-        first = rounds[0]
+        first, copies = rounds[0], statistics.median(r[mode]["copies"] for r in rounds for mode in modes)
         print(f"{ranks} ranks of one thread, {first['muster']['parameters'] / 1e6:.0f}M parameters, {options.tokens} tokens a rank; medians of "
               f"{options.rounds} rounds of {options.steps} steps")
         for mode in modes:
             print(f"  {mode:12} {median(mode, 'seconds') * 1000:8.0f} ms a step   {median(mode, 'memory') / 2**20:8.0f} MB a rank")
-        limit = median("alone", "seconds") + median("alone", "copies")
+        limit = median("alone", "seconds") + copies
         whole = 16 * first["muster"]["parameters"] / ranks
-        print(f"  copies       {median('muster', 'copies') * 1000:8.0f} ms; alone and copies {limit * 1000:.0f} ms; parameters, gradients and moments / ranks "
+        print(f"  copies       {copies * 1000:8.0f} ms; alone and copies {limit * 1000:.0f} ms; parameters, gradients and moments / ranks "
               f"{whole / 2**20:.0f} MB")
         print(f"  muster against fully_shard: {statistics.median(r['fully_shard']['seconds'] / r['muster']['seconds'] for r in rounds):.2f} times as fast, "
               f"{statistics.median(r['muster']['memory'] / r['fully_shard']['memory'] for r in rounds):.2f} of its memory; "
