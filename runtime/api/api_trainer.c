@@ -1,287 +1,258 @@
-/* api_trainer.c - the training part of muster.h: validates the caller's arguments and passes them to the
- * trainer. */
+/* api_trainer.c - muster_trainer.h: trainers are opened and closed, plans printed, figures given. */
+#include "runtime/api/api_trainer.h"
+
 #include <math.h>
-#include <stddef.h>
+#include <string.h>
 
 #include "proto/base/error.h"
-#include "proto/base/guard.h"
+#include "proto/base/mem.h"
 #include "proto/processor/processor.h"
+#include "runtime/config/train_settings.h"
 #include "runtime/device/host_threads.h"
-#include "runtime/files/files.h"
-#include "runtime/include/muster.h"
-#include "runtime/model/gpt2.h"
-#include "runtime/train/trainer.h"
+#include "runtime/model/program_internal.h"
+#include "runtime/world/agree.h"
 #include "runtime/world/world.h"
 
-struct muster_trainer {
-    struct model *model;
-    int vocabulary;
-    struct trainer *trainer;
-    struct muster_training training;
-    int rank, world_size;
-};
+/* ---- the model of one trainer ---- */
 
-GUARD_DEFINE(muster_trainer, struct muster_trainer *, muster_trainer_destroy);
-
-/* The two enumerations have the same order. */
-_Static_assert((int)MUSTER_NO_SHARD == (int)STRATEGY_NO_SHARD &&
-                   (int)MUSTER_HYBRID_SHARD == (int)STRATEGY_HYBRID_SHARD &&
-                   (int)MUSTER_HYBRID_SHARD + 1 == (int)STRATEGY_COUNT,
-               "muster.h and plan.h number the strategies alike");
-
-void muster_training_defaults(struct muster_training *training, const struct muster_gpt *model)
+/* What the numbers of each input may be. */
+static void find_bounds(struct muster_trainer *t)
 {
-    *training = (struct muster_training){
-        .size = sizeof *training,
-        .strategy = MUSTER_FULL_SHARD,
-        .sequences = 1,
-        .positions = model->positions,
-        .micro_batches = 1,
-        .prefetch = 2,
-        .clip = 1,
-        .timeout_ms = 600 * 1000,
-    };
+    for (int l = 0; l < t->model.layer_count; l++) {
+        const struct program *p = t->model.layers[l].config;
+        for (int s = 0; s < p->step_count; s++) {
+            const struct operation_settings *settings = &p->steps[s].settings;
+            bool compared = p->steps[s].op == &operation_cross_entropy;
+            int64_t *vocabulary = &t->vocabulary[settings->input];
+            if (!compared && p->steps[s].op != &operation_embedding)
+                continue;
+            t->compared[settings->input] |= compared;
+            if (!*vocabulary || settings->vocabulary < *vocabulary)
+                *vocabulary = settings->vocabulary;
+        }
+    }
 }
 
-void muster_step_defaults(struct muster_step *step)
+static int own_model(struct muster_trainer *t, const struct model *model, struct muster_error *err)
 {
-    *step = (struct muster_step){
-        .size = sizeof *step,
-        .learning_rate = 3e-4,
-        .weight_decay = 0.1,
-        .beta1 = 0.9,
-        .beta2 = 0.95,
-        .epsilon = 1e-8,
-        .clip_norm = 1.0,
-    };
-}
-
-/* ---- creation ---- */
-
-/* A struct from a program that was built against another muster.h. */
-static int check_size(const char *name, uint32_t size, size_t ours, struct muster_error *err)
-{
-    if (size == ours)
-        return 0;
-    return error_set(err, MUSTER_E_INVALID,
-                     "struct %s has the size %u, but this library's is %zu: set its size, and build against "
-                     "this library's muster.h",
-                     name, size, ours);
-}
-
-static int check_training(const struct muster_gpt *model, const struct muster_training *t,
-                          struct muster_error *err)
-{
-    if (check_size("muster_gpt", model->size, sizeof *model, err) ||
-        check_size("muster_training", t->size, sizeof *t, err))
-        return -1;
-    if (t->strategy < 0 || t->strategy >= (int)STRATEGY_COUNT)
-        return error_set(err, MUSTER_E_INVALID, "strategy %d: it is 0 to %d", t->strategy,
-                         (int)STRATEGY_COUNT - 1);
-    if (t->positions > model->positions)
-        return error_set(err, MUSTER_E_INVALID,
-                         "a batch of %d positions is longer than the model's %d positions", t->positions,
-                         model->positions);
-    if (t->timeout_ms < 1 || t->timeout_ms > INT64_MAX / NS_PER_MS)
-        return error_set(err, MUSTER_E_INVALID, "timeout_ms is %lld, but must be from 1 to %lld",
-                         (long long)t->timeout_ms, (long long)(INT64_MAX / NS_PER_MS));
+    size_t params = (size_t)model->param_count * sizeof *model->params,
+           layers = (size_t)model->layer_count * sizeof *model->layers;
+    t->model = *model;
+    t->model.params = mem_calloc(params, 1);
+    t->model.layers = mem_calloc(layers, 1);
+    if (!t->model.params || !t->model.layers)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for model %s", model->name);
+    memcpy(t->model.params, model->params, params);
+    memcpy(t->model.layers, model->layers, layers);
+    find_bounds(t);
     return 0;
 }
 
-/* All but the mesh. */
-static struct trainer_options options_of(struct muster_world *world, const struct muster_training *t)
+int api_prepare(struct muster_trainer *t, struct muster_model *model, const char *const *settings,
+                const struct train_place *place, struct muster_error *err)
 {
-    int world_size = world ? muster_world_size(world) : 1,
-        local_size = world ? muster_world_local_size(world) : 1;
-    return (struct trainer_options){
-        .plan = {.strategy = (enum strategy)t->strategy,
-                 .shape = {t->sequences, t->positions},
-                 .micro_batches = t->micro_batches,
-                 .prefetch_forward = t->prefetch,
-                 .prefetch_backward = t->prefetch,
-                 .group_bytes = t->group_bytes,
-                 .clip = t->clip != 0,
-                 .train = true},
-        .rank = world ? muster_world_rank(world) : 0,
-        .world_size = world_size,
-        .local_rank = world ? muster_world_local_rank(world) : 0,
-        .local_world_size = local_size,
-        .threads = t->threads > 0 ? t->threads : host_threads(local_size),
-        .store = world ? world_store(world) : NULL,
-        .timeout_ns = t->timeout_ms * NS_PER_MS,
-        .memory_limit = t->memory_limit,
-        .seed = t->seed,
-    };
+    const struct model *complete = api_model_complete(model, err);
+    if (!complete)
+        return -1;
+    t->shared = api_model_retain(model);
+    if (own_model(t, complete, err) < 0 || train_settings_read(settings, "training", &t->config, err) < 0)
+        return -1;
+    return train_plan_options(&t->config, place, &t->model, &t->plan, err);
 }
 
-struct muster_trainer *muster_trainer_create(struct muster_world *world, const struct muster_gpt *model,
-                                             const struct muster_training *training, struct muster_error *err)
+void api_release(struct muster_trainer *t)
+{
+    trainer_destroy(t->trainer);
+    train_config_free(&t->config);
+    mem_free(t->model.params);
+    mem_free(t->model.layers);
+    muster_model_free(t->shared);
+}
+
+int64_t api_samples(const struct muster_trainer *t)
+{
+    return (int64_t)t->plan.micro_batches * t->plan.shape.B;
+}
+
+/* ---- opening and closing ---- */
+
+/* What can fail on this rank alone, before any rank waits for another. */
+static int prepare(struct muster_trainer *t, struct muster_world *world, struct muster_model *model,
+                   const char *const *settings, struct trainer_options *options, char address[WORLD_ADDRESS],
+                   struct muster_error *err)
+{
+    const struct train_place place = {options->rank, options->world_size, options->local_world_size};
+    if (api_prepare(t, model, settings, &place, err) < 0)
+        return -1;
+    if (world && world_address(world, address, err) < 0)
+        return -1;
+    const struct train_config *c = &t->config;
+    options->plan = t->plan;
+    options->address = world ? address : NULL;
+    options->threads = c->threads ? (int)c->threads : host_threads(place.local_size);
+    options->timeout_ns = (int64_t)(c->timeout_s * (double)NS_PER_S);
+    options->memory_limit = c->memory_limit;
+    options->seed = (uint64_t)c->seed;
+    options->loss_scale = train_config_loss_scale(c);
+    options->stop_on_nonfinite = c->on_nonfinite == TRAIN_NONFINITE_STOP;
+    t->threads = options->threads;
+    return 0;
+}
+
+static int open_trainer(struct muster_trainer *t, struct muster_world *world, struct muster_model *model,
+                        const char *const *settings, struct muster_error *err)
+{
+    struct muster_error local = {0};
+    struct muster_error *e = err ? err : &local; /* the other ranks get it even if the caller ignores it */
+    char address[WORLD_ADDRESS];
+    struct trainer_options options = {.world_size = 1, .local_world_size = 1};
+    if (world) {
+        options.rank = muster_world_rank(world);
+        options.world_size = muster_world_size(world);
+        options.local_rank = muster_world_local_rank(world);
+        options.local_world_size = muster_world_local_size(world);
+        options.store = world_store(world);
+    }
+    t->world_size = options.world_size;
+    int failed = prepare(t, world, model, settings, &options, address, e);
+    if (muster_world_agree(world, failed, e) < 0)
+        return -1;
+    t->trainer = trainer_create(&t->model, &options, e);
+    return t->trainer ? 0 : -1;
+}
+
+struct muster_trainer *muster_trainer_open(struct muster_world *world, struct muster_model *model,
+                                           const char *const *settings, struct muster_error *err)
 {
     if (processor_check(err))
         return NULL;
-    if (check_training(model, training, err))
-        return NULL;
-    const struct gpt2_config config = {.layers = model->layers,
-                                       .channels = model->channels,
-                                       .heads = model->heads,
-                                       .vocab = model->vocabulary,
-                                       .max_positions = model->positions};
-    GUARD(guard_muster_trainer) struct muster_trainer *trainer = mem_calloc(1, sizeof *trainer);
-    if (!trainer) {
+    struct muster_trainer *t = mem_calloc(1, sizeof *t);
+    if (!t) {
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for a trainer");
         return NULL;
     }
-    struct trainer_options options = options_of(world, training);
-    if (mesh_choose(options.plan.strategy, training->replicas, options.world_size, options.local_world_size,
-                    &options.plan.mesh, err))
-        return NULL;
-    char address[WORLD_ADDRESS];
-    if (world && world_address(world, address, err))
-        return NULL;
-    options.address = world ? address : NULL;
-    trainer->training = *training;
-    trainer->rank = options.rank;
-    trainer->world_size = options.world_size;
-    trainer->vocabulary = config.vocab;
-    trainer->model = gpt2_create(&config, err);
-    trainer->trainer = trainer->model ? trainer_create(trainer->model, &options, err) : NULL;
-    return trainer->trainer ? take_pointer(&trainer) : NULL;
+    t->overrides = (struct api_overrides){NAN, NAN, NAN, NAN, NAN, NAN};
+    if (open_trainer(t, world, model, settings, err) < 0)
+        muster_trainer_close(&t);
+    return t;
 }
 
-void muster_trainer_destroy(struct muster_trainer *trainer)
+void muster_trainer_close(struct muster_trainer **trainer)
 {
-    if (!trainer)
+    if (!trainer || !*trainer)
         return;
-    trainer_destroy(trainer->trainer);
-    model_destroy(trainer->model);
-    mem_free(trainer);
+    api_release(*trainer);
+    mem_free(*trainer);
+    *trainer = NULL;
 }
 
-/* ---- steps ---- */
+/* ---- the plan as text ---- */
 
-static int check_tokens(const struct muster_trainer *trainer, const int32_t *tokens, const int32_t *targets,
-                        int64_t count, struct muster_error *err)
+static int format_plan(const struct muster_trainer *t, bool verbose, struct buffer *out,
+                       struct muster_error *err)
 {
-    int vocabulary = trainer->vocabulary;
-    for (int64_t i = 0; i < count; i++) {
-        if (tokens[i] < 0 || tokens[i] >= vocabulary)
-            return error_set(err, MUSTER_E_INVALID, "token %lld is %d, but the vocabulary has %d",
-                             (long long)i, tokens[i], vocabulary);
-        if (targets[i] < -1 || targets[i] >= vocabulary)
-            return error_set(err, MUSTER_E_INVALID, "target %lld is %d, but the vocabulary has %d",
-                             (long long)i, targets[i], vocabulary);
+    struct plan plan;
+    if (plan_build(&t->model, &t->plan, &plan, err) < 0)
+        return -1;
+    int result = plan_summary(&t->model, &plan, out);
+    if (!result && verbose)
+        result = plan_dump(&t->model, &plan, out);
+    plan_free(&plan);
+    return result < 0 ? error_set(err, MUSTER_E_NOMEM, "no memory to print the plan") : 0;
+}
+
+int64_t muster_plan_text(struct muster_model *model, int32_t world_size, const char *const *settings,
+                         int32_t verbose, char *text, int64_t size, struct muster_error *err)
+{
+    if (world_size < 1 || size < 0 || (size && !text))
+        return error_set(err, MUSTER_E_INVALID,
+                         "a plan of %d ranks for %lld bytes of text: use 1 rank and 0 bytes "
+                         "at least",
+                         world_size, (long long)size);
+    const struct train_place place = {0, world_size, world_size}; /* of its nodes nothing is known */
+    struct muster_trainer t = {0};
+    scope_buffer out = {0};
+    int result = api_prepare(&t, model, settings, &place, err);
+    if (!result)
+        result = format_plan(&t, verbose, &out, err);
+    api_release(&t);
+    if (result < 0)
+        return -1;
+    int64_t used = (int64_t)out.length < size ? (int64_t)out.length : size - 1;
+    if (size) {
+        memcpy(text, out.data, (size_t)used);
+        text[used] = '\0';
     }
-    return 0;
+    return (int64_t)out.length;
 }
 
-static int64_t rank_tokens(const struct muster_trainer *trainer)
-{
-    const struct muster_training *t = &trainer->training;
-    return (int64_t)t->sequences * t->positions * t->micro_batches;
-}
+/* ---- values and figures ---- */
 
-int muster_trainer_step(struct muster_trainer *trainer, const int32_t *tokens, const int32_t *targets,
-                        const struct muster_step *step, struct muster_step_result *result,
-                        struct muster_error *err)
+int muster_trainer_set(struct muster_trainer *t, const char *name, double value, struct muster_error *err)
 {
-    if (check_size("muster_step", step->size, sizeof *step, err) ||
-        (result && check_size("muster_step_result", result->size, sizeof *result, err)))
-        return -1;
-    if (check_tokens(trainer, tokens, targets, rank_tokens(trainer), err))
-        return -1;
-    const struct trainer_step_values values = {
-        .learning_rate = step->learning_rate,
-        .weight_decay = step->weight_decay,
-        .beta1 = step->beta1,
-        .beta2 = step->beta2,
-        .epsilon = step->epsilon,
-        .clip_norm = trainer->training.clip ? step->clip_norm : 0,
-        .global_tokens =
-            step->global_tokens ? step->global_tokens : rank_tokens(trainer) * trainer->world_size,
-        .stop = step->stop != 0,
+    const struct {
+        const char *name;
+        double *value;
+    } rows[] = {
+        {"learning_rate", &t->overrides.learning_rate},
+        {"weight_decay", &t->overrides.weight_decay},
+        {"beta1", &t->overrides.beta1},
+        {"beta2", &t->overrides.beta2},
+        {"epsilon", &t->overrides.epsilon},
+        {"clip_norm", &t->overrides.clip_norm},
     };
-    struct trainer_stats stats;
-    if (trainer_step(trainer->trainer, &(struct batch){{tokens, targets}}, &values, &stats, err))
-        return -1;
-    if (result)
-        *result = (struct muster_step_result){.size = sizeof *result,
-                                              .loss = stats.loss,
-                                              .grad_norm = stats.grad_norm,
-                                              .skipped = stats.skipped,
-                                              .stop = stats.stop,
-                                              .step_ns = stats.step_ns,
-                                              .comm_ns = stats.comm_ns,
-                                              .exposed_ns = stats.exposed_ns};
+    if (value < 0 || isinf(value))
+        return error_set(err, MUSTER_E_INVALID, "%s is %g, but must be finite and at least 0", name, value);
+    if (!strcmp(name, "clip_norm") && value > 0 && !t->plan.clip)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "clip_norm is %g, but the trainer was opened with training.clip_norm=0, and computes no "
+            "norm",
+            value);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!strcmp(rows[i].name, name)) {
+            *rows[i].value = value;
+            return 0;
+        }
+    if (!strcmp(name, "stop"))
+        t->stop = value != 0;
+    else if (!strcmp(name, "targets"))
+        t->targets = (int64_t)value;
+    else
+        return error_set(err, MUSTER_E_INVALID,
+                         "'%s' cannot be set; there are learning_rate, weight_decay, beta1, beta2, epsilon, "
+                         "clip_norm, stop and targets",
+                         name);
     return 0;
 }
 
-int muster_trainer_evaluate(struct muster_trainer *trainer, const int32_t *tokens, const int32_t *targets,
-                            double *loss, struct muster_error *err)
-{
-    int64_t count = (int64_t)trainer->training.sequences * trainer->training.positions;
-    if (check_tokens(trainer, tokens, targets, count, err))
-        return -1;
-    return trainer_evaluate(trainer->trainer, &(struct batch){{tokens, targets}}, loss, err);
-}
-
-/* ---- parameters ---- */
-
-static const struct param_desc *param_at(const struct muster_trainer *trainer, int parameter)
-{
-    const struct model *model = trainer->model;
-    return parameter >= 0 && parameter < model->param_count ? &model->params[parameter] : NULL;
-}
-
-int muster_trainer_parameters(const struct muster_trainer *trainer)
-{
-    return trainer->model->param_count;
-}
-
-const char *muster_trainer_parameter_name(const struct muster_trainer *trainer, int parameter)
-{
-    const struct param_desc *param = param_at(trainer, parameter);
-    return param ? param->name : NULL;
-}
-
-int64_t muster_trainer_parameter_elements(const struct muster_trainer *trainer, int parameter)
-{
-    const struct param_desc *param = param_at(trainer, parameter);
-    return param ? param_elements(param) : 0;
-}
-
-int muster_trainer_parameter_shape(const struct muster_trainer *trainer, int parameter, int64_t shape[2])
-{
-    const struct param_desc *param = param_at(trainer, parameter);
-    if (!param)
-        return -1;
-    shape[0] = param->dim[0];
-    shape[1] = param->ndim > 1 ? param->dim[1] : 1;
-    return param->ndim;
-}
-
-int muster_trainer_get_parameter(struct muster_trainer *trainer, int parameter, float *values,
-                                 struct muster_error *err)
-{
-    return trainer_get_param(trainer->trainer, parameter, values, err);
-}
-
-int muster_trainer_set_parameter(struct muster_trainer *trainer, int parameter, const float *values,
-                                 struct muster_error *err)
-{
-    return trainer_set_param(trainer->trainer, parameter, values, err);
-}
-
-/* ---- saving ---- */
-
-int muster_trainer_save(struct muster_trainer *trainer, const char *path, struct muster_error *err)
-{
-    return files_save(trainer->trainer, path, err);
-}
-
-int64_t muster_trainer_planned_bytes(const struct muster_trainer *trainer)
+static double planned_bytes(const struct plan *plan)
 {
     int64_t bytes = 0;
     for (int i = 0; i < MEMORY_CLASS_COUNT; i++)
-        bytes += trainer_plan(trainer->trainer)->arena_bytes[i];
-    return bytes;
+        bytes += plan->arena_bytes[i];
+    return (double)bytes;
+}
+
+/* clang-format off */
+#define FIGURES(X)                                                                                           \
+    X(loss, t->last.loss) X(grad_norm, t->last.grad_norm) X(learning_rate, t->last.learning_rate)            \
+    X(targets, t->last.targets) X(skipped, t->last.skipped) X(stop, t->last.stop)                            \
+    X(loss_scale, t->last.loss_scale) X(step_ns, t->last.step_ns) X(comm_ns, t->last.comm_ns) X(exposed_ns, t->last.exposed_ns)                \
+    X(steps, t->steps) X(samples, api_samples(t)) X(micro_batch, t->plan.shape.B)                            \
+    X(micro_batches, t->plan.micro_batches) X(positions, t->plan.shape.T) X(threads, t->threads)             \
+    X(replicas, t->plan.mesh.replicate) X(parameters, model_parameters(&t->model))                           \
+    X(groups, plan->group_count) X(gathers_in_flight, plan->gathers_in_flight)                               \
+    X(planned_bytes, planned_bytes(plan))
+/* clang-format on */
+
+double muster_trainer_figure(const struct muster_trainer *t, const char *name)
+{
+    const struct plan *plan = trainer_plan(t->trainer);
+#define FIGURE(figure, value)                                                                                \
+    if (!strcmp(name, #figure))                                                                              \
+        return (double)(value);
+    FIGURES(FIGURE)
+#undef FIGURE
+    return NAN;
 }

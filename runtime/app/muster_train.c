@@ -21,18 +21,9 @@
 #include "proto/exit_code.h"
 #include "runtime/app/progress.h"
 #include "runtime/app/train_file.h"
-#include "runtime/config/train_model.h"
-#include "runtime/config/train_plan.h"
-#include "runtime/device/host_threads.h"
-#include "runtime/files/files.h"
+#include "runtime/config/train_settings.h"
 #include "runtime/include/muster.h"
-#include "runtime/model/program.h"
 #include "runtime/train/data.h"
-#include "runtime/train/generate.h"
-#include "runtime/train/lr.h"
-#include "runtime/train/trainer.h"
-#include "runtime/world/agree.h"
-#include "runtime/world/world.h"
 
 enum { OVERRIDE_LIMIT = 64, SMAPS_LIMIT = 1 << 16 };
 enum { SKIPS_IN_A_ROW = 20 }; /* steps that change nothing; a dynamic loss scale has its own end */
@@ -51,13 +42,13 @@ struct command {
 struct run {
     struct train_config config;
     struct muster_world *world;
-    struct model *model;
+    struct muster_model *model;
     struct data *data;
-    struct trainer *trainer;
-    int rank, world_size, local_size, threads;
-    struct plan_options plan;
-    void *arrays[BATCH_INPUTS]; /* of the model's batch, for all micro-batches */
-    void **weights;             /* full parameters, rank 0 only, after the training */
+    struct muster_trainer *trainer;
+    char **settings; /* of the trainer */
+    int rank, world_size, micro_batches;
+    int skipped;               /* steps in a row */
+    int32_t *tokens, *targets; /* (micro_batches, micro_batch, sequence_length) */
     struct progress progress;
     bool listens, noticed;  /* for stop notices; of one */
     bool cut_short;         /* all ranks have stopped for a notice, before the last step */
@@ -167,33 +158,33 @@ static int run_fail(const struct run *run, const struct muster_error *err)
     return is_usage(err->code) ? EXIT_CODE_USAGE : EXIT_CODE_FAILURE;
 }
 
-static int make_model(struct run *run, struct muster_error *err)
+static int open_model(struct run *run, struct muster_error *err)
 {
-    const struct train_place place = {
-        .rank = run->rank, .world_size = run->world_size, .local_size = run->local_size};
-    run->model = train_model_create(&run->config, err);
-    if (!run->model)
-        return -1;
-    return train_plan_options(&run->config, &place, run->model, &run->plan, err);
+    char **texts = train_settings_texts(&run->config, "model");
+    run->settings = train_settings_texts(&run->config, "training");
+    if (texts && run->settings)
+        run->model =
+            muster_model_open(train_config_architecture(&run->config), (const char *const *)texts, err);
+    else
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for the settings");
+    train_settings_free(texts);
+    return run->model ? 0 : -1;
 }
 
 static int print_plan(struct run *run, const struct command *command, struct muster_error *err)
 {
-    if (command->world_size)
-        run->world_size = run->local_size = (int)command->world_size; /* of its nodes nothing is known */
-    if (make_model(run, err) < 0)
+    const int world_size = command->world_size ? (int)command->world_size : 1;
+    if (open_model(run, err) < 0)
         return -1;
-    struct plan plan;
-    if (plan_build(run->model, &run->plan, &plan, err) < 0)
-        return -1;
-    scope_buffer out = {0};
-    int result = plan_summary(run->model, &plan, &out);
-    if (!result && command->verbose)
-        result = plan_dump(run->model, &plan, &out);
-    plan_free(&plan);
-    if (result < 0)
+    const char *const *settings = (const char *const *)run->settings;
+    int64_t length = muster_plan_text(run->model, world_size, settings, command->verbose, NULL, 0, err);
+    scope_free char *text = length < 0 ? NULL : mem_calloc((size_t)length + 1, 1);
+    if (length >= 0 && !text)
         return error_set(err, MUSTER_E_NOMEM, "no memory to print the plan");
-    if (fputs(out.data, stdout) < 0 || fflush(stdout))
+    if (length < 0 ||
+        muster_plan_text(run->model, world_size, settings, command->verbose, text, length + 1, err) < 0)
+        return -1;
+    if (fputs(text, stdout) < 0 || fflush(stdout))
         return error_errno(err, "cannot print the plan");
     return 0;
 }
@@ -207,7 +198,8 @@ static bool saves(const struct run *run)
 static int open_inputs(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    if (make_model(run, err) < 0 || data_check_inputs(run->model, err) < 0)
+    if (open_model(run, err) < 0 ||
+        train_config_accumulation(c, run->world_size, &run->micro_batches, err) < 0)
         return -1;
     run->data = data_open(c->path, (int)c->sequence_length, (uint64_t)c->seed, err);
     if (!run->data) {
@@ -215,83 +207,61 @@ static int open_inputs(struct run *run, struct muster_error *err)
             err->code = MUSTER_E_INVALID; /* unreadable data is bad input, like missing data */
         return -1;
     }
-    const struct shape shape = {(int)c->micro_batch, (int)c->sequence_length};
-    for (int i = 0; i < run->model->input_count; i++) {
-        run->arrays[i] =
-            mem_calloc((size_t)run->plan.micro_batches, (size_t)batch_input_bytes(run->model, shape, i));
-        if (!run->arrays[i])
-            return error_set(err, MUSTER_E_NOMEM, "no memory for %d micro-batches", run->plan.micro_batches);
-    }
-    const struct files_export what = {.format = FILES_SAFETENSORS, .dtype = DTYPE_F32};
-    return run->rank == 0 && saves(run) ? files_export_probe(c->output, &what, err) : 0;
+    const size_t count = (size_t)run->micro_batches * (size_t)c->micro_batch * (size_t)c->sequence_length;
+    run->tokens = mem_calloc(count, sizeof *run->tokens);
+    run->targets = mem_calloc(count, sizeof *run->targets);
+    if (!run->tokens || !run->targets)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for %d micro-batches", run->micro_batches);
+    return run->rank == 0 && saves(run) ? muster_export_probe(c->output, "safetensors", err) : 0;
 }
 
 static int open_run(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    const struct agree_options everybody = {.store = world_store(run->world),
-                                            .key = "inputs",
-                                            .rank = run->rank,
-                                            .size = run->world_size,
-                                            .timeout_ns = (int64_t)(c->timeout_s * (double)NS_PER_S)};
-    if (agree(&everybody, open_inputs(run, err), err))
+    const double tokens = (double)(c->global_batch * c->sequence_length); /* all of them count */
+    if (muster_world_agree(run->world, open_inputs(run, err), err) < 0)
         return -1;
-    char address[WORLD_ADDRESS];
-    if (world_address(run->world, address, err))
-        return -1;
-    run->threads = c->threads ? (int)c->threads : host_threads(run->local_size);
-    struct trainer_options options = {
-        .rank = run->rank,
-        .world_size = run->world_size,
-        .local_rank = muster_world_local_rank(run->world),
-        .local_world_size = run->local_size,
-        .threads = run->threads,
-        .store = everybody.store,
-        .address = address,
-        .timeout_ns = everybody.timeout_ns,
-        .memory_limit = c->memory_limit,
-        .seed = (uint64_t)c->seed,
-        .plan = run->plan,
-        .loss_scale = train_config_loss_scale(c),
-        .stop_on_nonfinite = c->on_nonfinite == TRAIN_NONFINITE_STOP,
-    };
-    run->trainer = trainer_create(run->model, &options, err);
-    return run->trainer ? 0 : -1;
+    run->trainer = muster_trainer_open(run->world, run->model, (const char *const *)run->settings, err);
+    return run->trainer ? muster_trainer_set(run->trainer, "targets", tokens, err) : -1;
+}
+
+static long long figure(const struct run *run, const char *name)
+{
+    return (long long)muster_trainer_figure(run->trainer, name);
 }
 
 /* As in training.dtype. */
 static const char *precision_name(enum dtype dtype)
 {
-    return dtype == DTYPE_F32 ? "fp32" : dtype == DTYPE_F16 ? "fp16" : dtype_name(dtype);
+    return dtype == DTYPE_F32 ? "fp32" : dtype == DTYPE_F16 ? "fp16" : "bf16";
 }
 
 static void say_start(struct run *run)
 {
     const struct train_config *c = &run->config;
-    const struct plan *plan = trainer_plan(run->trainer);
     char bytes[32], replicas[32] = "";
-    for (int i = 0; i < MEMORY_CLASS_COUNT; i++)
-        run->progress.planned_bytes += plan->arena_bytes[i];
+    run->progress.planned_bytes = figure(run, "planned_bytes");
     run->progress.steps = c->steps;
     run->progress.tokens_per_step = c->global_batch * c->sequence_length;
     if (run->rank)
         return;
-    if (plan->options.strategy == STRATEGY_HYBRID_SHARD)
-        (void)snprintf(replicas, sizeof replicas, " in %d replicas", run->plan.mesh.replicate); /* fits */
+    if (c->strategy == STRATEGY_HYBRID_SHARD)
+        (void)snprintf(replicas, sizeof replicas, " in %lld replicas", figure(run, "replicas")); /* fits */
     printf("data: %s, %d files, %lld tokens\n", c->path, data_files(run->data),
            (long long)data_tokens(run->data));
-    printf("model: %s, %lld parameters in %d groups; %s over %d ranks%s, %d threads each; %s a rank planned, "
-           "%d gathers in flight\n",
-           train_config_architecture(c), (long long)model_parameters(run->model), plan->group_count,
-           strategy_name(plan->options.strategy), run->world_size, replicas, run->threads,
-           text_format_bytes(bytes, sizeof bytes, run->progress.planned_bytes), plan->gathers_in_flight);
-    const enum dtype moves = plan->options.param_dtype, reduces = plan->options.reduce_dtype;
-    if (moves != plan->options.dtype || reduces != plan->options.dtype)
+    printf("model: %s, %lld parameters in %lld groups; %s over %d ranks%s, %lld threads each; %s a rank "
+           "planned, %lld gathers in flight\n",
+           train_config_architecture(c), figure(run, "parameters"), figure(run, "groups"),
+           train_config_strategy(c), run->world_size, replicas, figure(run, "threads"),
+           text_format_bytes(bytes, sizeof bytes, run->progress.planned_bytes),
+           figure(run, "gathers_in_flight"));
+    const enum dtype moves = train_config_dtype(c), reduces = train_config_reduce_dtype(c);
+    if (moves != DTYPE_F32 || reduces != DTYPE_F32)
         printf("precision: parameters are kept and gathered in %s, gradients reduced in %s; on CPUs that is "
                "storage and traffic: arithmetic, masters and optimizer state are %s\n",
-               precision_name(moves), precision_name(reduces), precision_name(plan->options.dtype));
+               precision_name(moves), precision_name(reduces), precision_name(DTYPE_F32));
     printf("batch: %lld sequences of %lld tokens a step, %d micro-batches of %lld a rank\n",
-           (long long)c->global_batch, (long long)c->sequence_length, run->plan.micro_batches,
+           (long long)c->global_batch, (long long)c->sequence_length, run->micro_batches,
            (long long)c->micro_batch);
     (void)fflush(stdout);
 }
@@ -348,10 +318,10 @@ static int look_for_notice(struct run *run, bool asked, struct muster_error *err
 
 static const char *param_name(const struct run *run, int param)
 {
-    return param < 0 ? "no single parameter" : run->model->params[param].name;
+    return param < 0 ? "no single parameter" : muster_trainer_parameter_name(run->trainer, param);
 }
 
-static void say_skipped(const struct run *run, int64_t step, const struct trainer_stats *stats)
+static void say_skipped(const struct run *run, int64_t step, const struct muster_result *result)
 {
     if (run->rank)
         return;
@@ -359,17 +329,17 @@ static void say_skipped(const struct run *run, int64_t step, const struct traine
         stderr,
         "muster-train: warning: step %lld: the gradient of %s is not finite (rank %d has it); the step was "
         "skipped",
-        (long long)step + 1, param_name(run, stats->nonfinite_param), stats->nonfinite_rank);
-    if (stats->loss_scale > 0)
-        fprintf(stderr, ", at loss scale %g", stats->loss_scale);
+        (long long)step + 1, param_name(run, result->nonfinite), result->nonfinite_rank);
+    if (result->loss_scale > 0)
+        fprintf(stderr, ", at loss scale %g", result->loss_scale);
     fputs("\n", stderr);
 }
 
 /* After a step whose gradients were not checked before the optimizer used them. */
 static int say_nonfinite(struct run *run, int64_t step, double loss, struct muster_error *err)
 {
-    int param, rank;
-    if (trainer_nonfinite(run->trainer, &param, &rank, err) < 0)
+    int32_t param, rank;
+    if (muster_trainer_nonfinite(run->trainer, &param, &rank, err) < 0)
         return -1;
     return error_set(err, MUSTER_E_STATE,
                      "step %lld: the loss is %f and the gradient of %s is not finite (rank %d has it); lower "
@@ -377,53 +347,66 @@ static int say_nonfinite(struct run *run, int64_t step, double loss, struct must
                      (long long)step + 1, loss, param_name(run, param), rank, run->config.learning_rate);
 }
 
-static int train(struct run *run, struct muster_error *err)
+/* All of it is equal on every rank. */
+static int check_result(struct run *run, int64_t step, const struct muster_result *result,
+                        struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    const struct lr_schedule schedule = train_config_schedule(c);
-    int64_t updates = 0; /* a skipped step does not advance the schedule */
-    int skipped = 0;     /* in a row */
-    struct batch batch;
-    for (int i = 0; i < BATCH_INPUTS; i++)
-        batch.input[i] = run->arrays[i];
-    for (int64_t step = 0; step < c->steps && !run->cut_short; step++) {
-        data_batch(run->data, run->model, step, run->rank, run->world_size, run->plan.micro_batches,
-                   (int)c->micro_batch, run->arrays);
-        const struct trainer_step_values values = {
-            .learning_rate = lr_at(&schedule, updates),
-            .weight_decay = c->weight_decay,
-            .beta1 = lr_momentum_at(&schedule, updates, c->beta1),
-            .beta2 = c->beta2,
-            .epsilon = c->epsilon,
-            .clip_norm = c->clip_norm,
-            .global_tokens = c->global_batch * c->sequence_length,
-            .first_sample = (uint64_t)(step * c->global_batch),
-            .stop = run->noticed,
-        };
-        struct trainer_stats stats;
-        if (trainer_step(run->trainer, &batch, &values, &stats, err) < 0)
-            return error_wrap(err, "step %lld", (long long)step + 1);
-        updates += !stats.skipped;
-        skipped = stats.skipped ? skipped + 1 : 0;
-        if (stats.skipped)
-            say_skipped(run, step, &stats);
-        if (skipped == SKIPS_IN_A_ROW && !(stats.loss_scale > 0)) /* equal on every rank */
-            return error_set(err, MUSTER_E_STATE,
-                             "%d steps in a row, up to step %lld, were skipped: the gradient of %s is not "
-                             "finite, and nothing changes any more; lower training.learning_rate (%g)",
-                             SKIPS_IN_A_ROW, (long long)step + 1, param_name(run, stats.nonfinite_param),
-                             c->learning_rate);
-        if (!isfinite(stats.loss) && !run->plan.clip && !run->plan.check)
-            return say_nonfinite(run, step, stats.loss, err); /* equal on every rank: it is a sum over all */
-        struct progress_step shown = {.loss = stats.loss,
-                                      .learning_rate = values.learning_rate,
-                                      .grad_norm = stats.grad_norm,
-                                      .step_ns = stats.step_ns,
-                                      .comm_ns = stats.comm_ns,
-                                      .exposed_ns = stats.exposed_ns};
+    run->skipped = result->skipped ? run->skipped + 1 : 0;
+    if (result->skipped)
+        say_skipped(run, step, result);
+    if (run->skipped == SKIPS_IN_A_ROW && !(result->loss_scale > 0))
+        return error_set(err, MUSTER_E_STATE,
+                         "%d steps in a row, up to step %lld, were skipped: the gradient of %s is not "
+                         "finite, and nothing changes any more; lower training.learning_rate (%g)",
+                         SKIPS_IN_A_ROW, (long long)step + 1, param_name(run, result->nonfinite),
+                         c->learning_rate);
+    if (!isfinite(result->loss) && c->clip_norm == 0 && !train_config_checks(c))
+        return say_nonfinite(run, step, result->loss, err);
+    return 0;
+}
+
+static int take_step(struct run *run, int64_t step, struct muster_result *result, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    const void *const arrays[] = {run->tokens, run->targets};
+    data_batch(run->data, step, run->rank, run->world_size, run->micro_batches, (int)c->micro_batch,
+               run->tokens, run->targets);
+    *result = (struct muster_result){.size = sizeof *result};
+    if (muster_trainer_set(run->trainer, "stop", run->noticed, err) < 0 ||
+        muster_trainer_train(run->trainer, arrays, run->micro_batches * c->micro_batch, result, err) < 0)
+        return error_wrap(err, "step %lld", (long long)step + 1);
+    return check_result(run, step, result, err);
+}
+
+static void say_end(struct run *run)
+{
+    int64_t done = run->progress.done, count = done < PROGRESS_LOSSES ? done : PROGRESS_LOSSES;
+    if (run->cut_short)
+        fprintf(stderr,
+                "muster-train: warning: a stop was announced: all ranks end after step %lld of %lld; "
+                "checkpoints are not supported yet, so the next round restarts at step 1%s\n",
+                (long long)done, (long long)run->config.steps,
+                saves(run) ? "; the current parameters are saved" : "");
+    printf("mean loss of the last %lld steps: %.4f\n", (long long)count, progress_mean_loss(&run->progress));
+}
+
+static int train(struct run *run, struct muster_error *err)
+{
+    const int64_t steps = run->config.steps;
+    for (int64_t step = 0; step < steps && !run->cut_short; step++) {
+        struct muster_result result;
+        if (take_step(run, step, &result, err) < 0)
+            return -1;
+        struct progress_step shown = {.loss = result.loss,
+                                      .learning_rate = result.learning_rate,
+                                      .grad_norm = result.grad_norm,
+                                      .step_ns = result.step_ns,
+                                      .comm_ns = result.comm_ns,
+                                      .exposed_ns = result.exposed_ns};
         progress_add(&run->progress, &shown);
-        bool final = step + 1 == c->steps;
-        if (!final && look_for_notice(run, stats.stop, err) < 0)
+        bool final = step + 1 == steps;
+        if (!final && look_for_notice(run, result.stop, err) < 0)
             return -1;
         show_progress(run, &shown, final || run->cut_short);
         if (muster_heartbeat(step, err) < 0)
@@ -431,58 +414,44 @@ static int train(struct run *run, struct muster_error *err)
     }
     if (muster_heartbeat(-1, err) < 0) /* the remaining work takes longer than a step */
         return -1;
-    if (run->rank == 0) {
-        int64_t done = run->progress.done, count = done < PROGRESS_LOSSES ? done : PROGRESS_LOSSES;
-        if (run->cut_short)
-            fprintf(stderr,
-                    "muster-train: warning: a stop was announced: all ranks end after step %lld of %lld; "
-                    "checkpoints are not supported yet, so the next round restarts at step 1%s\n",
-                    (long long)done, (long long)c->steps,
-                    saves(run) ? "; the current parameters are saved" : "");
-        printf("mean loss of the last %lld steps: %.4f\n", (long long)count,
-               progress_mean_loss(&run->progress));
-    }
+    if (run->rank == 0)
+        say_end(run);
     return 0;
 }
 
-static int keep_weight(void *context, int param, const void *values, struct muster_error *err)
-{
-    struct run *run = context;
-    const struct param_desc *desc = &run->model->params[param];
-    size_t bytes = (size_t)param_elements(desc) * sizeof(float);
-    run->weights[param] = mem_calloc(bytes, 1);
-    if (!run->weights[param])
-        return error_set(err, MUSTER_E_NOMEM, "no memory to gather %s", desc->name);
-    memcpy(run->weights[param], values, bytes);
-    return 0;
-}
+/* ---- the sample ---- */
 
-/* Every rank takes part; rank 0 keeps the parameters. */
-static int gather_weights(struct run *run, struct muster_error *err)
+enum { BYTES = 256 }; /* tokens that are bytes */
+
+/* The prompt's bytes as tokens; an empty one is a newline. */
+static int32_t *prompt_tokens(const struct run *run, int64_t *count)
 {
-    bool keeps = run->rank == 0;
-    if (keeps) {
-        run->weights = mem_calloc((size_t)run->model->param_count, sizeof *run->weights);
-        if (!run->weights)
-            return error_set(err, MUSTER_E_NOMEM, "no memory to gather the parameters");
-    }
-    return trainer_each_param(run->trainer, keeps ? keep_weight : NULL, run, err);
+    const char *prompt = run->config.sample_prompt;
+    if (!prompt || !*prompt)
+        prompt = "\n";
+    *count = (int64_t)strlen(prompt);
+    int32_t *tokens = mem_calloc((size_t)*count, sizeof *tokens);
+    for (int64_t i = 0; tokens && i < *count; i++)
+        tokens[i] = (unsigned char)prompt[i];
+    return tokens;
 }
 
 static int print_sample(const struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    const struct generate_options options = {
-        .sample = {.temperature = c->sample_temperature, .seed = (uint64_t)c->seed},
-        .prompt = c->sample_prompt,
-        .length = c->sample_length,
-        .threads = run->threads,
-    };
-    scope_buffer text = {0};
-    if (generate_text(run->model, device_cpu(), (const void *const *)run->weights, &options, &text, err) < 0)
+    int64_t prompt_count;
+    scope_free int32_t *prompt = prompt_tokens(run, &prompt_count);
+    scope_free int32_t *tokens = mem_calloc((size_t)c->sample_length, sizeof *tokens);
+    if (!prompt || !tokens)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the sample");
+    if (muster_trainer_generate(run->trainer, prompt, prompt_count, c->sample_temperature, (uint64_t)c->seed,
+                                BYTES, tokens, c->sample_length, err) < 0)
         return -1;
+    if (run->rank)
+        return 0;
     printf("sample:\n");
-    (void)fwrite(text.data, 1, text.length, stdout);
+    for (int64_t i = 0; i < c->sample_length; i++)
+        (void)putc(tokens[i], stdout); /* an error stays in the stream, for the end */
     printf("\n");
     return fflush(stdout) ? error_errno(err, "cannot print the sample") : 0;
 }
@@ -490,43 +459,38 @@ static int print_sample(const struct run *run, struct muster_error *err)
 static int run_finish(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    const bool samples = c->sample_length && !run->cut_short; /* there may not be enough time */
-    if (samples && gather_weights(run, err) < 0)
-        return -1;
-    if (saves(run) && files_save(run->trainer, c->output, err) < 0)
-        return -1;
-    trainer_destroy(
-        take_pointer(&run->trainer)); /* its compute stream must be gone before the sampler's is created */
-    if (run->rank)
+    if (saves(run)) {
+        if (muster_trainer_export(run->trainer, c->output, "safetensors", err) < 0)
+            return -1;
+        if (run->rank == 0)
+            printf("saved %s\n", c->output);
+    }
+    if (!c->sample_length || run->cut_short) /* there may not be enough time */
         return 0;
-    if (saves(run))
-        printf("saved %s\n", c->output);
-    return samples ? print_sample(run, err) : 0;
+    return print_sample(run, err);
 }
 
 static void close_run(struct run *run)
 {
-    trainer_destroy(run->trainer);
-    if (run->weights)
-        for (int i = 0; i < run->model->param_count; i++)
-            mem_free(run->weights[i]);
-    mem_free(run->weights);
-    for (int i = 0; i < BATCH_INPUTS; i++)
-        mem_free(run->arrays[i]);
+    muster_trainer_close(&run->trainer);
+    mem_free(run->tokens);
+    mem_free(run->targets);
     data_destroy(run->data);
-    model_destroy(run->model);
+    muster_model_free(run->model);
+    train_settings_free(run->settings);
     muster_world_close(&run->world);
     train_config_free(&run->config);
 }
 
 static int run_training(struct run *run, struct muster_error *err)
 {
-    run->world = muster_world_open(NULL, err);
+    const struct muster_world_options options = {.size = sizeof options,
+                                                 .timeout_ms = (int64_t)(run->config.timeout_s * 1000)};
+    run->world = muster_world_open(&options, err);
     if (!run->world)
         return -1;
     run->rank = muster_world_rank(run->world);
     run->world_size = muster_world_size(run->world);
-    run->local_size = muster_world_local_size(run->world);
     run->terminal = isatty(STDOUT_FILENO);
     if (open_run(run, err) < 0)
         return -1;
@@ -557,7 +521,7 @@ int main(int argc, char *argv[])
 {
     struct command command = {0};
     struct muster_error err = {0};
-    struct run run = {.world_size = 1, .local_size = 1};
+    struct run run = {.world_size = 1};
     if (guard_output() < 0)
         return EXIT_CODE_FAILURE; /* there is nowhere to report it */
     if (parse_command(argc, argv, &command) < 0)

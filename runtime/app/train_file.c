@@ -13,7 +13,6 @@
 struct reader {
     const char *name;
     struct train_config *config;
-    uint8_t *sources; /* [table.count] */
     struct muster_error *err;
 };
 
@@ -64,7 +63,7 @@ static int take_scalar(struct reader *r, const struct knob *knob, const struct t
     scope_free char *place_and_key = mem_printf("%s: %s", where, knob->name);
     if (!place_and_key)
         return error_set(r->err, MUSTER_E_NOMEM, "%s: no memory", r->name);
-    return knob_set(train_config_table(), r->config, r->sources, knob, value->text, KNOB_FROM_FILE,
+    return knob_set(train_config_table(), r->config, r->config->sources, knob, value->text, KNOB_FROM_FILE,
                     place_and_key, r->err);
 }
 
@@ -127,9 +126,9 @@ static int take_tree(struct reader *r, const struct tree *tree)
 }
 
 static int read_yaml(const char *name, const char *text, size_t length, struct train_config *config,
-                     uint8_t *sources, struct muster_error *err)
+                     struct muster_error *err)
 {
-    struct reader r = {.name = name, .config = config, .sources = sources, .err = err};
+    struct reader r = {.name = name, .config = config, .err = err};
     struct tree tree;
     if (tree_parse(name, text, length, &tree, err) < 0)
         return -1;
@@ -138,7 +137,7 @@ static int read_yaml(const char *name, const char *text, size_t length, struct t
     return result;
 }
 
-static int override(struct train_config *config, uint8_t *sources, const char *text, struct muster_error *err)
+static int override(struct train_config *config, const char *text, struct muster_error *err)
 {
     const char *equals = strchr(text, '=');
     if (!equals)
@@ -153,21 +152,43 @@ static int override(struct train_config *config, uint8_t *sources, const char *t
     scope_free char *where = mem_printf("--set %s", key);
     if (!where)
         return error_set(err, MUSTER_E_NOMEM, "--set: no memory");
-    return knob_set(train_config_table(), config, sources, knob, equals + 1, KNOB_FROM_FLAG, where, err);
+    return knob_set(train_config_table(), config, config->sources, knob, equals + 1, KNOB_FROM_FLAG, where,
+                    err);
+}
+
+static int check_file(const char *name, const struct train_config *config, struct muster_error *err)
+{
+    scope_free char *prefix = mem_printf("%s: ", name);
+    if (!prefix)
+        return error_set(err, MUSTER_E_NOMEM, "%s: no memory", name);
+    return train_config_check(prefix, config, TRAIN_ALL, err);
+}
+
+/* A model of this program is as long as its batches. */
+static int complete(struct train_config *config, struct muster_error *err)
+{
+    static const char key[] = "model.positions";
+    const struct knob *knob = knob_find(train_config_table(), key, strlen(key), false, NULL);
+    char text[32];
+    if (config->positions)
+        return 0;
+    (void)snprintf(text, sizeof text, "%lld", (long long)config->sequence_length); /* fits */
+    return knob_set(train_config_table(), config, config->sources, knob, text, KNOB_FROM_RULE, key, err);
 }
 
 int train_config_parse(const char *name, const char *text, size_t length, char *const *overrides,
                        int override_count, struct train_config *config, struct muster_error *err)
 {
     struct train_config fresh = {0};
-    uint8_t sources[TRAIN_CONFIG_KEYS] = {0};
     int result = knob_defaults(train_config_table(), &fresh, err);
     if (!result)
-        result = read_yaml(name, text, length, &fresh, sources, err);
+        result = read_yaml(name, text, length, &fresh, err);
     for (int i = 0; !result && i < override_count; i++)
-        result = override(&fresh, sources, overrides[i], err);
+        result = override(&fresh, overrides[i], err);
     if (!result)
-        result = train_config_check(name, &fresh, sources, err);
+        result = check_file(name, &fresh, err);
+    if (!result)
+        result = complete(&fresh, err);
     if (result < 0)
         train_config_free(&fresh);
     else

@@ -22,6 +22,7 @@ enum { TRAIN_CONFIG_KEYS = 128 }; /* rows of the table at most */
 enum { TRAIN_NONFINITE_SKIP, TRAIN_NONFINITE_STOP, TRAIN_NONFINITE_ROLL_BACK };
 
 struct train_config {
+    uint8_t sources[TRAIN_CONFIG_KEYS]; /* enum knob_source of each row of the table */
     /* training */
     int64_t steps;
     int64_t micro_batch;  /* sequences of one forward on one rank */
@@ -59,6 +60,7 @@ struct train_config {
     /* model */
     int architecture;
     int64_t layers, channels, heads, vocabulary;
+    int64_t positions; /* longest sequence; 0: sequence_length */
     /* of llama alone; see llama.h */
     int64_t kv_heads, head_size, hidden;
     bool tied, attention_bias;
@@ -78,6 +80,7 @@ struct train_config {
 
 const struct knob_table *train_config_table(void);
 const char *train_config_architecture(const struct train_config *config); /* "gpt2" */
+const char *train_config_strategy(const struct train_config *config);     /* "FULL_SHARD" */
 
 void train_config_free(struct train_config *config);
 

@@ -88,18 +88,19 @@ static const char *name_values(const struct knob *other, unsigned values, char o
     return out;
 }
 
-static int check_effect(const char *name, const struct train_config *c, const uint8_t *sources,
-                        const struct effect *effect, struct muster_error *err)
+static int check_effect(const char *name, const struct train_config *c, const struct effect *effect,
+                        struct muster_error *err)
 {
     const struct knob *knob = row_of(effect->key), *other = row_of(effect->other);
     scope_buffer value = {0};
     char values[TEXT_SIZE];
-    if (sources[knob - train_config_table()->knobs] == KNOB_FROM_DEFAULT || helps(other, c, effect->values))
+    if (c->sources[knob - train_config_table()->knobs] == KNOB_FROM_DEFAULT ||
+        helps(other, c, effect->values))
         return 0;
     if (knob_format(other, c, &value) < 0)
-        return error_set(err, MUSTER_E_NOMEM, "%s: no memory", name);
-    return error_set(err, MUSTER_E_INVALID, "%s: %s has no effect with %s: %s; remove it or set %s to %s",
-                     name, effect->key, effect->other, value.data, effect->other,
+        return error_set(err, MUSTER_E_NOMEM, "%sno memory", name);
+    return error_set(err, MUSTER_E_INVALID, "%s%s has no effect with %s: %s; remove it or set %s to %s", name,
+                     effect->key, effect->other, value.data, effect->other,
                      name_values(other, effect->values, values));
 }
 
@@ -121,40 +122,52 @@ struct lr_schedule train_config_schedule(const struct train_config *config)
                                 .momentum_rate = c->cycle_momentum_rate};
 }
 
-static int check_values(const char *name, const struct train_config *c, struct muster_error *err)
+static int check_training(const char *name, const struct train_config *c, struct muster_error *err)
 {
-    if (c->channels % c->heads && !c->head_size)
-        return error_set(err, MUSTER_E_INVALID,
-                         "%s: model.channels %lld is not a multiple of model.heads %lld", name,
-                         (long long)c->channels, (long long)c->heads);
-    if (c->tokenizer == TRAIN_TOKENIZER_BYTES && c->vocabulary < 256)
-        return error_set(err, MUSTER_E_INVALID,
-                         "%s: model.vocabulary %lld is below 256, and data.tokenizer is bytes", name,
-                         (long long)c->vocabulary);
     if (MINIMUM >> c->schedule & 1 && c->min_learning_rate > c->learning_rate)
         return error_set(err, MUSTER_E_INVALID,
-                         "%s: training.min_learning_rate %g is above training.learning_rate %g", name,
+                         "%straining.min_learning_rate %g is above training.learning_rate %g", name,
                          c->min_learning_rate, c->learning_rate);
     const struct lr_schedule schedule = train_config_schedule(c);
     if (lr_check(&schedule, err) < 0)
-        return error_wrap(err, "%s: training.schedule", name);
+        return error_wrap(err, "%straining.schedule", name);
     if (c->global_batch % c->micro_batch)
         return error_set(err, MUSTER_E_INVALID,
-                         "%s: training.global_batch %lld is not a multiple of training.micro_batch %lld",
-                         name, (long long)c->global_batch, (long long)c->micro_batch);
-    if (!c->path || !*c->path)
-        return error_set(err, MUSTER_E_INVALID, "%s: data.path is missing: name a text file or a folder",
-                         name);
+                         "%straining.global_batch %lld is not a multiple of training.micro_batch %lld", name,
+                         (long long)c->global_batch, (long long)c->micro_batch);
     return 0;
 }
 
-int train_config_check(const char *name, const struct train_config *config, const uint8_t *sources,
+static int check_model(const char *name, const struct train_config *c, struct muster_error *err)
+{
+    if (c->channels % c->heads && !c->head_size)
+        return error_set(err, MUSTER_E_INVALID, "%smodel.channels %lld is not a multiple of model.heads %lld",
+                         name, (long long)c->channels, (long long)c->heads);
+    return 0;
+}
+
+static int check_data(const char *name, const struct train_config *c, struct muster_error *err)
+{
+    if (c->tokenizer == TRAIN_TOKENIZER_BYTES && c->vocabulary < 256)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%smodel.vocabulary %lld is below 256, and data.tokenizer is bytes", name,
+                         (long long)c->vocabulary);
+    if (!c->path || !*c->path)
+        return error_set(err, MUSTER_E_INVALID, "%sdata.path is missing: name a text file or a folder", name);
+    return 0;
+}
+
+int train_config_check(const char *name, const struct train_config *config, unsigned sections,
                        struct muster_error *err)
 {
     for (size_t i = 0; i < sizeof effects / sizeof *effects; i++)
-        if (check_effect(name, config, sources, &effects[i], err) < 0)
+        if (check_effect(name, config, &effects[i], err) < 0)
             return -1;
-    return train_precision_check(name, config, sources, err) < 0 ? -1 : check_values(name, config, err);
+    if ((sections & TRAIN_MODEL && check_model(name, config, err) < 0) ||
+        (sections & TRAIN_TRAINING &&
+         (train_precision_check(name, config, err) < 0 || check_training(name, config, err) < 0)))
+        return -1;
+    return sections & TRAIN_DATA ? check_data(name, config, err) : 0;
 }
 
 int train_config_accumulation(const struct train_config *config, int world_size, int *micro_batches,

@@ -427,6 +427,14 @@ static const struct knob rows[] = {
      .max = 1 << 20,
      .section = "model",
      .help = "tokens; the bytes tokenizer needs 256"},
+    {.name = "model.positions",
+     .type = KNOB_INT,
+     .offset = AT(positions),
+     .initial = "0",
+     .min = 0,
+     .max = 1 << 20,
+     .section = "model",
+     .help = "longest sequence; 0: training.sequence_length"},
     {.name = "model.kv_heads",
      .type = KNOB_INT,
      .offset = AT(kv_heads),
@@ -574,6 +582,11 @@ const struct knob_table *train_config_table(void)
 const char *train_config_architecture(const struct train_config *config)
 {
     return architectures[config->architecture];
+}
+
+const char *train_config_strategy(const struct train_config *config)
+{
+    return strategies[config->strategy];
 }
 
 void train_config_free(struct train_config *config)

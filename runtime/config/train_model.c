@@ -1,22 +1,18 @@
 /* train_model.c - see train_model.h. */
 #include "runtime/config/train_model.h"
 
-#include "runtime/model/gpt2.h"
-#include "runtime/model/llama.h"
-
-static struct model *gpt2_of(const struct train_config *c, struct muster_error *err)
+static struct gpt2_config gpt2_of(const struct train_config *c, int positions)
 {
-    const struct gpt2_config gpt2 = {.layers = (int)c->layers,
-                                     .channels = (int)c->channels,
-                                     .heads = (int)c->heads,
-                                     .vocab = (int)c->vocabulary,
-                                     .max_positions = (int)c->sequence_length};
-    return gpt2_create(&gpt2, err);
+    return (struct gpt2_config){.layers = (int)c->layers,
+                                .channels = (int)c->channels,
+                                .heads = (int)c->heads,
+                                .vocab = (int)c->vocabulary,
+                                .max_positions = positions};
 }
 
-static struct model *llama_of(const struct train_config *c, struct muster_error *err)
+static struct llama_config llama_of(const struct train_config *c, int positions)
 {
-    const struct llama_config llama = {
+    return (struct llama_config){
         .layers = (int)c->layers,
         .channels = (int)c->channels,
         .heads = (int)c->heads,
@@ -24,7 +20,7 @@ static struct model *llama_of(const struct train_config *c, struct muster_error 
         .head_size = (int)c->head_size,
         .hidden = (int)c->hidden,
         .vocab = (int)c->vocabulary,
-        .max_positions = (int)c->sequence_length,
+        .max_positions = positions,
         .tied = c->tied,
         .attention_bias = c->attention_bias,
         .epsilon = c->norm_epsilon,
@@ -35,10 +31,16 @@ static struct model *llama_of(const struct train_config *c, struct muster_error 
                    .high = c->rope_high_frequency,
                    .original = (int)c->rope_original_positions},
     };
-    return llama_create(&llama, err);
 }
 
-struct model *train_model_create(const struct train_config *c, struct muster_error *err)
+struct architecture train_architecture(const struct train_config *c)
 {
-    return c->architecture == TRAIN_ARCHITECTURE_LLAMA ? llama_of(c, err) : gpt2_of(c, err);
+    const int positions = (int)(c->positions ? c->positions : c->sequence_length);
+    const bool llama = c->architecture == TRAIN_ARCHITECTURE_LLAMA;
+    struct architecture architecture = {.kind = llama ? ARCHITECTURE_LLAMA : ARCHITECTURE_GPT2};
+    if (llama)
+        architecture.llama = llama_of(c, positions);
+    else
+        architecture.gpt2 = gpt2_of(c, positions);
+    return architecture;
 }

@@ -31,6 +31,10 @@ int train_plan_options(const struct train_config *c, const struct train_place *p
     struct plan_options options = plan_of(c);
     options.rank = place->rank;
     options.world_size = place->world_size;
+    if (model->max_positions && c->sequence_length > model->max_positions)
+        return error_set(err, MUSTER_E_INVALID,
+                         "training.sequence_length %lld is above the %d positions of model %s",
+                         (long long)c->sequence_length, model->max_positions, model->name);
     if (param_patterns_freeze(model, c->frozen, err) < 0)
         return error_wrap(err, "training.frozen");
     if (param_patterns_decay(model, (enum param_decay)c->decay, c->no_decay, err) < 0)

@@ -10,35 +10,34 @@ static bool has_fp16(const struct train_config *c)
     return train_config_dtype(c) == DTYPE_F16 || train_config_reduce_dtype(c) == DTYPE_F16;
 }
 
-int train_precision_check(const char *name, const struct train_config *c, const uint8_t *sources,
-                          struct muster_error *err)
+int train_precision_check(const char *name, const struct train_config *c, struct muster_error *err)
 {
     static const char *const keys[] = {
         "training.loss_scale", "training.initial_scale_power",    "training.loss_scale_window",
         "training.hysteresis", "training.consecutive_hysteresis", "training.min_loss_scale"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const struct knob *knob = knob_find(train_config_table(), keys[i], strlen(keys[i]), false, NULL);
-        if (sources[knob - train_config_table()->knobs] == KNOB_FROM_DEFAULT)
+        if (c->sources[knob - train_config_table()->knobs] == KNOB_FROM_DEFAULT)
             continue;
         if (!has_fp16(c))
             return error_set(err, MUSTER_E_INVALID,
-                             "%s: %s has no effect without fp16; remove it or set training.dtype or "
+                             "%s%s has no effect without fp16; remove it or set training.dtype or "
                              "training.reduce_dtype to fp16",
                              name, keys[i]);
         if (i > 0 && c->loss_scale > 0)
             return error_set(err, MUSTER_E_INVALID,
-                             "%s: %s has no effect with training.loss_scale: %g, which is fixed; remove one "
+                             "%s%s has no effect with training.loss_scale: %g, which is fixed; remove one "
                              "of the two",
                              name, keys[i], c->loss_scale);
     }
     if (c->on_nonfinite == TRAIN_NONFINITE_ROLL_BACK)
         return error_set(err, MUSTER_E_UNSUPPORTED,
-                         "%s: training.on_nonfinite: roll_back goes back to a checkpoint, and there are no "
+                         "%straining.on_nonfinite: roll_back goes back to a checkpoint, and there are no "
                          "checkpoints yet; use skip or stop",
                          name);
     if (has_fp16(c) && !(c->loss_scale > 0) && c->min_loss_scale > ldexp(1, (int)c->initial_scale_power))
         return error_set(err, MUSTER_E_INVALID,
-                         "%s: training.min_loss_scale %g is above 2 to training.initial_scale_power (%lld)",
+                         "%straining.min_loss_scale %g is above 2 to training.initial_scale_power (%lld)",
                          name, c->min_loss_scale, (long long)c->initial_scale_power);
     return 0;
 }

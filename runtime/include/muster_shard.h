@@ -21,7 +21,7 @@
 #ifndef MUSTER_SHARD_H
 #define MUSTER_SHARD_H
 
-#include "runtime/include/muster.h"
+#include "muster_world.h"
 
 #ifdef __cplusplus
 extern "C" {

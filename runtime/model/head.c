@@ -41,6 +41,17 @@ static char *head_row(const struct head *head, const void *base, int row)
     return (char *)(uintptr_t)base + (int64_t)row * head->C * dtype_size(head->kernels->dtype);
 }
 
+/* Copies out the logits that are wanted of this chunk. */
+static void head_capture(const struct layer_context *x, const struct head *head, int first, int count)
+{
+    const struct layer_capture *capture = x->capture;
+    if (!capture || capture->value != LAYER_LOGITS || capture->rows <= first)
+        return;
+    int64_t rows = capture->rows - first < count ? capture->rows - first : count;
+    char *out = (char *)capture->out + (int64_t)first * head->V * dtype_size(head->kernels->dtype);
+    head->kernels->accumulate(out, head->logits, 0, rows * head->V, x->stream);
+}
+
 /* Logits and losses of `count` rows from `first`; with gradient the logits become dlogits. */
 static void head_chunk(const struct operation_call *c, const struct head *head, int first, int count,
                        int gradient)
@@ -49,6 +60,7 @@ static void head_chunk(const struct operation_call *c, const struct head *head, 
     const int32_t *targets = (const int32_t *)x->batch->input[c->settings->input] + first;
     head->kernels->linear_forward(head->logits, head_row(head, c->in[0], first), c->weight[0], NULL, count,
                                   head->C, head->V, x->stream);
+    head_capture(x, head, first, count);
     head->kernels->cross_entropy(head->logits, head->losses, targets, count, head->V, gradient, x->scalars,
                                  x->stream);
     head->kernels->loss_sum(x->loss_total, x->loss_count, head->losses, targets, count, x->stream);

@@ -74,6 +74,7 @@ void model_logits(const struct model *model, const struct kernels *kernels, cons
 {
     struct logits_work w = logits_work(model, kernels, shape);
     char *ring = work;
+    const struct step_scalars scalars = {0}; /* nothing is drawn where nothing is dropped */
     struct batch batch = {{0}};
     batch.input[tokens_of(model)] = tokens;
     for (int l = 0; l < model->layer_count; l++) {
@@ -93,6 +94,7 @@ void model_logits(const struct model *model, const struct kernels *kernels, cons
                                         .out = ring + l % w.ring * w.out,
                                         .work = ring + w.ring * w.out,
                                         .batch = &batch,
+                                        .scalars = &scalars,
                                         .evaluates = true};
         if (l < model->layer_count - 1)
             layer->ops->forward(layer->config, &x);

@@ -51,6 +51,7 @@ int param_patterns_decay(struct model *model, enum param_decay decay, char *cons
 {
     for (int i = 0; i < model->param_count; i++)
         model->params[i].parameter_class =
-            decay == PARAM_DECAY_ALL || model->params[i].ndim >= 2 ? DECAYS : DECAYS_NOT;
+            !model->params[i].spared && (decay == PARAM_DECAY_ALL || model->params[i].ndim >= 2) ? DECAYS
+                                                                                                 : DECAYS_NOT;
     return match_each(model, spared, spare, err);
 }

@@ -194,6 +194,8 @@ static void program_forward(const void *config, const struct layer_context *x)
         struct operation_call c = call_values(p, layout, &offsets, step, x);
         c.work = at(x->work, program_top(p, &offsets, layout->alive[s], rows, element));
         step->op->forward(&c);
+        if (x->capture && step->out >= 0 && step->out == x->capture->value)
+            x->kernels->accumulate(x->capture->out, c.out, 0, x->capture->rows * c.width, x->stream);
     }
 }
 

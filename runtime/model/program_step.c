@@ -291,6 +291,7 @@ void program_cross_entropy(struct writer *w, int in, int weight, int input)
         return;
     const struct operation_settings settings = {.input = input,
                                                 .vocabulary = w->model->params[weight].dim[0]};
+    w->model->inputs[input].absent = 0xFF;
     (void)step_add(w, op, &settings, &in, 1, weight, -1, 0, NULL);
     if (!w->error.code)
         program_close(w, -1);

@@ -186,8 +186,10 @@ void program_close(struct writer *w, int result)
         int step = p->values[v].step;
         bool statistic = step >= 0 && p->steps[step].out != v;
         if (v != result && !statistic && p->values[v].last_use < 0) {
-            (void)writer_fail(w, MUSTER_E_INVALID, "the %s is read by no operation",
-                              step < 0 ? "input" : p->steps[step].op->name);
+            int param = step < 0 ? -1 : p->steps[step].param[0];
+            (void)writer_fail(w, MUSTER_E_INVALID, "the %s%s%s is read by no operation",
+                              step < 0 ? "input" : p->steps[step].op->name, param < 0 ? "" : " of ",
+                              param < 0 ? "" : w->model->params[open_desc(w)->param[param]].name);
             return;
         }
     }

@@ -36,6 +36,7 @@ struct param_desc {
     enum param_init init;
     double init_std;
     bool trainable;
+    bool spared;             /* the weight decay leaves it out, whatever the settings */
     bool file_transposed;    /* its file keeps the matrix as (columns, rows) */
     uint8_t parameter_class; /* index into step_scalars: 0 decays, 1 does not */
     int unit; /* natural unit it belongs to (a block); groups never split a unit, and merge neighbouring small
@@ -62,12 +63,15 @@ struct batch_input {
     enum dtype dtype;
     int64_t width;  /* elements of a row */
     bool positions; /* a row for each position, not for each sample */
+    uint8_t absent; /* what fills the bytes of a sample that is not there: 0xFF where -1 does not count */
 };
 
 /* The arrays of one micro-batch, in the order of model.inputs. */
 struct batch {
     const void *input[BATCH_INPUTS];
 };
+
+struct layer_capture;
 
 /* Everything a layer's function may touch. Pointers are device memory; weights and gradients are in the order
  * of layer_desc.param. Functions only enqueue: no allocation, no waiting, no host scalar that changes from
@@ -95,7 +99,17 @@ struct layer_context {
      * else in its forward (LAYER_EVAL). NULL for the other layers. */
     double *loss_total;
     int64_t *loss_count;
+    const struct layer_capture *capture; /* of this layer; NULL: nothing is copied out */
 };
+
+/* What a forward pass copies out: a value of one layer. */
+struct layer_capture {
+    int layer;
+    int value;    /* of the layer's program; LAYER_LOGITS: what a loss layer compares with its targets */
+    int64_t rows; /* the first ones, counted in positions */
+    void *out;    /* (rows, width of the value), memory that kernels may write */
+};
+enum { LAYER_LOGITS = -1 };
 
 struct layer_ops {
     const char *name; /* "gpt_block" */

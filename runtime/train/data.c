@@ -171,27 +171,8 @@ void data_sample(const struct data *data, uint64_t g, int32_t *tokens, int32_t *
         targets[t] = from[t + 1];
 }
 
-static bool is_targets(const struct batch_input *input)
-{
-    return !strcmp(input->name, "targets");
-}
-
-int data_check_inputs(const struct model *model, struct muster_error *err)
-{
-    for (int i = 0; i < model->input_count; i++) {
-        const struct batch_input *input = &model->inputs[i];
-        if ((strcmp(input->name, "tokens") && !is_targets(input)) || input->dtype != DTYPE_I32 ||
-            input->width != 1 || !input->positions)
-            return error_set(
-                err, MUSTER_E_UNSUPPORTED,
-                "model %s reads %s (%s), but text gives tokens and targets (i32) for each position",
-                model->name, input->name, dtype_name(input->dtype));
-    }
-    return 0;
-}
-
-void data_batch(const struct data *data, const struct model *model, int64_t step, int rank, int world_size,
-                int micro_batches, int B, void *const arrays[BATCH_INPUTS])
+void data_batch(const struct data *data, int64_t step, int rank, int world_size, int micro_batches, int B,
+                int32_t *tokens, int32_t *targets)
 {
     uint64_t first = (uint64_t)step * (uint64_t)micro_batches * (uint64_t)world_size * (uint64_t)B;
     for (int micro = 0; micro < micro_batches; micro++) {
@@ -199,11 +180,7 @@ void data_batch(const struct data *data, const struct model *model, int64_t step
             uint64_t g =
                 first + ((uint64_t)micro * (uint64_t)world_size + (uint64_t)rank) * (uint64_t)B + (uint64_t)b;
             int64_t row = ((int64_t)micro * B + b) * data->T;
-            for (int i = 0; i < model->input_count; i++) {
-                int32_t *array = (int32_t *)arrays[i] + row;
-                bool targets = is_targets(&model->inputs[i]);
-                data_sample(data, g, targets ? NULL : array, targets ? array : NULL);
-            }
+            data_sample(data, g, tokens + row, targets + row);
         }
     }
 }

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "runtime/plan/model.h"
+#include "proto/include/muster_error.h"
 
 struct data;
 
@@ -23,15 +23,11 @@ int64_t data_tokens(const struct data *data);
 int data_files(const struct data *data);
 /* tokens, targets (T) of global sample g; targets are the tokens shifted by one. Either may be NULL. */
 void data_sample(const struct data *data, uint64_t g, int32_t *tokens, int32_t *targets);
-/* 0 if every input of the model's batch is one that text gives: "tokens" and "targets", i32 for each
- * position; else MUSTER_E_UNSUPPORTED naming the input. */
-int data_check_inputs(const struct model *model, struct muster_error *err);
-/* The (micro_batches, B, T) block of one rank at a step; arrays: one for each of the model's inputs, which
- * data_check_inputs has accepted. Sample of row b: step*G + (micro*world + rank)*B + b
+/* The (micro_batches, B, T) block of one rank at a step. Sample of row b: step*G + (micro*world + rank)*B + b
  * with G = micro_batches*world*B, so that the samples of a step are the same for every split of the same G.
  */
-void data_batch(const struct data *data, const struct model *model, int64_t step, int rank, int world_size,
-                int micro_batches, int B, void *const arrays[BATCH_INPUTS]);
+void data_batch(const struct data *data, int64_t step, int rank, int world_size, int micro_batches, int B,
+                int32_t *tokens, int32_t *targets);
 
 /* The bijection on [0, n), pure: a four-round Feistel network, walked until it falls inside n. */
 uint64_t data_permute(uint64_t seed, uint64_t epoch, uint64_t index, uint64_t n);

@@ -31,9 +31,10 @@ struct executor {
     struct op_block *blocks;                   /* [plan.op_count] */
     struct device_event *joined[STREAM_COUNT]; /* the end of a run on each stream */
     struct step_scalars *scalars;
-    bool evaluating;   /* changed only while the compute stream is idle */
-    int first_carried; /* op; op_count: none */
-    bool carried;      /* the run before has made the gathers that this one begins with */
+    bool evaluating;                     /* changed only while the compute stream is idle */
+    int first_carried;                   /* op; op_count: none */
+    bool carried;                        /* the run before has made the gathers that this one begins with */
+    const struct layer_capture *capture; /* NULL: nothing is copied out; changed likewise */
 };
 
 void *executor_address(const struct executor_parts *parts, int entry, int64_t offset)
@@ -53,6 +54,8 @@ static void run_forward(void *argument)
     struct op_block *b = argument;
     b->context.mode = b->loss && b->executor->evaluating ? LAYER_EVAL : b->op->mode;
     b->context.evaluates = b->executor->evaluating;
+    const struct layer_capture *capture = b->executor->capture;
+    b->context.capture = capture && capture->layer == b->op->layer ? capture : NULL;
     b->layer->ops->forward(b->layer->config, &b->context);
 }
 
@@ -364,6 +367,11 @@ static int enqueue(const struct executor *executor, struct op_block *b, struct m
     if (!failed && b->done)
         failed = parts->ops->record(stream, b->done);
     return failed ? executor_refused(parts->ops, parts->device, err) : 0;
+}
+
+void executor_capture(struct executor *executor, const struct layer_capture *capture)
+{
+    executor->capture = capture;
 }
 
 /* Makes the gathers that the end of a step would have made. Nothing they need is written meanwhile: the

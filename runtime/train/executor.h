@@ -52,6 +52,9 @@ int executor_run(struct executor *executor, int end, bool evaluate, struct muste
  * calls it before the same run. */
 void executor_forget(struct executor *executor);
 
+/* What the next runs copy out of a layer's forward, until the streams are idle again; NULL: nothing. */
+void executor_capture(struct executor *executor, const struct layer_capture *capture);
+
 /* Device calls return only that they failed; the device keeps the reason. Fills err and returns -1. */
 int executor_refused(const struct device_ops *ops, struct device *device, struct muster_error *err);
 

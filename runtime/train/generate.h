@@ -1,25 +1,25 @@
-/* generate.h - samples text from a trained language model, one token at a time, with full parameters. */
+/* generate.h - draws tokens from a trained language model, one at a time, with full parameters. */
 #ifndef MUSTER_RUNTIME_TRAIN_GENERATE_H
 #define MUSTER_RUNTIME_TRAIN_GENERATE_H
 
-#include "proto/base/buffer.h"
-#include "runtime/device/device.h"
-#include "runtime/plan/model.h"
 #include "runtime/train/sample.h"
+#include "runtime/train/trainer.h"
 
 struct generate_options {
     struct sample_options sample;
-    const char *prompt; /* bytes; NULL or "" starts from a newline */
-    int64_t length;     /* tokens to draw */
-    int threads;        /* of the compute stream */
+    const int32_t *prompt; /* at least one token */
+    int64_t prompt_count;
+    int64_t count; /* tokens to draw */
+    int limit;     /* tokens from it on are never drawn; 0: the vocabulary */
 };
 
-/* Appends `length` tokens as bytes to out. weights: full parameters in the order of model->params, of
- * the dtype of the device's kernels. Opens the device while it runs: its compute stream must be free.
- * Needs a vocabulary of at least GENERATE_BYTES; tokens beyond are not bytes and never drawn. The context is
- * the model's max_positions, or GENERATE_CONTEXT where it has no limit. */
-enum { GENERATE_BYTES = 256, GENERATE_CONTEXT = 1024 };
-int generate_text(const struct model *model, const struct device_ops *ops, const void *const *weights,
-                  const struct generate_options *options, struct buffer *out, struct muster_error *err);
+/* The context is the model's max_positions, or GENERATE_CONTEXT where it has no limit: of a longer text the
+ * last ones. */
+enum { GENERATE_CONTEXT = 1024 };
+/* Collective. Rank 0 gathers all parameters, draws on its compute stream and fills tokens, (count); the other
+ * ranks return when the parameters are gathered. MUSTER_E_UNSUPPORTED for a model without logits over tokens,
+ * MUSTER_E_INVALID for a token outside of its vocabulary, on rank 0 alone. */
+int trainer_generate(struct trainer *trainer, const struct generate_options *options, int32_t *tokens,
+                     struct muster_error *err);
 
 #endif

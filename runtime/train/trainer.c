@@ -247,7 +247,7 @@ int trainer_usable(const struct trainer *trainer, struct muster_error *err)
     return -1;
 }
 
-static int sync_all(struct trainer *trainer, struct muster_error *err)
+int trainer_sync(struct trainer *trainer, struct muster_error *err)
 {
     /* No deadline: a collective has its own time-out, and compute is not bounded. */
     for (int i = 0; i < STREAM_COUNT; i++) {
@@ -268,7 +268,7 @@ int trainer_settle(struct trainer *trainer, struct muster_error *err)
 
 /* ---- a step ---- */
 
-static void write_input(struct trainer *trainer, const struct trainer_step_values *values)
+void trainer_write_input(struct trainer *trainer, const struct trainer_step_values *values)
 {
     double t = (double)(trainer->updates + 1);
     const float scale = trainer->scales ? (float)trainer->scale.scale : 0.0F;
@@ -292,16 +292,20 @@ static void write_input(struct trainer *trainer, const struct trainer_step_value
     memcpy(executor_address(&trainer->parts, trainer->plan.staging_input, 0), &input, sizeof input);
 }
 
-static void write_batches(struct trainer *trainer, const struct batch *batch, int count)
+void trainer_write_batches(struct trainer *trainer, const struct batch *batch, int count, int64_t samples)
 {
     const struct model *model = trainer->model;
     struct shape shape = trainer->plan.options.shape;
     for (int micro = 0; micro < count; micro++) {
+        int64_t here = samples - (int64_t)micro * shape.B;
+        here = here < 0 ? 0 : here > shape.B ? shape.B : here;
         for (int i = 0; i < model->input_count; i++) {
-            int64_t bytes = batch_input_bytes(model, shape, i);
-            memcpy(executor_address(&trainer->parts, trainer->plan.staging_batch,
-                                    micro * batch_bytes(model, shape) + batch_offset(model, shape, i)),
-                   (const char *)batch->input[i] + micro * bytes, (size_t)bytes);
+            int64_t bytes = batch_input_bytes(model, shape, i), used = bytes / shape.B * here;
+            char *to = executor_address(&trainer->parts, trainer->plan.staging_batch,
+                                        micro * batch_bytes(model, shape) + batch_offset(model, shape, i));
+            if (used)
+                memcpy(to, (const char *)batch->input[i] + micro * bytes, (size_t)used);
+            memset(to + used, model->inputs[i].absent, (size_t)(bytes - used));
         }
     }
 }
@@ -369,8 +373,10 @@ int trainer_step(struct trainer *trainer, const struct batch *batch, const struc
     struct device_stream *compute = trainer->streams[STREAM_COMPUTE];
     int64_t comm = comm_table_busy_ns(&trainer->comms), waited = trainer->ops->stream_waited_ns(compute);
     struct instant start = clock_now(NULL);
-    write_input(trainer, values);
-    write_batches(trainer, batch, trainer->plan.options.micro_batches);
+    trainer_write_input(trainer, values);
+    const struct plan_options *plan = &trainer->plan.options;
+    trainer_write_batches(trainer, batch, plan->micro_batches,
+                          (int64_t)plan->micro_batches * plan->shape.B - values->missing);
     /* Only the compute stream: gathers for the next step may go on beside the caller and the next step. */
     if (executor_run(trainer->executor, trainer->plan.op_count, false, e) ||
         trainer->ops->sync(compute, INSTANT_NEVER, e) || trainer->ops->poll_error(trainer->device, e)) {
@@ -395,26 +401,6 @@ int trainer_step(struct trainer *trainer, const struct batch *batch, const struc
     return 0;
 }
 
-int trainer_evaluate(struct trainer *trainer, const struct batch *batch, double *loss,
-                     struct muster_error *err)
-{
-    struct muster_error local = {0};
-    struct muster_error *e = err ? err : &local;
-    if (trainer_usable(trainer, e))
-        return -1;
-    struct plan_loss found;
-    write_input(trainer, &(struct trainer_step_values){.global_tokens = 1});
-    write_batches(trainer, batch, 1);
-    int failed = executor_run(trainer->executor, trainer->plan.first_backward, true, e);
-    if (!failed && trainer->ops->copy(trainer->streams[STREAM_COMPUTE], &found,
-                                      executor_address(&trainer->parts, trainer->plan.loss, 0), sizeof found))
-        failed = executor_refused(trainer->ops, trainer->device, e);
-    if (failed || sync_all(trainer, e))
-        return trainer_break(trainer, e, "evaluation");
-    *loss = found.count > 0 ? found.total / (double)found.count : NAN;
-    return 0;
-}
-
 int trainer_run(struct trainer *trainer, void (*fn)(void *argument), void *argument, struct muster_error *err)
 {
     struct muster_error local = {0};
@@ -424,7 +410,7 @@ int trainer_run(struct trainer *trainer, void (*fn)(void *argument), void *argum
     int failed = 0;
     if (trainer->ops->launch(trainer->streams[STREAM_COMPUTE], fn, argument))
         failed = executor_refused(trainer->ops, trainer->device, e);
-    if (failed || sync_all(trainer, e))
+    if (failed || trainer_sync(trainer, e))
         return trainer_break(trainer, e, "a function on the compute stream");
     return 0;
 }

@@ -47,6 +47,7 @@ struct trainer_step_values {
     int64_t global_tokens; /* tokens that count in the whole step, over all ranks and micro-batches */
     uint64_t first_sample; /* global index of the step's first sample */
     bool stop;             /* this rank asks all to stop after this step */
+    int64_t missing;       /* samples at the end of this rank's batch that are not there: they do not count */
 };
 
 struct trainer_stats {
@@ -88,6 +89,19 @@ int trainer_nonfinite(struct trainer *trainer, int *param, int *rank, struct mus
  * under FULL_SHARD. NaN if no target counts. */
 int trainer_evaluate(struct trainer *trainer, const struct batch *batch, double *loss,
                      struct muster_error *err);
+
+/* What a forward pass is to do, and its result on this rank. */
+struct trainer_forward {
+    int64_t samples;                     /* of one micro-batch that are there */
+    const struct layer_capture *capture; /* a value to be copied out; NULL: none */
+    double loss_total;                   /* of the targets that count */
+    int64_t loss_count;
+};
+/* One micro-batch forward without touching parameters, and without dropout; collective under FULL_SHARD. */
+int trainer_forward(struct trainer *trainer, const struct batch *batch, struct trainer_forward *forward,
+                    struct muster_error *err);
+/* Collective: every rank gets the sums of all ranks' values, with the same bits. */
+int trainer_reduce(struct trainer *trainer, double *values, int64_t count, struct muster_error *err);
 
 /* Collective: one full parameter, of the kernels' dtype, param_elements() long, on every rank: the master
  * where the plan has one. Any rank may pass NULL. */

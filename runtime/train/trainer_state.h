@@ -47,6 +47,11 @@ int trainer_break(struct trainer *trainer, struct muster_error *err, const char 
 /* Waits for the gathers that the last step has made for the next one: before parameters are read or written
  * between steps. */
 int trainer_settle(struct trainer *trainer, struct muster_error *err);
+/* Waits for all streams. */
+int trainer_sync(struct trainer *trainer, struct muster_error *err);
+/* A step's values and batch into staging memory; samples: of all `count` micro-batches that are there. */
+void trainer_write_input(struct trainer *trainer, const struct trainer_step_values *values);
+void trainer_write_batches(struct trainer *trainer, const struct batch *batch, int count, int64_t samples);
 /* -1 with the error that ended the run, 0 while there is none. */
 int trainer_usable(const struct trainer *trainer, struct muster_error *err);
 

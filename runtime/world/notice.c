@@ -13,6 +13,7 @@
 #include "proto/base/text.h"
 #include "proto/env_names.h"
 #include "runtime/include/muster.h"
+#include "runtime/world/sized.h"
 
 enum { NOTICES_LIMIT = 4096 }; /* bytes: a round has one notice of at most 1,024, rarely a second */
 
@@ -37,6 +38,8 @@ int muster_notice_listen(struct muster_error *err)
 {
     static const char word[] = "ready\n";
     int fd, found = find_socket(&fd, err);
+    if (notice && sized_least("muster_notice", notice->size, sizeof *notice, err) < 0)
+        return -1;
     if (found <= 0)
         return found;
     ssize_t done;
@@ -78,7 +81,6 @@ static enum muster_coming coming_of(const char *line)
 static void read_line(const char *line, struct muster_notice *out)
 {
     *out = (struct muster_notice){
-        .size = out->size,
         .coming = coming_of(line),
         .round = (int32_t)number_of(line, "\"round\": ", -1),
         .nodes = (int32_t)number_of(line, "\"nodes\": ", -1),
@@ -102,10 +104,10 @@ static const char *last_line(char *text)
 int muster_notice(struct muster_notice *notice, struct muster_error *err)
 {
     char text[NOTICES_LIMIT];
+    struct muster_notice read;
     int fd, found = find_socket(&fd, err);
-    if (notice && notice->size != sizeof *notice)
-        return error_set(err, MUSTER_E_INVALID, "muster_notice.size is %u, but this libmuster has %zu",
-                         (unsigned)notice->size, sizeof *notice);
+    if (notice && sized_least("muster_notice", notice->size, sizeof *notice, err) < 0)
+        return -1;
     if (found <= 0)
         return found;
     ssize_t got;
@@ -116,7 +118,11 @@ int muster_notice(struct muster_notice *notice, struct muster_error *err)
         return error_errno(err, "cannot read stop notices from the launcher");
     text[got > 0 ? got : 0] = '\0'; /* end of file: the agent has died and this process will be killed soon */
     const char *line = last_line(text);
-    if (line && notice)
-        read_line(line, notice);
-    return line != NULL;
+    if (!line)
+        return 0;
+    read_line(line, &read);
+    return notice &&
+                   sized_out("muster_notice", notice, notice->size, &read, sizeof read, sizeof read, err) < 0
+               ? -1
+               : 1;
 }

@@ -12,6 +12,7 @@
 #include "rendezvous/tcpstore/tcpstore_client.h"
 #include "rendezvous/tcpstore/tcpstore_server.h"
 #include "runtime/world/agree.h"
+#include "runtime/world/sized.h"
 #include "runtime/world/world_comm.h"
 #include "runtime/world/world_environment.h"
 
@@ -26,6 +27,11 @@ struct muster_world {
     struct kv_store store;
     struct world_comm *comm; /* of reduce and broadcast: made by the first call */
 };
+
+const char *muster_error_text(const struct muster_error *err)
+{
+    return err->text;
+}
 
 const char *muster_version(void)
 {
@@ -80,30 +86,31 @@ static int join(struct muster_world *world, struct muster_error *err)
     return 0;
 }
 
-static int world_check_options(const struct muster_world_options *options, struct muster_error *err)
+static int read_options(const struct muster_world_options *given, struct muster_world_options *options,
+                        struct muster_error *err)
 {
-    if (options && options->size != sizeof *options)
-        return error_set(err, MUSTER_E_INVALID,
-                         "struct muster_world_options is %u bytes, but this library's is %zu: set its size, "
-                         "and build against this library's muster.h",
-                         options->size, sizeof *options);
-    if (options && (options->timeout_ms < 0 || options->timeout_ms > INT64_MAX / NS_PER_MS))
+    *options = (struct muster_world_options){0};
+    if (given && sized_in("muster_world_options", options, sizeof *options, given, given->size,
+                          sizeof *options, err) < 0)
+        return -1;
+    if (options->timeout_ms < 0 || options->timeout_ms > INT64_MAX / NS_PER_MS)
         return error_set(err, MUSTER_E_INVALID, "timeout_ms is %lld, but must be from 0 to %lld",
                          (long long)options->timeout_ms, (long long)(INT64_MAX / NS_PER_MS));
     return 0;
 }
 
-struct muster_world *muster_world_open(const struct muster_world_options *options, struct muster_error *err)
+struct muster_world *muster_world_open(const struct muster_world_options *given, struct muster_error *err)
 {
-    if (processor_check(err) || world_check_options(options, err))
+    struct muster_world_options all, *options = &all;
+    if (processor_check(err) || read_options(given, options, err))
         return NULL;
     GUARD(guard_world) struct muster_world *world = mem_calloc(1, sizeof *world);
     if (!world) {
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for a world");
         return NULL;
     }
-    bool own = options && options->get_environment;
-    world->timeout_ns = options && options->timeout_ms ? options->timeout_ms * NS_PER_MS : TIMEOUT_NS;
+    bool own = options->get_environment != NULL;
+    world->timeout_ns = options->timeout_ms ? options->timeout_ms * NS_PER_MS : TIMEOUT_NS;
     if (world_place_read(own ? options->get_environment : from_process, own ? options->context : NULL,
                          &world->place, err))
         return NULL;
@@ -186,6 +193,18 @@ int muster_world_barrier(struct muster_world *world, struct muster_error *err)
                                           .size = world->place.size,
                                           .timeout_ns = world->timeout_ns};
     return agree(&options, 0, err) ? error_wrap(err, "barrier of the world") : 0;
+}
+
+int muster_world_agree(struct muster_world *world, int32_t failed, struct muster_error *err)
+{
+    if (!world)
+        return failed ? -1 : 0;
+    const struct agree_options options = {.store = world_store(world),
+                                          .key = "agreement",
+                                          .rank = world->place.rank,
+                                          .size = world->place.size,
+                                          .timeout_ns = world->timeout_ns};
+    return agree(&options, failed, err);
 }
 
 /* ---- collectives ---- */

@@ -20,8 +20,8 @@ if importlib.util.find_spec("transformers") is None:
 os.environ["HF_HUB_OFFLINE"] = "1"
 from transformers import GPT2Config, GPT2LMHeadModel  # noqa: E402
 
-sys.path.insert(0, str(pathlib.Path(torch_python.source()) / "tests/unit/train"))
-import train_ctypes_test as api  # noqa: E402: the structures of muster.h
+sys.path.insert(0, str(pathlib.Path(torch_python.source()) / "tests/unit/api"))
+import ctypes_test as api  # noqa: E402: libmuster by ctypes
 
 LAYERS, CHANNELS, HEADS, STEPS, POSITIONS_SEEN = 3, 32, 4, 25, (0, 3, 9, 15)
 BOUND = 1e-5  # relative, of float32 sums of another order
@@ -38,30 +38,24 @@ def sequences(first):
 
 def trained(folder):
     """Saves a trained model to the folder; [(tokens, targets, our loss)] with one target position each."""
-    muster, error = api.load(), api.Error()
-    model = api.Gpt(ctypes.sizeof(api.Gpt), LAYERS, CHANNELS, HEADS, api.VOCABULARY, api.POSITIONS)
-    training, step = api.Training(), api.Step()
-    muster.muster_training_defaults(ctypes.byref(training), ctypes.byref(model))
-    muster.muster_step_defaults(ctypes.byref(step))
-    training.sequences, training.threads, step.learning_rate = api.SEQUENCES, 1, 1e-2
-    trainer = ctypes.c_void_p(
-        muster.muster_trainer_create(None, ctypes.byref(model), ctypes.byref(training), ctypes.byref(error))
-    )
-    api.must(trainer.value, error)
+    muster, error, rows = api.load(), api.Error(), ctypes.c_int64(api.SEQUENCES)
+    model = api.gpt2(muster, LAYERS, CHANNELS, HEADS, error)
+    trainer = api.open_trainer(muster, None, model, api.SEQUENCES, error)
     for number in range(STEPS):
         tokens, targets = sequences(number * api.SEQUENCES)
-        code = muster.muster_trainer_step(trainer, flat(tokens), flat(targets), ctypes.byref(step), None, ctypes.byref(error))
-        api.must(code == 0, error)
+        api.must(muster.muster_trainer_train(trainer, api.arrays(flat(tokens), flat(targets)), rows, None, error) == 0, error)
     seen = []
     for position in POSITIONS_SEEN:
         tokens, targets = sequences(position)
         targets = [[t if at == position else -1 for at, t in enumerate(row)] for row in targets]
-        loss = ctypes.c_double()
-        code = muster.muster_trainer_evaluate(trainer, flat(tokens), flat(targets), ctypes.byref(loss), ctypes.byref(error))
-        api.must(code == 0, error)
-        seen.append((tokens, targets, loss.value))
-    api.must(muster.muster_trainer_save(trainer, str(folder / "model.safetensors").encode(), ctypes.byref(error)) == 0, error)
-    muster.muster_trainer_destroy(trainer)
+        sums = (ctypes.c_double * 2)()
+        code = muster.muster_trainer_forward(trainer, api.arrays(flat(tokens), flat(targets)), rows, -1, None, sums, error)
+        api.must(code == 0 and sums[1] == api.SEQUENCES, error)
+        seen.append((tokens, targets, sums[0] / sums[1]))
+    path = str(folder / "model.safetensors").encode()
+    api.must(muster.muster_trainer_export(trainer, path, b"safetensors", error) == 0, error)
+    muster.muster_trainer_close(ctypes.byref(trainer))
+    muster.muster_model_free(model)
     return seen
 
 

@@ -112,7 +112,9 @@ def check_symbols(root, build):
     print(f"{len(own)} symbols are exported by libmuster.so")
     breaches = [f"libmuster.so exports {s}: only muster_* is public" for s in own if not s.startswith("muster_")]
     public = "".join(path.read_text() for path in sorted((root / "runtime/include").glob("*.h")))
-    breaches += [f"libmuster.so exports {s}, which no header of runtime/include declares" for s in own if s not in public]
+    breaches += [f"libmuster.so exports {s}, which no header of runtime/include declares" for s in own if not re.search(rf"\b{s}\(", public)]
+    declared = set(re.findall(r"\b(muster_\w+)\(", "".join(re.findall(r"^MUSTER_API [^;]*;", public, re.M))))
+    breaches += [f"a header of runtime/include declares {s}, which libmuster.so does not export" for s in sorted(declared - set(own))]
     return breaches
 
 

@@ -34,7 +34,7 @@ CROSS_TARGETS = ("muster", "muster-train", "first_losses")
 # What of the unit tests the short tier builds and runs: atomics, memory between processes, sockets, text and bytes, kernels.
 CROSS_TESTS = ("agree_test", "base_error_test", "base_text_test", "comm_process_test", "device_cpu_test", "kernels_table_test",
                "kernels_gradient_test", "plan_golden_test", "rendezvous_wire_test", "rendezvous_roster_test", "store_test",
-               "tcpstore_test", "train_rng_test", "train_api_test", "tree_test")
+               "tcpstore_test", "train_rng_test", "api_trainer_test", "tree_test")
 # What qemu-user (7.2) cannot do for a unit test, by test.
 CROSS_CANNOT = {
     "launcher_guardian_test": "no fork without an exit signal: there is no guardian",

@@ -211,7 +211,8 @@ static void the_keys_of_a_llama_are_its_own(void **state)
     assert_string_equal(train_config_architecture(&c), "llama");
     assert_int_equal(c.head_size, 20); /* so that channels need not be a multiple of heads */
     assert_true(c.tied && c.rope_factor == 32 && c.rope_theta == 10000);
-    GUARD(guard_model) struct model *model = train_model_create(&c, &err);
+    const struct architecture architecture = train_architecture(&c);
+    GUARD(guard_model) struct model *model = architecture_model(&architecture, &err);
     if (!model)
         fail_msg("%s", err.text);
     assert_string_equal(model->name, "llama-4x128");

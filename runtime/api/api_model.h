@@ -1,0 +1,34 @@
+/* api_model.h - the model behind a handle of muster_model.h, for the parts of the public API. */
+#ifndef MUSTER_RUNTIME_API_API_MODEL_H
+#define MUSTER_RUNTIME_API_API_MODEL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "runtime/files/architecture.h"
+#include "runtime/include/muster.h"
+#include "runtime/model/program.h"
+
+struct muster_model {
+    atomic_int references; /* the caller's and one of each trainer */
+    pthread_mutex_t lock;  /* of completion: trainers of several threads may share a model */
+    struct writer writer;  /* while the model is written */
+    struct model *model;   /* complete; NULL before, and where something is wrong */
+    bool known;            /* it is of an architecture that files describe */
+    struct architecture architecture;
+    struct muster_error error;
+};
+
+/* Handles of values: the layer and a value of its program, or API_LOGITS of a loss layer. */
+enum { API_HANDLE_VALUES = 256, API_LOGITS = 255 };
+
+/* The writer while the model can be added to, NULL otherwise. */
+struct writer *api_model_writer(struct muster_model *model);
+/* Completes the model. NULL with what is wrong with it. */
+const struct model *api_model_complete(struct muster_model *model, struct muster_error *err);
+struct muster_model *api_model_retain(struct muster_model *model);
+/* What the writer accepts and a page may not have: values, parameters or inputs that lead nowhere, no loss.
+ * One line, with the model's name in front. */
+int api_model_check_page(const struct model *model, struct muster_error *err);
+
+#endif

@@ -1,0 +1,241 @@
+/* api_operations.c - muster_model.h: the operations, by handles. What does not fit is found by the functions
+ * of program.h; here handles become values of the open layer. */
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/api/api_model.h"
+#include "runtime/model/program_internal.h"
+
+/* The open layer's value behind a handle, -1 with the model's error. */
+static int value_of(struct writer *w, const char *operation, int32_t handle)
+{
+    const struct model *model = w->model;
+    int layer = handle / API_HANDLE_VALUES, value = handle % API_HANDLE_VALUES;
+    if (!program_is_open(w))
+        return -1;
+    if (handle < 0 || layer >= model->layer_count)
+        return writer_fail(w, MUSTER_E_INVALID, "%s reads value %d, which is none", operation, handle);
+    if (value == API_LOGITS)
+        return writer_fail(w, MUSTER_E_INVALID, "%s reads the logits: cross_entropy ends a model", operation);
+    if (layer == model->layer_count - 1)
+        return value;
+    const struct program *p = model->layers[layer].config;
+    if (value != p->result)
+        return writer_fail(w, MUSTER_E_INVALID,
+                           "%s reads a value inside of layer %s; only its result is there for other layers",
+                           operation, p->name);
+    return program_input(w, layer);
+}
+
+/* The handle of a value of the open layer. */
+static int32_t handle_of(const struct writer *w, int value)
+{
+    return value < 0 ? -1 : (w->model->layer_count - 1) * API_HANDLE_VALUES + value;
+}
+
+/* A parameter of an operation: its name is new. */
+static int32_t own_parameter(struct muster_model *m, struct writer *w, const char *name, const char *part,
+                             int64_t rows, int64_t columns, enum muster_init init, double std, uint32_t flags)
+{
+    char full[2 * MODEL_NAME_LIMIT];
+    int before = w->model->param_count;
+    if (!name || !*name || strlen(name) >= MODEL_NAME_LIMIT)
+        return writer_fail(w, MUSTER_E_INVALID, "the name '%s' must have 1 to %d characters",
+                           name ? name : "", MODEL_NAME_LIMIT - 1);
+    (void)snprintf(full, sizeof full, "%s%s", name, part); /* they fit */
+    int32_t param = muster_parameter(m, full, rows, columns, init, std, flags);
+    if (param >= 0 && param < before)
+        return writer_fail(w, MUSTER_E_INVALID,
+                           "parameter %s is there already; to tie it, take the function "
+                           "..._by",
+                           w->model->params[param].name);
+    return param;
+}
+
+static int64_t width_of(const struct writer *w, int value)
+{
+    return w->program->values[value].width;
+}
+
+/* ---- products and norms ---- */
+
+int32_t muster_linear_by(struct muster_model *model, int32_t in, int32_t weight, int32_t bias)
+{
+    struct writer *w = api_model_writer(model);
+    int x = w ? value_of(w, "linear", in) : -1;
+    return x < 0 ? -1 : handle_of(w, program_linear_by(w, x, weight, bias));
+}
+
+int32_t muster_linear(struct muster_model *model, int32_t in, int64_t width, const char *name, double std,
+                      uint32_t flags)
+{
+    struct writer *w = api_model_writer(model);
+    int x = w ? value_of(w, "linear", in) : -1;
+    uint32_t of_parameter = flags & ~(uint32_t)MUSTER_NO_BIAS;
+    if (x < 0)
+        return -1;
+    int32_t weight =
+        own_parameter(model, w, name, ".weight", width, width_of(w, x), MUSTER_NORMAL, std, of_parameter);
+    int32_t bias = -1;
+    if (!(flags & MUSTER_NO_BIAS))
+        bias = own_parameter(model, w, name, ".bias", width, 0, MUSTER_ZERO, 0, of_parameter);
+    return handle_of(w, program_linear_by(w, x, weight, bias));
+}
+
+int32_t muster_layer_norm_by(struct muster_model *model, int32_t in, int32_t weight, int32_t bias,
+                             double epsilon)
+{
+    struct writer *w = api_model_writer(model);
+    int x = w ? value_of(w, "layer_norm", in) : -1;
+    return x < 0 ? -1 : handle_of(w, program_layer_norm_by(w, x, weight, bias, epsilon));
+}
+
+int32_t muster_layer_norm(struct muster_model *model, int32_t in, const char *name, double epsilon,
+                          uint32_t flags)
+{
+    struct writer *w = api_model_writer(model);
+    int x = w ? value_of(w, "layer_norm", in) : -1;
+    if (x < 0)
+        return -1;
+    int32_t weight = own_parameter(model, w, name, ".weight", width_of(w, x), 0, MUSTER_ONE, 0, flags);
+    int32_t bias = own_parameter(model, w, name, ".bias", width_of(w, x), 0, MUSTER_ZERO, 0, flags);
+    return handle_of(w, program_layer_norm_by(w, x, weight, bias, epsilon));
+}
+
+int32_t muster_rms_norm_by(struct muster_model *model, int32_t in, int32_t weight, double epsilon)
+{
+    struct writer *w = api_model_writer(model);
+    int x = w ? value_of(w, "rms_norm", in) : -1;
+    return x < 0 ? -1 : handle_of(w, program_rms_norm_by(w, x, weight, epsilon));
+}
+
+int32_t muster_rms_norm(struct muster_model *model, int32_t in, const char *name, double epsilon,
+                        uint32_t flags)
+{
+    struct writer *w = api_model_writer(model);
+    int x = w ? value_of(w, "rms_norm", in) : -1;
+    if (x < 0)
+        return -1;
+    int32_t weight = own_parameter(model, w, name, ".weight", width_of(w, x), 0, MUSTER_ONE, 0, flags);
+    return handle_of(w, program_rms_norm_by(w, x, weight, epsilon));
+}
+
+/* ---- positions and attention ---- */
+
+static int32_t turn(struct muster_model *model, int32_t in, int32_t heads, const struct rotary *rotary)
+{
+    struct writer *w = api_model_writer(model);
+    int x = w ? value_of(w, "rotary", in) : -1;
+    if (x < 0)
+        return -1;
+    if (!(rotary->theta >= 1))
+        return writer_fail(w, MUSTER_E_INVALID, "rotary has theta %g, which must be at least 1",
+                           rotary->theta);
+    return handle_of(w, program_rotary(w, x, heads, rotary));
+}
+
+int32_t muster_rotary(struct muster_model *model, int32_t in, int32_t heads, double theta)
+{
+    return turn(model, in, heads, &(struct rotary){.theta = theta});
+}
+
+int32_t muster_rotary_scaled(struct muster_model *model, int32_t in, int32_t heads, double theta,
+                             const char *kind, double factor, double low, double high, int32_t original)
+{
+    struct writer *w = api_model_writer(model);
+    bool linear = kind && !strcmp(kind, "linear"), llama3 = kind && !strcmp(kind, "llama3");
+    if (!w)
+        return -1;
+    if (!linear && !llama3)
+        return writer_fail(w, MUSTER_E_INVALID, "rotary is scaled by '%s'; use linear or llama3",
+                           kind ? kind : "");
+    if (!(factor >= 1) || (llama3 && !(low > 0 && high > low && original > 0)))
+        return writer_fail(
+            w, MUSTER_E_INVALID,
+            "rotary has factor %g, low %g, high %g and original %d; the factor must be at least "
+            "1, low above 0, high above low and original above 0",
+            factor, low, high, original);
+    return turn(model, in, heads,
+                &(struct rotary){.theta = theta,
+                                 .kind = linear ? ROTARY_LINEAR : ROTARY_LLAMA3,
+                                 .factor = factor,
+                                 .low = low,
+                                 .high = high,
+                                 .original = original});
+}
+
+int32_t muster_attention(struct muster_model *model, int32_t q, int32_t k, int32_t v, int32_t heads,
+                         int32_t kv_heads, uint32_t flags)
+{
+    struct writer *w = api_model_writer(model);
+    int a = w ? value_of(w, "attention", q) : -1, b = a >= 0 ? value_of(w, "attention", k) : -1,
+        c = b >= 0 ? value_of(w, "attention", v) : -1;
+    return c < 0 ? -1 : handle_of(w, program_attention(w, a, b, c, heads, kv_heads, flags & MUSTER_CAUSAL));
+}
+
+int32_t muster_attention_packed(struct muster_model *model, int32_t qkv, int32_t heads, int32_t kv_heads,
+                                uint32_t flags)
+{
+    struct writer *w = api_model_writer(model);
+    int x = w ? value_of(w, "attention_packed", qkv) : -1;
+    return x < 0 ? -1 : handle_of(w, program_attention_packed(w, x, heads, kv_heads, flags & MUSTER_CAUSAL));
+}
+
+/* ---- element by element ---- */
+
+int32_t muster_activation(struct muster_model *model, int32_t in, const char *kind)
+{
+    static const char *const names[ACTIVATION_KINDS] = {
+        [ACTIVATION_GELU_TANH] = "gelu_tanh", [ACTIVATION_GELU_ERF] = "gelu",
+        [ACTIVATION_SILU] = "silu",           [ACTIVATION_RELU] = "relu",
+        [ACTIVATION_TANH] = "tanh",           [ACTIVATION_SIGMOID] = "sigmoid"};
+    struct writer *w = api_model_writer(model);
+    int x = w ? value_of(w, "activation", in) : -1;
+    if (x < 0)
+        return -1;
+    for (int i = 0; kind && i < ACTIVATION_KINDS; i++)
+        if (!strcmp(names[i], kind))
+            return handle_of(w, program_activation(w, x, (enum activation_kind)i));
+    return writer_fail(w, MUSTER_E_INVALID,
+                       "activation '%s'; there are gelu_tanh, gelu, silu, relu, tanh and sigmoid",
+                       kind ? kind : "");
+}
+
+int32_t muster_swiglu(struct muster_model *model, int32_t gate, int32_t up)
+{
+    struct writer *w = api_model_writer(model);
+    int a = w ? value_of(w, "swiglu", gate) : -1, b = a >= 0 ? value_of(w, "swiglu", up) : -1;
+    return b < 0 ? -1 : handle_of(w, program_swiglu(w, a, b));
+}
+
+int32_t muster_add(struct muster_model *model, int32_t a, int32_t b)
+{
+    struct writer *w = api_model_writer(model);
+    int x = w ? value_of(w, "add", a) : -1, y = x >= 0 ? value_of(w, "add", b) : -1;
+    return y < 0 ? -1 : handle_of(w, program_add(w, x, y));
+}
+
+int32_t muster_dropout(struct muster_model *model, int32_t in, double probability)
+{
+    struct writer *w = api_model_writer(model);
+    int x = w ? value_of(w, "dropout", in) : -1;
+    return x < 0 ? -1 : handle_of(w, program_dropout(w, x, probability));
+}
+
+/* ---- both ends ---- */
+
+int32_t muster_embedding(struct muster_model *model, int32_t input, int32_t table, int32_t positions)
+{
+    struct writer *w = api_model_writer(model);
+    return w ? handle_of(w, program_embedding(w, input, table, positions)) : -1;
+}
+
+int32_t muster_cross_entropy(struct muster_model *model, int32_t in, int32_t weight, int32_t targets)
+{
+    struct writer *w = api_model_writer(model);
+    int x = w ? value_of(w, "cross_entropy", in) : -1;
+    if (x < 0)
+        return -1;
+    program_cross_entropy(w, x, weight, targets);
+    return w->error.code ? -1 : handle_of(w, API_LOGITS);
+}

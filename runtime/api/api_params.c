@@ -1,0 +1,121 @@
+/* api_params.c - muster_trainer.h: parameters by number and name, and files of them. */
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "runtime/api/api_trainer.h"
+#include "runtime/files/files.h"
+
+static const struct param_desc *param_at(const struct muster_trainer *t, int parameter)
+{
+    return parameter >= 0 && parameter < t->model.param_count ? &t->model.params[parameter] : NULL;
+}
+
+int32_t muster_trainer_parameters(const struct muster_trainer *t)
+{
+    return t->model.param_count;
+}
+
+int32_t muster_trainer_parameter(const struct muster_trainer *t, const char *name)
+{
+    for (int i = 0; i < t->model.param_count; i++)
+        if (!strcmp(t->model.params[i].name, name))
+            return i;
+    return -1;
+}
+
+const char *muster_trainer_parameter_name(const struct muster_trainer *t, int32_t parameter)
+{
+    const struct param_desc *param = param_at(t, parameter);
+    return param ? param->name : NULL;
+}
+
+int64_t muster_trainer_parameter_elements(const struct muster_trainer *t, int32_t parameter)
+{
+    const struct param_desc *param = param_at(t, parameter);
+    return param ? param_elements(param) : 0;
+}
+
+int32_t muster_trainer_parameter_shape(const struct muster_trainer *t, int32_t parameter, int64_t shape[2])
+{
+    const struct param_desc *param = param_at(t, parameter);
+    if (!param)
+        return -1;
+    shape[0] = param->dim[0];
+    shape[1] = param->ndim > 1 ? param->dim[1] : 1;
+    return param->ndim;
+}
+
+int muster_trainer_get(struct muster_trainer *t, int32_t parameter, float *values, struct muster_error *err)
+{
+    return trainer_get_param(t->trainer, parameter, values, err);
+}
+
+int muster_trainer_put(struct muster_trainer *t, int32_t parameter, const float *values,
+                       struct muster_error *err)
+{
+    return trainer_set_param(t->trainer, parameter, values, err);
+}
+
+/* ---- files ---- */
+
+static int find_format(const char *format, struct files_export *what, struct muster_error *err)
+{
+    static const char *const names[] = {
+#define FORMAT_NAME(symbol, name) name,
+        FILES_FORMATS(FORMAT_NAME)
+#undef FORMAT_NAME
+    };
+    *what = (struct files_export){.dtype = DTYPE_F32};
+    for (int i = 0; format && i < FILES_FORMAT_COUNT; i++)
+        if (!strcmp(names[i], format)) {
+            what->format = (enum files_format)i;
+            return 0;
+        }
+    return error_set(err, MUSTER_E_INVALID, "format '%s'; there are safetensors, hf and pth",
+                     format ? format : "");
+}
+
+int muster_export_probe(const char *path, const char *format, struct muster_error *err)
+{
+    struct files_export what;
+    return find_format(format, &what, err) < 0 ? -1 : files_export_probe(path, &what, err);
+}
+
+static const struct architecture *architecture_of(const struct muster_trainer *t)
+{
+    return t->shared->known ? &t->shared->architecture : NULL;
+}
+
+int muster_trainer_export(struct muster_trainer *t, const char *path, const char *format,
+                          struct muster_error *err)
+{
+    struct files_export what;
+    if (find_format(format, &what, err) < 0)
+        return -1;
+    what.architecture = architecture_of(t);
+    return files_export(t->trainer, path, &what, err);
+}
+
+static int load(struct muster_trainer *t, const char *path, struct muster_error *err)
+{
+    GUARD(guard_files) struct files *files = files_open(path, err);
+    if (!files)
+        return -1;
+    const struct architecture *theirs = files_architecture(files);
+    if (files_match(files, &t->model, theirs && t->shared->known ? theirs : architecture_of(t), err) < 0)
+        return -1;
+    return files_load(files, t->trainer, err);
+}
+
+int muster_trainer_load(struct muster_trainer *t, const char *path, struct muster_error *err)
+{
+    int failed = load(t, path, err);
+    double sum = failed != 0;
+    if (trainer_reduce(t->trainer, &sum, 1, failed ? NULL : err) < 0 || failed)
+        return -1;
+    if (sum > 0)
+        return error_set(err, MUSTER_E_PEER, "%s could not be read on %.0f other ranks, see their errors",
+                         path, sum);
+    return 0;
+}

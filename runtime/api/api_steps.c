@@ -1,0 +1,202 @@
+/* api_steps.c - muster_trainer.h: steps, forward passes and generation, with the caller's arrays checked. */
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "runtime/api/api_trainer.h"
+#include "runtime/model/program_internal.h"
+#include "runtime/train/generate.h"
+#include "runtime/world/sized.h"
+
+/* ---- batches ---- */
+
+/* Numbers in the vocabulary; of inputs that are compared the ones that count. */
+static int check_array(const struct muster_trainer *t, int input, const int32_t *array, int64_t count,
+                       int64_t *targets, struct muster_error *err)
+{
+    const char *name = t->model.inputs[input].name;
+    int32_t least = t->compared[input] ? -1 : 0;
+    int64_t counted = 0;
+    if (count && !array)
+        return error_set(err, MUSTER_E_INVALID, "the array of input %s is NULL", name);
+    for (int64_t i = 0; i < count; i++) {
+        if (array[i] < least || array[i] >= t->vocabulary[input])
+            return error_set(err, MUSTER_E_INVALID, "%s[%lld] is %d, but must be %d to %lld", name,
+                             (long long)i, array[i], least, (long long)t->vocabulary[input] - 1);
+        counted += array[i] >= 0;
+    }
+    if (t->compared[input])
+        *targets = counted;
+    return 0;
+}
+
+static int take_arrays(const struct muster_trainer *t, const void *const *arrays, int64_t rows, int64_t most,
+                       struct batch *batch, int64_t *targets, struct muster_error *err)
+{
+    if (rows < 0 || rows > most)
+        return error_set(err, MUSTER_E_INVALID, "%lld samples were given; there may be 0 to %lld",
+                         (long long)rows, (long long)most);
+    for (int i = 0; i < t->model.input_count; i++) {
+        batch->input[i] = rows ? arrays[i] : NULL;
+        if (check_array(t, i, batch->input[i], rows * t->plan.shape.T, targets, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* All ranks' targets, and whether all ranks have a batch: one that was refused is an error on every rank. */
+static int meet(struct muster_trainer *t, int failed, int64_t *targets, struct muster_error *err)
+{
+    double sums[2] = {(double)*targets, failed != 0};
+    if (trainer_reduce(t->trainer, sums, 2, failed ? NULL : err) < 0 || failed)
+        return -1;
+    if (sums[1] > 0)
+        return error_set(err, MUSTER_E_PEER, "the batch of %.0f other ranks was refused, see their errors",
+                         sums[1]);
+    *targets = (int64_t)sums[0];
+    return 0;
+}
+
+/* ---- a step ---- */
+
+static double or_else(double override, double usual)
+{
+    return isnan(override) ? usual : override;
+}
+
+static struct trainer_step_values values_of(const struct muster_trainer *t, int64_t rows, int64_t targets)
+{
+    const struct train_config *c = &t->config;
+    const struct lr_schedule schedule = train_config_schedule(c);
+    const struct api_overrides *o = &t->overrides;
+    return (struct trainer_step_values){
+        .learning_rate = or_else(o->learning_rate, lr_at(&schedule, t->updates)),
+        .weight_decay = or_else(o->weight_decay, c->weight_decay),
+        .beta1 = or_else(o->beta1, lr_momentum_at(&schedule, t->updates, c->beta1)),
+        .beta2 = or_else(o->beta2, c->beta2),
+        .epsilon = or_else(o->epsilon, c->epsilon),
+        .clip_norm = or_else(o->clip_norm, c->clip_norm),
+        .global_tokens = targets,
+        .first_sample = (uint64_t)(t->steps * c->global_batch),
+        .stop = t->stop,
+        .missing = api_samples(t) - rows,
+    };
+}
+
+static void keep_result(struct muster_trainer *t, const struct trainer_stats *stats,
+                        const struct trainer_step_values *values)
+{
+    t->last = (struct muster_result){.size = sizeof t->last,
+                                     .skipped = stats->skipped,
+                                     .stop = stats->stop,
+                                     .loss = stats->loss,
+                                     .grad_norm = stats->grad_norm,
+                                     .learning_rate = values->learning_rate,
+                                     .targets = values->global_tokens,
+                                     .step_ns = stats->step_ns,
+                                     .comm_ns = stats->comm_ns,
+                                     .exposed_ns = stats->exposed_ns,
+                                     .loss_scale = stats->loss_scale,
+                                     .nonfinite = stats->nonfinite_param,
+                                     .nonfinite_rank = stats->nonfinite_rank};
+    t->steps++;
+    t->updates += !stats->skipped;
+}
+
+static int run_step(struct muster_trainer *t, const struct batch *batch, int64_t rows, int64_t targets,
+                    struct muster_error *err)
+{
+    struct trainer_stats stats;
+    const struct trainer_step_values values = values_of(t, rows, targets);
+    if (trainer_step(t->trainer, batch, &values, &stats, err))
+        return -1;
+    keep_result(t, &stats, &values);
+    return 0;
+}
+
+int muster_trainer_train(struct muster_trainer *t, const void *const *arrays, int64_t rows,
+                         struct muster_result *result, struct muster_error *err)
+{
+    struct batch batch = {{0}};
+    int64_t targets = 0;
+    struct muster_result unused = {.size = sizeof unused}, *out = result ? result : &unused;
+    int failed = sized_out("muster_result", out, out->size, &t->last, sizeof t->last,
+                           offsetof(struct muster_result, learning_rate), err) < 0 ||
+                 take_arrays(t, arrays, rows, api_samples(t), &batch, &targets, err) < 0;
+    if (t->targets && failed)
+        return -1;
+    if (!t->targets && meet(t, failed, &targets, err) < 0)
+        return -1;
+    if (!t->targets && !targets)
+        return error_set(err, MUSTER_E_INVALID, "no target of this step counts, on any rank");
+    if (run_step(t, &batch, rows, t->targets ? t->targets : targets, err) < 0)
+        return -1;
+    return sized_out("muster_result", out, out->size, &t->last, sizeof t->last, 0, err);
+}
+
+int muster_trainer_nonfinite(struct muster_trainer *t, int32_t *parameter, int32_t *rank,
+                             struct muster_error *err)
+{
+    int found = -1, holder = -1;
+    if (trainer_nonfinite(t->trainer, &found, &holder, err) < 0)
+        return -1;
+    *parameter = found;
+    *rank = holder;
+    return 0;
+}
+
+/* ---- forward ---- */
+
+/* The layer and value behind a handle, and how many elements a row has. */
+static int find_value(const struct muster_trainer *t, int32_t value, struct layer_capture *capture,
+                      struct muster_error *err)
+{
+    int layer = value / API_HANDLE_VALUES, at = value % API_HANDLE_VALUES;
+    const struct program *p =
+        value >= 0 && layer < t->model.layer_count ? t->model.layers[layer].config : NULL;
+    bool logits = p && at == API_LOGITS && p->result < 0;
+    if (!logits && (!p || at >= p->value_count || p->values[at].step < 0))
+        return error_set(err, MUSTER_E_INVALID, "value %d is none of an operation of model %s", value,
+                         t->model.name);
+    capture->layer = layer;
+    capture->value = logits ? LAYER_LOGITS : at;
+    return 0;
+}
+
+int muster_trainer_forward(struct muster_trainer *t, const void *const *arrays, int64_t rows, int32_t value,
+                           float *out, double sums[2], struct muster_error *err)
+{
+    struct batch batch = {{0}};
+    struct layer_capture capture = {.rows = rows * t->plan.shape.T, .out = out};
+    struct trainer_forward forward = {.samples = rows, .capture = value >= 0 && rows ? &capture : NULL};
+    int64_t targets = 0;
+    int failed = take_arrays(t, arrays, rows, t->plan.shape.B, &batch, &targets, err) < 0;
+    if (!failed && value >= 0)
+        failed = find_value(t, value, &capture, err);
+    if (!failed && value >= 0 && rows && !out)
+        failed = error_set(err, MUSTER_E_INVALID, "value %d has no memory to come to", value);
+    if (meet(t, failed, &targets, err) < 0 || trainer_forward(t->trainer, &batch, &forward, err))
+        return -1;
+    double found[2] = {forward.loss_total, (double)forward.loss_count};
+    if (trainer_reduce(t->trainer, found, 2, err) < 0)
+        return -1;
+    if (sums)
+        memcpy(sums, found, sizeof found);
+    return 0;
+}
+
+/* ---- generation ---- */
+
+int muster_trainer_generate(struct muster_trainer *t, const int32_t *prompt, int64_t prompt_count,
+                            double temperature, uint64_t seed, int32_t limit, int32_t *tokens, int64_t count,
+                            struct muster_error *err)
+{
+    const struct generate_options options = {.sample = {.temperature = temperature, .seed = seed},
+                                             .prompt = prompt,
+                                             .prompt_count = prompt_count,
+                                             .count = count,
+                                             .limit = limit};
+    return trainer_generate(t->trainer, &options, tokens, err);
+}

@@ -1,0 +1,38 @@
+/* api_trainer.h - the trainer behind a handle of muster_trainer.h. */
+#ifndef MUSTER_RUNTIME_API_API_TRAINER_H
+#define MUSTER_RUNTIME_API_API_TRAINER_H
+
+#include "runtime/api/api_model.h"
+#include "runtime/config/train_config.h"
+#include "runtime/config/train_plan.h"
+#include "runtime/train/trainer.h"
+
+/* Values of a step that muster_trainer_set puts in place of the settings'; NaN: as in the settings. */
+struct api_overrides {
+    double learning_rate, weight_decay, beta1, beta2, epsilon, clip_norm;
+};
+
+struct muster_trainer {
+    struct muster_model *shared;
+    struct model model; /* the shared one's, with parameters and layers of its own: settings mark them */
+    struct train_config config;
+    struct plan_options plan;
+    struct trainer *trainer;
+    int world_size, threads;
+    struct api_overrides overrides;
+    bool stop;
+    int64_t targets;                  /* of a whole step, where they are known; 0: they are counted */
+    int64_t steps, updates;           /* so far; a skipped step does not advance the schedule */
+    struct muster_result last;        /* step */
+    int64_t vocabulary[BATCH_INPUTS]; /* of each input: its numbers are below it */
+    bool compared[BATCH_INPUTS];      /* with logits: -1 does not count */
+};
+
+int64_t api_samples(const struct muster_trainer *trainer); /* of a step on this rank */
+/* A plan for the settings, for a world of that size (its ranks on one node) or for the rank of a trainer
+ * that is being opened: fills config, model and plan. What it holds is api_release's, on failure too. */
+int api_prepare(struct muster_trainer *trainer, struct muster_model *model, const char *const *settings,
+                const struct train_place *place, struct muster_error *err);
+void api_release(struct muster_trainer *trainer);
+
+#endif

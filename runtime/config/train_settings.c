@@ -1,0 +1,154 @@
+/* train_settings.c - see train_settings.h. */
+#include "runtime/config/train_settings.h"
+
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "runtime/config/train_config_check.h"
+
+/* Keys of section training that are the program's alone. */
+static const char *const of_program[] = {"training.output"};
+
+static int refuse_key(const char *key, size_t length, struct muster_error *err)
+{
+    scope_free char *name = mem_strndup(key, length);
+    if (!name)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a setting");
+    const char *nearest = knob_nearest(train_config_table(), name);
+    return error_set(err, MUSTER_E_INVALID, "unknown setting '%s'%s%s%s", name,
+                     nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+}
+
+static bool is_of_program(const struct knob *knob)
+{
+    for (size_t i = 0; i < sizeof of_program / sizeof *of_program; i++)
+        if (!strcmp(knob->name, of_program[i]))
+            return true;
+    return false;
+}
+
+static int take_text(const char *text, const char *section, struct train_config *config,
+                     struct muster_error *err)
+{
+    const char *equals = strchr(text, '=');
+    if (!equals)
+        return error_set(err, MUSTER_E_INVALID, "setting '%s': write key=value, e.g. training.steps=100",
+                         text);
+    const struct knob *knob = knob_find(train_config_table(), text, (size_t)(equals - text), false, NULL);
+    if (!knob)
+        return refuse_key(text, (size_t)(equals - text), err);
+    if (strcmp(knob->section, section) != 0 || is_of_program(knob))
+        return error_set(err, MUSTER_E_INVALID, "setting '%s' has no effect here: %s", knob->name,
+                         !strcmp(knob->section, "model")      ? "models take it (muster_model_open)"
+                         : !strcmp(knob->section, section)    ? "it is of the program muster-train"
+                         : !strcmp(knob->section, "training") ? "trainers take it (muster_trainer_open)"
+                                                              : "it is of the program muster-train");
+    return knob_set(train_config_table(), config, config->sources, knob, equals + 1, KNOB_FROM_FLAG,
+                    knob->name, err);
+}
+
+/* first: a text before the others; NULL: none. */
+static int read_texts(const char *first, const char *const *texts, const char *section,
+                      struct train_config *config, struct muster_error *err)
+{
+    struct train_config fresh = {0};
+    int result = knob_defaults(train_config_table(), &fresh, err);
+    if (!result && first)
+        result = take_text(first, section, &fresh, err);
+    for (size_t i = 0; !result && texts && texts[i]; i++)
+        result = take_text(texts[i], section, &fresh, err);
+    if (!result)
+        result =
+            train_config_check("", &fresh, !strcmp(section, "model") ? TRAIN_MODEL : TRAIN_TRAINING, err);
+    if (result < 0)
+        train_config_free(&fresh);
+    else
+        *config = fresh;
+    return result;
+}
+
+int train_settings_read(const char *const *texts, const char *section, struct train_config *config,
+                        struct muster_error *err)
+{
+    return read_texts(NULL, texts, section, config, err);
+}
+
+int train_settings_model(const char *architecture, const char *const *texts, struct train_config *config,
+                         struct muster_error *err)
+{
+    scope_free char *first = mem_printf("model.architecture=%s", architecture ? architecture : "");
+    if (!first)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a setting");
+    if (read_texts(first, texts, "model", config, err) < 0)
+        return -1;
+    if (!config->positions)
+        config->positions = TRAIN_POSITIONS;
+    if (!strcmp(train_config_architecture(config), architecture))
+        return 0;
+    train_config_free(config);
+    return error_set(err, MUSTER_E_INVALID, "setting model.architecture differs from '%s', the model's own",
+                     architecture);
+}
+
+/* ---- texts ---- */
+
+/* A list of texts that grows; the last one is followed by NULL. */
+struct texts {
+    char **items;
+    size_t count;
+};
+
+static int add_text(struct texts *texts, const struct knob *knob, const char *value)
+{
+    char **items = mem_realloc(texts->items, texts->count + 2, sizeof *items);
+    if (!items)
+        return -1;
+    texts->items = items;
+    items[texts->count + 1] = NULL;
+    items[texts->count] = mem_printf("%s=%s", knob->name, value);
+    return items[texts->count++] ? 0 : -1;
+}
+
+static int add_knob(struct texts *texts, const struct knob *knob, const struct train_config *config)
+{
+    if (knob->type == KNOB_LIST) {
+        char *const *list = *(char **const *)((const char *)config + knob->offset);
+        for (; list && *list; list++)
+            if (add_text(texts, knob, *list) < 0)
+                return -1;
+        return 0;
+    }
+    scope_buffer value = {0};
+    if (knob->type == KNOB_DOUBLE) /* with every digit */
+        return buffer_printf(&value, "%.17g", *(const double *)((const char *)config + knob->offset)) < 0
+                   ? -1
+                   : add_text(texts, knob, value.data);
+    if (knob_format(knob, config, &value) < 0)
+        return -1;
+    return add_text(texts, knob, value.data ? value.data : "");
+}
+
+char **train_settings_texts(const struct train_config *config, const char *section)
+{
+    const struct knob_table *table = train_config_table();
+    struct texts texts = {.items = mem_calloc(1, sizeof(char *))};
+    int result = texts.items ? 0 : -1;
+    for (size_t i = 0; !result && i < table->count; i++) {
+        const struct knob *knob = &table->knobs[i];
+        if (!strcmp(knob->section, section) && config->sources[i] != KNOB_FROM_DEFAULT &&
+            !is_of_program(knob))
+            result = add_knob(&texts, knob, config);
+    }
+    if (!result)
+        return texts.items;
+    train_settings_free(texts.items);
+    return NULL;
+}
+
+void train_settings_free(char **texts)
+{
+    for (size_t i = 0; texts && texts[i]; i++)
+        mem_free(texts[i]);
+    mem_free(texts);
+}

@@ -1,0 +1,134 @@
+/* muster_model.h - models: layers as straight lines of operations on values.
+ *
+ *     struct muster_model *m = muster_model_new("mine", &err);
+ *     int32_t tokens = muster_model_input(m, "tokens", MUSTER_I32, 1);
+ *     int32_t targets = muster_model_input(m, "targets", MUSTER_I32, 1);
+ *     muster_layer(m, "embedding");
+ *     int32_t table = muster_parameter(m, "table", 256, 64, MUSTER_NORMAL, 0.02, 0);
+ *     int32_t x = muster_embedding(m, tokens, table, -1);
+ *     muster_layer(m, "mlp");
+ *     int32_t h = muster_activation(m, muster_linear(m, x, 256, "up", 0.02, 0), "gelu_tanh");
+ *     x = muster_add(m, x, muster_linear(m, h, 64, "down", 0.02, 0));
+ *     muster_layer(m, "head");
+ *     muster_cross_entropy(m, x, table, targets);            the table is tied
+ *     if (muster_model_check(m, &err)) ...
+ *
+ * A model is written down once; backward, memory and sharding follow from it. Values, parameters, inputs and
+ * layers are handles, -1 on failure. The first failure stays in the model, every later call does nothing and
+ * returns -1, and muster_model_check, muster_trainer_open and muster_plan_text report it: no call has to be
+ * looked at. A value has a row for each position of each sequence, and a width: elements of a row. A model
+ * belongs to one thread while it is written. */
+#ifndef MUSTER_MODEL_H
+#define MUSTER_MODEL_H
+
+#include <stdint.h>
+
+#include "muster_world.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct muster_model;
+
+enum muster_dtype { MUSTER_I32 = 1 };
+enum muster_init {
+    MUSTER_ZERO,
+    MUSTER_ONE,
+    MUSTER_NORMAL /* with the given standard deviation; the same values in any world */
+};
+enum muster_flags {
+    MUSTER_FROZEN = 1,   /* not trained: no gradient, no optimizer state */
+    MUSTER_NO_DECAY = 2, /* never decays; without it training.decay and training.no_decay decide */
+    MUSTER_NO_BIAS = 4,  /* of muster_linear */
+    MUSTER_CAUSAL = 8,   /* of attention: a position sees itself and those before it */
+};
+
+/* A model of that name, owned by the caller; NULL: no memory. */
+MUSTER_API struct muster_model *muster_model_new(const char *name, struct muster_error *err);
+/* A model that libmuster brings: "gpt2" or "llama", with settings of section model ("model.layers=12", ...,
+ * NULL); they are those of muster-train's YAML. NULL stands for no settings. Otherwise the path of a folder
+ * of Hugging Face with a config.json, or of a checkpoint of llm.c, and no settings; muster_trainer_load reads
+ * its parameters. Inputs are "tokens" and "targets", parameters have Hugging Face's names. NULL:
+ * MUSTER_E_INVALID names the setting. */
+MUSTER_API struct muster_model *muster_model_open(const char *architecture, const char *const *settings,
+                                                  struct muster_error *err);
+/* Accepts NULL. A model may be freed while trainers use it. */
+MUSTER_API void muster_model_free(struct muster_model *model);
+/* Completes the model, which cannot be added to from then on: 0, or -1 with the first thing that is wrong
+ * with it, in one line: "mine: layer mlp: add reads values of 64 and 128 elements; they must be equal". */
+MUSTER_API int muster_model_check(struct muster_model *model, struct muster_error *err);
+
+/* Completes the model and returns the handle of its logits, for muster_trainer_forward. */
+MUSTER_API int32_t muster_model_logits(struct muster_model *model);
+
+/* An array of the batch; arrays are given to a trainer in the order of these calls. Of MUSTER_I32 and width
+ * 1: one number for each position. Names have at most 15 characters. */
+MUSTER_API int32_t muster_model_input(struct muster_model *model, const char *name, int32_t dtype,
+                                      int64_t width);
+
+/* ---- layers and parameters ---- */
+
+/* Ends the layer before and begins one: what is gathered, freed and computed as one. The value that its
+ * operations leave unread is its result, and the only one of its values that later layers may read. */
+MUSTER_API int32_t muster_layer(struct muster_model *model, const char *name);
+/* What the names of the open layer's next parameters begin with, in place of the layer's name and a dot. */
+MUSTER_API void muster_prefix(struct muster_model *model, const char *prefix);
+/* A parameter (rows, columns), or (rows) with columns 0; init: enum muster_init, scale: of MUSTER_NORMAL.
+ * A handle that is used by several operations or layers is one tied parameter; the same full name again gives
+ * the same handle, and is an error where shape or flags differ. */
+MUSTER_API int32_t muster_parameter(struct muster_model *model, const char *name, int64_t rows,
+                                    int64_t columns, int32_t init, double scale, uint32_t flags);
+
+/* ---- operations: values in, a value out ----
+ *
+ * name: of the operation's own parameters, which are called name.weight and name.bias. The functions ..._by
+ * take handles of parameters instead; -1: none. */
+
+/* in weight^T + bias; weight (width, width of in) of N(0, std^2), bias 0. flags: of both parameters,
+ * MUSTER_NO_BIAS. */
+MUSTER_API int32_t muster_linear(struct muster_model *model, int32_t in, int64_t width, const char *name,
+                                 double std, uint32_t flags);
+MUSTER_API int32_t muster_linear_by(struct muster_model *model, int32_t in, int32_t weight, int32_t bias);
+/* Over the elements of each row; weight 1, bias 0. */
+MUSTER_API int32_t muster_layer_norm(struct muster_model *model, int32_t in, const char *name, double epsilon,
+                                     uint32_t flags);
+MUSTER_API int32_t muster_layer_norm_by(struct muster_model *model, int32_t in, int32_t weight, int32_t bias,
+                                        double epsilon);
+MUSTER_API int32_t muster_rms_norm(struct muster_model *model, int32_t in, const char *name, double epsilon,
+                                   uint32_t flags);
+MUSTER_API int32_t muster_rms_norm_by(struct muster_model *model, int32_t in, int32_t weight, double epsilon);
+/* Turns pairs of elements of each head by their position: frequency theta^(-2i/head size), the halves of a
+ * head paired as in Llama. */
+MUSTER_API int32_t muster_rotary(struct muster_model *model, int32_t in, int32_t heads, double theta);
+/* For longer texts. kind: "linear", "llama3"; low, high, original: of llama3, as in Llama's config.json. */
+MUSTER_API int32_t muster_rotary_scaled(struct muster_model *model, int32_t in, int32_t heads, double theta,
+                                        const char *kind, double factor, double low, double high,
+                                        int32_t original);
+/* softmax(q k^T / sqrt(head size)) v; q of `heads` heads, k and v of kv_heads heads of the same size.
+ * flags: MUSTER_CAUSAL. */
+MUSTER_API int32_t muster_attention(struct muster_model *model, int32_t q, int32_t k, int32_t v,
+                                    int32_t heads, int32_t kv_heads, uint32_t flags);
+/* The same of one value whose rows hold q, k and v in turn. */
+MUSTER_API int32_t muster_attention_packed(struct muster_model *model, int32_t qkv, int32_t heads,
+                                           int32_t kv_heads, uint32_t flags);
+/* kind: "gelu_tanh" (GPT-2's), "gelu", "silu", "relu", "tanh", "sigmoid". */
+MUSTER_API int32_t muster_activation(struct muster_model *model, int32_t in, const char *kind);
+MUSTER_API int32_t muster_swiglu(struct muster_model *model, int32_t gate, int32_t up); /* silu(gate) up */
+MUSTER_API int32_t muster_add(struct muster_model *model, int32_t a, int32_t b);
+/* Drops elements with that probability in training and scales the others up; other ones at each place of use
+ * and in each step, the same ones in any world. */
+MUSTER_API int32_t muster_dropout(struct muster_model *model, int32_t in, double probability);
+/* table (vocabulary, width) [token] + positions (longest, width) [position]; positions -1: none. */
+MUSTER_API int32_t muster_embedding(struct muster_model *model, int32_t input, int32_t table,
+                                    int32_t positions);
+/* The end of every model: cross-entropy of the logits in weight^T, weight (vocabulary, width of in), against
+ * an input; -1 there does not count. Returns the handle of the logits, which muster_trainer_forward can give.
+ */
+MUSTER_API int32_t muster_cross_entropy(struct muster_model *model, int32_t in, int32_t weight,
+                                        int32_t targets);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,130 @@
+/* muster_trainer.h - one rank's share of a training run of any model.
+ *
+ * All ranks of a world open theirs with the same model and settings and make the same calls in the same
+ * order; every call blocks until its work is done. Calls on one trainer come from one thread at a time. After
+ * an error of a collective every later call returns that error.
+ *
+ * Settings are texts, "training.strategy=FULL_SHARD", NULL behind the last one: the keys of section training
+ * of muster-train's YAML, with its defaults (`muster-train --help` prints them). */
+#ifndef MUSTER_TRAINER_H
+#define MUSTER_TRAINER_H
+
+#include <stdint.h>
+
+#include "muster_model.h"
+#include "muster_world.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct muster_trainer;
+
+/* Collective. world NULL: a world of one; it must stay open until this returns. NULL on error: a setting
+ * that is unknown, out of range or without effect is MUSTER_E_INVALID and named; a model or batch that does
+ * not fit into memory is MUSTER_E_NOMEM before anything is allocated. A failure of one rank is an error on
+ * all of them. */
+MUSTER_API struct muster_trainer *muster_trainer_open(struct muster_world *world, struct muster_model *model,
+                                                      const char *const *settings, struct muster_error *err);
+/* Leaves and sets *trainer to NULL. */
+MUSTER_API void muster_trainer_close(struct muster_trainer **trainer);
+
+/* The plan of a rank 0 in a world of that size, without creating anything: bytes by kind. verbose: every
+ * buffer and every operation of a step too. The text, cut off at size - 1 bytes, is terminated (size 0: text
+ * may be NULL). Returns the length of the whole text, or -1. */
+MUSTER_API int64_t muster_plan_text(struct muster_model *model, int32_t world_size,
+                                    const char *const *settings, int32_t verbose, char *text, int64_t size,
+                                    struct muster_error *err);
+
+/* ---- steps ---- */
+
+struct muster_result {
+    uint32_t size;   /* sizeof(struct muster_result), set by the caller */
+    int32_t skipped; /* not 0: a gradient was not finite and the parameters are as before */
+    int32_t stop;    /* not 0: a rank asked to stop; the same on every rank */
+    int32_t reserved;
+    double loss;          /* mean over the step's targets of all ranks */
+    double grad_norm;     /* before clipping; 0 if not clipped */
+    double learning_rate; /* of this step */
+    int64_t targets;      /* that counted, over all ranks */
+    int64_t step_ns;      /* wall time */
+    int64_t comm_ns;      /* time that collectives took, waiting for late ranks included, added up */
+    int64_t exposed_ns;   /* of it, time in which compute was stalled; never more than comm_ns */
+    double loss_scale;    /* of this step; 0: none */
+    /* Where skipped: the first parameter in the order of the backward pass whose gradient is not finite, and
+     * the first rank that holds such a part of it; -1: none was found. */
+    int32_t nonfinite, nonfinite_rank;
+};
+
+/* One optimizer step. arrays: one for each input of the model, in their order, of this rank's samples one
+ * behind the other: a step has training.global_batch / ranks of them (figure "samples"), each of
+ * training.sequence_length positions. rows: the samples that there are, at most that many, 0 too: the others
+ * do not count, and arrays may end. Every number must be in the vocabulary; a target may be -1. result may be
+ * NULL. A batch that is refused on one rank is an error on all. */
+MUSTER_API int muster_trainer_train(struct muster_trainer *trainer, const void *const *arrays, int64_t rows,
+                                    struct muster_result *result, struct muster_error *err);
+/* Collective, after a step whose loss is not finite and that was not skipped: the same two of its gradients.
+ */
+MUSTER_API int muster_trainer_nonfinite(struct muster_trainer *trainer, int32_t *parameter, int32_t *rank,
+                                        struct muster_error *err);
+/* Forward only, without dropout; changes nothing. Collective. arrays, rows: of at most training.micro_batch
+ * samples (figure "micro_batch"). sums: of the losses, and the targets that counted, each over all ranks:
+ * sums[0] / sums[1] is the mean, and both may be added up over calls; NULL: not wanted. value: a handle of
+ * the model, whose (rows, positions, width) comes to out; -1: none. The logits are muster_cross_entropy's.
+ */
+MUSTER_API int muster_trainer_forward(struct muster_trainer *trainer, const void *const *arrays, int64_t rows,
+                                      int32_t value, float *out, double sums[2], struct muster_error *err);
+/* For all later steps: "learning_rate", "weight_decay", "beta1", "beta2", "epsilon" or "clip_norm" in place
+ * of what the settings give (NaN: as in the settings again); "stop": not 0: this rank asks all to stop after
+ * the next step; "targets": that count in every whole step over all ranks, where all of them are known
+ * (0: counted, by a collective before each step). */
+MUSTER_API int muster_trainer_set(struct muster_trainer *trainer, const char *name, double value,
+                                  struct muster_error *err);
+/* A figure by its name, NaN if there is none of that name. Of the last step: "loss", "grad_norm",
+ * "learning_rate", "targets", "skipped", "stop", "loss_scale", "step_ns", "comm_ns", "exposed_ns". Of the
+ * run: "steps" so far, "samples" of a step on this rank, "micro_batch", "micro_batches", "positions",
+ * "threads", "replicas", "parameters" (elements), "groups" that are gathered as one, "gathers_in_flight",
+ * "planned_bytes" (all memory that this rank will ever hold). */
+MUSTER_API double muster_trainer_figure(const struct muster_trainer *trainer, const char *name);
+/* Draws `count` tokens behind a prompt of at least one, from a language model whose first input is the
+ * token. Collective; rank 0 gets them, others may pass NULL. temperature 0: the most likely one. limit:
+ * tokens from it on are never drawn; 0: the vocabulary. Rank 0 holds all parameters meanwhile. */
+MUSTER_API int muster_trainer_generate(struct muster_trainer *trainer, const int32_t *prompt,
+                                       int64_t prompt_count, double temperature, uint64_t seed, int32_t limit,
+                                       int32_t *tokens, int64_t count, struct muster_error *err);
+
+/* ---- parameters ---- */
+
+/* Parameters are numbered from 0. The name lives as long as the trainer. NULL, 0 and -1 where there is no
+ * such parameter. */
+MUSTER_API int32_t muster_trainer_parameters(const struct muster_trainer *trainer);
+MUSTER_API int32_t muster_trainer_parameter(const struct muster_trainer *trainer, const char *name);
+MUSTER_API const char *muster_trainer_parameter_name(const struct muster_trainer *trainer, int32_t parameter);
+MUSTER_API int64_t muster_trainer_parameter_elements(const struct muster_trainer *trainer, int32_t parameter);
+/* Fills shape[0..1] (1 for what is not there) and returns the number of dimensions. */
+MUSTER_API int32_t muster_trainer_parameter_shape(const struct muster_trainer *trainer, int32_t parameter,
+                                                  int64_t shape[2]);
+/* Collective. values: all elements, on every rank; a rank that does not need them may pass NULL to get. */
+MUSTER_API int muster_trainer_get(struct muster_trainer *trainer, int32_t parameter, float *values,
+                                  struct muster_error *err);
+MUSTER_API int muster_trainer_put(struct muster_trainer *trainer, int32_t parameter, const float *values,
+                                  struct muster_error *err);
+
+/* Collective. Sets all parameters from a file of safetensors, a folder of Hugging Face (one file or shards)
+ * or a checkpoint of llm.c; each rank reads the elements that it holds. A failure of one rank is an error on
+ * all. */
+MUSTER_API int muster_trainer_load(struct muster_trainer *trainer, const char *path,
+                                   struct muster_error *err);
+/* Collective. Rank 0 writes all parameters, beside path and then renamed over it; only rank 0 gets an error
+ * of the file. format: "safetensors": one file, tensors named as the parameters; "hf": a folder for
+ * transformers' from_pretrained (of another model than "gpt2" and "llama": without a config.json); "pth": a
+ * state dict for torch.load(weights_only=True). */
+MUSTER_API int muster_trainer_export(struct muster_trainer *trainer, const char *path, const char *format,
+                                     struct muster_error *err);
+/* Whether rank 0 will be able to write there, found out before the training. */
+MUSTER_API int muster_export_probe(const char *path, const char *format, struct muster_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

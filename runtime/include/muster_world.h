@@ -1,0 +1,117 @@
+/* muster_world.h - the ranks of a job: their numbers, figures and data exchanged between them, progress and
+ * planned stops. Conventions: muster.h. */
+#ifndef MUSTER_WORLD_H
+#define MUSTER_WORLD_H
+
+#include <stdint.h>
+
+#include "proto/include/muster_error.h"
+
+#define MUSTER_API __attribute__((visibility("default")))
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* "0.1.0"; static. */
+MUSTER_API const char *muster_version(void);
+
+/* The text of an error, for bindings that treat the struct as 512 bytes of memory; lives as long as err. */
+MUSTER_API const char *muster_error_text(const struct muster_error *err);
+
+/* ---- progress ---- */
+
+/* Reports this rank's step, from 0, to the launcher; the first call arms hang detection for it (muster run
+ * --hang-timeout), a negative step suspends that until the next call. Never blocks. Outside of muster run
+ * it does nothing. -1 (MUSTER_E_INVALID) if MUSTER_HEARTBEAT_FD is not a pipe, (MUSTER_E_IO) if the
+ * launcher does not read it. */
+MUSTER_API int muster_heartbeat(int64_t step, struct muster_error *err);
+
+/* ---- planned stops ---- */
+
+enum muster_coming {
+    MUSTER_STOP_COMES,  /* of a kind that this library does not know */
+    MUSTER_NODES_JOIN,  /* the job goes on with more nodes */
+    MUSTER_NODE_LEAVES, /* the job goes on without a node */
+    MUSTER_JOB_STOPS
+};
+
+struct muster_notice {
+    uint32_t size;             /* sizeof(struct muster_notice), set by the caller */
+    int32_t coming;            /* enum muster_coming */
+    int32_t round;             /* that ends */
+    int32_t nodes, next_nodes; /* of this round and the next; next_nodes 0: none, -1: not known */
+    int32_t reserved;
+    int64_t deadline_ns; /* CLOCK_MONOTONIC: ranks still running then get SIGTERM */
+    double left_s;       /* until then, from this call */
+};
+
+/* Registers this rank for stop notices: instead of a SIGTERM it gets time to finish its step, save and
+ * exit. All ranks do so, or none. 1; 0 outside of muster run. -1 (MUSTER_E_INVALID) if MUSTER_NOTICE_FD is
+ * not a socket, (MUSTER_E_IO) if the launcher does not read it. */
+MUSTER_API int muster_notice_listen(struct muster_error *err);
+/* Whether a stop was announced to this rank: 1, and so from then on; 0 while there is none. notice may be
+ * NULL. Never blocks. Ranks receive the notice at different steps: before they act on it they must agree
+ * on one. Steps of a trainer carry the question: a rank that has a notice sets "stop" (muster_trainer_set),
+ * and every rank finds muster_result.stop set after the same step; without a trainer muster_world_reduce
+ * with MUSTER_MAX answers it. launcher/docs/notice.md has it in Python. -1 as above. */
+MUSTER_API int muster_notice(struct muster_notice *notice, struct muster_error *err);
+
+/* ---- the world ---- */
+
+/* One rank's membership in a job. An object belongs to one thread at a time. */
+struct muster_world;
+
+struct muster_world_options {
+    uint32_t size;      /* sizeof(struct muster_world_options) */
+    int64_t timeout_ms; /* of connecting and of waiting for other ranks; 0: 300,000 */
+    /* Where variables are read from; NULL: the process's environment. Ranks that are threads of one process
+     * give each its own. The texts need to live until muster_world_open returns. */
+    const char *(*get_environment)(void *context, const char *name);
+    void *context;
+};
+
+/* Joins the world that the environment describes: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, all or none
+ * of them, and LOCAL_RANK and LOCAL_WORLD_SIZE, as `muster run` and torchrun set them. Without RANK and
+ * WORLD_SIZE the variables of Open MPI, MVAPICH2, MPICH, Slurm's srun or another PMI count; MASTER_ADDR and
+ * MASTER_PORT, where not set, are then derived if all ranks can derive the same. Without any of them: a world
+ * of one. With TORCHELASTIC_USE_AGENT_STORE=True the launcher serves the store at MASTER_ADDR:MASTER_PORT;
+ * otherwise rank 0 serves it itself. options may be NULL. A variable that is missing or wrong is
+ * MUSTER_E_INVALID and named. */
+MUSTER_API struct muster_world *muster_world_open(const struct muster_world_options *options,
+                                                  struct muster_error *err);
+/* Leaves and sets *world to NULL. The rank that serves the store waits up to a second for the others. */
+MUSTER_API void muster_world_close(struct muster_world **world);
+
+MUSTER_API int muster_world_rank(const struct muster_world *world); /* 0..size-1 */
+MUSTER_API int muster_world_size(const struct muster_world *world);
+MUSTER_API int muster_world_local_rank(const struct muster_world *world); /* among the ranks of this node */
+MUSTER_API int muster_world_local_size(const struct muster_world *world);
+/* Collective: returns when every rank has called it as often as this one. Meant for start and end, not for
+ * loops: it goes through the store. MUSTER_E_TIMEOUT gives the number of missing ranks. */
+MUSTER_API int muster_world_barrier(struct muster_world *world, struct muster_error *err);
+
+/* Collective: whether all ranks can go on, before any of them waits for another one's work. failed: not 0
+ * where this rank cannot, with the reason in err. 0 if none failed; -1 with err unchanged on a rank that did,
+ * at once, and with "rank R cannot go on: ..." on the others. world NULL: a world of one. */
+MUSTER_API int muster_world_agree(struct muster_world *world, int32_t failed, struct muster_error *err);
+
+/* What muster_world_reduce makes of the ranks' values. */
+enum muster_reduction { MUSTER_SUM, MUSTER_MAX };
+
+/* Collective: every rank gets the sum or the maximum of all ranks' values, (count), in place and with the
+ * same bits; sums are made in the order of the ranks. count may be 0. For figures such as a loss or a count,
+ * not for tensors. world NULL: a world of one, where the values stay. MUSTER_E_TIMEOUT (of muster_world_open)
+ * names the ranks that are missing, MUSTER_E_PEER a rank that has gone or whose call differs; after them
+ * every later call fails. */
+MUSTER_API int muster_world_reduce(struct muster_world *world, double *values, int64_t count,
+                                   int32_t reduction, struct muster_error *err);
+/* Collective: data of the rank root, (bytes), comes to all ranks; bytes is the same everywhere. Errors and
+ * world NULL as above. */
+MUSTER_API int muster_world_broadcast(struct muster_world *world, void *data, int64_t bytes, int32_t root,
+                                      struct muster_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
