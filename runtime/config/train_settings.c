@@ -99,7 +99,7 @@ struct texts {
     size_t count;
 };
 
-static int add_text(struct texts *texts, const struct knob *knob, const char *value)
+static int settings_add(struct texts *texts, const struct knob *knob, const char *value)
 {
     char **items = mem_realloc(texts->items, texts->count + 2, sizeof *items);
     if (!items)
@@ -115,7 +115,7 @@ static int add_knob(struct texts *texts, const struct knob *knob, const struct t
     if (knob->type == KNOB_LIST) {
         char *const *list = *(char **const *)((const char *)config + knob->offset);
         for (; list && *list; list++)
-            if (add_text(texts, knob, *list) < 0)
+            if (settings_add(texts, knob, *list) < 0)
                 return -1;
         return 0;
     }
@@ -123,10 +123,10 @@ static int add_knob(struct texts *texts, const struct knob *knob, const struct t
     if (knob->type == KNOB_DOUBLE) /* with every digit */
         return buffer_printf(&value, "%.17g", *(const double *)((const char *)config + knob->offset)) < 0
                    ? -1
-                   : add_text(texts, knob, value.data);
+                   : settings_add(texts, knob, value.data);
     if (knob_format(knob, config, &value) < 0)
         return -1;
-    return add_text(texts, knob, value.data ? value.data : "");
+    return settings_add(texts, knob, value.data ? value.data : "");
 }
 
 char **train_settings_texts(const struct train_config *config, const char *section)

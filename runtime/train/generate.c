@@ -48,8 +48,8 @@ static void push(struct generator *g, int32_t token)
     g->context[g->used++] = token;
 }
 
-static int check_options(const struct generator *g, const struct generate_options *o,
-                         struct muster_error *err)
+static int generate_check(const struct generator *g, const struct generate_options *o,
+                          struct muster_error *err)
 {
     int64_t vocabulary = model_vocabulary(g->model);
     if (!vocabulary || g->kernels->dtype != DTYPE_F32)
@@ -72,7 +72,7 @@ static int check_options(const struct generator *g, const struct generate_option
 
 static int open_generator(struct generator *g, const struct generate_options *o, struct muster_error *err)
 {
-    if (check_options(g, o, err) < 0)
+    if (generate_check(g, o, err) < 0)
         return -1;
     int64_t vocabulary = model_vocabulary(g->model);
     g->limit = o->limit ? o->limit : (int)vocabulary;

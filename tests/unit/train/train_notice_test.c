@@ -93,7 +93,7 @@ static void what_is_wrong_is_named(void **state)
     struct muster_error err = {0};
     struct muster_notice heard = {.size = 4};
     assert_int_equal(muster_notice(&heard, &err), -1);
-    assert_non_null(strstr(err.text, "size is 4"));
+    assert_non_null(strstr(err.text, "muster_notice has the size 4"));
     heard.size = sizeof heard;
     int pipe_ends[2];
     assert_int_equal(pipe(pipe_ends), 0);
