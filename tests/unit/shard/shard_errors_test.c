@@ -186,7 +186,7 @@ ON_RANKS(wrong_calls_are_named)
 static int a_norm_that_is_not_finite_skips_body(struct test_model *m)
 {
     struct muster_shard_options options = small();
-    static float bad[30011], fine[30011], bias[7];
+    static __thread float bad[30011], fine[30011], bias[7];
     if (test_model_register(m, &options))
         return -1;
     MUST(m, muster_shard_ready(m->shard, err));
