@@ -223,6 +223,11 @@ static void the_kernels_kills_find_their_workers(void **state)
     assert_int_equal(attributed, 2);
     kernel_evidence_doubt(&account, account.opened, &later);
     assert_int_equal(later.oom_check, FAILURE_OOM_COUNTED);
+    const int64_t kills = later.oom_kills;
+    later.oom_kills = 0;
+    kernel_evidence_doubt(&account, account.opened, &later); /* it ended at the instant at which it began */
+    assert_int_equal(later.oom_check, FAILURE_OOM_COUNTED);
+    later.oom_kills = kills;
     account.opened = instant_add(account.opened, 1); /* it ended before the count began */
     kernel_evidence_doubt(&account, (struct instant){0}, &later);
     assert_int_equal(later.oom_check, FAILURE_OOM_COUNTED); /* a kill that was counted is one */

@@ -15,7 +15,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/walk.h"
 
-enum { SEEDS = 400, JOBS = 20, STEPS = 200, AGENTS = 7 };
+enum { SEEDS = 400, JOBS = 30, STEPS = 200, AGENTS = 7 };
 
 struct agent {
     char name[16];
@@ -105,9 +105,11 @@ static void saw_event(struct walk *walk, const struct membership_event *event)
     saw_failure(walk, &event->failure);
     for (int i = 0; i < event->other_count; i++) {
         const struct failure_brief *other = &event->others[i];
-        const int64_t brief[] = {other->rank, other->group_rank, other->pid, other->class_, other->after_ns};
+        const int64_t brief[] = {other->rank,   other->group_rank, other->pid,      other->class_,
+                                 other->signal, other->exit_code,  other->after_ns, other->wall_ns};
         walk_saw(walk, brief, sizeof brief);
         walk_saw_text(walk, other->host);
+        walk_saw_text(walk, other->excerpt);
     }
 }
 
@@ -480,7 +482,7 @@ static enum roster_job_state walk_one(struct walk *walk, bool *continued)
     j.roster = roster_create(&j.options, j.now, &err);
     assert_non_null(j.roster);
     assert_int_equal(roster_actions_init(&j.actions, roster_slot_count(j.roster), &err), 0);
-    if (walk_one_in(&j.walk, 3))
+    if (walk_one_in(&j.walk, 2))
         former_world(&j);
     for (int i = 0; i < STEPS; i++) {
         one_move(&j);

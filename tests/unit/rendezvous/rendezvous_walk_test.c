@@ -250,7 +250,7 @@ static void saw_frame(struct walk *walk, const char *data, size_t length, int *t
 {
     static struct wire_message out;
     struct muster_error err = {0};
-    memset(&out, 0, sizeof out);
+    memset(&out, 0x5a, sizeof out); /* another message was there before */
     int result = wire_decode(data, length, &out, &err);
     walk_saw_number(walk, result);
     if (result < 0) {
