@@ -87,6 +87,11 @@ struct muster_model *muster_model_open(const char *architecture, const char *con
     return model;
 }
 
+const char *muster_model_architecture(const struct muster_model *model)
+{
+    return model->known ? architecture_name(model->architecture.kind) : NULL;
+}
+
 struct muster_model *api_model_retain(struct muster_model *model)
 {
     atomic_fetch_add(&model->references, 1);

@@ -93,8 +93,27 @@ int muster_trainer_export(struct muster_trainer *t, const char *path, const char
     struct files_export what;
     if (find_format(format, &what, err) < 0)
         return -1;
+    if (t->config.output_dtype == TRAIN_OUTPUT_BF16 ||
+        (t->config.output_dtype == TRAIN_OUTPUT_AUTO && t->loaded_dtype == DTYPE_BF16))
+        what.dtype = DTYPE_BF16;
+    what.shard_bytes = t->config.output_shard_size;
     what.architecture = architecture_of(t);
+    what.folder = t->folder;
     return files_export(t->trainer, path, &what, err);
+}
+
+/* What an export takes over. */
+static int keep_source(struct muster_trainer *t, const struct files *files, struct muster_error *err)
+{
+    const char *folder = files_folder(files);
+    char *copy = folder ? mem_strdup(folder) : NULL;
+    if (folder && !copy)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the name of %s", folder);
+    mem_free(t->folder);
+    t->folder = copy;
+    t->loaded_dtype = files_dtype(files);
+    t->dropout = files_dropout(files);
+    return 0;
 }
 
 static int load(struct muster_trainer *t, const char *path, struct muster_error *err)
@@ -105,7 +124,7 @@ static int load(struct muster_trainer *t, const char *path, struct muster_error 
     const struct architecture *theirs = files_architecture(files);
     if (files_match(files, &t->model, theirs && t->shared->known ? theirs : architecture_of(t), err) < 0)
         return -1;
-    return files_load(files, t->trainer, err);
+    return files_load(files, t->trainer, err) || keep_source(t, files, err) ? -1 : 0;
 }
 
 int muster_trainer_load(struct muster_trainer *t, const char *path, struct muster_error *err)

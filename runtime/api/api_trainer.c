@@ -66,6 +66,7 @@ void api_release(struct muster_trainer *t)
     train_config_free(&t->config);
     mem_free(t->model.params);
     mem_free(t->model.layers);
+    mem_free(t->folder);
     muster_model_free(t->shared);
 }
 
@@ -131,6 +132,7 @@ struct muster_trainer *muster_trainer_open(struct muster_world *world, struct mu
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for a trainer");
         return NULL;
     }
+    t->loaded_dtype = DTYPE_COUNT;
     t->overrides = (struct api_overrides){NAN, NAN, NAN, NAN, NAN, NAN};
     if (open_trainer(t, world, model, settings, err) < 0)
         muster_trainer_close(&t);
@@ -243,7 +245,7 @@ static double planned_bytes(const struct plan *plan)
     X(micro_batches, t->plan.micro_batches) X(positions, t->plan.shape.T) X(threads, t->threads)             \
     X(replicas, t->plan.mesh.replicate) X(parameters, model_parameters(&t->model))                           \
     X(groups, plan->group_count) X(gathers_in_flight, plan->gathers_in_flight)                               \
-    X(planned_bytes, planned_bytes(plan))
+    X(planned_bytes, planned_bytes(plan)) X(dropout, t->dropout)
 /* clang-format on */
 
 double muster_trainer_figure(const struct muster_trainer *t, const char *name)

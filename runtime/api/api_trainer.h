@@ -19,6 +19,10 @@ struct muster_trainer {
     struct plan_options plan;
     struct trainer *trainer;
     int world_size, threads;
+    char *folder; /* of Hugging Face that was loaded last; NULL: none */
+    enum dtype
+        loaded_dtype; /* of its tensors, or those of another file; DTYPE_COUNT: none was, or they differ */
+    double dropout;   /* that its config.json gives, and which is not applied */
     struct api_overrides overrides;
     bool stop;
     int64_t targets;                  /* of a whole step, where they are known; 0: they are counted */

@@ -158,17 +158,34 @@ static int run_fail(const struct run *run, const struct muster_error *err)
     return is_usage(err->code) ? EXIT_CODE_USAGE : EXIT_CODE_FAILURE;
 }
 
+/* A model whose files give its sizes. */
+static int open_path(struct run *run, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    run->model = muster_model_open(c->model_path, NULL, err);
+    if (!run->model)
+        return -1;
+    const char *found = muster_model_architecture(run->model);
+    if (c->architecture == TRAIN_ARCHITECTURE_AUTO || !strcmp(found, train_config_architecture(c)))
+        return 0;
+    return error_set(err, MUSTER_E_INVALID, "model.path %s is a %s, but model.architecture is %s",
+                     c->model_path, found, train_config_architecture(c));
+}
+
 static int open_model(struct run *run, struct muster_error *err)
 {
-    char **texts = train_settings_texts(&run->config, "model");
-    run->settings = train_settings_texts(&run->config, "training");
-    if (texts && run->settings)
-        run->model =
-            muster_model_open(train_config_architecture(&run->config), (const char *const *)texts, err);
+    const struct train_config *c = &run->config;
+    char **texts = train_settings_texts(c, "model");
+    run->settings = train_settings_texts(c, "training");
+    int result = 0;
+    if (!texts || !run->settings)
+        result = error_set(err, MUSTER_E_NOMEM, "no memory for the settings");
+    else if (!train_config_gives_sizes(c))
+        result = open_path(run, err);
     else
-        (void)error_set(err, MUSTER_E_NOMEM, "no memory for the settings");
+        run->model = muster_model_open(train_config_architecture(c), (const char *const *)texts, err);
     train_settings_free(texts);
-    return run->model ? 0 : -1;
+    return run->model ? result : -1;
 }
 
 static int print_plan(struct run *run, const struct command *command, struct muster_error *err)
@@ -212,7 +229,8 @@ static int open_inputs(struct run *run, struct muster_error *err)
     run->targets = mem_calloc(count, sizeof *run->targets);
     if (!run->tokens || !run->targets)
         return error_set(err, MUSTER_E_NOMEM, "no memory for %d micro-batches", run->micro_batches);
-    return run->rank == 0 && saves(run) ? muster_export_probe(c->output, "safetensors", err) : 0;
+    return run->rank == 0 && saves(run) ? muster_export_probe(c->output, train_config_output_format(c), err)
+                                        : 0;
 }
 
 static int open_run(struct run *run, struct muster_error *err)
@@ -222,7 +240,10 @@ static int open_run(struct run *run, struct muster_error *err)
     if (muster_world_agree(run->world, open_inputs(run, err), err) < 0)
         return -1;
     run->trainer = muster_trainer_open(run->world, run->model, (const char *const *)run->settings, err);
-    return run->trainer ? muster_trainer_set(run->trainer, "targets", tokens, err) : -1;
+    if (!run->trainer ||
+        (c->model_path && *c->model_path && muster_trainer_load(run->trainer, c->model_path, err) < 0))
+        return -1;
+    return muster_trainer_set(run->trainer, "targets", tokens, err);
 }
 
 static long long figure(const struct run *run, const char *name)
@@ -251,10 +272,13 @@ static void say_start(struct run *run)
            (long long)data_tokens(run->data));
     printf("model: %s, %lld parameters in %lld groups; %s over %d ranks%s, %lld threads each; %s a rank "
            "planned, %lld gathers in flight\n",
-           train_config_architecture(c), figure(run, "parameters"), figure(run, "groups"),
+           muster_model_architecture(run->model), figure(run, "parameters"), figure(run, "groups"),
            train_config_strategy(c), run->world_size, replicas, figure(run, "threads"),
            text_format_bytes(bytes, sizeof bytes, run->progress.planned_bytes),
            figure(run, "gathers_in_flight"));
+    if (muster_trainer_figure(run->trainer, "dropout") > 0)
+        printf("model.path's config.json has a dropout of %g, which is not applied\n",
+               muster_trainer_figure(run->trainer, "dropout"));
     const enum dtype moves = train_config_dtype(c), reduces = train_config_reduce_dtype(c);
     if (moves != DTYPE_F32 || reduces != DTYPE_F32)
         printf("precision: parameters are kept and gathered in %s, gradients reduced in %s; on CPUs that is "
@@ -460,7 +484,7 @@ static int run_finish(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
     if (saves(run)) {
-        if (muster_trainer_export(run->trainer, c->output, "safetensors", err) < 0)
+        if (muster_trainer_export(run->trainer, c->output, train_config_output_format(c), err) < 0)
             return -1;
         if (run->rank == 0)
             printf("saved %s\n", c->output);

@@ -164,13 +164,13 @@ static int check_file(const char *name, const struct train_config *config, struc
     return train_config_check(prefix, config, TRAIN_ALL, err);
 }
 
-/* A model of this program is as long as its batches. */
+/* A model whose sizes are the keys' is as long as its batches. */
 static int complete(struct train_config *config, struct muster_error *err)
 {
     static const char key[] = "model.positions";
     const struct knob *knob = knob_find(train_config_table(), key, strlen(key), false, NULL);
     char text[32];
-    if (config->positions)
+    if (config->positions || !train_config_gives_sizes(config))
         return 0;
     (void)snprintf(text, sizeof text, "%lld", (long long)config->sequence_length); /* fits */
     return knob_set(train_config_table(), config, config->sources, knob, text, KNOB_FROM_RULE, key, err);

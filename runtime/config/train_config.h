@@ -16,7 +16,8 @@
 #include "runtime/train/loss_scale.h"
 #include "runtime/train/lr.h"
 
-enum { TRAIN_ARCHITECTURE_GPT2, TRAIN_ARCHITECTURE_LLAMA };
+enum { TRAIN_ARCHITECTURE_GPT2, TRAIN_ARCHITECTURE_LLAMA, TRAIN_ARCHITECTURE_AUTO };
+enum { TRAIN_OUTPUT_AUTO, TRAIN_OUTPUT_FP32, TRAIN_OUTPUT_BF16 };
 enum { TRAIN_TOKENIZER_BYTES };
 enum { TRAIN_CONFIG_KEYS = 128 }; /* rows of the table at most */
 enum { TRAIN_NONFINITE_SKIP, TRAIN_NONFINITE_STOP, TRAIN_NONFINITE_ROLL_BACK };
@@ -56,8 +57,12 @@ struct train_config {
     int64_t threads;      /* of the compute stream; 0: cores / local world size */
     int64_t memory_limit; /* bytes a rank may plan; 0: the machine's free memory */
     double timeout_s;     /* of a collective */
-    char *output;         /* safetensors file written at the end; "" for none */
+    char *output;         /* written at the end; "" for none */
+    int output_format;    /* enum files_format */
+    int output_dtype;     /* TRAIN_OUTPUT_... */
+    int64_t output_shard_size;
     /* model */
+    char *model_path; /* files of parameters; "": values are drawn */
     int architecture;
     int64_t layers, channels, heads, vocabulary;
     int64_t positions; /* longest sequence; 0: sequence_length */
@@ -79,8 +84,13 @@ struct train_config {
 };
 
 const struct knob_table *train_config_table(void);
-const char *train_config_architecture(const struct train_config *config); /* "gpt2" */
-const char *train_config_strategy(const struct train_config *config);     /* "FULL_SHARD" */
+const char *train_config_architecture(
+    const struct train_config *config); /* "llama"; "gpt2" where it is left open */
+const char *train_config_output_format(const struct train_config *config); /* "hf" */
+const char *train_config_strategy(const struct train_config *config);      /* "FULL_SHARD" */
+
+/* Whether the keys of section model are the sizes; otherwise model.path has them. */
+bool train_config_gives_sizes(const struct train_config *config);
 
 void train_config_free(struct train_config *config);
 

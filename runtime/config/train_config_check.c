@@ -6,6 +6,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "runtime/files/files.h"
 
 enum { TEXT_SIZE = 160 };
 
@@ -16,12 +17,15 @@ enum { TEXT_SIZE = 160 };
 #define CYCLE            ONLY(LR_ONE_CYCLE)
 #define ADAM             (ONLY(OPTIMIZER_ADAMW) | ONLY(OPTIMIZER_ADAM))
 #define LLAMA            ONLY(TRAIN_ARCHITECTURE_LLAMA)
+#define NOT_EMPTY        1 /* a text */
+#define SIZES            2 /* a path to files that do not give the sizes of their model */
 #define SCALED           (ONLY(ROTARY_LINEAR) | ONLY(ROTARY_LLAMA3))
 
 /* Keys that have an effect only beside these values of another one. */
 static const struct effect {
     const char *key, *other;
-    unsigned values; /* bits of the other one's choices; 0 where it is a number: all but 0 */
+    unsigned values; /* bits of the other one's choices; 0 where it is a number: all but 0; NOT_EMPTY or SIZES
+                        where it is a text */
 } effects[] = {
     {"training.min_learning_rate", "training.schedule", MINIMUM},
     {"training.warmup_type", "training.schedule", DEEPSPEED_WARMUP},
@@ -42,6 +46,24 @@ static const struct effect {
     {"training.dampening", "training.optimizer", ONLY(OPTIMIZER_SGD)},
     {"training.dampening", "training.momentum", 0},
     {"training.nesterov", "training.optimizer", ONLY(OPTIMIZER_SGD)},
+    {"training.output_format", "training.output", NOT_EMPTY},
+    {"model.layers", "model.path", SIZES},
+    {"model.channels", "model.path", SIZES},
+    {"model.heads", "model.path", SIZES},
+    {"model.vocabulary", "model.path", SIZES},
+    {"model.positions", "model.path", SIZES},
+    {"model.kv_heads", "model.path", SIZES},
+    {"model.head_size", "model.path", SIZES},
+    {"model.hidden", "model.path", SIZES},
+    {"model.tied", "model.path", SIZES},
+    {"model.attention_bias", "model.path", SIZES},
+    {"model.norm_epsilon", "model.path", SIZES},
+    {"model.rope_theta", "model.path", SIZES},
+    {"model.rope_scaling", "model.path", SIZES},
+    {"model.rope_factor", "model.path", SIZES},
+    {"model.rope_low_frequency", "model.path", SIZES},
+    {"model.rope_high_frequency", "model.path", SIZES},
+    {"model.rope_original_positions", "model.path", SIZES},
     {"model.kv_heads", "model.architecture", LLAMA},
     {"model.head_size", "model.architecture", LLAMA},
     {"model.hidden", "model.architecture", LLAMA},
@@ -65,15 +87,27 @@ static const struct knob *row_of(const char *key)
     return knob_find(train_config_table(), key, strlen(key), false, NULL);
 }
 
+static bool text_helps(const char *text, unsigned values)
+{
+    static const char ending[] = ".safetensors";
+    size_t length = text ? strlen(text) : 0, end = sizeof ending - 1;
+    return values == NOT_EMPTY ? length > 0
+                               : !length || (length > end && !strcmp(text + length - end, ending));
+}
+
 static bool helps(const struct knob *other, const struct train_config *c, unsigned values)
 {
     const void *at = (const char *)c + other->offset;
+    if (other->type == KNOB_TEXT)
+        return text_helps(*(char *const *)at, values);
     return other->type == KNOB_CHOICE ? values >> *(const int *)at & 1 : *(const double *)at != 0;
 }
 
 /* "cosine, linear or wsd": the choices in `values`, or "more than 0". */
 static const char *name_values(const struct knob *other, unsigned values, char out[TEXT_SIZE])
 {
+    if (other->type == KNOB_TEXT)
+        return values == NOT_EMPTY ? "a path" : "a .safetensors file, which does not give its sizes";
     if (other->type != KNOB_CHOICE)
         return "more than 0";
     *out = '\0';
@@ -102,6 +136,11 @@ static int check_effect(const char *name, const struct train_config *c, const st
     return error_set(err, MUSTER_E_INVALID, "%s%s has no effect with %s: %s; remove it or set %s to %s", name,
                      effect->key, effect->other, value.data, effect->other,
                      name_values(other, effect->values, values));
+}
+
+bool train_config_gives_sizes(const struct train_config *config)
+{
+    return text_helps(config->model_path, SIZES);
 }
 
 struct lr_schedule train_config_schedule(const struct train_config *config)
@@ -148,6 +187,11 @@ static int check_model(const char *name, const struct train_config *c, struct mu
 
 static int check_data(const char *name, const struct train_config *c, struct muster_error *err)
 {
+    /* Not an effect: the public API names the format when it exports. */
+    static const struct effect shards = {"training.output_shard_size", "training.output_format",
+                                         ONLY(FILES_HF)};
+    if (check_effect(name, c, &shards, err) < 0)
+        return -1;
     if (c->tokenizer == TRAIN_TOKENIZER_BYTES && c->vocabulary < 256)
         return error_set(err, MUSTER_E_INVALID,
                          "%smodel.vocabulary %lld is below 256, and data.tokenizer is bytes", name,

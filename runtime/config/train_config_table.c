@@ -1,6 +1,7 @@
 /* train_config_table.c - the settings of muster-train: one row a key. See train_config.h. */
 #include "runtime/config/train_config.h"
 
+#include "runtime/files/files.h"
 #include "runtime/plan/plan.h"
 
 #define PLAN_STRATEGY_NAME(symbol, name) name,
@@ -25,7 +26,13 @@ static const char *const warmups[] = {"log", "linear", NULL}; /* enum lr_warmup 
 static const char *const dtypes[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const reduce_dtypes[] = {"dtype", "fp32", "bf16", "fp16", NULL};
 static const char *const nonfinite_policies[] = {"skip", "stop", "roll_back", NULL}; /* TRAIN_NONFINITE_... */
-static const char *const architectures[] = {"gpt2", "llama", NULL};
+static const char *const architectures[] = {"gpt2", "llama", "auto", NULL};
+static const char *const output_formats[] = {
+#define FILES_FORMAT_NAME(symbol, name) name,
+    FILES_FORMATS(FILES_FORMAT_NAME)
+#undef FILES_FORMAT_NAME
+        NULL};
+static const char *const output_dtypes[] = {"auto", "fp32", "bf16", NULL};
 static const char *const rope_scalings[] = {"none", "linear", "llama3", NULL}; /* enum rotary_kind */
 static const char *const tokenizers[] = {"bytes", NULL};
 
@@ -387,14 +394,46 @@ static const struct knob rows[] = {
      .offset = AT(output),
      .initial = "",
      .section = "training",
-     .help = "safetensors file written at the end; empty: none"},
+     .help = "parameters are written there at the end: a file, for hf a folder; empty: nowhere"},
+    {.name = "training.output_format",
+     .type = KNOB_CHOICE,
+     .offset = AT(output_format),
+     .initial = "safetensors",
+     .choices = output_formats,
+     .section = "training",
+     .help = "safetensors: one file; hf: a folder that transformers' from_pretrained reads, with "
+             "model.path's tokenizer; pth: a state dict for torch.load"},
+    {.name = "training.output_dtype",
+     .type = KNOB_CHOICE,
+     .offset = AT(output_dtype),
+     .initial = "auto",
+     .choices = output_dtypes,
+     .section = "training",
+     .help = "of tensors in files; auto: bf16 where model.path's are, else fp32"},
+    {.name = "training.output_shard_size",
+     .type = KNOB_BYTES,
+     .offset = AT(output_shard_size),
+     .initial = "0",
+     .min = 0,
+     .max = 1e15,
+     .unit = "bytes",
+     .section = "training",
+     .help = "hf: most bytes of tensors in one file; 0: one file"},
+    {.name = "model.path",
+     .type = KNOB_TEXT,
+     .offset = AT(model_path),
+     .initial = "",
+     .section = "model",
+     .help =
+         "parameters to begin with: a folder of Hugging Face (with its config.json), a checkpoint of llm.c, "
+         "or one safetensors file, whose sizes are the keys below; empty: they are drawn"},
     {.name = "model.architecture",
      .type = KNOB_CHOICE,
      .offset = AT(architecture),
-     .initial = "gpt2",
+     .initial = "auto",
      .choices = architectures,
      .section = "model",
-     .help = "architecture"},
+     .help = "auto: model.path's, gpt2 without one"},
     {.name = "model.layers",
      .type = KNOB_INT,
      .offset = AT(layers),
@@ -579,9 +618,15 @@ const struct knob_table *train_config_table(void)
     return &table;
 }
 
+const char *train_config_output_format(const struct train_config *config)
+{
+    return output_formats[config->output_format];
+}
+
 const char *train_config_architecture(const struct train_config *config)
 {
-    return architectures[config->architecture];
+    return architectures[config->architecture == TRAIN_ARCHITECTURE_AUTO ? TRAIN_ARCHITECTURE_GPT2
+                                                                         : config->architecture];
 }
 
 const char *train_config_strategy(const struct train_config *config)

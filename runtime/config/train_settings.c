@@ -8,7 +8,7 @@
 #include "runtime/config/train_config_check.h"
 
 /* Keys of section training that are the program's alone. */
-static const char *const of_program[] = {"training.output"};
+static const char *const of_program[] = {"training.output", "training.output_format", "model.path"};
 
 static int refuse_key(const char *key, size_t length, struct muster_error *err)
 {

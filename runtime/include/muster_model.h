@@ -53,6 +53,8 @@ MUSTER_API struct muster_model *muster_model_new(const char *name, struct muster
  * MUSTER_E_INVALID names the setting. */
 MUSTER_API struct muster_model *muster_model_open(const char *architecture, const char *const *settings,
                                                   struct muster_error *err);
+/* "gpt2" or "llama"; NULL: a model of the caller's own. */
+MUSTER_API const char *muster_model_architecture(const struct muster_model *model);
 /* Accepts NULL. A model may be freed while trainers use it. */
 MUSTER_API void muster_model_free(struct muster_model *model);
 /* Completes the model, which cannot be added to from then on: 0, or -1 with the first thing that is wrong

@@ -84,7 +84,8 @@ MUSTER_API int muster_trainer_set(struct muster_trainer *trainer, const char *na
  * "learning_rate", "targets", "skipped", "stop", "loss_scale", "step_ns", "comm_ns", "exposed_ns". Of the
  * run: "steps" so far, "samples" of a step on this rank, "micro_batch", "micro_batches", "positions",
  * "threads", "replicas", "parameters" (elements), "groups" that are gathered as one, "gathers_in_flight",
- * "planned_bytes" (all memory that this rank will ever hold). */
+ * "planned_bytes" (all memory that this rank will ever hold), "dropout" (the largest probability in the
+ * config.json of files that were loaded; it is not applied). */
 MUSTER_API double muster_trainer_figure(const struct muster_trainer *trainer, const char *name);
 /* Draws `count` tokens behind a prompt of at least one, from a language model whose first input is the
  * token. Collective; rank 0 gets them, others may pass NULL. temperature 0: the most likely one. limit:
@@ -111,14 +112,15 @@ MUSTER_API int muster_trainer_put(struct muster_trainer *trainer, int32_t parame
                                   struct muster_error *err);
 
 /* Collective. Sets all parameters from a file of safetensors, a folder of Hugging Face (one file or shards)
- * or a checkpoint of llm.c; each rank reads the elements that it holds. A failure of one rank is an error on
- * all. */
+ * or a checkpoint of llm.c; each rank reads the elements that it holds. MUSTER_E_INVALID lists tensors that
+ * are missing, unexpected or of a wrong shape. A failure of one rank is an error on all. */
 MUSTER_API int muster_trainer_load(struct muster_trainer *trainer, const char *path,
                                    struct muster_error *err);
 /* Collective. Rank 0 writes all parameters, beside path and then renamed over it; only rank 0 gets an error
  * of the file. format: "safetensors": one file, tensors named as the parameters; "hf": a folder for
- * transformers' from_pretrained (of another model than "gpt2" and "llama": without a config.json); "pth": a
- * state dict for torch.load(weights_only=True). */
+ * transformers' from_pretrained (of another model than "gpt2" and "llama": without a config.json), in shards
+ * of training.output_shard_size, with the tokenizer of the folder that was loaded; "pth": a state dict for
+ * torch.load(weights_only=True). Tensors are of training.output_dtype. */
 MUSTER_API int muster_trainer_export(struct muster_trainer *trainer, const char *path, const char *format,
                                      struct muster_error *err);
 /* Whether rank 0 will be able to write there, found out before the training. */

@@ -223,6 +223,73 @@ def llmc(trips, model):
         model.float()
 
 
+YAML = """training: {{steps: 2, micro_batch: 1, global_batch: 4, sequence_length: 16, learning_rate: 0, min_learning_rate: 0,
+  warmup_steps: 0, threads: 1, output: "{out}", output_format: {form}}}
+model: {{path: "{path}"}}
+data: {{path: "{text}"}}
+logging: {{sample_length: 0}}
+"""
+
+
+def program(trips, path, out, form="hf", ranks=1, more=(), check=True):
+    """muster-train with a learning rate of 0: what goes in comes out."""
+    text, config = trips.new("text"), trips.new("config.yaml")
+    text.write_text("the quick brown fox jumps over the lazy dog. " * 20)
+    config.write_text(YAML.format(path=path, out=out, form=form, text=text))
+    launch = [BUILD / "bin" / "muster", "run", "--standalone", f"--nproc_per_node={ranks}"] if ranks > 1 else []
+    return run(*launch, BUILD / "bin" / "muster-train", config, *(part for word in more for part in ("--set", word)), check=check)
+
+
+def programs(trips):
+    """model.path and training.output_format of muster-train; sizes that hold bytes as tokens."""
+    torch.manual_seed(3)
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
+        vocab_size=300, n_positions=32, n_embd=32, n_layer=2, n_head=4, attn_implementation="eager"))
+    first = trips.new("for muster-train")
+    model.save_pretrained(first, max_shard_size=70000)
+    (first / "merges.txt").write_text("a b")
+    for ranks in (1, 2):
+        second, state = trips.new(), trips.new("state.pth")
+        done = program(trips, first, second, ranks=ranks, more=["training.output_shard_size=70000"])
+        trips.check_equal(f"muster-train, {ranks} ranks", first, second)
+        trips.check(f"muster-train, {ranks} ranks: what it prints", "model: gpt2, " in done.stdout and "dropout of 0.1" in done.stdout)
+        program(trips, first, state, "pth", ranks, more=["training.output_dtype=bf16"])
+        read = torch.load(state, weights_only=True)
+        trips.check(f"muster-train, {ranks} ranks: model.pth in bf16",
+                    all(torch.equal(read[key], value.bfloat16()) for key, value in model.state_dict().items()))
+    binary = trips.new("gpt2.bin")
+    llmc_file(model, binary, 3)
+    second = trips.new()
+    program(trips, binary, second, ranks=2)
+    back, info = loads(second, type(model))
+    trips.check("muster-train, llm.c", not info and same_state(back, model), info or "")
+
+    config = (first / "config.json").read_text()
+    index = (first / "model.safetensors.index.json").read_text()
+    for what, name, before, after, words in (
+            ("an activation", "config.json", '"gelu_new"', '"relu"', "activation_function is \"relu\""),
+            ("another model", "config.json", '"gpt2"', '"mamba"', "model_type is \"mamba\""),
+            ("a wrong size", "config.json", '"n_embd": 32', '"n_embd": 64', "have a wrong shape: "),
+            ("a missing layer", "config.json", '"n_layer": 2', '"n_layer": 3', "12 tensors are missing: transformer.h.2.ln_1.weight"),
+            ("a tensor too many", "config.json", '"n_layer": 2', '"n_layer": 1', "12 are unexpected: transformer.h.1.attn.c_attn.bias"),
+            ("a shard elsewhere", "model.safetensors.index.json", '"model-00001', '"../model-00001', "which is no file beside it")):
+        (first / "config.json").write_text(config)
+        (first / "model.safetensors.index.json").write_text(index)
+        text = (first / name).read_text()
+        assert before in text, what
+        (first / name).write_text(text.replace(before, after))
+        for ranks in (1, 2):
+            done = program(trips, first, trips.new(), ranks=ranks, check=False)
+            trips.check(f"{what} is refused, {ranks} ranks", done.returncode == 2 and words in done.stderr, done.stderr if words not in done.stderr else "")
+    (first / "config.json").write_text(config)
+    (first / "model.safetensors.index.json").write_text(index)
+    for more, words in ((["model.layers=2"], "model.layers has no effect with model.path"),
+                        (["model.architecture=llama"], "is a gpt2, but model.architecture is llama"),
+                        (["training.output_format=pth", "training.output_shard_size=1M"], "training.output_shard_size has no effect")):
+        done = program(trips, first, trips.new(), more=more, check=False)
+        trips.check(f"{more[0]} is refused", done.returncode == 2 and words in done.stderr, done.stderr if words not in done.stderr else "")
+
+
 def main():
     torch.set_num_threads(1)  # tiny products, and other tests run beside this one
     with tempfile.TemporaryDirectory(prefix="muster files ") as folder:
@@ -233,6 +300,7 @@ def main():
             state_dicts(trips, name, model)
             if name == "gpt2":
                 llmc(trips, model)
+        programs(trips)
     print(f"{len(trips.failures)} failures")
     return 1 if trips.failures else 0
 

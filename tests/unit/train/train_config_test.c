@@ -87,7 +87,7 @@ static const struct {
     {"training:\n\tsteps: 5\n", "not valid YAML"},
     {"training:\n  strategy: ZERO\n", "t.yaml:2:13: training.strategy: 'ZERO' is not one of NO_SHARD"},
     {"model:\n  heads: 5\n", "t.yaml: model.channels 128 is not a multiple of model.heads 5"},
-    {"model:\n  tied: true\n", "t.yaml: model.tied has no effect with model.architecture: gpt2; remove it or "
+    {"model:\n  tied: true\n", "t.yaml: model.tied has no effect with model.architecture: auto; remove it or "
                                "set model.architecture to llama"},
     {"model: {architecture: llama, rope_low_frequency: 2, rope_scaling: linear}\n",
      "t.yaml: model.rope_low_frequency has no effect with model.rope_scaling: linear; remove it or set "

@@ -1,0 +1,183 @@
+/* files_bench.c - models in and out of files against the same bytes written and read plainly.
+ *
+ *     files_bench [ROUNDS [FOLDER]]
+ *
+ * A GPT-2 124M on one rank, in float32 and bf16: exported as a folder of Hugging Face, and imported again,
+ * with the file in the page cache and after it was dropped from it. The limit of each, in the same round: as
+ * many bytes written in pieces of 1 MB and synced, and read in such pieces. Prints medians and ratios. FOLDER
+ * (default: .) says which disk. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/base/clock.h"
+#include "proto/base/guard.h"
+#include "runtime/files/files.h"
+
+enum { ROUNDS_MOST = 21, PIECE = 1 << 20 };
+
+static const struct architecture model_124m = {
+    .kind = ARCHITECTURE_GPT2,
+    .gpt2 = {.layers = 12, .channels = 768, .heads = 12, .vocab = 50257, .max_positions = 1024}};
+
+enum { EXPORT, WRITE, IMPORT, READ, IMPORT_COLD, READ_COLD, MEASURES };
+
+struct bench {
+    char folder[256], model[300], plain[300];
+    enum dtype dtype;
+    struct trainer *trainer;
+    int64_t bytes;
+    char *piece;
+    double seconds[MEASURES][ROUNDS_MOST];
+};
+
+static double since(struct instant start)
+{
+    return (double)instant_diff_ns(clock_now(NULL), start) / 1e9;
+}
+
+static double write_plainly(const struct bench *b)
+{
+    struct instant start = clock_now(NULL);
+    int fd = open(b->plain, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    bool good = fd >= 0;
+    for (int64_t done = 0; good && done < b->bytes; done += PIECE)
+        good = write(fd, b->piece, PIECE) == PIECE;
+    good = good && !fsync(fd);
+    if (fd >= 0)
+        good = !close(fd) && good;
+    return good ? since(start) : -1;
+}
+
+static double read_plainly(const struct bench *b)
+{
+    struct instant start = clock_now(NULL);
+    int fd = open(b->model, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? 1 : -1;
+    while (got > 0)
+        got = read(fd, b->piece, PIECE);
+    if (fd >= 0)
+        (void)close(fd);
+    return got < 0 ? -1 : since(start);
+}
+
+static int drop(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int failed = fd < 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    if (fd >= 0)
+        (void)close(fd);
+    return failed;
+}
+
+static double export_model(const struct bench *b, struct muster_error *err)
+{
+    const struct files_export what = {.format = FILES_HF, .dtype = b->dtype, .architecture = &model_124m};
+    struct instant start = clock_now(NULL);
+    return files_export(b->trainer, b->folder, &what, err) ? -1 : since(start);
+}
+
+static double import_model(const struct bench *b, struct muster_error *err)
+{
+    struct instant start = clock_now(NULL);
+    GUARD(guard_files) struct files *files = files_open(b->folder, err);
+    if (!files || files_match(files, trainer_model(b->trainer), &model_124m, err) ||
+        files_load(files, b->trainer, err))
+        return -1;
+    return since(start);
+}
+
+static int one_round(struct bench *b, int round, struct muster_error *err)
+{
+    struct stat status;
+    b->seconds[EXPORT][round] = export_model(b, err);
+    if (b->seconds[EXPORT][round] < 0 || stat(b->model, &status))
+        return -1;
+    b->bytes = status.st_size;
+    b->seconds[WRITE][round] = write_plainly(b);
+    b->seconds[READ][round] = read_plainly(b);
+    b->seconds[IMPORT][round] = import_model(b, err);
+    bool dropped = !drop(b->model);
+    b->seconds[IMPORT_COLD][round] = import_model(b, err);
+    dropped = dropped && !drop(b->model);
+    b->seconds[READ_COLD][round] = read_plainly(b);
+    for (int i = 0; i < MEASURES; i++)
+        dropped = dropped && b->seconds[i][round] >= 0;
+    return dropped ? 0 : -1;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, compare);
+    return values[count / 2];
+}
+
+static void print_row(struct bench *b, const char *what, int measure, int limit, int rounds)
+{
+    double ours = median(b->seconds[measure], rounds), plain = median(b->seconds[limit], rounds);
+    double megabytes = (double)b->bytes / 1e6;
+    printf("%-5s %-28s %7.0f MB/s, plainly %7.0f MB/s: %.2f\n", dtype_name(b->dtype), what, megabytes / ours,
+           megabytes / plain, plain / ours);
+}
+
+static int run(struct bench *b, int rounds, struct muster_error *err)
+{
+    for (int d = 0; d < 2; d++) {
+        b->dtype = d ? DTYPE_BF16 : DTYPE_F32;
+        for (int i = 0; i < rounds; i++) {
+            if (one_round(b, i, err))
+                return -1;
+        }
+        print_row(b, "export, synced", EXPORT, WRITE, rounds);
+        print_row(b, "import, file in memory", IMPORT, READ, rounds);
+        print_row(b, "import, file on the disk", IMPORT_COLD, READ_COLD, rounds);
+        (void)fflush(stdout);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct muster_error err = {0};
+    struct bench b = {0};
+    int rounds = argc > 1 ? atoi(argv[1]) : 5;
+    rounds = rounds < 1 ? 1 : rounds > ROUNDS_MOST ? ROUNDS_MOST : rounds;
+    (void)snprintf(b.folder, sizeof b.folder, "%s/files_bench.XXXXXX", argc > 2 ? argv[2] : ".");
+    if (!mkdtemp(b.folder)) {
+        perror(b.folder);
+        return 1;
+    }
+    (void)snprintf(b.model, sizeof b.model, "%s/model.safetensors", b.folder);
+    (void)snprintf(b.plain, sizeof b.plain, "%s/plain", b.folder);
+    struct model *model = architecture_model(&model_124m, &err);
+    const struct trainer_options options = {
+        .plan = {.strategy = STRATEGY_NO_SHARD, .shape = {1, 8}, .mesh = {1, 1, 1}, .micro_batches = 1},
+        .world_size = 1,
+        .threads = 1,
+        .timeout_ns = 60 * NS_PER_S,
+    };
+    b.piece = mem_calloc(PIECE, 1);
+    b.trainer = model && b.piece ? trainer_create(model, &options, &err) : NULL;
+    int failed = !b.trainer || run(&b, rounds, &err);
+    if (failed)
+        fprintf(stderr, "files_bench: %s\n", err.text[0] ? err.text : "a file could not be written or read");
+    trainer_destroy(b.trainer);
+    model_destroy(model);
+    mem_free(b.piece);
+    (void)unlink(b.plain);
+    (void)unlink(b.model);
+    char config[300];
+    (void)snprintf(config, sizeof config, "%s/config.json", b.folder);
+    (void)unlink(config);
+    (void)rmdir(b.folder);
+    return failed;
+}
