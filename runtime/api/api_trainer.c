@@ -150,14 +150,15 @@ void muster_trainer_close(struct muster_trainer **trainer)
 
 /* ---- the plan as text ---- */
 
-static int format_plan(const struct muster_trainer *t, bool verbose, struct buffer *out,
+static int format_plan(const struct muster_trainer *t, int verbose, struct buffer *out,
                        struct muster_error *err)
 {
     struct plan plan;
     if (plan_build(&t->model, &t->plan, &plan, err) < 0)
         return -1;
-    int result = plan_summary(&t->model, &plan, out);
-    if (!result && verbose)
+    int result =
+        verbose == MUSTER_PLAN_JSON ? plan_json(&t->model, &plan, out) : plan_summary(&t->model, &plan, out);
+    if (!result && verbose == MUSTER_PLAN_VERBOSE)
         result = plan_dump(&t->model, &plan, out);
     plan_free(&plan);
     return result < 0 ? error_set(err, MUSTER_E_NOMEM, "no memory to print the plan") : 0;
@@ -166,6 +167,9 @@ static int format_plan(const struct muster_trainer *t, bool verbose, struct buff
 int64_t muster_plan_text(struct muster_model *model, int32_t world_size, const char *const *settings,
                          int32_t verbose, char *text, int64_t size, struct muster_error *err)
 {
+    if (verbose < 0 || verbose > MUSTER_PLAN_JSON)
+        return error_set(err, MUSTER_E_INVALID, "a plan as text of kind %d: use 0 to %d", verbose,
+                         MUSTER_PLAN_JSON);
     if (world_size < 1 || size < 0 || (size && !text))
         return error_set(err, MUSTER_E_INVALID,
                          "a plan of %d ranks for %lld bytes of text: use 1 rank and 0 bytes "

@@ -34,7 +34,8 @@ struct command {
     const char *config_path;
     char *overrides[OVERRIDE_LIMIT];
     int override_count;
-    bool plan, verbose, help, version;
+    bool plan, help, version;
+    int verbose;        /* 0, MUSTER_PLAN_VERBOSE or MUSTER_PLAN_JSON */
     int64_t world_size; /* for --plan; 0: the current world */
 };
 
@@ -76,7 +77,9 @@ static int take_option(struct command *command, char *const argv[], int argc, in
     if (!strcmp(name, "--plan"))
         command->plan = true;
     else if (!strcmp(name, "--verbose"))
-        command->verbose = true;
+        command->verbose = MUSTER_PLAN_VERBOSE;
+    else if (!strcmp(name, "--output=json"))
+        command->verbose = MUSTER_PLAN_JSON;
     else if (!strcmp(name, "--help") || !strcmp(name, "-h"))
         command->help = true;
     else if (!strcmp(name, "--version"))
@@ -93,7 +96,7 @@ static int take_option(struct command *command, char *const argv[], int argc, in
             command->world_size > 1 << 20)
             return usage_error("--world-size: '%s' is not a number of ranks from 1 to 1048576", value);
     } else {
-        static const char *const known[] = {"--plan",       "--verbose", "--set",
+        static const char *const known[] = {"--plan",       "--verbose", "--set",    "--output=json",
                                             "--world-size", "--help",    "--version"};
         const char *nearest = text_nearest(name, known, sizeof known / sizeof *known);
         return usage_error("unknown option '%s'%s%s%s", name, nearest ? "; did you mean '" : "",
@@ -118,7 +121,7 @@ static int parse_command(int argc, char *const argv[], struct command *command)
     if (command->world_size && !command->plan)
         return usage_error("--world-size goes with --plan");
     if (command->verbose && !command->plan)
-        return usage_error("--verbose goes with --plan");
+        return usage_error("--verbose and --output=json go with --plan");
     if (!command->config_path && !command->help && !command->version)
         return usage_error("no configuration file was named");
     return 0;
@@ -127,12 +130,12 @@ static int parse_command(int argc, char *const argv[], struct command *command)
 static int print_help(void)
 {
     scope_buffer out = {0};
-    buffer_text(
-        &out,
-        "usage: muster-train CONFIG.yaml [--set key=value ...] [--plan [--world-size N] [--verbose]]\n\n"
-        "Trains a model without Python: alone, or as every rank of `muster run` or torchrun.\n"
-        "--plan prints the bytes that each rank will hold, by kind, and trains nothing;\n"
-        "--verbose adds every buffer and every operation of a step.\n\nKeys of CONFIG.yaml, by section:\n\n");
+    buffer_text(&out, "usage: muster-train CONFIG.yaml [--set key=value ...] [--plan [--world-size N] "
+                      "[--verbose | --output=json]]\n\n"
+                      "Trains a model without Python: alone, or as every rank of `muster run` or torchrun.\n"
+                      "--plan prints the bytes that each rank will hold, by kind, and trains nothing;\n"
+                      "--verbose adds every buffer and every operation of a step; --output=json prints one "
+                      "JSON object.\n\nKeys of CONFIG.yaml, by section:\n\n");
     if (knob_help(train_config_table(), KNOB_HELP_COLUMNS, &out) < 0)
         return EXIT_CODE_FAILURE;
     return fputs(out.data, stdout) < 0 || fflush(stdout) ? EXIT_CODE_FAILURE : EXIT_CODE_OK;

@@ -33,6 +33,10 @@ struct train_config {
     int64_t replicas;    /* of HYBRID_SHARD; 0: one a node */
     int64_t prefetch;    /* gathers in flight ahead of compute */
     int64_t group_bytes; /* 0: clamp(total/8, 64 KB, 48 MB) */
+    int recompute;       /* enum recompute */
+    int64_t recompute_every;
+    int optimizer_memory; /* enum memory_class of the choices device, host */
+    int64_t head_chunk;   /* bytes of logits at a time; 0: 64 MB */
     double learning_rate, min_learning_rate;
     int schedule; /* enum lr_kind */
     int64_t warmup_steps;

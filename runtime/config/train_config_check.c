@@ -64,6 +64,7 @@ static const struct effect {
     {"model.rope_low_frequency", "model.path", SIZES},
     {"model.rope_high_frequency", "model.path", SIZES},
     {"model.rope_original_positions", "model.path", SIZES},
+    {"training.recompute_every", "training.recompute", ONLY(RECOMPUTE_EVERY)},
     {"model.kv_heads", "model.architecture", LLAMA},
     {"model.head_size", "model.architecture", LLAMA},
     {"model.hidden", "model.architecture", LLAMA},

@@ -33,6 +33,12 @@ static const char *const output_formats[] = {
 #undef FILES_FORMAT_NAME
         NULL};
 static const char *const output_dtypes[] = {"auto", "fp32", "bf16", NULL};
+static const char *const recomputes[] = {
+#define RECOMPUTE_NAME(symbol, name) name,
+    RECOMPUTES(RECOMPUTE_NAME)
+#undef RECOMPUTE_NAME
+        NULL};
+static const char *const optimizer_memories[] = {"device", "host", NULL};
 static const char *const rope_scalings[] = {"none", "linear", "llama3", NULL}; /* enum rotary_kind */
 static const char *const tokenizers[] = {"bytes", NULL};
 
@@ -102,6 +108,41 @@ static const struct knob rows[] = {
      .unit = "bytes",
      .section = "training",
      .help = "small units are merged up to this size; 0: an eighth of the model, 64K to 48M"},
+    {.name = "training.recompute",
+     .type = KNOB_CHOICE,
+     .offset = AT(recompute),
+     .initial = "none",
+     .choices = recomputes,
+     .section = "training",
+     .help =
+         "activations that are formed again in backward instead of being kept: of no layer, of all, of every "
+         "n-th, or of all but in the last micro-batch of a step"},
+    {.name = "training.recompute_every",
+     .type = KNOB_INT,
+     .offset = AT(recompute_every),
+     .initial = "2",
+     .min = 1,
+     .max = 65536,
+     .section = "training",
+     .help = "n of recompute: every"},
+    {.name = "training.head_chunk",
+     .type = KNOB_BYTES,
+     .offset = AT(head_chunk),
+     .initial = "0",
+     .min = 0,
+     .max = 1e15,
+     .unit = "bytes",
+     .section = "training",
+     .help = "logits that are formed at a time, at least one row; 0: 64M"},
+    {.name = "training.optimizer_memory",
+     .type = KNOB_CHOICE,
+     .offset = AT(optimizer_memory),
+     .initial = "device",
+     .choices = optimizer_memories,
+     .section = "training",
+     .help = "where the optimizer's moments are kept; on the CPU device both are the machine's memory, "
+             "planned and "
+             "allocated apart"},
     {.name = "training.learning_rate",
      .type = KNOB_DOUBLE,
      .offset = AT(learning_rate),

@@ -2,6 +2,7 @@
 #include "runtime/config/train_plan.h"
 
 #include "proto/base/error.h"
+#include "runtime/model/head.h"
 
 static struct plan_options plan_of(const struct train_config *c)
 {
@@ -14,6 +15,9 @@ static struct plan_options plan_of(const struct train_config *c)
         .prefetch_forward = (int)c->prefetch,
         .prefetch_backward = (int)c->prefetch,
         .group_bytes = c->group_bytes,
+        .recompute = {(enum recompute)c->recompute,
+                      c->recompute == RECOMPUTE_EVERY ? (int)c->recompute_every : 0},
+        .optimizer_memory = c->optimizer_memory ? MEMORY_HOST : MEMORY_DEVICE,
         .clip = c->clip_norm > 0,
         .check = train_config_checks(c),
         .train = true,
@@ -43,6 +47,7 @@ int train_plan_options(const struct train_config *c, const struct train_place *p
             0 ||
         train_config_accumulation(c, place->world_size, &options.micro_batches, err) < 0)
         return -1;
+    head_set_chunk(model, c->head_chunk);
     *plan = options;
     return 0;
 }

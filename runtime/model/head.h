@@ -3,8 +3,13 @@
 #define MUSTER_RUNTIME_MODEL_HEAD_H
 
 #include "kernels/kernels.h"
+#include "runtime/plan/model.h"
 
-/* Rows of logits that are formed at a time: so many that a chunk stays below 64 MB. */
-int head_rows(int rows, int vocabulary, enum dtype dtype);
+/* Rows of logits that are formed at a time: so many that a chunk stays below chunk_bytes (0: 64 MB), but at
+ * least one. */
+int head_rows(int rows, int vocabulary, enum dtype dtype, int64_t chunk_bytes);
+
+/* Sets chunk_bytes of the losses of a model whose layers are programs, before it is planned. */
+void head_set_chunk(struct model *model, int64_t chunk_bytes);
 
 #endif

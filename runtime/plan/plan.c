@@ -97,6 +97,17 @@ static int check_dtypes(const struct plan_options *o, struct muster_error *err)
     return 0;
 }
 
+static int check_recompute(const struct recompute_options *o, struct muster_error *err)
+{
+    if ((unsigned)o->kind >= RECOMPUTE_COUNT)
+        return error_set(err, MUSTER_E_INVALID, "recomputation %d is unknown", (int)o->kind);
+    if ((o->kind == RECOMPUTE_EVERY) != (o->every >= 1))
+        return error_set(err, MUSTER_E_INVALID,
+                         "every %d-th layer is recomputed under %s; use 1 or more with `every`, else 0",
+                         o->every, recompute_name(o->kind));
+    return 0;
+}
+
 static int plan_check_options(const struct model *model, const struct plan_options *o,
                               struct muster_error *err)
 {
@@ -113,8 +124,11 @@ static int plan_check_options(const struct model *model, const struct plan_optio
     if (o->group_bytes < 0)
         return error_set(err, MUSTER_E_INVALID, "group_bytes is %lld; use 0 for the default or a size",
                          (long long)o->group_bytes);
-    if (check_optimizer(&o->optimizer, err) < 0)
+    if (check_optimizer(&o->optimizer, err) < 0 || check_recompute(&o->recompute, err) < 0)
         return -1;
+    if (o->optimizer_memory != MEMORY_DEVICE && o->optimizer_memory != MEMORY_HOST)
+        return error_set(err, MUSTER_E_INVALID, "optimizer state in memory class %d; use device or host",
+                         (int)o->optimizer_memory);
     if (o->compression == COMPRESSION_NONE)
         return 0;
     if (o->compression != COMPRESSION_TOPK || !(o->topk_ratio > 0 && o->topk_ratio <= 1))
@@ -190,13 +204,13 @@ int optimizer_moments(const struct optimizer_options *optimizer)
 static int add_moments(struct plan_builder *b)
 {
     const int moments = optimizer_moments(&b->options->optimizer);
+    const enum memory_class memory = b->options->optimizer_memory;
     for (int g = 0; g < b->plan->group_count; g++) {
         struct param_group *group = &b->plan->groups[g];
         if (!group->local || !group->trainable)
             continue;
-        if ((moments > 0 &&
-             add_state(b, g, PLAN_MOMENT1, MEMORY_DEVICE, group->shard, &group->moment1) < 0) ||
-            (moments > 1 && add_state(b, g, PLAN_MOMENT2, MEMORY_DEVICE, group->shard, &group->moment2) < 0))
+        if ((moments > 0 && add_state(b, g, PLAN_MOMENT1, memory, group->shard, &group->moment1) < 0) ||
+            (moments > 1 && add_state(b, g, PLAN_MOMENT2, memory, group->shard, &group->moment2) < 0))
             return -1;
     }
     return 0;
@@ -282,6 +296,9 @@ static uint64_t hash_asked(uint64_t hash, const struct model *model, const struc
         o->train,
         (int)o->compression,
         (int)o->optimizer.kind,
+        (int)o->optimizer_memory,
+        (int)o->recompute.kind,
+        o->recompute.every,
         o->optimizer.nesterov,
     };
     if (o->param_dtype != o->dtype || o->reduce_dtype != o->dtype || o->check)

@@ -79,6 +79,25 @@ struct optimizer_options {
 };
 int optimizer_moments(const struct optimizer_options *optimizer); /* 0 to 2: values kept for a parameter */
 
+/* Which activations are formed again in backward instead of being kept, besides those of layers that ask for
+ * it themselves (layer_desc.recompute). symbol, name. */
+#define RECOMPUTES(X)                                                                                        \
+    X(RECOMPUTE_NONE, "none")                                                                                \
+    X(RECOMPUTE_ALL, "all")                 /* of every layer that keeps something */                        \
+    X(RECOMPUTE_EVERY, "every")             /* of every n-th of these layers: n, 2n, ... */                  \
+    X(RECOMPUTE_EXCEPT_LAST, "except_last") /* of all layers, but not in the step's last micro-batch */
+enum recompute {
+#define RECOMPUTE_ENUM(symbol, name) symbol,
+    RECOMPUTES(RECOMPUTE_ENUM)
+#undef RECOMPUTE_ENUM
+        RECOMPUTE_COUNT
+};
+const char *recompute_name(enum recompute recompute);
+struct recompute_options {
+    enum recompute kind;
+    int every; /* of RECOMPUTE_EVERY: n, at least 1; else 0 */
+};
+
 enum compression { COMPRESSION_NONE, COMPRESSION_TOPK };
 
 struct plan_options {
@@ -98,6 +117,8 @@ struct plan_options {
     bool check;          /* a gradient that is not finite, on any rank, skips the step; clip implies it */
     bool train;          /* false: forward only */
     struct optimizer_options optimizer;
+    enum memory_class optimizer_memory; /* of the moments: MEMORY_DEVICE or MEMORY_HOST */
+    struct recompute_options recompute;
     enum compression compression;
     double topk_ratio;
     const struct kernels *kernels; /* for work sizes */
@@ -310,5 +331,7 @@ void plan_free(struct plan *plan); /* accepts NULL and a zeroed plan */
 int plan_dump(const struct model *model, const struct plan *plan, struct buffer *out);
 /* Summary table: bytes per rank by kind and memory class, the total, group count, gathers in flight. */
 int plan_summary(const struct model *model, const struct plan *plan, struct buffer *out);
+/* One JSON object; its schema is in README.md. */
+int plan_json(const struct model *model, const struct plan *plan, struct buffer *out);
 
 #endif

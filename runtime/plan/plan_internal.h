@@ -49,6 +49,8 @@ struct plan_layer {
     bool trainable;  /* it has a trainable parameter itself */
     bool used;       /* some layer reads its output */
     bool used_next;  /* a layer of the next stage does */
+    bool recompute;  /* its saved memory is formed again in backward, */
+    bool keeps_last; /* but not in the last micro-batch */
     int group[LAYER_GROUPS], group_count;
     int consumers; /* sources on this stage that name it */
 };

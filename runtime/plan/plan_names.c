@@ -11,6 +11,12 @@ const char *strategy_name(enum strategy strategy)
     return NAME_OF(names, strategy);
 }
 
+const char *recompute_name(enum recompute recompute)
+{
+    static const char *const names[] = {RECOMPUTES(NAME_ENTRY)};
+    return NAME_OF(names, recompute);
+}
+
 const char *plan_kind_name(enum plan_kind kind)
 {
     static const char *const names[] = {PLAN_KINDS(NAME_ENTRY)};

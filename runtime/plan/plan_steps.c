@@ -82,6 +82,22 @@ static void count_consumers(struct plan_builder *b)
     }
 }
 
+/* A layer that keeps nothing, or ends in the loss, is never recomputed. */
+static void choose_recomputed(struct plan_builder *b)
+{
+    const struct recompute_options *o = &b->options->recompute;
+    int keeping = 0;
+    for (int l = 0; l < b->model->layer_count; l++) {
+        struct plan_layer *layer = &b->layers[l];
+        if (layer->loss || layer->sizes.saved == 0)
+            continue;
+        const bool nth = o->kind == RECOMPUTE_EVERY && ++keeping % o->every == 0;
+        const bool asks = b->model->layers[l].recompute || nth || o->kind == RECOMPUTE_ALL;
+        layer->recompute = asks || o->kind == RECOMPUTE_EXCEPT_LAST;
+        layer->keeps_last = !asks;
+    }
+}
+
 int plan_describe_layers(struct plan_builder *b)
 {
     int count = b->model->layer_count;
@@ -102,14 +118,16 @@ int plan_describe_layers(struct plan_builder *b)
                          "model %s has nothing to train: no trainable parameter leads to its loss",
                          b->model->name);
     count_consumers(b);
+    choose_recomputed(b);
     return 0;
 }
 
 /* ---- order ---- */
 
-static bool recomputed(const struct plan_builder *b, int layer)
+static bool recomputed(const struct plan_builder *b, int layer, int micro)
 {
-    return b->model->layers[layer].recompute && !b->layers[layer].loss && b->layers[layer].sizes.saved > 0;
+    return b->layers[layer].recompute &&
+           !(b->layers[layer].keeps_last && micro == b->options->micro_batches - 1);
 }
 
 static void add_step(struct plan_builder *b, enum step_phase phase, int layer, int micro)
@@ -132,7 +150,7 @@ static void add_backward(struct plan_builder *b, int micro)
     for (int l = b->model->layer_count - 1; l >= 0; l--) {
         if (!b->layers[l].local || !b->layers[l].needs_grad)
             continue;
-        if (recomputed(b, l))
+        if (recomputed(b, l, micro))
             add_step(b, PHASE_RECOMPUTE, l, micro);
         add_step(b, PHASE_BACKWARD, l, micro);
     }

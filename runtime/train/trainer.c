@@ -10,6 +10,7 @@
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
 #include "runtime/device/host_memory.h"
+#include "runtime/plan/plan_advice.h"
 #include "runtime/train/comm_table.h"
 #include "runtime/train/trainer_state.h"
 #include "runtime/world/agree.h"
@@ -41,21 +42,13 @@ static int check_memory(const struct trainer *trainer, const struct trainer_opti
                         struct muster_error *err)
 {
     int sharing = options->local_world_size > 0 ? options->local_world_size : 1;
-    int64_t machine = host_memory_available() / sharing, limit = options->memory_limit, wanted = 0;
-    for (int i = 0; i < MEMORY_CLASS_COUNT; i++)
-        wanted += trainer->plan.arena_bytes[i];
+    int64_t machine = host_memory_available() / sharing, limit = options->memory_limit;
     bool by_user = limit > 0 && (machine <= 0 || limit <= machine);
     int64_t available = by_user ? limit : machine;
-    if (available <= 0 || wanted <= available)
+    if (available <= 0)
         return 0;
-    char need[32], have[32];
-    return error_set(
-        err, MUSTER_E_NOMEM,
-        "the plan needs %s (%lld bytes) on rank %d, but %s (%lld bytes) %s; use FULL_SHARD or more "
-        "ranks, a smaller micro-batch or sequence, or recompute activations",
-        text_format_bytes(need, sizeof need, wanted), (long long)wanted, options->rank,
-        text_format_bytes(have, sizeof have, available), (long long)available,
-        by_user ? "is the memory limit" : "is what this machine has for it");
+    return plan_fits(trainer->model, &trainer->plan, available,
+                     by_user ? "is the memory limit" : "is what this machine has for it", err);
 }
 
 static int make_arenas(struct trainer *trainer, struct muster_error *err)

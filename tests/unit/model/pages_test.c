@@ -273,10 +273,13 @@ static void a_second_backward_adds(void **state)
 static void logits_are_formed_in_chunks(void **state)
 {
     (void)state;
-    assert_int_equal(head_rows(12, 1 << 20, DTYPE_F64), 6);
-    assert_int_equal(head_rows(1024, 50257, DTYPE_F32), 256);
-    assert_int_equal(head_rows(512, 256, DTYPE_F32), 512);
-    assert_int_equal(head_rows(5, INT32_MAX, DTYPE_F64), 1);
+    assert_int_equal(head_rows(12, 1 << 20, DTYPE_F64, 0), 6);
+    assert_int_equal(head_rows(1024, 50257, DTYPE_F32, 0), 256);
+    assert_int_equal(head_rows(512, 256, DTYPE_F32, 0), 512);
+    assert_int_equal(head_rows(5, INT32_MAX, DTYPE_F64, 0), 1);
+    assert_int_equal(head_rows(512, 256, DTYPE_F32, 256 * 4 * 64), 64);
+    assert_int_equal(head_rows(512, 256, DTYPE_F32, 256 * 4 * 200), 171); /* three equal chunks */
+    assert_int_equal(head_rows(512, 256, DTYPE_F32, 1), 1);
     struct bench b;
     const struct gpt2_config wide = {
         .layers = 1, .channels = 2, .heads = 1, .vocab = 1 << 20, .max_positions = 6};

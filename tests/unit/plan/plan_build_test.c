@@ -367,8 +367,46 @@ static void memory_falls_with_sharding(void **state)
         m->layers[l].recompute = true;
     struct plan formed = built(m, &options);
     assert_true(formed.arena_bytes[MEMORY_DEVICE] * 2 < kept.arena_bytes[MEMORY_DEVICE]);
-    plan_free(&kept);
     plan_free(&formed);
+    for (int l = 1; l <= 12; l++)
+        m->layers[l].recompute = false;
+    /* The same by policy; every second layer is between; the last micro-batch alone keeps what all would. */
+    options.recompute.kind = RECOMPUTE_ALL;
+    struct plan all = built(m, &options);
+    assert_true(all.arena_bytes[MEMORY_DEVICE] * 2 < kept.arena_bytes[MEMORY_DEVICE]);
+    options.recompute = (struct recompute_options){RECOMPUTE_EVERY, 2};
+    struct plan second = built(m, &options);
+    assert_true(all.arena_bytes[MEMORY_DEVICE] < second.arena_bytes[MEMORY_DEVICE] &&
+                second.arena_bytes[MEMORY_DEVICE] < kept.arena_bytes[MEMORY_DEVICE]);
+    options.recompute = (struct recompute_options){RECOMPUTE_EXCEPT_LAST, 0};
+    struct plan last = built(m, &options);
+    assert_int_equal(last.op_count, kept.op_count); /* of one micro-batch nothing is left to recompute */
+    options.micro_batches = 2;
+    plan_free(&last);
+    last = built(m, &options);
+    assert_int_equal(last.arena_bytes[MEMORY_DEVICE], kept.arena_bytes[MEMORY_DEVICE]);
+    plan_free(&last);
+    plan_free(&second);
+    plan_free(&all);
+    plan_free(&kept);
+    plan_model_destroy(m);
+}
+
+/* Moments in host memory leave the device's by as much as they take there. */
+static void moments_move_to_host_memory(void **state)
+{
+    (void)state;
+    struct plan_model *m = small_gpt();
+    struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
+    struct plan device = built(m, &options);
+    options.optimizer_memory = MEMORY_HOST;
+    struct plan host = built(m, &options);
+    assert_int_equal(host.arena_bytes[MEMORY_HOST],
+                     host.kind_bytes[PLAN_MOMENT1] + host.kind_bytes[PLAN_MOMENT2]);
+    assert_int_equal(host.arena_bytes[MEMORY_HOST],
+                     device.arena_bytes[MEMORY_DEVICE] - host.arena_bytes[MEMORY_DEVICE]);
+    plan_free(&device);
+    plan_free(&host);
     plan_model_destroy(m);
 }
 
@@ -551,6 +589,7 @@ int main(void)
         cmocka_unit_test(segments_cover_every_parameter_once),
         cmocka_unit_test(hash_tells_schedules_apart),
         cmocka_unit_test(memory_falls_with_sharding),
+        cmocka_unit_test(moments_move_to_host_memory),
         cmocka_unit_test(gathers_are_not_repeated),
         cmocka_unit_test(one_rank_communicates_nothing),
         cmocka_unit_test(evaluation_only_goes_forward),

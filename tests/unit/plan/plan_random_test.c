@@ -38,6 +38,10 @@ static struct plan_options random_options(uint64_t *seed)
         options.compression = COMPRESSION_TOPK;
         options.topk_ratio = 0.001 * (double)(1 + plan_model_next(seed, 1000));
     }
+    options.recompute.kind = (enum recompute)plan_model_next(seed, RECOMPUTE_COUNT);
+    options.recompute.every =
+        options.recompute.kind == RECOMPUTE_EVERY ? 1 + (int)plan_model_next(seed, 4) : 0;
+    options.optimizer_memory = plan_model_next(seed, 4) ? MEMORY_DEVICE : MEMORY_HOST;
     return options;
 }
 

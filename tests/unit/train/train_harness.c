@@ -77,6 +77,7 @@ struct trainer_options training_options(const struct training *run, int rank)
                  .check = run->check,
                  .param_dtype = run->param_dtype,
                  .reduce_dtype = run->reduce_dtype,
+                 .recompute = run->policy,
                  .train = true},
         .rank = rank,
         .world_size = mesh_size(run->mesh),

@@ -28,7 +28,8 @@ struct training {
     bool stop_on_nonfinite;
     const struct kernels *kernels; /* NULL: the device's */
     const struct comm_ops *comm;   /* NULL: the trainer's choice */
-    bool recompute;                /* every block */
+    bool recompute;                /* every block: the model asks for it */
+    struct recompute_options policy;
     /* NULL: gpt2_create of gpt. Every rank makes its own. */
     struct model *(*create)(const struct training *run, struct muster_error *err);
 

@@ -1,0 +1,202 @@
+/* plan_advice.c - see plan_advice.h. Changes are tried one by one and in pairs, each by planning it. */
+#include "runtime/plan/plan_advice.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/text.h"
+#include "runtime/plan/plan_cost.h"
+
+enum { CHANGES_MAX = 24, TRIES_MAX = CHANGES_MAX * CHANGES_MAX, ADVICES = 3, TEXT_SIZE = 64 };
+
+/* One setting with another value. What kind of change it is: two of one kind exclude each other. */
+struct change {
+    enum { CHANGE_STRATEGY, CHANGE_RECOMPUTE, CHANGE_MICRO_BATCH, CHANGE_PREFETCH } kind;
+    int value, extra;
+    char text[TEXT_SIZE]; /* "training.recompute: all" */
+};
+
+/* One or two changes that fit. */
+struct advice {
+    const struct change *first, *second; /* second: NULL if there is one */
+    double step_s;
+};
+
+int64_t plan_bytes(const struct plan *plan)
+{
+    int64_t bytes = 0;
+    for (int m = 0; m < MEMORY_CLASS_COUNT; m++)
+        bytes += plan->arena_bytes[m];
+    return bytes;
+}
+
+/* ---- changes ---- */
+
+static struct change *add_change(struct change *changes, int *count, struct change change)
+{
+    if (*count == CHANGES_MAX)
+        return NULL;
+    changes[*count] = change;
+    return &changes[(*count)++];
+}
+
+static void list_strategies(const struct plan_options *o, struct change *changes, int *count)
+{
+    /* Of replicas of the whole model, each strategy keeps less than the one before. */
+    const enum strategy order[] = {STRATEGY_NO_SHARD, STRATEGY_SHARD_OPTIM, STRATEGY_SHARD_GRAD_OP,
+                                   STRATEGY_FULL_SHARD};
+    bool less = false;
+    for (size_t i = 0; i < sizeof order / sizeof *order && mesh_size(o->mesh) > 1; i++) {
+        struct change change = {.kind = CHANGE_STRATEGY, .value = (int)order[i]};
+        (void)snprintf(change.text, sizeof change.text, "training.strategy: %s", strategy_name(order[i]));
+        if (less || (o->strategy == STRATEGY_HYBRID_SHARD && order[i] == STRATEGY_FULL_SHARD))
+            (void)add_change(changes, count, change);
+        less |= order[i] == o->strategy;
+    }
+}
+
+static void list_recomputations(const struct plan_options *o, struct change *changes, int *count)
+{
+    if (o->recompute.kind == RECOMPUTE_ALL)
+        return;
+    (void)add_change(changes, count,
+                     (struct change){CHANGE_RECOMPUTE, RECOMPUTE_ALL, 0, "training.recompute: all"});
+    for (int every = 2; every <= 4; every++) {
+        struct change change = {.kind = CHANGE_RECOMPUTE, .value = RECOMPUTE_EVERY, .extra = every};
+        (void)snprintf(change.text, sizeof change.text, "training.recompute: every, recompute_every: %d",
+                       every);
+        if (o->recompute.kind != RECOMPUTE_EVERY || every < o->recompute.every)
+            (void)add_change(changes, count, change);
+    }
+}
+
+static int list_changes(const struct plan_options *o, struct change *changes)
+{
+    int count = 0;
+    list_strategies(o, changes, &count);
+    list_recomputations(o, changes, &count);
+    for (int batch = o->shape.B - 1; batch >= 1; batch--) {
+        struct change change = {.kind = CHANGE_MICRO_BATCH, .value = batch};
+        (void)snprintf(change.text, sizeof change.text, "training.micro_batch: %d", batch);
+        if (o->shape.B % batch == 0) /* more micro-batches, the same global batch */
+            (void)add_change(changes, &count, change);
+    }
+    if (o->prefetch_forward > 1 || o->prefetch_backward > 1)
+        (void)add_change(changes, &count, (struct change){CHANGE_PREFETCH, 1, 0, "training.prefetch: 1"});
+    return count;
+}
+
+static void apply(const struct change *change, struct plan_options *o)
+{
+    switch (change->kind) {
+    case CHANGE_STRATEGY:
+        o->strategy = (enum strategy)change->value;
+        o->mesh.shard *= o->mesh.replicate; /* none of these has replicas */
+        o->mesh.replicate = 1;
+        break;
+    case CHANGE_RECOMPUTE:
+        o->recompute = (struct recompute_options){(enum recompute)change->value, change->extra};
+        break;
+    case CHANGE_MICRO_BATCH:
+        o->micro_batches *= o->shape.B / change->value;
+        o->shape.B = change->value;
+        break;
+    default: /* CHANGE_PREFETCH */
+        o->prefetch_forward = o->prefetch_backward = change->value;
+        break;
+    }
+}
+
+/* ---- trying ---- */
+
+/* Whether the changed plan fits, and its step; a plan that cannot be built does not fit. */
+static bool try_changes(const struct model *model, const struct plan *plan, struct advice *advice,
+                        int64_t limit)
+{
+    const struct plan_rates rates = plan_rates_nominal(1);
+    struct plan_options options = plan->options;
+    struct plan changed;
+    struct plan_cost cost;
+    apply(advice->first, &options);
+    if (advice->second)
+        apply(advice->second, &options);
+    if (plan_build(model, &options, &changed, NULL) < 0)
+        return false;
+    bool fits = plan_bytes(&changed) <= limit && plan_predict(model, &changed, &rates, &cost, NULL) == 0;
+    plan_free(&changed);
+    advice->step_s = fits ? cost.step_s : 0;
+    return fits;
+}
+
+static int by_time(const void *left, const void *right)
+{
+    const struct advice *a = left, *b = right;
+    if (a->step_s != b->step_s)
+        return a->step_s < b->step_s ? -1 : 1;
+    return a->first < b->first ? -1 : a->first > b->first;
+}
+
+/* Single changes, and pairs only of changes that do not fit alone. Returns how many fit, sorted by time. */
+static int find_advice(const struct model *model, const struct plan *plan, int64_t limit,
+                       const struct change *changes, int count, struct advice *found)
+{
+    bool alone[CHANGES_MAX];
+    int fitting = 0;
+    for (int i = 0; i < count; i++) {
+        found[fitting] = (struct advice){.first = &changes[i]};
+        alone[i] = try_changes(model, plan, &found[fitting], limit);
+        fitting += alone[i];
+    }
+    for (int i = 0; fitting < ADVICES && i < count; i++)
+        for (int j = i + 1; j < count; j++) {
+            found[fitting] = (struct advice){&changes[i], &changes[j], 0};
+            if (!alone[i] && !alone[j] && changes[i].kind != changes[j].kind)
+                fitting += try_changes(model, plan, &found[fitting], limit);
+        }
+    qsort(found, (size_t)fitting, sizeof *found, by_time);
+    return fitting;
+}
+
+static void write_advice(const struct model *model, const struct plan *plan, const struct advice *found,
+                         int fitting, struct buffer *out)
+{
+    const struct plan_rates rates = plan_rates_nominal(1);
+    const int shown = fitting < ADVICES ? fitting : ADVICES;
+    struct plan_cost cost;
+    double step_s = plan_predict(model, plan, &rates, &cost, NULL) ? 0 : cost.step_s;
+    (void)buffer_text(out, shown ? "it fits with" : "use more ranks, or a smaller model or sequence");
+    for (int i = 0; i < shown; i++) {
+        const struct advice *a = &found[i];
+        (void)buffer_printf(out, "%s %s%s%s",
+                            i == 0          ? ""
+                            : i + 1 < shown ? ","
+                                            : " or",
+                            a->first->text, a->second ? " and " : "", a->second ? a->second->text : "");
+        if (step_s > 0)
+            (void)buffer_printf(out, " (about %+.0f%% time)", 100 * (a->step_s / step_s - 1));
+    }
+}
+
+int plan_fits(const struct model *model, const struct plan *plan, int64_t limit, const char *limit_is,
+              struct muster_error *err)
+{
+    const int64_t wanted = plan_bytes(plan);
+    char need[32], have[32];
+    if (wanted <= limit)
+        return 0;
+    struct change changes[CHANGES_MAX];
+    scope_free struct advice *found = mem_calloc(TRIES_MAX + 1, sizeof *found);
+    scope_buffer text = {0};
+    if (found) {
+        const int count = list_changes(&plan->options, changes);
+        write_advice(model, plan, found, find_advice(model, plan, limit, changes, count, found), &text);
+    }
+    return error_set(err, MUSTER_E_NOMEM,
+                     "the plan needs %s (%lld bytes) on rank %d, but %s (%lld bytes) %s; %s",
+                     text_format_bytes(need, sizeof need, wanted), (long long)wanted, plan->options.rank,
+                     text_format_bytes(have, sizeof have, limit), (long long)limit, limit_is,
+                     text.data && !text.failed ? text.data : "use more ranks");
+}

@@ -1,0 +1,73 @@
+/* plan_json.c - a plan as one JSON object, for `muster-train --plan --output=json`; runtime/plan/README.md
+ * has its schema. */
+#include <inttypes.h>
+
+#include "runtime/plan/plan_internal.h"
+
+static void json_name(struct buffer *out, const char *name)
+{
+    (void)buffer_json_string(out, name);
+    (void)buffer_text(out, ": ");
+}
+
+static void json_model(const struct model *model, const struct plan *plan, struct buffer *out)
+{
+    const struct plan_options *o = &plan->options;
+    (void)buffer_text(out, "{\"schema\": \"muster-plan-1\", \"model\": ");
+    (void)buffer_json_string(out, model->name);
+    (void)buffer_printf(out,
+                        ", \"parameters\": %" PRId64 ", \"strategy\": \"%s\", \"world_size\": %d,\n"
+                        " \"mesh\": {\"pipeline\": %d, \"replicate\": %d, \"shard\": %d}, \"rank\": %d,\n"
+                        " \"batch\": %d, \"positions\": %d, \"micro_batches\": %d, \"dtype\": \"%s\",\n"
+                        " \"recompute\": \"%s\", \"recompute_every\": %d, \"optimizer_memory\": \"%s\",\n",
+                        model_parameters(model), strategy_name(o->strategy), o->world_size, o->mesh.pipeline,
+                        o->mesh.replicate, o->mesh.shard, o->rank, o->shape.B, o->shape.T, o->micro_batches,
+                        dtype_name(o->dtype), recompute_name(o->recompute.kind), o->recompute.every,
+                        memory_class_name(o->optimizer_memory));
+}
+
+static void json_bytes(const struct plan *plan, struct buffer *out)
+{
+    int64_t total = 0;
+    (void)buffer_text(out, " \"bytes_by_kind\": {");
+    for (int k = 0; k < PLAN_KIND_COUNT; k++) {
+        (void)buffer_text(out, k ? ", " : "");
+        json_name(out, plan_kind_name((enum plan_kind)k));
+        (void)buffer_printf(out, "%" PRId64, plan->kind_bytes[k]);
+    }
+    (void)buffer_text(out, "},\n \"bytes_by_memory\": {");
+    for (int m = 0; m < MEMORY_CLASS_COUNT; m++) {
+        (void)buffer_text(out, m ? ", " : "");
+        json_name(out, memory_class_name((enum memory_class)m));
+        (void)buffer_printf(out, "%" PRId64, plan->arena_bytes[m]);
+        total += plan->arena_bytes[m];
+    }
+    (void)buffer_printf(out, "},\n \"bytes\": %" PRId64 ",\n", total);
+}
+
+static void json_groups(const struct plan *plan, struct buffer *out)
+{
+    (void)buffer_text(out, " \"groups\": [");
+    for (int g = 0; g < plan->group_count; g++) {
+        const struct param_group *group = &plan->groups[g];
+        (void)buffer_text(out, g ? ",\n  {\"name\": " : "\n  {\"name\": ");
+        (void)buffer_json_string(out, group->name);
+        (void)buffer_printf(out,
+                            ", \"parameters\": %d, \"elements\": %" PRId64 ", \"shard_elements\": %" PRId64
+                            ", \"shard_size\": %d, \"trainable\": %s}",
+                            group->param_count, group->elements, group->shard, group->shard_size,
+                            group->trainable ? "true" : "false");
+    }
+    (void)buffer_text(out, "],\n");
+}
+
+int plan_json(const struct model *model, const struct plan *plan, struct buffer *out)
+{
+    json_model(model, plan, out);
+    json_bytes(plan, out);
+    json_groups(plan, out);
+    (void)buffer_printf(out,
+                        " \"operations\": %d, \"gathers_in_flight\": %d, \"hash\": \"%016" PRIx64 "\"}\n",
+                        plan->op_count, plan->gathers_in_flight, plan->hash);
+    return out->failed ? -1 : 0;
+}

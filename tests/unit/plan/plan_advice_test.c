@@ -1,0 +1,193 @@
+/* A plan that does not fit is refused with changes that make it fit: each is what it says, and the cheapest
+ * come first. What a step takes is predicted as its schedule lets it. A plan as JSON says what the plan says.
+ */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "proto/base/guard.h"
+#include "runtime/plan/plan_advice.h"
+#include "runtime/plan/plan_cost.h"
+#include "tests/support/cmocka_all.h"
+#include "tests/support/plan_models.h"
+#include "tests/support/plan_world.h"
+
+static struct plan built(const struct plan_model *m, const struct plan_options *options)
+{
+    struct plan plan;
+    struct muster_error err = {0};
+    if (plan_build(&m->model, options, &plan, &err) < 0)
+        fail_msg("%s", err.text);
+    return plan;
+}
+
+/* Makes the changes of one advice, as its text has them. */
+static void follow_advice(const char *text, struct plan_options *o)
+{
+    const char *at;
+    if ((at = strstr(text, "training.strategy: "))) {
+        at += strlen("training.strategy: ");
+        for (int s = 0; s < STRATEGY_COUNT; s++)
+            if (!strncmp(at, strategy_name((enum strategy)s), strlen(strategy_name((enum strategy)s))))
+                o->strategy = (enum strategy)s;
+        o->mesh = (struct mesh){1, 1, mesh_size(o->mesh)};
+    }
+    if (strstr(text, "training.recompute: all"))
+        o->recompute = (struct recompute_options){RECOMPUTE_ALL, 0};
+    if ((at = strstr(text, "recompute_every: ")))
+        o->recompute = (struct recompute_options){RECOMPUTE_EVERY, atoi(at + strlen("recompute_every: "))};
+    if ((at = strstr(text, "training.micro_batch: "))) {
+        int batch = atoi(at + strlen("training.micro_batch: "));
+        o->micro_batches *= o->shape.B / batch;
+        o->shape.B = batch;
+    }
+    if (strstr(text, "training.prefetch: 1"))
+        o->prefetch_forward = o->prefetch_backward = 1;
+}
+
+/* Cuts "... it fits with A (about +1% time), B (...) or C (...)" into its advices; returns how many. */
+static int cut_advice(char *text, char *advice[3])
+{
+    int count = 0;
+    char *at = strstr(text, "it fits with ");
+    at = at ? at + strlen("it fits with ") : NULL;
+    while (at && *at && count < 3) {
+        char *end = strstr(at, "% time)");
+        assert_non_null(end);
+        advice[count++] = at;
+        at = end + strlen("% time)");
+        at += *at ? strcspn(at, "t") : 0; /* ", training" or " or training" */
+        end[0] = '\0';
+    }
+    return count;
+}
+
+static double predicted(const struct plan_model *m, const struct plan *plan)
+{
+    struct plan_cost cost;
+    const struct plan_rates rates = plan_rates_nominal(1);
+    assert_int_equal(plan_predict(&m->model, plan, &rates, &cost, NULL), 0);
+    assert_true(cost.step_s > 0 && cost.exposed_s >= 0);
+    assert_true(cost.step_s >= 0.999 * (cost.compute_s + cost.exposed_s));
+    return cost.step_s;
+}
+
+static int check_advice(const struct plan_model *m, const struct plan_options *options, int64_t percent)
+{
+    struct plan plan = built(m, options);
+    struct muster_error err = {0};
+    const int64_t limit = plan_bytes(&plan) * percent / 100;
+    char *advice[3];
+    double before = 0;
+    assert_int_equal(plan_fits(&m->model, &plan, plan_bytes(&plan), "is all", &err), 0);
+    assert_int_equal(plan_fits(&m->model, &plan, limit, "is too little", &err), -1);
+    assert_int_equal(err.code, MUSTER_E_NOMEM);
+    print_message("%lld%%: %s\n", (long long)percent, err.text);
+    const int count = cut_advice(err.text, advice);
+    for (int i = 0; i < count; i++) {
+        struct plan_options changed = *options;
+        follow_advice(advice[i], &changed);
+        struct plan smaller = built(m, &changed);
+        assert_true(plan_bytes(&smaller) <= limit);
+        double step_s = predicted(m, &smaller);
+        assert_true(step_s >= before);
+        before = step_s;
+        plan_free(&smaller);
+    }
+    plan_free(&plan);
+    return count;
+}
+
+static void what_does_not_fit_is_told_what_would(void **state)
+{
+    (void)state;
+    struct plan_model *m = plan_model_gpt(12, 128, 512, 128, 512, 0);
+    struct plan_options options = plan_world_options(STRATEGY_NO_SHARD, 1, 1, 4);
+    options.shape.B = 8;
+    assert_int_equal(check_advice(m, &options, 95), 3);
+    assert_int_equal(check_advice(m, &options, 60), 3);
+    assert_true(check_advice(m, &options, 42) > 0); /* pairs */
+    assert_int_equal(check_advice(m, &options, 1), 0);
+    options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 1);
+    assert_true(check_advice(m, &options, 85) > 0);
+    options = plan_world_options(STRATEGY_HYBRID_SHARD, 1, 2, 2);
+    assert_true(check_advice(m, &options, 80) > 0);
+    plan_model_destroy(m);
+}
+
+/* A group gathered for the next step is not waited for where the step of the others takes as long. */
+static void prediction_follows_the_schedule(void **state)
+{
+    (void)state;
+    struct plan_model *m = plan_model_gpt(4, 128, 256, 128, 512, 0);
+    struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
+    struct plan plan = built(m, &options);
+    struct plan_rates rates = plan_rates_nominal(1);
+    struct plan_cost free_comm, slow, serial;
+    rates.comm = 1e18;
+    rates.latency_s = 0;
+    assert_int_equal(plan_predict(&m->model, &plan, &rates, &free_comm, NULL), 0);
+    assert_true(free_comm.exposed_s < 1e-6);
+    assert_true(free_comm.step_s < free_comm.compute_s + 1e-6);
+    rates.comm = 1e7;
+    assert_int_equal(plan_predict(&m->model, &plan, &rates, &slow, NULL), 0);
+    assert_true(slow.step_s > free_comm.step_s && slow.exposed_s < slow.comm_s);
+    plan_free(&plan);
+    options.prefetch_forward = options.prefetch_backward = 0;
+    plan = built(m, &options);
+    assert_int_equal(plan_predict(&m->model, &plan, &rates, &serial, NULL), 0);
+    assert_true(serial.exposed_s > slow.exposed_s); /* nothing runs beside anything */
+    plan_free(&plan);
+    plan_model_destroy(m);
+}
+
+static int64_t number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_integer(value))
+        fail_msg("%s is no number", key);
+    return json_integer_value(value);
+}
+
+static void json_says_what_the_plan_says(void **state)
+{
+    (void)state;
+    struct plan_model *m = plan_model_gpt(4, 128, 256, 128, 512, 0);
+    struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
+    options.recompute = (struct recompute_options){RECOMPUTE_EVERY, 2};
+    struct plan plan = built(m, &options);
+    scope_buffer text = {0};
+    assert_int_equal(plan_json(&m->model, &plan, &text), 0);
+    json_error_t error;
+    json_t *root = json_loads(text.data, JSON_REJECT_DUPLICATES, &error);
+    if (!root)
+        fail_msg("line %d: %s\n%s", error.line, error.text, text.data);
+    assert_string_equal(json_string_value(json_object_get(root, "schema")), "muster-plan-1");
+    assert_string_equal(json_string_value(json_object_get(root, "strategy")), "FULL_SHARD");
+    assert_string_equal(json_string_value(json_object_get(root, "recompute")), "every");
+    assert_int_equal(number(root, "recompute_every"), 2);
+    assert_int_equal(number(root, "parameters"), model_parameters(&m->model));
+    assert_int_equal(number(root, "bytes"), plan_bytes(&plan));
+    assert_int_equal(number(root, "operations"), plan.op_count);
+    assert_int_equal(json_array_size(json_object_get(root, "groups")), plan.group_count);
+    for (int k = 0; k < PLAN_KIND_COUNT; k++)
+        assert_int_equal(number(json_object_get(root, "bytes_by_kind"), plan_kind_name((enum plan_kind)k)),
+                         plan.kind_bytes[k]);
+    for (int c = 0; c < MEMORY_CLASS_COUNT; c++)
+        assert_int_equal(
+            number(json_object_get(root, "bytes_by_memory"), memory_class_name((enum memory_class)c)),
+            plan.arena_bytes[c]);
+    json_decref(root);
+    plan_free(&plan);
+    plan_model_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_does_not_fit_is_told_what_would),
+        cmocka_unit_test(prediction_follows_the_schedule),
+        cmocka_unit_test(json_says_what_the_plan_says),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
