@@ -10,6 +10,7 @@
 #include "runtime/config/train_settings.h"
 #include "runtime/device/host_threads.h"
 #include "runtime/model/program_internal.h"
+#include "runtime/plan/plan_advice.h"
 #include "runtime/world/agree.h"
 #include "runtime/world/world.h"
 
@@ -150,39 +151,53 @@ void muster_trainer_close(struct muster_trainer **trainer)
 
 /* ---- the plan as text ---- */
 
-static int format_plan(const struct muster_trainer *t, int verbose, struct buffer *out,
-                       struct muster_error *err)
+static int format_plan(const struct muster_trainer *t, const struct plan *plan, int32_t format,
+                       struct buffer *out)
 {
+    if (format == MUSTER_PLAN_JSON)
+        return plan_json(&t->model, plan, out);
+    int result = plan_summary(&t->model, plan, out);
+    return result || format == MUSTER_PLAN_SUMMARY ? result : plan_dump(&t->model, plan, out);
+}
+
+/* Plans for rank 0 of a world: prints the plan into out, or, if that is NULL, says whether it fits. */
+static int with_plan(struct muster_model *model, int32_t world_size, const char *const *settings,
+                     int32_t format, struct buffer *out, struct muster_error *err)
+{
+    const struct train_place place = {0, world_size, world_size}; /* of its nodes nothing is known */
+    struct muster_trainer t = {0};
     struct plan plan;
-    if (plan_build(&t->model, &t->plan, &plan, err) < 0)
-        return -1;
-    int result =
-        verbose == MUSTER_PLAN_JSON ? plan_json(&t->model, &plan, out) : plan_summary(&t->model, &plan, out);
-    if (!result && verbose == MUSTER_PLAN_VERBOSE)
-        result = plan_dump(&t->model, &plan, out);
-    plan_free(&plan);
-    return result < 0 ? error_set(err, MUSTER_E_NOMEM, "no memory to print the plan") : 0;
+    if (world_size < 1)
+        return error_set(err, MUSTER_E_INVALID, "a plan of %d ranks: must be 1 at least", world_size);
+    int result = api_prepare(&t, model, settings, &place, err);
+    if (!result && !(result = plan_build(&t.model, &t.plan, &plan, err))) {
+        if (out && format_plan(&t, &plan, format, out) < 0)
+            result = error_set(err, MUSTER_E_NOMEM, "no memory to print the plan");
+        else if (!out && t.config.memory_limit > 0)
+            result = plan_fits(&t.model, &plan, t.config.memory_limit, "is training.memory_limit", err);
+        plan_free(&plan);
+    }
+    api_release(&t);
+    return result;
+}
+
+int muster_plan_fits(struct muster_model *model, int32_t world_size, const char *const *settings,
+                     struct muster_error *err)
+{
+    return with_plan(model, world_size, settings, 0, NULL, err);
 }
 
 int64_t muster_plan_text(struct muster_model *model, int32_t world_size, const char *const *settings,
-                         int32_t verbose, char *text, int64_t size, struct muster_error *err)
+                         int32_t format, char *text, int64_t size, struct muster_error *err)
 {
-    if (verbose < 0 || verbose > MUSTER_PLAN_JSON)
-        return error_set(err, MUSTER_E_INVALID, "a plan as text of kind %d: use 0 to %d", verbose,
-                         MUSTER_PLAN_JSON);
-    if (world_size < 1 || size < 0 || (size && !text))
-        return error_set(err, MUSTER_E_INVALID,
-                         "a plan of %d ranks for %lld bytes of text: use 1 rank and 0 bytes "
-                         "at least",
-                         world_size, (long long)size);
-    const struct train_place place = {0, world_size, world_size}; /* of its nodes nothing is known */
-    struct muster_trainer t = {0};
+    if (size < 0 || (size && !text))
+        return error_set(err, MUSTER_E_INVALID, "%lld bytes for the text of a plan: use 0 at least",
+                         (long long)size);
+    if (format < MUSTER_PLAN_SUMMARY || format > MUSTER_PLAN_JSON)
+        return error_set(err, MUSTER_E_INVALID, "format %d of a plan: must be %d to %d", format,
+                         MUSTER_PLAN_SUMMARY, MUSTER_PLAN_JSON);
     scope_buffer out = {0};
-    int result = api_prepare(&t, model, settings, &place, err);
-    if (!result)
-        result = format_plan(&t, verbose, &out, err);
-    api_release(&t);
-    if (result < 0)
+    if (with_plan(model, world_size, settings, format, &out, err) < 0)
         return -1;
     int64_t used = (int64_t)out.length < size ? (int64_t)out.length : size - 1;
     if (size) {

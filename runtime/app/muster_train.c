@@ -35,7 +35,7 @@ struct command {
     char *overrides[OVERRIDE_LIMIT];
     int override_count;
     bool plan, help, version;
-    int verbose;        /* 0, MUSTER_PLAN_VERBOSE or MUSTER_PLAN_JSON */
+    int32_t format;     /* of --plan: enum muster_plan_format */
     int64_t world_size; /* for --plan; 0: the current world */
 };
 
@@ -77,9 +77,9 @@ static int take_option(struct command *command, char *const argv[], int argc, in
     if (!strcmp(name, "--plan"))
         command->plan = true;
     else if (!strcmp(name, "--verbose"))
-        command->verbose = MUSTER_PLAN_VERBOSE;
+        command->format = MUSTER_PLAN_WHOLE;
     else if (!strcmp(name, "--output=json"))
-        command->verbose = MUSTER_PLAN_JSON;
+        command->format = MUSTER_PLAN_JSON;
     else if (!strcmp(name, "--help") || !strcmp(name, "-h"))
         command->help = true;
     else if (!strcmp(name, "--version"))
@@ -120,7 +120,7 @@ static int parse_command(int argc, char *const argv[], struct command *command)
     }
     if (command->world_size && !command->plan)
         return usage_error("--world-size goes with --plan");
-    if (command->verbose && !command->plan)
+    if (command->format && !command->plan)
         return usage_error("--verbose and --output=json go with --plan");
     if (!command->config_path && !command->help && !command->version)
         return usage_error("no configuration file was named");
@@ -135,7 +135,9 @@ static int print_help(void)
                       "Trains a model without Python: alone, or as every rank of `muster run` or torchrun.\n"
                       "--plan prints the bytes that each rank will hold, by kind, and trains nothing;\n"
                       "--verbose adds every buffer and every operation of a step; --output=json prints one "
-                      "JSON object.\n\nKeys of CONFIG.yaml, by section:\n\n");
+                      "JSON object. With\n"
+                      "training.memory_limit a plan that is larger is refused with the changes that make it "
+                      "fit.\n\nKeys of CONFIG.yaml, by section:\n\n");
     if (knob_help(train_config_table(), KNOB_HELP_COLUMNS, &out) < 0)
         return EXIT_CODE_FAILURE;
     return fputs(out.data, stdout) < 0 || fflush(stdout) ? EXIT_CODE_FAILURE : EXIT_CODE_OK;
@@ -197,16 +199,16 @@ static int print_plan(struct run *run, const struct command *command, struct mus
     if (open_model(run, err) < 0)
         return -1;
     const char *const *settings = (const char *const *)run->settings;
-    int64_t length = muster_plan_text(run->model, world_size, settings, command->verbose, NULL, 0, err);
+    int64_t length = muster_plan_text(run->model, world_size, settings, command->format, NULL, 0, err);
     scope_free char *text = length < 0 ? NULL : mem_calloc((size_t)length + 1, 1);
     if (length >= 0 && !text)
         return error_set(err, MUSTER_E_NOMEM, "no memory to print the plan");
     if (length < 0 ||
-        muster_plan_text(run->model, world_size, settings, command->verbose, text, length + 1, err) < 0)
+        muster_plan_text(run->model, world_size, settings, command->format, text, length + 1, err) < 0)
         return -1;
     if (fputs(text, stdout) < 0 || fflush(stdout))
         return error_errno(err, "cannot print the plan");
-    return 0;
+    return muster_plan_fits(run->model, world_size, settings, err);
 }
 
 static bool saves(const struct run *run)

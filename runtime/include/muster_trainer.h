@@ -29,14 +29,21 @@ MUSTER_API struct muster_trainer *muster_trainer_open(struct muster_world *world
 /* Leaves and sets *trainer to NULL. */
 MUSTER_API void muster_trainer_close(struct muster_trainer **trainer);
 
-/* The plan of a rank 0 in a world of that size, without creating anything: bytes by kind. verbose, or
- * MUSTER_PLAN_VERBOSE: every buffer and every operation of a step too; MUSTER_PLAN_JSON: one JSON object
- * instead, of schema "muster-plan-1". The text, cut off at size - 1 bytes, is terminated (size 0: text may be
- * NULL). Returns the length of the whole text, or -1. */
-enum { MUSTER_PLAN_VERBOSE = 1, MUSTER_PLAN_JSON = 2 };
+enum muster_plan_format {
+    MUSTER_PLAN_SUMMARY, /* bytes by kind */
+    MUSTER_PLAN_WHOLE,   /* every buffer and every operation of a step too */
+    MUSTER_PLAN_JSON,    /* one JSON object, of schema "muster-plan-1" */
+};
+/* The plan of a rank 0 in a world of that size, without creating anything; format: enum muster_plan_format.
+ * The text, cut off at size - 1 bytes, is terminated (size 0: text may be NULL). Returns the length of the
+ * whole text, or -1. */
 MUSTER_API int64_t muster_plan_text(struct muster_model *model, int32_t world_size,
-                                    const char *const *settings, int32_t verbose, char *text, int64_t size,
+                                    const char *const *settings, int32_t format, char *text, int64_t size,
                                     struct muster_error *err);
+/* 0 if that plan is within training.memory_limit, or none is set; else MUSTER_E_NOMEM with both sizes and the
+ * three cheapest changes of settings that make it fit. */
+MUSTER_API int muster_plan_fits(struct muster_model *model, int32_t world_size, const char *const *settings,
+                                struct muster_error *err);
 
 /* ---- steps ---- */
 

@@ -356,17 +356,25 @@ static void plans_are_texts(void **state)
     const char *const texts[] = {"training.micro_batch=1", "training.global_batch=64",
                                  "training.sequence_length=8", NULL};
     char text[4096], cut[20];
-    int64_t length = muster_plan_text(mine.m, 64, texts, 0, text, sizeof text, &err);
+    int64_t length = muster_plan_text(mine.m, 64, texts, MUSTER_PLAN_SUMMARY, text, sizeof text, &err);
     if (length < 0)
         fail_msg("%s", err.text);
     assert_int_equal(length, strlen(text));
     assert_non_null(strstr(text, "param_shard"));
-    assert_int_equal(muster_plan_text(mine.m, 64, texts, 0, cut, sizeof cut, &err), length);
+    assert_int_equal(muster_plan_text(mine.m, 64, texts, MUSTER_PLAN_SUMMARY, cut, sizeof cut, &err), length);
     assert_true(strlen(cut) == sizeof cut - 1 && !strncmp(cut, text, sizeof cut - 1));
-    assert_int_equal(muster_plan_text(mine.m, 64, texts, 0, NULL, 0, &err), length);
-    assert_true(muster_plan_text(mine.m, 64, texts, 1, NULL, 0, &err) > length);
-    assert_int_equal(muster_plan_text(mine.m, 63, texts, 0, NULL, 0, &err), -1);
-    assert_int_equal(muster_plan_text(mine.m, 0, texts, 0, NULL, 0, &err), -1);
+    assert_int_equal(muster_plan_text(mine.m, 64, texts, MUSTER_PLAN_SUMMARY, NULL, 0, &err), length);
+    assert_true(muster_plan_text(mine.m, 64, texts, MUSTER_PLAN_WHOLE, NULL, 0, &err) > length);
+    assert_true(muster_plan_text(mine.m, 64, texts, MUSTER_PLAN_JSON, text, sizeof text, &err) > 0);
+    assert_int_equal(text[0], '{');
+    assert_int_equal(muster_plan_text(mine.m, 64, texts, MUSTER_PLAN_JSON + 1, NULL, 0, &err), -1);
+    assert_int_equal(muster_plan_fits(mine.m, 64, texts, &err), 0);
+    const char *const tight[] = {texts[0], texts[1], texts[2], "training.memory_limit=1K", NULL};
+    assert_int_equal(muster_plan_fits(mine.m, 64, tight, &err), -1);
+    assert_int_equal(err.code, MUSTER_E_NOMEM);
+    assert_non_null(strstr(err.text, "training.memory_limit"));
+    assert_int_equal(muster_plan_text(mine.m, 63, texts, MUSTER_PLAN_SUMMARY, NULL, 0, &err), -1);
+    assert_int_equal(muster_plan_text(mine.m, 0, texts, MUSTER_PLAN_SUMMARY, NULL, 0, &err), -1);
     muster_model_free(mine.m);
 }
 

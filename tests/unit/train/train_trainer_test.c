@@ -183,7 +183,7 @@ static void bad_options_are_rejected(void **state)
     struct training run = training_small();
     struct trainer_options good = training_options(&run, 0), bad = good;
     bad.memory_limit = 4096;
-    check_rejected(bad, MUSTER_E_NOMEM, "4096 bytes) is the memory limit; use FULL_SHARD");
+    check_rejected(bad, MUSTER_E_NOMEM, "4096 bytes) is the memory limit; use more ranks");
     bad = good;
     bad.plan.shape.B = 1 << 14; /* activations of tens of gigabytes, and of more than any machine has by T */
     bad.plan.shape.T = 20;
