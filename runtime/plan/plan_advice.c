@@ -1,6 +1,7 @@
 /* plan_advice.c - see plan_advice.h. Changes are tried one by one and in pairs, each by planning it. */
 #include "runtime/plan/plan_advice.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,9 +146,15 @@ static int find_advice(const struct model *model, const struct plan *plan, int64
 {
     bool alone[CHANGES_MAX];
     int fitting = 0;
+    bool smaller_fits = false; /* micro-batches come in falling order: the largest that fits is enough */
     for (int i = 0; i < count; i++) {
+        const bool micro_batch = changes[i].kind == CHANGE_MICRO_BATCH;
+        alone[i] = micro_batch && smaller_fits;
+        if (alone[i])
+            continue;
         found[fitting] = (struct advice){.first = &changes[i]};
         alone[i] = try_changes(model, plan, &found[fitting], limit);
+        smaller_fits = smaller_fits || (micro_batch && alone[i]);
         fitting += alone[i];
     }
     for (int i = 0; fitting < ADVICES && i < count; i++)
@@ -175,8 +182,11 @@ static void write_advice(const struct model *model, const struct plan *plan, con
                             : i + 1 < shown ? ","
                                             : " or",
                             a->first->text, a->second ? " and " : "", a->second ? a->second->text : "");
-        if (step_s > 0)
-            (void)buffer_printf(out, " (about %+.0f%% time)", 100 * (a->step_s / step_s - 1));
+        const double slower = step_s > 0 ? 100 * (a->step_s / step_s - 1) : 0;
+        if (step_s > 0 && fabs(slower) < 0.5)
+            (void)buffer_text(out, " (as fast)");
+        else if (step_s > 0)
+            (void)buffer_printf(out, " (about %+.0f%% time)", slower);
     }
 }
 

@@ -188,7 +188,7 @@ static void bad_options_are_rejected(void **state)
     bad.plan.shape.B = 1 << 14; /* activations of tens of gigabytes, and of more than any machine has by T */
     bad.plan.shape.T = 20;
     bad.memory_limit = INT64_C(1) << 30;
-    check_rejected(bad, MUSTER_E_NOMEM, "smaller micro-batch");
+    check_rejected(bad, MUSTER_E_NOMEM, "training.micro_batch: ");
     bad = good;
     bad.plan.shape.T = 21;
     check_rejected(bad, MUSTER_E_INVALID, "sequence length 21 is above the 20 positions");
