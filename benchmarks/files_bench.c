@@ -160,7 +160,11 @@ int main(int argc, char **argv)
     (void)snprintf(b.plain, sizeof b.plain, "%s/plain", b.folder);
     struct model *model = architecture_model(&model_124m, &err);
     const struct trainer_options options = {
-        .plan = {.strategy = STRATEGY_NO_SHARD, .shape = {1, 8}, .mesh = {1, 1, 1}, .micro_batches = 1},
+        .plan = {.strategy = STRATEGY_NO_SHARD,
+                 .shape = {1, 8},
+                 .mesh = {1, 1, 1},
+                 .micro_batches = 1,
+                 .train = true},
         .world_size = 1,
         .threads = 1,
         .timeout_ns = 60 * NS_PER_S,
