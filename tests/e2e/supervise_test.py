@@ -122,7 +122,7 @@ class Phases(SuperviseTest):
         agents = [
             self.start(
                 "--nnodes=2", f"--node-rank={rank}", f"--master-port={port}", "--shutdown-timeout=0.5",
-                *self.command("leaves" if rank == 0 else "plain"),
+                f"--join-timeout={self.join_timeout}", *self.command("leaves" if rank == 0 else "plain"),
             )
             for rank in (0, 1)
         ]

@@ -187,7 +187,7 @@ class Train(unittest.TestCase):
     def test_a_plan_larger_than_memory_is_rejected(self):
         for ranks in (0, 2):
             run = self.run_program(self.config(), "--set", "training.memory_limit=100K", ranks=ranks)
-            self.check_rejected(run, 2, "the plan needs", "100.0 KB", "memory limit", "smaller micro-batch")
+            self.check_rejected(run, 2, "the plan needs", "100.0 KB", "memory limit", "use more ranks")
             run = self.run_program(self.config(), "--set", "model.channels=65536", "--set", "model.layers=1000", ranks=ranks)
             self.check_rejected(run, 2, "the plan needs", "TB", "what this machine has")
 
