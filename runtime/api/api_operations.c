@@ -99,7 +99,7 @@ int32_t muster_layer_norm(struct muster_model *model, int32_t in, const char *na
         return -1;
     int32_t weight = own_parameter(model, w, name, ".weight", width_of(w, x), 0, MUSTER_ONE, 0, flags);
     int32_t bias = own_parameter(model, w, name, ".bias", width_of(w, x), 0, MUSTER_ZERO, 0, flags);
-    return handle_of(w, program_layer_norm_by(w, x, weight, bias, epsilon));
+    return muster_layer_norm_by(model, in, weight, bias, epsilon);
 }
 
 int32_t muster_rms_norm_by(struct muster_model *model, int32_t in, int32_t weight, double epsilon)
@@ -117,7 +117,7 @@ int32_t muster_rms_norm(struct muster_model *model, int32_t in, const char *name
     if (x < 0)
         return -1;
     int32_t weight = own_parameter(model, w, name, ".weight", width_of(w, x), 0, MUSTER_ONE, 0, flags);
-    return handle_of(w, program_rms_norm_by(w, x, weight, epsilon));
+    return muster_rms_norm_by(model, in, weight, epsilon);
 }
 
 /* ---- positions and attention ---- */
